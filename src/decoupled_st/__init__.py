@@ -1,0 +1,32 @@
+"""Straight-through estimators with separate temperatures for the forward sample and the backward gradient."""
+
+from decoupled_st import diagnostics, nn
+from decoupled_st.estimators import (
+    Decoupled,
+    Estimator,
+    GumbelSTE,
+    IdentitySTE,
+    Soft,
+    SoftmaxSTE,
+    binary,
+    categorical,
+    from_dict,
+    straight_through,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Decoupled",
+    "Estimator",
+    "GumbelSTE",
+    "IdentitySTE",
+    "Soft",
+    "SoftmaxSTE",
+    "binary",
+    "categorical",
+    "diagnostics",
+    "from_dict",
+    "nn",
+    "straight_through",
+]

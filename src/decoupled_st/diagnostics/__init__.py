@@ -1,0 +1,19 @@
+"""Measurements: pure functions, tensors in, numbers out."""
+
+from decoupled_st.diagnostics.bias import BiasVariance, bias_variance, exact_gradient, score_function_gradient
+from decoupled_st.diagnostics.gates import gate_histogram
+from decoupled_st.diagnostics.gradients import GradientSNR, active_fraction, gradient_norm, gradient_snr
+from decoupled_st.diagnostics.usage import perplexity
+
+__all__ = [
+    "BiasVariance",
+    "GradientSNR",
+    "active_fraction",
+    "bias_variance",
+    "exact_gradient",
+    "gate_histogram",
+    "gradient_norm",
+    "gradient_snr",
+    "perplexity",
+    "score_function_gradient",
+]

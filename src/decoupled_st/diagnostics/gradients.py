@@ -1,0 +1,107 @@
+"""What the gradients look like: signal to noise, norm, and how many neurons they reach."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class GradientSNR(NamedTuple):
+    """Signal-to-noise ratio of a gradient over repeated passes; one value a run where `run_dims` > 0."""
+
+    snr: Tensor
+    """abs(mean)/std, averaged over the parameters whose std is above 0; NaN where none is."""
+    constant: Tensor
+    """How many parameters had std 0, and so no ratio."""
+    floor: float
+    """What pure noise reads with this many passes: sqrt(2 / (pi * passes))."""
+
+
+def gradient_snr(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) -> GradientSNR:
+    """Signal-to-noise ratio of a gradient, from independent passes at fixed parameters and batch.
+
+        SNR = mean over parameters of  |mean over passes(g)| / std over passes(g)
+
+    Args:
+        gradients: one gradient a pass: a tensor [passes, ...] or any iterable of tensors, which need not fit in
+            memory together.
+        run_dims: how many leading dims of each gradient are runs, each with a ratio of its own.
+
+    Example:
+        >>> import torch
+        >>> noise = torch.randn(1024, 500, generator=torch.Generator().manual_seed(0))
+        >>> result = gradient_snr(noise + 2.0)
+        >>> round(result.snr.item(), 1), round(result.floor, 3)
+        (2.0, 0.025)
+    """
+    passes = 0
+    mean = square = torch.zeros(())
+    for gradient in gradients:
+        g = gradient.detach().double()
+        if passes == 0:
+            mean, square = torch.zeros_like(g), torch.zeros_like(g)
+        passes += 1
+        delta = g - mean
+        mean = mean + delta / passes
+        square = square + delta * (g - mean)
+    if passes < 2:
+        raise ValueError(f"a signal-to-noise ratio takes at least 2 passes, got {passes}")
+    std = (square / (passes - 1)).sqrt().flatten(run_dims)
+    ratio = mean.abs().flatten(run_dims) / std
+    varies = std > 0
+    snr = torch.where(varies, ratio, 0.0).sum(-1) / varies.sum(-1)
+    return GradientSNR(snr, (~varies).sum(-1), math.sqrt(2 / (math.pi * passes)))
+
+
+def gradient_norm(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) -> Tensor:
+    """Euclidean norm over all elements of one or several gradients.
+
+    Args:
+        gradients: a tensor, or the gradients of several parameters.
+        run_dims: how many leading dims are runs, each with a norm of its own.
+
+    Example:
+        >>> import torch
+        >>> gradient_norm([torch.tensor([3.0]), torch.tensor([[4.0]])])
+        tensor(5.)
+    """
+    parts = [gradients] if isinstance(gradients, Tensor) else list(gradients)
+    if not parts:
+        raise ValueError("gradient_norm needs at least one gradient, got none")
+    norms = [torch.linalg.vector_norm(g.detach().reshape(*g.shape[:run_dims], -1), dim=-1) for g in parts]
+    return torch.linalg.vector_norm(torch.stack(norms), dim=0)
+
+
+def active_fraction(
+    gradients: Tensor, threshold: float | Sequence[float] | Tensor = 0.01, *, relative: bool = True
+) -> Tensor:
+    """The share of neurons that the gradient reaches.
+
+        activity_j = mean over images of |dL_i/dl_j|;   active: activity_j >= threshold (* mean activity, if relative)
+
+    Relative to the mean activity, the share measures dispersion alone; against absolute thresholds it mixes in the
+    gradient's magnitude. Where no neuron has any gradient, none is active.
+
+    Args:
+        gradients: [images, neurons...]: dL_i/dl of each image's own loss (not divided by the batch size).
+        threshold: one threshold, or several for a curve.
+        relative: whether thresholds are multiples of the mean activity over the neurons.
+
+    Returns:
+        A scalar tensor for one threshold, [thresholds] for several.
+
+    Example:
+        >>> import torch
+        >>> g = torch.tensor([[0.0, 1e-4, 1.0, -2.0], [0.0, 1e-4, -1.0, 2.0]])
+        >>> active_fraction(g), active_fraction(g, [1e-6, 1.5], relative=False)
+        (tensor(0.5000), tensor([0.7500, 0.2500]))
+    """
+    if gradients.dim() < 2:
+        raise ValueError(f"gradients must have shape [images, neurons...], got {tuple(gradients.shape)}")
+    activity = gradients.detach().abs().mean(0).flatten()
+    thresholds = torch.as_tensor(threshold, dtype=activity.dtype, device=activity.device)
+    bar = thresholds * activity.mean() if relative else thresholds
+    active = (activity >= bar.unsqueeze(-1)) & (activity > 0)
+    return active.to(activity.dtype).mean(-1)

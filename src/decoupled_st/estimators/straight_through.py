@@ -1,0 +1,46 @@
+"""The straight-through step itself: one tensor's value, another's gradient."""
+
+import torch
+from torch import Tensor
+
+
+def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
+    """The value of `hard`, exactly, with the gradient of `soft` (the paper's Algorithm 1, for any surrogate).
+
+        z = hard + (soft - stop_gradient(soft))
+
+    The bracket is zero, so the sum is exact in every dtype; `(hard + soft) - soft` is not. It is made of plain
+    operations and therefore right under autograd, `torch.func`, `torch.compile` and any nesting of them.
+
+    Args:
+        hard: the discrete values; no gradient flows into them.
+        soft: the surrogate, of the same shape and finite (a non-finite surrogate shows as NaN).
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([-0.3, 0.8, 2.0], requires_grad=True)
+        >>> z = straight_through(x.sign(), x.clamp(-1, 1))   # a sign whose gradient is the clipped identity
+        >>> z.sum().backward()
+        >>> z.tolist(), x.grad.tolist()
+        ([-1.0, 1.0, 1.0], [1.0, 1.0, 0.0])
+    """
+    if hard.shape != soft.shape:
+        raise ValueError(
+            f"hard and soft must have one shape: hard has {tuple(hard.shape)}, soft has {tuple(soft.shape)}"
+        )
+    return hard.detach() + (soft - soft.detach())
+
+
+def emit(hard: Tensor, soft: Tensor, gain: float, dtype: torch.dtype) -> Tensor:
+    """An estimator's output: `straight_through` with the gradient times `gain`, in the logits' dtype."""
+    path = soft - soft.detach()
+    if gain != 1.0:
+        path = path * gain
+    return (hard + path).to(dtype)
+
+
+def compute_dtype(logits: Tensor) -> torch.dtype:
+    """The dtype to compute in: the logits' own, but at least float32."""
+    if not logits.is_floating_point():
+        raise TypeError(f"logits must be a floating-point tensor, got {logits.dtype}")
+    return torch.promote_types(logits.dtype, torch.float32)

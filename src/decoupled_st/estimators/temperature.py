@@ -1,0 +1,76 @@
+"""Temperatures: what may be passed as one, and the division of logits by it."""
+
+import math
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Temperature: TypeAlias = float | Tensor
+
+
+def check_float(name: str, value: object, *, zero: bool = False) -> float:
+    """The temperature as a float; `zero` says whether 0 is one."""
+    if isinstance(value, Tensor) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number here, got {type(value).__name__}")
+    tau = float(value)
+    if not math.isfinite(tau) or tau < 0 or (tau == 0 and not zero):
+        bound = "at least 0" if zero else "above 0"
+        raise ValueError(f"{name} must be finite and {bound}, got {name}={tau}")
+    return tau
+
+
+def check(name: str, tau: Temperature, logits: Tensor, dim: int | None = None, *, zero: bool = False) -> Temperature:
+    """A temperature for `logits`: a checked float, or a tensor whose shape (not its values) is checked.
+
+    Values inside a tensor are not looked at: that would wait for the device at every call.
+    """
+    if not isinstance(tau, Tensor):
+        return check_float(name, tau, zero=zero)
+    check_broadcast(name, tau, logits)
+    if dim is not None and _size_along(tau, dim, logits) != 1:
+        raise ValueError(
+            f"{name} must have size 1 along dim {dim}, where the categories lie: "
+            f"{name} has shape {tuple(tau.shape)}, logits {tuple(logits.shape)}"
+        )
+    return tau.to(logits.dtype)
+
+
+def _size_along(tau: Tensor, dim: int, logits: Tensor) -> int:
+    from_end = dim - logits.dim() if dim >= 0 else dim
+    return tau.shape[from_end] if tau.dim() >= -from_end else 1
+
+
+def check_broadcast(name: str, value: Tensor, logits: Tensor) -> None:
+    """Refuse a tensor that does not broadcast to the logits' shape, or that would enlarge it."""
+    ours, theirs = tuple(value.shape), tuple(logits.shape)
+    pairs = zip(reversed(ours), reversed(theirs), strict=False)
+    if len(ours) > len(theirs) or any(a not in (1, b) for a, b in pairs):
+        raise ValueError(f"{name} must broadcast to the logits: {name} has shape {ours}, logits {theirs}")
+
+
+def check_scale(grad_scale: float | Tensor, logits: Tensor) -> float | Tensor:
+    """`grad_scale` as a finite float, or a detached tensor that broadcasts to the logits."""
+    if isinstance(grad_scale, Tensor):
+        check_broadcast("grad_scale", grad_scale, logits)
+        return grad_scale.detach().to(logits.dtype)
+    scale = float(grad_scale)
+    if not math.isfinite(scale):
+        raise ValueError(f"grad_scale must be finite, got grad_scale={scale}")
+    return scale
+
+
+def temper(logits: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tuple[Tensor, float]:
+    """`logits / tau`, and the part of `grad_scale` that is left for the output.
+
+    Two floats: dividing by a float keeps nothing for backward, and a float commutes with every Jacobian, so the
+    scale goes to the output. With a tensor it must act on the logits alone (not on a learned tau, not before the
+    Jacobian), and infinite logits must stay out of tau's gradient, where they would be 0 * inf.
+    """
+    if isinstance(tau, float) and isinstance(grad_scale, float):
+        return logits / tau, grad_scale
+    infinite = logits.isinf()
+    finite = logits.masked_fill(infinite, 0.0)
+    fixed = finite.detach()
+    finite = fixed + (finite - fixed) * grad_scale
+    return torch.where(infinite, logits.detach(), finite / tau), 1.0

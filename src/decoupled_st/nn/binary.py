@@ -1,0 +1,37 @@
+"""A binary neuron's activation as a module."""
+
+import torch
+from torch import Tensor, nn
+
+from decoupled_st.estimators.spec import Estimator
+
+
+class Binary(nn.Module):
+    """Log-odds in, 0 or 1 out, by the given estimator.
+
+    Args:
+        estimator: such as `Decoupled(tau_f=0.1, tau_b=0.7)`. The attribute may be replaced during training, to anneal.
+        deterministic: what `.eval()` does. False keeps the stochastic forward the network was trained with; True
+            thresholds at 0.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> neuron = dst.nn.Binary(dst.Decoupled(tau_f=0.1, tau_b=0.7), deterministic=True).eval()
+        >>> neuron(torch.tensor([-1.0, 2.0]))
+        tensor([0., 1.])
+    """
+
+    def __init__(self, estimator: Estimator, *, deterministic: bool = False) -> None:
+        super().__init__()
+        self.estimator = estimator
+        self.deterministic = deterministic
+
+    def forward(
+        self, logits: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None
+    ) -> Tensor:
+        argmax = self.deterministic and not self.training
+        estimator = self.estimator.deterministic() if argmax else self.estimator
+        return estimator.binary(logits, generator=generator, noise=noise)
+
+    def extra_repr(self) -> str:
+        return f"{self.estimator}, deterministic={self.deterministic}"

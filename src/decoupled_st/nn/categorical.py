@@ -1,0 +1,44 @@
+"""A categorical choice as a module."""
+
+import torch
+from torch import Tensor, nn
+
+from decoupled_st.estimators.spec import Estimator
+
+
+class Categorical(nn.Module):
+    """Logits in, one-hot out, by the given estimator.
+
+    Args:
+        estimator: such as `Decoupled(tau_f=2.0, tau_b=0.5)`. The attribute may be replaced during training, to anneal.
+        dim: where the categories lie.
+        deterministic: what `.eval()` does. False keeps the stochastic forward the network was trained with; True
+            takes the argmax.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> choice = dst.nn.Categorical(dst.Decoupled(tau_f=2.0, tau_b=0.5))
+        >>> choice(torch.zeros(4, 8)).sum(-1)
+        tensor([1., 1., 1., 1.])
+    """
+
+    def __init__(self, estimator: Estimator, *, dim: int = -1, deterministic: bool = False) -> None:
+        super().__init__()
+        self.estimator = estimator
+        self.dim = dim
+        self.deterministic = deterministic
+
+    def forward(
+        self,
+        logits: Tensor,
+        *,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        argmax = self.deterministic and not self.training
+        estimator = self.estimator.deterministic() if argmax else self.estimator
+        return estimator.categorical(logits, dim=self.dim, mask=mask, generator=generator, noise=noise)
+
+    def extra_repr(self) -> str:
+        return f"{self.estimator}, dim={self.dim}, deterministic={self.deterministic}"

@@ -1,0 +1,31 @@
+"""One SQLite file that holds every run of a study: what it found, how it ended, and where it came from."""
+
+from dst_lab.store.errors import StoreError as StoreError
+from dst_lab.store.export import COLUMNS as COLUMNS
+from dst_lab.store.export import export as export
+from dst_lab.store.record import Record as Record
+from dst_lab.store.record import Run as Run
+from dst_lab.store.record import Series as Series
+from dst_lab.store.record import run_id as run_id
+from dst_lab.store.store import MergeReport as MergeReport
+from dst_lab.store.store import Store as Store
+from dst_lab.store.table import field as field
+from dst_lab.store.table import summarise as summarise
+from dst_lab.store.temperatures import Temperatures as Temperatures
+from dst_lab.store.temperatures import temperatures as temperatures
+
+__all__ = [
+    "COLUMNS",
+    "MergeReport",
+    "Record",
+    "Run",
+    "Series",
+    "Store",
+    "StoreError",
+    "Temperatures",
+    "export",
+    "field",
+    "run_id",
+    "summarise",
+    "temperatures",
+]

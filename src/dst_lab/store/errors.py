@@ -1,0 +1,53 @@
+"""What a store says when something is wrong: what happened, to which file, and what to do."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SAFE = "what was recorded before is safe"
+
+# SQLite's own words, which are the same in every version; its error codes reach Python only from 3.11 on.
+_SENTENCES = (
+    ("disk is full", f"the disk is full ({{error}}); {SAFE}. Free some space and run the same command again."),
+    (
+        "disk i/o error",
+        f"the disk refused to read or write ({{error}}): it may be full, over a quota or a file-size limit, or "
+        f"failing; {SAFE}. Make room or move the store, and run the same command again.",
+    ),
+    (
+        "readonly database",
+        f"it cannot be written ({{error}}); {SAFE}. Make the file and its folder writable, or work on a copy "
+        "made with `dst copy`.",
+    ),
+    ("is locked", f"another process keeps it busy ({{error}}); {SAFE}. Try again when that process has finished."),
+    ("malformed", "the file is damaged ({error}). Restore it from a copy; runs that are missing can be trained again."),
+    ("not a database", "the file is damaged ({error}). Restore it from a copy."),
+    (
+        "unable to open",
+        "it cannot be opened ({error}). Look at the permissions of the file and of its folder; a store with a "
+        "`-wal` or `-journal` file beside it can only be read where the folder is writable.",
+    ),
+)
+
+
+class StoreError(Exception):
+    """A store could not do what was asked. The message is meant for the person at the keyboard."""
+
+
+def sentence(path: Path, error: Exception) -> str:
+    """What an error of SQLite or of the system means for the store at `path`."""
+    text = str(error)
+    for words, meaning in _SENTENCES:
+        if words in text.lower():
+            return f"{path}: {meaning.format(error=text)}"
+    return f"{path}: the store could not be used ({text}); {SAFE}."
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn an error of SQLite into a `StoreError` about the store at `path`."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(sentence(path, error)) from error

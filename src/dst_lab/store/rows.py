@@ -1,0 +1,128 @@
+"""A run as it lies in the tables: what is written for a record, and what happens when it is already there."""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from dst_lab.store import blob, history
+from dst_lab.store.errors import StoreError
+from dst_lab.store.record import Record, canonical, identify
+
+_COLUMNS = "id, task, estimator, seed, status, config, detail, digest, provenance"
+
+
+class Outcome(Enum):
+    """What `insert` did."""
+
+    ADDED = "added"
+    REPLACED = "replaced"
+    PRESENT = "present"
+    DIFFERS = "differs"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run: its columns, in the order of the table, and its blobs."""
+
+    columns: tuple[str, str, str, int, str, str, str, bytes, str]
+    provenance: str
+    history: bytes
+    artefacts: dict[str, bytes]
+
+    @property
+    def id(self) -> str:
+        return self.columns[0]
+
+    def verify(self) -> None:
+        """Raise ValueError, with the reason, if a blob is damaged or the config is not the one of this id."""
+        if identify(self.columns[5]) != self.id:
+            raise ValueError("its config does not belong to its id")
+        for body in (self.history, *self.artefacts.values()):
+            blob.verify(body)
+
+
+def encode(record: Record) -> Row:
+    """The row of a record."""
+    config, detail, provenance = canonical(record.config), _json(record.detail), _json(record.provenance)
+    columns = (
+        record.run_id,
+        str(record.config["task"]),
+        str(record.config["estimator"]["name"]),
+        int(record.config["seed"]),
+        record.status,
+        config,
+        detail,
+        _digest(record, detail),
+        identify(provenance),
+    )
+    artefacts = {name: blob.pack({name: np.asarray(array)}) for name, array in record.artefacts.items()}
+    return Row(columns, provenance, history.pack(record.history), artefacts)
+
+
+def insert(connection: sqlite3.Connection, row: Row) -> Outcome:
+    """Write the row, inside the caller's transaction. The first result of a run stays; only a failure gives way."""
+    found = connection.execute("SELECT key, config, status, digest FROM runs WHERE id = ?", (row.id,)).fetchone()
+    if found is not None:
+        key, config, status, digest = found
+        new_status, new_config, new_digest = row.columns[4], row.columns[5], row.columns[7]
+        if config != new_config:
+            raise StoreError(
+                f"two configs share the run id {row.id}: {config} and {new_config}. Change a field of one."
+            )
+        if not (status == "failed" and new_status != "failed"):
+            same = digest == new_digest or new_status == "failed"
+            return Outcome.PRESENT if same else Outcome.DIFFERS
+        connection.execute("DELETE FROM runs WHERE key = ?", (key,))
+    connection.execute("INSERT OR IGNORE INTO provenance VALUES (?, ?)", (row.columns[8], row.provenance))
+    key = connection.execute(f"INSERT INTO runs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row.columns).lastrowid
+    connection.execute("INSERT INTO histories VALUES (?, ?)", (key, row.history))
+    connection.executemany(
+        "INSERT INTO artefacts VALUES (?, ?, ?)", [(key, name, body) for name, body in row.artefacts.items()]
+    )
+    if found is None:
+        return Outcome.ADDED
+    connection.execute("DELETE FROM provenance WHERE id NOT IN (SELECT provenance FROM runs)")
+    return Outcome.REPLACED
+
+
+def read_all(connection: sqlite3.Connection) -> Iterator[Row]:
+    """Every run of a store, one at a time, in the order they were recorded."""
+    listing = connection.execute(
+        f"SELECT key, {_COLUMNS}, (SELECT body FROM provenance WHERE id = runs.provenance), "
+        "(SELECT body FROM histories WHERE run = runs.key) FROM runs ORDER BY key"
+    )
+    for key, *columns, provenance, body in listing:
+        artefacts = connection.execute("SELECT name, body FROM artefacts WHERE run = ?", (key,)).fetchall()
+        yield Row(tuple(columns), provenance, body, dict(artefacts))
+
+
+def _json(values: Mapping[str, Any]) -> str:
+    """Text of a detail or a provenance. NaN is allowed: the last loss of a diverged run often is one."""
+    try:
+        return json.dumps(values, sort_keys=True, separators=(",", ":"), default=_plain)
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"detail and provenance hold what JSON can ({error}): got {values!r}") from error
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is not text, a number, a list or a dictionary")
+
+
+def _digest(record: Record, detail: str) -> bytes:
+    """A fingerprint of what the run found, apart from where and when it ran and from how it is compressed."""
+    digest = hashlib.sha256(f"{record.status}\n{detail}\n".encode())
+    arrays = {f"history/{name}": series.values for name, series in record.history.items()}
+    arrays |= {f"steps/{name}": series.steps for name, series in record.history.items()}
+    arrays |= {f"artefacts/{name}": np.asarray(array) for name, array in record.artefacts.items()}
+    for name, array in sorted(arrays.items()):
+        plain = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        digest.update(f"{name} {plain.dtype.str} {plain.shape}\n".encode() + plain.tobytes())
+    return digest.digest()[:16]

@@ -1,0 +1,238 @@
+"""One SQLite file that holds every run of a study, and survives what happens to the process that writes it."""
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy.typing as npt
+
+from dst_lab.store import blob, history, rows
+from dst_lab.store.disk.connection import Connection, close_writer, connect_reader, connect_writer, exists
+from dst_lab.store.disk.lock import Lock
+from dst_lab.store.disk.replace import replacing
+from dst_lab.store.disk.schema import create as create_file
+from dst_lab.store.errors import StoreError, explained
+from dst_lab.store.record import Record, Run, Series, identify
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """What a merge did. `differing` are those `already` there whose two results are not the same; the first stayed."""
+
+    added: int
+    already: int
+    replaced: int
+    differing: tuple[str, ...]
+
+
+class Store:
+    """The runs of a study in one file; open it with `Store.open`, close it with `with`.
+
+    A reader needs no lock and changes nothing. A writer is alone: it holds the lock until it is closed. What `put`
+    has returned from is on the disk, and in the file itself, not in a log beside it.
+    """
+
+    def __init__(self, path: Path, connection: Connection, lock: Lock | None) -> None:
+        self.path = path
+        self._connection = connection
+        self._lock = lock
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, write: bool = False, create: bool = True) -> "Store":
+        """Open a store to read or, with `write`, to write; a writer makes a missing one unless `create` is False.
+
+        Raises `StoreError` for a file that is no store, is damaged or newer (it is left as it is), and, for a writer,
+        where another process is writing or nothing can be written.
+        """
+        # Resolved, because the lock and SQLite's own files lie beside the file itself, not beside a link to it.
+        file = Path(path).resolve()
+        # Looked at before the lock is taken: a file that is no store does not even get a lock beside it.
+        if not exists(file) and not (write and create):
+            raise StoreError(f"there is no store at {file}. Give the path of one; training with --store makes it.")
+        if not write:
+            return cls(file, connect_reader(file), None)
+        if not file.parent.is_dir():
+            raise StoreError(f"{file}: the folder {file.parent} does not exist. Make it first.")
+        lock = Lock(file)
+        try:
+            if not exists(file):
+                create_file(file)
+            return cls(file, connect_writer(file), lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, and let the next writer in."""
+        if self._lock is None:
+            self._connection.close()
+            return
+        try:
+            close_writer(self._connection)
+        finally:
+            self._lock.release()
+
+    def put(self, records: Iterable[Record]) -> int:
+        """Record runs, all or none of them, and return how many were new.
+
+        A run that is already there stays as it is, whatever the second result: repeating a `put` changes nothing.
+        Only a failed run gives way, to one that is done or diverged. When this returns, the runs are on the disk.
+        """
+        encoded = [rows.encode(record) for record in records]
+        with self._transaction() as connection:
+            outcomes = [rows.insert(connection, row) for row in encoded]
+        self.fold()
+        return sum(outcome in (rows.Outcome.ADDED, rows.Outcome.REPLACED) for outcome in outcomes)
+
+    def fold(self) -> bool:
+        """Fold the log into the file, so that the file alone is whole. `put` and `merge` do it.
+
+        False where a reader kept it from finishing: nothing is lost, and the next fold does the rest.
+        """
+        self._check_writer()
+        with explained(self.path):
+            (busy, _, _) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not busy
+
+    def merge(self, other: str | os.PathLike[str]) -> MergeReport:
+        """Add the runs of another store, all or none of them, by the rules of `put`; merging again changes nothing."""
+        outcomes: dict[str, rows.Outcome] = {}
+        with Store.open(other) as source, self._transaction() as connection:
+            for row in source._read_all():
+                outcomes[row.id] = rows.insert(connection, row)
+        self.fold()
+        counts = {kind: sum(outcome is kind for outcome in outcomes.values()) for kind in rows.Outcome}
+        return MergeReport(
+            added=counts[rows.Outcome.ADDED],
+            already=counts[rows.Outcome.PRESENT] + counts[rows.Outcome.DIFFERS],
+            replaced=counts[rows.Outcome.REPLACED],
+            differing=tuple(run for run, outcome in outcomes.items() if outcome is rows.Outcome.DIFFERS),
+        )
+
+    def copy(self, target: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write a consistent copy of the store, as it is now, to `target`; another process may be writing meanwhile."""
+        file = Path(target).resolve()
+        if file.exists() and file.samefile(self.path):
+            raise StoreError(f"{file} is the store itself: a copy needs another path.")
+        if file.exists() and not overwrite:
+            raise StoreError(f"{file} exists already. Give another path, or allow it to be overwritten.")
+        if not file.parent.is_dir():
+            raise StoreError(f"{file}: the folder {file.parent} does not exist. Make it first.")
+        lock = Lock(file)
+        try:
+            with explained(file), replacing(file) as draft:
+                self._connection.execute("VACUUM INTO ?", (str(draft),))
+        finally:
+            lock.release()
+
+    def finished(self) -> set[str]:
+        """The ids of the runs that need no more training: done or diverged."""
+        return {run for (run,) in self._query("SELECT id FROM runs WHERE status IN ('done', 'diverged')")}
+
+    def runs(
+        self,
+        *,
+        task: str | None = None,
+        estimator: str | None = None,
+        status: str | None = None,
+        seed: int | None = None,
+    ) -> list[Run]:
+        """The runs that fit every given filter, in the order they were recorded."""
+        given = {"task": task, "estimator": estimator, "status": status, "seed": seed}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        where = " AND ".join(["1", *(f"{name} = ?" for name in chosen)])
+        found = self._query(
+            f"SELECT id, config, status, detail, provenance FROM runs WHERE {where} ORDER BY key", *chosen.values()
+        )
+        return [self._run(*columns) for columns in found]
+
+    def history(self, run_id: str) -> dict[str, Series]:
+        """The metrics of a run over its steps."""
+        found = self._about(run_id, "SELECT body FROM histories WHERE run = ?")
+        with self._intact(run_id, "history"):
+            ((body,),) = found
+            return history.unpack(body)
+
+    def artefacts(self, run_id: str) -> dict[str, npt.NDArray[Any]]:
+        """The small arrays that were kept of a run."""
+        found = self._about(run_id, "SELECT body FROM artefacts WHERE run = ? ORDER BY rowid")
+        with self._intact(run_id, "artefacts"):
+            return {name: array for (body,) in found for name, array in blob.unpack(body).items()}
+
+    def provenance(self, run_id: str) -> dict[str, Any]:
+        """Where, when and with what a run was trained."""
+        found = self._about(
+            run_id, "SELECT body FROM provenance WHERE id = (SELECT provenance FROM runs WHERE key = ?)"
+        )
+        with self._intact(run_id, "provenance"):
+            ((body,),) = found
+            return dict(json.loads(body))
+
+    def _query(self, sql: str, *values: object) -> list[Any]:
+        with explained(self.path):
+            return self._connection.execute(sql, values).fetchall()
+
+    def _about(self, run_id: str, sql: str) -> list[Any]:
+        key = self._query("SELECT key FROM runs WHERE id = ?", run_id)
+        if not key:
+            raise StoreError(f"{self.path} holds no run {run_id!r}. `dst show` lists the runs there are.")
+        return self._query(sql, key[0][0])
+
+    def _run(self, run: str, config: str, status: str, detail: str, provenance: str) -> Run:
+        with self._intact(run, "config"):
+            if identify(config) != run:
+                raise ValueError("it does not belong to the id")
+            return Run(
+                id=run, config=json.loads(config), status=status, detail=json.loads(detail), provenance_id=provenance
+            )
+
+    def _read_all(self) -> Iterator[rows.Row]:
+        """Every row, as of one moment, verified so that damage does not spread by merging."""
+        with explained(self.path):
+            self._connection.execute("BEGIN")
+            for row in rows.read_all(self._connection):
+                with self._intact(row.id, "record"):
+                    row.verify()
+                yield row
+            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _intact(self, run_id: str, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, TypeError) as error:
+            raise StoreError(
+                f"{self.path}: the {what} of run {run_id} is damaged ({error}). Restore the file from a copy."
+            ) from error
+
+    def _check_writer(self) -> None:
+        if self._lock is None:
+            raise StoreError(f"{self.path} was opened for reading. Open it with write=True to record runs.")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        self._check_writer()
+        with explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # After some errors, a full disk among them, SQLite has already rolled back by itself.
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise

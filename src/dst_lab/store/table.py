@@ -1,0 +1,149 @@
+"""What `dst show` prints, as plain data: runs filtered, grouped, and one metric summarised over each group."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dst_lab.store.errors import StoreError
+from dst_lab.store.record import Run, Series
+from dst_lab.store.store import Store
+
+# Which end of a metric is the good one, by what its name contains.
+_LOW, _HIGH = ("loss", "error"), ("accuracy", "perplexity", "utilisation")
+
+
+def summarise(
+    store: Store,
+    *,
+    metric: str,
+    where: Mapping[str, str] | None = None,
+    group: Sequence[str] = ("task", "estimator"),
+    at: str = "last",
+) -> list[dict[str, Any]]:
+    """One dictionary per group: its fields, then `n, mean, std, min, max, best, diverged, failed`.
+
+    `where` and `group` name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "estimator" alone
+    is its name), or "status". Each run counts with its `at="last"` value or its `at="best"`, which is the lowest for a
+    loss or an error and the highest for an accuracy, a perplexity or a utilisation. Over the `n` runs that are done
+    and have the metric come the mean, the standard deviation (n - 1; None for one run), and the extremes, of which
+    `best` is the good one (None where the name does not tell). Diverged and failed runs are counted, never averaged in.
+    """
+    if at not in ("last", "best"):
+        raise StoreError(f"a run counts with its 'last' or its 'best' value: got at={at!r}")
+    direction = _direction(metric)
+    if at == "best" and direction == 0:
+        raise StoreError(
+            f"whether a high or a low {metric!r} is best is not known: names with {', '.join(_LOW)} are best low, "
+            f"with {', '.join(_HIGH)} high. Ask for at='last'."
+        )
+    runs = store.runs()
+    for name in (*(where or {}), *group):
+        _check_field(name, runs)
+    chosen = [run for run in runs if all(_fits(field(run, name), text) for name, text in (where or {}).items())]
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for run in chosen:
+        groups.setdefault(tuple(field(run, name) for name in group), []).append(run)
+
+    table, known = [], set[str]()
+    for key, members in sorted(groups.items(), key=lambda item: [_order(value) for value in item[0]]):
+        values = []
+        for run in members:
+            if run.status != "done":
+                continue
+            history = store.history(run.id)
+            series = _find(history, metric)
+            known.update(history)
+            if series is not None and series.size:
+                values.append(float(series[-1]) if at == "last" else _best(series, direction))
+        table.append({**dict(zip(group, key, strict=True)), **_statistics(values, direction), **_ends(members)})
+    if known and not any(row["n"] for row in table):
+        raise StoreError(f"no run has the metric {metric!r}; there are {', '.join(sorted(known))}.")
+    return table
+
+
+def field(run: Run, name: str) -> Any:
+    """A field of a run by its dotted name; None where this run has none."""
+    if name in ("status", "id"):
+        return getattr(run, name)
+    value: Any = run.config
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if name == "estimator":
+        return run.estimator
+    return str(value) if isinstance(value, dict | list) else value
+
+
+def _check_field(name: str, runs: list[Run]) -> None:
+    if runs and all(field(run, name) is None for run in runs):
+        names = sorted({known for run in runs for known in _names(run.config)})
+        raise StoreError(f"no run has the field {name!r}; there are status, {', '.join(names)}.")
+
+
+def _names(config: Mapping[str, Any], before: str = "") -> list[str]:
+    names = []
+    for name, value in config.items():
+        names += _names(value, f"{before}{name}.") if isinstance(value, Mapping) else [before + name]
+    return names
+
+
+def _fits(value: Any, text: str) -> bool:
+    """Whether a value is what was typed: as a number where both are one, else as text."""
+    if isinstance(value, bool) or value is None:
+        return str(value).lower() == text.lower()
+    try:
+        return float(value) == float(text)
+    except ValueError:
+        return str(value) == text
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    """Numbers by size, then text, then what is missing: groups mix all three."""
+    if value is None:
+        return 2, 0.0, ""
+    if isinstance(value, int | float):
+        return 0, float(value), ""
+    return 1, 0.0, str(value)
+
+
+def _direction(metric: str) -> int:
+    if any(word in metric for word in _LOW):
+        return -1
+    return 1 if any(word in metric for word in _HIGH) else 0
+
+
+def _find(history: Mapping[str, Series], metric: str) -> Any:
+    """The values of a metric, or of one component of it such as `perplexity[2]`; None where there is none."""
+    name = metric if metric in history else metric.partition("[")[0]
+    if name not in history:
+        return None
+    components = dict(history[name].components(name))
+    if metric not in components:
+        raise StoreError(f"{metric!r} is one of many: choose among {', '.join(list(components)[:8])}, ..")
+    return components[metric]
+
+
+def _best(values: Any, direction: int) -> float:
+    there = values[~np.isnan(values)]
+    if not there.size:
+        return float("nan")
+    return float(there.max() if direction > 0 else there.min())
+
+
+def _statistics(values: list[float], direction: int) -> dict[str, Any]:
+    array = np.array(values, dtype=np.float64)
+    if not array.size:
+        return {"n": 0, "mean": None, "std": None, "min": None, "max": None, "best": None}
+    low, high = float(array.min()), float(array.max())
+    return {
+        "n": array.size,
+        "mean": float(array.mean()),
+        "std": float(array.std(ddof=1)) if array.size > 1 else None,
+        "min": low,
+        "max": high,
+        "best": {-1: low, 0: None, 1: high}[direction],
+    }
+
+
+def _ends(runs: list[Run]) -> dict[str, int]:
+    return {status: sum(run.status == status for run in runs) for status in ("diverged", "failed")}

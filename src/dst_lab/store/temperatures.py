@@ -1,0 +1,47 @@
+"""The two temperatures of any estimator, so that runs of different estimators share two columns."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Temperatures(NamedTuple):
+    """Forward and backward temperature, None where there is none, and the schedules they follow, "" where constant."""
+
+    tau_f: float | None
+    tau_b: float | None
+    schedule: str
+
+
+def temperatures(estimator: Mapping[str, Any]) -> Temperatures:
+    """What `config["estimator"]` means in tau_f (how the choice is drawn) and tau_b (how the gradient flows).
+
+    | estimator | tau_f | tau_b |
+    |---|---|---|
+    | decoupled | tau_f | tau_b |
+    | softmax STE | tau | tau |
+    | Gumbel STE | 1: it always draws at temperature 1 | tau |
+    | identity STE | 0: the argmax | none: the gradient passes unchanged |
+    | soft | none: nothing is drawn | tau |
+
+    A schedule such as "2.0:0.25:linear" counts with its first value.
+    """
+    tau = estimator.get("tau")
+    family = str(estimator["name"]).replace("_", "-").removesuffix("-ste")
+    if family == "softmax":
+        given = {"tau_f": tau, "tau_b": tau}
+    elif family == "gumbel":
+        given = {"tau_f": 1.0, "tau_b": tau}
+    elif family == "identity":
+        given = {"tau_f": 0.0, "tau_b": None}
+    elif family == "soft":
+        given = {"tau_f": None, "tau_b": tau}
+    else:
+        given = {"tau_f": estimator.get("tau_f"), "tau_b": estimator.get("tau_b")}
+    schedule = ";".join(f"{name}={value}" for name, value in given.items() if isinstance(value, str))
+    return Temperatures(_first(given["tau_f"]), _first(given["tau_b"]), schedule)
+
+
+def _first(value: float | str | None) -> float | None:
+    if value is None:
+        return None
+    return float(value.split(":")[0]) if isinstance(value, str) else float(value)

@@ -1,0 +1,196 @@
+"""Every way of calling: shapes, generators, torch.func, torch.compile, autocast."""
+
+import pytest
+import torch
+from contract.table import Case
+from torch.func import grad, vmap
+
+import decoupled_st as dst
+
+TIGHT = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def random(*shape: int, seed: int = 1) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0, 4), (1,), (1, 1), (5, 1), (2, 3, 4, 5)], ids=str)
+def test_shapes(case: Case, shape: tuple[int, ...]) -> None:
+    logits = torch.randn(shape, requires_grad=True)
+    z = case(logits)
+    z.sum().backward()
+    assert z.shape == logits.shape
+    assert logits.grad.shape == logits.shape
+    if case.categorical:
+        assert z.sum(-1).eq(1).all()
+
+
+def test_a_single_category_is_certain(categorical: Case) -> None:
+    logits = torch.randn(5, 1, requires_grad=True)
+    z = categorical(logits)
+    z.sum().backward()
+    assert z.eq(1).all()
+    surrogate = 0.0 if categorical.sample_tau else 1.0  # Identity STE has no normalisation to cancel the gradient
+    assert logits.grad.eq(surrogate).all()
+
+
+def test_the_same_generator_repeats_the_draw(case: Case) -> None:
+    logits = torch.randn(200, 6)
+    first, second, third = (case(logits, generator=torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
+    assert torch.equal(first, second)
+    assert torch.equal(first, third) == (case.sample_tau is None)
+
+
+def test_vmap_gives_each_element_its_own_noise(sampled: Case) -> None:
+    logits = torch.zeros(64, 40, 8)
+    z = vmap(sampled, randomness="different")(logits)
+    assert not torch.equal(z[0], z[1])
+    same = vmap(sampled, randomness="same")(logits)
+    assert torch.equal(same[0], same[1])
+
+
+def test_vmap_over_one_set_of_logits_draws_for_each_element(sampled: Case) -> None:
+    logits = torch.zeros(40, 8)
+    z = vmap(lambda _: sampled(logits), randomness="different")(torch.arange(64))
+    assert z.shape == (64, 40, 8)
+    assert not torch.equal(z[0], z[1])
+
+
+def test_vmap_over_temperatures_and_noise(case: Case) -> None:
+    logits, noise = random(4, 6, 5), case.noise((4, 6, 5))
+    names = list(case.temperatures)
+    taus = torch.linspace(0.3, 1.5, 4, dtype=torch.float64)
+
+    def one(l: torch.Tensor, e: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:
+        return case(l, noise=e, **dict.fromkeys(names, tau))
+
+    got = vmap(one)(logits, noise, taus)
+    assert torch.equal(got, case(logits, noise=noise, **dict.fromkeys(names, taus.view(4, 1, 1))))
+
+
+def weighted(case: Case, **options: object):
+    """A scalar of the output whose gradient with respect to z is w."""
+    return lambda l, noise, w: (case(l, noise=noise, **options) * w).sum()
+
+
+def closed_form(case: Case, logits: torch.Tensor, noise: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return case.vjp(logits, noise, w, case.temperatures, -1)
+
+
+def test_func_grad(case: Case) -> None:
+    logits, noise, w = random(6, 5), case.noise((6, 5)), random(6, 5, seed=2)
+    torch.testing.assert_close(grad(weighted(case))(logits, noise, w), closed_form(case, logits, noise, w), **TIGHT)
+
+
+def test_per_sample_gradients(case: Case) -> None:
+    logits, noise, w = random(4, 6, 5), case.noise((4, 6, 5)), random(4, 6, 5, seed=2)
+    torch.testing.assert_close(
+        vmap(grad(weighted(case)))(logits, noise, w), closed_form(case, logits, noise, w), **TIGHT
+    )
+
+
+NESTINGS = {
+    "compile": lambda f: torch.compile(grad(f), fullgraph=True),
+    "compile(vmap)": lambda f: torch.compile(vmap(grad(f)), fullgraph=True),
+    "vmap(compile-free grad) in compile": lambda f: torch.compile(
+        lambda l, e, w: grad(lambda x: vmap(f)(x, e, w).sum())(l), fullgraph=True
+    ),
+}
+
+
+@pytest.mark.parametrize("nesting", NESTINGS)
+def test_compiled_transforms_keep_the_gradient(case: Case, nesting: str) -> None:
+    """torch 2.13 drops the backward of a custom autograd.Function under compile(vmap(...)): ours must survive."""
+    torch.compiler.reset()
+    logits, noise, w = random(4, 6, 5), case.noise((4, 6, 5)), random(4, 6, 5, seed=2)
+    got = NESTINGS[nesting](weighted(case))(logits, noise, w)
+    torch.testing.assert_close(got, closed_form(case, logits, noise, w), **TIGHT)
+
+
+def test_compiled_call_and_backward(case: Case, device: str) -> None:
+    torch.compiler.reset()
+    logits, noise, w = random(6, 5).to(device), case.noise((6, 5)).to(device), random(6, 5, seed=2).to(device)
+    compiled = torch.compile(lambda l: case(l, noise=noise), fullgraph=True)
+    leaf = logits.clone().requires_grad_()
+    z = compiled(leaf)
+    (gradient,) = torch.autograd.grad(z, leaf, w)
+    assert torch.equal(z, case(logits, noise=noise))
+    torch.testing.assert_close(gradient, closed_form(case, logits, noise, w), **TIGHT)
+
+
+def test_compiled_draws(sampled: Case, device: str) -> None:
+    """Without noise a compiled call draws its own: N = 100,000 rows, each class within 5 standard errors."""
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    n, l = 100_000, torch.tensor([1.0, -0.5, 0.3], dtype=torch.float64, device=device)
+    compiled = torch.compile(lambda x: sampled(x), fullgraph=True)
+    z = compiled(l.float().expand(n, 3)).double()
+    scaled = l / sampled.sample_tau(sampled.temperatures)
+    p = scaled.softmax(-1) if sampled.categorical else scaled.sigmoid()
+    assert ((z.mean(0) - p).abs() <= 5 * (p * (1 - p) / n).sqrt()).all()
+    assert set(z.unique().tolist()) == {0.0, 1.0}
+
+
+def test_compiled_masks(categorical: Case) -> None:
+    torch.compiler.reset()
+    logits, noise = torch.randn(8, 5), categorical.noise((8, 5)).float()
+    logits[3], logits[4, 1], mask = -torch.inf, torch.nan, torch.arange(5) != 2
+    compiled = torch.compile(lambda l, m: categorical(l, noise=noise, mask=m), fullgraph=True)
+    torch.testing.assert_close(
+        compiled(logits, mask), categorical(logits, noise=noise, mask=mask), rtol=0, atol=0, equal_nan=True
+    )
+
+
+def test_a_generator_under_fullgraph_says_to_pass_noise(sampled: Case) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(lambda l, g: sampled(l, generator=g), fullgraph=True)
+    with pytest.raises(RuntimeError, match="pass noise= instead of generator="):
+        compiled(torch.zeros(3, 2), torch.Generator())
+
+
+def test_a_generator_without_fullgraph_falls_back_to_eager(sampled: Case) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(lambda l, g: sampled(l, generator=g))
+    logits = torch.randn(50, 6)
+    got = compiled(logits, torch.Generator().manual_seed(4))
+    assert torch.equal(got, sampled(logits, generator=torch.Generator().manual_seed(4)))
+
+
+def test_a_schedule_of_float_temperatures_compiles(device: str) -> None:
+    """Floats that change from call to call: no more recompilations than torch allows, and the right gradient."""
+    torch.compiler.reset()
+    logits, noise = random(6, 5).to(device), random(6, 5, seed=3).to(device)
+    step = torch.compile(lambda l, tau: dst.categorical.decoupled(l, tau_f=tau, tau_b=tau, noise=noise), fullgraph=True)
+    for tau in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1):
+        leaf = logits.clone().requires_grad_()
+        w = random(6, 5, seed=2).to(device)
+        (got,) = torch.autograd.grad(step(leaf, tau), leaf, w)
+        p = (logits / tau).softmax(-1)
+        torch.testing.assert_close(got, p * (w - (p * w).sum(-1, keepdim=True)) / tau, **TIGHT)
+
+
+def test_autocast_leaves_the_arithmetic_alone(case: Case) -> None:
+    logits, noise, w = random(64, 9).float(), case.noise((64, 9)).float(), random(64, 9, seed=2).float()
+    plain, cast = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    (case(plain, noise=noise) * w).sum().backward()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        z = case(cast, noise=noise)
+    assert z.dtype == torch.float32
+    (z * w).sum().backward()
+    assert torch.equal(z, case(logits, noise=noise))
+    assert torch.equal(cast.grad, plain.grad)
+
+
+def test_autocast_half_logits_from_a_linear_layer(case: Case) -> None:
+    layer = torch.nn.Linear(6, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        z = case(layer(torch.randn(8, 6)))
+    z.sum().backward()
+    assert z.dtype == torch.bfloat16
+    assert layer.weight.grad.isfinite().all()
+
+
+def test_values_and_functions_agree(case: Case) -> None:
+    logits, noise = torch.randn(20, 5), case.noise((20, 5)).float()
+    estimator = dst.from_dict({"name": case.name, **case.temperatures})
+    assert torch.equal(getattr(estimator, case.kind)(logits, noise=noise), case(logits, noise=noise))

@@ -1,0 +1,92 @@
+"""Bad input: a sentence with the name, what was given and what was expected."""
+
+import math
+
+import pytest
+import torch
+from contract.table import Case
+
+import decoupled_st as dst
+
+L = torch.randn(4, 3)
+
+
+@pytest.mark.parametrize("bad", [-0.1, math.nan, math.inf, -math.inf])
+def test_a_bad_float_temperature_is_named_with_its_value(sampled: Case, bad: float) -> None:
+    for name in sampled.temperatures:
+        with pytest.raises(ValueError, match=rf"{name} must be finite and .* got {name}={bad}"):
+            sampled(L, **{name: bad})
+
+
+def test_zero_is_a_forward_temperature_only(sampled: Case) -> None:
+    for name in set(sampled.temperatures) - {"tau_f"}:
+        with pytest.raises(ValueError, match=rf"{name} must be finite and above 0, got {name}=0.0"):
+            sampled(L, **{name: 0.0})
+
+
+def test_a_temperature_that_varies_along_the_categories(categorical: Case) -> None:
+    for name in categorical.temperatures:
+        with pytest.raises(ValueError, match=rf"{name} must have size 1 along dim .* \(3,\), logits \(4, 3\)"):
+            categorical(L, **{name: torch.ones(3)})
+
+
+@pytest.mark.parametrize("shape", [(5, 1), (2, 1, 1)], ids=str)
+def test_a_temperature_that_does_not_broadcast(sampled: Case, shape: tuple[int, ...]) -> None:
+    for name in sampled.temperatures:
+        with pytest.raises(ValueError, match=rf"{name} must broadcast to the logits"):
+            sampled(L, **{name: torch.ones(shape)})
+
+
+def test_a_temperature_that_is_no_number(sampled: Case) -> None:
+    for name in sampled.temperatures:
+        with pytest.raises(TypeError, match=rf"{name} must be a number here, got str"):
+            sampled(L, **{name: "hot"})
+
+
+def test_noise_excludes_generator(case: Case) -> None:
+    with pytest.raises(ValueError, match="noise or generator, not both"):
+        case(L, noise=torch.zeros(4, 3), generator=torch.Generator())
+
+
+def test_noise_of_another_shape(case: Case) -> None:
+    with pytest.raises(ValueError, match=r"noise has \(3,\), logits \(4, 3\)"):
+        case(L, noise=torch.zeros(3))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_grad_scale_must_be_finite(case: Case, bad: float) -> None:
+    with pytest.raises(ValueError, match=f"grad_scale must be finite, got grad_scale={bad}"):
+        case(L, grad_scale=bad)
+
+
+def test_logits_must_be_floating_point(case: Case) -> None:
+    with pytest.raises(TypeError, match=r"floating-point tensor, got torch\.int64"):
+        case(torch.zeros(4, 3, dtype=torch.long))
+
+
+@pytest.mark.parametrize("dim", [2, -3])
+def test_dim_out_of_range(categorical: Case, dim: int) -> None:
+    with pytest.raises(ValueError, match=rf"got dim={dim} for shape \(4, 3\)"):
+        categorical(L, dim=dim)
+
+
+def test_no_categories(categorical: Case) -> None:
+    with pytest.raises(ValueError, match="at least one category"):
+        categorical(torch.zeros(4, 0))
+
+
+def test_masks(categorical: Case) -> None:
+    with pytest.raises(TypeError, match=r"mask must be bool .* got torch\.float32"):
+        categorical(L, mask=torch.ones(3))
+    with pytest.raises(ValueError, match="mask must broadcast"):
+        categorical(L, mask=torch.ones(2, 4, 3, dtype=torch.bool))
+
+
+def test_options_are_keyword_only(case: Case) -> None:
+    with pytest.raises(TypeError, match="positional"):
+        case.function(L, 1.0)
+
+
+def test_straight_through_wants_one_shape() -> None:
+    with pytest.raises(ValueError, match=r"hard has \(3,\), soft has \(4, 3\)"):
+        dst.straight_through(torch.zeros(3), L)

@@ -1,0 +1,101 @@
+"""The distribution of the choice: frequencies against softmax(l / tau_f).
+
+Statistic: the frequency of each class over N independent draws; its standard error is sqrt(p (1 - p) / N). All classes
+must lie within 5 standard errors, with one generator fixed.
+"""
+
+import pytest
+import torch
+from contract.table import Case
+
+import decoupled_st as dst
+
+N = 200_000
+LOGITS = torch.tensor([1.3, -0.4, 0.2, 2.0, -2.5])
+
+
+def expected(case: Case, logits: torch.Tensor, tau: float) -> torch.Tensor:
+    scaled = logits.double() / tau
+    return scaled.softmax(-1) if case.categorical else scaled.sigmoid()
+
+
+def within_5_standard_errors(frequency: torch.Tensor, p: torch.Tensor, n: int) -> bool:
+    error = (p * (1 - p) / n).sqrt()
+    return bool(((frequency - p).abs() <= 5 * error + 1e-12).all())
+
+
+def frequency(case: Case, generator: torch.Generator, **options: object) -> torch.Tensor:
+    return case(LOGITS.expand(N, 5), generator=generator, **options).double().mean(0)
+
+
+def forward_temperature(case: Case, tau: float) -> dict[str, float]:
+    return {"tau_f": tau} if "tau_f" in case.temperatures else {"tau": tau}
+
+
+@pytest.mark.parametrize("tau", [0.25, 1.0, 2.0])
+def test_frequencies(sampled: Case, generator: torch.Generator, tau: float) -> None:
+    options = forward_temperature(sampled, tau)
+    at = sampled.sample_tau({**sampled.temperatures, **options})
+    got = frequency(sampled, generator, **options)
+    assert within_5_standard_errors(got, expected(sampled, LOGITS, at), N)
+
+
+def test_frequencies_with_tensor_temperatures(sampled: Case, generator: torch.Generator) -> None:
+    taus = torch.tensor([0.25, 1.0, 2.0])
+    options = {name: taus.view(3, 1, 1) for name in forward_temperature(sampled, 0.0)}
+    z = sampled(LOGITS.expand(3, N, 5), generator=generator, **options)
+    for run, tau in enumerate(taus.tolist()):
+        at = sampled.sample_tau({**sampled.temperatures, **dict.fromkeys(options, tau)})
+        assert within_5_standard_errors(z[run].double().mean(0), expected(sampled, LOGITS, at), N)
+
+
+def test_tau_f_moves_the_samples(generator: torch.Generator) -> None:
+    for kind in (dst.categorical, dst.binary):
+        cold = kind.decoupled(LOGITS.expand(N, 5), tau_f=0.5, tau_b=1.0, generator=generator).mean(0)
+        hot = kind.decoupled(LOGITS.expand(N, 5), tau_f=2.0, tau_b=1.0, generator=generator).mean(0)
+        # At 0.5 and 2.0 the most likely choice has p = 0.78 and 0.36 (categorical), 0.98 and 0.73 (binary).
+        assert cold[3] - hot[3] > 0.2
+
+
+@pytest.mark.parametrize("zero", [0.0, torch.zeros(1, 1)], ids=["float", "tensor"])
+def test_tau_f_zero_is_the_argmax(zero: object) -> None:
+    logits = torch.randn(1000, 7)
+    one_hot = torch.nn.functional.one_hot(logits.argmax(-1), 7).float()
+    assert torch.equal(dst.categorical.decoupled(logits, tau_f=zero, tau_b=1.0), one_hot)
+    assert torch.equal(dst.binary.decoupled(logits, tau_f=zero, tau_b=1.0), (logits > 0).float())
+
+
+def test_tau_f_zero_elementwise_inside_a_tensor(generator: torch.Generator) -> None:
+    tau_f = torch.tensor([0.0, 1.0]).view(2, 1, 1)
+    z = dst.categorical.decoupled(LOGITS.expand(2, N, 5), tau_f=tau_f, tau_b=1.0, generator=generator)
+    assert torch.equal(z[0].mean(0), torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0]))
+    assert within_5_standard_errors(z[1].double().mean(0), LOGITS.double().softmax(-1), N)
+
+
+def test_tau_f_zero_as_a_float_draws_nothing(generator: torch.Generator) -> None:
+    before = generator.get_state()
+    dst.categorical.decoupled(LOGITS, tau_f=0.0, tau_b=1.0, generator=generator)
+    dst.binary.decoupled(LOGITS, tau_f=0.0, tau_b=1.0, generator=generator)
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_a_hundred_thousand_classes(categorical: Case, generator: torch.Generator) -> None:
+    """N = 400 rows of equal logits. Each quarter of the classes holds p = 1/4 of the draws."""
+    n, classes = 400, 100_000
+    index = categorical(torch.zeros(n, classes), generator=generator).argmax(-1)
+    if categorical.sample_tau is None:
+        assert index.eq(0).all()
+        return
+    quarters = torch.bincount(index // 25_000, minlength=4).double() / n
+    assert within_5_standard_errors(quarters, torch.full((4,), 0.25, dtype=torch.float64), n)
+
+
+def test_rows_are_independent(sampled: Case, generator: torch.Generator) -> None:
+    """Two rows agree with probability sum p^2; N pairs, 5 standard errors."""
+    z = sampled(LOGITS.expand(2, N, 5), generator=generator)
+    p = expected(sampled, LOGITS, sampled.sample_tau(sampled.temperatures))
+    if sampled.categorical:
+        agree, chance = (z[0] * z[1]).sum(-1).double().mean(), (p**2).sum()
+    else:
+        agree, chance = (z[0, :, 0] == z[1, :, 0]).double().mean(), p[0] ** 2 + (1 - p[0]) ** 2
+    assert within_5_standard_errors(agree, chance, N)
