@@ -11,10 +11,13 @@ Temperature: TypeAlias = float | Tensor
 
 def check_float(name: str, value: object, *, zero: bool = False) -> float:
     """The temperature as a float; `zero` says whether 0 is one."""
-    if isinstance(value, Tensor) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number here, got {type(value).__name__}")
+    if not isinstance(value, float | int) and (isinstance(value, Tensor) or not hasattr(value, "__float__")):
+        raise TypeError(
+            f"{name} must be a number here, got {type(value).__name__} "
+            "(tensor temperatures go to the functions in `categorical` and `binary`)"
+        )
     tau = float(value)
-    if not math.isfinite(tau) or tau < 0 or (tau == 0 and not zero):
+    if not 0 <= tau < math.inf or (tau == 0 and not zero):
         bound = "at least 0" if zero else "above 0"
         raise ValueError(f"{name} must be finite and {bound}, got {name}={tau}")
     return tau

@@ -23,43 +23,42 @@ CHUNK = 1 << 16
 
 def fetch(name: str, source: Source, missing: Iterable[File], root: Path) -> None:
     """Download the missing files of a data set to their usual places under `root`."""
+    targets = {file: next(source.places(root, file)) for file in missing}
+    by_hand = f"put {', '.join(target.name for target in targets.values())} by hand into {root / source.folders[0]}"
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
         if source.archived:
-            _fetch_archive(name, source, missing, root, progress)
+            with _explained(name, source.address, by_hand):
+                _fetch_archive(source.address, targets, progress)
         else:
-            for file in missing:
-                _fetch_file(name, source, file, root, progress)
+            for file, target in targets.items():
+                address = source.address + target.name
+                with _explained(f"{target.name} of {name}", address, by_hand):
+                    _fetch_file(address, file, target, progress)
 
 
-def _fetch_file(name: str, source: Source, file: File, root: Path, progress: Progress) -> None:
-    target = next(source.places(root, file))
-    address = source.address + target.name
-    by_hand = f"put that file into {target.parent}"
-    with _explained(f"{target.name} of {name}", address, by_hand), temporary_beside(target) as part:
+def _fetch_file(address: str, file: File, target: Path, progress: Progress) -> None:
+    with temporary_beside(target) as part:
         _download(address, part, progress)
         unpacked(part, file, gzipped=target.suffix == ".gz")
         part.replace(target)
 
 
-def _fetch_archive(name: str, source: Source, missing: Iterable[File], root: Path, progress: Progress) -> None:
-    targets = {place.name: (file, place) for file in missing for place in [next(source.places(root, file))]}
-    folder = root / source.folders[0]
-    archive = PurePosixPath(source.address).name
-    with _explained(name, source.address, f"put {', '.join(targets)} of that archive into {folder}"):
-        with temporary_beside(folder / archive) as part:
-            _download(source.address, part, progress)
-            with tarfile.open(part, "r:gz") as tar:
-                for member in tar:
-                    # Taken by its bare name: what path an archive announces never decides where we write.
-                    wanted = targets.get(PurePosixPath(member.name).name)
-                    stream = tar.extractfile(member) if wanted and member.isfile() else None
-                    if wanted and stream:
-                        file, target = wanted
-                        _place(stream.read(file.size + 1), file, target)
-                        del targets[target.name]
-        if targets:
-            raise tarfile.TarError(f"the archive lacks {', '.join(targets)}")
+def _fetch_archive(address: str, targets: dict[File, Path], progress: Progress) -> None:
+    wanted = {target.name: (file, target) for file, target in targets.items()}
+    folder = next(iter(targets.values())).parent
+    with temporary_beside(folder / PurePosixPath(address).name) as part:
+        _download(address, part, progress)
+        with tarfile.open(part, "r:gz") as tar:
+            for member in tar:
+                # Taken by its bare name: what path an archive announces never decides where we write.
+                name = PurePosixPath(member.name).name
+                stream = tar.extractfile(member) if name in wanted and member.isfile() else None
+                if stream:
+                    file, target = wanted.pop(name)
+                    _place(stream.read(file.size + 1), file, target)
+    if wanted:
+        raise tarfile.TarError(f"the archive lacks {', '.join(wanted)}")
 
 
 def _place(raw: bytes, file: File, target: Path) -> None:
@@ -102,4 +101,4 @@ def _explained(what: str, address: str, by_hand: str) -> Iterator[None]:
 
 
 def _sentence(what: str, address: str, reason: str, by_hand: str) -> str:
-    return f"could not fetch {what} from {address} ({reason}): try again, or {by_hand} by hand"
+    return f"could not fetch {what} from {address} ({reason}): try again, or {by_hand}"

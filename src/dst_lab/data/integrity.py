@@ -8,7 +8,7 @@ import os
 import uuid
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -75,7 +75,9 @@ def temporary_beside(path: Path) -> Iterator[Path]:
     try:
         yield part
     finally:
-        part.unlink(missing_ok=True)
+        # What cannot be removed must not hide the error that brought us here.
+        with suppress(OSError):
+            part.unlink()
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def read_cifar(raw: bytes, where: str) -> tuple[Bytes, Bytes]:
     if len(raw) % record:
         raise DataError(f"{where} is not a CIFAR-10 batch: expected records of {record} bytes, found {len(raw)} bytes")
     records = np.frombuffer(raw, np.uint8).reshape(-1, record)
-    return records[:, 1:].reshape(-1, *CIFAR_SHAPE), records[:, 0].copy()
+    return records[:, 1:].reshape(-1, *CIFAR_SHAPE).copy(), records[:, 0].copy()
 
 
 def read_digits() -> tuple[Bytes, Bytes]:

@@ -7,6 +7,7 @@ An even range of int64, such as the steps of a run, is `[name, dtype, shape, fir
 """
 
 import json
+import math
 import struct
 import zlib
 from collections.abc import Mapping
@@ -65,7 +66,7 @@ def unpack(blob: bytes) -> dict[str, npt.NDArray[Any]]:
         for name, code, shape, *span in index:
             if code not in _DTYPES:
                 raise ValueError(f"array {name!r} has the unknown dtype {code!r}")
-            dtype, size = np.dtype(code), int(np.prod(shape, dtype=np.int64))
+            dtype, size = np.dtype(code), math.prod(shape)
             if span:
                 arrays[name] = span[0] + span[1] * np.arange(size, dtype=np.int64)
                 continue

@@ -35,7 +35,7 @@ class Series:
         if steps.size and steps.dtype.kind not in "iu":
             raise StoreError(f"the steps of a series are integers: got dtype {steps.dtype}")
         steps = steps.astype(np.int64)
-        if np.any(np.diff(steps) <= 0):
+        if (steps[1:] <= steps[:-1]).any():
             raise StoreError(f"the steps of a series must increase: got {steps.tolist()[:20]}")
         _check_array("a series", values)
         object.__setattr__(self, "steps", steps)

@@ -17,7 +17,7 @@ from dst_lab.store.disk.connection import Connection, close_writer, connect_read
 from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.replace import replacing
 from dst_lab.store.disk.schema import create as create_file
-from dst_lab.store.errors import StoreError, explained
+from dst_lab.store.errors import StoreError, explained, sentence
 from dst_lab.store.record import Record, Run, Series, identify
 
 
@@ -135,7 +135,13 @@ class Store:
         lock = Lock(file)
         try:
             with explained(file), replacing(file) as draft:
-                self._connection.execute("VACUUM INTO ?", (str(draft),))
+                try:
+                    self._connection.execute("VACUUM INTO ?", (str(draft),))
+                except sqlite3.OperationalError:
+                    raise
+                except sqlite3.DatabaseError as error:
+                    # Damage is in what is read, not in what is written.
+                    raise StoreError(sentence(self.path, error)) from error
         finally:
             lock.release()
 

@@ -48,7 +48,9 @@ def connect_reader(path: Path) -> Connection:
     with explained(path):
         try:
             return _probed(path, "mode=ro")
-        except sqlite3.OperationalError:
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise
             wal, _, journal = side_files(path)
             if journal.exists():
                 # A writer was killed without a log: only a connection that may write can undo its last page writes.
@@ -66,9 +68,12 @@ def connect_writer(path: Path) -> Connection:
     with explained(path):
         try:
             return _prepared(path, log=True)
-        except sqlite3.OperationalError:
-            # A log needs shared memory, which some file systems lack.
-            return _prepared(path, log=False)
+        except sqlite3.OperationalError as error:
+            # A log needs shared memory, which some file systems lack. If it was not that, the first error tells more.
+            try:
+                return _prepared(path, log=False)
+            except sqlite3.OperationalError:
+                raise error from None
 
 
 def close_writer(connection: Connection) -> None:
@@ -93,8 +98,10 @@ def _prepared(path: Path, *, log: bool) -> Connection:
         # On macOS an ordinary fsync does not reach the disk; elsewhere this changes nothing.
         connection.execute("PRAGMA fullfsync=ON")
         connection.execute("PRAGMA foreign_keys=ON")
-        # Finds a file that may not be written now, rather than after an hour of training.
+        # Finds a file that may not be written now, rather than after an hour of training. To begin is not enough:
+        # on a file that it can only read, SQLite begins all the same.
         connection.execute("BEGIN IMMEDIATE")
+        connection.execute("UPDATE provenance SET body = body WHERE id = ''")
         connection.execute("ROLLBACK")
     except BaseException:
         connection.close()
@@ -105,7 +112,8 @@ def _prepared(path: Path, *, log: bool) -> Connection:
 def _check_whole(connection: Connection, path: Path) -> None:
     (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if finding != "ok":
-        raise StoreError(sentence(path, sqlite3.DatabaseError(f"malformed: {finding}")))
+        reason = " ".join(finding.replace("*** in database main ***", "").split())
+        raise StoreError(sentence(path, sqlite3.DatabaseError(f"malformed: {reason}")))
 
 
 def _probed(path: Path, query: str) -> Connection:

@@ -35,7 +35,7 @@ class Lock:
         except OSError as error:
             raise StoreError(
                 f"{path} cannot be written: the lock {self.path} could not be made ({error.strerror}); {SAFE}. "
-                "Make the folder writable, or work on a copy made with `dst copy`."
+                "Make room or make the folder writable, or work on a copy elsewhere, made with `dst copy`."
             ) from error
         _held.add(self._descriptor)
 
@@ -59,20 +59,18 @@ class Lock:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(descriptor, self.path):
-                    os.ftruncate(descriptor, 0)
-                    _sign(descriptor)
-                    return descriptor
-                os.close(descriptor)
             except BlockingIOError:
                 os.close(descriptor)
                 raise self._refusal() from None
             except OSError as error:
                 os.close(descriptor)
-                self.path.unlink(missing_ok=True)
                 if error.errno not in _WITHOUT_FLOCK:
                     raise
+                self.path.unlink(missing_ok=True)
                 break
+            if _is_at(descriptor, self.path):
+                return self._signed(descriptor)
+            os.close(descriptor)
         return self._acquire_by_name()
 
     def _acquire_by_name(self) -> int:
@@ -81,11 +79,26 @@ class Lock:
         for _ in range(2):
             with suppress(FileExistsError):
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-                _sign(descriptor)
-                return descriptor
+                return self._signed(descriptor)
             if not self._bury():
                 break
         raise self._refusal()
+
+    def _signed(self, descriptor: int) -> int:
+        """Write who holds the lock into it; where the disk has no room for that, leave none behind."""
+        holder = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        try:
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, json.dumps(holder).encode())
+        except OSError:
+            self.path.unlink(missing_ok=True)
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def _bury(self) -> bool:
         """Remove the lock of a process of this host that is no longer alive; False where it may be."""
@@ -135,15 +148,6 @@ def _forget_after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)
-
-
-def _sign(descriptor: int) -> None:
-    holder = {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-    os.write(descriptor, json.dumps(holder).encode())
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dst_lab.store.errors import explained
 APPLICATION_ID = int.from_bytes(b"dsts", "big")
 FORMAT = 1
 
-# A run takes a few kilobytes: on pages of 4096 bytes, a tenth of the file would be padding.
+# A run takes a few kilobytes: on pages of 4096 bytes, up to a fifth of the file would be padding.
 PAGE_SIZE = 1024
 
 # Plain tables with checks, not STRICT ones: SQLite before 3.37 cannot even open a file that has a STRICT table.

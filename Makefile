@@ -1,0 +1,37 @@
+# Two commands do all the set-up: `make demo` and `make test`. Each makes its own virtual environment.
+
+PYTHON ?= python3
+BIN := .venv/bin
+SETUP := .venv/.ready
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+.PHONY: demo test test-slow test-gpu format clean
+
+demo: $(SETUP)
+	$(BIN)/python examples/digits.py
+
+test: $(SETUP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n $(JOBS) -m "not slow and not gpu"
+
+test-slow: $(SETUP)
+	$(BIN)/pytest -n $(JOBS) -m "slow and not gpu"
+
+test-gpu:
+	PYTHONPATH=src:tests $(PYTHON) -m pytest -m gpu -p no:cacheprovider -p no:xdist tests/contract
+
+format: $(SETUP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache
+
+# Remade when what it installs changes.
+$(SETUP): pyproject.toml constraints.txt
+	test -d .venv || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@

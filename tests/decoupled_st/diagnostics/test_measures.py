@@ -1,0 +1,116 @@
+"""Signal to noise, norm, activity, usage, gates: against numbers worked out by hand or in closed form."""
+
+import math
+
+import pytest
+import torch
+
+from decoupled_st import diagnostics
+
+
+def test_snr_of_a_known_signal() -> None:
+    """Mean 2, std 1, N = 1,024 passes, 4,000 parameters: the ratio's own standard error is about
+    sqrt((1 + snr^2 / 2) / N) a parameter, averaged over 4,000; |m|/s is biased up by a factor 1 + 3/(4N)."""
+    generator = torch.Generator().manual_seed(0)
+    result = diagnostics.gradient_snr(2.0 + torch.randn(1024, 4000, generator=generator))
+    error = math.sqrt((1 + 2.0) / 1024 / 4000)
+    assert abs(result.snr.item() - 2.0 * (1 + 0.75 / 1024)) <= 5 * error
+
+
+def test_snr_of_pure_noise_reads_the_floor() -> None:
+    """|mean| of N draws is half-normal: mean sqrt(2 / (pi N)), std sqrt((1 - 2 / pi) / N), over 4,000 parameters."""
+    generator = torch.Generator().manual_seed(0)
+    result = diagnostics.gradient_snr(torch.randn(1024, 4000, generator=generator))
+    assert result.floor == pytest.approx(0.0249, abs=1e-4)
+    assert abs(result.snr.item() - result.floor) <= 5 * math.sqrt((1 - 2 / math.pi) / 1024 / 4000)
+
+
+def test_snr_leaves_constant_parameters_out_and_counts_them() -> None:
+    gradients = torch.tensor([[1.0, 5.0, 0.0], [3.0, 5.0, 0.0]])
+    result = diagnostics.gradient_snr(gradients)
+    assert result.snr.item() == pytest.approx(2.0 / math.sqrt(2.0))
+    assert result.constant.item() == 2
+    assert diagnostics.gradient_snr(torch.ones(4, 2)).snr.isnan()
+
+
+def test_snr_streams_and_keeps_runs_apart() -> None:
+    gradients = torch.randn(20, 3, 7) + torch.arange(3.0).view(3, 1)
+    together = diagnostics.gradient_snr((g for g in gradients), run_dims=1)
+    assert together.snr.shape == (3,)
+    for run in range(3):
+        alone = diagnostics.gradient_snr(gradients[:, run])
+        torch.testing.assert_close(together.snr[run], alone.snr)
+        std, mean = gradients[:, run].double().std(0), gradients[:, run].double().mean(0)
+        torch.testing.assert_close(alone.snr, (mean.abs() / std).mean())
+
+
+def test_snr_needs_two_passes() -> None:
+    with pytest.raises(ValueError, match="at least 2 passes, got 1"):
+        diagnostics.gradient_snr(torch.ones(1, 5))
+
+
+def test_norm() -> None:
+    assert diagnostics.gradient_norm(torch.tensor([3.0, 4.0])).item() == 5.0
+    parts = [torch.ones(2, 4), 2 * torch.ones(2, 3, 1)]
+    torch.testing.assert_close(diagnostics.gradient_norm(parts, run_dims=1), torch.full((2,), 4.0))
+    with pytest.raises(ValueError, match="at least one gradient"):
+        diagnostics.gradient_norm([])
+
+
+def test_active_fraction_relative_is_blind_to_magnitude() -> None:
+    gradients = torch.randn(50, 30) * torch.logspace(-6, 0, 30)
+    share = diagnostics.active_fraction(gradients)
+    assert 0 < share.item() < 1
+    assert diagnostics.active_fraction(1000 * gradients) == share
+    absolute = diagnostics.active_fraction(gradients, 1e-3, relative=False)
+    assert diagnostics.active_fraction(1000 * gradients, 1e-3, relative=False) > absolute
+
+
+def test_active_fraction_counts_at_or_above_the_threshold() -> None:
+    gradients = torch.tensor([[1.0, -2.0, 0.0, 4.0]])
+    shares = diagnostics.active_fraction(gradients, [0.5, 1.0, 2.0, 2.5, 5.0], relative=False)
+    assert shares.tolist() == [0.75, 0.75, 0.5, 0.25, 0.0]
+
+
+def test_active_fraction_of_no_gradient_is_zero() -> None:
+    assert diagnostics.active_fraction(torch.zeros(5, 4)) == 0
+    assert diagnostics.active_fraction(torch.zeros(5, 4), 0.0, relative=False) == 0
+
+
+def test_active_fraction_averages_magnitudes_not_values() -> None:
+    assert diagnostics.active_fraction(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])) == 0.5
+
+
+def test_perplexity_from_one_to_all() -> None:
+    assert diagnostics.perplexity(torch.arange(8).repeat(10), 8).item() == pytest.approx(8.0)
+    assert diagnostics.perplexity(torch.zeros(10, dtype=torch.long), 8).item() == pytest.approx(1.0)
+    half = torch.tensor([0, 0, 0, 1])
+    entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert diagnostics.perplexity(half, 2).item() == pytest.approx(math.exp(entropy))
+
+
+def test_perplexity_per_latent() -> None:
+    codes = torch.stack([torch.arange(4).repeat(5), torch.zeros(20, dtype=torch.long)], -1)
+    torch.testing.assert_close(diagnostics.perplexity(codes, 4), torch.tensor([4.0, 1.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("codes", "kind", "message"),
+    [
+        (torch.rand(4), TypeError, r"integers, got torch\.float32"),
+        (torch.tensor([0, 8]), ValueError, r"\[0, 8\), got values from 0 to 8"),
+        (torch.tensor([-1, 3]), ValueError, "got values from -1 to 3"),
+        (torch.zeros(0, dtype=torch.long), ValueError, "at least one sample"),
+    ],
+)
+def test_perplexity_errors(codes: torch.Tensor, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        diagnostics.perplexity(codes, 8)
+
+
+def test_gate_histogram_over_layers() -> None:
+    first, second = torch.zeros(3, 16), torch.zeros(5, 16)
+    first[:, 6], second[:, 1] = 1.0, 2.0
+    counts = diagnostics.gate_histogram([first, second])
+    assert counts.tolist() == [0, 5, 0, 0, 0, 0, 3] + [0] * 9
+    assert diagnostics.gate_histogram(first).sum() == 3

@@ -1,0 +1,165 @@
+"""Logic layers: gates, wiring, gradients against the closed form."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import decoupled_st as dst
+from decoupled_st.nn.logic import GATES, gate_coefficients, random_wiring, truth_table, unique_wiring
+
+BOOLEAN = {
+    "AND": lambda a, b: a and b, "XOR": lambda a, b: a != b, "OR": lambda a, b: a or b, "A": lambda a, b: a,
+    "B": lambda a, b: b, "NAND": lambda a, b: not (a and b), "NOR": lambda a, b: not (a or b),
+    "A AND NOT B": lambda a, b: a and not b, "B AND NOT A": lambda a, b: b and not a, "XNOR": lambda a, b: a == b,
+    "NOT A": lambda a, b: not a, "NOT B": lambda a, b: not b, "A OR NOT B": lambda a, b: a or not b,
+    "B OR NOT A": lambda a, b: b or not a, "FALSE": lambda a, b: False, "TRUE": lambda a, b: True,
+}  # fmt: skip
+CORNERS = list(itertools.product([0, 1], repeat=2))
+
+
+@pytest.mark.parametrize("gate", range(16), ids=GATES)
+def test_each_gate_is_its_truth_table(gate: int) -> None:
+    want = [float(BOOLEAN[GATES[gate]](a, b)) for a, b in CORNERS]
+    assert truth_table()[gate].tolist() == want
+    assert int("".join(str(int(v)) for v in want), 2) == gate
+    gates = F.one_hot(torch.tensor([gate]), 16).float()
+    got = dst.nn.apply_gates(torch.tensor(CORNERS).float(), gates, torch.tensor([[0], [1]]))
+    assert got.squeeze(-1).tolist() == want
+
+
+def test_between_the_corners_a_gate_is_multilinear() -> None:
+    a, b = torch.rand(50, dtype=torch.float64), torch.rand(50, dtype=torch.float64)
+    corners = torch.stack([(1 - a) * (1 - b), (1 - a) * b, a * (1 - b), a * b], -1)
+    want = corners @ truth_table(dtype=torch.float64).T
+    gates = torch.eye(16, dtype=torch.float64)
+    wiring = torch.stack([torch.zeros(16), torch.ones(16)]).long()
+    got = dst.nn.apply_gates(torch.stack([a, b], -1), gates, wiring)
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+
+
+def test_gate_gradient_is_the_four_corner_sums() -> None:
+    """dL/dl_g = (p_g / tau_b) (T_g - q) . S, with q = T'p and S the sums of dL/dy over the corners of (a, b)."""
+    torch.manual_seed(0)
+    out, batch, tau_b = 11, 64, 0.7
+    x = torch.randint(0, 2, (batch, 9)).double().requires_grad_()
+    logits = torch.randn(out, 16, dtype=torch.float64, requires_grad=True)
+    wiring = random_wiring(9, out)
+    g = torch.randn(batch, out, dtype=torch.float64)
+    gates = dst.categorical.decoupled(logits, tau_f=1.0, tau_b=tau_b)
+    y = dst.nn.apply_gates(x, gates, wiring)
+    assert set(y.unique().tolist()) <= {0.0, 1.0}
+    by_logit, by_input = torch.autograd.grad(y, (logits, x), g)
+
+    T, p = truth_table(dtype=torch.float64), (logits.detach() / tau_b).softmax(-1)
+    corner = (2 * x.detach()[:, wiring[0]] + x.detach()[:, wiring[1]]).long()
+    S = (F.one_hot(corner, 4) * g.unsqueeze(-1)).sum(0)
+    q = p @ T
+    want = p / tau_b * ((T - q.unsqueeze(1)) * S.unsqueeze(1)).sum(-1)
+    torch.testing.assert_close(by_logit, want, rtol=1e-12, atol=1e-12)
+
+    c = gates.detach() @ gate_coefficients(dtype=torch.float64)
+    a, b = x.detach()[:, wiring[0]], x.detach()[:, wiring[1]]
+    want_input = torch.zeros(batch, 9, dtype=torch.float64)
+    want_input.index_add_(1, wiring[0], g * (c[:, 1] + c[:, 3] * b))
+    want_input.index_add_(1, wiring[1], g * (c[:, 2] + c[:, 3] * a))
+    torch.testing.assert_close(by_input, want_input, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_run_axis_is_the_same_as_one_network_at_a_time(shared: bool) -> None:
+    runs, batch, n, out = 3, 8, 10, 12
+    x, logits = torch.rand(runs, batch, n), torch.randn(runs, out, 16)
+    tau_f, tau_b = torch.tensor([0.0, 0.5, 2.0]).view(3, 1, 1), torch.tensor([0.5, 1.0, 2.0]).view(3, 1, 1)
+    noise = -torch.empty(runs, out, 16).exponential_().log()
+    wiring = torch.stack([random_wiring(n, out) for _ in range(runs)])
+    wiring = wiring[0] if shared else wiring
+    gates = dst.categorical.decoupled(logits, tau_f=tau_f, tau_b=tau_b, noise=noise)
+    together = dst.nn.apply_gates(x, gates, wiring)
+    for run in range(runs):
+        alone = dst.nn.apply_gates(x[run], gates[run], wiring if shared else wiring[run])
+        torch.testing.assert_close(together[run], alone, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("n", "out"), [(4, 2), (4, 6), (7, 5), (100, 400), (9216, 12_000)])
+def test_unique_wiring_repeats_no_pair(n: int, out: int) -> None:
+    left, right = unique_wiring(n, out, torch.Generator().manual_seed(0))
+    assert left.shape == (out,)
+    assert (left < right).all()
+    assert right.max() < n
+    assert torch.unique(left * n + right).numel() == out
+    if n % 2 == 0:
+        assert torch.unique(torch.cat([left, right])).numel() == n
+
+
+def test_unique_wiring_takes_the_pairs_in_order() -> None:
+    pairs = unique_wiring(6, 11, torch.Generator().manual_seed(0)).T.tolist()
+    near = [[0, 1], [2, 3], [4, 5], [1, 2], [3, 4]]
+    two, three = [[0, 2], [1, 3], [2, 4], [3, 5]], [[0, 3], [1, 4]]
+    assert sorted(pairs) == sorted(near + two + three)
+    assert pairs != near + two + three  # shuffled
+
+
+def test_random_wiring_uses_every_input_equally_often() -> None:
+    counts = torch.bincount(random_wiring(10, 12).flatten(), minlength=10)
+    assert sorted(counts.tolist()) == [2] * 6 + [3] * 4
+
+
+def test_layer_state_and_repeatability() -> None:
+    make = lambda seed: dst.nn.LogicLayer(  # noqa: E731
+        8, 16, dst.Decoupled(tau_f=0.1, tau_b=2.0), generator=torch.Generator().manual_seed(seed)
+    )
+    one, two, other = make(0), make(0), make(1)
+    assert {name: tuple(value.shape) for name, value in one.state_dict().items()} == {
+        "logits": (16, 16),
+        "wiring": (2, 16),
+    }
+    assert torch.equal(one.logits, two.logits)
+    assert torch.equal(one.wiring, two.wiring)
+    assert not torch.equal(one.wiring, other.wiring)
+    other.load_state_dict(one.state_dict())
+    x, noise = torch.rand(5, 8), torch.randn(16, 16)
+    assert torch.equal(one(x, noise=noise), other(x, noise=noise))
+
+
+def test_layer_draws_one_gate_a_neuron_and_forward() -> None:
+    layer = dst.nn.LogicLayer(4, 6, dst.Decoupled(tau_f=5.0, tau_b=1.0))
+    x = torch.randint(0, 2, (1, 4)).float().expand(64, 4)
+    y = layer(x)
+    assert torch.equal(y, y[:1].expand(64, 6))  # equal inputs, one draw: equal outputs
+    assert not torch.equal(torch.cat([layer(x[:1]) for _ in range(40)]), y[:1].expand(40, 6))
+
+
+def test_layer_in_eval_mode() -> None:
+    layer = dst.nn.LogicLayer(4, 6, dst.Decoupled(tau_f=5.0, tau_b=1.0), deterministic=True).eval()
+    x = torch.randint(0, 2, (64, 4)).float()
+    fixed = F.one_hot(layer.logits.argmax(-1), 16).float()
+    assert torch.equal(layer(x), dst.nn.apply_gates(x, fixed, layer.wiring))
+
+
+def test_group_sum() -> None:
+    x = torch.arange(12.0).reshape(2, 6)
+    assert dst.nn.GroupSum(3, tau=2.0)(x).tolist() == [[0.5, 2.5, 4.5], [6.5, 8.5, 10.5]]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: unique_wiring(10, 4), "takes from 5 to 45 neurons, got 4"),
+        (lambda: unique_wiring(4, 7), "takes from 2 to 6 neurons, got 7"),
+        (lambda: dst.nn.LogicLayer(4, 4, dst.IdentitySTE(), wiring="dense"), "got 'dense'"),
+        (lambda: dst.nn.LogicLayer(4, 4, dst.IdentitySTE())(torch.zeros(2, 5)), "takes 4 inputs"),
+        (lambda: dst.nn.GroupSum(3)(torch.zeros(2, 4)), "4 outputs do not divide into 3"),
+        (lambda: dst.nn.GroupSum(3, tau=0.0), "tau must be finite and above 0"),
+        (lambda: dst.nn.apply_gates(torch.zeros(2, 4), torch.zeros(3, 15), torch.zeros(2, 3)), r"\[..., out, 16\]"),
+        (
+            lambda: dst.nn.apply_gates(torch.zeros(2, 4), torch.zeros(5, 3, 16), torch.zeros(2, 3)),
+            "begin with the runs",
+        ),
+        (lambda: dst.nn.apply_gates(torch.zeros(2, 4), torch.zeros(3, 16), torch.zeros(2, 4)), r"must be \[2, 3\]"),
+    ],
+)
+def test_errors(call, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

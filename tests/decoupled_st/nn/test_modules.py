@@ -1,0 +1,41 @@
+"""Modules around the estimators."""
+
+import pytest
+import torch
+
+import decoupled_st as dst
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_eval_keeps_the_stochastic_forward_unless_told(deterministic: bool, training: bool) -> None:
+    estimator = dst.Decoupled(tau_f=1.0, tau_b=0.5)
+    logits = 0.1 * torch.randn(2000, 4)
+    argmax = torch.nn.functional.one_hot(logits.argmax(-1), 4).float()
+    takes_argmax = deterministic and not training
+    choice = dst.nn.Categorical(estimator, deterministic=deterministic).train(training)
+    assert torch.equal(choice(logits), argmax) == takes_argmax
+    neuron = dst.nn.Binary(estimator, deterministic=deterministic).train(training)
+    assert torch.equal(neuron(logits), (logits > 0).float()) == takes_argmax
+
+
+def test_modules_pass_everything_on() -> None:
+    estimator, noise = dst.Decoupled(tau_f=0.7, tau_b=0.5), torch.randn(5, 3, 4)
+    logits, mask = torch.randn(5, 3, 4), torch.tensor([[True], [False], [True]])
+    choice = dst.nn.Categorical(estimator, dim=1)
+    want = dst.categorical.decoupled(logits, tau_f=0.7, tau_b=0.5, dim=1, mask=mask, noise=noise)
+    assert torch.equal(choice(logits, mask=mask, noise=noise), want)
+    neuron = dst.nn.Binary(estimator)
+    first, second = (neuron(logits, generator=torch.Generator().manual_seed(1)) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_the_estimator_can_be_replaced_during_training() -> None:
+    choice = dst.nn.Categorical(dst.Decoupled(tau_f=5.0, tau_b=0.5))
+    choice.estimator = dst.Decoupled(tau_f=0.0, tau_b=0.5)
+    assert torch.equal(choice(torch.tensor([[0.1, 0.2]])), torch.tensor([[0.0, 1.0]]))
+
+
+def test_modules_say_what_they_are() -> None:
+    assert "Decoupled(tau_f=2.0, tau_b=0.5)" in repr(dst.nn.Categorical(dst.Decoupled(tau_f=2.0, tau_b=0.5)))
+    assert "SoftmaxSTE(tau=1.0)" in repr(dst.nn.Binary(dst.SoftmaxSTE()))

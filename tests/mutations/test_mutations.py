@@ -1,0 +1,140 @@
+"""Plausible bugs, applied to a copy of the library one at a time: the suite must go red for each.
+
+Each is a mistake seen in public straight-through code, or one slip away from ours. The unchanged copy must be green by
+the same route, so that red means the bug was seen and not that the copy was broken.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SUITE = ["tests/contract", "tests/decoupled_st", "-m", "not gpu and not slow", "-k", "not compile and not hundred"]
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Mutation:
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+MUTATIONS = [
+    Mutation(
+        "noise before the division, so that tau_f drops out", "estimators/categorical.py",
+        "scores = (scores + tau_f * gumbel(l, generator, noise)).detach()",
+        "scores = ((scores + gumbel(l, generator, noise)) / tau_f).detach()",
+    ),
+    Mutation(
+        "the same for binary neurons", "estimators/binary.py",
+        "scores = (scores + tau_f * logistic(l, generator, noise)).detach()",
+        "scores = ((scores + logistic(l, generator, noise)) / tau_f).detach()",
+    ),
+    Mutation(
+        "tau_b unused: the surrogate at tau_f", "estimators/categorical.py",
+        "temper(l.masked_fill(empty, 0.0), tau_b, scale)", "temper(l.masked_fill(empty, 0.0), tau_f or 1.0, scale)",
+    ),
+    Mutation(
+        "tau_b unused in binary", "estimators/binary.py", "temper(l, tau_b, scale)", "temper(l, tau_f or 1.0, scale)"
+    ),
+    Mutation(
+        "forward inexact", "estimators/straight_through.py",
+        "return (hard + path).to(dtype)", "return ((hard + gain * soft) - gain * soft.detach()).to(dtype)",
+    ),
+    Mutation(
+        "forward inexact in straight_through", "estimators/straight_through.py",
+        "hard.detach() + (soft - soft.detach())", "(hard.detach() + soft) - soft.detach()",
+    ),
+    Mutation(
+        "missing 1/tau_b: the softmax is tempered, its gradient is not", "estimators/temperature.py",
+        "return logits / tau, grad_scale", "return logits.detach() / tau + (logits - logits.detach()), grad_scale",
+    ),
+    Mutation(
+        "gradient through the sample: the surrogate at the perturbed logits", "estimators/categorical.py",
+        "temper(l.masked_fill(empty, 0.0), tau_b, scale)",
+        "temper((l + scores - l.detach()).masked_fill(empty, 0.0), tau_b, scale)",
+    ),
+    Mutation(
+        "ST-GS at the clean logits", "estimators/categorical.py",
+        "temper(perturbed.masked_fill(empty, 0.0), tau, scale)", "temper(l.masked_fill(empty, 0.0), tau, scale)",
+    ),
+    Mutation(
+        "ST-GS samples at tau", "estimators/categorical.py",
+        "hard, empty = _choose(perturbed.detach(), dim)",
+        "hard, empty = _choose((l / tau + perturbed - l).detach(), dim)",
+    ),
+    Mutation(
+        "gradient into hard", "estimators/straight_through.py",
+        "return hard.detach() + (soft", "return hard + (soft",
+    ),
+    Mutation(
+        "a NaN row comes out as a plausible sample", "estimators/categorical.py",
+        "return hard.masked_fill(~(top < math.inf), math.nan), empty", "return hard, empty",
+    ),
+    Mutation(
+        "an empty row chooses its first category", "estimators/categorical.py",
+        "(classes == index) & ~empty", "(classes == index)",
+    ),
+    Mutation(
+        "half precision inside", "estimators/straight_through.py",
+        "return torch.promote_types(logits.dtype, torch.float32)", "return logits.dtype",
+    ),
+    Mutation(
+        "grad_scale reaches a learned temperature", "estimators/temperature.py",
+        "finite = fixed + (finite - fixed) * grad_scale",
+        "finite = fixed + (finite - fixed) * grad_scale\n    tau = tau * grad_scale",
+    ),
+    Mutation(
+        "Gumbel noise with the wrong sign", "estimators/noise.py", "return -torch.log(exponential)",
+        "return torch.log(exponential)",
+    ),
+    Mutation(
+        "gates numbered least significant bit first", "nn/logic.py", "[3, 2, 1, 0]", "[0, 1, 2, 3]"
+    ),
+    Mutation(
+        "a batch's gate drawn from the other input's gradient", "nn/logic.py",
+        "u, v = _take(x, wiring, 0), _take(x, wiring, 1)", "u, v = _take(x, wiring, 1), _take(x, wiring, 0)",
+    ),
+]  # fmt: skip
+
+
+def copy_of_source(folder: Path) -> Path:
+    shutil.copytree(ROOT / "src" / "decoupled_st", folder / "decoupled_st")
+    return folder / "decoupled_st"
+
+
+def run_suite(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", *SUITE, "-q", "-x", "-p", "no:cacheprovider", "--show-capture=no"]
+    # PYTHONPATH stands before the installed package's own path.
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_unchanged_copy_is_green_and_is_what_is_tested(tmp_path: Path) -> None:
+    source = copy_of_source(tmp_path)
+    result = run_suite(tmp_path)
+    assert result.returncode == 0, result.stdout[-2000:]
+    (source / "__init__.py").write_text("raise ImportError('the copy is imported')")
+    broken = run_suite(tmp_path)
+    assert "the copy is imported" in broken.stdout + broken.stderr
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
+def test_the_suite_goes_red(mutation: Mutation, tmp_path: Path) -> None:
+    path = copy_of_source(tmp_path) / mutation.file
+    text = path.read_text()
+    assert text.count(mutation.old) == 1, "the mutation no longer fits the code: mend it"
+    path.write_text(text.replace(mutation.old, mutation.new))
+    result = run_suite(tmp_path)
+    failed = [line.split(" - ")[0] for line in result.stdout.splitlines() if line.startswith("FAILED")]
+    print(f"| {mutation.name} | {failed[0].removeprefix('FAILED tests/') if failed else 'NOT SEEN'} |")
+    assert result.returncode == 1, result.stdout[-2000:]
+    assert failed
