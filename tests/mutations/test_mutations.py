@@ -93,8 +93,8 @@ MUTATIONS = [
         "finite = fixed + (finite - fixed) * grad_scale\n    tau = tau * grad_scale",
     ),
     Mutation(
-        "Gumbel noise with the wrong sign", "estimators/noise.py", "return -torch.log(exponential)",
-        "return torch.log(exponential)",
+        "Gumbel noise with the wrong sign", "estimators/noise.py", "return -torch.log(-torch.log(_inside(u)))",
+        "return torch.log(-torch.log(_inside(u)))",
     ),
     Mutation(
         "gates numbered least significant bit first", "nn/logic.py", "[3, 2, 1, 0]", "[0, 1, 2, 3]"

@@ -5,19 +5,23 @@ from torch import Tensor
 
 
 def gumbel(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
-    """Standard Gumbel noise, `-log(E)` with E exponential, or the caller's own."""
-    if noise is not None:
-        return noise.detach().to(like.dtype)
-    exponential = -torch.log1p(-_uniform(like, generator))
-    return -torch.log(exponential)
+    """Standard Gumbel noise of the shape and dtype of `like`, drawn, or the caller's own."""
+    return gumbel_from_uniform(_uniform(like, generator)) if noise is None else noise.detach().to(like.dtype)
 
 
 def logistic(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
-    """Standard logistic noise, `log(u) - log(1 - u)`, or the caller's own."""
-    if noise is not None:
-        return noise.detach().to(like.dtype)
-    u = _uniform(like, generator)
-    return torch.log(u) - torch.log1p(-u)
+    """Standard logistic noise of the shape and dtype of `like`, drawn, or the caller's own."""
+    return logistic_from_uniform(_uniform(like, generator)) if noise is None else noise.detach().to(like.dtype)
+
+
+def gumbel_from_uniform(u: Tensor) -> Tensor:
+    """Uniform draws from [0, 1), as `torch.rand` gives them, to standard Gumbel noise: `-log(-log(u))`."""
+    return -torch.log(-torch.log(_inside(u)))
+
+
+def logistic_from_uniform(u: Tensor) -> Tensor:
+    """Uniform draws from [0, 1), as `torch.rand` gives them, to standard logistic noise: `log(u / (1 - u))`."""
+    return torch.logit(_inside(u))
 
 
 def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> None:
@@ -35,7 +39,10 @@ def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor 
 def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
     if generator is not None and torch.compiler.is_dynamo_compiling():
         raise RuntimeError("torch.compile cannot trace a torch.Generator: pass noise= instead of generator=")
-    u = torch.rand(like.shape, dtype=like.dtype, device=like.device, generator=generator)
+    return torch.rand(like.shape, dtype=like.dtype, device=like.device, generator=generator)
+
+
+def _inside(u: Tensor) -> Tensor:
     # torch.rand gives multiples of eps/2 from 0 to 1 - eps/2. At 0 the noise would be infinite; half a step stands in.
-    eps = torch.finfo(like.dtype).eps
+    eps = torch.finfo(u.dtype).eps
     return u.clamp(eps / 4, 1 - eps / 2)

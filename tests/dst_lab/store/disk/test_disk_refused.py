@@ -60,8 +60,10 @@ def test_a_store_that_cannot_even_begin_leaves_nothing(tmp_path, finish):
     assert list(tmp_path.iterdir()) == []
 
 
-# For root no file is read-only, so root first becomes nobody.
+# For root no file is read-only, so root first becomes nobody, who may not be able to import: what is imported late
+# (urllib, for as_uri) comes before.
 OPEN_BOTH = """
+    import urllib.parse
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(65534)

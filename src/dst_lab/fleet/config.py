@@ -1,0 +1,94 @@
+"""What a run is: one frozen value, its dictionary, and what may differ inside a fleet."""
+
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, TypeVar
+
+from dst_lab.fleet.schedule import Schedule
+
+TEMPERATURES = {
+    "decoupled": ("tau_f", "tau_b"),
+    "softmax_ste": ("tau",),
+    "gumbel_ste": ("tau",),
+    "identity_ste": (),
+    "soft": ("tau",),
+}
+C = TypeVar("C", bound="Config")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An estimator by name, with its temperatures as schedules."""
+
+    name: str
+    temperatures: tuple[tuple[str, Schedule], ...] = ()
+
+    @classmethod
+    def make(cls, name: str, **temperatures: Any) -> "Choice":
+        """Checked: the name is known, and exactly its temperatures are given."""
+        name = name.replace("-", "_")
+        if name not in TEMPERATURES:
+            raise ValueError(f"unknown estimator {name!r}: expected one of {', '.join(TEMPERATURES)}")
+        wanted = TEMPERATURES[name]
+        if set(temperatures) != set(wanted):
+            takes = " and ".join(wanted) or "no temperature"
+            raise ValueError(f"estimator {name} takes {takes}, got {', '.join(sorted(temperatures)) or 'none'}")
+        schedules = tuple((key, Schedule.parse(temperatures[key])) for key in wanted)
+        for key, schedule in schedules:
+            if key != "tau_f" and 0 in (schedule.start, schedule.end):
+                raise ValueError(f"{key} must stay above 0, got {key}={schedule.to_json()}")
+        return cls(name, schedules)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, **{key: schedule.to_json() for key, schedule in self.temperatures}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The fields that every task has; a task adds its own."""
+
+    task: ClassVar[str]
+
+    estimator: Choice = field(metadata={"help": "estimator and its temperatures"})
+    seed: int = field(default=0, metadata={"help": "of initialisation, order of data and noise"})
+    lr: float = field(default=1e-3, metadata={"help": "Adam's learning rate"})
+    dataset: str = field(default="digits", metadata={"help": "digits, mnist, fashion-mnist or cifar10"})
+    batch: int = field(default=64, metadata={"help": "images a step"})
+
+    def __post_init__(self) -> None:
+        for spec in fields(self):
+            value = getattr(self, spec.name)
+            if spec.type in (float, "float"):
+                object.__setattr__(self, spec.name, float(value))
+            if spec.type in (int, "int") and spec.name != "seed" and value < spec.metadata.get("least", 1):
+                raise ValueError(f"{spec.name} must be at least {spec.metadata.get('least', 1)}, got {value}")
+        if not self.lr > 0:
+            raise ValueError(f"lr must be above 0, got lr={self.lr}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got seed={self.seed}")
+
+    def steps_of(self, images: int) -> tuple[int, int]:
+        """(steps in all, steps between evaluations) when there are `images` to train on."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; the run's identity is a hash of this."""
+        values = {spec.name: getattr(self, spec.name) for spec in fields(self)}
+        lists = {key: list(value) for key, value in values.items() if isinstance(value, tuple)}
+        return {"task": self.task, **values, **lists, "estimator": self.estimator.to_dict()}
+
+    @classmethod
+    def from_dict(cls: type[C], values: dict[str, Any]) -> C:
+        """The config that `to_dict` described."""
+        rest = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        rest.pop("task", None)
+        estimator = dict(rest.pop("estimator"))
+        unknown = rest.keys() - {spec.name for spec in fields(cls)}
+        if unknown:
+            raise ValueError(f"{cls.task} has no field {', '.join(sorted(unknown))}")
+        return cls(estimator=Choice.make(estimator.pop("name"), **estimator), **rest)
+
+    def fleet_key(self) -> str:
+        """Runs with equal keys can be trained as one program: they differ in seed, lr and temperatures alone."""
+        values = self.to_dict()
+        shared = {key: value for key, value in values.items() if key not in ("seed", "lr")}
+        return repr(sorted({**shared, "estimator": self.estimator.name}.items()))

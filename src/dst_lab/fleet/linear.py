@@ -1,0 +1,21 @@
+"""Linear layers with a run axis."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def initial_linear(name: str, inputs: int, outputs: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """torch's default for nn.Linear: weight and bias uniform within 1/sqrt(inputs); the weight as [inputs, outputs]."""
+    bound = 1 / math.sqrt(inputs)
+    draw = lambda *shape: torch.rand(*shape, generator=generator) * (2 * bound) - bound  # noqa: E731
+    return {f"{name}.weight": draw(inputs, outputs), f"{name}.bias": draw(1, outputs)}
+
+
+def linear(x: Tensor, parameters: dict[str, Tensor], name: str) -> Tensor:
+    """[runs, batch, inputs] -> [runs, batch, outputs]; x may lack the run axis where all runs share it."""
+    weight, bias = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
+    if x.dim() == 2:
+        x = x.expand(weight.shape[0], *x.shape)
+    return torch.baddbmm(bias, x, weight)

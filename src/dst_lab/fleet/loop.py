@@ -1,0 +1,234 @@
+"""The training loop of a fleet: R runs as one program."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from decoupled_st.diagnostics import gradient_norm
+from dst_lab.fleet.adam import Adam
+from dst_lab.fleet.checkpoint import Checkpoint
+from dst_lab.fleet.chooser import Chooser
+from dst_lab.fleet.config import Config
+from dst_lab.fleet.provenance import provenance
+from dst_lab.fleet.streams import Streams, Use
+from dst_lab.fleet.task import Choosers, Task
+from dst_lab.store import Record, Series
+
+Array = npt.NDArray[Any]
+Report = Callable[["Fleet"], None]
+
+
+class Interrupted(Exception):
+    """Training was asked to stop; what was done so far is in the checkpoint."""
+
+
+class Fleet:
+    """Runs that differ in seed, learning rate and temperatures, trained together.
+
+    Every run is itself: its parameters, order of data and noise depend on its own config alone. On a CPU its numbers
+    do too, bit for bit with the same number of threads, which rules out: a run axis of 1 in a matmul (a lone run is
+    trained beside a copy of itself), torch.compile, and vector tails inside a run (see `task.chunks`).
+    """
+
+    def __init__(self, task: Task, configs: Sequence[Config], checkpoint: Path | None = None) -> None:
+        self.task, self.configs, self.device = task, list(configs), task.device
+        self.wanted = len(self.configs)
+        if self.wanted == 1 and self.device.type == "cpu":
+            self.configs *= 2
+        self.runs = len(self.configs)
+        seeds = [config.seed for config in self.configs]
+        self.streams = Streams(seeds, self.device)
+        self.parameters = self._stack(task.initial, seeds)
+        self.fixed = self._stack(task.fixed, seeds)
+        self.adam = Adam(self.parameters, [config.lr for config in self.configs])
+        self.steps, self.every = self.configs[0].steps_of(task.images)
+        self.batches = task.images // self.configs[0].batch
+        self.step = 0
+        self.loss_sum = torch.zeros(self.runs, device=self.device)
+        self.bad_step = torch.zeros(self.runs, dtype=torch.int64, device=self.device)
+        self.history: list[tuple[int, dict[str, Array]]] = []
+        self.seconds = 0.0
+        self._epoch = -1
+        self._evaluations = 0
+        self.checkpoint = Checkpoint(checkpoint) if checkpoint else None
+        if self.checkpoint:
+            self.checkpoint.restore(self)
+
+    def _stack(self, make: Callable[[int], dict[str, Tensor]], seeds: Sequence[int]) -> dict[str, Tensor]:
+        made = {seed: make(seed) for seed in set(seeds)}
+        names = made[seeds[0]]
+        return {name: torch.stack([made[seed][name] for seed in seeds]).to(self.device) for name in names}
+
+    def train(self, report: Report | None = None, stop: Callable[[], bool] | None = None) -> list[Record]:
+        """Train to the end and return each run's whole history. `stop` is asked after every step."""
+        started = time.time()
+        self.advance = self._captured() if self.device.type == "cuda" else self._advance
+        while self.step < self.steps:
+            self._load_batch()
+            evaluate = (self.step + 1) % self.every == 0 or self.step + 1 == self.steps
+            gradients = self.advance()
+            self.step += 1
+            if evaluate:
+                self._evaluate(gradients)
+            if report:
+                report(self)
+            if stop and stop():
+                self._save()
+                raise Interrupted
+            if self.checkpoint and self.checkpoint.due():
+                self._save()
+        self._synchronise()
+        artefacts = self.task.artefacts(self._all(), self._choosers(Use.EVALUATE))
+        self.seconds += time.time() - started
+        return self._records(artefacts, provenance(self.device, self.seconds, self.runs))
+
+    def _all(self) -> dict[str, Tensor]:
+        return {**self.parameters, **self.fixed}
+
+    def _load_batch(self) -> None:
+        """The next step's images and temperatures, into tensors that a captured graph reads."""
+        epoch, batch = divmod(self.step, self.batches)
+        if epoch != self._epoch:
+            size = self.configs[0].batch
+            order = self.streams.order(epoch, self.task.images)[:, : self.batches * size]
+            self._order = order.view(len(order), self.batches, size)
+            self._epoch = epoch
+        index = self._order[:, batch].index_select(0, self.streams.rows)
+        progress = self.step / self.steps
+        if self.step == 0 or not hasattr(self, "index"):
+            self.index = index
+            self.count = torch.tensor(self.step, device=self.device)
+            self.taus = self._temperatures(progress)
+            self._moving = any(s.shape != "constant" for c in self.configs for _, s in c.estimator.temperatures)
+            return
+        self.index.copy_(index)
+        self.count.fill_(self.step)
+        if self._moving:
+            for name, tau in self._temperatures(progress).items():
+                self.taus[name].copy_(tau)
+
+    def _temperatures(self, progress: float) -> dict[str, Tensor]:
+        names = [name for name, _ in self.configs[0].estimator.temperatures]
+        rows = [dict(config.estimator.temperatures) for config in self.configs]
+        return {name: torch.tensor([row[name].at(progress) for row in rows], device=self.device) for name in names}
+
+    def _advance(self) -> dict[str, Tensor]:
+        """One step of every run; returns the gradients."""
+        leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
+        draw = lambda site, shape: self.streams.uniform(Use.TRAIN, self._now, site, shape)  # noqa: E731
+        choose = Chooser(self.configs[0].estimator.name, self.taus, draw)
+        loss = self.task.loss({**leaves, **self.fixed}, self.index, choose).mean(-1)
+        gradients = dict(zip(leaves, torch.autograd.grad(loss.sum(), list(leaves.values())), strict=True))
+        self.adam.step(gradients, self._now + 1)
+        loss = loss.detach()
+        self.loss_sum += loss
+        first_bad = ~loss.isfinite() & (self.bad_step == 0)
+        self.bad_step += first_bad * (self._now + 1)
+        return gradients
+
+    @property
+    def _now(self) -> int | Tensor:
+        return self.count if self.device.type == "cuda" else self.step
+
+    def _captured(self) -> Callable[[], dict[str, Tensor]]:
+        """The step as one CUDA graph: short steps would otherwise wait for Python.
+
+        Warm-up and capture run the step for real, so what it changes is put back afterwards.
+        """
+        self._load_batch()
+        state = [*self.parameters.values(), *self.adam.mean.values(), *self.adam.square.values()]
+        state += [self.loss_sum, self.bad_step]
+        kept = [tensor.clone() for tensor in state]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self._advance()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            gradients = self._advance()
+        for tensor, value in zip(state, kept, strict=True):
+            tensor.copy_(value)
+
+        def replay() -> dict[str, Tensor]:
+            graph.replay()
+            return gradients
+
+        return replay
+
+    def _choosers(self, use: Use) -> Choosers:
+        """Choices for passes outside training; each pass has draws of its own, fixed by the step and its number."""
+        passes = iter(range(1 << 30))
+
+        def make(stochastic: bool) -> Chooser:
+            number = next(passes)
+            step = torch.tensor(self.step, device=self.device) if self.device.type == "cuda" else self.step
+
+            def draw(site: int, shape: Sequence[int]) -> Tensor:
+                return self.streams.uniform(use, step, 1000 * number + site, shape)
+
+            return Chooser(self.configs[0].estimator.name, self.taus, draw if stochastic else None)
+
+        return make
+
+    def _evaluate(self, gradients: dict[str, Tensor]) -> None:
+        since = self.step - (self.history[-1][0] if self.history else 0)
+        metrics = {"train_loss": self.loss_sum / since}
+        metrics["gradient_norm"] = gradient_norm([g for g in gradients.values()], run_dims=1)
+        with torch.no_grad():
+            metrics |= self.task.evaluate(self._all(), self._choosers(Use.EVALUATE))
+        metrics |= self.task.diagnose(self._all(), self._choosers(Use.SNR), self.step)
+        row = {name: value.detach().cpu().numpy().astype(np.float32) for name, value in metrics.items()}
+        self.history.append((self.step, row))
+        self.loss_sum.zero_()
+
+    def _synchronise(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def _save(self) -> None:
+        if self.checkpoint:
+            self.checkpoint.save(self)
+
+    def _records(self, artefacts: dict[str, Array], origin: dict[str, Any]) -> list[Record]:
+        bad = self.bad_step.tolist()
+        records = []
+        for run, config in enumerate(self.configs[: self.wanted]):
+            rows = [(step, row) for step, row in self.history if not 0 < bad[run] <= step]
+            names = {name: None for _, row in rows for name in row}
+            history = {}
+            for name in names:
+                points = [(step, row[name][run]) for step, row in rows if name in row]
+                history[name] = Series(np.array([s for s, _ in points]), np.stack([v for _, v in points]))
+            detail: dict[str, Any] = {}
+            if bad[run]:
+                last = {name: float(series.values[-1]) for name, series in history.items() if series.values.ndim == 1}
+                detail = {"step": bad[run], "reason": "the loss is not finite", "last": last}
+            kept = {} if bad[run] else {name: array[run] for name, array in artefacts.items()}
+            status = "diverged" if bad[run] else "done"
+            records.append(
+                Record(
+                    config=config.to_dict(), status=status, detail=detail, history=history, artefacts=kept,
+                    provenance=origin,
+                )
+            )  # fmt: skip
+        return records
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """torch's number of threads, for the time of a block: on a CPU a run's bits depend on it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

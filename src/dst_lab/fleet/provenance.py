@@ -1,0 +1,50 @@
+"""Where a result comes from: code, versions, device, host and time."""
+
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import decoupled_st
+
+
+def provenance(device: torch.device, seconds: float, runs: int) -> dict[str, Any]:
+    """What there is to know about the fleet that just ended after `seconds` of training `runs` runs."""
+    now = time.time()
+    facts: dict[str, Any] = {
+        "version": decoupled_st.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": device.type,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now - seconds)),
+        "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
+        "seconds": round(seconds, 3),
+        "fleet": runs,
+        **_commit(),
+    }
+    if device.type == "cuda":
+        facts |= {"device_name": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+    return facts
+
+
+def _commit() -> dict[str, Any]:
+    """The commit of the source and whether it was changed since; {} where the source is no checkout."""
+    here = Path(__file__).parent
+    try:
+        git = ["git", "-C", str(here)]
+        run = lambda *words: subprocess.run(  # noqa: E731
+            [*git, *words], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+        return {"commit": run("rev-parse", "HEAD"), "dirty": bool(run("status", "--porcelain", "--", str(here.parent)))}
+    except (OSError, subprocess.SubprocessError):
+        return {}

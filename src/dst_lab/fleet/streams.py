@@ -1,0 +1,64 @@
+"""Random numbers that belong to a run: a function of its seed and of where they are used, and of nothing else.
+
+Counter-based (Philox), so there is no state: who shares the fleet, in which order, and whether the run was resumed
+cannot matter, and there is nothing to checkpoint.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from numpy.random import Generator, Philox
+from torch import Tensor
+
+
+class Use(IntEnum):
+    """What a number is drawn for; each use has numbers of its own."""
+
+    ORDER = 0
+    TRAIN = 1
+    EVALUATE = 2
+    SNR = 3
+
+
+class Streams:
+    """The streams of a fleet's runs; runs of one seed share theirs, which pairs them."""
+
+    def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
+        self.seeds = sorted(set(seeds))
+        self.device = device
+        row = {seed: i for i, seed in enumerate(self.seeds)}
+        self.rows = torch.tensor([row[seed] for seed in seeds], device=device)
+        self.keys = torch.tensor([row[seed] for seed in seeds]).numpy()
+        self.key_of_run = torch.tensor(list(seeds), dtype=torch.int64, device=device)
+        self._pool = ThreadPoolExecutor(max_workers=max(1, torch.get_num_threads()))
+
+    def uniform(self, use: Use, step: int | Tensor, site: int, shape: Sequence[int]) -> Tensor:
+        """[runs, *shape] from [0, 1), float32, for the `site`-th draw of that step.
+
+        On CUDA `step` is a tensor, so that a captured graph reads the current one.
+        """
+        if self.device.type == "cuda":
+            from dst_lab.fleet.kernels import philox_uniform
+
+            return philox_uniform(self.key_of_run, torch.as_tensor(step, device=self.device), use, site, shape)
+        out = np.empty((len(self.seeds), *shape), np.float32)
+
+        def fill(row: int) -> None:
+            key = np.array([self.seeds[row], use], np.uint64)
+            counter = np.array([0, site, int(step), 0], np.uint64)
+            Generator(Philox(key=key, counter=counter)).random(dtype=np.float32, out=out[row])
+
+        list(self._pool.map(fill, range(len(self.seeds))))
+        return torch.from_numpy(out).index_select(0, self.rows)
+
+    def order(self, epoch: int, images: int) -> Tensor:
+        """[distinct seeds, images]: each seed's own order of the training images in that epoch."""
+        orders: list[npt.NDArray[np.int64]] = []
+        for seed in self.seeds:
+            key, counter = np.array([seed, Use.ORDER], np.uint64), np.array([0, 0, epoch, 0], np.uint64)
+            orders.append(Generator(Philox(key=key, counter=counter)).permutation(images))
+        return torch.from_numpy(np.stack(orders)).to(self.device)

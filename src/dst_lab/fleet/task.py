@@ -1,0 +1,72 @@
+"""What the loop asks of a task."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from dst_lab.fleet.chooser import Chooser
+from dst_lab.fleet.config import Config
+
+Parameters: TypeAlias = dict[str, Tensor]
+Metrics: TypeAlias = dict[str, Tensor]
+Choosers: TypeAlias = Callable[[bool], Chooser]
+"""stochastic? -> the choices of one more forward pass: drawn, or the argmax."""
+
+GRAIN = 64
+"""Images are evaluated in multiples of this, so that no kernel's vector tail falls inside a run (see `chunks`)."""
+
+
+class Task(ABC):
+    """A network and its data, for a fleet of runs that share all fields but seed, lr and temperatures."""
+
+    Config: ClassVar[type[Config]]
+    images: int
+    """How many there are to train on."""
+
+    def __init__(self, config: Config, source: str | None, device: torch.device) -> None:
+        self.config, self.device = config, device
+
+    @abstractmethod
+    def initial(self, seed: int) -> Parameters:
+        """One run's parameters, on the CPU, a function of its seed."""
+
+    def fixed(self, seed: int) -> Parameters:
+        """One run's tensors that are not trained."""
+        return {}
+
+    @abstractmethod
+    def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
+        """[runs, batch]: the loss of each image `index` [runs, batch] names."""
+
+    @abstractmethod
+    def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
+        """Every metric of an evaluation, [runs, ...] each."""
+
+    def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:
+        """Metrics that cost more, at the evaluations that ask for them; {} elsewhere."""
+        return {}
+
+    def artefacts(self, parameters: Parameters, choosers: Choosers) -> dict[str, npt.NDArray[np.generic]]:
+        """Small arrays to keep of the trained runs, [runs, ...] each."""
+        return {}
+
+    @abstractmethod
+    def bytes_per_run(self) -> int:
+        """About how much memory one more run takes, beyond its parameters and Adam's."""
+
+
+def chunks(images: int, size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """(indices, weights) of at most `size` images at a time; the last is filled up to the grain with weight 0."""
+    for start in range(0, images, size):
+        index = torch.arange(start, min(start + size, images), device=device)
+        weight = torch.ones(len(index), device=device)
+        missing = -len(index) % GRAIN
+        if missing:
+            index = torch.cat([index, index[-1:].expand(missing)])
+            weight = torch.cat([weight, torch.zeros(missing, device=device)])
+        yield index, weight

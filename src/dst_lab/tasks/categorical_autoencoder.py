@@ -1,0 +1,171 @@
+"""Categorical autoencoder: images through a handful of categorical codes and back.
+
+    pixels -> linear, ReLU (x2) -> latents x classes -> one-hot codes -> linear, ReLU (x2) -> pixels
+
+Loss: binary cross-entropy against the grey values, summed over pixels, in nats an image. Metrics, at every evaluation:
+train_loss, gradient_norm; loss on validation and test data by the training forward and by the deterministic one
+(`.._argmax`); `perplexity` of each latent's codes over the validation images. Where `snr_every` > 0: `snr` (gradient
+signal-to-noise of the logit layer's parameters over `snr_passes` passes on the first batch) and `snr_constant` (how
+many of them did not vary). Artefacts: `reconstructions` and `codes` of the first eight validation images.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decoupled_st.diagnostics import gradient_snr
+from dst_lab import data
+from dst_lab.fleet.chooser import Chooser
+from dst_lab.fleet.config import Choice, Config
+from dst_lab.fleet.linear import initial_linear, linear
+from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, chunks
+
+EVALUATE = 1024
+SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoricalAutoencoderConfig(Config):
+    """Defaults are the quick scale; see `quick` and `paper`."""
+
+    task: ClassVar[str] = "categorical-autoencoder"
+    hidden: tuple[int, ...] = field(default=(128, 64), metadata={"help": "widths of the encoder; mirrored to decode"})
+    latents: int = field(default=4, metadata={"help": "categorical variables"})
+    classes: int = field(default=8, metadata={"help": "classes of each"})
+    epochs: int = field(default=60, metadata={"help": "passes over the training images"})
+    snr_every: int = field(default=0, metadata={"help": "evaluations between measurements of SNR; 0: none", "least": 0})
+    snr_passes: int = field(default=1024, metadata={"help": "passes for one SNR", "least": 2})
+
+    def steps_of(self, images: int) -> tuple[int, int]:
+        return self.epochs * (images // self.batch), images // self.batch
+
+    @classmethod
+    def quick(cls) -> dict[str, object]:
+        return {}
+
+    @classmethod
+    def paper(cls) -> dict[str, object]:
+        return {"dataset": "mnist", "hidden": (512, 256), "batch": 200, "epochs": 160, "lr": 1e-3}
+
+    @classmethod
+    def default_choices(cls) -> tuple[Choice, ...]:
+        return (
+            Choice.make("decoupled", tau_f=2.0, tau_b=0.5),
+            Choice.make("softmax_ste", tau=1.0),
+            Choice.make("gumbel_ste", tau=1.0),
+            Choice.make("identity_ste"),
+        )
+
+
+class CategoricalAutoencoder(Task):
+    Config = CategoricalAutoencoderConfig
+    config: CategoricalAutoencoderConfig
+
+    def __init__(self, config: CategoricalAutoencoderConfig, source: str | None, device: torch.device) -> None:
+        super().__init__(config, source, device)
+        dataset = data.load(config.dataset, source)
+        self.splits = {
+            name: torch.from_numpy(split.images.reshape(len(split), -1)).to(device).float() / 255
+            for name, split in (("train", dataset.train), ("validation", dataset.validation), ("test", dataset.test))
+        }
+        self.images, pixels = self.splits["train"].shape
+        code = config.latents * config.classes
+        self.encoder = (pixels, *config.hidden, code)
+        self.decoder = (code, *reversed(config.hidden), pixels)
+
+    def initial(self, seed: int) -> Parameters:
+        generator = torch.Generator().manual_seed(seed)
+        parameters: Parameters = {}
+        for part, widths in (("encoder", self.encoder), ("decoder", self.decoder)):
+            for i, (inputs, outputs) in enumerate(zip(widths, widths[1:], strict=False)):
+                parameters |= initial_linear(f"{part}.{i}", inputs, outputs, generator)
+        return parameters
+
+    def _stack(self, part: str, layers: int, parameters: Parameters, x: Tensor) -> Tensor:
+        for i in range(layers):
+            x = torch.relu(linear(x, parameters, f"{part}.{i}"))
+        return x
+
+    def features(self, parameters: Parameters, x: Tensor) -> Tensor:
+        """What the logit layer sees."""
+        return self._stack("encoder", len(self.config.hidden), parameters, x)
+
+    def code(self, parameters: Parameters, features: Tensor, choose: Chooser) -> Tensor:
+        """[runs, images, latents, classes], one-hot."""
+        logits = linear(features, parameters, f"encoder.{len(self.config.hidden)}")
+        return choose.categorical(logits.view(*logits.shape[:2], self.config.latents, self.config.classes))
+
+    def decode(self, parameters: Parameters, code: Tensor) -> Tensor:
+        """[runs, images, pixels], as logits."""
+        hidden = self._stack("decoder", len(self.config.hidden), parameters, code.flatten(2))
+        return linear(hidden, parameters, f"decoder.{len(self.config.hidden)}")
+
+    def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
+        x = self.splits["train"][index]
+        return self._nats(parameters, self.code(parameters, self.features(parameters, x), choose), x)
+
+    def _nats(self, parameters: Parameters, code: Tensor, x: Tensor) -> Tensor:
+        output = self.decode(parameters, code)
+        return F.binary_cross_entropy_with_logits(output, x.expand_as(output), reduction="none").sum(-1)
+
+    def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
+        metrics: Metrics = {}
+        for split in ("validation", "test"):
+            for stochastic, suffix in ((True, ""), (False, "_argmax")):
+                loss, counts = self._measure(parameters, split, choosers, stochastic)
+                metrics[f"{split}_loss{suffix}"] = loss
+                if split == "validation" and stochastic:
+                    share = counts / counts.sum(-1, keepdim=True)
+                    metrics["perplexity"] = torch.special.entr(share).sum(-1).exp()
+        return metrics
+
+    def _measure(
+        self, parameters: Parameters, split: str, choosers: Choosers, stochastic: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Loss [runs], and how often each code was drawn [runs, latents, classes]."""
+        images = self.splits[split]
+        runs = len(parameters["encoder.0.bias"])
+        loss = torch.zeros(runs, device=self.device)
+        counts = torch.zeros(runs, self.config.latents, self.config.classes, device=self.device)
+        for index, weight in chunks(len(images), EVALUATE, self.device):
+            x = images[index]
+            code = self.code(parameters, self.features(parameters, x), choosers(stochastic))
+            loss = loss + (self._nats(parameters, code, x) * weight).sum(-1)
+            counts = counts + (code * weight.view(1, -1, 1, 1)).sum(1)
+        return loss / len(images), counts
+
+    def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:
+        every, between = self.config.snr_every, self.config.steps_of(self.images)[1]
+        if not every or (step // between) % every:
+            return {}
+        x = self.splits["train"][: self.config.batch]
+        layer = f"encoder.{len(self.config.hidden)}"
+        with torch.no_grad():
+            features = self.features(parameters, x)
+
+        def one_pass(_: int) -> Tensor:
+            leaves = [parameters[f"{layer}.{kind}"].detach().requires_grad_() for kind in ("weight", "bias")]
+            own = {**parameters, f"{layer}.weight": leaves[0], f"{layer}.bias": leaves[1]}
+            loss = self._nats(own, self.code(own, features, choosers(True)), x).mean(-1)
+            return torch.cat([g.flatten(1) for g in torch.autograd.grad(loss.sum(), leaves)], -1)
+
+        result = gradient_snr(map(one_pass, range(self.config.snr_passes)), run_dims=1)
+        return {"snr": result.snr, "snr_constant": result.constant}
+
+    def artefacts(self, parameters: Parameters, choosers: Choosers) -> dict[str, npt.NDArray[Any]]:
+        x = self.splits["validation"][:64]
+        with torch.no_grad():
+            code = self.code(parameters, self.features(parameters, x), choosers(False))
+            pixels = torch.sigmoid(self.decode(parameters, code))[:, :SHOWN]
+        return {
+            "reconstructions": (pixels * 255).round().to(torch.uint8).cpu().numpy(),
+            "codes": code.argmax(-1)[:, :SHOWN].to(torch.uint8).cpu().numpy(),
+        }
+
+    def bytes_per_run(self) -> int:
+        neurons = sum(self.encoder) + sum(self.decoder)
+        return 4 * (6 * self.config.batch * neurons + 4 * EVALUATE * neurons)

@@ -1,0 +1,142 @@
+"""Stochastic binary network: a classifier whose hidden neurons are 0 or 1.
+
+    pixels -> linear -> binary -> linear -> binary -> linear -> classes
+
+Metrics, at every evaluation: train_loss, gradient_norm (over all parameters, of the last batch); loss and accuracy on
+validation and test data, by the training forward (`validation_loss`, ..) and by the deterministic one
+(`validation_loss_argmax`, ..). At every `diagnose_every`-th evaluation and at the end: `inactive` (share of hidden
+neurons whose mean |dL/dl| over the validation images lies below 1% of the run's mean) and `inactive_below` (the same
+against each absolute threshold in THRESHOLDS).
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dst_lab import data
+from dst_lab.fleet.chooser import Chooser
+from dst_lab.fleet.config import Choice, Config
+from dst_lab.fleet.linear import initial_linear, linear
+from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, chunks
+
+THRESHOLDS = tuple(10.0 ** (half / 2) for half in range(-16, -1))
+"""1e-8 to 1e-1, two a decade."""
+EVALUATE = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class StochasticBinaryConfig(Config):
+    """Defaults are the quick scale; see `quick` and `paper`."""
+
+    task: ClassVar[str] = "stochastic-binary"
+    hidden: tuple[int, ...] = field(default=(64, 64), metadata={"help": "binary neurons in each hidden layer"})
+    epochs: int = field(default=30, metadata={"help": "passes over the training images"})
+    diagnose_every: int = field(default=10, metadata={"help": "evaluations between measurements of activity"})
+
+    def steps_of(self, images: int) -> tuple[int, int]:
+        return self.epochs * (images // self.batch), images // self.batch
+
+    @classmethod
+    def quick(cls) -> dict[str, object]:
+        return {}
+
+    @classmethod
+    def paper(cls) -> dict[str, object]:
+        return {"dataset": "fashion-mnist", "hidden": (200, 200), "batch": 128, "epochs": 100, "lr": 1e-3}
+
+    @classmethod
+    def default_choices(cls) -> tuple[Choice, ...]:
+        return (
+            Choice.make("decoupled", tau_f=0.1, tau_b=0.7),
+            Choice.make("softmax_ste", tau=0.7),
+            Choice.make("gumbel_ste", tau=0.7),
+            Choice.make("identity_ste"),
+        )
+
+
+class StochasticBinary(Task):
+    Config = StochasticBinaryConfig
+    config: StochasticBinaryConfig
+
+    def __init__(self, config: StochasticBinaryConfig, source: str | None, device: torch.device) -> None:
+        super().__init__(config, source, device)
+        dataset = data.load(config.dataset, source)
+        self.splits = {
+            name: (
+                torch.from_numpy(split.images.reshape(len(split), -1)).to(device).float() / 255,
+                torch.from_numpy(split.labels).to(device),
+            )
+            for name, split in (("train", dataset.train), ("validation", dataset.validation), ("test", dataset.test))
+        }
+        self.images, pixels = self.splits["train"][0].shape
+        self.widths = (pixels, *config.hidden, dataset.classes)
+
+    def initial(self, seed: int) -> Parameters:
+        generator = torch.Generator().manual_seed(seed)
+        parameters: Parameters = {}
+        for i, (inputs, outputs) in enumerate(zip(self.widths, self.widths[1:], strict=False)):
+            parameters |= initial_linear(str(i), inputs, outputs, generator)
+        return parameters
+
+    def scores(self, parameters: Parameters, x: Tensor, choose: Chooser) -> tuple[Tensor, list[Tensor]]:
+        """Class scores, and the log-odds of each hidden layer on the way."""
+        hidden = []
+        for i in range(len(self.config.hidden)):
+            hidden.append(linear(x, parameters, str(i)))
+            x = choose.binary(hidden[-1])
+        return linear(x, parameters, str(len(self.config.hidden))), hidden
+
+    def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
+        x, labels = (tensor[index] for tensor in self.splits["train"])
+        scores, _ = self.scores(parameters, x, choose)
+        return F.cross_entropy(scores.transpose(1, 2), labels, reduction="none")
+
+    def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
+        metrics = {}
+        for split in ("validation", "test"):
+            for stochastic, suffix in ((True, ""), (False, "_argmax")):
+                loss, accuracy = self._measure(parameters, split, choosers, stochastic)
+                metrics |= {f"{split}_loss{suffix}": loss, f"{split}_accuracy{suffix}": accuracy}
+        return metrics
+
+    def _measure(
+        self, parameters: Parameters, split: str, choosers: Choosers, stochastic: bool
+    ) -> tuple[Tensor, Tensor]:
+        images, labels = self.splits[split]
+        loss = accuracy = torch.zeros(len(parameters["0.bias"]), device=self.device)
+        for index, weight in chunks(len(images), EVALUATE, self.device):
+            scores, _ = self.scores(parameters, images[index], choosers(stochastic))
+            target = labels[index].expand(len(scores), -1)
+            loss = loss + (F.cross_entropy(scores.transpose(1, 2), target, reduction="none") * weight).sum(-1)
+            accuracy = accuracy + ((scores.argmax(-1) == target) * weight).sum(-1)
+        return loss / len(images), accuracy / len(images)
+
+    def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:
+        steps, every = self.config.steps_of(self.images)
+        if step != steps and (step // every) % self.config.diagnose_every:
+            return {}
+        activity = self._activity(parameters, choosers)
+        thresholds = torch.tensor(THRESHOLDS, device=self.device).view(-1, 1, 1)
+        active = (activity >= 0.01 * activity.mean(-1, keepdim=True)) & (activity > 0)
+        above = (activity >= thresholds).float().mean(-1)
+        return {"inactive": 1 - active.float().mean(-1), "inactive_below": 1 - above.T}
+
+    def _activity(self, parameters: Parameters, choosers: Choosers) -> Tensor:
+        """[runs, hidden neurons]: the mean over validation images of |dL/dl|, L the loss of that image alone."""
+        images, labels = self.splits["validation"]
+        total = torch.zeros(len(parameters["0.bias"]), sum(self.config.hidden), device=self.device)
+        for index, weight in chunks(len(images), EVALUATE, self.device):
+            first = parameters["0.bias"].detach().requires_grad_()  # so that the log-odds carry gradients
+            scores, hidden = self.scores({**parameters, "0.bias": first}, images[index], choosers(True))
+            target = labels[index].expand(len(scores), -1)
+            loss = F.cross_entropy(scores.transpose(1, 2), target, reduction="none").sum(-1).sum()
+            gradients = torch.autograd.grad(loss, hidden)
+            total = total + torch.cat([(g.abs() * weight.view(1, -1, 1)).sum(1) for g in gradients], -1)
+        return total / len(images)
+
+    def bytes_per_run(self) -> int:
+        neurons = sum(self.widths)
+        return 4 * (8 * self.config.batch * neurons + 6 * EVALUATE * neurons)
