@@ -32,18 +32,17 @@ class Adam:
         if self.lr.device.type == "cuda":
             from dst_lab.fleet.kernels import adam_step
 
-            for name, p in self.parameters.items():
+            for name, parameter in self.parameters.items():
                 moments = self.mean[name], self.square[name]
-                adam_step(p, gradients[name], *moments, self.lr, torch.as_tensor(step), (BETA1, BETA2, EPS))
+                adam_step(parameter, gradients[name], *moments, self.lr, torch.as_tensor(step), (BETA1, BETA2, EPS))
             return
-        before = torch.tensor(float(step) - 1)
         for rate, runs in self._groups.items():
-            slices = [
-                [tensor[name][run] for name in self.parameters for run in runs]
-                for tensor in (self.parameters, gradients, self.mean, self.square)
-            ]
-            counts = [before.clone() for _ in slices[0]]
+            p, g, m, v = (
+                [tensors[name][run] for name in self.parameters for run in runs]
+                for tensors in (self.parameters, gradients, self.mean, self.square)
+            )
+            counts = [torch.tensor(float(step) - 1) for _ in p]
             adam(
-                *slices, [], counts, fused=True, amsgrad=False, beta1=BETA1, beta2=BETA2, lr=rate, weight_decay=0.0,
+                p, g, m, v, [], counts, fused=True, amsgrad=False, beta1=BETA1, beta2=BETA2, lr=rate, weight_decay=0.0,
                 eps=EPS, maximize=False,
             )  # fmt: skip

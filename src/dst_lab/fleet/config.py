@@ -79,7 +79,9 @@ class Config:
     @classmethod
     def from_dict(cls: type[C], values: dict[str, Any]) -> C:
         """The config that `to_dict` described."""
-        rest = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        rest: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        }
         rest.pop("task", None)
         estimator = dict(rest.pop("estimator"))
         unknown = rest.keys() - {spec.name for spec in fields(cls)}

@@ -14,7 +14,7 @@ from torch import Tensor
 def apply_layer(x: Tensor, coefficients: Tensor, wiring: Tensor) -> Tensor:
     """[runs, batch, in], [runs, out, 4], [runs, 2, out] -> [runs, batch, out]."""
     if x.device.type == "cpu":
-        return _Layer.apply(x, coefficients, wiring)
+        return _Layer.apply(x, coefficients, wiring)  # type: ignore[no-untyped-call]
     index = wiring.unsqueeze(2).expand(-1, -1, x.shape[1], -1)
     u, v = x.gather(-1, index[:, 0]), x.gather(-1, index[:, 1])
     c0, c1, c2, c3 = coefficients.unsqueeze(1).unbind(-1)
@@ -45,7 +45,7 @@ class _Layer(torch.autograd.Function):
         return by_input, by_coefficient, None
 
 
-@numba.njit(parallel=True, cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(parallel=True, cache=True)
 def _forward(x, c, wiring, y):  # type: ignore[no-untyped-def]
     runs, batch, out = y.shape
     for i in numba.prange(runs * batch):
@@ -55,7 +55,7 @@ def _forward(x, c, wiring, y):  # type: ignore[no-untyped-def]
             y[r, b, j] = c[r, j, 0] + c[r, j, 1] * u + v * (c[r, j, 2] + c[r, j, 3] * u)
 
 
-@numba.njit(parallel=True, cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(parallel=True, cache=True)
 def _backward_input(x, c, wiring, g, by_input):  # type: ignore[no-untyped-def]
     runs, batch, out = g.shape
     for i in numba.prange(runs * batch):
@@ -67,7 +67,7 @@ def _backward_input(x, c, wiring, g, by_input):  # type: ignore[no-untyped-def]
             by_input[r, b, right] += g[r, b, j] * (c[r, j, 2] + c[r, j, 3] * u)
 
 
-@numba.njit(parallel=True, cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(parallel=True, cache=True)
 def _backward_coefficients(x, c, wiring, g, by_coefficient):  # type: ignore[no-untyped-def]
     runs, batch, out = g.shape
     block = 256
@@ -82,8 +82,3 @@ def _backward_coefficients(x, c, wiring, g, by_coefficient):  # type: ignore[no-
                 by_coefficient[r, j, 1] += grad * u
                 by_coefficient[r, j, 2] += grad * v
                 by_coefficient[r, j, 3] += grad * u * v
-
-
-def use_threads() -> None:
-    """As many threads in the compiled loops as torch has."""
-    numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))

@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _uniform_kernel(out, key, step, use, site, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """One Philox call gives four numbers; its counter is (element / 4, site, step, use), its key the run's seed."""
     run = tl.program_id(1).to(tl.int64)
@@ -34,7 +34,7 @@ def philox_uniform(key: Tensor, step: Tensor, use: int, site: int, shape: Sequen
     return out
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _adam_kernel(p, g, m, v, lr, step, size, beta1, beta2, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     run = tl.program_id(1).to(tl.int64)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

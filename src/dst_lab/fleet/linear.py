@@ -9,8 +9,10 @@ from torch import Tensor
 def initial_linear(name: str, inputs: int, outputs: int, generator: torch.Generator) -> dict[str, Tensor]:
     """torch's default for nn.Linear: weight and bias uniform within 1/sqrt(inputs); the weight as [inputs, outputs]."""
     bound = 1 / math.sqrt(inputs)
-    draw = lambda *shape: torch.rand(*shape, generator=generator) * (2 * bound) - bound  # noqa: E731
-    return {f"{name}.weight": draw(inputs, outputs), f"{name}.bias": draw(1, outputs)}
+    shapes = {"weight": (inputs, outputs), "bias": (1, outputs)}
+    return {
+        f"{name}.{kind}": torch.rand(shape, generator=generator) * (2 * bound) - bound for kind, shape in shapes.items()
+    }
 
 
 def linear(x: Tensor, parameters: dict[str, Tensor], name: str) -> Tensor:

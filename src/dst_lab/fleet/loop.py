@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 Report = Callable[["Fleet"], None]
 
 
-class Interrupted(Exception):
+class TrainingStoppedError(Exception):
     """Training was asked to stop; what was done so far is in the checkpoint."""
 
 
@@ -81,7 +81,7 @@ class Fleet:
                 report(self)
             if stop and stop():
                 self._save()
-                raise Interrupted
+                raise TrainingStoppedError
             if self.checkpoint and self.checkpoint.due():
                 self._save()
         self._synchronise()
@@ -146,7 +146,7 @@ class Fleet:
         state = [*self.parameters.values(), *self.adam.mean.values(), *self.adam.square.values()]
         state += [self.loss_sum, self.bad_step]
         kept = [tensor.clone() for tensor in state]
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(2):
@@ -182,7 +182,7 @@ class Fleet:
     def _evaluate(self, gradients: dict[str, Tensor]) -> None:
         since = self.step - (self.history[-1][0] if self.history else 0)
         metrics = {"train_loss": self.loss_sum / since}
-        metrics["gradient_norm"] = gradient_norm([g for g in gradients.values()], run_dims=1)
+        metrics["gradient_norm"] = gradient_norm(gradients.values(), run_dims=1)
         with torch.no_grad():
             metrics |= self.task.evaluate(self._all(), self._choosers(Use.EVALUATE))
         metrics |= self.task.diagnose(self._all(), self._choosers(Use.SNR), self.step)

@@ -41,10 +41,12 @@ def _commit() -> dict[str, Any]:
     """The commit of the source and whether it was changed since; {} where the source is no checkout."""
     here = Path(__file__).parent
     try:
-        git = ["git", "-C", str(here)]
-        run = lambda *words: subprocess.run(  # noqa: E731
-            [*git, *words], capture_output=True, text=True, check=True, timeout=10
-        ).stdout.strip()
-        return {"commit": run("rev-parse", "HEAD"), "dirty": bool(run("status", "--porcelain", "--", str(here.parent)))}
+        commit, changes = _git(here, "rev-parse", "HEAD"), _git(here, "status", "--porcelain", "--", str(here.parent))
     except (OSError, subprocess.SubprocessError):
         return {}
+    return {"commit": commit, "dirty": bool(changes)}
+
+
+def _git(folder: Path, *words: str) -> str:
+    command = ["git", "-C", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

@@ -24,7 +24,7 @@ GRAIN = 64
 class Task(ABC):
     """A network and its data, for a fleet of runs that share all fields but seed, lr and temperatures."""
 
-    Config: ClassVar[type[Config]]
+    config_type: ClassVar[type[Config]]
     images: int
     """How many there are to train on."""
 

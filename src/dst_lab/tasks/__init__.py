@@ -6,7 +6,7 @@ from dst_lab.tasks.logic_gates import LogicGates, LogicGatesConfig
 from dst_lab.tasks.stochastic_binary import StochasticBinary, StochasticBinaryConfig
 
 TASKS: dict[str, type[Task]] = {
-    task.Config.task: task for task in (StochasticBinary, CategoricalAutoencoder, LogicGates)
+    task.config_type.task: task for task in (StochasticBinary, CategoricalAutoencoder, LogicGates)
 }
 
 __all__ = [

@@ -10,6 +10,7 @@ many of them did not vary). Artefacts: `reconstructions` and `codes` of the firs
 """
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy.typing as npt
@@ -62,7 +63,7 @@ class CategoricalAutoencoderConfig(Config):
 
 
 class CategoricalAutoencoder(Task):
-    Config = CategoricalAutoencoderConfig
+    config_type = CategoricalAutoencoderConfig
     config: CategoricalAutoencoderConfig
 
     def __init__(self, config: CategoricalAutoencoderConfig, source: str | None, device: torch.device) -> None:
@@ -81,7 +82,7 @@ class CategoricalAutoencoder(Task):
         generator = torch.Generator().manual_seed(seed)
         parameters: Parameters = {}
         for part, widths in (("encoder", self.encoder), ("decoder", self.decoder)):
-            for i, (inputs, outputs) in enumerate(zip(widths, widths[1:], strict=False)):
+            for i, (inputs, outputs) in enumerate(pairwise(widths)):
                 parameters |= initial_linear(f"{part}.{i}", inputs, outputs, generator)
         return parameters
 

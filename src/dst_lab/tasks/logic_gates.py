@@ -76,7 +76,7 @@ class LogicGatesConfig(Config):
 
 
 class LogicGates(Task):
-    Config = LogicGatesConfig
+    config_type = LogicGatesConfig
     config: LogicGatesConfig
 
     def __init__(self, config: LogicGatesConfig, source: str | None, device: torch.device) -> None:

@@ -10,6 +10,7 @@ against each absolute threshold in THRESHOLDS).
 """
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -58,7 +59,7 @@ class StochasticBinaryConfig(Config):
 
 
 class StochasticBinary(Task):
-    Config = StochasticBinaryConfig
+    config_type = StochasticBinaryConfig
     config: StochasticBinaryConfig
 
     def __init__(self, config: StochasticBinaryConfig, source: str | None, device: torch.device) -> None:
@@ -77,7 +78,7 @@ class StochasticBinary(Task):
     def initial(self, seed: int) -> Parameters:
         generator = torch.Generator().manual_seed(seed)
         parameters: Parameters = {}
-        for i, (inputs, outputs) in enumerate(zip(self.widths, self.widths[1:], strict=False)):
+        for i, (inputs, outputs) in enumerate(pairwise(self.widths)):
             parameters |= initial_linear(str(i), inputs, outputs, generator)
         return parameters
 
@@ -95,7 +96,7 @@ class StochasticBinary(Task):
         return F.cross_entropy(scores.transpose(1, 2), labels, reduction="none")
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
-        metrics = {}
+        metrics: Metrics = {}
         for split in ("validation", "test"):
             for stochastic, suffix in ((True, ""), (False, "_argmax")):
                 loss, accuracy = self._measure(parameters, split, choosers, stochastic)

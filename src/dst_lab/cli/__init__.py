@@ -1,0 +1,1 @@
+"""`dst`, the command line of the laboratory."""

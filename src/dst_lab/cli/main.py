@@ -1,0 +1,50 @@
+"""`dst`: one command, a word for each job.
+
+Exit codes: 0 all is well; 1 a run failed; 2 something is wrong with what was asked (a sentence says what); 130 stopped
+by Ctrl-C, and the same command goes on from there.
+"""
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from dst_lab.cli import records, run
+from dst_lab.data import DataError
+from dst_lab.store import StoreError
+
+EXPECTED = (ValueError, DataError, StoreError, OSError)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse, do, and leave with an exit code."""
+    parser = argparse.ArgumentParser(
+        prog="dst", description="Train networks with discrete choices inside, by the fleet."
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
+    run.add(jobs)
+    records.add(jobs)
+    args = parser.parse_args(arguments)
+    try:
+        code = args.do(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (such as `head`) has gone: nothing left to say, and nothing to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except KeyboardInterrupt:
+        code = 130
+    except Exception as error:
+        if args.debug:
+            traceback.print_exc()
+        known = isinstance(error, EXPECTED)
+        said = str(error) if known else f"unexpected {type(error).__name__}: {error} (--debug shows where)"
+        print(f"dst: {said}", file=sys.stderr)
+        code = 2 if known else 1
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

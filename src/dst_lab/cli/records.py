@@ -1,0 +1,129 @@
+"""`dst show`, `export`, `copy`, `merge` and `data`: what is in a store, and what data there are."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dst_lab import data
+from dst_lab.store import Store, export, summarise
+
+WIDE = 160
+
+
+def add(jobs: Any) -> None:
+    """Add the words."""
+    show = jobs.add_parser("show", help="a table of what is recorded")
+    show.add_argument("--where", action="append", default=[], metavar="FIELD=VALUE", help="such as estimator.tau_f=0.1")
+    show.add_argument("--group", default="task,estimator", help="fields to group by, with commas (task,estimator)")
+    show.add_argument("--metric", default="validation_loss", help="(validation_loss)")
+    show.add_argument("--at", choices=("last", "best"), default="best", help="which of a run's values (best)")
+    show.set_defaults(do=_show)
+    out = jobs.add_parser("export", help="every value as a long row")
+    out.add_argument("--format", choices=("csv", "parquet"), required=True)
+    out.add_argument("--out", type=Path, required=True)
+    out.set_defaults(do=_export)
+    copy = jobs.add_parser("copy", help="a consistent copy of a store, even while it is written")
+    copy.add_argument("target", type=Path)
+    copy.add_argument("--overwrite", action="store_true")
+    copy.set_defaults(do=_copy)
+    merge = jobs.add_parser("merge", help="join other stores into one; what is there already stays")
+    merge.add_argument("others", type=Path, nargs="+")
+    merge.set_defaults(do=_merge)
+    for parser in (show, out, copy, merge):
+        parser.add_argument("--store", type=Path, default=Path("dst.sqlite"), help="(dst.sqlite)")
+    sets = jobs.add_parser("data", help="which data sets are there, and whether they are whole")
+    sets.add_argument("--data", help="folder to look in (DST_DATA, then the user's cache)")
+    sets.set_defaults(do=_data)
+    actions = sets.add_subparsers(dest="action", metavar="ACTION")
+    prepare = actions.add_parser("prepare", help="write a data set's levels, compressed, to carry to another machine")
+    prepare.add_argument("dataset")
+    prepare.add_argument("--thresholds", type=int, default=3, help="(3)")
+    prepare.add_argument("--out", type=Path, required=True)
+    prepare.add_argument("--data", help="folder with the data sets")
+    prepare.set_defaults(do=_prepare)
+
+
+def print_table(store: Store, where: Mapping[str, str], group: Sequence[str], metric: str, at: str) -> None:
+    """Mean and spread over the runs of each group, best first."""
+    rows = summarise(store, metric=metric, where=where, group=group, at=at)
+    console = Console(highlight=False, width=None if Console().is_terminal else WIDE)
+    if not rows:
+        console.print("no runs")
+        return
+    table = Table(title=f"{metric} ({at} of each run)", title_justify="left")
+    for name in group:
+        table.add_column(name)
+    for name in ("n", "mean", "std", "best", "diverged", "failed"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        cells = [_text(row[name]) for name in group]
+        table.add_row(*cells, *(_number(row[name]) for name in ("n", "mean", "std", "best", "diverged", "failed")))
+    console.print(table)
+
+
+def _show(args: argparse.Namespace) -> int:
+    where = {}
+    for item in args.where:
+        name, sign, value = item.partition("=")
+        if not sign:
+            raise ValueError(f"--where takes FIELD=VALUE, got {item!r}")
+        where[name] = value
+    with Store.open(args.store) as store:
+        print_table(store, where, args.group.split(","), args.metric, args.at)
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    with Store.open(args.store) as store:
+        rows = export(store, args.format, args.out)
+    print(f"{rows:,} rows in {args.out}")
+    return 0
+
+
+def _copy(args: argparse.Namespace) -> int:
+    with Store.open(args.store) as store:
+        store.copy(args.target, overwrite=args.overwrite)
+    print(f"{args.store} copied to {args.target}")
+    return 0
+
+
+def _merge(args: argparse.Namespace) -> int:
+    with Store.open(args.store, write=True) as store:
+        for other in args.others:
+            report = store.merge(other)
+            print(f"{other}: {report.added} added, {report.already} already there, {report.replaced} replaced")
+            if report.differing:
+                print(
+                    f"  {len(report.differing)} differ from what was there, which stays: {', '.join(report.differing)}"
+                )
+    return 0
+
+
+def _data(args: argparse.Namespace) -> int:
+    table = Table()
+    for name in ("data set", "state", "size", "where"):
+        table.add_column(name, overflow="fold")
+    for entry in data.inventory(args.data):
+        table.add_row(entry.name, entry.state, f"{entry.size / 1e6:.1f} MB" if entry.size else "", str(entry.where))
+    Console(highlight=False).print(table)
+    return 0
+
+
+def _prepare(args: argparse.Namespace) -> int:
+    data.prepare(data.load(args.dataset, args.data), args.thresholds, args.out)
+    print(f"{args.out}: {args.dataset}, levels of {args.thresholds} thresholds, {args.out.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join([str(value["name"]), *(f"{k}={v}" for k, v in value.items() if k != "name")])
+    return _number(value)

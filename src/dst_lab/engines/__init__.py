@@ -1,0 +1,1 @@
+"""Where a plan's runs are trained."""

@@ -1,0 +1,30 @@
+"""How many runs fit the device at once."""
+
+import os
+
+import torch
+
+from dst_lab.fleet.task import Task
+
+MOST = {"cpu": 64, "cuda": 2048}
+"""Beyond these a larger fleet is no faster, and a smaller one is recorded sooner."""
+
+
+def runs_that_fit(task: Task, device: torch.device) -> int:
+    """A safe number of runs a fleet, from the memory that is free now; at least 1."""
+    numbers = sum(tensor.numel() for tensor in task.initial(0).values())
+    fixed = sum(tensor.numel() * tensor.element_size() for tensor in task.fixed(0).values())
+    # Parameters, gradients and Adam's two moments, in float32.
+    each = 4 * 4 * numbers + fixed + task.bytes_per_run()
+    return max(1, min(MOST[device.type], int(0.7 * free_bytes(device)) // each))
+
+
+def free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        with open("/proc/meminfo") as file:
+            kilobytes = next(line.split()[1] for line in file if line.startswith("MemAvailable"))
+        return 1024 * int(kilobytes)
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
