@@ -114,7 +114,8 @@ def bias_variance(
     """Bias, variance and direction of an estimator against the exact gradient at its own sampling temperature.
 
     Args:
-        estimator: any whose choice is drawn; the argmax (Identity STE, tau_f = 0) has no expectation to compare with.
+        estimator: any whose choice is drawn, or `Soft`, compared at the temperature it relaxes; the argmax (Identity
+            STE, tau_f = 0) has no expectation to compare with.
         loss: differentiable, as in `exact_gradient`; each estimate sends dL/dz of one draw through the estimator.
         logits, kind: as in `exact_gradient`.
         samples: how many estimates.

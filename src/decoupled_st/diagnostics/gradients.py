@@ -13,6 +13,8 @@ class GradientSNR(NamedTuple):
 
     snr: Tensor
     """abs(mean)/std, averaged over the parameters whose std is above 0; NaN where none is."""
+    median: Tensor
+    """The median over the same parameters: the mean is carried away by the few that hardly vary."""
     constant: Tensor
     """How many parameters had std 0, and so no ratio."""
     floor: float
@@ -52,7 +54,8 @@ def gradient_snr(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) -> 
     ratio = mean.abs().flatten(run_dims) / std
     varies = std > 0
     snr = torch.where(varies, ratio, 0.0).sum(-1) / varies.sum(-1)
-    return GradientSNR(snr, (~varies).sum(-1), math.sqrt(2 / (math.pi * passes)))
+    median = torch.where(varies, ratio, math.nan).nanmedian(-1).values
+    return GradientSNR(snr, median, (~varies).sum(-1), math.sqrt(2 / (math.pi * passes)))
 
 
 def gradient_norm(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) -> Tensor:
@@ -70,6 +73,8 @@ def gradient_norm(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) ->
     parts = [gradients] if isinstance(gradients, Tensor) else list(gradients)
     if not parts:
         raise ValueError("gradient_norm needs at least one gradient, got none")
+    if any(g.dim() < run_dims for g in parts):
+        raise ValueError(f"run_dims={run_dims} is more than a gradient has: {[tuple(g.shape) for g in parts]}")
     norms = [torch.linalg.vector_norm(g.detach().reshape(*g.shape[:run_dims], -1), dim=-1) for g in parts]
     return torch.linalg.vector_norm(torch.stack(norms), dim=0)
 

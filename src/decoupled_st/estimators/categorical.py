@@ -101,7 +101,7 @@ def softmax_ste(
     Reference:
         Hinton: Neural networks for machine learning, lecture 15d, 2012.
     """
-    check("tau", tau, logits, dim)
+    check("tau", tau, logits, _from_end(logits, dim))
     return decoupled(
         logits, tau_f=tau, tau_b=tau, dim=dim, mask=mask, generator=generator, noise=noise, grad_scale=grad_scale
     )
@@ -201,19 +201,21 @@ def soft(
 
 def _allowed(logits: Tensor, dim: int, mask: Tensor | None) -> tuple[Tensor, int]:
     """The logits in the dtype of computation with -inf where the mask forbids, and `dim` counted from the end."""
-    dtype = compute_dtype(logits)
-    if not -logits.dim() <= dim < logits.dim():
-        raise ValueError(f"dim must name a dimension of the logits, got dim={dim} for shape {tuple(logits.shape)}")
-    dim = dim - logits.dim() if dim >= 0 else dim
-    if logits.shape[dim] == 0:
-        raise ValueError(f"there must be at least one category, got shape {tuple(logits.shape)} with dim={dim}")
-    l = logits.to(dtype)
+    l, dim = logits.to(compute_dtype(logits)), _from_end(logits, dim)
     if mask is None:
         return l, dim
     if mask.dtype != torch.bool:
         raise TypeError(f"mask must be bool (True = allowed), got {mask.dtype}")
     check_broadcast("mask", mask, logits)
     return l.masked_fill(~mask, -math.inf), dim
+
+
+def _from_end(logits: Tensor, dim: int) -> int:
+    if not -logits.dim() <= dim < logits.dim():
+        raise ValueError(f"dim must name a dimension of the logits, got dim={dim} for shape {tuple(logits.shape)}")
+    if logits.shape[dim] == 0:
+        raise ValueError(f"there must be at least one category, got shape {tuple(logits.shape)} with dim={dim}")
+    return dim - logits.dim() if dim >= 0 else dim
 
 
 def _choose(scores: Tensor, dim: int) -> tuple[Tensor, Tensor]:

@@ -1,5 +1,6 @@
 """Estimators as values: small, frozen, comparable, good in configs and as dictionary keys."""
 
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
@@ -9,11 +10,9 @@ from torch import Tensor
 from decoupled_st.estimators import binary, categorical
 from decoupled_st.estimators.temperature import check_float
 
-_ESTIMATORS: dict[str, type["Estimator"]] = {}
-
 
 @dataclass(frozen=True, kw_only=True)
-class Estimator:
+class Estimator(ABC):
     """A choice of estimator and its temperatures. Call `.categorical(logits, ...)` or `.binary(logits, ...)`.
 
     Temperatures here are floats; for tensors, call the functions in `categorical` and `binary`.
@@ -21,23 +20,19 @@ class Estimator:
 
     name: ClassVar[str]
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        _ESTIMATORS[cls.name] = cls
-
     def __post_init__(self) -> None:
         for field in fields(self):
             value = check_float(field.name, getattr(self, field.name), zero=field.name == "tau_f")
             object.__setattr__(self, field.name, value)
 
     @property
+    @abstractmethod
     def sample_temperature(self) -> float:
-        """The temperature of the distribution the choice is drawn from; 0 where it is the argmax."""
-        raise NotImplementedError
+        """The temperature of the distribution the choice is drawn from (or relaxes); 0 where it is the argmax."""
 
+    @abstractmethod
     def deterministic(self) -> "Estimator":
-        """The same surrogate under the argmax: what a trained network computes once its choices are fixed."""
-        raise NotImplementedError
+        """The argmax, with the surrogate at the logits themselves: what a network with fixed choices computes."""
 
     def categorical(
         self,
@@ -148,6 +143,18 @@ class Soft(Estimator):
 
     def deterministic(self) -> Decoupled:
         return Decoupled(tau_f=0.0, tau_b=self.tau)
+
+
+_ESTIMATORS: dict[str, type[Estimator]] = {
+    cls.name: cls for cls in (Decoupled, SoftmaxSTE, GumbelSTE, IdentitySTE, Soft)
+}
+
+
+def check_estimator(value: object) -> Estimator:
+    """Refuse what is no estimator, where it is given rather than where it is first used."""
+    if not isinstance(value, Estimator):
+        raise TypeError(f"estimator must be a value such as Decoupled(tau_f=2.0, tau_b=0.5), got {value!r}")
+    return value
 
 
 def from_dict(values: dict[str, Any]) -> Estimator:

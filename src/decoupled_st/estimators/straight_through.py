@@ -41,6 +41,8 @@ def emit(hard: Tensor, soft: Tensor, gain: float, dtype: torch.dtype) -> Tensor:
 
 def compute_dtype(logits: Tensor) -> torch.dtype:
     """The dtype to compute in: the logits' own, but at least float32."""
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"logits must be a tensor, got {type(logits).__name__}")
     if not logits.is_floating_point():
         raise TypeError(f"logits must be a floating-point tensor, got {logits.dtype}")
     return torch.promote_types(logits.dtype, torch.float32)

@@ -11,7 +11,7 @@ Temperature: TypeAlias = float | Tensor
 
 def check_float(name: str, value: object, *, zero: bool = False) -> float:
     """The temperature as a float; `zero` says whether 0 is one."""
-    if not isinstance(value, float | int) and (isinstance(value, Tensor) or not hasattr(value, "__float__")):
+    if not isinstance(value, (float, int)) and (isinstance(value, Tensor) or not hasattr(value, "__float__")):
         raise TypeError(
             f"{name} must be a number here, got {type(value).__name__} "
             "(tensor temperatures go to the functions in `categorical` and `binary`)"
@@ -26,22 +26,19 @@ def check_float(name: str, value: object, *, zero: bool = False) -> float:
 def check(name: str, tau: Temperature, logits: Tensor, dim: int | None = None, *, zero: bool = False) -> Temperature:
     """A temperature for `logits`: a checked float, or a tensor whose shape (not its values) is checked.
 
+    `dim`, counted from the end, is where the categories lie; a tensor must have size 1 there.
+
     Values inside a tensor are not looked at: that would wait for the device at every call.
     """
     if not isinstance(tau, Tensor):
         return check_float(name, tau, zero=zero)
     check_broadcast(name, tau, logits)
-    if dim is not None and _size_along(tau, dim, logits) != 1:
+    if dim is not None and tau.dim() >= -dim and tau.shape[dim] != 1:
         raise ValueError(
             f"{name} must have size 1 along dim {dim}, where the categories lie: "
             f"{name} has shape {tuple(tau.shape)}, logits {tuple(logits.shape)}"
         )
     return tau.to(logits.dtype)
-
-
-def _size_along(tau: Tensor, dim: int, logits: Tensor) -> int:
-    from_end = dim - logits.dim() if dim >= 0 else dim
-    return tau.shape[from_end] if tau.dim() >= -from_end else 1
 
 
 def check_broadcast(name: str, value: Tensor, logits: Tensor) -> None:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from decoupled_st.estimators.spec import Estimator
+from decoupled_st.estimators.spec import Estimator, check_estimator
 
 
 class Binary(nn.Module):
@@ -13,6 +13,7 @@ class Binary(nn.Module):
         estimator: such as `Decoupled(tau_f=0.1, tau_b=0.7)`. The attribute may be replaced during training, to anneal.
         deterministic: what `.eval()` does. False keeps the stochastic forward the network was trained with; True
             thresholds at 0.
+        grad_scale: multiplies the gradient sent to the logits; tau_b takes its 1/tau_b out.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -21,17 +22,18 @@ class Binary(nn.Module):
         tensor([0., 1.])
     """
 
-    def __init__(self, estimator: Estimator, *, deterministic: bool = False) -> None:
+    def __init__(self, estimator: Estimator, *, deterministic: bool = False, grad_scale: float = 1.0) -> None:
         super().__init__()
-        self.estimator = estimator
+        self.estimator = check_estimator(estimator)
         self.deterministic = deterministic
+        self.grad_scale = grad_scale
 
     def forward(
         self, logits: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None
     ) -> Tensor:
         argmax = self.deterministic and not self.training
         estimator = self.estimator.deterministic() if argmax else self.estimator
-        return estimator.binary(logits, generator=generator, noise=noise)
+        return estimator.binary(logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
 
     def extra_repr(self) -> str:
         return f"{self.estimator}, deterministic={self.deterministic}"

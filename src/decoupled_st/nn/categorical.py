@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from decoupled_st.estimators.spec import Estimator
+from decoupled_st.estimators.spec import Estimator, check_estimator
 
 
 class Categorical(nn.Module):
@@ -14,6 +14,7 @@ class Categorical(nn.Module):
         dim: where the categories lie.
         deterministic: what `.eval()` does. False keeps the stochastic forward the network was trained with; True
             takes the argmax.
+        grad_scale: multiplies the gradient sent to the logits; tau_b takes its 1/tau_b out.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -22,11 +23,14 @@ class Categorical(nn.Module):
         tensor([1., 1., 1., 1.])
     """
 
-    def __init__(self, estimator: Estimator, *, dim: int = -1, deterministic: bool = False) -> None:
+    def __init__(
+        self, estimator: Estimator, *, dim: int = -1, deterministic: bool = False, grad_scale: float = 1.0
+    ) -> None:
         super().__init__()
-        self.estimator = estimator
+        self.estimator = check_estimator(estimator)
         self.dim = dim
         self.deterministic = deterministic
+        self.grad_scale = grad_scale
 
     def forward(
         self,
@@ -38,7 +42,9 @@ class Categorical(nn.Module):
     ) -> Tensor:
         argmax = self.deterministic and not self.training
         estimator = self.estimator.deterministic() if argmax else self.estimator
-        return estimator.categorical(logits, dim=self.dim, mask=mask, generator=generator, noise=noise)
+        return estimator.categorical(
+            logits, dim=self.dim, mask=mask, generator=generator, noise=noise, grad_scale=self.grad_scale
+        )
 
     def extra_repr(self) -> str:
         return f"{self.estimator}, dim={self.dim}, deterministic={self.deterministic}"

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from decoupled_st.estimators.spec import Estimator
+from decoupled_st.estimators.spec import Estimator, check_estimator
 from decoupled_st.estimators.temperature import check_float
 
 GATES = (
@@ -85,7 +85,8 @@ def _take(x: Tensor, wiring: Tensor, side: int) -> Tensor:
 def unique_wiring(in_features: int, out_features: int, generator: torch.Generator | None = None) -> Tensor:
     """[2, out]: pairs (0,1), (2,3), ..., then (1,2), (3,4), ..., then all at offset 2, 3, ...; neurons shuffled.
 
-    No two neurons see the same pair, and no input is left out if their number is even.
+    No two neurons see the same pair. Of an even number of inputs none is left out; of an odd number the last is, unless
+    there are at least `in_features - 1` neurons.
     """
     n, most = in_features, in_features * (in_features - 1) // 2
     if not n <= 2 * out_features or not out_features <= most:
@@ -146,7 +147,7 @@ class LogicLayer(nn.Module):
         if wiring not in makers:
             raise ValueError(f'wiring must be "unique" or "random", got {wiring!r}')
         self.in_features, self.out_features = in_features, out_features
-        self.estimator = estimator
+        self.estimator = check_estimator(estimator)
         self.deterministic = deterministic
         self.register_buffer("wiring", makers[wiring](in_features, out_features, generator))
         self.logits = nn.Parameter(torch.randn(out_features, 16, generator=generator))
@@ -172,6 +173,8 @@ class GroupSum(nn.Module):
 
     def __init__(self, classes: int, tau: float = 1.0) -> None:
         super().__init__()
+        if classes < 1:
+            raise ValueError(f"classes must be at least 1, got {classes}")
         self.classes, self.tau = classes, check_float("tau", tau)
 
     def forward(self, x: Tensor) -> Tensor:

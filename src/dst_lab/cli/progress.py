@@ -64,7 +64,7 @@ class Display:
 def _losses(fleet: Fleet) -> str:
     if not fleet.history:
         return ""
-    row = fleet.history[-1][1]["validation_loss"][: fleet.wanted]
+    row = fleet.history[-1][1]["validation_loss"]
     if np.isnan(row).all():
         return "no finite loss"
     return f"validation loss: best {np.nanmin(row):.4g}, median {np.nanmedian(row):.4g}"

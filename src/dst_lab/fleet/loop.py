@@ -33,8 +33,9 @@ class Fleet:
     """Runs that differ in seed, learning rate and temperatures, trained together.
 
     Every run is itself: its parameters, order of data and noise depend on its own config alone. On a CPU its numbers
-    do too, bit for bit with the same number of threads, which rules out: a run axis of 1 in a matmul (a lone run is
-    trained beside a copy of itself), torch.compile, and vector tails inside a run (see `task.chunks`).
+    do too, bit for bit with the same number of threads, which rules out: torch.compile, a run axis of 1 (matmuls and
+    sums then round differently, so a lone run is trained beside a copy of itself) and vector tails inside a run (see
+    `task.chunks`).
     """
 
     def __init__(self, task: Task, configs: Sequence[Config], checkpoint: Path | None = None) -> None:

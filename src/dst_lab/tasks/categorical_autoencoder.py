@@ -5,8 +5,9 @@
 Loss: binary cross-entropy against the grey values, summed over pixels, in nats an image. Metrics, at every evaluation:
 train_loss, gradient_norm; loss on validation and test data by the training forward and by the deterministic one
 (`.._argmax`); `perplexity` of each latent's codes over the validation images. Where `snr_every` > 0: `snr` (gradient
-signal-to-noise of the logit layer's parameters over `snr_passes` passes on the first batch) and `snr_constant` (how
-many of them did not vary). Artefacts: `reconstructions` and `codes` of the first eight validation images.
+signal-to-noise of the logit layer's parameters over `snr_passes` passes on the first batch, averaged), `snr_median` and
+`snr_constant` (how many of them did not vary). Artefacts: `reconstructions` and `codes` of the first eight validation
+images.
 """
 
 from dataclasses import dataclass, field
@@ -155,7 +156,7 @@ class CategoricalAutoencoder(Task):
             return torch.cat([g.flatten(1) for g in torch.autograd.grad(loss.sum(), leaves)], -1)
 
         result = gradient_snr(map(one_pass, range(self.config.snr_passes)), run_dims=1)
-        return {"snr": result.snr, "snr_constant": result.constant}
+        return {"snr": result.snr, "snr_median": result.median, "snr_constant": result.constant}
 
     def artefacts(self, parameters: Parameters, choosers: Choosers) -> dict[str, npt.NDArray[Any]]:
         x = self.splits["validation"][:64]

@@ -21,7 +21,7 @@ from decoupled_st.nn.logic import gate_coefficients, random_wiring, unique_wirin
 from dst_lab import data
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.config import Choice, Config
-from dst_lab.fleet.gates import apply_layer
+from dst_lab.fleet.gates import apply_layer, consumers
 from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, chunks
 
 EVALUATE = 512
@@ -106,18 +106,24 @@ class LogicGates(Task):
     def fixed(self, seed: int) -> Parameters:
         generator = torch.Generator().manual_seed(seed + 2**32)
         make = {"unique": unique_wiring, "random": random_wiring}[self.config.wiring]
-        return {f"wiring.{i}": make(self.widths[i], width, generator) for i, width in self._layers()}
+        tensors: Parameters = {}
+        for i, width in self._layers():
+            tensors[f"wiring.{i}"] = make(self.widths[i], width, generator)
+            tensors[f"users.{i}"], tensors[f"starts.{i}"] = consumers(tensors[f"wiring.{i}"], self.widths[i])
+        return tensors
 
     def _layers(self) -> list[tuple[int, int]]:
         return list(enumerate(self.widths[1:]))
 
     def scores(self, parameters: Parameters, x: Tensor, choose: Chooser) -> Tensor:
         """[runs, images, classes] from bits [runs, images, bits]."""
-        x = x.float()
+        x = x.transpose(1, 2).float()
         for i, _ in self._layers():
             gates = choose.categorical(parameters[f"logits.{i}"])
-            x = apply_layer(x, gates @ self.coefficients, parameters[f"wiring.{i}"])
-        return x.view(*x.shape[:2], self.classes, -1).sum(-1) / self.config.group_tau
+            wires = (parameters[f"{kind}.{i}"] for kind in ("wiring", "users", "starts"))
+            x = apply_layer(x, gates @ self.coefficients, *wires)
+        sums = x.view(len(x), self.classes, -1, x.shape[-1]).sum(2)
+        return sums.transpose(1, 2) / self.config.group_tau
 
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
         x, labels = (tensor[index] for tensor in self.splits["train"])
