@@ -21,7 +21,7 @@ test-slow: $(SETUP)
 	$(BIN)/pytest -n $(JOBS) -m "slow and not gpu"
 
 test-gpu:
-	PYTHONPATH=src:tests $(PYTHON) -m pytest -m gpu -p no:cacheprovider -p no:xdist tests/contract
+	PYTHONPATH=src:tests $(PYTHON) -m pytest -m gpu -p no:cacheprovider --confcutdir=tests tests/contract tests/dst_lab/fleet
 
 format: $(SETUP)
 	$(BIN)/ruff format .

@@ -7,6 +7,7 @@ instead of scattering from them: nothing is written twice, so threads need no lo
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numba
@@ -77,7 +78,7 @@ def _in_parallel(kernel: Callable[..., None], runs: int, rows: int, *tensors: Te
     arrays = [tensor.detach().numpy() for tensor in tensors]
     parts = torch.get_num_threads()
     edges = [rows * part // parts for part in range(parts + 1)]
-    jobs = [_pool.submit(kernel, runs, a, b, *arrays) for a, b in zip(edges[1:-1], edges[2:], strict=True)]
+    jobs = [_pool.submit(kernel, runs, a, b, *arrays) for a, b in pairwise(edges[1:])]
     kernel(runs, edges[0], edges[1], *arrays)
     for job in jobs:
         job.result()

@@ -18,7 +18,7 @@ from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.config import Config
 from dst_lab.fleet.provenance import provenance
 from dst_lab.fleet.streams import Streams, Use
-from dst_lab.fleet.task import Choosers, Task
+from dst_lab.fleet.task import Choosers, Task, sum_per_run
 from dst_lab.store import Record, Series
 
 Array = npt.NDArray[Any]
@@ -33,15 +33,15 @@ class Fleet:
     """Runs that differ in seed, learning rate and temperatures, trained together.
 
     Every run is itself: its parameters, order of data and noise depend on its own config alone. On a CPU its numbers
-    do too, bit for bit with the same number of threads, which rules out: torch.compile, a run axis of 1 (matmuls and
-    sums then round differently, so a lone run is trained beside a copy of itself) and vector tails inside a run (see
-    `task.chunks`).
+    do too, bit for bit with the same number of threads, which rules out: torch.compile, a run axis of 1 in matmuls and
+    sums (they round differently, so a lone run is trained beside a copy of itself, see `Task.pairs_a_lone_run`) and
+    vector tails inside a run (see `task.chunks`).
     """
 
     def __init__(self, task: Task, configs: Sequence[Config], checkpoint: Path | None = None) -> None:
         self.task, self.configs, self.device = task, list(configs), task.device
         self.wanted = len(self.configs)
-        if self.wanted == 1 and self.device.type == "cpu":
+        if self.wanted == 1 and self.device.type == "cpu" and task.pairs_a_lone_run:
             self.configs *= 2
         self.runs = len(self.configs)
         seeds = [config.seed for config in self.configs]
@@ -125,7 +125,7 @@ class Fleet:
         leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
         draw = lambda site, shape: self.streams.uniform(Use.TRAIN, self._now, site, shape)  # noqa: E731
         choose = Chooser(self.configs[0].estimator.name, self.taus, draw)
-        loss = self.task.loss({**leaves, **self.fixed}, self.index, choose).mean(-1)
+        loss = sum_per_run(self.task.loss({**leaves, **self.fixed}, self.index, choose)) / self.index.shape[-1]
         gradients = dict(zip(leaves, torch.autograd.grad(loss.sum(), list(leaves.values())), strict=True))
         self.adam.step(gradients, self._now + 1)
         loss = loss.detach()
@@ -183,7 +183,8 @@ class Fleet:
     def _evaluate(self, gradients: dict[str, Tensor]) -> None:
         since = self.step - (self.history[-1][0] if self.history else 0)
         metrics = {"train_loss": self.loss_sum / since}
-        metrics["gradient_norm"] = gradient_norm(gradients.values(), run_dims=1)
+        pairs = (torch.cat([g, g]) if self.runs == 1 else g for g in gradients.values())  # see sum_per_run
+        metrics["gradient_norm"] = gradient_norm(pairs, run_dims=1)[: self.runs]
         with torch.no_grad():
             metrics |= self.task.evaluate(self._all(), self._choosers(Use.EVALUATE))
         metrics |= self.task.diagnose(self._all(), self._choosers(Use.SNR), self.step)

@@ -27,6 +27,8 @@ class Task(ABC):
     config_type: ClassVar[type[Config]]
     images: int
     """How many there are to train on."""
+    pairs_a_lone_run: ClassVar[bool] = True
+    """Whether a run alone on a CPU is trained twice over, because a run axis of 1 would round differently."""
 
     def __init__(self, config: Config, source: str | None, device: torch.device) -> None:
         self.config, self.device = config, device
@@ -58,6 +60,11 @@ class Task(ABC):
     @abstractmethod
     def bytes_per_run(self) -> int:
         """About how much memory one more run takes, beyond its parameters and Adam's."""
+
+
+def sum_per_run(x: Tensor) -> Tensor:
+    """[runs, n] -> [runs]. A lone row would be summed in another order than one of several: it gets company."""
+    return torch.cat([x, x]).sum(-1)[:1] if len(x) == 1 else x.sum(-1)
 
 
 def chunks(images: int, size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:

@@ -22,7 +22,7 @@ from dst_lab import data
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.config import Choice, Config
 from dst_lab.fleet.gates import apply_layer, consumers
-from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, chunks
+from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, chunks, sum_per_run
 
 EVALUATE = 512
 PASS_THROUGH = 3
@@ -77,6 +77,7 @@ class LogicGatesConfig(Config):
 
 class LogicGates(Task):
     config_type = LogicGatesConfig
+    pairs_a_lone_run = False  # no matmul over the run axis, and sums by sum_per_run
     config: LogicGatesConfig
 
     def __init__(self, config: LogicGatesConfig, source: str | None, device: torch.device) -> None:
@@ -156,8 +157,8 @@ class LogicGates(Task):
         loss = accuracy = torch.zeros(runs, device=self.device)
         for x, target, weight, choose in self._batches(split, runs, choosers, stochastic):
             scores = self.scores(parameters, x, choose)
-            loss = loss + (F.cross_entropy(scores.transpose(1, 2), target, reduction="none") * weight).sum(-1)
-            accuracy = accuracy + ((scores.argmax(-1) == target) * weight).sum(-1)
+            loss = loss + sum_per_run(F.cross_entropy(scores.transpose(1, 2), target, reduction="none") * weight)
+            accuracy = accuracy + sum_per_run((scores.argmax(-1) == target) * weight)
         return loss / images, accuracy / images
 
     def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:
