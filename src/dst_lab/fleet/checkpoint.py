@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from dst_lab.fleet.loop import Fleet
 
 SECONDS = 60.0
+SHARE = 0.01
+"""Saving may take this share of the time; a large fleet is saved less often."""
 FORMAT = 1
 
 
@@ -25,13 +27,14 @@ class Checkpoint:
 
     def __init__(self, path: Path, seconds: float = SECONDS) -> None:
         self.path, self.seconds = path, seconds
-        self._last = time.monotonic()
+        self._last, self._took = time.monotonic(), 0.0
 
     def due(self) -> bool:
-        return time.monotonic() - self._last >= self.seconds
+        return time.monotonic() - self._last >= max(self.seconds, self._took / SHARE)
 
     def save(self, fleet: "Fleet") -> None:
         """Write everything under another name, force it to the disk, then put it in place."""
+        begun = time.monotonic()
         arrays: dict[str, Any] = {"loss_sum": fleet.loss_sum, "bad_step": fleet.bad_step}
         for kind, tensors in _state(fleet).items():
             arrays |= {f"{kind}/{name}": tensor for name, tensor in tensors.items()}
@@ -57,6 +60,7 @@ class Checkpoint:
         finally:
             part.unlink(missing_ok=True)
         self._last = time.monotonic()
+        self._took = self._last - begun
 
     def restore(self, fleet: "Fleet") -> bool:
         """Take up where a checkpoint of the same runs left off; False where there is none that fits."""

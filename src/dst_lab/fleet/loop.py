@@ -56,8 +56,12 @@ class Fleet:
         self.bad_step = torch.zeros(self.runs, dtype=torch.int64, device=self.device)
         self.history: list[tuple[int, dict[str, Array]]] = []
         self.seconds = 0.0
+        # What changes from step to step is written into these: a captured graph reads the tensors it was made with.
+        self.index = torch.zeros(self.runs, self.configs[0].batch, dtype=torch.int64, device=self.device)
+        self.count = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.taus = self._temperatures(0.0)
+        self._moving = any(s.shape != "constant" for c in self.configs for _, s in c.estimator.temperatures)
         self._epoch = -1
-        self._evaluations = 0
         self.checkpoint = Checkpoint(checkpoint) if checkpoint else None
         if self.checkpoint:
             self.checkpoint.restore(self)
@@ -103,12 +107,6 @@ class Fleet:
             self._epoch = epoch
         index = self._order[:, batch].index_select(0, self.streams.rows)
         progress = self.step / self.steps
-        if self.step == 0 or not hasattr(self, "index"):
-            self.index = index
-            self.count = torch.tensor(self.step, device=self.device)
-            self.taus = self._temperatures(progress)
-            self._moving = any(s.shape != "constant" for c in self.configs for _, s in c.estimator.temperatures)
-            return
         self.index.copy_(index)
         self.count.fill_(self.step)
         if self._moving:

@@ -41,6 +41,7 @@ def test_streams_are_uniform() -> None:
 
 
 def test_adam_is_torchs_with_a_rate_a_run() -> None:
+    """50 updates of numbers up to 3, each rounded to float32: within 50 * 3 * 2^-24 = 9e-6 of each other."""
     torch.manual_seed(0)
     rates, start = [1e-3, 3e-2, 1e-4], torch.randn(3, 7, 5, device=CUDA)
     ours, theirs = start.clone(), [start[i].clone().requires_grad_() for i in range(3)]
@@ -52,7 +53,7 @@ def test_adam_is_torchs_with_a_rate_a_run() -> None:
         for p, g, optimiser in zip(theirs, gradient, optimisers, strict=True):
             p.grad = g.clone()
             optimiser.step()
-    torch.testing.assert_close(ours, torch.stack([p.detach() for p in theirs]), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(ours, torch.stack([p.detach() for p in theirs]), rtol=0, atol=9e-6)
 
 
 @pytest.mark.parametrize("name", list(TASKS))
