@@ -7,8 +7,17 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: demo test test-slow test-gpu format clean
 
+DEMO := demo/dst.sqlite
+
+# All three tasks at the quick scale, all four estimators, on scikit-learn's digits.
 demo: $(SETUP)
-	$(BIN)/python examples/digits.py
+	@mkdir -p demo
+	$(BIN)/dst run stochastic-binary --estimator all --store $(DEMO)
+	$(BIN)/dst run categorical-autoencoder --estimator all --store $(DEMO)
+	$(BIN)/dst run logic-gates --estimator all --store $(DEMO)
+	$(BIN)/dst show --metric test_accuracy --at last --store $(DEMO)
+	$(BIN)/dst show --metric test_loss --at last --store $(DEMO)
+	@echo "The records are in $(DEMO): try $(BIN)/dst show --store $(DEMO) --help"
 
 test: $(SETUP)
 	$(BIN)/ruff format --check .
