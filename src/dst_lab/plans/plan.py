@@ -1,0 +1,128 @@
+"""What a plan is: a function from what is known to what is wanted."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from dst_lab.fleet.config import TEMPERATURES, Choice, Config
+
+Lookup: TypeAlias = Callable[[Config], float | None]
+"""A run's score (its lowest validation loss over training; infinite where it diverged or failed), None if not known."""
+Axis: TypeAlias = tuple[str, Sequence[Any]]
+
+
+class Plan(ABC):
+    """Which runs come next. A plan keeps no state: asked again with the same knowledge, it answers the same, so a plan
+    that was killed, or trained on several machines, goes on from the store alone."""
+
+    @abstractmethod
+    def wanted(self, lookup: Lookup) -> list[Config]:
+        """Every run wanted so far, known or not. When all are known and asking again adds none, the plan is done."""
+
+    def notes(self, lookup: Lookup) -> list[str]:
+        """What a reader should know of how it went: what was chosen, and optima on the edge of a sweep."""
+        return []
+
+
+@dataclass(frozen=True)
+class Grid(Plan):
+    """Every combination of the axes' values, for every seed: the paper's O(n^2) search, and any other product.
+
+    Axes name temperatures of the base's estimator (tau_f, tau_b, tau) or fields of its config (lr, ..).
+    """
+
+    base: Config
+    axes: tuple[Axis, ...]
+    seeds: tuple[int, ...]
+
+    def wanted(self, lookup: Lookup) -> list[Config]:
+        return seeded(settings(self.base, self.axes), self.seeds)
+
+    def notes(self, lookup: Lookup) -> list[str]:
+        found = best(settings(self.base, self.axes), self.seeds, lookup)
+        if found is None:
+            return []
+        said = [f"best of {describe(self.base)}: {_values(found, self.axes)}, {score(found, self.seeds, lookup):.6g}"]
+        for name, values in self.axes:
+            if edge(values, value_of(found, name)) is not None:
+                said.append(f"  {name}={value_of(found, name)} lies on the edge of the grid")
+        return said
+
+
+@dataclass(frozen=True)
+class Several(Plan):
+    """Plans beside each other."""
+
+    plans: tuple[Plan, ...]
+
+    def wanted(self, lookup: Lookup) -> list[Config]:
+        return [config for plan in self.plans for config in plan.wanted(lookup)]
+
+    def notes(self, lookup: Lookup) -> list[str]:
+        return [note for plan in self.plans for note in plan.notes(lookup)]
+
+
+def settings(base: Config, axes: Iterable[Axis]) -> list[Config]:
+    """The base with every combination of values."""
+    configs = [base]
+    for name, values in axes:
+        configs = [with_value(config, name, value) for config in configs for value in values]
+    return configs
+
+
+def seeded(configs: Iterable[Config], seeds: Sequence[int]) -> list[Config]:
+    return [replace(config, seed=seed) for config in configs for seed in seeds]
+
+
+def with_value(config: Config, name: str, value: Any) -> Config:
+    """The config with a temperature or another field changed."""
+    if name in TEMPERATURES[config.estimator.name]:
+        taus = {key: schedule.to_json() for key, schedule in config.estimator.temperatures}
+        return replace(config, estimator=Choice.make(config.estimator.name, **{**taus, name: value}))
+    if name in ("tau_f", "tau_b", "tau") or name not in config.to_dict():
+        known = [*TEMPERATURES[config.estimator.name], *(key for key in config.to_dict() if key != "estimator")]
+        raise ValueError(f"{config.task} with {config.estimator.name} has no {name}: choose among {', '.join(known)}")
+    return type(config).from_dict({**config.to_dict(), name: value})
+
+
+def value_of(config: Config, name: str) -> Any:
+    taus: Mapping[str, Any] = config.estimator.to_dict()
+    return taus[name] if name in taus else getattr(config, name)
+
+
+def score(config: Config, seeds: Sequence[int], lookup: Lookup) -> float | None:
+    """The mean over seeds of each run's score; None until all are known."""
+    scores = [lookup(run) for run in seeded([config], seeds)]
+    known = [value for value in scores if value is not None]
+    return sum(known) / len(known) if len(known) == len(scores) else None
+
+
+def best(configs: Sequence[Config], seeds: Sequence[int], lookup: Lookup) -> Config | None:
+    """The setting with the lowest mean score; of equals the first in the sweep's order. None until all are known.
+
+    A setting with a diverged or failed run scores infinity: it is not chosen unless all do.
+    """
+    scored = [(score(config, seeds, lookup), i) for i, config in enumerate(configs)]
+    if any(value is None for value, _ in scored):
+        return None
+    return configs[min((value, i) for value, i in scored if value is not None)[1]]
+
+
+def edge(values: Sequence[Any], value: Any) -> str | None:
+    """ "low" or "high" where the value is a sweep's first or last; 0 is no edge, since nothing lies below."""
+    numbers = sorted(v for v in values if isinstance(v, int | float))
+    if len(numbers) < 2 or not isinstance(value, int | float):
+        return None
+    if math.isclose(value, numbers[-1]):
+        return "high"
+    return "low" if math.isclose(value, numbers[0]) and value > 0 else None
+
+
+def describe(config: Config) -> str:
+    return f"{config.task} {config.estimator.name}"
+
+
+def _values(config: Config, axes: Sequence[Axis]) -> str:
+    return ", ".join(f"{name}={value_of(config, name)}" for name, _ in axes)

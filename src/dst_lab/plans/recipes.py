@@ -1,0 +1,126 @@
+"""The paper's own plans, at `paper` and at `quick` scale. A recipe is a function that returns a plan."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from dst_lab.fleet.config import Choice, Config
+from dst_lab.plans.plan import Axis, Grid, Plan, Several, value_of, with_value
+from dst_lab.plans.sequential import Sequential
+from dst_lab.tasks import CategoricalAutoencoderConfig, LogicGatesConfig, StochasticBinaryConfig
+
+Recipe: TypeAlias = Callable[[str], Plan]
+
+TENTHS = tuple(round(0.1 * i, 1) for i in range(21))
+SBN_TAU_B = (*(round(0.1 + 0.2 * i, 1) for i in range(10)), 2.0)
+CATAE_TAU_F = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
+CATAE_TAU = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+CATAE_LR = (3e-4, 5e-4, 7e-4, 1e-3)
+LOGIC_TAU_F = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
+LOGIC_TAU_B = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0)
+
+
+def sbn_grid(scale: str) -> Plan:
+    """Stochastic binary network: the full grid over (tau_f, tau_b)."""
+    base = _base(StochasticBinaryConfig, scale, "decoupled", tau_f=0.1, tau_b=0.7)
+    if scale == "quick":
+        return Grid(base, (("tau_f", (0.0, 0.1, 0.5, 1.0, 2.0)), ("tau_b", (0.1, 0.3, 0.7, 1.1, 2.0))), _seeds(3))
+    return Grid(base, (("tau_f", TENTHS), ("tau_b", SBN_TAU_B)), _seeds(5))
+
+
+def sbn_baselines(scale: str) -> Plan:
+    """Stochastic binary network: Softmax STE and ST-GS over tau, Identity STE over the learning rate."""
+    tau = ("tau", TENTHS[1:] if scale == "paper" else (0.1, 0.5, 1.0, 2.0))
+    lr = ("lr", (1e-4, 3e-4, 1e-3, 3e-3))
+    return _baselines(StochasticBinaryConfig, scale, 5, (tau,), (tau,), (lr,))
+
+
+def catae_sequential(scale: str) -> Plan:
+    """Categorical autoencoder: tau_f at tau_b = 1, then tau_b, at every learning rate."""
+    base = _base(CategoricalAutoencoderConfig, scale, "decoupled", tau_f=1.0, tau_b=1.0)
+    if scale == "paper":
+        return Sequential(base, ("tau_f", CATAE_TAU_F), ("tau_b", CATAE_TAU), _seeds(10), (("lr", CATAE_LR),))
+    return Sequential(base, ("tau_f", (0.0, 0.5, 1.0, 2.0)), ("tau_b", (0.25, 0.5, 1.0, 2.0)), _seeds(3))
+
+
+def catae_baselines(scale: str) -> Plan:
+    """Categorical autoencoder: Softmax STE and ST-GS over tau and learning rate, Identity STE over the latter."""
+    tau, lr = ("tau", CATAE_TAU if scale == "paper" else (0.25, 0.5, 1.0, 2.0)), ("lr", CATAE_LR)
+    both = (tau, lr) if scale == "paper" else (tau,)
+    return _baselines(CategoricalAutoencoderConfig, scale, 10, both, both, (lr,))
+
+
+def logic_sequential(scale: str) -> Plan:
+    """Logic gate network: tau_f at tau_b = 1, then tau_b."""
+    base = _base(LogicGatesConfig, scale, "decoupled", tau_f=0.1, tau_b=1.0)
+    if scale == "paper":
+        return Sequential(base, ("tau_f", LOGIC_TAU_F), ("tau_b", LOGIC_TAU_B), _seeds(3))
+    return Sequential(base, ("tau_f", (0.0, 0.1, 0.3, 1.0)), ("tau_b", (0.25, 0.5, 1.0, 2.0)), _seeds(3))
+
+
+def logic_baselines(scale: str) -> Plan:
+    """Logic gate network: Softmax STE, ST-GS, Identity STE, and the soft original as reference."""
+    paper = scale == "paper"
+    softmax = ("tau", (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0) if paper else (0.1, 0.5, 1.0))
+    gumbel = ("tau", (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0) if paper else (0.25, 1.0, 2.0))
+    plan = _baselines(LogicGatesConfig, scale, 3, (softmax,), (gumbel,), (("lr", (0.003, 0.01, 0.03)),))
+    reference = Grid(_base(LogicGatesConfig, scale, "soft", tau=1.0), (), _seeds(3))
+    return Several((*plan.plans, reference))
+
+
+def tau_f_effects(scale: str) -> Plan:
+    """What tau_f does, on the autoencoder (usage, signal to noise) and on the binary network; 10 seeds."""
+    taus = CATAE_TAU_F if scale == "paper" else (0.25, 0.5, 1.0, 2.0)
+    return _effects(scale, "tau_f", taus)
+
+
+def tau_b_effects(scale: str) -> Plan:
+    """What tau_b does, on the binary network (norm, active neurons) and on the autoencoder; 10 seeds."""
+    taus = SBN_TAU_B if scale == "paper" else (0.1, 0.3, 0.7, 2.0)
+    return _effects(scale, "tau_b", taus)
+
+
+RECIPES: dict[str, Recipe] = {
+    "sbn-grid": sbn_grid,
+    "sbn-baselines": sbn_baselines,
+    "catae-sequential": catae_sequential,
+    "catae-baselines": catae_baselines,
+    "logic-sequential": logic_sequential,
+    "logic-baselines": logic_baselines,
+    "tau-f-effects": tau_f_effects,
+    "tau-b-effects": tau_b_effects,
+}
+
+
+def _base(config_type: type[Config], scale: str, name: str, **temperatures: Any) -> Config:
+    fields = getattr(config_type, scale)()
+    return config_type(**fields, estimator=Choice.make(name, **temperatures))
+
+
+def _seeds(paper: int) -> tuple[int, ...]:
+    return tuple(range(paper))
+
+
+def _baselines(
+    config_type: type[Config],
+    scale: str,
+    seeds: int,
+    softmax: tuple[Axis, ...],
+    gumbel: tuple[Axis, ...],
+    identity: tuple[Axis, ...],
+) -> Several:
+    runs = _seeds(seeds if scale == "paper" else 3)
+    return Several(
+        (
+            Grid(_base(config_type, scale, "softmax_ste", tau=1.0), softmax, runs),
+            Grid(_base(config_type, scale, "gumbel_ste", tau=1.0), gumbel, runs),
+            Grid(_base(config_type, scale, "identity_ste"), identity, runs),
+        )
+    )
+
+
+def _effects(scale: str, name: str, values: tuple[float, ...]) -> Several:
+    network = _base(StochasticBinaryConfig, scale, "decoupled", tau_f=0.1, tau_b=0.7)
+    autoencoder = _base(CategoricalAutoencoderConfig, scale, "decoupled", tau_f=2.0, tau_b=0.5)
+    four_times = with_value(autoencoder, "snr_every", value_of(autoencoder, "epochs") // 4)
+    measured = with_value(four_times, "snr_passes", 1024 if scale == "paper" else 128)
+    return Several(tuple(Grid(base, ((name, values),), _seeds(10)) for base in (measured, network)))

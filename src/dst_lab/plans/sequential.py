@@ -1,0 +1,83 @@
+"""The paper's O(n) protocol: sweep one temperature, keep the best, sweep the other."""
+
+from dataclasses import dataclass
+
+from dst_lab.fleet.config import Config
+from dst_lab.plans.plan import (
+    Axis,
+    Lookup,
+    Plan,
+    best,
+    describe,
+    edge,
+    score,
+    seeded,
+    settings,
+    value_of,
+    with_value,
+)
+
+BEYOND = 2
+"""How many values a sweep is extended by, once, where its best lies on the edge."""
+
+
+@dataclass(frozen=True)
+class Sequential(Plan):
+    """Sweep `first` with everything else as in `base`; fix its best value; then sweep `second`.
+
+    The best setting has the lowest mean over seeds of each run's lowest validation loss; of equals, the first in the
+    sweep's order. Axes in `always` (such as learning rates) are tried in full with every value of both sweeps. A sweep
+    whose best value lies on its edge is extended once in that direction.
+    """
+
+    base: Config
+    first: Axis
+    second: Axis
+    seeds: tuple[int, ...]
+    always: tuple[Axis, ...] = ()
+
+    def wanted(self, lookup: Lookup) -> list[Config]:
+        return seeded(self._settings(lookup)[0], self.seeds)
+
+    def chosen(self, lookup: Lookup) -> Config | None:
+        """The setting the protocol ends at; None until all it wants is known."""
+        return self._settings(lookup)[1]
+
+    def notes(self, lookup: Lookup) -> list[str]:
+        _, found, said = self._settings(lookup)
+        if found is not None:
+            names = [self.first[0], self.second[0], *(name for name, _ in self.always)]
+            values = ", ".join(f"{name}={value_of(found, name)}" for name in names)
+            said = [*said, f"chosen for {describe(found)}: {values}, {score(found, self.seeds, lookup):.6g}"]
+        return said
+
+    def _settings(self, lookup: Lookup) -> tuple[list[Config], Config | None, list[str]]:
+        said: list[str] = []
+        one, top = self._sweep(self.base, self.first, lookup, said)
+        if top is None:
+            return one, None, said
+        held = with_value(self.base, self.first[0], value_of(top, self.first[0]))
+        two, top = self._sweep(held, self.second, lookup, said)
+        return list(dict.fromkeys([*one, *two])), top, said
+
+    def _sweep(self, base: Config, axis: Axis, lookup: Lookup, said: list[str]) -> tuple[list[Config], Config | None]:
+        """The settings of one sweep, extended where needed, and its best once all are known."""
+        name, values = axis
+        tried = settings(base, [axis, *self.always])
+        top = best(tried, self.seeds, lookup)
+        side = edge(values, value_of(top, name)) if top is not None else None
+        if side is None:
+            return tried, top
+        more = beyond([float(value) for value in values], side)
+        said.append(f"{name} of {describe(base)}: best on the {side} edge of the sweep, extended by {more}")
+        tried = [*tried, *settings(base, [(name, more), *self.always])]
+        return tried, best(tried, self.seeds, lookup)
+
+
+def beyond(values: list[float], side: str) -> list[float]:
+    """The next values past an edge: the last step repeated upwards, halves downwards (a temperature stays above 0)."""
+    ordered = sorted(values)
+    if side == "low":
+        return [ordered[0] / 2**k for k in range(1, BEYOND + 1)]
+    step = ordered[-1] - ordered[-2]
+    return [round(ordered[-1] + k * step, 10) for k in range(1, BEYOND + 1)]

@@ -1,0 +1,130 @@
+"""The two temperatures of your own training function, tuned with the laboratory's plans and store."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dst_lab.fleet.config import Choice, Config
+from dst_lab.plans.plan import Grid, Plan, best, score, settings, value_of
+from dst_lab.plans.pursue import pursue, scores
+from dst_lab.plans.sequential import Sequential
+from dst_lab.store import Record, Series, Store, StoreError
+
+Objective = Callable[..., float | Sequence[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnConfig(Config):
+    """A run of somebody's own objective: it is known by the objective's name, the temperatures and the seed."""
+
+    task: ClassVar[str] = "own"
+    objective: str = field(default="")
+    lr: float = 1.0
+    dataset: str = ""
+    batch: int = 1
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What came out."""
+
+    tau_f: float
+    tau_b: float
+    loss: float
+    """Mean over seeds of each run's lowest loss."""
+    table: tuple[tuple[float, float, float], ...]
+    """(tau_f, tau_b, loss) of every setting tried, best first."""
+    notes: tuple[str, ...]
+
+
+def tune(
+    objective: Objective,
+    *,
+    tau_f: Sequence[float],
+    tau_b: Sequence[float],
+    plan: str = "sequential",
+    seeds: int = 3,
+    start_tau_b: float = 1.0,
+    store: str | Path = "tune.sqlite",
+    name: str | None = None,
+) -> Tuned:
+    """Find temperatures for your own network. Killed and called again, it goes on; finished, it trains nothing.
+
+    Args:
+        objective: called as `objective(tau_f=.., tau_b=.., seed=..)`; returns a validation loss, or one an epoch. Any
+            code will do. A loss that is not finite counts as diverged.
+        tau_f, tau_b: the values to try.
+        plan: "sequential" (tau_f at `start_tau_b`, then tau_b: about len(tau_f) + len(tau_b) settings) or "grid".
+        seeds: how many runs a setting.
+        start_tau_b: where tau_f is swept.
+        store: file to record in; `dst show --store FILE` prints it.
+        name: what the objective is called in the store; change it when you change the objective.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> def objective(tau_f, tau_b, seed):                        # stands for a training run
+        ...     return (tau_f - 0.5) ** 2 + (tau_b - 2.0) ** 2 + 0.001 * seed
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder) / "tune.sqlite"
+        ...     result = tune(objective, tau_f=[0, 0.5, 1, 2], tau_b=[0.5, 1, 2, 4], store=file)
+        >>> result.tau_f, result.tau_b
+        (0.5, 2.0)
+    """
+    base = OwnConfig(
+        estimator=Choice.make("decoupled", tau_f=tau_f[0], tau_b=start_tau_b),
+        objective=name or str(getattr(objective, "__qualname__", "objective")),
+    )
+    runs = tuple(range(seeds))
+    f_axis, b_axis = ("tau_f", tuple(map(float, tau_f))), ("tau_b", tuple(map(float, tau_b)))
+    search: Plan
+    if plan == "sequential":
+        search = Sequential(base, f_axis, b_axis, runs)
+    elif plan == "grid":
+        search = Grid(base, (f_axis, b_axis), runs)
+    else:
+        raise ValueError(f'plan must be "sequential" or "grid", got {plan!r}')
+    with Store.open(Path(store), write=True) as records:
+        pursue(search, records, lambda configs: _train(objective, configs, records))
+        lookup = scores(records)
+        tried = list(dict.fromkeys(settings_of(search.wanted(lookup))))
+        losses = {config: value for config in tried if (value := score(config, runs, lookup)) is not None}
+        found = search.chosen(lookup) if isinstance(search, Sequential) else best(tried, runs, lookup)
+        assert found is not None, "a plan that is done has a best setting"
+        table = tuple((*_pair(config), loss) for config, loss in sorted(losses.items(), key=lambda item: item[1]))
+        return Tuned(*_pair(found), losses[found], table, tuple(search.notes(lookup)))
+
+
+def settings_of(configs: Sequence[Config]) -> list[Config]:
+    """The settings behind runs of several seeds."""
+    return [settings(config, [("seed", (0,))])[0] for config in configs]
+
+
+def _pair(config: Config) -> tuple[float, float]:
+    return float(value_of(config, "tau_f")), float(value_of(config, "tau_b"))
+
+
+def _train(objective: Objective, configs: Sequence[Config], store: Store) -> bool:
+    """One run after the other, each recorded as it ends. An objective that raises ends the search; nothing is lost."""
+    for config in configs:
+        tau_f, tau_b = _pair(config)
+        started = time.time()
+        losses = np.atleast_1d(np.asarray(objective(tau_f=tau_f, tau_b=tau_b, seed=config.seed), np.float64))
+        if losses.ndim != 1 or not losses.size:
+            raise StoreError(f"the objective must return a loss or one an epoch, got shape {losses.shape}")
+        finite = np.isfinite(losses)
+        status, detail = "done", {}
+        if not finite.all():
+            bad = int(np.argmin(finite))
+            status, detail = "diverged", {"step": bad + 1, "reason": "the loss is not finite"}
+            losses = losses[:bad]
+        history = {"validation_loss": Series(np.arange(1, len(losses) + 1), losses)} if losses.size else {}
+        provenance: dict[str, Any] = {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))}
+        provenance["seconds"] = round(time.time() - started, 3)
+        store.put(
+            [Record(config=config.to_dict(), status=status, detail=detail, history=history, provenance=provenance)]
+        )
+    return True

@@ -1,0 +1,124 @@
+"""Plans as functions of what is known, on synthetic surfaces."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from dst_lab.fleet.config import Choice, Config
+from dst_lab.plans import RECIPES, Grid, Lookup, Plan, Sequential
+from dst_lab.plans.plan import best, edge, value_of, with_value
+from dst_lab.plans.sequential import beyond
+from dst_lab.store import run_id
+from dst_lab.tasks import StochasticBinaryConfig
+
+BASE = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=1.0, tau_b=1.0))
+TAU_F = (0.1, 0.3, 1.0, 3.0, 10.0)
+TAU_B = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+def surface(optimum_f: float, optimum_b: float) -> Callable[[Config], float]:
+    """A bowl in log temperature, with a small offset by seed and learning rate."""
+
+    def value(config: Config) -> float:
+        f, b = float(value_of(config, "tau_f")), float(value_of(config, "tau_b"))
+        bowl = math.log(f / optimum_f) ** 2 + math.log(b / optimum_b) ** 2
+        return bowl + 0.01 * config.seed + abs(math.log10(config.lr / 1e-3))
+
+    return value
+
+
+def follow(plan: Plan, value: Callable[[Config], float]) -> tuple[dict[str, Config], Lookup]:
+    """Train to the end, in rounds; returns every run trained, and the lookup at the end."""
+    trained: dict[str, Config] = {}
+
+    def lookup(config: Config) -> float | None:
+        return value(config) if run_id(config.to_dict()) in trained else None
+
+    for _ in range(10):
+        missing = [config for config in plan.wanted(lookup) if lookup(config) is None]
+        if not missing:
+            return trained, lookup
+        trained |= {run_id(config.to_dict()): config for config in missing}
+    raise AssertionError("the plan does not end")
+
+
+def distinct(trained: dict[str, Config]) -> set[tuple[object, object]]:
+    return {(value_of(config, "tau_f"), value_of(config, "tau_b")) for config in trained.values()}
+
+
+def test_sequential_trains_n_f_plus_n_b_minus_1_settings_and_lands_on_its_optimum() -> None:
+    plan = Sequential(BASE, ("tau_f", TAU_F), ("tau_b", TAU_B), (0, 1, 2))
+    trained, lookup = follow(plan, surface(0.33, 0.45))
+    assert len(distinct(trained)) == len(TAU_F) + len(TAU_B) - 1
+    assert len(trained) == 3 * (len(TAU_F) + len(TAU_B) - 1)
+    chosen = plan.chosen(lookup)
+    assert chosen is not None
+    assert (value_of(chosen, "tau_f"), value_of(chosen, "tau_b")) == (0.3, 0.5)
+    assert plan.notes(lookup)[-1].startswith("chosen for stochastic-binary decoupled: tau_f=0.3, tau_b=0.5")
+
+
+def test_sequential_over_learning_rates() -> None:
+    rates = (3e-4, 1e-3, 3e-3)
+    plan = Sequential(BASE, ("tau_f", TAU_F), ("tau_b", TAU_B), (0,), (("lr", rates),))
+    trained, lookup = follow(plan, surface(0.33, 0.45))
+    assert len(trained) == 3 * (len(TAU_F) + len(TAU_B) - 1)
+    assert plan.chosen(lookup).lr == 1e-3
+
+
+def test_an_optimum_on_the_edge_extends_the_sweep_once_and_is_flagged() -> None:
+    plan = Sequential(BASE, ("tau_f", TAU_F), ("tau_b", TAU_B), (0,))
+    trained, lookup = follow(plan, surface(0.33, 40.0))
+    assert {b for _, b in distinct(trained)} == {*TAU_B, 6.0, 8.0}
+    assert value_of(plan.chosen(lookup), "tau_b") == 8.0
+    assert any("best on the high edge of the sweep, extended by [6.0, 8.0]" in note for note in plan.notes(lookup))
+    low, _ = follow(plan, surface(0.33, 0.03))
+    assert {b for _, b in distinct(low)} == {*TAU_B, 0.05, 0.025}
+
+
+def test_zero_is_no_edge() -> None:
+    assert edge((0.0, 0.5, 1.0), 0.0) is None
+    assert edge((0.0, 0.5, 1.0), 1.0) == "high"
+    assert edge((0.1, 0.5, 1.0), 0.1) == "low"
+    assert edge((0.5,), 0.5) is None
+    assert beyond([0.1, 0.3, 0.2], "high") == [0.4, 0.5]
+
+
+def test_of_equals_the_first_is_taken_and_infinity_is_not_chosen() -> None:
+    configs = [with_value(BASE, "tau_f", tau) for tau in (0.1, 0.2, 0.3, 0.4)]
+    values = {0.1: math.inf, 0.2: 1.0, 0.3: 1.0, 0.4: 2.0}
+    assert best(configs, (0, 1), lambda config: values[value_of(config, "tau_f")]) == configs[1]
+    assert best(configs, (0, 1), lambda config: None if config.seed else 1.0) is None
+
+
+def test_a_grid_is_every_combination_and_flags_its_edge() -> None:
+    plan = Grid(BASE, (("tau_f", TAU_F), ("tau_b", TAU_B)), (0, 1))
+    trained, lookup = follow(plan, surface(0.33, 40.0))
+    assert len(trained) == 2 * len(TAU_F) * len(TAU_B)
+    notes = plan.notes(lookup)
+    assert notes[0].startswith("best of stochastic-binary decoupled: tau_f=0.3, tau_b=4.0")
+    assert notes[1] == "  tau_b=4.0 lies on the edge of the grid"
+
+
+def test_an_axis_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match="stochastic-binary with decoupled has no tau: choose among tau_f, tau_b"):
+        Grid(BASE, (("tau", (1.0,)),), (0,)).wanted(lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"),
+    [
+        ("sbn-grid", 21 * 11 * 5),
+        ("sbn-baselines", (20 + 20 + 4) * 5),
+        ("catae-sequential", 8 * 4 * 10),
+        ("catae-baselines", (8 * 4 + 8 * 4 + 4) * 10),
+        ("logic-sequential", 8 * 3),
+        ("logic-baselines", (8 + 8 + 3 + 1) * 3),
+        ("tau-f-effects", (8 + 8) * 10),
+        ("tau-b-effects", (11 + 11) * 10),
+    ],
+)
+def test_the_papers_recipes_have_the_papers_size(name: str, runs: int) -> None:
+    wanted = RECIPES[name]("paper").wanted(lambda _: None)
+    assert len({run_id(config.to_dict()) for config in wanted}) == runs
+    assert len(RECIPES[name]("quick").wanted(lambda _: None)) <= 80
