@@ -1,0 +1,143 @@
+"""`dst sweep`: follow a plan, training what is missing."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dst_lab.cli.fields import read_config
+from dst_lab.cli.run import add_common, choices, pick_device, seeds, train
+from dst_lab.fleet.config import Config
+from dst_lab.store import Store
+
+
+def add(jobs: Any) -> None:
+    """Add the word `sweep`."""
+    from dst_lab.plans import RECIPES
+    from dst_lab.tasks import TASKS
+
+    about = "recipes:\n" + "\n".join(f"  {name:18} {(make.__doc__ or '').strip()}" for name, make in RECIPES.items())
+    parser = jobs.add_parser(
+        "sweep", help="follow a plan", epilog=about, formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Train what a plan wants and the store lacks; run again, it trains nothing.",
+    )  # fmt: skip
+    parser.add_argument(
+        "what", metavar="RECIPE|TASK", choices=[*RECIPES, *TASKS], help="a recipe, or a task with --grid"
+    )
+    parser.add_argument(
+        "--grid", nargs="+", metavar="AXIS=VALUES", help="such as tau_f=0:2:0.1 (from, to, step) or tau_b=0.1,0.3"
+    )
+    parser.add_argument("--budget", type=float, metavar="MINUTES", help="train only what ends inside this time")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say how many runs and chunks, and about how long; train none"
+    )
+    add_common(parser)
+    parser.set_defaults(do=sweep)
+
+
+def sweep(args: argparse.Namespace) -> int:
+    """Round after round: what the plan wants next, until it wants nothing or the time is up."""
+    from dst_lab.plans.pursue import pursue, remaining, scores
+
+    plan = read_plan(args)
+    if args.dry_run:
+        return dry_run(_known(args.store, lambda store: remaining(plan, store), plan.wanted(lambda _: None)), args)
+    deadline = time.monotonic() + 60 * args.budget if args.budget else None
+    codes: list[int] = []
+
+    def one_round(store: Store, configs: list[Config]) -> bool:
+        codes.append(train(configs, args, store=store, deadline=deadline))
+        return codes[-1] == 0 and (deadline is None or time.monotonic() < deadline)
+
+    with Store.open(args.store, write=True) as store:
+        done = pursue(plan, store, lambda configs: one_round(store, configs))
+        for note in plan.notes(scores(store)):
+            print(note)
+        left = len(remaining(plan, store))
+    if not done:
+        print(f"dst: {left} runs of this round are left; the same command goes on", file=sys.stderr)
+    return codes[-1] if codes else 0
+
+
+def read_plan(args: argparse.Namespace) -> Any:
+    """The recipe, or a grid over a task's axes."""
+    from dst_lab.plans import RECIPES, Grid
+    from dst_lab.tasks import TASKS
+
+    if args.what in RECIPES:
+        if args.grid:
+            raise ValueError(f"--grid goes with a task, not with the recipe {args.what}")
+        return RECIPES[args.what](args.scale)
+    if not args.grid:
+        raise ValueError(f"sweep {args.what} needs --grid, such as --grid tau_f=0:2:0.5 tau_b=0.5,1")
+    axes = tuple(read_axis(text) for text in args.grid)
+    config_type = TASKS[args.what].config_type
+    (choice,) = choices(args, config_type)
+    return Grid(read_config(args, config_type, choice, 0), axes, tuple(seeds(args.seeds)))
+
+
+def read_axis(text: str) -> tuple[str, tuple[float, ...]]:
+    """`name=from:to:step`, both ends included, or `name=a,b,c`."""
+    name, sign, values = text.partition("=")
+    try:
+        if not sign:
+            raise ValueError
+        if ":" not in values:
+            return name, tuple(float(value) for value in values.split(","))
+        first, last, step = (float(part) for part in values.split(":"))
+        count = round((last - first) / step)
+        if step <= 0 or count < 0 or abs(first + count * step - last) > 1e-9 * max(1.0, abs(last)):
+            raise ValueError
+        return name, tuple(round(first + i * step, 10) for i in range(count + 1))
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(
+            f"an axis is name=a,b,c or name=from:to:step with a whole number of steps, got {text!r}"
+        ) from None
+
+
+def dry_run(configs: list[Config], args: argparse.Namespace) -> int:
+    """A table of what would be trained next, with time and memory from a short trial of each fleet."""
+    import torch
+
+    from dst_lab.engines.calibrate import estimate_seconds
+    from dst_lab.fleet.capacity import bytes_per_run, runs_that_fit
+    from dst_lab.tasks import TASKS
+
+    device = pick_device(args.device)
+    torch.set_float32_matmul_precision("high" if device.type == "cuda" else "highest")
+    fleets: dict[str, list[Config]] = {}
+    for config in configs:
+        fleets.setdefault(config.fleet_key(), []).append(config)
+    table = Table()
+    for name in ("task", "estimator", "runs", "chunks", "memory a chunk", "time, about"):
+        table.add_column(name, justify="left" if name in ("task", "estimator") else "right")
+    total = 0.0
+    for members in fleets.values():
+        task = TASKS[members[0].task](members[0], args.data, device)
+        size = min(runs_that_fit(task, device), args.fleet or len(members), len(members))
+        chunks = -(-len(members) // size)
+        seconds = chunks * estimate_seconds(task, members[:size])
+        total += seconds
+        memory = f"{size * bytes_per_run(task) / 2**30:.2f} GiB"
+        name = members[0].estimator.name
+        table.add_row(members[0].task, name, str(len(members)), str(chunks), memory, _duration(seconds))
+    Console(highlight=False).print(table)
+    print(f"{len(configs)} runs to train next, about {_duration(total)} on {device}")
+    return 0
+
+
+def _known(path: Path, ask: Any, otherwise: list[Config]) -> list[Config]:
+    if not path.exists():
+        return otherwise
+    with Store.open(path) as store:
+        return ask(store)
+
+
+def _duration(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, rest = divmod(rest, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
