@@ -21,6 +21,10 @@ class Plan(ABC):
     def wanted(self, lookup: Lookup) -> list[Config]:
         """Every run wanted so far, known or not. When all are known and asking again adds none, the plan is done."""
 
+    def chosen(self, lookup: Lookup) -> list[Config]:
+        """The settings the plan was made to find (their seed means nothing); empty until it is done."""
+        return []
+
     def notes(self, lookup: Lookup) -> list[str]:
         """What a reader should know of how it went: what was chosen, and optima on the edge of a sweep."""
         return []
@@ -40,10 +44,14 @@ class Grid(Plan):
     def wanted(self, lookup: Lookup) -> list[Config]:
         return seeded(settings(self.base, self.axes), self.seeds)
 
-    def notes(self, lookup: Lookup) -> list[str]:
+    def chosen(self, lookup: Lookup) -> list[Config]:
         found = best(settings(self.base, self.axes), self.seeds, lookup)
-        if found is None:
+        return [] if found is None else [found]
+
+    def notes(self, lookup: Lookup) -> list[str]:
+        if not self.chosen(lookup):
             return []
+        (found,) = self.chosen(lookup)
         said = [f"best of {describe(self.base)}: {_values(found, self.axes)}, {score(found, self.seeds, lookup):.6g}"]
         for name, values in self.axes:
             if edge(values, value_of(found, name)) is not None:
@@ -59,6 +67,10 @@ class Several(Plan):
 
     def wanted(self, lookup: Lookup) -> list[Config]:
         return [config for plan in self.plans for config in plan.wanted(lookup)]
+
+    def chosen(self, lookup: Lookup) -> list[Config]:
+        found = [plan.chosen(lookup) for plan in self.plans]
+        return [config for configs in found for config in configs] if all(found) else []
 
     def notes(self, lookup: Lookup) -> list[str]:
         return [note for plan in self.plans for note in plan.notes(lookup)]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from dst_lab.fleet.config import Choice, Config
+from dst_lab.plans.following import Annealed, Confirm
 from dst_lab.plans.plan import Axis, Grid, Plan, Several, value_of, with_value
 from dst_lab.plans.sequential import Sequential
 from dst_lab.tasks import CategoricalAutoencoderConfig, LogicGatesConfig, StochasticBinaryConfig
@@ -79,6 +80,24 @@ def tau_b_effects(scale: str) -> Plan:
     return _effects(scale, "tau_b", taus)
 
 
+def confirm(scale: str) -> Plan:
+    """Each setting that the searches chose, with 10 fresh seeds: what the claims are judged on."""
+    searches = {name: RECIPES[name](scale) for name in SEARCHES}
+    return Confirm(tuple(searches.items()), tuple(range(FRESH, FRESH + 10)))
+
+
+def annealed(scale: str) -> Plan:
+    """Beyond the paper: tau_f falling from the chosen value over training; the searches' seeds."""
+    searches = {name: RECIPES[name](scale) for name in ("sbn-grid", "catae-sequential", "logic-sequential")}
+    return Annealed(tuple(searches.items()), _seeds(5 if scale == "paper" else 3))
+
+
+SEARCHES = (
+    "sbn-grid", "sbn-baselines", "catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines"
+)  # fmt: skip
+FRESH = 1000
+"""The first confirmation seed; searches count from 0."""
+
 RECIPES: dict[str, Recipe] = {
     "sbn-grid": sbn_grid,
     "sbn-baselines": sbn_baselines,
@@ -88,6 +107,8 @@ RECIPES: dict[str, Recipe] = {
     "logic-baselines": logic_baselines,
     "tau-f-effects": tau_f_effects,
     "tau-b-effects": tau_b_effects,
+    "confirm": confirm,
+    "annealed": annealed,
 }
 
 

@@ -39,9 +39,9 @@ class Sequential(Plan):
     def wanted(self, lookup: Lookup) -> list[Config]:
         return seeded(self._settings(lookup)[0], self.seeds)
 
-    def chosen(self, lookup: Lookup) -> Config | None:
-        """The setting the protocol ends at; None until all it wants is known."""
-        return self._settings(lookup)[1]
+    def chosen(self, lookup: Lookup) -> list[Config]:
+        found = self._settings(lookup)[1]
+        return [] if found is None else [found]
 
     def notes(self, lookup: Lookup) -> list[str]:
         _, found, said = self._settings(lookup)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dst_lab.fleet.config import Choice, Config
-from dst_lab.plans.plan import Grid, Plan, best, score, settings, value_of
+from dst_lab.plans.plan import Grid, Plan, score, settings, value_of
 from dst_lab.plans.pursue import pursue, scores
 from dst_lab.plans.sequential import Sequential
 from dst_lab.store import Record, Series, Store, StoreError
@@ -92,8 +92,7 @@ def tune(
         lookup = scores(records)
         tried = list(dict.fromkeys(settings_of(search.wanted(lookup))))
         losses = {config: value for config in tried if (value := score(config, runs, lookup)) is not None}
-        found = search.chosen(lookup) if isinstance(search, Sequential) else best(tried, runs, lookup)
-        assert found is not None, "a plan that is done has a best setting"
+        (found,) = search.chosen(lookup)
         table = tuple((*_pair(config), loss) for config, loss in sorted(losses.items(), key=lambda item: item[1]))
         return Tuned(*_pair(found), losses[found], table, tuple(search.notes(lookup)))
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from dst_lab.fleet.config import Choice, Config
-from dst_lab.plans import RECIPES, Grid, Lookup, Plan, Sequential
+from dst_lab.plans import RECIPES, Adaptive, Grid, Lookup, Plan, Sequential
+from dst_lab.plans.following import Annealed, Confirm
 from dst_lab.plans.plan import best, edge, value_of, with_value
 from dst_lab.plans.sequential import beyond
 from dst_lab.store import run_id
@@ -52,8 +53,7 @@ def test_sequential_trains_n_f_plus_n_b_minus_1_settings_and_lands_on_its_optimu
     trained, lookup = follow(plan, surface(0.33, 0.45))
     assert len(distinct(trained)) == len(TAU_F) + len(TAU_B) - 1
     assert len(trained) == 3 * (len(TAU_F) + len(TAU_B) - 1)
-    chosen = plan.chosen(lookup)
-    assert chosen is not None
+    (chosen,) = plan.chosen(lookup)
     assert (value_of(chosen, "tau_f"), value_of(chosen, "tau_b")) == (0.3, 0.5)
     assert plan.notes(lookup)[-1].startswith("chosen for stochastic-binary decoupled: tau_f=0.3, tau_b=0.5")
 
@@ -63,14 +63,14 @@ def test_sequential_over_learning_rates() -> None:
     plan = Sequential(BASE, ("tau_f", TAU_F), ("tau_b", TAU_B), (0,), (("lr", rates),))
     trained, lookup = follow(plan, surface(0.33, 0.45))
     assert len(trained) == 3 * (len(TAU_F) + len(TAU_B) - 1)
-    assert plan.chosen(lookup).lr == 1e-3
+    assert plan.chosen(lookup)[0].lr == 1e-3
 
 
 def test_an_optimum_on_the_edge_extends_the_sweep_once_and_is_flagged() -> None:
     plan = Sequential(BASE, ("tau_f", TAU_F), ("tau_b", TAU_B), (0,))
     trained, lookup = follow(plan, surface(0.33, 40.0))
     assert {b for _, b in distinct(trained)} == {*TAU_B, 6.0, 8.0}
-    assert value_of(plan.chosen(lookup), "tau_b") == 8.0
+    assert value_of(plan.chosen(lookup)[0], "tau_b") == 8.0
     assert any("best on the high edge of the sweep, extended by [6.0, 8.0]" in note for note in plan.notes(lookup))
     low, _ = follow(plan, surface(0.33, 0.03))
     assert {b for _, b in distinct(low)} == {*TAU_B, 0.05, 0.025}
@@ -103,6 +103,64 @@ def test_a_grid_is_every_combination_and_flags_its_edge() -> None:
 def test_an_axis_that_is_not_there_is_named() -> None:
     with pytest.raises(ValueError, match="stochastic-binary with decoupled has no tau: choose among tau_f, tau_b"):
         Grid(BASE, (("tau", (1.0,)),), (0,)).wanted(lambda _: None)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "cma-es"])
+def test_adaptive_finds_the_optimum_in_40_settings(sampler: str) -> None:
+    """To 0.1 in log10 of both temperatures, in at least 9 of 10 sampler seeds."""
+    hits = 0
+    for seed in range(10):
+        plan = Adaptive(BASE, (("tau_f", 0.05, 5.0), ("tau_b", 0.05, 5.0)), (0, 1), sampler=sampler, sampler_seed=seed)
+        trained, lookup = follow(plan, surface(0.3, 0.9))
+        assert len(distinct(trained)) <= 40
+        (found,) = plan.chosen(lookup)
+        off = [abs(math.log10(value_of(found, name) / at)) for name, at in (("tau_f", 0.3), ("tau_b", 0.9))]
+        hits += max(off) <= 0.1
+    assert hits >= 9
+
+
+def test_adaptive_goes_on_from_half_a_batch_and_asks_for_nothing_else() -> None:
+    plan = Adaptive(BASE, (("tau_f", 0.05, 5.0), ("tau_b", 0.05, 5.0)), (0, 1), settings=24)
+    value = surface(0.3, 0.9)
+    whole, _ = follow(plan, value)
+    known: set[str] = set()
+    lookup = lambda config: value(config) if run_id(config.to_dict()) in known else None  # noqa: E731
+    while missing := [config for config in plan.wanted(lookup) if lookup(config) is None]:
+        known |= {run_id(config.to_dict()) for config in missing[:5]}  # killed after five runs, again and again
+    assert known == whole.keys()
+
+
+def test_adaptive_learns_from_divergence() -> None:
+    plan = Adaptive(BASE, (("tau_f", 0.05, 5.0), ("tau_b", 0.05, 5.0)), (0,), settings=24)
+    value = surface(0.3, 0.9)
+    _, lookup = follow(plan, lambda config: math.inf if value_of(config, "tau_f") > 1 else value(config))
+    assert value_of(plan.chosen(lookup)[0], "tau_f") <= 1
+
+
+def test_adaptive_errors() -> None:
+    with pytest.raises(ValueError, match="tau_f needs a lowest value above 0"):
+        Adaptive(BASE, (("tau_f", 0.0, 5.0),), (0,))
+    with pytest.raises(ValueError, match="sampler must be one of tpe, cma-es, got 'grid'"):
+        Adaptive(BASE, (("tau_f", 0.1, 5.0),), (0,), sampler="grid")
+
+
+def test_confirmation_follows_what_was_chosen_with_fresh_seeds() -> None:
+    search = Sequential(BASE, ("tau_f", TAU_F), ("tau_b", TAU_B), (0, 1, 2))
+    plan = Confirm((("search", search),), tuple(range(1000, 1010)))
+    assert plan.wanted(lambda _: None) == []
+    assert plan.notes(lambda _: None) == ["search is not done: sweep it first"]
+    _, lookup = follow(search, surface(0.33, 0.45))
+    wanted = plan.wanted(lookup)
+    assert {config.seed for config in wanted} == set(range(1000, 1010))
+    assert {(value_of(c, "tau_f"), value_of(c, "tau_b")) for c in wanted} == {(0.3, 0.5)}
+    assert plan.notes(lookup) == []
+
+
+def test_annealing_starts_at_what_was_chosen() -> None:
+    search = Sequential(BASE, ("tau_f", TAU_F), ("tau_b", TAU_B), (0,))
+    _, lookup = follow(search, surface(0.33, 0.45))
+    wanted = Annealed((("search", search),), (0,)).wanted(lookup)
+    assert [value_of(c, "tau_f") for c in wanted] == ["0.3:0.075:linear", "0.3:0.0:linear", "0.3:0.0:cosine"]
 
 
 @pytest.mark.parametrize(

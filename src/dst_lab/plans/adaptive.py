@@ -1,0 +1,94 @@
+"""A search that learns as it goes: Optuna asks, the store answers."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from dst_lab.fleet.config import Config
+from dst_lab.plans.plan import Lookup, Plan, best, describe, score, seeded, value_of, with_value
+
+BATCH = 8
+"""New settings at a time: each is trained with all its seeds, and all of them as one fleet."""
+SAMPLERS = ("tpe", "cma-es")
+
+
+@dataclass(frozen=True)
+class Adaptive(Plan):
+    """Up to `settings` settings, proposed in batches by Optuna's TPE or CMA-ES in the logarithm of each axis.
+
+    Nothing is kept of the search itself. Its sampler is seeded, so asking and telling from the start, with the scores
+    that the store holds, leads to the same point: a killed search goes on, and half a batch is finished as it was.
+    """
+
+    base: Config
+    axes: tuple[tuple[str, float, float], ...]
+    """(name, lowest, highest), both above 0."""
+    seeds: tuple[int, ...]
+    settings: int = 40
+    sampler: str = "tpe"
+    sampler_seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sampler not in SAMPLERS:
+            raise ValueError(f"sampler must be one of {', '.join(SAMPLERS)}, got {self.sampler!r}")
+        for name, low, high in self.axes:
+            if not 0 < low < high < math.inf:
+                raise ValueError(f"{name} needs a lowest value above 0 and a higher highest, got {low} and {high}")
+
+    def wanted(self, lookup: Lookup) -> list[Config]:
+        return seeded(self._proposed(lookup), self.seeds)
+
+    def chosen(self, lookup: Lookup) -> list[Config]:
+        proposed = self._proposed(lookup)
+        found = best(proposed, self.seeds, lookup) if len(proposed) == self.settings else None
+        return [] if found is None else [found]
+
+    def notes(self, lookup: Lookup) -> list[str]:
+        return [
+            f"chosen for {describe(found)}: {', '.join(f'{n}={value_of(found, n)}' for n, _, _ in self.axes)}, "
+            f"{score(found, self.seeds, lookup):.6g}, of {self.settings} settings by {self.sampler}"
+            for found in self.chosen(lookup)
+        ]
+
+    def _proposed(self, lookup: Lookup) -> list[Config]:
+        """Every setting asked for so far, the last batch being the one whose scores are not all known."""
+        optuna = _optuna()
+        study = optuna.create_study(sampler=self._sampler(optuna))
+        space = {name: optuna.distributions.FloatDistribution(low, high, log=True) for name, low, high in self.axes}
+        proposed: list[Config] = []
+        while len(proposed) < self.settings:
+            trials = [study.ask(space) for _ in range(min(BATCH, self.settings - len(proposed)))]
+            batch = [self._config(trial.params) for trial in trials]
+            proposed += batch
+            scores = [score(config, self.seeds, lookup) for config in batch]
+            if None in scores:
+                break
+            for trial, value in zip(trials, scores, strict=True):
+                failed = value is None or not math.isfinite(value)
+                study.tell(trial, None if failed else value, state=optuna.trial.TrialState.FAIL if failed else None)
+        return proposed
+
+    def _config(self, values: dict[str, float]) -> Config:
+        config = self.base
+        for name, value in values.items():
+            config = with_value(config, name, float(f"{value:.4g}"))
+        return config
+
+    def _sampler(self, optuna: Any) -> Any:
+        if self.sampler == "tpe":
+            return optuna.samplers.TPESampler(
+                seed=self.sampler_seed, multivariate=True, constant_liar=True, n_startup_trials=BATCH
+            )
+        return optuna.samplers.CmaEsSampler(seed=self.sampler_seed, popsize=BATCH, n_startup_trials=1)
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise ValueError('adaptive search needs Optuna: pip install "decoupled-st[adaptive]"') from None
+    import warnings
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    return optuna
