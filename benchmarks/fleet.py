@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.config import Choice
 from dst_lab.fleet.loop import Fleet
 from dst_lab.tasks import LogicGates, LogicGatesConfig, StochasticBinary, StochasticBinaryConfig
@@ -38,7 +39,7 @@ class PlainBinary(nn.Module):
         return z + (p - p.detach())
 
 
-def plain_step(task: StochasticBinary) -> Callable[[], None]:
+def plain_step(task: StochasticBinary) -> Callable[[], object]:
     """One run, one step, in plain PyTorch."""
     images, labels = task.splits["train"]
     widths = task.widths
@@ -58,18 +59,7 @@ def plain_step(task: StochasticBinary) -> Callable[[], None]:
     return step
 
 
-def fleet_step(fleet: Fleet) -> Callable[[], None]:
-    advance = fleet._captured() if fleet.device.type == "cuda" else fleet._advance
-
-    def step() -> None:
-        fleet._load_batch()
-        advance()
-        fleet.step += 1
-
-    return step
-
-
-def torchlogix_step(device: torch.device) -> Callable[[], None] | None:
+def torchlogix_step(device: torch.device) -> Callable[[], object] | None:
     """torchlogix's straight-through network of the same size, or None where it is not installed."""
     try:
         from torchlogix.layers import GroupSum, LogicDense
@@ -90,7 +80,7 @@ def torchlogix_step(device: torch.device) -> Callable[[], None] | None:
     return step
 
 
-def measure(steps: dict[str, Callable[[], None]], seconds: float, device: torch.device) -> dict[str, list[float]]:
+def measure(steps: dict[str, Callable[[], object]], seconds: float, device: torch.device) -> dict[str, list[float]]:
     """Milliseconds a call, sorted; the candidates take turns."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -145,7 +135,7 @@ def stochastic_binary(args: argparse.Namespace, device: torch.device) -> None:
         for i in range(args.runs)
     ]  # fmt: skip
     task = StochasticBinary(configs[0], args.data, device)
-    steps = {"plain": plain_step(task), "fleet": fleet_step(Fleet(task, configs))}
+    steps = {"plain": plain_step(task), "fleet": Fleet(task, configs).stepper()}
     times = measure(steps, args.seconds, device)
     middle = {name: values[len(values) // 2] for name, values in times.items()}
     record("stochastic-binary", "plain PyTorch, one run", "batch 128", times["plain"], None, device)
@@ -157,7 +147,7 @@ def logic_gates(args: argparse.Namespace, device: torch.device) -> None:
     config = LogicGatesConfig(**LogicGatesConfig.paper(), estimator=Choice.make("decoupled", tau_f=0.1, tau_b=2.0))
     task = LogicGates(config, args.data, device)
     fleet = Fleet(task, [config] * args.runs)
-    steps = {"fleet": fleet_step(fleet)}
+    steps = {"fleet": fleet.stepper()}
     peer = torchlogix_step(device)
     if peer:
         steps["torchlogix"] = peer
@@ -183,14 +173,14 @@ def overhead(args: argparse.Namespace, device: torch.device) -> None:
     configs = [StochasticBinaryConfig(**base, seed=seed) for seed in range(args.runs)]
     task = StochasticBinary(configs[0], args.data, device)
     bare = Fleet(task, configs)
-    step = fleet_step(bare)
+    step = bare.stepper()
     step()
     start = time.perf_counter()
     for _ in range(bare.steps - 1):
         step()
     training = time.perf_counter() - start
     with tempfile.TemporaryDirectory() as folder:
-        fleet = Fleet(task, configs, Path(folder) / "checkpoint.npz")
+        fleet = Fleet(task, configs, Checkpoint(Path(folder) / "checkpoint.npz"))
         display = Display(Console(stderr=True))
         start = time.perf_counter()
         for _ in range(fleet.steps):

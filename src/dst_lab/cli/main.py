@@ -4,13 +4,13 @@ Exit codes: 0 all is well; 1 a run failed; 2 something is wrong with what was as
 by Ctrl-C, and the same command goes on from there.
 """
 
-import argparse
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 
-from dst_lab.cli import records, run
+from dst_lab.cli import records, run, sweep
+from dst_lab.cli.parser import Parser
 from dst_lab.data import DataError
 from dst_lab.store import StoreError
 
@@ -19,15 +19,16 @@ EXPECTED = (ValueError, DataError, StoreError, OSError)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, do, and leave with an exit code."""
-    parser = argparse.ArgumentParser(
-        prog="dst", description="Train networks with discrete choices inside, by the fleet."
-    )
+    parser = Parser(prog="dst", description="Train networks with discrete choices inside, by the fleet.")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     run.add(jobs)
+    sweep.add(jobs)
     records.add(jobs)
-    args = parser.parse_args(arguments)
+    debug = False
     try:
+        args = parser.parse_args(arguments)
+        debug = args.debug
         code = args.do(args)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -35,9 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except KeyboardInterrupt:
+        print("dst: stopped at once; what was recorded is safe, and the same command goes on", file=sys.stderr)
         code = 130
     except Exception as error:
-        if args.debug:
+        if debug:
             traceback.print_exc()
         known = isinstance(error, EXPECTED)
         said = str(error) if known else f"unexpected {type(error).__name__}: {error} (--debug shows where)"

@@ -1,12 +1,12 @@
 """What a person sees while a fleet trains."""
 
-import sys
 import time
+import weakref
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from dst_lab.cli.console import Console
 from dst_lab.fleet.loop import Fleet
 
 
@@ -15,10 +15,11 @@ class Display:
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
-        self._fleet: Fleet | None = None
+        # Weak, so that a fleet's memory is free again before the next one is sized.
+        self._fleet: weakref.ref[Fleet] | None = None
         self._bar: Progress | None = None
-        self._rows = 0
-        self._drawn = 0.0
+        self._line = TaskID(0)
+        self._rows, self._drawn, self._last = 0, 0.0, ""
 
     def __enter__(self) -> "Display":
         return self
@@ -28,37 +29,51 @@ class Display:
             self._bar.stop()
 
     def __call__(self, fleet: Fleet) -> None:
-        if fleet is not self._fleet:
+        if self._fleet is None or self._fleet() is not fleet:
             self._begin(fleet)
         evaluated = len(fleet.history) != self._rows
         self._rows = len(fleet.history)
         if not self._bar:
             if evaluated:
-                print(f"{self._title(fleet)}: step {fleet.step}/{fleet.steps}, {_losses(fleet)}", file=sys.stderr)
+                self.say(_summary(fleet))
             return
         if evaluated or fleet.step == fleet.steps or time.monotonic() - self._drawn > 0.1:
             self._drawn = time.monotonic()
             rate = (fleet.step - self._first) / max(self._drawn - self._started, 1e-9)
+            self._last = _summary(fleet)
             self._bar.update(self._line, completed=fleet.step, rate=f"{rate:,.0f} steps/s", losses=_losses(fleet))
 
     def _begin(self, fleet: Fleet) -> None:
-        self._fleet, self._rows = fleet, len(fleet.history)
+        self._fleet, self._rows = weakref.ref(fleet), sum(step < fleet.step for step, _ in fleet.history)
         self._first, self._started = fleet.step - 1, time.monotonic()
         if not self.console.is_terminal:
             return
-        if not self._bar:
+        if self._bar:
+            # Of many fleets a screen has room for the current one: those before it become lines above.
+            self.say(self._last)
+            self._bar.remove_task(self._line)
+        else:
             columns = (
                 TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,}"),
                 TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[losses]}"),
             )  # fmt: skip
             self._bar = Progress(*columns, console=self.console)
             self._bar.start()
-        self._line = self._bar.add_task(self._title(fleet), total=fleet.steps, rate="", losses="")
+        self._line = self._bar.add_task(_title(fleet), total=fleet.steps, rate="", losses="")
 
-    def _title(self, fleet: Fleet) -> str:
-        config = fleet.configs[0]
-        runs = f"{fleet.wanted} run" + "s" * (fleet.wanted != 1)
-        return f"{config.task} {config.estimator.name}, {runs}"
+    def say(self, text: str) -> None:
+        """A line of its own; on a terminal above the live one."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _title(fleet: Fleet) -> str:
+    config = fleet.configs[0]
+    runs = f"{fleet.wanted} run" + "s" * (fleet.wanted != 1)
+    return f"{config.task} {config.estimator.name}, {runs}"
+
+
+def _summary(fleet: Fleet) -> str:
+    return f"{_title(fleet)}: step {fleet.step}/{fleet.steps}, {_losses(fleet)}"
 
 
 def _losses(fleet: Fleet) -> str:

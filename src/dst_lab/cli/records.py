@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from dst_lab import data
+from dst_lab.cli.console import Console
 from dst_lab.store import Store, export, summarise
 
 WIDE = 160
@@ -43,7 +43,8 @@ def add(jobs: Any) -> None:
     prepare.add_argument("dataset")
     prepare.add_argument("--thresholds", type=int, default=3, help="(3)")
     prepare.add_argument("--out", type=Path, required=True)
-    prepare.add_argument("--data", help="folder with the data sets")
+    # Without a default of its own, which would overwrite what was given before the word.
+    prepare.add_argument("--data", default=argparse.SUPPRESS, help="folder with the data sets")
     prepare.set_defaults(do=_prepare)
 
 
@@ -92,6 +93,9 @@ def _copy(args: argparse.Namespace) -> int:
 
 
 def _merge(args: argparse.Namespace) -> int:
+    for other in args.others:
+        # Before the store is made: a wrong path leaves none behind.
+        Store.open(other).close()
     with Store.open(args.store, write=True) as store:
         for other in args.others:
             report = store.merge(other)

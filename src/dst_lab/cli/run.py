@@ -1,17 +1,18 @@
 """`dst run TASK`: train runs of one task and record them."""
 
 import argparse
+import math
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rich.console import Console
-
 from dst_lab.cli.fields import add_fields, read_config
+from dst_lab.cli.parser import Parser
 from dst_lab.cli.records import print_table
 from dst_lab.fleet.config import TEMPERATURES, Choice, Config
 from dst_lab.store import Store
@@ -21,9 +22,13 @@ STORE = "dst.sqlite"
 
 def add(jobs: Any) -> None:
     """Add the word `run`."""
+    parser = jobs.add_parser("run", help="train a task", description="Train runs of one task and record them.")
+    parser.fill = _fill
+
+
+def _fill(parser: Parser) -> None:
     from dst_lab.tasks import TASKS
 
-    parser = jobs.add_parser("run", help="train a task", description="Train runs of one task and record them.")
     tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK")
     for name, task in TASKS.items():
         one = tasks.add_parser(name, help=(task.config_type.__doc__ or "").splitlines()[0], description=_about(task))
@@ -46,8 +51,13 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", type=Path, default=Path(STORE), help=f"file to record in ({STORE})")
     parser.add_argument("--data", help="folder with the data sets, or a file made by `dst data prepare`")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(auto)")
-    parser.add_argument("--threads", type=int, help="CPU threads; a run's bits depend on it (all cores)")
-    parser.add_argument("--fleet", type=int, help="at most this many runs at once (as many as fit)")
+    count = at_least(int, 1)
+    parser.add_argument("--threads", type=count, metavar="N", help="CPU threads; a run's bits depend on it (all cores)")
+    parser.add_argument("--fleet", type=count, metavar="N", help="at most this many runs at once (as many as fit)")
+    parser.add_argument(
+        "--checkpoint-seconds", type=at_least(float, 0), default=60.0, metavar="S",
+        help="time between checkpoints, longer where saving takes more than 1%% of it (60)",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,32 +70,47 @@ def run(args: argparse.Namespace) -> int:
     return train(configs, args)
 
 
-def train(configs: list[Config], args: argparse.Namespace) -> int:
+def train(
+    configs: list[Config], args: argparse.Namespace, *, store: Store | None = None, deadline: float | None = None
+) -> int:
     """Train a plan's missing runs on this machine, with a progress display, and say what became of it."""
     import torch
 
     from dst_lab.cli.progress import Display
     from dst_lab.engines import local
+    from dst_lab.engines.checkpoints import Checkpoints
     from dst_lab.fleet.loop import TrainingStoppedError, threads
 
     device = pick_device(args.device)
     torch.set_float32_matmul_precision("high" if device.type == "cuda" else "highest")
-    if args.fleet is not None and args.fleet < 1:
-        raise ValueError(f"--fleet must be at least 1, got {args.fleet}")
-    with Store.open(args.store, write=True) as store, threads(args.threads), Display() as display, _signals() as stop:
-        try:
-            outcome = local.train(
-                configs, store, device=device, checkpoints=Path(f"{args.store}.checkpoints"), source=args.data,
-                report=display, stop=stop, most=args.fleet,
-            )  # fmt: skip
-        except TrainingStoppedError:
-            print(f"dst: stopped and saved; the same command goes on from there (store: {args.store})", file=sys.stderr)
-            return 130
-        said = f"{outcome.trained} trained, {outcome.already} already there"
-        said += f", {outcome.diverged} diverged" if outcome.diverged else ""
-        Console(stderr=True, highlight=False).print(f"{outcome.wanted} runs: {said}. Store: {args.store}")
+    if store is None and not args.store.exists():
+        # So that what cannot be trained leaves no empty store behind.
+        local.check(configs, device=device, source=args.data)
+    opened = nullcontext(store) if store else Store.open(args.store, write=True)
+    with opened as records:
+        with threads(args.threads), Display() as display, _signals() as stop:
+            folder = Path(f"{args.store}.checkpoints")
+            checkpoints = Checkpoints(folder, args.checkpoint_seconds, lambda text: display.say(f"dst: {text}"))
+            try:
+                outcome = local.train(
+                    configs, records, device=device, checkpoints=checkpoints, source=args.data,
+                    report=display, stop=stop, most=args.fleet,
+                    seconds_left=(lambda: deadline - time.monotonic()) if deadline else None,
+                )  # fmt: skip
+            except TrainingStoppedError as stopped:
+                how = "and saved; the same command goes on from there"
+                if not stopped.saved:
+                    how = "but could not save; the same command begins these runs anew"
+                display.say(f"dst: stopped {how} (store: {args.store})")
+                return 130
+        # After the live display, which takes what is printed meanwhile to its own stream.
+        counts = {"trained": outcome.trained, "already there": outcome.already}
+        rare = {"diverged": outcome.diverged, "left for lack of time": outcome.left}
+        said = [f"{n} {what}" for what, n in counts.items()] + [f"{n} {what}" for what, n in rare.items() if n]
+        runs = f"{outcome.wanted} run" + "s" * (outcome.wanted != 1)
+        display.say(f"{runs}: {', '.join(said)}. Store: {args.store}")
         for task in dict.fromkeys(config.task for config in configs):
-            print_table(store, {"task": task}, ("estimator",), "validation_loss", "best")
+            print_table(records, {"task": task}, ("estimator",), "validation_loss", "best")
     return 0
 
 
@@ -95,23 +120,50 @@ def choices(args: argparse.Namespace, config_type: type[Any]) -> list[Choice]:
     defaults = {choice.name: choice for choice in config_type.default_choices()}
     if args.estimator == "all":
         if given:
-            raise ValueError(f"--estimator all takes each estimator's own temperatures, got --{' --'.join(given)}")
+            flags = " and ".join(_flags(given))
+            raise ValueError(f"--estimator all takes each estimator's own temperatures, got {flags}")
         return list(defaults.values())
     name = args.estimator.replace("-", "_")
+    foreign = [tau for tau in given if tau not in TEMPERATURES.get(name, given)]
+    if foreign:
+        takes = " and ".join(_flags(TEMPERATURES[name])) or "no temperature"
+        raise ValueError(f"--estimator {args.estimator} takes {takes}, got {' and '.join(_flags(foreign))}")
     own = {key: value.to_json() for key, value in defaults[name].temperatures} if name in defaults else {}
     if name == "soft":
         own = {"tau": 1.0}
     return [Choice.make(name, **{**own, **given})]
 
 
+def _flags(names: Iterable[str]) -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name in names]
+
+
 def seeds(text: str) -> list[int]:
     """ "5" is 0 to 4; "3,7,11" those three; "7," seven alone."""
     try:
-        if "," in text:
-            return [int(part) for part in text.split(",") if part]
-        return list(range(int(text)))
+        listed = "," in text
+        found = [int(part) for part in text.split(",") if part] if listed else list(range(int(text)))
     except ValueError:
-        raise ValueError(f"--seeds takes a number or a list such as 3,7,11, got {text!r}") from None
+        found = []
+    if not found:
+        raise ValueError(f"--seeds takes a number above 0 or a list such as 3,7,11, got {text!r}")
+    return found
+
+
+def at_least(kind: type[int] | type[float], least: int) -> Callable[[str], float]:
+    """A reader of numbers from `least` on, for argparse."""
+
+    def read(text: str) -> float:
+        try:
+            number = kind(text)
+            if not least <= number < math.inf:
+                raise ValueError
+        except ValueError:
+            what = "whole number" if kind is int else "number"
+            raise argparse.ArgumentTypeError(f"takes a {what}, at least {least}, got {text!r}") from None
+        return number
+
+    return read
 
 
 def pick_device(name: str) -> Any:

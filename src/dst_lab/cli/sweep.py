@@ -6,10 +6,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from dst_lab.cli.console import Console
 from dst_lab.cli.fields import read_config
+from dst_lab.cli.parser import Parser
 from dst_lab.cli.run import add_common, choices, pick_device, seeds, train
 from dst_lab.fleet.config import Config
 from dst_lab.store import Store
@@ -17,14 +18,19 @@ from dst_lab.store import Store
 
 def add(jobs: Any) -> None:
     """Add the word `sweep`."""
+    parser = jobs.add_parser(
+        "sweep", help="follow a plan", formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Train what a plan wants and the store lacks; run again, it trains nothing.",
+    )  # fmt: skip
+    parser.fill = _fill
+
+
+def _fill(parser: Parser) -> None:
     from dst_lab.plans import RECIPES
     from dst_lab.tasks import TASKS
 
-    about = "recipes:\n" + "\n".join(f"  {name:18} {(make.__doc__ or '').strip()}" for name, make in RECIPES.items())
-    parser = jobs.add_parser(
-        "sweep", help="follow a plan", epilog=about, formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Train what a plan wants and the store lacks; run again, it trains nothing.",
-    )  # fmt: skip
+    recipes = [f"  {name:18} {(make.__doc__ or '').strip()}" for name, make in RECIPES.items()]
+    parser.epilog = "\n".join(["recipes:", *recipes])
     parser.add_argument(
         "what", metavar="RECIPE|TASK", choices=[*RECIPES, *TASKS], help="a recipe, or a task with --grid"
     )

@@ -12,16 +12,22 @@ MOST = {"cpu": 64, "cuda": 2048}
 
 def runs_that_fit(task: Task, device: torch.device) -> int:
     """A safe number of runs a fleet, from the memory that is free now; at least 1."""
+    return max(1, min(MOST[device.type], int(0.7 * free_bytes(device)) // bytes_per_run(task)))
+
+
+def bytes_per_run(task: Task) -> int:
+    """About how much memory one more run takes."""
     numbers = sum(tensor.numel() for tensor in task.initial(0).values())
     fixed = sum(tensor.numel() * tensor.element_size() for tensor in task.fixed(0).values())
     # Parameters, gradients and Adam's two moments, in float32.
-    each = 4 * 4 * numbers + fixed + task.bytes_per_run()
-    return max(1, min(MOST[device.type], int(0.7 * free_bytes(device)) // each))
+    return 4 * 4 * numbers + fixed + task.bytes_per_run()
 
 
 def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        # What torch keeps of earlier fleets' memory is free for the next one.
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
     try:
         with open("/proc/meminfo") as file:
             kilobytes = next(line.split()[1] for line in file if line.startswith("MemAvailable"))

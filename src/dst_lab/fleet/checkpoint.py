@@ -1,15 +1,16 @@
 """Checkpoints of a fleet: atomic, without pickle, and enough to go on as if nothing had happened."""
 
-import io
 import json
 import os
 import time
-import zipfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dst_lab.store import run_id
 
@@ -23,32 +24,48 @@ FORMAT = 1
 
 
 class Checkpoint:
-    """One file beside the store. There is no random state to keep: noise is a function of seed and step."""
+    """One file. There is no random state to keep: noise is a function of seed and step.
 
-    def __init__(self, path: Path, seconds: float = SECONDS) -> None:
-        self.path, self.seconds = path, seconds
+    Args:
+        path: where; the folder is made when it is needed.
+        seconds: at least so long between one and the next.
+        refused: told why where the disk does not take one. Training goes on, and the next is tried in its turn.
+    """
+
+    def __init__(self, path: Path, seconds: float = SECONDS, refused: Callable[[OSError], None] | None = None) -> None:
+        self.path, self.seconds, self.refused = path, seconds, refused
         self._last, self._took = time.monotonic(), 0.0
 
     def due(self) -> bool:
         return time.monotonic() - self._last >= max(self.seconds, self._took / SHARE)
 
-    def save(self, fleet: "Fleet") -> None:
-        """Write everything under another name, force it to the disk, then put it in place."""
+    def save(self, fleet: "Fleet") -> bool:
+        """Whether the disk took it. The one before stays until this one is whole."""
         begun = time.monotonic()
-        arrays: dict[str, Any] = {"loss_sum": fleet.loss_sum, "bad_step": fleet.bad_step}
-        for kind, tensors in _state(fleet).items():
-            arrays |= {f"{kind}/{name}": tensor for name, tensor in tensors.items()}
-        packed = {name: tensor.detach().cpu().numpy() for name, tensor in arrays.items()}
+        packed = {name: tensor.detach().cpu().numpy() for name, tensor in _state(fleet).items()}
         for number, (_, row) in enumerate(fleet.history):
             packed |= {f"history/{number}/{name}": values for name, values in row.items()}
         head = {
             "format": FORMAT,
-            "runs": [run_id(config.to_dict()) for config in fleet.configs],
+            "runs": _runs(fleet),
             "step": fleet.step,
             "seconds": fleet.seconds,
             "history_steps": [step for step, _ in fleet.history],
         }
         packed["head"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
+        try:
+            self._write(packed)
+        except OSError as error:
+            if self.refused:
+                self.refused(error)
+            return False
+        finally:
+            self._last = time.monotonic()
+            self._took = self._last - begun
+        return True
+
+    def _write(self, packed: dict[str, Any]) -> None:
+        """Everything under another name, forced to the disk, then put in place."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         part = self.path.with_suffix(f".{os.getpid()}.part")
         try:
@@ -59,23 +76,19 @@ class Checkpoint:
             part.replace(self.path)
         finally:
             part.unlink(missing_ok=True)
-        self._last = time.monotonic()
-        self._took = self._last - begun
 
     def restore(self, fleet: "Fleet") -> bool:
-        """Take up where a checkpoint of the same runs left off; False where there is none that fits."""
+        """Take up where a checkpoint of the same runs left off; False, and nothing changed, where none fits."""
         loaded = _read(self.path)
         if loaded is None:
             return False
         head, arrays = loaded
-        if head["runs"] != [run_id(config.to_dict()) for config in fleet.configs]:
+        state = _state(fleet)
+        if head["runs"] != _runs(fleet) or any(_unlike(arrays.get(name), tensor) for name, tensor in state.items()):
             return False
-        for kind, tensors in _state(fleet).items():
-            for name, tensor in tensors.items():
-                tensor.copy_(torch.from_numpy(arrays[f"{kind}/{name}"]))
-        fleet.loss_sum.copy_(torch.from_numpy(arrays["loss_sum"]))
-        fleet.bad_step.copy_(torch.from_numpy(arrays["bad_step"]))
-        fleet.step, fleet.seconds = head["step"], head["seconds"]
+        for name, tensor in state.items():
+            tensor.copy_(torch.from_numpy(arrays[name]))
+        fleet.step, fleet.earlier = head["step"], head["seconds"]
         for number, step in enumerate(head["history_steps"]):
             prefix = f"history/{number}/"
             row = {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
@@ -83,25 +96,44 @@ class Checkpoint:
         return True
 
     def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
+        """As far as the disk lets us: what is left over is tidied up by the next process."""
+        with suppress(OSError):
+            self.path.unlink()
 
 
 def runs_of(path: Path) -> list[str] | None:
-    """The run ids a checkpoint holds, or None where the file is no whole checkpoint."""
-    loaded = _read(path)
-    return loaded[0]["runs"] if loaded else None
+    """The run ids a checkpoint holds, in their order; None where the file is no checkpoint."""
+    # Opened here, because numpy leaves open what it fails to read.
+    with path.open("rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as stored:
+                return list(dict.fromkeys(json.loads(stored["head"].tobytes())["runs"]))
+        except Exception:
+            # What numpy, zipfile and json raise for damaged bytes has no end; none of it matters here.
+            return None
 
 
-def _state(fleet: "Fleet") -> dict[str, dict[str, torch.Tensor]]:
-    return {"parameters": fleet.parameters, "mean": fleet.adam.mean, "square": fleet.adam.square}
+def _runs(fleet: "Fleet") -> list[str]:
+    return [run_id(config.to_dict()) for config in fleet.configs]
+
+
+def _state(fleet: "Fleet") -> dict[str, Tensor]:
+    kinds = {"parameters": fleet.parameters, "mean": fleet.adam.mean, "square": fleet.adam.square}
+    state = {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
+    return {**state, "loss_sum": fleet.loss_sum, "bad_step": fleet.bad_step}
+
+
+def _unlike(array: Any, tensor: Tensor) -> bool:
+    return array is None or array.shape != tuple(tensor.shape) or torch.from_numpy(array).dtype != tensor.dtype
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Head and arrays; None where there is no file, it is damaged (training then starts anew) or of another format."""
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-    except (FileNotFoundError, ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile):
+        head = json.loads(arrays.pop("head").tobytes())
+        return (head, arrays) if head["format"] == FORMAT else None
+    except Exception:
+        # As in `runs_of`. A file that cannot be read is as good as none.
         return None
-    head = json.loads(arrays.pop("head").tobytes())
-    return (head, arrays) if head.get("format") == FORMAT else None

@@ -1,6 +1,7 @@
 """What a run is: one frozen value, its dictionary, and what may differ inside a fleet."""
 
-from dataclasses import dataclass, field, fields
+import math
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
 from dst_lab.fleet.schedule import Schedule
@@ -32,11 +33,16 @@ class Choice:
         if set(temperatures) != set(wanted):
             takes = " and ".join(wanted) or "no temperature"
             raise ValueError(f"estimator {name} takes {takes}, got {', '.join(sorted(temperatures)) or 'none'}")
-        schedules = tuple((key, Schedule.parse(temperatures[key])) for key in wanted)
-        for key, schedule in schedules:
+        schedules = []
+        for key in wanted:
+            try:
+                schedule = Schedule.parse(temperatures[key])
+            except ValueError as error:
+                raise ValueError(f"{key}: {error}") from None
             if key != "tau_f" and 0 in (schedule.start, schedule.end):
                 raise ValueError(f"{key} must stay above 0, got {key}={schedule.to_json()}")
-        return cls(name, schedules)
+            schedules.append((key, schedule))
+        return cls(name, tuple(schedules))
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, **{key: schedule.to_json() for key, schedule in self.temperatures}}
@@ -49,22 +55,24 @@ class Config:
     task: ClassVar[str]
 
     estimator: Choice = field(metadata={"help": "estimator and its temperatures"})
-    seed: int = field(default=0, metadata={"help": "of initialisation, order of data and noise"})
+    seed: int = field(default=0, metadata={"help": "of initialisation, order of data and noise", "least": 0})
     lr: float = field(default=1e-3, metadata={"help": "Adam's learning rate"})
     dataset: str = field(default="digits", metadata={"help": "digits, mnist, fashion-mnist or cifar10"})
     batch: int = field(default=64, metadata={"help": "images a step"})
 
     def __post_init__(self) -> None:
         for spec in fields(self):
-            value = getattr(self, spec.name)
-            if spec.type in (float, "float"):
-                object.__setattr__(self, spec.name, float(value))
-            if spec.type in (int, "int") and spec.name != "seed" and value < spec.metadata.get("least", 1):
-                raise ValueError(f"{spec.name} must be at least {spec.metadata.get('least', 1)}, got {value}")
+            object.__setattr__(self, spec.name, _checked(spec, getattr(self, spec.name)))
         if not self.lr > 0:
             raise ValueError(f"lr must be above 0, got lr={self.lr}")
-        if self.seed < 0:
-            raise ValueError(f"seed must be at least 0, got seed={self.seed}")
+        if self.seed >= 2**63:
+            raise ValueError(f"seed must be below 2**63, got seed={self.seed}")
+
+    def batches_of(self, images: int) -> int:
+        """How many whole batches there are in `images`."""
+        if self.batch > images:
+            raise ValueError(f"batch must be at most the {images} images there are to train on, got batch={self.batch}")
+        return images // self.batch
 
     def steps_of(self, images: int) -> tuple[int, int]:
         """(steps in all, steps between evaluations) when there are `images` to train on."""
@@ -82,7 +90,9 @@ class Config:
         rest: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
         }
-        rest.pop("task", None)
+        task = rest.pop("task", cls.task)
+        if task != cls.task:
+            raise ValueError(f"a config of {cls.task} was expected, got one of {task}")
         estimator = dict(rest.pop("estimator"))
         unknown = rest.keys() - {spec.name for spec in fields(cls)}
         if unknown:
@@ -94,3 +104,27 @@ class Config:
         values = self.to_dict()
         shared = {key: value for key, value in values.items() if key not in ("seed", "lr")}
         return repr(sorted({**shared, "estimator": self.estimator.name}.items()))
+
+
+def _checked(spec: "Field[Any]", value: Any) -> Any:
+    """A field's value in the type it has, so that equal runs are written alike: 1 and 1.0 would be two."""
+    if spec.type is float:
+        value = float(value) + 0.0
+        if not math.isfinite(value):
+            raise ValueError(f"{spec.name} must be a finite number, got {value}")
+    elif spec.type is int:
+        value = _whole(spec, value)
+    elif spec.type == tuple[int, ...]:
+        value = tuple(_whole(spec, part) for part in value)
+        if not value:
+            raise ValueError(f"{spec.name} takes at least one number, got none")
+    return value
+
+
+def _whole(spec: "Field[Any]", value: Any) -> int:
+    least = spec.metadata.get("least", 1)
+    if isinstance(value, bool) or value != int(value):
+        raise ValueError(f"{spec.name} takes whole numbers, got {value!r}")
+    if value < least:
+        raise ValueError(f"{spec.name} must be at least {least}, got {value}")
+    return int(value)

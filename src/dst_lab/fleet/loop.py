@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,11 @@ Report = Callable[["Fleet"], None]
 
 
 class TrainingStoppedError(Exception):
-    """Training was asked to stop; what was done so far is in the checkpoint."""
+    """Training was asked to stop. Whether what was done so far is `saved` in a checkpoint."""
+
+    def __init__(self, saved: bool) -> None:
+        super().__init__(saved)
+        self.saved = saved
 
 
 class Fleet:
@@ -38,7 +41,7 @@ class Fleet:
     vector tails inside a run (see `task.chunks`).
     """
 
-    def __init__(self, task: Task, configs: Sequence[Config], checkpoint: Path | None = None) -> None:
+    def __init__(self, task: Task, configs: Sequence[Config], checkpoint: Checkpoint | None = None) -> None:
         self.task, self.configs, self.device = task, list(configs), task.device
         self.wanted = len(self.configs)
         if self.wanted == 1 and self.device.type == "cpu" and task.pairs_a_lone_run:
@@ -50,21 +53,21 @@ class Fleet:
         self.fixed = self._stack(task.fixed, seeds)
         self.adam = Adam(self.parameters, [config.lr for config in self.configs])
         self.steps, self.every = self.configs[0].steps_of(task.images)
-        self.batches = task.images // self.configs[0].batch
+        self.batches = self.configs[0].batches_of(task.images)
         self.step = 0
         self.loss_sum = torch.zeros(self.runs, device=self.device)
         self.bad_step = torch.zeros(self.runs, dtype=torch.int64, device=self.device)
         self.history: list[tuple[int, dict[str, Array]]] = []
-        self.seconds = 0.0
+        self.earlier, self._started = 0.0, time.monotonic()
         # What changes from step to step is written into these: a captured graph reads the tensors it was made with.
         self.index = torch.zeros(self.runs, self.configs[0].batch, dtype=torch.int64, device=self.device)
         self.count = torch.zeros((), dtype=torch.int64, device=self.device)
         self.taus = self._temperatures(0.0)
         self._moving = any(s.shape != "constant" for c in self.configs for _, s in c.estimator.temperatures)
         self._epoch = -1
-        self.checkpoint = Checkpoint(checkpoint) if checkpoint else None
-        if self.checkpoint:
-            self.checkpoint.restore(self)
+        self.checkpoint = checkpoint
+        if checkpoint:
+            checkpoint.restore(self)
 
     def _stack(self, make: Callable[[int], dict[str, Tensor]], seeds: Sequence[int]) -> dict[str, Tensor]:
         made = {seed: make(seed) for seed in set(seeds)}
@@ -73,26 +76,38 @@ class Fleet:
 
     def train(self, report: Report | None = None, stop: Callable[[], bool] | None = None) -> list[Record]:
         """Train to the end and return each run's whole history. `stop` is asked after every step."""
-        started = time.time()
-        self.advance = self._captured() if self.device.type == "cuda" else self._advance
+        self._started = time.monotonic()
+        advance = self.stepper()
         while self.step < self.steps:
-            self._load_batch()
-            evaluate = (self.step + 1) % self.every == 0 or self.step + 1 == self.steps
-            gradients = self.advance()
-            self.step += 1
-            if evaluate:
-                self._evaluate(gradients)
+            gradients = advance()
+            if self.step % self.every == 0 or self.step == self.steps:
+                self.evaluate(gradients)
             if report:
                 report(self)
             if stop and stop():
-                self._save()
-                raise TrainingStoppedError
+                raise TrainingStoppedError(saved=self.checkpoint is not None and self.checkpoint.save(self))
             if self.checkpoint and self.checkpoint.due():
-                self._save()
-        self._synchronise()
+                self.checkpoint.save(self)
+        self.synchronise()
         artefacts = self.task.artefacts(self._all(), self._choosers(Use.EVALUATE))
-        self.seconds += time.time() - started
-        return self._records(artefacts, provenance(self.device, self.seconds, self.runs))
+        return self._records(artefacts, provenance(self.device, self.seconds, self.wanted))
+
+    @property
+    def seconds(self) -> float:
+        """Of training so far, those before an interruption included."""
+        return self.earlier + time.monotonic() - self._started
+
+    def stepper(self) -> Callable[[], dict[str, Tensor]]:
+        """A function that takes one step of every run and returns the gradients; on CUDA a captured graph."""
+        advance = self._captured() if self.device.type == "cuda" else self._advance
+
+        def step() -> dict[str, Tensor]:
+            self._load_batch()
+            gradients = advance()
+            self.step += 1
+            return gradients
+
+        return step
 
     def _all(self) -> dict[str, Tensor]:
         return {**self.parameters, **self.fixed}
@@ -178,7 +193,8 @@ class Fleet:
 
         return make
 
-    def _evaluate(self, gradients: dict[str, Tensor]) -> None:
+    def evaluate(self, gradients: dict[str, Tensor]) -> None:
+        """Measure every run as it stands now, and keep the row."""
         since = self.step - (self.history[-1][0] if self.history else 0)
         metrics = {"train_loss": self.loss_sum / since}
         pairs = (torch.cat([g, g]) if self.runs == 1 else g for g in gradients.values())  # see sum_per_run
@@ -190,13 +206,10 @@ class Fleet:
         self.history.append((self.step, row))
         self.loss_sum.zero_()
 
-    def _synchronise(self) -> None:
+    def synchronise(self) -> None:
+        """Wait for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
-
-    def _save(self) -> None:
-        if self.checkpoint:
-            self.checkpoint.save(self)
 
     def _records(self, artefacts: dict[str, Array], origin: dict[str, Any]) -> list[Record]:
         bad = self.bad_step.tolist()

@@ -21,10 +21,16 @@ class Schedule:
     share: float = 1.0
 
     def __post_init__(self) -> None:
+        # Floats, and no negative zero: a run is known by how its temperatures are written.
+        for name in ("start", "end", "share"):
+            object.__setattr__(self, name, float(getattr(self, name)) + 0.0)
         if self.shape not in SHAPES:
             raise ValueError(f"a schedule is one of {', '.join(SHAPES)}, got {self.shape!r}")
         if not all(0 <= value < math.inf for value in (self.start, self.end)):
-            raise ValueError(f"a temperature must be finite and at least 0, got {self.start}:{self.end}")
+            given = self.start if self.shape == "constant" else f"{self.start}:{self.end}"
+            raise ValueError(f"a temperature must be finite and at least 0, got {given}")
+        if self.shape == "constant" and self.start != self.end:
+            raise ValueError(f"a constant temperature has one value, got {self.start}:{self.end}")
         if not 0 < self.share <= 1:
             raise ValueError(f"a schedule takes a share of training above 0 and at most 1, got {self.share}")
         if self.shape == "exponential" and 0 in (self.start, self.end):

@@ -1,0 +1,1 @@
+"""R runs as one program: run axis, noise, Adam, loop, checkpoints."""

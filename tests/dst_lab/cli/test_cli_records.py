@@ -1,0 +1,139 @@
+"""`dst show`, `export`, `copy`, `merge` and `data`, end to end."""
+
+import csv
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from dst_lab import data
+from dst_lab.store import COLUMNS, Store
+
+SBN = ("run", "stochastic-binary", "--epochs", 2, "--hidden", "16,16", "--diagnose-every", 1, "--threads", 1)
+LOGIC = ("run", "logic-gates", "--width", 160, "--steps", 4, "--evaluate-every", 2, "--threads", 1)
+
+
+@pytest.fixture
+def store(cli) -> Path:
+    """Two tasks, three estimators, two seeds each."""
+    for words in ((*SBN,), (*SBN, "--estimator", "softmax-ste"), (*LOGIC, "--estimator", "gumbel-ste")):
+        assert cli(*words, "--seeds", 2).code == 0
+    return Path("dst.sqlite")
+
+
+def cells(table: str, word: str) -> list[str]:
+    (row,) = [line for line in table.splitlines() if word in line and "│" in line]
+    return [cell.strip() for cell in row.split("│")[1:-1]]
+
+
+def test_show_groups_filters_and_picks(store, cli) -> None:
+    table = cli("show").out
+    assert cells(table, "softmax_ste")[:3] == ["stochastic-binary", "softmax_ste", "2"]
+    assert cells(table, "gumbel_ste")[:3] == ["logic-gates", "gumbel_ste", "2"]
+    some = cli("show", "--where", "estimator.tau_f=0.1", "--where", "seed=1").out
+    assert cells(some, "decoupled")[2] == "1"
+    assert "softmax_ste" not in some
+    by_seed = cli("show", "--group", "seed", "--metric", "validation_accuracy", "--at", "last").out
+    assert "validation_accuracy (last of each run)" in by_seed
+    with Store.open(store) as opened:
+        runs = [run.id for run in opened.runs(seed=1)]
+        last = [float(opened.history(run)["validation_accuracy"].values[-1]) for run in runs]
+    assert cells(by_seed, "│ 1 ")[:3] == ["1", "3", f"{sum(last) / 3:.4g}"]
+    assert cli("show", "--where", "seed=77").out == "no runs\n"
+
+
+def test_export_has_a_row_for_every_value(store, cli) -> None:
+    ended = cli("export", "--format", "csv", "--out", "rows.csv")
+    assert ended.code == 0
+    with open("rows.csv", newline="") as file:
+        header, *lines = csv.reader(file)
+    assert header == ["run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value"]
+    assert ended.out == f"{len(lines):,} rows in rows.csv\n"
+    taus = {tuple(line[2:5]) for line in lines}
+    assert taus == {("decoupled", "0.1", "0.7"), ("softmax_ste", "0.7", "0.7"), ("gumbel_ste", "1.0", "1.0")}
+    expected = {}
+    with Store.open(store) as opened:
+        for run in opened.runs():
+            for name, series in opened.history(run.id).items():
+                for metric, values in series.components(name):
+                    for step, value in zip(series.steps.tolist(), values.tolist(), strict=True):
+                        expected[run.id, str(run.seed), str(step), metric] = float(value)
+    assert {(line[0], line[5], line[6], line[7]): float(line[8]) for line in lines} == expected
+    assert {"inactive_below[0]", "gate_histogram[15]", "train_loss"} <= {line[7] for line in lines}
+
+
+def test_parquet_says_the_same_as_csv(store, cli) -> None:
+    cli("export", "--format", "csv", "--out", "rows.csv")
+    assert cli("export", "--format", "parquet", "--out", "rows.parquet").code == 0
+    table = pq.read_table("rows.parquet")
+    assert table.column_names == list(COLUMNS)
+    with open("rows.csv", newline="") as file:
+        _, *lines = csv.reader(file)
+    columns = [table.column(name).to_pylist() for name in COLUMNS]
+    assert [[str(value) for value in row] for row in zip(*columns, strict=True)] == lines
+
+
+def test_copy_and_merge(store, cli, rows) -> None:
+    assert cli("copy", "copy.sqlite").code == 0
+    assert rows(Path("copy.sqlite")) == rows(store)
+    assert "exists already" in cli("copy", "copy.sqlite").err
+    assert cli("copy", "copy.sqlite", "--overwrite").code == 0
+    again = cli("merge", "copy.sqlite")
+    assert again.out == "copy.sqlite: 0 added, 6 already there, 0 replaced\n"
+    assert sorted(path.name for path in Path().iterdir()) == ["copy.sqlite", "dst.sqlite"]
+
+
+def test_two_halves_merged_are_the_whole(cli, rows) -> None:
+    for seeds, file in (("0,1", "one.sqlite"), ("1,2", "two.sqlite"), ("0,1,2", "whole.sqlite")):
+        assert cli(*SBN, "--seeds", seeds, "--store", file).code == 0
+    ended = cli("merge", "one.sqlite", "two.sqlite", "--store", "both.sqlite")
+    assert ended.code == 0
+    assert ended.out.splitlines() == [
+        "one.sqlite: 2 added, 0 already there, 0 replaced",
+        "two.sqlite: 1 added, 1 already there, 0 replaced",
+    ]
+    assert rows(Path("both.sqlite")) == rows(Path("whole.sqlite"))
+
+
+def test_a_merge_with_one_wrong_path_changes_nothing(store, cli) -> None:
+    before = store.read_bytes()
+    cli(*SBN, "--seeds", "8,", "--store", "more.sqlite")
+    assert cli("merge", "more.sqlite", "wrong.sqlite").code == 2
+    assert store.read_bytes() == before
+
+
+def test_data_lists_and_prepares(cli, tmp_path) -> None:
+    listing = cli("data").out
+    assert cells(listing, "digits")[:2] == ["digits", "whole"]
+    assert cells(listing, "cifar10")[:2] == ["cifar10", "missing"]
+    ended = cli("data", "prepare", "digits", "--thresholds", 2, "--out", "levels.npz")
+    assert ended.out.startswith("levels.npz: digits, levels of 2 thresholds, ")
+    assert "digits, levels of 2" in " ".join(cli("data", "--data", "levels.npz").out.split())
+    prepared, computed = data.load_levels("digits", 2, "levels.npz"), data.load_levels("digits", 2)
+    assert (prepared.test.levels == computed.test.levels).all()
+
+
+def test_training_from_a_prepared_file_is_the_same(cli, rows) -> None:
+    cli("data", "prepare", "digits", "--out", "levels.npz")
+    assert cli(*LOGIC, "--seeds", 1, "--data", "levels.npz", "--store", "prepared.sqlite").code == 0
+    assert cli(*LOGIC, "--seeds", 1, "--store", "images.sqlite").code == 0
+    assert rows(Path("prepared.sqlite")) == rows(Path("images.sqlite"))
+    other = cli(*LOGIC, "--seeds", 1, "--data", "levels.npz", "--thresholds", 2, "--store", "other.sqlite")
+    assert other.code == 2
+    assert "levels.npz holds the levels of digits at 3 thresholds, expected digits at 2" in other.err
+    assert not Path("other.sqlite").exists()
+
+
+@pytest.mark.parametrize("words", [("data", "--data", "away", "prepare"), ("data", "prepare", "--data", "away")])
+def test_the_folder_counts_on_either_side_of_the_word(words, cli, monkeypatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    code, _, err = cli(*words, "mnist", "--out", "x.npz")
+    assert code == 2
+    assert err.strip().endswith("by hand into away/mnist")
+
+
+def test_a_reader_that_leaves_early_is_no_error(store, start) -> None:
+    process = start("show")
+    process.stdout.close()
+    assert process.wait(timeout=60) == 0
+    assert process.stderr.read() == ""

@@ -1,0 +1,198 @@
+"""What cannot be done is a sentence on stderr and exit code 2; no traceback, and nothing left behind."""
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+RUN = ("run", "stochastic-binary", "--seeds", 1, "--epochs", 1)
+LOGIC = ("run", "logic-gates", "--seeds", 1, "--steps", 2)
+
+
+def last_words(value: object) -> str:
+    return " ".join(map(str, value[-2:])) if isinstance(value, tuple) else ""
+
+
+REFUSED: list[tuple[tuple[Any, ...], str]] = [
+    ((*RUN, "--tau-f", "-1"), "tau_f: a temperature must be finite and at least 0, got -1.0"),
+    ((*RUN, "--tau-f", "hot"), "tau_f: a temperature is a number or start:end:shape, such as "),
+    ((*RUN, "--tau-f", "nan"), "tau_f: a temperature must be finite and at least 0, got nan"),
+    ((*RUN, "--tau-f", "1:2:square"), "tau_f: a schedule is one of constant, linear, cosine, exponential"),
+    ((*RUN, "--tau-b", "0"), "tau_b must stay above 0, got tau_b=0.0"),
+    ((*RUN, "--tau-b", "1:0:linear"), "tau_b must stay above 0, got tau_b=1.0:0.0:linear"),
+    ((*RUN, "--tau", "1"), "--estimator decoupled takes --tau-f and --tau-b, got --tau"),
+    ((*RUN, "--estimator", "softmax-ste", "--tau-f", "1"), "--estimator softmax-ste takes --tau, got --tau-f"),
+    ((*RUN, "--estimator", "identity-ste", "--tau", "1"), "identity-ste takes no temperature, got --tau"),
+    ((*RUN, "--estimator", "all", "--tau-f", "1"), "all takes each estimator's own temperatures, got --tau-f"),
+    ((*RUN, "--estimator", "nope"), "unknown estimator 'nope': expected one of decoupled, softmax_ste"),
+    ((*RUN, "--seeds", "many"), "--seeds takes a number above 0 or a list such as 3,7,11, got 'many'"),
+    ((*RUN, "--seeds", "0"), "--seeds takes a number above 0 or a list such as 3,7,11, got '0'"),
+    ((*RUN, "--seeds", "-2"), "--seeds takes a number above 0 or a list such as 3,7,11, got '-2'"),
+    ((*RUN, "--seeds", ","), "--seeds takes a number above 0 or a list such as 3,7,11, got ','"),
+    ((*RUN, "--seeds", "1.5"), "--seeds takes a number above 0 or a list such as 3,7,11, got '1.5'"),
+    ((*RUN, "--seeds", "3,-1"), "seed must be at least 0, got -1"),
+    ((*RUN, "--seeds", f"{2**63},"), "seed must be below 2**63"),
+    ((*RUN, "--lr", "0"), "lr must be above 0, got lr=0.0"),
+    ((*RUN, "--lr", "inf"), "lr must be a finite number, got inf"),
+    ((*RUN, "--hidden", "16,0"), "hidden must be at least 1, got 0"),
+    ((*RUN, "--batch", "5000"), "batch must be at most the 1280 images there are to train on, got batch=5000"),
+    ((*LOGIC, "--batch", "5000"), "batch must be at most the 1280 images there are to train on, got batch=5000"),
+    ((*LOGIC, "--width", "33"), "width must be a multiple of the 10 classes, got width=33"),
+    ((*LOGIC, "--wiring", "odd"), "wiring must be unique or random, got 'odd'"),
+    ((*RUN, "--dataset", "letters"), "there is no data set 'letters': choose one of digits, mnist"),
+    ((*RUN, "--store", "no/such/folder.sqlite"), "the folder "),
+    ((*RUN, "--store", "."), "is not a file: a store is one file"),
+    (("show", "--where", "tau_f"), "--where takes FIELD=VALUE, got 'tau_f'"),
+    (("show",), "there is no store at "),
+    (("export", "--format", "csv", "--out", "rows.csv"), "there is no store at "),
+    (("copy", "copy.sqlite"), "there is no store at "),
+    (("merge", "other.sqlite"), "there is no store at "),
+    (("data", "prepare", "letters", "--out", "x.npz"), "there is no data set 'letters'"),
+    (("data", "prepare", "digits", "--thresholds", "0", "--out", "x.npz"), "thresholds must be from 1 to 254, got 0"),
+]
+
+
+def only_sentence(err: str) -> str:
+    """The one line that `dst` said."""
+    (line,) = [line for line in err.splitlines() if line.strip()]
+    assert line.startswith("dst: ")
+    return line
+
+
+@pytest.mark.parametrize(("words", "sentence"), REFUSED, ids=last_words)
+def test_a_sentence_and_nothing_left(words, sentence, cli, surroundings) -> None:
+    code, out, err = cli(*words)
+    assert sentence in only_sentence(err)
+    assert code == 2
+    assert out == ""
+    assert list(surroundings.rglob("*")) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((*RUN, "--colour", "red"), "unrecognized arguments: --colour red"),
+        # An abbreviation of --seeds would train seeds 0 to 6.
+        ((*RUN, "--seed", "7"), "unrecognized arguments: --seed 7"),
+        ((*LOGIC, "--epochs", "3"), "unrecognized arguments: --epochs 3"),
+        ((*RUN, "--epochs", "few"), "argument --epochs: epochs takes int, got 'few'"),
+        ((*RUN, "--hidden", "16,"), "argument --hidden: hidden takes whole numbers with commas between, got '16,'"),
+        ((*RUN, "--device", "tpu"), "argument --device: invalid choice: 'tpu'"),
+        ((*RUN, "--threads", "0"), "argument --threads: takes a whole number, at least 1, got '0'"),
+        ((*RUN, "--fleet", "0"), "argument --fleet: takes a whole number, at least 1, got '0'"),
+        ((*RUN, "--fleet", "1.5"), "argument --fleet: takes a whole number, at least 1, got '1.5'"),
+        ((*RUN, "--checkpoint-seconds", "-1"), "argument --checkpoint-seconds: takes a number, at least 0, got '-1'"),
+        ((*RUN, "--checkpoint-seconds", "nan"), "argument --checkpoint-seconds: takes a number, at least 0, got 'nan'"),
+        (("run", "nothing"), "argument TASK: invalid choice: 'nothing'"),
+        (("walk",), "argument JOB: invalid choice: 'walk'"),
+        (("export", "--format", "xml", "--out", "x"), "argument --format: invalid choice: 'xml'"),
+        ((), "the following arguments are required: JOB"),
+    ],
+    ids=last_words,
+)
+def test_what_the_parser_refuses(words, sentence, cli, surroundings) -> None:
+    code, out, err = cli(*words)
+    assert sentence in err.splitlines()[-1]
+    assert code == 2
+    assert out == ""
+    assert list(surroundings.rglob("*")) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_cuda_where_there_is_none(cli, surroundings) -> None:
+    code, _, err = cli(*RUN, "--device", "cuda")
+    assert "--device cuda: torch sees no CUDA device here; leave it out, or take --device cpu" in only_sentence(err)
+    assert code == 2
+    assert list(surroundings.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [(*RUN, "--dataset", "mnist"), ("data", "prepare", "mnist", "--out", "x.npz")])
+def test_data_that_are_missing_and_cannot_be_fetched(words, cli, surroundings, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    code, _, err = cli(*words)
+    said = only_sentence(err)
+    assert "could not fetch train-images-idx3-ubyte.gz of mnist from https://" in said
+    assert "try again, or put train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, " in said
+    assert said.endswith(f"by hand into {tmp_path / 'cache' / 'decoupled-st' / 'mnist'}")
+    assert code == 2
+    assert list(surroundings.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["text", "sqlite", "empty folder", "cut short", "scribbled"])
+@pytest.mark.parametrize(
+    "words", [RUN, ("show",), ("merge", "other.sqlite"), ("copy", "copy.sqlite")], ids=lambda w: w[0]
+)
+def test_a_file_that_is_no_store_is_left_as_it_is(words, what, cli, surroundings, tmp_path) -> None:
+    path = surroundings / "dst.sqlite"
+    other = tmp_path / "other.sqlite"
+    assert cli(*RUN, "--store", other).code == 0
+    if words[0] == "merge":
+        words = ("merge", other)
+    if what == "text":
+        path.write_text("my notes\n" * 100)
+    elif what == "sqlite":
+        connection = sqlite3.connect(path)
+        connection.execute("CREATE TABLE mine (x)")
+        connection.close()
+    elif what == "empty folder":
+        path.mkdir()
+    else:
+        whole = other.read_bytes()
+        damaged = whole[: len(whole) // 2] if what == "cut short" else whole[:4096] + b"\x55" * (len(whole) - 4096)
+        path.write_bytes(damaged)
+    before = path.read_bytes() if path.is_file() else None
+    code, _, err = cli(*words)
+    said = only_sentence(err)
+    assert str(path) in said
+    expected = {"text": "is not a dst store", "sqlite": "is not a dst store", "empty folder": "is not a file"}
+    assert expected.get(what, "damaged") in said
+    assert code == 2
+    assert (path.read_bytes() if path.is_file() else None) == before
+    assert list(surroundings.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not os.path.isdir("/sys/kernel"), reason="needs a folder that not even root can write")
+def test_a_place_that_cannot_be_written(cli) -> None:
+    code, _, err = cli(*RUN, "--store", "/sys/kernel/dst.sqlite")
+    assert "/sys/kernel/dst.sqlite cannot be written" in only_sentence(err)
+    assert code == 2
+
+
+def test_an_export_to_nowhere(cli, surroundings) -> None:
+    assert cli(*RUN).code == 0
+    for out in ("no/such/rows.csv", ".", "dst.sqlite"):
+        code, said, err = cli("export", "--format", "csv", "--out", out)
+        assert str((surroundings / out).resolve()) in only_sentence(err)
+        assert (code, said) == (2, "")
+    code, _, err = cli("copy", "dst.sqlite")
+    assert "is the store itself" in only_sentence(err)
+    assert [path.name for path in surroundings.iterdir()] == ["dst.sqlite"]
+
+
+def test_a_field_or_metric_that_no_run_has(cli) -> None:
+    assert cli(*RUN).code == 0
+    assert "no run has the field 'colour'" in only_sentence(cli("show", "--where", "colour=red").err)
+    assert "no run has the field 'colour'" in only_sentence(cli("show", "--group", "colour").err)
+    assert "no run has the metric 'loss_of_face'" in only_sentence(cli("show", "--metric", "loss_of_face").err)
+
+
+def test_the_traceback_is_there_for_who_asks(cli) -> None:
+    code, _, err = cli("--debug", *RUN, "--tau-f", "hot")
+    assert "Traceback (most recent call last)" in err
+    assert err.splitlines()[-1].startswith("dst: tau_f: a temperature is a number")
+    assert code == 2
+
+
+def test_what_nobody_expected_is_exit_code_1(cli, monkeypatch, surroundings: Path) -> None:
+    from dst_lab.fleet.loop import Fleet
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bolt is loose")
+
+    monkeypatch.setattr(Fleet, "train", broken)
+    code, _, err = cli(*RUN)
+    assert only_sentence(err) == "dst: unexpected RuntimeError: a bolt is loose (--debug shows where)"
+    assert code == 1

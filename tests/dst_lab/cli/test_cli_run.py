@@ -1,0 +1,165 @@
+"""`dst run`: trains what is missing, says so, and shows its progress to a person or to a file."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from dst_lab.store import Store
+
+SBN = ("run", "stochastic-binary", "--epochs", 2, "--hidden", "16,16", "--threads", 1)
+
+
+def test_again_it_trains_nothing(cli, rows) -> None:
+    first = cli(*SBN, "--seeds", 3)
+    assert first.code == 0
+    assert first.err.splitlines()[-1] == "3 runs: 3 trained, 0 already there. Store: dst.sqlite"
+    before = rows(Path("dst.sqlite"))
+    again = cli(*SBN, "--seeds", 3)
+    assert again.code == 0
+    assert again.err.splitlines() == ["3 runs: 0 trained, 3 already there. Store: dst.sqlite"]
+    assert again.out == first.out
+    assert rows(Path("dst.sqlite")) == before
+    assert [path.name for path in Path().iterdir()] == ["dst.sqlite"]
+
+
+def test_more_seeds_train_only_the_new_ones(cli, rows) -> None:
+    cli(*SBN, "--seeds", 2)
+    two = rows(Path("dst.sqlite"))
+    wider = cli(*SBN, "--seeds", 4)
+    assert wider.err.splitlines()[-1] == "4 runs: 2 trained, 2 already there. Store: dst.sqlite"
+    four = rows(Path("dst.sqlite"))
+    assert {run: four[run] for run in two} == two
+    assert sorted(row["config"]["seed"] for row in four.values()) == [0, 1, 2, 3]
+    listed = cli(*SBN, "--seeds", "1,9,")
+    assert listed.err.splitlines()[-1] == "2 runs: 1 trained, 1 already there. Store: dst.sqlite"
+    cli(*SBN, "--seeds", 4, "--store", "whole.sqlite")
+    assert rows(Path("whole.sqlite")) == four
+
+
+def test_what_was_asked_is_what_is_recorded(cli, rows) -> None:
+    words = ("--tau-f", "1:0.5:linear", "--tau-b", 2, "--lr", "1e-2", "--batch", 32, "--seeds", "7,")
+    assert cli(*SBN, *words).code == 0
+    (row,) = rows(Path("dst.sqlite")).values()
+    assert row["config"] == {
+        "task": "stochastic-binary", "estimator": {"name": "decoupled", "tau_f": "1.0:0.5:linear", "tau_b": 2.0},
+        "seed": 7, "lr": 0.01, "dataset": "digits", "batch": 32, "hidden": [16, 16], "epochs": 2, "diagnose_every": 10,
+    }  # fmt: skip
+    assert row["status"] == "done"
+
+
+def test_all_estimators_with_their_own_temperatures(cli, rows) -> None:
+    assert cli(*SBN, "--estimator", "all", "--seeds", 1).code == 0
+    found = [row["config"]["estimator"] for row in rows(Path("dst.sqlite")).values()]
+    assert found == [
+        {"name": "decoupled", "tau_f": 0.1, "tau_b": 0.7},
+        {"name": "softmax_ste", "tau": 0.7},
+        {"name": "gumbel_ste", "tau": 0.7},
+        {"name": "identity_ste"},
+    ]
+
+
+def test_one_line_an_evaluation_where_nobody_watches(cli) -> None:
+    lines = cli(*SBN, "--seeds", 1).err.splitlines()
+    assert len(lines) == 3
+    for line, step in zip(lines, (20, 40), strict=False):
+        pattern = rf"stochastic-binary decoupled, 1 run: step {step}/40, validation loss: best [\d.]+, median [\d.]+"
+        assert re.fullmatch(pattern, line)
+
+
+def test_every_step_an_evaluation_is_every_step_a_line(cli) -> None:
+    logic = ("run", "logic-gates", "--width", 160, "--steps", 3, "--evaluate-every", 1, "--seeds", 2, "--fleet", 1)
+    lines = cli(*logic).err.splitlines()
+    assert [line.split(",")[1] for line in lines[:-1]] == [f" 1 run: step {step}/3" for step in (1, 2, 3)] * 2
+
+
+def test_the_table_is_the_store_summed_up(cli) -> None:
+    table = cli(*SBN, "--seeds", 3).out
+    with Store.open("dst.sqlite") as store:
+        best = [float(store.history(run.id)["validation_loss"].values.min()) for run in store.runs()]
+    mean = sum(best) / 3
+    (row,) = [line for line in table.splitlines() if "decoupled" in line]
+    cells = [cell.strip() for cell in row.split("│")]
+    assert cells[1:4] == ["decoupled", "3", f"{mean:.4g}"]
+    assert cells[5] == f"{min(best):.4g}"
+
+
+def test_a_run_that_diverges_is_counted_and_stays(cli, rows) -> None:
+    ended = cli(*SBN, "--seeds", 1, "--lr", "1e38")
+    assert ended.code == 0
+    assert ended.err.splitlines()[-1] == "1 run: 1 trained, 0 already there, 1 diverged. Store: dst.sqlite"
+    assert next(iter(rows(Path("dst.sqlite")).values()))["status"] == "diverged"
+    assert cli(*SBN, "--seeds", 1, "--lr", "1e38").err.startswith("1 run: 0 trained, 1 already there")
+
+
+def test_help_names_every_option_and_loads_no_torch(surroundings) -> None:
+    code = "import sys; from dst_lab.cli.main import main\ntry: main({})\nfinally: print('torch' in sys.modules)"
+    shown = {}
+    for words in (["--help"], ["show", "--help"], ["run", "stochastic-binary", "--help"]):
+        command = [sys.executable, "-c", code.format(words)]
+        shown[words[0]] = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert shown["--help"].endswith("False\n")
+    assert shown["show"].endswith("False\n")
+    for option in ("--checkpoint-seconds", "--threads", "--fleet", "--tau-f", "--seeds", "--store", "--hidden"):
+        assert option in shown["run"]
+
+
+def test_training_goes_on_where_nobody_listens_any_more(start, rows, cli) -> None:
+    """As in `dst run .. 2>&1 | head`."""
+    process = start(*SBN, "--seeds", 2, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process.stdout.close()
+    assert process.wait(timeout=120) == 0
+    assert cli(*SBN, "--seeds", 2, "--store", "whole.sqlite").code == 0
+    assert rows(Path("dst.sqlite")) == rows(Path("whole.sqlite"))
+
+
+class Terminal:
+    """A pseudo-terminal, and all that was written to it."""
+
+    def __init__(self) -> None:
+        self.master, self.slave = pty.openpty()
+        self.parts: list[bytes] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                part = os.read(self.master, 4096)
+            except OSError:
+                return
+            if not part:
+                return
+            self.parts.append(part)
+
+    def close(self) -> str:
+        """Everything it showed, control codes removed."""
+        os.close(self.slave)
+        self._reader.join(timeout=30)
+        os.close(self.master)
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(self.parts).decode())
+
+
+@pytest.mark.slow
+def test_a_live_bar_on_a_terminal_and_the_table_where_it_was_sent(dst, surroundings) -> None:
+    """stderr is a terminal, stdout a pipe: the bar goes to the one, the table whole to the other."""
+    terminal = Terminal()
+    os.environ["TERM"], os.environ["COLUMNS"] = "xterm-256color", "160"
+    ended = dst(*SBN, "--estimator", "all", "--epochs", 15, "--seeds", 2, stderr=terminal.slave)
+    shown = terminal.close()
+    assert ended.code == 0
+    assert "━" in shown
+    assert re.search(r"stochastic-binary decoupled, 2 runs.*\d+/300.*steps/s.*validation loss: best", shown)
+    assert shown.count("8 runs: 8 trained, 0 already there. Store: dst.sqlite") == 1
+    # A fleet that has ended is a line above the bar, not one more bar.
+    for name in ("decoupled", "softmax_ste", "gumbel_ste"):
+        assert f"stochastic-binary {name}, 2 runs: step 300/300, validation loss: best" in shown
+    assert "validation_loss (best of each run)" in ended.out
+    assert sum(name in ended.out for name in ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")) == 4
+    assert "validation_loss (best of each run)" not in shown
+    assert "steps/s" not in ended.out

@@ -1,0 +1,83 @@
+"""Killed at any moment, and started again with the same command, a sweep ends as if nothing had happened."""
+
+import json
+import random
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dst_lab.store import Store
+
+pytestmark = pytest.mark.slow
+
+KILLS = 20
+# Eight chunks of two runs, three seconds or so each, saved every fifth of a second.
+SWEEP = (
+    "run", "stochastic-binary", "--estimator", "all", "--tau-b", "0.7:0.4:linear", "--seeds", 4, "--fleet", 2,
+    "--epochs", 30, "--threads", 1, "--checkpoint-seconds", 0.2,
+)  # fmt: skip
+SWEEP = tuple(word for word in SWEEP if word not in ("--tau-b", "0.7:0.4:linear"))
+
+
+def recorded(path: Path) -> int:
+    if not path.exists():
+        return 0
+    with Store.open(path) as store:
+        return len(store.runs())
+
+
+def saved(folder: Path) -> int | None:
+    """The step of the checkpoint that lies there."""
+    for path in folder.glob("*.npz"):
+        with np.load(path) as stored:
+            return int(json.loads(stored["head"].tobytes())["step"])
+    return None
+
+
+def test_killed_twenty_times_the_store_is_the_same(dst, start, rows, surroundings) -> None:
+    started = time.monotonic()
+    assert dst(*SWEEP, "--store", "whole.sqlite").code == 0
+    whole_took = time.monotonic() - started
+    path, folder = surroundings / "killed.sqlite", surroundings / "killed.sqlite.checkpoints"
+
+    clock = random.Random(0)
+    table = []
+    for number in range(1, KILLS + 1):
+        moment = clock.uniform(0.5, 7.0)
+        process = start(*SWEEP, "--store", path)
+        time.sleep(moment)
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL, "it was done before it was killed: make the sweep longer"
+        if list(folder.glob("*.part")):
+            phase = "saving a checkpoint"
+        elif path.with_name("killed.sqlite-wal").exists():
+            phase = "training"
+        else:
+            phase = "starting"
+        table.append((number, moment, phase, recorded(path), saved(folder)))
+        # What another process finds is a store, at every moment.
+        assert table[-1][3] % 2 == 0
+
+    last = dst(*SWEEP, "--store", path)
+    assert last.code == 0
+    done = table[-1][3]
+    assert last.err.splitlines()[-1] == f"16 runs: {16 - done} trained, {done} already there. Store: {path}"
+
+    print(f"\nuninterrupted: {whole_took:.1f} s; steps of a chunk: 600; runs: 16")
+    print("kill  after s  while                runs recorded  checkpoint at step")
+    for number, moment, phase, count, step in table:
+        print(f"{number:4}  {moment:7.2f}  {phase:19}  {count:13}  {'none' if step is None else step:>18}")
+
+    assert rows(path) == rows(surroundings / "whole.sqlite")
+    assert len(rows(path)) == 16
+    assert sorted(file.name for file in surroundings.iterdir()) == ["killed.sqlite", "whole.sqlite"]
+    # The kills meant something: they hit training, and went on from checkpoints and from recorded chunks.
+    assert sum(phase != "starting" for _, _, phase, _, _ in table) >= 5
+    assert sum(step is not None for *_, step in table) >= 5
+    assert 0 < done < 16
+    with Store.open(path) as store:
+        assert all(store.provenance(run.id)["seconds"] > 0 for run in store.runs())

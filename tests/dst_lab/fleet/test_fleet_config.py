@@ -1,0 +1,129 @@
+"""Configs: one text for one run, there and back, and a sentence for what is no config."""
+
+import json
+from dataclasses import fields, replace
+
+import pytest
+
+from dst_lab.fleet.config import TEMPERATURES, Choice
+from dst_lab.store import run_id
+from dst_lab.tasks import TASKS
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_there_and_back(scale, name) -> None:
+    config_type = TASKS[name].config_type
+    for choice in [*config_type.default_choices(), Choice.make("decoupled", tau_f="2:0.5:cosine:0.3", tau_b=1)]:
+        config = config_type(**getattr(config_type, scale)(), estimator=choice, seed=3)
+        through_json = json.loads(json.dumps(config.to_dict()))
+        assert config_type.from_dict(through_json) == config
+        assert run_id(through_json) == run_id(config.to_dict())
+        assert through_json.keys() == {"task", *(spec.name for spec in fields(config_type))}
+
+
+def test_equal_runs_are_written_alike(name) -> None:
+    """A value typed, computed or read: 1, 1.0 and "1" are one run."""
+    config_type = TASKS[name].config_type
+    lists = {"hidden": [32, 8]} if hasattr(config_type, "hidden") else {"group_tau": 2}
+    tuples = {"hidden": (32.0, 8)} if hasattr(config_type, "hidden") else {"group_tau": 2.0}
+    one = config_type(estimator=Choice.make("decoupled", tau_f=1, tau_b="2"), lr=1, batch=32, **lists)
+    other = config_type(estimator=Choice.make("decoupled", tau_f="1.0", tau_b=2.0), lr=1.0, batch=32.0, **tuples)
+    assert json.dumps(one.to_dict()) == json.dumps(other.to_dict())
+    assert run_id(one.to_dict()) == run_id(other.to_dict())
+    assert one == other
+
+
+def test_every_field_is_part_of_the_identity(name) -> None:
+    config_type = TASKS[name].config_type
+    config = config_type(estimator=Choice.make("decoupled", tau_f=1, tau_b=1))
+    changed = {"dataset": "mnist", "wiring": "random", "estimator": Choice.make("softmax_ste", tau=1)}
+    ids = {run_id(config.to_dict())}
+    for spec in fields(config_type):
+        value = getattr(config, spec.name)
+        new = changed.get(spec.name, (*value, 5) if isinstance(value, tuple) else None) or value + 1
+        ids.add(run_id(replace(config, **{spec.name: new}).to_dict()))
+    assert len(ids) == len(fields(config_type)) + 1
+
+
+def test_a_fleet_shares_all_but_seed_rate_and_temperatures(name) -> None:
+    config_type = TASKS[name].config_type
+    config = config_type(estimator=Choice.make("decoupled", tau_f=1, tau_b=1))
+    free = {"seed": 9, "lr": 0.5, "estimator": Choice.make("decoupled", tau_f="1:0.5:linear", tau_b=3)}
+    for key, value in free.items():
+        assert replace(config, **{key: value}).fleet_key() == config.fleet_key(), key
+    assert replace(config, estimator=Choice.make("softmax_ste", tau=1)).fleet_key() != config.fleet_key()
+    for spec in fields(config_type):
+        if spec.name not in free:
+            value = getattr(config, spec.name)
+            new = (*value, 5) if isinstance(value, tuple) else "random" if isinstance(value, str) else value + 1
+            assert replace(config, **{spec.name: new}).fleet_key() != config.fleet_key(), spec.name
+    assert len({TASKS[task].config_type(estimator=config.estimator).fleet_key() for task in TASKS}) == len(TASKS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"lr": 0}, "lr must be above 0, got lr=0.0"),
+        ({"lr": float("nan")}, "lr must be a finite number, got nan"),
+        ({"lr": float("inf")}, "lr must be a finite number, got inf"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"seed": 2**63}, r"seed must be below 2\*\*63, got seed=9223372036854775808"),
+        ({"seed": 1.5}, "seed takes whole numbers, got 1.5"),
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"batch": 2.5}, "batch takes whole numbers, got 2.5"),
+        ({"batch": True}, "batch takes whole numbers, got True"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"hidden": ()}, "hidden takes at least one number, got none"),
+        ({"hidden": (8, 0)}, "hidden must be at least 1, got 0"),
+        ({"hidden": (8, -3)}, "hidden must be at least 1, got -3"),
+    ],
+)
+def test_what_is_no_config_is_told(fields, complaint) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        TASKS["stochastic-binary"].config_type(estimator=Choice.make("identity_ste"), **fields)
+
+
+def test_a_dictionary_of_something_else_is_told() -> None:
+    config_type = TASKS["stochastic-binary"].config_type
+    values = config_type(estimator=Choice.make("identity_ste")).to_dict()
+    with pytest.raises(ValueError, match="stochastic-binary has no field colour, shape"):
+        config_type.from_dict({**values, "shape": 1, "colour": 2})
+    with pytest.raises(ValueError, match="a config of stochastic-binary was expected, got one of logic-gates"):
+        config_type.from_dict({**values, "task": "logic-gates"})
+    with pytest.raises(ValueError, match="unknown estimator 'nope': expected one of decoupled"):
+        config_type.from_dict({**values, "estimator": {"name": "nope"}})
+
+
+@pytest.mark.parametrize("name", TEMPERATURES)
+def test_an_estimator_takes_exactly_its_temperatures(name) -> None:
+    wanted = TEMPERATURES[name]
+    choice = Choice.make(name.replace("_", "-"), **dict.fromkeys(wanted, 1.5))
+    assert choice.to_dict() == {"name": name, **dict.fromkeys(wanted, 1.5)}
+    foreign = "tau" if "tau" not in wanted else "tau_f"
+    with pytest.raises(ValueError, match=f"estimator {name} takes .*, got .*{foreign}"):
+        Choice.make(name, **dict.fromkeys([*wanted, foreign], 1.5))
+    if wanted:
+        with pytest.raises(ValueError, match=f"estimator {name} takes .*, got none"):
+            Choice.make(name)
+
+
+@pytest.mark.parametrize("tau", [0, "0", "1:0:linear", "0:1:cosine"])
+def test_only_tau_f_may_reach_zero(tau) -> None:
+    assert Choice.make("decoupled", tau_f=tau, tau_b=1).temperatures[0][0] == "tau_f"
+    with pytest.raises(ValueError, match="tau_b must stay above 0, got tau_b="):
+        Choice.make("decoupled", tau_f=1, tau_b=tau)
+    with pytest.raises(ValueError, match="tau must stay above 0, got tau="):
+        Choice.make("softmax_ste", tau=tau)
+
+
+def test_a_bad_temperature_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^tau_b: a temperature must be finite and at least 0, got -1\.0$"):
+        Choice.make("decoupled", tau_f=1, tau_b=-1)
+
+
+def test_a_batch_larger_than_the_data_is_told() -> None:
+    config = TASKS["stochastic-binary"].config_type(estimator=Choice.make("identity_ste"), batch=100)
+    assert config.batches_of(100) == 1
+    assert config.batches_of(299) == 2
+    with pytest.raises(ValueError, match="batch must be at most the 99 images there are to train on, got batch=100"):
+        config.batches_of(99)
