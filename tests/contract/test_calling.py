@@ -92,7 +92,7 @@ def test_per_sample_gradients(case: Case) -> None:
 NESTINGS = {
     "compile": lambda f: torch.compile(grad(f), fullgraph=True),
     "compile(vmap)": lambda f: torch.compile(vmap(grad(f)), fullgraph=True),
-    "vmap(compile-free grad) in compile": lambda f: torch.compile(
+    "compile(grad(vmap))": lambda f: torch.compile(
         lambda l, e, w: grad(lambda x: vmap(f)(x, e, w).sum())(l), fullgraph=True
     ),
 }
@@ -105,6 +105,38 @@ def test_compiled_transforms_keep_the_gradient(case: Case, nesting: str) -> None
     logits, noise, w = random(4, 6, 5), case.noise((4, 6, 5)), random(4, 6, 5, seed=2)
     got = NESTINGS[nesting](weighted(case))(logits, noise, w)
     torch.testing.assert_close(got, closed_form(case, logits, noise, w), **TIGHT)
+
+
+def test_compiled_vmap_followed_by_an_ordinary_backward(case: Case) -> None:
+    """The nesting that drops a custom Function's gradient upstream."""
+    torch.compiler.reset()
+    logits, noise, w = random(4, 6, 5), case.noise((4, 6, 5)), random(4, 6, 5, seed=2)
+    leaf = logits.clone().requires_grad_()
+    compiled = torch.compile(vmap(lambda l, e: case(l, noise=e)), fullgraph=True)
+    (got,) = torch.autograd.grad(compiled(leaf, noise), leaf, w)
+    torch.testing.assert_close(got, closed_form(case, logits, noise, w), **TIGHT)
+
+
+def test_compiled_calls_of_changing_shape_draw(case: Case) -> None:
+    """The last batch of an epoch is often shorter."""
+    torch.compiler.reset()
+    compiled = torch.compile(lambda l: case(l), fullgraph=True)
+    for rows in (6, 7, 9, 1):
+        z = compiled(torch.randn(rows, 5))
+        assert z.shape == (rows, 5)
+        assert set(z.unique().tolist()) <= {0.0, 1.0}
+
+
+def test_compiled_tensor_temperatures(sampled: Case) -> None:
+    torch.compiler.reset()
+    logits, noise, w = random(4, 6, 5), sampled.noise((4, 6, 5)), random(4, 6, 5, seed=2)
+    taus = {name: torch.linspace(0.3, 1.7, 4, dtype=torch.float64).view(4, 1, 1) for name in sampled.temperatures}
+    scalars = {name: torch.tensor(0.6, dtype=torch.float64) for name in sampled.temperatures}
+    for temperatures in (taus, scalars):
+        compiled = torch.compile(lambda l, t=temperatures: sampled(l, noise=noise, **t), fullgraph=True)
+        leaf = logits.clone().requires_grad_()
+        (got,) = torch.autograd.grad(compiled(leaf), leaf, w)
+        torch.testing.assert_close(got, sampled.vjp(logits, noise, w, temperatures, -1), **TIGHT)
 
 
 def test_compiled_call_and_backward(case: Case, device: str) -> None:
@@ -160,13 +192,15 @@ def test_a_schedule_of_float_temperatures_compiles(device: str) -> None:
     """Floats that change from call to call: no more recompilations than torch allows, and the right gradient."""
     torch.compiler.reset()
     logits, noise = random(6, 5).to(device), random(6, 5, seed=3).to(device)
-    step = torch.compile(lambda l, tau: dst.categorical.decoupled(l, tau_f=tau, tau_b=tau, noise=noise), fullgraph=True)
+    step = torch.compile(
+        lambda l, tau: dst.categorical.decoupled(l, tau_f=tau, tau_b=tau, noise=noise, grad_scale=tau), fullgraph=True
+    )
     for tau in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1):
         leaf = logits.clone().requires_grad_()
         w = random(6, 5, seed=2).to(device)
         (got,) = torch.autograd.grad(step(leaf, tau), leaf, w)
         p = (logits / tau).softmax(-1)
-        torch.testing.assert_close(got, p * (w - (p * w).sum(-1, keepdim=True)) / tau, **TIGHT)
+        torch.testing.assert_close(got, p * (w - (p * w).sum(-1, keepdim=True)), **TIGHT)
 
 
 def test_autocast_leaves_the_arithmetic_alone(case: Case) -> None:
@@ -193,4 +227,26 @@ def test_autocast_half_logits_from_a_linear_layer(case: Case) -> None:
 def test_values_and_functions_agree(case: Case) -> None:
     logits, noise = torch.randn(20, 5), case.noise((20, 5)).float()
     estimator = dst.from_dict({"name": case.name, **case.temperatures})
-    assert torch.equal(getattr(estimator, case.kind)(logits, noise=noise), case(logits, noise=noise))
+    module = {"categorical": dst.nn.Categorical, "binary": dst.nn.Binary}[case.kind](estimator, grad_scale=0.5)
+    gradients = []
+    for call in (
+        lambda l: case(l, noise=noise, grad_scale=0.5),
+        lambda l: getattr(estimator, case.kind)(l, noise=noise, grad_scale=0.5),
+        lambda l: module(l, noise=noise),
+    ):
+        leaf = logits.clone().requires_grad_()
+        z = call(leaf)
+        assert torch.equal(z, case(logits, noise=noise))
+        gradients.append(torch.autograd.grad((z * logits).sum(), leaf)[0])
+    assert torch.equal(gradients[0], gradients[1])
+    assert torch.equal(gradients[0], gradients[2])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_straight_through_is_exact_compiled_on_cuda(dtype: torch.dtype) -> None:
+    """A product as surrogate: fused into the subtraction it would leave its rounding error."""
+    torch.compiler.reset()
+    a, b = torch.randn(512, 33, device="cuda", dtype=dtype), torch.randn(512, 33, device="cuda", dtype=dtype)
+    z = torch.compile(lambda a, b: dst.straight_through((a > 0).to(a.dtype), a * b * 1e3), fullgraph=True)(a, b)
+    assert torch.equal(z, (a > 0).to(dtype))

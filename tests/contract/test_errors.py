@@ -59,6 +59,13 @@ def test_grad_scale_must_be_finite(case: Case, bad: float) -> None:
         case(L, grad_scale=bad)
 
 
+def test_logits_and_noise_must_be_tensors(case: Case) -> None:
+    with pytest.raises(TypeError, match="logits must be a tensor, got list"):
+        case([[0.0, 1.0]])
+    with pytest.raises(TypeError, match="noise must be a tensor, got float"):
+        case(L, noise=0.5)
+
+
 def test_logits_must_be_floating_point(case: Case) -> None:
     with pytest.raises(TypeError, match=r"floating-point tensor, got torch\.int64"):
         case(torch.zeros(4, 3, dtype=torch.long))
@@ -76,8 +83,10 @@ def test_no_categories(categorical: Case) -> None:
 
 
 def test_masks(categorical: Case) -> None:
-    with pytest.raises(TypeError, match=r"mask must be bool .* got torch\.float32"):
+    with pytest.raises(TypeError, match=r"mask must be a bool tensor .* got torch\.float32"):
         categorical(L, mask=torch.ones(3))
+    with pytest.raises(TypeError, match=r"mask must be a bool tensor .* got list"):
+        categorical(L, mask=[True, False, True])
     with pytest.raises(ValueError, match="mask must broadcast"):
         categorical(L, mask=torch.ones(2, 4, 3, dtype=torch.bool))
 

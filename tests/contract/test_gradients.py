@@ -107,3 +107,35 @@ def test_tau_b_moves_the_jacobian(sampled: Case) -> None:
         high, sampled.vjp(logits, noise, g, {**sampled.temperatures, sampled.backward: 1.3}, -1), **TIGHT
     )
     assert (low - high).abs().max() > 0.05
+
+
+def test_scale_and_noise_receive_no_gradient(case: Case) -> None:
+    logits = random(6, 5).requires_grad_()
+    scale = torch.full((5,), 0.5, dtype=torch.float64, requires_grad=True)
+    noise = case.noise((6, 5)).requires_grad_()
+    z = case(logits, noise=noise, grad_scale=scale)
+    g = torch.autograd.grad((z * random(6, 5, seed=2)).sum(), (scale, noise), allow_unused=True)
+    assert g == (None, None)
+
+
+def test_large_logits_and_a_learned_temperature(sampled: Case) -> None:
+    """Logits as low as float32 goes, the usual way to mask by hand, must not make a learned temperature's gradient NaN."""
+    logits = torch.randn(4, 5)
+    logits[:, 0] = torch.finfo(torch.float32).min
+    tau = torch.tensor(0.5, requires_grad=True)
+    leaf = logits.clone().requires_grad_()
+    z = sampled(leaf, **{**sampled.temperatures, sampled.backward: tau})
+    (z * torch.arange(5.0)).sum().backward()
+    assert tau.grad.isfinite()
+    assert leaf.grad.isfinite().all()
+    assert leaf.grad[:, 0].eq(0).all()
+
+
+def test_an_offset_of_the_logits_changes_nothing(categorical: Case) -> None:
+    """In float32 the offset 2^13 leaves ten bits after the point; without centring, rounding would show at tau 0.1."""
+    logits = (torch.randint(-1000, 1000, (200, 7)) / 512).float()
+    noise, g = categorical.noise((200, 7)).float(), torch.randn(200, 7)
+    low = dict.fromkeys(categorical.temperatures, 0.1)
+    plain, offset = (vjp(categorical, l, g, noise=noise, **low) for l in (logits, logits + 8192.0))
+    torch.testing.assert_close(offset, plain, rtol=1e-5, atol=1e-5)
+    assert torch.equal(categorical(logits, noise=noise, **low), categorical(logits + 8192.0, noise=noise, **low))

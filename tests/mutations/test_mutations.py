@@ -50,10 +50,6 @@ MUTATIONS = [
         "return (hard + path).to(dtype)", "return ((hard + gain * soft) - gain * soft.detach()).to(dtype)",
     ),
     Mutation(
-        "forward inexact in straight_through", "estimators/straight_through.py",
-        "hard.detach() + (soft - soft.detach())", "(hard.detach() + soft) - soft.detach()",
-    ),
-    Mutation(
         "missing 1/tau_b: the softmax is tempered, its gradient is not", "estimators/temperature.py",
         "return logits / tau, grad_scale", "return logits.detach() / tau + (logits - logits.detach()), grad_scale",
     ),
@@ -73,7 +69,25 @@ MUTATIONS = [
     ),
     Mutation(
         "gradient into hard", "estimators/straight_through.py",
-        "return hard.detach() + (soft", "return hard + (soft",
+        "return emit(hard.detach(), soft", "return emit(hard, soft",
+    ),
+    Mutation(
+        "grad_scale not detached", "estimators/temperature.py",
+        "return grad_scale.detach().to(logits.dtype)", "return grad_scale.to(logits.dtype)",
+    ),
+    Mutation(
+        "noise not detached", "estimators/noise.py",
+        "gumbel_from_uniform(_uniform(like, generator)) if noise is None else noise.detach()",
+        "gumbel_from_uniform(_uniform(like, generator)) if noise is None else noise",
+    ),
+    Mutation(
+        "a value drops grad_scale", "estimators/spec.py",
+        '"mask": mask, "generator": generator, "noise": noise, "grad_scale": grad_scale}',
+        '"mask": mask, "generator": generator, "noise": noise}',
+    ),
+    Mutation(
+        "leave-one-out baseline without its factor", "diagnostics/bias.py",
+        "* (samples / (samples - 1))", "* 1.0",
     ),
     Mutation(
         "a NaN row comes out as a plausible sample", "estimators/categorical.py",
@@ -85,7 +99,7 @@ MUTATIONS = [
     ),
     Mutation(
         "half precision inside", "estimators/straight_through.py",
-        "return torch.promote_types(logits.dtype, torch.float32)", "return logits.dtype",
+        "return logits.to(torch.promote_types(logits.dtype, torch.float32))", "return logits",
     ),
     Mutation(
         "grad_scale reaches a learned temperature", "estimators/temperature.py",

@@ -5,14 +5,14 @@ A problem is a function `loss` over n discrete variables: categorical, with logi
 values and returns one number a sample, [samples].
 """
 
-import itertools
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.spec import Estimator
+from decoupled_st.estimators.spec import Estimator, check_estimator
+from decoupled_st.estimators.straight_through import to_compute
 from decoupled_st.estimators.temperature import check_float
 
 Loss: TypeAlias = Callable[[Tensor], Tensor]
@@ -55,9 +55,10 @@ def exact_gradient(loss: Loss, logits: Tensor, *, tau_f: float = 1.0, kind: Kind
         >>> exact_gradient(lambda z: z[:, 0], torch.zeros(1), kind="binary")   # d sigmoid(0) = 1/4
         tensor([0.2500])
     """
+    logits = _check_problem(logits, kind)
     z = _states(logits, kind)
     with torch.enable_grad():
-        l = logits.detach().clone().requires_grad_()
+        l = logits.clone().requires_grad_()
         log_p = _log_prob(z, l / check_float("tau_f", tau_f), kind)
         expected = (log_p.exp() * _evaluate(loss, z).detach()).sum()
         (gradient,) = torch.autograd.grad(expected, l)
@@ -92,11 +93,12 @@ def score_function_gradient(
     if samples < 2:
         raise ValueError(f"the leave-one-out baseline takes at least 2 samples, got samples={samples}")
     tau_f = check_float("tau_f", tau_f)
-    z = _sample(logits.detach() / tau_f, kind, samples, generator)
+    logits = _check_problem(logits, kind)
+    z = _sample(logits / tau_f, kind, samples, generator)
     values = _evaluate(loss, z).detach()
     advantage = (values - values.mean()) * (samples / (samples - 1))
     with torch.enable_grad():
-        l = logits.detach().clone().requires_grad_()
+        l = logits.clone().requires_grad_()
         objective = (advantage * _log_prob(z, l / tau_f, kind)).mean()
         (gradient,) = torch.autograd.grad(objective, l)
     return gradient
@@ -130,13 +132,14 @@ def bias_variance(
         >>> round(result.cosine, 2)
         1.0
     """
-    if estimator.sample_temperature == 0:
+    if check_estimator(estimator).sample_temperature == 0:
         raise ValueError(f"{estimator} takes the argmax, which has no expected loss to differentiate: choose tau_f > 0")
     if samples < 2:
         raise ValueError(f"a variance takes at least 2 samples, got samples={samples}")
+    logits = _check_problem(logits, kind)
     exact = exact_gradient(loss, logits, tau_f=estimator.sample_temperature, kind=kind)
     with torch.enable_grad():
-        l = logits.detach().expand(samples, *logits.shape).clone().requires_grad_()
+        l = logits.expand(samples, *logits.shape).clone().requires_grad_()
         choose = estimator.categorical if kind == "categorical" else estimator.binary
         (estimates,) = torch.autograd.grad(_evaluate(loss, choose(l, generator=generator)).sum(), l)
     mean = estimates.mean(0)
@@ -146,21 +149,27 @@ def bias_variance(
     return BiasVariance(bias, variance, float(cosine), (variance / samples) ** 0.5, mean, exact)
 
 
-def _states(logits: Tensor, kind: Kind) -> Tensor:
-    """Every joint state: [K^n, n, K] one-hot, or [2^n, n]."""
+def _check_problem(logits: Tensor, kind: Kind) -> Tensor:
+    """The logits, detached and in float32 or better."""
     wanted = {"categorical": 2, "binary": 1}
     if kind not in wanted:
         raise ValueError(f'kind must be "categorical" or "binary", got {kind!r}')
     if logits.dim() != wanted[kind]:
         shape = "[n, K]" if kind == "categorical" else "[n]"
         raise ValueError(f"{kind} logits must have shape {shape}, got {tuple(logits.shape)}")
+    return to_compute(logits).detach()
+
+
+def _states(logits: Tensor, kind: Kind) -> Tensor:
+    """Every joint state: [K^n, n, K] one-hot, or [2^n, n]."""
     n, classes = logits.shape[0], (logits.shape[1] if kind == "categorical" else 2)
     if classes**n > MOST_STATES:
         raise ValueError(
             f"{classes}^{n} joint states are too many to enumerate (at most {MOST_STATES}): "
             "take fewer variables, or score_function_gradient"
         )
-    codes = torch.tensor(list(itertools.product(range(classes), repeat=n)), device=logits.device)
+    place = classes ** torch.arange(n - 1, -1, -1, device=logits.device)
+    codes = torch.arange(classes**n, device=logits.device).unsqueeze(-1) // place % classes
     if kind == "binary":
         return codes.to(logits.dtype)
     return torch.nn.functional.one_hot(codes, classes).to(logits.dtype)

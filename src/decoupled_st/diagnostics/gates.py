@@ -27,4 +27,9 @@ def gate_histogram(logits: Tensor | Iterable[Tensor]) -> Tensor:
         tensor(6)
     """
     layers = [logits] if isinstance(logits, Tensor) else list(logits)
+    shapes = [tuple(layer.shape) for layer in layers]
+    if not layers or any(len(shape) < 2 or shape[-1] != 16 for shape in shapes):
+        raise ValueError(f"logits must be [out, 16], one tensor a layer, got {shapes}")
+    if any(bool(layer.isnan().any()) for layer in layers):
+        raise ValueError("logits hold NaN: no gate is the largest of them")
     return histogram(torch.cat([layer.detach().argmax(-1).flatten() for layer in layers]), 16)

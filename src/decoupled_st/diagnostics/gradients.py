@@ -44,6 +44,11 @@ def gradient_snr(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) -> 
         g = gradient.detach().double()
         if passes == 0:
             mean, square = torch.zeros_like(g), torch.zeros_like(g)
+        if g.shape != mean.shape or g.dim() <= run_dims:
+            raise ValueError(
+                f"each pass must give a gradient of one shape, with more than run_dims={run_dims} dims: "
+                f"got {tuple(g.shape)} after {tuple(mean.shape)}"
+            )
         passes += 1
         delta = g - mean
         mean = mean + delta / passes
@@ -52,9 +57,10 @@ def gradient_snr(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) -> 
         raise ValueError(f"a signal-to-noise ratio takes at least 2 passes, got {passes}")
     std = (square / (passes - 1)).sqrt().flatten(run_dims)
     ratio = mean.abs().flatten(run_dims) / std
-    varies = std > 0
+    varies = std != 0  # a NaN varies too, and shows
     snr = torch.where(varies, ratio, 0.0).sum(-1) / varies.sum(-1)
     median = torch.where(varies, ratio, math.nan).nanmedian(-1).values
+    median = torch.where(snr.isnan(), snr, median)
     return GradientSNR(snr, median, (~varies).sum(-1), math.sqrt(2 / (math.pi * passes)))
 
 
@@ -75,7 +81,7 @@ def gradient_norm(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) ->
         raise ValueError("gradient_norm needs at least one gradient, got none")
     if any(g.dim() < run_dims for g in parts):
         raise ValueError(f"run_dims={run_dims} is more than a gradient has: {[tuple(g.shape) for g in parts]}")
-    norms = [torch.linalg.vector_norm(g.detach().reshape(*g.shape[:run_dims], -1), dim=-1) for g in parts]
+    norms = [torch.linalg.vector_norm(_at_least_float(g).reshape(*g.shape[:run_dims], -1), dim=-1) for g in parts]
     return torch.linalg.vector_norm(torch.stack(norms), dim=0)
 
 
@@ -105,8 +111,13 @@ def active_fraction(
     """
     if gradients.dim() < 2:
         raise ValueError(f"gradients must have shape [images, neurons...], got {tuple(gradients.shape)}")
-    activity = gradients.detach().abs().mean(0).flatten()
+    activity = _at_least_float(gradients).abs().mean(0).flatten()
     thresholds = torch.as_tensor(threshold, dtype=activity.dtype, device=activity.device)
     bar = thresholds * activity.mean() if relative else thresholds
     active = (activity >= bar.unsqueeze(-1)) & (activity > 0)
-    return active.to(activity.dtype).mean(-1)
+    share = active.to(activity.dtype).mean(-1)
+    return torch.where(activity.isnan().any(), math.nan, share)
+
+
+def _at_least_float(gradient: Tensor) -> Tensor:
+    return gradient.detach().to(torch.promote_types(gradient.dtype, torch.float32))

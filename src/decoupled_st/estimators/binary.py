@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.estimators.noise import check_source, logistic
-from decoupled_st.estimators.straight_through import compute_dtype, emit
+from decoupled_st.estimators.straight_through import emit, to_compute
 from decoupled_st.estimators.temperature import Temperature, check, check_scale, temper
 
 
@@ -50,7 +50,7 @@ def decoupled(
         >>> z.tolist(), torch.allclose(logits.grad, p * (1 - p) / 0.5)
         ([0.0, 1.0], True)
     """
-    l = logits.to(compute_dtype(logits))
+    l = to_compute(logits)
     tau_f = check("tau_f", tau_f, l, zero=True)
     tau_b = check("tau_b", tau_b, l)
     scale = check_scale(grad_scale, l)
@@ -80,7 +80,7 @@ def softmax_ste(
         tau: temperature, > 0.
         generator, noise, grad_scale: see the module's docstring.
     """
-    check("tau", tau, logits)
+    check("tau", tau, to_compute(logits))
     return decoupled(logits, tau_f=tau, tau_b=tau, generator=generator, noise=noise, grad_scale=grad_scale)
 
 
@@ -102,7 +102,7 @@ def gumbel_ste(
         tau: temperature of the surrogate, > 0.
         generator, noise, grad_scale: see the module's docstring.
     """
-    l = logits.to(compute_dtype(logits))
+    l = to_compute(logits)
     tau = check("tau", tau, l)
     check_source(l, generator, noise)
     perturbed = l + logistic(l, generator, noise)
@@ -127,7 +127,7 @@ def identity_ste(
         generator, noise: accepted as everywhere and not used: nothing is drawn.
         grad_scale: see the module's docstring.
     """
-    l = logits.to(compute_dtype(logits))
+    l = to_compute(logits)
     check_source(l, generator, noise)
     finite, gain = temper(l.masked_fill(l.isinf(), 0.0), 1.0, check_scale(grad_scale, l))
     return emit(_choose(l.detach()), finite, gain, logits.dtype)
@@ -149,7 +149,7 @@ def soft(
         generator, noise: accepted as everywhere and not used: nothing is drawn.
         grad_scale: see the module's docstring.
     """
-    l = logits.to(compute_dtype(logits))
+    l = to_compute(logits)
     check_source(l, generator, noise)
     tempered, gain = temper(l, check("tau", tau, l), check_scale(grad_scale, l))
     p = torch.sigmoid(tempered)

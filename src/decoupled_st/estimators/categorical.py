@@ -9,7 +9,8 @@ Common keyword arguments:
         chosen and gets zero gradient. A row with nothing allowed gives zeros; a row with a NaN or +inf, NaN.
     generator: the source of the draw. `torch.compile(fullgraph=True)` cannot trace one: pass `noise` there.
     noise: standard Gumbel noise of the logits' shape, instead of drawing it.
-    grad_scale: float or tensor; multiplies the gradient sent to the logits and nothing else.
+    grad_scale: float or tensor; multiplies the gradient sent to the logits and nothing else (second derivatives are not
+        defined for it).
 
 Temperatures are floats, or tensors that broadcast to the logits with size 1 along `dim`: one call serves many runs.
 The values inside a tensor are not checked. Arithmetic is in float32 or better whatever the dtype.
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.estimators.noise import check_source, gumbel
-from decoupled_st.estimators.straight_through import compute_dtype, emit
+from decoupled_st.estimators.straight_through import emit, to_compute
 from decoupled_st.estimators.temperature import Temperature, check, check_broadcast, check_scale, temper
 
 
@@ -65,6 +66,7 @@ def decoupled(
         Shah, Yan, Mozer, Liu: Improving Discrete Optimisation Via Decoupled Straight-Through Estimator, 2026.
     """
     l, dim = _allowed(logits, dim, mask)
+    l = _centred(l, dim)
     tau_f = check("tau_f", tau_f, l, dim, zero=True)
     tau_b = check("tau_b", tau_b, l, dim)
     scale = check_scale(grad_scale, l)
@@ -101,7 +103,7 @@ def softmax_ste(
     Reference:
         Hinton: Neural networks for machine learning, lecture 15d, 2012.
     """
-    check("tau", tau, logits, _from_end(logits, dim))
+    check("tau", tau, *_allowed(logits, dim, None))
     return decoupled(
         logits, tau_f=tau, tau_b=tau, dim=dim, mask=mask, generator=generator, noise=noise, grad_scale=grad_scale
     )
@@ -134,6 +136,7 @@ def gumbel_ste(
         distribution, 2017.
     """
     l, dim = _allowed(logits, dim, mask)
+    l = _centred(l, dim)
     tau = check("tau", tau, l, dim)
     scale = check_scale(grad_scale, l)
     check_source(l, generator, noise)
@@ -191,6 +194,7 @@ def soft(
         dim, mask, grad_scale: see the module's docstring.
     """
     l, dim = _allowed(logits, dim, mask)
+    l = _centred(l, dim)
     tau = check("tau", tau, l, dim)
     check_source(l, generator, noise)
     empty = l.detach().amax(dim, keepdim=True) == -math.inf
@@ -201,21 +205,27 @@ def soft(
 
 def _allowed(logits: Tensor, dim: int, mask: Tensor | None) -> tuple[Tensor, int]:
     """The logits in the dtype of computation with -inf where the mask forbids, and `dim` counted from the end."""
-    l, dim = logits.to(compute_dtype(logits)), _from_end(logits, dim)
-    if mask is None:
-        return l, dim
-    if mask.dtype != torch.bool:
-        raise TypeError(f"mask must be bool (True = allowed), got {mask.dtype}")
-    check_broadcast("mask", mask, logits)
-    return l.masked_fill(~mask, -math.inf), dim
-
-
-def _from_end(logits: Tensor, dim: int) -> int:
+    l = to_compute(logits)
     if not -logits.dim() <= dim < logits.dim():
         raise ValueError(f"dim must name a dimension of the logits, got dim={dim} for shape {tuple(logits.shape)}")
     if logits.shape[dim] == 0:
         raise ValueError(f"there must be at least one category, got shape {tuple(logits.shape)} with dim={dim}")
-    return dim - logits.dim() if dim >= 0 else dim
+    dim = dim - logits.dim() if dim >= 0 else dim
+    if mask is None:
+        return l, dim
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        raise TypeError(
+            f"mask must be a bool tensor (True = allowed), got {getattr(mask, 'dtype', type(mask).__name__)}"
+        )
+    check_broadcast("mask", mask, logits)
+    return l.masked_fill(~mask, -math.inf), dim
+
+
+def _centred(l: Tensor, dim: int) -> Tensor:
+    """The logits less the largest of their row: the same choice and surrogate, without what rounding and overflow would
+    do to large ones. A row whose largest is not finite stays as it is."""
+    top = l.detach().amax(dim, keepdim=True)
+    return l - top.masked_fill(~top.isfinite(), 0.0)
 
 
 def _choose(scores: Tensor, dim: int) -> tuple[Tensor, Tensor]:

@@ -28,6 +28,8 @@ def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor 
     """Refuse noise of another shape, and noise together with a generator."""
     if noise is None:
         return
+    if not isinstance(noise, Tensor):
+        raise TypeError(f"noise must be a tensor, got {type(noise).__name__}")
     if generator is not None:
         raise ValueError("pass noise or generator, not both: given noise, nothing is drawn")
     if noise.shape != like.shape:
@@ -37,12 +39,20 @@ def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor 
 
 
 def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    if generator is not None and torch.compiler.is_dynamo_compiling():
-        raise RuntimeError("torch.compile cannot trace a torch.Generator: pass noise= instead of generator=")
+    if generator is None:  # apart, since torch.rand(generator=None) cannot be compiled for changing shapes
+        return torch.rand(like.shape, dtype=like.dtype, device=like.device)
+    # Under fullgraph=True the compiler's error quotes the next line, and so says what to do.
+    return _untraceable_rand(like, generator, "torch.compile: pass noise= instead of generator=")
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _untraceable_rand(like: Tensor, generator: torch.Generator, why: str) -> Tensor:
+    """torch.compile cannot trace a generator: without fullgraph=True this part runs eagerly."""
     return torch.rand(like.shape, dtype=like.dtype, device=like.device, generator=generator)
 
 
 def _inside(u: Tensor) -> Tensor:
-    # torch.rand gives multiples of eps/2 from 0 to 1 - eps/2. At 0 the noise would be infinite; half a step stands in.
+    # On a CPU torch.rand gives multiples of eps/2 from 0 to 1 - eps/2. At the ends the noise would be infinite; half a
+    # step stands in.
     eps = torch.finfo(u.dtype).eps
     return u.clamp(eps / 4, 1 - eps / 2)

@@ -10,7 +10,8 @@ def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
         z = hard + (soft - stop_gradient(soft))
 
     The bracket is zero, so the sum is exact in every dtype; `(hard + soft) - soft` is not. It is made of plain
-    operations and therefore right under autograd, `torch.func`, `torch.compile` and any nesting of them.
+    operations and therefore right under autograd, `torch.func`, `torch.compile` and any nesting of them. The gradient
+    is meant to be taken once: a second derivative is that of the surrogate.
 
     Args:
         hard: the discrete values; no gradient flows into them.
@@ -28,21 +29,23 @@ def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
         raise ValueError(
             f"hard and soft must have one shape: hard has {tuple(hard.shape)}, soft has {tuple(soft.shape)}"
         )
-    return hard.detach() + (soft - soft.detach())
+    return emit(hard.detach(), soft, 1.0, torch.promote_types(hard.dtype, soft.dtype))
 
 
 def emit(hard: Tensor, soft: Tensor, gain: float, dtype: torch.dtype) -> Tensor:
-    """An estimator's output: `straight_through` with the gradient times `gain`, in the logits' dtype."""
+    """An estimator's output: the value of `hard`, the gradient of `soft` times `gain`, in the given dtype."""
     path = soft - soft.detach()
+    # Zero once more: a compiler may fuse the product that made soft into the line above, and leave its rounding error.
+    path = path - path.detach()
     if gain != 1.0:
         path = path * gain
     return (hard + path).to(dtype)
 
 
-def compute_dtype(logits: Tensor) -> torch.dtype:
-    """The dtype to compute in: the logits' own, but at least float32."""
+def to_compute(logits: Tensor) -> Tensor:
+    """The logits in the dtype to compute in: their own, but at least float32."""
     if not isinstance(logits, Tensor):
         raise TypeError(f"logits must be a tensor, got {type(logits).__name__}")
     if not logits.is_floating_point():
         raise TypeError(f"logits must be a floating-point tensor, got {logits.dtype}")
-    return torch.promote_types(logits.dtype, torch.float32)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -44,7 +44,7 @@ def check(name: str, tau: Temperature, logits: Tensor, dim: int | None = None, *
 def check_broadcast(name: str, value: Tensor, logits: Tensor) -> None:
     """Refuse a tensor that does not broadcast to the logits' shape, or that would enlarge it."""
     ours, theirs = tuple(value.shape), tuple(logits.shape)
-    pairs = zip(reversed(ours), reversed(theirs), strict=False)
+    pairs = zip(ours[::-1], theirs[::-1])  # noqa: B905, since torch 2.6 cannot trace strict=False
     if len(ours) > len(theirs) or any(a not in (1, b) for a, b in pairs):
         raise ValueError(f"{name} must broadcast to the logits: {name} has shape {ours}, logits {theirs}")
 
@@ -55,7 +55,7 @@ def check_scale(grad_scale: float | Tensor, logits: Tensor) -> float | Tensor:
         check_broadcast("grad_scale", grad_scale, logits)
         return grad_scale.detach().to(logits.dtype)
     scale = float(grad_scale)
-    if not math.isfinite(scale):
+    if not -math.inf < scale < math.inf:
         raise ValueError(f"grad_scale must be finite, got grad_scale={scale}")
     return scale
 
@@ -65,12 +65,14 @@ def temper(logits: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tupl
 
     Two floats: dividing by a float keeps nothing for backward, and a float commutes with every Jacobian, so the
     scale goes to the output. With a tensor it must act on the logits alone (not on a learned tau, not before the
-    Jacobian), and infinite logits must stay out of tau's gradient, where they would be 0 * inf.
+    Jacobian), and logits whose quotient is infinite must stay out of tau's gradient, where they would be 0 * inf.
     """
     if isinstance(tau, float) and isinstance(grad_scale, float):
         return logits / tau, grad_scale
-    infinite = logits.isinf()
+    fixed_tau = tau.detach() if isinstance(tau, Tensor) else tau
+    quotient = logits.detach() / fixed_tau
+    infinite = quotient.isinf()
     finite = logits.masked_fill(infinite, 0.0)
     fixed = finite.detach()
     finite = fixed + (finite - fixed) * grad_scale
-    return torch.where(infinite, logits.detach(), finite / tau), 1.0
+    return torch.where(infinite, quotient, finite / tau), 1.0

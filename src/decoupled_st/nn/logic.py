@@ -89,6 +89,8 @@ def unique_wiring(in_features: int, out_features: int, generator: torch.Generato
     there are at least `in_features - 1` neurons.
     """
     n, most = in_features, in_features * (in_features - 1) // 2
+    if n < 2:
+        raise ValueError(f"two-input gates take at least 2 inputs, got {n}")
     if not n <= 2 * out_features or not out_features <= most:
         raise ValueError(
             f"unique wiring of {n} inputs takes from {-(-n // 2)} to {most} neurons, got {out_features}: "
@@ -107,6 +109,8 @@ def unique_wiring(in_features: int, out_features: int, generator: torch.Generato
 
 def random_wiring(in_features: int, out_features: int, generator: torch.Generator | None = None) -> Tensor:
     """[2, out]: every input used equally often, to within one, and paired at random."""
+    if in_features < 2 or out_features < 1:
+        raise ValueError(f"a layer takes at least 2 inputs and 1 neuron, got {in_features} and {out_features}")
     ends = torch.randperm(2 * out_features, generator=generator) % in_features
     return torch.randperm(in_features, generator=generator)[ends].reshape(2, out_features)
 

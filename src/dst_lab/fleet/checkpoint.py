@@ -56,6 +56,8 @@ class Checkpoint:
         try:
             self._write(packed)
         except OSError as error:
+            with suppress(OSError):
+                self.path.parent.rmdir()
             if self.refused:
                 self.refused(error)
             return False

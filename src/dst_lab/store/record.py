@@ -45,7 +45,8 @@ class Series:
         """The scalar series inside: `name` itself, or `name[i]`, `name[i,j]`, .. where the values are vectors."""
         for index in np.ndindex(self.values.shape[1:]):
             label = f"{name}[{','.join(map(str, index))}]" if index else name
-            yield label, self.values[(slice(None), *index)]
+            everywhere = (slice(None), *index)
+            yield label, self.values[everywhere]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -44,6 +44,40 @@ def test_snr_streams_and_keeps_runs_apart() -> None:
         torch.testing.assert_close(alone.snr, (mean.abs() / std).mean())
 
 
+def test_snr_median_is_over_those_that_vary() -> None:
+    gradients = torch.tensor([[1.0, 10.0, 5.0, 4.0], [3.0, 11.0, 5.0, 8.0]])
+    ratios = [2 / math.sqrt(2), 10.5 / math.sqrt(0.5), 6 / math.sqrt(8)]
+    result = diagnostics.gradient_snr(gradients)
+    assert result.median.item() == pytest.approx(sorted(ratios)[1])
+    assert result.snr.item() == pytest.approx(sum(ratios) / 3)
+
+
+def test_a_nan_gradient_shows() -> None:
+    gradients = torch.randn(20, 6)
+    gradients[3, 2] = math.nan
+    result = diagnostics.gradient_snr(gradients)
+    assert result.snr.isnan()
+    assert result.median.isnan()
+    assert diagnostics.active_fraction(gradients).isnan()
+    with pytest.raises(ValueError, match="logits hold NaN"):
+        diagnostics.gate_histogram(torch.full((3, 16), math.nan))
+
+
+def test_half_precision_gradients_are_measured_in_float32() -> None:
+    assert diagnostics.gradient_norm(torch.full((10_000,), 1000.0).half()).item() == pytest.approx(1e5, rel=1e-4)
+    tiny = torch.full((4, 10), 1e-6).half()
+    assert diagnostics.active_fraction(tiny, [1e-8, 1e-3], relative=False).tolist() == [1.0, 0.0]
+
+
+def test_snr_wants_one_shape_and_room_for_the_runs() -> None:
+    with pytest.raises(ValueError, match="gradient of one shape"):
+        diagnostics.gradient_snr([torch.ones(3), torch.ones(1)])
+    with pytest.raises(ValueError, match="more than run_dims=1 dims"):
+        diagnostics.gradient_snr(torch.ones(5, 3), run_dims=1)
+    with pytest.raises(ValueError, match="run_dims=2 is more than a gradient has"):
+        diagnostics.gradient_norm(torch.ones(3), run_dims=2)
+
+
 def test_snr_needs_two_passes() -> None:
     with pytest.raises(ValueError, match="at least 2 passes, got 1"):
         diagnostics.gradient_snr(torch.ones(1, 5))
@@ -70,6 +104,11 @@ def test_active_fraction_counts_at_or_above_the_threshold() -> None:
     gradients = torch.tensor([[1.0, -2.0, 0.0, 4.0]])
     shares = diagnostics.active_fraction(gradients, [0.5, 1.0, 2.0, 2.5, 5.0], relative=False)
     assert shares.tolist() == [0.75, 0.75, 0.5, 0.25, 0.0]
+
+
+def test_active_fraction_is_relative_to_the_mean() -> None:
+    gradients = torch.tensor([[8.0, 1.0, 1.0, 2.0]])  # mean 3
+    assert diagnostics.active_fraction(gradients, [0.3, 0.5, 0.7]).tolist() == [1.0, 0.5, 0.25]
 
 
 def test_active_fraction_of_no_gradient_is_zero() -> None:
@@ -114,3 +153,5 @@ def test_gate_histogram_over_layers() -> None:
     counts = diagnostics.gate_histogram([first, second])
     assert counts.tolist() == [0, 5, 0, 0, 0, 0, 3] + [0] * 9
     assert diagnostics.gate_histogram(first).sum() == 3
+    with pytest.raises(ValueError, match=r"\[out, 16\], one tensor a layer, got \[\(3, 8\)\]"):
+        diagnostics.gate_histogram(torch.zeros(3, 8))

@@ -5,6 +5,7 @@ import torch
 
 import decoupled_st as dst
 from decoupled_st import binary, categorical
+from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 
@@ -126,3 +127,25 @@ def test_soft_respects_masks_and_scale() -> None:
     others = torch.arange(40) != 3
     torch.testing.assert_close(p[others][:, rest], want[0][others], **TIGHT)
     torch.testing.assert_close(gradient[others][:, rest], 0.5 * want[1][others], **TIGHT)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_soft_along_any_dim_in_half_and_scaled(dim: int) -> None:
+    half = LOGITS.half()
+    assert torch.equal(categorical.soft(half, dim=dim), half.float().softmax(dim).half())
+    assert torch.equal(binary.soft(half, tau=0.3), (half.float() / 0.3).sigmoid().half())
+    _, plain = value_and_vjp(lambda l: binary.soft(l), LOGITS, G)
+    _, scaled = value_and_vjp(lambda l: binary.soft(l, grad_scale=0.5), LOGITS, G)
+    torch.testing.assert_close(scaled, 0.5 * plain, **TIGHT)
+
+
+def test_a_tie_of_a_binary_neuron_is_0_as_the_argmax_takes_the_first() -> None:
+    assert binary.identity_ste(torch.zeros(3)).tolist() == [0.0, 0.0, 0.0]
+    assert binary.decoupled(torch.zeros(3), tau_f=0.0, tau_b=1.0).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_noise_is_finite_at_both_ends_of_the_uniform_draw(dtype: torch.dtype) -> None:
+    ends = torch.tensor([0.0, 1 - torch.finfo(dtype).eps / 2, 1.0], dtype=dtype)
+    assert gumbel_from_uniform(ends).isfinite().all()
+    assert logistic_from_uniform(ends).isfinite().all()

@@ -106,6 +106,15 @@ def test_random_wiring_uses_every_input_equally_often() -> None:
     assert sorted(counts.tolist()) == [2] * 6 + [3] * 4
 
 
+def test_random_wiring_is_random_and_repeatable() -> None:
+    one, again, other = (random_wiring(10, 12, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    # The inputs left over (used three times) are shuffled too, not always the first.
+    over = {tuple(torch.bincount(random_wiring(10, 12).flatten(), minlength=10).tolist()) for _ in range(20)}
+    assert len(over) > 1
+
+
 def test_layer_state_and_repeatability() -> None:
     make = lambda seed: dst.nn.LogicLayer(  # noqa: E731
         8, 16, dst.Decoupled(tau_f=0.1, tau_b=2.0), generator=torch.Generator().manual_seed(seed)
@@ -129,6 +138,14 @@ def test_layer_draws_one_gate_a_neuron_and_forward() -> None:
     y = layer(x)
     assert torch.equal(y, y[:1].expand(64, 6))  # equal inputs, one draw: equal outputs
     assert not torch.equal(torch.cat([layer(x[:1]) for _ in range(40)]), y[:1].expand(40, 6))
+
+
+def test_layer_takes_a_generator_and_draws_in_training_even_if_deterministic() -> None:
+    layer = dst.nn.LogicLayer(12, 60, dst.Decoupled(tau_f=5.0, tau_b=1.0), deterministic=True)
+    x = torch.randint(0, 2, (64, 12)).float()
+    first, again = (layer(x, generator=torch.Generator().manual_seed(1)) for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, layer(x, generator=torch.Generator().manual_seed(2)))
 
 
 def test_layer_in_eval_mode() -> None:

@@ -28,6 +28,16 @@ def test_modules_pass_everything_on() -> None:
     neuron = dst.nn.Binary(estimator)
     first, second = (neuron(logits, generator=torch.Generator().manual_seed(1)) for _ in range(2))
     assert torch.equal(first, second)
+    logistic = torch.randn(5, 3, 4)
+    assert torch.equal(
+        neuron(logits, noise=logistic), dst.binary.decoupled(logits, tau_f=0.7, tau_b=0.5, noise=logistic)
+    )
+
+
+def test_modules_want_an_estimator() -> None:
+    for make in (dst.nn.Categorical, dst.nn.Binary, lambda e: dst.nn.LogicLayer(4, 4, e)):
+        with pytest.raises(TypeError, match=r"estimator must be a value such as .* got 'decoupled'"):
+            make("decoupled")
 
 
 def test_the_estimator_can_be_replaced_during_training() -> None:

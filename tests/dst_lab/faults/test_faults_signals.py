@@ -1,6 +1,7 @@
 """Ctrl-C and SIGTERM: saved, said, and taken up again by the same command."""
 
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-SBN = ("run", "stochastic-binary", "--estimator", "all", "--seeds", 2, "--epochs", 20, "--threads", 1)
+SBN = ("run", "stochastic-binary", "--estimator", "all", "--seeds", 2, "--epochs", 12, "--threads", 1)
 
 
 def wait_for_line(process, text: str) -> None:
@@ -19,10 +20,10 @@ def wait_for_line(process, text: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_stopped_and_taken_up_again(number, dst, start, rows, surroundings) -> None:
-    assert dst(*SBN, "--store", "whole.sqlite").code == 0
+def test_stopped_and_taken_up_again(number, start, cli, rows, surroundings) -> None:
+    assert cli(*SBN, "--store", "whole.sqlite").code == 0
     process = start(*SBN)
-    wait_for_line(process, "softmax_ste, 2 runs: step 100/400")
+    wait_for_line(process, "softmax_ste, 2 runs: step 100/240")
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -34,7 +35,7 @@ def test_stopped_and_taken_up_again(number, dst, start, rows, surroundings) -> N
     assert kept.suffix == ".npz"
     assert sorted(path.name for path in Path().iterdir()) == ["dst.sqlite", "dst.sqlite.checkpoints", "whole.sqlite"]
 
-    again = dst(*SBN)
+    again = cli(*SBN)
     assert again.code == 0
     assert "8 runs: 6 trained, 2 already there. Store: dst.sqlite" in again.err
     first = next(line for line in again.err.splitlines() if "softmax_ste" in line)
@@ -43,7 +44,7 @@ def test_stopped_and_taken_up_again(number, dst, start, rows, surroundings) -> N
     assert sorted(path.name for path in Path().iterdir()) == ["dst.sqlite", "whole.sqlite"]
 
 
-def test_twice_is_at_once(dst, start, rows) -> None:
+def test_twice_is_at_once(start, cli) -> None:
     """An evaluation of minutes: the first Ctrl-C waits for its end, the second does not."""
     words = ("run", "categorical-autoencoder", "--seeds", 1, "--epochs", 1, "--snr-every", 1, "--threads", 1)
     process = start(*words, "--snr-passes", 100_000)
@@ -59,14 +60,12 @@ def test_twice_is_at_once(dst, start, rows) -> None:
     assert process.returncode == 130
     assert err.splitlines() == ["dst: stopped at once; what was recorded is safe, and the same command goes on"]
     assert [path.name for path in Path().iterdir()] == ["dst.sqlite"]
-    assert dst(*words, "--snr-passes", 10).code == 0
+    assert cli(*words, "--snr-passes", 10).code == 0
 
 
 def test_a_second_driver_is_refused_while_the_first_trains(start, cli) -> None:
-    import socket
-
     first = start(*SBN)
-    wait_for_line(first, "step 20/400")
+    wait_for_line(first, "step 20/240")
     code, _, err = cli(*SBN, "--seeds", 9)
     assert code == 2
     assert f"dst.sqlite is being written by process {first.pid} on host {socket.gethostname()} since " in err
