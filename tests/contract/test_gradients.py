@@ -119,7 +119,7 @@ def test_scale_and_noise_receive_no_gradient(case: Case) -> None:
 
 
 def test_large_logits_and_a_learned_temperature(sampled: Case) -> None:
-    """Logits as low as float32 goes, the usual way to mask by hand, must not make a learned temperature's gradient NaN."""
+    """Logits as low as float32 goes, a common mask, must not make a learned temperature's gradient NaN."""
     logits = torch.randn(4, 5)
     logits[:, 0] = torch.finfo(torch.float32).min
     tau = torch.tensor(0.5, requires_grad=True)
