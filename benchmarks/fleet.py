@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dst_lab.fleet.checkpoint import Checkpoint
+from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.config import Choice
 from dst_lab.fleet.loop import Fleet
 from dst_lab.tasks import LogicGates, LogicGatesConfig, StochasticBinary, StochasticBinaryConfig
@@ -187,7 +188,7 @@ def overhead(args: argparse.Namespace, device: torch.device) -> None:
             display(fleet)
         progress = time.perf_counter() - start
         start = time.perf_counter()
-        fleet._save()
+        saving.save(fleet)
         checkpoint = time.perf_counter() - start
         records = Fleet(task, configs).train()
         with Store.open(Path(folder) / "store.sqlite", write=True) as store:
