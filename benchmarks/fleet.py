@@ -22,7 +22,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from dst_lab.fleet.checkpoint import Checkpoint
-from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.config import Choice
 from dst_lab.fleet.loop import Fleet
 from dst_lab.tasks import LogicGates, LogicGatesConfig, StochasticBinary, StochasticBinaryConfig
@@ -181,7 +180,8 @@ def overhead(args: argparse.Namespace, device: torch.device) -> None:
         step()
     training = time.perf_counter() - start
     with tempfile.TemporaryDirectory() as folder:
-        fleet = Fleet(task, configs, Checkpoint(Path(folder) / "checkpoint.npz"))
+        saving = Checkpoint(Path(folder) / "checkpoint.npz")
+        fleet = Fleet(task, configs, saving)
         display = Display(Console(stderr=True))
         start = time.perf_counter()
         for _ in range(fleet.steps):
