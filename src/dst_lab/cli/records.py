@@ -1,6 +1,7 @@
 """`dst show`, `export`, `copy`, `merge` and `data`: what is in a store, and what data there are."""
 
 import argparse
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,18 @@ from rich.table import Table
 
 from dst_lab import data
 from dst_lab.cli.console import Console
-from dst_lab.store import Store, export, summarise
+from dst_lab.store import Store, direction_of, export, field, summarise
 
 WIDE = 160
+SETTING = ("task", "estimator", "estimator.tau_f", "estimator.tau_b", "estimator.tau", "lr")
+"""What tells settings apart: runs that differ in one of these are not averaged together."""
 
 
 def add(jobs: Any) -> None:
     """Add the words."""
     show = jobs.add_parser("show", help="a table of what is recorded")
     show.add_argument("--where", action="append", default=[], metavar="FIELD=VALUE", help="such as estimator.tau_f=0.1")
-    show.add_argument("--group", default="task,estimator", help="fields to group by, with commas (task,estimator)")
+    show.add_argument("--group", default=",".join(SETTING), help="fields to group by, with commas (the setting)")
     show.add_argument("--metric", default="validation_loss", help="(validation_loss)")
     show.add_argument("--at", choices=("last", "best"), default="best", help="which of a run's values (best)")
     show.set_defaults(do=_show)
@@ -49,20 +52,28 @@ def add(jobs: Any) -> None:
 
 
 def print_table(store: Store, where: Mapping[str, str], group: Sequence[str], metric: str, at: str) -> None:
-    """Mean and spread over the runs of each group, best first."""
+    """Mean and spread over the runs of each group; inside a task, the best first."""
+    if tuple(group) == SETTING:
+        group = [name for name in group if any(field(run, name) is not None for run in store.runs())]
     rows = summarise(store, metric=metric, where=where, group=group, at=at)
+    rows = [row for row in rows if row["n"] or row["diverged"] or row["failed"]]
     console = Console(highlight=False, width=None if Console().is_terminal else WIDE)
     if not rows:
-        console.print("no runs")
+        console.print(f"no runs with {metric}")
         return
     table = Table(title=f"{metric} ({at} of each run)", title_justify="left")
-    for name in group:
-        table.add_column(name)
-    for name in ("n", "mean", "std", "best", "diverged", "failed"):
+    shown = [name for name in group if any(row[name] is not None for row in rows)]
+    for name in shown:
+        table.add_column(name.removeprefix("estimator."))
+    numbers = ["n", "mean", "std", "best", *(name for name in ("diverged", "failed") if any(row[name] for row in rows))]
+    for name in numbers:
         table.add_column(name, justify="right")
-    for row in rows:
-        cells = [_text(row[name]) for name in group]
-        table.add_row(*cells, *(_number(row[name]) for name in ("n", "mean", "std", "best", "diverged", "failed")))
+    sign = -direction_of(metric) or 1
+    last = math.inf  # a group whose runs all diverged or failed
+    for row in sorted(
+        rows, key=lambda row: (str(row.get("task")), last if row["mean"] is None else sign * row["mean"])
+    ):
+        table.add_row(*(_text(row[name]) for name in shown), *(_number(row[name]) for name in numbers))
     console.print(table)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from dst_lab.cli.fields import add_fields, read_config
 from dst_lab.cli.parser import Parser
-from dst_lab.cli.records import print_table
+from dst_lab.cli.records import SETTING, print_table
 from dst_lab.fleet.config import TEMPERATURES, Choice, Config
 from dst_lab.store import Store
 
@@ -110,7 +110,7 @@ def train(
         runs = f"{outcome.wanted} run" + "s" * (outcome.wanted != 1)
         display.say(f"{runs}: {', '.join(said)}. Store: {args.store}")
         for task in dict.fromkeys(config.task for config in configs):
-            print_table(records, {"task": task}, ("estimator",), "validation_loss", "best")
+            print_table(records, {"task": task}, SETTING, "validation_loss", "best")
     return 0
 
 

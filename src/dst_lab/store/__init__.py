@@ -9,6 +9,7 @@ from dst_lab.store.record import Series as Series
 from dst_lab.store.record import run_id as run_id
 from dst_lab.store.store import MergeReport as MergeReport
 from dst_lab.store.store import Store as Store
+from dst_lab.store.table import direction_of as direction_of
 from dst_lab.store.table import field as field
 from dst_lab.store.table import summarise as summarise
 from dst_lab.store.temperatures import Temperatures as Temperatures
@@ -23,6 +24,7 @@ __all__ = [
     "Store",
     "StoreError",
     "Temperatures",
+    "direction_of",
     "export",
     "field",
     "run_id",

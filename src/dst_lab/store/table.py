@@ -31,7 +31,7 @@ def summarise(
     """
     if at not in ("last", "best"):
         raise StoreError(f"a run counts with its 'last' or its 'best' value: got at={at!r}")
-    direction = _direction(metric)
+    direction = direction_of(metric)
     if at == "best" and direction == 0:
         raise StoreError(
             f"whether a high or a low {metric!r} is best is not known: names with {', '.join(_LOW)} are best low, "
@@ -106,7 +106,8 @@ def _order(value: Any) -> tuple[int, float, str]:
     return 1, 0.0, str(value)
 
 
-def _direction(metric: str) -> int:
+def direction_of(metric: str) -> int:
+    """1 where higher is better, -1 where lower is, by the metric's name; 0 where the name does not tell."""
     if any(word in metric for word in _LOW):
         return -1
     return 1 if any(word in metric for word in _HIGH) else 0

@@ -27,11 +27,11 @@ def cells(table: str, word: str) -> list[str]:
 
 
 def test_show_groups_filters_and_picks(store, cli) -> None:
-    table = cli("show").out
+    table = cli("show", "--group", "task,estimator").out
     assert cells(table, "softmax_ste")[:3] == ["stochastic-binary", "softmax_ste", "2"]
     assert cells(table, "gumbel_ste")[:3] == ["logic-gates", "gumbel_ste", "2"]
     some = cli("show", "--where", "estimator.tau_f=0.1", "--where", "seed=1").out
-    assert cells(some, "decoupled")[2] == "1"
+    assert cells(some, "decoupled")[:6] == ["stochastic-binary", "decoupled", "0.1", "0.7", "0.001", "1"]
     assert "softmax_ste" not in some
     by_seed = cli("show", "--group", "seed", "--metric", "validation_accuracy", "--at", "last").out
     assert "validation_accuracy (last of each run)" in by_seed
@@ -39,7 +39,15 @@ def test_show_groups_filters_and_picks(store, cli) -> None:
         runs = [run.id for run in opened.runs(seed=1)]
         last = [float(opened.history(run)["validation_accuracy"].values[-1]) for run in runs]
     assert cells(by_seed, "│ 1 ")[:3] == ["1", "3", f"{sum(last) / 3:.4g}"]
-    assert cli("show", "--where", "seed=77").out == "no runs\n"
+    assert cli("show", "--where", "seed=77").out == "no runs with validation_loss\n"
+
+
+def test_show_puts_the_best_first_inside_a_task(store, cli) -> None:
+    for metric, sign in (("validation_loss", 1), ("validation_accuracy", -1)):
+        table = cli("show", "--metric", metric, "--where", "task=stochastic-binary", "--group", "estimator").out
+        means = [float(line.split("│")[3]) for line in table.splitlines() if line.startswith("│")]
+        assert len(means) == 2
+        assert means == sorted(means, key=lambda mean, sign=sign: sign * mean)
 
 
 def test_export_has_a_row_for_every_value(store, cli) -> None:

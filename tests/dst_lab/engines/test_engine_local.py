@@ -187,6 +187,24 @@ def test_killed_between_recording_and_removing_it_leaves_nothing_for_good(plan, 
     assert names(tmp_path) == ["a.sqlite"]
 
 
+def test_what_a_killed_process_left_half_written_makes_room_at_once(plan, train, tmp_path) -> None:
+    train(plan, after=5)
+    folder = tmp_path / "a.sqlite.checkpoints"
+    (folder / "0123456789abcdef.77.part").write_bytes(b"half")
+    _, steps = train(plan, after=5)
+    assert steps.taken == 5
+    assert [path.suffix for path in folder.iterdir()] == [".npz"]
+
+
+def test_begun_is_what_is_still_wanted_whole(plan, train, tmp_path) -> None:
+    train(plan[:3], after=5)
+    ids = [run_id(config.to_dict()) for config in plan]
+    checkpoints = Checkpoints(tmp_path / "a.sqlite.checkpoints")
+    assert checkpoints.begun(ids) == [ids[:3]]
+    assert checkpoints.begun(ids[:3]) == [ids[:3]]
+    assert checkpoints.begun(ids[1:]) == []
+
+
 def test_a_checkpoint_of_another_plan_stays_for_it(plan, mixed, train, tmp_path) -> None:
     train(plan, after=15)
     (kept,) = (tmp_path / "a.sqlite.checkpoints").iterdir()

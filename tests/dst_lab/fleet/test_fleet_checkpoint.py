@@ -1,7 +1,7 @@
 """A fleet that was stopped and goes on ends as if it had never stopped, bit for bit on a CPU."""
 
-import io
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -175,13 +175,28 @@ def test_a_file_that_is_whole_but_no_checkpoint_of_this_is_not_used(begun, small
     assert state(fleet(others, written())) == state(fleet(others))
 
 
-def test_nothing_in_it_is_ever_executed(begun) -> None:
+class Bomb:
+    """Unpickled, it makes a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+@pytest.mark.parametrize("name", ["head", "parameters/0.weight"])
+def test_nothing_in_it_is_ever_executed(name, begun, tmp_path) -> None:
     configs, path = begun
-    stream = io.BytesIO()
-    np.savez(stream, head=np.array([print], dtype=object))
-    path.write_bytes(stream.getvalue())
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    np.savez(path, **{**arrays, name: np.array([Bomb(tmp_path / "bang")], dtype=object)})
     assert state(fleet(configs, path)) == state(fleet(configs))
-    assert runs_of(path) is None
+    assert (runs_of(path) is None) == (name == "head")
+    assert not (tmp_path / "bang").exists()
+    with np.load(path, allow_pickle=True) as stored:
+        assert stored[name].shape == (1,)
+    assert (tmp_path / "bang").exists()
 
 
 def test_it_names_its_runs_once_each(begun, small, tmp_path) -> None:
