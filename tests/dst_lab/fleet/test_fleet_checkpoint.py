@@ -284,3 +284,24 @@ def test_the_time_before_a_stop_counts(small, tmp_path) -> None:
     assert isinstance(record, Record)
     assert 100.0 < record.provenance["seconds"] < 160.0
     assert record.provenance["fleet"] == 1
+
+
+@pytest.mark.gpu
+def test_stopped_on_cuda_it_goes_on_to_rounding(small, name, tmp_path) -> None:
+    """A short run: discrete choices flip when rounding moves a score across a threshold, so longer ones part ways."""
+    cuda = torch.device("cuda")
+    configs = [
+        small(name, seed=seed, estimator=Choice.make("decoupled", tau_f="1:0.5:linear", tau_b=1)) for seed in (0, 1)
+    ]
+    task = TASKS[name](configs[0], None, cuda)
+    whole = Fleet(task, configs).train()
+    begun = Fleet(task, configs, Checkpoint(tmp_path / "one.npz"))
+    stop = begun.every + 2
+    with pytest.raises(TrainingStoppedError):
+        begun.train(stop=lambda: begun.step == stop)
+    resumed = Fleet(task, configs, Checkpoint(tmp_path / "one.npz"))
+    assert resumed.step == stop
+    for one, other in zip(whole, resumed.train(), strict=True):
+        for metric in ("train_loss", "validation_loss", "gradient_norm"):
+            assert one.history[metric].steps.tolist() == other.history[metric].steps.tolist()
+            np.testing.assert_allclose(one.history[metric].values, other.history[metric].values, rtol=0.02)
