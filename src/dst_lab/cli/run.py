@@ -95,7 +95,7 @@ def train(
                 outcome = local.train(
                     configs, records, device=device, checkpoints=checkpoints, source=args.data,
                     report=display, stop=stop, most=args.fleet,
-                    seconds_left=(lambda: deadline - time.monotonic()) if deadline else None,
+                    seconds_left=(lambda: deadline - time.monotonic()) if deadline is not None else None,
                 )  # fmt: skip
             except TrainingStoppedError as stopped:
                 how = "and saved; the same command goes on from there"
@@ -103,7 +103,7 @@ def train(
                     how = "but could not save; the same command begins these runs anew"
                 display.say(f"dst: stopped {how} (store: {args.store})")
                 return 130
-        # After the live display, which takes what is printed meanwhile to its own stream.
+        # After the live display, which would be drawn over what is printed beside it.
         counts = {"trained": outcome.trained, "already there": outcome.already}
         rare = {"diverged": outcome.diverged, "left for lack of time": outcome.left}
         said = [f"{n} {what}" for what, n in counts.items()] + [f"{n} {what}" for what, n in rare.items() if n]

@@ -11,7 +11,7 @@ from rich.table import Table
 from dst_lab.cli.console import Console
 from dst_lab.cli.fields import read_config
 from dst_lab.cli.parser import Parser
-from dst_lab.cli.run import add_common, choices, pick_device, seeds, train
+from dst_lab.cli.run import add_common, at_least, choices, pick_device, seeds, train
 from dst_lab.fleet.config import Config
 from dst_lab.store import Store
 
@@ -37,7 +37,9 @@ def _fill(parser: Parser) -> None:
     parser.add_argument(
         "--grid", nargs="+", metavar="AXIS=VALUES", help="such as tau_f=0:2:0.1 (from, to, step) or tau_b=0.1,0.3"
     )
-    parser.add_argument("--budget", type=float, metavar="MINUTES", help="train only what ends inside this time")
+    parser.add_argument(
+        "--budget", type=at_least(float, 0), metavar="MINUTES", help="train only what ends inside this time"
+    )
     parser.add_argument(
         "--dry-run", action="store_true", help="say how many runs and chunks, and about how long; train none"
     )
@@ -47,12 +49,16 @@ def _fill(parser: Parser) -> None:
 
 def sweep(args: argparse.Namespace) -> int:
     """Round after round: what the plan wants next, until it wants nothing or the time is up."""
+    from dst_lab.engines import local
     from dst_lab.plans.pursue import pursue, remaining, scores
 
     plan = read_plan(args)
     if args.dry_run:
         return dry_run(_known(args.store, lambda store: remaining(plan, store), plan.wanted(lambda _: None)), args)
-    deadline = time.monotonic() + 60 * args.budget if args.budget else None
+    if not args.store.exists():
+        # So that what cannot be trained leaves no empty store behind.
+        local.check(plan.wanted(lambda _: None), device=pick_device(args.device), source=args.data)
+    deadline = None if args.budget is None else time.monotonic() + 60 * args.budget
     codes: list[int] = []
 
     def one_round(store: Store, configs: list[Config]) -> bool:
@@ -82,6 +88,8 @@ def read_plan(args: argparse.Namespace) -> Any:
         raise ValueError(f"sweep {args.what} needs --grid, such as --grid tau_f=0:2:0.5 tau_b=0.5,1")
     axes = tuple(read_axis(text) for text in args.grid)
     config_type = TASKS[args.what].config_type
+    if args.estimator == "all":
+        raise ValueError("a grid is over one estimator's temperatures, got --estimator all: sweep them one by one")
     (choice,) = choices(args, config_type)
     return Grid(read_config(args, config_type, choice, 0), axes, tuple(seeds(args.seeds)))
 

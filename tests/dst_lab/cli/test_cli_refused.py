@@ -9,6 +9,7 @@ import pytest
 import torch
 
 RUN = ("run", "stochastic-binary", "--seeds", 1, "--epochs", 1)
+SWEEP = ("sweep", "stochastic-binary", "--seeds", 1, "--grid")
 LOGIC = ("run", "logic-gates", "--seeds", 1, "--steps", 2)
 
 
@@ -45,6 +46,12 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ((*RUN, "--dataset", "letters"), "there is no data set 'letters': choose one of digits, mnist"),
     ((*RUN, "--store", "no/such/folder.sqlite"), "the folder "),
     ((*RUN, "--store", "."), "is not a file: a store is one file"),
+    ((*SWEEP, "tau_f=hot"), "an axis is name=a,b,c or name=from:to:step with a whole number of steps, got 'tau_f=hot'"),
+    ((*SWEEP, "tau_f=-1,1"), "tau_f: a temperature must be finite and at least 0, got -1.0"),
+    ((*SWEEP, "colour=1,2"), "stochastic-binary with decoupled has no colour: choose among tau_f, tau_b"),
+    ((*SWEEP, "batch=64,5000"), "batch must be at most the 1280 images there are to train on, got batch=5000"),
+    ((*SWEEP, "tau_f=0,1", "--estimator", "all"), "a grid is over one estimator's temperatures, got --estimator all"),
+    (SWEEP[:-1], "sweep stochastic-binary needs --grid"),
     (("show", "--where", "tau_f"), "--where takes FIELD=VALUE, got 'tau_f'"),
     (("show",), "there is no store at "),
     (("export", "--format", "csv", "--out", "rows.csv"), "there is no store at "),
@@ -86,6 +93,8 @@ def test_a_sentence_and_nothing_left(words, sentence, cli, surroundings) -> None
         ((*RUN, "--fleet", "1.5"), "argument --fleet: takes a whole number, at least 1, got '1.5'"),
         ((*RUN, "--checkpoint-seconds", "-1"), "argument --checkpoint-seconds: takes a number, at least 0, got '-1'"),
         ((*RUN, "--checkpoint-seconds", "nan"), "argument --checkpoint-seconds: takes a number, at least 0, got 'nan'"),
+        ((*SWEEP, "tau_f=1", "--budget", "nan"), "argument --budget: takes a number, at least 0, got 'nan'"),
+        ((*SWEEP, "tau_f=1", "--budget", "-1"), "argument --budget: takes a number, at least 0, got '-1'"),
         (("run", "nothing"), "argument TASK: invalid choice: 'nothing'"),
         (("walk",), "argument JOB: invalid choice: 'walk'"),
         (("export", "--format", "xml", "--out", "x"), "argument --format: invalid choice: 'xml'"),

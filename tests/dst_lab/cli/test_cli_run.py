@@ -83,10 +83,13 @@ def test_the_table_is_the_store_summed_up(cli) -> None:
     with Store.open("dst.sqlite") as store:
         best = [float(store.history(run.id)["validation_loss"].values.min()) for run in store.runs()]
     mean = sum(best) / 3
+    (head,) = [line for line in table.splitlines() if "estimator" in line]
     (row,) = [line for line in table.splitlines() if "decoupled" in line]
-    cells = [cell.strip() for cell in row.split("│")]
-    assert cells[1:4] == ["decoupled", "3", f"{mean:.4g}"]
-    assert cells[5] == f"{min(best):.4g}"
+    cells = dict(zip(map(str.strip, head.split("┃")), map(str.strip, row.split("│")), strict=True))
+    assert cells["estimator"] == "decoupled"
+    assert cells["n"] == "3"
+    assert cells["mean"] == f"{mean:.4g}"
+    assert cells["best"] == f"{min(best):.4g}"
 
 
 def test_a_run_that_diverges_is_counted_and_stays(cli, rows) -> None:
@@ -95,6 +98,19 @@ def test_a_run_that_diverges_is_counted_and_stays(cli, rows) -> None:
     assert ended.err.splitlines()[-1] == "1 run: 1 trained, 0 already there, 1 diverged. Store: dst.sqlite"
     assert next(iter(rows(Path("dst.sqlite")).values()))["status"] == "diverged"
     assert cli(*SBN, "--seeds", 1, "--lr", "1e38").err.startswith("1 run: 0 trained, 1 already there")
+
+
+def test_a_sweep_without_time_trains_nothing_and_says_so(cli, rows) -> None:
+    words = ("sweep", "stochastic-binary", "--seeds", 1, "--threads", 1, "--grid", "tau_f=0,1", "epochs=1")
+    none = cli(*words, "--budget", 0)
+    assert none.code == 0
+    assert none.err.splitlines() == [
+        "2 runs: 0 trained, 0 already there, 2 left for lack of time. Store: dst.sqlite",
+        "dst: 2 runs of this round are left; the same command goes on",
+    ]
+    assert cli(*words).code == 0
+    assert cli("run", "stochastic-binary", "--epochs", 1, "--tau-f", 1, "--seeds", 1).err.startswith("1 run: 0 trained")
+    assert sorted(row["config"]["estimator"]["tau_f"] for row in rows(Path("dst.sqlite")).values()) == [0.0, 1.0]
 
 
 def test_help_names_every_option_and_loads_no_torch(surroundings) -> None:
