@@ -24,10 +24,10 @@ test: $(SETUP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n $(JOBS) -m "not slow and not gpu"
+	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not slow and not gpu"
 
 test-slow: $(SETUP)
-	$(BIN)/pytest -n $(JOBS) -m "slow and not gpu"
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "slow and not gpu"
 
 test-gpu:
 	PYTHONPATH=src:tests $(PYTHON) -m pytest -m gpu -p no:cacheprovider --confcutdir=tests tests/contract tests/dst_lab/fleet

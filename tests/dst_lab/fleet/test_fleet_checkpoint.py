@@ -221,7 +221,7 @@ def test_a_disk_that_takes_none_is_told_and_training_goes_on(small, name, tmp_pa
     refused = fleet(configs, tmp_path / "file" / "one.npz", seconds=0.0, refused=told.append)
     records = [content(record) for record in refused.train()]
     assert records == [content(record) for record in fleet(configs).train()]
-    assert len(told) > 1
+    assert told
     again = fleet(configs, tmp_path / "file" / "one.npz", refused=told.append)
     with pytest.raises(TrainingStoppedError) as stopped:
         again.train(stop=lambda: again.step == 2)

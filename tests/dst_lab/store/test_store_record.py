@@ -87,6 +87,7 @@ def test_the_public_names():
         "Store",
         "StoreError",
         "Temperatures",
+        "direction_of",
         "export",
         "field",
         "run_id",
