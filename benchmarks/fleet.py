@@ -21,10 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from dst_lab.configs import Choice, LogicGatesConfig, StochasticBinaryConfig
 from dst_lab.fleet.checkpoint import Checkpoint
-from dst_lab.fleet.config import Choice
 from dst_lab.fleet.loop import Fleet
-from dst_lab.tasks import LogicGates, LogicGatesConfig, StochasticBinary, StochasticBinaryConfig
+from dst_lab.tasks import LogicGates, StochasticBinary
 
 RESULTS = Path(__file__).with_name("results.csv")
 COLUMNS = ("benchmark", "what", "size", "p20_ms", "p50_ms", "p80_ms", "ratio_to_peer", "device", "torch", "date")

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import fields
 from typing import Any
 
-from dst_lab.fleet.config import Choice, Config
+from dst_lab.configs import Choice, Config
 
 SHARED = ("estimator", "seed")
 

@@ -14,7 +14,7 @@ from typing import Any
 from dst_lab.cli.fields import add_fields, read_config
 from dst_lab.cli.parser import Parser
 from dst_lab.cli.records import SETTING, print_table
-from dst_lab.fleet.config import TEMPERATURES, Choice, Config
+from dst_lab.configs import TEMPERATURES, Choice, Config
 from dst_lab.store import Store
 
 STORE = "dst.sqlite"

@@ -12,7 +12,7 @@ from dst_lab.cli.console import Console
 from dst_lab.cli.fields import read_config
 from dst_lab.cli.parser import Parser
 from dst_lab.cli.run import add_common, at_least, choices, pick_device, seeds, train
-from dst_lab.fleet.config import Config
+from dst_lab.configs import CONFIGS, Config
 from dst_lab.store import Store
 
 
@@ -27,12 +27,11 @@ def add(jobs: Any) -> None:
 
 def _fill(parser: Parser) -> None:
     from dst_lab.plans import RECIPES
-    from dst_lab.tasks import TASKS
 
     recipes = [f"  {name:18} {(make.__doc__ or '').strip()}" for name, make in RECIPES.items()]
     parser.epilog = "\n".join(["recipes:", *recipes])
     parser.add_argument(
-        "what", metavar="RECIPE|TASK", choices=[*RECIPES, *TASKS], help="a recipe, or a task with --grid"
+        "what", metavar="RECIPE|TASK", choices=[*RECIPES, *CONFIGS], help="a recipe, or a task with --grid"
     )
     parser.add_argument(
         "--grid", nargs="+", metavar="AXIS=VALUES", help="such as tau_f=0:2:0.1 (from, to, step) or tau_b=0.1,0.3"
@@ -78,7 +77,6 @@ def sweep(args: argparse.Namespace) -> int:
 def read_plan(args: argparse.Namespace) -> Any:
     """The recipe, or a grid over a task's axes."""
     from dst_lab.plans import RECIPES, Grid
-    from dst_lab.tasks import TASKS
 
     if args.what in RECIPES:
         if args.grid:
@@ -87,7 +85,7 @@ def read_plan(args: argparse.Namespace) -> Any:
     if not args.grid:
         raise ValueError(f"sweep {args.what} needs --grid, such as --grid tau_f=0:2:0.5 tau_b=0.5,1")
     axes = tuple(read_axis(text) for text in args.grid)
-    config_type = TASKS[args.what].config_type
+    config_type = CONFIGS[args.what]
     if args.estimator == "all":
         raise ValueError("a grid is over one estimator's temperatures, got --estimator all: sweep them one by one")
     (choice,) = choices(args, config_type)

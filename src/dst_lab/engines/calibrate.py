@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from dst_lab.fleet.config import Config
+from dst_lab.configs import Config
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.task import Task
 

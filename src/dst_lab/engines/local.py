@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
+from dst_lab.configs import Config
 from dst_lab.engines.calibrate import estimate_seconds
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.fleet.capacity import runs_that_fit
-from dst_lab.fleet.config import Config
 from dst_lab.fleet.loop import Fleet, Report
 from dst_lab.fleet.task import Task
 from dst_lab.store import Store, run_id

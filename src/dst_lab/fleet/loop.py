@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from decoupled_st.diagnostics import gradient_norm
+from dst_lab.configs import Config
 from dst_lab.fleet.adam import Adam
 from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.config import Config
 from dst_lab.fleet.provenance import provenance
 from dst_lab.fleet.streams import Streams, Use
 from dst_lab.fleet.task import Choosers, Task, sum_per_run

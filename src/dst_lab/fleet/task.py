@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from dst_lab.configs import Config
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.config import Config
 
 Parameters: TypeAlias = dict[str, Tensor]
 Metrics: TypeAlias = dict[str, Tensor]

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dst_lab.fleet.config import Config
+from dst_lab.configs import Config
 from dst_lab.plans.plan import Lookup, Plan, best, describe, score, seeded, value_of, with_value
 
 BATCH = 8

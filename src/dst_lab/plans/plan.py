@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from dst_lab.fleet.config import TEMPERATURES, Choice, Config
+from dst_lab.configs import TEMPERATURES, Choice, Config
 
 Lookup: TypeAlias = Callable[[Config], float | None]
 """A run's score (its lowest validation loss over training; infinite where it diverged or failed), None if not known."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from dst_lab.fleet.config import Config
+from dst_lab.configs import Config
 from dst_lab.plans.plan import Lookup, Plan
 from dst_lab.store import Store, run_id
 

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from dst_lab.fleet.config import Choice, Config
+from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
 from dst_lab.plans.following import Annealed, Confirm
 from dst_lab.plans.plan import Axis, Grid, Plan, Several, value_of, with_value
 from dst_lab.plans.sequential import Sequential
-from dst_lab.tasks import CategoricalAutoencoderConfig, LogicGatesConfig, StochasticBinaryConfig
 
 Recipe: TypeAlias = Callable[[str], Plan]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dst_lab.fleet.config import Config
+from dst_lab.configs import Config
 from dst_lab.plans.plan import (
     Axis,
     Lookup,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dst_lab.fleet.config import Choice, Config
+from dst_lab.configs import Choice, Config
 from dst_lab.plans.plan import Grid, Plan, score, settings, value_of
 from dst_lab.plans.pursue import pursue, scores
 from dst_lab.plans.sequential import Sequential

@@ -10,9 +10,8 @@ signal-to-noise of the logit layer's parameters over `snr_passes` passes on the 
 images.
 """
 
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy.typing as npt
 import torch
@@ -21,46 +20,13 @@ from torch import Tensor
 
 from decoupled_st.diagnostics import gradient_snr
 from dst_lab import data
+from dst_lab.configs import CategoricalAutoencoderConfig
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.config import Choice, Config
 from dst_lab.fleet.linear import initial_linear, linear
 from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, chunks
 
 EVALUATE = 1024
 SHOWN = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class CategoricalAutoencoderConfig(Config):
-    """Defaults are the quick scale; see `quick` and `paper`."""
-
-    task: ClassVar[str] = "categorical-autoencoder"
-    hidden: tuple[int, ...] = field(default=(128, 64), metadata={"help": "widths of the encoder; mirrored to decode"})
-    latents: int = field(default=4, metadata={"help": "categorical variables"})
-    classes: int = field(default=8, metadata={"help": "classes of each"})
-    epochs: int = field(default=60, metadata={"help": "passes over the training images"})
-    snr_every: int = field(default=0, metadata={"help": "evaluations between measurements of SNR; 0: none", "least": 0})
-    snr_passes: int = field(default=1024, metadata={"help": "passes for one SNR", "least": 2})
-
-    def steps_of(self, images: int) -> tuple[int, int]:
-        return self.epochs * (images // self.batch), images // self.batch
-
-    @classmethod
-    def quick(cls) -> dict[str, object]:
-        return {}
-
-    @classmethod
-    def paper(cls) -> dict[str, object]:
-        return {"dataset": "mnist", "hidden": (512, 256), "batch": 200, "epochs": 160, "lr": 1e-3}
-
-    @classmethod
-    def default_choices(cls) -> tuple[Choice, ...]:
-        return (
-            Choice.make("decoupled", tau_f=2.0, tau_b=0.5),
-            Choice.make("softmax_ste", tau=1.0),
-            Choice.make("gumbel_ste", tau=1.0),
-            Choice.make("identity_ste"),
-        )
 
 
 class CategoricalAutoencoder(Task):

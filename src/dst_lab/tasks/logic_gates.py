@@ -9,8 +9,7 @@ those that no neuron has), `dead_gates` (share of neurons whose logits get no gr
 the validation images). `--estimator soft` is the original: it mixes the gates instead of choosing.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy.typing as npt
 import torch
@@ -19,60 +18,14 @@ from torch import Tensor
 
 from decoupled_st.nn.logic import gate_coefficients, random_wiring, unique_wiring
 from dst_lab import data
+from dst_lab.configs import LogicGatesConfig
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.config import Choice, Config
 from dst_lab.fleet.gates import apply_layer, consumers
 from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, chunks, sum_per_run
 
 EVALUATE = 512
 PASS_THROUGH = 3
 """The gate "A": what a residual initialisation prefers."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogicGatesConfig(Config):
-    """Defaults are the quick scale; see `quick` and `paper`."""
-
-    task: ClassVar[str] = "logic-gates"
-    lr: float = field(default=0.01, metadata={"help": "Adam's learning rate"})
-    thresholds: int = field(default=3, metadata={"help": "bits a pixel and channel"})
-    layers: int = field(default=2, metadata={"help": "layers of gates"})
-    width: int = field(default=1280, metadata={"help": "gates in a layer"})
-    wiring: str = field(default="unique", metadata={"help": "unique or random"})
-    group_tau: float = field(default=10 / 3, metadata={"help": "what the class sums are divided by"})
-    residual: float = field(default=0.0, metadata={"help": "added to the logit of the gate that passes A through"})
-    steps: int = field(default=600, metadata={"help": "training steps"})
-    evaluate_every: int = field(default=50, metadata={"help": "steps between evaluations"})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.wiring not in ("unique", "random"):
-            raise ValueError(f"wiring must be unique or random, got {self.wiring!r}")
-        if not self.group_tau > 0:
-            raise ValueError(f"group_tau must be above 0, got {self.group_tau}")
-
-    def steps_of(self, images: int) -> tuple[int, int]:
-        return self.steps, self.evaluate_every
-
-    @classmethod
-    def quick(cls) -> dict[str, object]:
-        return {}
-
-    @classmethod
-    def paper(cls) -> dict[str, object]:
-        return {
-            "dataset": "cifar10", "layers": 4, "width": 12_000, "batch": 100, "steps": 200_000, "lr": 0.01,
-            "group_tau": 100 / 3, "evaluate_every": 2_000,
-        }  # fmt: skip
-
-    @classmethod
-    def default_choices(cls) -> tuple[Choice, ...]:
-        return (
-            Choice.make("decoupled", tau_f=0.1, tau_b=2.0),
-            Choice.make("softmax_ste", tau=0.5),
-            Choice.make("gumbel_ste", tau=1.0),
-            Choice.make("identity_ste"),
-        )
 
 
 class LogicGates(Task):

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from dst_lab.configs import Choice
 from dst_lab.engines import local
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.fleet.checkpoint import Checkpoint
-from dst_lab.fleet.config import Choice
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.store import Store, StoreError, run_id
 

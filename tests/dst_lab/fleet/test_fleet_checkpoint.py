@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from dst_lab.configs import Choice
 from dst_lab.fleet import checkpoint as module
 from dst_lab.fleet.checkpoint import Checkpoint, runs_of
-from dst_lab.fleet.config import Choice
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.store import Record, run_id
 from dst_lab.tasks import TASKS

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from dst_lab.fleet.config import TEMPERATURES, Choice
+from dst_lab.configs import TEMPERATURES, Choice
 from dst_lab.store import run_id
 from dst_lab.tasks import TASKS
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from dst_lab.configs import Choice
 from dst_lab.fleet.adam import Adam
-from dst_lab.fleet.config import Choice
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.streams import Streams, Use
 from dst_lab.tasks import TASKS

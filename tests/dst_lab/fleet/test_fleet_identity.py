@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dst_lab.fleet.config import Choice, Config
+from dst_lab.configs import Choice, Config
 from dst_lab.fleet.loop import Fleet, threads
 from dst_lab.store import Record
 from dst_lab.tasks import TASKS

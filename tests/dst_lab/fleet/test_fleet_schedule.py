@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from dst_lab.fleet.config import Choice
+from dst_lab.configs import Choice, Schedule
 from dst_lab.fleet.loop import Fleet
-from dst_lab.fleet.schedule import Schedule
 from dst_lab.tasks import TASKS
 
 

@@ -5,13 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from dst_lab.fleet.config import Choice, Config
+from dst_lab.configs import Choice, Config, StochasticBinaryConfig
 from dst_lab.plans import RECIPES, Adaptive, Grid, Lookup, Plan, Sequential
 from dst_lab.plans.following import Annealed, Confirm
 from dst_lab.plans.plan import best, edge, value_of, with_value
 from dst_lab.plans.sequential import beyond
 from dst_lab.store import run_id
-from dst_lab.tasks import StochasticBinaryConfig
 
 BASE = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=1.0, tau_b=1.0))
 TAU_F = (0.1, 0.3, 1.0, 3.0, 10.0)

@@ -4,7 +4,7 @@ import math
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
-from dst_lab.fleet.schedule import Schedule
+from dst_lab.configs.schedule import Schedule
 
 TEMPERATURES = {
     "decoupled": ("tau_f", "tau_b"),

@@ -1,0 +1,39 @@
+"""What a run of the stochastic binary network is."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from dst_lab.configs.config import Choice, Config
+
+THRESHOLDS = tuple(10.0 ** (half / 2) for half in range(-16, -1))
+"""1e-8 to 1e-1, two a decade."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StochasticBinaryConfig(Config):
+    """Defaults are the quick scale; see `quick` and `paper`."""
+
+    task: ClassVar[str] = "stochastic-binary"
+    hidden: tuple[int, ...] = field(default=(64, 64), metadata={"help": "binary neurons in each hidden layer"})
+    epochs: int = field(default=30, metadata={"help": "passes over the training images"})
+    diagnose_every: int = field(default=10, metadata={"help": "evaluations between measurements of activity"})
+
+    def steps_of(self, images: int) -> tuple[int, int]:
+        return self.epochs * (images // self.batch), images // self.batch
+
+    @classmethod
+    def quick(cls) -> dict[str, object]:
+        return {}
+
+    @classmethod
+    def paper(cls) -> dict[str, object]:
+        return {"dataset": "fashion-mnist", "hidden": (200, 200), "batch": 128, "epochs": 100, "lr": 1e-3}
+
+    @classmethod
+    def default_choices(cls) -> tuple[Choice, ...]:
+        return (
+            Choice.make("decoupled", tau_f=0.1, tau_b=0.7),
+            Choice.make("softmax_ste", tau=0.7),
+            Choice.make("gumbel_ste", tau=0.7),
+            Choice.make("identity_ste"),
+        )
