@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
 from dst_lab.plans.following import Annealed, Confirm
-from dst_lab.plans.plan import Axis, Grid, Plan, Several, value_of, with_value
+from dst_lab.plans.plan import Axis, Grid, Lookup, Plan, Several, value_of, with_value
 from dst_lab.plans.sequential import Sequential
 
 Recipe: TypeAlias = Callable[[str], Plan]
@@ -17,6 +17,15 @@ CATAE_TAU = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 CATAE_LR = (3e-4, 5e-4, 7e-4, 1e-3)
 LOGIC_TAU_F = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
 LOGIC_TAU_B = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0)
+HUNDREDTHS = tuple(round(0.01 * i, 2) for i in range(1, 232))
+TWELFTHS = tuple(round(i / 12, 4) for i in range(1, 26))
+CATAE_DIAGONAL = (
+    0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 0.6, 0.75, 0.85, 1.0, 1.15, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0,
+    3.5, 4.0,
+)  # fmt: skip
+LOGIC_DIAGONAL = (
+    0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0, 1.15, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0
+)  # fmt: skip
 
 
 def sbn_grid(scale: str) -> Plan:
@@ -67,6 +76,27 @@ def logic_baselines(scale: str) -> Plan:
     return Several((*plan.plans, reference))
 
 
+def diagonal(scale: str) -> Plan:
+    """All three: Softmax STE, the diagonal tau_f = tau_b, with at least as many settings as Decoupled ST was given."""
+    if scale == "paper":
+        network, autoencoder, logic = HUNDREDTHS, CATAE_DIAGONAL, LOGIC_DIAGONAL
+    else:
+        network, autoencoder, logic = TWELFTHS, CATAE_DIAGONAL[::2], LOGIC_DIAGONAL[::2]
+    paper = scale == "paper"
+    lr = (("lr", CATAE_LR),) if paper else ()
+
+    def grid(config_type: type[Config], axes: tuple[Axis, ...], seeds: int) -> Grid:
+        return Grid(_base(config_type, scale, "softmax_ste", tau=1.0), axes, _seeds(seeds if paper else 3))
+
+    return Several(
+        (
+            grid(StochasticBinaryConfig, (("tau", network),), 5),
+            grid(CategoricalAutoencoderConfig, (("tau", autoencoder), *lr), 10),
+            grid(LogicGatesConfig, (("tau", logic),), 3),
+        )
+    )
+
+
 def tau_f_effects(scale: str) -> Plan:
     """What tau_f does, on the autoencoder (usage, signal to noise) and on the binary network; 10 seeds."""
     taus = CATAE_TAU_F if scale == "paper" else (0.25, 0.5, 1.0, 2.0)
@@ -92,7 +122,8 @@ def annealed(scale: str) -> Plan:
 
 
 SEARCHES = (
-    "sbn-grid", "sbn-baselines", "catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines"
+    "sbn-grid", "sbn-baselines", "catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines",
+    "diagonal",
 )  # fmt: skip
 FRESH = 1000
 """The first confirmation seed; searches count from 0."""
@@ -104,11 +135,26 @@ RECIPES: dict[str, Recipe] = {
     "catae-baselines": catae_baselines,
     "logic-sequential": logic_sequential,
     "logic-baselines": logic_baselines,
+    "diagonal": diagonal,
     "tau-f-effects": tau_f_effects,
     "tau-b-effects": tau_b_effects,
     "confirm": confirm,
     "annealed": annealed,
 }
+
+
+def chosen(lookup: Lookup, scale: str) -> dict[tuple[str, str], Config]:
+    """(task, role) -> the setting that was chosen for it, where that search is done.
+
+    A role is an estimator's name, or "diagonal" for the Softmax STE of the recipe of that name.
+    """
+    found: dict[tuple[str, str], Config] = {}
+    for name in SEARCHES:
+        plan = RECIPES[name](scale)
+        for part in plan.plans if isinstance(plan, Several) else (plan,):
+            for config in part.chosen(lookup):
+                found[config.task, "diagonal" if name == "diagonal" else config.estimator.name] = config
+    return found
 
 
 def _base(config_type: type[Config], scale: str, name: str, **temperatures: Any) -> Config:
