@@ -78,11 +78,9 @@ def logic_baselines(scale: str) -> Plan:
 
 def diagonal(scale: str) -> Plan:
     """All three: Softmax STE, the diagonal tau_f = tau_b, with at least as many settings as Decoupled ST was given."""
-    if scale == "paper":
-        network, autoencoder, logic = HUNDREDTHS, CATAE_DIAGONAL, LOGIC_DIAGONAL
-    else:
-        network, autoencoder, logic = TWELFTHS, CATAE_DIAGONAL[::2], LOGIC_DIAGONAL[::2]
     paper = scale == "paper"
+    network = HUNDREDTHS if paper else TWELFTHS
+    autoencoder, logic = CATAE_DIAGONAL[:: 1 if paper else 2], LOGIC_DIAGONAL[:: 1 if paper else 2]
     lr = (("lr", CATAE_LR),) if paper else ()
 
     def grid(config_type: type[Config], axes: tuple[Axis, ...], seeds: int) -> Grid:
