@@ -61,6 +61,8 @@ class Fleet:
         self.earlier, self._started = 0.0, time.monotonic()
         # What changes from step to step is written into these: a captured graph reads the tensors it was made with.
         self.index = torch.zeros(self.runs, self.configs[0].batch, dtype=torch.int64, device=self.device)
+        orders = (len(self.streams.seeds), self.batches, self.configs[0].batch)
+        self.order = torch.zeros(orders, dtype=torch.int64, device=self.device)
         self.count = torch.zeros((), dtype=torch.int64, device=self.device)
         self.taus = self._temperatures(0.0)
         self._moving = any(s.shape != "constant" for c in self.configs for _, s in c.estimator.temperatures)
@@ -99,12 +101,13 @@ class Fleet:
 
     def stepper(self) -> Step:
         """The training step; on CUDA a captured graph, of the task's own kernels where it has them."""
-        advance = self.task.fused(self) or self._advance
+        self.count.fill_(self.step)
+        advance = self._counted(self.task.fused(self) or self._advance)
         if self.device.type == "cuda":
             advance = self._captured(advance)
 
         def step() -> Norm:
-            self._load_batch()
+            self._prepare()
             norm = advance()
             self.step += 1
             return norm
@@ -114,21 +117,28 @@ class Fleet:
     def _all(self) -> dict[str, Tensor]:
         return {**self.parameters, **self.fixed}
 
-    def _load_batch(self) -> None:
-        """The next step's images and temperatures, into tensors that a captured graph reads."""
-        epoch, batch = divmod(self.step, self.batches)
+    def _prepare(self) -> None:
+        """An epoch's order and a step's temperatures, into tensors that a captured graph reads."""
+        epoch = self.step // self.batches
         if epoch != self._epoch:
             size = self.configs[0].batch
             order = self.streams.order(epoch, self.task.images)[:, : self.batches * size]
-            self._order = order.view(len(order), self.batches, size)
+            self.order.copy_(order.view(len(order), self.batches, size))
             self._epoch = epoch
-        index = self._order[:, batch].index_select(0, self.streams.rows)
-        progress = self.step / self.steps
-        self.index.copy_(index)
-        self.count.fill_(self.step)
         if self._moving:
-            for name, tau in self._temperatures(progress).items():
+            for name, tau in self._temperatures(self.step / self.steps).items():
                 self.taus[name].copy_(tau)
+
+    def _counted(self, advance: Step) -> Step:
+        """The step with the batch picked before it and counted after it, by tensors alone."""
+
+        def step() -> Norm:
+            self.index.copy_(self.order[self.streams.rows, self.count % self.batches])
+            norm = advance()
+            self.count += 1
+            return norm
+
+        return step
 
     def _temperatures(self, progress: float) -> dict[str, Tensor]:
         names = [name for name, _ in self.configs[0].estimator.temperatures]
@@ -171,9 +181,9 @@ class Fleet:
 
         Warm-up and capture run the step for real, so what it changes is put back afterwards.
         """
-        self._load_batch()
+        self._prepare()
         state = [*self.parameters.values(), *self.adam.mean.values(), *self.adam.square.values()]
-        state += [self.loss_sum, self.bad_step]
+        state += [self.loss_sum, self.bad_step, self.count]
         kept = [tensor.clone() for tensor in state]
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())

@@ -104,19 +104,19 @@ class LogicGates(Task):
         """Packed bits on CUDA, for the estimators that choose."""
         if not self.packs:
             return None
-        from dst_lab.fleet.cuda.packed import Draws, Moments, PackedLogic, loss_slopes, pack
+        from dst_lab.fleet.cuda.packed import Draws, PackedLogic, join, loss_slopes, pack
 
+        for tensors in (fleet.parameters, fleet.adam.mean, fleet.adam.square):
+            join(tensors)
         network = PackedLogic({**fleet.parameters, **fleet.fixed}, self.config.layers, self.classes)
-        names = [f"logits.{i}" for i, _ in self._layers()]
-        adam = Moments([fleet.adam.mean[n] for n in names], [fleet.adam.square[n] for n in names], fleet.adam.lr)
         draws, surrogate = Draws.of(fleet.chooser(), fleet.adam.lr)
         labels = self.splits["train"][1]
 
         def step() -> Norm:
             done = network.forward(pack(self.words["train"], fleet.index), draws)
             slopes = loss_slopes(network.counts(done), labels, fleet.index, self.config.group_tau, fleet.loss_sum)
-            squares = network.backward(done, slopes, surrogate, fleet.estimator, adam)
-            return lambda: torch.cat(squares, -1).sum(-1).sqrt()
+            squares = network.update(network.corners(done, slopes), surrogate, fleet.estimator, fleet.adam)
+            return lambda: squares.sum((0, 2)).sqrt()
 
         return step
 
@@ -186,16 +186,15 @@ class LogicGates(Task):
         network = PackedLogic(parameters, self.config.layers, self.classes)
         labels = self.splits["validation"][1]
         total = torch.zeros(network.runs, device=self.device)
-        largest = [torch.zeros_like(parameters[f"logits.{i}"][..., 0]) for i, _ in self._layers()]
+        reached = torch.zeros(network.logits.shape[:-1], dtype=torch.bool, device=self.device)
         for index in torch.split(torch.arange(len(labels), device=self.device), PACKED):
             choose = choosers(True)
             draws, surrogate = Draws.of(choose, total)
             done = network.forward(pack(self.words["validation"], index[None]), draws)
             of_runs = index.expand(network.runs, -1).contiguous()
             slopes = loss_slopes(network.counts(done), labels, of_runs, self.config.group_tau, total)
-            sizes = network.backward(done, slopes, surrogate, choose.name)
-            largest = [torch.maximum(*pair) for pair in zip(largest, sizes, strict=True)]
-        return [size > 0 for size in largest]
+            reached |= network.update(network.corners(done, slopes), surrogate, choose.name, None) > 0
+        return list(reached)
 
     def artefacts(self, parameters: Parameters, choosers: Choosers) -> dict[str, npt.NDArray[Any]]:
         layers = [parameters[f"logits.{i}"].argmax(-1) for i, _ in self._layers()]

@@ -94,7 +94,7 @@ def _count_kernel(y, counts, group, words, BLOCK: tl.constexpr, WORDS: tl.conste
 
 @triton.jit
 def _loss_kernel(
-    counts, labels, index, slopes, loss_sum, group_tau, batch, words, classes,
+    counts, labels, index, slopes, loss_sum, group_tau, batch, classes,
     CLASSES: tl.constexpr, BATCH: tl.constexpr,
 ):  # fmt: skip
     """Cross-entropy of the class sums, and its gradient with respect to one neuron of each class."""
@@ -102,7 +102,7 @@ def _loss_kernel(
     c, b = tl.arange(0, CLASSES)[:, None], tl.arange(0, BATCH)
     ok = b < batch
     mask = (c < classes) & ok[None, :]
-    sums = tl.load(counts + (run * classes + c) * words * 32 + b[None, :], mask, 0).to(tl.float32)
+    sums = tl.load(counts + (run * classes + c) * BATCH + b[None, :], mask, 0).to(tl.float32)
     scores = tl.where(c < classes, sums / group_tau, float("-inf"))
     top = tl.max(scores, 0)
     e = tl.exp(scores - top[None, :])
@@ -111,31 +111,34 @@ def _loss_kernel(
     loss = tl.log(total) + top - tl.sum(tl.where(hit, scores, 0.0), 0)
     tl.store(loss_sum + run, tl.load(loss_sum + run) + tl.sum(tl.where(ok, loss, 0.0)) / batch)
     slope = (e / total[None, :] - tl.where(hit, 1.0, 0.0)) / (group_tau * batch)
-    tl.store(slopes + (run * classes + c) * batch + b[None, :], slope, mask)
+    slope = tl.where(ok[None, :], slope, 0.0)
+    tl.store(slopes + (run * classes + c) * BATCH + b[None, :], slope, (c < classes) & (b >= 0)[None, :])
 
 
 @triton.jit
-def _backward_kernel(
-    p, m, v, lr, tau, key, step, use, site, square, x, stride, wiring, gradient,
-    y, above_gates, above_wiring, users, starts, above, neurons, above_neurons, words, batch, group, classes,
+def _corners_kernel(
+    corners, x, stride, wiring, gradient, y, above_gates, above_wiring, users, starts, above,
+    neurons, above_neurons, group, classes,
     LAST: tl.constexpr, BELOW_LAST: tl.constexpr, STORE: tl.constexpr, DEGREE: tl.constexpr,
-    ESTIMATOR: tl.constexpr, UPDATE: tl.constexpr, BLOCK: tl.constexpr, BATCH: tl.constexpr,
+    BLOCK: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
-    """One layer: its gradient from the layer above, its sixteen gate gradients a neuron, and Adam.
+    """A layer's gradient [runs, neurons, images] from the one above, and its sums over the corners of its inputs.
 
-    `above` is that layer's gradient [runs, neurons, batch], or [runs, classes, batch] for the last and below it.
+    `above` is that layer's gradient, or [runs, classes, images] for the last layer and the one below it.
     """
     run = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    b = tl.arange(0, BATCH)[None, :]
     there = n < neurons
-    mask = there[:, None] & (b < batch)
-    word, bit = b // 32, b % 32
+    w = tl.arange(0, WORDS)[None, :]
+    i = tl.arange(0, 32)[None, None, :]
+    image = w[:, :, None] * 32 + i
+    images: tl.constexpr = WORDS * 32
 
     if LAST:
-        g = tl.load(above + (run * classes + n // group)[:, None] * batch + b, mask, 0.0)
+        row = run * classes + n // group
+        g = tl.load(above + row[:, None, None] * images + image, there[:, None, None], 0.0)
     else:
-        g = tl.zeros([BLOCK, BATCH], tl.float32)
+        g = tl.zeros([BLOCK, WORDS, 32], tl.float32)
         begin = tl.load(starts + run * (neurons + 1) + n, there, 0)
         end = tl.load(starts + run * (neurons + 1) + n + 1, there, 0)
         for k in tl.static_range(DEGREE):
@@ -145,42 +148,62 @@ def _backward_kernel(
             j = tl.where(second, user - above_neurons, user)
             t = tl.load(above_gates + run * above_neurons + j, used, 0).to(tl.int32)
             t00, t01, t10, t11 = (t >> 3) & 1, (t >> 2) & 1, (t >> 1) & 1, t & 1
-            low = tl.where(second, t01, t10) - t00
-            high = t11 - tl.where(second, t10, t01)
+            low = (tl.where(second, t01, t10) - t00).to(tl.float32)[:, None, None]
+            high = (t11 - tl.where(second, t10, t01)).to(tl.float32)[:, None, None]
             beside = tl.load(above_wiring + (2 * run + tl.where(second, 0, 1)) * above_neurons + j, used, 0)
-            source = beside.to(tl.int64) + run * neurons
-            other = (tl.load(y + source[:, None] * words + word, mask, 0) >> bit) & 1
-            reads = run * classes + j // group if BELOW_LAST else run * above_neurons + j
-            from_above = tl.load(above + reads[:, None] * batch + b, mask & used[:, None], 0.0)
-            g += from_above * tl.where(other == 1, high[:, None], low[:, None]).to(tl.float32)
+            other = tl.load(y + (run * neurons + beside)[:, None] * WORDS + w, used[:, None], 0)
+            row = run * classes + j // group if BELOW_LAST else run * above_neurons + j
+            from_above = tl.load(above + row[:, None, None] * images + image, used[:, None, None], 0.0)
+            g += from_above * tl.where(((other[:, :, None] >> i) & 1) != 0, high, low)
     if STORE:
-        tl.store(gradient + (run * neurons + n)[:, None] * batch + b, g, mask)
+        tl.store(gradient + (run * neurons + n)[:, None, None] * images + image, g, there[:, None, None])
 
     x += run * stride
     wiring += run * 2 * neurons
-    a_bit = (tl.load(x + tl.load(wiring + n, there, 0)[:, None] * words + word, mask, 0) >> bit) & 1
-    b_bit = (tl.load(x + tl.load(wiring + neurons + n, there, 0)[:, None] * words + word, mask, 0) >> bit) & 1
-    corner = 2 * a_bit + b_bit
-    s00 = tl.sum(tl.where(corner == 0, g, 0.0), 1)[:, None]
-    s01 = tl.sum(tl.where(corner == 1, g, 0.0), 1)[:, None]
-    s10 = tl.sum(tl.where(corner == 2, g, 0.0), 1)[:, None]
-    s11 = tl.sum(tl.where(corner == 3, g, 0.0), 1)[:, None]
+    a = tl.load(x + tl.load(wiring + n, there, 0)[:, None] * WORDS + w, there[:, None], 0)
+    b = tl.load(x + tl.load(wiring + neurons + n, there, 0)[:, None] * WORDS + w, there[:, None], 0)
+    at = corners + (run * neurons + n) * 4
+    tl.store(at, _sum_where(~a & ~b, g, i), there)
+    tl.store(at + 1, _sum_where(~a & b, g, i), there)
+    tl.store(at + 2, _sum_where(a & ~b, g, i), there)
+    tl.store(at + 3, _sum_where(a & b, g, i), there)
 
+
+@triton.jit
+def _sum_where(words, g, i):
+    """The sum of each neuron's gradient over the images whose bit is set."""
+    return tl.sum(tl.sum(tl.where(((words[:, :, None] >> i) & 1) != 0, g, 0.0), 2), 1)
+
+
+@triton.jit
+def _update_kernel(
+    p, m, v, lr, tau, key, step, use, site, corners, size, neurons,
+    ESTIMATOR: tl.constexpr, UPDATE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Gate gradients from the corner sums, and Adam; `size` gets the squared norm a neuron, or the largest entry."""
+    run, layer = tl.program_id(1), tl.program_id(2)
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = n < neurons
+    neuron = (layer * tl.num_programs(1) + run).to(tl.int64) * neurons + n
+    s00 = tl.load(corners + 4 * neuron, there, 0.0)[:, None]
+    s01 = tl.load(corners + 4 * neuron + 1, there, 0.0)[:, None]
+    s10 = tl.load(corners + 4 * neuron + 2, there, 0.0)[:, None]
+    s11 = tl.load(corners + 4 * neuron + 3, there, 0.0)[:, None]
     gate = tl.arange(0, 16)[None, :]
-    by_gate = ((gate >> 3) & 1) * s00 + ((gate >> 2) & 1) * s01 + ((gate >> 1) & 1) * s10 + (gate & 1) * s11
-    at, ok = (run * neurons + n)[:, None] * 16 + gate, there[:, None] & (gate >= 0)
+    grad = tl.where((gate & 8) != 0, s00, 0.0) + tl.where((gate & 4) != 0, s01, 0.0)
+    grad += tl.where((gate & 2) != 0, s10, 0.0) + tl.where((gate & 1) != 0, s11, 0.0)
+    at, ok = neuron[:, None] * 16 + gate, there[:, None] & (gate >= 0)
     count = tl.load(step)
-    grad = by_gate
     if ESTIMATOR != "identity_ste":
         heat = tl.load(tau + run)
         logits = tl.load(p + at, ok, 0.0)
         if ESTIMATOR == "gumbel_ste":
             element = n[:, None] * 16 + gate
-            logits += gumbel(uniform_at(tl.load(key + run), element, site, count.to(tl.int32), use))
+            logits += gumbel(uniform_at(tl.load(key + run), element, site + layer, count.to(tl.int32), use))
         e = tl.exp((logits - tl.max(logits, 1)[:, None]) / heat)
         share = e / tl.sum(e, 1)[:, None]
-        grad = share * (by_gate - tl.sum(share * by_gate, 1)[:, None]) / heat
-    tl.store(square + run * neurons + n, tl.sum(grad * grad, 1) if UPDATE else tl.max(tl.abs(grad), 1), there)
+        grad = share * (grad - tl.sum(share * grad, 1)[:, None]) / heat
+    tl.store(size + neuron, tl.sum(grad * grad, 1) if UPDATE else tl.max(tl.abs(grad), 1), there)
     if UPDATE:
         update(p, m, v, at, ok, grad, tl.load(lr + run), count + 1)
 

@@ -1,17 +1,17 @@
 """A fleet of logic gate networks as packed bits: forward and backward passes, and the training step."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import triton
 from torch import Tensor
 
+from dst_lab.fleet.adam import Adam
 from dst_lab.fleet.chooser import Chooser, draw_and_surrogate
 from dst_lab.fleet.cuda import logic
 
 WORD = 32
-FORWARD, BACKWARD = (64, 4), (16, 4)
+FORWARD, BACKWARD, UPDATE = (64, 4), (8, 2), (64, 4)
 """Neurons and warps of a program."""
 
 
@@ -74,6 +74,7 @@ class PackedLogic:
             degree = int(starts.diff(dim=-1).max())
             self.layers.append(Layer(parameters[f"logits.{i}"], wires, users, starts, degree))
         self.classes = classes
+        self.logits = _joined(parameters)
         self.runs = len(self.layers[0].logits)
 
     def forward(self, x: Tensor, draws: Draws) -> Pass:
@@ -99,75 +100,90 @@ class PackedLogic:
         y = done.words[-1]
         group, words = y.shape[1] // self.classes, y.shape[2]
         counts = torch.empty(self.runs, self.classes, words * WORD, dtype=torch.int32, device=y.device)
-        tile = min(4, triton.next_power_of_2(words))
-        grid = (self.classes, self.runs, triton.cdiv(words, tile))
-        logic._count_kernel[grid](y, counts, group, words, BLOCK=32, WORDS=tile)
+        logic._count_kernel[self.classes, self.runs, words](y, counts, group, words, BLOCK=128, WORDS=1)
         return counts
 
-    def backward(
-        self, done: Pass, slopes: Tensor, draws: Draws, estimator: str, adam: "Moments | None" = None
-    ) -> list[Tensor]:
-        """Down through the layers; with `adam`, each layer is updated on the way.
+    def corners(self, done: Pass, slopes: Tensor) -> Tensor:
+        """Down through the layers: [layers, runs, neurons, 4], each neuron's gradient summed over the images on which
+        its inputs (a, b) were 00, 01, 10 and 11.
 
         Args:
             done: the forward pass.
-            slopes: [runs, classes, batch], dL/dy of the neurons of each class.
-            draws: of the forward pass, with the temperature of the surrogate.
-            estimator: its name.
-            adam: moments and rates; None changes nothing.
-
-        Returns:
-            [runs, neurons] a layer: the squared norm of each neuron's gradient; without `adam`, its largest entry.
+            slopes: [runs, classes, images], dL/dy of the neurons of each class; 0 for images that fill up a word.
         """
-        batch, norms, above = slopes.shape[-1], [], slopes
-        last = len(self.layers) - 1
+        last, neurons, words = len(self.layers) - 1, self.layers[0].wiring.shape[-1], done.words[0].shape[-1]
+        corners = torch.empty(last + 1, self.runs, neurons, 4, device=slopes.device)
+        above, (block, warps) = slopes, BACKWARD
         for i in range(last, -1, -1):
-            layer, over = self.layers[i], self.layers[min(i + 1, last)]
-            neurons = layer.wiring.shape[-1]
-            gradient = torch.empty(self.runs, neurons, batch, device=slopes.device) if 0 < i < last else slopes
-            square = torch.empty(self.runs, neurons, device=slopes.device)
-            m, v = (adam.mean[i], adam.square[i]) if adam else (layer.logits, layer.logits)
-            x = done.words[i]
-            block, warps = BACKWARD
-            logic._backward_kernel[triton.cdiv(neurons, block), self.runs](
-                layer.logits, m, v, adam.lr if adam else draws.tau, draws.tau, draws.key, draws.step, draws.use,
-                draws.site + i, square, x, _stride(x), layer.wiring, gradient,
-                done.words[i + 1], done.gates[min(i + 1, last)], over.wiring, over.users, over.starts, above,
-                neurons, over.wiring.shape[-1], x.shape[-1], batch, self.layers[-1].wiring.shape[-1] // self.classes,
-                self.classes, LAST=i == last, BELOW_LAST=i == last - 1, STORE=0 < i < last, DEGREE=over.degree,
-                ESTIMATOR=estimator, UPDATE=adam is not None, BLOCK=block, BATCH=triton.next_power_of_2(batch),
+            layer, over, x = self.layers[i], self.layers[min(i + 1, last)], done.words[i]
+            store = 0 < i < last
+            gradient = torch.empty(self.runs, neurons, words * WORD, device=slopes.device) if store else slopes
+            logic._corners_kernel[triton.cdiv(neurons, block), self.runs](
+                corners[i], x, _stride(x), layer.wiring, gradient, done.words[i + 1], done.gates[min(i + 1, last)],
+                over.wiring, over.users, over.starts, above, neurons, neurons, neurons // self.classes, self.classes,
+                LAST=i == last, BELOW_LAST=i == last - 1, STORE=store, DEGREE=over.degree, BLOCK=block, WORDS=words,
                 num_warps=warps,
             )  # fmt: skip
-            norms.append(square)
             above = gradient
-        return norms[::-1]
+        return corners
+
+    def update(self, corners: Tensor, draws: Draws, estimator: str, adam: Adam | None) -> Tensor:
+        """Adam's update of every layer.
+
+        Args:
+            corners: of this step.
+            draws: of the forward pass, with the temperature of the surrogate.
+            estimator: its name.
+            adam: of the fleet; None changes nothing.
+
+        Returns:
+            [layers, runs, neurons]: the squared norm of each neuron's gradient; without `adam`, its largest entry.
+        """
+        layers, runs, neurons, _ = corners.shape
+        size = torch.empty(layers, runs, neurons, device=corners.device)
+        p = self.logits
+        m, v, lr = (_joined(adam.mean), _joined(adam.square), adam.lr) if adam else (p, p, draws.tau)
+        block, warps = UPDATE
+        logic._update_kernel[triton.cdiv(neurons, block), runs, layers](
+            p, m, v, lr, draws.tau, draws.key, draws.step, draws.use, draws.site, corners, size, neurons,
+            ESTIMATOR=estimator, UPDATE=adam is not None, BLOCK=block, num_warps=warps,
+        )  # fmt: skip
+        return size
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Adam's state, a tensor a layer, and the rates [runs]."""
+def join(tensors: dict[str, Tensor]) -> None:
+    """Let the tensors `logits.i` lie one behind the other in memory, so that one kernel can take all layers."""
+    names = [name for name in tensors if name.startswith("logits.")]
+    whole = torch.stack([tensors[name] for name in names])
+    tensors.update(zip(names, whole, strict=True))
 
-    mean: Sequence[Tensor]
-    square: Sequence[Tensor]
-    lr: Tensor
+
+def _joined(tensors: dict[str, Tensor]) -> Tensor:
+    """The tensor of all layers that `join` made, or a copy that looks the same."""
+    parts = [tensor for name, tensor in tensors.items() if name.startswith("logits.")]
+    first, size = parts[0], parts[0].numel()
+    behind = [first.data_ptr() + 4 * size * i for i in range(len(parts))]
+    if [part.data_ptr() for part in parts] == behind and all(part.is_contiguous() for part in parts):
+        return first.as_strided((len(parts), *first.shape), (size, *first.stride()))
+    return torch.stack(parts)
 
 
 def pack(images: Tensor, index: Tensor) -> Tensor:
     """Words [runs, features, words] of the images that `index` [runs, batch] names, from `pack_features`."""
     (runs, batch), width = index.shape, images.shape[1]
-    words = triton.cdiv(batch, WORD)
+    words = triton.next_power_of_2(triton.cdiv(batch, WORD))
     out = torch.empty(runs, width * WORD, words, dtype=torch.int32, device=images.device)
     logic._pack_kernel[triton.cdiv(width, 4), runs, words](images, index, out, batch, width, words, FEATURES=4)
     return out
 
 
 def loss_slopes(counts: Tensor, labels: Tensor, index: Tensor, group_tau: float, loss_sum: Tensor) -> Tensor:
-    """Add each run's mean cross-entropy to `loss_sum`; returns its gradient [runs, classes, batch] by one neuron."""
+    """Add each run's mean cross-entropy to `loss_sum`; returns its gradient [runs, classes, images] by one neuron."""
     (runs, classes, images), batch = counts.shape, index.shape[1]
-    slopes = torch.empty(runs, classes, batch, device=counts.device)
+    slopes = torch.empty(runs, classes, images, device=counts.device)
     logic._loss_kernel[(runs,)](
-        counts, labels, index, slopes, loss_sum, group_tau, batch, images // WORD, classes,
-        CLASSES=triton.next_power_of_2(classes), BATCH=triton.next_power_of_2(batch),
+        counts, labels, index, slopes, loss_sum, group_tau, batch, classes,
+        CLASSES=triton.next_power_of_2(classes), BATCH=images,
     )  # fmt: skip
     return slopes
 
