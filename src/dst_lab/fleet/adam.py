@@ -32,10 +32,9 @@ class Adam:
         if self.lr.device.type == "cuda":
             from dst_lab.fleet.cuda.adam import adam_step
 
-            for name, parameter in self.parameters.items():
-                adam_step(
-                    parameter, gradients[name], self.mean[name], self.square[name], self.lr, torch.as_tensor(step)
-                )
+            for name, gradient in gradients.items():
+                tensors = self.parameters[name], gradient, self.mean[name], self.square[name]
+                adam_step(*tensors, self.lr, torch.as_tensor(step))
             return
         for rate, runs in self._groups.items():
             p, g, m, v = (

@@ -53,6 +53,9 @@ class CategoricalAutoencoder(Task):
                 parameters |= initial_linear(f"{part}.{i}", inputs, outputs, generator)
         return parameters
 
+    def linear_layers(self) -> list[str]:
+        return [f"{part}.{i}" for part in ("encoder", "decoder") for i in range(len(self.config.hidden) + 1)]
+
     def _stack(self, part: str, layers: int, parameters: Parameters, x: Tensor) -> Tensor:
         for i in range(layers):
             x = torch.relu(linear(x, parameters, f"{part}.{i}"))

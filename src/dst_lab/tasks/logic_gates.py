@@ -104,18 +104,19 @@ class LogicGates(Task):
         """Packed bits on CUDA, for the estimators that choose."""
         if not self.packs:
             return None
-        from dst_lab.fleet.cuda.packed import Draws, PackedLogic, join, loss_slopes, pack
+        from dst_lab.fleet.cuda.choose import Draws
+        from dst_lab.fleet.cuda.packed import PackedLogic, join, loss_slopes, pack
 
         for tensors in (fleet.parameters, fleet.adam.mean, fleet.adam.square):
             join(tensors)
         network = PackedLogic({**fleet.parameters, **fleet.fixed}, self.config.layers, self.classes)
-        draws, surrogate = Draws.of(fleet.chooser(), fleet.adam.lr)
+        draws = Draws.of(fleet.chooser(), fleet.adam.lr)
         labels = self.splits["train"][1]
 
         def step() -> Norm:
             done = network.forward(pack(self.words["train"], fleet.index), draws)
             slopes = loss_slopes(network.counts(done), labels, fleet.index, self.config.group_tau, fleet.loss_sum)
-            squares = network.update(network.corners(done, slopes), surrogate, fleet.estimator, fleet.adam)
+            squares = network.update(network.corners(done, slopes), draws, fleet.estimator, fleet.adam)
             return lambda: squares.sum((0, 2)).sqrt()
 
         return step
@@ -151,13 +152,14 @@ class LogicGates(Task):
         return lambda index, choose: self.scores(parameters, images[index].expand(runs, -1, -1), choose)
 
     def _packed_scorer(self, parameters: Parameters, split: str) -> Scorer:
-        from dst_lab.fleet.cuda.packed import Draws, PackedLogic, pack
+        from dst_lab.fleet.cuda.choose import Draws
+        from dst_lab.fleet.cuda.packed import PackedLogic, pack
 
         network = PackedLogic(parameters, self.config.layers, self.classes)
         like = torch.empty(network.runs, device=self.device)
 
         def score(index: Tensor, choose: Chooser) -> Tensor:
-            done = network.forward(pack(self.words[split], index[None]), Draws.of(choose, like)[0])
+            done = network.forward(pack(self.words[split], index[None]), Draws.of(choose, like))
             return network.counts(done)[..., : len(index)].transpose(1, 2) / self.config.group_tau
 
         return score
@@ -181,7 +183,8 @@ class LogicGates(Task):
         return reached
 
     def _packed_reached(self, parameters: Parameters, choosers: Choosers) -> list[Tensor]:
-        from dst_lab.fleet.cuda.packed import Draws, PackedLogic, loss_slopes, pack
+        from dst_lab.fleet.cuda.choose import Draws
+        from dst_lab.fleet.cuda.packed import PackedLogic, loss_slopes, pack
 
         network = PackedLogic(parameters, self.config.layers, self.classes)
         labels = self.splits["validation"][1]
@@ -189,11 +192,11 @@ class LogicGates(Task):
         reached = torch.zeros(network.logits.shape[:-1], dtype=torch.bool, device=self.device)
         for index in torch.split(torch.arange(len(labels), device=self.device), PACKED):
             choose = choosers(True)
-            draws, surrogate = Draws.of(choose, total)
-            done = network.forward(pack(self.words["validation"], index[None]), draws)
+            draws = Draws.of(choose, total)
+            done = network.forward(pack(self.words["validation"], index[None], PACKED), draws)
             of_runs = index.expand(network.runs, -1).contiguous()
             slopes = loss_slopes(network.counts(done), labels, of_runs, self.config.group_tau, total)
-            reached |= network.update(network.corners(done, slopes), surrogate, choose.name, None) > 0
+            reached |= network.update(network.corners(done, slopes), draws, choose.name, None) > 0
         return list(reached)
 
     def artefacts(self, parameters: Parameters, choosers: Choosers) -> dict[str, npt.NDArray[Any]]:

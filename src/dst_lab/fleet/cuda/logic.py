@@ -18,7 +18,7 @@ from dst_lab.fleet.cuda.adam import update
 from dst_lab.fleet.cuda.noise import gumbel, uniform_at
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def _pack_kernel(images, index, out, batch, width, words, FEATURES: tl.constexpr):
     """Turn 32 images of packed features into packed images of each feature."""
     part, word = tl.program_id(0) * FEATURES + tl.arange(0, FEATURES), tl.program_id(2)
@@ -36,7 +36,7 @@ def _pack_kernel(images, index, out, batch, width, words, FEATURES: tl.constexpr
     tl.store(out + at, packed, (part < width)[:, None] & (i >= 0)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["use", "site"])
 def _layer_kernel(
     logits, tau, key, step, use, site, x, stride, wiring, gates, y, neurons, words,
     BLOCK: tl.constexpr, WORDS: tl.constexpr,
@@ -92,7 +92,7 @@ def _count_kernel(y, counts, group, words, BLOCK: tl.constexpr, WORDS: tl.conste
     tl.store(counts + at, total, (w < words)[:, None] & (i >= 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def _loss_kernel(
     counts, labels, index, slopes, loss_sum, group_tau, batch, classes,
     CLASSES: tl.constexpr, BATCH: tl.constexpr,
@@ -175,7 +175,7 @@ def _sum_where(words, g, i):
     return tl.sum(tl.sum(tl.where(((words[:, :, None] >> i) & 1) != 0, g, 0.0), 2), 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["use", "site"])
 def _update_kernel(
     p, m, v, lr, tau, key, step, use, site, corners, size, neurons,
     ESTIMATOR: tl.constexpr, UPDATE: tl.constexpr, BLOCK: tl.constexpr,

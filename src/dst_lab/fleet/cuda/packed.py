@@ -7,35 +7,12 @@ import triton
 from torch import Tensor
 
 from dst_lab.fleet.adam import Adam
-from dst_lab.fleet.chooser import Chooser, draw_and_surrogate
 from dst_lab.fleet.cuda import logic
+from dst_lab.fleet.cuda.choose import Draws
 
 WORD = 32
 FORWARD, BACKWARD, UPDATE = (64, 4), (8, 2), (64, 4)
 """Neurons and warps of a program."""
-
-
-@dataclass(frozen=True)
-class Draws:
-    """Where a pass's random numbers come from, and a temperature a run: of the draw, or of the surrogate."""
-
-    tau: Tensor
-    key: Tensor
-    step: Tensor
-    use: int
-    site: int
-
-    @classmethod
-    def of(cls, choose: Chooser, runs: Tensor) -> "tuple[Draws, Draws]":
-        """For a chooser's pass: at the temperature of the draw, and at the surrogate's. `runs` is any tensor [runs]."""
-        drawn, surrogate = draw_and_surrogate(choose.name, choose.taus, runs)
-        source = choose.source
-        if source is None:
-            nothing = torch.zeros_like(runs, dtype=torch.int64)
-            return cls(torch.zeros_like(runs), nothing, nothing, 0, 0), cls(surrogate, nothing, nothing, 0, 0)
-        step = torch.as_tensor(source.step, device=runs.device)
-        where = (source.streams.key_of_run, step, int(source.use), source.site)
-        return cls(drawn, *where), cls(surrogate, *where)
 
 
 @dataclass(frozen=True)
@@ -88,7 +65,7 @@ class PackedLogic:
             block, warps = FORWARD
             grid = (triton.cdiv(neurons, block), self.runs, triton.cdiv(count, tile))
             logic._layer_kernel[grid](
-                layer.logits, draws.tau, draws.key, draws.step, draws.use, site, words[-1], _stride(words[-1]),
+                layer.logits, draws.drawn, draws.key, draws.step, draws.use, site, words[-1], _stride(words[-1]),
                 layer.wiring, drawn, y, neurons, count, BLOCK=block, WORDS=tile, num_warps=warps,
             )  # fmt: skip
             words.append(y)
@@ -132,7 +109,7 @@ class PackedLogic:
 
         Args:
             corners: of this step.
-            draws: of the forward pass, with the temperature of the surrogate.
+            draws: of the forward pass.
             estimator: its name.
             adam: of the fleet; None changes nothing.
 
@@ -142,10 +119,10 @@ class PackedLogic:
         layers, runs, neurons, _ = corners.shape
         size = torch.empty(layers, runs, neurons, device=corners.device)
         p = self.logits
-        m, v, lr = (_joined(adam.mean), _joined(adam.square), adam.lr) if adam else (p, p, draws.tau)
+        m, v, lr = (_joined(adam.mean), _joined(adam.square), adam.lr) if adam else (p, p, draws.surrogate)
         block, warps = UPDATE
         logic._update_kernel[triton.cdiv(neurons, block), runs, layers](
-            p, m, v, lr, draws.tau, draws.key, draws.step, draws.use, draws.site, corners, size, neurons,
+            p, m, v, lr, draws.surrogate, draws.key, draws.step, draws.use, draws.site, corners, size, neurons,
             ESTIMATOR=estimator, UPDATE=adam is not None, BLOCK=block, num_warps=warps,
         )  # fmt: skip
         return size
@@ -168,10 +145,13 @@ def _joined(tensors: dict[str, Tensor]) -> Tensor:
     return torch.stack(parts)
 
 
-def pack(images: Tensor, index: Tensor) -> Tensor:
-    """Words [runs, features, words] of the images that `index` [runs, batch] names, from `pack_features`."""
+def pack(images: Tensor, index: Tensor, most: int | None = None) -> Tensor:
+    """Words [runs, features, words] of the images that `index` [runs, batch] names, from `pack_features`.
+
+    The number of words is a power of two; zeros fill it up, to as many as `most` images need.
+    """
     (runs, batch), width = index.shape, images.shape[1]
-    words = triton.next_power_of_2(triton.cdiv(batch, WORD))
+    words = triton.next_power_of_2(triton.cdiv(most or batch, WORD))
     out = torch.empty(runs, width * WORD, words, dtype=torch.int32, device=images.device)
     logic._pack_kernel[triton.cdiv(width, 4), runs, words](images, index, out, batch, width, words, FEATURES=4)
     return out

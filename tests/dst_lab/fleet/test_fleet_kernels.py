@@ -1,0 +1,140 @@
+"""The fleet's kernels against the library's estimators, torch's Adam: interpreted on a CPU, compiled on a GPU."""
+
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+import decoupled_st as dst
+from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
+from dst_lab.fleet.adam import Adam
+from dst_lab.fleet.cuda import dense
+from dst_lab.fleet.cuda.choose import Draws, choose
+from dst_lab.fleet.cuda.noise import philox_uniform
+
+DEVICES = [
+    pytest.param("cpu", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled here")),
+    pytest.param("cuda", marks=pytest.mark.gpu),
+]
+RUNS = 3
+ESTIMATORS: dict[str, dict[str, list[float]]] = {
+    "decoupled": {"tau_f": [0.0, 0.5, 2.0], "tau_b": [0.1, 1.0, 3.0]},
+    "softmax_ste": {"tau": [0.2, 1.0, 3.0]},
+    "gumbel_ste": {"tau": [0.2, 1.0, 3.0]},
+    "identity_ste": {},
+}
+DRAWN = {
+    "decoupled": [0.0, 0.5, 2.0],
+    "softmax_ste": [0.2, 1.0, 3.0],
+    "gumbel_ste": [1.0] * 3,
+    "identity_ste": [0.0] * 3,
+}
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> torch.device:
+    return torch.device(request.param)
+
+
+def draws(name: str, device: torch.device) -> Draws:
+    taus = ESTIMATORS[name]
+    surrogate = taus.get("tau_b") or taus.get("tau") or [1.0] * RUNS
+    tensors = (torch.tensor(DRAWN[name], device=device), torch.tensor(surrogate, device=device))
+    return Draws(*tensors, torch.tensor([7, 3, 7], device=device), torch.tensor(11, device=device), 1, 5)
+
+
+@pytest.mark.parametrize("kind", ["binary", "categorical"])
+@pytest.mark.parametrize("name", list(ESTIMATORS))
+@pytest.mark.parametrize("shape", [(5, 3), (1, 1), (9, 130), (2, 3, 8)], ids=str)
+def test_choices_are_the_librarys(
+    device: torch.device, kind: str, name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same draw for the same noise (no two scores here are within rounding), and a gradient that errs at most twice
+    as much as plain torch in float32; buffers begin as NaN."""
+    torch.manual_seed(0)
+    logits = torch.randn(RUNS, *shape, device=device) * 3
+    upstream = torch.randn_like(logits)
+    where = draws(name, device)
+    u = philox_uniform(where.key, where.step, where.use, where.site, shape)
+    noise = (logistic_from_uniform if kind == "binary" else gumbel_from_uniform)(u)
+    plain = getattr(getattr(dst, kind), name)
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        leaf = logits.to(dtype).requires_grad_()
+        taus = {key: torch.tensor(v, dtype=dtype, device=device) for key, v in ESTIMATORS[name].items()}
+        taus = {key: tau.view(-1, *[1] * len(shape)) for key, tau in taus.items()}
+        z = plain(leaf, noise=noise.to(dtype), **taus)
+        results.append((z, torch.autograd.grad(z, leaf, upstream.to(dtype))[0]))
+    (exact, gradient), (_, rounded) = results
+
+    empty_like = torch.empty_like
+    monkeypatch.setattr(torch, "empty_like", lambda t: empty_like(t).fill_(float("nan")))
+    leaf = logits.clone().requires_grad_()
+    z = choose(leaf, where, name, kind)
+    (ours,) = torch.autograd.grad(z, leaf, upstream)
+    assert torch.equal(z.double(), exact)
+    error = (ours.double() - gradient).abs().max()
+    allowed = 2 * (rounded.double() - gradient).abs().max() + 2e-7 * gradient.abs().max()
+    assert error <= allowed
+
+
+@pytest.mark.parametrize("kind", ["binary", "categorical"])
+def test_what_is_not_a_number_stays_in_its_run(device: torch.device, kind: str) -> None:
+    logits = torch.randn(RUNS, 4, 8, device=device)
+    logits[1, 2, 3] = float("nan")
+    z = choose(logits, draws("decoupled", device), "decoupled", kind)
+    assert z[1].isnan().any()
+    assert not z[[0, 2]].isnan().any()
+
+
+def test_noise_is_logistic_and_gumbel(device: torch.device) -> None:
+    """Ones among N = 4,096 neurons at log-odds 0.4 and tau_f 2: within 5 standard errors of sigmoid(0.2)."""
+    n = 4096
+    where = Draws(*(torch.tensor([2.0], device=device),) * 2, torch.tensor([5], device=device),
+                  torch.tensor(0, device=device), 1, 0)  # fmt: skip
+    share = choose(torch.full((1, n), 0.4, device=device), where, "decoupled", "binary").mean().item()
+    p = torch.sigmoid(torch.tensor(0.2)).item()
+    assert abs(share - p) <= 5 * (p * (1 - p) / n) ** 0.5
+    logits = torch.tensor([0.0, 0.4, 0.8], device=device).expand(1, n, 3).contiguous()
+    shares = choose(logits, where, "decoupled", "categorical").mean((0, 1))
+    expected = torch.softmax(logits[0, 0] / 2, -1)
+    assert ((shares - expected).abs() <= 5 * (expected * (1 - expected) / n).sqrt()).all()
+
+
+@pytest.mark.parametrize(("batch", "inputs", "outputs"), [(7, 5, 3), (33, 70, 10), (40, 64, 130)])
+def test_a_linear_layer_is_updated_as_adam_would(device: torch.device, batch: int, inputs: int, outputs: int) -> None:
+    """Three steps from the same start, outputs and gradients of the inputs on the way."""
+    torch.manual_seed(0)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    start = {"a.weight": torch.randn(RUNS, inputs, outputs), "a.bias": torch.randn(RUNS, 1, outputs)}
+    start = {name: tensor.to(device) for name, tensor in start.items()}
+    ours, theirs = ({name: tensor.clone() for name, tensor in start.items()} for _ in range(2))
+    adam = Adam(ours, [0.1, 0.01, 0.03])
+    count = torch.zeros((), dtype=torch.int64, device=device)
+    slot = dense.slots(["a"], adam, count)["a"]
+    leaves = [{n: t[run].clone().requires_grad_() for n, t in theirs.items()} for run in range(RUNS)]
+    optimisers = [torch.optim.Adam(list(l.values()), lr=lr) for l, lr in zip(leaves, [0.1, 0.01, 0.03], strict=True)]
+    for step in range(3):
+        x = torch.randn(RUNS, batch, inputs, device=device, requires_grad=True)
+        upstream = torch.randn(RUNS, batch, outputs, device=device)
+        weight, bias = (ours[f"a.{kind}"].detach().requires_grad_() for kind in ("weight", "bias"))
+        kept = weight.detach().clone()
+        y = dense.linear(x, weight, bias, slot)
+        torch.testing.assert_close(y.detach(), x.detach() @ kept + bias.detach(), rtol=1e-5, atol=1e-4)
+        (down,) = torch.autograd.grad(y, x, upstream)
+        torch.testing.assert_close(down, upstream @ kept.transpose(1, 2), rtol=1e-5, atol=1e-4)
+        count += 1
+        norms: list[Any] = []
+        for run, (leaf, optimiser) in enumerate(zip(leaves, optimisers, strict=True)):
+            optimiser.zero_grad()
+            (x[run].detach() @ leaf["a.weight"] + leaf["a.bias"]).backward(upstream[run])
+            norms.append(sum(p.grad.square().sum() for p in leaf.values()).sqrt())
+            optimiser.step()
+        torch.testing.assert_close(slot.squares.sum(-1).sqrt(), torch.stack(norms), rtol=1e-4, atol=0)
+        for name in start:
+            expected = torch.stack([leaf[name].detach() for leaf in leaves])
+            torch.testing.assert_close(ours[name], expected, rtol=0, atol=2e-4 * (step + 1))
+    torch.set_float32_matmul_precision(before)
