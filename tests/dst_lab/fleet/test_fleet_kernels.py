@@ -103,12 +103,34 @@ def test_noise_is_logistic_and_gumbel(device: torch.device) -> None:
     assert ((shares - expected).abs() <= 5 * (expected * (1 - expected) / n).sqrt()).all()
 
 
+def test_pixel_cross_entropy_is_torchs(device: torch.device) -> None:
+    torch.manual_seed(0)
+    output, x, upstream = torch.randn(2, 5, 70) * 20, torch.rand(2, 5, 70), torch.randn(2, 5)
+    results = []
+    for dtype, function in ((torch.float64, plain_nats), (torch.float32, plain_nats), (torch.float32, None)):
+        leaf = output.to(device, dtype).requires_grad_()
+        loss = (function or dense.pixel_cross_entropy)(leaf, x.to(device, dtype))
+        results.append((loss.double(), torch.autograd.grad(loss, leaf, upstream.to(device, dtype))[0].double()))
+    exact, rounded, ours = results
+    for a, b, c in zip(exact, rounded, ours, strict=True):
+        assert (c - a).abs().max() <= 2 * (b - a).abs().max() + 1e-6 * a.abs().max()
+
+
+def plain_nats(output: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.binary_cross_entropy_with_logits(output, x, reduction="none").sum(-1)
+
+
+@pytest.mark.parametrize("precision", ["highest", "high"])
 @pytest.mark.parametrize(("batch", "inputs", "outputs"), [(7, 5, 3), (33, 70, 10), (40, 64, 130)])
-def test_a_linear_layer_is_updated_as_adam_would(device: torch.device, batch: int, inputs: int, outputs: int) -> None:
-    """Three steps from the same start, outputs and gradients of the inputs on the way."""
+def test_a_linear_layer_is_updated_as_adam_would(
+    device: torch.device, precision: str, batch: int, inputs: int, outputs: int
+) -> None:
+    """Three steps from the same start, outputs and gradients of the inputs on the way. At "high" a gradient errs by
+    up to 2^-10 of the largest product, and Adam's step of 0.1 with it where the gradient itself is small."""
     torch.manual_seed(0)
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    torch.set_float32_matmul_precision(precision)
+    slack = 1 if precision == "highest" else 1000
     start = {"a.weight": torch.randn(RUNS, inputs, outputs), "a.bias": torch.randn(RUNS, 1, outputs)}
     start = {name: tensor.to(device) for name, tensor in start.items()}
     ours, theirs = ({name: tensor.clone() for name, tensor in start.items()} for _ in range(2))
@@ -123,9 +145,9 @@ def test_a_linear_layer_is_updated_as_adam_would(device: torch.device, batch: in
         weight, bias = (ours[f"a.{kind}"].detach().requires_grad_() for kind in ("weight", "bias"))
         kept = weight.detach().clone()
         y = dense.linear(x, weight, bias, slot)
-        torch.testing.assert_close(y.detach(), x.detach() @ kept + bias.detach(), rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(y.detach(), x.detach() @ kept + bias.detach(), rtol=1e-5, atol=1e-4 * slack)
         (down,) = torch.autograd.grad(y, x, upstream)
-        torch.testing.assert_close(down, upstream @ kept.transpose(1, 2), rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(down, upstream @ kept.transpose(1, 2), rtol=1e-5, atol=1e-4 * slack)
         count += 1
         norms: list[Any] = []
         for run, (leaf, optimiser) in enumerate(zip(leaves, optimisers, strict=True)):
@@ -133,8 +155,10 @@ def test_a_linear_layer_is_updated_as_adam_would(device: torch.device, batch: in
             (x[run].detach() @ leaf["a.weight"] + leaf["a.bias"]).backward(upstream[run])
             norms.append(sum(p.grad.square().sum() for p in leaf.values()).sqrt())
             optimiser.step()
-        torch.testing.assert_close(slot.squares.sum(-1).sqrt(), torch.stack(norms), rtol=1e-4, atol=0)
+        torch.testing.assert_close(slot.squares.sum(-1).sqrt(), torch.stack(norms), rtol=1e-4 * slack**0.5, atol=0)
         for name in start:
             expected = torch.stack([leaf[name].detach() for leaf in leaves])
-            torch.testing.assert_close(ours[name], expected, rtol=0, atol=2e-4 * (step + 1))
+            error = (ours[name] - expected).abs()
+            assert error.max() <= 2e-4 * (step + 1) * slack
+            assert error.mean() <= 2e-5 * (step + 1) * slack**0.5
     torch.set_float32_matmul_precision(before)

@@ -19,25 +19,32 @@ def corrections(count):
 
 
 @triton.jit
-def update(p, m, v, at, mask, grad, lr, count):
-    """The `count`-th update of the parameters at `at`, in place; returns their new values."""
-    mean = BETA1 * tl.load(m + at, mask) + (1 - BETA1) * grad
-    square = BETA2 * tl.load(v + at, mask) + (1 - BETA2) * grad * grad
+def step(p, m, v, grad, lr, count):
+    """The `count`-th update: new parameters and moments from the old ones."""
     correction1, correction2 = corrections(count)
-    new = tl.load(p + at, mask) - lr * (mean / correction1) / (tl.sqrt(square / correction2) + EPS)
-    tl.store(m + at, mean, mask)
-    tl.store(v + at, square, mask)
-    tl.store(p + at, new, mask)
-    return new
+    m = BETA1 * m + (1 - BETA1) * grad
+    v = BETA2 * v + (1 - BETA2) * grad * grad
+    return p - lr * (m / correction1) / (tl.sqrt(v / correction2) + EPS), m, v
 
 
 @triton.jit
-def _adam_kernel(p, g, m, v, lr, step, size, BLOCK: tl.constexpr):
+def update(p, m, v, at, mask, grad, lr, count):
+    """The same for what lies at `at`, in place."""
+    new_p, new_m, new_v = step(
+        tl.load(p + at, mask, 0.0), tl.load(m + at, mask, 0.0), tl.load(v + at, mask, 0.0), grad, lr, count
+    )
+    tl.store(p + at, new_p, mask)
+    tl.store(m + at, new_m, mask)
+    tl.store(v + at, new_v, mask)
+
+
+@triton.jit
+def _adam_kernel(p, g, m, v, lr, count, size, BLOCK: tl.constexpr):
     run = tl.program_id(1).to(tl.int64)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = at < size
     at = run * size + at
-    update(p, m, v, at, mask, tl.load(g + at, mask), tl.load(lr + run), tl.load(step))
+    update(p, m, v, at, mask, tl.load(g + at, mask), tl.load(lr + run), tl.load(count))
 
 
 def adam_step(p: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: Tensor, step: Tensor) -> None:
