@@ -72,6 +72,7 @@ class Fleet:
         self._moving = any(s.shape != "constant" for c in self.configs for _, s in c.estimator.temperatures)
         self.slots: dict[str, Slot] = {}
         self._epoch = -1
+        self._held: Step | None = None
         self.checkpoint = checkpoint
         if checkpoint:
             checkpoint.restore(self)
@@ -215,6 +216,8 @@ class Fleet:
         def replay() -> Norm:
             graph.replay()
             return norm
+
+        self._held = advance  # it holds tensors that the graph reads
 
         return replay
 

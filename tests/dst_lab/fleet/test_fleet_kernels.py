@@ -52,7 +52,8 @@ def test_choices_are_the_librarys(
     device: torch.device, kind: str, name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same draw for the same noise (no two scores here are within rounding), and a gradient that errs at most twice
-    as much as plain torch in float32; buffers begin as NaN."""
+    as much as plain torch in float32, three times where the noise, which is not stored, is part of it; buffers begin as
+    NaN."""
     torch.manual_seed(0)
     logits = torch.randn(RUNS, *shape, device=device) * 3
     upstream = torch.randn_like(logits)
@@ -76,7 +77,9 @@ def test_choices_are_the_librarys(
     (ours,) = torch.autograd.grad(z, leaf, upstream)
     assert torch.equal(z.double(), exact)
     error = (ours.double() - gradient).abs().max()
-    allowed = 2 * (rounded.double() - gradient).abs().max() + 2e-7 * gradient.abs().max()
+    allowed = (3 if name == "gumbel_ste" else 2) * (
+        rounded.double() - gradient
+    ).abs().max() + 2e-7 * gradient.abs().max()
     assert error <= allowed
 
 
