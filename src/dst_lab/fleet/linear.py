@@ -1,13 +1,9 @@
 """Linear layers with a run axis."""
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from dst_lab.fleet.cuda.dense import Slot
 
 
 def initial_linear(name: str, inputs: int, outputs: int, generator: torch.Generator) -> dict[str, Tensor]:
@@ -19,21 +15,9 @@ def initial_linear(name: str, inputs: int, outputs: int, generator: torch.Genera
     }
 
 
-class Trained(dict[str, Tensor]):
-    """Parameters of a training step on CUDA; the layers in `slots` are updated in its backward pass."""
-
-    def __init__(self, tensors: dict[str, Tensor], slots: "dict[str, Slot]") -> None:
-        super().__init__(tensors)
-        self.slots = slots
-
-
 def linear(x: Tensor, parameters: dict[str, Tensor], name: str) -> Tensor:
     """[runs, batch, inputs] -> [runs, batch, outputs]; x may lack the run axis where all runs share it."""
     weight, bias = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
     if x.dim() == 2:
         x = x.expand(weight.shape[0], *x.shape)
-    if isinstance(parameters, Trained) and name in parameters.slots:
-        from dst_lab.fleet.cuda.dense import linear as updated_linear
-
-        return updated_linear(x, weight, bias, parameters.slots[name])
     return torch.baddbmm(bias, x, weight)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,10 @@ from dst_lab.configs import Config
 from dst_lab.fleet.adam import Adam
 from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.linear import Trained
 from dst_lab.fleet.provenance import provenance
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.fleet.task import Choosers, Norm, Step, Task, sum_per_run
 from dst_lab.store import Record, Series
-
-if TYPE_CHECKING:
-    from dst_lab.fleet.cuda.dense import Slot
 
 Array = npt.NDArray[Any]
 Report = Callable[["Fleet"], None]
@@ -70,7 +66,6 @@ class Fleet:
         self.count = torch.zeros((), dtype=torch.int64, device=self.device)
         self.taus = self._temperatures(0.0)
         self._moving = any(s.shape != "constant" for c in self.configs for _, s in c.estimator.temperatures)
-        self.slots: dict[str, Slot] = {}
         self._epoch = -1
         self._held: Step | None = None
         self.checkpoint = checkpoint
@@ -108,10 +103,6 @@ class Fleet:
     def stepper(self) -> Step:
         """The training step; on CUDA a captured graph, of the task's own kernels where it has them."""
         self.count.fill_(self.step)
-        if self.device.type == "cuda":
-            from dst_lab.fleet.cuda.dense import slots
-
-            self.slots = slots(self.task.linear_layers(), self.adam, self.count)
         advance = self._counted(self.task.fused(self) or self._advance)
         if self.device.type == "cuda":
             advance = self._captured(advance)
@@ -159,10 +150,8 @@ class Fleet:
     def _advance(self) -> Norm:
         """One step of every run."""
         leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
-        parameters = Trained({**leaves, **self.fixed}, self.slots)
-        loss = sum_per_run(self.task.loss(parameters, self.index, self.chooser())) / self.index.shape[-1]
-        loss.sum().backward()  # type: ignore[no-untyped-call]
-        gradients = {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
+        loss = sum_per_run(self.task.loss({**leaves, **self.fixed}, self.index, self.chooser())) / self.index.shape[-1]
+        gradients = dict(zip(leaves, torch.autograd.grad(loss.sum(), list(leaves.values())), strict=True))
         self.adam.step(gradients, self.now + 1)
         loss = loss.detach()
         self.loss_sum += loss
@@ -171,10 +160,7 @@ class Fleet:
 
         def norm() -> Tensor:
             pairs = (torch.cat([g, g]) if self.runs == 1 else g for g in gradients.values())  # see sum_per_run
-            if not self.slots:
-                return gradient_norm(pairs, run_dims=1)[: self.runs]
-            parts = [slot.squares for slot in self.slots.values()] + [g.flatten(1).square() for g in gradients.values()]
-            return torch.cat(parts, 1).sum(-1).sqrt()
+            return gradient_norm(pairs, run_dims=1)[: self.runs]
 
         return norm
 

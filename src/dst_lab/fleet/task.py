@@ -52,10 +52,6 @@ class Task(ABC):
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
         """[runs, batch]: the loss of each image `index` [runs, batch] names."""
 
-    def linear_layers(self) -> list[str]:
-        """Those that the loss uses through `linear`, once each: on CUDA they are updated in the backward pass."""
-        return []
-
     def fused(self, fleet: "Fleet") -> "Step | None":
         """The whole training step as kernels, where the task has them for this fleet."""
         return None

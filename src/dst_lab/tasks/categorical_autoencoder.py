@@ -53,9 +53,6 @@ class CategoricalAutoencoder(Task):
                 parameters |= initial_linear(f"{part}.{i}", inputs, outputs, generator)
         return parameters
 
-    def linear_layers(self) -> list[str]:
-        return [f"{part}.{i}" for part in ("encoder", "decoder") for i in range(len(self.config.hidden) + 1)]
-
     def _stack(self, part: str, layers: int, parameters: Parameters, x: Tensor) -> Tensor:
         for i in range(layers):
             x = torch.relu(linear(x, parameters, f"{part}.{i}"))
@@ -82,7 +79,7 @@ class CategoricalAutoencoder(Task):
     def _nats(self, parameters: Parameters, code: Tensor, x: Tensor) -> Tensor:
         output = self.decode(parameters, code)
         if output.is_cuda:
-            from dst_lab.fleet.cuda.dense import pixel_cross_entropy
+            from dst_lab.fleet.cuda.cross_entropy import pixel_cross_entropy
 
             return pixel_cross_entropy(output, x.expand_as(output))
         return F.binary_cross_entropy_with_logits(output, x.expand_as(output), reduction="none").sum(-1)

@@ -207,5 +207,6 @@ class LogicGates(Task):
     def bytes_per_run(self) -> int:
         neurons = sum(self.widths)
         if self.packs:
-            return 4 * neurons * (self.config.batch + EVALUATE // 16)
+            # Gradients of a layer, packed activations, indices; class scores of an evaluation.
+            return 4 * neurons * (2 * self.config.batch + 80) + 32 * EVALUATE * self.classes
         return 4 * (6 * EVALUATE * neurons + 3 * 16 * neurons)

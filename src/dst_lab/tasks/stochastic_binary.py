@@ -48,9 +48,6 @@ class StochasticBinary(Task):
             parameters |= initial_linear(str(i), inputs, outputs, generator)
         return parameters
 
-    def linear_layers(self) -> list[str]:
-        return [str(i) for i in range(len(self.widths) - 1)]
-
     def scores(self, parameters: Parameters, x: Tensor, choose: Chooser) -> tuple[Tensor, list[Tensor]]:
         """Class scores, and the log-odds of each hidden layer on the way."""
         hidden = []
