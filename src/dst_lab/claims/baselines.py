@@ -9,6 +9,7 @@ from dst_lab.claims.measures import Measure, after_the_end, last, reach, words
 from dst_lab.claims.rows import BASELINES, NAMES, Rows, compare
 from dst_lab.claims.tasks import JUDGED, TASKS, TaskRule
 from dst_lab.claims.verdict import NOT_TESTED, Verdict, decide
+from dst_lab.plans.plan import seeded
 
 ALL = (
     "Supported only if all three are beaten, each at that level; contradicted if one of them beats Decoupled ST; "
@@ -77,7 +78,7 @@ def _last(rows: Rows, rule: TaskRule, role: str) -> float | None:
     if config is None:
         return None
     measure = last(rule.curve[0], "", rule.curve[1])
-    found = [rows.find(replace(config, seed=seed)) for seed in rows.searches[rule.task, role][1].seeds]
+    found = [rows.find(run) for run in seeded([config], rows.searches[rule.task, role][1].seeds)]
     values = [row.value(measure) for row in found if row is not None and row.done]
     return fmean(values) if values else None
 
