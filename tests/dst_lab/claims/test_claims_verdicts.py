@@ -171,7 +171,7 @@ def test_convergence_is_below_the_midpoint_between_collapsed_and_best(world) -> 
     assert uncollapsed.verdict == "not supported"  # beside 70 all have converged
     collapsed["validation_loss"] = replace(collapsed["validation_loss"], values=np.array([9.0, 10.5, 10.8, 10.9]))
     codes = np.ones((4, 4))
-    codes[0] = 1.06  # only from the second evaluation on
+    codes[0, 3] = 1.06  # only from the second evaluation on
     collapsed["perplexity"] = replace(collapsed["perplexity"], values=codes)
     found = by_claim(judge_rows(planted.rows))[CONVERGENCE]
     assert "and 10.5, the lowest of 1 search runs while collapsed" in found.notes[0]
