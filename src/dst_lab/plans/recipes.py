@@ -3,9 +3,16 @@
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
+from dst_lab.configs import (
+    BiasVarianceConfig,
+    CategoricalAutoencoderConfig,
+    Choice,
+    Config,
+    LogicGatesConfig,
+    StochasticBinaryConfig,
+)
 from dst_lab.plans.following import Annealed, Confirm
-from dst_lab.plans.plan import Axis, Grid, Lookup, Plan, Several, value_of, with_value
+from dst_lab.plans.plan import Axis, Grid, Lookup, Measured, Plan, Several, value_of, with_value
 from dst_lab.plans.sequential import Sequential
 
 Recipe: TypeAlias = Callable[[str], Plan]
@@ -109,6 +116,21 @@ def tau_b_effects(scale: str) -> Plan:
     return _effects(scale, "tau_b", taus)
 
 
+def bias_variance(scale: str) -> Plan:
+    """Bias and variance of every estimator against the exact gradient, over its temperatures; beyond the paper."""
+    taus, seeds = (CATAE_TAU, 10) if scale == "paper" else ((0.25, 0.5, 1.0, 2.0), 3)
+    tau = (("tau", taus),)
+    axes: dict[str, tuple[Axis, ...]] = {
+        "decoupled": (("tau_f", taus), ("tau_b", taus)), "softmax_ste": tau, "gumbel_ste": tau, "identity_ste": (),
+    }  # fmt: skip
+
+    def measured(name: str) -> Plan:
+        temperatures = {axis: 1.0 for axis, _ in axes[name]}
+        return Measured(_base(BiasVarianceConfig, scale, name, **temperatures), axes[name], _seeds(seeds))
+
+    return Several(tuple(map(measured, axes)))
+
+
 def confirm(scale: str) -> Plan:
     """Each setting that the searches chose, with 10 fresh seeds: what the claims are judged on."""
     searches = {name: RECIPES[name](scale) for name in SEARCHES}
@@ -138,6 +160,7 @@ RECIPES: dict[str, Recipe] = {
     "diagonal": diagonal,
     "tau-f-effects": tau_f_effects,
     "tau-b-effects": tau_b_effects,
+    "bias-variance": bias_variance,
     "confirm": confirm,
     "annealed": annealed,
 }

@@ -174,6 +174,7 @@ def test_annealing_starts_at_what_was_chosen() -> None:
         ("logic-baselines", (8 + 8 + 3 + 1) * 3),
         ("tau-f-effects", (8 + 8) * 10),
         ("tau-b-effects", (11 + 11) * 10),
+        ("bias-variance", (8 * 8 + 8 + 8 + 1) * 10),
     ],
 )
 def test_the_papers_recipes_have_the_papers_size(name: str, runs: int) -> None:
