@@ -33,7 +33,7 @@ def _fill(parser: Parser) -> None:
     parser.add_argument(
         "what",
         metavar="RECIPE|TASK",
-        choices=[*RECIPES, *CONFIGS],
+        choices=list(dict.fromkeys([*RECIPES, *CONFIGS])),
         help="a recipe, or a task with --grid or --adaptive",
     )
     parser.add_argument(
@@ -98,12 +98,12 @@ def read_plan(args: argparse.Namespace) -> Any:
     alone = [flag for flag, value in of_a_search.items() if value and not args.adaptive]
     if alone:
         raise ValueError(f"{' and '.join(alone)} goes with --adaptive")
-    if args.what in RECIPES:
-        if args.grid or args.adaptive:
-            flag = "--grid" if args.grid else "--adaptive"
-            raise ValueError(f"{flag} goes with a task, not with the recipe {args.what}")
+    given = [flag for flag in ("grid", "adaptive") if getattr(args, flag)]
+    if args.what in RECIPES and not given:
         return RECIPES[args.what](args.scale)
-    if bool(args.grid) == bool(args.adaptive):
+    if args.what not in CONFIGS:
+        raise ValueError(f"--{given[0]} goes with a task, not with the recipe {args.what}")
+    if len(given) != 1:
         raise ValueError(
             f"sweep {args.what} needs one of --grid, such as --grid tau_f=0:2:0.5 tau_b=0.5,1, and --adaptive, such as "
             "--adaptive tau_f=0.05:3 tau_b=0.05:3"

@@ -158,7 +158,7 @@ def test_a_file_that_is_whole_but_no_checkpoint_of_this_is_not_used(begun, small
 
     assert state(fleet(configs, written())) != fresh
     for changes in (
-        {"head": packed(format=2)},
+        {"head": packed(format=1)},
         {"head": packed(runs=head["runs"][::-1])},
         {"head": np.frombuffer(b"{}", np.uint8)},
         {"head": np.frombuffer(b"[1]", np.uint8)},
