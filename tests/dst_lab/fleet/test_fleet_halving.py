@@ -132,3 +132,19 @@ def test_the_engine_records_it_whole_and_trains_nothing_again(small, tmp_path, r
     with Store.open(path, write=True) as store:
         assert local.train(configs, store, **options).trained == 6
         assert [run.status for run in store.runs()] == ["done"] * 8
+
+
+@pytest.mark.gpu
+def test_on_cuda_survivors_go_on_to_rounding(configs) -> None:
+    """The captured step is captured anew. Two evaluations: longer runs part ways, as choices flip by rounding."""
+    task = TASKS[configs[0].task](configs[0], None, torch.device("cuda"))
+    whole = Fleet(task, configs).train()
+    fleet = Fleet(task, configs)
+    halved = fleet.train(prune=lambda before, *_: [2, 7] if before == 0 else None)
+    assert (fleet.runs, fleet.alive) == (2, [2, 7])
+    assert [i for i, record in enumerate(halved) if record.status == "done"] == [2, 7]
+    for i in (2, 7):
+        assert halved[i].history["train_loss"].steps.tolist() == whole[i].history["train_loss"].steps.tolist()
+        for metric in ("train_loss", "validation_loss"):
+            one, other = (record[i].history[metric].values[:2] for record in (whole, halved))
+            np.testing.assert_allclose(one, other, rtol=0.02)

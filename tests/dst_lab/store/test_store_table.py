@@ -31,7 +31,7 @@ def store(tmp_path):
                 _run(2, [0.5, np.nan, np.nan], status="diverged"),
                 _run(0, [0.9, 0.8, 0.7], tau_f=2),
                 _run(3, [0.9, 0.8, 0.7], tau_f=2, status="failed"),
-                _run(4, [0.01], tau_f=2, status="stopped"),
+                _run(4, [0.01, 0.01, 0.01], tau_f=2, status="stopped"),
                 _run(0, [0.4, 0.4, 0.4], name="identity", lr=3e-3),
             ]
         )
