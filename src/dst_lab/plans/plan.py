@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from dst_lab.configs import TEMPERATURES, Choice, Config
+from dst_lab.plans.halving import Halving
 
 Lookup: TypeAlias = Callable[[Config], float | None]
 """A run's score (its lowest validation loss over training; infinite where it diverged or failed), None if not known."""
@@ -16,6 +17,11 @@ Axis: TypeAlias = tuple[str, Sequence[Any]]
 class Plan(ABC):
     """Which runs come next. A plan keeps no state: asked again with the same knowledge, it answers the same, so a plan
     that was killed, or trained on several machines, goes on from the store alone."""
+
+    @property
+    def early(self) -> Halving | None:
+        """How its runs may be stopped early. Such a plan takes a stopped run's score for known; to others it is not."""
+        return None
 
     @abstractmethod
     def wanted(self, lookup: Lookup) -> list[Config]:
@@ -57,6 +63,16 @@ class Grid(Plan):
             if edge(values, value_of(found, name)) is not None:
                 said.append(f"  {name}={value_of(found, name)} lies on the edge of the grid")
         return said
+
+
+class Measured(Grid):
+    """A grid of runs that are measured, not compared: it chooses none."""
+
+    def chosen(self, lookup: Lookup) -> list[Config]:
+        return []
+
+    def notes(self, lookup: Lookup) -> list[str]:
+        return []
 
 
 @dataclass(frozen=True)
