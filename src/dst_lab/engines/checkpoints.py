@@ -42,8 +42,8 @@ class Checkpoints:
 
     @contextmanager
     def shared(self) -> Iterator[Path | None]:
-        """A mark in the folder for the time of a block: processes anywhere that see it share the folder, and once it is
-        gone they save and stop. None where it cannot be made."""
+        """A file in the folder for the time of a block: processes, on any machine, that see it share the folder.
+        None where it cannot be made."""
         mark = self.folder / f"{uuid4().hex}.shared"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

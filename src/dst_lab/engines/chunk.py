@@ -27,6 +27,8 @@ class Result(NamedTuple):
     records: list[Record]
     again: list[list[Config]]
     """To be trained as chunks of their own: the halves of what failed, and what did not fit."""
+    saved: bool = True
+    """False where it was asked to stop and could not save."""
 
 
 def build(config: Config, source: str | None, device: torch.device) -> Task:

@@ -125,10 +125,6 @@ class Cluster:
         """Those that are ready, after so many seconds at most."""
         return self._ray.wait(list(references), num_returns=1, timeout=seconds)[0] if references else []
 
-    def cancel(self, references: Sequence[Any]) -> None:
-        for reference in references:
-            self._ray.cancel(reference, force=True)
-
 
 def _ask(address: str) -> None:
     """Raise ValueError where nobody answers: Ray itself would wait for minutes."""

@@ -7,6 +7,7 @@ training, Ray gives to another; it goes on from the checkpoint where the folder 
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from dst_lab.configs import Config
 from dst_lab.data import DataError
 from dst_lab.engines.checkpoints import Checkpoints
-from dst_lab.engines.chunk import Result, build, by_fleet, failed, fleet_of, halves, ids, train_chunk
+from dst_lab.engines.chunk import Result, build, by_fleet, failed, fleet_of, halves, train_chunk
 from dst_lab.engines.cluster import Cluster
 from dst_lab.engines.ledger import Ledger, Outcome
 from dst_lab.fleet.capacity import runs_that_fit
@@ -26,7 +27,9 @@ from dst_lab.store import Record, Store
 
 RETRIES = 10
 """How often a chunk is begun again after its worker or node was lost; then it is halved as if its code had failed."""
-PATIENCE = 30.0
+STOP = "stop"
+"""What the driver writes into its mark among the checkpoints."""
+PATIENCE = 20.0
 """Seconds that workers have to save when the driver is asked to stop."""
 
 Tell = Callable[[Sequence[Record], int, int], None]
@@ -141,23 +144,17 @@ class _Driver:
 
     def _stop(self) -> None:
         """Let the workers save, and record what ends meanwhile."""
-        if self.terms.mark:
-            self.terms.mark.unlink(missing_ok=True)
-        else:
-            self.cluster.cancel(list(self.flying))
-        end = time.monotonic() + PATIENCE
         saved = self.terms.mark is not None
+        if self.terms.mark:
+            with suppress(OSError):
+                self.terms.mark.write_text(STOP)
+        end = time.monotonic() + PATIENCE
         while self.flying and time.monotonic() < end:
             for ready in self.cluster.wait(list(self.flying), 0.2):
-                chunk = self.flying.pop(ready)
-                try:
-                    result = _value(ready)
-                except Exception:
-                    saved = False
-                    continue
-                self._record(result.records)
-                if self.terms.mark and not result.records:
-                    saved = saved and bool(Checkpoints(self.terms.mark.parent).begun(ids(chunk)))
+                result = self._result(ready, self.flying.pop(ready))
+                saved = saved and result.saved
+                if result.records:
+                    self._record(result.records)
         raise TrainingStoppedError(saved=saved and not self.flying)
 
 
@@ -178,19 +175,20 @@ def _value(reference: Any) -> Any:
 
 def _train(configs: list[Config], terms: Terms) -> Result:
     """In a worker: a chunk of runs. A task that is retried finds the checkpoint of the one before, where it can."""
-    task = _task(configs[0], terms)
-    mark = terms.mark if terms.mark and terms.mark.exists() else None
-    checkpoints = Checkpoints(mark.parent, terms.checkpoint_seconds) if mark else None
-    deadline = terms.deadline
+    shared = terms.mark and terms.mark.exists()
+    checkpoints = Checkpoints(terms.mark.parent, terms.checkpoint_seconds) if terms.mark and shared else None
+    stop = _Stop(terms.mark) if terms.mark and shared else None
+    if stop and stop():
+        return Result([], [])
+    task, deadline = _task(configs[0], terms), terms.deadline
     left = None if deadline is None else (lambda: deadline - time.time())
     with threads(terms.threads):
         try:
             return train_chunk(
-                task, configs, checkpoints=checkpoints, stop=_Gone(mark) if mark else None, most=terms.most,
-                seconds_left=left,
+                task, configs, checkpoints=checkpoints, stop=stop, most=terms.most, seconds_left=left
             )  # fmt: skip
-        except TrainingStoppedError:
-            return Result([], [])
+        except TrainingStoppedError as stopped:
+            return Result([], [], stopped.saved)
 
 
 def _check(configs: list[Config], terms: Terms) -> None:
@@ -199,17 +197,20 @@ def _check(configs: list[Config], terms: Terms) -> None:
         runs_that_fit(task, task.device)
 
 
-class _Gone:
-    """Whether a file is gone; looked at a few times a second, since a step may take less than asking the disk."""
+class _Stop:
+    """Whether the driver says so in its mark, or has gone. Read a few times a second: a step may take less time."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.next, self.gone = path, 0.0, False
+    def __init__(self, mark: Path) -> None:
+        self.mark, self.next, self.said = mark, 0.0, False
 
     def __call__(self) -> bool:
         if time.monotonic() >= self.next:
-            self.gone = not self.path.exists()
             self.next = time.monotonic() + 0.2
-        return self.gone
+            try:
+                self.said = self.mark.read_text() == STOP
+            except FileNotFoundError:
+                self.said = True
+        return self.said
 
 
 _kept: list[Task] = []
