@@ -4,6 +4,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -134,17 +135,17 @@ def _ask(address: str) -> None:
             "of the cluster"
         )
     command = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "health-check"]
-    # Without an address it looks for a Ray on this machine, as `auto` does.
-    words = [] if address == "auto" else ["--address", address]
     try:
-        asked = subprocess.run([*command, *words], capture_output=True, timeout=ANSWER)
-    except subprocess.TimeoutExpired:
-        asked = None
-    if asked is None or asked.returncode:
+        if address != "auto":  # without an address it looks for a Ray on this machine, as `auto` does
+            command += ["--address", address]
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), ANSWER).close()
+        subprocess.run(command, capture_output=True, timeout=ANSWER, check=True)
+    except (OSError, ValueError, subprocess.SubprocessError):
         raise ValueError(
             f"no Ray answers at {address}. Is it the address that `ray start --head` printed, and does this machine "
             "have the cluster's token (RAY_AUTH_MODE, `ray get-auth-token`)?"
-        )
+        ) from None
 
 
 @contextmanager
