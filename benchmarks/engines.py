@@ -162,11 +162,12 @@ def with_tune(chunks: int, clock: Clock) -> None:
         return {"trained": job(config["seed"])}
 
     with tempfile.TemporaryDirectory() as folder:
-        init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level="error")
+        quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+        init(num_cpus=WORKERS, _temp_dir=folder, **quiet)
         tuner = tune.Tuner(
             tune.with_resources(trial, {"cpu": 1}),
             param_space={"seed": tune.grid_search(list(range(chunks)))},
-            tune_config=tune.TuneConfig(max_concurrent_trials=WORKERS),
+            tune_config=tune.TuneConfig(max_concurrent_trials=WORKERS, reuse_actors=True),
             run_config=tune.RunConfig(storage_path=folder, verbose=0),
         )
         clock.started()

@@ -47,13 +47,15 @@ def train_chunk(
     stop: Callable[[], bool] | None = None,
     most: int | None = None,
     seconds_left: Callable[[], float] | None = None,
+    sharers: int = 1,
 ) -> Result:
-    """Train the first of these runs, as many as fit. One fleet; see `local.train` for the arguments.
+    """Train the first of these runs, as many as fit. One fleet; see `local.train` for the arguments, and `sharers` for
+    the chunks that are trained in the same memory.
 
     Ordinary exceptions are taken for those of a single run: the chunk is halved until it stands alone, and then
     recorded as failed. Halves begin anew, and the checkpoint goes: it would lead into the same failure again.
     """
-    fit = _size(task, configs, checkpoints, most, seconds_left)
+    fit = _size(task, configs, checkpoints, most or len(configs), seconds_left, sharers)
     members, rest = list(configs[:fit]), list(configs[fit:])
     if not members:
         return Result([], [])
@@ -129,8 +131,9 @@ def _size(
     task: Task,
     configs: Sequence[Config],
     checkpoints: Checkpoints | None,
-    most: int | None,
+    most: int,
     seconds_left: Callable[[], float] | None,
+    sharers: int,
 ) -> int:
     """How many of these runs to train together; 0 where not even one can be trained in the time."""
     if seconds_left and seconds_left() <= 0:
@@ -138,9 +141,9 @@ def _size(
     runs = ids(configs)
     for begun in checkpoints.begun(runs) if checkpoints else []:
         # What was begun goes on as it is, even where less fits by now: in pieces it would begin anew.
-        if begun == runs[: len(begun)] and len(begun) <= (most or len(begun)):
+        if begun == runs[: len(begun)] and len(begun) <= most:
             return len(begun)
-    fit = min(runs_that_fit(task, task.device), most or len(runs), len(runs))
+    fit = min(runs_that_fit(task, task.device, sharers), most, len(runs))
     return _inside(task, configs[:fit], seconds_left()) if seconds_left else fit
 
 

@@ -77,7 +77,7 @@ class Cluster:
         if self._wanted == "cuda" and not gpus:
             raise ValueError("--device cuda: no node of the Ray cluster has a GPU; leave it out, or take --device cpu")
         self.device = "cuda" if gpus and self._wanted != "cpu" else "cpu"
-        if self._places() == 0:
+        if not any(self._places()):
             most = max(self._nodes("CPU"), default=0)
             raise ValueError(
                 f"--threads {self.threads}: no node of the Ray cluster has so many CPUs; take at most {most:g}"
@@ -105,12 +105,16 @@ class Cluster:
 
     def slots(self) -> int:
         """How many chunks can be trained at a time, now: nodes come and go."""
-        return max(1, min(self.workers or sys.maxsize, self._places()))
+        return max(1, min(self.workers or sys.maxsize, sum(self._places())))
 
-    def _places(self) -> int:
-        if self.device == "cuda":
-            return int(sum(self._nodes("GPU")))
-        return sum(int(cpus // self.threads) for cpus in self._nodes("CPU"))
+    def sharers(self) -> int:
+        """How many chunks a node trains in the same memory, at most; each has a GPU to itself."""
+        return 1 if self.device == "cuda" else min(self.slots(), max(self._places()))
+
+    def _places(self) -> list[int]:
+        """The chunks that each node has room for."""
+        kind, need = ("GPU", 1) if self.device == "cuda" else ("CPU", self.threads)
+        return [int(amount // need) for amount in self._nodes(kind)]
 
     def _nodes(self, resource: str) -> list[float]:
         return [node["Resources"].get(resource, 0.0) for node in self._ray.nodes() if node["Alive"]]

@@ -42,6 +42,8 @@ class Terms:
     source: str | None
     device: str
     threads: int
+    sharers: int
+    """How many chunks are trained in the memory of a node."""
     most: int | None = None
     deadline: float | None = None
     """Of the wall clock, which the machines of a cluster share."""
@@ -76,7 +78,7 @@ def train(
     if begun or fresh:
         cluster.connect()
         deadline = None if seconds_left is None else time.time() + seconds_left()
-        terms = Terms(source, cluster.device, cluster.threads, most, deadline)
+        terms = Terms(source, cluster.device, cluster.threads, cluster.sharers(), most, deadline)
         if checkpoints:
             with checkpoints.shared() as mark:
                 shared = Terms(**{**vars(terms), "mark": mark, "checkpoint_seconds": checkpoints.seconds})
@@ -90,7 +92,7 @@ def check(configs: Iterable[Config], *, cluster: Cluster, source: str | None = N
     """`local.check`, on a machine of the cluster."""
     cluster.connect()
     firsts = [first for first, *_ in by_fleet(list(configs))]
-    _value(cluster.submit(_check, 0, firsts, Terms(source, cluster.device, cluster.threads)))
+    _value(cluster.submit(_check, 0, firsts, Terms(source, cluster.device, cluster.threads, 1)))
 
 
 class _Driver:
@@ -185,7 +187,8 @@ def _train(configs: list[Config], terms: Terms) -> Result:
     with threads(terms.threads):
         try:
             return train_chunk(
-                task, configs, checkpoints=checkpoints, stop=stop, most=terms.most, seconds_left=left
+                task, configs, checkpoints=checkpoints, stop=stop, most=terms.most, seconds_left=left,
+                sharers=terms.sharers,
             )  # fmt: skip
         except TrainingStoppedError as stopped:
             return Result([], [], stopped.saved)

@@ -10,6 +10,7 @@ import torch
 from dst_lab.configs import Choice
 from dst_lab.engines import chunk, local
 from dst_lab.engines.checkpoints import Checkpoints
+from dst_lab.fleet import capacity
 from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.store import Store, StoreError, run_id
@@ -91,8 +92,18 @@ def test_chunks_of_any_size_give_the_same_rows(most, plan, train, rows, tmp_path
 
 
 def test_memory_decides_how_many_where_nobody_does(plan, train, monkeypatch) -> None:
-    monkeypatch.setattr(chunk, "runs_that_fit", lambda task, device: 2)
+    monkeypatch.setattr(chunk, "runs_that_fit", lambda task, device, sharers: 2)
     assert train(plan)[1].sizes == [2, 2, 1]
+
+
+def test_chunks_that_share_a_machine_share_its_memory(plan, monkeypatch) -> None:
+    task = chunk.build(plan[0], None, CPU)
+    room = 4.5 * capacity.bytes_per_run(task) / 0.7
+    monkeypatch.setattr(capacity, "free_bytes", lambda device: int(room))
+    for sharers, fit in ((1, 4), (2, 2), (4, 1), (40, 1)):
+        result = chunk.train_chunk(task, plan, sharers=sharers)
+        assert len(result.records) == fit
+        assert result.again == [plan[fit:]]
 
 
 def test_a_plan_of_many_tasks_and_estimators(mixed, train, rows, tmp_path) -> None:
@@ -139,7 +150,7 @@ def test_stopped_after_any_step_it_ends_the_same_and_leaves_nothing(after, mixed
 def test_what_was_begun_goes_on_whole_where_less_fits_by_now(plan, train, rows, tmp_path, monkeypatch) -> None:
     train(plan, "whole.sqlite")
     train(plan, after=15)
-    monkeypatch.setattr(chunk, "runs_that_fit", lambda task, device: 2)
+    monkeypatch.setattr(chunk, "runs_that_fit", lambda task, device, sharers: 2)
     outcome, steps = train(plan)
     assert outcome is not None
     assert steps.sizes == [5]
