@@ -8,7 +8,8 @@ from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 # Triton comes with CUDA builds of torch only.
-collect_ignore = [] if find_spec("triton") else ["src/dst_lab/fleet/kernels.py"]
+_KERNELS = [f"src/decoupled_st/kernels/{name}.py" for name in ("binary", "categorical", "noise")]
+collect_ignore = [] if find_spec("triton") else ["src/dst_lab/fleet/kernels.py", *_KERNELS]
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()], patterns=["README.md", "docs/*.md"], path=str(Path(__file__).parent)
