@@ -45,7 +45,9 @@ def check(case: Case, logits: Tensor, g: Tensor, noise: Tensor, **options: objec
     assert torch.equal(gradient.isnan(), gradient_plain.isnan())
     error, error_plain = ((x.double() - reference).nan_to_num().norm() for x in (gradient, gradient_plain))
     luck = torch.finfo(logits.dtype).eps * g.double().norm() if g.numel() < 100 else 0.0
-    assert error <= 2 * error_plain + luck
+    # The interpreter truncates to bfloat16 where a GPU rounds: twice the error by itself.
+    twice = 4 if logits.dtype == torch.bfloat16 and not logits.is_cuda else 2
+    assert error <= twice * error_plain + luck
 
 
 SHAPES = [(1,), (3,), (5, 1), (7, 3), (300, 8), (3, 1023), (2, 4097), (2, 3, 5)]
