@@ -1,7 +1,7 @@
 """The estimators' kernels against F.gumbel_softmax(hard=True), forward and backward, float32, on CUDA, in one run.
 
-    PYTHONPATH=src python benchmarks/estimators.py [shapes] [memory] [estimators] [size]     all of them by default
-    PYTHONPATH=src python benchmarks/estimators.py tune                                      tiles and warps, printed only
+    PYTHONPATH=src python benchmarks/estimators.py [shapes] [memory] [estimators] [size]    all of them by default
+    PYTHONPATH=src python benchmarks/estimators.py tune                                     tiles, printed only
 
 Each prints one row a line and appends it to benchmarks/results.csv. Times are of CUDA-graph replay, ours and the peer's
 alike, and beside it as called from Python; the candidates take turns. The floor is the traffic that nothing can save:

@@ -26,7 +26,7 @@ def tiling(categories: int) -> tuple[int, int, int]:
     """Rows and columns of a program's tile, and its warps."""
     block = max(4, triton.next_power_of_2(categories))
     if block > ONE_PASS:
-        return 1, min(4096, block), 16
+        return 1, 8192, 32
     rows = max(1, 2048 // block)
     return rows, block, min(16, max(1, rows * block // 512))
 
@@ -171,10 +171,10 @@ def _may(mask, row, col, inside, shared, K: tl.constexpr):
 
 
 @triton.jit
-def _load(logits, row, col, allowed, K: tl.constexpr):
+def _load(logits, row, col, allowed, K: tl.constexpr, EVICT: tl.constexpr = ""):
     """The logits; -inf where not allowed, +inf for NaN."""
-    l = tl.load(logits + row * K + col, allowed, other=-float("inf")).to(tl.float32)
-    return _plain(l)
+    l = tl.load(logits + row * K + col, allowed, other=-float("inf"), eviction_policy=EVICT)
+    return _plain(l.to(tl.float32))
 
 
 @triton.jit
@@ -284,19 +284,25 @@ def _forward_split(
     NOISE: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) + tl.zeros([1, 1], tl.int64)
-    if NOISE > 0:
-        centre = _centre(_row_top(logits, mask, row, mask_shared, K, BLOCK))
-        t = _tau(tau, tau_value, row, rows, tau_shared)
+    # Each lane keeps its best score relative to the largest logit it has met: centred, and the row is read once.
+    centre = tl.full([1, BLOCK], -float("inf"), tl.float32)
     best = tl.full([1, BLOCK], -float("inf"), tl.float32)
     where = tl.zeros([1, BLOCK], tl.int32)
+    t = _tau(tau, tau_value, row, rows, tau_shared)
     for start in range(0, K, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :]
         inside = col < K
         scores = _load(logits, row, col, _may(mask, row, col, inside, mask_shared, K), K)
         if NOISE > 0:
-            scores = _plain(scores - centre + t * _noise(seed, noise, row, start, inside, NOISE, K, 1, BLOCK))
+            higher = tl.maximum(centre, scores)
+            best = best + (centre - _centre(higher))
+            drawn = _noise(seed, noise, row, start, inside, NOISE, K, 1, BLOCK)
+            scores = _plain(scores - _centre(higher) + t * drawn)
+            centre = higher
         where = tl.where(scores > best, col, where)
         best = tl.maximum(best, scores)
+    if NOISE > 0:
+        best = _plain(best + (_centre(centre) - _centre(tl.max(centre, 1)[:, None])))
     top = tl.max(best, 1)[:, None]
     index = tl.min(tl.where(best == top, where, K), 1)[:, None]
     for start in range(0, K, BLOCK):
@@ -306,9 +312,10 @@ def _forward_split(
 
 @triton.jit
 def _surrogate_scores(
-    logits, seed, noise, row, start, centre, allowed, inside, NOISE: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr
-):
-    x = _load(logits, row, start + tl.arange(0, BLOCK)[None, :], allowed, K)
+    logits, seed, noise, row, start, centre, allowed, inside,
+    NOISE: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, EVICT: tl.constexpr,
+):  # fmt: skip
+    x = _load(logits, row, start + tl.arange(0, BLOCK)[None, :], allowed, K, EVICT)
     if NOISE > 0:
         x = _plain(x - centre + _noise(seed, noise, row, start, inside, NOISE, K, 1, BLOCK))
     return x
@@ -334,7 +341,7 @@ def _backward_split(
         inside = col < K
         g = tl.load(grad + row * K + col, inside, other=0.0).to(tl.float32)
         allowed = _may(mask, row, col, inside, mask_shared, K)
-        x = _surrogate_scores(logits, seed, noise, row, start, centre, allowed, inside, NOISE, K, BLOCK)
+        x = _surrogate_scores(logits, seed, noise, row, start, centre, allowed, inside, NOISE, K, BLOCK, "")
         higher = tl.maximum(largest, x)
         base = _centre(higher)
         fade = tl.exp2((largest - base) * rate)
@@ -350,8 +357,8 @@ def _backward_split(
     for start in range(0, K, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :]
         inside = col < K
-        g = tl.load(grad + row * K + col, inside, other=0.0).to(tl.float32)
+        g = tl.load(grad + row * K + col, inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
         allowed = _may(mask, row, col, inside, mask_shared, K)
-        x = _surrogate_scores(logits, seed, noise, row, start, centre, allowed, inside, NOISE, K, BLOCK)
+        x = _surrogate_scores(logits, seed, noise, row, start, centre, allowed, inside, NOISE, K, BLOCK, "evict_first")
         y = tl.exp2((x - _centre(top)) * rate) * (g - mean) * factor
         _store_gradient(out, row, col, inside, allowed, top, y, K)
