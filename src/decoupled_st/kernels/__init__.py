@@ -31,11 +31,13 @@ def use_kernels(on: bool) -> None:
 def serves(logits: Tensor, grad_scale: float | Tensor, *others: object) -> bool:
     """Whether a kernel may be used for these logits; `others` are the temperatures, mask and noise, floats or tensors.
 
-    Not for float64, empty logits, tensors as `grad_scale`, learned temperatures, tensors on another device, and not
-    inside `torch.func` transforms and forward-mode differentiation, which only the plain operations can follow.
+    Not for float64, empty logits, subclasses of `Tensor`, tensors as `grad_scale`, learned temperatures and tensors on
+    another device, and not inside `torch.func` transforms and forward-mode differentiation, which only the plain
+    operations can follow.
     """
     return (
         _on
+        and type(logits) in (Tensor, torch.nn.Parameter)
         and logits.device.type == _DEVICE
         and logits.dtype in _SERVED
         and logits.numel() > 0

@@ -39,7 +39,8 @@ def choose(
     shape = (*logits.shape, 1)
     taus = [by_row(t[..., None], shape, -1, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
     numbers = [x for value in (*taus, grad_scale) for x in number(value, logits.device)]
-    return torch.ops.decoupled_st.binary(logits.contiguous(), seed, noise, *numbers, tau_b is None, perturbed)
+    call = torch.ops.decoupled_st.binary if torch.compiler.is_compiling() else _Choose.apply
+    return call(logits.contiguous(), seed, noise, *numbers, tau_b is None, perturbed)
 
 
 def _save(ctx, inputs, output):
@@ -47,7 +48,7 @@ def _save(ctx, inputs, output):
     ctx.save_for_backward(logits, *((seed, noise) if perturbed else (None, None)), tau, scale)
 
 
-def _gradient(ctx, grad):
+def _gradient(ctx, grad, backward):
     logits, seed, noise, tau, scale = ctx.saved_tensors
     if ctx.identity or torch.is_grad_enabled():  # the latter for create_graph=True
         tau, scale = ctx.tau if tau is None else tau, ctx.scale if scale is None else scale
@@ -56,10 +57,21 @@ def _gradient(ctx, grad):
         else:
             result = _differentiable(grad, logits, seed, noise, tau, scale)
     else:
-        result = torch.ops.decoupled_st.binary_backward(
-            grad.contiguous(), logits, seed, noise, tau, ctx.tau, scale, ctx.scale
-        )
+        result = backward(grad.contiguous(), logits, seed, noise, tau, ctx.tau, scale, ctx.scale)
     return (result, *(None,) * 10)
+
+
+class _Choose(torch.autograd.Function):
+    """The operator as called eagerly: the dispatcher would take longer than a small kernel."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        _save(ctx, inputs, None)
+        return _run_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _gradient(ctx, grad, _run_backward)
 
 
 def _differentiable(grad, logits, seed, noise, tau, scale):
@@ -86,7 +98,11 @@ _library.define(
 )
 torch.library.register_fake("decoupled_st::binary", lambda logits, *_: torch.empty_like(logits))
 torch.library.register_fake("decoupled_st::binary_backward", lambda grad, logits, *_: torch.empty_like(logits))
-torch.library.register_autograd("decoupled_st::binary", _gradient, setup_context=_save)
+torch.library.register_autograd(
+    "decoupled_st::binary",
+    lambda ctx, grad: _gradient(ctx, grad, torch.ops.decoupled_st.binary_backward),
+    setup_context=_save,
+)
 
 
 def _launch(kernel, pointers, numbers, logits, seed, noise, tau):

@@ -61,7 +61,8 @@ def choose(
         mask = by_row(mask, shape, dim, shape[dim])
     taus = [by_row(t, shape, dim, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
     numbers = [x for value in (*taus, grad_scale) for x in number(value, device)]
-    z = torch.ops.decoupled_st.categorical(moved.contiguous(), seed, noise, mask, *numbers, tau_b is None, perturbed)
+    call = torch.ops.decoupled_st.categorical if torch.compiler.is_compiling() else _Choose.apply
+    z = call(moved.contiguous(), seed, noise, mask, *numbers, tau_b is None, perturbed)
     return z if dim == -1 else z.movedim(-1, dim)
 
 
@@ -70,7 +71,7 @@ def _save(ctx, inputs, output):
     ctx.save_for_backward(logits, *((seed, noise) if perturbed else (None, None)), mask, tau, scale)
 
 
-def _gradient(ctx, grad):
+def _gradient(ctx, grad, backward):
     logits, seed, noise, mask, tau, scale = ctx.saved_tensors
     if ctx.identity or torch.is_grad_enabled():  # the latter for create_graph=True
         tau, scale = ctx.tau if tau is None else tau, ctx.scale if scale is None else scale
@@ -79,10 +80,21 @@ def _gradient(ctx, grad):
         else:
             result = _differentiable(grad, logits, seed, noise, mask, tau, scale)
     else:
-        result = torch.ops.decoupled_st.categorical_backward(
-            grad.contiguous(), logits, seed, noise, mask, tau, ctx.tau, scale, ctx.scale
-        )
+        result = backward(grad.contiguous(), logits, seed, noise, mask, tau, ctx.tau, scale, ctx.scale)
     return (result, *(None,) * 11)
+
+
+class _Choose(torch.autograd.Function):
+    """The operator as called eagerly: the dispatcher would take longer than a small kernel."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        _save(ctx, inputs, None)
+        return _run_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _gradient(ctx, grad, _run_backward)
 
 
 def _allowed(mask: Tensor, like: Tensor) -> Tensor:
@@ -129,7 +141,11 @@ _library.define(
 )
 torch.library.register_fake("decoupled_st::categorical", lambda logits, *_: torch.empty_like(logits))
 torch.library.register_fake("decoupled_st::categorical_backward", lambda grad, logits, *_: torch.empty_like(logits))
-torch.library.register_autograd("decoupled_st::categorical", _gradient, setup_context=_save)
+torch.library.register_autograd(
+    "decoupled_st::categorical",
+    lambda ctx, grad: _gradient(ctx, grad, torch.ops.decoupled_st.categorical_backward),
+    setup_context=_save,
+)
 
 
 def _launch(one_pass, split, pointers, numbers, logits, seed, noise, mask, tau):
