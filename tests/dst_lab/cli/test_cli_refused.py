@@ -207,7 +207,7 @@ def test_what_nobody_expected_is_exit_code_1(cli, monkeypatch, surroundings: Pat
     def broken(*_: object) -> None:
         raise RuntimeError("a bolt is loose")
 
-    monkeypatch.setattr(Store, "put", broken)
+    monkeypatch.setattr(Store, "finished", broken)
     code, _, err = cli(*RUN)
     assert only_sentence(err) == "dst: unexpected RuntimeError: a bolt is loose (--debug shows where)"
     assert code == 1
