@@ -279,7 +279,7 @@ def _backward(
 
 @triton.jit
 def _store_gradient(out, row, col, inside, allowed, top, y, K: tl.constexpr):
-    y = tl.where(top < float("inf"), y, float("nan"))
+    # A row with +inf has NaN for its mean, and so in every element.
     y = tl.where(allowed & (top > -float("inf")), y, 0.0)
     tl.store(out + row * K + col, y.to(out.dtype.element_ty), inside)
 

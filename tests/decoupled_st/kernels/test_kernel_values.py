@@ -145,3 +145,10 @@ def test_an_offset_changes_nothing(categorical: Case, tiling: None, device: str)
     z_offset, gradient_offset = run(categorical, True, logits.to(device) + 8192, g, noise=noise, **low)
     assert torch.equal(z, z_offset)
     torch.testing.assert_close(gradient_offset, gradient, rtol=1e-5, atol=1e-5)
+
+
+def test_an_offset_hides_no_noise(tiling: None, device: str) -> None:
+    """Equal logits of 8192, where floats are 2^-10 apart, and noise times 0.001: its argmax must be seen."""
+    noise = random(40, 300, seed=5).to(device)
+    z = dst.categorical.decoupled(torch.full_like(noise, 8192.0), tau_f=1e-3, tau_b=1.0, noise=noise)
+    assert torch.equal(z.argmax(-1), noise.argmax(-1))
