@@ -4,6 +4,7 @@ A task returns the whole records of its chunk, and only the driver writes the st
 training, Ray gives to another; it goes on from the checkpoint where the folder of checkpoints is shared with it.
 """
 
+import math
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -29,8 +30,8 @@ RETRIES = 10
 """How often a chunk is begun again after its worker or node was lost; then it is halved as if its code had failed."""
 STOP = "stop"
 """What the driver writes into its mark among the checkpoints."""
-PATIENCE = 20.0
-"""Seconds that workers have to save when the driver is asked to stop."""
+PATIENCE = 30.0
+"""Seconds that workers have to save when the driver is asked to stop, or the time is up."""
 
 Tell = Callable[[Sequence[Record], int, int], None]
 
@@ -113,8 +114,11 @@ class _Driver:
         while queue or self.flying:
             if self.stop and self.stop():
                 self._stop()
-            if self.terms.deadline is not None and time.time() >= self.terms.deadline:
+            late = time.time() - (self.terms.deadline or math.inf)
+            if late >= 0:
                 queue = []
+            if late > PATIENCE:  # what is still out there was not even begun, or hangs
+                return
             while queue and len(self.flying) < self.cluster.slots():
                 chunk = queue.pop(0)
                 self.flying[self.cluster.submit(_train, RETRIES, chunk, self.terms)] = chunk
