@@ -187,9 +187,12 @@ def _may(mask, row, col, inside, shared, K: tl.constexpr):
 
 
 @triton.jit
-def _load(logits, row, col, allowed, K: tl.constexpr, EVICT: tl.constexpr = ""):
-    """The logits; -inf where not allowed, +inf for NaN."""
-    l = tl.load(logits + row * K + col, allowed, other=-float("inf"), eviction_policy=EVICT)
+def _load(logits, row, col, allowed, K: tl.constexpr, LAST: tl.constexpr):
+    """The logits; -inf where not allowed, +inf for NaN. LAST: they will not be read again."""
+    if LAST:
+        l = tl.load(logits + row * K + col, allowed, other=-float("inf"), eviction_policy="evict_first")
+    else:
+        l = tl.load(logits + row * K + col, allowed, other=-float("inf"))
     return _plain(l.to(tl.float32))
 
 
@@ -242,7 +245,7 @@ def _forward(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < K)
-    scores = _load(logits, row, col, _may(mask, row, col, inside, mask_shared, K), K)
+    scores = _load(logits, row, col, _may(mask, row, col, inside, mask_shared, K), K, False)
     if NOISE > 0:
         drawn = _noise(seed, noise, row, 0, inside, NOISE, K, ROWS, BLOCK)
         centred = scores - _centre(tl.max(scores, 1)[:, None])
@@ -262,7 +265,7 @@ def _backward(
     inside = (row < rows) & (col < K)
     g = tl.load(grad + row * K + col, inside, other=0.0).to(tl.float32)
     allowed = _may(mask, row, col, inside, mask_shared, K)
-    x = _load(logits, row, col, allowed, K)
+    x = _load(logits, row, col, allowed, K, False)
     top = tl.max(x, 1)[:, None]
     x = x - _centre(top)
     if NOISE > 0:
@@ -290,7 +293,7 @@ def _row_top(logits, mask, row, mask_shared, K: tl.constexpr, BLOCK: tl.constexp
     for start in range(0, K, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :]
         allowed = _may(mask, row, col, col < K, mask_shared, K)
-        largest = tl.maximum(largest, _load(logits, row, col, allowed, K))
+        largest = tl.maximum(largest, _load(logits, row, col, allowed, K, False))
     return tl.max(largest, 1)[:, None]
 
 
@@ -308,7 +311,7 @@ def _forward_split(
     for start in range(0, K, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :]
         inside = col < K
-        scores = _load(logits, row, col, _may(mask, row, col, inside, mask_shared, K), K)
+        scores = _load(logits, row, col, _may(mask, row, col, inside, mask_shared, K), K, False)
         if NOISE > 0:
             higher = tl.maximum(centre, scores)
             best = best + (centre - _centre(higher))
@@ -329,9 +332,9 @@ def _forward_split(
 @triton.jit
 def _surrogate_scores(
     logits, seed, noise, row, start, centre, allowed, inside,
-    NOISE: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, EVICT: tl.constexpr,
+    NOISE: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
-    x = _load(logits, row, start + tl.arange(0, BLOCK)[None, :], allowed, K, EVICT)
+    x = _load(logits, row, start + tl.arange(0, BLOCK)[None, :], allowed, K, LAST)
     if NOISE > 0:
         x = _plain(x - centre + _noise(seed, noise, row, start, inside, NOISE, K, 1, BLOCK))
     return x
@@ -357,7 +360,7 @@ def _backward_split(
         inside = col < K
         g = tl.load(grad + row * K + col, inside, other=0.0).to(tl.float32)
         allowed = _may(mask, row, col, inside, mask_shared, K)
-        x = _surrogate_scores(logits, seed, noise, row, start, centre, allowed, inside, NOISE, K, BLOCK, "")
+        x = _surrogate_scores(logits, seed, noise, row, start, centre, allowed, inside, NOISE, K, BLOCK, False)
         higher = tl.maximum(largest, x)
         base = _centre(higher)
         fade = tl.exp2((largest - base) * rate)
@@ -375,6 +378,6 @@ def _backward_split(
         inside = col < K
         g = tl.load(grad + row * K + col, inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
         allowed = _may(mask, row, col, inside, mask_shared, K)
-        x = _surrogate_scores(logits, seed, noise, row, start, centre, allowed, inside, NOISE, K, BLOCK, "evict_first")
+        x = _surrogate_scores(logits, seed, noise, row, start, centre, allowed, inside, NOISE, K, BLOCK, True)
         y = tl.exp2((x - _centre(top)) * rate) * (g - mean) * factor
         _store_gradient(out, row, col, inside, allowed, top, y, K)
