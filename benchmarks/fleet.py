@@ -1,11 +1,14 @@
 """A step of a fleet against a step of what people write today, measured in one run.
 
-    python benchmarks/fleet.py stochastic-binary --runs 32 [--device cuda --runs 512] [--data DIR]
-    python benchmarks/fleet.py logic-gates [--data DIR]           the peer is torchlogix 0.2.2, where it is installed
+    python benchmarks/fleet.py stochastic-binary --runs 1 32 [--device cuda --runs 1 1155] [--data DIR]
+    python benchmarks/fleet.py categorical-autoencoder --runs 8 [--device cuda --runs 200] [--data DIR]
+    python benchmarks/fleet.py logic-gates --runs 1 [--device cuda --runs 1 32] [--data DIR]
+                                                                  the peer is torchlogix 0.2.2, where it is installed
     python benchmarks/fleet.py overhead [--data DIR]              recording, checkpoints and progress
 
 Each prints one row a line and appends it to benchmarks/results.csv: medians of alternating repeats, so that a machine
-that slows down slows both.
+that slows down slows both. On CUDA our step is a captured graph; a peer is measured as called, compiled, and compiled
+and captured where that can be done.
 """
 
 import argparse
@@ -13,7 +16,8 @@ import csv
 import platform
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,13 +25,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dst_lab.configs import Choice, LogicGatesConfig, StochasticBinaryConfig
+from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
 from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.loop import Fleet
-from dst_lab.tasks import LogicGates, StochasticBinary
+from dst_lab.fleet.task import Task
+from dst_lab.tasks import CategoricalAutoencoder, LogicGates, StochasticBinary
 
 RESULTS = Path(__file__).with_name("results.csv")
 COLUMNS = ("benchmark", "what", "size", "p20_ms", "p50_ms", "p80_ms", "ratio_to_peer", "device", "torch", "date")
+Step = Callable[[], object]
 
 
 class PlainBinary(nn.Module):
@@ -39,48 +45,99 @@ class PlainBinary(nn.Module):
         return z + (p - p.detach())
 
 
-def plain_step(task: StochasticBinary) -> Callable[[], object]:
-    """One run, one step, in plain PyTorch."""
+class PlainCode(nn.Module):
+    """Categorical codes as scripts write them: 4 latents of 8 classes, drawn and with the detach trick."""
+
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        logits = logits.view(-1, 4, 8)
+        p = torch.softmax(logits / 0.5, -1)
+        drawn = torch.distributions.Categorical(logits=logits.detach() / 2.0).sample()
+        return (F.one_hot(drawn, 8) + (p - p.detach())).flatten(1)
+
+
+def classifier(task: StochasticBinary) -> tuple[nn.Module, Callable[[nn.Module, torch.Tensor], torch.Tensor]]:
+    """The network and its loss on the images of an index."""
     images, labels = task.splits["train"]
-    widths = task.widths
     layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(widths[:-1]):
+    for inputs, outputs in pairwise(task.widths[:-1]):
         layers += [nn.Linear(inputs, outputs), PlainBinary()]
-    network = nn.Sequential(*layers, nn.Linear(widths[-2], widths[-1])).to(task.device)
+    network = nn.Sequential(*layers, nn.Linear(*task.widths[-2:]))
+    return network, lambda network, index: F.cross_entropy(network(images[index]), labels[index])
+
+
+def autoencoder(
+    task: CategoricalAutoencoder,
+) -> tuple[nn.Module, Callable[[nn.Module, torch.Tensor], torch.Tensor]]:
+    images, layers = task.splits["train"], list[nn.Module]()
+    for widths in (task.encoder, task.decoder):
+        for inputs, outputs in pairwise(widths):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        layers[-1] = PlainCode()
+
+    def loss(network: nn.Module, index: torch.Tensor) -> torch.Tensor:
+        x = images[index]
+        return F.binary_cross_entropy_with_logits(network(x), x, reduction="sum") / len(x)
+
+    return nn.Sequential(*layers[:-1]), loss
+
+
+def plain_step(task: Task, network: nn.Module, loss: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> Step:
+    """One run, one step, in plain PyTorch."""
+    network = network.to(task.device)
     optimiser = torch.optim.Adam(network.parameters(), lr=1e-3)
 
     def step() -> None:
-        index = torch.randint(0, len(images), (task.config.batch,), device=task.device)
-        loss = F.cross_entropy(network(images[index]), labels[index])
         optimiser.zero_grad()
-        loss.backward()
+        loss(network, torch.randint(0, task.images, (task.config.batch,), device=task.device)).backward()
         optimiser.step()
 
     return step
 
 
-def torchlogix_step(device: torch.device) -> Callable[[], object] | None:
-    """torchlogix's straight-through network of the same size, or None where it is not installed."""
+def captured(step: Step) -> Step:
+    """The step as a CUDA graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(4):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def torchlogix_steps(device: torch.device) -> dict[str, Step]:
+    """torchlogix's straight-through network of the same size; nothing where it is not installed."""
     try:
         from torchlogix.layers import GroupSum, LogicDense
     except ImportError:
-        return None
+        return {}
     sizes = [9216, 12_000, 12_000, 12_000, 12_000]
     options = {"device": str(device), "parametrization_kwargs": {"forward_sampling": "gumbel_hard"}}
     layers = [LogicDense(a, b, **options) for a, b in pairwise(sizes)]
     network = nn.Sequential(*layers, GroupSum(10, tau=100 / 3)).to(device)
-    optimiser = torch.optim.Adam(network.parameters(), lr=0.01)
+    cuda = device.type == "cuda"
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.01, capturable=cuda)
     x, y = torch.randint(0, 2, (100, 9216), device=device).float(), torch.randint(0, 10, (100,), device=device)
 
-    def step() -> None:
-        optimiser.zero_grad()
+    def step(network: nn.Module) -> None:
+        optimiser.zero_grad(set_to_none=True)
         F.cross_entropy(network(x), y).backward()
         optimiser.step()
 
-    return step
+    steps: dict[str, Step] = {"torchlogix gumbel_hard": partial(step, network)}
+    if cuda:
+        steps["torchlogix gumbel_hard, compiled"] = compiled = partial(step, torch.compile(network))
+        try:
+            steps["torchlogix gumbel_hard, compiled and captured"] = captured(compiled)
+        except Exception as error:
+            print(f"torchlogix's step cannot be captured: {error}")
+    return steps
 
 
-def measure(steps: dict[str, Callable[[], object]], seconds: float, device: torch.device) -> dict[str, list[float]]:
+def measure(steps: dict[str, Step], seconds: float, device: torch.device) -> dict[str, list[float]]:
     """Milliseconds a call, sorted; the candidates take turns."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -126,39 +183,54 @@ def record(benchmark: str, what: str, size: str, times: list[float], ratio: floa
         writer.writerow(row)
 
 
+def compare(
+    name: str, size: str, task: Task, configs: Sequence[Config], peers: dict[str, Step], seconds: float
+) -> None:
+    """A fleet's step beside its peers'; the ratio is that of a run's share of it to the fastest peer."""
+    steps = {**peers, "fleet": Fleet(task, configs).stepper()}
+    times = measure(steps, seconds, task.device)
+    middle = {what: values[len(values) // 2] for what, values in times.items()}
+    fleet = middle.pop("fleet")
+    for what in peers:
+        record(name, what, size, times[what], None, task.device)
+    ratio = min(middle.values()) / (fleet / len(configs)) if middle else None
+    runs = f"{len(configs)} run" + "s" * (len(configs) > 1)
+    record(name, "fleet, whole step", f"{size}, {runs}", times["fleet"], ratio, task.device)
+
+
 def stochastic_binary(args: argparse.Namespace, device: torch.device) -> None:
-    configs = [
-        StochasticBinaryConfig(
-            **StochasticBinaryConfig.paper(), seed=i % 5,
-            estimator=Choice.make("decoupled", tau_f=0.1 + 0.01 * (i // 5), tau_b=0.7),
-        )
-        for i in range(args.runs)
-    ]  # fmt: skip
-    task = StochasticBinary(configs[0], args.data, device)
-    steps = {"plain": plain_step(task), "fleet": Fleet(task, configs).stepper()}
-    times = measure(steps, args.seconds, device)
-    middle = {name: values[len(values) // 2] for name, values in times.items()}
-    record("stochastic-binary", "plain PyTorch, one run", "batch 128", times["plain"], None, device)
-    ratio = middle["plain"] / (middle["fleet"] / args.runs)
-    record("stochastic-binary", "fleet, whole step", f"batch 128, {args.runs} runs", times["fleet"], ratio, device)
+    for runs in args.runs:
+        configs = [
+            StochasticBinaryConfig(
+                **StochasticBinaryConfig.paper(), seed=i % 5,
+                estimator=Choice.make("decoupled", tau_f=0.1 + 0.01 * (i // 5), tau_b=0.7),
+            )
+            for i in range(runs)
+        ]  # fmt: skip
+        task = StochasticBinary(configs[0], args.data, device)
+        peers = {"plain PyTorch, one run": plain_step(task, *classifier(task))}
+        compare("stochastic-binary", "batch 128", task, configs, peers, args.seconds)
+
+
+def categorical_autoencoder(args: argparse.Namespace, device: torch.device) -> None:
+    for runs in args.runs:
+        configs = [
+            CategoricalAutoencoderConfig(
+                **CategoricalAutoencoderConfig.paper(), seed=i % 10,
+                estimator=Choice.make("decoupled", tau_f=2.0 + 0.01 * (i // 10), tau_b=0.5),
+            )
+            for i in range(runs)
+        ]  # fmt: skip
+        task = CategoricalAutoencoder(configs[0], args.data, device)
+        peers = {"plain PyTorch, one run": plain_step(task, *autoencoder(task))}
+        compare("categorical-autoencoder", "batch 200", task, configs, peers, args.seconds)
 
 
 def logic_gates(args: argparse.Namespace, device: torch.device) -> None:
     config = LogicGatesConfig(**LogicGatesConfig.paper(), estimator=Choice.make("decoupled", tau_f=0.1, tau_b=2.0))
-    task = LogicGates(config, args.data, device)
-    fleet = Fleet(task, [config] * args.runs)
-    steps = {"fleet": fleet.stepper()}
-    peer = torchlogix_step(device)
-    if peer:
-        steps["torchlogix"] = peer
-    times = measure(steps, args.seconds, device)
-    middle = {name: values[len(values) // 2] for name, values in times.items()}
-    ratio = None
-    if peer:
-        record("logic-gates", "torchlogix gumbel_hard", "4 x 12,000, batch 100", times["torchlogix"], None, device)
-        ratio = middle["torchlogix"] / (middle["fleet"] / args.runs)
-    size = f"4 x 12,000, batch 100, {args.runs} runs"
-    record("logic-gates", "fleet, whole step", size, times["fleet"], ratio, device)
+    task, peers = LogicGates(config, args.data, device), torchlogix_steps(device)
+    for runs in args.runs:
+        compare("logic-gates", "4 x 12,000, batch 100", task, [config] * runs, peers, args.seconds)
 
 
 def overhead(args: argparse.Namespace, device: torch.device) -> None:
@@ -170,7 +242,8 @@ def overhead(args: argparse.Namespace, device: torch.device) -> None:
 
     choice = Choice.make("decoupled", tau_f=0.1, tau_b=0.7)
     base = {**StochasticBinaryConfig.paper(), "epochs": 1, "estimator": choice}
-    configs = [StochasticBinaryConfig(**base, seed=seed) for seed in range(args.runs)]
+    (runs,) = args.runs
+    configs = [StochasticBinaryConfig(**base, seed=seed) for seed in range(runs)]
     task = StochasticBinary(configs[0], args.data, device)
     bare = Fleet(task, configs)
     step = bare.stepper()
@@ -199,16 +272,19 @@ def overhead(args: argparse.Namespace, device: torch.device) -> None:
     whole = 100 * training
     share = (100 * progress + checkpoint * whole / max(60, 100 * checkpoint) + recording) / whole
     print(
-        f"overhead, {args.runs} runs, {device}: an epoch {training:.1f} s, progress {progress * 1e3:.1f} ms an epoch, "
+        f"overhead, {runs} runs, {device}: an epoch {training:.1f} s, progress {progress * 1e3:.1f} ms an epoch, "
         f"a checkpoint {checkpoint * 1e3:.0f} ms, recording {recording * 1e3:.0f} ms: {100 * share:.2f}% of 100 epochs"
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    jobs = {"stochastic-binary": stochastic_binary, "logic-gates": logic_gates, "overhead": overhead}
+    jobs = {
+        "stochastic-binary": stochastic_binary, "categorical-autoencoder": categorical_autoencoder,
+        "logic-gates": logic_gates, "overhead": overhead,
+    }  # fmt: skip
     parser.add_argument("job", choices=jobs)
-    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--runs", type=int, nargs="+", default=[1])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--data")
     parser.add_argument("--seconds", type=float, default=20)
