@@ -196,12 +196,12 @@ def test_the_traceback_is_there_for_who_asks(cli) -> None:
 
 
 def test_what_nobody_expected_is_exit_code_1(cli, monkeypatch, surroundings: Path) -> None:
-    from dst_lab.fleet.loop import Fleet
+    from dst_lab.engines import local
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bolt is loose")
 
-    monkeypatch.setattr(Fleet, "train", broken)
+    monkeypatch.setattr(local, "train", broken)
     code, _, err = cli(*RUN)
     assert only_sentence(err) == "dst: unexpected RuntimeError: a bolt is loose (--debug shows where)"
     assert code == 1
