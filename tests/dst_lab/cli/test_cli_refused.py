@@ -204,10 +204,19 @@ def test_the_traceback_is_there_for_who_asks(cli) -> None:
 
 
 def test_what_nobody_expected_is_exit_code_1(cli, monkeypatch, surroundings: Path) -> None:
+<<<<<<< HEAD
     def broken(*_: object) -> None:
         raise RuntimeError("a bolt is loose")
 
     monkeypatch.setattr(Store, "finished", broken)
+=======
+    from dst_lab.engines import local
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a bolt is loose")
+
+    monkeypatch.setattr(local, "train", broken)
+>>>>>>> engines
     code, _, err = cli(*RUN)
     assert only_sentence(err) == "dst: unexpected RuntimeError: a bolt is loose (--debug shows where)"
     assert code == 1
