@@ -1,0 +1,108 @@
+"""Training curves of the chosen settings, one figure a task."""
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from dst_lab.figures.rows import Array, Rows, Setting, spread, together
+from dst_lab.figures.style import HEIGHT, LOOKS, TASKS, Drawn, absent, listing, number, panels, settings_text
+
+ROLES = ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
+SEARCHES = {
+    "stochastic-binary": ("sbn-grid", "sbn-baselines"),
+    "categorical-autoencoder": ("catae-sequential", "catae-baselines"),
+    "logic-gates": ("logic-sequential", "logic-baselines"),
+}
+SETTLING = 0.1
+"""The share of training that the vertical axis may leave out."""
+
+
+def network(rows: Rows) -> Drawn:
+    """Binary network: loss and accuracy on validation data."""
+    shown = (("validation_loss", "validation loss (nats)", 1), ("validation_accuracy", "validation accuracy (%)", 100))
+    return _draw(rows, "stochastic-binary", ROLES, shown, "epoch")
+
+
+def autoencoder(rows: Rows) -> Drawn:
+    """Autoencoder: loss and use of the codes, every seed a line of its own."""
+    shown = (("validation_loss", "validation loss (nats an image)", 1), ("perplexity", "perplexity of the codes", 1))
+    return _draw(rows, "categorical-autoencoder", ROLES, shown, "epoch", every_seed=True)
+
+
+def logic(rows: Rows) -> Drawn:
+    """Logic gates: training loss and validation accuracy, with the soft original beside the four."""
+    shown = (("train_loss", "training loss (nats)", 1), ("validation_accuracy", "validation accuracy (%)", 100))
+    return _draw(rows, "logic-gates", (*ROLES, "soft"), shown, "step")
+
+
+def _draw(
+    rows: Rows,
+    task: str,
+    roles: tuple[str, ...],
+    shown: tuple[tuple[str, str, float], ...],
+    unit: str,
+    every_seed: bool = False,
+) -> Drawn:
+    settings = {role: setting for role in roles if (setting := rows.setting(task, role)) and setting.n}
+    missing = [] if len(settings) == len(roles) else _unsettled(rows, task)
+    metrics = [metric for metric, _, _ in shown]
+    settings = {role: s for role, s in settings.items() if all(row.has(m) for row in s.rows for m in metrics)}
+    figure, axes = panels(len(shown), height=HEIGHT + 0.45)
+    title = f"Training curves, {TASKS[task]}"
+    for ax, (metric, label, factor) in zip(axes, shown, strict=True):
+        if not settings:
+            absent(ax, missing)
+            continue
+        for role, setting in settings.items():
+            _curve(ax, role, setting, metric, factor, every_seed)
+        ax.set(xlabel=unit, ylabel=label)
+        _frame(ax, [factor * together(s.rows, metric)[1] for s in settings.values()])
+        ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.19), ncols=2, columnspacing=1.0)
+    caption = _caption(settings, shown[0], every_seed) if settings else ""
+    return Drawn(title, figure, caption, len(shown), missing, (*SEARCHES[task], "confirm"))
+
+
+def _curve(ax: Axes, role: str, setting: Setting, metric: str, factor: float, every_seed: bool) -> None:
+    look, (x, values) = LOOKS[role], together(setting.rows, metric)
+    values = factor * values
+    label = f"{look.name} {settings_text(setting.config.estimator.to_dict())}".strip()
+    mark = {"marker": look.marker, "markevery": max(1, len(x) // 6)}
+    if every_seed:
+        for i, run in enumerate(values):
+            ax.plot(x, run, color=look.color, ls=look.line, lw=0.9, alpha=0.8, label="" if i else label, **mark)
+        return
+    mean, width = values.mean(0), spread(values)
+    ax.fill_between(x, mean - width, mean + width, color=look.color, alpha=0.18, lw=0)
+    ax.plot(x, mean, color=look.color, ls=look.line, label=label, **mark)
+
+
+def _frame(ax: Axes, groups: list[Array]) -> None:
+    """Limits that hold everything after the first tenth of training, so that what differs at the end can be seen."""
+    late = [values[:, int(SETTLING * values.shape[1]) :] for values in groups]
+    finite = np.concatenate([part[np.isfinite(part)] for part in late])
+    low, high = float(finite.min()), float(finite.max())
+    pad = 0.06 * (high - low) or 0.5
+    ax.set_ylim(low - pad, high + pad)
+    ax.set_xlim(left=0)
+
+
+def _caption(settings: dict[str, Setting], first: tuple[str, str, float], every_seed: bool) -> str:
+    metric, label, factor = first
+    ends = {}
+    for role, setting in settings.items():
+        last = factor * np.array([row.last(metric) for row in setting.rows])
+        ends[role] = (float(last.mean()), f"{number(float(last.mean()))} ± {number(float(spread(last)), 2)}")
+    order = sorted(ends, key=lambda role: ends[role][0])
+    said = listing([f"{LOOKS[role].name} {ends[role][1]}" for role in order])
+    n = sorted({setting.n for setting in settings.values()})
+    seeds = " and ".join(sorted({setting.seeds for setting in settings.values()}))
+    how = "Each line is one seed" if every_seed else "Line: mean over seeds; band: one standard deviation"
+    count = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
+    return (
+        f"At the end of training, {label.split(' (')[0]}, lowest first: {said}. {how}; n = {count} {seeds} seeds each, "
+        f"at the settings the searches chose. The vertical axis leaves out what lies beyond the last nine tenths."
+    )
+
+
+def _unsettled(rows: Rows, task: str) -> list[str]:
+    found = [text for recipe in SEARCHES[task] for text in rows.missing(recipe, task)]
+    return found or [f"the rest of {listing(SEARCHES[task])}"]
