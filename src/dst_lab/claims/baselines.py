@@ -1,0 +1,79 @@
+"""C2: Decoupled ST against the three other estimators, each tuned: how good, and how soon."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from dst_lab.claims.measures import Measure, last, reach, words
+from dst_lab.claims.rows import BASELINES, NAMES, Rows, compare
+from dst_lab.claims.tasks import JUDGED, TASKS, TaskRule
+from dst_lab.claims.verdict import Verdict, decide
+
+ALL = (
+    "Supported only if all three are beaten, each at that level; contradicted if one of them beats Decoupled ST; "
+    "otherwise not supported."
+)
+
+
+def judge_baselines(rows: Rows) -> list[Verdict]:
+    return [verdict for rule in TASKS for verdict in (_quality(rows, rule), _speed(rows, rule))]
+
+
+def contest(
+    rows: Rows,
+    verdict: Verdict,
+    judged: Measure,
+    beside: Sequence[Measure] = (),
+    roles: Sequence[str] = BASELINES,
+    primary: bool = False,
+) -> Verdict:
+    """Decoupled ST against every baseline; those in `roles` enter the verdict with the measure `judged`."""
+    ours = rows.arms[verdict.task, "decoupled"]
+    comparisons, missing, runs = [], [*ours.missing], [row.id for row in ours.rows]
+    for role in BASELINES:
+        theirs = rows.arms[verdict.task, role]
+        missing += theirs.missing
+        runs += [row.id for row in theirs.rows]
+        main = compare(ours, theirs, judged, primary=primary, judged=role in roles)
+        if main is None and not (ours.missing or theirs.missing):
+            missing.append(f"{judged.name}, which the runs on {verdict.task} did not record")
+        comparisons += [main, *(compare(ours, theirs, measure) for measure in beside)]
+    found = tuple(comparison for comparison in comparisons if comparison is not None)
+    return replace(verdict, verdict=decide(found, missing), comparisons=found, missing=tuple(missing), runs=tuple(runs))
+
+
+def _quality(rows: Rows, rule: TaskRule) -> Verdict:
+    verdict = Verdict(
+        claim="C2", task=rule.task, title="Decoupled ST beats Identity STE, Softmax STE and ST Gumbel-Softmax",
+        rule=f"{JUDGED} Compared in {rule.primary.name}. {ALL}", verdict="",
+    )  # fmt: skip
+    return contest(rows, verdict, rule.primary, rule.beside, primary=True)
+
+
+def _speed(rows: Rows, rule: TaskRule) -> Verdict:
+    metric, direction = rule.curve
+    verdict = Verdict(
+        claim="C2 speed", task=rule.task, title="Decoupled ST learns faster than all three", verdict="",
+        rule=f"{JUDGED} Compared in the steps until {words(metric)} is as good as the best baseline's last value (mean "
+        "over its search's seeds, so that the mark is set before the fresh seeds are seen). A run that never gets "
+        f"there counts as one evaluation past the end. {ALL}",
+    )  # fmt: skip
+    ends = {role: _last(rows, rule, role) for role in BASELINES}
+    known = {role: end for role, end in ends.items() if end is not None}
+    if len(known) < len(BASELINES):
+        # No mark yet: say what lacks.
+        return contest(rows, verdict, reach(metric, direction * float("inf"), direction))
+    role = max(known, key=lambda role: direction * known[role])
+    note = f"the mark is {known[role]:.4g}, the last {words(metric)} of {NAMES[role]}"
+    return replace(contest(rows, verdict, reach(metric, known[role], direction)), notes=(note,))
+
+
+def _last(rows: Rows, rule: TaskRule, role: str) -> float | None:
+    """A baseline's last value, over the search's seeds of the chosen setting that did not diverge."""
+    config = rows.chosen.get((rule.task, role))
+    if config is None:
+        return None
+    measure = last(rule.curve[0], "", rule.curve[1])
+    found = [rows.find(replace(config, seed=seed)) for seed in rows.searches[rule.task, role][1].seeds]
+    values = [row.value(measure) for row in found if row is not None and row.done]
+    return fmean(values) if values else None

@@ -1,0 +1,105 @@
+"""One number of a run's history: what two arms are compared in."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from dst_lab.store import Series
+
+History: TypeAlias = Mapping[str, Series]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run, in words, with its good end."""
+
+    name: str
+    unit: str
+    direction: int
+    """1 where higher is better, -1 where lower is."""
+    read: Callable[[History], float]
+    """KeyError where the run did not record the metric."""
+
+
+def best(metric: str, unit: str, direction: int) -> Measure:
+    """The lowest (or highest) value over training."""
+    word = "highest" if direction > 0 else "lowest"
+    return Measure(
+        f"{word} {words(metric)}", unit, direction, lambda h: direction * float((direction * h[metric].values).max())
+    )
+
+
+def last(metric: str, unit: str, direction: int) -> Measure:
+    """The value at the last evaluation; of a vector, such as the perplexity of each latent, its mean."""
+    return Measure(f"last {words(metric)}", unit, direction, lambda h: float(np.mean(h[metric].values[-1])))
+
+
+def first(metric: str, unit: str, direction: int) -> Measure:
+    """The value at the first evaluation."""
+    return Measure(f"first {words(metric)}", unit, direction, lambda h: float(np.mean(h[metric].values[0])))
+
+
+def mean(metric: str, unit: str, direction: int) -> Measure:
+    """The mean over the evaluations that recorded it."""
+    return Measure(f"mean {words(metric)}", unit, direction, lambda h: float(np.mean(h[metric].values)))
+
+
+def stopped(metric: str, unit: str, direction: int) -> Measure:
+    """The value at the evaluation with the lowest validation loss."""
+
+    def read(history: History) -> float:
+        return float(history[metric].values[int(history["validation_loss"].values.argmin())])
+
+    return Measure(f"{words(metric)} at the lowest validation loss", unit, direction, read)
+
+
+def component(metric: str, index: int, name: str) -> Measure:
+    """One of a vector of shares at the last evaluation; lower is better."""
+    return Measure(name, "share", -1, lambda h: float(h[metric].values[-1][index]))
+
+
+def gap() -> Measure:
+    """How far accuracy by the training forward and by the discretised network lie apart at the last evaluation."""
+
+    def read(history: History) -> float:
+        drawn, fixed = (history[f"validation_accuracy{suffix}"].values[-1] for suffix in ("", "_argmax"))
+        return abs(float(fixed) - float(drawn))
+
+    return Measure("gap between trained and discretised validation accuracy", "share", -1, read)
+
+
+def reach(metric: str, target: float, direction: int) -> Measure:
+    """The first evaluated step as good as the target; one evaluation past the last where none is."""
+
+    def read(history: History) -> float:
+        series = history[metric]
+        there = np.flatnonzero(direction * series.values >= direction * target)
+        if len(there):
+            return float(series.steps[there[0]])
+        return float(series.steps[-1] + (series.steps[-1] - series.steps[-2] if len(series.steps) > 1 else 0))
+
+    return Measure(f"steps until {words(metric)} reaches {target:.4g}", "steps", -1, read)
+
+
+def below(metric: str, threshold: float, name: str) -> Measure:
+    """1 where the run's lowest value lies below the threshold, else 0."""
+    return Measure(name, "share", 1, lambda h: float(h[metric].values.min() < threshold))
+
+
+def infinite_if_nan(measure: Measure) -> Measure:
+    """A gradient in which nothing varied has recorded no ratio (NaN): its signal-to-noise ratio is infinite."""
+
+    def read(history: History) -> float:
+        value = measure.read(history)
+        return math.inf if math.isnan(value) else value
+
+    return Measure(measure.name, measure.unit, measure.direction, read)
+
+
+def words(metric: str) -> str:
+    """ "validation_accuracy_argmax" -> "validation accuracy (argmax)"."""
+    text = metric.removesuffix("_argmax").replace("_", " ")
+    return f"{text} (argmax)" if metric.endswith("_argmax") else text

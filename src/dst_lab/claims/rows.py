@@ -1,0 +1,143 @@
+"""What the claims read: runs by their config, and the settings that the searches chose."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+from dst_lab.claims.measures import History, Measure
+from dst_lab.claims.paired import paired
+from dst_lab.claims.verdict import Comparison
+from dst_lab.configs import Config
+from dst_lab.plans import RECIPES, Adaptive, Grid, Lookup, Sequential, Several
+from dst_lab.plans.pursue import scores
+from dst_lab.plans.recipes import FRESH, SEARCHES, chosen
+from dst_lab.store import Store, run_id
+
+SEEDS = 10
+"""Pairs behind a verdict; fewer, and the claim is not tested."""
+NAMES = {
+    "decoupled": "Decoupled ST",
+    "diagonal": "Softmax STE on the diagonal",
+    "identity_ste": "Identity STE",
+    "softmax_ste": "Softmax STE",
+    "gumbel_ste": "ST Gumbel-Softmax",
+}
+BASELINES = ("identity_ste", "softmax_ste", "gumbel_ste")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run that has ended: done, or diverged."""
+
+    id: str
+    done: bool
+    history: Callable[[], History]
+
+    def value(self, measure: Measure) -> float:
+        """NaN where the run diverged."""
+        return measure.read(self.history()) if self.done else math.nan
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The runs of one scale. Tests make them without a store."""
+
+    scale: str
+    find: Callable[[Config], Row | None]
+    """None where the run is not there, or failed."""
+    lookup: Lookup
+
+    @classmethod
+    def of(cls, store: Store, scale: str) -> "Rows":
+        status = {run.id: run.status for run in store.runs()}
+        history = lru_cache(maxsize=None)(store.history)
+
+        def find(config: Config) -> Row | None:
+            run = run_id(config.to_dict())
+            if status.get(run) not in ("done", "diverged"):
+                return None
+            return Row(run, status[run] == "done", lambda: history(run))
+
+        return cls(scale, find, scores(store))
+
+    @cached_property
+    def chosen(self) -> dict[tuple[str, str], Config]:
+        """(task, role) -> setting, where that search is done."""
+        return chosen(self.lookup, self.scale)
+
+    @cached_property
+    def searches(self) -> dict[tuple[str, str], tuple[str, Grid | Sequential | Adaptive]]:
+        """(task, role) -> the recipe's name and the part of its plan that searches for it."""
+        found = {}
+        for name in SEARCHES:
+            plan = RECIPES[name](self.scale)
+            for part in plan.plans if isinstance(plan, Several) else (plan,):
+                if isinstance(part, Grid | Sequential | Adaptive):
+                    role = "diagonal" if name == "diagonal" else part.base.estimator.name
+                    found[part.base.task, role] = name, part
+        return found
+
+    @cached_property
+    def arms(self) -> dict[tuple[str, str], "Arm"]:
+        """(task, role) -> its confirmation runs, or what lacks of them."""
+        return {(task, role): _arm(self, task, role) for task, role in self.searches if role in NAMES}
+
+    def command(self, recipe: str) -> str:
+        return f"`dst sweep {recipe} --scale {self.scale}`"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """The chosen setting of one role on one task, with its fresh seeds."""
+
+    name: str
+    config: Config | None
+    rows: tuple[Row, ...]
+    """In the order of the seeds; empty where one lacks."""
+    missing: tuple[str, ...]
+
+
+def _arm(rows: Rows, task: str, role: str) -> Arm:
+    config, name = rows.chosen.get((task, role)), NAMES[role]
+    if config is None:
+        search = rows.command(rows.searches[task, role][0])
+        return Arm(name, None, (), (f"the search for {name} on {task}: {search}",))
+    found = [rows.find(replace(config, seed=seed)) for seed in range(FRESH, FRESH + SEEDS)]
+    there = tuple(row for row in found if row is not None)
+    if len(there) < SEEDS:
+        lack = f"{SEEDS - len(there)} of {SEEDS} confirmation runs of {name} on {task}: {rows.command('confirm')}"
+        return Arm(name, config, (), (lack,))
+    return Arm(name, config, there, ())
+
+
+def compare(
+    ours: Arm, theirs: Arm, measure: Measure, *, primary: bool = False, judged: bool = False
+) -> Comparison | None:
+    """Two arms in one measure, paired by seed; None where a run is not there or did not record it.
+
+    A run that diverged, or whose value is not finite, takes the worst finite value of both arms: it cannot be averaged,
+    and must not be left out.
+    """
+    if not (ours.rows and theirs.rows):
+        return None
+    try:
+        values = [[row.value(measure) for row in side.rows] for side in (ours, theirs)]
+    except KeyError:
+        return None
+    finite = [value for side in values for value in side if math.isfinite(value)]
+    worst = min(finite, key=lambda value: measure.direction * value, default=0.0)
+    filled = [[value if math.isfinite(value) else worst for value in side] for side in values]
+    found = paired(filled[0], filled[1], measure.direction)
+    if not finite:
+        found = replace(found, ours=math.nan, theirs=math.nan)
+    return Comparison(
+        name=f"against {theirs.name}",
+        metric=measure.name,
+        unit=measure.unit,
+        direction=measure.direction,
+        primary=primary,
+        judged=judged,
+        diverged=(sum(not row.done for row in ours.rows), sum(not row.done for row in theirs.rows)),
+        **vars(found),
+    )

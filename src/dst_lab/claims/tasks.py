@@ -1,0 +1,78 @@
+"""What is judged on each task, in one place: the primary metric, what is shown beside it, and the paper's optimum."""
+
+from dataclasses import dataclass
+
+from dst_lab.claims.measures import Measure, best, last, stopped
+
+
+@dataclass(frozen=True)
+class TaskRule:
+    """One task."""
+
+    task: str
+    primary: Measure
+    beside: tuple[Measure, ...]
+    curve: tuple[str, int]
+    """The metric over training behind the primary one, and its good end: what speed is measured on."""
+    optimum: tuple[float, float]
+    """The paper's (tau_f, tau_b)."""
+
+
+def _loss(metric: str = "validation_loss") -> tuple[Measure, Measure]:
+    return best(metric, "nats", -1), last(metric, "nats", -1)
+
+
+def _accuracy(metric: str = "validation_accuracy") -> tuple[Measure, Measure]:
+    return best(metric, "share", 1), last(metric, "share", 1)
+
+
+def _test(suffix: str = "") -> tuple[Measure, ...]:
+    """On test data only what the validation loss would have stopped at, and the end: nothing is chosen by them."""
+    loss, accuracy = (f"test_loss{suffix}", "nats", -1), (f"test_accuracy{suffix}", "share", 1)
+    return stopped(*loss), last(*loss), stopped(*accuracy), last(*accuracy)
+
+
+SBN = TaskRule(
+    task="stochastic-binary",
+    primary=_loss()[0],
+    beside=(
+        _loss()[1],
+        *_accuracy(),
+        *_test(),
+        *_loss("validation_loss_argmax"),
+        *_accuracy("validation_accuracy_argmax"),
+        *_test("_argmax"),
+    ),
+    curve=("validation_loss", -1),
+    optimum=(0.1, 0.7),
+)
+CATAE = TaskRule(
+    task="categorical-autoencoder",
+    primary=_loss()[0],
+    beside=(_loss()[1], *_test()[:2], *_loss("validation_loss_argmax"), *_test("_argmax")[:2]),
+    curve=("validation_loss", -1),
+    optimum=(2.0, 0.5),
+)
+LOGIC = TaskRule(
+    task="logic-gates",
+    primary=_accuracy("validation_accuracy_argmax")[0],
+    beside=(
+        _accuracy("validation_accuracy_argmax")[1],
+        *_loss("validation_loss_argmax"),
+        *_test("_argmax"),
+        *_loss(),
+        *_accuracy(),
+        *_test(),
+        last("train_loss", "nats", -1),
+    ),
+    curve=("validation_accuracy_argmax", 1),
+    optimum=(0.1, 2.0),
+)
+TASKS = (SBN, CATAE, LOGIC)
+
+JUDGED = (
+    "Settings are chosen by the lowest validation loss over training (mean over the search's seeds) and judged on 10 "
+    "fresh seeds, paired by seed: exact sign-flip tests over the 2^10 assignments, one-sided at 0.025 each way. A run "
+    "that diverged takes the worst value that either arm has."
+)
+"""What every rule on confirmation runs begins with."""

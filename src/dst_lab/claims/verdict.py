@@ -1,0 +1,76 @@
+"""What a claim comes to: a verdict, and the comparisons behind it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LEVEL = 0.025
+"""Of each one-sided test."""
+SUPPORTED, NOT_SUPPORTED, CONTRADICTED, NOT_TESTED = "supported", "not supported", "contradicted", "not tested"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Two arms in one metric, paired by seed. For a trend or a slope, `theirs` is the value that would mean no effect.
+
+    `difference` is ours minus theirs in the metric's unit, with its 95% t interval from `low` to `high`. `effect` is
+    the mean difference over its standard deviation, positive where ours is better. `p_better` and `p_worse` are exact
+    one-sided sign-flip tests of ours being better and being worse.
+    """
+
+    name: str
+    metric: str
+    unit: str
+    direction: int
+    """1 where higher is better for the claim, -1 where lower is."""
+    primary: bool
+    judged: bool
+    """Whether it enters the verdict; the rest is shown beside it."""
+    n: int
+    ours: float
+    theirs: float
+    difference: float
+    low: float
+    high: float
+    effect: float
+    p_better: float
+    p_worse: float
+    diverged: tuple[int, int] = (0, 0)
+    """Of our runs and of theirs."""
+
+    @property
+    def better(self) -> bool:
+        return self.p_better <= LEVEL
+
+    @property
+    def worse(self) -> bool:
+        return self.p_worse <= LEVEL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """One claim, judged."""
+
+    claim: str
+    """ "C1", or "C2 speed" for one side of it."""
+    task: str
+    """"" where the claim is not about one task."""
+    title: str
+    rule: str
+    verdict: str
+    """ "supported", "not supported", "contradicted" or "not tested"."""
+    comparisons: tuple[Comparison, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Which rows are not in the store, with the command that makes them."""
+    runs: tuple[str, ...] = ()
+    """The ids of the runs that it was judged on."""
+    notes: tuple[str, ...] = ()
+
+
+def decide(comparisons: Sequence[Comparison], missing: Sequence[str] = ()) -> str:
+    """Supported if every judged comparison is better, contradicted if one is worse; not tested where rows lack."""
+    judged = [comparison for comparison in comparisons if comparison.judged]
+    if missing or not judged:
+        return NOT_TESTED
+    if any(comparison.worse for comparison in judged):
+        return CONTRADICTED
+    return SUPPORTED if all(comparison.better for comparison in judged) else NOT_SUPPORTED
