@@ -55,6 +55,9 @@ def _draw(
         for role, setting in settings.items():
             _curve(ax, role, setting, metric, factor, every_seed)
         ax.set(xlabel=unit, ylabel=label)
+        if ax.dataLim.x1 > 10_000:
+            ax.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}")
+            ax.set_xlabel(f"thousand {unit}s")
         _frame(ax, [factor * together(s.rows, metric)[1] for s in settings.values()])
         ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.19), ncols=2, columnspacing=1.0)
     caption = _caption(settings, shown[0], every_seed) if settings else ""

@@ -19,6 +19,8 @@ class Measure:
     metric: str
     label: str
     over_training: bool = False
+    whole: tuple[float, float | None] = (0, None)
+    """The range drawn: all there could be, so that what does not move looks still."""
 
     def of(self, row: Row) -> float:
         values = row.values(self.metric)
@@ -26,10 +28,10 @@ class Measure:
         return 100 * (1 - value) if self.metric == "inactive" else value
 
 
-PERPLEXITY = Measure("perplexity", "perplexity of the codes")
+PERPLEXITY = Measure("perplexity", "perplexity of the codes", whole=(1, 8))
 SNR = Measure("snr", "gradient signal-to-noise ratio")
 NORM = Measure("gradient_norm", "gradient norm, mean over training", over_training=True)
-ACTIVE = Measure("inactive", "active neurons (%)")
+ACTIVE = Measure("inactive", "active neurons (%)", whole=(0, 100))
 PANELS = ((AUTOENCODER, PERPLEXITY, SNR), (NETWORK, NORM, ACTIVE))
 
 
@@ -48,8 +50,9 @@ def by_tau(rows: Rows, recipe: str, name: str, task: str, measure: Measure) -> d
     found: dict[float, list[float]] = {}
     for row in rows.recipe(recipe, task, measure.metric):
         tau = getattr(row.taus, name)
-        if tau is not None:
-            found.setdefault(tau, []).append(measure.of(row))
+        # Where nothing varied there is no ratio: the run recorded NaN.
+        if tau is not None and math.isfinite(value := measure.of(row)):
+            found.setdefault(tau, []).append(value)
     return dict(sorted(found.items()))
 
 
@@ -69,7 +72,7 @@ def _draw(rows: Rows, recipe: str, name: str, shown: tuple[tuple[str, Measure, M
             _line(side, measure, values, role)
         if right is SNR:
             _floor(twin, rows, recipe)
-        ax.set_xlabel(rf"$\{name.replace('_', '_')}$")
+        ax.set_xlabel(rf"$\{name}$")
         ax.set_title(TASKS[task])
         said.append(_said(name, task, (left, right), both))
     title = {"tau_f": "What the forward temperature does", "tau_b": "What the backward temperature does"}[name]
@@ -83,6 +86,7 @@ def _line(ax: Axes, measure: Measure, values: dict[float, list[float]], role: st
         means = [float(np.mean(there)) for there in values.values()]
         bars = [float(spread(np.array(there))) for there in values.values()]
         ax.errorbar(list(values), means, bars, color=look.color, ls=look.line, marker=look.marker, capsize=2.5)
+    ax.set_ylim(*measure.whole)
 
 
 def _floor(ax: Axes, rows: Rows, recipe: str) -> None:
@@ -92,7 +96,6 @@ def _floor(ax: Axes, rows: Rows, recipe: str) -> None:
         floor = math.sqrt(2 / (math.pi * found[0].run.config["snr_passes"]))
         ax.axhline(floor, color=FAINT, lw=1, ls=(0, (1, 2)))
         ax.annotate("pure noise", (0.02, floor), xycoords=("axes fraction", "data"), va="bottom", color=FAINT, size=8)
-        ax.set_ylim(bottom=0)
 
 
 def _said(name: str, task: str, measures: tuple[Measure, Measure], both: list[dict[float, list[float]]]) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from dst_lab.figures.rows import Array, Row, Rows, spread
-from dst_lab.figures.style import FAINT, INK, LOOKS, MAP, TASKS, Drawn, absent, number, panels
+from dst_lab.figures.style import FAINT, HEIGHT, INK, LOOKS, MAP, TASKS, Drawn, absent, number, panels
 
 PAPER_OPTIMA = {"stochastic-binary": (0.1, 0.7), "categorical-autoencoder": (2.0, 0.5), "logic-gates": (0.1, 2.0)}
 RECIPE = {
@@ -47,7 +47,7 @@ def network(rows: Rows) -> Drawn:
     """Binary network: loss, accuracy and inactive neurons over the grid."""
     task = "stochastic-binary"
     missing = rows.missing(RECIPE[task], task)
-    figure, axes = panels(len(SHOWN))
+    figure, axes = panels(len(SHOWN), height=HEIGHT + 0.3)
     for ax, (metric, label, factor) in zip(axes, SHOWN, strict=True):
         found = cells(rows, task, metric)
         if not found:
@@ -100,15 +100,17 @@ def _marks(
     low, high = max(tau_f[0], tau_b[0]), min(tau_f[-1], tau_b[-1])
     x, y = place(*(2 * [np.linspace(low, high, 200)]))
     ax.plot(x, y, color=DARK, lw=2.4)
-    ax.plot(x, y, color=LIGHT, lw=1.2, ls=(0, (4, 2)), label=r"diagonal, $\tau_f = \tau_b$")
+    ax.plot(x, y, color=LIGHT, lw=1.2, ls=(0, (4, 2)), label=r"$\tau_f = \tau_b$")
     edge = {"markeredgecolor": DARK, "ls": "none", "clip_on": False}
     ax.plot(*place(*paper), "o", ms=12, mfc="none", mew=3.4, **edge)
     ax.plot(*place(*paper), "o", ms=12, mfc="none", mec=LIGHT, mew=1.6, ls="none", label="the paper's optimum")
     if ours is not None:
         ax.plot(*place(*ours), "*", ms=10, mfc=LIGHT, mew=0.9, label="our optimum", **edge)
-    legend = ax.legend(loc="upper center", bbox_to_anchor=(0.5, 1.13), ncols=3, columnspacing=0.8, handletextpad=0.4)
-    for handle in legend.legend_handles:  # light marks on a light page would not be seen
-        handle.set(color=INK) if not handle.get_marker() or handle.get_linestyle() != "None" else handle.set_mec(INK)
+    legend = ax.legend(
+        loc="upper center", bbox_to_anchor=(0.55, -0.2), ncols=3, columnspacing=1.0, handletextpad=0.4, handlelength=1.8
+    )
+    for handle in legend.legend_handles:  # light marks would not be seen beside the map
+        handle.set(color=INK, markeredgecolor=INK, markerfacecolor="none")
 
 
 def _caption(rows: Rows, task: str) -> str:

@@ -24,8 +24,10 @@ def strip(rows: Rows) -> Drawn:
         absent(ax, missing or ["reconstructions of the chosen settings"])
         return Drawn(title, figure, "", 1, missing, SEARCHES[TASK])
     figure, axes = panels(len(kept), width=2.9, height=2.3)
+    figure.set_layout_engine("none")  # it would take the images for labels that need room
     for ax, (role, arrays) in zip(axes, kept.items(), strict=True):
         ax.set_axis_off()
+        ax.set_position((0.03, 0.02, 0.94, 0.84))
         images = arrays["reconstructions"]
         side = math.isqrt(images.shape[-1])
         codes = ["".join(map(str, code)) for code in arrays["codes"]]
