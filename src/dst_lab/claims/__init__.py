@@ -1,6 +1,8 @@
 """The paper's claims as rules over rows, stated before the runs; docs/claims.md has them in words."""
 
 from dst_lab.claims.baselines import judge_baselines
+from dst_lab.claims.effects import judge_effects
+from dst_lab.claims.mechanisms import judge_mechanisms
 from dst_lab.claims.off_diagonal import judge_off_diagonal
 from dst_lab.claims.rows import Rows
 from dst_lab.claims.verdict import Comparison, Verdict
@@ -16,4 +18,4 @@ def judge(store: Store, scale: str) -> list[Verdict]:
 
 def judge_rows(rows: Rows) -> list[Verdict]:
     """The same from rows that need not lie in a store."""
-    return [*judge_off_diagonal(rows), *judge_baselines(rows)]
+    return [*judge_off_diagonal(rows), *judge_baselines(rows), *judge_mechanisms(rows), *judge_effects(rows)]

@@ -1,18 +1,21 @@
 """C2: Decoupled ST against the three other estimators, each tuned: how good, and how soon."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from dst_lab.claims.measures import Measure, last, reach, words
+from dst_lab.claims.measures import Measure, after_the_end, last, reach, words
 from dst_lab.claims.rows import BASELINES, NAMES, Rows, compare
 from dst_lab.claims.tasks import JUDGED, TASKS, TaskRule
-from dst_lab.claims.verdict import Verdict, decide
+from dst_lab.claims.verdict import NOT_TESTED, Verdict, decide
 
 ALL = (
     "Supported only if all three are beaten, each at that level; contradicted if one of them beats Decoupled ST; "
     "otherwise not supported."
 )
+
+NO_MARK = "a baseline whose chosen setting did not diverge on all of its search's seeds"
 
 
 def judge_baselines(rows: Rows) -> list[Verdict]:
@@ -32,10 +35,10 @@ def contest(
     comparisons, missing, runs = [], [*ours.missing], [row.id for row in ours.rows]
     for role in BASELINES:
         theirs = rows.arms[verdict.task, role]
-        missing += theirs.missing
+        missing += theirs.missing if role in roles else ()
         runs += [row.id for row in theirs.rows]
         main = compare(ours, theirs, judged, primary=primary, judged=role in roles)
-        if main is None and not (ours.missing or theirs.missing):
+        if main is None and role in roles and not (ours.missing or theirs.missing):
             missing.append(f"{judged.name}, which the runs on {verdict.task} did not record")
         comparisons += [main, *(compare(ours, theirs, measure) for measure in beside)]
     found = tuple(comparison for comparison in comparisons if comparison is not None)
@@ -56,16 +59,16 @@ def _speed(rows: Rows, rule: TaskRule) -> Verdict:
         claim="C2 speed", task=rule.task, title="Decoupled ST learns faster than all three", verdict="",
         rule=f"{JUDGED} Compared in the steps until {words(metric)} is as good as the best baseline's last value (mean "
         "over its search's seeds, so that the mark is set before the fresh seeds are seen). A run that never gets "
-        f"there counts as one evaluation past the end. {ALL}",
+        f"there, or diverges, counts as one evaluation past the end. {ALL}",
     )  # fmt: skip
     ends = {role: _last(rows, rule, role) for role in BASELINES}
     known = {role: end for role, end in ends.items() if end is not None}
+    role = max(known, key=lambda role: direction * known[role], default="")
+    mark = known.get(role, math.nan)
+    verdict = contest(rows, verdict, reach(metric, mark, direction, _never(rows, rule)))
     if len(known) < len(BASELINES):
-        # No mark yet: say what lacks.
-        return contest(rows, verdict, reach(metric, direction * float("inf"), direction))
-    role = max(known, key=lambda role: direction * known[role])
-    note = f"the mark is {known[role]:.4g}, the last {words(metric)} of {NAMES[role]}"
-    return replace(contest(rows, verdict, reach(metric, known[role], direction)), notes=(note,))
+        return replace(verdict, verdict=NOT_TESTED, comparisons=(), missing=verdict.missing or (NO_MARK,))
+    return replace(verdict, notes=(f"the mark is {mark:.4g}, the last {words(metric)} of {NAMES[role]}",))
 
 
 def _last(rows: Rows, rule: TaskRule, role: str) -> float | None:
@@ -77,3 +80,10 @@ def _last(rows: Rows, rule: TaskRule, role: str) -> float | None:
     found = [rows.find(replace(config, seed=seed)) for seed in rows.searches[rule.task, role][1].seeds]
     values = [row.value(measure) for row in found if row is not None and row.done]
     return fmean(values) if values else None
+
+
+def _never(rows: Rows, rule: TaskRule) -> float:
+    """All runs of a task are evaluated at the same steps: one that did not diverge tells where the end is."""
+    done = (row for role in ("decoupled", *BASELINES) for row in rows.arms[rule.task, role].rows if row.done)
+    row = next(done, None)
+    return math.nan if row is None else row.value(after_the_end(rule.curve[0]))

@@ -22,6 +22,8 @@ class Measure:
     """1 where higher is better, -1 where lower is."""
     read: Callable[[History], float]
     """KeyError where the run did not record the metric."""
+    diverged: float = math.nan
+    """What a run counts for that diverged; NaN: the worst finite value of the arms compared."""
 
 
 def best(metric: str, unit: str, direction: int) -> Measure:
@@ -56,9 +58,15 @@ def stopped(metric: str, unit: str, direction: int) -> Measure:
     return Measure(f"{words(metric)} at the lowest validation loss", unit, direction, read)
 
 
-def component(metric: str, index: int, name: str) -> Measure:
-    """One of a vector of shares at the last evaluation; lower is better."""
-    return Measure(name, "share", -1, lambda h: float(h[metric].values[-1][index]))
+def inactive_below(index: int, threshold: float) -> Measure:
+    """The share of neurons whose activity lies below one of the absolute thresholds, at the end."""
+    name = f"neurons with activity below {threshold:.1e}"
+    return Measure(name, "share", -1, lambda h: float(h["inactive_below"].values[-1][index]))
+
+
+def active() -> Measure:
+    """The share of active neurons at the end."""
+    return Measure("active neurons", "share", 1, lambda h: 1 - float(h["inactive"].values[-1]))
 
 
 def gap() -> Measure:
@@ -71,22 +79,30 @@ def gap() -> Measure:
     return Measure("gap between trained and discretised validation accuracy", "share", -1, read)
 
 
-def reach(metric: str, target: float, direction: int) -> Measure:
-    """The first evaluated step as good as the target; one evaluation past the last where none is."""
+def reach(metric: str, target: float, direction: int, never: float) -> Measure:
+    """The first evaluated step as good as the target; `never` where none is."""
 
     def read(history: History) -> float:
         series = history[metric]
         there = np.flatnonzero(direction * series.values >= direction * target)
-        if len(there):
-            return float(series.steps[there[0]])
-        return float(series.steps[-1] + (series.steps[-1] - series.steps[-2] if len(series.steps) > 1 else 0))
+        return float(series.steps[there[0]]) if len(there) else never
 
-    return Measure(f"steps until {words(metric)} reaches {target:.4g}", "steps", -1, read)
+    return Measure(f"steps until {words(metric)} reaches {target:.4g}", "steps", -1, read, never)
 
 
-def below(metric: str, threshold: float, name: str) -> Measure:
-    """1 where the run's lowest value lies below the threshold, else 0."""
-    return Measure(name, "share", 1, lambda h: float(h[metric].values.min() < threshold))
+def after_the_end(metric: str) -> Measure:
+    """One evaluation past the last step: when a run gets there that never does."""
+
+    def read(history: History) -> float:
+        steps = history[metric].steps
+        return float(steps[-1] + (steps[-1] - steps[-2] if len(steps) > 1 else 1))
+
+    return Measure("one evaluation past the end", "steps", -1, read)
+
+
+def converged(metric: str, threshold: float) -> Measure:
+    """1 where the last value lies below the threshold, else 0; a run that diverged has not converged."""
+    return Measure("converged runs", "share", 1, lambda h: float(h[metric].values[-1] < threshold), 0.0)
 
 
 def infinite_if_nan(measure: Measure) -> Measure:

@@ -35,8 +35,8 @@ class Row:
     history: Callable[[], History]
 
     def value(self, measure: Measure) -> float:
-        """NaN where the run diverged."""
-        return measure.read(self.history()) if self.done else math.nan
+        """The measure of the run, or what it counts for where it diverged."""
+        return measure.read(self.history()) if self.done else measure.diverged
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ def compare(
 ) -> Comparison | None:
     """Two arms in one measure, paired by seed; None where a run is not there or did not record it.
 
-    A run that diverged, or whose value is not finite, takes the worst finite value of both arms: it cannot be averaged,
-    and must not be left out.
+    A value that is not finite, such as that of a run that diverged, becomes the worst finite one of both arms: it
+    cannot be averaged, and must not be left out.
     """
     if not (ours.rows and theirs.rows):
         return None

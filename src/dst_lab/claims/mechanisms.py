@@ -1,0 +1,97 @@
+"""C2, the reasons that the paper gives: neurons that stay active, runs that converge, codes and gates in use."""
+
+import math
+from dataclasses import replace
+
+from dst_lab.claims.baselines import ALL, contest
+from dst_lab.claims.measures import converged, gap, inactive_below, last
+from dst_lab.claims.rows import NAMES, Rows
+from dst_lab.claims.tasks import CATAE, JUDGED, LOGIC, SBN
+from dst_lab.claims.verdict import NOT_TESTED, Verdict
+from dst_lab.configs.stochastic_binary import THRESHOLDS
+
+COLLAPSED = 1.05
+"""Perplexity below which a latent says nothing."""
+
+
+def judge_mechanisms(rows: Rows) -> list[Verdict]:
+    return [_activity(rows), _convergence(rows), _utilisation(rows), _gates(rows)]
+
+
+def _activity(rows: Rows) -> Verdict:
+    verdict = Verdict(
+        claim="C2 activity", task=SBN.task, title="Decoupled ST leaves fewer neurons inactive", verdict="",
+        rule=f"{JUDGED} Compared in the share of inactive neurons at the end of training (activity, the mean |dL/dl| "
+        "over validation images, below 1% of the run's mean). Supported only if Softmax STE and ST Gumbel-Softmax, "
+        "which the paper names, are both beaten; contradicted if one of them has fewer; otherwise not supported. "
+        "Identity STE, and every absolute threshold, are shown beside it.",
+    )  # fmt: skip
+    thresholds = [inactive_below(i, threshold) for i, threshold in enumerate(THRESHOLDS)]
+    named = ("softmax_ste", "gumbel_ste")
+    verdict = contest(rows, verdict, replace(last("inactive", "share", -1), name="inactive neurons"), thresholds, named)
+    notes = ["the paper: 11% inactive against 47% of Softmax STE and 60% of ST Gumbel-Softmax"]
+    for role in named:
+        over = [c for c in verdict.comparisons if c.name == f"against {NAMES[role]}" and c.metric != "inactive neurons"]
+        if over:
+            fewer, more = sum(c.better for c in over), sum(c.worse for c in over)
+            notes.append(
+                f"of {len(over)} absolute thresholds, significantly fewer inactive than {NAMES[role]} at {fewer}, more "
+                f"at {more}"
+            )
+    return replace(verdict, notes=tuple(notes))
+
+
+def _convergence(rows: Rows) -> Verdict:
+    verdict = Verdict(
+        claim="C2 convergence", task=CATAE.task, title="Decoupled ST converges on every seed, the others do not",
+        verdict="", rule=f"{JUDGED} Compared in the share of runs that converge: whose last validation loss lies below "
+        "the midpoint between the collapsed solution and the best loss of all the task's searches. Collapsed is the "
+        f"lowest loss that a search run had while the perplexity of each of its codes was below {COLLAPSED}; where "
+        f"none had, the highest of the search runs' lowest losses. A run that diverges has not converged. {ALL}",
+    )  # fmt: skip
+    ends = _ends(rows)
+    verdict = contest(rows, verdict, converged("validation_loss", math.nan if ends is None else sum(ends[:2]) / 2))
+    if ends is None:
+        return replace(verdict, verdict=NOT_TESTED, comparisons=())
+    collapsed, best, how = ends
+    note = f"converged: below {(collapsed + best) / 2:.4g}, between {best:.4g}, the best, and {collapsed:.4g}, {how}"
+    return replace(verdict, notes=(note,))
+
+
+def _ends(rows: Rows) -> tuple[float, float, str] | None:
+    """(the collapsed solution's loss, the best loss seen, how the former was found) over the autoencoder's searches."""
+    plans = [plan for (task, role), (_, plan) in rows.searches.items() if task == CATAE.task and role in NAMES]
+    wanted = dict.fromkeys(config for plan in plans for config in plan.wanted(rows.lookup))
+    found = [row.history() for row in map(rows.find, wanted) if row is not None and row.done]
+    if not found:
+        return None
+    lowest = [float(history["validation_loss"].values.min()) for history in found]
+    silent = [
+        float(history["validation_loss"].values[here].min())
+        for history in found
+        if (here := (history["perplexity"].values < COLLAPSED).all(axis=1)).any()
+    ]
+    if silent:
+        return min(silent), min(lowest), f"the lowest of {len(silent)} search runs while collapsed"
+    return max(lowest), min(lowest), "the worst search run (none collapsed)"
+
+
+def _utilisation(rows: Rows) -> Verdict:
+    verdict = Verdict(
+        claim="C2 utilisation", task=CATAE.task, title="Decoupled ST uses more of the codes", verdict="",
+        rule=f"{JUDGED} Compared in the perplexity of the codes over the validation images at the end of training, "
+        f"averaged over the latents. {ALL}",
+    )  # fmt: skip
+    codes = replace(last("perplexity", "codes", 1), name="codes in use (perplexity)")
+    return replace(contest(rows, verdict, codes), notes=("the paper: about 7.9 of 8",))
+
+
+def _gates(rows: Rows) -> Verdict:
+    verdict = Verdict(
+        claim="C2 gates", task=LOGIC.task, title="Decoupled ST uses the sixteen gates most evenly", verdict="",
+        rule=f"{JUDGED} Compared in the perplexity of the histogram of argmax gates at the end of training. {ALL} The "
+        "gap between accuracy by the training forward and by the discretised network is shown beside it: the paper "
+        "makes no claim on it.",
+    )  # fmt: skip
+    gates = replace(last("gate_perplexity", "gates", 1), name="gates in use (perplexity)")
+    return contest(rows, verdict, gates, (gap(), last("unused_gates", "gates", -1)))
