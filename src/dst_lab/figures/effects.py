@@ -29,8 +29,8 @@ class Measure:
 
 
 PERPLEXITY = Measure("perplexity", "perplexity of the codes", whole=(1, 8))
-SNR = Measure("snr", "gradient signal-to-noise ratio")
-NORM = Measure("gradient_norm", "gradient norm, mean over training", over_training=True)
+SNR = Measure("snr", "gradient signal-to-noise ratio", over_training=True)
+NORM = Measure("gradient_norm", "gradient norm", over_training=True)
 ACTIVE = Measure("inactive", "active neurons (%)", whole=(0, 100))
 PANELS = ((AUTOENCODER, PERPLEXITY, SNR), (NETWORK, NORM, ACTIVE))
 

@@ -1,12 +1,13 @@
 """One self-contained page from a store: verdicts, figures, settings, runs, provenance."""
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from dst_lab.claims import judge
 from dst_lab.figures import Drawn, Rows, draw
@@ -45,6 +46,7 @@ def page(store: Store, scale: str, drawn: dict[str, Drawn] | None = None) -> str
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["prose"] = prose
     files = {name: Markup((HERE / name).read_text()) for name in ("page.css", "map.js", "table.js")}
     return environment.get_template("page.html").render(
         scale=scale,
@@ -61,6 +63,18 @@ def page(store: Store, scale: str, drawn: dict[str, Drawn] | None = None) -> str
         files=files,
         data=embedded(payload(rows, verdicts)),
     )
+
+
+def prose(text: str) -> Markup:
+    """Plain text as HTML: escaped, `code` as code, tau_f and tau_b as the letters they stand for."""
+    parts = str(text).split("`")
+    for i, part in enumerate(parts):
+        safe = str(escape(part))
+        if i % 2:
+            parts[i] = f"<code>{safe}</code>"
+        else:
+            parts[i] = re.sub(r"\btau(?:_([fb]))?\b", lambda m: f"<i>τ</i><sub>{m[1]}</sub>" if m[1] else "<i>τ</i>", safe)
+    return Markup("".join(parts))
 
 
 def facts(rows: Rows) -> dict[str, str]:

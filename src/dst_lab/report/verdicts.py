@@ -46,6 +46,7 @@ class Line:
 class Shown:
     """A verdict as the page shows it."""
 
+    index: int
     key: str
     verdict: Verdict
     kind: str
@@ -80,7 +81,7 @@ def _shown(i: int, verdict: Verdict) -> Shown:
     beside = [comparison for comparison in verdict.comparisons if not comparison.judged]
     place = TASKS.get(verdict.task, verdict.task)
     return Shown(
-        key=f"verdict-{i}", verdict=verdict, kind=verdict.verdict.replace(" ", "-"), mark=MARKS[verdict.verdict],
+        index=i, key=f"verdict-{i}", verdict=verdict, kind=verdict.verdict.replace(" ", "-"), mark=MARKS[verdict.verdict],
         place=place, summary=_summary(verdict, judged), judged=_lines(judged), beside=_lines(beside),
     )  # fmt: skip
 
@@ -89,14 +90,18 @@ def _summary(verdict: Verdict, judged: Sequence[Comparison]) -> str:
     """One sentence for somebody in a hurry."""
     if not judged or verdict.missing:
         return f"{len(verdict.missing)} thing{'s' * (len(verdict.missing) != 1)} missing: see inside"
-    if len(judged) == 1:
-        (one,) = judged
-        return f"{_value(one.ours, one.unit)} against {_value(one.theirs, one.unit)}, {one.metric}"
     by_mood: dict[str, list[str]] = {}
     for comparison in judged:
         by_mood.setdefault(_mood(comparison), []).append(comparison.name.removeprefix("against "))
-    words = {"better": "better than", "worse": "worse than", "unclear": "no clear difference from"}
-    return "; ".join(f"{words[mood]} {listing(by_mood[mood])}" for mood in words if mood in by_mood)
+    if all(comparison.name.startswith("against ") for comparison in judged):
+        words = {"better": "better than", "worse": "worse than", "unclear": "no clear difference from"}
+        said = "; ".join(f"{words[mood]} {listing(by_mood[mood])}" for mood in words if mood in by_mood)
+        numbers = [_value(comparison.theirs, comparison.unit) for comparison in judged]
+        return f"{said}: {_value(judged[0].ours, judged[0].unit)} against {listing(numbers)}"
+    if len({(comparison.metric, comparison.ours) for comparison in judged}) == 1:
+        return f"{judged[0].metric}: {_value(judged[0].ours, judged[0].unit)}"
+    words = {"better": "yes", "worse": "the opposite", "unclear": "not clear"}
+    return "; ".join(f"{comparison.name}: {words[_mood(comparison)]}" for comparison in judged)
 
 
 def _lines(comparisons: Sequence[Comparison]) -> list[Line]:
