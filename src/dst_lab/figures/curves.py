@@ -1,5 +1,7 @@
 """Training curves of the chosen settings, one figure a task."""
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -68,7 +70,7 @@ def _curve(ax: Axes, role: str, setting: Setting, metric: str, factor: float, ev
     look, (x, values) = LOOKS[role], together(setting.rows, metric)
     values = factor * values
     label = f"{look.name} {settings_text(setting.config.estimator.to_dict())}".strip()
-    mark = {"marker": look.marker, "markevery": max(1, len(x) // 6)}
+    mark: dict[str, Any] = {"marker": look.marker, "markevery": max(1, len(x) // 6)}
     if every_seed:
         for i, run in enumerate(values):
             ax.plot(x, run, color=look.color, ls=look.line, lw=0.9, alpha=0.8, label="" if i else label, **mark)
@@ -102,7 +104,7 @@ def _caption(settings: dict[str, Setting], first: tuple[str, str, float], every_
     count = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
     return (
         f"At the end of training, {label.split(' (')[0]}, lowest first: {said}. {how}; n = {count} {seeds} seeds each, "
-        f"at the settings the searches chose. The vertical axis leaves out what lies beyond the last nine tenths."
+        f"at the settings the searches chose. The first tenth of training may lie outside the frame."
     )
 
 

@@ -59,7 +59,8 @@ def by_tau(rows: Rows, recipe: str, name: str, task: str, measure: Measure) -> d
 def _draw(rows: Rows, recipe: str, name: str, shown: tuple[tuple[str, Measure, Measure], ...]) -> Drawn:
     figure, axes = panels(len(shown), width=4.3)
     missing = [f"{text} ({TASKS[task]})" for task, _, _ in shown for text in rows.missing(recipe, task)]
-    said = []
+    said: list[str] = []
+    counts: set[int] = set()
     for ax, (task, left, right) in zip(axes, shown, strict=True):
         both = [by_tau(rows, recipe, name, task, measure) for measure in (left, right)]
         if not any(both):
@@ -75,7 +76,11 @@ def _draw(rows: Rows, recipe: str, name: str, shown: tuple[tuple[str, Measure, M
         ax.set_xlabel(rf"$\{name}$")
         ax.set_title(TASKS[task])
         said.append(_said(name, task, (left, right), both))
+        counts |= {len(there) for values in both for there in values.values()}
     title = {"tau_f": "What the forward temperature does", "tau_b": "What the backward temperature does"}[name]
+    if said:
+        count = " to ".join(str(n) for n in dict.fromkeys((min(counts), max(counts))))
+        said.append(f"n = {count} seeds a point; bars: one standard deviation.")
     return Drawn(title, figure, " ".join(said), len(shown), missing, (recipe,))
 
 
@@ -86,7 +91,8 @@ def _line(ax: Axes, measure: Measure, values: dict[float, list[float]], role: st
         means = [float(np.mean(there)) for there in values.values()]
         bars = [float(spread(np.array(there))) for there in values.values()]
         ax.errorbar(list(values), means, bars, color=look.color, ls=look.line, marker=look.marker, capsize=2.5)
-    ax.set_ylim(*measure.whole)
+        low, high = measure.whole
+        ax.set_ylim(low, high or 1.12 * max(mean + bar for mean, bar in zip(means, bars, strict=True)))
 
 
 def _floor(ax: Axes, rows: Rows, recipe: str) -> None:
@@ -95,7 +101,9 @@ def _floor(ax: Axes, rows: Rows, recipe: str) -> None:
     if found:
         floor = math.sqrt(2 / (math.pi * found[0].run.config["snr_passes"]))
         ax.axhline(floor, color=FAINT, lw=1, ls=(0, (1, 2)))
-        ax.annotate("pure noise", (0.02, floor), xycoords=("axes fraction", "data"), va="bottom", color=FAINT, size=8)
+        ax.annotate(
+            "pure noise", (0.98, floor), xycoords=("axes fraction", "data"), va="top", ha="right", color=FAINT, size=8
+        )
 
 
 def _said(name: str, task: str, measures: tuple[Measure, Measure], both: list[dict[float, list[float]]]) -> str:
@@ -105,7 +113,5 @@ def _said(name: str, task: str, measures: tuple[Measure, Measure], both: list[di
             (low, first), *_, (high, last) = values.items()
             a, b = float(np.mean(first)), float(np.mean(last))
             parts.append(f"{measure.label} goes from {number(a)} at {low:g} to {number(b)} at {high:g}")
-    n = sorted({len(there) for values in both for there in values.values()})
-    count = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
     letter = {"tau_f": "τf", "tau_b": "τb"}[name]
-    return f"{TASKS[task].capitalize()}, as {letter} rises: {'; '.join(parts)} (n = {count} seeds; bars: one standard deviation)."
+    return f"{TASKS[task].capitalize()}, as {letter} rises: {'; '.join(parts)}."

@@ -1,6 +1,7 @@
 """Where the optimum lies: the map over (tau_f, tau_b), and the sequential searches."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -101,7 +102,7 @@ def _marks(
     x, y = place(*(2 * [np.linspace(low, high, 200)]))
     ax.plot(x, y, color=DARK, lw=2.4)
     ax.plot(x, y, color=LIGHT, lw=1.2, ls=(0, (4, 2)), label=r"$\tau_f = \tau_b$")
-    edge = {"markeredgecolor": DARK, "ls": "none", "clip_on": False}
+    edge: dict[str, Any] = {"markeredgecolor": DARK, "ls": "none", "clip_on": False}
     ax.plot(*place(*paper), "o", ms=12, mfc="none", mew=3.4, **edge)
     ax.plot(*place(*paper), "o", ms=12, mfc="none", mec=LIGHT, mew=1.6, ls="none", label="the paper's optimum")
     if ours is not None:
@@ -109,7 +110,7 @@ def _marks(
     legend = ax.legend(
         loc="upper center", bbox_to_anchor=(0.55, -0.2), ncols=3, columnspacing=1.0, handletextpad=0.4, handlelength=1.8
     )
-    for handle in legend.legend_handles:  # light marks would not be seen beside the map
+    for handle in filter(None, legend.legend_handles):  # light marks would not be seen beside the map
         handle.set(color=INK, markeredgecolor=INK, markerfacecolor="none")
 
 
@@ -140,24 +141,27 @@ def _caption(rows: Rows, task: str) -> str:
 def _search(rows: Rows, task: str, label: str) -> Drawn:
     missing = rows.missing(RECIPE[task], task)
     found, ours = cells(rows, task, "validation_loss"), optimum(rows, task)
-    figure, axes = panels(2)
-    swept = _sweeps(found, ours)
-    for ax, (at, across), name in zip(axes, swept, (r"$\tau_f$", r"$\tau_b$"), strict=True):
-        if len(at) < 2:
+    figure, axes = panels(2, height=HEIGHT + 0.2)
+    for i, (ax, across, name) in enumerate(zip(axes, _sweeps(found, ours), ("tau_f", "tau_b"), strict=True)):
+        if len(across) < 2:
             absent(ax, missing or [f"the sweep of {name}"])
             continue
-        losses = [np.array([row.best("validation_loss") for row in across[tau]]) for tau in at]
-        look = LOOKS["decoupled"]
-        bars = [float(spread(values)) for values in losses]
-        ax.errorbar(at, [float(v.mean()) for v in losses], bars, color=look.color, marker=look.marker, capsize=2.5)
-        paper = PAPER_OPTIMA[task][0 if ax is axes[0] else 1]
+        means = {tau: float(values.mean()) for tau, values in across.items()}
+        bars = [float(spread(values)) for values in across.values()]
+        look, paper = LOOKS["decoupled"], PAPER_OPTIMA[task][i]
+        ax.errorbar(list(means), list(means.values()), bars, color=look.color, marker=look.marker, capsize=2.5)
         ax.axvline(paper, color=FAINT, ls=(0, (4, 2)), lw=1.2, label=f"the paper's optimum, {paper:g}")
-        if ours is not None:
-            tau = ours[0 if ax is axes[0] else 1]
-            ax.plot(tau, across[tau] and np.mean([r.best("validation_loss") for r in across[tau]]), "*", ms=14,
-                    mfc=look.color, mec=INK, label=f"chosen, {tau:g}", ls="none")  # fmt: skip
-        ax.set(xlabel=name, ylabel=label)
-        ax.legend()
+        if ours is not None and ours[i] in means:
+            star: dict[str, Any] = {
+                "ms": 14,
+                "mfc": look.color,
+                "mec": INK,
+                "ls": "none",
+                "label": f"chosen, {ours[i]:g}",
+            }
+            ax.plot(ours[i], means[ours[i]], "*", **star)
+        ax.set(xlabel=rf"$\{name}$", ylabel=label)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
     return Drawn(
         f"Temperature search, {TASKS[task]}", figure, _search_caption(task, found, ours), 2, missing, (RECIPE[task],)
     )
@@ -165,14 +169,13 @@ def _search(rows: Rows, task: str, label: str) -> Drawn:
 
 def _sweeps(
     found: Mapping[tuple[float, float], list[Row]], ours: tuple[float, float] | None
-) -> list[tuple[list[float], dict[float, list[Row]]]]:
-    """The runs along tau_f at the search's first tau_b, and along tau_b at the tau_f it then chose."""
+) -> list[dict[float, Array]]:
+    """The losses along tau_f at the search's first tau_b, and along tau_b at the tau_f it then chose."""
+    losses = {at: np.array([row.best("validation_loss") for row in rows]) for at, rows in sorted(found.items())}
     first_b = max({b for _, b in found}, key=lambda b: sum(at[1] == b for at in found), default=None)
-    forward = {f: rows for (f, b), rows in found.items() if b == first_b}
-    backward = {b: rows for (f, b), rows in found.items() if ours is not None and f == ours[0]}
-    if ours is not None and ours[0] not in forward and ours in found:
-        forward[ours[0]] = found[ours]
-    return [(sorted(sweep), sweep) for sweep in (forward, backward)]
+    forward = {f: values for (f, b), values in losses.items() if b == first_b}
+    backward = {b: values for (f, b), values in losses.items() if ours is not None and f == ours[0]}
+    return [forward, backward]
 
 
 def _search_caption(task: str, found: Mapping[tuple[float, float], list[Row]], ours: tuple[float, float] | None) -> str:

@@ -2,10 +2,9 @@
 
 import math
 
-
 from dst_lab.figures.curves import ROLES, SEARCHES
 from dst_lab.figures.rows import Row, Rows
-from dst_lab.figures.style import FAINT, LOOKS, Drawn, absent, number, panels
+from dst_lab.figures.style import LOOKS, Drawn, absent, number, panels
 
 TASK = "categorical-autoencoder"
 ACROSS = 4

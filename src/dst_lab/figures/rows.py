@@ -41,8 +41,8 @@ class Row:
 
     def best(self, metric: str) -> float:
         """The lowest loss over training, or the highest accuracy; of what has no good end, the last."""
-        values = self.values(metric)
-        return float({-1: np.nanmin, 0: lambda v: v[-1], 1: np.nanmax}[direction_of(metric)](values))
+        values, direction = self.values(metric), direction_of(metric)
+        return float(direction * np.nanmax(direction * values)) if direction else float(values[-1])
 
     def progress(self, metric: str) -> Array:
         """The steps of the metric, in epochs where the task counts in them."""
@@ -118,7 +118,7 @@ def setting_key(config: Mapping[str, Any]) -> str:
 
 
 def together(rows: list[Row], metric: str) -> tuple[Array, Array]:
-    """(progress [T], values [runs, T, ..]) of runs that were evaluated alike; up to the shortest where they were not."""
+    """(progress [T], values [runs, T, ..]) of runs that were evaluated alike; else up to the shortest."""
     length = min(len(row.history[metric].steps) for row in rows)
     return rows[0].progress(metric)[:length], np.stack([row.values(metric)[:length] for row in rows])
 

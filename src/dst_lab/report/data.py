@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from dst_lab.claims import Verdict
+from dst_lab.configs import Config
 from dst_lab.figures.maps import PAPER_OPTIMA, RECIPE, cells, optimum
 from dst_lab.figures.rows import Row, Rows, setting_key, spread, together
 from dst_lab.figures.style import LOOKS, TASKS
-from dst_lab.plans.recipes import FRESH
+from dst_lab.plans.recipes import RECIPES
 from dst_lab.report.commands import run_command
+from dst_lab.store import run_id
 
 METRICS = (
     "validation_loss", "validation_accuracy", "validation_loss_argmax", "validation_accuracy_argmax", "test_loss",
@@ -47,7 +49,8 @@ def _runs(rows: Rows) -> dict[str, Any]:
     """Columns, in the order of recording; what the runs of one setting share is kept once."""
     settings: dict[str, int] = {}
     shared: list[dict[str, Any]] = []
-    columns: dict[str, list[Any]] = {"id": [], "setting": [], "seed": [], "status": [], "best": []}
+    columns: dict[str, list[Any]] = {"id": [], "setting": [], "plan": [], "seed": [], "status": [], "best": []}
+    plans = {run: i for i, name in enumerate(RECIPES) for run in map(_id, rows.wanted(name))}
     metrics: dict[str, list[Any]] = {metric: [] for metric in METRICS}
     for row in rows.runs.values():
         key = setting_key(row.run.config)
@@ -56,12 +59,17 @@ def _runs(rows: Rows) -> dict[str, Any]:
             shared.append(_setting(row))
         run = row.run
         best = row.best("validation_loss") if row.has("validation_loss") else None
-        for name, value in zip(columns, (run.id, settings[key], run.seed, run.status, short(best)), strict=True):
+        plan = plans.get(run.id, len(RECIPES))
+        for name, value in zip(columns, (run.id, settings[key], plan, run.seed, run.status, short(best)), strict=True):
             columns[name].append(value)
         for metric, values in metrics.items():
             values.append(short(row.last(metric)) if row.has(metric) and row.values(metric).ndim == 1 else None)
     kept = {metric: values for metric, values in metrics.items() if any(value is not None for value in values)}
-    return {"settings": shared, "runs": columns, "metrics": kept, "fresh": FRESH}
+    return {"settings": shared, "runs": columns, "metrics": kept, "plans": [*RECIPES, "none"]}
+
+
+def _id(config: Config) -> str:
+    return run_id(config.to_dict())
 
 
 def _setting(row: Row) -> dict[str, Any]:

@@ -12,6 +12,10 @@ COLOURS = {INK: "ink", FAINT: "faint", RULE: "rule", PAPER: "card"} | {
     look.color: name.replace("_", "-") for name, look in LOOKS.items()
 }
 """A figure's colours -> the page's variables, which differ between light and dark."""
+ROW, GAP = 1085, 16
+"""Pixels: the room for panels beside each other on a wide screen, and between them."""
+LARGE, SMALL, WRAPPED = 125, 88, 112
+"""Pixels an inch: the most, the least that can be read well, and where a row is not enough."""
 
 
 def inline(name: str, drawn: Drawn) -> Markup:
@@ -29,6 +33,8 @@ def inline(name: str, drawn: Drawn) -> Markup:
         body = re.sub(rf"{colour}(?![0-9a-f])", f"var(--{variable})", body, flags=re.IGNORECASE)
     width, height = (72 * inches for inches in drawn.figure.get_size_inches())
     part = width / drawn.panels
+    fitting = (ROW - GAP * (drawn.panels - 1)) / (width / 72)
+    pixels = part / 72 * (min(LARGE, fitting) if fitting >= SMALL else WRAPPED)
     label = escape(f"{drawn.title}. {drawn.caption or 'Not in this store yet.'}")
     pieces = []
     for i in range(drawn.panels):
@@ -36,7 +42,7 @@ def inline(name: str, drawn: Drawn) -> Markup:
         spoken = f'role="img" aria-label="{label}"' if i == 0 else 'aria-hidden="true"'
         pieces.append(
             f'<svg class="panel" {spoken} viewBox="{i * part:g} 0 {part:g} {height:g}" '
-            f'style="--width:{part / 72:g}">{inner}</svg>'
+            f'style="--width:{pixels:.0f}px;--inches:{part / 72:g}">{inner}</svg>'
         )
     return Markup("".join(pieces))
 

@@ -66,6 +66,9 @@ function colour(share) {
       radios("Show", "map-measure", map().measures.map((one) => one.title), state.measure, (i) => { state.measure = i; if (!cell(state.at)) state.at = measure().cells[0].at; drawAll(); }));
   }
 
+  /* Drawn in the pixels there are, so that letters keep their size on a phone. */
+  function room() { return Math.max(280, Math.min(540, field.clientWidth || 520)); }
+
   function axes() {
     return [0, 1].map((i) => [...new Set(measure().cells.map((one) => one.at[i]))].sort((a, b) => a - b));
   }
@@ -80,7 +83,7 @@ function colour(share) {
 
   function drawMap() {
     const [forward, backward] = axes();
-    const wide = 520, left = 52, bottom = 46, top = 6;
+    const wide = room(), left = 52, bottom = 46, top = 6;
     const size = (wide - left - 8) / forward.length;
     const step = Math.min(Math.max(size, 26), 56, 400 / backward.length);
     const tall = top + step * backward.length + bottom;
@@ -105,7 +108,7 @@ function colour(share) {
       return line;
     });
     svg.append(...lines.reverse());
-    const every = (values) => Math.max(1, Math.round(values.length / 7));
+    const every = (values) => Math.max(1, Math.ceil(values.length / 8));
     forward.forEach((f, i) => { if (i % every(forward) === 0) svg.append(make("text", { class: "tick", x: x(i + 0.5), y: tall - bottom + 16, "text-anchor": "middle" }, String(f))); });
     backward.forEach((b, i) => { if (i % every(backward) === 0) svg.append(make("text", { class: "tick", x: left - 8, y: y(i + 0.5) + 4, "text-anchor": "end" }, String(b))); });
     svg.append(
@@ -127,7 +130,7 @@ function colour(share) {
     svg.append(make("rect", { class: "cursor", width: size, height: step }), make("rect", { class: "cursor inner", width: size, height: step }));
     field.replaceChildren(svg);
     const stops = RAMP.map((_, i) => colour(measure().low ? 1 - i / 9 : i / 9)).join(",");
-    legend.replaceChildren(`${measure().title}, ${measure().unit}:`, make("span", {}, number(low)), make("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), make("span", {}, number(high)), "brighter is better");
+    legend.replaceChildren(make("span", { class: "what" }, `${measure().title}, ${measure().unit}`), make("span", {}, number(low)), make("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), make("span", {}, number(high)), "brighter is better");
     keys.replaceChildren(make("span", {}, "★ our optimum", map().ours ? ` (${map().ours.join(", ")})` : ": search not done"), make("span", {}, `○ the paper’s (${map().paper.join(", ")})`), make("span", {}, "┄ diagonal: both equal"));
   }
 
@@ -185,7 +188,7 @@ function colour(share) {
 
   function drawChart() {
     const shown = [...state.pins.map((at, i) => [at, ...PINS[i]]), [state.at, "var(--decoupled)", null]].filter(([at]) => cell(at));
-    const wide = 520, tall = 300, left = 56, right = 10, top = 8, bottom = 44;
+    const wide = room(), tall = 300, left = 56, right = 10, top = 8, bottom = 44;
     /* As in the figures: what lies outside the last nine tenths of training may be cut off. */
     const late = shown.flatMap(([at]) => cell(at).y.slice(Math.floor(cell(at).y.length * 0.1)).filter((value) => value !== null));
     let [low, high] = [Math.min(...late), Math.max(...late)];
@@ -211,7 +214,7 @@ function colour(share) {
     chart.replaceChildren(svg);
     const sample = (stroke, dash) => make("svg", { viewBox: "0 0 26 10", "aria-hidden": true }, make("path", { d: "M0 5H26", stroke, "stroke-width": 2.4, "stroke-dasharray": dash }));
     pins.replaceChildren(
-      make("span", {}, sample("var(--decoupled)", null), " under the pointer"),
+      make("span", {}, sample("var(--decoupled)", null), " shown now"),
       ...state.pins.map((at, i) => make("button", { type: "button", onclick: () => pin(at), "aria-label": `Unpin forward ${at[0]}, backward ${at[1]}` }, sample(...PINS[i]), make("span", {}, ...tau("f"), ` ${at[0]}, `, ...tau("b"), ` ${at[1]}`), "×")));
   }
 
@@ -230,4 +233,6 @@ function colour(share) {
     drawAll();
   }
   start();
+  let drawnAt = room();
+  addEventListener("resize", () => { if (room() !== drawnAt) { drawnAt = room(); drawMap(); look(state.at); } });
 })();

@@ -10,14 +10,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dst_lab.claims import judge
-from dst_lab.figures import Drawn, Rows, draw
+from dst_lab.figures import Drawn, Rows
 from dst_lab.figures.rows import spread
 from dst_lab.figures.style import LOOKS, TASKS, number
 from dst_lab.plans.recipes import RECIPES
 from dst_lab.report.commands import scale_of
 from dst_lab.report.data import payload
 from dst_lab.report.inline import embedded, inline
-from dst_lab.report.verdicts import groups, shown, tally
+from dst_lab.report.verdicts import board, groups, shown, tally
 from dst_lab.store import Store
 
 HERE = Path(__file__).parent
@@ -28,7 +28,7 @@ SECTIONS = {
     "What each temperature does": ("tau-f-effects", "tau-b-effects", "bias-variance"),
 }
 DATASETS = {"digits": "scikit-learn's digits", "mnist": "MNIST", "fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
-BEYOND = ("annealed",)
+OPTIONAL = ("annealed",)
 """Recipes that no claim and no figure needs."""
 
 
@@ -37,11 +37,9 @@ def pick_scale(store: Store) -> str:
     return "paper" if any(scale_of(run.config) == "paper" for run in store.runs()) else "quick"
 
 
-def page(store: Store, scale: str, drawn: dict[str, Drawn] | None = None) -> str:
+def page(rows: Rows, drawn: dict[str, Drawn]) -> str:
     """The report as HTML. The same store gives the same text."""
-    rows = Rows(store, scale)
-    drawn = draw(rows) if drawn is None else drawn
-    verdicts = judge(store, scale)
+    scale, verdicts = rows.scale, judge(rows.store, rows.scale)
     items = shown(verdicts)
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -54,7 +52,8 @@ def page(store: Store, scale: str, drawn: dict[str, Drawn] | None = None) -> str
         tally=tally(verdicts),
         total=len(verdicts),
         groups=groups(items),
-        items=items,
+        board=board(items),
+        tasks=list(TASKS.values()),
         sections={title: _figures(drawn, names) for title, names in SECTIONS.items()},
         map=_figures(drawn, ("map",)),
         chosen=chosen_table(rows),
@@ -73,7 +72,9 @@ def prose(text: str) -> Markup:
         if i % 2:
             parts[i] = f"<code>{safe}</code>"
         else:
-            parts[i] = re.sub(r"\btau(?:_([fb]))?\b", lambda m: f"<i>τ</i><sub>{m[1]}</sub>" if m[1] else "<i>τ</i>", safe)
+            parts[i] = re.sub(
+                r"\btau(?:_([fb]))?\b", lambda m: f"<i>τ</i><sub>{m[1]}</sub>" if m[1] else "<i>τ</i>", safe
+            )
     return Markup("".join(parts))
 
 
@@ -86,16 +87,18 @@ def facts(rows: Rows) -> dict[str, str]:
     seconds = sum(float(found.get("seconds", 0)) for found, _ in places)
     return {
         "Runs": ", ".join([f"{len(runs):,}", *rare]),
-        "Data": ", ".join(_unique(DATASETS.get(name, str(name)) for run in runs if (name := run.config.get("dataset")))),
+        "Data": ", ".join(
+            _unique(DATASETS.get(name, str(name)) for run in runs if (name := run.config.get("dataset")))
+        ),
         "Trained on": ", ".join(_unique(_device(found) for found, _ in places)),
         "Training time": duration(seconds),
         "When": " to ".join(_unique(_days(places))),
     }
 
 
-def chosen_table(rows: Rows) -> list[dict[str, Any]]:
-    """The setting of each role, with its score over the search's seeds and over the confirmation's."""
-    table = []
+def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
+    """By task, the setting of each role with its score over the seeds there are."""
+    table: list[dict[str, Any]] = []
     for (task, role), config in rows.chosen.items():
         setting = rows.setting(task, role)
         losses = np.array([row.best("validation_loss") for row in setting.rows]) if setting else np.array([])
@@ -104,14 +107,15 @@ def chosen_table(rows: Rows) -> list[dict[str, Any]]:
             {
                 "task": TASKS.get(task, task),
                 "estimator": "Softmax STE, the diagonal" if role == "diagonal" else LOOKS[role].name,
-                "taus": {key: taus[key] for key in ("tau_f", "tau_b", "tau") if key in taus},
-                "lr": config.lr,
+                "taus": ", ".join(f"{key} = {_plain(taus[key])}" for key in ("tau_f", "tau_b", "tau") if key in taus),
+                "lr": f"{config.lr:g}",
                 "loss": f"{number(losses.mean(), 4)} ± {number(float(spread(losses)), 2)}" if len(losses) else "",
                 "n": len(losses),
                 "seeds": setting.seeds if setting else "",
             }
         )
-    return sorted(table, key=lambda row: (list(TASKS.values()).index(row["task"]), row["estimator"] != "Decoupled ST"))
+    tasks = _unique(row["task"] for row in table)
+    return {task: [row for row in table if row["task"] == task] for task in tasks}
 
 
 def recipe_table(rows: Rows) -> list[dict[str, Any]]:
@@ -122,7 +126,7 @@ def recipe_table(rows: Rows) -> list[dict[str, Any]]:
         there = sum(rows.lookup(config) is not None for config in wanted)
         about = (make.__doc__ or "").strip().splitlines()[0]
         command = f"dst sweep {name} --scale {rows.scale}"
-        beyond = name in BEYOND
+        beyond = name in OPTIONAL
         table.append(
             {"name": name, "about": about, "wanted": len(wanted), "there": there, "command": command, "beyond": beyond}
         )
@@ -162,6 +166,11 @@ def _device(place: dict[str, Any]) -> str:
 def _days(places: list[tuple[dict[str, Any], int]]) -> list[str]:
     days = sorted(str(place[name])[:10] for place, _ in places for name in ("started", "ended") if name in place)
     return [days[0], days[-1]] if days else ["not recorded"]
+
+
+def _plain(value: Any) -> str:
+    """A temperature: a number, or the text of a schedule."""
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _unique(words: Any) -> list[str]:

@@ -1,21 +1,21 @@
 (function table() {
   const root = document.getElementById("table");
   const { runs, settings, metrics } = DATA;
-  const kind = (i) => (runs.seed[i] >= DATA.fresh ? "confirmation" : "search");
+  const plan = (i) => DATA.plans[runs.plan[i]];
   const setting = (i) => settings[runs.setting[i]];
-  const metric = (name) => (i) => (metrics[name] ? metrics[name][i] : null);
+  const metric = (name, factor = 1) => (i) => (metrics[name] && metrics[name][i] !== null ? factor * metrics[name][i] : null);
   const COLUMNS = [
-    ["Task", (i) => setting(i).task], ["Estimator", (i) => setting(i).estimator],
+    ["Task", (i) => setting(i).task, "less"], ["Estimator", (i) => setting(i).estimator],
     ["τf", (i) => setting(i).taus[0], "num"], ["τb", (i) => setting(i).taus[1], "num"], ["lr", (i) => setting(i).lr, "num less"], ["Seed", (i) => runs.seed[i], "num"],
-    ["Seeds of", kind, "less"], ["Status", (i) => runs.status[i], "less"], ["Best val. loss", (i) => runs.best[i], "num"],
-    ["Last val. accuracy", metric("validation_accuracy"), "num less"], ["Last test loss", metric("test_loss"), "num less"], ["Last test accuracy", metric("test_accuracy"), "num less"],
+    ["Plan", plan, "less"], ["Status", (i) => runs.status[i], "less"], ["Lowest val. loss", (i) => runs.best[i], "num"],
+    ["Last val. accuracy, %", metric("validation_accuracy", 100), "num less"], ["Last test loss", metric("test_loss"), "num less"], ["Last test accuracy, %", metric("test_accuracy", 100), "num less"],
   ];
   const STEP = 50;
   const state = { words: "", task: "", estimator: "", claim: null, sort: null, down: false, limit: STEP, open: new Set() };
   const all = runs.id.map((_, i) => i);
   const text = all.map((i) => {
     const { task, estimator, taus, lr } = setting(i);
-    return [runs.id[i], task, estimator, `tau_f=${taus[0]}`, `tau_b=${taus[1]}`, taus[2], `lr=${lr}`, `seed=${runs.seed[i]}`, kind(i), runs.status[i]].join(" ").toLowerCase();
+    return [runs.id[i], task, estimator, `tau_f=${taus[0]}`, `tau_b=${taus[1]}`, taus[2], `lr=${lr}`, `seed=${runs.seed[i]}`, plan(i), runs.status[i]].join(" ").toLowerCase();
   });
   let found = all;
 
@@ -59,13 +59,13 @@
   function row(i) {
     const open = state.open.has(i);
     const toggle = make("button", { type: "button", class: "open", "aria-expanded": open, "aria-label": `Details of run ${runs.id[i]}`, onclick: () => { open ? state.open.delete(i) : state.open.add(i); draw(); body.querySelector(`[data-run="${runs.id[i]}"] .open`).focus(); } }, open ? "−" : "+");
-    const line = make("tr", { "data-run": runs.id[i] }, make("td", {}, toggle), ...COLUMNS.map(([, value, style]) => make("td", { class: style || "" }, show(value(i)))));
+    const line = make("tr", { "data-run": runs.id[i] }, make("td", {}, toggle), ...COLUMNS.map(([title, value, style]) => make("td", { class: style || "" }, show(value(i)), title === "Estimator" ? make("small", {}, setting(i).task) : null)));
     return open ? [line, detail(i)] : [line];
   }
 
   function detail(i) {
     const { config, command, taus } = setting(i);
-    const facts = { run: runs.id[i], status: runs.status[i], seeds: kind(i), ...(taus[2] ? { schedule: taus[2] } : {}), ...config };
+    const facts = { run: runs.id[i], status: runs.status[i], plan: plan(i), ...(taus[2] ? { schedule: taus[2] } : {}), ...config };
     const last = Object.entries(metrics).filter(([, values]) => values[i] !== null).map(([name, values]) => [`last ${name.replaceAll("_", " ")}`, show(values[i])]);
     const list = [...Object.entries(facts), ...last].map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, Array.isArray(value) ? value.join(", ") : String(value))));
     return make("tr", { class: "detail" }, make("td", { colspan: COLUMNS.length + 1 }, command ? make("code", {}, command.replace(/--seeds 0,/, `--seeds ${runs.seed[i]},`)) : null, make("dl", {}, ...list)));
@@ -75,7 +75,7 @@
     body.replaceChildren(...found.slice(0, state.limit).flatMap(row));
     const format = (value) => value.toLocaleString("en");
     count.replaceChildren(`${format(found.length)} of ${format(all.length)} runs`,
-      state.claim ? make("button", { type: "button", onclick: () => { state.claim = null; search(); } }, `only those behind ${state.claim.label} ×`) : null || "");
+      state.claim ? make("button", { type: "button", onclick: () => { state.claim = null; search(); } }, `only those behind ${state.claim.label} ×`) : "");
     more.hidden = found.length <= state.limit;
     more.textContent = `Show more (${format(found.length - state.limit)} left)`;
   }
@@ -89,6 +89,10 @@
       words.focus({ preventScroll: true });
     });
   }
+  /* A verdict that is linked to is opened. */
+  const unfold = () => { const there = location.hash.startsWith("#verdict-") && document.getElementById(location.hash.slice(1)); if (there) { there.open = true; there.scrollIntoView(); there.querySelector("summary").focus({ preventScroll: true }); } };
+  addEventListener("hashchange", unfold);
+  unfold();
   /* What is folded on a screen is not lost on paper. */
   let folded = [];
   addEventListener("beforeprint", () => { folded = [...document.querySelectorAll("details:not([open]):not(.beside)")]; folded.forEach((one) => { one.open = true; }); });

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from dst_lab.claims import Comparison, Verdict
 from dst_lab.figures.style import TASKS, listing
 
-MARKS = {"supported": "✓", "not supported": "–", "contradicted": "✗", "not tested": "?"}
+MARKS = {"supported": "✓", "not supported": "\N{EN DASH}", "contradicted": "✗", "not tested": "?"}
 MEANING = {
     "supported": "shown on fresh seeds",
     "not supported": "tested, and not shown",
@@ -22,6 +22,7 @@ QUESTIONS = {
     "C3": "Does each temperature do a job of its own?",
 }
 WIDTH, HEIGHT = 150, 16
+MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,22 @@ def groups(items: Sequence[Shown]) -> list[tuple[str, str, list[tuple[str, list[
     return [(claim, QUESTIONS.get(claim, claim), list(titles.items())) for claim, titles in found.items()]
 
 
+def board(items: Sequence[Shown]) -> list[tuple[str, str, list[tuple[str, dict[str, Shown]]]]]:
+    """(claim, its question, [(title, task -> verdict)]): everything at a glance."""
+    return [
+        (claim, question, [(title, {item.place: item for item in found}) for title, found in titles])
+        for claim, question, titles in groups(items)
+    ]
+
+
 def _shown(i: int, verdict: Verdict) -> Shown:
     judged = [comparison for comparison in verdict.comparisons if comparison.judged]
     beside = [comparison for comparison in verdict.comparisons if not comparison.judged]
     place = TASKS.get(verdict.task, verdict.task)
     return Shown(
-        index=i, key=f"verdict-{i}", verdict=verdict, kind=verdict.verdict.replace(" ", "-"), mark=MARKS[verdict.verdict],
-        place=place, summary=_summary(verdict, judged), judged=_lines(judged), beside=_lines(beside),
+        index=i, key=f"verdict-{i}", verdict=verdict, kind=verdict.verdict.replace(" ", "-"),
+        mark=MARKS[verdict.verdict], place=place, summary=_summary(verdict, judged), judged=_lines(judged),
+        beside=_lines(beside),
     )  # fmt: skip
 
 
@@ -90,18 +100,27 @@ def _summary(verdict: Verdict, judged: Sequence[Comparison]) -> str:
     """One sentence for somebody in a hurry."""
     if not judged or verdict.missing:
         return f"{len(verdict.missing)} thing{'s' * (len(verdict.missing) != 1)} missing: see inside"
-    by_mood: dict[str, list[str]] = {}
-    for comparison in judged:
-        by_mood.setdefault(_mood(comparison), []).append(comparison.name.removeprefix("against "))
-    if all(comparison.name.startswith("against ") for comparison in judged):
-        words = {"better": "better than", "worse": "worse than", "unclear": "no clear difference from"}
-        said = "; ".join(f"{words[mood]} {listing(by_mood[mood])}" for mood in words if mood in by_mood)
-        numbers = [_value(comparison.theirs, comparison.unit) for comparison in judged]
-        return f"{said}: {_value(judged[0].ours, judged[0].unit)} against {listing(numbers)}"
-    if len({(comparison.metric, comparison.ours) for comparison in judged}) == 1:
+    if all(one.name.startswith("against ") for one in judged):
+        return _against(judged)
+    if len({(one.metric, one.ours) for one in judged}) == 1:
         return f"{judged[0].metric}: {_value(judged[0].ours, judged[0].unit)}"
-    words = {"better": "yes", "worse": "the opposite", "unclear": "not clear"}
-    return "; ".join(f"{comparison.name}: {words[_mood(comparison)]}" for comparison in judged)
+    words = {"better": "", "worse": " (the opposite)", "unclear": " (not clear)"}
+    if all(one.metric == "Spearman's rho" for one in judged):
+        return "; ".join(f"{one.name}, rho {_signed(one.ours)}{words[_mood(one)]}" for one in judged)
+    failing = [f"{one.name}{words[_mood(one)]}" for one in judged if not one.better]
+    return "; ".join([f"{len(judged) - len(failing)} of {len(judged)} found", *(f"not: {text}" for text in failing)])
+
+
+def _against(judged: Sequence[Comparison]) -> str:
+    by_mood: dict[str, list[str]] = {}
+    for one in judged:
+        by_mood.setdefault(_mood(one), []).append(one.name.removeprefix("against "))
+    unit = judged[0].unit
+    names = [f"{one.name.removeprefix('against ')} {_value(one.theirs, unit, bare=True)}" for one in judged]
+    said = f"{judged[0].metric}: Decoupled ST {_value(judged[0].ours, unit, bare=True)}, {', '.join(names)}"
+    said += f" {unit}" if unit not in ("", "share") else ""
+    words = {"worse": "worse than", "unclear": "no clear difference from"}
+    return "; ".join([said, *(f"{words[mood]} {listing(by_mood[mood])}" for mood in words if mood in by_mood)])
 
 
 def _lines(comparisons: Sequence[Comparison]) -> list[Line]:
@@ -118,7 +137,8 @@ def _line(one: Comparison, reach: float) -> Line:
     return Line(
         name=one.name, metric=one.metric, ours=_value(one.ours, one.unit), theirs=_value(one.theirs, one.unit),
         difference=_value(one.difference, one.unit, sign=True), interval=interval,
-        p=f"{p:.2g} ({side})" if p < 0.5 else "> 0.5", effect=f"{one.effect:+.2f}" if math.isfinite(one.effect) else "∞",
+        p=f"{p:.2g} ({side})" if p < 0.5 else "> 0.5",
+        effect=_signed(one.effect),
         n=one.n, mood=_mood(one), judged=one.judged, plot=_plot(one, reach),
     )  # fmt: skip
 
@@ -141,12 +161,18 @@ def _mood(one: Comparison) -> str:
     return "better" if one.better else "worse" if one.worse else "unclear"
 
 
-def _value(value: float, unit: str, sign: bool = False) -> str:
-    """A number with its unit; a share as per cent."""
+def _value(value: float, unit: str, sign: bool = False, bare: bool = False) -> str:
+    """A number with its unit, or without where `bare`; a share as per cent."""
     if not math.isfinite(value):
         return "not known"
     plus = "+" if sign else ""
     if unit == "share":
-        return f"{100 * value:{plus}.3g}%"
-    text = f"{value:{plus},.0f}" if abs(value) >= 1000 else f"{value:{plus}.3g}"
-    return f"{text} {unit}".strip()
+        text = f"{100 * value:{plus}.3g}%"
+    else:
+        text = f"{value:{plus},.0f}" if abs(value) >= 1000 else f"{value:{plus}.3g}"
+        text += f" {unit}" if unit and not bare else ""
+    return text.replace("-", MINUS)
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", MINUS).replace("inf", "∞")
