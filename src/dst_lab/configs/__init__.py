@@ -1,5 +1,6 @@
 """What a run is: frozen values, one file a task. No torch, so that plans, claims and reports need none."""
 
+from dst_lab.configs.bias_variance import BiasVarianceConfig
 from dst_lab.configs.categorical_autoencoder import CategoricalAutoencoderConfig
 from dst_lab.configs.config import TEMPERATURES, Choice, Config
 from dst_lab.configs.logic_gates import LogicGatesConfig
@@ -7,12 +8,14 @@ from dst_lab.configs.schedule import Schedule
 from dst_lab.configs.stochastic_binary import StochasticBinaryConfig
 
 CONFIGS: dict[str, type[Config]] = {
-    config.task: config for config in (StochasticBinaryConfig, CategoricalAutoencoderConfig, LogicGatesConfig)
+    config.task: config
+    for config in (StochasticBinaryConfig, CategoricalAutoencoderConfig, LogicGatesConfig, BiasVarianceConfig)
 }
 
 __all__ = [
     "CONFIGS",
     "TEMPERATURES",
+    "BiasVarianceConfig",
     "CategoricalAutoencoderConfig",
     "Choice",
     "Config",

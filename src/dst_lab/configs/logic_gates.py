@@ -11,15 +11,15 @@ class LogicGatesConfig(Config):
     """Defaults are the quick scale; see `quick` and `paper`."""
 
     task: ClassVar[str] = "logic-gates"
-    lr: float = field(default=0.01, metadata={"help": "Adam's learning rate"})
+    lr: float = field(default=0.03, metadata={"help": "Adam's learning rate"})
     thresholds: int = field(default=3, metadata={"help": "bits a pixel and channel"})
     layers: int = field(default=2, metadata={"help": "layers of gates"})
-    width: int = field(default=1280, metadata={"help": "gates in a layer"})
+    width: int = field(default=640, metadata={"help": "gates in a layer"})
     wiring: str = field(default="unique", metadata={"help": "unique or random"})
     group_tau: float = field(default=10 / 3, metadata={"help": "what the class sums are divided by"})
     residual: float = field(default=0.0, metadata={"help": "added to the logit of the gate that passes A through"})
-    steps: int = field(default=600, metadata={"help": "training steps"})
-    evaluate_every: int = field(default=50, metadata={"help": "steps between evaluations"})
+    steps: int = field(default=250, metadata={"help": "training steps"})
+    evaluate_every: int = field(default=25, metadata={"help": "steps between evaluations"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -59,6 +59,16 @@ class Grid(Plan):
         return said
 
 
+class Measured(Grid):
+    """A grid of runs that are measured, not compared: it chooses none."""
+
+    def chosen(self, lookup: Lookup) -> list[Config]:
+        return []
+
+    def notes(self, lookup: Lookup) -> list[str]:
+        return []
+
+
 @dataclass(frozen=True)
 class Several(Plan):
     """Plans beside each other."""

@@ -3,9 +3,16 @@
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
+from dst_lab.configs import (
+    BiasVarianceConfig,
+    CategoricalAutoencoderConfig,
+    Choice,
+    Config,
+    LogicGatesConfig,
+    StochasticBinaryConfig,
+)
 from dst_lab.plans.following import Annealed, Confirm
-from dst_lab.plans.plan import Axis, Grid, Lookup, Plan, Several, value_of, with_value
+from dst_lab.plans.plan import Axis, Grid, Lookup, Measured, Plan, Several, value_of, with_value
 from dst_lab.plans.sequential import Sequential
 
 Recipe: TypeAlias = Callable[[str], Plan]
@@ -15,10 +22,10 @@ SBN_TAU_B = (*(round(0.1 + 0.2 * i, 1) for i in range(10)), 2.0)
 CATAE_TAU_F = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 CATAE_TAU = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 CATAE_LR = (3e-4, 5e-4, 7e-4, 1e-3)
+QUICK_LR = (1e-3, 3e-3, 1e-2)
 LOGIC_TAU_F = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
 LOGIC_TAU_B = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0)
 HUNDREDTHS = tuple(round(0.01 * i, 2) for i in range(1, 232))
-TWELFTHS = tuple(round(i / 12, 4) for i in range(1, 26))
 CATAE_DIAGONAL = (
     0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 0.6, 0.75, 0.85, 1.0, 1.15, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0,
     3.5, 4.0,
@@ -32,14 +39,14 @@ def sbn_grid(scale: str) -> Plan:
     """Stochastic binary network: the full grid over (tau_f, tau_b)."""
     base = _base(StochasticBinaryConfig, scale, "decoupled", tau_f=0.1, tau_b=0.7)
     if scale == "quick":
-        return Grid(base, (("tau_f", (0.0, 0.1, 0.5, 1.0, 2.0)), ("tau_b", (0.1, 0.3, 0.7, 1.1, 2.0))), _seeds(3))
+        return Grid(base, (("tau_f", (0.0, 0.1, 0.5, 1.0, 2.0)), ("tau_b", (0.1, 0.3, 0.7, 2.0))), _seeds(3))
     return Grid(base, (("tau_f", TENTHS), ("tau_b", SBN_TAU_B)), _seeds(5))
 
 
 def sbn_baselines(scale: str) -> Plan:
     """Stochastic binary network: Softmax STE and ST-GS over tau, Identity STE over the learning rate."""
     tau = ("tau", TENTHS[1:] if scale == "paper" else (0.1, 0.5, 1.0, 2.0))
-    lr = ("lr", (1e-4, 3e-4, 1e-3, 3e-3))
+    lr = ("lr", (1e-4, 3e-4, 1e-3, 3e-3) if scale == "paper" else QUICK_LR)
     return _baselines(StochasticBinaryConfig, scale, 5, (tau,), (tau,), (lr,))
 
 
@@ -53,8 +60,9 @@ def catae_sequential(scale: str) -> Plan:
 
 def catae_baselines(scale: str) -> Plan:
     """Categorical autoencoder: Softmax STE and ST-GS over tau and learning rate, Identity STE over the latter."""
-    tau, lr = ("tau", CATAE_TAU if scale == "paper" else (0.25, 0.5, 1.0, 2.0)), ("lr", CATAE_LR)
-    both = (tau, lr) if scale == "paper" else (tau,)
+    paper = scale == "paper"
+    tau, lr = ("tau", CATAE_TAU if paper else (0.25, 0.5, 1.0, 2.0)), ("lr", CATAE_LR if paper else QUICK_LR)
+    both = (tau, lr) if paper else (tau,)
     return _baselines(CategoricalAutoencoderConfig, scale, 10, both, both, (lr,))
 
 
@@ -71,7 +79,8 @@ def logic_baselines(scale: str) -> Plan:
     paper = scale == "paper"
     softmax = ("tau", (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0) if paper else (0.1, 0.5, 1.0))
     gumbel = ("tau", (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0) if paper else (0.25, 1.0, 2.0))
-    plan = _baselines(LogicGatesConfig, scale, 3, (softmax,), (gumbel,), (("lr", (0.003, 0.01, 0.03)),))
+    lr = ("lr", (0.003, 0.01, 0.03) if paper else (0.01, 0.03, 0.1))
+    plan = _baselines(LogicGatesConfig, scale, 3, (softmax,), (gumbel,), (lr,))
     reference = Grid(_base(LogicGatesConfig, scale, "soft", tau=1.0), (), _seeds(3))
     return Several((*plan.plans, reference))
 
@@ -79,7 +88,7 @@ def logic_baselines(scale: str) -> Plan:
 def diagonal(scale: str) -> Plan:
     """All three: Softmax STE, the diagonal tau_f = tau_b, with at least as many settings as Decoupled ST was given."""
     paper = scale == "paper"
-    network = HUNDREDTHS if paper else TWELFTHS
+    network = HUNDREDTHS if paper else TENTHS[1:]
     autoencoder, logic = CATAE_DIAGONAL[:: 1 if paper else 2], LOGIC_DIAGONAL[:: 1 if paper else 2]
     lr = (("lr", CATAE_LR),) if paper else ()
 
@@ -105,6 +114,21 @@ def tau_b_effects(scale: str) -> Plan:
     """What tau_b does, on the binary network (norm, active neurons) and on the autoencoder; 10 seeds."""
     taus = SBN_TAU_B if scale == "paper" else (0.1, 0.3, 0.7, 2.0)
     return _effects(scale, "tau_b", taus)
+
+
+def bias_variance(scale: str) -> Plan:
+    """Bias and variance of every estimator against the exact gradient, over its temperatures; beyond the paper."""
+    taus, seeds = (CATAE_TAU, 10) if scale == "paper" else ((0.25, 0.5, 1.0, 2.0), 3)
+    tau = (("tau", taus),)
+    axes: dict[str, tuple[Axis, ...]] = {
+        "decoupled": (("tau_f", taus), ("tau_b", taus)), "softmax_ste": tau, "gumbel_ste": tau, "identity_ste": (),
+    }  # fmt: skip
+
+    def measured(name: str) -> Plan:
+        temperatures = {axis: 1.0 for axis, _ in axes[name]}
+        return Measured(_base(BiasVarianceConfig, scale, name, **temperatures), axes[name], _seeds(seeds))
+
+    return Several(tuple(map(measured, axes)))
 
 
 def confirm(scale: str) -> Plan:
@@ -136,6 +160,7 @@ RECIPES: dict[str, Recipe] = {
     "diagonal": diagonal,
     "tau-f-effects": tau_f_effects,
     "tau-b-effects": tau_b_effects,
+    "bias-variance": bias_variance,
     "confirm": confirm,
     "annealed": annealed,
 }
@@ -185,6 +210,7 @@ def _baselines(
 def _effects(scale: str, name: str, values: tuple[float, ...]) -> Several:
     network = _base(StochasticBinaryConfig, scale, "decoupled", tau_f=0.1, tau_b=0.7)
     autoencoder = _base(CategoricalAutoencoderConfig, scale, "decoupled", tau_f=2.0, tau_b=0.5)
-    four_times = with_value(autoencoder, "snr_every", value_of(autoencoder, "epochs") // 4)
-    measured = with_value(four_times, "snr_passes", 1024 if scale == "paper" else 128)
+    times, passes = (4, 1024) if scale == "paper" else (1, 128)
+    every = with_value(autoencoder, "snr_every", value_of(autoencoder, "epochs") // times)
+    measured = with_value(every, "snr_passes", passes)
     return Several(tuple(Grid(base, ((name, values),), _seeds(10)) for base in (measured, network)))

@@ -17,6 +17,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "stochastic-binary": {"epochs": 2, "diagnose_every": 1},
     "categorical-autoencoder": {"epochs": 2, "snr_every": 2, "snr_passes": 4},
     "logic-gates": {"width": 320, "steps": 12, "evaluate_every": 6},
+    "bias-variance": {"steps": 12, "evaluate_every": 6},
 }
 CHOICES = [
     Choice.make("decoupled", tau_f="1.0:0.25:cosine", tau_b=0.7),

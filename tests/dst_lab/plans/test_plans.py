@@ -6,10 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from dst_lab.configs import Choice, Config, StochasticBinaryConfig
-from dst_lab.plans import RECIPES, Adaptive, Grid, Lookup, Plan, Sequential
+from dst_lab.plans import RECIPES, Adaptive, Grid, Lookup, Plan, Sequential, Several
 from dst_lab.plans.following import Annealed, Confirm
 from dst_lab.plans.plan import best, edge, value_of, with_value
-from dst_lab.plans.sequential import beyond
+from dst_lab.plans.recipes import SEARCHES
+from dst_lab.plans.sequential import BEYOND, beyond
 from dst_lab.store import run_id
 
 BASE = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=1.0, tau_b=1.0))
@@ -173,9 +174,35 @@ def test_annealing_starts_at_what_was_chosen() -> None:
         ("logic-baselines", (8 + 8 + 3 + 1) * 3),
         ("tau-f-effects", (8 + 8) * 10),
         ("tau-b-effects", (11 + 11) * 10),
+        ("bias-variance", (8 * 8 + 8 + 8 + 1) * 10),
     ],
 )
 def test_the_papers_recipes_have_the_papers_size(name: str, runs: int) -> None:
     wanted = RECIPES[name]("paper").wanted(lambda _: None)
     assert len({run_id(config.to_dict()) for config in wanted}) == runs
     assert len(RECIPES[name]("quick").wanted(lambda _: None)) <= 80
+
+
+def most_settings(plan: Plan) -> int:
+    """How many settings a search can come to, its extensions included."""
+    if isinstance(plan, Sequential):
+        sweeps = len(plan.first[1]) + len(plan.second[1]) - 1 + 2 * BEYOND
+        return sweeps * math.prod(len(values) for _, values in plan.always)
+    return len(plan.wanted(lambda _: None)) // len(plan.seeds) if isinstance(plan, Grid) else 0
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_the_diagonal_has_at_least_as_many_settings_as_decoupled_st(scale: str) -> None:
+    diagonal = RECIPES["diagonal"](scale)
+    assert isinstance(diagonal, Several)
+    given = {plan.base.task: most_settings(plan) for plan in diagonal.plans if isinstance(plan, Grid)}
+    searches = [RECIPES[name](scale) for name in ("sbn-grid", "catae-sequential", "logic-sequential")]
+    needed = {plan.base.task: most_settings(plan) for plan in searches if isinstance(plan, Grid | Sequential)}
+    assert given.keys() == needed.keys() == {"stochastic-binary", "categorical-autoencoder", "logic-gates"}
+    assert all(given[task] >= needed[task] > 0 for task in needed)
+
+
+def test_all_the_searches_at_quick_scale_stay_few() -> None:
+    """`make demo` trains them all, each with three seeds, and ten more of each setting chosen."""
+    runs = {run_id(c.to_dict()) for name in SEARCHES for c in RECIPES[name]("quick").wanted(lambda _: None)}
+    assert 250 < len(runs) < 350
