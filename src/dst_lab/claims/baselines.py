@@ -15,7 +15,7 @@ ALL = (
     "otherwise not supported."
 )
 
-NO_MARK = "a baseline whose chosen setting did not diverge on all of its search's seeds"
+NO_MARK = "a mark to reach: all runs of all baselines diverged"
 
 
 def judge_baselines(rows: Rows) -> list[Verdict]:
@@ -58,27 +58,23 @@ def _speed(rows: Rows, rule: TaskRule) -> Verdict:
     verdict = Verdict(
         claim="C2 speed", task=rule.task, title="Decoupled ST learns faster than all three", verdict="",
         rule=f"{JUDGED} Compared in the steps until {words(metric)} is as good as the best baseline's last value (mean "
-        "over its search's seeds, so that the mark is set before the fresh seeds are seen). A run that never gets "
-        f"there, or diverges, counts as one evaluation past the end. {ALL}",
+        "over its fresh seeds). A run that never gets there, or diverges, counts as one evaluation past the end. "
+        f"{ALL}",
     )  # fmt: skip
     ends = {role: _last(rows, rule, role) for role in BASELINES}
     known = {role: end for role, end in ends.items() if end is not None}
     role = max(known, key=lambda role: direction * known[role], default="")
     mark = known.get(role, math.nan)
     verdict = contest(rows, verdict, reach(metric, mark, direction, _never(rows, rule)))
-    if len(known) < len(BASELINES):
+    if verdict.missing or not known:
         return replace(verdict, verdict=NOT_TESTED, comparisons=(), missing=verdict.missing or (NO_MARK,))
     return replace(verdict, notes=(f"the mark is {mark:.4g}, the last {words(metric)} of {NAMES[role]}",))
 
 
 def _last(rows: Rows, rule: TaskRule, role: str) -> float | None:
-    """A baseline's last value, over the search's seeds of the chosen setting that did not diverge."""
-    config = rows.chosen.get((rule.task, role))
-    if config is None:
-        return None
+    """A baseline's last value, mean over its fresh seeds that did not diverge."""
     measure = last(rule.curve[0], "", rule.curve[1])
-    found = [rows.find(replace(config, seed=seed)) for seed in rows.searches[rule.task, role][1].seeds]
-    values = [row.value(measure) for row in found if row is not None and row.done]
+    values = [row.value(measure) for row in rows.arms[rule.task, role].rows if row.done]
     return fmean(values) if values else None
 
 

@@ -10,6 +10,7 @@ from dst_lab.claims.paired import paired
 from dst_lab.claims.verdict import Comparison
 from dst_lab.configs import Config
 from dst_lab.plans import RECIPES, Adaptive, Grid, Lookup, Sequential, Several
+from dst_lab.plans.plan import seeded
 from dst_lab.plans.pursue import scores
 from dst_lab.plans.recipes import FRESH, SEARCHES, chosen
 from dst_lab.store import Store, run_id
@@ -103,7 +104,7 @@ def _arm(rows: Rows, task: str, role: str) -> Arm:
     if config is None:
         search = rows.command(rows.searches[task, role][0])
         return Arm(name, None, (), (f"the search for {name} on {task}: {search}",))
-    found = [rows.find(replace(config, seed=seed)) for seed in range(FRESH, FRESH + SEEDS)]
+    found = [rows.find(run) for run in seeded([config], range(FRESH, FRESH + SEEDS))]
     there = tuple(row for row in found if row is not None)
     if len(there) < SEEDS:
         lack = f"{SEEDS - len(there)} of {SEEDS} confirmation runs of {name} on {task}: {rows.command('confirm')}"

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from dst_lab.cli import records, report, run, sweep
+from dst_lab.cli import claims, records, report, run, sweep
 from dst_lab.cli.parser import Parser
 from dst_lab.data import DataError
 from dst_lab.store import StoreError
@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sweep.add(jobs)
     records.add(jobs)
     report.add(jobs)
+    claims.add(jobs)
     debug = False
     try:
         args = parser.parse_args(arguments)

@@ -1,0 +1,35 @@
+"""`dst claims`: what the records say about each claim of the paper."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from dst_lab.store import Store
+
+
+def add(jobs: Any) -> None:
+    """Add the word `claims`."""
+    parser = jobs.add_parser("claims", help="a verdict on each claim of the paper")
+    parser.add_argument("--scale", choices=("quick", "paper"), default="quick", help="(quick)")
+    parser.add_argument("--store", type=Path, default=Path("dst.sqlite"), help="(dst.sqlite)")
+    parser.set_defaults(do=_claims)
+
+
+def _claims(args: argparse.Namespace) -> int:
+    """Each verdict with the comparisons it rests on, or with what is missing."""
+    from dst_lab.claims import judge
+
+    with Store.open(args.store) as store:
+        verdicts = judge(store, args.scale)
+    for verdict in verdicts:
+        about = " on ".join(filter(None, (verdict.claim, verdict.task)))
+        print(f"{verdict.verdict:13}  {about}: {verdict.title}")
+        for c in verdict.comparisons:
+            if c.judged:
+                print(
+                    f"{'':15}{c.name}, {c.metric}: {c.ours:.4g} against {c.theirs:.4g}, {c.difference:+.3g} "
+                    f"[{c.low:+.3g}, {c.high:+.3g}], n = {c.n}, better p = {c.p_better:.3f}, worse p = {c.p_worse:.3f}"
+                )
+        for note in (*(f"missing: {lack}" for lack in verdict.missing), *verdict.notes):
+            print(f"{'':15}{note}")
+    return 0

@@ -1,0 +1,204 @@
+"""Worlds with a planted truth: each rule says what is so."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dst_lab.claims import Verdict, judge, judge_rows
+from dst_lab.claims.rows import BASELINES
+from dst_lab.plans import RECIPES
+from dst_lab.plans.plan import value_of
+from dst_lab.plans.pursue import pursue
+from dst_lab.plans.recipes import FRESH, SEARCHES
+from dst_lab.store import Record, Store
+
+TASKS = ("stochastic-binary", "categorical-autoencoder", "logic-gates")
+COMPARED = [("C1", task) for task in TASKS] + [(claim, task) for claim in ("C2", "C2 speed") for task in TASKS]
+COMPARED += [("C2 activity", TASKS[0]), ("C2 utilisation", TASKS[1]), ("C2 gates", TASKS[2])]
+CONVERGENCE = ("C2 convergence", TASKS[1])
+TRENDS = [("C3 tau_f", TASKS[1]), ("C3 tau_b", TASKS[0])]
+SLOPE, INDEPENDENCE = ("C3 slope", TASKS[0]), ("C3 independence", "")
+
+
+def by_claim(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], Verdict]:
+    return {(verdict.claim, verdict.task): verdict for verdict in verdicts}
+
+
+def words(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], str]:
+    return {(verdict.claim, verdict.task): verdict.verdict for verdict in verdicts}
+
+
+@pytest.mark.parametrize(("gain", "expected"), [(1.5, "supported"), (-1.5, "contradicted")])
+def test_an_effect_and_the_reverse(world, gain, expected) -> None:
+    found = words(judge_rows(world(gain=gain, on=0.3).rows))
+    assert {key: found[key] for key in [*COMPARED, CONVERGENCE]} == dict.fromkeys([*COMPARED, CONVERGENCE], expected)
+
+
+def test_no_effect(world) -> None:
+    # By design a test errs in one of forty worlds on each side: asked of seven, most must say so.
+    found = [words(judge_rows(world(number=number, on=0.3).rows)) for number in range(7)]
+    for key in [*COMPARED, CONVERGENCE, *TRENDS]:
+        assert sum(verdicts[key] == "not supported" for verdicts in found) >= 4, key
+
+
+def test_an_optimum_on_the_diagonal_is_no_support_however_good(world) -> None:
+    on = by_claim(judge_rows(world(gain=1.5, off=0.3).rows))
+    verdict = on["C1", TASKS[0]]
+    assert verdict.verdict == "not supported"
+    assert verdict.comparisons[0].better  # it is (a) that fails
+    assert "lies on the diagonal" in verdict.notes[0]
+    assert on["C2", TASKS[0]].verdict == "supported"
+
+
+@pytest.mark.parametrize("strong", BASELINES)
+def test_one_baseline_decides(world, strong) -> None:
+    level = words(judge_rows(world(gain=1.0, on=0.3, baseline={strong: 1.1}).rows))
+    above = words(judge_rows(world(gain=1.0, on=0.3, baseline={strong: 2.0}).rows))
+    for task in TASKS:
+        assert level["C2", task] != "supported"  # the other two are beaten
+        assert above["C2", task] == "contradicted"
+        # C1 is about the diagonal, Softmax STE, alone.
+        assert above["C1", task] == ("contradicted" if strong == "softmax_ste" else "supported")
+    # The paper names two for its inactive neurons.
+    assert above["C2 activity", TASKS[0]] == ("supported" if strong == "identity_ste" else "contradicted")
+
+
+@pytest.mark.parametrize(("trend", "expected"), [(0.5, "supported"), (-0.5, "contradicted")])
+def test_trends(world, trend, expected) -> None:
+    found = words(judge_rows(world(trend=trend).rows))
+    assert {key: found[key] for key in TRENDS} == dict.fromkeys(TRENDS, expected)
+
+
+def test_a_trade_off_needs_both_trends(world) -> None:
+    found = by_claim(judge_rows(world(trend=0.5, power=1.0).rows))["C3 tau_b", TASKS[0]]  # norm up, activity up
+    assert [comparison.worse for comparison in found.comparisons if comparison.judged] == [True, False]
+    assert found.verdict == "contradicted"
+
+
+@pytest.mark.parametrize(
+    ("power", "expected"),
+    [(-1.0, "supported"), (-1.099, "not supported"), (-0.5, "contradicted"), (-2, "contradicted")],
+)
+def test_the_slope_of_the_norm(world, power, expected) -> None:
+    verdict = by_claim(judge_rows(world(trend=1.0, power=power).rows))[SLOPE]
+    assert verdict.verdict == expected
+    assert verdict.comparisons[0].ours == pytest.approx(power, abs=0.01)
+
+
+@pytest.mark.parametrize(("cross", "expected"), [(0.0, "supported"), (0.3, "supported"), (1.0, "contradicted")])
+def test_independence_is_about_size(world, cross, expected) -> None:
+    verdict = by_claim(judge_rows(world(trend=1.0, cross=cross).rows))[INDEPENDENCE]
+    assert verdict.verdict == expected
+    rhos = [comparison for comparison in verdict.comparisons if not comparison.judged]
+    assert len(rhos) == 4
+    assert all(comparison.ours > 0.9 for comparison in rhos) == (cross > 0)  # the trend is seen even where small
+
+
+def lost(task: str, name: str, seed: int | None = None, least: int = 0) -> Callable:
+    return lambda c: (
+        c.task == task and c.estimator.name == name and c.seed >= least and (seed is None or c.seed == seed)
+    )
+
+
+def test_missing_confirmation_runs_are_named_and_the_rest_is_judged(world) -> None:
+    found = by_claim(judge_rows(world(gain=1.5, on=0.3, lost=lost(TASKS[0], "identity_ste", FRESH + 3)).rows))
+    for claim in ("C2", "C2 speed"):
+        verdict = found[claim, TASKS[0]]
+        assert verdict.verdict == "not tested"
+        assert verdict.missing == (
+            "1 of 10 confirmation runs of Identity STE on stochastic-binary: `dst sweep confirm --scale quick`",
+        )
+    assert {c.name for c in found["C2", TASKS[0]].comparisons} == {"against Softmax STE", "against ST Gumbel-Softmax"}
+    assert not found["C2 speed", TASKS[0]].comparisons  # there is no mark yet
+    assert found["C2 activity", TASKS[0]].verdict == "supported"  # Identity STE is only shown there
+    assert found["C1", TASKS[0]].verdict == "supported"
+    assert found["C2", TASKS[1]].verdict == "supported"
+
+
+def test_missing_searches_are_named(world) -> None:
+    found = by_claim(judge_rows(world(lost=lost(TASKS[2], "decoupled", 0)).rows))
+    for claim in ("C1", "C2", "C2 speed", "C2 gates"):
+        assert found[claim, TASKS[2]].verdict == "not tested"
+        assert found[claim, TASKS[2]].missing[0] == (
+            "the search for Decoupled ST on logic-gates: `dst sweep logic-sequential --scale quick`"
+        )
+
+
+def test_missing_effects_are_named(world) -> None:
+    gone = lambda c: c.task == TASKS[0] and value_of(c, "seed") == 9 and c.estimator.name == "decoupled"  # noqa: E731
+    found = by_claim(judge_rows(world(trend=1.0, lost=gone).rows))
+    count = len(RECIPES["tau-b-effects"]("quick").plans[0].axes[0][1])
+    assert found["C3 tau_f", TASKS[1]].verdict == "supported"
+    for key in (TRENDS[1], SLOPE, INDEPENDENCE):
+        assert found[key].verdict == "not tested"
+        assert (
+            f"{count} of {10 * count} runs over tau_b on stochastic-binary: `dst sweep tau-b-effects --scale quick`"
+            in found[key].missing
+        )
+
+
+def test_an_empty_store_tests_nothing(world) -> None:
+    verdicts = judge_rows(world(lost=lambda config: True).rows)
+    assert {verdict.verdict for verdict in verdicts} == {"not tested"}
+    assert all(verdict.missing and not verdict.comparisons for verdict in verdicts)
+
+
+def test_diverged_runs_count_as_the_worst(world) -> None:
+    some = lambda c: c.estimator.name == "decoupled" and c.seed >= FRESH + 5  # noqa: E731
+    found = by_claim(judge_rows(world(gain=1.5, on=0.3, diverges=some).rows))
+    main = found["C2", TASKS[0]].comparisons[0]
+    assert main.diverged == (5, 0)
+    assert main.primary
+    assert found["C2", TASKS[0]].verdict == "not supported"
+    assert found[CONVERGENCE].comparisons[0].ours == 0.5
+    theirs = lambda c: c.estimator.name != "decoupled" and c.seed >= FRESH  # noqa: E731
+    assert words(judge_rows(world(gain=0.5, on=0.3, diverges=theirs).rows))["C2", TASKS[0]] == "supported"
+    everything = by_claim(judge_rows(world(gain=1.5, diverges=lambda c: c.seed >= FRESH).rows))["C2", TASKS[0]]
+    assert everything.verdict == "not supported"
+    assert math.isnan(everything.comparisons[0].ours)
+
+
+def test_a_ratio_without_noise_is_the_highest(world) -> None:
+    """At tau_f = 0 nothing varies and SNR is recorded as NaN."""
+    planted = world(trend=0.5)
+    sweep = RECIPES["tau-f-effects"]("quick").plans[0]
+    for config in sweep.wanted(lambda _: None):
+        if value_of(config, "tau_f") == min(sweep.axes[0][1]):
+            series = planted.find(config).history()["snr"]
+            planted.find(config).history()["snr"] = replace(series, values=np.full_like(series.values, math.nan))
+    verdict = by_claim(judge_rows(planted.rows))["C3 tau_f", TASKS[1]]
+    assert verdict.verdict == "supported"
+    assert verdict.comparisons[1].ours == pytest.approx(-1)
+
+
+def test_a_store_says_what_its_rows_say(world, tmp_path) -> None:
+    planted = world(gain=1.5, on=0.3, trend=0.5)
+    metrics = {
+        TASKS[0]: ("accuracy", "inactive", "inactive_below", "gradient_norm"),
+        TASKS[1]: ("perplexity", "snr"),
+        TASKS[2]: ("accuracy", "gate_perplexity", "unused_gates", "train_loss"),
+    }
+
+    def train(configs) -> bool:
+        store.put(record(config) for config in configs)
+        return True
+
+    def record(config) -> Record:
+        history, names = planted.find(config).history(), []
+        for name in ("loss", *metrics[config.task]):
+            split = name in ("loss", "accuracy")
+            names += [f"{s}_{name}{a}" for s in ("validation", "test") for a in ("", "_argmax")] if split else [name]
+        return Record(config=config.to_dict(), status="done", history={name: history[name] for name in names})
+
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        for name in (*SEARCHES, "confirm", "tau-f-effects", "tau-b-effects"):
+            assert pursue(RECIPES[name]("quick"), store, train)
+        found, expected = judge(store, "quick"), judge_rows(planted.rows)
+        ids = {run.id for run in store.runs()}
+        assert {verdict.verdict for verdict in judge(store, "paper")} == {"not tested"}
+    assert [replace(verdict, runs=()) for verdict in found] == [replace(verdict, runs=()) for verdict in expected]
+    assert all(set(verdict.runs) <= ids and verdict.runs for verdict in found)
+    assert [len(verdict.runs) for verdict in found][:6] == [20, 20, 20, 40, 40, 40]
