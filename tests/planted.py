@@ -42,10 +42,7 @@ def record(config: Config) -> Record:
     values = config.to_dict()
     # Not Python's own hash, which differs between processes.
     draw = np.random.default_rng(zlib.crc32(repr(sorted(values.items())).encode()))
-    make = {"stochastic-binary": _network, "categorical-autoencoder": _autoencoder, "logic-gates": _logic}.get(
-        config.task
-    )
-    history = make(config, draw) if make else _bias(config, draw)
+    history = HISTORIES[config.task](config, draw)
     return Record(
         config=values, status="done", history=history, artefacts=_artefacts(config, draw), provenance=PROVENANCE
     )
@@ -137,7 +134,25 @@ def _logic(config: Any, draw: np.random.Generator) -> dict[str, Series]:
 
 
 def _bias(config: Any, draw: np.random.Generator) -> dict[str, Series]:
-    raise NotImplementedError(config.task)
+    steps = np.arange(config.evaluate_every, config.steps + 1, config.evaluate_every)
+    taus = temperatures(config.estimator.to_dict())
+    tau_f, tau_b = taus.tau_f or 0.5, taus.tau_b or 0.5
+    loss = _falling(45.0, 30.0, len(steps), draw)
+    bias = (0.2 + abs(math.log(tau_b / tau_f)) + WORSE[config.estimator.name]) * np.exp(
+        0.02 * draw.standard_normal(len(steps))
+    )
+    values = {"train_loss": loss, "gradient_norm": loss / 10, "validation_loss": loss * 1.02, "exact_norm": loss / 20}
+    values |= {"bias": bias, "variance": 3 * tau_f / tau_b**2 * (1 + bias), "cosine": 1 / (1 + bias)}
+    values |= {"bias_rescaled": bias * 0.8, "variance_rescaled": 2 * bias, "rescale": 1 + bias, "bias_floor": bias * 0}
+    return _series(steps, values)
+
+
+HISTORIES = {
+    "stochastic-binary": _network,
+    "categorical-autoencoder": _autoencoder,
+    "logic-gates": _logic,
+    "bias-variance": _bias,
+}
 
 
 def _artefacts(config: Any, draw: np.random.Generator) -> dict[str, npt.NDArray[Any]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from dst_lab.figures import activity, curves, effects, gates, maps, reconstructions
+from dst_lab.figures import activity, bias, curves, effects, gates, maps, reconstructions
 from dst_lab.figures.rows import Rows
 from dst_lab.figures.style import Drawn, styled, write
 
@@ -19,6 +19,7 @@ FIGURES: dict[str, Callable[[Rows], Drawn]] = {
     "logic-search": maps.logic_search,
     "tau-f-effects": effects.tau_f,
     "tau-b-effects": effects.tau_b,
+    "bias-variance": bias.variance,
 }
 """In the order in which they are read."""
 

@@ -1,6 +1,6 @@
 """Where the optimum lies: the map over (tau_f, tau_b), and the sequential searches."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ def network(rows: Rows) -> Drawn:
             absent(ax, missing)
             continue
         means = {at: factor * float(np.mean([row.best(metric) for row in there])) for at, there in found.items()}
-        _map(ax, means, label, bright_is_low=metric != "validation_accuracy")
+        heat_map(ax, means, label, bright_is_low=metric != "validation_accuracy")
         _marks(ax, means, optimum(rows, task), PAPER_OPTIMA[task])
     return Drawn("Temperature map, binary network", figure, _caption(rows, task), len(SHOWN), missing, (RECIPE[task],))
 
@@ -68,13 +68,15 @@ def logic_search(rows: Rows) -> Drawn:
     return _search(rows, "logic-gates", "lowest validation loss (nats)")
 
 
-def _map(ax: Axes, means: Mapping[tuple[float, float], float], label: str, bright_is_low: bool) -> None:
+def heat_map(
+    ax: Axes, means: Mapping[tuple[float, float], float], label: str, bright_is_low: bool, log: bool = False
+) -> None:
     """Equal cells, one a setting: the grid's steps are not all equal, and an even map is easier to read."""
-    tau_f, tau_b = (sorted({at[i] for at in means}) for i in (0, 1))
+    tau_f, tau_b = _axes(means)
     values = np.full((len(tau_b), len(tau_f)), np.nan)
     for (f, b), mean in means.items():
         values[tau_b.index(b), tau_f.index(f)] = mean
-    mesh = ax.pcolormesh(values, cmap=MAP + "_r" if bright_is_low else MAP)
+    mesh = ax.pcolormesh(values, cmap=MAP + "_r" if bright_is_low else MAP, norm="log" if log else "linear")
     bar = ax.figure.colorbar(mesh, ax=ax, label=label, pad=0.02)
     bar.outline.set_visible(False)
     for axis, taus in ((ax.xaxis, tau_f), (ax.yaxis, tau_b)):
@@ -86,27 +88,48 @@ def _map(ax: Axes, means: Mapping[tuple[float, float], float], label: str, brigh
     ax.spines[:].set_visible(False)
 
 
-def _marks(
-    ax: Axes, means: Mapping[tuple[float, float], float], ours: tuple[float, float] | None, paper: tuple[float, float]
-) -> None:
-    tau_f, tau_b = (sorted({at[i] for at in means}) for i in (0, 1))
-
-    def place(f: Array | float, b: Array | float) -> tuple[Array, Array]:
-        """From temperatures to the map's own units, straight between cells."""
-        return (
-            np.interp(f, tau_f, np.arange(len(tau_f)) + 0.5),
-            np.interp(b, tau_b, np.arange(len(tau_b)) + 0.5),
-        )
-
-    low, high = max(tau_f[0], tau_b[0]), min(tau_f[-1], tau_b[-1])
-    x, y = place(*(2 * [np.linspace(low, high, 200)]))
+def diagonal(ax: Axes, settings: Iterable[tuple[float, float]]) -> None:
+    """Where both temperatures are equal."""
+    tau_f, tau_b = _axes(settings)
+    both = np.linspace(max(tau_f[0], tau_b[0]), min(tau_f[-1], tau_b[-1]), 200)
+    x, y = _place(both, tau_f), _place(both, tau_b)
     ax.plot(x, y, color=DARK, lw=2.4)
     ax.plot(x, y, color=LIGHT, lw=1.2, ls=(0, (4, 2)), label=r"$\tau_f = \tau_b$")
+
+
+def _axes(settings: Iterable[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    pairs = list(settings)
+    return sorted({f for f, _ in pairs}), sorted({b for _, b in pairs})
+
+
+def _place(tau: Array | float, taus: list[float]) -> Array:
+    """From temperatures to the map's own units, straight between cells."""
+    return np.interp(tau, taus, np.arange(len(taus)) + 0.5)
+
+
+def _marks(
+    ax: Axes, settings: Iterable[tuple[float, float]], ours: tuple[float, float] | None, paper: tuple[float, float]
+) -> None:
+    pairs = list(settings)
+    tau_f, tau_b = _axes(pairs)
+    diagonal(ax, pairs)
     edge: dict[str, Any] = {"markeredgecolor": DARK, "ls": "none", "clip_on": False}
-    ax.plot(*place(*paper), "o", ms=12, mfc="none", mew=3.4, **edge)
-    ax.plot(*place(*paper), "o", ms=12, mfc="none", mec=LIGHT, mew=1.6, ls="none", label="the paper's optimum")
+    ax.plot(_place(paper[0], tau_f), _place(paper[1], tau_b), "o", ms=12, mfc="none", mew=3.4, **edge)
+    ax.plot(
+        _place(paper[0], tau_f),
+        _place(paper[1], tau_b),
+        "o",
+        ms=12,
+        mfc="none",
+        mec=LIGHT,
+        mew=1.6,
+        ls="none",
+        label="the paper's optimum",
+    )
     if ours is not None:
-        ax.plot(*place(*ours), "*", ms=10, mfc=LIGHT, mew=0.9, label="our optimum", **edge)
+        ax.plot(
+            _place(ours[0], tau_f), _place(ours[1], tau_b), "*", ms=10, mfc=LIGHT, mew=0.9, label="our optimum", **edge
+        )
     legend = ax.legend(
         loc="upper center", bbox_to_anchor=(0.55, -0.2), ncols=3, columnspacing=1.0, handletextpad=0.4, handlelength=1.8
     )

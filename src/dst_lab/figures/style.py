@@ -44,6 +44,7 @@ TASKS = {
     "stochastic-binary": "binary network",
     "categorical-autoencoder": "autoencoder",
     "logic-gates": "logic gates",
+    "bias-variance": "exact gradient",
 }
 RC = {
     "font.family": "DejaVu Sans", "font.size": 9, "axes.titlesize": 10, "axes.titleweight": "bold",

@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from dst_lab.claims import judge
 from dst_lab.figures import Drawn, Rows
+from dst_lab.figures.maps import PAPER_OPTIMA
 from dst_lab.figures.rows import spread
 from dst_lab.figures.style import LOOKS, TASKS, number
 from dst_lab.plans.recipes import RECIPES
@@ -53,7 +54,7 @@ def page(rows: Rows, drawn: dict[str, Drawn]) -> str:
         total=len(verdicts),
         groups=groups(items),
         board=board(items),
-        tasks=list(TASKS.values()),
+        tasks=[TASKS[task] for task in PAPER_OPTIMA],
         sections={title: _figures(drawn, names) for title, names in SECTIONS.items()},
         map=_figures(drawn, ("map",)),
         chosen=chosen_table(rows),
