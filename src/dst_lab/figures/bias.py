@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from dst_lab.figures.curves import ROLES
-from dst_lab.figures.maps import diagonal, heat_map
+from dst_lab.figures.maps import diagonal, heat_map, plain_logarithm
 from dst_lab.figures.rows import Row, Rows
 from dst_lab.figures.style import HEIGHT, LOOKS, Drawn, absent, number, panels
 
@@ -54,7 +54,9 @@ def _plane(ax: Axes, found: Mapping[str, Mapping[tuple[float | None, float | Non
         line = "none" if role == "decoupled" else look.line
         ax.plot(*zip(*points, strict=True), color=look.color, ls=line, marker=look.marker, lw=1, label=look.name)
     ax.set(xscale="log", yscale="log", xlabel=MEASURES[0][1], ylabel=MEASURES[1][1])
-    ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.2), ncols=2, columnspacing=1.0)
+    for axis in (ax.xaxis, ax.yaxis):
+        plain_logarithm(axis)
+    ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=2, columnspacing=1.0)
 
 
 def _caption(found: Mapping[str, Mapping[tuple[float | None, float | None], list[Row]]]) -> str:

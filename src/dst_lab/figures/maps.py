@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import LogLocator, NullLocator
 
 from dst_lab.figures.rows import Array, Row, Rows, spread
 from dst_lab.figures.style import FAINT, HEIGHT, INK, LOOKS, MAP, TASKS, Drawn, absent, number, panels
@@ -79,6 +81,8 @@ def heat_map(
     mesh = ax.pcolormesh(values, cmap=MAP + "_r" if bright_is_low else MAP, norm="log" if log else "linear")
     bar = ax.figure.colorbar(mesh, ax=ax, label=label, pad=0.02)
     bar.outline.set_visible(False)
+    if log:
+        plain_logarithm(bar.ax.yaxis)
     for axis, taus in ((ax.xaxis, tau_f), (ax.yaxis, tau_b)):
         every = max(1, round(len(taus) / 7))
         axis.set_ticks(np.arange(len(taus))[::every] + 0.5, [f"{tau:g}" for tau in taus[::every]])
@@ -86,6 +90,13 @@ def heat_map(
     ax.set(xlabel=r"$\tau_f$ (draws the choice)", ylabel=r"$\tau_b$ (carries the gradient)")
     ax.grid(False)
     ax.spines[:].set_visible(False)
+
+
+def plain_logarithm(axis: Axis) -> None:
+    """Ticks at 1, 2 and 5 of each decade, as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_locator(NullLocator())
 
 
 def diagonal(ax: Axes, settings: Iterable[tuple[float, float]]) -> None:
@@ -130,9 +141,7 @@ def _marks(
         ax.plot(
             _place(ours[0], tau_f), _place(ours[1], tau_b), "*", ms=10, mfc=LIGHT, mew=0.9, label="our optimum", **edge
         )
-    legend = ax.legend(
-        loc="upper center", bbox_to_anchor=(0.55, -0.2), ncols=3, columnspacing=1.0, handletextpad=0.4, handlelength=1.8
-    )
+    legend = ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3, columnspacing=1.0)
     for handle in filter(None, legend.legend_handles):  # light marks would not be seen beside the map
         handle.set(color=INK, markeredgecolor=INK, markerfacecolor="none")
 

@@ -50,7 +50,7 @@ def _runs(rows: Rows) -> dict[str, Any]:
     settings: dict[str, int] = {}
     shared: list[dict[str, Any]] = []
     columns: dict[str, list[Any]] = {"id": [], "setting": [], "plan": [], "seed": [], "status": [], "best": []}
-    plans = {run: i for i, name in enumerate(RECIPES) for run in map(_id, rows.wanted(name))}
+    plans = {run: i for i, name in reversed([*enumerate(RECIPES)]) for run in map(_id, rows.wanted(name))}
     metrics: dict[str, list[Any]] = {metric: [] for metric in METRICS}
     for row in rows.runs.values():
         key = setting_key(row.run.config)

@@ -73,9 +73,7 @@ def prose(text: str) -> Markup:
         if i % 2:
             parts[i] = f"<code>{safe}</code>"
         else:
-            parts[i] = re.sub(
-                r"\btau(?:_([fb]))?\b", lambda m: f"<i>τ</i><sub>{m[1]}</sub>" if m[1] else "<i>τ</i>", safe
-            )
+            parts[i] = re.sub(r"(?:\btau_|τ)([fb])\b", r"<i>τ</i><sub>\1</sub>", re.sub(r"\btau\b", "<i>τ</i>", safe))
     return Markup("".join(parts))
 
 

@@ -95,7 +95,7 @@
   unfold();
   /* What is folded on a screen is not lost on paper. */
   let folded = [];
-  addEventListener("beforeprint", () => { folded = [...document.querySelectorAll("details:not([open]):not(.beside)")]; folded.forEach((one) => { one.open = true; }); });
+  addEventListener("beforeprint", () => { folded = [...document.querySelectorAll("details.verdict:not([open])")]; folded.forEach((one) => { one.open = true; }); });
   addEventListener("afterprint", () => { folded.forEach((one) => { one.open = false; }); });
   search();
 })();
