@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from dst_lab.figures.rows import Array, Rows, Setting, spread, together
-from dst_lab.figures.style import HEIGHT, LOOKS, TASKS, Drawn, absent, listing, number, panels, settings_text
+from dst_lab.figures.style import HEIGHT, LOOKS, TASKS, WIDTH, Drawn, absent, listing, number, panels, settings_text
 
 ROLES = ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
 SEARCHES = {
@@ -14,6 +14,7 @@ SEARCHES = {
     "categorical-autoencoder": ("catae-sequential", "catae-baselines"),
     "logic-gates": ("logic-sequential", "logic-baselines"),
 }
+EVERY_SEED = (("validation_loss", "validation loss (nats)", 1.0), ("perplexity", "perplexity of the codes", 1.0))
 SETTLING = 0.1
 """The share of training that the vertical axis may leave out."""
 
@@ -25,9 +26,29 @@ def network(rows: Rows) -> Drawn:
 
 
 def autoencoder(rows: Rows) -> Drawn:
-    """Autoencoder: loss and use of the codes, every seed a line of its own."""
-    shown = (("validation_loss", "validation loss (nats an image)", 1), ("perplexity", "perplexity of the codes", 1))
-    return _draw(rows, "categorical-autoencoder", ROLES, shown, "epoch", every_seed=True)
+    """Autoencoder: loss and use of the codes, one panel an estimator, every seed a line of its own."""
+    task = "categorical-autoencoder"
+    settings = _settled(rows, task, ROLES, EVERY_SEED)
+    missing = [] if len(settings) == len(ROLES) else _unsettled(rows, task)
+    figure, axes = panels(len(settings) or 1, width=2.7 if settings else WIDTH, height=4.3, rows=2)
+    if not settings:
+        for ax in axes:
+            absent(ax, missing)
+    for i, (role, setting) in enumerate(settings.items()):
+        look = LOOKS[role]
+        top = axes[2 * i]
+        top.set_title(
+            f"{look.name}\n{settings_text(setting.config.estimator.to_dict())}", fontsize=9, fontweight="normal"
+        )
+        for ax, (metric, label, factor) in zip(axes[2 * i : 2 * i + 2], EVERY_SEED, strict=True):
+            x, values = together(setting.rows, metric)
+            ax.plot(x, factor * values.T, color=look.color, lw=1.0, alpha=0.75)
+            ax.set_ylabel(label)
+            _frame(ax, [factor * together(s.rows, metric)[1] for s in settings.values()])
+        axes[2 * i + 1].set_xlabel("epoch")
+    caption = _caption(settings, EVERY_SEED[0], every_seed=True) if settings else ""
+    return Drawn(f"Training curves, {TASKS[task]}", figure, caption, len(settings) or 1, missing,
+                 (*SEARCHES[task], "confirm"))  # fmt: skip
 
 
 def logic(rows: Rows) -> Drawn:
@@ -42,12 +63,9 @@ def _draw(
     roles: tuple[str, ...],
     shown: tuple[tuple[str, str, float], ...],
     unit: str,
-    every_seed: bool = False,
 ) -> Drawn:
-    settings = {role: setting for role in roles if (setting := rows.setting(task, role)) and setting.n}
+    settings = _settled(rows, task, roles, shown)
     missing = [] if len(settings) == len(roles) else _unsettled(rows, task)
-    metrics = [metric for metric, _, _ in shown]
-    settings = {role: s for role, s in settings.items() if all(row.has(m) for row in s.rows for m in metrics)}
     figure, axes = panels(len(shown), height=HEIGHT + 0.45)
     title = f"Training curves, {TASKS[task]}"
     for ax, (metric, label, factor) in zip(axes, shown, strict=True):
@@ -55,26 +73,31 @@ def _draw(
             absent(ax, missing)
             continue
         for role, setting in settings.items():
-            _curve(ax, role, setting, metric, factor, every_seed)
+            _curve(ax, role, setting, metric, factor)
         ax.set(xlabel=unit, ylabel=label)
         if ax.dataLim.x1 > 10_000:
             ax.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}")
             ax.set_xlabel(f"thousand {unit}s")
         _frame(ax, [factor * together(s.rows, metric)[1] for s in settings.values()])
         ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.19), ncols=2, columnspacing=1.0)
-    caption = _caption(settings, shown[0], every_seed) if settings else ""
+    caption = _caption(settings, shown[0]) if settings else ""
     return Drawn(title, figure, caption, len(shown), missing, (*SEARCHES[task], "confirm"))
 
 
-def _curve(ax: Axes, role: str, setting: Setting, metric: str, factor: float, every_seed: bool) -> None:
+def _settled(
+    rows: Rows, task: str, roles: tuple[str, ...], shown: tuple[tuple[str, str, float], ...]
+) -> dict[str, Setting]:
+    """The chosen settings whose runs have what is shown."""
+    found = {role: setting for role in roles if (setting := rows.setting(task, role)) and setting.n}
+    metrics = [metric for metric, _, _ in shown]
+    return {role: s for role, s in found.items() if all(row.has(metric) for row in s.rows for metric in metrics)}
+
+
+def _curve(ax: Axes, role: str, setting: Setting, metric: str, factor: float) -> None:
     look, (x, values) = LOOKS[role], together(setting.rows, metric)
     values = factor * values
     label = f"{look.name} {settings_text(setting.config.estimator.to_dict())}".strip()
     mark: dict[str, Any] = {"marker": look.marker, "markevery": max(1, len(x) // 6)}
-    if every_seed:
-        for i, run in enumerate(values):
-            ax.plot(x, run, color=look.color, ls=look.line, lw=0.9, alpha=0.8, label="" if i else label, **mark)
-        return
     mean, width = values.mean(0), spread(values)
     ax.fill_between(x, mean - width, mean + width, color=look.color, alpha=0.18, lw=0)
     ax.plot(x, mean, color=look.color, ls=look.line, label=label, **mark)
@@ -90,7 +113,7 @@ def _frame(ax: Axes, groups: list[Array]) -> None:
     ax.set_xlim(left=0)
 
 
-def _caption(settings: dict[str, Setting], first: tuple[str, str, float], every_seed: bool) -> str:
+def _caption(settings: dict[str, Setting], first: tuple[str, str, float], every_seed: bool = False) -> str:
     metric, label, factor = first
     ends = {}
     for role, setting in settings.items():

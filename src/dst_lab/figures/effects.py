@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from dst_lab.figures.rows import Row, Rows, spread
+from dst_lab.figures.maps import plain_logarithm
+from dst_lab.figures.rows import Row, Rows
 from dst_lab.figures.style import FAINT, LOOKS, TASKS, Drawn, absent, number, panels
 
 AUTOENCODER, NETWORK = "categorical-autoencoder", "stochastic-binary"
@@ -21,6 +22,7 @@ class Measure:
     over_training: bool = False
     whole: tuple[float, float | None] = (0, None)
     """The range drawn: all there could be, so that what does not move looks still."""
+    logarithmic: bool = False
 
     def of(self, row: Row) -> float:
         values = row.values(self.metric)
@@ -28,10 +30,10 @@ class Measure:
         return 100 * (1 - value) if self.metric == "inactive" else value
 
 
-PERPLEXITY = Measure("perplexity", "perplexity of the codes", whole=(1, 8))
-SNR = Measure("snr", "gradient signal-to-noise ratio", over_training=True)
+PERPLEXITY = Measure("perplexity", "perplexity of the codes", whole=(1, 8.2))
+SNR = Measure("snr", "gradient signal-to-noise ratio", over_training=True, logarithmic=True)
 NORM = Measure("gradient_norm", "gradient norm", over_training=True)
-ACTIVE = Measure("inactive", "active neurons (%)", whole=(0, 100))
+ACTIVE = Measure("inactive", "active neurons (%)", whole=(0, 104))
 PANELS = ((AUTOENCODER, PERPLEXITY, SNR), (NETWORK, NORM, ACTIVE))
 
 
@@ -80,19 +82,26 @@ def _draw(rows: Rows, recipe: str, name: str, shown: tuple[tuple[str, Measure, M
     title = {"tau_f": "What the forward temperature does", "tau_b": "What the backward temperature does"}[name]
     if said:
         count = " to ".join(str(n) for n in dict.fromkeys((min(counts), max(counts))))
-        said.append(f"n = {count} seeds a point; bars: one standard deviation.")
+        said.append(f"n = {count} seeds a point; points: median; bars: quartiles.")
     return Drawn(title, figure, " ".join(said), len(shown), missing, (recipe,))
 
 
 def _line(ax: Axes, measure: Measure, values: dict[float, list[float]], role: str) -> None:
     look = LOOKS[role]
     ax.set_ylabel(measure.label, color=look.color)
-    if values:
-        means = [float(np.mean(there)) for there in values.values()]
-        bars = [float(spread(np.array(there))) for there in values.values()]
-        ax.errorbar(list(values), means, bars, color=look.color, ls=look.line, marker=look.marker, capsize=2.5)
-        low, high = measure.whole
-        ax.set_ylim(low, high or 1.12 * max(mean + bar for mean, bar in zip(means, bars, strict=True)))
+    if not values:
+        return
+    low, middle, high = (np.array([np.quantile(there, q) for there in values.values()]) for q in (0.25, 0.5, 0.75))
+    ax.errorbar(
+        list(values), middle, (middle - low, high - middle), color=look.color, ls=look.line, marker=look.marker,
+        capsize=2.5,
+    )  # fmt: skip
+    if measure.logarithmic:
+        ax.set_yscale("log")
+        plain_logarithm(ax.yaxis)
+    else:
+        bottom, top = measure.whole
+        ax.set_ylim(bottom, top or 1.12 * float(high.max()))
 
 
 def _floor(ax: Axes, rows: Rows, recipe: str) -> None:
@@ -101,9 +110,8 @@ def _floor(ax: Axes, rows: Rows, recipe: str) -> None:
     if found:
         floor = math.sqrt(2 / (math.pi * found[0].run.config["snr_passes"]))
         ax.axhline(floor, color=FAINT, lw=1, ls=(0, (1, 2)))
-        ax.annotate(
-            "pure noise", (0.98, floor), xycoords=("axes fraction", "data"), va="top", ha="right", color=FAINT, size=8
-        )
+        ax.annotate("pure noise", (0.02, floor), xycoords=("axes fraction", "data"), va="bottom", color=FAINT, size=8)
+        ax.set_ylim(bottom=0.8 * floor)
 
 
 def _said(name: str, task: str, measures: tuple[Measure, Measure], both: list[dict[float, list[float]]]) -> str:
@@ -111,7 +119,8 @@ def _said(name: str, task: str, measures: tuple[Measure, Measure], both: list[di
     for measure, values in zip(measures, both, strict=True):
         if len(values) > 1:
             (low, first), *_, (high, last) = values.items()
-            a, b = float(np.mean(first)), float(np.mean(last))
-            parts.append(f"{measure.label} goes from {number(a)} at {low:g} to {number(b)} at {high:g}")
+            what, _, unit = measure.label.partition(" (")
+            a, b = (number(float(np.median(there))) + unit.rstrip(")") for there in (first, last))
+            parts.append(f"{what} goes from {a} (at {low:g}) to {b} (at {high:g})")
     letter = {"tau_f": "τf", "tau_b": "τb"}[name]
     return f"{TASKS[task].capitalize()}, as {letter} rises: {'; '.join(parts)}."

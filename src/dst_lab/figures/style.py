@@ -79,14 +79,14 @@ def styled() -> Iterator[None]:
         yield
 
 
-def panels(count: int, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
-    """A figure of equal panels, side by side."""
+def panels(count: int, width: float = WIDTH, height: float = HEIGHT, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure of equal panels, side by side, and their axes: `rows` in each, from top to bottom."""
     figure = Figure(figsize=(count * width, height), layout="constrained")
     FigureCanvasAgg(figure)
     parts = figure.subfigures(1, count, squeeze=False)[0]
     for part in parts:
         part.set_facecolor(PAPER)
-    return figure, [part.subplots() for part in parts]
+    return figure, [ax for part in parts for ax in part.subplots(rows, squeeze=False)[:, 0]]
 
 
 def absent(ax: Axes, missing: Sequence[str]) -> None:

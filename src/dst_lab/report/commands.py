@@ -23,9 +23,10 @@ def run_command(config: Mapping[str, Any]) -> str:
     if not scale:
         return ""
     words = ["dst", "run", config["task"], "--scale", scale]
-    estimator = dict(config["estimator"])
-    words += ["--estimator", str(estimator.pop("name")).replace("_", "-")]
-    for name, value in {**estimator, **_given(config, scale)}.items():
+    estimator = config["estimator"]
+    words += ["--estimator", str(estimator["name"]).replace("_", "-")]
+    taus = {name: estimator[name] for name in ("tau_f", "tau_b", "tau") if name in estimator}
+    for name, value in {**taus, **_given(config, scale)}.items():
         words += [f"--{name.replace('_', '-')}", _text(value)]
     return shlex.join([*words, "--seeds", f"{config['seed']},", "--store", "again.sqlite"])
 
