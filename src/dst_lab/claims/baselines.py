@@ -75,7 +75,8 @@ def _last(rows: Rows, rule: TaskRule, role: str) -> float | None:
     """A baseline's last value, mean over its fresh seeds that did not diverge."""
     measure = last(rule.curve[0], "", rule.curve[1])
     values = [row.value(measure) for row in rows.arms[rule.task, role].rows if row.done]
-    return fmean(values) if values else None
+    finite = [value for value in values if math.isfinite(value)]
+    return fmean(finite) if finite else None
 
 
 def _never(rows: Rows, rule: TaskRule) -> float:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dst_lab.claims.baselines import ALL, contest
 from dst_lab.claims.measures import converged, gap, inactive_below, last
-from dst_lab.claims.rows import NAMES, Rows
+from dst_lab.claims.rows import BASELINES, NAMES, Rows
 from dst_lab.claims.tasks import CATAE, JUDGED, LOGIC, SBN
 from dst_lab.claims.verdict import NOT_TESTED, Verdict
 from dst_lab.configs.stochastic_binary import THRESHOLDS
@@ -45,9 +45,10 @@ def _convergence(rows: Rows) -> Verdict:
     verdict = Verdict(
         claim="C2 convergence", task=CATAE.task, title="Decoupled ST converges on every seed, the others do not",
         verdict="", rule=f"{JUDGED} Compared in the share of runs that converge: whose last validation loss lies below "
-        "the midpoint between the collapsed solution and the best loss of all the task's searches. Collapsed is the "
-        f"lowest loss that a search run had while the perplexity of each of its codes was below {COLLAPSED}; where "
-        f"none had, the highest of the search runs' lowest losses. A run that diverges has not converged. {ALL}",
+        "the midpoint between the collapsed solution and the best loss of the four estimators' searches. Collapsed is "
+        "the lowest loss that a search run had while the perplexity of each of its codes was below "
+        f"{COLLAPSED}; where none had, the highest of the search runs' lowest losses. A run that diverges has not "
+        f"converged. {ALL}",
     )  # fmt: skip
     ends = _ends(rows)
     verdict = contest(rows, verdict, converged("validation_loss", math.nan if ends is None else sum(ends[:2]) / 2))
@@ -60,7 +61,7 @@ def _convergence(rows: Rows) -> Verdict:
 
 def _ends(rows: Rows) -> tuple[float, float, str] | None:
     """(the collapsed solution's loss, the best loss seen, how the former was found) over the autoencoder's searches."""
-    plans = [plan for (task, role), (_, plan) in rows.searches.items() if task == CATAE.task and role in NAMES]
+    plans = [rows.searches[CATAE.task, role][1] for role in ("decoupled", *BASELINES)]
     wanted = dict.fromkeys(config for plan in plans for config in plan.wanted(rows.lookup))
     found = [row.history() for row in map(rows.find, wanted) if row is not None and row.done]
     if not found:

@@ -18,8 +18,8 @@ from dst_lab.plans.plan import value_of
 from dst_lab.plans.recipes import FRESH
 from dst_lab.store import Series
 
-STEPS = np.array([10, 20, 30, 40])
-START = np.array([0.45, 0.2, -0.15, 0.0])
+STEPS = np.arange(10, 130, 10)
+START = np.append(np.linspace(0.45, -0.15, 11), 0.0)
 """How much worse a run is at each evaluation than at its end; it overfits a little."""
 
 

@@ -1,0 +1,59 @@
+"""Every measure reads what a real run records."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dst_lab.claims import effects
+from dst_lab.claims.measures import converged, gap, inactive_below, last, reach, stopped
+from dst_lab.claims.tasks import TASKS
+from dst_lab.configs.stochastic_binary import THRESHOLDS
+from dst_lab.store import Series, Store
+
+SMALL = {
+    "stochastic-binary": ("--epochs", 2, "--hidden", "16,16", "--diagnose-every", 1),
+    "categorical-autoencoder": ("--epochs", 2, "--hidden", "24,16", "--snr-every", 1, "--snr-passes", 4),
+    "logic-gates": ("--width", 160, "--steps", 4, "--evaluate-every", 2),
+}
+ASIDE = {
+    "stochastic-binary": [
+        last("inactive", "share", -1), effects.NORM, effects.FIRST_NORM, effects.ACTIVE,
+        *(inactive_below(i, threshold) for i, threshold in enumerate(THRESHOLDS)),
+    ],
+    "categorical-autoencoder": [converged("validation_loss", 30.0), effects.PERPLEXITY, effects.SNR],
+    "logic-gates": [last("gate_perplexity", "gates", 1), gap(), last("unused_gates", "gates", -1)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", TASKS, ids=lambda rule: rule.task)
+def test_a_run_records_all_that_is_compared(rule, cli) -> None:
+    assert cli("run", rule.task, "--seeds", 1, "--threads", 1, *SMALL[rule.task]).code == 0
+    with Store.open(Path("dst.sqlite")) as store:
+        history = store.history(store.runs()[0].id)
+    for measure in (rule.primary, *rule.beside, *ASIDE[rule.task], reach(*_mark(rule), 99.0)):
+        assert math.isfinite(measure.read(history)), measure.name
+    assert len({measure.name for measure in (rule.primary, *rule.beside)}) == 1 + len(rule.beside)
+
+
+def _mark(rule) -> tuple[str, float, int]:
+    metric, direction = rule.curve
+    return metric, 1e9 * direction, direction
+
+
+def test_numbers_of_a_history() -> None:
+    steps = np.array([10, 20, 30])
+    loss, accuracy = Series(steps, np.array([3.0, 1.0, 2.0])), Series(steps, np.array([0.1, 0.2, 0.6]))
+    history = {"validation_loss": loss, "test_accuracy": accuracy, "validation_accuracy": accuracy}
+    history["validation_accuracy_argmax"] = Series(steps, np.array([0.1, 0.2, 0.5]))
+    history["perplexity"] = Series(steps, np.array([[1.0, 1.0], [2.0, 4.0], [7.0, 8.0]]))
+    assert TASKS[0].primary.read(history) == 1.0
+    assert TASKS[2].primary.read(history) == 0.5
+    assert last("validation_loss", "", -1).read(history) == 2.0
+    assert last("perplexity", "", 1).read(history) == 7.5
+    assert stopped("test_accuracy", "", 1).read(history) == 0.2
+    assert gap().read(history) == pytest.approx(0.1)
+    assert [reach("validation_loss", mark, -1, 40.0).read(history) for mark in (3.0, 2.0, 1.0, 0.9)] == [10, 20, 20, 40]
+    assert [reach("test_accuracy", mark, 1, 40.0).read(history) for mark in (0.15, 0.6, 0.7)] == [20, 30, 40]
+    assert [converged("validation_loss", mark).read(history) for mark in (1.5, 2.5)] == [0, 1]
