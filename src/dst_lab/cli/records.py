@@ -15,6 +15,7 @@ from dst_lab.store import Store, direction_of, export, field, summarise
 WIDE = 160
 SETTING = ("task", "estimator", "estimator.tau_f", "estimator.tau_b", "estimator.tau", "lr")
 """What tells settings apart: runs that differ in one of these are not averaged together."""
+ENDS = ("diverged", "failed", "stopped")
 
 
 def add(jobs: Any) -> None:
@@ -56,7 +57,7 @@ def print_table(store: Store, where: Mapping[str, str], group: Sequence[str], me
     if tuple(group) == SETTING:
         group = [name for name in group if any(field(run, name) is not None for run in store.runs())]
     rows = summarise(store, metric=metric, where=where, group=group, at=at)
-    rows = [row for row in rows if row["n"] or row["diverged"] or row["failed"]]
+    rows = [row for row in rows if row["n"] or any(row[name] for name in ENDS)]
     console = Console(highlight=False, width=None if Console().is_terminal else WIDE)
     if not rows:
         console.print(f"no runs with {metric}")
@@ -65,11 +66,11 @@ def print_table(store: Store, where: Mapping[str, str], group: Sequence[str], me
     shown = [name for name in group if any(row[name] is not None for row in rows)]
     for name in shown:
         table.add_column(name.removeprefix("estimator."))
-    numbers = ["n", "mean", "std", "best", *(name for name in ("diverged", "failed") if any(row[name] for row in rows))]
+    numbers = ["n", "mean", "std", "best", *(name for name in ENDS if any(row[name] for row in rows))]
     for name in numbers:
         table.add_column(name, justify="right")
     sign = -direction_of(metric) or 1
-    last = math.inf  # a group whose runs all diverged or failed
+    last = math.inf  # a group of which no run is done
     for row in sorted(
         rows, key=lambda row: (str(row.get("task")), last if row["mean"] is None else sign * row["mean"])
     ):

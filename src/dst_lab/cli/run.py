@@ -77,7 +77,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def train(
-    configs: list[Config], args: argparse.Namespace, *, store: Store | None = None, deadline: float | None = None
+    configs: list[Config],
+    args: argparse.Namespace,
+    *,
+    store: Store | None = None,
+    deadline: float | None = None,
+    prune: Any = None,
 ) -> int:
     """Train a plan's missing runs on this machine, with a progress display, and say what became of it."""
     import torch
@@ -100,7 +105,7 @@ def train(
             try:
                 outcome = local.train(
                     configs, records, device=device, checkpoints=checkpoints, source=args.data,
-                    report=display, stop=stop, most=args.fleet,
+                    report=display, stop=stop, most=args.fleet, prune=prune,
                     seconds_left=(lambda: deadline - time.monotonic()) if deadline is not None else None,
                 )  # fmt: skip
             except TrainingStoppedError as stopped:

@@ -31,10 +31,26 @@ def _fill(parser: Parser) -> None:
     recipes = [f"  {name:18} {(make.__doc__ or '').strip()}" for name, make in RECIPES.items()]
     parser.epilog = "\n".join(["recipes:", *recipes])
     parser.add_argument(
-        "what", metavar="RECIPE|TASK", choices=[*RECIPES, *CONFIGS], help="a recipe, or a task with --grid"
+        "what",
+        metavar="RECIPE|TASK",
+        choices=list(dict.fromkeys([*RECIPES, *CONFIGS])),
+        help="a recipe, or a task with --grid or --adaptive",
     )
     parser.add_argument(
         "--grid", nargs="+", metavar="AXIS=VALUES", help="such as tau_f=0:2:0.1 (from, to, step) or tau_b=0.1,0.3"
+    )
+    parser.add_argument(
+        "--adaptive",
+        nargs="+",
+        metavar="AXIS=LOW:HIGH",
+        help="search, such as tau_f=0.05:3 tau_b=0.05:3 (needs Optuna)",
+    )
+    parser.add_argument(
+        "--settings", type=at_least(int, 1), metavar="N", help="how many an adaptive search tries, 8 at a time (40)"
+    )
+    parser.add_argument("--sampler", choices=("tpe", "cma-es"), help="of an adaptive search (tpe)")
+    parser.add_argument(
+        "--halving", action="store_true", help="stop the worse half of 8 settings at 1/4 and again at 1/2 of training"
     )
     parser.add_argument(
         "--budget", type=at_least(float, 0), metavar="MINUTES", help="train only what ends inside this time"
@@ -49,7 +65,7 @@ def _fill(parser: Parser) -> None:
 def sweep(args: argparse.Namespace) -> int:
     """Round after round: what the plan wants next, until it wants nothing or the time is up."""
     from dst_lab.engines import local
-    from dst_lab.plans.pursue import pursue, remaining, scores
+    from dst_lab.plans.pursue import known_to, pursue, remaining
 
     plan = read_plan(args)
     if args.dry_run:
@@ -61,12 +77,12 @@ def sweep(args: argparse.Namespace) -> int:
     codes: list[int] = []
 
     def one_round(store: Store, configs: list[Config]) -> bool:
-        codes.append(train(configs, args, store=store, deadline=deadline))
+        codes.append(train(configs, args, store=store, deadline=deadline, prune=plan.early))
         return codes[-1] == 0 and (deadline is None or time.monotonic() < deadline)
 
     with Store.open(args.store, write=True) as store:
         done = pursue(plan, store, lambda configs: one_round(store, configs))
-        for note in plan.notes(scores(store)):
+        for note in plan.notes(known_to(plan, store)):
             print(note)
         left = len(remaining(plan, store))
     if not done:
@@ -75,21 +91,43 @@ def sweep(args: argparse.Namespace) -> int:
 
 
 def read_plan(args: argparse.Namespace) -> Any:
-    """The recipe, or a grid over a task's axes."""
-    from dst_lab.plans import RECIPES, Grid
+    """The recipe, or a grid or an adaptive search over a task's axes."""
+    from dst_lab.plans import RECIPES, Adaptive, Grid, Halving
 
-    if args.what in RECIPES:
-        if args.grid:
-            raise ValueError(f"--grid goes with a task, not with the recipe {args.what}")
+    of_a_search = {"--settings": args.settings, "--sampler": args.sampler, "--halving": args.halving}
+    alone = [flag for flag, value in of_a_search.items() if value and not args.adaptive]
+    if alone:
+        raise ValueError(f"{' and '.join(alone)} goes with --adaptive")
+    given = [flag for flag in ("grid", "adaptive") if getattr(args, flag)]
+    if args.what in RECIPES and not given:
         return RECIPES[args.what](args.scale)
-    if not args.grid:
-        raise ValueError(f"sweep {args.what} needs --grid, such as --grid tau_f=0:2:0.5 tau_b=0.5,1")
-    axes = tuple(read_axis(text) for text in args.grid)
+    if args.what not in CONFIGS:
+        raise ValueError(f"--{given[0]} goes with a task, not with the recipe {args.what}")
+    if len(given) != 1:
+        raise ValueError(
+            f"sweep {args.what} needs one of --grid, such as --grid tau_f=0:2:0.5 tau_b=0.5,1, and --adaptive, such as "
+            "--adaptive tau_f=0.05:3 tau_b=0.05:3"
+        )
     config_type = CONFIGS[args.what]
     if args.estimator == "all":
-        raise ValueError("a grid is over one estimator's temperatures, got --estimator all: sweep them one by one")
+        raise ValueError("a sweep is over one estimator's temperatures, got --estimator all: sweep them one by one")
     (choice,) = choices(args, config_type)
-    return Grid(read_config(args, config_type, choice, 0), axes, tuple(seeds(args.seeds)))
+    base, runs = read_config(args, config_type, choice, 0), tuple(seeds(args.seeds))
+    if args.grid:
+        return Grid(base, tuple(read_axis(text) for text in args.grid), runs)
+    ranges = tuple(read_range(text) for text in args.adaptive)
+    halving = Halving() if args.halving else None
+    return Adaptive(base, ranges, runs, args.settings or 40, args.sampler or "tpe", halving=halving)
+
+
+def read_range(text: str) -> tuple[str, float, float]:
+    """`name=low:high`."""
+    name, _, ends = text.partition("=")
+    try:
+        low, high = (float(part) for part in ends.split(":"))
+    except ValueError:
+        raise ValueError(f"the axis of a search is name=low:high, such as tau_f=0.05:3, got {text!r}") from None
+    return name, low, high
 
 
 def read_axis(text: str) -> tuple[str, tuple[float, ...]]:

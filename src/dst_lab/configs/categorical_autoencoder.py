@@ -11,11 +11,11 @@ class CategoricalAutoencoderConfig(Config):
     """Defaults are the quick scale; see `quick` and `paper`."""
 
     task: ClassVar[str] = "categorical-autoencoder"
-    lr: float = field(default=3e-3, metadata={"help": "Adam's learning rate"})
+    lr: float = field(default=2e-3, metadata={"help": "Adam's learning rate"})
     hidden: tuple[int, ...] = field(default=(64, 32), metadata={"help": "widths of the encoder; mirrored to decode"})
     latents: int = field(default=4, metadata={"help": "categorical variables"})
     classes: int = field(default=8, metadata={"help": "classes of each"})
-    epochs: int = field(default=24, metadata={"help": "passes over the training images"})
+    epochs: int = field(default=30, metadata={"help": "passes over the training images"})
     snr_every: int = field(default=0, metadata={"help": "evaluations between measurements of SNR; 0: none", "least": 0})
     snr_passes: int = field(default=1024, metadata={"help": "passes for one SNR", "least": 2})
 

@@ -9,7 +9,7 @@ from dst_lab.configs import Config
 from dst_lab.engines.calibrate import estimate_seconds
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.fleet.capacity import runs_that_fit
-from dst_lab.fleet.loop import Fleet, Report
+from dst_lab.fleet.loop import Fleet, Prune, Report
 from dst_lab.fleet.task import Task
 from dst_lab.store import Store, run_id
 from dst_lab.tasks import TASKS
@@ -41,6 +41,7 @@ def train(
     stop: Callable[[], bool] | None = None,
     most: int | None = None,
     seconds_left: Callable[[], float] | None = None,
+    prune: Prune | None = None,
 ) -> Outcome:
     """Train what the store does not hold yet, chunk by chunk; each chunk is recorded whole when it ends.
 
@@ -54,6 +55,7 @@ def train(
         stop: asked after every step; True saves a checkpoint and raises TrainingStoppedError.
         most: at most this many runs a chunk, whatever memory allows.
         seconds_left: how much time there is; chunks are sized to end inside it, and none is begun that would not.
+        prune: asked at every evaluation which runs of a chunk to give up; they are recorded as stopped.
     """
     wanted = {run_id(config.to_dict()): config for config in configs}
     finished = store.finished()
@@ -81,7 +83,7 @@ def train(
                 runs, members = runs[:fit], members[:fit]
             checkpoint = checkpoints.of(runs) if checkpoints else None
             try:
-                records = Fleet(task, members, checkpoint).train(report, stop)
+                records = Fleet(task, members, checkpoint).train(report, stop, prune)
             except torch.cuda.OutOfMemoryError:
                 if len(runs) == 1:
                     raise

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 SHARE = 0.01
 """Saving may take this share of the time; a large fleet is saved less often."""
-FORMAT = 1
+FORMAT = 2
 
 
 class Checkpoint:
@@ -42,12 +42,14 @@ class Checkpoint:
     def save(self, fleet: "Fleet") -> bool:
         """Whether the disk took it. The one before stays until this one is whole."""
         begun = time.monotonic()
-        packed = {name: tensor.detach().cpu().numpy() for name, tensor in _state(fleet).items()}
+        packed = {name: tensor.detach().cpu().numpy() for name, tensor in state(fleet).items()}
         for number, (_, row) in enumerate(fleet.history):
             packed |= {f"history/{number}/{name}": values for name, values in row.items()}
         head = {
             "format": FORMAT,
             "runs": _runs(fleet),
+            "alive": fleet.alive,
+            "stopped": sorted(fleet.stopped.items()),
             "step": fleet.step,
             "seconds": fleet.seconds,
             "history_steps": [step for step, _ in fleet.history],
@@ -85,10 +87,15 @@ class Checkpoint:
         if loaded is None:
             return False
         head, arrays = loaded
-        state = _state(fleet)
-        if head["runs"] != _runs(fleet) or any(_unlike(arrays.get(name), tensor) for name, tensor in state.items()):
+        if head["runs"] != _runs(fleet):
             return False
-        for name, tensor in state.items():
+        rows = len(fleet.rows_of(head["alive"]))
+        if any(_unlike(arrays.get(name), tensor, rows) for name, tensor in state(fleet).items()):
+            return False
+        if head["stopped"]:
+            fleet.keep(head["alive"])
+            fleet.stopped = {run: (step, bad) for run, (step, bad) in head["stopped"]}
+        for name, tensor in state(fleet).items():
             tensor.copy_(torch.from_numpy(arrays[name]))
         fleet.step, fleet.earlier = head["step"], head["seconds"]
         for number, step in enumerate(head["history_steps"]):
@@ -116,17 +123,20 @@ def runs_of(path: Path) -> list[str] | None:
 
 
 def _runs(fleet: "Fleet") -> list[str]:
-    return [run_id(config.to_dict()) for config in fleet.configs]
+    return [run_id(config.to_dict()) for config in fleet.members]
 
 
-def _state(fleet: "Fleet") -> dict[str, Tensor]:
+def state(fleet: "Fleet") -> dict[str, Tensor]:
+    """What training changes, [runs, ...] each."""
     kinds = {"parameters": fleet.parameters, "mean": fleet.adam.mean, "square": fleet.adam.square}
-    state = {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
-    return {**state, "loss_sum": fleet.loss_sum, "bad_step": fleet.bad_step}
+    named = {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
+    return {**named, "loss_sum": fleet.loss_sum, "bad_step": fleet.bad_step}
 
 
-def _unlike(array: Any, tensor: Tensor) -> bool:
-    return array is None or array.shape != tuple(tensor.shape) or torch.from_numpy(array).dtype != tensor.dtype
+def _unlike(array: Any, tensor: Tensor, rows: int) -> bool:
+    if array is None or array.shape != (rows, *tensor.shape[1:]):
+        return True
+    return torch.from_numpy(array).dtype != tensor.dtype
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:

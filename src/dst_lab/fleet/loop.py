@@ -13,7 +13,7 @@ from torch import Tensor
 from decoupled_st.diagnostics import gradient_norm
 from dst_lab.configs import Config
 from dst_lab.fleet.adam import Adam
-from dst_lab.fleet.checkpoint import Checkpoint
+from dst_lab.fleet.checkpoint import Checkpoint, state
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.provenance import provenance
 from dst_lab.fleet.streams import Streams, Use
@@ -22,6 +22,9 @@ from dst_lab.store import Record, Series
 
 Array = npt.NDArray[Any]
 Report = Callable[["Fleet"], None]
+Prune = Callable[[float, float, Sequence[Config], Sequence[float]], list[int] | None]
+"""(share of training at the evaluation before, at this one, the runs, their lowest validation losses so far) -> those
+that go on, by their places; None where all do."""
 
 
 class TrainingStoppedError(Exception):
@@ -42,46 +45,59 @@ class Fleet:
     """
 
     def __init__(self, task: Task, configs: Sequence[Config], checkpoint: Checkpoint | None = None) -> None:
-        self.task, self.configs, self.device = task, list(configs), task.device
-        self.wanted = len(self.configs)
-        if self.wanted == 1 and self.device.type == "cpu" and task.pairs_a_lone_run:
-            self.configs *= 2
+        self.task, self.members, self.device = task, list(configs), task.device
+        self.steps, self.every = self.members[0].steps_of(task.images)
+        self.batches = self.members[0].batches_of(task.images)
+        self.step = 0
+        self.history: list[tuple[int, dict[str, Array]]] = []
+        self.stopped: dict[int, tuple[int, int]] = {}
+        self.earlier, self._started = 0.0, time.monotonic()
+        self._gather(list(range(len(self.members))))
+        self.checkpoint = checkpoint
+        if checkpoint:
+            checkpoint.restore(self)
+
+    def _gather(self, alive: list[int]) -> None:
+        """The program for these members, at its beginning."""
+        self.alive, self.wanted = alive, len(alive)
+        self.configs = [self.members[place] for place in self.rows_of(alive)]
         self.runs = len(self.configs)
         seeds = [config.seed for config in self.configs]
         self.streams = Streams(seeds, self.device)
-        self.parameters = self._stack(task.initial, seeds)
-        self.fixed = self._stack(task.fixed, seeds)
+        self.parameters = self._stack(self.task.initial, seeds)
+        self.fixed = self._stack(self.task.fixed, seeds)
         self.adam = Adam(self.parameters, [config.lr for config in self.configs])
-        self.steps, self.every = self.configs[0].steps_of(task.images)
-        self.batches = self.configs[0].batches_of(task.images)
-        self.step = 0
         self.loss_sum = torch.zeros(self.runs, device=self.device)
         self.bad_step = torch.zeros(self.runs, dtype=torch.int64, device=self.device)
-        self.history: list[tuple[int, dict[str, Array]]] = []
-        self.earlier, self._started = 0.0, time.monotonic()
         # What changes from step to step is written into these: a captured graph reads the tensors it was made with.
         self.index = torch.zeros(self.runs, self.configs[0].batch, dtype=torch.int64, device=self.device)
         self.count = torch.zeros((), dtype=torch.int64, device=self.device)
         self.taus = self._temperatures(0.0)
         self._moving = any(s.shape != "constant" for c in self.configs for _, s in c.estimator.temperatures)
         self._epoch = -1
-        self.checkpoint = checkpoint
-        if checkpoint:
-            checkpoint.restore(self)
+
+    def rows_of(self, alive: list[int]) -> list[int]:
+        """Which member each row of the program is: a lone one is trained beside a copy of itself."""
+        return alive * 2 if len(alive) == 1 and self.device.type == "cpu" and self.task.pairs_a_lone_run else alive
 
     def _stack(self, make: Callable[[int], dict[str, Tensor]], seeds: Sequence[int]) -> dict[str, Tensor]:
         made = {seed: make(seed) for seed in set(seeds)}
         names = made[seeds[0]]
         return {name: torch.stack([made[seed][name] for seed in seeds]).to(self.device) for name in names}
 
-    def train(self, report: Report | None = None, stop: Callable[[], bool] | None = None) -> list[Record]:
-        """Train to the end and return each run's whole history. `stop` is asked after every step."""
+    def train(
+        self, report: Report | None = None, stop: Callable[[], bool] | None = None, prune: Prune | None = None
+    ) -> list[Record]:
+        """Train to the end and return each run's whole history. `stop` is asked after every step; `prune` after every
+        evaluation but the last, which runs to give up: they are recorded as stopped."""
         self._started = time.monotonic()
         advance = self.stepper()
         while self.step < self.steps:
             gradients = advance()
             if self.step % self.every == 0 or self.step == self.steps:
                 self.evaluate(gradients)
+                if prune and self.step < self.steps and self._prune(prune):
+                    advance = self.stepper()
             if report:
                 report(self)
             if stop and stop():
@@ -90,7 +106,30 @@ class Fleet:
                 self.checkpoint.save(self)
         self.synchronise()
         artefacts = self.task.artefacts(self._all(), self._choosers(Use.EVALUATE))
-        return self._records(artefacts, provenance(self.device, self.seconds, self.wanted))
+        return self._records(artefacts, provenance(self.device, self.seconds, len(self.members)))
+
+    def _prune(self, prune: Prune) -> bool:
+        """Whether runs were given up."""
+        losses = np.stack([row["validation_loss"][self.alive] for _, row in self.history])
+        bad = self.bad_step[: self.wanted].cpu().numpy() > 0
+        scores = np.where(bad, np.inf, np.nan_to_num(losses, nan=np.inf).min(0))
+        before = self.history[-2][0] if len(self.history) > 1 else 0
+        kept = prune(before / self.steps, self.step / self.steps, self.configs[: self.wanted], scores.tolist())
+        if kept is None or len(kept) == self.wanted:
+            return False
+        self.keep(kept)
+        return True
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these rows alone, each as it stands: the fleet is made anew without the others, so that they cost
+        no more time. A run is itself in any company, so those that stay do not notice."""
+        bad, before = self.bad_step.tolist(), state(self)
+        left = [row for row in range(self.wanted) if row not in rows]
+        self.stopped |= {self.alive[row]: (self.step, bad[row]) for row in left}
+        self._gather([self.alive[row] for row in rows])
+        index = torch.tensor(self.rows_of(list(rows)), device=self.device)
+        for name, tensor in state(self).items():
+            tensor.copy_(before[name].index_select(0, index))
 
     @property
     def seconds(self) -> float:
@@ -202,9 +241,15 @@ class Fleet:
         with torch.no_grad():
             metrics |= self.task.evaluate(self._all(), self._choosers(Use.EVALUATE))
         metrics |= self.task.diagnose(self._all(), self._choosers(Use.SNR), self.step)
-        row = {name: value.detach().cpu().numpy().astype(np.float32) for name, value in metrics.items()}
-        self.history.append((self.step, row))
+        self.history.append((self.step, {name: self._of_members(value) for name, value in metrics.items()}))
         self.loss_sum.zero_()
+
+    def _of_members(self, value: Tensor) -> Array:
+        """[members, ...] from [runs, ...]; NaN for those that were stopped."""
+        measured = value.detach().cpu().numpy().astype(np.float32)[: self.wanted]
+        spread = np.full((len(self.members), *measured.shape[1:]), np.nan, np.float32)
+        spread[self.alive] = measured
+        return spread
 
     def synchronise(self) -> None:
         """Wait for the device."""
@@ -213,20 +258,24 @@ class Fleet:
 
     def _records(self, artefacts: dict[str, Array], origin: dict[str, Any]) -> list[Record]:
         bad = self.bad_step.tolist()
+        row_of = {member: row for row, member in enumerate(self.alive)}
         records = []
-        for run, config in enumerate(self.configs[: self.wanted]):
-            rows = [(step, row) for step, row in self.history if not 0 < bad[run] <= step]
+        for run, config in enumerate(self.members):
+            last, bad_step = self.stopped.get(run) or (self.steps, bad[row_of[run]])
+            rows = [(step, row) for step, row in self.history if step <= last and not 0 < bad_step <= step]
             names = {name: None for _, row in rows for name in row}
             history = {}
             for name in names:
                 points = [(step, row[name][run]) for step, row in rows if name in row]
                 history[name] = Series(np.array([s for s, _ in points]), np.stack([v for _, v in points]))
-            detail: dict[str, Any] = {}
-            if bad[run]:
-                last = {name: float(series.values[-1]) for name, series in history.items() if series.values.ndim == 1}
-                detail = {"step": bad[run], "reason": "the loss is not finite", "last": last}
-            kept = {} if bad[run] else {name: array[run] for name, array in artefacts.items()}
-            status = "diverged" if bad[run] else "done"
+            status, detail, kept = "done", dict[str, Any](), dict[str, Array]()
+            if bad_step:
+                ends = {name: float(series.values[-1]) for name, series in history.items() if series.values.ndim == 1}
+                status, detail = "diverged", {"step": bad_step, "reason": "the loss is not finite", "last": ends}
+            elif run in self.stopped:
+                status, detail = "stopped", {"step": last, "of": self.steps, "reason": "other settings did better"}
+            else:
+                kept = {name: array[row_of[run]] for name, array in artefacts.items()}
             records.append(
                 Record(
                     config=config.to_dict(), status=status, detail=detail, history=history, artefacts=kept,

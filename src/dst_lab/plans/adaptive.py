@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dst_lab.configs import Config
+from dst_lab.plans.halving import Halving
 from dst_lab.plans.plan import Lookup, Plan, best, describe, score, seeded, value_of, with_value
 
 BATCH = 8
@@ -27,13 +28,22 @@ class Adaptive(Plan):
     settings: int = 40
     sampler: str = "tpe"
     sampler_seed: int = 0
+    halving: Halving | None = None
+    """Whether the worse settings of a batch are given up early. The search learns from what they reached; it never
+    chooses one of them."""
 
     def __post_init__(self) -> None:
+        if self.settings < 1:
+            raise ValueError(f"a search tries at least 1 setting, got settings={self.settings}")
         if self.sampler not in SAMPLERS:
             raise ValueError(f"sampler must be one of {', '.join(SAMPLERS)}, got {self.sampler!r}")
         for name, low, high in self.axes:
             if not 0 < low < high < math.inf:
                 raise ValueError(f"{name} needs a lowest value above 0 and a higher highest, got {low} and {high}")
+
+    @property
+    def early(self) -> Halving | None:
+        return self.halving
 
     def wanted(self, lookup: Lookup) -> list[Config]:
         return seeded(self._proposed(lookup), self.seeds)
@@ -44,9 +54,10 @@ class Adaptive(Plan):
         return [] if found is None else [found]
 
     def notes(self, lookup: Lookup) -> list[str]:
+        how = f"{self.settings} settings by {self.sampler}" + (" with halving" if self.halving else "")
         return [
             f"chosen for {describe(found)}: {', '.join(f'{n}={value_of(found, n)}' for n, _, _ in self.axes)}, "
-            f"{score(found, self.seeds, lookup):.6g}, of {self.settings} settings by {self.sampler}"
+            f"{score(found, self.seeds, lookup):.6g}, of {how}"
             for found in self.chosen(lookup)
         ]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from dst_lab.configs import TEMPERATURES, Choice, Config
+from dst_lab.plans.halving import Halving
 
 Lookup: TypeAlias = Callable[[Config], float | None]
 """A run's score (its lowest validation loss over training; infinite where it diverged or failed), None if not known."""
@@ -16,6 +17,11 @@ Axis: TypeAlias = tuple[str, Sequence[Any]]
 class Plan(ABC):
     """Which runs come next. A plan keeps no state: asked again with the same knowledge, it answers the same, so a plan
     that was killed, or trained on several machines, goes on from the store alone."""
+
+    @property
+    def early(self) -> Halving | None:
+        """How its runs may be stopped early. Such a plan takes a stopped run's score for known; to others it is not."""
+        return None
 
     @abstractmethod
     def wanted(self, lookup: Lookup) -> list[Config]:

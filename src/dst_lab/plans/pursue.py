@@ -8,19 +8,22 @@ from dst_lab.plans.plan import Lookup, Plan
 from dst_lab.store import Store, run_id
 
 
-def scores(store: Store) -> Lookup:
-    """Each run's lowest validation loss over training, as the store has it now; infinite where it diverged."""
+def scores(store: Store, *, stopped: bool = False) -> Lookup:
+    """Each run's lowest validation loss over training, as the store has it now; infinite where it diverged.
+
+    `stopped`: whether the runs that were stopped early count, with the lowest loss they came to.
+    """
+    ended = ("done", "diverged", "stopped") if stopped else ("done", "diverged")
     status = {run.id: run.status for run in store.runs()}
     known: dict[str, float] = {}
 
     def lookup(config: Config) -> float | None:
         run = run_id(config.to_dict())
-        if status.get(run) not in ("done", "diverged"):
+        if status.get(run) not in ended:
             return None
         if run not in known:
-            known[run] = (
-                float(store.history(run)["validation_loss"].values.min()) if status[run] == "done" else math.inf
-            )
+            diverged = status[run] == "diverged"
+            known[run] = math.inf if diverged else float(store.history(run)["validation_loss"].values.min())
         return known[run]
 
     return lookup
@@ -35,7 +38,12 @@ def pursue(plan: Plan, store: Store, train: Callable[[list[Config]], bool]) -> b
     return True
 
 
+def known_to(plan: Plan, store: Store) -> Lookup:
+    """The scores that count for this plan."""
+    return scores(store, stopped=plan.early is not None)
+
+
 def remaining(plan: Plan, store: Store) -> list[Config]:
     """What the plan wants next, given the store, and the store lacks."""
-    lookup = scores(store)
+    lookup = known_to(plan, store)
     return [config for config in plan.wanted(lookup) if lookup(config) is None]

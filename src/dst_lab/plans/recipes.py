@@ -22,7 +22,7 @@ SBN_TAU_B = (*(round(0.1 + 0.2 * i, 1) for i in range(10)), 2.0)
 CATAE_TAU_F = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 CATAE_TAU = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 CATAE_LR = (3e-4, 5e-4, 7e-4, 1e-3)
-QUICK_LR = (1e-3, 3e-3, 1e-2)
+QUICK_LR = (1e-3, 2e-3, 3e-3, 1e-2)
 LOGIC_TAU_F = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
 LOGIC_TAU_B = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0)
 HUNDREDTHS = tuple(round(0.01 * i, 2) for i in range(1, 232))
@@ -106,7 +106,7 @@ def diagonal(scale: str) -> Plan:
 
 def tau_f_effects(scale: str) -> Plan:
     """What tau_f does, on the autoencoder (usage, signal to noise) and on the binary network; 10 seeds."""
-    taus = CATAE_TAU_F if scale == "paper" else (0.25, 0.5, 1.0, 2.0)
+    taus = CATAE_TAU_F if scale == "paper" else (0.5, 1.0, 2.0, 3.0)
     return _effects(scale, "tau_f", taus)
 
 

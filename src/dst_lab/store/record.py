@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from dst_lab.store.errors import StoreError
 
-STATUSES = ("done", "diverged", "failed")
+STATUSES = ("done", "diverged", "failed", "stopped")
+"""`stopped` is a run cut short because others did better: its history ends early, and it was never trained whole."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,11 @@ from dst_lab.store.record import Record, canonical, identify
 _COLUMNS = "id, task, estimator, seed, status, config, detail, digest, provenance"
 
 
+_FINAL = 2
+_WEIGHT = {"failed": 0, "stopped": 1, "done": _FINAL, "diverged": _FINAL}
+"""Of two records of a run the heavier is kept."""
+
+
 class Outcome(Enum):
     """What `insert` did."""
 
@@ -66,7 +71,8 @@ def encode(record: Record) -> Row:
 
 
 def insert(connection: sqlite3.Connection, row: Row) -> Outcome:
-    """Write the row, inside the caller's transaction. The first result of a run stays; only a failure gives way."""
+    """Write the row, inside the caller's transaction. The first result of a run stays; a failure gives way, and so does
+    a run that was stopped, to one that was trained whole."""
     found = connection.execute("SELECT key, config, status, digest FROM runs WHERE id = ?", (row.id,)).fetchone()
     if found is not None:
         key, config, status, digest = found
@@ -75,8 +81,9 @@ def insert(connection: sqlite3.Connection, row: Row) -> Outcome:
             raise StoreError(
                 f"two configs share the run id {row.id}: {config} and {new_config}. Change a field of one."
             )
-        if not (status == "failed" and new_status != "failed"):
-            same = digest == new_digest or new_status == "failed"
+        if _WEIGHT[new_status] <= _WEIGHT[status]:
+            # What is not final says nothing against what is there.
+            same = digest == new_digest or _WEIGHT[new_status] < _FINAL
             return Outcome.PRESENT if same else Outcome.DIFFERS
         connection.execute("DELETE FROM runs WHERE key = ?", (key,))
     connection.execute("INSERT OR IGNORE INTO provenance VALUES (?, ?)", (row.columns[8], row.provenance))

@@ -90,7 +90,8 @@ class Store:
         """Record runs, all or none of them, and return how many were new.
 
         A run that is already there stays as it is, whatever the second result: repeating a `put` changes nothing.
-        Only a failed run gives way, to one that is done or diverged. When this returns, the runs are on the disk.
+        Only a failed or a stopped run gives way, to one that is done or diverged, and a failed one to a stopped one.
+        When this returns, the runs are on the disk.
         """
         encoded = [rows.encode(record) for record in records]
         with self._transaction() as connection:

@@ -21,13 +21,13 @@ def summarise(
     group: Sequence[str] = ("task", "estimator"),
     at: str = "last",
 ) -> list[dict[str, Any]]:
-    """One dictionary per group: its fields, then `n, mean, std, min, max, best, diverged, failed`.
+    """One dictionary per group: its fields, then `n, mean, std, min, max, best, diverged, failed, stopped`.
 
     `where` and `group` name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "estimator" alone
     is its name), or "status". Each run counts with its `at="last"` value or its `at="best"`, which is the lowest for a
     loss or an error and the highest for an accuracy, a perplexity or a utilisation. Over the `n` runs that are done
     and have the metric come the mean, the standard deviation (n - 1; None for one run), and the extremes, of which
-    `best` is the good one (None where the name does not tell). Diverged and failed runs are counted, never averaged in.
+    `best` is the good one (None where the name does not tell). The others are counted, never averaged in.
     """
     if at not in ("last", "best"):
         raise StoreError(f"a run counts with its 'last' or its 'best' value: got at={at!r}")
@@ -147,4 +147,4 @@ def _statistics(values: list[float], direction: int) -> dict[str, Any]:
 
 
 def _ends(runs: list[Run]) -> dict[str, int]:
-    return {status: sum(run.status == status for run in runs) for status in ("diverged", "failed")}
+    return {status: sum(run.status == status for run in runs) for status in ("diverged", "failed", "stopped")}

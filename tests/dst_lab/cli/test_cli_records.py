@@ -31,7 +31,7 @@ def test_show_groups_filters_and_picks(store, cli) -> None:
     assert cells(table, "softmax_ste")[:3] == ["stochastic-binary", "softmax_ste", "2"]
     assert cells(table, "gumbel_ste")[:3] == ["logic-gates", "gumbel_ste", "2"]
     some = cli("show", "--where", "estimator.tau_f=0.1", "--where", "seed=1").out
-    assert cells(some, "decoupled")[:6] == ["stochastic-binary", "decoupled", "0.1", "0.7", "0.001", "1"]
+    assert cells(some, "decoupled")[:6] == ["stochastic-binary", "decoupled", "0.1", "0.7", "0.003", "1"]
     assert "softmax_ste" not in some
     by_seed = cli("show", "--group", "seed", "--metric", "validation_accuracy", "--at", "last").out
     assert "validation_accuracy (last of each run)" in by_seed

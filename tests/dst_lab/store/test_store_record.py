@@ -42,7 +42,7 @@ def test_a_config_that_cannot_be_recorded_is_refused_at_once(change, words):
 
 
 def test_an_unknown_status_is_refused():
-    with pytest.raises(StoreError, match="one of done, diverged, failed: got 'finished'"):
+    with pytest.raises(StoreError, match="one of done, diverged, failed, stopped: got 'finished'"):
         Record(config=CONFIG, status="finished")
 
 

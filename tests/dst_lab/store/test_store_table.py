@@ -31,6 +31,7 @@ def store(tmp_path):
                 _run(2, [0.5, np.nan, np.nan], status="diverged"),
                 _run(0, [0.9, 0.8, 0.7], tau_f=2),
                 _run(3, [0.9, 0.8, 0.7], tau_f=2, status="failed"),
+                _run(4, [0.01, 0.01, 0.01], tau_f=2, status="stopped"),
                 _run(0, [0.4, 0.4, 0.4], name="identity", lr=3e-3),
             ]
         )
@@ -50,6 +51,7 @@ def test_mean_and_spread_over_the_runs_that_are_done(store):
         "best": 0.2,
         "diverged": 1,
         "failed": 1,
+        "stopped": 1,
     }
     assert (identity["n"], identity["mean"], identity["std"]) == (1, 0.4, None)
 

@@ -26,7 +26,7 @@ CREATE TABLE runs (
     task TEXT NOT NULL,
     estimator TEXT NOT NULL,
     seed INTEGER NOT NULL CHECK (typeof(seed) = 'integer'),
-    status TEXT NOT NULL CHECK (status IN ('done', 'diverged', 'failed')),
+    status TEXT NOT NULL CHECK (status IN ('done', 'diverged', 'failed', 'stopped')),
     config TEXT NOT NULL CHECK (typeof(config) = 'text'),
     detail TEXT NOT NULL CHECK (typeof(detail) = 'text'),
     digest BLOB NOT NULL CHECK (typeof(digest) = 'blob'),

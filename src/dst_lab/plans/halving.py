@@ -1,0 +1,37 @@
+"""Successive halving: the worse half of the settings trained together is given up early."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dst_lab.configs import Config
+
+
+@dataclass(frozen=True)
+class Halving:
+    """At these shares of training the worse half of a fleet's settings stops; all the seeds of a setting together.
+
+    A setting counts with the mean over its seeds of the lowest validation loss so far; of equals the first goes on. A
+    lowest loss only falls, so the best setting of a fleet, by the rule of `plan.best`, is never one that was stopped.
+    """
+
+    at: tuple[float, ...] = (0.25, 0.5)
+
+    def __post_init__(self) -> None:
+        if not self.at or not all(0 < share < 1 for share in self.at):
+            raise ValueError(f"halving takes shares of training between 0 and 1, got {self.at}")
+
+    def __call__(
+        self, before: float, now: float, configs: Sequence[Config], scores: Sequence[float]
+    ) -> list[int] | None:
+        """Which of the runs go on, at an evaluation `now`, the one `before` it, both as shares; None where all do."""
+        due = sum(before < share <= now for share in self.at)
+        if not due:
+            return None
+        settings: dict[Config, list[int]] = {}
+        for run, config in enumerate(configs):
+            settings.setdefault(replace(config, seed=0), []).append(run)
+        means = [math.fsum(scores[run] for run in runs) / len(runs) for runs in settings.values()]
+        ranked = sorted(zip(means, settings.values(), strict=True), key=lambda pair: pair[0])
+        kept = -(-len(ranked) // 2**due)
+        return sorted(run for _, runs in ranked[:kept] for run in runs)

@@ -1,0 +1,54 @@
+"""`dst sweep TASK --adaptive`: a search from the command line."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+SEARCH = ("sweep", "bias-variance", "--adaptive", "tau_f=0.2:2", "tau_b=0.2:2", "--seeds", 1, "--threads", 1)
+
+
+def test_a_search_goes_on_where_it_was_and_then_trains_nothing(cli, rows) -> None:
+    first = cli(*SEARCH, "--settings", 8)
+    assert first.code == 0
+    assert "8 runs: 8 trained, 0 already there. Store: dst.sqlite" in first.err
+    assert first.out.splitlines()[-1].startswith("chosen for bias-variance decoupled: tau_f=")
+    assert first.out.splitlines()[-1].endswith("of 8 settings by tpe")
+    eight = rows(Path("dst.sqlite"))
+    more = cli(*SEARCH, "--settings", 10)
+    assert "2 runs: 2 trained, 0 already there. Store: dst.sqlite" in more.err
+    ten = rows(Path("dst.sqlite"))
+    assert len(ten) == 10
+    assert {run: ten[run] for run in eight} == eight
+    assert all(0.2 <= row["config"]["estimator"]["tau_f"] <= 2 for row in ten.values())
+    again = cli(*SEARCH, "--settings", 10)
+    assert (again.code, again.err) == (0, "")
+    assert rows(Path("dst.sqlite")) == ten
+
+
+def test_halving_stops_the_worse_and_chooses_among_the_rest(cli, rows) -> None:
+    ended = cli(*SEARCH, "--settings", 8, "--sampler", "cma-es", "--halving")
+    assert ended.code == 0
+    recorded = rows(Path("dst.sqlite")).values()
+    assert sorted(row["status"] for row in recorded) == ["done"] * 2 + ["stopped"] * 6
+    (head,) = [line for line in ended.out.splitlines() if "estimator" in line]
+    assert "stopped" in head
+    note = ended.out.splitlines()[-1]
+    assert note.endswith("of 8 settings by cma-es with halving")
+    chosen = [float(part.partition("=")[2]) for part in note.split(": ")[1].split(", ")[:2]]
+    survivors = [row["config"]["estimator"] for row in recorded if row["status"] == "done"]
+    assert chosen in [[row["tau_f"], row["tau_b"]] for row in survivors]
+    again = cli(*SEARCH, "--settings", 8, "--sampler", "cma-es", "--halving")
+    assert (again.code, again.err) == (0, "")
+    # Without halving the same settings are wanted whole.
+    whole = cli(*SEARCH, "--settings", 8, "--sampler", "cma-es")
+    assert "6 runs: 6 trained, 0 already there. Store: dst.sqlite" in whole.err
+    assert {row["status"] for row in rows(Path("dst.sqlite")).values()} == {"done"}
+
+
+def test_without_optuna_a_sentence_says_what_to_install(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    ended = cli(*SEARCH)
+    assert ended.code == 2
+    assert ended.err == 'dst: adaptive search needs Optuna: pip install "decoupled-st[adaptive]"\n'
+    assert not Path("dst.sqlite").exists()

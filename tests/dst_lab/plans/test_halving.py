@@ -1,0 +1,94 @@
+"""Who is given up, and that the best never is."""
+
+import math
+import random
+
+import pytest
+
+from dst_lab.configs import Choice, StochasticBinaryConfig
+from dst_lab.plans import Adaptive, Grid, Halving
+from dst_lab.plans.plan import best, seeded, value_of, with_value
+from dst_lab.plans.pursue import known_to, remaining, scores
+from dst_lab.store import Record, Series, Store
+
+BASE = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=1.0, tau_b=1.0))
+SETTINGS = [with_value(BASE, "tau_f", tau) for tau in (0.1, 0.2, 0.3, 0.4, 0.5)]
+
+
+def test_the_worse_half_of_the_settings_stops_with_all_its_seeds() -> None:
+    runs = seeded(SETTINGS, (0, 1))
+    means = {0.1: (3.0, 1.0), 0.2: (9.0, 0.0), 0.3: (1.0, 1.0), 0.4: (2.0, 2.0), 0.5: (0.0, math.inf)}
+    losses = [means[value_of(run, "tau_f")][run.seed] for run in runs]
+    # Means 2, 4.5, 1, 2, infinity: three of five go on, and the order of the runs is kept.
+    assert Halving()(0.2, 0.25, runs, losses) == [0, 1, 4, 5, 6, 7]
+    assert Halving()(0.4, 0.6, runs, losses) == [0, 1, 4, 5, 6, 7]
+    # Both moments at once: of the equals 0.1 and 0.4 the first.
+    assert Halving()(0.0, 0.5, runs, losses) == [0, 1, 4, 5]
+
+
+@pytest.mark.parametrize(("before", "now"), [(0.0, 0.2), (0.25, 0.3), (0.3, 0.49), (0.5, 1.0)])
+def test_between_its_moments_nothing_stops(before: float, now: float) -> None:
+    assert Halving()(before, now, SETTINGS, [1.0] * 5) is None
+
+
+def test_a_single_setting_goes_on() -> None:
+    assert Halving()(0.0, 0.6, seeded(SETTINGS[:1], (0, 1)), [1.0, math.inf]) == [0, 1]
+
+
+@pytest.mark.parametrize("at", [(), (0.0,), (0.5, 1.0)])
+def test_shares_outside_training_are_refused(at: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="halving takes shares of training between 0 and 1"):
+        Halving(at)
+
+
+def test_the_best_of_a_fleet_is_never_one_that_was_stopped() -> None:
+    """200 fleets whose losses fall at random, on a grid of values so coarse that many are equal."""
+    for number in range(200):
+        draw = random.Random(number)
+        alive, lowest = list(range(5)), {i: float(draw.randint(3, 5)) for i in range(5)}
+        for before, now in ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0)):
+            kept = Halving()(before, now, [SETTINGS[i] for i in alive], [lowest[i] for i in alive])
+            alive = alive if kept is None else [alive[row] for row in kept]
+            lowest |= {i: min(lowest[i], draw.randint(0, 5)) for i in alive}
+        assert len(alive) == 2
+        found = best(SETTINGS, (0,), {SETTINGS[i]: loss for i, loss in lowest.items()}.get)
+        assert SETTINGS.index(found) in alive
+
+
+def record(config: StochasticBinaryConfig, status: str, losses: list[float]) -> Record:
+    history = {"validation_loss": Series(range(1, len(losses) + 1), losses)}
+    return Record(config=config.to_dict(), status=status, history=history)
+
+
+def test_a_stopped_run_is_known_to_the_search_that_stopped_it_and_to_no_other(tmp_path) -> None:
+    search = Adaptive(BASE, (("tau_f", 0.1, 1.0),), (0,), settings=2, halving=Halving())
+    whole, cut = search.wanted(lambda _: None)
+    with Store.open(tmp_path / "store.sqlite", write=True) as store:
+        store.put([record(whole, "done", [3.0, 1.0, 2.0]), record(cut, "stopped", [4.0, 5.0])])
+        assert store.finished() == {store.runs()[0].id}
+        assert scores(store)(cut) is None
+        assert known_to(search, store)(cut) == 4.0
+        assert remaining(search, store) == []
+        (chosen,) = search.chosen(known_to(search, store))
+        assert chosen == whole
+        assert search.notes(known_to(search, store))[0].endswith("of 2 settings by tpe with halving")
+
+        values = tuple(value_of(config, "tau_f") for config in (whole, cut))
+        grid = Grid(BASE, (("tau_f", values),), (0,))
+        assert remaining(grid, store) == [cut]
+        # Trained whole, it takes the place of the part; the part does not come back.
+        assert store.put([record(cut, "done", [4.0, 5.0, 0.5])]) == 1
+        assert store.put([record(cut, "stopped", [4.0, 5.0])]) == 0
+        assert remaining(grid, store) == []
+        assert scores(store)(cut) == 0.5
+        assert known_to(search, store)(cut) == 0.5
+
+
+def test_a_failed_run_gives_way_to_a_stopped_one_but_not_back(tmp_path) -> None:
+    with Store.open(tmp_path / "store.sqlite", write=True) as store:
+        store.put([Record(config=BASE.to_dict(), status="failed")])
+        assert store.put([record(BASE, "stopped", [4.0])]) == 1
+        assert store.put([Record(config=BASE.to_dict(), status="failed")]) == 0
+        assert store.put([record(BASE, "stopped", [4.0, 3.0])]) == 0
+        assert [run.status for run in store.runs()] == ["stopped"]
+        assert store.history(store.runs()[0].id)["validation_loss"].values.tolist() == [4.0]
