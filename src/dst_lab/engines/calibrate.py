@@ -16,13 +16,13 @@ def estimate_seconds(task: Task, configs: Sequence[Config]) -> float:
     begun = time.perf_counter()
     fleet = Fleet(task, configs)
     step = fleet.stepper()
-    gradients = step()
+    norm = step()
     fleet.synchronise()
     startup = time.perf_counter() - begun
 
     taken, started = 0, time.perf_counter()
     while taken < 3 or time.perf_counter() - started < SECONDS:
-        gradients = step()
+        norm = step()
         taken += 1
         if taken % 10 == 0:
             fleet.synchronise()
@@ -31,7 +31,7 @@ def estimate_seconds(task: Task, configs: Sequence[Config]) -> float:
 
     fleet.step = fleet.every
     started = time.perf_counter()
-    fleet.evaluate(gradients)
+    fleet.evaluate(norm)
     an_evaluation = time.perf_counter() - started
     evaluations = -(-fleet.steps // fleet.every)
     return startup + fleet.steps * a_step + evaluations * an_evaluation

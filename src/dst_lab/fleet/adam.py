@@ -30,11 +30,11 @@ class Adam:
     def step(self, gradients: dict[str, Tensor], step: int | Tensor) -> None:
         """The update that makes `step` updates in all, counted from 1 (on CUDA a tensor, read by a captured graph)."""
         if self.lr.device.type == "cuda":
-            from dst_lab.fleet.kernels import adam_step
+            from dst_lab.fleet.cuda.adam import adam_step
 
-            for name, parameter in self.parameters.items():
-                moments = self.mean[name], self.square[name]
-                adam_step(parameter, gradients[name], *moments, self.lr, torch.as_tensor(step), (BETA1, BETA2, EPS))
+            for name, gradient in gradients.items():
+                tensors = self.parameters[name], gradient, self.mean[name], self.square[name]
+                adam_step(*tensors, self.lr, torch.as_tensor(step))
             return
         for rate, runs in self._groups.items():
             p, g, m, v = (

@@ -16,8 +16,8 @@ from dst_lab.fleet.adam import Adam
 from dst_lab.fleet.checkpoint import Checkpoint, state
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.provenance import provenance
-from dst_lab.fleet.streams import Streams, Use
-from dst_lab.fleet.task import Choosers, Task, sum_per_run
+from dst_lab.fleet.streams import Source, Streams, Use
+from dst_lab.fleet.task import Choosers, Norm, Step, Task, sum_per_run
 from dst_lab.store import Record, Series
 
 Array = npt.NDArray[Any]
@@ -71,10 +71,13 @@ class Fleet:
         self.bad_step = torch.zeros(self.runs, dtype=torch.int64, device=self.device)
         # What changes from step to step is written into these: a captured graph reads the tensors it was made with.
         self.index = torch.zeros(self.runs, self.configs[0].batch, dtype=torch.int64, device=self.device)
+        orders = (len(self.streams.seeds), self.batches, self.configs[0].batch)
+        self.order = torch.zeros(orders, dtype=torch.int64, device=self.device)
         self.count = torch.zeros((), dtype=torch.int64, device=self.device)
         self.taus = self._temperatures(0.0)
         self._moving = any(s.shape != "constant" for c in self.configs for _, s in c.estimator.temperatures)
         self._epoch = -1
+        self._held: Step | None = None
 
     def rows_of(self, alive: list[int]) -> list[int]:
         """Which member each row of the program is: a lone one is trained beside a copy of itself."""
@@ -93,9 +96,9 @@ class Fleet:
         self._started = time.monotonic()
         advance = self.stepper()
         while self.step < self.steps:
-            gradients = advance()
+            norm = advance()
             if self.step % self.every == 0 or self.step == self.steps:
-                self.evaluate(gradients)
+                self.evaluate(norm)
                 if prune and self.step < self.steps and self._prune(prune):
                     advance = self.stepper()
             if report:
@@ -136,84 +139,110 @@ class Fleet:
         """Of training so far, those before an interruption included."""
         return self.earlier + time.monotonic() - self._started
 
-    def stepper(self) -> Callable[[], dict[str, Tensor]]:
-        """A function that takes one step of every run and returns the gradients; on CUDA a captured graph."""
-        advance = self._captured() if self.device.type == "cuda" else self._advance
+    def stepper(self) -> Step:
+        """The training step; on CUDA a captured graph, of the task's own kernels where it has them."""
+        self.count.fill_(self.step)
+        advance = self._counted(self.task.fused(self) or self._advance)
+        if self.device.type == "cuda":
+            advance = self._captured(advance)
 
-        def step() -> dict[str, Tensor]:
-            self._load_batch()
-            gradients = advance()
+        def step() -> Norm:
+            self._prepare()
+            norm = advance()
             self.step += 1
-            return gradients
+            return norm
 
         return step
 
     def _all(self) -> dict[str, Tensor]:
         return {**self.parameters, **self.fixed}
 
-    def _load_batch(self) -> None:
-        """The next step's images and temperatures, into tensors that a captured graph reads."""
-        epoch, batch = divmod(self.step, self.batches)
+    def _prepare(self) -> None:
+        """An epoch's order and a step's temperatures, into tensors that a captured graph reads."""
+        epoch = self.step // self.batches
         if epoch != self._epoch:
             size = self.configs[0].batch
             order = self.streams.order(epoch, self.task.images)[:, : self.batches * size]
-            self._order = order.view(len(order), self.batches, size)
+            self.order.copy_(order.view(len(order), self.batches, size))
             self._epoch = epoch
-        index = self._order[:, batch].index_select(0, self.streams.rows)
-        progress = self.step / self.steps
-        self.index.copy_(index)
-        self.count.fill_(self.step)
         if self._moving:
-            for name, tau in self._temperatures(progress).items():
+            for name, tau in self._temperatures(self.step / self.steps).items():
                 self.taus[name].copy_(tau)
+
+    def _counted(self, advance: Step) -> Step:
+        """The step with the batch picked before it and counted after it, by tensors alone."""
+
+        def step() -> Norm:
+            batch = (self.count % self.batches).expand(self.runs)  # a tensor of no dimension would be read here
+            self.index.copy_(self.order[self.streams.rows, batch])
+            norm = advance()
+            self.count += 1
+            return norm
+
+        return step
 
     def _temperatures(self, progress: float) -> dict[str, Tensor]:
         names = [name for name, _ in self.configs[0].estimator.temperatures]
         rows = [dict(config.estimator.temperatures) for config in self.configs]
         return {name: torch.tensor([row[name].at(progress) for row in rows], device=self.device) for name in names}
 
-    def _advance(self) -> dict[str, Tensor]:
-        """One step of every run; returns the gradients."""
+    def _advance(self) -> Norm:
+        """One step of every run."""
         leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
-        draw = lambda site, shape: self.streams.uniform(Use.TRAIN, self._now, site, shape)  # noqa: E731
-        choose = Chooser(self.configs[0].estimator.name, self.taus, draw)
-        loss = sum_per_run(self.task.loss({**leaves, **self.fixed}, self.index, choose)) / self.index.shape[-1]
+        loss = sum_per_run(self.task.loss({**leaves, **self.fixed}, self.index, self.chooser())) / self.index.shape[-1]
         gradients = dict(zip(leaves, torch.autograd.grad(loss.sum(), list(leaves.values())), strict=True))
-        self.adam.step(gradients, self._now + 1)
+        self.adam.step(gradients, self.now + 1)
         loss = loss.detach()
         self.loss_sum += loss
         first_bad = ~loss.isfinite() & (self.bad_step == 0)
-        self.bad_step += first_bad * (self._now + 1)
-        return gradients
+        self.bad_step += first_bad * (self.now + 1)
+
+        def norm() -> Tensor:
+            pairs = (torch.cat([g, g]) if self.runs == 1 else g for g in gradients.values())  # see sum_per_run
+            return gradient_norm(pairs, run_dims=1)[: self.runs]
+
+        return norm
+
+    def chooser(self) -> Chooser:
+        """The choices of a training step."""
+        return Chooser(self.estimator, self.taus, Source(self.streams, Use.TRAIN, self.now))
 
     @property
-    def _now(self) -> int | Tensor:
+    def estimator(self) -> str:
+        """The name of the one that all runs share."""
+        return self.configs[0].estimator.name
+
+    @property
+    def now(self) -> int | Tensor:
+        """The step; on CUDA the tensor that a captured graph reads."""
         return self.count if self.device.type == "cuda" else self.step
 
-    def _captured(self) -> Callable[[], dict[str, Tensor]]:
+    def _captured(self, advance: Step) -> Step:
         """The step as one CUDA graph: short steps would otherwise wait for Python.
 
         Warm-up and capture run the step for real, so what it changes is put back afterwards.
         """
-        self._load_batch()
+        self._prepare()
         state = [*self.parameters.values(), *self.adam.mean.values(), *self.adam.square.values()]
-        state += [self.loss_sum, self.bad_step]
+        state += [self.loss_sum, self.bad_step, self.count]
         kept = [tensor.clone() for tensor in state]
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(2):
-                self._advance()
+                advance()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            gradients = self._advance()
+            norm = advance()
         for tensor, value in zip(state, kept, strict=True):
             tensor.copy_(value)
 
-        def replay() -> dict[str, Tensor]:
+        def replay() -> Norm:
             graph.replay()
-            return gradients
+            return norm
+
+        self._held = advance  # it holds tensors that the graph reads
 
         return replay
 
@@ -224,20 +253,16 @@ class Fleet:
         def make(stochastic: bool) -> Chooser:
             number = next(passes)
             step = torch.tensor(self.step, device=self.device) if self.device.type == "cuda" else self.step
-
-            def draw(site: int, shape: Sequence[int]) -> Tensor:
-                return self.streams.uniform(use, step, 1000 * number + site, shape)
-
-            return Chooser(self.configs[0].estimator.name, self.taus, draw if stochastic else None)
+            source = Source(self.streams, use, step, 1000 * number)
+            return Chooser(self.estimator, self.taus, source if stochastic else None)
 
         return make
 
-    def evaluate(self, gradients: dict[str, Tensor]) -> None:
+    def evaluate(self, norm: Norm) -> None:
         """Measure every run as it stands now, and keep the row."""
         since = self.step - (self.history[-1][0] if self.history else 0)
         metrics = {"train_loss": self.loss_sum / since}
-        pairs = (torch.cat([g, g]) if self.runs == 1 else g for g in gradients.values())  # see sum_per_run
-        metrics["gradient_norm"] = gradient_norm(pairs, run_dims=1)[: self.runs]
+        metrics["gradient_norm"] = norm()
         with torch.no_grad():
             metrics |= self.task.evaluate(self._all(), self._choosers(Use.EVALUATE))
         metrics |= self.task.diagnose(self._all(), self._choosers(Use.SNR), self.step)

@@ -6,6 +6,7 @@ cannot matter, and there is nothing to checkpoint.
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -42,7 +43,7 @@ class Streams:
         On CUDA `step` is a tensor, so that a captured graph reads the current one.
         """
         if self.device.type == "cuda":
-            from dst_lab.fleet.kernels import philox_uniform
+            from dst_lab.fleet.cuda.noise import philox_uniform
 
             return philox_uniform(self.key_of_run, torch.as_tensor(step, device=self.device), use, site, shape)
         out = np.empty((len(self.seeds), *shape), np.float32)
@@ -62,3 +63,19 @@ class Streams:
             key, counter = np.array([seed, Use.ORDER], np.uint64), np.array([0, 0, epoch, 0], np.uint64)
             orders.append(Generator(Philox(key=key, counter=counter)).permutation(images))
         return torch.from_numpy(np.stack(orders)).to(self.device)
+
+
+@dataclass
+class Source:
+    """The draws of one forward pass, site after site."""
+
+    streams: Streams
+    use: Use
+    step: int | Tensor
+    """On CUDA a tensor, which a captured graph reads."""
+    site: int = 0
+
+    def uniform(self, shape: Sequence[int]) -> Tensor:
+        """[runs, *shape] from [0, 1) for the next site."""
+        self.site += 1
+        return self.streams.uniform(self.use, self.step, self.site - 1, shape)

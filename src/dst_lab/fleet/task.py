@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,17 @@ from torch import Tensor
 from dst_lab.configs import Config
 from dst_lab.fleet.chooser import Chooser
 
+if TYPE_CHECKING:
+    from dst_lab.fleet.loop import Fleet
+
 Parameters: TypeAlias = dict[str, Tensor]
 Metrics: TypeAlias = dict[str, Tensor]
 Choosers: TypeAlias = Callable[[bool], Chooser]
 """stochastic? -> the choices of one more forward pass: drawn, or the argmax."""
+Norm: TypeAlias = Callable[[], Tensor]
+"""The norm of each run's gradient at the latest step, [runs], computed when asked for."""
+Step: TypeAlias = Callable[[], Norm]
+"""Takes one step of every run."""
 
 GRAIN = 64
 """Images are evaluated in multiples of this, so that no kernel's vector tail falls inside a run (see `chunks`)."""
@@ -44,6 +51,10 @@ class Task(ABC):
     @abstractmethod
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
         """[runs, batch]: the loss of each image `index` [runs, batch] names."""
+
+    def fused(self, fleet: "Fleet") -> "Step | None":
+        """The whole training step as kernels, where the task has them for this fleet."""
+        return None
 
     @abstractmethod
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:

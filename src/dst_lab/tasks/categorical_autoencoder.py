@@ -78,6 +78,10 @@ class CategoricalAutoencoder(Task):
 
     def _nats(self, parameters: Parameters, code: Tensor, x: Tensor) -> Tensor:
         output = self.decode(parameters, code)
+        if output.is_cuda:
+            from dst_lab.fleet.cuda.cross_entropy import pixel_cross_entropy
+
+            return pixel_cross_entropy(output, x.expand_as(output))
         return F.binary_cross_entropy_with_logits(output, x.expand_as(output), reduction="none").sum(-1)
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:

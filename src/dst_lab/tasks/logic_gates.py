@@ -9,7 +9,9 @@ those that no neuron has), `dead_gates` (share of neurons whose logits get no gr
 the validation images). `--estimator soft` is the original: it mixes the gates instead of choosing.
 """
 
-from typing import Any
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy.typing as npt
 import torch
@@ -21,9 +23,16 @@ from dst_lab import data
 from dst_lab.configs import LogicGatesConfig
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.gates import apply_layer, consumers
-from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, chunks, sum_per_run
+from dst_lab.fleet.task import Choosers, Metrics, Norm, Parameters, Step, Task, chunks, sum_per_run
 
+if TYPE_CHECKING:
+    from dst_lab.fleet.loop import Fleet
+
+Scorer: TypeAlias = Callable[[Tensor, Chooser], Tensor]
+"""(indices of images, choices) -> class scores [runs, images, classes]."""
 EVALUATE = 512
+PACKED = 128
+"""Images of a packed backward pass."""
 PASS_THROUGH = 3
 """The gate "A": what a residual initialisation prefers."""
 
@@ -49,6 +58,14 @@ class LogicGates(Task):
         self.images, bits = self.splits["train"][0].shape
         self.widths = (bits, *[config.width] * config.layers)
         self.coefficients = gate_coefficients(device)
+        self.packs = device.type == "cuda" and config.estimator.name != "soft"
+
+    @cached_property
+    def words(self) -> Parameters:
+        """The images of each split with their bits packed into words."""
+        from dst_lab.fleet.cuda.logic import pack_features
+
+        return {name: pack_features(images) for name, (images, _) in self.splits.items()}
 
     def initial(self, seed: int) -> Parameters:
         generator = torch.Generator().manual_seed(seed)
@@ -83,6 +100,27 @@ class LogicGates(Task):
         x, labels = (tensor[index] for tensor in self.splits["train"])
         return F.cross_entropy(self.scores(parameters, x, choose).transpose(1, 2), labels, reduction="none")
 
+    def fused(self, fleet: "Fleet") -> Step | None:
+        """Packed bits on CUDA, for the estimators that choose."""
+        if not self.packs:
+            return None
+        from dst_lab.fleet.cuda.choose import Draws
+        from dst_lab.fleet.cuda.packed import PackedLogic, join, loss_slopes, pack
+
+        for tensors in (fleet.parameters, fleet.adam.mean, fleet.adam.square):
+            join(tensors)
+        network = PackedLogic({**fleet.parameters, **fleet.fixed}, self.config.layers, self.classes)
+        draws = Draws.of(fleet.chooser(), fleet.adam.lr)
+        labels = self.splits["train"][1]
+
+        def step() -> Norm:
+            done = network.forward(pack(self.words["train"], fleet.index), draws)
+            slopes = loss_slopes(network.counts(done), labels, fleet.index, self.config.group_tau, fleet.loss_sum)
+            squares = network.update(network.corners(done, slopes), draws, fleet.estimator, fleet.adam)
+            return lambda: squares.sum((0, 2)).sqrt()
+
+        return step
+
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         metrics: Metrics = {}
         for split in ("validation", "test"):
@@ -97,34 +135,69 @@ class LogicGates(Task):
         metrics["unused_gates"] = (counts == 0).float().sum(-1)
         return metrics
 
-    def _batches(self, split: str, runs: int, choosers: Choosers, stochastic: bool) -> Any:
-        images, labels = self.splits[split]
-        for index, weight in chunks(len(images), EVALUATE, self.device):
-            x, target = images[index], labels[index]
-            yield x.expand(runs, *x.shape), target.expand(runs, -1), weight, choosers(stochastic)
-
     def _measure(
         self, parameters: Parameters, split: str, choosers: Choosers, stochastic: bool
     ) -> tuple[Tensor, Tensor]:
-        runs, images = len(parameters["logits.0"]), len(self.splits[split][1])
+        runs, (images, labels) = len(parameters["logits.0"]), self.splits[split]
         loss = accuracy = torch.zeros(runs, device=self.device)
-        for x, target, weight, choose in self._batches(split, runs, choosers, stochastic):
-            scores = self.scores(parameters, x, choose)
+        score = self._packed_scorer(parameters, split) if self.packs else self._scorer(parameters, split)
+        for index, weight in chunks(len(images), EVALUATE, self.device):
+            scores, target = score(index, choosers(stochastic)), labels[index].expand(runs, -1)
             loss = loss + sum_per_run(F.cross_entropy(scores.transpose(1, 2), target, reduction="none") * weight)
             accuracy = accuracy + sum_per_run((scores.argmax(-1) == target) * weight)
-        return loss / images, accuracy / images
+        return loss / len(images), accuracy / len(images)
+
+    def _scorer(self, parameters: Parameters, split: str) -> Scorer:
+        images, runs = self.splits[split][0], len(parameters["logits.0"])
+        return lambda index, choose: self.scores(parameters, images[index].expand(runs, -1, -1), choose)
+
+    def _packed_scorer(self, parameters: Parameters, split: str) -> Scorer:
+        from dst_lab.fleet.cuda.choose import Draws
+        from dst_lab.fleet.cuda.packed import PackedLogic, pack
+
+        network = PackedLogic(parameters, self.config.layers, self.classes)
+        like = torch.empty(network.runs, device=self.device)
+
+        def score(index: Tensor, choose: Chooser) -> Tensor:
+            done = network.forward(pack(self.words[split], index[None]), Draws.of(choose, like))
+            return network.counts(done)[..., : len(index)].transpose(1, 2) / self.config.group_tau
+
+        return score
 
     def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:
-        names = [f"logits.{i}" for i, _ in self._layers()]
-        runs = len(parameters["logits.0"])
-        reached = [torch.zeros(parameters[name].shape[:2], dtype=torch.bool, device=self.device) for name in names]
-        for x, target, weight, choose in self._batches("validation", runs, choosers, True):
-            leaves = [parameters[name].detach().requires_grad_() for name in names]
-            scores = self.scores({**parameters, **dict(zip(names, leaves, strict=True))}, x, choose)
-            loss = (F.cross_entropy(scores.transpose(1, 2), target, reduction="none") * weight).sum(-1).sum()
-            gradients = torch.autograd.grad(loss, leaves)
-            reached = [seen | (g != 0).any(-1) for seen, g in zip(reached, gradients, strict=True)]
+        reached = self._packed_reached(parameters, choosers) if self.packs else self._reached(parameters, choosers)
         return {"dead_gates": 1 - torch.cat(reached, -1).float().mean(-1)}
+
+    def _reached(self, parameters: Parameters, choosers: Choosers) -> list[Tensor]:
+        """[runs, neurons] a layer: whether a neuron's logits got any gradient over the validation images."""
+        names = [f"logits.{i}" for i, _ in self._layers()]
+        labels = self.splits["validation"][1]
+        reached = [torch.zeros(parameters[name].shape[:2], dtype=torch.bool, device=self.device) for name in names]
+        for index, weight in chunks(len(labels), EVALUATE, self.device):
+            leaves = [parameters[name].detach().requires_grad_() for name in names]
+            score = self._scorer({**parameters, **dict(zip(names, leaves, strict=True))}, "validation")
+            scores = score(index, choosers(True)).transpose(1, 2)
+            loss = F.cross_entropy(scores, labels[index].expand(len(scores), -1), reduction="none")
+            gradients = torch.autograd.grad((loss * weight).sum(-1).sum(), leaves)
+            reached = [seen | (g != 0).any(-1) for seen, g in zip(reached, gradients, strict=True)]
+        return reached
+
+    def _packed_reached(self, parameters: Parameters, choosers: Choosers) -> list[Tensor]:
+        from dst_lab.fleet.cuda.choose import Draws
+        from dst_lab.fleet.cuda.packed import PackedLogic, loss_slopes, pack
+
+        network = PackedLogic(parameters, self.config.layers, self.classes)
+        labels = self.splits["validation"][1]
+        total = torch.zeros(network.runs, device=self.device)
+        reached = torch.zeros(network.logits.shape[:-1], dtype=torch.bool, device=self.device)
+        for index in torch.split(torch.arange(len(labels), device=self.device), PACKED):
+            choose = choosers(True)
+            draws = Draws.of(choose, total)
+            done = network.forward(pack(self.words["validation"], index[None], PACKED), draws)
+            of_runs = index.expand(network.runs, -1).contiguous()
+            slopes = loss_slopes(network.counts(done), labels, of_runs, self.config.group_tau, total)
+            reached |= network.update(network.corners(done, slopes), draws, choose.name, None) > 0
+        return list(reached)
 
     def artefacts(self, parameters: Parameters, choosers: Choosers) -> dict[str, npt.NDArray[Any]]:
         layers = [parameters[f"logits.{i}"].argmax(-1) for i, _ in self._layers()]
@@ -133,4 +206,7 @@ class LogicGates(Task):
 
     def bytes_per_run(self) -> int:
         neurons = sum(self.widths)
+        if self.packs:
+            # Gradients of a layer, packed activations, indices; class scores of an evaluation.
+            return 4 * neurons * (2 * self.config.batch + 80) + 32 * EVALUATE * self.classes
         return 4 * (6 * EVALUATE * neurons + 3 * 16 * neurons)

@@ -1,0 +1,171 @@
+"""Discrete choices of a fleet on CUDA, one pass forward and one backward; the noise is recomputed, never stored.
+
+What is computed is what `decoupled_st.categorical` and `decoupled_st.binary` say, for logits [runs, ...] in float32,
+one temperature a run, and noise that is a function of the run's seed and of where it is used.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from dst_lab.fleet.cuda.noise import gumbel, logistic, uniform_at
+
+if TYPE_CHECKING:
+    from dst_lab.fleet.chooser import Chooser
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Where a pass's random numbers come from, and two temperatures a run: of the draw and of the surrogate."""
+
+    drawn: Tensor
+    surrogate: Tensor
+    key: Tensor
+    step: Tensor
+    use: int
+    site: int
+
+    @classmethod
+    def of(cls, chooser: "Chooser", runs: Tensor) -> "Draws":
+        """A chooser's, from its present site on; `runs` is any tensor [runs]. Without a source: the argmax."""
+        drawn, surrogate = draw_and_surrogate(chooser.name, chooser.taus, runs)
+        source = chooser.source
+        if source is None:
+            nothing = torch.zeros_like(runs, dtype=torch.int64)
+            return cls(torch.zeros_like(runs), surrogate, nothing, nothing, 0, 0)
+        step = torch.as_tensor(source.step, device=runs.device)
+        return cls(drawn, surrogate, source.streams.key_of_run, step, int(source.use), source.site)
+
+
+def draw_and_surrogate(name: str, taus: Mapping[str, Tensor], runs: Tensor) -> tuple[Tensor, Tensor]:
+    """The temperatures [runs] of an estimator's draw and of its surrogate (Identity STE: the argmax, and none)."""
+    if name == "decoupled":
+        return taus["tau_f"], taus["tau_b"]
+    if name == "identity_ste":
+        return torch.zeros_like(runs), torch.ones_like(runs)
+    return torch.ones_like(runs) if name == "gumbel_ste" else taus["tau"], taus["tau"]
+
+
+@triton.jit
+def _noise(key, step, use, site, quad):
+    """Four uniform numbers for each quad of elements, [quads, 4]."""
+    zero = quad * 0
+    a, b, c, d = tl.philox(key, quad, zero + site, zero + step, zero + use)
+    bits = tl.join(tl.join(a, c), tl.join(b, d))
+    return tl.uint_to_uniform_float(tl.reshape(bits, (quad.shape[0], 4)))
+
+
+@triton.jit(do_not_specialize=["use", "site"])
+def _binary_forward(logits, out, drawn, key, step, use, site, size, BLOCK: tl.constexpr):
+    run = tl.program_id(1).to(tl.int64)
+    quad = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at = 4 * quad[:, None] + tl.arange(0, 4)[None, :]
+    mask = at < size
+    u = _noise(tl.load(key + run), tl.load(step).to(tl.int32), use, site, quad)
+    score = tl.load(logits + run * size + at, mask, 0.0) + tl.load(drawn + run) * logistic(u)
+    z = tl.where(score > 0, 1.0, 0.0)
+    tl.store(out + run * size + at, tl.where(score != score, score, z), mask)
+
+
+@triton.jit(do_not_specialize=["use", "site"])
+def _binary_backward(
+    logits, grad, out, surrogate, key, step, use, site, size, ESTIMATOR: tl.constexpr, BLOCK: tl.constexpr
+):
+    run = tl.program_id(1).to(tl.int64)
+    quad = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at = 4 * quad[:, None] + tl.arange(0, 4)[None, :]
+    mask = at < size
+    l = tl.load(logits + run * size + at, mask, 0.0)
+    if ESTIMATOR == "gumbel_ste":
+        l += logistic(_noise(tl.load(key + run), tl.load(step).to(tl.int32), use, site, quad))
+    tau = tl.load(surrogate + run)
+    # p (1 - p) as e / (1 + e)^2 with e = exp(-|l| / tau): no overflow, and exact zeros where it is 0.
+    e = tl.exp(-tl.abs(l) / tau)
+    g = tl.load(grad + run * size + at, mask, 0.0)
+    tl.store(out + run * size + at, g * (e / ((1 + e) * (1 + e) * tau)), mask)
+
+
+@triton.jit(do_not_specialize=["use", "site"])
+def _categorical_forward(
+    logits, out, drawn, key, step, use, site, rows, K: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    run = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, COLUMNS)[None, :]
+    element = row * K + column
+    mask = (row < rows) & (column < K)
+    score = tl.load(logits + run * rows * K + element, mask, float("-inf"))
+    noise = gumbel(uniform_at(tl.load(key + run), element, site, tl.load(step).to(tl.int32), use))
+    score = tl.where(mask, score + tl.load(drawn + run) * noise, float("-inf"))
+    z = tl.where(column == tl.argmax(score, 1)[:, None], 1.0, 0.0)
+    bad = tl.sum(tl.where(mask & (score != score), 1, 0), 1)[:, None] > 0
+    tl.store(out + run * rows * K + element, tl.where(bad, float("nan"), z), mask)
+
+
+@triton.jit(do_not_specialize=["use", "site"])
+def _categorical_backward(
+    logits, grad, out, surrogate, key, step, use, site, rows,
+    ESTIMATOR: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    run = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, COLUMNS)[None, :]
+    element = row * K + column
+    mask = (row < rows) & (column < K)
+    l = tl.load(logits + run * rows * K + element, mask, 0.0)
+    if ESTIMATOR == "gumbel_ste":
+        l += gumbel(uniform_at(tl.load(key + run), element, site, tl.load(step).to(tl.int32), use))
+    tau = tl.load(surrogate + run)
+    l = tl.where(column < K, l, float("-inf"))
+    e = tl.exp((l - tl.max(l, 1)[:, None]) / tau)
+    p = e / tl.sum(e, 1)[:, None]
+    g = tl.load(grad + run * rows * K + element, mask, 0.0)
+    tl.store(out + run * rows * K + element, p * (g - tl.sum(p * g, 1)[:, None]) / tau, mask)
+
+
+class _Choose(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, draws: Draws, estimator: str, kind: str) -> Tensor:
+        logits = logits.contiguous()
+        ctx.save_for_backward(logits)
+        ctx.how = draws, estimator, kind
+        out = torch.empty_like(logits)
+        common = (logits, out, draws.drawn, draws.key, draws.step, draws.use, draws.site)
+        grid, size, options = _shape(logits, kind)
+        (_binary_forward if kind == "binary" else _categorical_forward)[grid](*common, size, **options)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (logits,), (draws, estimator, kind) = ctx.saved_tensors, ctx.how
+        grad = gradients[0].contiguous()
+        if estimator == "identity_ste":
+            return grad, None, None, None
+        out = torch.empty_like(logits)
+        common = (logits, grad, out, draws.surrogate, draws.key, draws.step, draws.use, draws.site)
+        grid, size, options = _shape(logits, kind)
+        kernel = _binary_backward if kind == "binary" else _categorical_backward
+        kernel[grid](*common, size, ESTIMATOR=estimator, **options)
+        return out, None, None, None
+
+
+def _shape(logits: Tensor, kind: str) -> tuple[tuple[int, int], int, dict[str, int]]:
+    """Grid, size of a run (elements or rows), and the kernel's constants."""
+    size = math.prod(logits.shape[1:])
+    if kind == "binary":
+        return (triton.cdiv(size, 4 * 256), len(logits)), size, {"BLOCK": 256}
+    k = logits.shape[-1]
+    columns = triton.next_power_of_2(k)
+    rows = max(1, 1024 // columns)
+    return (triton.cdiv(size // k, rows), len(logits)), size // k, {"K": k, "ROWS": rows, "COLUMNS": columns}
+
+
+def choose(logits: Tensor, draws: Draws, estimator: str, kind: str) -> Tensor:
+    """0 or 1 for log-odds, or one-hot along the last dim, with the estimator's gradient; `kind` is which."""
+    return _Choose.apply(logits, draws, estimator, kind)

@@ -1,0 +1,219 @@
+"""Logic gate networks on CUDA: bit-packed activations, gradients by the four corners of the truth table, Adam fused.
+
+A word holds one neuron's output for 32 images, so a layer is a handful of bitwise operations. Backward, each neuron
+gathers its gradient from the neurons that read it (an inverse index, no atomics, so sums have one order), adds it up
+over the four values (a, b) its inputs took, and from these four sums S its sixteen gate gradients follow:
+
+    dL/dz_g = T_g . S,    dL/dl = (p / tau_b) (dL/dz - p . dL/dz),    p = softmax(l / tau_b)
+
+with T the truth table. Bit i of a word is image 32 w + i. Gate ids are truth tables, most significant bit first.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from dst_lab.fleet.cuda.adam import update
+from dst_lab.fleet.cuda.noise import gumbel, uniform_at
+
+
+@triton.jit(do_not_specialize=["batch"])
+def _pack_kernel(images, index, out, batch, width, words, FEATURES: tl.constexpr):
+    """Turn 32 images of packed features into packed images of each feature."""
+    part, word = tl.program_id(0) * FEATURES + tl.arange(0, FEATURES), tl.program_id(2)
+    run = tl.program_id(1).to(tl.int64)
+    i = tl.arange(0, 32)
+    image = word * 32 + i
+    ok = image < batch
+    row = tl.load(index + run * batch + image, ok, 0)
+    mask = ok[:, None] & (part < width)[None, :]
+    values = tl.load(images + row[:, None] * width + part[None, :], mask, 0)
+    bits = (values[:, :, None] >> i[None, None, :]) & 1
+    packed = tl.sum(bits << i[:, None, None], 0)
+    feature = part[:, None] * 32 + i[None, :]
+    at = (run * width * 32 + feature) * words + word
+    tl.store(out + at, packed, (part < width)[:, None] & (i >= 0)[None, :])
+
+
+@triton.jit(do_not_specialize=["use", "site"])
+def _layer_kernel(
+    logits, tau, key, step, use, site, x, stride, wiring, gates, y, neurons, words,
+    BLOCK: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
+    """Draw every neuron's gate, argmax(l + tau g), and apply it. `stride` is 0 where all runs see the same x."""
+    run = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = n < neurons
+    quarter = tl.arange(0, 4)[None, :]
+    quad = 4 * n[:, None] + quarter
+    zero = quad * 0
+    c0, c1, c2, c3 = tl.philox(tl.load(key + run), quad, zero + site, zero + tl.load(step).to(tl.int32), zero + use)
+    heat = tl.load(tau + run)
+    at, ok = logits + run * neurons * 16 + 4 * quad, there[:, None] & (quarter >= 0)
+    best = tl.load(at, ok, 0.0) + heat * gumbel(tl.uint_to_uniform_float(c0))
+    lane = zero
+    score = tl.load(at + 1, ok, 0.0) + heat * gumbel(tl.uint_to_uniform_float(c1))
+    lane, best = tl.where(score > best, 1, lane), tl.maximum(score, best)
+    score = tl.load(at + 2, ok, 0.0) + heat * gumbel(tl.uint_to_uniform_float(c2))
+    lane, best = tl.where(score > best, 2, lane), tl.maximum(score, best)
+    score = tl.load(at + 3, ok, 0.0) + heat * gumbel(tl.uint_to_uniform_float(c3))
+    lane, best = tl.where(score > best, 3, lane), tl.maximum(score, best)
+    top = tl.argmax(best, 1)
+    gate = 4 * top + tl.sum(tl.where(quarter == top[:, None], lane, 0), 1)
+    tl.store(gates + run * neurons + n, gate.to(tl.int8), there)
+
+    w = tl.program_id(2) * WORDS + tl.arange(0, WORDS)[None, :]
+    mask = there[:, None] & (w < words)
+    x += run * stride
+    wiring += run * 2 * neurons
+    a = tl.load(x + tl.load(wiring + n, there, 0)[:, None] * words + w, mask, 0)
+    b = tl.load(x + tl.load(wiring + neurons + n, there, 0)[:, None] * words + w, mask, 0)
+    t = gate[:, None]
+    when_a = (-(t & 1) & b) | (-((t >> 1) & 1) & ~b)
+    when_not = (-((t >> 2) & 1) & b) | (-((t >> 3) & 1) & ~b)
+    tl.store(y + (run * neurons + n)[:, None] * words + w, (a & when_a) | (~a & when_not), mask)
+
+
+@triton.jit
+def _count_kernel(y, counts, group, words, BLOCK: tl.constexpr, WORDS: tl.constexpr):
+    """How many neurons of a class's group are 1, for every image."""
+    label, run, classes = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
+    w = tl.program_id(2) * WORDS + tl.arange(0, WORDS)
+    i = tl.arange(0, 32)[None, :]
+    first = (run * classes + label) * group
+    total = tl.zeros([WORDS, 32], tl.int32)
+    for start in range(0, group, BLOCK):
+        n = start + tl.arange(0, BLOCK)
+        mask = (n < group)[:, None] & (w < words)[None, :]
+        values = tl.load(y + (first + n)[:, None] * words + w[None, :], mask, 0)
+        total += tl.sum((values[:, :, None] >> i[None, :, :]) & 1, 0)
+    at = ((run * classes + label) * words + w)[:, None] * 32 + i
+    tl.store(counts + at, total, (w < words)[:, None] & (i >= 0))
+
+
+@triton.jit(do_not_specialize=["batch"])
+def _loss_kernel(
+    counts, labels, index, slopes, loss_sum, group_tau, batch, classes,
+    CLASSES: tl.constexpr, BATCH: tl.constexpr,
+):  # fmt: skip
+    """Cross-entropy of the class sums, and its gradient with respect to one neuron of each class."""
+    run = tl.program_id(0)
+    c, b = tl.arange(0, CLASSES)[:, None], tl.arange(0, BATCH)
+    ok = b < batch
+    mask = (c < classes) & ok[None, :]
+    sums = tl.load(counts + (run * classes + c) * BATCH + b[None, :], mask, 0).to(tl.float32)
+    scores = tl.where(c < classes, sums / group_tau, float("-inf"))
+    top = tl.max(scores, 0)
+    e = tl.exp(scores - top[None, :])
+    total = tl.sum(e, 0)
+    hit = c == tl.load(labels + tl.load(index + run * batch + b, ok, 0), ok, 0)[None, :]
+    loss = tl.log(total) + top - tl.sum(tl.where(hit, scores, 0.0), 0)
+    tl.store(loss_sum + run, tl.load(loss_sum + run) + tl.sum(tl.where(ok, loss, 0.0)) / batch)
+    slope = (e / total[None, :] - tl.where(hit, 1.0, 0.0)) / (group_tau * batch)
+    slope = tl.where(ok[None, :], slope, 0.0)
+    tl.store(slopes + (run * classes + c) * BATCH + b[None, :], slope, (c < classes) & (b >= 0)[None, :])
+
+
+@triton.jit
+def _corners_kernel(
+    corners, x, stride, wiring, gradient, y, above_gates, above_wiring, users, starts, above,
+    neurons, above_neurons, group, classes,
+    LAST: tl.constexpr, BELOW_LAST: tl.constexpr, STORE: tl.constexpr, DEGREE: tl.constexpr,
+    BLOCK: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
+    """A layer's gradient [runs, neurons, images] from the one above, and its sums over the corners of its inputs.
+
+    `above` is that layer's gradient, or [runs, classes, images] for the last layer and the one below it.
+    """
+    run = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = n < neurons
+    w = tl.arange(0, WORDS)[None, :]
+    i = tl.arange(0, 32)[None, None, :]
+    image = w[:, :, None] * 32 + i
+    images: tl.constexpr = WORDS * 32
+
+    if LAST:
+        row = run * classes + n // group
+        g = tl.load(above + row[:, None, None] * images + image, there[:, None, None], 0.0)
+    else:
+        g = tl.zeros([BLOCK, WORDS, 32], tl.float32)
+        begin = tl.load(starts + run * (neurons + 1) + n, there, 0)
+        end = tl.load(starts + run * (neurons + 1) + n + 1, there, 0)
+        for k in tl.static_range(DEGREE):
+            used = begin + k < end
+            user = tl.load(users + run * 2 * above_neurons + begin + k, used, 0)
+            second = user >= above_neurons
+            j = tl.where(second, user - above_neurons, user)
+            t = tl.load(above_gates + run * above_neurons + j, used, 0).to(tl.int32)
+            t00, t01, t10, t11 = (t >> 3) & 1, (t >> 2) & 1, (t >> 1) & 1, t & 1
+            low = (tl.where(second, t01, t10) - t00).to(tl.float32)[:, None, None]
+            high = (t11 - tl.where(second, t10, t01)).to(tl.float32)[:, None, None]
+            beside = tl.load(above_wiring + (2 * run + tl.where(second, 0, 1)) * above_neurons + j, used, 0)
+            other = tl.load(y + (run * neurons + beside)[:, None] * WORDS + w, used[:, None], 0)
+            row = run * classes + j // group if BELOW_LAST else run * above_neurons + j
+            from_above = tl.load(above + row[:, None, None] * images + image, used[:, None, None], 0.0)
+            g += from_above * tl.where(((other[:, :, None] >> i) & 1) != 0, high, low)
+    if STORE:
+        tl.store(gradient + (run * neurons + n)[:, None, None] * images + image, g, there[:, None, None])
+
+    x += run * stride
+    wiring += run * 2 * neurons
+    a = tl.load(x + tl.load(wiring + n, there, 0)[:, None] * WORDS + w, there[:, None], 0)
+    b = tl.load(x + tl.load(wiring + neurons + n, there, 0)[:, None] * WORDS + w, there[:, None], 0)
+    at = corners + (run * neurons + n) * 4
+    tl.store(at, _sum_where(~a & ~b, g, i), there)
+    tl.store(at + 1, _sum_where(~a & b, g, i), there)
+    tl.store(at + 2, _sum_where(a & ~b, g, i), there)
+    tl.store(at + 3, _sum_where(a & b, g, i), there)
+
+
+@triton.jit
+def _sum_where(words, g, i):
+    """The sum of each neuron's gradient over the images whose bit is set."""
+    return tl.sum(tl.sum(tl.where(((words[:, :, None] >> i) & 1) != 0, g, 0.0), 2), 1)
+
+
+@triton.jit(do_not_specialize=["use", "site"])
+def _update_kernel(
+    p, m, v, lr, tau, key, step, use, site, corners, size, neurons,
+    ESTIMATOR: tl.constexpr, UPDATE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Gate gradients from the corner sums, and Adam; `size` gets the squared norm a neuron, or the largest entry."""
+    run, layer = tl.program_id(1), tl.program_id(2)
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = n < neurons
+    neuron = (layer * tl.num_programs(1) + run).to(tl.int64) * neurons + n
+    s00 = tl.load(corners + 4 * neuron, there, 0.0)[:, None]
+    s01 = tl.load(corners + 4 * neuron + 1, there, 0.0)[:, None]
+    s10 = tl.load(corners + 4 * neuron + 2, there, 0.0)[:, None]
+    s11 = tl.load(corners + 4 * neuron + 3, there, 0.0)[:, None]
+    gate = tl.arange(0, 16)[None, :]
+    grad = tl.where((gate & 8) != 0, s00, 0.0) + tl.where((gate & 4) != 0, s01, 0.0)
+    grad += tl.where((gate & 2) != 0, s10, 0.0) + tl.where((gate & 1) != 0, s11, 0.0)
+    at, ok = neuron[:, None] * 16 + gate, there[:, None] & (gate >= 0)
+    count = tl.load(step)
+    if ESTIMATOR != "identity_ste":
+        heat = tl.load(tau + run)
+        logits = tl.load(p + at, ok, 0.0)
+        if ESTIMATOR == "gumbel_ste":
+            element = n[:, None] * 16 + gate
+            logits += gumbel(uniform_at(tl.load(key + run), element, site + layer, count.to(tl.int32), use))
+        e = tl.exp((logits - tl.max(logits, 1)[:, None]) / heat)
+        share = e / tl.sum(e, 1)[:, None]
+        grad = share * (grad - tl.sum(share * grad, 1)[:, None]) / heat
+    tl.store(size + neuron, tl.sum(grad * grad, 1) if UPDATE else tl.max(tl.abs(grad), 1), there)
+    if UPDATE:
+        update(p, m, v, at, ok, grad, tl.load(lr + run), count + 1)
+
+
+def pack_features(bits: Tensor, rows: int = 4096) -> Tensor:
+    """[images, features] of 0 and 1 -> [images, features / 32] words; the features are filled up with zeros."""
+    weights = (1 << torch.arange(32, device=bits.device)).to(torch.int64)
+    missing = -bits.shape[1] % 32
+    parts = []
+    for part in bits.split(rows):
+        filled = torch.nn.functional.pad(part, (0, missing)).view(len(part), -1, 32)
+        parts.append((filled.to(torch.int64) * weights).sum(-1).to(torch.int32))
+    return torch.cat(parts)

@@ -1,0 +1,120 @@
+"""The fleet's kernels against the library's estimators and torch: interpreted on a CPU, compiled on a GPU."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+import decoupled_st as dst
+from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
+from dst_lab.fleet.cuda.choose import Draws, choose
+from dst_lab.fleet.cuda.cross_entropy import pixel_cross_entropy
+from dst_lab.fleet.cuda.noise import philox_uniform
+
+DEVICES = [
+    pytest.param("cpu", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled here")),
+    pytest.param("cuda", marks=pytest.mark.gpu),
+]
+RUNS = 3
+ESTIMATORS: dict[str, dict[str, list[float]]] = {
+    "decoupled": {"tau_f": [0.0, 0.5, 2.0], "tau_b": [0.1, 1.0, 3.0]},
+    "softmax_ste": {"tau": [0.2, 1.0, 3.0]},
+    "gumbel_ste": {"tau": [0.2, 1.0, 3.0]},
+    "identity_ste": {},
+}
+DRAWN = {
+    "decoupled": [0.0, 0.5, 2.0],
+    "softmax_ste": [0.2, 1.0, 3.0],
+    "gumbel_ste": [1.0] * 3,
+    "identity_ste": [0.0] * 3,
+}
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> torch.device:
+    return torch.device(request.param)
+
+
+def draws(name: str, device: torch.device) -> Draws:
+    taus = ESTIMATORS[name]
+    surrogate = taus.get("tau_b") or taus.get("tau") or [1.0] * RUNS
+    tensors = (torch.tensor(DRAWN[name], device=device), torch.tensor(surrogate, device=device))
+    return Draws(*tensors, torch.tensor([7, 3, 7], device=device), torch.tensor(11, device=device), 1, 5)
+
+
+@pytest.mark.parametrize("kind", ["binary", "categorical"])
+@pytest.mark.parametrize("name", list(ESTIMATORS))
+@pytest.mark.parametrize("shape", [(5, 3), (1, 1), (9, 130), (2, 3, 8)], ids=str)
+def test_choices_are_the_librarys(
+    device: torch.device, kind: str, name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same draw for the same noise (no two scores here are within rounding), and a gradient that errs at most twice
+    as much as plain torch in float32, three times where the noise, which is not stored, is part of it; buffers begin as
+    NaN."""
+    torch.manual_seed(0)
+    logits = torch.randn(RUNS, *shape, device=device) * 3
+    upstream = torch.randn_like(logits)
+    where = draws(name, device)
+    u = philox_uniform(where.key, where.step, where.use, where.site, shape)
+    noise = (logistic_from_uniform if kind == "binary" else gumbel_from_uniform)(u)
+    plain = getattr(getattr(dst, kind), name)
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        leaf = logits.to(dtype).requires_grad_()
+        taus = {key: torch.tensor(v, dtype=dtype, device=device) for key, v in ESTIMATORS[name].items()}
+        taus = {key: tau.view(-1, *[1] * len(shape)) for key, tau in taus.items()}
+        z = plain(leaf, noise=noise.to(dtype), **taus)
+        results.append((z, torch.autograd.grad(z, leaf, upstream.to(dtype))[0]))
+    (exact, gradient), (_, rounded) = results
+
+    empty_like = torch.empty_like
+    monkeypatch.setattr(torch, "empty_like", lambda t: empty_like(t).fill_(float("nan")))
+    leaf = logits.clone().requires_grad_()
+    z = choose(leaf, where, name, kind)
+    (ours,) = torch.autograd.grad(z, leaf, upstream)
+    assert torch.equal(z.double(), exact)
+    error = (ours.double() - gradient).abs().max()
+    allowed = (3 if name == "gumbel_ste" else 2) * (
+        rounded.double() - gradient
+    ).abs().max() + 2e-7 * gradient.abs().max()
+    assert error <= allowed
+
+
+@pytest.mark.parametrize("kind", ["binary", "categorical"])
+def test_what_is_not_a_number_stays_in_its_run(device: torch.device, kind: str) -> None:
+    logits = torch.randn(RUNS, 4, 8, device=device)
+    logits[1, 2, 3] = float("nan")
+    z = choose(logits, draws("decoupled", device), "decoupled", kind)
+    assert z[1].isnan().any()
+    assert not z[[0, 2]].isnan().any()
+
+
+def test_noise_is_logistic_and_gumbel(device: torch.device) -> None:
+    """Ones among N = 4,096 neurons at log-odds 0.4 and tau_f 2: within 5 standard errors of sigmoid(0.2)."""
+    n = 4096
+    where = Draws(*(torch.tensor([2.0], device=device),) * 2, torch.tensor([5], device=device),
+                  torch.tensor(0, device=device), 1, 0)  # fmt: skip
+    share = choose(torch.full((1, n), 0.4, device=device), where, "decoupled", "binary").mean().item()
+    p = torch.sigmoid(torch.tensor(0.2)).item()
+    assert abs(share - p) <= 5 * (p * (1 - p) / n) ** 0.5
+    logits = torch.tensor([0.0, 0.4, 0.8], device=device).expand(1, n, 3).contiguous()
+    shares = choose(logits, where, "decoupled", "categorical").mean((0, 1))
+    expected = torch.softmax(logits[0, 0] / 2, -1)
+    assert ((shares - expected).abs() <= 5 * (expected * (1 - expected) / n).sqrt()).all()
+
+
+def test_pixel_cross_entropy_is_torchs(device: torch.device) -> None:
+    torch.manual_seed(0)
+    output, x, upstream = torch.randn(2, 5, 70) * 20, torch.rand(2, 5, 70), torch.randn(2, 5)
+    results = []
+    for dtype, function in ((torch.float64, plain_nats), (torch.float32, plain_nats), (torch.float32, None)):
+        leaf = output.to(device, dtype).requires_grad_()
+        loss = (function or pixel_cross_entropy)(leaf, x.to(device, dtype))
+        results.append((loss.double(), torch.autograd.grad(loss, leaf, upstream.to(device, dtype))[0].double()))
+    exact, rounded, ours = results
+    for a, b, c in zip(exact, rounded, ours, strict=True):
+        assert (c - a).abs().max() <= 2 * (b - a).abs().max() + 1e-6 * a.abs().max()
+
+
+def plain_nats(output: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.binary_cross_entropy_with_logits(output, x, reduction="none").sum(-1)
