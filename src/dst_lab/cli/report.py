@@ -37,7 +37,8 @@ def _fill(parser: Parser) -> None:
     parser.add_argument("--out", type=Path, default=Path("report"), metavar="DIR", help="(report)")
     add_machine(parser)
     # What `dst sweep` reads and this word does not take.
-    parser.set_defaults(do=reproduce, tables=False, grid=None, dry_run=False)
+    unused = dict.fromkeys(("grid", "adaptive", "settings", "sampler", "halving", "dry_run"))
+    parser.set_defaults(do=reproduce, tables=False, **unused)
 
 
 def _report(args: argparse.Namespace) -> int:

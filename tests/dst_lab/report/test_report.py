@@ -156,3 +156,15 @@ def test_without_time_the_report_is_of_what_is_there(cli: Callable[..., Any], su
     assert done.code == 0, done.err
     assert "runs left: sbn-grid 60" in done.err
     assert "not tested" in (surroundings / "here" / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_reproduced_already_it_trains_nothing_and_writes_the_report(
+    path: Path, cli: Callable[..., Any], surroundings: Path
+) -> None:
+    done = cli("reproduce", "--store", path, "--out", "here")
+    assert done.code == 0, done.err
+    assert " trained" not in done.out
+    assert "runs left" not in done.err
+    assert (surroundings / "here" / "figures" / "map.svg").exists()
+    assert (surroundings / "here" / "report.html").exists()
