@@ -7,7 +7,8 @@ function make(name, attributes = {}, ...children) {
   const drawn = ["svg", "g", "rect", "path", "text", "tspan", "circle", "line", "title"].includes(name);
   const element = drawn ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    if (key.startsWith("aria-")) element.setAttribute(key, String(value));
+    else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value === true ? "" : value);
   }
   element.append(...children.filter((child) => child !== null));
