@@ -18,12 +18,13 @@ test: $(SETUP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not slow and not gpu"
+	TRITON_INTERPRET=1 $(BIN)/pytest -n $(JOBS) -m "not slow and not gpu" tests/decoupled_st/kernels tests/dst_lab/cuda
 
 test-slow: $(SETUP)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "slow and not gpu"
 
 test-gpu:
-	PYTHONPATH=src:tests $(PYTHON) -m pytest -m gpu -p no:cacheprovider --confcutdir=tests tests/contract tests/dst_lab/fleet
+	PYTHONPATH=src:tests $(PYTHON) -m pytest -m gpu -p no:cacheprovider --confcutdir=tests tests/contract tests/decoupled_st/kernels tests/dst_lab/cuda tests/dst_lab/fleet
 
 format: $(SETUP)
 	$(BIN)/ruff format .

@@ -13,6 +13,7 @@ from decoupled_st.estimators import (
     from_dict,
     straight_through,
 )
+from decoupled_st.kernels import use_kernels
 
 __version__ = "0.1.0"
 
@@ -29,4 +30,5 @@ __all__ = [
     "from_dict",
     "nn",
     "straight_through",
+    "use_kernels",
 ]

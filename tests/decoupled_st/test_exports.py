@@ -6,7 +6,7 @@ import decoupled_st as dst
 def test_exported_names() -> None:
     assert set(dst.__all__) == {
         "Decoupled", "Estimator", "GumbelSTE", "IdentitySTE", "Soft", "SoftmaxSTE",
-        "binary", "categorical", "diagnostics", "from_dict", "nn", "straight_through",
+        "binary", "categorical", "diagnostics", "from_dict", "nn", "straight_through", "use_kernels",
     }  # fmt: skip
     assert set(dst.nn.__all__) == {"Binary", "Categorical", "GroupSum", "LogicLayer", "apply_gates"}
     assert set(dst.diagnostics.__all__) == {

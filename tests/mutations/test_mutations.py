@@ -73,7 +73,7 @@ MUTATIONS = [
     ),
     Mutation(
         "grad_scale not detached", "estimators/temperature.py",
-        "return grad_scale.detach().to(logits.dtype)", "return grad_scale.to(logits.dtype)",
+        "return to_compute(grad_scale.detach(), logits)", "return to_compute(grad_scale, logits)",
     ),
     Mutation(
         "noise not detached", "estimators/noise.py",
@@ -99,7 +99,7 @@ MUTATIONS = [
     ),
     Mutation(
         "half precision inside", "estimators/straight_through.py",
-        "return logits.to(torch.promote_types(logits.dtype, torch.float32))", "return logits",
+        "return value.to(torch.promote_types(logits.dtype, torch.float32))", "return value.to(logits.dtype)",
     ),
     Mutation(
         "grad_scale reaches a learned temperature", "estimators/temperature.py",

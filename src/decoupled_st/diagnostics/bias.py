@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.estimators.spec import Estimator, check_estimator
-from decoupled_st.estimators.straight_through import to_compute
+from decoupled_st.estimators.straight_through import check_logits, to_compute
 from decoupled_st.estimators.temperature import check_float
 
 Loss: TypeAlias = Callable[[Tensor], Tensor]
@@ -157,7 +157,8 @@ def _check_problem(logits: Tensor, kind: Kind) -> Tensor:
     if logits.dim() != wanted[kind]:
         shape = "[n, K]" if kind == "categorical" else "[n]"
         raise ValueError(f"{kind} logits must have shape {shape}, got {tuple(logits.shape)}")
-    return to_compute(logits).detach()
+    check_logits(logits)
+    return to_compute(logits, logits).detach()
 
 
 def _states(logits: Tensor, kind: Kind) -> Tensor:

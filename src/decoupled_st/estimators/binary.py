@@ -16,8 +16,9 @@ import math
 import torch
 from torch import Tensor
 
+from decoupled_st import kernels
 from decoupled_st.estimators.noise import check_source, logistic
-from decoupled_st.estimators.straight_through import emit, to_compute
+from decoupled_st.estimators.straight_through import check_logits, emit, to_compute
 from decoupled_st.estimators.temperature import Temperature, check, check_scale, temper
 
 
@@ -50,11 +51,16 @@ def decoupled(
         >>> z.tolist(), torch.allclose(logits.grad, p * (1 - p) / 0.5)
         ([0.0, 1.0], True)
     """
-    l = to_compute(logits)
-    tau_f = check("tau_f", tau_f, l, zero=True)
-    tau_b = check("tau_b", tau_b, l)
-    scale = check_scale(grad_scale, l)
-    check_source(l, generator, noise)
+    check_logits(logits)
+    tau_f = check("tau_f", tau_f, logits, zero=True)
+    tau_b = check("tau_b", tau_b, logits)
+    scale = check_scale(grad_scale, logits)
+    check_source(logits, generator, noise)
+    if kernels.serves(logits, scale, tau_f, tau_b, noise):
+        from decoupled_st.kernels.binary import choose
+
+        return choose(logits, tau_f, tau_b, scale, generator=generator, noise=noise)
+    l = to_compute(logits, logits)
     scores = l.detach()
     if isinstance(tau_f, Tensor) or tau_f > 0:
         scores = (scores + tau_f * logistic(l, generator, noise)).detach()
@@ -80,7 +86,8 @@ def softmax_ste(
         tau: temperature, > 0.
         generator, noise, grad_scale: see the module's docstring.
     """
-    check("tau", tau, to_compute(logits))
+    check_logits(logits)
+    check("tau", tau, logits)
     return decoupled(logits, tau_f=tau, tau_b=tau, generator=generator, noise=noise, grad_scale=grad_scale)
 
 
@@ -102,11 +109,17 @@ def gumbel_ste(
         tau: temperature of the surrogate, > 0.
         generator, noise, grad_scale: see the module's docstring.
     """
-    l = to_compute(logits)
-    tau = check("tau", tau, l)
-    check_source(l, generator, noise)
+    check_logits(logits)
+    tau = check("tau", tau, logits)
+    scale = check_scale(grad_scale, logits)
+    check_source(logits, generator, noise)
+    if kernels.serves(logits, scale, tau, noise):
+        from decoupled_st.kernels.binary import choose
+
+        return choose(logits, 1.0, tau, scale, perturbed=True, generator=generator, noise=noise)
+    l = to_compute(logits, logits)
     perturbed = l + logistic(l, generator, noise)
-    tempered, gain = temper(perturbed, tau, check_scale(grad_scale, l))
+    tempered, gain = temper(perturbed, tau, scale)
     return emit(_choose(perturbed.detach()), torch.sigmoid(tempered), gain, logits.dtype)
 
 
@@ -127,9 +140,15 @@ def identity_ste(
         generator, noise: accepted as everywhere and not used: nothing is drawn.
         grad_scale: see the module's docstring.
     """
-    l = to_compute(logits)
-    check_source(l, generator, noise)
-    finite, gain = temper(l.masked_fill(l.isinf(), 0.0), 1.0, check_scale(grad_scale, l))
+    check_logits(logits)
+    scale = check_scale(grad_scale, logits)
+    check_source(logits, generator, noise)
+    if kernels.serves(logits, scale):
+        from decoupled_st.kernels.binary import choose
+
+        return choose(logits, 0.0, None, scale, generator=None, noise=None)
+    l = to_compute(logits, logits)
+    finite, gain = temper(l.masked_fill(l.isinf(), 0.0), 1.0, scale)
     return emit(_choose(l.detach()), finite, gain, logits.dtype)
 
 
@@ -149,9 +168,10 @@ def soft(
         generator, noise: accepted as everywhere and not used: nothing is drawn.
         grad_scale: see the module's docstring.
     """
-    l = to_compute(logits)
-    check_source(l, generator, noise)
-    tempered, gain = temper(l, check("tau", tau, l), check_scale(grad_scale, l))
+    check_logits(logits)
+    check_source(logits, generator, noise)
+    l = to_compute(logits, logits)
+    tempered, gain = temper(l, check("tau", tau, logits), check_scale(grad_scale, logits))
     p = torch.sigmoid(tempered)
     return emit(p.detach(), p, gain, logits.dtype)
 

@@ -21,8 +21,9 @@ import math
 import torch
 from torch import Tensor
 
+from decoupled_st import kernels
 from decoupled_st.estimators.noise import check_source, gumbel
-from decoupled_st.estimators.straight_through import emit, to_compute
+from decoupled_st.estimators.straight_through import check_logits, emit, to_compute
 from decoupled_st.estimators.temperature import Temperature, check, check_broadcast, check_scale, temper
 
 
@@ -65,12 +66,16 @@ def decoupled(
     Reference:
         Shah, Yan, Mozer, Liu: Improving Discrete Optimisation Via Decoupled Straight-Through Estimator, 2026.
     """
-    l, dim = _allowed(logits, dim, mask)
-    l = _centred(l, dim)
-    tau_f = check("tau_f", tau_f, l, dim, zero=True)
-    tau_b = check("tau_b", tau_b, l, dim)
-    scale = check_scale(grad_scale, l)
-    check_source(l, generator, noise)
+    dim = _check(logits, dim, mask)
+    tau_f = check("tau_f", tau_f, logits, dim, zero=True)
+    tau_b = check("tau_b", tau_b, logits, dim)
+    scale = check_scale(grad_scale, logits)
+    check_source(logits, generator, noise)
+    if kernels.serves(logits, scale, tau_f, tau_b, mask, noise):
+        from decoupled_st.kernels.categorical import choose
+
+        return choose(logits, tau_f, tau_b, scale, dim=dim, mask=mask, generator=generator, noise=noise)
+    l = _centred(_allowed(logits, mask), dim)
     scores = l.detach()
     # l + tau_f * g orders the categories as l / tau_f + g does, and at tau_f = 0 is the argmax.
     if isinstance(tau_f, Tensor) or tau_f > 0:
@@ -103,7 +108,7 @@ def softmax_ste(
     Reference:
         Hinton: Neural networks for machine learning, lecture 15d, 2012.
     """
-    check("tau", tau, *_allowed(logits, dim, None))
+    check("tau", tau, logits, _check(logits, dim, mask))
     return decoupled(
         logits, tau_f=tau, tau_b=tau, dim=dim, mask=mask, generator=generator, noise=noise, grad_scale=grad_scale
     )
@@ -135,11 +140,15 @@ def gumbel_ste(
         Jang, Gu, Poole: Categorical reparameterization with Gumbel-Softmax, 2017. Maddison, Mnih, Teh: The concrete
         distribution, 2017.
     """
-    l, dim = _allowed(logits, dim, mask)
-    l = _centred(l, dim)
-    tau = check("tau", tau, l, dim)
-    scale = check_scale(grad_scale, l)
-    check_source(l, generator, noise)
+    dim = _check(logits, dim, mask)
+    tau = check("tau", tau, logits, dim)
+    scale = check_scale(grad_scale, logits)
+    check_source(logits, generator, noise)
+    if kernels.serves(logits, scale, tau, mask, noise):
+        from decoupled_st.kernels.categorical import choose
+
+        return choose(logits, 1.0, tau, scale, perturbed=True, dim=dim, mask=mask, generator=generator, noise=noise)
+    l = _centred(_allowed(logits, mask), dim)
     perturbed = l + gumbel(l, generator, noise)
     hard, empty = _choose(perturbed.detach(), dim)
     tempered, gain = temper(perturbed.masked_fill(empty, 0.0), tau, scale)
@@ -168,10 +177,16 @@ def identity_ste(
     Reference:
         Bengio, Leonard, Courville: Estimating or propagating gradients through stochastic neurons, 2013.
     """
-    l, dim = _allowed(logits, dim, mask)
-    check_source(l, generator, noise)
+    dim = _check(logits, dim, mask)
+    scale = check_scale(grad_scale, logits)
+    check_source(logits, generator, noise)
+    if kernels.serves(logits, scale, mask):
+        from decoupled_st.kernels.categorical import choose
+
+        return choose(logits, 0.0, None, scale, dim=dim, mask=mask, generator=None, noise=None)
+    l = _allowed(logits, mask)
     hard, _ = _choose(l.detach(), dim)
-    finite, gain = temper(l.masked_fill(l.isinf(), 0.0), 1.0, check_scale(grad_scale, l))
+    finite, gain = temper(l.masked_fill(l.isinf(), 0.0), 1.0, scale)
     return emit(hard, finite, gain, logits.dtype)
 
 
@@ -193,32 +208,36 @@ def soft(
         generator, noise: accepted as everywhere and not used: nothing is drawn.
         dim, mask, grad_scale: see the module's docstring.
     """
-    l, dim = _allowed(logits, dim, mask)
-    l = _centred(l, dim)
-    tau = check("tau", tau, l, dim)
-    check_source(l, generator, noise)
+    dim = _check(logits, dim, mask)
+    tau = check("tau", tau, logits, dim)
+    check_source(logits, generator, noise)
+    l = _centred(_allowed(logits, mask), dim)
     empty = l.detach().amax(dim, keepdim=True) == -math.inf
     tempered, gain = temper(l.masked_fill(empty, 0.0), tau, check_scale(grad_scale, l))
     p = torch.softmax(tempered, dim).masked_fill(empty, 0.0)
     return emit(p.detach(), p, gain, logits.dtype)
 
 
-def _allowed(logits: Tensor, dim: int, mask: Tensor | None) -> tuple[Tensor, int]:
-    """The logits in the dtype of computation with -inf where the mask forbids, and `dim` counted from the end."""
-    l = to_compute(logits)
+def _check(logits: Tensor, dim: int, mask: Tensor | None) -> int:
+    """`dim` counted from the end, once logits, `dim` and mask fit together."""
+    check_logits(logits)
     if not -logits.dim() <= dim < logits.dim():
         raise ValueError(f"dim must name a dimension of the logits, got dim={dim} for shape {tuple(logits.shape)}")
     if logits.shape[dim] == 0:
         raise ValueError(f"there must be at least one category, got shape {tuple(logits.shape)} with dim={dim}")
-    dim = dim - logits.dim() if dim >= 0 else dim
-    if mask is None:
-        return l, dim
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+    if mask is not None and (not isinstance(mask, Tensor) or mask.dtype != torch.bool):
         raise TypeError(
             f"mask must be a bool tensor (True = allowed), got {getattr(mask, 'dtype', type(mask).__name__)}"
         )
-    check_broadcast("mask", mask, logits)
-    return l.masked_fill(~mask, -math.inf), dim
+    if mask is not None:
+        check_broadcast("mask", mask, logits)
+    return dim - logits.dim() if dim >= 0 else dim
+
+
+def _allowed(logits: Tensor, mask: Tensor | None) -> Tensor:
+    """The logits in the dtype of computation, with -inf where the mask forbids."""
+    l = to_compute(logits, logits)
+    return l if mask is None else l.masked_fill(~mask, -math.inf)
 
 
 def _centred(l: Tensor, dim: int) -> Tensor:

@@ -42,10 +42,14 @@ def emit(hard: Tensor, soft: Tensor, gain: float, dtype: torch.dtype) -> Tensor:
     return (hard + path).to(dtype)
 
 
-def to_compute(logits: Tensor) -> Tensor:
-    """The logits in the dtype to compute in: their own, but at least float32."""
+def check_logits(logits: Tensor) -> None:
+    """Refuse what is no floating-point tensor."""
     if not isinstance(logits, Tensor):
         raise TypeError(f"logits must be a tensor, got {type(logits).__name__}")
     if not logits.is_floating_point():
         raise TypeError(f"logits must be a floating-point tensor, got {logits.dtype}")
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def to_compute(value: Tensor, logits: Tensor) -> Tensor:
+    """A tensor in the dtype to compute in: the logits' own, but at least float32."""
+    return value.to(torch.promote_types(logits.dtype, torch.float32))

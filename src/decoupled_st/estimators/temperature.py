@@ -6,6 +6,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from decoupled_st.estimators.straight_through import to_compute
+
 Temperature: TypeAlias = float | Tensor
 
 
@@ -38,7 +40,7 @@ def check(name: str, tau: Temperature, logits: Tensor, dim: int | None = None, *
             f"{name} must have size 1 along dim {dim}, where the categories lie: "
             f"{name} has shape {tuple(tau.shape)}, logits {tuple(logits.shape)}"
         )
-    return tau.to(logits.dtype)
+    return to_compute(tau, logits)
 
 
 def check_broadcast(name: str, value: Tensor, logits: Tensor) -> None:
@@ -53,7 +55,7 @@ def check_scale(grad_scale: float | Tensor, logits: Tensor) -> float | Tensor:
     """`grad_scale` as a finite float, or a detached tensor that broadcasts to the logits."""
     if isinstance(grad_scale, Tensor):
         check_broadcast("grad_scale", grad_scale, logits)
-        return grad_scale.detach().to(logits.dtype)
+        return to_compute(grad_scale.detach(), logits)
     scale = float(grad_scale)
     if not -math.inf < scale < math.inf:
         raise ValueError(f"grad_scale must be finite, got grad_scale={scale}")

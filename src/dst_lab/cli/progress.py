@@ -2,12 +2,14 @@
 
 import time
 import weakref
+from collections.abc import Sequence
 
 import numpy as np
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from dst_lab.cli.console import Console
 from dst_lab.fleet.loop import Fleet
+from dst_lab.store import Record
 
 
 class Display:
@@ -61,6 +63,22 @@ class Display:
             self._bar.start()
         self._line = self._bar.add_task(_title(fleet), total=fleet.steps, rate="", losses="")
 
+    def recorded(self, records: Sequence[Record], done: int, wanted: int) -> None:
+        """A chunk that came back from elsewhere; pass it as the Ray engine's `report`."""
+        if self.console.is_terminal and not self._bar:
+            columns = (TextColumn("runs recorded"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,}"))
+            self._bar = Progress(*columns, TimeRemainingColumn(), console=self.console)
+            self._bar.start()
+            self._line = self._bar.add_task("", total=wanted)
+        if records:
+            config, where = records[0].config, f"({done}/{wanted} runs)"
+            losses = [r.history["validation_loss"].values.min() for r in records if r.status == "done"]
+            found = f"best {min(losses):.4g}, median {np.median(losses):.4g}" if losses else "none"
+            title = f"{config['task']} {config['estimator']['name']}, {_runs(len(records))}"
+            self.say(f"{title}: validation loss: {found} {where}")
+        if self._bar:
+            self._bar.update(self._line, completed=done)
+
     def say(self, text: str) -> None:
         """A line of its own; on a terminal above the live one."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -68,8 +86,11 @@ class Display:
 
 def _title(fleet: Fleet) -> str:
     config = fleet.configs[0]
-    runs = f"{fleet.wanted} run" + "s" * (fleet.wanted != 1)
-    return f"{config.task} {config.estimator.name}, {runs}"
+    return f"{config.task} {config.estimator.name}, {_runs(fleet.wanted)}"
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" + "s" * (count != 1)
 
 
 def _summary(fleet: Fleet) -> str:

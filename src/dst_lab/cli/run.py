@@ -7,9 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from dst_lab.cli.fields import add_fields, read_config
 from dst_lab.cli.parser import Parser
@@ -58,8 +59,15 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", help="folder with the data sets, or a file made by `dst data prepare`")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(auto)")
     count = at_least(int, 1)
-    parser.add_argument("--threads", type=count, metavar="N", help="CPU threads; a run's bits depend on it (all cores)")
+    parser.add_argument(
+        "--threads", type=count, metavar="N", help="CPU threads; a run's bits depend on it (all; Ray: 1)"
+    )
     parser.add_argument("--fleet", type=count, metavar="N", help="at most this many runs at once (as many as fit)")
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="where to train (local)")
+    parser.add_argument(
+        "--ray-address", metavar="HOST:PORT", help="a Ray cluster, or auto (Ray's own, on this machine)"
+    )
+    parser.add_argument("--workers", type=count, metavar="N", help="chunks at a time, with Ray (a GPU or core each)")
     parser.add_argument(
         "--checkpoint-seconds", type=at_least(float, 0), default=60.0, metavar="S",
         help="time between checkpoints, longer where saving takes more than 1%% of it (60)",
@@ -73,39 +81,36 @@ def run(args: argparse.Namespace) -> int:
         for choice in choices(args, args.config_type)
         for seed in seeds(args.seeds)
     ]
-    return train(configs, args)
+    with engine(args) as trainer:
+        return train(configs, args, trainer)
 
 
 def train(
     configs: list[Config],
     args: argparse.Namespace,
+    trainer: "Trainer",
     *,
     store: Store | None = None,
     deadline: float | None = None,
     prune: Any = None,
 ) -> int:
-    """Train a plan's missing runs on this machine, with a progress display, and say what became of it."""
-    import torch
-
+    """Train a plan's missing runs, with a progress display, and say what became of it."""
     from dst_lab.cli.progress import Display
-    from dst_lab.engines import local
     from dst_lab.engines.checkpoints import Checkpoints
     from dst_lab.fleet.loop import TrainingStoppedError, threads
 
-    device = pick_device(args.device)
-    torch.set_float32_matmul_precision("high" if device.type == "cuda" else "highest")
     if store is None and not args.store.exists():
         # So that what cannot be trained leaves no empty store behind.
-        local.check(configs, device=device, source=args.data)
+        trainer.check(configs)
     opened = nullcontext(store) if store else Store.open(args.store, write=True)
     with opened as records:
         with threads(args.threads), Display() as display, _signals() as stop:
             folder = Path(f"{args.store}.checkpoints")
             checkpoints = Checkpoints(folder, args.checkpoint_seconds, lambda text: display.say(f"dst: {text}"))
             try:
-                outcome = local.train(
-                    configs, records, device=device, checkpoints=checkpoints, source=args.data,
-                    report=display, stop=stop, most=args.fleet, prune=prune,
+                outcome = trainer.train(
+                    configs, records, checkpoints=checkpoints, stop=stop, most=args.fleet, prune=prune,
+                    report=display if trainer.here else display.recorded,
                     seconds_left=(lambda: deadline - time.monotonic()) if deadline is not None else None,
                 )  # fmt: skip
             except TrainingStoppedError as stopped:
@@ -116,13 +121,53 @@ def train(
                 return 130
         # After the live display, which would be drawn over what is printed beside it.
         counts = {"trained": outcome.trained, "already there": outcome.already}
-        rare = {"diverged": outcome.diverged, "left for lack of time": outcome.left}
+        rare = {"diverged": outcome.diverged, "failed": len(outcome.failed), "left for lack of time": outcome.left}
         said = [f"{n} {what}" for what, n in counts.items()] + [f"{n} {what}" for what, n in rare.items() if n]
         runs = f"{outcome.wanted} run" + "s" * (outcome.wanted != 1)
         display.say(f"{runs}: {', '.join(said)}. Store: {args.store}")
+        for name, reason in outcome.failed.items():
+            display.say(f"dst: failed: {name}: {reason}")
         for task in dict.fromkeys(config.task for config in configs if args.tables):
             print_table(records, {"task": task}, SETTING, "validation_loss", "best")
-    return 0
+    return 1 if outcome.failed else 0
+
+
+class Trainer(NamedTuple):
+    """An engine with what the command line says about it."""
+
+    train: Callable[..., Any]
+    check: Callable[[list[Config]], None]
+    here: bool
+    """In this process, step by step before our eyes; else chunks come back."""
+
+
+@contextmanager
+def engine(args: argparse.Namespace) -> Iterator[Trainer]:
+    """The engine asked for, until the block ends. Ray is started when something is to be trained."""
+    if args.engine == "local":
+        given = [
+            f"--{name.replace('_', '-')}" for name in ("ray_address", "workers") if getattr(args, name) is not None
+        ]
+        if given:
+            raise ValueError(f"{' and '.join(given)} goes with --engine ray")
+        import torch
+
+        from dst_lab.engines import local
+
+        device = pick_device(args.device)
+        torch.set_float32_matmul_precision("high" if device.type == "cuda" else "highest")
+        options = {"device": device, "source": args.data}
+        yield Trainer(partial(local.train, **options), partial(local.check, **options), here=True)
+        return
+    from dst_lab.engines import ray
+    from dst_lab.engines.cluster import Cluster
+
+    cluster = Cluster(args.ray_address, workers=args.workers, threads=args.threads or 1, device=args.device)
+    options = {"cluster": cluster, "source": args.data and str(Path(args.data).resolve())}
+    try:
+        yield Trainer(partial(ray.train, **options), partial(ray.check, **options), here=False)
+    finally:
+        cluster.close()
 
 
 def choices(args: argparse.Namespace, config_type: type[Any]) -> list[Choice]:

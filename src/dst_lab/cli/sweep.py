@@ -11,7 +11,7 @@ from rich.table import Table
 from dst_lab.cli.console import Console
 from dst_lab.cli.fields import read_config
 from dst_lab.cli.parser import Parser
-from dst_lab.cli.run import add_common, at_least, choices, pick_device, seeds, train
+from dst_lab.cli.run import add_common, at_least, choices, engine, pick_device, seeds, train
 from dst_lab.configs import CONFIGS, Config
 from dst_lab.store import Store
 
@@ -64,27 +64,27 @@ def _fill(parser: Parser) -> None:
 
 def sweep(args: argparse.Namespace) -> int:
     """Round after round: what the plan wants next, until it wants nothing or the time is up."""
-    from dst_lab.engines import local
     from dst_lab.plans.pursue import known_to, pursue, remaining
 
     plan = read_plan(args)
     if args.dry_run:
         return dry_run(_known(args.store, lambda store: remaining(plan, store), plan.wanted(lambda _: None)), args)
-    if not args.store.exists():
-        # So that what cannot be trained leaves no empty store behind.
-        local.check(plan.wanted(lambda _: None), device=pick_device(args.device), source=args.data)
     deadline = None if args.budget is None else time.monotonic() + 60 * args.budget
     codes: list[int] = []
+    with engine(args) as trainer:
+        if not args.store.exists():
+            # So that what cannot be trained leaves no empty store behind.
+            trainer.check(plan.wanted(lambda _: None))
+        with Store.open(args.store, write=True) as store:
 
-    def one_round(store: Store, configs: list[Config]) -> bool:
-        codes.append(train(configs, args, store=store, deadline=deadline, prune=plan.early))
-        return codes[-1] == 0 and (deadline is None or time.monotonic() < deadline)
+            def one_round(configs: list[Config]) -> bool:
+                codes.append(train(configs, args, trainer, store=store, deadline=deadline, prune=plan.early))
+                return codes[-1] == 0 and (deadline is None or time.monotonic() < deadline)
 
-    with Store.open(args.store, write=True) as store:
-        done = pursue(plan, store, lambda configs: one_round(store, configs))
-        for note in plan.notes(known_to(plan, store)):
-            print(note)
-        left = len(remaining(plan, store))
+            done = pursue(plan, store, one_round)
+            for note in plan.notes(known_to(plan, store)):
+                print(note)
+            left = len(remaining(plan, store))
     if not done:
         print(f"dst: {left} runs of this round are left; the same command goes on", file=sys.stderr)
     return codes[-1] if codes else 0

@@ -1,9 +1,10 @@
 """The chunks in progress: a folder beside the store, with one checkpoint each. Whoever writes the store owns it."""
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from uuid import uuid4
 
 from dst_lab.fleet.checkpoint import SECONDS, Checkpoint, runs_of
 
@@ -30,14 +31,32 @@ class Checkpoints:
         return [runs for runs in chunks if all(run in pending for run in runs)]
 
     def tidy(self, finished: Collection[str]) -> None:
-        """Remove what nobody can go on from: half-written files of killed processes, damaged ones, and chunks of
-        which a run is already recorded (the process was killed in between, or the plan changed)."""
+        """Remove what nobody can go on from: what killed processes left half-written or `shared`, damaged files, and
+        chunks of which a run is already recorded (the process was killed in between, or the plan changed)."""
         saved = [path for path, runs in self._saved() if not runs or any(run in finished for run in runs)]
-        for path in (*saved, *self.folder.glob("*.part")):
+        for path in (*saved, *self.folder.glob("*.part"), *self.folder.glob("*.shared")):
             with suppress(OSError):
                 path.unlink()
         with suppress(OSError):
             self.folder.rmdir()
+
+    @contextmanager
+    def shared(self) -> Iterator[Path | None]:
+        """A file in the folder for the time of a block: processes, on any machine, that see it share the folder.
+        None where it cannot be made."""
+        mark = self.folder / f"{uuid4().hex}.shared"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+        except OSError as error:
+            self._refused(error)
+            yield None
+            return
+        try:
+            yield mark.absolute()
+        finally:
+            with suppress(OSError):
+                mark.unlink(missing_ok=True)
 
     def _saved(self) -> list[tuple[Path, list[str] | None]]:
         found = []

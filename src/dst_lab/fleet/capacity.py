@@ -10,9 +10,9 @@ MOST = {"cpu": 64, "cuda": 2048}
 """Beyond these a larger fleet is no faster, and a smaller one is recorded sooner."""
 
 
-def runs_that_fit(task: Task, device: torch.device) -> int:
-    """A safe number of runs a fleet, from the memory that is free now; at least 1."""
-    return max(1, min(MOST[device.type], int(0.7 * free_bytes(device)) // bytes_per_run(task)))
+def runs_that_fit(task: Task, device: torch.device, sharers: int = 1) -> int:
+    """A safe number of runs a fleet, from the memory that is free now and its `sharers`; at least 1."""
+    return max(1, min(MOST[device.type], int(0.7 * free_bytes(device) / sharers) // bytes_per_run(task)))
 
 
 def bytes_per_run(task: Task) -> int:

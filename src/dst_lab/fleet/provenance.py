@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,12 @@ def provenance(device: torch.device, seconds: float, runs: int) -> dict[str, Any
     return facts
 
 
+@cache
 def _commit() -> dict[str, Any]:
-    """The commit of the source and whether it was changed since; {} where the source is no checkout."""
+    """The commit of the source and whether it was changed since; {} where the source is no checkout.
+
+    Asked once: what this process has loaded does not change with the files, and git costs more than recording a chunk.
+    """
     here = Path(__file__).parent
     try:
         commit, changes = _git(here, "rev-parse", "HEAD"), _git(here, "status", "--porcelain", "--", str(here.parent))

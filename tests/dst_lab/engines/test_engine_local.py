@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from dst_lab.configs import Choice
-from dst_lab.engines import local
+from dst_lab.engines import chunk, local
 from dst_lab.engines.checkpoints import Checkpoints
+from dst_lab.fleet import capacity
 from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.store import Store, StoreError, run_id
+from dst_lab.tasks import TASKS
 
 CPU = torch.device("cpu")
 
@@ -90,8 +92,18 @@ def test_chunks_of_any_size_give_the_same_rows(most, plan, train, rows, tmp_path
 
 
 def test_memory_decides_how_many_where_nobody_does(plan, train, monkeypatch) -> None:
-    monkeypatch.setattr(local, "runs_that_fit", lambda task, device: 2)
+    monkeypatch.setattr(chunk, "runs_that_fit", lambda task, device, sharers: 2)
     assert train(plan)[1].sizes == [2, 2, 1]
+
+
+def test_chunks_that_share_a_machine_share_its_memory(plan, monkeypatch) -> None:
+    task = chunk.build(plan[0], None, CPU)
+    room = 4.5 * capacity.bytes_per_run(task) / 0.7
+    monkeypatch.setattr(capacity, "free_bytes", lambda device: int(room))
+    for sharers, fit in ((1, 4), (2, 2), (4, 1), (40, 1)):
+        result = chunk.train_chunk(task, plan, sharers=sharers)
+        assert len(result.records) == fit
+        assert result.again == [plan[fit:]]
 
 
 def test_a_plan_of_many_tasks_and_estimators(mixed, train, rows, tmp_path) -> None:
@@ -138,7 +150,7 @@ def test_stopped_after_any_step_it_ends_the_same_and_leaves_nothing(after, mixed
 def test_what_was_begun_goes_on_whole_where_less_fits_by_now(plan, train, rows, tmp_path, monkeypatch) -> None:
     train(plan, "whole.sqlite")
     train(plan, after=15)
-    monkeypatch.setattr(local, "runs_that_fit", lambda task, device: 2)
+    monkeypatch.setattr(chunk, "runs_that_fit", lambda task, device, sharers: 2)
     outcome, steps = train(plan)
     assert outcome is not None
     assert steps.sizes == [5]
@@ -299,19 +311,33 @@ def test_check_finds_what_cannot_be_trained(fields, complaint, small, mixed) -> 
     # The loop itself refuses too, rather than record a run that took no step.
     if "batch" in fields:
         with pytest.raises(ValueError, match=complaint):
-            Fleet(local.TASKS["logic-gates"](mixed[0], None, CPU), [small("logic-gates", **fields)])
+            Fleet(TASKS["logic-gates"](mixed[0], None, CPU), [small("logic-gates", **fields)])
 
 
-def test_time_that_is_up_leaves_runs_but_not_those_begun(plan, train, rows, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(local, "estimate_seconds", lambda task, configs: 10.0 * len(configs))
+def test_time_that_is_up_leaves_runs(plan, train, rows, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(chunk, "estimate_seconds", lambda task, configs: 10.0 * len(configs))
     train(plan, "whole.sqlite")
-    outcome, steps = train(plan, seconds_left=lambda: 5.0)
-    assert outcome == local.Outcome(wanted=5, already=0, trained=0, diverged=0, left=5)
-    outcome, steps = train(plan, seconds_left=lambda: 23.0 if steps.taken < 2 else 0.0)
-    assert outcome is not None
-    assert outcome.trained > 0
-    train(plan, after=3)
-    outcome, _ = train(plan, seconds_left=lambda: 0.0)
-    assert outcome is not None
-    assert outcome.left == 0
+    none = local.Outcome(wanted=5, already=0, trained=0, diverged=0, left=5)
+    assert train(plan, seconds_left=lambda: 5.0)[0] == none
+    assert train(plan, seconds_left=lambda: 0.0)[0] == none
+    # 10 s a run, 1.1 times over: two end inside 23 s, and one inside 13.
+    clock = iter([23.0] * 24 + [13.0] * 1000)
+    outcome, steps = train(plan, seconds_left=lambda: next(clock))
+    assert outcome == local.Outcome(wanted=5, already=0, trained=5, diverged=0, left=0)
+    assert steps.sizes == [2, 1, 1, 1]
     assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
+
+
+def test_slices_of_a_chunk_that_fits_none_of_them_add_up(plan, train, rows, tmp_path, monkeypatch) -> None:
+    """What was begun goes on in every slice, is saved when its time is up, and no step is taken twice."""
+    train(plan, "whole.sqlite")
+    train(plan, after=3)
+    monkeypatch.setattr(chunk, "estimate_seconds", lambda task, configs: 1000.0)
+    taken = []
+    for _ in range(3):
+        left = iter([1.0] * 8 + [0.0] * 1000)
+        outcome, steps = train(plan, seconds_left=lambda left=left: next(left))
+        taken.append((steps.taken, outcome.trained, outcome.left))
+    assert taken == [(7, 0, 5), (7, 0, 5), (3, 5, 0)]
+    assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
+    assert names(tmp_path) == ["a.sqlite", "whole.sqlite"]

@@ -12,7 +12,7 @@ import decoupled_st as dst
 from dst_lab.configs import BiasVarianceConfig, Choice
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.loop import Fleet
-from dst_lab.fleet.streams import Streams, Use
+from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.tasks import BiasVariance
 from dst_lab.tasks.bias_variance import compare
 
@@ -30,7 +30,7 @@ def measured(name: str, passes: int = 64, **taus: float) -> tuple[BiasVariance, 
 
     def chooser(stochastic: bool) -> Chooser:
         number = next(numbers)
-        return Chooser(name, given, lambda site, shape: streams.uniform(Use.SNR, 1, 1000 * number + site, shape))
+        return Chooser(name, given, Source(streams, Use.SNR, 1, 1000 * number))
 
     # Larger weights than the initial ones, so that neither the choices nor the codes' losses are all alike.
     parameters = {key: 3 * tensor.unsqueeze(0) for key, tensor in task.initial(3).items()}

@@ -1,12 +1,10 @@
-"""Packed logic networks against the plain ones: in Triton's interpreter on a CPU, compiled where there is a GPU."""
+"""Packed logic networks against the plain ones."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-
-pytest.importorskip("triton")
 
 from dst_lab.configs import Choice, LogicGatesConfig
 from dst_lab.fleet.cuda import packed
@@ -17,10 +15,6 @@ from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.streams import Streams
 from dst_lab.tasks import LogicGates
 
-DEVICES = [
-    pytest.param("cpu", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled here")),
-    pytest.param("cuda", marks=pytest.mark.gpu),
-]
 CHOICES = [
     Choice.make("decoupled", tau_f=0.5, tau_b=0.7),
     Choice.make("softmax_ste", tau=0.4),
@@ -28,11 +22,6 @@ CHOICES = [
     Choice.make("identity_ste"),
 ]
 Pair = Callable[..., tuple[Fleet, Fleet]]
-
-
-@pytest.fixture(params=DEVICES)
-def device(request: pytest.FixtureRequest) -> torch.device:
-    return torch.device(request.param)
 
 
 @pytest.fixture
@@ -146,6 +135,7 @@ def test_nothing_is_read_or_written_outside(pair: Pair, monkeypatch: pytest.Monk
     torch.testing.assert_close(*norms, rtol=1e-4, atol=1e-9)
 
 
+@pytest.mark.gpu
 def test_steps_converge_alike(pair: Pair) -> None:
     """Eight steps: the same draws, so the same losses until rounding flips a gate."""
     plain, fused = pair(CHOICES[0], steps=8)

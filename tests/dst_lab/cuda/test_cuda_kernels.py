@@ -1,9 +1,7 @@
-"""The fleet's kernels against the library's estimators and torch: interpreted on a CPU, compiled on a GPU."""
+"""The fleet's kernels against the library's estimators and torch."""
 
 import pytest
 import torch
-
-pytest.importorskip("triton")
 
 import decoupled_st as dst
 from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
@@ -11,10 +9,6 @@ from dst_lab.fleet.cuda.choose import Draws, choose
 from dst_lab.fleet.cuda.cross_entropy import pixel_cross_entropy
 from dst_lab.fleet.cuda.noise import philox_uniform
 
-DEVICES = [
-    pytest.param("cpu", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled here")),
-    pytest.param("cuda", marks=pytest.mark.gpu),
-]
 RUNS = 3
 ESTIMATORS: dict[str, dict[str, list[float]]] = {
     "decoupled": {"tau_f": [0.0, 0.5, 2.0], "tau_b": [0.1, 1.0, 3.0]},
@@ -28,11 +22,6 @@ DRAWN = {
     "gumbel_ste": [1.0] * 3,
     "identity_ste": [0.0] * 3,
 }
-
-
-@pytest.fixture(params=DEVICES)
-def device(request: pytest.FixtureRequest) -> torch.device:
-    return torch.device(request.param)
 
 
 def draws(name: str, device: torch.device) -> Draws:

@@ -1,0 +1,56 @@
+"""Fused kernels of the estimators, in Triton: the functions in `estimators` take them on CUDA by themselves.
+
+The plain version beside each is its specification, and serves every case that a kernel does not.
+"""
+
+import os
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+_SERVED = (torch.float16, torch.bfloat16, torch.float32)
+# Under Triton's interpreter the kernels run on the CPU: that is how they are tested without a GPU.
+_DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+_on = find_spec("triton") is not None
+
+
+def use_kernels(on: bool) -> None:
+    """Whether estimators on CUDA take the fused kernels, as they do from the start where Triton is installed.
+
+    Example:
+        >>> import decoupled_st as dst
+        >>> dst.use_kernels(False)  # plain PyTorch from here on
+        >>> dst.use_kernels(True)
+    """
+    global _on
+    _on = bool(on) and find_spec("triton") is not None
+
+
+def serves(logits: Tensor, grad_scale: float | Tensor, *others: object) -> bool:
+    """Whether a kernel may be used for these logits; `others` are the temperatures, mask and noise, floats or tensors.
+
+    Not for float64, empty logits, subclasses of `Tensor`, tensors as `grad_scale`, learned temperatures and tensors on
+    another device, and not inside `torch.func` transforms and forward-mode differentiation, which only the plain
+    operations can follow.
+    """
+    return (
+        _on
+        and type(logits) in (Tensor, torch.nn.Parameter)
+        and logits.device.type == _DEVICE
+        and logits.dtype in _SERVED
+        and logits.numel() > 0
+        and not isinstance(grad_scale, Tensor)
+        and all(not isinstance(t, Tensor) or _fixed(t, logits) for t in others)
+        and not _transformed()
+    )
+
+
+def _fixed(tensor: Tensor, logits: Tensor) -> bool:
+    return tensor.device == logits.device and not tensor.requires_grad
+
+
+@torch.compiler.assume_constant_result
+def _transformed() -> bool:
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0

@@ -1,0 +1,191 @@
+"""The binary estimators, fused: one element at a time, nothing kept for backward but the logits and a seed."""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from decoupled_st.kernels.noise import draw_seed, logistic, write_out
+from decoupled_st.kernels.rows import by_row, number
+
+_BLOCK, _WARPS = 2048, 4
+_LOG2E = tl.constexpr(1 / math.log(2))
+
+
+def choose(
+    logits: Tensor,
+    tau_f: float | Tensor,
+    tau_b: float | Tensor | None,
+    grad_scale: float | Tensor,
+    *,
+    perturbed: bool = False,
+    generator: torch.Generator | None,
+    noise: Tensor | None,
+) -> Tensor:
+    """1 where l + tau_f * u > 0, with the gradient of sigmoid(l / tau_b).
+
+    `grad_scale` is one number. `perturbed`: the surrogate is at l + u; without `tau_b` it is the identity. The caller
+    has checked the arguments.
+    """
+    seed = None
+    if isinstance(tau_f, float) and tau_f == 0:
+        noise = None
+    elif noise is None:
+        seed = draw_seed(logits.device, generator)
+    else:
+        noise = noise.contiguous()
+    shape = (*logits.shape, 1)
+    taus = [by_row(t[..., None], shape, -1, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
+    numbers = [x for value in (*taus, grad_scale) for x in number(value, logits.device)]
+    call = torch.ops.decoupled_st.binary if torch.compiler.is_compiling() else _Choose.apply
+    return call(logits.contiguous(), seed, noise, *numbers, tau_b is None, perturbed)
+
+
+def _save(ctx, inputs, output):
+    logits, seed, noise, _, _, tau, ctx.tau, scale, ctx.scale, ctx.identity, perturbed = inputs
+    ctx.save_for_backward(logits, *((seed, noise) if perturbed else (None, None)), tau, scale)
+
+
+def _gradient(ctx, grad, backward):
+    logits, seed, noise, tau, scale = ctx.saved_tensors
+    if ctx.identity or torch.is_grad_enabled():  # the latter for create_graph=True
+        tau, scale = ctx.tau if tau is None else tau, ctx.scale if scale is None else scale
+        if ctx.identity:
+            result = (grad * scale).to(grad.dtype).masked_fill(logits.isinf(), 0.0)
+        else:
+            result = _differentiable(grad, logits, seed, noise, tau, scale)
+    else:
+        result = backward(grad.contiguous(), logits, seed, noise, tau, ctx.tau, scale, ctx.scale)
+    return (result, *(None,) * 10)
+
+
+class _Choose(torch.autograd.Function):
+    """The operator as called eagerly: the dispatcher would take longer than a small kernel."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        _save(ctx, inputs, None)
+        return _run_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _gradient(ctx, grad, _run_backward)
+
+
+def _differentiable(grad, logits, seed, noise, tau, scale):
+    """What the backward kernel computes, in operations that can be differentiated once more."""
+    l = logits.float()
+    if seed is not None:
+        noise = write_out(seed, 1, l.numel(), gumbel=False).view(l.shape)
+    if noise is not None:
+        l = l + noise.float()
+    if isinstance(tau, Tensor):
+        tau = tau.repeat_interleave(l.numel() // len(tau), 0).view(l.shape)
+    p = torch.sigmoid(l / tau)
+    return (grad.float() * p * (1 - p) * (scale / tau)).to(logits.dtype)
+
+
+_library = torch.library.Library("decoupled_st", "FRAGMENT")
+_INPUTS = "Tensor logits, Tensor? seed, Tensor? noise, "
+_library.define(
+    f"binary({_INPUTS} Tensor? tau_f, float tau_f_value, Tensor? tau_b, float tau_b_value, "
+    "Tensor? scale, float scale_value, bool identity, bool perturbed) -> Tensor"
+)
+_library.define(
+    f"binary_backward(Tensor grad, {_INPUTS} Tensor? tau, float tau_value, Tensor? scale, float scale_value) -> Tensor"
+)
+torch.library.register_fake("decoupled_st::binary", lambda logits, *_: torch.empty_like(logits))
+torch.library.register_fake("decoupled_st::binary_backward", lambda grad, logits, *_: torch.empty_like(logits))
+torch.library.register_autograd(
+    "decoupled_st::binary",
+    lambda ctx, grad: _gradient(ctx, grad, torch.ops.decoupled_st.binary_backward),
+    setup_context=_save,
+)
+
+
+def _launch(kernel, pointers, numbers, logits, seed, noise, tau):
+    n = logits.numel()
+    source = 0 if seed is None and noise is None else 1 if noise is None else 2
+    with torch.cuda.device_of(logits):
+        kernel[(triton.cdiv(n, _BLOCK),)](
+            *pointers, logits, seed, noise, tau, *numbers, n, 1 if tau is None else n // len(tau),
+            NOISE=source, WIDE=n >= 2**31 - _BLOCK, BLOCK=_BLOCK, num_warps=_WARPS,
+        )  # fmt: skip
+
+
+def _run_forward(logits, seed, noise, tau, tau_value, *_):
+    z = torch.empty_like(logits)
+    _launch(_forward, (z,), (tau_value,), logits, seed, noise, tau)
+    return z
+
+
+def _run_backward(grad, logits, seed, noise, tau, tau_value, scale, scale_value):
+    out = torch.empty_like(logits)
+    _launch(_backward, (out, grad), (tau_value, scale, scale_value), logits, seed, noise, tau)
+    return out
+
+
+_library.impl("binary", _run_forward, "CompositeExplicitAutograd")
+_library.impl("binary_backward", _run_backward, "CompositeExplicitAutograd")
+
+
+@triton.jit
+def _start(WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    first = tl.program_id(0)
+    if WIDE:  # 64-bit indices are slow to divide
+        first = first.to(tl.int64)
+    return first * BLOCK
+
+
+@triton.jit
+def _noise(seed, noise, start, at, inside, NOISE: tl.constexpr, BLOCK: tl.constexpr):
+    if NOISE == 1:
+        row = tl.zeros([1, 1], tl.int32)
+        x = logistic(seed, row, start // 4 + tl.arange(0, BLOCK // 4)[None, :], 1, BLOCK // 4)
+    else:
+        x = tl.load(noise + at, inside, other=0.0).to(tl.float32)
+    return x
+
+
+@triton.jit
+def _tau(tau, tau_value, at, inside, shared):
+    x = tau_value if tau is None else tl.load(tau + at // shared, inside, other=1.0).to(tl.float32)
+    return x
+
+
+@triton.jit
+def _forward(
+    z, logits, seed, noise, tau, tau_value, n, tau_shared,
+    NOISE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    start = _start(WIDE, BLOCK)
+    at = start + tl.arange(0, BLOCK)[None, :]
+    inside = at < n
+    scores = tl.load(logits + at, inside, other=0.0).to(tl.float32)
+    if NOISE > 0:
+        drawn = _noise(seed, noise, start, at, inside, NOISE, BLOCK)
+        scores = scores + _tau(tau, tau_value, at, inside, tau_shared) * drawn
+    value = tl.where(scores == scores, tl.where(scores > 0, 1.0, 0.0), float("nan"))
+    tl.store(z + at, value.to(z.dtype.element_ty), inside)
+
+
+@triton.jit
+def _backward(
+    out, grad, logits, seed, noise, tau, tau_value, scale, scale_value, n, tau_shared,
+    NOISE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    start = _start(WIDE, BLOCK)
+    at = start + tl.arange(0, BLOCK)[None, :]
+    inside = at < n
+    g = tl.load(grad + at, inside, other=0.0).to(tl.float32)
+    x = tl.load(logits + at, inside, other=0.0).to(tl.float32)
+    if NOISE > 0:
+        x = x + _noise(seed, noise, start, at, inside, NOISE, BLOCK)
+    t = _tau(tau, tau_value, at, inside, tau_shared)
+    factor = scale_value if scale is None else tl.load(scale)
+    # p (1 - p) without the cancellation in 1 - p.
+    e = tl.exp2(-tl.abs(x) * (_LOG2E / t))
+    y = g * (e / ((1 + e) * (1 + e))) * (factor / t)
+    tl.store(out + at, y.to(out.dtype.element_ty), inside)

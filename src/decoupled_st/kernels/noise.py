@@ -1,0 +1,86 @@
+"""Counter-based noise: a function of a seed and an element's position alone, so that backward can make it again.
+
+Philox takes (position / 4, row) as its counter and the seed as its key, and gives the noise of four elements.
+"""
+
+import math
+import os
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# PTX's logarithm of one instruction; its absolute error, below 2^-22, is small next to every result here.
+_FAST_LOG = tl.constexpr(torch.version.cuda is not None and os.environ.get("TRITON_INTERPRET") != "1")
+_LN2 = tl.constexpr(math.log(2))
+
+
+def draw_seed(device: torch.device, generator: torch.Generator | None) -> Tensor:
+    """A seed from torch's generator, left on the device: a captured CUDA graph draws a new one at each replay."""
+    if generator is None:
+        return torch.randint(1 << 62, (1,), device=device)
+    # Under fullgraph=True the compiler's error quotes the next line, and so says what to do.
+    return _untraceable_seed(device, generator, "torch.compile: pass noise= instead of generator=")
+
+
+@torch.compiler.disable
+def _untraceable_seed(device: torch.device, generator: torch.Generator, why: str) -> Tensor:
+    return torch.randint(1 << 62, (1,), device=device, generator=generator)
+
+
+@triton.jit
+def gumbel(seed, row, quad, ROWS: tl.constexpr, QUADS: tl.constexpr):
+    """Standard Gumbel noise [ROWS, 4 * QUADS] from a seed, rows [ROWS, 1] and column quarters [1, QUADS]."""
+    bits = _bits(seed, row, quad, ROWS, QUADS)
+    # -log(-log(1 - u)): the largest noise, which decides the choice, comes from small u, where floats are dense.
+    u = tl.minimum((bits.to(tl.float32) + 0.5) * 2.0**-32, 1 - 2.0**-24)
+    series = u * (1 + u * (0.5 + u * (0.33333334 + u * 0.25)))
+    exponential = tl.where(u < 0.03125, series, -_LN2 * _log2(1 - u))
+    return -_LN2 * _log2(exponential)
+
+
+@triton.jit
+def logistic(seed, row, quad, ROWS: tl.constexpr, QUADS: tl.constexpr):
+    """Standard logistic noise, likewise: the size from 31 bits, both tails alike, and the sign from one."""
+    bits = _bits(seed, row, quad, ROWS, QUADS)
+    u = ((bits >> 1).to(tl.float32) + 0.5) * 2.0**-32
+    size = _LN2 * (_log2(1 - u) - _log2(u))
+    return tl.where((bits & 1) == 0, size, -size)
+
+
+@triton.jit
+def _bits(seed, row, quad, ROWS: tl.constexpr, QUADS: tl.constexpr):
+    """32 random bits for each of [ROWS, 4 * QUADS]."""
+    zero = row.to(tl.int32) * 0 + quad.to(tl.int32) * 0
+    a, b, c, d = tl.philox(tl.load(seed), zero + quad.to(tl.int32), zero + row.to(tl.int32), zero, zero)
+    return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (ROWS, 4 * QUADS))
+
+
+@triton.jit
+def _log2(x):
+    if _FAST_LOG:
+        y = tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    else:
+        y = tl.log2(x)
+    return y
+
+
+@triton.jit
+def _write(out, seed, columns, GUMBEL: tl.constexpr, BLOCK: tl.constexpr):
+    blocks = tl.cdiv(columns, BLOCK)
+    row = (tl.program_id(0) // blocks).to(tl.int64) + tl.zeros([1, 1], tl.int64)
+    start = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK
+    quad = start // 4 + tl.arange(0, BLOCK // 4)[None, :]
+    noise = gumbel(seed, row, quad, 1, BLOCK // 4) if GUMBEL else logistic(seed, row, quad, 1, BLOCK // 4)
+    column = start + tl.arange(0, BLOCK)[None, :]
+    tl.store(out + row * columns + column, noise, column < columns)
+
+
+def write_out(seed: Tensor, rows: int, columns: int, *, gumbel: bool) -> Tensor:
+    """The noise [rows, columns] that the kernels make of a seed, as a tensor."""
+    out = torch.empty(rows, columns, device=seed.device)
+    block = min(4096, max(4, triton.next_power_of_2(columns)))
+    with torch.cuda.device_of(out):
+        _write[(rows * triton.cdiv(columns, block),)](out, seed, columns, GUMBEL=gumbel, BLOCK=block)
+    return out

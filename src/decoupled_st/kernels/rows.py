@@ -1,0 +1,36 @@
+"""What the kernels take beside the logits: tensors by row, and numbers."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def by_row(value: Tensor, shape: Sequence[int], dim: int, width: int) -> Tensor:
+    """A tensor that broadcasts to `shape`, as contiguous [n, width] rows, `dim` moved to the end.
+
+    n divides the number of rows, and every rows / n that follow each other share one: a value for each run of a fleet,
+    or one for all, is not written out.
+    """
+    value = value.reshape((1,) * (len(shape) - value.dim()) + tuple(value.shape)).movedim(dim, -1)
+    lead, rows = list(value.shape[:-1]), list(shape)
+    del rows[dim]
+    used = len(lead)
+    while used and lead[used - 1] == 1:
+        used -= 1
+    if lead[:used] != rows[:used]:
+        lead = rows
+    return value.expand(*lead, width).reshape(math.prod(lead), width).contiguous()
+
+
+def number(value: float | Tensor | None, device: torch.device) -> tuple[Tensor | None, float]:
+    """A temperature or scale as the operators take it: a tensor, or a float; neither for None.
+
+    Compiled code gets a tensor in either case, since a float that changes would be compiled again and again.
+    """
+    if value is None or isinstance(value, Tensor):
+        return value, 0.0
+    if torch.compiler.is_compiling():
+        return torch.ones(1, device=device) * value, 0.0
+    return None, value

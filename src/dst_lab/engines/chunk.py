@@ -1,0 +1,183 @@
+"""What every engine does with a chunk of runs, on whichever machine: as many as fit, halved where one of them fails."""
+
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from dst_lab.configs import Config
+from dst_lab.engines.calibrate import estimate_seconds
+from dst_lab.engines.checkpoints import Checkpoints
+from dst_lab.fleet.capacity import runs_that_fit
+from dst_lab.fleet.loop import Fleet, Prune, Report, TrainingStoppedError
+from dst_lab.fleet.provenance import provenance
+from dst_lab.fleet.task import Task
+from dst_lab.store import Record, StoreError, run_id
+from dst_lab.tasks import TASKS
+
+SAFETY = 1.1
+"""A chunk is begun only where this many times its estimated time is left."""
+
+
+class Result(NamedTuple):
+    """What became of a chunk. Runs in neither list are left, because the time was up."""
+
+    records: list[Record]
+    again: list[list[Config]]
+    """To be trained as chunks of their own: the halves of what failed, and what did not fit."""
+    saved: bool = True
+    """False where it was asked to stop and could not save."""
+
+
+def build(config: Config, source: str | None, device: torch.device) -> Task:
+    """The task of a fleet. What it raises (no data, sizes that do not fit) holds for every run of the fleet."""
+    task = TASKS[config.task](config, source, device)
+    config.batches_of(task.images)
+    return task
+
+
+def train_chunk(
+    task: Task,
+    configs: Sequence[Config],
+    *,
+    checkpoints: Checkpoints | None = None,
+    report: Report | None = None,
+    stop: Callable[[], bool] | None = None,
+    most: int | None = None,
+    seconds_left: Callable[[], float] | None = None,
+    sharers: int = 1,
+    prune: Prune | None = None,
+) -> Result:
+    """Train the first of these runs, as many as fit. One fleet; see `local.train` for the arguments, and `sharers` for
+    the chunks that are trained in the same memory.
+
+    Ordinary exceptions are taken for those of a single run: the chunk is halved until it stands alone, and then
+    recorded as failed. Halves begin anew, and the checkpoint goes: it would lead into the same failure again.
+    """
+    fit = _size(task, configs, checkpoints, most or len(configs), seconds_left, sharers)
+    members, rest = list(configs[:fit]), list(configs[fit:])
+    if not members:
+        return Result([], [])
+    checkpoint = checkpoints.of(ids(members)) if checkpoints else None
+    late = False
+
+    def ended() -> bool:
+        nonlocal late
+        if stop and stop():
+            return True
+        late = seconds_left is not None and seconds_left() <= 0
+        return late
+
+    fleet: Fleet | None = None
+    try:
+        fleet = Fleet(task, members, checkpoint)
+        return Result(fleet.train(report, ended, prune), [rest] if rest else [])
+    except TrainingStoppedError:
+        if not late:
+            raise
+        return Result([], [])
+    except torch.cuda.OutOfMemoryError:
+        if len(members) == 1:
+            raise
+        failure = None
+    except (MemoryError, StoreError):
+        raise
+    except Exception as error:
+        if not _works(task.device):
+            raise
+        failure = failed(members[0], *_reason(error), task.device, fleet)
+    # Outside the handlers, where nothing holds on to the fleet's memory any more.
+    del fleet
+    if task.device.type == "cuda":
+        torch.cuda.empty_cache()
+    if checkpoint:
+        checkpoint.remove()
+    again = halves(members) + ([rest] if rest else [])
+    return Result([failure] if failure and len(members) == 1 else [], again)
+
+
+def failed(config: Config, reason: str, where: str, device: torch.device, fleet: Fleet | None = None) -> Record:
+    """The record of a run whose code failed."""
+    detail = {"reason": reason, "where": where, "step": fleet.step if fleet else 0}
+    origin = provenance(device, fleet.seconds if fleet else 0.0, 1)
+    return Record(config=config.to_dict(), status="failed", detail=detail, provenance=origin)
+
+
+def halves(configs: Sequence[Config]) -> list[list[Config]]:
+    """Two chunks of one; none of a single run."""
+    middle = len(configs) // 2
+    return [list(configs[:middle]), list(configs[middle:])] if middle else []
+
+
+def ids(configs: Sequence[Config]) -> list[str]:
+    return [run_id(config.to_dict()) for config in configs]
+
+
+def by_fleet(configs: Sequence[Config]) -> list[list[Config]]:
+    """The runs that can be trained as one program, together, in the plan's order."""
+    groups: dict[str, list[Config]] = {}
+    for config in configs:
+        groups.setdefault(fleet_of(config), []).append(config)
+    return list(groups.values())
+
+
+def fleet_of(config: Config) -> str:
+    """What the runs of a fleet have in common, as text."""
+    return f"{config.task} {config.fleet_key()}"
+
+
+def _size(
+    task: Task,
+    configs: Sequence[Config],
+    checkpoints: Checkpoints | None,
+    most: int,
+    seconds_left: Callable[[], float] | None,
+    sharers: int,
+) -> int:
+    """How many of these runs to train together; 0 where not even one can be trained in the time."""
+    if seconds_left and seconds_left() <= 0:
+        return 0
+    runs = ids(configs)
+    for begun in checkpoints.begun(runs) if checkpoints else []:
+        # What was begun goes on as it is, even where less fits by now: in pieces it would begin anew.
+        if begun == runs[: len(begun)] and len(begun) <= most:
+            return len(begun)
+    fit = min(runs_that_fit(task, task.device, sharers), most, len(runs))
+    return _inside(task, configs[:fit], seconds_left()) if seconds_left else fit
+
+
+def _inside(task: Task, configs: Sequence[Config], seconds: float) -> int:
+    """How many of these runs can be trained together in that time; 0 where not even one can."""
+    runs = len(configs)
+    for _ in range(4):
+        try:
+            needed = SAFETY * estimate_seconds(task, configs[:runs])
+        except MemoryError:
+            raise
+        except Exception:
+            return runs  # what fails here fails in training too, where it is dealt with
+        if needed <= seconds:
+            return runs
+        # A smaller fleet takes more than its share of the time, so the estimate is made anew.
+        runs = min(runs - 1, int(runs * seconds / needed))
+        if runs < 1:
+            return 0
+    return 0
+
+
+def _works(device: torch.device) -> bool:
+    """Whether the device can still be used: after some errors CUDA refuses everything, and no run would be to blame."""
+    try:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _reason(error: Exception) -> tuple[str, str]:
+    """What failed, and where."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error}", f"{Path(last.filename).name}:{last.lineno} in {last.name}"

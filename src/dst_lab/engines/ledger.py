@@ -1,0 +1,79 @@
+"""What a plan still lacks, and what became of it: the same for every engine. Only the driver has one."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from dst_lab.configs import Config
+from dst_lab.engines.checkpoints import Checkpoints
+from dst_lab.engines.chunk import by_fleet
+from dst_lab.store import Record, Store, run_id
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a plan."""
+
+    wanted: int
+    already: int
+    trained: int
+    diverged: int
+    left: int
+    """Not trained because the time was up."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Runs whose code failed: what they are, and why."""
+
+
+class Ledger:
+    """The runs of a plan that the store lacks. Those that failed before are among them: they are tried again.
+
+    Args:
+        configs: the plan.
+        store: open for writing; this process is its only writer.
+        checkpoints: where chunks in progress are saved.
+    """
+
+    def __init__(self, configs: Iterable[Config], store: Store, checkpoints: Checkpoints | None) -> None:
+        self._store, self._checkpoints = store, checkpoints
+        wanted = {run_id(config.to_dict()): config for config in configs}
+        finished = store.finished()
+        self.pending = {run: config for run, config in wanted.items() if run not in finished}
+        self._wanted, self._already = len(wanted), len(wanted) - len(self.pending)
+        self._trained = self._diverged = 0
+        self._failed: dict[str, str] = {}
+        if checkpoints:
+            checkpoints.tidy(finished)
+
+    def chunks(self) -> tuple[list[list[Config]], list[list[Config]]]:
+        """(chunks begun before, the rest of the runs by fleet). No run is in two of them."""
+        free = dict(self.pending)
+        saved = self._checkpoints.begun(free) if self._checkpoints else []
+        begun = [[free.pop(run) for run in runs] for runs in saved if all(run in free for run in runs)]
+        return begun, by_fleet(list(free.values()))
+
+    def record(self, records: Sequence[Record]) -> None:
+        """Write a chunk's records, then let go of its checkpoint."""
+        if not records:
+            return
+        self._store.put(records)
+        if self._checkpoints:
+            self._checkpoints.of([record.run_id for record in records]).remove()
+        for record in records:
+            config = self.pending.pop(record.run_id)
+            self._trained += record.status != "failed"
+            self._diverged += record.status == "diverged"
+            if record.status == "failed":
+                self._failed[_name(config)] = str(record.detail["reason"])
+
+    def close(self) -> Outcome:
+        """Tidy up, and say what became of the plan."""
+        if self._checkpoints:
+            self._checkpoints.tidy(self._store.finished())
+        return Outcome(self._wanted, self._already, self._trained, self._diverged, len(self.pending), self._failed)
+
+
+def _name(config: Config) -> str:
+    """A run in a person's words: what distinguishes it from its neighbours, and the id it is recorded under."""
+    values = {**config.estimator.to_dict(), "lr": f"{config.lr:g}", "seed": config.seed}
+    estimator = values.pop("name")
+    told = " ".join(f"{name}={value}" for name, value in values.items())
+    return f"{config.task} {estimator} {told} ({run_id(config.to_dict())})"

@@ -1,0 +1,153 @@
+"""When the kernels are used, when not, and every way of calling them."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from contract.table import Case
+from torch import Tensor
+from torch.func import grad, vmap
+
+import decoupled_st as dst
+from decoupled_st.kernels.noise import draw_seed, write_out
+
+
+def fused(z: Tensor) -> bool:
+    return "_Choose" in type(z.grad_fn).__name__
+
+
+def leaf(*shape: int, device: str, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, device=device, dtype=dtype).requires_grad_()
+
+
+def test_used_for_the_cases_it_serves(case: Case, device: str) -> None:
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        assert fused(case(leaf(3, 4, device=device, dtype=dtype)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda case, l: case(l.detach().double().requires_grad_()),
+        lambda case, l: case(l.detach()[:0].requires_grad_()),
+        lambda case, l: case(l, grad_scale=torch.tensor(0.5, device=l.device)),
+        lambda case, l: dst.use_kernels(False) or case(l),
+    ],
+    ids=["float64", "empty", "tensor scale", "switched off"],
+)
+def test_the_plain_version_otherwise(case: Case, change: Callable[[Case, Tensor], Tensor], device: str) -> None:
+    z = change(case, leaf(3, 4, device=device))
+    assert not fused(z)
+    assert z.sum() == (len(z) if case.categorical else (z == 1).sum())
+
+
+def test_a_learned_temperature_keeps_its_gradient(sampled: Case, device: str) -> None:
+    tau = torch.tensor(0.7, device=device, requires_grad=True)
+    z = sampled(leaf(3, 4, device=device), **{sampled.backward: tau})
+    assert not fused(z)
+    (z * torch.arange(4.0, device=device)).sum().backward()
+    assert tau.grad != 0
+
+
+def test_transforms_keep_to_the_plain_version(case: Case, device: str) -> None:
+    logits, noise, w = (torch.randn(4, 6, 5, device=device) for _ in range(3))
+    for transform in (grad, lambda f: vmap(grad(f))):
+        got = transform(lambda l, e, w: (case(l, noise=e) * w).sum())(logits, noise, w)
+        want = case.vjp(logits.double(), noise.double(), w.double(), case.temperatures, -1)
+        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_forward_mode(case: Case, device: str) -> None:
+    logits, noise, w = (torch.randn(6, 5, device=device) for _ in range(3))
+    with torch.autograd.forward_ad.dual_level():
+        z = case(torch.autograd.forward_ad.make_dual(logits, w), noise=noise)
+        tangent = torch.autograd.forward_ad.unpack_dual(z).tangent
+    want = case.vjp(logits.double(), noise.double(), w.double(), case.temperatures, -1)  # the Jacobian is symmetric
+    torch.testing.assert_close(tangent.double(), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["noise given", "noise drawn"])
+def test_second_derivatives(case: Case, given: bool, device: str) -> None:
+    """Through logits and incoming gradient, those of the plain version."""
+    base, weight, probe = (torch.randn(6, 5, device=device) for _ in range(3))
+    torch.manual_seed(2)
+    shape = (6, 5) if case.categorical else (1, 30)
+    noise = write_out(draw_seed(base.device, None), *shape, gumbel=case.categorical).view(6, 5)
+    options = {"mask": torch.rand(6, 5, device=device) > 0.2} if case.categorical else {}
+    results = []
+    for kernels in (True, False):
+        dst.use_kernels(kernels)
+        logits, w = base.clone().requires_grad_(), weight.clone().requires_grad_()
+        torch.manual_seed(2)
+        z = case(logits, noise=noise if given or not kernels else None, grad_scale=0.5, **options)
+        (first,) = torch.autograd.grad(z, logits, w, create_graph=True)
+        second = torch.autograd.grad((first * probe).sum(), (logits, w), materialize_grads=True)
+        results.append((first, *second))
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_compiled(compiled_case: Case, device: str) -> None:
+    case = compiled_case
+    torch.compiler.reset()
+    noise, w = case.noise((6, 5), dtype=torch.float32).to(device), torch.randn(6, 5, device=device)
+    logits = torch.randn(6, 5, device=device)
+    results = []
+    for call in (case, torch.compile(lambda l, noise: 1.0 * case(l, noise=noise), fullgraph=True)):
+        x = logits.clone().requires_grad_()
+        z = call(x, noise=noise)
+        results.append((z.detach(), torch.autograd.grad(z, x, w)[0]))
+    assert torch.equal(results[0][0], results[1][0])
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-6, atol=1e-7)
+
+
+def test_compiled_draws_are_new_and_distributed(compiled_case: Case, large_tiles: None, device: str) -> None:
+    """N = 4,000 draws a class, 5 standard errors."""
+    sampled = compiled_case
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    n, l = 4_000, torch.tensor([1.0, -0.5, 0.3], device=device)
+    compiled = torch.compile(lambda x: sampled(x), fullgraph=True)
+    first, second = compiled(l.expand(n, 3).contiguous()), compiled(l.expand(n, 3).contiguous())
+    assert not torch.equal(first, second)
+    scaled = l.double() / sampled.sample_tau(sampled.temperatures)
+    p = scaled.softmax(-1) if sampled.categorical else scaled.sigmoid()
+    assert ((first.double().mean(0) - p).abs() <= 5 * (p * (1 - p) / n).sqrt()).all()
+
+
+@pytest.mark.parametrize("kind", ["categorical", "binary"])
+def test_a_schedule_of_floats_compiles(kind: str, device: str) -> None:
+    """Floats that change from call to call: no more recompilations than torch allows, and the right gradient."""
+    torch.compiler.reset()
+    logits, noise, w = (torch.randn(6, 5, device=device) for _ in range(3))
+    function = getattr(dst, kind).decoupled
+    step = torch.compile(lambda l, tau: function(l, tau_f=tau, tau_b=tau, noise=noise, grad_scale=tau), fullgraph=True)
+    for tau in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1):
+        results = []
+        for call in (step, lambda l, tau: function(l, tau_f=tau, tau_b=tau, noise=noise, grad_scale=tau)):
+            x = logits.clone().requires_grad_()
+            results.append(torch.autograd.grad(call(x, tau), x, w)[0])
+        torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6)
+
+
+def test_compiled_transforms_keep_the_gradient(compiled_case: Case, device: str) -> None:
+    case = compiled_case
+    torch.compiler.reset()
+    logits, noise, w = (torch.randn(4, 6, 5, device=device) for _ in range(3))
+    compiled = torch.compile(vmap(grad(lambda l, e, w: (case(l, noise=e) * w).sum())), fullgraph=True)
+    want = case.vjp(logits.double(), noise.double(), w.double(), case.temperatures, -1)
+    torch.testing.assert_close(compiled(logits, noise, w).double(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_only_the_logits_are_kept(sampled: Case, device: str) -> None:
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    logits = leaf(64, 128, device=device)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        sampled(logits)
+    assert kept.pop(logits.untyped_storage().data_ptr()) == logits.nbytes
+    assert sum(kept.values()) <= 8  # a seed

@@ -1,0 +1,78 @@
+"""The kernels' own noise: its distribution, and that it is a function of a seed and a position.
+
+Statistics: a frequency over N independent draws has the standard error sqrt(p (1 - p) / N), a mean sqrt(variance / N).
+All must lie within 5 of them, at a fixed seed.
+"""
+
+import math
+
+import pytest
+import torch
+from contract.table import Case
+
+from decoupled_st.kernels.noise import draw_seed, write_out
+
+N = 20_000
+LOGITS = torch.tensor([1.3, -0.4, 0.2, 2.0, -2.5])
+
+
+@pytest.mark.parametrize("gumbel", [True, False], ids=["gumbel", "logistic"])
+def test_distribution_of_the_noise(gumbel: bool, device: str) -> None:
+    """Mean, and the frequency below each of 12 quantiles out to 1e-4 at either end, of N = 2^18 values."""
+    noise = write_out(torch.tensor([12345], device=device), 32, 8192, gumbel=gumbel).double().flatten().cpu()
+    mean, variance = (0.5772156649, math.pi**2 / 6) if gumbel else (0.0, math.pi**2 / 3)
+    n = len(noise)
+    assert abs(noise.mean() - mean) <= 5 * math.sqrt(variance / n)
+    p = torch.tensor([1e-4, 1e-3, 0.01, 0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 0.99, 0.999, 0.9999], dtype=torch.float64)
+    quantiles = -(-p.log()).log() if gumbel else p.logit()
+    below = (noise[:, None] < quantiles).double().mean(0)
+    assert ((below - p).abs() <= 5 * (p * (1 - p) / n).sqrt()).all()
+    # Neighbours in a quad, a row and a column are uncorrelated: the standard error of a correlation is 1 / sqrt(n).
+    centred = ((noise - mean) / math.sqrt(variance)).view(32, 8192)
+    for a, b in ((centred[:, :-1], centred[:, 1:]), (centred[:, :-4], centred[:, 4:]), (centred[:-1], centred[1:])):
+        assert (a * b).mean().abs() <= 5 / math.sqrt(a.numel())
+    assert len(noise.unique()) > 0.99 * n
+
+
+@pytest.mark.parametrize("tau", [0.25, 2.0])
+def test_frequencies(sampled: Case, tau: float, large_tiles: None, device: str) -> None:
+    torch.manual_seed(20260)
+    options = {"tau_f": tau} if "tau_f" in sampled.temperatures else {"tau": tau}
+    z = sampled(LOGITS.to(device).expand(N, 5), **options).double().mean(0).cpu()
+    scaled = LOGITS.double() / sampled.sample_tau({**sampled.temperatures, **options})
+    p = scaled.softmax(-1) if sampled.categorical else scaled.sigmoid()
+    assert ((z - p).abs() <= 5 * (p * (1 - p) / N).sqrt()).all()
+
+
+@pytest.mark.parametrize("shape", [(9, 5), (3, 700), (2, 3, 8)], ids=str)
+def test_a_draw_is_the_noise_of_its_seed(sampled: Case, tiling: None, shape: tuple[int, ...], device: str) -> None:
+    """Forward and backward make the noise that `write_out` writes: value and gradient are those of noise given."""
+    logits, g = torch.randn(shape).to(device), torch.randn(shape).to(device)
+    torch.manual_seed(3)
+    seed = draw_seed(logits.device, None)
+    rows, columns = (logits.numel() // shape[-1], shape[-1]) if sampled.categorical else (1, logits.numel())
+    noise = write_out(seed, rows, columns, gumbel=sampled.categorical).view(shape)
+    results = []
+    for options in ({}, {"noise": noise}):
+        torch.manual_seed(3)
+        leaf = logits.clone().requires_grad_()
+        z = sampled(leaf, **options)
+        results.append((z.detach(), torch.autograd.grad(z, leaf, g)[0]))
+    assert torch.equal(results[0][0], results[1][0])
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-6, atol=1e-7)
+
+
+def test_a_row_draws_the_same_in_any_batch(sampled: Case, device: str) -> None:
+    logits = torch.zeros(600, 8, device=device)
+    torch.manual_seed(4)
+    many = sampled(logits)
+    torch.manual_seed(4)
+    assert torch.equal(many[:37], sampled(logits[:37]))
+    assert not torch.equal(many[:37], sampled(logits[:37]))
+
+
+def test_generators_and_seeds_repeat(sampled: Case, device: str) -> None:
+    logits = torch.zeros(50, 8, device=device)
+    first, second, third = (sampled(logits, generator=torch.Generator(device).manual_seed(s)) for s in (5, 5, 6))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
