@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dst_lab.figures import activity, bias, curves, effects, gates, maps, reconstructions
 from dst_lab.figures.rows import Rows
-from dst_lab.figures.style import Drawn, styled, write
+from dst_lab.figures.style import Drawn, settle, styled, write
 
 FIGURES: dict[str, Callable[[Rows], Drawn]] = {
     "map": maps.network,
@@ -29,7 +29,10 @@ __all__ = ["FIGURES", "Drawn", "Rows", "draw", "write", "write_files"]
 def draw(rows: Rows) -> dict[str, Drawn]:
     """Every figure by its name."""
     with styled():
-        return {name: make(rows) for name, make in FIGURES.items()}
+        drawn = {name: make(rows) for name, make in FIGURES.items()}
+        for one in drawn.values():
+            settle(one.figure)
+    return drawn
 
 
 def write_files(drawn: dict[str, Drawn], folder: Path) -> list[Path]:

@@ -111,7 +111,7 @@ def _floor(ax: Axes, rows: Rows, recipe: str) -> None:
         floor = math.sqrt(2 / (math.pi * found[0].run.config["snr_passes"]))
         ax.axhline(floor, color=FAINT, lw=1, ls=(0, (1, 2)))
         ax.annotate("pure noise", (0.02, floor), xycoords=("axes fraction", "data"), va="bottom", color=FAINT, size=8)
-        ax.set_ylim(bottom=0.8 * floor)
+        ax.set_ylim(0.8 * floor, max(ax.get_ylim()[1], 10 * floor))
 
 
 def _said(name: str, task: str, measures: tuple[Measure, Measure], both: list[dict[float, list[float]]]) -> str:

@@ -89,6 +89,18 @@ def panels(count: int, width: float = WIDTH, height: float = HEIGHT, rows: int =
     return figure, [ax for part in parts for ax in part.subplots(rows, squeeze=False)[:, 0]]
 
 
+def settle(figure: Figure) -> None:
+    """Lay the figure out once and round where its axes lie: the solver's last digits differ between processes."""
+    if figure.get_layout_engine() is None:
+        return
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for part in figure.subfigs:
+        for ax in part.axes:
+            left, bottom, width, height = (round(number, 5) for number in ax.get_position().bounds)
+            ax.set_position((left, bottom, width, height))
+
+
 def absent(ax: Axes, missing: Sequence[str]) -> None:
     """Say in the place of a plot what it would need."""
     ax.set_axis_off()
