@@ -129,7 +129,7 @@ def test_every_seed_of_the_autoencoder_is_a_line(store: Store, drawn: dict[str, 
         np.testing.assert_allclose([line.get_ydata() for line in loss.get_lines()], values, rtol=1e-12)
         codes = confirmed(store, CATAE, role, "perplexity").mean(-1)
         np.testing.assert_allclose([line.get_ydata() for line in usage.get_lines()], codes, rtol=1e-6)
-        assert loss.get_lines()[0].get_xdata()[-1] == 24.0, "the last epoch"
+        assert loss.get_lines()[0].get_xdata()[-1] == settled(store)[CATAE, role].to_dict()["epochs"]
         assert loss.get_ylim() == parts[0].axes[0].get_ylim(), "panels can be compared"
 
 
