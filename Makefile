@@ -7,17 +7,10 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: demo test test-slow test-gpu format clean
 
-DEMO := demo/dst.sqlite
-
-# All three tasks at the quick scale, all four estimators, on scikit-learn's digits.
+# The paper's recipes at the quick scale, on scikit-learn's digits, then the report. Run again, it continues.
 demo: $(SETUP)
-	@mkdir -p demo
-	$(BIN)/dst run stochastic-binary --estimator all --store $(DEMO)
-	$(BIN)/dst run categorical-autoencoder --estimator all --store $(DEMO)
-	$(BIN)/dst run logic-gates --estimator all --store $(DEMO)
-	$(BIN)/dst show --metric test_accuracy --at last --store $(DEMO)
-	$(BIN)/dst show --metric test_loss --at last --store $(DEMO)
-	@echo "The records are in $(DEMO): try $(BIN)/dst show --store $(DEMO) --help"
+	$(BIN)/dst reproduce --scale quick --store demo/dst.sqlite --out demo
+	@echo "Open demo/report.html in a browser; demo/figures has its pictures, demo/dst.sqlite the records."
 
 test: $(SETUP)
 	$(BIN)/ruff format --check .

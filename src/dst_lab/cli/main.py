@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from dst_lab.cli import claims, records, run, sweep
+from dst_lab.cli import claims, records, report, run, sweep
 from dst_lab.cli.parser import Parser
 from dst_lab.data import DataError
 from dst_lab.store import StoreError
@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run.add(jobs)
     sweep.add(jobs)
     records.add(jobs)
+    report.add(jobs)
     claims.add(jobs)
     debug = False
     try:

@@ -48,6 +48,12 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     for tau in ("tau-f", "tau-b", "tau"):
         parser.add_argument(f"--{tau}", metavar="X", help='a number, or start:end:shape such as "2.0:0.25:linear"')
     parser.add_argument("--seeds", default="5", help="how many, from 0; or a list such as 3,7,11, or 10, for one (5)")
+    add_machine(parser)
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """Where to train and record, at which scale."""
+    parser.set_defaults(tables=True)
     parser.add_argument("--scale", choices=("quick", "paper"), default="quick", help="(quick)")
     parser.add_argument("--store", type=Path, default=Path(STORE), help=f"file to record in ({STORE})")
     parser.add_argument("--data", help="folder with the data sets, or a file made by `dst data prepare`")
@@ -121,7 +127,7 @@ def train(
         display.say(f"{runs}: {', '.join(said)}. Store: {args.store}")
         for name, reason in outcome.failed.items():
             display.say(f"dst: failed: {name}: {reason}")
-        for task in dict.fromkeys(config.task for config in configs):
+        for task in dict.fromkeys(config.task for config in configs if args.tables):
             print_table(records, {"task": task}, SETTING, "validation_loss", "best")
     return 1 if outcome.failed else 0
 

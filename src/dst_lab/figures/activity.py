@@ -1,0 +1,70 @@
+"""Neurons that get no gradient, at the threshold quoted and at every other."""
+
+import numpy as np
+
+from dst_lab.configs.stochastic_binary import THRESHOLDS
+from dst_lab.figures.curves import ROLES, SEARCHES
+from dst_lab.figures.rows import Rows, spread
+from dst_lab.figures.style import FAINT, INK, LOOKS, Drawn, absent, listing, panels
+
+TASK = "stochastic-binary"
+PAPER = {"decoupled": 11.0, "softmax_ste": 47.0, "gumbel_ste": 60.0}
+"""Per cent at the end of training, as the paper has it; its threshold is not stated."""
+
+
+def network(rows: Rows) -> Drawn:
+    """Binary network: inactive neurons by threshold, and at 1% of each run's mean gradient."""
+    settings = {role: setting for role in ROLES if (setting := rows.setting(TASK, role))}
+    settings = {
+        role: s
+        for role, s in settings.items()
+        if s.n and all(r.has("inactive_below") and r.has("inactive") for r in s.rows)
+    }
+    missing = [text for recipe in SEARCHES[TASK] for text in rows.missing(recipe, TASK)] if len(settings) < 4 else []
+    figure, (left, right) = panels(2)
+    said = []
+    if not settings:
+        absent(left, missing)
+        absent(right, missing)
+    for place, (role, setting) in enumerate(settings.items()):
+        look = LOOKS[role]
+        below = 100 * np.stack([row.values("inactive_below")[-1] for row in setting.rows])
+        mean, width = below.mean(0), spread(below)
+        left.fill_between(THRESHOLDS, mean - width, mean + width, color=look.color, alpha=0.18, lw=0)
+        left.plot(THRESHOLDS, mean, color=look.color, ls=look.line, marker=look.marker, markevery=2, label=look.name)
+        quoted = 100 * np.array([row.last("inactive") for row in setting.rows])
+        right.bar(place, quoted.mean(), 0.62, yerr=float(spread(quoted)), color=look.color, hatch=look.hatch,
+                  edgecolor=INK, lw=0.6, capsize=3, ecolor=INK)  # fmt: skip
+        right.annotate(
+            f"{quoted.mean():.0f}%",
+            (place - 0.06, quoted.mean()),
+            xytext=(-3, 3),
+            textcoords="offset points",
+            ha="right",
+        )
+        if role in PAPER:
+            right.plot([place - 0.4, place + 0.4], 2 * [PAPER[role]], color=FAINT, lw=2, ls=(0, (2, 1)),
+                       label="the paper's figure" if role == "decoupled" else "")  # fmt: skip
+        said.append(f"{look.name} {quoted.mean():.0f}%")
+    if settings:
+        left.set(xscale="log", xlabel="threshold on mean |dL/dl|", ylabel="inactive neurons (%)", ylim=(0, 100))
+        left.legend()
+        right.set_xticks(range(len(settings)), [LOOKS[role].name.replace(" ", "\n") for role in settings])
+        right.set(ylabel="inactive neurons (%)", ylim=(0, 100))
+        right.set_title("below 1% of the run's mean", fontsize=9, fontweight="normal")
+        left.set_title("by absolute threshold", fontsize=9, fontweight="normal")
+        right.grid(axis="x", visible=False)
+        right.legend()
+    return Drawn("Inactive neurons, binary network", figure, _caption(settings, said), 2, missing,
+                 (*SEARCHES[TASK], "confirm"))  # fmt: skip
+
+
+def _caption(settings: dict, said: list[str]) -> str:  # type: ignore[type-arg]
+    if not settings:
+        return ""
+    n = listing(sorted({f"{setting.n} {setting.seeds}" for setting in settings.values()}))
+    return (
+        f"Share of hidden neurons whose mean gradient over the validation images is negligible, at the end of "
+        f"training: {listing(said)} below 1% of the run's mean. Left, the same against absolute thresholds: an order "
+        f"that changes with the threshold is no finding. n = {n} seeds; bands and bars: one standard deviation."
+    )

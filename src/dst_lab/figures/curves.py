@@ -1,0 +1,136 @@
+"""Training curves of the chosen settings, one figure a task."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from dst_lab.figures.rows import Array, Rows, Setting, spread, together
+from dst_lab.figures.style import HEIGHT, LOOKS, TASKS, WIDTH, Drawn, absent, listing, number, panels, settings_text
+
+ROLES = ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
+SEARCHES = {
+    "stochastic-binary": ("sbn-grid", "sbn-baselines"),
+    "categorical-autoencoder": ("catae-sequential", "catae-baselines"),
+    "logic-gates": ("logic-sequential", "logic-baselines"),
+}
+EVERY_SEED = (("validation_loss", "validation loss (nats)", 1.0), ("perplexity", "perplexity of the codes", 1.0))
+SETTLING = 0.1
+"""The share of training that the vertical axis may leave out."""
+
+
+def network(rows: Rows) -> Drawn:
+    """Binary network: loss and accuracy on validation data."""
+    shown = (("validation_loss", "validation loss (nats)", 1), ("validation_accuracy", "validation accuracy (%)", 100))
+    return _draw(rows, "stochastic-binary", ROLES, shown, "epoch")
+
+
+def autoencoder(rows: Rows) -> Drawn:
+    """Autoencoder: loss and use of the codes, one panel an estimator, every seed a line of its own."""
+    task = "categorical-autoencoder"
+    settings = _settled(rows, task, ROLES, EVERY_SEED)
+    missing = [] if len(settings) == len(ROLES) else _unsettled(rows, task)
+    figure, axes = panels(len(settings) or 1, width=2.7 if settings else WIDTH, height=4.3, rows=2)
+    if not settings:
+        for ax in axes:
+            absent(ax, missing)
+    for i, (role, setting) in enumerate(settings.items()):
+        look = LOOKS[role]
+        top = axes[2 * i]
+        top.set_title(
+            f"{look.name}\n{settings_text(setting.config.estimator.to_dict())}", fontsize=9, fontweight="normal"
+        )
+        for ax, (metric, label, factor) in zip(axes[2 * i : 2 * i + 2], EVERY_SEED, strict=True):
+            x, values = together(setting.rows, metric)
+            ax.plot(x, factor * values.T, color=look.color, lw=1.0, alpha=0.75)
+            ax.set_ylabel(label)
+            _frame(ax, [factor * together(s.rows, metric)[1] for s in settings.values()])
+        axes[2 * i + 1].set_xlabel("epoch")
+    caption = _caption(settings, EVERY_SEED[0], every_seed=True) if settings else ""
+    return Drawn(f"Training curves, {TASKS[task]}", figure, caption, len(settings) or 1, missing,
+                 (*SEARCHES[task], "confirm"))  # fmt: skip
+
+
+def logic(rows: Rows) -> Drawn:
+    """Logic gates: training loss and validation accuracy, with the soft original beside the four."""
+    shown = (("train_loss", "training loss (nats)", 1), ("validation_accuracy", "validation accuracy (%)", 100))
+    return _draw(rows, "logic-gates", (*ROLES, "soft"), shown, "step")
+
+
+def _draw(
+    rows: Rows,
+    task: str,
+    roles: tuple[str, ...],
+    shown: tuple[tuple[str, str, float], ...],
+    unit: str,
+) -> Drawn:
+    settings = _settled(rows, task, roles, shown)
+    missing = [] if len(settings) == len(roles) else _unsettled(rows, task)
+    figure, axes = panels(len(shown), height=HEIGHT + 0.45)
+    title = f"Training curves, {TASKS[task]}"
+    for ax, (metric, label, factor) in zip(axes, shown, strict=True):
+        if not settings:
+            absent(ax, missing)
+            continue
+        for role, setting in settings.items():
+            _curve(ax, role, setting, metric, factor)
+        ax.set(xlabel=unit, ylabel=label)
+        if ax.dataLim.x1 > 10_000:
+            ax.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}")
+            ax.set_xlabel(f"thousand {unit}s")
+        _frame(ax, [factor * together(s.rows, metric)[1] for s in settings.values()])
+        ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.19), ncols=2, columnspacing=1.0)
+    caption = _caption(settings, shown[0]) if settings else ""
+    return Drawn(title, figure, caption, len(shown), missing, (*SEARCHES[task], "confirm"))
+
+
+def _settled(
+    rows: Rows, task: str, roles: tuple[str, ...], shown: tuple[tuple[str, str, float], ...]
+) -> dict[str, Setting]:
+    """The chosen settings whose runs have what is shown."""
+    found = {role: setting for role in roles if (setting := rows.setting(task, role)) and setting.n}
+    metrics = [metric for metric, _, _ in shown]
+    return {role: s for role, s in found.items() if all(row.has(metric) for row in s.rows for metric in metrics)}
+
+
+def _curve(ax: Axes, role: str, setting: Setting, metric: str, factor: float) -> None:
+    look, (x, values) = LOOKS[role], together(setting.rows, metric)
+    values = factor * values
+    label = f"{look.name} {settings_text(setting.config.estimator.to_dict())}".strip()
+    mark: dict[str, Any] = {"marker": look.marker, "markevery": max(1, len(x) // 6)}
+    mean, width = values.mean(0), spread(values)
+    ax.fill_between(x, mean - width, mean + width, color=look.color, alpha=0.18, lw=0)
+    ax.plot(x, mean, color=look.color, ls=look.line, label=label, **mark)
+
+
+def _frame(ax: Axes, groups: list[Array]) -> None:
+    """Limits that hold everything after the first tenth of training, so that what differs at the end can be seen."""
+    late = [values[:, int(SETTLING * values.shape[1]) :] for values in groups]
+    finite = np.concatenate([part[np.isfinite(part)] for part in late])
+    low, high = float(finite.min()), float(finite.max())
+    pad = 0.06 * (high - low) or 0.5
+    ax.set_ylim(low - pad, high + pad)
+    ax.set_xlim(left=0)
+
+
+def _caption(settings: dict[str, Setting], first: tuple[str, str, float], every_seed: bool = False) -> str:
+    metric, label, factor = first
+    ends = {}
+    for role, setting in settings.items():
+        last = factor * np.array([row.last(metric) for row in setting.rows])
+        ends[role] = (float(last.mean()), f"{number(float(last.mean()))} ± {number(float(spread(last)), 2)}")
+    order = sorted(ends, key=lambda role: ends[role][0])
+    said = listing([f"{LOOKS[role].name} {ends[role][1]}" for role in order])
+    n = sorted({setting.n for setting in settings.values()})
+    seeds = " and ".join(sorted({setting.seeds for setting in settings.values()}))
+    how = "Each line is one seed" if every_seed else "Line: mean over seeds; band: one standard deviation"
+    count = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
+    return (
+        f"At the end of training, {label.split(' (')[0]}, lowest first: {said}. {how}; n = {count} {seeds} seeds each, "
+        f"at the settings the searches chose. The first tenth of training may lie outside the frame."
+    )
+
+
+def _unsettled(rows: Rows, task: str) -> list[str]:
+    found = [text for recipe in SEARCHES[task] for text in rows.missing(recipe, task)]
+    return found or [f"the rest of {listing(SEARCHES[task])}"]

@@ -1,0 +1,126 @@
+"""What each temperature does: the paper's two trade-offs, and the same measures under the other temperature."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from dst_lab.figures.maps import plain_logarithm
+from dst_lab.figures.rows import Row, Rows
+from dst_lab.figures.style import FAINT, LOOKS, TASKS, Drawn, absent, number, panels
+
+AUTOENCODER, NETWORK = "categorical-autoencoder", "stochastic-binary"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run: the last value of a metric, or its mean over training."""
+
+    metric: str
+    label: str
+    over_training: bool = False
+    whole: tuple[float, float | None] = (0, None)
+    """The range drawn: all there could be, so that what does not move looks still."""
+    logarithmic: bool = False
+
+    def of(self, row: Row) -> float:
+        values = row.values(self.metric)
+        value = float(values.mean() if self.over_training else values[-1])
+        return 100 * (1 - value) if self.metric == "inactive" else value
+
+
+PERPLEXITY = Measure("perplexity", "perplexity of the codes", whole=(1, 8.2))
+SNR = Measure("snr", "gradient signal-to-noise ratio", over_training=True, logarithmic=True)
+NORM = Measure("gradient_norm", "gradient norm", over_training=True)
+ACTIVE = Measure("inactive", "active neurons (%)", whole=(0, 104))
+PANELS = ((AUTOENCODER, PERPLEXITY, SNR), (NETWORK, NORM, ACTIVE))
+
+
+def tau_f(rows: Rows) -> Drawn:
+    """Exploration against noise, on the autoencoder; then tau_f on the binary network."""
+    return _draw(rows, "tau-f-effects", "tau_f", PANELS)
+
+
+def tau_b(rows: Rows) -> Drawn:
+    """Magnitude against dispersion, on the binary network; then tau_b on the autoencoder."""
+    return _draw(rows, "tau-b-effects", "tau_b", PANELS[::-1])
+
+
+def by_tau(rows: Rows, recipe: str, name: str, task: str, measure: Measure) -> dict[float, list[float]]:
+    """Each temperature swept -> the measure of every seed."""
+    found: dict[float, list[float]] = {}
+    for row in rows.recipe(recipe, task, measure.metric):
+        tau = getattr(row.taus, name)
+        # Where nothing varied there is no ratio: the run recorded NaN.
+        if tau is not None and math.isfinite(value := measure.of(row)):
+            found.setdefault(tau, []).append(value)
+    return dict(sorted(found.items()))
+
+
+def _draw(rows: Rows, recipe: str, name: str, shown: tuple[tuple[str, Measure, Measure], ...]) -> Drawn:
+    figure, axes = panels(len(shown), width=4.3)
+    missing = [f"{text} ({TASKS[task]})" for task, _, _ in shown for text in rows.missing(recipe, task)]
+    said: list[str] = []
+    counts: set[int] = set()
+    for ax, (task, left, right) in zip(axes, shown, strict=True):
+        both = [by_tau(rows, recipe, name, task, measure) for measure in (left, right)]
+        if not any(both):
+            absent(ax, rows.missing(recipe, task) or [f"{left.metric} and {right.metric}"])
+            continue
+        twin = ax.twinx()
+        twin.spines["right"].set_visible(True)
+        twin.grid(False)
+        for side, measure, values, role in ((ax, left, both[0], "decoupled"), (twin, right, both[1], "softmax_ste")):
+            _line(side, measure, values, role)
+        if right is SNR:
+            _floor(twin, rows, recipe)
+        ax.set_xlabel(rf"$\{name}$")
+        ax.set_title(TASKS[task])
+        said.append(_said(name, task, (left, right), both))
+        counts |= {len(there) for values in both for there in values.values()}
+    title = {"tau_f": "What the forward temperature does", "tau_b": "What the backward temperature does"}[name]
+    if said:
+        count = " to ".join(str(n) for n in dict.fromkeys((min(counts), max(counts))))
+        said.append(f"n = {count} seeds a point; points: median; bars: quartiles.")
+    return Drawn(title, figure, " ".join(said), len(shown), missing, (recipe,))
+
+
+def _line(ax: Axes, measure: Measure, values: dict[float, list[float]], role: str) -> None:
+    look = LOOKS[role]
+    ax.set_ylabel(measure.label, color=look.color)
+    if not values:
+        return
+    low, middle, high = (np.array([np.quantile(there, q) for there in values.values()]) for q in (0.25, 0.5, 0.75))
+    ax.errorbar(
+        list(values), middle, (middle - low, high - middle), color=look.color, ls=look.line, marker=look.marker,
+        capsize=2.5,
+    )  # fmt: skip
+    if measure.logarithmic:
+        ax.set_yscale("log")
+        plain_logarithm(ax.yaxis)
+    else:
+        bottom, top = measure.whole
+        ax.set_ylim(bottom, top or 1.12 * float(high.max()))
+
+
+def _floor(ax: Axes, rows: Rows, recipe: str) -> None:
+    """What pure noise would read: |mean| / std of N standard normals is about sqrt(2 / (pi N))."""
+    found = rows.recipe(recipe, AUTOENCODER, "snr")
+    if found:
+        floor = math.sqrt(2 / (math.pi * found[0].run.config["snr_passes"]))
+        ax.axhline(floor, color=FAINT, lw=1, ls=(0, (1, 2)))
+        ax.annotate("pure noise", (0.02, floor), xycoords=("axes fraction", "data"), va="bottom", color=FAINT, size=8)
+        ax.set_ylim(0.8 * floor, max(ax.get_ylim()[1], 10 * floor))
+
+
+def _said(name: str, task: str, measures: tuple[Measure, Measure], both: list[dict[float, list[float]]]) -> str:
+    parts = []
+    for measure, values in zip(measures, both, strict=True):
+        if len(values) > 1:
+            (low, first), *_, (high, last) = values.items()
+            what, _, unit = measure.label.partition(" (")
+            a, b = (number(float(np.median(there))) + unit.rstrip(")") for there in (first, last))
+            parts.append(f"{what} goes from {a} (at {low:g}) to {b} (at {high:g})")
+    letter = {"tau_f": "τf", "tau_b": "τb"}[name]
+    return f"{TASKS[task].capitalize()}, as {letter} rises: {'; '.join(parts)}."

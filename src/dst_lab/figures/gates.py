@@ -1,0 +1,52 @@
+"""Which of the sixteen gates the neurons of a logic network end with."""
+
+import numpy as np
+
+from dst_lab.figures.curves import ROLES, SEARCHES
+from dst_lab.figures.rows import Rows, spread
+from dst_lab.figures.style import FAINT, INK, LOOKS, Drawn, absent, listing, panels
+
+TASK = "logic-gates"
+GATES = (
+    "false", "a and b", "a, not b", "a", "b, not a", "b", "xor", "or",
+    "nor", "xnor", "not b", "a or not b", "not a", "b or not a", "nand", "true",
+)  # fmt: skip
+
+
+def histograms(rows: Rows) -> Drawn:
+    """Logic gates: share of neurons by gate, one panel an estimator."""
+    roles = (*ROLES, "soft")
+    settings = {role: setting for role in roles if (setting := rows.setting(TASK, role))}
+    settings = {role: s for role, s in settings.items() if s.n and all(row.has("gate_histogram") for row in s.rows)}
+    missing = [text for recipe in SEARCHES[TASK] for text in rows.missing(recipe, TASK)]
+    if not settings:
+        figure, (ax,) = panels(1)
+        absent(ax, missing)
+        return Drawn("Gates in use", figure, "", 1, missing, SEARCHES[TASK])
+    figure, axes = panels(len(settings), width=2.45, height=3.3)
+    ends = {}
+    top = 0.0
+    for ax, (role, setting) in zip(axes, settings.items(), strict=True):
+        look = LOOKS[role]
+        counts = np.stack([row.values("gate_histogram")[-1] for row in setting.rows])
+        share = 100 * counts / counts.sum(-1, keepdims=True)
+        ends[role] = float(np.mean([row.last("gate_perplexity") for row in setting.rows]))
+        ax.barh(GATES, share.mean(0), 0.72, xerr=spread(share), color=look.color, hatch=look.hatch, edgecolor=INK,
+                lw=0.5, ecolor=FAINT)  # fmt: skip
+        ax.axvline(100 / 16, color=FAINT, lw=1, ls=(0, (4, 2)))
+        ax.invert_yaxis()
+        ax.grid(axis="y", visible=False)
+        ax.tick_params(axis="y", labelsize=7, length=0)
+        ax.set_title(f"{look.name}\nperplexity {ends[role]:.1f} of 16", fontsize=9, fontweight="normal")
+        ax.set_xlabel("neurons (%)")
+        top = max(top, float((share.mean(0) + spread(share)).max()))
+    for ax in axes:
+        ax.set_xlim(0, 1.05 * max(top, 7.0))
+    order = sorted(ends, key=lambda role: -ends[role])
+    n = listing(sorted({f"{setting.n} {setting.seeds}" for setting in settings.values()}))
+    caption = (
+        f"Share of neurons by the gate they end with; a perplexity of 16 would be equal use (dashed). Most balanced "
+        f"first: {listing([f'{LOOKS[role].name} {ends[role]:.1f}' for role in order])}. n = {n} seeds; thin lines: "
+        f"one standard deviation."
+    )
+    return Drawn("Gates in use, logic gates", figure, caption, len(settings), missing, (*SEARCHES[TASK], "confirm"))

@@ -1,0 +1,133 @@
+"""How figures look, and how they are written: the same bytes from the same values.
+
+Lines differ in colour, style and marker; maps use cividis, which is even in lightness for every reader.
+"""
+
+import io
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import matplotlib.style
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+INK, FAINT, RULE, PAPER = "#1d1e20", "#6d7075", "#d9dad6", "#ffffff"
+"""A page may replace these four, and the colours of LOOKS, by its own: no other colour is used for lines and text."""
+MAP = "cividis"
+WIDTH, HEIGHT = 3.9, 3.1
+"""Inches a panel. All panels of a figure are equally wide, and each can be read alone."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How an estimator is drawn, always."""
+
+    name: str
+    color: str
+    line: Any
+    marker: str
+    hatch: str
+
+
+LOOKS = {
+    "decoupled": Look("Decoupled ST", "#0072b2", "-", "o", ""),
+    "softmax_ste": Look("Softmax STE", "#d55e00", (0, (5, 2)), "s", "////"),
+    "gumbel_ste": Look("ST-GS", "#009e73", (0, (5, 1.5, 1, 1.5)), "^", "...."),
+    "identity_ste": Look("Identity STE", "#c08a00", (0, (1, 1.2)), "D", "xxxx"),
+    "soft": Look("Soft (reference)", "#7d7f86", (0, (8, 2, 2, 2, 2, 2)), "v", "||||"),
+}
+TASKS = {
+    "stochastic-binary": "binary network",
+    "categorical-autoencoder": "autoencoder",
+    "logic-gates": "logic gates",
+    "bias-variance": "exact gradient",
+}
+RC = {
+    "font.family": "DejaVu Sans", "font.size": 9, "axes.titlesize": 10, "axes.titleweight": "bold",
+    "axes.titlelocation": "left", "axes.labelsize": 9, "xtick.labelsize": 8, "ytick.labelsize": 8,
+    "legend.fontsize": 8, "legend.frameon": False, "legend.handlelength": 2.6, "lines.linewidth": 1.6,
+    "lines.markersize": 4.5, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": FAINT, "xtick.color": FAINT,
+    "ytick.color": FAINT, "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.grid": True, "grid.color": RULE, "grid.linewidth": 0.7, "axes.axisbelow": True,
+    "figure.facecolor": PAPER, "axes.facecolor": PAPER, "savefig.facecolor": PAPER, "hatch.linewidth": 0.6,
+    "figure.constrained_layout.w_pad": 0.1, "figure.constrained_layout.h_pad": 0.06,
+    "svg.fonttype": "path", "svg.hashsalt": "dst", "savefig.dpi": 160, "image.cmap": MAP,
+}  # fmt: skip
+
+
+@dataclass
+class Drawn:
+    """A figure with what is said under it."""
+
+    title: str
+    figure: Figure
+    caption: str
+    panels: int = 1
+    missing: list[str] = field(default_factory=list)
+    recipes: Sequence[str] = ()
+    """The recipes whose runs are drawn."""
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """This style and no other: what the reader's own matplotlib is set to does not matter."""
+    with matplotlib.style.context(["default", RC]):
+        yield
+
+
+def panels(count: int, width: float = WIDTH, height: float = HEIGHT, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure of equal panels, side by side, and their axes: `rows` in each, from top to bottom."""
+    figure = Figure(figsize=(count * width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    parts = figure.subfigures(1, count, squeeze=False)[0]
+    for part in parts:
+        part.set_facecolor(PAPER)
+    return figure, [ax for part in parts for ax in part.subplots(rows, squeeze=False)[:, 0]]
+
+
+def settle(figure: Figure) -> None:
+    """Lay the figure out once and round where its axes lie: the solver's last digits differ between processes."""
+    if figure.get_layout_engine() is None:
+        return
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for part in figure.subfigs:
+        for ax in part.axes:
+            left, bottom, width, height = (round(number, 5) for number in ax.get_position().bounds)
+            ax.set_position((left, bottom, width, height))
+
+
+def absent(ax: Axes, missing: Sequence[str]) -> None:
+    """Say in the place of a plot what it would need."""
+    ax.set_axis_off()
+    lines = [line for text in missing for line in textwrap.wrap(text, 42)]
+    ax.text(0.5, 0.5, "\n".join(["Not in this store yet:", *lines]), ha="center", va="center", color=FAINT)
+
+
+def write(figure: Figure, kind: str) -> bytes:
+    """The figure as "png" or "svg", without dates or versions."""
+    stream = io.BytesIO()
+    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    with styled():
+        figure.savefig(stream, format=kind, metadata=metadata)
+    return stream.getvalue()
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number for a caption."""
+    return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:,.0f}"
+
+
+def listing(words: Sequence[str]) -> str:
+    """a, b and c."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+
+
+def settings_text(values: dict[str, Any]) -> str:
+    """The temperatures of an estimator's dictionary, such as "τf 0.1, τb 0.7"."""
+    names = {"tau_f": r"$\tau_f$", "tau_b": r"$\tau_b$", "tau": r"$\tau$"}
+    return ", ".join(f"{names[key]} {value:g}" for key, value in values.items() if key in names)

@@ -1,0 +1,47 @@
+"""The command that makes a run again."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from dst_lab.configs import CONFIGS, Config
+
+APART = ("estimator", "seed")
+
+
+def scale_of(config: Mapping[str, Any]) -> str:
+    """The scale whose values the config shares more of; "" for a task that the laboratory does not know."""
+    if config["task"] not in CONFIGS:
+        return ""
+    return min(("quick", "paper"), key=lambda scale: len(_given(config, scale)))
+
+
+def run_command(config: Mapping[str, Any]) -> str:
+    """`dst run ..` for one run, into a store of its own; "" for a task that the laboratory does not know."""
+    scale = scale_of(config)
+    if not scale:
+        return ""
+    words = ["dst", "run", config["task"], "--scale", scale]
+    estimator = config["estimator"]
+    words += ["--estimator", str(estimator["name"]).replace("_", "-")]
+    taus = {name: estimator[name] for name in ("tau_f", "tau_b", "tau") if name in estimator}
+    for name, value in {**taus, **_given(config, scale)}.items():
+        words += [f"--{name.replace('_', '-')}", _text(value)]
+    return shlex.join([*words, "--seeds", f"{config['seed']},", "--store", "again.sqlite"])
+
+
+def _given(config: Mapping[str, Any], scale: str) -> dict[str, Any]:
+    """The fields that differ from the scale's own values."""
+    config_type: type[Config] = CONFIGS[config["task"]]
+    plain = {spec.name: spec.default for spec in fields(config_type)} | getattr(config_type, scale)()
+    known = {name: value for name, value in config.items() if name in plain and name not in APART}
+    return {name: value for name, value in known.items() if _plain(value) != _plain(plain[name])}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,53 @@
+"""Figures inside the page: as SVG that follows the page's colours, one piece a panel."""
+
+import json
+import re
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from dst_lab.figures.style import FAINT, INK, LOOKS, PAPER, RULE, Drawn, write
+
+COLOURS = {INK: "ink", FAINT: "faint", RULE: "rule", PAPER: "card"} | {
+    look.color: name.replace("_", "-") for name, look in LOOKS.items()
+}
+"""A figure's colours -> the page's variables, which differ between light and dark."""
+ROW, GAP = 1085, 16
+"""Pixels: the room for panels beside each other on a wide screen, and between them."""
+LARGE, SMALL, WRAPPED = 125, 88, 112
+"""Pixels an inch: the most, the least that can be read well, and where a row is not enough."""
+
+
+def inline(name: str, drawn: Drawn) -> Markup:
+    """The figure's panels, each an SVG of its own, so that they can stand side by side or one below the other.
+
+    The first holds the drawing and shows its own part of it; the others show theirs of the same drawing.
+    """
+    text = write(drawn.figure, "svg").decode()
+    body = text[text.index("<svg") : text.rindex("</svg>")]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body[body.index(">") + 1 :], flags=re.DOTALL)
+    # Names are unique in a figure; on a page of many they need the figure's name before them.
+    body = re.sub(r'\bid="', f'id="{name}-', body)
+    body = re.sub(r'((?:xlink:)?href="|url\()#', rf"\g<1>#{name}-", body)
+    for colour, variable in COLOURS.items():
+        body = re.sub(rf"{colour}(?![0-9a-f])", f"var(--{variable})", body, flags=re.IGNORECASE)
+    width, height = (72 * inches for inches in drawn.figure.get_size_inches())
+    part = width / drawn.panels
+    fitting = (ROW - GAP * (drawn.panels - 1)) / (width / 72)
+    pixels = part / 72 * (min(LARGE, fitting) if fitting >= SMALL else WRAPPED)
+    label = escape(f"{drawn.title}. {drawn.caption or 'Not in this store yet.'}")
+    pieces = []
+    for i in range(drawn.panels):
+        inner = f'<g id="{name}-all">{body}</g>' if i == 0 else f'<use href="#{name}-all"/>'
+        spoken = f'role="img" aria-label="{label}"' if i == 0 else 'aria-hidden="true"'
+        pieces.append(
+            f'<svg class="panel" {spoken} viewBox="{i * part:g} 0 {part:g} {height:g}" '
+            f'style="--width:{pixels:.0f}px;--inches:{part / 72:g}">{inner}</svg>'
+        )
+    return Markup("".join(pieces))
+
+
+def embedded(data: Any) -> Markup:
+    """Data as JSON that no text in it can break out of."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

@@ -1,0 +1,239 @@
+"use strict";
+const DATA = JSON.parse(document.getElementById("data").textContent);
+document.documentElement.classList.add("js");
+
+/* An element with attributes and children; text is only ever set as text. */
+function make(name, attributes = {}, ...children) {
+  const drawn = ["svg", "g", "rect", "path", "text", "tspan", "circle", "line", "title"].includes(name);
+  const element = drawn ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("aria-")) element.setAttribute(key, String(value));
+    else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+function number(value, digits = 4) {
+  if (value === null || value === undefined) return "–";
+  if (value !== 0 && Math.abs(value) < 1e-4) return value.toExponential(1);
+  return String(Number(value.toPrecision(digits)));
+}
+
+function tau(letter) { return [make("i", {}, "τ"), make("sub", {}, letter)]; }
+/* Inside SVG there is no <sub>. */
+function drawnTau(letter) { return [make("tspan", { "font-style": "italic" }, "τ"), make("tspan", { dy: 3, "font-size": 9 }, letter)]; }
+
+const RAMP = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
+function colour(share) {
+  const place = Math.min(Math.max(share, 0), 1) * (RAMP.length - 1);
+  const below = Math.min(Math.floor(place), RAMP.length - 2);
+  const mix = [1, 3, 5].map((i) => {
+    const [a, b] = [RAMP[below], RAMP[below + 1]].map((hex) => parseInt(hex.slice(i, i + 2), 16));
+    return Math.round(a + (b - a) * (place - below));
+  });
+  return `rgb(${mix.join(",")})`;
+}
+
+(function explorer() {
+  const root = document.getElementById("explorer");
+  if (!DATA.maps.length) return;
+  root.hidden = false;
+  const PINS = [["#d55e00", "6 3"], ["#009e73", "2 2"], ["#b07f00", "8 3 2 3"], ["#cc79a7", "4 4"]];
+  const state = { map: 0, measure: 0, at: null, pins: [] };
+  const key = (at) => at.join(",");
+  const map = () => DATA.maps[state.map];
+  const measure = () => map().measures[state.measure];
+  const cell = (at) => measure().cells.find((one) => key(one.at) === key(at));
+  const choices = make("div", { class: "choices" });
+  const field = make("div");
+  const legend = make("div", { class: "legend" });
+  const keys = make("div", { class: "keys" });
+  const readout = make("p", { class: "readout", "aria-live": "polite" });
+  const chart = make("div");
+  const pins = make("div", { class: "pins" });
+  root.append(choices, make("div", { class: "explorer" }, make("div", {}, field, legend, keys), make("div", {}, readout, chart, pins)));
+  const tip = document.getElementById("tip");
+
+  function radios(title, name, texts, chosen, change) {
+    return make("fieldset", {}, make("legend", {}, title), ...texts.map((text, i) =>
+      make("label", {}, make("input", { type: "radio", name, value: i, checked: i === chosen, onchange: () => change(i) }), make("span", {}, text))));
+  }
+
+  function drawChoices() {
+    choices.replaceChildren(
+      radios("Task", "map-task", DATA.maps.map((one) => one.task), state.map, (i) => { Object.assign(state, { map: i, measure: 0, pins: [] }); start(); }),
+      radios("Show", "map-measure", map().measures.map((one) => one.title), state.measure, (i) => { state.measure = i; if (!cell(state.at)) state.at = measure().cells[0].at; drawAll(); }));
+  }
+
+  /* Drawn in the pixels there are, so that letters keep their size on a phone. */
+  function room() { return Math.max(280, Math.min(540, field.clientWidth || 520)); }
+
+  function axes() {
+    return [0, 1].map((i) => [...new Set(measure().cells.map((one) => one.at[i]))].sort((a, b) => a - b));
+  }
+
+  function place(value, values) {
+    /* Straight between cells; their middles are at i + 0.5. */
+    if (value <= values[0]) return 0.5;
+    for (let i = 1; i < values.length; i++)
+      if (value <= values[i]) return i - 0.5 + (value - values[i - 1]) / (values[i] - values[i - 1]);
+    return values.length - 0.5;
+  }
+
+  function drawMap() {
+    const [forward, backward] = axes();
+    const wide = room(), left = 52, bottom = 46, top = 6;
+    const size = (wide - left - 8) / forward.length;
+    const step = Math.min(Math.max(size, 26), 56, 400 / backward.length);
+    const tall = top + step * backward.length + bottom;
+    const means = measure().cells.map((one) => one.mean).filter((value) => value !== null);
+    const [low, high] = [Math.min(...means), Math.max(...means)];
+    const svg = make("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "grid", "aria-label": `${measure().title} over both temperatures, ${map().task}` });
+    const x = (i) => left + i * size, y = (i) => top + (backward.length - i) * step;
+    const lines = backward.map((b, row) => {
+      const line = make("g", { role: "row" });
+      forward.forEach((f, column) => {
+        const one = cell([f, b]);
+        if (!one) return;
+        const share = high > low ? (one.mean - low) / (high - low) : 0.5;
+        line.append(make("rect", {
+          class: "cell", role: "gridcell", x: x(column), y: y(row + 1), width: size, height: step, rx: 2,
+          fill: one.mean === null ? "none" : colour(measure().low ? 1 - share : share), "data-at": key(one.at), tabindex: key(one.at) === key(state.at) ? 0 : -1,
+          "aria-label": `forward ${f}, backward ${b}: ${number(one.mean)} plus or minus ${number(one.sd, 2)}, n ${one.n}`,
+          onpointerenter: (event) => { look(one.at); point(event, one); }, onpointermove: (event) => point(event, one), onpointerleave: () => { tip.hidden = true; },
+          onfocus: () => look(one.at), onclick: () => { look(one.at); pin(one.at); }, onkeydown: (event) => move(event, column, row, forward, backward),
+        }));
+      });
+      return line;
+    });
+    svg.append(...lines.reverse());
+    const every = (values) => Math.max(1, Math.ceil(values.length / 8));
+    forward.forEach((f, i) => { if (i % every(forward) === 0) svg.append(make("text", { class: "tick", x: x(i + 0.5), y: tall - bottom + 16, "text-anchor": "middle" }, String(f))); });
+    backward.forEach((b, i) => { if (i % every(backward) === 0) svg.append(make("text", { class: "tick", x: left - 8, y: y(i + 0.5) + 4, "text-anchor": "end" }, String(b))); });
+    svg.append(
+      make("text", { x: left + size * forward.length / 2, y: tall - 8, "text-anchor": "middle" }, ...drawnTau("f"), make("tspan", { dy: -3 }, " draws the choice")),
+      make("text", { transform: `translate(13 ${top + step * backward.length / 2}) rotate(-90)`, "text-anchor": "middle" }, ...drawnTau("b"), make("tspan", { dy: -3 }, " carries the gradient")));
+    const [first, last] = [Math.max(forward[0], backward[0]), Math.min(forward.at(-1), backward.at(-1))];
+    const mark = { fill: "none", "pointer-events": "none", "aria-hidden": true };
+    if (measure().cells.length > forward.length + backward.length) {
+      const points = Array.from({ length: 101 }, (_, i) => first + (last - first) * i / 100).map((t) => `${x(place(t, forward)).toFixed(1)} ${y(place(t, backward)).toFixed(1)}`);
+      for (const [stroke, width, dash] of [["#000", 3, null], ["#fff", 1.4, "5 3"]])
+        svg.append(make("path", { ...mark, d: `M${points.join("L")}`, stroke, "stroke-width": width, "stroke-dasharray": dash }));
+    }
+    for (const [at, star] of [[map().paper, false], [map().ours, true]]) {
+      if (!at) continue;
+      const [cx, cy] = [x(place(at[0], forward)), y(place(at[1], backward))];
+      for (const [stroke, width] of [["#000", star ? 2.4 : 4.4], ["#fff", star ? 0 : 2]])
+        svg.append(star ? make("path", { ...mark, d: starAt(cx, cy, 8), fill: "#fff", stroke, "stroke-width": width }) : make("circle", { ...mark, cx, cy, r: 11, stroke, "stroke-width": width }));
+    }
+    svg.append(make("rect", { class: "cursor", width: size, height: step }), make("rect", { class: "cursor inner", width: size, height: step }));
+    field.replaceChildren(svg);
+    const stops = RAMP.map((_, i) => colour(measure().low ? 1 - i / 9 : i / 9)).join(",");
+    legend.replaceChildren(make("span", { class: "what" }, `${measure().title}, ${measure().unit}`), make("span", {}, number(low)), make("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), make("span", {}, number(high)), "brighter is better");
+    keys.replaceChildren(make("span", {}, "★ our optimum", map().ours ? ` (${map().ours.join(", ")})` : ": search not done"), make("span", {}, `○ the paper’s (${map().paper.join(", ")})`), make("span", {}, "┄ diagonal: both equal"));
+  }
+
+  function starAt(cx, cy, r) {
+    const points = Array.from({ length: 10 }, (_, i) => {
+      const [radius, angle] = [i % 2 ? r * 0.45 : r, Math.PI * (i / 5 - 0.5)];
+      return `${(cx + radius * Math.cos(angle)).toFixed(1)} ${(cy + radius * Math.sin(angle)).toFixed(1)}`;
+    });
+    return `M${points.join("L")}Z`;
+  }
+
+  function move(event, column, row, forward, backward) {
+    const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); pin([forward[column], backward[row]]); }
+    if (!way) return;
+    event.preventDefault();
+    let [c, r] = [column + way[0], row + way[1]];
+    /* Over settings that were not trained, to the next one in this direction. */
+    while (forward[c] !== undefined && backward[r] !== undefined && !cell([forward[c], backward[r]])) { c += way[0]; r += way[1]; }
+    if (forward[c] !== undefined && backward[r] !== undefined) field.querySelector(`[data-at="${forward[c]},${backward[r]}"]`).focus();
+  }
+
+  function point(event, one) {
+    tip.replaceChildren(make("strong", {}, `${number(one.mean)} ± ${number(one.sd, 2)}`), ` (n = ${one.n})`, make("br"), ...tau("f"), ` = ${one.at[0]}, `, ...tau("b"), ` = ${one.at[1]}`);
+    tip.hidden = false;
+    const box = tip.getBoundingClientRect();
+    tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - box.width - 8))}px`;
+    tip.style.top = `${Math.max(4, event.clientY - box.height - 14)}px`;
+  }
+
+  function look(at) {
+    state.at = at;
+    const one = cell(at);
+    for (const rect of field.querySelectorAll(".cell")) rect.setAttribute("tabindex", rect.dataset.at === key(at) ? 0 : -1);
+    const there = field.querySelector(`[data-at="${key(at)}"]`);
+    for (const cursor of field.querySelectorAll(".cursor")) for (const name of ["x", "y"]) cursor.setAttribute(name, there.getAttribute(name));
+    readout.replaceChildren(...tau("f"), ` = ${at[0]}, `, ...tau("b"), ` = ${at[1]}: `, make("strong", {}, `${number(one.mean)} ± ${number(one.sd, 2)}`), make("br"), `${measure().title}, ${measure().unit}; mean ± standard deviation, n = ${one.n} seeds`);
+    drawChart();
+  }
+
+  function pin(at) {
+    const known = state.pins.findIndex((one) => key(one) === key(at));
+    if (known >= 0) state.pins.splice(known, 1);
+    else state.pins = [...state.pins, at].slice(-PINS.length);
+    drawChart();
+  }
+
+  function ticks(low, high, count) {
+    const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 5, 10].find((times) => times * power >= rough);
+    const found = [];
+    for (let i = Math.ceil(low / step); i * step <= high + 1e-9 * step; i++) found.push(Number((i * step).toPrecision(10)));
+    return found;
+  }
+
+  function drawChart() {
+    const shown = [...state.pins.map((at, i) => [at, ...PINS[i]]), [state.at, "var(--decoupled)", null]].filter(([at]) => cell(at));
+    const wide = room(), tall = 300, left = 56, right = 10, top = 8, bottom = 44;
+    /* As in the figures: what lies outside the last nine tenths of training may be cut off. */
+    const late = shown.flatMap(([at]) => cell(at).y.slice(Math.floor(cell(at).y.length * 0.1)).filter((value) => value !== null));
+    let [low, high] = [Math.min(...late), Math.max(...late)];
+    const pad = 0.06 * (high - low) || 0.5;
+    [low, high] = [low - pad, high + pad];
+    const end = Math.max(...shown.map(([at]) => cell(at).x.at(-1)));
+    const x = (value) => left + (wide - left - right) * value / end;
+    const y = (value) => top + (tall - top - bottom) * (high - value) / (high - low);
+    const svg = make("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "img", "aria-label": `${measure().title} over training for ${shown.length} settings` });
+    for (const value of ticks(low, high, 5)) svg.append(make("line", { x1: left, x2: wide - right, y1: y(value), y2: y(value), stroke: "var(--rule)" }), make("text", { class: "tick", x: left - 7, y: y(value) + 4, "text-anchor": "end" }, number(value, 5)));
+    for (const value of ticks(0, end, 5)) svg.append(make("text", { class: "tick", x: x(value), y: tall - bottom + 17, "text-anchor": "middle" }, value >= 1e4 ? `${value / 1000}k` : String(value)));
+    svg.append(make("text", { x: (left + wide - right) / 2, y: tall - 6, "text-anchor": "middle" }, `${map().x}`));
+    const inner = make("svg", { x: left, y: top, width: wide - left - right, height: tall - top - bottom, viewBox: `${left} ${top} ${wide - left - right} ${tall - top - bottom}`, style: "overflow:hidden" });
+    for (const [at, stroke, dash] of shown) {
+      const one = cell(at);
+      const points = one.x.map((value, i) => [value, one.y[i], one.band[i] || 0]).filter(([, value]) => value !== null);
+      const d = (values) => values.map(([a, b]) => `${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("L");
+      inner.append(
+        make("path", { d: `M${d(points.map(([a, b, s]) => [a, b + s]))}L${d(points.map(([a, b, s]) => [a, b - s]).reverse())}Z`, fill: stroke, opacity: 0.15 }),
+        make("path", { class: "curve", d: `M${d(points)}`, fill: "none", stroke, "stroke-width": 2, "stroke-dasharray": dash, "data-at": key(at) }));
+    }
+    svg.append(inner);
+    chart.replaceChildren(svg);
+    const sample = (stroke, dash) => make("svg", { viewBox: "0 0 26 10", "aria-hidden": true }, make("path", { d: "M0 5H26", stroke, "stroke-width": 2.4, "stroke-dasharray": dash }));
+    pins.replaceChildren(
+      make("span", {}, sample("var(--decoupled)", null), " shown now"),
+      ...state.pins.map((at, i) => make("button", { type: "button", onclick: () => pin(at), "aria-label": `Unpin forward ${at[0]}, backward ${at[1]}` }, sample(...PINS[i]), make("span", {}, ...tau("f"), ` ${at[0]}, `, ...tau("b"), ` ${at[1]}`), "×")));
+  }
+
+  function drawAll() { drawChoicesKeepingFocus(); drawMap(); look(state.at); }
+
+  function drawChoicesKeepingFocus() {
+    const held = document.activeElement && choices.contains(document.activeElement) ? [document.activeElement.name, document.activeElement.value] : null;
+    drawChoices();
+    if (held) choices.querySelector(`input[name="${held[0]}"][value="${held[1]}"]`).focus();
+  }
+
+  function start() {
+    const cells = measure().cells;
+    const best = cells.reduce((a, b) => ((measure().low ? b.mean < a.mean : b.mean > a.mean) ? b : a));
+    state.at = map().ours && cell(map().ours) ? map().ours : best.at;
+    drawAll();
+  }
+  start();
+  let drawnAt = room();
+  addEventListener("resize", () => { if (room() !== drawnAt) { drawnAt = room(); drawMap(); look(state.at); } });
+})();

@@ -1,0 +1,178 @@
+"""Verdicts in words and pictures."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from dst_lab.claims import Comparison, Verdict
+from dst_lab.figures.style import TASKS, listing
+
+MARKS = {"supported": "✓", "not supported": "\N{EN DASH}", "contradicted": "✗", "not tested": "?"}
+MEANING = {
+    "supported": "shown on fresh seeds",
+    "not supported": "tested, and not shown",
+    "contradicted": "the opposite was shown",
+    "not tested": "runs are missing",
+}
+QUESTIONS = {
+    "C1": "Do the two temperatures want different values?",
+    "C2": "Is Decoupled ST better than the usual estimators?",
+    "C3": "Does each temperature do a job of its own?",
+}
+WIDTH, HEIGHT = 150, 16
+MINUS = "\N{MINUS SIGN}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A comparison as the page shows it."""
+
+    name: str
+    metric: str
+    ours: str
+    theirs: str
+    difference: str
+    interval: str
+    p: str
+    effect: str
+    n: int
+    mood: str
+    judged: bool
+    plot: Markup
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A verdict as the page shows it."""
+
+    index: int
+    key: str
+    verdict: Verdict
+    kind: str
+    mark: str
+    place: str
+    summary: str
+    judged: list[Line]
+    beside: list[Line]
+
+
+def shown(verdicts: Sequence[Verdict]) -> list[Shown]:
+    return [_shown(i, verdict) for i, verdict in enumerate(verdicts)]
+
+
+def tally(verdicts: Sequence[Verdict]) -> list[tuple[str, str, str, int]]:
+    """(verdict, mark, what it means, how many), the good news first."""
+    counts = {kind: sum(verdict.verdict == kind for verdict in verdicts) for kind in MARKS}
+    return [(kind, MARKS[kind], MEANING[kind], count) for kind, count in counts.items()]
+
+
+def groups(items: Sequence[Shown]) -> list[tuple[str, str, list[tuple[str, list[Shown]]]]]:
+    """(claim, its question, [(title, its verdicts)]): C1, C2 and C3, and inside each what is claimed."""
+    found: dict[str, dict[str, list[Shown]]] = {}
+    for item in items:
+        claim = item.verdict.claim.split()[0]
+        found.setdefault(claim, {}).setdefault(item.verdict.title, []).append(item)
+    return [(claim, QUESTIONS.get(claim, claim), list(titles.items())) for claim, titles in found.items()]
+
+
+def board(items: Sequence[Shown]) -> list[tuple[str, str, list[tuple[str, dict[str, Shown]]]]]:
+    """(claim, its question, [(title, task -> verdict)]): everything at a glance."""
+    return [
+        (claim, question, [(title, {item.place: item for item in found}) for title, found in titles])
+        for claim, question, titles in groups(items)
+    ]
+
+
+def _shown(i: int, verdict: Verdict) -> Shown:
+    judged = [comparison for comparison in verdict.comparisons if comparison.judged]
+    beside = [comparison for comparison in verdict.comparisons if not comparison.judged]
+    place = TASKS.get(verdict.task, verdict.task)
+    return Shown(
+        index=i, key=f"verdict-{i}", verdict=verdict, kind=verdict.verdict.replace(" ", "-"),
+        mark=MARKS[verdict.verdict], place=place, summary=_summary(verdict, judged), judged=_lines(judged),
+        beside=_lines(beside),
+    )  # fmt: skip
+
+
+def _summary(verdict: Verdict, judged: Sequence[Comparison]) -> str:
+    """One sentence for somebody in a hurry."""
+    if not judged or verdict.missing:
+        return f"{len(verdict.missing)} thing{'s' * (len(verdict.missing) != 1)} missing: see inside"
+    if all(one.name.startswith("against ") for one in judged):
+        return _against(judged)
+    if len({(one.metric, one.ours) for one in judged}) == 1:
+        return f"{judged[0].metric}: {_value(judged[0].ours, judged[0].unit)}"
+    words = {"better": "", "worse": " (the opposite)", "unclear": " (not clear)"}
+    if all(one.metric == "Spearman's rho" for one in judged):
+        return "; ".join(f"{one.name}, rho {_signed(one.ours)}{words[_mood(one)]}" for one in judged)
+    failing = [f"{one.name}{words[_mood(one)]}" for one in judged if not one.better]
+    return "; ".join([f"{len(judged) - len(failing)} of {len(judged)} found", *(f"not: {text}" for text in failing)])
+
+
+def _against(judged: Sequence[Comparison]) -> str:
+    by_mood: dict[str, list[str]] = {}
+    for one in judged:
+        by_mood.setdefault(_mood(one), []).append(one.name.removeprefix("against "))
+    unit = judged[0].unit
+    names = [f"{one.name.removeprefix('against ')} {_value(one.theirs, unit, bare=True)}" for one in judged]
+    said = f"{judged[0].metric}: Decoupled ST {_value(judged[0].ours, unit, bare=True)}, {', '.join(names)}"
+    said += f" {unit}" if unit not in ("", "share") else ""
+    words = {"worse": "worse than", "unclear": "no clear difference from"}
+    return "; ".join([said, *(f"{words[mood]} {listing(by_mood[mood])}" for mood in words if mood in by_mood)])
+
+
+def _lines(comparisons: Sequence[Comparison]) -> list[Line]:
+    reach: dict[str, float] = {}
+    for one in comparisons:
+        ends = [abs(end) for end in (one.low, one.high, one.difference) if math.isfinite(end)]
+        reach[one.metric] = max([reach.get(one.metric, 0.0), *ends])
+    return [_line(one, reach[one.metric]) for one in comparisons]
+
+
+def _line(one: Comparison, reach: float) -> Line:
+    interval = f"{_value(one.low, one.unit, sign=True)} to {_value(one.high, one.unit, sign=True)}"
+    p, side = min((one.p_better, "better"), (one.p_worse, "worse"))
+    return Line(
+        name=one.name, metric=one.metric, ours=_value(one.ours, one.unit), theirs=_value(one.theirs, one.unit),
+        difference=_value(one.difference, one.unit, sign=True), interval=interval,
+        p=f"{p:.2g} ({side})" if p < 0.5 else "> 0.5",
+        effect=_signed(one.effect),
+        n=one.n, mood=_mood(one), judged=one.judged, plot=_plot(one, reach),
+    )  # fmt: skip
+
+
+def _plot(one: Comparison, reach: float) -> Markup:
+    """The interval of the difference on a line from worse to better, 0 in the middle."""
+    ends = (one.low, one.difference, one.high)
+    if not reach or not all(map(math.isfinite, ends)):
+        return Markup("")
+    low, middle, high = (WIDTH / 2 * (1 + 0.94 * one.direction * end / reach) for end in ends)
+    y = HEIGHT / 2
+    return Markup(
+        f'<svg class="interval {_mood(one)}" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">'
+        f'<path class="zero" d="M{WIDTH / 2} 0V{HEIGHT}"/><path d="M{low:.1f} {y}H{high:.1f}"/>'
+        f'<circle cx="{middle:.1f}" cy="{y}" r="3.6"/></svg>'
+    )
+
+
+def _mood(one: Comparison) -> str:
+    return "better" if one.better else "worse" if one.worse else "unclear"
+
+
+def _value(value: float, unit: str, sign: bool = False, bare: bool = False) -> str:
+    """A number with its unit, or without where `bare`; a share as per cent."""
+    if not math.isfinite(value):
+        return "not known"
+    plus = "+" if sign else ""
+    if unit == "share":
+        text = f"{100 * value:{plus}.3g}%"
+    else:
+        text = f"{value:{plus},.0f}" if abs(value) >= 1000 else f"{value:{plus}.3g}"
+        text += f" {unit}" if unit and not bare else ""
+    return text.replace("-", MINUS)
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", MINUS).replace("inf", "∞")

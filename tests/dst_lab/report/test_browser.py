@@ -1,0 +1,261 @@
+"""The page in a real browser, opened from a file with the network off."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import planted
+import pytest
+
+from dst_lab.figures import Rows, draw
+from dst_lab.report import page
+from dst_lab.store import Record, Store, run_id
+
+pytestmark = pytest.mark.slow
+HOSTILE = '</script><img src=x onerror="window.hacked=1">'
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        if os.environ.get("DST_REQUIRE_BROWSER") == "1":
+            pytest.fail("no Chromium: install it (apt-get install chromium), since DST_REQUIRE_BROWSER=1")
+        pytest.skip("THE PAGE IS NOT TESTED: there is no Chromium here (apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = planted.plant(tmp_path_factory.mktemp("browser") / "planted.sqlite")
+    config = {"task": HOSTILE, "estimator": {"name": HOSTILE}, "seed": 7, "dataset": HOSTILE, "lr": 0.5}
+    with Store.open(path, write=True) as opened:
+        opened.put([Record(config=config, status="failed", provenance={"device_name": HOSTILE})])
+    return path
+
+
+@pytest.fixture(scope="module")
+def html(store: Path) -> Path:
+    return build(store, "quick")
+
+
+@pytest.fixture
+def visit(browser: Any, html: Path) -> Iterator[Callable[..., Any]]:
+    """`visit(width=.., scheme=..)`: the page, offline; at the end nothing may have gone wrong in it."""
+    contexts, wrong = [], []
+
+    def go(width: int = 1440, scheme: str = "light", file: Path = html) -> Any:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, reduced_motion="reduce"
+        )
+        contexts.append(context)
+        found = context.new_page()
+        found.on(
+            "console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None
+        )
+        found.on("pageerror", lambda error: wrong.append(str(error)))
+        found.on("request", lambda request: None if request.url.startswith("file:") else wrong.append(request.url))
+        found.goto(file.as_uri())
+        return found
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert not wrong
+
+
+def build(path: Path, scale: str) -> Path:
+    with Store.open(path) as opened:
+        rows = Rows(opened, scale)
+        out = path.with_suffix(".html")
+        out.write_text(page(rows, draw(rows)), encoding="utf-8")
+    return out
+
+
+def losses(store: Path, tau_f: float, tau_b: float) -> Any:
+    """The lowest validation losses of the grid's runs at a setting, from the store."""
+    from dst_lab.plans.recipes import RECIPES
+
+    wanted = RECIPES["sbn-grid"]("quick").wanted(lambda _: None)
+    at = {"name": "decoupled", "tau_f": tau_f, "tau_b": tau_b}
+    ids = [run_id(config.to_dict()) for config in wanted if config.estimator.to_dict() == at]
+    with Store.open(store) as opened:
+        return np.array([opened.history(run)["validation_loss"].values.min() for run in ids], float)
+
+
+def test_the_pointer_reads_the_stores_number(visit: Callable[..., Any], store: Path) -> None:
+    found = visit()
+    found.locator('.cell[data-at="0.5,0.3"]').hover()
+    values = losses(store, 0.5, 0.3)
+    said = found.locator("#tip").inner_text()
+    assert f"{float(f'{values.mean():.4g}'):g}" in said
+    assert f"± {float(f'{values.std(ddof=1):.2g}'):g}" in said
+    assert "n = 3" in said
+    assert "τf = 0.5, τb = 0.3" in said
+    assert f"{float(f'{values.mean():.4g}'):g}" in found.locator(".readout").inner_text()
+    found.mouse.move(5, 5)
+    assert found.locator("#tip").is_hidden()
+
+
+def test_a_click_pins_a_curve_beside_the_current_one(visit: Callable[..., Any]) -> None:
+    found = visit()
+    assert found.locator(".curve").count() == 1
+    found.locator('.cell[data-at="2,2"]').click()
+    found.locator('.cell[data-at="0.1,0.1"]').hover()
+    shown = found.locator(".curve").evaluate_all("all => all.map((one) => one.dataset.at)")
+    assert shown == ["2,2", "0.1,0.1"]
+    lines = found.locator(".curve").evaluate_all("all => all.map((one) => one.getAttribute('stroke-dasharray'))")
+    assert lines[0] != lines[1], "told apart without colour"
+    found.locator(".pins button").click()
+    assert found.locator(".curve").count() == 1
+
+
+def test_the_map_answers_to_the_keyboard(visit: Callable[..., Any], store: Path) -> None:
+    found = visit()
+    found.locator('.cell[tabindex="0"]').focus()
+    start = [float(tau) for tau in found.evaluate("document.activeElement.dataset.at").split(",")]
+    assert found.locator('.cell[tabindex="0"]').count() == 1
+    found.keyboard.press("ArrowRight")
+    found.keyboard.press("ArrowDown")
+    at = found.evaluate("document.activeElement.dataset.at")
+    tau_f, tau_b = (float(tau) for tau in at.split(","))
+    assert tau_f > start[0]
+    assert tau_b < start[1]
+    assert f"{float(f'{losses(store, tau_f, tau_b).mean():.4g}'):g}" in found.locator(".readout").inner_text()
+    found.keyboard.press("Enter")
+    found.keyboard.press("ArrowRight")
+    assert found.locator(".curve").evaluate_all("all => all.map((one) => one.dataset.at)")[0] == at
+    for _ in range(30):  # to the edge, and no further
+        found.keyboard.press("ArrowLeft")
+    assert found.evaluate("document.activeElement.dataset.at").startswith("0,")
+
+
+def test_every_map_and_measure_can_be_chosen(visit: Callable[..., Any]) -> None:
+    found = visit()
+    for task in range(3):
+        found.locator(f'input[name="map-task"][value="{task}"]').check()
+        for measure in range(found.locator('input[name="map-measure"]').count()):
+            found.locator(f'input[name="map-measure"][value="{measure}"]').check()
+            assert found.locator(".cell").count() > 5
+            assert "NaN" not in found.locator("#explorer").inner_html()
+
+
+def test_filter_and_sort(visit: Callable[..., Any], store: Path) -> None:
+    found = visit()
+    with Store.open(store) as opened:
+        runs = opened.runs()
+    assert found.locator(".count").inner_text() == f"{len(runs)} of {len(runs)} runs"
+    assert found.locator(".runs tbody tr").count() == 50, "the rest is drawn when asked for"
+    found.locator("#run-search").fill("stgs seed=2")
+    assert found.locator(".count").inner_text().startswith("0 of")
+    found.locator("#run-search").fill("binary softmax seed=2 tau_b=0.5")
+    wanted = [
+        run
+        for run in runs
+        if run.task == "stochastic-binary" and run.config["estimator"] == {"name": "softmax_ste", "tau": 0.5}
+    ]
+    wanted = [run for run in wanted if run.seed == 2]
+    assert found.locator(".runs tbody tr").count() == len(wanted) > 0
+    found.locator("#run-search").fill("")
+    found.locator("#run-task").select_option("autoencoder")
+    found.get_by_role("button", name="Lowest val. loss").click()
+    column = ".runs tbody tr td:nth-child(10)"
+    with Store.open(store) as opened:
+        mine = [run.id for run in runs if run.task == "categorical-autoencoder"]
+        lowest = sorted(float(opened.history(run)["validation_loss"].values.min()) for run in mine)
+    shown = [float(text) for text in found.locator(column).all_inner_texts()]
+    assert shown == pytest.approx(lowest[:50], rel=1e-3)
+    found.get_by_role("button", name="Lowest val. loss").click()
+    shown = [float(text) for text in found.locator(column).all_inner_texts()]
+    assert shown == pytest.approx(lowest[::-1][:50], rel=1e-3)
+    assert found.locator('th[aria-sort="descending"]').inner_text().startswith("Lowest")
+
+
+def test_a_run_opens_with_its_command(visit: Callable[..., Any]) -> None:
+    found = visit()
+    found.locator("#run-search").fill("decoupled seed=1001 binary")
+    found.locator(".runs .open").first.press("Enter")
+    said = found.locator(".detail").inner_text()
+    assert "dst run stochastic-binary --scale quick --estimator decoupled --tau-f" in said
+    assert "--seeds 1001, --store again.sqlite" in said
+    assert found.locator(".runs .open").first.get_attribute("aria-expanded") == "true"
+
+
+def test_a_verdict_leads_to_its_runs(visit: Callable[..., Any]) -> None:
+    found = visit()
+    found.locator('.board a[href="#verdict-0"]').click()
+    assert found.locator("#verdict-0").evaluate("one => one.open")
+    found.locator("#verdict-0 button[data-claim]").click()
+    assert found.locator(".count").inner_text().startswith("20 of"), "ten seeds a side"
+    assert found.evaluate("document.activeElement.id") == "run-search"
+
+
+def test_hostile_text_is_text(visit: Callable[..., Any]) -> None:
+    found = visit()
+    found.locator("#run-search").fill("onerror")
+    assert HOSTILE in found.locator(".runs tbody tr").first.inner_text()
+    found.locator(".runs .open").first.click()
+    assert HOSTILE in found.locator(".detail").inner_text()
+    assert found.locator("img").count() == 0
+    assert found.evaluate("window.hacked") is None
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_nothing_lies_beyond_the_edge(visit: Callable[..., Any], width: int, scheme: str) -> None:
+    found = visit(width, scheme)
+    for summary in found.locator("details.verdict > summary").all():
+        summary.click()
+    found.locator(".runs .open").first.click()
+    found.locator(".badge").evaluate_all("all => all.forEach((one) => { one.textContent = '- not supported'; })")
+    assert found.evaluate("document.documentElement.scrollWidth") == width
+    paper, ink = (found.evaluate(f"getComputedStyle(document.body).{name}") for name in ("backgroundColor", "color"))
+    light, dark = (sum(map(int, value[4:-1].split(","))) for value in (paper, ink))
+    assert (light > dark) == (scheme == "light")
+
+
+def test_the_first_tab_skips_to_the_verdicts(visit: Callable[..., Any]) -> None:
+    found = visit()
+    found.keyboard.press("Tab")
+    assert found.evaluate("document.activeElement.className") == "skip"
+    assert found.locator(".skip").bounding_box()["x"] >= 0, "seen while it has the focus"
+    found.keyboard.press("Enter")
+    assert found.evaluate("document.activeElement.id") == "main"
+
+
+def test_paper_shows_the_maps_and_the_evidence(visit: Callable[..., Any]) -> None:
+    found = visit(688, "dark")
+    found.emulate_media(media="print")
+    found.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert found.locator("#figure-map").is_visible()
+    assert found.locator("#explorer").is_hidden()
+    assert found.locator("#verdict-0 .rule").is_visible()
+    assert found.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert found.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_five_thousand_runs_stay_quick_and_small(visit: Callable[..., Any], tmp_path: Path) -> None:
+    path = planted.plant(tmp_path / "paper.sqlite", "paper")
+    began = time.process_time()
+    html = build(path, "paper")
+    assert time.process_time() - began < 60
+    assert html.stat().st_size < 8e6
+    found = visit(file=html)
+    took = found.evaluate(
+        """() => { const box = document.getElementById("run-search"), began = performance.now();
+        for (const words of ["softmax", "softmax seed=3", ""]) {
+          box.value = words; box.dispatchEvent(new Event("input")); }
+        document.querySelector(".runs th:nth-child(10) button").click();
+        return performance.now() - began; }"""
+    )
+    assert took < 2000, "three searches and a sort, in milliseconds"
+    assert found.locator(".count").inner_text().startswith("5,")

@@ -1,0 +1,170 @@
+"""The page and the commands around it, without a browser."""
+
+import argparse
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import planted
+import pytest
+
+from dst_lab.cli import report as word
+from dst_lab.cli import run, sweep
+from dst_lab.figures import Rows, draw
+from dst_lab.plans.recipes import RECIPES
+from dst_lab.report import page, pick_scale
+from dst_lab.report.commands import run_command
+from dst_lab.store import Record, Store
+
+HOSTILE = '</script><img src=x onerror="window.hacked=1"><b>\'&'
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return planted.plant(tmp_path_factory.mktemp("report") / "planted.sqlite")
+
+
+@pytest.fixture(scope="module")
+def text(path: Path) -> str:
+    return build(path)
+
+
+def build(path: Path, scale: str = "quick") -> str:
+    with Store.open(path) as store:
+        rows = Rows(store, scale)
+        return page(rows, draw(rows))
+
+
+def embedded(text: str) -> Any:
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    return json.loads(found)
+
+
+def test_everything_is_on_the_page(text: str) -> None:
+    for anchor in ("main", "map", "figures", "settings", "runs", "reproduce", "provenance"):
+        assert f'id="{anchor}"' in text
+    assert text.count('<details class="verdict') == 17
+    assert text.count("<figure id=") == 12
+    assert "dst reproduce --scale quick" in text
+    assert "dst sweep sbn-grid --scale quick" in text
+    assert 'class="verdict supported"' in text, "the planted optimum is off the diagonal"
+
+
+def test_nothing_is_fetched(text: str) -> None:
+    assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', text)
+    assert "@import" not in text
+    assert "default-src &#39;none&#39;" in text or "default-src 'none'" in text
+    assert len(text.encode()) < 4e6
+
+
+@pytest.mark.slow
+def test_the_same_store_gives_the_same_page(path: Path, text: str) -> None:
+    assert build(path) == text
+
+
+def test_ids_are_unique(text: str) -> None:
+    ids = re.findall(r'\sid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    for used in set(re.findall(r'(?:href="|url\()#([^")]+)', text)):
+        assert used in ids, used
+
+
+def test_text_from_configs_is_escaped(tmp_path: Path) -> None:
+    config = {"task": HOSTILE, "estimator": {"name": HOSTILE}, "seed": 0, "dataset": HOSTILE, "lr": 0.1}
+    failed = {**config, "task": "stochastic-binary", "seed": 1}
+    with Store.open(tmp_path / "hostile.sqlite", write=True) as store:
+        place = {"device_name": HOSTILE, "commit": HOSTILE, "system": HOSTILE, "seconds": 1.0}
+        store.put([Record(config=config, status="done", provenance=place), Record(config=failed, status="failed")])
+    text = build(tmp_path / "hostile.sqlite")
+    assert "<img" not in text
+    assert embedded(text)["settings"][0]["task"] == HOSTILE
+    assert "&lt;/script&gt;&lt;img src=x" in text
+    assert text.count("</script>") == 2, "the data and the program"
+
+
+def test_runs_are_all_there_with_their_numbers(path: Path, text: str) -> None:
+    data = embedded(text)
+    with Store.open(path) as store:
+        runs = store.runs()
+        assert data["runs"]["id"] == [run.id for run in runs]
+        for i in range(0, len(runs), 97):
+            history = store.history(runs[i].id)
+            assert data["runs"]["best"][i] == pytest.approx(history["validation_loss"].values.min(), rel=1e-4)
+            if "test_loss" in history:
+                assert data["metrics"]["test_loss"][i] == pytest.approx(history["test_loss"].values[-1], rel=1e-4)
+    assert {data["plans"][i] for i in data["runs"]["plan"]} == set(RECIPES)
+
+
+def test_each_command_names_its_run(path: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any]) -> None:
+    """Read by `dst run` itself, the command of a run gives the config of that run, of every kind of plan."""
+    asked: list[Any] = []
+    monkeypatch.setattr(run, "train", lambda configs, *_, **__: asked.extend(configs) or 0)
+    with Store.open(path) as store:
+        runs = store.runs()[::61]
+    assert len({found.task for found in runs}) == 4
+    for found in runs:
+        words = run_command(found.config).split()
+        assert words[:2] == ["dst", "run"]
+        assert cli(*words[1:]).code == 0
+        assert asked.pop().to_dict() == found.config
+
+
+def test_scale_is_the_papers_where_there_are_such_runs(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "mixed.sqlite", write=True) as store:
+        store.put([planted.record(RECIPES["sbn-grid"]("quick").wanted(lambda _: None)[0])])
+        assert pick_scale(store) == "quick"
+        store.put([planted.record(RECIPES["sbn-grid"]("paper").wanted(lambda _: None)[0])])
+        assert pick_scale(store) == "paper"
+
+
+@pytest.mark.slow
+def test_report_writes_page_and_figures(path: Path, cli: Callable[..., Any], surroundings: Path) -> None:
+    done = cli("report", "--store", path, "--out", "page.html", "--figures", "figures")
+    assert done.code == 0, done.err
+    assert "quick scale" in done.out
+    assert (surroundings / "page.html").read_text().startswith("<!doctype html>")
+    assert len(list((surroundings / "figures").iterdir())) == 24
+    assert cli("report", "--store", "nowhere.sqlite").code == 2
+
+
+def test_reproduce_follows_every_recipe_and_confirms_last(
+    path: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any], surroundings: Path
+) -> None:
+    followed: list[str] = []
+
+    def follow(args: argparse.Namespace) -> int:
+        followed.append(args.what)
+        return 1 if args.what == "diagonal" else 0
+
+    monkeypatch.setattr(sweep, "sweep", follow)
+    monkeypatch.setattr(word, "write", lambda store, scale, out, figures: print(scale, out, figures))
+    done = cli("reproduce", "--store", path, "--out", "here")
+    assert followed == [name for name in RECIPES if name not in ("annealed", "confirm")] + ["confirm"]
+    assert done.code == 1, "the worst of the recipes' own"
+    assert "quick here/report.html here/figures" in done.out
+
+    followed.clear()
+    monkeypatch.setattr(sweep, "sweep", lambda args: followed.append(args.what) or 130)
+    assert cli("reproduce", "--store", path, "--out", "here").code == 130
+    assert len(followed) == 1, "stopped by Ctrl-C, it stops"
+
+
+def test_without_time_the_report_is_of_what_is_there(cli: Callable[..., Any], surroundings: Path) -> None:
+    done = cli("reproduce", "--budget", 0, "--store", "none.sqlite", "--out", "here")
+    assert done.code == 0, done.err
+    assert "runs left: sbn-grid 60" in done.err
+    assert "not tested" in (surroundings / "here" / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_reproduced_already_it_trains_nothing_and_writes_the_report(
+    path: Path, cli: Callable[..., Any], surroundings: Path
+) -> None:
+    done = cli("reproduce", "--store", path, "--out", "here")
+    assert done.code == 0, done.err
+    assert " trained" not in done.out
+    assert "runs left" not in done.err
+    assert (surroundings / "here" / "figures" / "map.svg").exists()
+    assert (surroundings / "here" / "report.html").exists()
