@@ -59,7 +59,8 @@ def test_a_draw_is_the_noise_of_its_seed(sampled: Case, tiling: None, shape: tup
         z = sampled(leaf, **options)
         results.append((z.detach(), torch.autograd.grad(z, leaf, g)[0]))
     assert torch.equal(results[0][0], results[1][0])
-    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-6, atol=1e-7)
+    # Within a few roundings: the device's exponential and reciprocal are approximate.
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-5, atol=1e-6)
 
 
 def test_a_row_draws_the_same_in_any_batch(sampled: Case, device: str) -> None:
