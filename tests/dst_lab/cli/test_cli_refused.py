@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from dst_lab.store import Store
-
 RUN = ("run", "stochastic-binary", "--seeds", 1, "--epochs", 1)
 SWEEP = ("sweep", "stochastic-binary", "--seeds", 1, "--grid")
 LOGIC = ("run", "logic-gates", "--seeds", 1, "--steps", 2)
@@ -204,19 +202,12 @@ def test_the_traceback_is_there_for_who_asks(cli) -> None:
 
 
 def test_what_nobody_expected_is_exit_code_1(cli, monkeypatch, surroundings: Path) -> None:
-<<<<<<< HEAD
-    def broken(*_: object) -> None:
-        raise RuntimeError("a bolt is loose")
-
-    monkeypatch.setattr(Store, "finished", broken)
-=======
     from dst_lab.engines import local
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bolt is loose")
 
     monkeypatch.setattr(local, "train", broken)
->>>>>>> engines
     code, _, err = cli(*RUN)
     assert only_sentence(err) == "dst: unexpected RuntimeError: a bolt is loose (--debug shows where)"
     assert code == 1
