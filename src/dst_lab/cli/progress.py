@@ -3,6 +3,7 @@
 import time
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -80,8 +81,9 @@ class Display:
             self._bar.update(self._line, completed=done)
 
     def say(self, text: str) -> None:
-        """A line of its own; on a terminal above the live one."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        """A line of its own; on a terminal above the live one. Where it cannot be written, training goes on unseen."""
+        with suppress(OSError):
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _title(fleet: Fleet) -> str:

@@ -121,7 +121,10 @@ def train(
                 return 130
         # After the live display, which would be drawn over what is printed beside it.
         counts = {"trained": outcome.trained, "already there": outcome.already}
-        rare = {"diverged": outcome.diverged, "failed": len(outcome.failed), "left for lack of time": outcome.left}
+        rare = {
+            "stopped early": outcome.stopped, "diverged": outcome.diverged, "failed": len(outcome.failed),
+            "left for lack of time": outcome.left,
+        }  # fmt: skip
         said = [f"{n} {what}" for what, n in counts.items()] + [f"{n} {what}" for what, n in rare.items() if n]
         runs = f"{outcome.wanted} run" + "s" * (outcome.wanted != 1)
         display.say(f"{runs}: {', '.join(said)}. Store: {args.store}")

@@ -2,8 +2,9 @@
 
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,6 +20,10 @@ from dst_lab.tasks import TASKS
 
 SAFETY = 1.1
 """A chunk is begun only where this many times its estimated time is left."""
+
+
+class _WatcherError(Exception):
+    """What was raised by those who watch a training (the progress display, who asks to stop), not by a run."""
 
 
 class Result(NamedTuple):
@@ -56,7 +61,7 @@ def train_chunk(
     Ordinary exceptions are taken for those of a single run: the chunk is halved until it stands alone, and then
     recorded as failed. Halves begin anew, and the checkpoint goes: it would lead into the same failure again.
     """
-    fit = _size(task, configs, checkpoints, most or len(configs), seconds_left, sharers)
+    fit = _size(task, configs, checkpoints, most or len(configs), seconds_left, sharers, prune is not None)
     members, rest = list(configs[:fit]), list(configs[fit:])
     if not members:
         return Result([], [])
@@ -73,7 +78,12 @@ def train_chunk(
     fleet: Fleet | None = None
     try:
         fleet = Fleet(task, members, checkpoint)
-        return Result(fleet.train(report, ended, prune), [rest] if rest else [])
+        if fleet.stopped and not prune and checkpoint:
+            checkpoint.remove()  # of a search that gave runs up: here they are wanted whole
+            fleet = Fleet(task, members, checkpoint)
+        return Result(fleet.train(_watched(report), _watched(ended), prune), [rest] if rest else [])
+    except _WatcherError as error:
+        raise error.args[0] from None
     except TrainingStoppedError:
         if not late:
             raise
@@ -94,7 +104,7 @@ def train_chunk(
         torch.cuda.empty_cache()
     if checkpoint:
         checkpoint.remove()
-    again = halves(members) + ([rest] if rest else [])
+    again = halves(members, together=prune is not None) + ([rest] if rest else [])
     return Result([failure] if failure and len(members) == 1 else [], again)
 
 
@@ -105,9 +115,11 @@ def failed(config: Config, reason: str, where: str, device: torch.device, fleet:
     return Record(config=config.to_dict(), status="failed", detail=detail, provenance=origin)
 
 
-def halves(configs: Sequence[Config]) -> list[list[Config]]:
-    """Two chunks of one; none of a single run."""
+def halves(configs: Sequence[Config], together: bool = False) -> list[list[Config]]:
+    """Two chunks of one; none of a single run. `together`: no setting is cut in two while there is another."""
     middle = len(configs) // 2
+    if together:
+        middle = _whole(configs, middle) or _whole(configs, len(configs) - 1) or middle
     return [list(configs[:middle]), list(configs[middle:])] if middle else []
 
 
@@ -135,6 +147,7 @@ def _size(
     most: int,
     seconds_left: Callable[[], float] | None,
     sharers: int,
+    together: bool,
 ) -> int:
     """How many of these runs to train together; 0 where not even one can be trained in the time."""
     if seconds_left and seconds_left() <= 0:
@@ -145,7 +158,14 @@ def _size(
         if begun == runs[: len(begun)] and len(begun) <= most:
             return len(begun)
     fit = min(runs_that_fit(task, task.device, sharers), most, len(runs))
-    return _inside(task, configs[:fit], seconds_left()) if seconds_left else fit
+    fit = _inside(task, configs[:fit], seconds_left()) if seconds_left else fit
+    return _whole(configs, fit) or fit if together else fit
+
+
+def _whole(configs: Sequence[Config], most: int) -> int:
+    """The largest number of runs up to `most` with which no setting is cut in two."""
+    settings = [replace(config, seed=0) for config in configs]
+    return max((n for n in range(1, most + 1) if n == len(settings) or settings[n] != settings[n - 1]), default=0)
 
 
 def _inside(task: Task, configs: Sequence[Config], seconds: float) -> int:
@@ -165,6 +185,16 @@ def _inside(task: Task, configs: Sequence[Config], seconds: float) -> int:
         if runs < 1:
             return 0
     return 0
+
+
+def _watched(call: Callable[..., Any] | None) -> Any:
+    def watched(*given: Any) -> Any:
+        try:
+            return call(*given) if call else None
+        except Exception as error:
+            raise _WatcherError(error) from error
+
+    return watched if call else None
 
 
 def _works(device: torch.device) -> bool:

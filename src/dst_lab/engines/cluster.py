@@ -47,12 +47,14 @@ class Cluster:
         self._ray: Any = None
         self._remotes: dict[Any, Any] = {}
         self._folder: Path | None = None
+        self._before: dict[str, str | None] = {}
 
     def connect(self) -> None:
         """Start or join. Raises ValueError where there is no Ray, no answer or no GPU."""
         if self.device:
             return
         if self.address is None:
+            self._before = {name: os.environ.get(name) for name in (*OWN, "RAY_AUTH_TOKEN")}
             os.environ.update(OWN, RAY_AUTH_TOKEN=secrets.token_hex(32))
         try:
             import ray
@@ -100,7 +102,11 @@ class Cluster:
             self._ray.shutdown()
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
-        self.device, self._ray, self._folder = "", None, None
+        for name, value in self._before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        self.device, self._ray, self._folder, self._before = "", None, None, {}
         self._remotes.clear()
 
     def slots(self) -> int:

@@ -21,6 +21,8 @@ class Outcome:
     """Not trained because the time was up."""
     failed: dict[str, str] = field(default_factory=dict)
     """Runs whose code failed: what they are, and why."""
+    stopped: int = 0
+    """Given up early, because others did better."""
 
 
 class Ledger:
@@ -38,7 +40,7 @@ class Ledger:
         finished = store.finished()
         self.pending = {run: config for run, config in wanted.items() if run not in finished}
         self._wanted, self._already = len(wanted), len(wanted) - len(self.pending)
-        self._trained = self._diverged = 0
+        self._trained = self._diverged = self._stopped = 0
         self._failed: dict[str, str] = {}
         if checkpoints:
             checkpoints.tidy(finished)
@@ -59,7 +61,8 @@ class Ledger:
             self._checkpoints.of([record.run_id for record in records]).remove()
         for record in records:
             config = self.pending.pop(record.run_id)
-            self._trained += record.status != "failed"
+            self._trained += record.status not in ("failed", "stopped")
+            self._stopped += record.status == "stopped"
             self._diverged += record.status == "diverged"
             if record.status == "failed":
                 self._failed[_name(config)] = str(record.detail["reason"])
@@ -68,7 +71,9 @@ class Ledger:
         """Tidy up, and say what became of the plan."""
         if self._checkpoints:
             self._checkpoints.tidy(self._store.finished())
-        return Outcome(self._wanted, self._already, self._trained, self._diverged, len(self.pending), self._failed)
+        return Outcome(
+            self._wanted, self._already, self._trained, self._diverged, len(self.pending), self._failed, self._stopped
+        )
 
 
 def _name(config: Config) -> str:

@@ -222,6 +222,8 @@ class _Stop:
                 self.said = self.mark.read_text() == STOP
             except FileNotFoundError:
                 self.said = True
+            except OSError:
+                pass  # a shared folder that stumbles: asked again in a moment
         return self.said
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 SHARE = 0.01
 """Saving may take this share of the time; a large fleet is saved less often."""
-FORMAT = 2
+FORMAT = 3
 
 
 class Checkpoint:
@@ -48,6 +48,7 @@ class Checkpoint:
         head = {
             "format": FORMAT,
             "runs": _runs(fleet),
+            "device": fleet.device.type,
             "alive": fleet.alive,
             "stopped": sorted(fleet.stopped.items()),
             "step": fleet.step,
@@ -87,8 +88,8 @@ class Checkpoint:
         if loaded is None:
             return False
         head, arrays = loaded
-        if head["runs"] != _runs(fleet):
-            return False
+        if head["runs"] != _runs(fleet) or head["device"] != fleet.device.type:
+            return False  # another device draws other random numbers
         rows = len(fleet.rows_of(head["alive"]))
         if any(_unlike(arrays.get(name), tensor, rows) for name, tensor in state(fleet).items()):
             return False

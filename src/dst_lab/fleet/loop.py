@@ -99,7 +99,10 @@ class Fleet:
             norm = advance()
             if self.step % self.every == 0 or self.step == self.steps:
                 self.evaluate(norm)
-                if prune and self.step < self.steps and self._prune(prune):
+                kept = self._worth(prune) if prune and self.step < self.steps else None
+                if kept is not None:
+                    del advance, norm  # which hold the memory of the program as it was
+                    self.keep(kept)
                     advance = self.stepper()
             if report:
                 report(self)
@@ -111,17 +114,14 @@ class Fleet:
         artefacts = self.task.artefacts(self._all(), self._choosers(Use.EVALUATE))
         return self._records(artefacts, provenance(self.device, self.seconds, len(self.members)))
 
-    def _prune(self, prune: Prune) -> bool:
-        """Whether runs were given up."""
+    def _worth(self, prune: Prune) -> list[int] | None:
+        """The rows that go on, where not all do."""
         losses = np.stack([row["validation_loss"][self.alive] for _, row in self.history])
         bad = self.bad_step[: self.wanted].cpu().numpy() > 0
         scores = np.where(bad, np.inf, np.nan_to_num(losses, nan=np.inf).min(0))
         before = self.history[-2][0] if len(self.history) > 1 else 0
         kept = prune(before / self.steps, self.step / self.steps, self.configs[: self.wanted], scores.tolist())
-        if kept is None or len(kept) == self.wanted:
-            return False
-        self.keep(kept)
-        return True
+        return None if kept is None or len(kept) == self.wanted else kept
 
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows alone, each as it stands: the fleet is made anew without the others, so that they cost
@@ -266,6 +266,9 @@ class Fleet:
         with torch.no_grad():
             metrics |= self.task.evaluate(self._all(), self._choosers(Use.EVALUATE))
         metrics |= self.task.diagnose(self._all(), self._choosers(Use.SNR), self.step)
+        # The last update, too, can break a run, after its last training loss.
+        broken = ~metrics["validation_loss"].isfinite() & (self.bad_step == 0)
+        self.bad_step += broken * self.step
         self.history.append((self.step, {name: self._of_members(value) for name, value in metrics.items()}))
         self.loss_sum.zero_()
 

@@ -26,6 +26,7 @@ def provenance(device: torch.device, seconds: float, runs: int) -> dict[str, Any
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "matmul_precision": torch.get_float32_matmul_precision(),
         "device": device.type,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now - seconds)),
         "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),

@@ -33,7 +33,6 @@ class Streams:
         self.device = device
         row = {seed: i for i, seed in enumerate(self.seeds)}
         self.rows = torch.tensor([row[seed] for seed in seeds], device=device)
-        self.keys = torch.tensor([row[seed] for seed in seeds]).numpy()
         self.key_of_run = torch.tensor(list(seeds), dtype=torch.int64, device=device)
         self._pool = ThreadPoolExecutor(max_workers=max(1, torch.get_num_threads()))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dst_lab.configs import Config
 from dst_lab.plans.halving import Halving
-from dst_lab.plans.plan import Lookup, Plan, best, describe, score, seeded, value_of, with_value
+from dst_lab.plans.plan import Early, Lookup, Plan, best, describe, score, seeded, value_of, with_value
 
 BATCH = 8
 """New settings at a time: each is trained with all its seeds, and all of them as one fleet."""
@@ -50,7 +50,8 @@ class Adaptive(Plan):
 
     def chosen(self, lookup: Lookup) -> list[Config]:
         proposed = self._proposed(lookup)
-        found = best(proposed, self.seeds, lookup) if len(proposed) == self.settings else None
+        whole = [config for config in proposed if not self._early(config, lookup)]
+        found = best(whole, self.seeds, lookup) if whole and len(proposed) == self.settings else None
         return [] if found is None else [found]
 
     def notes(self, lookup: Lookup) -> list[str]:
@@ -60,6 +61,9 @@ class Adaptive(Plan):
             f"{score(found, self.seeds, lookup):.6g}, of {how}"
             for found in self.chosen(lookup)
         ]
+
+    def _early(self, config: Config, lookup: Lookup) -> bool:
+        return any(isinstance(lookup(run), Early) for run in seeded([config], self.seeds))
 
     def _proposed(self, lookup: Lookup) -> list[Config]:
         """Every setting asked for so far, the last batch being the one whose scores are not all known."""

@@ -10,8 +10,13 @@ from dst_lab.configs import TEMPERATURES, Choice, Config
 from dst_lab.plans.halving import Halving
 
 Lookup: TypeAlias = Callable[[Config], float | None]
-"""A run's score (its lowest validation loss over training; infinite where it diverged or failed), None if not known."""
+"""A run's score (its lowest validation loss over training; infinite where it diverged), None if not known. A run whose
+code failed is not known: it is tried again."""
 Axis: TypeAlias = tuple[str, Sequence[Any]]
+
+
+class Early(float):
+    """The score of a run that was stopped early: what it had come to."""
 
 
 class Plan(ABC):
@@ -130,7 +135,7 @@ def score(config: Config, seeds: Sequence[int], lookup: Lookup) -> float | None:
 def best(configs: Sequence[Config], seeds: Sequence[int], lookup: Lookup) -> Config | None:
     """The setting with the lowest mean score; of equals the first in the sweep's order. None until all are known.
 
-    A setting with a diverged or failed run scores infinity: it is not chosen unless all do.
+    A setting with a diverged run scores infinity: it is not chosen unless all do.
     """
     scored = [(score(config, seeds, lookup), i) for i, config in enumerate(configs)]
     if any(value is None for value, _ in scored):

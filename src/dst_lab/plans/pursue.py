@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from dst_lab.configs import Config
-from dst_lab.plans.plan import Lookup, Plan
+from dst_lab.plans.plan import Early, Lookup, Plan
 from dst_lab.store import Store, run_id
 
 
@@ -23,7 +23,8 @@ def scores(store: Store, *, stopped: bool = False) -> Lookup:
             return None
         if run not in known:
             diverged = status[run] == "diverged"
-            known[run] = math.inf if diverged else float(store.history(run)["validation_loss"].values.min())
+            lowest = math.inf if diverged else float(store.history(run)["validation_loss"].values.min())
+            known[run] = (Early if status[run] == "stopped" else float)(lowest if math.isfinite(lowest) else math.inf)
         return known[run]
 
     return lookup

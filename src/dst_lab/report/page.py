@@ -81,7 +81,7 @@ def facts(rows: Rows) -> dict[str, str]:
     """What was run, on what: the store as a whole."""
     runs = [row.run for row in rows.runs.values()]
     status = Counter(run.status for run in runs)
-    rare = [f"{status[kind]} {kind}" for kind in ("diverged", "failed") if status[kind]]
+    rare = [f"{status[kind]} {kind}" for kind in ("stopped", "diverged", "failed") if status[kind]]
     places = _provenances(rows)
     seconds = sum(float(found.get("seconds", 0)) for found, _ in places)
     return {

@@ -9,6 +9,7 @@ those that no neuron has), `dead_gates` (share of neurons whose logits get no gr
 the validation images). `--estimator soft` is the original: it mixes the gates instead of choosing.
 """
 
+import math
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -157,10 +158,13 @@ class LogicGates(Task):
 
         network = PackedLogic(parameters, self.config.layers, self.classes)
         like = torch.empty(network.runs, device=self.device)
+        # Gates are counted, so a broken logit would not show by itself.
+        broken = ~network.logits.isfinite().all(-1).all(-1).all(0)
 
         def score(index: Tensor, choose: Chooser) -> Tensor:
             done = network.forward(pack(self.words[split], index[None]), Draws.of(choose, like))
-            return network.counts(done)[..., : len(index)].transpose(1, 2) / self.config.group_tau
+            scores = network.counts(done)[..., : len(index)].transpose(1, 2) / self.config.group_tau
+            return scores.masked_fill(broken.view(-1, 1, 1), math.nan)
 
         return score
 
@@ -190,13 +194,14 @@ class LogicGates(Task):
         labels = self.splits["validation"][1]
         total = torch.zeros(network.runs, device=self.device)
         reached = torch.zeros(network.logits.shape[:-1], dtype=torch.bool, device=self.device)
-        for index in torch.split(torch.arange(len(labels), device=self.device), PACKED):
+        for images in torch.split(torch.arange(len(labels), device=self.device), EVALUATE):
             choose = choosers(True)
             draws = Draws.of(choose, total)
-            done = network.forward(pack(self.words["validation"], index[None], PACKED), draws)
-            of_runs = index.expand(network.runs, -1).contiguous()
-            slopes = loss_slopes(network.counts(done), labels, of_runs, self.config.group_tau, total)
-            reached |= network.update(network.corners(done, slopes), draws, choose.name, None) > 0
+            for index in torch.split(images, PACKED):
+                done = network.forward(pack(self.words["validation"], index[None], PACKED), draws)
+                of_runs = index.expand(network.runs, -1).contiguous()
+                slopes = loss_slopes(network.counts(done), labels, of_runs, self.config.group_tau, total)
+                reached |= network.update(network.corners(done, slopes), draws, choose.name, None) > 0
         return list(reached)
 
     def artefacts(self, parameters: Parameters, choosers: Choosers) -> dict[str, npt.NDArray[Any]]:

@@ -78,6 +78,11 @@ def test_what_is_not_a_number_stays_in_its_run(device: torch.device, kind: str) 
     assert not z[[0, 2]].isnan().any()
 
 
+def test_an_infinite_logit_is_not_chosen(device: torch.device) -> None:
+    logits = torch.tensor([1.0, float("inf"), 0.0, 2.0], device=device).expand(RUNS, 2, 4).contiguous()
+    assert choose(logits, draws("decoupled", device), "decoupled", "categorical").isnan().all()
+
+
 def test_noise_is_logistic_and_gumbel(device: torch.device) -> None:
     """Ones among N = 4,096 neurons at log-odds 0.4 and tau_f 2: within 5 standard errors of sigmoid(0.2)."""
     n = 4096

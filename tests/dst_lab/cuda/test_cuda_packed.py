@@ -1,5 +1,6 @@
 """Packed logic networks against the plain ones."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -110,15 +111,24 @@ def test_evaluation_is_the_plain_one(pair: Pair) -> None:
 
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: choice.name)
 def test_neurons_without_a_gradient_are_found(pair: Pair, choice: Choice) -> None:
-    """100 validation images: one pass of either, with the same draws."""
+    """150 validation images, one set of draws: two packed passes against one."""
     plain, fused = pair(choice)
-    few = {split: (images[:100], labels[:100]) for split, (images, labels) in plain.task.splits.items()}
-    plain.task.splits = fused.task.splits = few
     reached = plain.task._reached(plain._all(), plain._choosers(3))
     found = fused.task._packed_reached(fused._all(), fused._choosers(3))
     assert torch.cat(reached, -1).any()
     for a, b in zip(reached, found, strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_broken_logit_shows(pair: Pair) -> None:
+    """Gates are counted, so the packed loss is finite; the evaluation is what notices, as the plain one does."""
+    for fleet in pair(CHOICES[0]):
+        fleet.parameters["logits.1"][1, 7, 3] = float("nan")
+        fleet.step = 4
+        with warnings.catch_warnings():  # the interpreter's NumPy speaks of a slice of NaN
+            warnings.simplefilter("ignore", RuntimeWarning)
+            fleet.evaluate(lambda fleet=fleet: torch.zeros(fleet.runs, device=fleet.device))
+        assert fleet.bad_step.tolist() == [0, 4]
 
 
 def test_nothing_is_read_or_written_outside(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,6 +159,27 @@ def test_these_stop_everything(error, plan, train, tmp_path, monkeypatch) -> Non
         assert store.runs() == []
 
 
+@pytest.mark.parametrize("watcher", ["report", "stop"])
+def test_who_watches_is_no_failure_of_the_runs(watcher, plan, train, tmp_path) -> None:
+    def gone(*_: Any) -> None:
+        raise OSError(28, "no room")
+
+    with pytest.raises(OSError, match="no room"):
+        train(plan, **{watcher: gone})
+    with Store.open(tmp_path / "a.sqlite") as store:
+        assert store.runs() == []
+
+
+def test_a_run_that_breaks_in_its_last_update_is_diverged(small, train, tmp_path) -> None:
+    """One step: its training loss is still finite."""
+    wild = small("stochastic-binary", epochs=1, batch=1000, lr=1e38)
+    outcome = train([wild])
+    assert (outcome.trained, outcome.diverged) == (1, 1)
+    with Store.open(tmp_path / "a.sqlite") as store:
+        (run,) = store.runs()
+        assert run.detail["step"] == 1
+
+
 def test_a_device_that_broke_is_no_failure_of_its_runs(plan, train, tmp_path, broken, monkeypatch) -> None:
     seeds, _ = broken
     seeds.add(0)

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from dst_lab.configs import Choice, Config
-from dst_lab.engines import local
+from dst_lab.engines import chunk, local
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.plans import Halving
-from dst_lab.store import Record, Store
+from dst_lab.store import Record, Store, run_id
 from dst_lab.tasks import TASKS
 
 CHOICES = [
@@ -122,7 +122,7 @@ def test_the_engine_records_it_whole_and_trains_nothing_again(small, tmp_path, r
             local.train(configs, store, stop=lambda: next(steps) == 45, prune=Halving(), **options)
         assert store.runs() == []
         outcome = local.train(configs, store, prune=Halving(), **options)
-        assert (outcome.wanted, outcome.trained) == (8, 8)
+        assert (outcome.wanted, outcome.trained, outcome.stopped) == (8, 2, 6)
         assert sorted(run.status for run in store.runs()) == ["done"] * 2 + ["stopped"] * 6
         assert not folder.exists()
     with Store.open(tmp_path / "b.sqlite", write=True) as store:
@@ -132,6 +132,33 @@ def test_the_engine_records_it_whole_and_trains_nothing_again(small, tmp_path, r
     with Store.open(path, write=True) as store:
         assert local.train(configs, store, **options).trained == 6
         assert [run.status for run in store.runs()] == ["done"] * 8
+
+
+def test_a_setting_is_never_cut_in_two(small, tmp_path) -> None:
+    """Chunks of at most five runs, settings of two: four and four."""
+    configs = [small("stochastic-binary", epochs=4, estimator=choice, seed=s) for choice in CHOICES for s in (3, 5)]
+    with Store.open(tmp_path / "a.sqlite", write=True) as store:
+        local.train(configs, store, device=torch.device("cpu"), prune=Halving(), most=5)
+        ends = {run.id: run.status for run in store.runs()}
+    pairs = [{ends[run_id(config.to_dict())] for config in configs[at : at + 2]} for at in range(0, 8, 2)]
+    assert all(len(pair) == 1 for pair in pairs)
+    assert sorted(pair.pop() for pair in pairs) == ["done", "done", "stopped", "stopped"]
+    assert chunk.halves(configs[:6], together=True) == [configs[:2], configs[2:6]]
+    assert chunk.halves(configs[:2], together=True) == [configs[:1], configs[1:2]]
+
+
+def test_what_a_search_gave_up_is_trained_whole_where_no_search_is_on(small, tmp_path, rows) -> None:
+    configs = [small("stochastic-binary", epochs=4, estimator=choice, seed=3) for choice in CHOICES]
+    options: dict[str, Any] = {"device": torch.device("cpu"), "checkpoints": Checkpoints(tmp_path / "saved", 0.0)}
+    steps = iter(range(1000))
+    with Store.open(tmp_path / "a.sqlite", write=True) as store:
+        with pytest.raises(TrainingStoppedError):
+            local.train(configs, store, stop=lambda: next(steps) == 50, prune=Halving(), **options)
+        outcome = local.train(configs, store, **options)
+        assert (outcome.trained, outcome.stopped) == (4, 0)
+    with Store.open(tmp_path / "b.sqlite", write=True) as store:
+        local.train(configs, store, device=torch.device("cpu"))
+    assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "b.sqlite")
 
 
 @pytest.mark.gpu

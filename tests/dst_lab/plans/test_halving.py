@@ -92,3 +92,18 @@ def test_a_failed_run_gives_way_to_a_stopped_one_but_not_back(tmp_path) -> None:
         assert store.put([record(BASE, "stopped", [4.0, 3.0])]) == 0
         assert [run.status for run in store.runs()] == ["stopped"]
         assert store.history(store.runs()[0].id)["validation_loss"].values.tolist() == [4.0]
+
+
+def test_a_stopped_setting_is_not_chosen_even_where_what_went_on_diverged(tmp_path) -> None:
+    search = Adaptive(BASE, (("tau_f", 0.1, 1.0),), (0,), settings=2, halving=Halving())
+    wild, cut = search.wanted(lambda _: None)
+    with Store.open(tmp_path / "store.sqlite", write=True) as store:
+        store.put([Record(config=wild.to_dict(), status="diverged"), record(cut, "stopped", [4.0, 5.0])])
+        assert remaining(search, store) == []
+        assert search.chosen(known_to(search, store)) == [wild]
+
+
+def test_a_loss_that_is_not_a_number_is_never_the_lowest(tmp_path) -> None:
+    with Store.open(tmp_path / "store.sqlite", write=True) as store:
+        store.put([record(BASE, "done", [math.nan, 1.0])])
+        assert scores(store)(BASE) == math.inf
