@@ -1,0 +1,146 @@
+"""A fleet of logic gate networks as packed bits on a CPU: `dst_lab.fleet.cuda.packed` with loops for kernels."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dst_lab.fleet.adam import BETA1, BETA2, Adam
+from dst_lab.fleet.chooser import Draws
+from dst_lab.fleet.cpu import logic
+from dst_lab.fleet.cpu.corners import backward_kernel
+from dst_lab.fleet.cpu.logic import BLOCK, WORD
+from dst_lab.fleet.cpu.parallel import in_parallel
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of every run: logits [runs, neurons, 16] and wiring [runs, 2, neurons], both ways round."""
+
+    logits: Tensor
+    wiring: Tensor
+    users: Tensor
+    starts: Tensor
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a forward pass leaves behind: the input and every layer's output, as words, and the gates drawn."""
+
+    words: list[Tensor]
+    gates: list[Tensor]
+    bad: Tensor
+    """[layers, runs, blocks]: where a logit was not a number."""
+
+
+class PackedLogic:
+    """The networks of a fleet.
+
+    Args:
+        parameters: `logits.i`, `wiring.i`, `users.i` and `starts.i` of each layer, with a run axis.
+        layers: how many.
+        classes: of the images; the last layer has equal groups of neurons for them.
+    """
+
+    def __init__(self, parameters: dict[str, Tensor], layers: int, classes: int) -> None:
+        self.layers = []
+        for i in range(layers):
+            wires = (parameters[f"{kind}.{i}"].to(torch.int32) for kind in ("wiring", "users", "starts"))
+            self.layers.append(Layer(parameters[f"logits.{i}"], *wires))
+        self.classes = classes
+        self.runs, self.neurons, _ = self.layers[0].logits.shape
+        self.blocks = -(-self.neurons // BLOCK)
+
+    def forward(self, x: Tensor, draws: Draws) -> Pass:
+        """From words [runs or 1, features, words] to every layer's."""
+        words, gates = [x], []
+        bad = torch.empty(len(self.layers), self.runs, self.blocks, dtype=torch.bool)
+        for i, layer in enumerate(self.layers):
+            drawn = torch.empty(self.runs, self.neurons, dtype=torch.int8)
+            y = torch.empty(self.runs, self.neurons, x.shape[-1], dtype=torch.uint32)
+            in_parallel(
+                logic.layer_kernel, self.runs, self.blocks, layer.logits.flatten(1), draws.drawn, draws.key,
+                int(draws.step), draws.use, draws.site + i, words[-1], layer.wiring, drawn, y, bad[i],
+            )  # fmt: skip
+            words.append(y)
+            gates.append(drawn)
+        return Pass(words, gates, bad)
+
+    def counts(self, done: Pass) -> Tensor:
+        """[runs, classes, images]: how many neurons of each class's group are 1; NaN where a draw was bad."""
+        y = done.words[-1]
+        counts = torch.empty(self.runs, self.classes, y.shape[2] * WORD)
+        in_parallel(logic.count_kernel, self.runs, self.classes, y, done.bad, counts)
+        return counts
+
+    def backward(self, done: Pass, slopes: Tensor, draws: Draws, estimator: str, adam: Adam | None) -> Tensor:
+        """Down through the layers, and Adam's update of each.
+
+        Args:
+            done: the forward pass.
+            slopes: [runs, classes, images], dL/dy of the neurons of each class; 0 for images that fill up a word.
+            draws: of the forward pass.
+            estimator: its name.
+            adam: of the fleet; None changes nothing.
+
+        Returns:
+            [layers, runs, neurons]: the squared norm of each neuron's gradient; without `adam`, its largest entry.
+        """
+        last, words = len(self.layers) - 1, done.words[0].shape[-1]
+        size, corners = torch.empty(last + 1, self.runs, self.neurons), torch.empty(self.runs, 4, self.neurons)
+        above, group = slopes, self.neurons // self.classes
+        for i in range(last, -1, -1):
+            layer, over = self.layers[i], self.layers[min(i + 1, last)]
+            kept = 0 < i < last
+            gradient = torch.empty(self.runs, self.neurons, words * WORD) if kept else above
+            in_parallel(
+                backward_kernel, self.runs, self.blocks, done.words[i], layer.wiring, done.words[i + 1],
+                done.gates[min(i + 1, last)], over.wiring, over.users, over.starts, above,
+                group if i >= last - 1 else 1, gradient, 0 if i == last else 1 + kept, corners,
+            )  # fmt: skip
+            above = gradient
+            self._update(i, corners, draws, estimator, adam, size[i])
+        return size
+
+    def _update(self, i: int, corners: Tensor, draws: Draws, estimator: str, adam: Adam | None, size: Tensor) -> None:
+        p, step = self.layers[i].logits.flatten(1), int(draws.step)
+        m, v, rate, correction = p, p, draws.surrogate, 1.0
+        if adam:
+            m, v = (moment[f"logits.{i}"].flatten(1) for moment in (adam.mean, adam.square))
+            rate = (adam.lr.double() / (1 - BETA1 ** (step + 1))).float()
+            correction = (1 - BETA2 ** (step + 1)) ** 0.5
+        surrogate = {"identity_ste": 0, "gumbel_ste": 2}.get(estimator, 1)
+        in_parallel(
+            logic.update_kernel, self.runs, self.blocks, p, m, v, rate, np.float32(correction), draws.surrogate,
+            draws.key, step, draws.use, draws.site + i, corners, surrogate, adam is not None, size,
+        )  # fmt: skip
+
+
+def join(tensors: dict[str, Tensor]) -> None:
+    """Nothing to do: here layers are updated one by one."""
+
+
+def pack_features(bits: Tensor) -> Tensor:
+    """[images, features] of 0 and 1 -> [images, features / 32] words; the features are filled up with zeros."""
+    packed = np.packbits(bits.numpy(), axis=1, bitorder="little")
+    filled = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 4)))
+    return torch.from_numpy(filled.view(np.dtype("<u4")).astype(np.uint32, copy=False))
+
+
+def pack(images: Tensor, index: Tensor, most: int | None = None) -> Tensor:
+    """Words [runs, features, words] of the images that `index` [runs, batch] names, from `pack_features`.
+
+    Zeros fill up the last word, and as many as `most` images need.
+    """
+    (runs, batch), width = index.shape, images.shape[1]
+    out = torch.empty(runs, width * WORD, -(-(most or batch) // WORD), dtype=torch.uint32)
+    in_parallel(logic.pack_kernel, runs, width, images, index, out)
+    return out
+
+
+def loss_slopes(counts: Tensor, labels: Tensor, index: Tensor, group_tau: float, loss_sum: Tensor) -> Tensor:
+    """Add each run's mean cross-entropy to `loss_sum`; returns its gradient [runs, classes, images] by one neuron."""
+    slopes = torch.empty_like(counts)
+    in_parallel(logic.loss_kernel, len(counts), len(counts), counts, labels, index, group_tau, slopes, loss_sum)
+    return slopes
