@@ -1,7 +1,7 @@
-"""The way back through a layer of packed logic gates: gradients of its neurons, summed over the corners of their inputs.
+"""The way back through a layer of packed logic gates: its neurons' gradients, summed over the corners of their inputs.
 
-Its inner loops choose float32 numbers by the bits of a word, 32 at a time. These are written as vector instructions
-of LLVM (`_select_word` and what is built on it); Numba's views of rows would cost more than the work done on them.
+The inner loops choose float32 numbers by the bits of a word, 32 at a time. They are written as LLVM's vector
+instructions: a view of a row, which Numba would need to vectorise them itself, costs more than the work done on it.
 """
 
 import numba
@@ -13,6 +13,11 @@ from numba.extending import intrinsic
 from dst_lab.fleet.cpu.logic import BLOCK, WORD
 
 _compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
+_TABLES = np.array([[(gate >> shift) & 1 for shift in (3, 2, 1, 0)] for gate in range(16)], np.float32).reshape(
+    16, 2, 2
+)
+_SLOPES = np.stack([_TABLES[:, 1] - _TABLES[:, 0], _TABLES[:, :, 1] - _TABLES[:, :, 0]])
+"""[side, gate, other input]: what a gate's output gains when its input of that side goes from 0 to 1."""
 _VECTOR = ir.VectorType(ir.FloatType(), WORD)
 
 
@@ -48,18 +53,31 @@ def _add_slopes(typing, total, at, above, start, word, low, high):
 
 
 @intrinsic
-def _add_where(typing, total, at, source, start, word):
-    """total[at + i] += source[start + i] where bit i of the word is set, i < 32."""
+def _add_where(typing, room, at, start, word):
+    """room[at + i] += room[start + i] where bit i of the word is set, i < 32."""
 
     def code(context, builder, signature, args):
-        total, at, source, start, word = args
-        into = _place(context, builder, signature.args[0], total, at)
-        values = builder.load(_place(context, builder, signature.args[2], source, start), align=4)
+        room, at, start, word = args
+        into = _place(context, builder, signature.args[0], room, at)
+        values = builder.load(_place(context, builder, signature.args[0], room, start), align=4)
         chosen = builder.select(_bits(builder, word), values, ir.Constant(_VECTOR, [0.0] * WORD))
         builder.store(builder.fadd(builder.load(into, align=4), chosen), into, align=4)
         return context.get_dummy_value()
 
-    return types.void(total, types.intp, source, types.intp, types.uint32), code
+    return types.void(room, types.intp, types.intp, types.uint32), code
+
+
+@intrinsic
+def _copy(typing, into, at, source, start):
+    """into[at + i] = source[start + i], i < 32."""
+
+    def code(context, builder, signature, args):
+        into, at, source, start = args
+        values = builder.load(_place(context, builder, signature.args[2], source, start), align=4)
+        builder.store(values, _place(context, builder, signature.args[0], into, at), align=4)
+        return context.get_dummy_value()
+
+    return types.void(into, types.intp, source, types.intp), code
 
 
 @intrinsic
@@ -81,48 +99,43 @@ def _sum(typing, values, at):
 
 @_compiled
 def backward_kernel(
-    runs, first, last, x, wiring, y, above_gates, above_wiring, users, starts, above, group, gradient, place, corners
+    runs, first, last, x, wiring, y, above_gates, above_wiring, users, starts, above, row, gradient, place, corners
 ):
     """A layer's gradient [runs, neurons, images] from the one above, and its sums over the corners of its inputs.
 
-    `above` is that layer's gradient; [runs, classes, images] for the last layer, which has none above it (`place` 0),
-    and for the one below it, with neurons in groups of `group`. `place` 2 keeps the gradient. corners are
-    [runs, 4, neurons].
+    `above` is that layer's gradient, neuron j's in row[j]; for the last layer, which has none above it (`place` 0), and
+    for the one below it these are [runs, classes, images]. `place` 2 keeps the gradient.
+    corners are [runs, 4, neurons].
     """
     neurons, above_neurons, words = wiring.shape[2], above_wiring.shape[2], y.shape[2]
     images = words * WORD
-    g, sums = np.empty(images, np.float32), np.empty(4 * WORD, np.float32)
+    room = np.empty(images + 4 * WORD + 16, np.float32)
+    g = -(room.ctypes.data // 4) % 16  # where a line of the cache begins: vectors that cross one are slow
+    sums = g + images
     for r in range(runs):
         q, rows = r % x.shape[0], r * above.shape[1]
         for n in range(first * BLOCK, min(neurons, last * BLOCK)):
-            g[:] = 0
+            room[:] = 0
             if place == 0:
                 for w in range(words):
-                    _add_where(g, w * WORD, above, (rows + n // group) * images + w * WORD, np.uint32(0xFFFFFFFF))
+                    _copy(room, g + w * WORD, above, (rows + row[n]) * images + w * WORD)
             else:
                 for k in range(starts[r, n], starts[r, n + 1]):
-                    second = users[r, k] >= above_neurons
-                    j = users[r, k] - (above_neurons if second else 0)
-                    t = above_gates[r, j]
-                    t00, t01, t10, t11 = (t >> 3) & 1, (t >> 2) & 1, (t >> 1) & 1, t & 1
-                    low, high = (t01 - t00, t11 - t10) if second else (t10 - t00, t11 - t01)
-                    if low or high:
-                        beside, start = above_wiring[r, 0 if second else 1, j], (rows + j // group) * images
-                        for w in range(words):
-                            at, word = w * WORD, y[r, beside, w]
-                            _add_slopes(g, at, above, start + at, word, np.float32(low), np.float32(high))
-            sums[:] = 0
-            ia, ib = wiring[r, 0, n], wiring[r, 1, n]
-            for w in range(words):
-                a, b, at = x[q, ia, w], x[q, ib, w], w * WORD
-                _add_where(sums, 0, g, at, np.uint32(~a & ~b))
-                _add_where(sums, WORD, g, at, np.uint32(~a & b))
-                _add_where(sums, 2 * WORD, g, at, np.uint32(a & ~b))
-                _add_where(sums, 3 * WORD, g, at, np.uint32(a & b))
-            for c in range(4):
-                corners[r, c, n] = _sum(sums, c * WORD)
+                    side = 1 if users[r, k] >= above_neurons else 0
+                    j = users[r, k] - side * above_neurons
+                    low, high = _SLOPES[side, above_gates[r, j], 0], _SLOPES[side, above_gates[r, j], 1]
+                    beside, start = above_wiring[r, 1 - side, j], (rows + row[j]) * images
+                    for w in range(words):
+                        _add_slopes(room, g + w * WORD, above, start + w * WORD, y[r, beside, w], low, high)
             if place == 2:
                 for w in range(words):
-                    start = (r * neurons + n) * images + w * WORD
-                    for i in range(WORD):
-                        gradient[r, n, w * WORD + i] = g[w * WORD + i]
+                    _copy(gradient, (r * neurons + n) * images + w * WORD, room, g + w * WORD)
+            ia, ib = wiring[r, 0, n], wiring[r, 1, n]
+            for w in range(words):
+                a, b = x[q, ia, w], x[q, ib, w]
+                _add_where(room, sums, g + w * WORD, np.uint32(~a & ~b))
+                _add_where(room, sums + WORD, g + w * WORD, np.uint32(~a & b))
+                _add_where(room, sums + 2 * WORD, g + w * WORD, np.uint32(a & ~b))
+                _add_where(room, sums + 3 * WORD, g + w * WORD, np.uint32(a & b))
+            for c in range(4):
+                corners[r, c, n] = _sum(room, sums + c * WORD)

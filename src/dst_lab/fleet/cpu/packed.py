@@ -1,9 +1,11 @@
 """A fleet of logic gate networks as packed bits on a CPU: `dst_lab.fleet.cuda.packed` with loops for kernels."""
 
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dst_lab.fleet.adam import BETA1, BETA2, Adam
@@ -13,15 +15,17 @@ from dst_lab.fleet.cpu.corners import backward_kernel
 from dst_lab.fleet.cpu.logic import BLOCK, WORD
 from dst_lab.fleet.cpu.parallel import in_parallel
 
+Array: TypeAlias = NDArray[Any]
+
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of every run: logits [runs, neurons, 16] and wiring [runs, 2, neurons], both ways round."""
+    """One layer of every run: logits [runs, neurons * 16] and wiring [runs, 2, neurons], both ways round."""
 
-    logits: Tensor
-    wiring: Tensor
-    users: Tensor
-    starts: Tensor
+    logits: Array
+    wiring: Array
+    users: Array
+    starts: Array
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,13 @@ class PackedLogic:
     def __init__(self, parameters: dict[str, Tensor], layers: int, classes: int) -> None:
         self.layers = []
         for i in range(layers):
-            wires = (parameters[f"{kind}.{i}"].to(torch.int32) for kind in ("wiring", "users", "starts"))
-            self.layers.append(Layer(parameters[f"logits.{i}"], *wires))
+            wires = (parameters[f"{kind}.{i}"].to(torch.int32).numpy() for kind in ("wiring", "users", "starts"))
+            self.layers.append(Layer(_flat(parameters[f"logits.{i}"]), *wires))
         self.classes = classes
-        self.runs, self.neurons, _ = self.layers[0].logits.shape
+        self.runs, self.neurons, _ = parameters["logits.0"].shape
         self.blocks = -(-self.neurons // BLOCK)
+        self._row = np.arange(self.neurons)
+        self._gradients = torch.empty(0)
 
     def forward(self, x: Tensor, draws: Draws) -> Pass:
         """From words [runs or 1, features, words] to every layer's."""
@@ -60,8 +66,8 @@ class PackedLogic:
             drawn = torch.empty(self.runs, self.neurons, dtype=torch.int8)
             y = torch.empty(self.runs, self.neurons, x.shape[-1], dtype=torch.uint32)
             in_parallel(
-                logic.layer_kernel, self.runs, self.blocks, layer.logits.flatten(1), draws.drawn, draws.key,
-                int(draws.step), draws.use, draws.site + i, words[-1], layer.wiring, drawn, y, bad[i],
+                logic.layer_kernel, self.runs, self.blocks, layer.logits, draws.drawn, draws.key, int(draws.step),
+                draws.use, draws.site + i, words[-1], layer.wiring, drawn, y, bad[i],
             )  # fmt: skip
             words.append(y)
             gates.append(drawn)
@@ -87,27 +93,30 @@ class PackedLogic:
         Returns:
             [layers, runs, neurons]: the squared norm of each neuron's gradient; without `adam`, its largest entry.
         """
-        last, words = len(self.layers) - 1, done.words[0].shape[-1]
-        size, corners = torch.empty(last + 1, self.runs, self.neurons), torch.empty(self.runs, 4, self.neurons)
-        above, group = slopes, self.neurons // self.classes
+        last, (runs, _, images) = len(self.layers) - 1, slopes.shape
+        size, corners = torch.empty(last + 1, runs, self.neurons), torch.empty(runs, 4, self.neurons)
+        if self._gradients.shape[-1] != images:  # two, in turns; kept, since fresh memory is slow
+            self._gradients = torch.empty(2, runs, self.neurons, images)
+        above = slopes
         for i in range(last, -1, -1):
             layer, over = self.layers[i], self.layers[min(i + 1, last)]
             kept = 0 < i < last
-            gradient = torch.empty(self.runs, self.neurons, words * WORD) if kept else above
+            gradient = self._gradients[i % 2] if kept else above
+            row = self._row // (self.neurons // self.classes) if i >= last - 1 else self._row
             in_parallel(
-                backward_kernel, self.runs, self.blocks, done.words[i], layer.wiring, done.words[i + 1],
-                done.gates[min(i + 1, last)], over.wiring, over.users, over.starts, above,
-                group if i >= last - 1 else 1, gradient, 0 if i == last else 1 + kept, corners,
+                backward_kernel, runs, self.blocks, done.words[i], layer.wiring, done.words[i + 1],
+                done.gates[min(i + 1, last)], over.wiring, over.users, over.starts, above, row, gradient,
+                0 if i == last else 1 + kept, corners,
             )  # fmt: skip
             above = gradient
             self._update(i, corners, draws, estimator, adam, size[i])
         return size
 
     def _update(self, i: int, corners: Tensor, draws: Draws, estimator: str, adam: Adam | None, size: Tensor) -> None:
-        p, step = self.layers[i].logits.flatten(1), int(draws.step)
+        p, step = self.layers[i].logits, int(draws.step)
         m, v, rate, correction = p, p, draws.surrogate, 1.0
         if adam:
-            m, v = (moment[f"logits.{i}"].flatten(1) for moment in (adam.mean, adam.square))
+            m, v = (_flat(moments[f"logits.{i}"]) for moments in (adam.mean, adam.square))
             rate = (adam.lr.double() / (1 - BETA1 ** (step + 1))).float()
             correction = (1 - BETA2 ** (step + 1)) ** 0.5
         surrogate = {"identity_ste": 0, "gumbel_ste": 2}.get(estimator, 1)
@@ -115,6 +124,11 @@ class PackedLogic:
             logic.update_kernel, self.runs, self.blocks, p, m, v, rate, np.float32(correction), draws.surrogate,
             draws.key, step, draws.use, draws.site + i, corners, surrogate, adam is not None, size,
         )  # fmt: skip
+
+
+def _flat(logits: Tensor) -> Array:
+    """[runs, neurons * 16], the same memory."""
+    return logits.view(len(logits), -1).numpy()
 
 
 def join(tensors: dict[str, Tensor]) -> None:
