@@ -231,14 +231,13 @@ def update_kernel(
     """
     neurons = corners.shape[2]
     bits, l = np.empty(16 * BLOCK, np.int32), np.zeros(16 * BLOCK, np.float32)
-    share, grad = np.empty((16, BLOCK), np.float32), np.empty((16, BLOCK), np.float32)
-    sums = np.zeros((4, BLOCK), np.float32)
+    share, grad = np.zeros((16, BLOCK), np.float32), np.zeros((16, BLOCK), np.float32)
     for r in range(runs):
         for block in range(first, last):
             n0, n1 = block * BLOCK, min(neurons, (block + 1) * BLOCK)
             at, end = 16 * n0, 16 * n1
-            sums[:, : n1 - n0] = corners[r, :, n0:n1]
-            _gate_gradients(sums[0], sums[1], sums[2], sums[3], grad)
+            s = corners[r, :, n0:n1]
+            _gate_gradients(s[0], s[1], s[2], s[3], grad)
             if surrogate:
                 if surrogate == 2:
                     gumbel(keys[r], step, use, site, n0, bits, l)
@@ -254,51 +253,52 @@ def update_kernel(
 
 @_compiled
 def _gate_gradients(s00, s01, s10, s11, grad):
-    for k in range(16):
+    for k in range(grad.shape[0]):
         t00, t01, t10, t11 = _float((k >> 3) & 1), _float((k >> 2) & 1), _float((k >> 1) & 1), _float(k & 1)
-        for n in range(BLOCK):
+        for n in range(s00.shape[0]):
             grad[k, n] = (t00 * s00[n] + t01 * s01[n]) + (t10 * s10[n] + t11 * s11[n])
 
 
 @_compiled
 def _softmax_gradients(l, tau, share, grad):
     """The gradient by the logits from that by the gates [16, neurons], in place; `share` is room to work in."""
-    top, total, mean = np.empty(BLOCK, np.float32), np.zeros(BLOCK, np.float32), np.zeros(BLOCK, np.float32)
-    for k in range(16):
+    top, total, mean = np.full(BLOCK, -np.inf, np.float32), np.zeros(BLOCK, np.float32), np.zeros(BLOCK, np.float32)
+    gates = grad.shape[0]  # not known to the compiler, which would unroll loops over it for seconds
+    for k in range(gates):
         for n in range(BLOCK):
             share[k, n] = l[16 * n + k]
-    top[:] = share[0]
-    for k in range(1, 16):
+    for k in range(gates):
         for n in range(BLOCK):
             top[n] = max(top[n], share[k, n])
-    for k in range(16):
+    for k in range(gates):
         for n in range(BLOCK):
             share[k, n] = exp((share[k, n] - top[n]) / tau)
             total[n] += share[k, n]
-    for k in range(16):
-        for n in range(BLOCK):
-            share[k, n] /= total[n]
             mean[n] += share[k, n] * grad[k, n]
-    for k in range(16):
+    for n in range(BLOCK):
+        mean[n] /= total[n]
+        total[n] = _float(1) / (total[n] * tau)
+    for k in range(gates):
         for n in range(BLOCK):
-            grad[k, n] = share[k, n] * (grad[k, n] - mean[n]) / tau
+            grad[k, n] = share[k, n] * total[n] * (grad[k, n] - mean[n])
 
 
 @_compiled
 def _sizes(grad, squared, size):
     value = np.zeros(BLOCK, np.float32)
-    for k in range(16):
+    for k in range(grad.shape[0]):
         for n in range(BLOCK):
             if squared:
                 value[n] += grad[k, n] * grad[k, n]
             else:
                 value[n] = max(value[n], abs(grad[k, n]))
-    size[:] = value[: size.shape[0]]
+    for n in range(size.shape[0]):
+        size[n] = value[n]
 
 
 @_compiled
 def _adam(p, m, v, rate, correction, grad, room):
-    for k in range(16):
+    for k in range(grad.shape[0]):
         for n in range(BLOCK):
             room[16 * n + k] = grad[k, n]
     for i in range(p.shape[0]):

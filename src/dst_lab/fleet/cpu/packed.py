@@ -95,7 +95,7 @@ class PackedLogic:
         """
         last, (runs, _, images) = len(self.layers) - 1, slopes.shape
         size, corners = torch.empty(last + 1, runs, self.neurons), torch.empty(runs, 4, self.neurons)
-        if self._gradients.shape[-1] != images:  # two, in turns; kept, since fresh memory is slow
+        if last > 1 and self._gradients.shape[-1] != images:  # two, in turns; kept, since fresh memory is slow
             self._gradients = torch.empty(2, runs, self.neurons, images)
         above = slopes
         for i in range(last, -1, -1):
