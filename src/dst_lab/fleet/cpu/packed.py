@@ -1,5 +1,6 @@
 """A fleet of logic gate networks as packed bits on a CPU: `dst_lab.fleet.cuda.packed` with loops for kernels."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -32,9 +33,9 @@ class Layer:
 class Pass:
     """What a forward pass leaves behind: the input and every layer's output, as words, and the gates drawn."""
 
-    words: list[Tensor]
-    gates: list[Tensor]
-    bad: Tensor
+    words: list[Array]
+    gates: list[Array]
+    bad: Array
     """[layers, runs, blocks]: where a logit was not a number."""
 
 
@@ -55,22 +56,23 @@ class PackedLogic:
         self.classes = classes
         self.runs, self.neurons, _ = parameters["logits.0"].shape
         self.blocks = -(-self.neurons // BLOCK)
-        self._row = np.arange(self.neurons)
-        self._gradients = torch.empty(0)
+        self._own_row = np.arange(self.neurons)
+        self._class_row = self._own_row // (self.neurons // classes)
+        self._gradients = _empty(2, 0)
 
     def forward(self, x: Tensor, draws: Draws) -> Pass:
         """From words [runs or 1, features, words] to every layer's."""
-        words, gates = [x], []
-        bad = torch.empty(len(self.layers), self.runs, self.blocks, dtype=torch.bool)
+        words, gates, bad = [x.numpy()], [], _empty(len(self.layers), self.runs, self.blocks, dtype=torch.bool)
+        drawn, keys, step = draws.drawn.numpy(), draws.key.numpy(), int(draws.step)
         for i, layer in enumerate(self.layers):
-            drawn = torch.empty(self.runs, self.neurons, dtype=torch.int8)
-            y = torch.empty(self.runs, self.neurons, x.shape[-1], dtype=torch.uint32)
+            gate = _empty(self.runs, self.neurons, dtype=torch.int8)
+            y = _empty(self.runs, self.neurons, x.shape[-1], dtype=torch.uint32)
             in_parallel(
-                logic.layer_kernel, self.runs, self.blocks, layer.logits, draws.drawn, draws.key, int(draws.step),
-                draws.use, draws.site + i, words[-1], layer.wiring, drawn, y, bad[i],
+                logic.layer_kernel, self.runs, self.blocks, layer.logits, drawn, keys, step, draws.use, draws.site + i,
+                words[-1], layer.wiring, gate, y, bad[i],
             )  # fmt: skip
             words.append(y)
-            gates.append(drawn)
+            gates.append(gate)
         return Pass(words, gates, bad)
 
     def counts(self, done: Pass) -> Tensor:
@@ -94,36 +96,53 @@ class PackedLogic:
             [layers, runs, neurons]: the squared norm of each neuron's gradient; without `adam`, its largest entry.
         """
         last, (runs, _, images) = len(self.layers) - 1, slopes.shape
-        size, corners = torch.empty(last + 1, runs, self.neurons), torch.empty(runs, 4, self.neurons)
+        sizes, corners = torch.empty(last + 1, runs, self.neurons), _empty(runs, 4, self.neurons)
         if last > 1 and self._gradients.shape[-1] != images:  # two, in turns; kept, since fresh memory is slow
-            self._gradients = torch.empty(2, runs, self.neurons, images)
-        above = slopes
+            self._gradients = _empty(2, runs, self.neurons, images)
+        update = self._update(corners, draws, estimator, adam)
+        above = slopes.numpy()
         for i in range(last, -1, -1):
             layer, over = self.layers[i], self.layers[min(i + 1, last)]
             kept = 0 < i < last
             gradient = self._gradients[i % 2] if kept else above
-            row = self._row // (self.neurons // self.classes) if i >= last - 1 else self._row
-            in_parallel(
-                backward_kernel, runs, self.blocks, done.words[i], layer.wiring, done.words[i + 1],
-                done.gates[min(i + 1, last)], over.wiring, over.users, over.starts, above, row, gradient,
+            backward = (
+                done.words[i], layer.wiring, done.words[i + 1], done.gates[min(i + 1, last)], over.wiring, over.users,
+                over.starts, above, self._class_row if i >= last - 1 else self._own_row, gradient,
                 0 if i == last else 1 + kept, corners,
             )  # fmt: skip
+            in_parallel(_back, runs, self.blocks, backward, update(i, sizes[i].numpy()))
             above = gradient
-            self._update(i, corners, draws, estimator, adam, size[i])
-        return size
+        return sizes
 
-    def _update(self, i: int, corners: Tensor, draws: Draws, estimator: str, adam: Adam | None, size: Tensor) -> None:
-        p, step = self.layers[i].logits, int(draws.step)
-        m, v, rate, correction = p, p, draws.surrogate, 1.0
-        if adam:
-            m, v = (_flat(moments[f"logits.{i}"]) for moments in (adam.mean, adam.square))
-            rate = (adam.lr.double() / (1 - BETA1 ** (step + 1))).float()
-            correction = (1 - BETA2 ** (step + 1)) ** 0.5
+    def _update(
+        self, corners: Array, draws: Draws, estimator: str, adam: Adam | None
+    ) -> Callable[[int, Array], tuple[Any, ...]]:
+        """(layer, sizes) -> what the update takes."""
+        step, tau, keys = int(draws.step), draws.surrogate.numpy(), draws.key.numpy()
         surrogate = {"identity_ste": 0, "gumbel_ste": 2}.get(estimator, 1)
-        in_parallel(
-            logic.update_kernel, self.runs, self.blocks, p, m, v, rate, np.float32(correction), draws.surrogate,
-            draws.key, step, draws.use, draws.site + i, corners, surrogate, adam is not None, size,
-        )  # fmt: skip
+        rate, correction = tau, np.float32(1)
+        if adam:
+            rate = (adam.lr.double() / (1 - BETA1 ** (step + 1))).float().numpy()
+            correction = np.float32((1 - BETA2 ** (step + 1)) ** 0.5)
+
+        def args(i: int, sizes: Array) -> tuple[Any, ...]:
+            p = self.layers[i].logits
+            m, v = (_flat(moments[f"logits.{i}"]) for moments in (adam.mean, adam.square)) if adam else (p, p)
+            noise = keys, step, draws.use, draws.site + i
+            return p, m, v, rate, correction, tau, *noise, corners, surrogate, adam is not None, sizes
+
+        return args
+
+
+def _back(runs: int, first: int, last: int, backward: tuple[Any, ...], update: tuple[Any, ...]) -> None:
+    """Both kernels: the update of a neuron needs the corner sums of no other."""
+    backward_kernel(runs, first, last, *backward)
+    logic.update_kernel(runs, first, last, *update)
+
+
+def _empty(*shape: int, dtype: torch.dtype = torch.float32) -> Array:
+    """Memory of torch's, which begins where a line of the cache does."""
+    return torch.empty(shape, dtype=dtype).numpy()
 
 
 def _flat(logits: Tensor) -> Array:
