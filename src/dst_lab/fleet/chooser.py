@@ -1,7 +1,9 @@
 """The discrete choices inside a fleet's forward pass: the library's estimators, per-run temperatures, per-run noise."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 import decoupled_st as dst
@@ -44,7 +46,7 @@ class Chooser:
         return estimator(logits, noise=to_noise(self.source.uniform(logits.shape[1:])), **taus)
 
     def _fused(self, kind: str, logits: Tensor) -> Tensor:
-        from dst_lab.fleet.cuda.choose import Draws, choose
+        from dst_lab.fleet.cuda.choose import choose
 
         draws = Draws.of(self, logits.detach().flatten(1)[:, 0])
         estimator = self.name
@@ -53,3 +55,35 @@ class Chooser:
         else:
             self.source.site += 1
         return choose(logits, draws, estimator, kind)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Where a pass's random numbers come from, and two temperatures a run: of the draw and of the surrogate."""
+
+    drawn: Tensor
+    surrogate: Tensor
+    key: Tensor
+    step: Tensor
+    use: int
+    site: int
+
+    @classmethod
+    def of(cls, chooser: Chooser, runs: Tensor) -> "Draws":
+        """A chooser's, from its present site on; `runs` is any tensor [runs]. Without a source: the argmax."""
+        drawn, surrogate = draw_and_surrogate(chooser.name, chooser.taus, runs)
+        source = chooser.source
+        if source is None:
+            nothing = torch.zeros_like(runs, dtype=torch.int64)
+            return cls(torch.zeros_like(runs), surrogate, nothing, nothing[0], 0, 0)
+        step = torch.as_tensor(source.step, device=runs.device)
+        return cls(drawn, surrogate, source.streams.key_of_run, step, int(source.use), source.site)
+
+
+def draw_and_surrogate(name: str, taus: Mapping[str, Tensor], runs: Tensor) -> tuple[Tensor, Tensor]:
+    """The temperatures [runs] of an estimator's draw and of its surrogate (Identity STE: the argmax, and none)."""
+    if name == "decoupled":
+        return taus["tau_f"], taus["tau_b"]
+    if name == "identity_ste":
+        return torch.zeros_like(runs), torch.ones_like(runs)
+    return torch.ones_like(runs) if name == "gumbel_ste" else taus["tau"], taus["tau"]

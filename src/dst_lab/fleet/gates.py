@@ -5,14 +5,13 @@ compiled loops over rows. The input's gradient gathers, for each input, from the
 instead of scattering from them: nothing is written twice, so threads need no locks and sums have one order.
 """
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import numba
 import torch
 from torch import Tensor
+
+from dst_lab.fleet.cpu.parallel import in_parallel
 
 
 def apply_layer(x: Tensor, coefficients: Tensor, wiring: Tensor, users: Tensor, starts: Tensor) -> Tensor:
@@ -50,7 +49,7 @@ class _Layer(torch.autograd.Function):
         x, coefficients = x.contiguous(), coefficients.contiguous()
         ctx.save_for_backward(x, coefficients, wiring, users, starts)
         y = torch.empty(len(x), wiring.shape[-1], x.shape[-1])
-        _in_parallel(_forward, len(x), wiring.shape[-1], x, coefficients, wiring, y)
+        in_parallel(_forward, len(x), wiring.shape[-1], x, coefficients, wiring, y)
         return y
 
     @staticmethod
@@ -60,28 +59,11 @@ class _Layer(torch.autograd.Function):
         by_input = by_coefficient = None
         if ctx.needs_input_grad[0]:
             by_input = torch.empty_like(x)
-            _in_parallel(_backward_input, len(x), x.shape[1], x, coefficients, wiring, users, starts, g, by_input)
+            in_parallel(_backward_input, len(x), x.shape[1], x, coefficients, wiring, users, starts, g, by_input)
         if ctx.needs_input_grad[1]:
             by_coefficient = torch.empty_like(coefficients)
-            _in_parallel(_backward_coefficients, len(x), wiring.shape[-1], x, wiring, g, by_coefficient)
+            in_parallel(_backward_coefficients, len(x), wiring.shape[-1], x, wiring, g, by_coefficient)
         return by_input, by_coefficient, None, None, None
-
-
-_pool = ThreadPoolExecutor()
-
-
-def _in_parallel(kernel: Callable[..., None], runs: int, rows: int, *tensors: Tensor) -> None:
-    """Split the rows among as many threads as torch has.
-
-    Numba's own threads would keep spinning beside torch's and take the cores from it; these sleep.
-    """
-    arrays = [tensor.detach().numpy() for tensor in tensors]
-    parts = torch.get_num_threads()
-    edges = [rows * part // parts for part in range(parts + 1)]
-    jobs = [_pool.submit(kernel, runs, a, b, *arrays) for a, b in pairwise(edges[1:])]
-    kernel(runs, edges[0], edges[1], *arrays)
-    for job in jobs:
-        job.result()
 
 
 # Sums may be reordered (into vector lanes), the same way in every row; NaN and infinities keep their meaning.

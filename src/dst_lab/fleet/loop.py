@@ -194,14 +194,18 @@ class Fleet:
         self.adam.step(gradients, self.now + 1)
         loss = loss.detach()
         self.loss_sum += loss
-        first_bad = ~loss.isfinite() & (self.bad_step == 0)
-        self.bad_step += first_bad * (self.now + 1)
+        self.watch(loss)
 
         def norm() -> Tensor:
             pairs = (torch.cat([g, g]) if self.runs == 1 else g for g in gradients.values())  # see sum_per_run
             return gradient_norm(pairs, run_dims=1)[: self.runs]
 
         return norm
+
+    def watch(self, loss: Tensor) -> None:
+        """Remember the first step at which a run's loss [runs] is not finite."""
+        first_bad = ~loss.isfinite() & (self.bad_step == 0)
+        self.bad_step += first_bad * (self.now + 1)
 
     def chooser(self) -> Chooser:
         """The choices of a training step."""

@@ -22,7 +22,7 @@ from torch import Tensor
 from decoupled_st.nn.logic import gate_coefficients, random_wiring, unique_wiring
 from dst_lab import data
 from dst_lab.configs import LogicGatesConfig
-from dst_lab.fleet.chooser import Chooser
+from dst_lab.fleet.chooser import Chooser, Draws
 from dst_lab.fleet.gates import apply_layer, consumers
 from dst_lab.fleet.task import Choosers, Metrics, Norm, Parameters, Step, Task, chunks, sum_per_run
 
@@ -59,14 +59,26 @@ class LogicGates(Task):
         self.images, bits = self.splits["train"][0].shape
         self.widths = (bits, *[config.width] * config.layers)
         self.coefficients = gate_coefficients(device)
-        self.packs = device.type == "cuda" and config.estimator.name != "soft"
+        self.packs = config.estimator.name != "soft"
+
+    @cached_property
+    def kernels(self) -> Any:
+        """The module of the device: the same names on both."""
+        if self.device.type == "cuda":
+            from dst_lab.fleet.cuda import packed as on_cuda
+
+            return on_cuda
+        from dst_lab.fleet.cpu import packed as on_cpu
+
+        return on_cpu
 
     @cached_property
     def words(self) -> Parameters:
         """The images of each split with their bits packed into words."""
-        from dst_lab.fleet.cuda.logic import pack_features
+        return {name: self.kernels.pack_features(images) for name, (images, _) in self.splits.items()}
 
-        return {name: pack_features(images) for name, (images, _) in self.splits.items()}
+    def _network(self, parameters: Parameters) -> Any:
+        return self.kernels.PackedLogic(parameters, self.config.layers, self.classes)
 
     def initial(self, seed: int) -> Parameters:
         generator = torch.Generator().manual_seed(seed)
@@ -102,23 +114,25 @@ class LogicGates(Task):
         return F.cross_entropy(self.scores(parameters, x, choose).transpose(1, 2), labels, reduction="none")
 
     def fused(self, fleet: "Fleet") -> Step | None:
-        """Packed bits on CUDA, for the estimators that choose."""
+        """Packed bits, for the estimators that choose."""
         if not self.packs:
             return None
-        from dst_lab.fleet.cuda.choose import Draws
-        from dst_lab.fleet.cuda.packed import PackedLogic, join, loss_slopes, pack
-
+        kernels, labels = self.kernels, self.splits["train"][1]
         for tensors in (fleet.parameters, fleet.adam.mean, fleet.adam.square):
-            join(tensors)
-        network = PackedLogic({**fleet.parameters, **fleet.fixed}, self.config.layers, self.classes)
-        draws = Draws.of(fleet.chooser(), fleet.adam.lr)
-        labels = self.splits["train"][1]
+            kernels.join(tensors)
+        network = self._network({**fleet.parameters, **fleet.fixed})
+        lasting = Draws.of(fleet.chooser(), fleet.adam.lr)
 
         def step() -> Norm:
-            done = network.forward(pack(self.words["train"], fleet.index), draws)
-            slopes = loss_slopes(network.counts(done), labels, fleet.index, self.config.group_tau, fleet.loss_sum)
-            squares = network.update(network.corners(done, slopes), draws, fleet.estimator, fleet.adam)
-            return lambda: squares.sum((0, 2)).sqrt()
+            # On CUDA the step is a tensor, which a captured graph reads.
+            draws = lasting if isinstance(fleet.now, Tensor) else Draws.of(fleet.chooser(), fleet.adam.lr)
+            done = network.forward(kernels.pack(self.words["train"], fleet.index), draws)
+            counts = network.counts(done)
+            slopes = kernels.loss_slopes(counts, labels, fleet.index, self.config.group_tau, fleet.loss_sum)
+            squares = network.backward(done, slopes, draws, fleet.estimator, fleet.adam)
+            if self.device.type == "cpu":
+                fleet.watch(fleet.loss_sum)
+            return lambda: sum_per_run(squares.transpose(0, 1).flatten(1)).sqrt()
 
         return step
 
@@ -153,16 +167,14 @@ class LogicGates(Task):
         return lambda index, choose: self.scores(parameters, images[index].expand(runs, -1, -1), choose)
 
     def _packed_scorer(self, parameters: Parameters, split: str) -> Scorer:
-        from dst_lab.fleet.cuda.choose import Draws
-        from dst_lab.fleet.cuda.packed import PackedLogic, pack
-
-        network = PackedLogic(parameters, self.config.layers, self.classes)
+        network = self._network(parameters)
         like = torch.empty(network.runs, device=self.device)
         # Gates are counted, so a broken logit would not show by itself.
-        broken = ~network.logits.isfinite().all(-1).all(-1).all(0)
+        whole = [parameters[f"logits.{i}"].isfinite().flatten(1).all(1) for i, _ in self._layers()]
+        broken = ~torch.stack(whole).all(0)
 
         def score(index: Tensor, choose: Chooser) -> Tensor:
-            done = network.forward(pack(self.words[split], index[None]), Draws.of(choose, like))
+            done = network.forward(self.kernels.pack(self.words[split], index[None]), Draws.of(choose, like))
             scores = network.counts(done)[..., : len(index)].transpose(1, 2) / self.config.group_tau
             return scores.masked_fill(broken.view(-1, 1, 1), math.nan)
 
@@ -187,21 +199,18 @@ class LogicGates(Task):
         return reached
 
     def _packed_reached(self, parameters: Parameters, choosers: Choosers) -> list[Tensor]:
-        from dst_lab.fleet.cuda.choose import Draws
-        from dst_lab.fleet.cuda.packed import PackedLogic, loss_slopes, pack
-
-        network = PackedLogic(parameters, self.config.layers, self.classes)
+        kernels, network = self.kernels, self._network(parameters)
         labels = self.splits["validation"][1]
         total = torch.zeros(network.runs, device=self.device)
-        reached = torch.zeros(network.logits.shape[:-1], dtype=torch.bool, device=self.device)
+        reached = torch.zeros(self.config.layers, network.runs, self.config.width, dtype=torch.bool, device=self.device)
         for images in torch.split(torch.arange(len(labels), device=self.device), EVALUATE):
             choose = choosers(True)
             draws = Draws.of(choose, total)
             for index in torch.split(images, PACKED):
-                done = network.forward(pack(self.words["validation"], index[None], PACKED), draws)
+                done = network.forward(kernels.pack(self.words["validation"], index[None], PACKED), draws)
                 of_runs = index.expand(network.runs, -1).contiguous()
-                slopes = loss_slopes(network.counts(done), labels, of_runs, self.config.group_tau, total)
-                reached |= network.update(network.corners(done, slopes), draws, choose.name, None) > 0
+                slopes = kernels.loss_slopes(network.counts(done), labels, of_runs, self.config.group_tau, total)
+                reached |= network.backward(done, slopes, draws, choose.name, None) > 0
         return list(reached)
 
     def artefacts(self, parameters: Parameters, choosers: Choosers) -> dict[str, npt.NDArray[Any]]:

@@ -1,10 +1,12 @@
 """The fleet's kernels against the library's estimators and torch."""
 
+import numpy as np
 import pytest
 import torch
 
 import decoupled_st as dst
 from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
+from dst_lab.fleet.cpu import logic as cpu
 from dst_lab.fleet.cuda.choose import Draws, choose
 from dst_lab.fleet.cuda.cross_entropy import pixel_cross_entropy
 from dst_lab.fleet.cuda.noise import philox_uniform
@@ -112,3 +114,13 @@ def test_pixel_cross_entropy_is_torchs(device: torch.device) -> None:
 
 def plain_nats(output: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.binary_cross_entropy_with_logits(output, x, reduction="none").sum(-1)
+
+
+def test_streams_are_those_of_the_cpus_logic_networks(device: torch.device) -> None:
+    keys = torch.tensor([3, 2**40 + 7], device=device)
+    ours = philox_uniform(keys, torch.tensor(11, device=device), 2, 3005, (50,)).cpu()
+    bits = np.empty(52, np.int32)
+    for key, row in zip(keys.cpu().numpy(), ours, strict=True):
+        cpu.philox(key, 11, 2, 3005, 0, bits)
+        expected = [np.float32(cpu.uniform.py_func(word)) for word in bits[:50]]
+        np.testing.assert_array_equal(row.numpy(), expected)

@@ -45,7 +45,7 @@ def pair(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Pair:
         fleets = []
         for packs in (False, True):
             task = LogicGates(configs[0], None, device)
-            task.packs = packs
+            task.packs, task.kernels = packs, packed
             for split in ("validation", "test"):
                 images, labels = task.splits[split]
                 task.splits[split] = images[:150], labels[:150]

@@ -5,51 +5,15 @@ one temperature a run, and noise that is a function of the run's seed and of whe
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from dst_lab.fleet.chooser import Draws
 from dst_lab.fleet.cuda.noise import gumbel, logistic, uniform_at
-
-if TYPE_CHECKING:
-    from dst_lab.fleet.chooser import Chooser
-
-
-@dataclass(frozen=True)
-class Draws:
-    """Where a pass's random numbers come from, and two temperatures a run: of the draw and of the surrogate."""
-
-    drawn: Tensor
-    surrogate: Tensor
-    key: Tensor
-    step: Tensor
-    use: int
-    site: int
-
-    @classmethod
-    def of(cls, chooser: "Chooser", runs: Tensor) -> "Draws":
-        """A chooser's, from its present site on; `runs` is any tensor [runs]. Without a source: the argmax."""
-        drawn, surrogate = draw_and_surrogate(chooser.name, chooser.taus, runs)
-        source = chooser.source
-        if source is None:
-            nothing = torch.zeros_like(runs, dtype=torch.int64)
-            return cls(torch.zeros_like(runs), surrogate, nothing, nothing, 0, 0)
-        step = torch.as_tensor(source.step, device=runs.device)
-        return cls(drawn, surrogate, source.streams.key_of_run, step, int(source.use), source.site)
-
-
-def draw_and_surrogate(name: str, taus: Mapping[str, Tensor], runs: Tensor) -> tuple[Tensor, Tensor]:
-    """The temperatures [runs] of an estimator's draw and of its surrogate (Identity STE: the argmax, and none)."""
-    if name == "decoupled":
-        return taus["tau_f"], taus["tau_b"]
-    if name == "identity_ste":
-        return torch.zeros_like(runs), torch.ones_like(runs)
-    return torch.ones_like(runs) if name == "gumbel_ste" else taus["tau"], taus["tau"]
 
 
 @triton.jit

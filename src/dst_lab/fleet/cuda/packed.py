@@ -7,8 +7,9 @@ import triton
 from torch import Tensor
 
 from dst_lab.fleet.adam import Adam
+from dst_lab.fleet.chooser import Draws
 from dst_lab.fleet.cuda import logic
-from dst_lab.fleet.cuda.choose import Draws
+from dst_lab.fleet.cuda.logic import pack_features as pack_features
 
 WORD = 32
 FORWARD, BACKWARD, UPDATE = (64, 4), (8, 2), (64, 4)
@@ -79,6 +80,10 @@ class PackedLogic:
         counts = torch.empty(self.runs, self.classes, words * WORD, dtype=torch.int32, device=y.device)
         logic._count_kernel[self.classes, self.runs, words](y, counts, group, words, BLOCK=128, WORDS=1)
         return counts
+
+    def backward(self, done: Pass, slopes: Tensor, draws: Draws, estimator: str, adam: Adam | None) -> Tensor:
+        """Down through the layers, and Adam's update: see `corners` and `update`."""
+        return self.update(self.corners(done, slopes), draws, estimator, adam)
 
     def corners(self, done: Pass, slopes: Tensor) -> Tensor:
         """Down through the layers: [layers, runs, neurons, 4], each neuron's gradient summed over the images on which
