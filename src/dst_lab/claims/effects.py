@@ -205,8 +205,7 @@ def _comparison(
     name: str, metric: str, unit: str, direction: int, judged: bool, sweep: Sweep,
     ours: Sequence[float], theirs: Sequence[float],
 ) -> Comparison:  # fmt: skip
-    diverged = sum(not row.done for of_seed in sweep.rows for row in of_seed)
     return Comparison(
         name=name, metric=metric, unit=unit, direction=direction, primary=judged, judged=judged,
-        diverged=(diverged, 0), **vars(paired(ours, theirs, direction)),
+        **vars(paired(ours, theirs, direction)),
     )  # fmt: skip

@@ -24,6 +24,8 @@ class Measure:
     """KeyError where the run did not record the metric."""
     diverged: float = math.nan
     """What a run counts for that diverged; NaN: the worst finite value of the arms compared."""
+    yes_or_no: bool = False
+    """1 or 0 of a run, so that a mean is a share of runs, those that diverged among them; it has no t interval."""
 
 
 def best(metric: str, unit: str, direction: int) -> Measure:
@@ -102,7 +104,7 @@ def after_the_end(metric: str) -> Measure:
 
 def converged(metric: str, threshold: float) -> Measure:
     """1 where the last value lies below the threshold, else 0; a run that diverged has not converged."""
-    return Measure("converged runs", "share", 1, lambda h: float(h[metric].values[-1] < threshold), 0.0)
+    return Measure("converged runs", "share", 1, lambda h: float(h[metric].values[-1] < threshold), 0.0, True)
 
 
 def infinite_if_nan(measure: Measure) -> Measure:

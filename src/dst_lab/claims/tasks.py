@@ -72,7 +72,8 @@ TASKS = (SBN, CATAE, LOGIC)
 
 JUDGED = (
     "Settings are chosen by the lowest validation loss over training (mean over the search's seeds) and judged on 10 "
-    "fresh seeds, paired by seed: exact sign-flip tests over the 2^10 assignments, one-sided at 0.025 each way. A run "
-    "that diverged takes the worst value that either arm has."
+    "fresh seeds, paired by seed: exact sign-flip tests over the 2^10 assignments, one-sided at 0.025 each way. For "
+    "the test, a run that diverged takes the worst value that either arm has. One arm beats another if it is "
+    "significantly better and has no more runs that diverged."
 )
 """What every rule on confirmation runs begins with."""

@@ -13,6 +13,7 @@ from dst_lab.plans import RECIPES
 from dst_lab.plans.plan import value_of
 from dst_lab.plans.pursue import pursue
 from dst_lab.plans.recipes import FRESH, SEARCHES
+from dst_lab.report.verdicts import shown
 from dst_lab.store import Record, Store
 
 TASKS = ("stochastic-binary", "categorical-autoencoder", "logic-gates")
@@ -108,7 +109,7 @@ def test_a_slope_on_the_border_is_neither(world) -> None:
     assert found.count("not supported") >= 4  # either error comes in one of forty worlds
 
 
-@pytest.mark.parametrize(("cross", "expected"), [(0.0, "supported"), (0.3, "supported"), (1.0, "contradicted")])
+@pytest.mark.parametrize(("cross", "expected"), [(0.0, "supported"), (0.2, "supported"), (1.0, "contradicted")])
 def test_independence_is_about_size(world, cross, expected) -> None:
     verdict = by_claim(judge_rows(world(trend=1.0, cross=cross).rows))[INDEPENDENCE]
     assert verdict.verdict == expected
@@ -201,6 +202,7 @@ def test_diverged_runs_count_as_the_worst(world) -> None:
     found = by_claim(judge_rows(world(gain=1.5, on=0.3, diverges=some).rows))
     main = found["C2", TASKS[0]].comparisons[0]
     assert main.diverged == (5, 0)
+    assert main.fates == ("5 of 10 diverged", "")
     assert main.primary
     assert found["C2", TASKS[0]].verdict == "not supported"
     assert found[CONVERGENCE].comparisons[0].ours == 0.5
@@ -209,6 +211,64 @@ def test_diverged_runs_count_as_the_worst(world) -> None:
     everything = by_claim(judge_rows(world(gain=1.5, diverges=lambda c: c.seed >= FRESH).rows))["C2", TASKS[0]]
     assert everything.verdict == "not supported"
     assert math.isnan(everything.comparisons[0].ours)
+
+
+@pytest.mark.parametrize(("name", "gain", "beaten"), [("decoupled", 3.0, "better"), ("softmax_ste", -3.0, "worse")])
+def test_who_diverges_more_often_beats_nobody(world, name, gain, beaten) -> None:
+    """Four runs of ten diverge, and the other six are so much better that the test alone would be significant."""
+    some = lambda c: c.estimator.name == name and FRESH <= c.seed < FRESH + 4  # noqa: E731
+    found = by_claim(judge_rows(world(gain=gain, on=0.3, diverges=some).rows))["C2", TASKS[0]]
+    (against,) = (c for c in found.comparisons if c.judged and c.name == "against Softmax STE")
+    assert getattr(against, f"p_{beaten}") < 0.025
+    assert not getattr(against, beaten)
+    assert (found.verdict == "supported") is False
+    both = lambda c: FRESH <= c.seed < FRESH + 4  # noqa: E731
+    level = by_claim(judge_rows(world(gain=gain, on=0.3, diverges=both).rows))["C2", TASKS[0]]
+    assert level.verdict == ("supported" if beaten == "better" else "contradicted")  # as many of both
+
+
+def test_what_is_shown_of_an_arm_is_of_the_runs_that_finished(world) -> None:
+    gone = lambda c: c.estimator.name == "gumbel_ste" and c.seed >= FRESH  # noqa: E731
+    some = lambda c: gone(c) or (c.estimator.name == "identity_ste" and c.seed >= FRESH + 7)  # noqa: E731
+    planted = world(gain=1.5, on=0.3, diverges=some)
+    found = by_claim(judge_rows(planted.rows))
+    identity, _, gumbel = (c for c in found["C2", TASKS[0]].comparisons if c.judged)
+    arms = planted.rows.arms
+    rows = [row for row in arms[TASKS[0], "identity_ste"].rows if row.done]
+    finished = [row.history()["validation_loss"].values.min() for row in rows]
+    assert len(finished) == 7
+    assert identity.theirs == pytest.approx(np.mean(finished))
+    assert identity.difference == pytest.approx(identity.ours - identity.theirs)
+    assert math.isnan(identity.low)
+    assert math.isnan(identity.effect)
+    assert identity.ours == gumbel.ours  # one mean in every comparison
+    assert math.isnan(gumbel.theirs)
+    assert found["C2", TASKS[0]].verdict == "supported"
+    (speed,) = (c for c in found["C2 speed", TASKS[0]].comparisons if c.name == "against ST Gumbel-Softmax")
+    assert math.isnan(speed.theirs)
+    said = shown(list(found.values()))
+    (line,) = (item.summary for item in said if (item.verdict.claim, item.verdict.task) == ("C2", TASKS[0]))
+    assert "ST Gumbel-Softmax 10 of 10 diverged" in line
+    assert "(3 of 10 diverged), Softmax STE" in line
+    (lines,) = (item.judged for item in said if (item.verdict.claim, item.verdict.task) == ("C2", TASKS[0]))
+    assert lines[2].theirs == "10 of 10 diverged"
+    assert lines[0].theirs.endswith(" nats (3 of 10 diverged)")
+    assert (lines[0].interval, lines[0].effect) == ("", "")
+
+
+def test_the_page_says_who_diverges_more_often(world) -> None:
+    some = lambda c: c.estimator.name == "decoupled" and c.seed == FRESH  # noqa: E731
+    found = shown(judge_rows(world(gain=3.0, on=0.3, diverges=some).rows))
+    (line,) = (item.summary for item in found if (item.verdict.claim, item.verdict.task) == ("C2", TASKS[0]))
+    assert "(1 of 10 diverged), Identity" in line
+    assert line.endswith("; diverges more often than Identity STE, Softmax STE and ST Gumbel-Softmax")
+
+
+def test_a_share_of_runs_has_no_interval(world) -> None:
+    found = by_claim(judge_rows(world(gain=1.5, on=0.3).rows))[CONVERGENCE].comparisons[0]
+    assert (found.ours, found.theirs) == (1.0, 0.0)
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
 
 
 def test_a_ratio_without_noise_is_the_highest(world) -> None:
