@@ -73,6 +73,8 @@ class Verdict:
     runs: tuple[str, ...] = ()
     """The ids of the runs that it was judged on."""
     notes: tuple[str, ...] = ()
+    because: str = ""
+    """Why the verdict is not what the comparisons alone say."""
 
 
 def decide(comparisons: Sequence[Comparison], missing: Sequence[str] = ()) -> str:

@@ -28,6 +28,8 @@ def _claims(args: argparse.Namespace) -> int:
     for verdict in verdicts:
         about = " on ".join(filter(None, (verdict.claim, verdict.task)))
         print(f"{verdict.verdict:13}  {about}: {verdict.title}")
+        if verdict.because:
+            print(f"{'':15}because {verdict.because}")
         for c in verdict.comparisons:
             if c.judged:
                 print(f"{'':15}{_line(c)}")

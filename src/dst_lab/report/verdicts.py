@@ -101,7 +101,7 @@ def _summary(verdict: Verdict, judged: Sequence[Comparison]) -> str:
     if not judged or verdict.missing:
         return f"{len(verdict.missing)} thing{'s' * (len(verdict.missing) != 1)} missing: see inside"
     if all(one.name.startswith("against ") for one in judged):
-        return _against(judged)
+        return "; ".join(filter(None, (verdict.because, _against(judged))))
     if len({(one.metric, one.ours) for one in judged}) == 1:
         return f"{judged[0].metric}: {_value(judged[0].ours, judged[0].unit)}"
     words = {"better": "", "worse": " (the opposite)", "unclear": " (not clear)"}
