@@ -11,9 +11,9 @@ from dst_lab.figures.style import TASKS, listing
 
 MARKS = {"supported": "✓", "not supported": "\N{EN DASH}", "contradicted": "✗", "not tested": "?"}
 MEANING = {
-    "supported": "shown on fresh seeds",
+    "supported": "all that its rule asks for was found",
     "not supported": "tested, and not shown",
-    "contradicted": "the opposite was shown",
+    "contradicted": "a comparison is significantly against it",
     "not tested": "runs are missing",
 }
 QUESTIONS = {
@@ -21,6 +21,8 @@ QUESTIONS = {
     "C2": "Is Decoupled ST better than the usual estimators?",
     "C3": "Does each temperature do a job of its own?",
 }
+BOTH = listing([TASKS["stochastic-binary"], TASKS["categorical-autoencoder"]])
+"""Where a claim without a task is judged: logic gates have no sweep of one temperature."""
 WIDTH, HEIGHT = 150, 16
 MINUS = "\N{MINUS SIGN}"
 
@@ -53,6 +55,9 @@ class Shown:
     kind: str
     mark: str
     place: str
+    """The task, or "" where the claim is not about one."""
+    where: str
+    """The tasks in words."""
     summary: str
     judged: list[Line]
     beside: list[Line]
@@ -91,7 +96,7 @@ def _shown(i: int, verdict: Verdict) -> Shown:
     place = TASKS.get(verdict.task, verdict.task)
     return Shown(
         index=i, key=f"verdict-{i}", verdict=verdict, kind=verdict.verdict.replace(" ", "-"),
-        mark=MARKS[verdict.verdict], place=place, summary=_summary(verdict, judged), judged=_lines(judged),
+        mark=MARKS[verdict.verdict], place=place, where=place or BOTH, summary=_summary(verdict, judged), judged=_lines(judged),
         beside=_lines(beside),
     )  # fmt: skip
 
@@ -104,11 +109,12 @@ def _summary(verdict: Verdict, judged: Sequence[Comparison]) -> str:
         return "; ".join(filter(None, (verdict.because, _against(judged))))
     if len({(one.metric, one.ours) for one in judged}) == 1:
         return f"{judged[0].metric}: {_value(judged[0].ours, judged[0].unit)}"
-    words = {"better": "", "worse": " (the opposite)", "unclear": " (not clear)"}
+    words = {"better": "", "worse": " (significantly not so)", "unclear": " (not clear)"}
     if all(one.metric == "Spearman's rho" for one in judged):
         return "; ".join(f"{one.name}, rho {_signed(one.ours)}{words[_mood(one)]}" for one in judged)
     failing = [f"{one.name}{words[_mood(one)]}" for one in judged if not one.better]
-    return "; ".join([f"{len(judged) - len(failing)} of {len(judged)} found", *(f"not: {text}" for text in failing)])
+    found = f"{len(judged) - len(failing)} of {len(judged)} found"
+    return f"{found}; not found: {'; '.join(failing)}" if failing else found
 
 
 def _against(judged: Sequence[Comparison]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dst_lab.claims import Verdict, judge, judge_rows
+from dst_lab.claims.effects import judge_effects
 from dst_lab.claims.rows import BASELINES
 from dst_lab.plans import RECIPES
 from dst_lab.plans.plan import value_of
@@ -310,17 +311,95 @@ def test_a_share_of_runs_has_no_interval(world) -> None:
     assert math.isnan(found.high)
 
 
-def test_a_ratio_without_noise_is_the_highest(world) -> None:
+def spoil(planted, recipe: str, task: str, metric: str, spoiled: Callable, at: slice, value: float) -> None:
+    """Write a value into the metric of the runs of a sweep."""
+    (sweep,) = (plan for plan in RECIPES[recipe](planted.scale).plans if plan.base.task == task)
+    for config in filter(spoiled, sweep.wanted(lambda _: None)):
+        history = planted.find(config).history()
+        values = history[metric].values.copy()
+        values[at] = value
+        history[metric] = replace(history[metric], values=values)
+
+
+def test_a_ratio_where_nothing_is_drawn_is_the_highest(world) -> None:
     """At tau_f = 0 nothing varies and SNR is recorded as NaN."""
-    planted = world(trend=0.5)
-    sweep = RECIPES["tau-f-effects"]("quick").plans[0]
-    for config in sweep.wanted(lambda _: None):
-        if value_of(config, "tau_f") == min(sweep.axes[0][1]):
-            series = planted.find(config).history()["snr"]
-            planted.find(config).history()["snr"] = replace(series, values=np.full_like(series.values, math.nan))
-    verdict = by_claim(judge_rows(planted.rows))["C3 tau_f", TASKS[1]]
+    planted = world(trend=0.5, scale="paper")
+    spoil(planted, "tau-f-effects", TASKS[1], "snr", lambda c: value_of(c, "tau_f") == 0, slice(None), math.nan)
+    verdict = judge_effects(planted.rows)[0]
     assert verdict.verdict == "supported"
+    ratio, without = verdict.comparisons[1:]
+    assert ratio.ours == without.ours == pytest.approx(-1, abs=0.01)
+    assert without.name == "tau_f up: gradient signal-to-noise ratio down, without tau_f = 0"
+    assert not without.judged
+    assert verdict.notes == ()
+
+
+def test_without_tau_f_0_there_may_be_no_trend(world) -> None:
+    planted = world(scale="paper")
+    spoil(planted, "tau-f-effects", TASKS[1], "snr", lambda c: value_of(c, "tau_f") == 0, slice(None), math.nan)
+    ratio, without = judge_effects(planted.rows)[0].comparisons[1:]
+    assert ratio.better
+    assert not without.better
+
+
+def test_a_collapsed_run_is_left_out_and_does_not_count_as_noiseless(world) -> None:
+    """Without a trend, collapse at the lowest tau_f of a sweep must not make one."""
+    planted = world()
+    spoil(planted, "tau-f-effects", TASKS[1], "snr", lambda c: value_of(c, "tau_f") == 0.5, slice(None), math.nan)
+    verdict = by_claim(judge_rows(planted.rows))["C3 tau_f", TASKS[1]]
+    assert not verdict.comparisons[1].better
+    assert verdict.notes == (
+        "10 of 40 runs over tau_f on categorical-autoencoder have no gradient signal-to-noise ratio, and are left out "
+        "of the trend of gradient signal-to-noise ratio",
+    )
+
+
+def test_one_measurement_without_a_ratio_costs_only_itself(world) -> None:
+    planted = world(trend=0.5)
+    some = lambda c: value_of(c, "tau_f") == 2.0 and c.seed < 5  # noqa: E731
+    spoil(planted, "tau-f-effects", TASKS[1], "snr", some, slice(3, 4), math.nan)
+    verdict = by_claim(judge_rows(planted.rows))["C3 tau_f", TASKS[1]]
     assert verdict.comparisons[1].ours == pytest.approx(-1)
+    assert verdict.notes == (
+        "5 of 40 runs over tau_f on categorical-autoencoder have a gradient signal-to-noise ratio at some measurements "
+        "only: the mean is over these",
+    )
+
+
+@pytest.mark.parametrize("value", [0.0, math.nan])
+def test_a_norm_of_0_or_nan_is_left_out_for_its_own_reason(world, value) -> None:
+    planted = world(trend=1.0)
+    at = lambda c: c.seed == 3 and value_of(c, "tau_b") == 0.1  # noqa: E731
+    spoil(planted, "tau-b-effects", TASKS[0], "gradient_norm", at, slice(None), value)
+    found = by_claim(judge_rows(planted.rows))
+    note = "1 of 40 runs over tau_b on stochastic-binary have no finite logarithm of gradient norm, and are left out of"
+    assert found[SLOPE].verdict == "supported"
+    assert found[SLOPE].notes[0].startswith(f"{note} the slope of log ")
+    rho = found["C3 tau_b", TASKS[0]].comparisons[0].ours
+    assert rho == pytest.approx(-1 if math.isnan(value) else (-9 + 0.2) / 10)  # NaN has no rank, 0 the lowest
+    assert bool(found["C3 tau_b", TASKS[0]].notes) == math.isnan(value)
+    few = lambda c: c.seed == 3 and value_of(c, "tau_b") < 0.5  # noqa: E731
+    spoil(planted, "tau-b-effects", TASKS[0], "gradient_norm", few, slice(None), value)
+    found = by_claim(judge_rows(planted.rows))
+    for key in (SLOPE, INDEPENDENCE):
+        assert found[key].verdict == "not tested"
+        (lack,) = found[key].missing
+        assert "of some seed fewer than 3 runs are left: 2 of 40 have no finite logarithm of gradient norm" in lack
+
+
+def test_diverged_runs_of_a_sweep_are_noted(world) -> None:
+    gone = lambda c: c.task == TASKS[0] and c.estimator.name == "decoupled" and c.seed == 4  # noqa: E731
+    one = lambda c: gone(c) and value_of(c, "tau_b") == 0.1  # noqa: E731
+    found = by_claim(judge_rows(world(trend=1.0, diverges=one).rows))[SLOPE]
+    assert found.verdict == "supported"
+    assert found.notes == ("1 of 40 runs over tau_b on stochastic-binary diverged, and are left out",)
+
+
+def test_half_of_a_range_is_called_that(world) -> None:
+    found = by_claim(judge_rows(world(trend=1.0).rows))[INDEPENDENCE]
+    assert found.comparisons[0].metric == (
+        "range of codes in use (perplexity) over tau_b, against 0.5 of its range over tau_f"
+    )
 
 
 def test_a_store_says_what_its_rows_say(world, tmp_path) -> None:
@@ -351,3 +430,17 @@ def test_a_store_says_what_its_rows_say(world, tmp_path) -> None:
     assert [replace(verdict, runs=()) for verdict in found] == [replace(verdict, runs=()) for verdict in expected]
     assert all(set(verdict.runs) <= ids and verdict.runs for verdict in found)
     assert [len(verdict.runs) for verdict in found][:6] == [30, 30, 30, 40, 40, 40]
+
+
+def test_words_say_no_more_than_the_rules(world) -> None:
+    """Six of ten runs against none is support for convergence; and independence leaves the logic gates out."""
+    planted = world(gain=1.5, on=0.3)
+    for row in list(planted.rows.arms[TASKS[1], "decoupled"].rows)[6:]:
+        loss = row.history()["validation_loss"]
+        row.history()["validation_loss"] = replace(loss, values=loss.values + 50)
+    found = by_claim(judge_rows(planted.rows))
+    assert found[CONVERGENCE].comparisons[0].ours == 0.6
+    assert found[CONVERGENCE].verdict == "supported"
+    assert "every" not in found[CONVERGENCE].title
+    (independence,) = shown([found[INDEPENDENCE]])
+    assert (independence.place, independence.where) == ("", "binary network and autoencoder")
