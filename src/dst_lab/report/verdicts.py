@@ -96,8 +96,8 @@ def _shown(i: int, verdict: Verdict) -> Shown:
     place = TASKS.get(verdict.task, verdict.task)
     return Shown(
         index=i, key=f"verdict-{i}", verdict=verdict, kind=verdict.verdict.replace(" ", "-"),
-        mark=MARKS[verdict.verdict], place=place, where=place or BOTH, summary=_summary(verdict, judged), judged=_lines(judged),
-        beside=_lines(beside),
+        mark=MARKS[verdict.verdict], place=place, where=place or BOTH, summary=_summary(verdict, judged),
+        judged=_lines(judged), beside=_lines(beside),
     )  # fmt: skip
 
 
