@@ -7,7 +7,7 @@ from statistics import fmean
 
 from dst_lab.claims.measures import Measure, after_the_end, last, reach, words
 from dst_lab.claims.rows import BASELINES, NAMES, Rows, compare
-from dst_lab.claims.tasks import JUDGED, TASKS, TaskRule
+from dst_lab.claims.tasks import JUDGED, TASKS, TaskRule, on_test
 from dst_lab.claims.verdict import NOT_TESTED, Verdict, decide
 
 ALL = (
@@ -50,7 +50,8 @@ def _quality(rows: Rows, rule: TaskRule) -> Verdict:
         claim="C2", task=rule.task, title="Decoupled ST beats Identity STE, Softmax STE and ST Gumbel-Softmax",
         rule=f"{JUDGED} Compared in {rule.primary.name}. {ALL}", verdict="",
     )  # fmt: skip
-    return contest(rows, verdict, rule.primary, rule.beside, primary=True)
+    verdict = contest(rows, verdict, rule.primary, rule.beside, primary=True)
+    return replace(verdict, notes=tuple(on_test(rule, verdict.comparisons)))
 
 
 def _speed(rows: Rows, rule: TaskRule) -> Verdict:

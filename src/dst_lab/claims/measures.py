@@ -24,6 +24,8 @@ class Measure:
     """KeyError where the run did not record the metric."""
     diverged: float = math.nan
     """What a run counts for that diverged; NaN: the worst finite value of the arms compared."""
+    yes_or_no: bool = False
+    """1 or 0 of a run, so that a mean is a share of runs, those that diverged among them; it has no t interval."""
 
 
 def best(metric: str, unit: str, direction: int) -> Measure:
@@ -45,8 +47,14 @@ def first(metric: str, unit: str, direction: int) -> Measure:
 
 
 def mean(metric: str, unit: str, direction: int) -> Measure:
-    """The mean over the evaluations that recorded it."""
-    return Measure(f"mean {words(metric)}", unit, direction, lambda h: float(np.mean(h[metric].values)))
+    """The mean over the evaluations that recorded it, those with NaN left out; NaN where all are."""
+
+    def read(history: History) -> float:
+        values = history[metric].values
+        known = values[~np.isnan(values)]
+        return float(known.mean()) if len(known) else math.nan
+
+    return Measure(f"mean {words(metric)}", unit, direction, read)
 
 
 def stopped(metric: str, unit: str, direction: int) -> Measure:
@@ -102,17 +110,7 @@ def after_the_end(metric: str) -> Measure:
 
 def converged(metric: str, threshold: float) -> Measure:
     """1 where the last value lies below the threshold, else 0; a run that diverged has not converged."""
-    return Measure("converged runs", "share", 1, lambda h: float(h[metric].values[-1] < threshold), 0.0)
-
-
-def infinite_if_nan(measure: Measure) -> Measure:
-    """A gradient in which nothing varied has recorded no ratio (NaN): its signal-to-noise ratio is infinite."""
-
-    def read(history: History) -> float:
-        value = measure.read(history)
-        return math.inf if math.isnan(value) else value
-
-    return Measure(measure.name, measure.unit, measure.direction, read)
+    return Measure("converged runs", "share", 1, lambda h: float(h[metric].values[-1] < threshold), 0.0, True)
 
 
 def words(metric: str) -> str:

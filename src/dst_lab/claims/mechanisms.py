@@ -43,7 +43,7 @@ def _activity(rows: Rows) -> Verdict:
 
 def _convergence(rows: Rows) -> Verdict:
     verdict = Verdict(
-        claim="C2 convergence", task=CATAE.task, title="Decoupled ST converges on every seed, the others do not",
+        claim="C2 convergence", task=CATAE.task, title="Decoupled ST converges on more seeds than the others",
         verdict="", rule=f"{JUDGED} Compared in the share of runs that converge: whose last validation loss lies below "
         "the midpoint between the collapsed solution and the best loss of the four estimators' searches. Collapsed is "
         "the lowest loss that a search run had while the perplexity of each of its codes was below "

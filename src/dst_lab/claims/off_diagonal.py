@@ -3,17 +3,18 @@
 import math
 
 from dst_lab.claims.rows import NAMES, Rows, compare
-from dst_lab.claims.tasks import JUDGED, TASKS, TaskRule
+from dst_lab.claims.tasks import JUDGED, TASKS, TaskRule, on_test
 from dst_lab.claims.verdict import NOT_SUPPORTED, SUPPORTED, Verdict, decide
 from dst_lab.configs import Config
 from dst_lab.plans.plan import value_of
 
 TITLE = "The best temperatures of Decoupled ST are not equal, and beat the best equal ones"
 RULE = (
-    "{judged} Supported if (a) the chosen Decoupled ST has tau_f other than tau_b and (b) it beats, in {metric}, the "
-    "Softmax STE chosen among at least as many settings on the diagonal. Contradicted if that Softmax STE beats it. "
-    "Otherwise not supported."
+    "{judged} Supported if (a) the chosen Decoupled ST has tau_f other than tau_b and (b) it beats, in {metric}, two "
+    "Softmax STE, which are the diagonal: the one chosen among at least as many settings, and the one tuned for C2. "
+    "Contradicted if one of them beats it. Otherwise not supported."
 )
+EQUAL = "the chosen Decoupled ST has tau_f equal to tau_b"
 
 
 def judge_off_diagonal(rows: Rows) -> list[Verdict]:
@@ -21,21 +22,21 @@ def judge_off_diagonal(rows: Rows) -> list[Verdict]:
 
 
 def _judge(rows: Rows, rule: TaskRule) -> Verdict:
-    ours, theirs = (rows.arms[rule.task, role] for role in ("decoupled", "diagonal"))
-    missing = (*ours.missing, *theirs.missing)
-    beaten = compare(ours, theirs, rule.primary, primary=True, judged=True)
-    beside = [compare(ours, theirs, measure) for measure in rule.beside]
-    comparisons = tuple(found for found in (beaten, *beside) if found is not None)
-    verdict, notes = decide(comparisons, missing), []
+    ours, *equal = (rows.arms[rule.task, role] for role in ("decoupled", "diagonal", "softmax_ste"))
+    missing = tuple(lack for arm in (ours, *equal) for lack in arm.missing)
+    found = [compare(ours, theirs, rule.primary, primary=True, judged=True) for theirs in equal]
+    found += [compare(ours, theirs, measure) for theirs in equal for measure in rule.beside]
+    comparisons = tuple(comparison for comparison in found if comparison is not None)
+    verdict, because, notes = decide(comparisons, missing), "", []
     if ours.config is not None:
         apart = not math.isclose(value_of(ours.config, "tau_f"), value_of(ours.config, "tau_b"))
         if verdict == SUPPORTED and not apart:
-            verdict = NOT_SUPPORTED
-        notes += _notes(rows, rule, ours.config, apart)
+            verdict, because = NOT_SUPPORTED, EQUAL
+        notes += [*_notes(rows, rule, ours.config, apart), *on_test(rule, comparisons)]
     return Verdict(
         claim="C1", task=rule.task, title=TITLE, rule=RULE.format(judged=JUDGED, metric=rule.primary.name),
         verdict=verdict, comparisons=comparisons, missing=missing,
-        runs=tuple(row.id for side in (ours, theirs) for row in side.rows), notes=tuple(notes),
+        runs=tuple(row.id for arm in (ours, *equal) for row in arm.rows), notes=tuple(notes), because=because,
     )  # fmt: skip
 
 

@@ -84,6 +84,8 @@ def spearman(x: Sequence[float], y: Sequence[float]) -> float:
         >>> spearman([0.1, 0.5, 1.0, 2.0], [3.0, 4.0, 4.0, 9.0])
         0.9486832980505138
     """
+    if np.isnan([*x, *y]).any():
+        raise ValueError(f"NaN has no rank: leave it out of {list(x)} and {list(y)}")
     a, b = (_ranks(np.asarray(values, np.float64)) for values in (x, y))
     a, b = a - a.mean(), b - b.mean()
     scale = math.sqrt(float(a @ a) * float(b @ b))

@@ -1,9 +1,11 @@
 """What the claims read: runs by their config, and the settings that the searches chose."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import compress
+from statistics import fmean
 
 from dst_lab.claims.measures import History, Measure
 from dst_lab.claims.paired import paired
@@ -117,8 +119,9 @@ def compare(
 ) -> Comparison | None:
     """Two arms in one measure, paired by seed; None where a run is not there or did not record it.
 
-    A value that is not finite, such as that of a run that diverged, becomes the worst finite one of both arms: it
-    cannot be averaged, and must not be left out.
+    For the test, a value that is not finite, such as that of a run that diverged, becomes the worst finite one of both
+    arms: leaving it out would reward an arm for it. What is shown leaves it out: means are of the runs that finished,
+    and where one did not there is neither interval nor effect.
     """
     if not (ours.rows and theirs.rows):
         return None
@@ -130,8 +133,16 @@ def compare(
     worst = min(finite, key=lambda value: measure.direction * value, default=0.0)
     filled = [[value if math.isfinite(value) else worst for value in side] for side in values]
     found = paired(filled[0], filled[1], measure.direction)
-    if not finite:
-        found = replace(found, ours=math.nan, theirs=math.nan)
+    ended = [
+        [row.done and math.isfinite(value) for row, value in zip(side.rows, of_side, strict=True)]
+        for side, of_side in zip((ours, theirs), values, strict=True)
+    ]
+    diverged = ended[0].count(False), ended[1].count(False)
+    if any(diverged) or measure.yes_or_no:
+        found = replace(found, low=math.nan, high=math.nan, effect=math.nan)
+    if any(diverged) and not measure.yes_or_no:
+        a, b = (_mean(compress(*side)) for side in zip(values, ended, strict=True))
+        found = replace(found, ours=a, theirs=b, difference=a - b)
     return Comparison(
         name=f"against {theirs.name}",
         metric=measure.name,
@@ -139,6 +150,11 @@ def compare(
         direction=measure.direction,
         primary=primary,
         judged=judged,
-        diverged=(sum(not row.done for row in ours.rows), sum(not row.done for row in theirs.rows)),
+        diverged=diverged,
         **vars(found),
     )
+
+
+def _mean(values: Iterable[float]) -> float:
+    finished = list(values)
+    return fmean(finished) if finished else math.nan

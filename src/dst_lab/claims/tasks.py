@@ -1,8 +1,10 @@
 """What is judged on each task, in one place: the primary metric, what is shown beside it, and the paper's optimum."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dst_lab.claims.measures import Measure, best, last, stopped
+from dst_lab.claims.verdict import Comparison
 
 
 @dataclass(frozen=True)
@@ -12,6 +14,8 @@ class TaskRule:
     task: str
     primary: Measure
     beside: tuple[Measure, ...]
+    test: Measure
+    """The one of them that is nearest to the primary metric on test data."""
     curve: tuple[str, int]
     """The metric over training behind the primary one, and its good end: what speed is measured on."""
     optimum: tuple[float, float]
@@ -43,6 +47,7 @@ SBN = TaskRule(
         *_accuracy("validation_accuracy_argmax"),
         *_test("_argmax"),
     ),
+    test=_test()[0],
     curve=("validation_loss", -1),
     optimum=(0.1, 0.7),
 )
@@ -50,6 +55,7 @@ CATAE = TaskRule(
     task="categorical-autoencoder",
     primary=_loss()[0],
     beside=(_loss()[1], *_test()[:2], *_loss("validation_loss_argmax"), *_test("_argmax")[:2]),
+    test=_test()[0],
     curve=("validation_loss", -1),
     optimum=(2.0, 0.5),
 )
@@ -65,6 +71,7 @@ LOGIC = TaskRule(
         *_test(),
         last("train_loss", "nats", -1),
     ),
+    test=_test("_argmax")[2],
     curve=("validation_accuracy_argmax", 1),
     optimum=(0.1, 2.0),
 )
@@ -72,7 +79,21 @@ TASKS = (SBN, CATAE, LOGIC)
 
 JUDGED = (
     "Settings are chosen by the lowest validation loss over training (mean over the search's seeds) and judged on 10 "
-    "fresh seeds, paired by seed: exact sign-flip tests over the 2^10 assignments, one-sided at 0.025 each way. A run "
-    "that diverged takes the worst value that either arm has."
+    "fresh seeds, paired by seed: exact sign-flip tests over the 2^10 assignments, one-sided at 0.025 each way. For "
+    "the test, a run that diverged takes the worst value that either arm has. One arm beats another if it is "
+    "significantly better and has no more runs that diverged."
 )
 """What every rule on confirmation runs begins with."""
+
+
+def on_test(rule: TaskRule, comparisons: Sequence[Comparison]) -> list[str]:
+    """A note on whether test data, which choose and judge nothing, point where the judged comparisons do."""
+    seen = {one.name: one for one in comparisons if one.metric == rule.test.name}
+    said = []
+    for judged in comparisons:
+        if judged.judged and judged.name in seen:
+            one = seen[judged.name]
+            same = "the same direction" if one.difference * judged.difference > 0 else "not the same direction"
+            p, side = min((one.p_better, "better"), (one.p_worse, "worse"))
+            said.append(f"{judged.name}, {same} ({side}, p = {p:.2g})")
+    return [f"on test data ({rule.test.name}): {'; '.join(said)}"] if said else []

@@ -12,9 +12,10 @@ SUPPORTED, NOT_SUPPORTED, CONTRADICTED, NOT_TESTED = "supported", "not supported
 class Comparison:
     """Two arms in one metric, paired by seed. For a trend or a slope, `theirs` is the value that would mean no effect.
 
-    `difference` is ours minus theirs in the metric's unit, with its 95% t interval from `low` to `high`. `effect` is
-    the mean difference over its standard deviation, positive where ours is better. `p_better` and `p_worse` are exact
-    one-sided sign-flip tests of ours being better and being worse.
+    `ours` and `theirs` are means over the runs that finished, NaN where none did. `difference` is ours minus theirs in
+    the metric's unit, with its 95% t interval from `low` to `high`. `effect` is the mean difference over its standard
+    deviation, positive where ours is better. Interval and effect are NaN where a run diverged, and for shares of runs.
+    `p_better` and `p_worse` are exact one-sided sign-flip tests of ours being better and being worse, over all pairs.
     """
 
     name: str
@@ -38,12 +39,20 @@ class Comparison:
     """Of our runs and of theirs."""
 
     @property
+    def fates(self) -> tuple[str, str]:
+        """ "3 of 10 diverged" of our runs and of theirs, or ""."""
+        ours, theirs = (f"{count} of {self.n} diverged" if count else "" for count in self.diverged)
+        return ours, theirs
+
+    @property
     def better(self) -> bool:
-        return self.p_better <= LEVEL
+        """Significantly so, and with no more runs that diverged."""
+        return self.p_better <= LEVEL and self.diverged[0] <= self.diverged[1]
 
     @property
     def worse(self) -> bool:
-        return self.p_worse <= LEVEL
+        """The same the other way round."""
+        return self.p_worse <= LEVEL and self.diverged[1] <= self.diverged[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +73,8 @@ class Verdict:
     runs: tuple[str, ...] = ()
     """The ids of the runs that it was judged on."""
     notes: tuple[str, ...] = ()
+    because: str = ""
+    """Why the verdict is not what the comparisons alone say."""
 
 
 def decide(comparisons: Sequence[Comparison], missing: Sequence[str] = ()) -> str:

@@ -1,10 +1,14 @@
 """`dst claims`: what the records say about each claim of the paper."""
 
 import argparse
+import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dst_lab.store import Store
+
+if TYPE_CHECKING:
+    from dst_lab.claims import Comparison
 
 
 def add(jobs: Any) -> None:
@@ -24,12 +28,21 @@ def _claims(args: argparse.Namespace) -> int:
     for verdict in verdicts:
         about = " on ".join(filter(None, (verdict.claim, verdict.task)))
         print(f"{verdict.verdict:13}  {about}: {verdict.title}")
+        if verdict.because:
+            print(f"{'':15}because {verdict.because}")
         for c in verdict.comparisons:
             if c.judged:
-                print(
-                    f"{'':15}{c.name}, {c.metric}: {c.ours:.4g} against {c.theirs:.4g}, {c.difference:+.3g} "
-                    f"[{c.low:+.3g}, {c.high:+.3g}], n = {c.n}, better p = {c.p_better:.3f}, worse p = {c.p_worse:.3f}"
-                )
+                print(f"{'':15}{_line(c)}")
         for note in (*(f"missing: {lack}" for lack in verdict.missing), *verdict.notes):
             print(f"{'':15}{note}")
     return 0
+
+
+def _line(c: "Comparison") -> str:
+    """What was found, or how many runs diverged; the interval only where there is one."""
+    means = [f"{mean:.4g}" if math.isfinite(mean) else "" for mean in (c.ours, c.theirs)]
+    ours, theirs = (" and ".join(filter(None, both)) for both in zip(means, c.fates, strict=True))
+    said = [f"{c.name}, {c.metric}: {ours} against {theirs}"]
+    if math.isfinite(c.difference):
+        said.append(f"{c.difference:+.3g}" + f" [{c.low:+.3g}, {c.high:+.3g}]" * math.isfinite(c.low))
+    return ", ".join([*said, f"n = {c.n}", f"better p = {c.p_better:.3f}", f"worse p = {c.p_worse:.3f}"])

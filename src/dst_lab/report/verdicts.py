@@ -11,9 +11,9 @@ from dst_lab.figures.style import TASKS, listing
 
 MARKS = {"supported": "✓", "not supported": "\N{EN DASH}", "contradicted": "✗", "not tested": "?"}
 MEANING = {
-    "supported": "shown on fresh seeds",
+    "supported": "all that its rule asks for was found",
     "not supported": "tested, and not shown",
-    "contradicted": "the opposite was shown",
+    "contradicted": "a comparison is significantly against it",
     "not tested": "runs are missing",
 }
 QUESTIONS = {
@@ -21,6 +21,8 @@ QUESTIONS = {
     "C2": "Is Decoupled ST better than the usual estimators?",
     "C3": "Does each temperature do a job of its own?",
 }
+BOTH = listing([TASKS["stochastic-binary"], TASKS["categorical-autoencoder"]])
+"""Where a claim without a task is judged: logic gates have no sweep of one temperature."""
 WIDTH, HEIGHT = 150, 16
 MINUS = "\N{MINUS SIGN}"
 
@@ -53,6 +55,9 @@ class Shown:
     kind: str
     mark: str
     place: str
+    """The task, or "" where the claim is not about one."""
+    where: str
+    """The tasks in words."""
     summary: str
     judged: list[Line]
     beside: list[Line]
@@ -91,8 +96,8 @@ def _shown(i: int, verdict: Verdict) -> Shown:
     place = TASKS.get(verdict.task, verdict.task)
     return Shown(
         index=i, key=f"verdict-{i}", verdict=verdict, kind=verdict.verdict.replace(" ", "-"),
-        mark=MARKS[verdict.verdict], place=place, summary=_summary(verdict, judged), judged=_lines(judged),
-        beside=_lines(beside),
+        mark=MARKS[verdict.verdict], place=place, where=place or BOTH, summary=_summary(verdict, judged),
+        judged=_lines(judged), beside=_lines(beside),
     )  # fmt: skip
 
 
@@ -101,25 +106,27 @@ def _summary(verdict: Verdict, judged: Sequence[Comparison]) -> str:
     if not judged or verdict.missing:
         return f"{len(verdict.missing)} thing{'s' * (len(verdict.missing) != 1)} missing: see inside"
     if all(one.name.startswith("against ") for one in judged):
-        return _against(judged)
+        return "; ".join(filter(None, (verdict.because, _against(judged))))
     if len({(one.metric, one.ours) for one in judged}) == 1:
         return f"{judged[0].metric}: {_value(judged[0].ours, judged[0].unit)}"
-    words = {"better": "", "worse": " (the opposite)", "unclear": " (not clear)"}
+    words = {"better": "", "worse": " (significantly not so)", "unclear": " (not clear)"}
     if all(one.metric == "Spearman's rho" for one in judged):
         return "; ".join(f"{one.name}, rho {_signed(one.ours)}{words[_mood(one)]}" for one in judged)
     failing = [f"{one.name}{words[_mood(one)]}" for one in judged if not one.better]
-    return "; ".join([f"{len(judged) - len(failing)} of {len(judged)} found", *(f"not: {text}" for text in failing)])
+    found = f"{len(judged) - len(failing)} of {len(judged)} found"
+    return f"{found}; not found: {'; '.join(failing)}" if failing else found
 
 
 def _against(judged: Sequence[Comparison]) -> str:
     by_mood: dict[str, list[str]] = {}
     for one in judged:
-        by_mood.setdefault(_mood(one), []).append(one.name.removeprefix("against "))
+        mood = "diverges" if not one.worse and one.diverged[0] > one.diverged[1] else _mood(one)
+        by_mood.setdefault(mood, []).append(one.name.removeprefix("against "))
     unit = judged[0].unit
-    names = [f"{one.name.removeprefix('against ')} {_value(one.theirs, unit, bare=True)}" for one in judged]
-    said = f"{judged[0].metric}: Decoupled ST {_value(judged[0].ours, unit, bare=True)}, {', '.join(names)}"
-    said += f" {unit}" if unit not in ("", "share") else ""
-    words = {"worse": "worse than", "unclear": "no clear difference from"}
+    names = [f"{one.name.removeprefix('against ')} {_side(one, 1, bare=True)}" for one in judged]
+    said = f"{judged[0].metric}{f', {unit}' * (unit not in ('', 'share'))}: "
+    said += ", ".join([f"Decoupled ST {_side(judged[0], 0, bare=True)}", *names])
+    words = {"worse": "worse than", "diverges": "diverges more often than", "unclear": "no clear difference from"}
     return "; ".join([said, *(f"{words[mood]} {listing(by_mood[mood])}" for mood in words if mood in by_mood)])
 
 
@@ -132,13 +139,14 @@ def _lines(comparisons: Sequence[Comparison]) -> list[Line]:
 
 
 def _line(one: Comparison, reach: float) -> Line:
-    interval = f"{_value(one.low, one.unit, sign=True)} to {_value(one.high, one.unit, sign=True)}"
+    known = math.isfinite(one.low)
+    interval = f"{_value(one.low, one.unit, sign=True)} to {_value(one.high, one.unit, sign=True)}" if known else ""
     p, side = min((one.p_better, "better"), (one.p_worse, "worse"))
     return Line(
-        name=one.name, metric=one.metric, ours=_value(one.ours, one.unit), theirs=_value(one.theirs, one.unit),
+        name=one.name, metric=one.metric, ours=_side(one, 0), theirs=_side(one, 1),
         difference=_value(one.difference, one.unit, sign=True), interval=interval,
         p=f"{p:.2g} ({side})" if p < 0.5 else "> 0.5",
-        effect=_signed(one.effect),
+        effect="" if math.isnan(one.effect) else _signed(one.effect),
         n=one.n, mood=_mood(one), judged=one.judged, plot=_plot(one, reach),
     )  # fmt: skip
 
@@ -159,6 +167,14 @@ def _plot(one: Comparison, reach: float) -> Markup:
 
 def _mood(one: Comparison) -> str:
     return "better" if one.better else "worse" if one.worse else "unclear"
+
+
+def _side(one: Comparison, side: int, bare: bool = False) -> str:
+    """The mean of our runs (0) or of theirs (1) with how many of them diverged, or that alone where all did."""
+    value, fate = (one.ours, one.theirs)[side], one.fates[side]
+    if not fate:
+        return _value(value, one.unit, bare=bare)
+    return f"{_value(value, one.unit, bare=bare)} ({fate})" if math.isfinite(value) else fate
 
 
 def _value(value: float, unit: str, sign: bool = False, bare: bool = False) -> str:

@@ -65,6 +65,11 @@ def test_rank_correlation_is_spearmans() -> None:
     assert spearman([0.0, 1.0, 2.0], [4.0, 4.0, 4.0]) == 0
 
 
+def test_nan_has_no_rank() -> None:
+    with pytest.raises(ValueError, match="NaN has no rank"):
+        spearman([1.0, 2.0, 3.0], [math.nan, 1.0, 2.0])
+
+
 def test_slope_is_least_squares() -> None:
     x, y = RANDOM.standard_normal(7), RANDOM.standard_normal(7)
     assert slope(x, y) == pytest.approx(np.polyfit(x, y, 1)[0])
