@@ -119,7 +119,7 @@ def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
                 "estimator": "Softmax STE, the diagonal" if role == "diagonal" else LOOKS[role].name,
                 "taus": ", ".join(f"{key} = {_plain(taus[key])}" for key in ("tau_f", "tau_b", "tau") if key in taus),
                 "lr": f"{config.lr:g}",
-                "loss": f"{number(losses.mean(), 4)} ± {number(float(spread(losses)), 2)}" if len(losses) else "–",
+                "loss": f"{number(losses.mean(), 4)} ± {number(float(spread(losses)), 2)}" if len(losses) else "",
                 "n": len(losses),
                 "diverged": setting.diverged if setting else 0,
                 "seeds": setting.seeds if setting else "",
