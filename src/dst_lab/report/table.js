@@ -20,7 +20,7 @@
   let found = all;
   /* An example that finds something in this very store. */
   const shown = all.find((i) => setting(i).words.includes("softmax_ste")) ?? 0;
-  const example = all.length ? `${setting(shown).estimator.split(" ")[0].toLowerCase()} seed=${runs.seed[shown]}${setting(shown).taus[1] === null ? "" : ` tau_b=${setting(shown).taus[1]}`}` : "";
+  const example = all.length ? `${setting(shown).words.split(" ")[1]}${setting(shown).tau === null ? "" : ` tau=${setting(shown).tau}`} seed=${runs.seed[shown]}` : "";
 
   const body = make("tbody");
   const count = make("div", { class: "count", "aria-live": "polite" });

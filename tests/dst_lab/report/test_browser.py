@@ -157,7 +157,7 @@ def test_filter_and_sort(visit: Callable[..., Any], store: Path) -> None:
     assert found.locator(".runs tbody tr").count() == 50, "the rest is drawn when asked for"
     found.locator("#run-search").fill("stgs seed=2")
     assert found.locator(".count").inner_text().startswith("0 of")
-    found.locator("#run-search").fill("binary softmax seed=2 tau_b=0.5")
+    found.locator("#run-search").fill("binary softmax_ste seed=2 tau_b=0.5")
     wanted = [
         run
         for run in runs
