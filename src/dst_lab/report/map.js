@@ -112,7 +112,7 @@ function colour(share) {
     });
     svg.append(
       make("defs", {}, make("pattern", { id: "hatch", width: 8, height: 8, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-        make("path", { d: "M0 0V8", stroke: "#000", "stroke-width": 4 }), make("path", { d: "M0 0V8", stroke: "#fff", "stroke-width": 2 }))),
+        make("path", { d: "M4 0V8", stroke: "#000", "stroke-width": 4 }), make("path", { d: "M4 0V8", stroke: "#fff", "stroke-width": 2 }))),
       ...lines.reverse(), ...hatched);
     const every = (values) => Math.max(1, Math.ceil(values.length / 8));
     forward.forEach((f, i) => { if (i % every(forward) === 0) svg.append(make("text", { class: "tick", x: x(i + 0.5), y: tall - bottom + 16, "text-anchor": "middle" }, String(f))); });
