@@ -77,6 +77,7 @@ def _caption(found: Mapping[str, Mapping[tuple[float | None, float | None], list
     if not found:
         return ""
     n = sorted({len(there) for settings in found.values() for there in settings.values()})
+    count = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
     said = []
     if "decoupled" in found:
         for metric, label, _ in MEASURES:
@@ -88,6 +89,5 @@ def _caption(found: Mapping[str, Mapping[tuple[float | None, float | None], list
         "On an autoencoder small enough to sum over every code, the gradient e that an estimator sends back beside the "
         "exact one, g, at the end of training. The factor s gives e the length that brings it nearest to g on average: "
         f"what is left of the bias is a matter of direction (0 is right, 1 is useless).{where} The last panel: every "
-        f"setting of every estimator; the lower left corner would be exact. n = {n[0] if len(n) == 1 else f'{n[0]} to {n[-1]}'} "
-        "seeds a setting."
+        f"setting of every estimator; the lower left corner would be exact. n = {count} seeds a setting."
     )
