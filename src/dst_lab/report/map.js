@@ -4,7 +4,7 @@ document.documentElement.classList.add("js");
 
 /* An element with attributes and children; text is only ever set as text. */
 function make(name, attributes = {}, ...children) {
-  const drawn = ["svg", "g", "rect", "path", "text", "tspan", "circle", "line", "title", "defs", "pattern"].includes(name);
+  const drawn = ["svg", "g", "rect", "path", "text", "tspan", "circle", "line", "title"].includes(name);
   const element = drawn ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (key.startsWith("aria-")) element.setAttribute(key, String(value));
@@ -110,10 +110,7 @@ function colour(share) {
       });
       return line;
     });
-    svg.append(
-      make("defs", {}, make("pattern", { id: "hatch", width: 8, height: 8, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-        make("path", { d: "M4 0V8", stroke: "#000", "stroke-width": 4 }), make("path", { d: "M4 0V8", stroke: "#fff", "stroke-width": 2 }))),
-      ...lines.reverse(), ...hatched);
+    svg.append(...lines.reverse(), ...hatched);
     const every = (values) => Math.max(1, Math.ceil(values.length / 8));
     forward.forEach((f, i) => { if (i % every(forward) === 0) svg.append(make("text", { class: "tick", x: x(i + 0.5), y: tall - bottom + 16, "text-anchor": "middle" }, String(f))); });
     backward.forEach((b, i) => { if (i % every(backward) === 0) svg.append(make("text", { class: "tick", x: left - 8, y: y(i + 0.5) + 4, "text-anchor": "end" }, String(b))); });
