@@ -143,7 +143,8 @@ def _bias(config: Any, draw: np.random.Generator) -> dict[str, Series]:
     )
     values = {"train_loss": loss, "gradient_norm": loss / 10, "validation_loss": loss * 1.02, "exact_norm": loss / 20}
     values |= {"bias": bias, "variance": 3 * tau_f / tau_b**2 * (1 + bias), "cosine": 1 / (1 + bias)}
-    values |= {"bias_rescaled": bias * 0.8, "variance_rescaled": 2 * bias, "rescale": 1 + bias, "bias_floor": bias * 0}
+    spread = (0 if config.estimator.name == "identity_ste" else 2) * bias
+    values |= {"bias_rescaled": bias * 0.3, "variance_rescaled": spread, "rescale": 1 + bias, "bias_floor": bias * 0}
     return _series(steps, values)
 
 

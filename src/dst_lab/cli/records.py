@@ -24,7 +24,9 @@ def add(jobs: Any) -> None:
     show.add_argument("--where", action="append", default=[], metavar="FIELD=VALUE", help="such as estimator.tau_f=0.1")
     show.add_argument("--group", default=",".join(SETTING), help="fields to group by, with commas (the setting)")
     show.add_argument("--metric", default="validation_loss", help="(validation_loss)")
-    show.add_argument("--at", choices=("last", "best"), default="best", help="which of a run's values (best)")
+    show.add_argument(
+        "--at", choices=("last", "best"), help="which of a run's values (best; of test_*, which chooses nothing, last)"
+    )
     show.set_defaults(do=_show)
     out = jobs.add_parser("export", help="every value as a long row")
     out.add_argument("--format", choices=("csv", "parquet"), required=True)
@@ -85,8 +87,9 @@ def _show(args: argparse.Namespace) -> int:
         if not sign:
             raise ValueError(f"--where takes FIELD=VALUE, got {item!r}")
         where[name] = value
+    at = args.at or ("last" if args.metric.startswith("test_") else "best")
     with Store.open(args.store) as store:
-        print_table(store, where, args.group.split(","), args.metric, args.at)
+        print_table(store, where, args.group.split(","), args.metric, at)
     return 0
 
 

@@ -31,13 +31,15 @@ def add(jobs: Any) -> None:
 
 
 def _fill(parser: Parser) -> None:
+    from dst_lab.cli.sweep import OF_A_TASK
+
     parser.add_argument(
         "--budget", type=at_least(float, 0), metavar="MINUTES", help="train only what ends inside this time"
     )
     parser.add_argument("--out", type=Path, default=Path("report"), metavar="DIR", help="(report)")
     add_machine(parser)
     # What `dst sweep` reads and this word does not take.
-    unused = dict.fromkeys(("grid", "adaptive", "settings", "sampler", "halving", "dry_run"))
+    unused = dict.fromkeys(("grid", "adaptive", "settings", "sampler", "halving", "dry_run", *OF_A_TASK))
     parser.set_defaults(do=reproduce, tables=False, **unused)
 
 
@@ -82,12 +84,20 @@ def reproduce(args: argparse.Namespace) -> int:
 def write(store: Store, scale: str, out: Path, figures: Path | None) -> None:
     """The page, the figures where asked, and where they are."""
     from dst_lab.figures import Rows, draw, write_files
-    from dst_lab.report import page
+    from dst_lab.report import own_runs, page
 
     rows = Rows(store, scale)
     drawn = draw(rows)
     text = page(rows, drawn)
+    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
     if figures is not None:
         print(f"{len(write_files(drawn, figures))} files in {figures}")
-    print(f"{out}: {len(rows.runs):,} runs, {scale} scale, {len(text.encode()) / 1e6:.1f} MB")
+    own = len(own_runs(rows))
+    print(f"{out}: {own:,} runs of {scale} scale, {len(text.encode()) / 1e6:.1f} MB")
+    if own < len(rows.runs):
+        print(
+            f"dst: {len(rows.runs) - own:,} of the store's {len(rows.runs):,} runs are not of {scale} scale: no "
+            f"verdict and no figure counts them; --scale takes quick or paper",
+            file=sys.stderr,
+        )

@@ -15,6 +15,8 @@ from dst_lab.cli.run import add_common, at_least, choices, engine, pick_device, 
 from dst_lab.configs import CONFIGS, Config
 from dst_lab.store import Store
 
+OF_A_TASK = ("estimator", "tau_f", "tau_b", "tau", "seeds")
+
 
 def add(jobs: Any) -> None:
     """Add the word `sweep`."""
@@ -59,7 +61,8 @@ def _fill(parser: Parser) -> None:
         "--dry-run", action="store_true", help="say how many runs and chunks, and about how long; train none"
     )
     add_common(parser)
-    parser.set_defaults(do=sweep)
+    # A recipe has its own: what was given must be told from what was not.
+    parser.set_defaults(do=sweep, **dict.fromkeys(OF_A_TASK))
 
 
 def sweep(args: argparse.Namespace) -> int:
@@ -100,6 +103,9 @@ def read_plan(args: argparse.Namespace) -> Any:
         raise ValueError(f"{' and '.join(alone)} goes with --adaptive")
     given = [flag for flag in ("grid", "adaptive") if getattr(args, flag)]
     if args.what in RECIPES and not given:
+        own = [f"--{name.replace('_', '-')}" for name in OF_A_TASK if getattr(args, name) is not None]
+        if own:
+            raise ValueError(f"the recipe {args.what} has its own, got {' and '.join(own)}: leave out, or sweep a task")
         return RECIPES[args.what](args.scale)
     if args.what not in CONFIGS:
         raise ValueError(f"--{given[0]} goes with a task, not with the recipe {args.what}")
@@ -109,6 +115,7 @@ def read_plan(args: argparse.Namespace) -> Any:
             "--adaptive tau_f=0.05:3 tau_b=0.05:3"
         )
     config_type = CONFIGS[args.what]
+    args.estimator, args.seeds = args.estimator or "decoupled", args.seeds or "5"
     if args.estimator == "all":
         raise ValueError("a sweep is over one estimator's temperatures, got --estimator all: sweep them one by one")
     (choice,) = choices(args, config_type)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dst_lab.configs.stochastic_binary import THRESHOLDS
-from dst_lab.figures.curves import ROLES, SEARCHES
+from dst_lab.figures.curves import ROLES, SEARCHES, lost
 from dst_lab.figures.rows import Rows, spread
 from dst_lab.figures.style import FAINT, INK, LOOKS, Drawn, absent, listing, panels
 
@@ -55,8 +55,8 @@ def network(rows: Rows) -> Drawn:
         left.set_title("by absolute threshold", fontsize=9, fontweight="normal")
         right.grid(axis="x", visible=False)
         right.legend()
-    return Drawn("Inactive neurons, binary network", figure, _caption(settings, said), 2, missing,
-                 (*SEARCHES[TASK], "confirm"))  # fmt: skip
+    caption = _caption(settings, said) + lost(rows, TASK, ROLES)
+    return Drawn("Inactive neurons, binary network", figure, caption, 2, missing, (*SEARCHES[TASK], "confirm"))
 
 
 def _caption(settings: dict, said: list[str]) -> str:  # type: ignore[type-arg]

@@ -4,14 +4,19 @@ from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullLocator
 
 from dst_lab.figures.curves import ROLES
-from dst_lab.figures.maps import diagonal, heat_map, plain_logarithm
+from dst_lab.figures.maps import diagonal, heat_map
 from dst_lab.figures.rows import Row, Rows
-from dst_lab.figures.style import HEIGHT, LOOKS, Drawn, absent, number, panels
+from dst_lab.figures.style import HEIGHT, LOOKS, Drawn, absent, listing, number, panels
 
 TASK = RECIPE = "bias-variance"
-MEASURES = (("bias", "bias, |E e - g| / |g|"), ("variance", "variance, tr Cov(e) / |g|²"))
+MEASURES = (
+    ("bias_rescaled", "bias, |s E e - g| / |g|", False),
+    ("variance_rescaled", "variance, tr Cov(s e) / |g|²", True),
+)
+"""Of s e, whose length is right: tau_b mostly changes the length, which swamps the rest where g is small."""
 
 
 def variance(rows: Rows) -> Drawn:
@@ -19,25 +24,27 @@ def variance(rows: Rows) -> Drawn:
     found = measured(rows)
     missing = rows.missing(RECIPE, TASK)
     figure, axes = panels(3, height=HEIGHT + 0.3)
-    for ax, (metric, label) in zip(axes, MEASURES, strict=False):
+    for ax, (metric, label, log) in zip(axes, MEASURES, strict=False):
         means = {(f, b): mean(there, metric) for (f, b), there in found.get("decoupled", {}).items() if f is not None}
         if not means:
             absent(ax, missing)
             continue
         settings = {(f, b): value for (f, b), value in means.items() if b is not None}
-        heat_map(ax, settings, label, bright_is_low=True, log=True)
+        heat_map(ax, settings, label, bright_is_low=True, log=log)
         diagonal(ax, settings)
     if found:
         _plane(axes[2], found)
     else:
         absent(axes[2], missing)
-    return Drawn("Bias and variance of the gradient", figure, _caption(found), 3, missing, (RECIPE,))
+    lost = len(rows.diverged(RECIPE, TASK))
+    caption = _caption(found) + (f" Left out, since they diverged: {lost} runs." if lost else "")
+    return Drawn("Bias and variance of the gradient", figure, caption, 3, missing, (RECIPE,))
 
 
 def measured(rows: Rows) -> dict[str, dict[tuple[float | None, float | None], list[Row]]]:
     """Estimator -> (tau_f, tau_b) -> runs."""
     found: dict[str, dict[tuple[float | None, float | None], list[Row]]] = {}
-    for row in rows.recipe(RECIPE, TASK, "bias", "variance"):
+    for row in rows.recipe(RECIPE, TASK, "bias_rescaled", "variance_rescaled"):
         found.setdefault(row.run.estimator, {}).setdefault(row.taus[:2], []).append(row)
     return found
 
@@ -48,14 +55,21 @@ def mean(rows: list[Row], metric: str) -> float:
 
 
 def _plane(ax: Axes, found: Mapping[str, Mapping[tuple[float | None, float | None], list[Row]]]) -> None:
+    """Bias across, variance up, by decades; what has no variance is marked on the axis itself."""
+    (across, x_label, _), (up, y_label, _) = MEASURES
+    ax.set(yscale="log", xlabel=x_label, ylabel=y_label, xlim=(0, 1.04))
     for role in (role for role in ROLES if role in found):
         look = LOOKS[role]
-        points = [(mean(there, "bias"), mean(there, "variance")) for _, there in sorted(found[role].items(), key=str)]
+        points = [(mean(there, across), mean(there, up)) for _, there in sorted(found[role].items(), key=str)]
         line = "none" if role == "decoupled" else look.line
+        if not any(variance for _, variance in points):
+            ax.plot([bias for bias, _ in points], [0] * len(points), look.marker, color=look.color, ms=7, clip_on=False,
+                    transform=ax.get_xaxis_transform(), label=f"{look.name} (variance 0)", zorder=5)  # fmt: skip
+            continue
         ax.plot(*zip(*points, strict=True), color=look.color, ls=line, marker=look.marker, lw=1, label=look.name)
-    ax.set(xscale="log", yscale="log", xlabel=MEASURES[0][1], ylabel=MEASURES[1][1])
-    for axis in (ax.xaxis, ax.yaxis):
-        plain_logarithm(axis)
+    ax.yaxis.set_major_locator(LogLocator(subs=(1,)))
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.yaxis.set_minor_locator(NullLocator())
     ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=2, columnspacing=1.0)
 
 
@@ -63,14 +77,17 @@ def _caption(found: Mapping[str, Mapping[tuple[float | None, float | None], list
     if not found:
         return ""
     n = sorted({len(there) for settings in found.values() for there in settings.values()})
+    count = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
     said = []
     if "decoupled" in found:
-        for metric in ("bias", "variance"):
+        for metric, label, _ in MEASURES:
             at, there = min(found["decoupled"].items(), key=lambda item: mean(item[1], metric))
-            said.append(f"{metric} is lowest, {number(mean(there, metric))}, at τf = {at[0]:g}, τb = {at[1]:g}")
-    where = f" Of Decoupled ST, {'; '.join(said)}." if said else ""
+            what = label.split(",")[0]
+            said.append(f"{what} is lowest, {number(mean(there, metric))}, at τf = {at[0]:g}, τb = {at[1]:g}")
+    where = f" Of Decoupled ST, {listing(said)}." if said else ""
     return (
         "On an autoencoder small enough to sum over every code, the gradient e that an estimator sends back beside the "
-        f"exact one, g, at the end of training.{where} Right: every setting of every estimator; the lower left corner "
-        f"would be exact. n = {n[0] if len(n) == 1 else f'{n[0]} to {n[-1]}'} seeds a setting."
+        "exact one, g, at the end of training. The factor s gives e the length that brings it nearest to g on average: "
+        f"what is left of the bias is a matter of direction (0 is right, 1 is useless).{where} The last panel: every "
+        f"setting of every estimator; the lower left corner would be exact. n = {count} seeds a setting."
     )

@@ -29,7 +29,7 @@ def autoencoder(rows: Rows) -> Drawn:
     """Autoencoder: loss and use of the codes, one panel an estimator, every seed a line of its own."""
     task = "categorical-autoencoder"
     settings = _settled(rows, task, ROLES, EVERY_SEED)
-    missing = [] if len(settings) == len(ROLES) else _unsettled(rows, task)
+    missing = _unsettled(rows, task, ROLES, settings)
     figure, axes = panels(len(settings) or 1, width=2.7 if settings else WIDTH, height=4.3, rows=2)
     if not settings:
         for ax in axes:
@@ -47,6 +47,7 @@ def autoencoder(rows: Rows) -> Drawn:
             _frame(ax, [factor * together(s.rows, metric)[1] for s in settings.values()])
         axes[2 * i + 1].set_xlabel("epoch")
     caption = _caption(settings, EVERY_SEED[0], every_seed=True) if settings else ""
+    caption += lost(rows, task, ROLES)
     return Drawn(f"Training curves, {TASKS[task]}", figure, caption, len(settings) or 1, missing,
                  (*SEARCHES[task], "confirm"))  # fmt: skip
 
@@ -65,7 +66,7 @@ def _draw(
     unit: str,
 ) -> Drawn:
     settings = _settled(rows, task, roles, shown)
-    missing = [] if len(settings) == len(roles) else _unsettled(rows, task)
+    missing = _unsettled(rows, task, roles, settings)
     figure, axes = panels(len(shown), height=HEIGHT + 0.45)
     title = f"Training curves, {TASKS[task]}"
     for ax, (metric, label, factor) in zip(axes, shown, strict=True):
@@ -80,7 +81,7 @@ def _draw(
             ax.set_xlabel(f"thousand {unit}s")
         _frame(ax, [factor * together(s.rows, metric)[1] for s in settings.values()])
         ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.19), ncols=2, columnspacing=1.0)
-    caption = _caption(settings, shown[0]) if settings else ""
+    caption = (_caption(settings, shown[0]) if settings else "") + lost(rows, task, roles)
     return Drawn(title, figure, caption, len(shown), missing, (*SEARCHES[task], "confirm"))
 
 
@@ -131,6 +132,17 @@ def _caption(settings: dict[str, Setting], first: tuple[str, str, float], every_
     )
 
 
-def _unsettled(rows: Rows, task: str) -> list[str]:
+def lost(rows: Rows, task: str, roles: tuple[str, ...]) -> str:
+    """For a caption: how many runs of each chosen setting diverged."""
+    found = {role: setting for role in roles if (setting := rows.setting(task, role)) and setting.diverged}
+    said = [f"{LOOKS[role].name} {s.diverged} of {s.n + s.diverged}" for role, s in found.items()]
+    return f" Diverged, and not drawn: {listing(said)}." if said else ""
+
+
+def _unsettled(rows: Rows, task: str, roles: tuple[str, ...], settings: dict[str, Setting]) -> list[str]:
+    """What is missing for the roles that are not drawn and did not diverge altogether."""
+    known = {role: setting for role in roles if (setting := rows.setting(task, role))}
+    if all(role in settings or (role in known and not known[role].n and known[role].diverged) for role in roles):
+        return []
     found = [text for recipe in SEARCHES[task] for text in rows.missing(recipe, task)]
     return found or [f"the rest of {listing(SEARCHES[task])}"]

@@ -78,6 +78,8 @@ def _draw(rows: Rows, recipe: str, name: str, shown: tuple[tuple[str, Measure, M
         ax.set_xlabel(rf"$\{name}$")
         ax.set_title(TASKS[task])
         said.append(_said(name, task, (left, right), both))
+        if runs := rows.diverged(recipe, task):
+            said.append(f"Left out, since they diverged: {len(runs)} runs.")
         counts |= {len(there) for values in both for there in values.values()}
     title = {"tau_f": "What the forward temperature does", "tau_b": "What the backward temperature does"}[name]
     if said:

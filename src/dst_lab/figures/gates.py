@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dst_lab.figures.curves import ROLES, SEARCHES
+from dst_lab.figures.curves import ROLES, SEARCHES, lost
 from dst_lab.figures.rows import Rows, spread
 from dst_lab.figures.style import FAINT, INK, LOOKS, Drawn, absent, listing, panels
 
@@ -47,6 +47,6 @@ def histograms(rows: Rows) -> Drawn:
     caption = (
         f"Share of neurons by the gate they end with; a perplexity of 16 would be equal use (dashed). Most balanced "
         f"first: {listing([f'{LOOKS[role].name} {ends[role]:.1f}' for role in order])}. n = {n} seeds; thin lines: "
-        f"one standard deviation."
+        f"one standard deviation.{lost(rows, TASK, roles)}"
     )
     return Drawn("Gates in use, logic gates", figure, caption, len(settings), missing, (*SEARCHES[TASK], "confirm"))

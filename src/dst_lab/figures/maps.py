@@ -1,15 +1,17 @@
 """Where the optimum lies: the map over (tau_f, tau_b), and the sequential searches."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.collections import LineCollection
 from matplotlib.ticker import LogLocator, NullLocator
 
 from dst_lab.figures.rows import Array, Row, Rows, spread
-from dst_lab.figures.style import FAINT, HEIGHT, INK, LOOKS, MAP, TASKS, Drawn, absent, number, panels
+from dst_lab.figures.style import FAINT, HEIGHT, INK, LOOKS, MAP, TASKS, Drawn, absent, listing, number, panels
 
 PAPER_OPTIMA = {"stochastic-binary": (0.1, 0.7), "categorical-autoencoder": (2.0, 0.5), "logic-gates": (0.1, 2.0)}
 RECIPE = {
@@ -27,14 +29,32 @@ SHOWN = (
 
 
 def cells(rows: Rows, task: str, metric: str) -> dict[tuple[float, float], list[Row]]:
-    """(tau_f, tau_b) -> the search's runs there that have the metric; of several learning rates, the chosen one."""
-    found: dict[tuple[float, float], list[Row]] = {}
-    chosen = rows.chosen.get((task, "decoupled"))
-    for row in rows.recipe(RECIPE[task], task, metric):
+    """(tau_f, tau_b) -> the search's runs there, at one learning rate, that have the metric."""
+    return _at(rows.recipe(RECIPE[task], task, metric), rate(rows, task))
+
+
+def diverged(rows: Rows, task: str) -> dict[tuple[float, float], int]:
+    """(tau_f, tau_b) -> how many of the search's runs diverged there, at the same learning rate."""
+    found = _at(rows.diverged(RECIPE[task], task), rate(rows, task))
+    return {at: len(there) for at, there in found.items()}
+
+
+def rate(rows: Rows, task: str) -> float | None:
+    """The learning rate that is drawn: the chosen one; before that, the one with most runs (of equals, the first)."""
+    config = rows.chosen.get((task, "decoupled"))
+    if config is not None:
+        return config.lr
+    counts = Counter(float(row.run.config["lr"]) for row in rows.recipe(RECIPE[task], task))
+    return max(counts, key=lambda lr: counts[lr], default=None)
+
+
+def _at(found: Iterable[Row], lr: float | None) -> dict[tuple[float, float], list[Row]]:
+    there: dict[tuple[float, float], list[Row]] = {}
+    for row in found:
         tau_f, tau_b, _ = row.taus
-        if tau_f is not None and tau_b is not None and (chosen is None or row.run.config["lr"] == chosen.lr):
-            found.setdefault((tau_f, tau_b), []).append(row)
-    return found
+        if tau_f is not None and tau_b is not None and row.run.config["lr"] == lr:
+            there.setdefault((tau_f, tau_b), []).append(row)
+    return there
 
 
 def optimum(rows: Rows, task: str) -> tuple[float, float] | None:
@@ -49,7 +69,7 @@ def optimum(rows: Rows, task: str) -> tuple[float, float] | None:
 def network(rows: Rows) -> Drawn:
     """Binary network: loss, accuracy and inactive neurons over the grid."""
     task = "stochastic-binary"
-    missing = rows.missing(RECIPE[task], task)
+    missing, lost = rows.missing(RECIPE[task], task), diverged(rows, task)
     figure, axes = panels(len(SHOWN), height=HEIGHT + 0.3)
     for ax, (metric, label, factor) in zip(axes, SHOWN, strict=True):
         found = cells(rows, task, metric)
@@ -57,8 +77,8 @@ def network(rows: Rows) -> Drawn:
             absent(ax, missing)
             continue
         means = {at: factor * float(np.mean([row.best(metric) for row in there])) for at, there in found.items()}
-        heat_map(ax, means, label, bright_is_low=metric != "validation_accuracy")
-        _marks(ax, means, optimum(rows, task), PAPER_OPTIMA[task])
+        heat_map(ax, means, label, bright_is_low=metric != "validation_accuracy", lost=lost)
+        _marks(ax, {**means, **lost}, optimum(rows, task), PAPER_OPTIMA[task])
     return Drawn("Temperature map, binary network", figure, _caption(rows, task), len(SHOWN), missing, (RECIPE[task],))
 
 
@@ -71,10 +91,16 @@ def logic_search(rows: Rows) -> Drawn:
 
 
 def heat_map(
-    ax: Axes, means: Mapping[tuple[float, float], float], label: str, bright_is_low: bool, log: bool = False
+    ax: Axes,
+    means: Mapping[tuple[float, float], float],
+    label: str,
+    bright_is_low: bool,
+    log: bool = False,
+    lost: Iterable[tuple[float, float]] = (),
 ) -> None:
-    """Equal cells, one a setting: the grid's steps are not all equal, and an even map is easier to read."""
-    tau_f, tau_b = _axes(means)
+    """Equal cells, one a setting: the grid's steps are not all equal, and an even map is easier to read. `lost` cells
+    are hatched."""
+    tau_f, tau_b = _axes([*means, *lost])
     values = np.full((len(tau_b), len(tau_f)), np.nan)
     for (f, b), mean in means.items():
         values[tau_b.index(b), tau_f.index(f)] = mean
@@ -83,6 +109,8 @@ def heat_map(
     bar.outline.set_visible(False)
     if log:
         plain_logarithm(bar.ax.yaxis)
+    for f, b in lost:
+        _hatch(ax, tau_f.index(f), tau_b.index(b))
     for axis, taus in ((ax.xaxis, tau_f), (ax.yaxis, tau_b)):
         every = max(1, round(len(taus) / 7))
         axis.set_ticks(np.arange(len(taus))[::every] + 0.5, [f"{tau:g}" for tau in taus[::every]])
@@ -90,6 +118,14 @@ def heat_map(
     ax.set(xlabel=r"$\tau_f$ (draws the choice)", ylabel=r"$\tau_b$ (carries the gradient)")
     ax.grid(False)
     ax.spines[:].set_visible(False)
+
+
+def _hatch(ax: Axes, x: int, y: int) -> None:
+    """Strokes that are seen on every colour: light ones on dark ones."""
+    ends = (((0, 0.5), (0.5, 1)), ((0, 0), (1, 1)), ((0.5, 0), (1, 0.5)))
+    strokes = [np.add(pair, (x, y)) for pair in ends]
+    for color, width in ((DARK, 2.0), (LIGHT, 0.9)):
+        ax.add_collection(LineCollection(strokes, colors=color, linewidths=width, capstyle="butt"))
 
 
 def plain_logarithm(axis: Axis) -> None:
@@ -167,7 +203,24 @@ def _caption(rows: Rows, task: str) -> str:
         )
         if diagonal:
             said += f" The lowest on the grid's own diagonal is {number(min(diagonal))}."
-    return f"Brighter is better in all three maps. {said} Each cell is the mean over n = {count} search seeds."
+    return (
+        f"Brighter is better in all three maps. {said} Each cell is the mean over n = {count} search seeds"
+        f"{_lr(rows, task)}.{_lost(rows, task, ' (hatched)')}"
+    )
+
+
+def _lr(rows: Rows, task: str) -> str:
+    lr = rate(rows, task)
+    return "" if lr is None else f" at learning rate {lr:g}"
+
+
+def _lost(rows: Rows, task: str, how: str = "") -> str:
+    lost = diverged(rows, task)
+    if not lost:
+        return ""
+    cells = [f"{count} at τf = {f:g}, τb = {b:g}" for (f, b), count in sorted(lost.items())]
+    more = [f"the rest at {len(cells) - 5} other settings"] if len(cells) > 5 else []
+    return f" Diverged, and in no mean{how}: {listing([*cells[:5], *more])}."
 
 
 def _search(rows: Rows, task: str, label: str) -> Drawn:
@@ -195,7 +248,12 @@ def _search(rows: Rows, task: str, label: str) -> Drawn:
         ax.set(xlabel=rf"$\{name}$", ylabel=label)
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
     return Drawn(
-        f"Temperature search, {TASKS[task]}", figure, _search_caption(task, found, ours), 2, missing, (RECIPE[task],)
+        f"Temperature search, {TASKS[task]}",
+        figure,
+        _search_caption(rows, task, found, ours),
+        2,
+        missing,
+        (RECIPE[task],),
     )
 
 
@@ -210,7 +268,9 @@ def _sweeps(
     return [forward, backward]
 
 
-def _search_caption(task: str, found: Mapping[tuple[float, float], list[Row]], ours: tuple[float, float] | None) -> str:
+def _search_caption(
+    rows: Rows, task: str, found: Mapping[tuple[float, float], list[Row]], ours: tuple[float, float] | None
+) -> str:
     if not found:
         return ""
     n = sorted({len(there) for there in found.values()})
@@ -219,4 +279,7 @@ def _search_caption(task: str, found: Mapping[tuple[float, float], list[Row]], o
         f"paper's at {PAPER_OPTIMA[task][0]:g}, {PAPER_OPTIMA[task][1]:g})."
     )  # fmt: skip
     count = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
-    return f"{chosen} Points: mean over n = {count} search seeds; bars: one standard deviation."
+    return (
+        f"{chosen} Points: mean over n = {count} search seeds{_lr(rows, task)}; bars: one standard deviation."
+        f"{_lost(rows, task)}"
+    )

@@ -2,7 +2,7 @@
 
 import math
 
-from dst_lab.figures.curves import ROLES, SEARCHES
+from dst_lab.figures.curves import ROLES, SEARCHES, lost
 from dst_lab.figures.rows import Row, Rows
 from dst_lab.figures.style import LOOKS, Drawn, absent, number, panels
 
@@ -41,7 +41,8 @@ def strip(rows: Rows) -> Drawn:
         ax.set_title(
             f"{LOOKS[role].name}: {number(loss)} nats, {len(set(codes))} codes", fontsize=9, fontweight="normal"
         )
-    return Drawn(title, figure, _caption(settings, len(images)), len(kept), missing, (*SEARCHES[TASK], "confirm"))
+    caption = _caption(settings, len(images)) + lost(rows, TASK, ROLES)
+    return Drawn(title, figure, caption, len(kept), missing, (*SEARCHES[TASK], "confirm"))
 
 
 def middling(rows: list[Row]) -> Row:

@@ -54,11 +54,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Setting:
-    """The runs of one setting, and which seeds they are: "confirmation" seeds or "search" seeds."""
+    """The runs of one setting that trained to the end, and which seeds they are: "confirmation" or "search" seeds."""
 
     config: Config
     rows: list[Row]
     seeds: str
+    diverged: int = 0
+    """How many runs of these seeds are not among the rows."""
 
     @property
     def n(self) -> int:
@@ -81,15 +83,19 @@ class Rows:
     def wanted(self, recipe: str) -> list[Config]:
         return RECIPES[recipe](self.scale).wanted(self.lookup) if recipe in RECIPES else []
 
-    def of(self, configs: Iterable[Config]) -> list[Row]:
-        """Those of the configs that are in the store, trained to the end."""
+    def of(self, configs: Iterable[Config], status: str = "done") -> list[Row]:
+        """Those of the configs that are in the store with this status: trained to the end, unless asked otherwise."""
         found = (self.runs.get(run_id(config.to_dict())) for config in configs)
-        return [row for row in found if row is not None and row.run.status == "done"]
+        return [row for row in found if row is not None and row.run.status == status]
 
     def recipe(self, name: str, task: str, *metrics: str) -> list[Row]:
         """The recipe's runs of a task that have these metrics."""
         rows = self.of(config for config in self.wanted(name) if config.task == task)
         return [row for row in rows if all(map(row.has, metrics))]
+
+    def diverged(self, name: str, task: str) -> list[Row]:
+        """The recipe's runs of a task that diverged."""
+        return self.of((config for config in self.wanted(name) if config.task == task), "diverged")
 
     def missing(self, recipe: str, task: str) -> list[str]:
         """In words, what the recipe wants of a task and the store lacks."""
@@ -107,9 +113,11 @@ class Rows:
         config = self.chosen.get((task, role))
         if config is None:
             return None
-        rows = [row for row in self._by_setting.get(setting_key(config.to_dict()), []) if row.run.status == "done"]
+        rows = self._by_setting.get(setting_key(config.to_dict()), [])
+        rows = [row for row in rows if row.run.status in ("done", "diverged")]
         fresh = [row for row in rows if row.run.seed >= FRESH]
-        return Setting(config, fresh or rows, "confirmation" if fresh else "search")
+        done = [row for row in fresh or rows if row.run.status == "done"]
+        return Setting(config, done, "confirmation" if fresh else "search", len(fresh or rows) - len(done))
 
 
 def setting_key(config: Mapping[str, Any]) -> str:

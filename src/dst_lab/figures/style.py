@@ -36,7 +36,7 @@ class Look:
 LOOKS = {
     "decoupled": Look("Decoupled ST", "#0072b2", "-", "o", ""),
     "softmax_ste": Look("Softmax STE", "#d55e00", (0, (5, 2)), "s", "////"),
-    "gumbel_ste": Look("ST-GS", "#009e73", (0, (5, 1.5, 1, 1.5)), "^", "...."),
+    "gumbel_ste": Look("ST Gumbel-Softmax", "#009e73", (0, (5, 1.5, 1, 1.5)), "^", "...."),
     "identity_ste": Look("Identity STE", "#c08a00", (0, (1, 1.2)), "D", "xxxx"),
     "soft": Look("Soft (reference)", "#7d7f86", (0, (8, 2, 2, 2, 2, 2)), "v", "||||"),
 }

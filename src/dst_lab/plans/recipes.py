@@ -44,7 +44,7 @@ def sbn_grid(scale: str) -> Plan:
 
 
 def sbn_baselines(scale: str) -> Plan:
-    """Stochastic binary network: Softmax STE and ST-GS over tau, Identity STE over the learning rate."""
+    """Stochastic binary network: Softmax STE and ST Gumbel-Softmax over tau, Identity STE over the rate."""
     tau = ("tau", TENTHS[1:] if scale == "paper" else (0.1, 0.5, 1.0, 2.0))
     lr = ("lr", (1e-4, 3e-4, 1e-3, 3e-3) if scale == "paper" else QUICK_LR)
     return _baselines(StochasticBinaryConfig, scale, 5, (tau,), (tau,), (lr,))
@@ -59,7 +59,7 @@ def catae_sequential(scale: str) -> Plan:
 
 
 def catae_baselines(scale: str) -> Plan:
-    """Categorical autoencoder: Softmax STE and ST-GS over tau and learning rate, Identity STE over the latter."""
+    """Categorical autoencoder: Softmax STE and ST Gumbel-Softmax over tau and rate, Identity STE over the rate."""
     paper = scale == "paper"
     tau, lr = ("tau", CATAE_TAU if paper else (0.25, 0.5, 1.0, 2.0)), ("lr", CATAE_LR if paper else QUICK_LR)
     both = (tau, lr) if paper else (tau,)
@@ -75,7 +75,7 @@ def logic_sequential(scale: str) -> Plan:
 
 
 def logic_baselines(scale: str) -> Plan:
-    """Logic gate network: Softmax STE, ST-GS, Identity STE, and the soft original as reference."""
+    """Logic gate network: Softmax STE, ST Gumbel-Softmax, Identity STE, and the soft original as reference."""
     paper = scale == "paper"
     softmax = ("tau", (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0) if paper else (0.1, 0.5, 1.0))
     gumbel = ("tau", (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0) if paper else (0.25, 1.0, 2.0))

@@ -8,7 +8,7 @@ import numpy as np
 
 from dst_lab.claims import Verdict
 from dst_lab.configs import Config
-from dst_lab.figures.maps import PAPER_OPTIMA, RECIPE, cells, optimum
+from dst_lab.figures.maps import PAPER_OPTIMA, RECIPE, cells, diverged, optimum, rate
 from dst_lab.figures.rows import Row, Rows, setting_key, spread, together
 from dst_lab.figures.style import LOOKS, TASKS
 from dst_lab.plans.recipes import RECIPES
@@ -32,6 +32,7 @@ SAID = {
     "perplexity": ("Code perplexity", "highest over training", 1.0),
     "gate_perplexity": ("Gate perplexity", "highest over training", 1.0),
 }
+SHORT = {"gumbel_ste": "ST-GS"}
 POINTS = 100
 """At most, of a curve."""
 
@@ -76,10 +77,14 @@ def _setting(row: Row) -> dict[str, Any]:
     config = row.run.config
     name = row.run.estimator
     given = {key: value for key, value in config.items() if key not in ("task", "estimator", "seed")}
+    taus = config["estimator"]
     return {
         "task": TASKS.get(row.run.task, row.run.task),
         "estimator": LOOKS[name].name if name in LOOKS else name,
         "taus": [*row.taus],
+        "tau": taus.get("tau"),
+        # For the search: the names of configs and commands, and the short one of the literature.
+        "words": " ".join([row.run.task, name, name.replace("_", "-"), SHORT.get(name, "")]),
         "lr": config.get("lr"),
         "config": given,
         # The seed is put in its place by the page.
@@ -88,7 +93,7 @@ def _setting(row: Row) -> dict[str, Any]:
 
 
 def _map(rows: Rows, task: str) -> dict[str, Any] | None:
-    measures = []
+    measures, lost = [], diverged(rows, task)
     for metric in MEASURES[task]:
         found = cells(rows, task, metric)
         if not found:
@@ -97,7 +102,9 @@ def _map(rows: Rows, task: str) -> dict[str, Any] | None:
         measures.append(
             {
                 "metric": metric, "title": title, "unit": unit, "low": metric in ("validation_loss", "inactive"),
-                "cells": [_cell(at, there, metric, factor) for at, there in sorted(found.items())],
+                "cells": [
+                    _cell(at, found.get(at, []), metric, factor, lost.get(at, 0)) for at in sorted({**found, **lost})
+                ],
             }
         )  # fmt: skip
     if not measures:
@@ -105,16 +112,19 @@ def _map(rows: Rows, task: str) -> dict[str, Any] | None:
     in_epochs = any("epochs" in row.run.config for row in rows.recipe(RECIPE[task], task)[:1])
     return {
         "task": TASKS[task], "measures": measures, "ours": optimum(rows, task), "paper": PAPER_OPTIMA[task],
+        "lr": rate(rows, task),
         "x": "epoch" if in_epochs else "step",
     }  # fmt: skip
 
 
-def _cell(at: tuple[float, float], rows: list[Row], metric: str, factor: float) -> dict[str, Any]:
+def _cell(at: tuple[float, float], rows: list[Row], metric: str, factor: float, lost: int) -> dict[str, Any]:
+    if not rows:
+        return {"at": at, "mean": None, "sd": None, "n": 0, "diverged": lost, "x": [], "y": [], "band": []}
     values = factor * np.array([row.best(metric) for row in rows])
     x, curves = together(rows, metric)
     kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), POINTS)).round().astype(int))
     return {
-        "at": at, "mean": short(values.mean()), "sd": short(spread(values)), "n": len(rows),
+        "at": at, "mean": short(values.mean()), "sd": short(spread(values)), "n": len(rows), "diverged": lost,
         "x": [short(value) for value in x[kept]],
         "y": [short(value) for value in factor * curves.mean(0)[kept]],
         "band": [short(value, 3) for value in factor * spread(curves)[kept]],

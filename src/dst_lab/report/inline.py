@@ -26,6 +26,8 @@ def inline(name: str, drawn: Drawn) -> Markup:
     text = write(drawn.figure, "svg").decode()
     body = text[text.index("<svg") : text.rindex("</svg>")]
     body = re.sub(r"<metadata>.*?</metadata>", "", body[body.index(">") + 1 :], flags=re.DOTALL)
+    # Equal pictures would have equal names, which nothing uses.
+    body = re.sub(r'\sid="image[0-9a-f]+"', "", body)
     # Names are unique in a figure; on a page of many they need the figure's name before them.
     body = re.sub(r'\bid="', f'id="{name}-', body)
     body = re.sub(r'((?:xlink:)?href="|url\()#', rf"\g<1>#{name}-", body)

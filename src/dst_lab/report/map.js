@@ -92,23 +92,25 @@ function colour(share) {
     const [low, high] = [Math.min(...means), Math.max(...means)];
     const svg = make("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "grid", "aria-label": `${measure().title} over both temperatures, ${map().task}` });
     const x = (i) => left + i * size, y = (i) => top + (backward.length - i) * step;
+    const hatched = [];
     const lines = backward.map((b, row) => {
       const line = make("g", { role: "row" });
       forward.forEach((f, column) => {
         const one = cell([f, b]);
         if (!one) return;
+        if (one.diverged) hatched.push(make("rect", { "aria-hidden": true, "pointer-events": "none", class: "hatched", x: x(column), y: y(row + 1), width: size, height: step, rx: 2, fill: "url(#hatch)" }));
         const share = high > low ? (one.mean - low) / (high - low) : 0.5;
         line.append(make("rect", {
           class: "cell", role: "gridcell", x: x(column), y: y(row + 1), width: size, height: step, rx: 2,
-          fill: one.mean === null ? "none" : colour(measure().low ? 1 - share : share), "data-at": key(one.at), tabindex: key(one.at) === key(state.at) ? 0 : -1,
-          "aria-label": `forward ${f}, backward ${b}: ${number(one.mean)} plus or minus ${number(one.sd, 2)}, n ${one.n}`,
+          fill: one.mean === null ? "transparent" : colour(measure().low ? 1 - share : share), "data-at": key(one.at), tabindex: key(one.at) === key(state.at) ? 0 : -1,
+          "aria-label": `forward ${f}, backward ${b}: ${one.n ? `${number(one.mean)} plus or minus ${number(one.sd, 2)}, n ${one.n}` : "no run ended"}${lost(one)}`,
           onpointerenter: (event) => { look(one.at); point(event, one); }, onpointermove: (event) => point(event, one), onpointerleave: () => { tip.hidden = true; },
           onfocus: () => look(one.at), onclick: () => { look(one.at); pin(one.at); }, onkeydown: (event) => move(event, column, row, forward, backward),
         }));
       });
       return line;
     });
-    svg.append(...lines.reverse());
+    svg.append(...lines.reverse(), ...hatched);
     const every = (values) => Math.max(1, Math.ceil(values.length / 8));
     forward.forEach((f, i) => { if (i % every(forward) === 0) svg.append(make("text", { class: "tick", x: x(i + 0.5), y: tall - bottom + 16, "text-anchor": "middle" }, String(f))); });
     backward.forEach((b, i) => { if (i % every(backward) === 0) svg.append(make("text", { class: "tick", x: left - 8, y: y(i + 0.5) + 4, "text-anchor": "end" }, String(b))); });
@@ -117,7 +119,8 @@ function colour(share) {
       make("text", { transform: `translate(13 ${top + step * backward.length / 2}) rotate(-90)`, "text-anchor": "middle" }, ...drawnTau("b"), make("tspan", { dy: -3 }, " carries the gradient")));
     const [first, last] = [Math.max(forward[0], backward[0]), Math.min(forward.at(-1), backward.at(-1))];
     const mark = { fill: "none", "pointer-events": "none", "aria-hidden": true };
-    if (measure().cells.length > forward.length + backward.length) {
+    const whole = measure().cells.length > forward.length + backward.length;
+    if (whole) {
       const points = Array.from({ length: 101 }, (_, i) => first + (last - first) * i / 100).map((t) => `${x(place(t, forward)).toFixed(1)} ${y(place(t, backward)).toFixed(1)}`);
       for (const [stroke, width, dash] of [["#000", 3, null], ["#fff", 1.4, "5 3"]])
         svg.append(make("path", { ...mark, d: `M${points.join("L")}`, stroke, "stroke-width": width, "stroke-dasharray": dash }));
@@ -132,7 +135,7 @@ function colour(share) {
     field.replaceChildren(svg);
     const stops = RAMP.map((_, i) => colour(measure().low ? 1 - i / 9 : i / 9)).join(",");
     legend.replaceChildren(make("span", { class: "what" }, `${measure().title}, ${measure().unit}`), make("span", {}, number(low)), make("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), make("span", {}, number(high)), "brighter is better");
-    keys.replaceChildren(make("span", {}, "★ our optimum", map().ours ? ` (${map().ours.join(", ")})` : ": search not done"), make("span", {}, `○ the paper’s (${map().paper.join(", ")})`), make("span", {}, "┄ diagonal: both equal"));
+    keys.replaceChildren(...[make("span", {}, "★ our optimum", map().ours ? ` (${map().ours.join(", ")})` : ": search not done"), make("span", {}, `○ the paper’s (${map().paper.join(", ")})`), whole ? make("span", {}, "┄ diagonal: both equal") : null, hatched.length ? make("span", {}, "▨ some runs diverged, and are in no mean") : null].filter(Boolean));
   }
 
   function starAt(cx, cy, r) {
@@ -147,6 +150,7 @@ function colour(share) {
     const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
     if (event.key === "Enter" || event.key === " ") { event.preventDefault(); pin([forward[column], backward[row]]); }
     if (!way) return;
+    tip.hidden = true;
     event.preventDefault();
     let [c, r] = [column + way[0], row + way[1]];
     /* Over settings that were not trained, to the next one in this direction. */
@@ -154,8 +158,12 @@ function colour(share) {
     if (forward[c] !== undefined && backward[r] !== undefined) field.querySelector(`[data-at="${forward[c]},${backward[r]}"]`).focus();
   }
 
+  function lost(one) { return one.diverged ? `, ${one.diverged} diverged` : ""; }
+
+  function value(one) { return one.n ? `${number(one.mean)} ± ${number(one.sd, 2)}` : "no run ended"; }
+
   function point(event, one) {
-    tip.replaceChildren(make("strong", {}, `${number(one.mean)} ± ${number(one.sd, 2)}`), ` (n = ${one.n})`, make("br"), ...tau("f"), ` = ${one.at[0]}, `, ...tau("b"), ` = ${one.at[1]}`);
+    tip.replaceChildren(make("strong", {}, value(one)), ` (n = ${one.n}${lost(one)})`, make("br"), ...tau("f"), ` = ${one.at[0]}, `, ...tau("b"), ` = ${one.at[1]}`);
     tip.hidden = false;
     const box = tip.getBoundingClientRect();
     tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - box.width - 8))}px`;
@@ -168,7 +176,7 @@ function colour(share) {
     for (const rect of field.querySelectorAll(".cell")) rect.setAttribute("tabindex", rect.dataset.at === key(at) ? 0 : -1);
     const there = field.querySelector(`[data-at="${key(at)}"]`);
     for (const cursor of field.querySelectorAll(".cursor")) for (const name of ["x", "y"]) cursor.setAttribute(name, there.getAttribute(name));
-    readout.replaceChildren(...tau("f"), ` = ${at[0]}, `, ...tau("b"), ` = ${at[1]}: `, make("strong", {}, `${number(one.mean)} ± ${number(one.sd, 2)}`), make("br"), `${measure().title}, ${measure().unit}; mean ± standard deviation, n = ${one.n} seeds`);
+    readout.replaceChildren(...tau("f"), ` = ${at[0]}, `, ...tau("b"), ` = ${at[1]}: `, make("strong", {}, value(one)), make("br"), `${measure().title}, ${measure().unit}; mean ± standard deviation, n = ${one.n} seeds${lost(one)}, learning rate ${map().lr}`);
     drawChart();
   }
 
@@ -188,10 +196,14 @@ function colour(share) {
   }
 
   function drawChart() {
-    const shown = [...state.pins.map((at, i) => [at, ...PINS[i]]), [state.at, "var(--decoupled)", null]].filter(([at]) => cell(at));
+    const shown = [...state.pins.map((at, i) => [at, ...PINS[i]]), [state.at, "var(--decoupled)", null]].filter(([at]) => cell(at) && cell(at).x.length);
+    if (!shown.length) { chart.replaceChildren(); pins.replaceChildren("No run of this setting trained to the end."); return; }
     const wide = room(), tall = 300, left = 56, right = 10, top = 8, bottom = 44;
     /* As in the figures: what lies outside the last nine tenths of training may be cut off. */
-    const late = shown.flatMap(([at]) => cell(at).y.slice(Math.floor(cell(at).y.length * 0.1)).filter((value) => value !== null));
+    const late = shown.flatMap(([at]) => {
+      const { y: means, band } = cell(at);
+      return means.flatMap((value, i) => (i < Math.floor(means.length * 0.1) || value === null ? [] : [value - (band[i] || 0), value + (band[i] || 0)]));
+    });
     let [low, high] = [Math.min(...late), Math.max(...late)];
     const pad = 0.06 * (high - low) || 0.5;
     [low, high] = [low - pad, high + pad];
@@ -228,7 +240,7 @@ function colour(share) {
   }
 
   function start() {
-    const cells = measure().cells;
+    const cells = measure().cells.filter((one) => one.mean !== null);
     const best = cells.reduce((a, b) => ((measure().low ? b.mean < a.mean : b.mean > a.mean) ? b : a));
     state.at = map().ours && cell(map().ours) ? map().ours : best.at;
     drawAll();

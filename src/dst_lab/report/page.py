@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from dst_lab.report.commands import scale_of
 from dst_lab.report.data import payload
 from dst_lab.report.inline import embedded, inline
 from dst_lab.report.verdicts import board, groups, shown, tally
-from dst_lab.store import Store
+from dst_lab.store import Run, Store, run_id
 
 HERE = Path(__file__).parent
 SECTIONS = {
@@ -38,10 +39,17 @@ def pick_scale(store: Store) -> str:
     return "paper" if any(scale_of(run.config) == "paper" for run in store.runs()) else "quick"
 
 
+def own_runs(rows: Rows) -> list[Run]:
+    """The runs of the page's scale: what its recipes want, and what else was trained with its values."""
+    wanted = {run_id(config.to_dict()) for name in RECIPES for config in rows.wanted(name)}
+    runs = [row.run for row in rows.runs.values()]
+    return [run for run in runs if run.id in wanted or scale_of(run.config) == rows.scale]
+
+
 def page(rows: Rows, drawn: dict[str, Drawn]) -> str:
     """The report as HTML. The same store gives the same text."""
     scale, verdicts = rows.scale, judge(rows.store, rows.scale)
-    items = shown(verdicts)
+    items, own = shown(verdicts), own_runs(rows)
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -49,7 +57,9 @@ def page(rows: Rows, drawn: dict[str, Drawn]) -> str:
     files = {name: Markup((HERE / name).read_text()) for name in ("page.css", "map.js", "table.js")}
     return environment.get_template("page.html").render(
         scale=scale,
-        facts=facts(rows),
+        facts=facts(rows, own),
+        own=len(own),
+        others=len(rows.runs) - len(own),
         tally=tally(verdicts),
         total=len(verdicts),
         groups=groups(items),
@@ -66,10 +76,10 @@ def page(rows: Rows, drawn: dict[str, Drawn]) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Plain text as HTML: escaped, `code` as code, tau_f and tau_b as the letters they stand for."""
+    """Plain text as HTML: escaped, `code` as code, powers raised, tau_f and tau_b as the letters they stand for."""
     parts = str(text).split("`")
     for i, part in enumerate(parts):
-        safe = str(escape(part))
+        safe = re.sub(r"(\d)\^(\d+)", r"\1<sup>\2</sup>", str(escape(part)))
         if i % 2:
             parts[i] = f"<code>{safe}</code>"
         else:
@@ -77,13 +87,14 @@ def prose(text: str) -> Markup:
     return Markup("".join(parts))
 
 
-def facts(rows: Rows) -> dict[str, str]:
-    """What was run, on what: the store as a whole."""
-    runs = [row.run for row in rows.runs.values()]
+def facts(rows: Rows, runs: Sequence[Run]) -> dict[str, str]:
+    """What was run, on what."""
     status = Counter(run.status for run in runs)
     rare = [f"{status[kind]} {kind}" for kind in ("stopped", "diverged", "failed") if status[kind]]
-    places = _provenances(rows)
+    places = _provenances(rows, runs)
     seconds = sum(float(found.get("seconds", 0)) for found, _ in places)
+    if not runs:
+        return {"Runs": "0"}
     return {
         "Runs": ", ".join([f"{len(runs):,}", *rare]),
         "Data": ", ".join(
@@ -110,6 +121,7 @@ def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
                 "lr": f"{config.lr:g}",
                 "loss": f"{number(losses.mean(), 4)} ± {number(float(spread(losses)), 2)}" if len(losses) else "",
                 "n": len(losses),
+                "diverged": setting.diverged if setting else 0,
                 "seeds": setting.seeds if setting else "",
             }
         )
@@ -135,7 +147,7 @@ def recipe_table(rows: Rows) -> list[dict[str, Any]]:
 def provenance_table(rows: Rows) -> list[dict[str, Any]]:
     """Code, versions and machines, each with its runs."""
     found: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
-    for place, runs in _provenances(rows):
+    for place, runs in _provenances(rows, [row.run for row in rows.runs.values()]):
         names = ("version", "commit", "torch", "numpy", "python", "system", "threads")
         told = {"device": _device(place), **{name: str(place.get(name, "")) for name in names}}
         if place.get("dirty"):
@@ -146,14 +158,14 @@ def provenance_table(rows: Rows) -> list[dict[str, Any]]:
     return [{**row, "seconds": duration(row["seconds"])} for row in found.values()]
 
 
-def _provenances(rows: Rows) -> list[tuple[dict[str, Any], int]]:
+def _provenances(rows: Rows, runs: Sequence[Run]) -> list[tuple[dict[str, Any], int]]:
     """Each chunk's provenance, with how many runs it had."""
     first: dict[str, str] = {}
     counts: Counter[str] = Counter()
-    for row in rows.runs.values():
-        first.setdefault(row.run.provenance_id, row.run.id)
-        counts[row.run.provenance_id] += 1
-    return [(rows.store.provenance(run), counts[key]) for key, run in first.items()]
+    for run in runs:
+        first.setdefault(run.provenance_id, run.id)
+        counts[run.provenance_id] += 1
+    return [(rows.store.provenance(found), counts[key]) for key, found in first.items()]
 
 
 def _device(place: dict[str, Any]) -> str:

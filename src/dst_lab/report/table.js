@@ -14,17 +14,20 @@
   const state = { words: "", task: "", estimator: "", claim: null, sort: null, down: false, limit: STEP, open: new Set() };
   const all = runs.id.map((_, i) => i);
   const text = all.map((i) => {
-    const { task, estimator, taus, lr } = setting(i);
-    return [runs.id[i], task, estimator, `tau_f=${taus[0]}`, `tau_b=${taus[1]}`, taus[2], `lr=${lr}`, `seed=${runs.seed[i]}`, plan(i), runs.status[i]].join(" ").toLowerCase();
+    const { task, estimator, words, taus, tau, lr } = setting(i);
+    return [runs.id[i], task, estimator, words, tau === null ? "" : `tau=${tau}`, `tau_f=${taus[0]}`, `tau_b=${taus[1]}`, taus[2], `lr=${lr}`, `seed=${runs.seed[i]}`, plan(i), runs.status[i]].join(" ").toLowerCase();
   });
   let found = all;
+  /* An example that finds something in this very store. */
+  const shown = all.find((i) => setting(i).words.includes("softmax_ste")) ?? 0;
+  const example = all.length ? `${setting(shown).words.split(" ")[1]}${setting(shown).tau === null ? "" : ` tau=${setting(shown).tau}`} seed=${runs.seed[shown]}` : "";
 
   const body = make("tbody");
   const count = make("div", { class: "count", "aria-live": "polite" });
   const more = make("button", { type: "button", onclick: () => { state.limit += 4 * STEP; draw(); } });
   const heads = COLUMNS.map(([title, , style], c) => make("th", { class: style || "", scope: "col", "aria-sort": "none" },
     make("button", { type: "button", onclick: () => { state.down = state.sort === c && !state.down; state.sort = c; search(); } }, title)));
-  const words = make("input", { type: "search", id: "run-search", placeholder: "such as: softmax tau_b=0.5 seed=3", autocomplete: "off", oninput: () => { state.words = words.value; search(); } });
+  const words = make("input", { type: "search", id: "run-search", placeholder: example && `such as: ${example}`, autocomplete: "off", oninput: () => { state.words = words.value; search(); } });
   const chooser = (title, name, values) => make("label", {}, title, make("select", { id: `run-${name}`, onchange: (event) => { state[name] = event.target.value; search(); } },
     make("option", { value: "" }, "all"), ...[...new Set(values)].map((value) => make("option", { value }, value))));
   root.replaceChildren(
@@ -34,8 +37,14 @@
     make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "All runs" }, make("table", { class: "runs" }, make("thead", {}, make("tr", {}, make("th", {}, make("span", { class: "hidden" }, "Details")), ...heads)), body)),
     more);
 
+  /* tau=0.50 asks for tau=0.5, tau_f=1.0 for tau_f=1. */
+  function plain(word) {
+    const [name, value] = word.split("=");
+    return value && Number.isFinite(Number(value)) ? `${name}=${Number(value)}` : word;
+  }
+
   function search() {
-    const wanted = state.words.toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = state.words.toLowerCase().split(/\s+/).filter(Boolean).map(plain);
     /* tau_b=0.5 is not tau_b=0.55: what has a sign must end where a word ends. */
     const fits = (line, word) => (word.includes("=") ? ` ${line} `.includes(` ${word} `) : line.includes(word));
     found = (state.claim ? state.claim.runs : all).filter((i) =>

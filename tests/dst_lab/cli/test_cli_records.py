@@ -42,6 +42,12 @@ def test_show_groups_filters_and_picks(store, cli) -> None:
     assert cli("show", "--where", "seed=77").out == "no runs with validation_loss\n"
 
 
+def test_test_data_are_shown_at_the_end_of_training(store, cli) -> None:
+    assert "test_accuracy (last of each run)" in cli("show", "--metric", "test_accuracy").out
+    assert "test_accuracy (best of each run)" in cli("show", "--metric", "test_accuracy", "--at", "best").out
+    assert "validation_accuracy (best of each run)" in cli("show", "--metric", "validation_accuracy").out
+
+
 def test_show_puts_the_best_first_inside_a_task(store, cli) -> None:
     for metric, sign in (("validation_loss", 1), ("validation_accuracy", -1)):
         table = cli("show", "--metric", metric, "--where", "task=stochastic-binary", "--group", "estimator").out

@@ -58,6 +58,8 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ((*SWEEP[:-1], "--adaptive", "tau=1:2"), "stochastic-binary with decoupled has no tau: choose among tau_f, tau_b"),
     ((*SWEEP, "tau_f=0,1", "--halving", "--settings", "8"), "--settings and --halving goes with --adaptive"),
     (("sweep", "sbn-grid", "--adaptive", "tau_f=1:2"), "--adaptive goes with a task, not with the recipe sbn-grid"),
+    (("sweep", "sbn-grid", "--seeds", "2"), "the recipe sbn-grid has its own, got --seeds: leave out, or sweep a task"),
+    (("sweep", "sbn-grid", "--estimator", "decoupled", "--tau-f", "1"), "has its own, got --estimator and --tau-f"),
     (("show", "--where", "tau_f"), "--where takes FIELD=VALUE, got 'tau_f'"),
     (("show",), "there is no store at "),
     (("export", "--format", "csv", "--out", "rows.csv"), "there is no store at "),

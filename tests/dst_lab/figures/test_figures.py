@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from typing import Any
 import numpy as np
 import planted
 import pytest
+from matplotlib.collections import LineCollection
 
 from dst_lab.configs import Config
 from dst_lab.figures import FIGURES, Drawn, Rows, draw, write, write_files
+from dst_lab.figures.maps import cells, diverged
 from dst_lab.plans.pursue import scores
 from dst_lab.plans.recipes import FRESH, RECIPES, chosen
-from dst_lab.store import Store, run_id
+from dst_lab.store import Record, Store, run_id
 
 SBN, CATAE, LOGIC = "stochastic-binary", "categorical-autoencoder", "logic-gates"
 
@@ -111,7 +114,11 @@ def test_curves_are_means_over_fresh_seeds(
 ) -> None:
     for ax, (metric, factor) in zip(axes_of(drawn[name]), metrics, strict=True):
         lines = {line.get_label().split(" $")[0]: line for line in ax.get_lines()}
-        for label, role in (("Decoupled ST", "decoupled"), ("Softmax STE", "softmax_ste"), ("ST-GS", "gumbel_ste")):
+        for label, role in (
+            ("Decoupled ST", "decoupled"),
+            ("Softmax STE", "softmax_ste"),
+            ("ST Gumbel-Softmax", "gumbel_ste"),
+        ):
             values = factor * confirmed(store, task, role, metric)
             np.testing.assert_allclose(lines[label].get_ydata(), values.mean(0), rtol=1e-12)
         band = ax.collections[0].get_paths()[0].vertices[:, 1]
@@ -202,13 +209,23 @@ def test_searches_show_what_was_swept(store: Store, drawn: dict[str, Drawn]) -> 
 
 def test_bias_and_variance(store: Store, drawn: dict[str, Drawn]) -> None:
     bias, variance, plane = axes_of(drawn["bias-variance"])
-    for ax, metric in ((bias, "bias"), (variance, "variance")):
+    for ax, metric in ((bias, "bias_rescaled"), (variance, "variance_rescaled")):
         found = series(store, "bias-variance", metric)
         taus = sorted({at[0] for at in found if at[0] is not None})
         expected = [[found[f, b][:, -1].mean() for f in taus] for b in taus]
         drawn_values = ax.collections[0].get_array().reshape(len(taus), len(taus))
         np.testing.assert_allclose(drawn_values, expected, rtol=1e-6)
-    assert [line.get_label() for line in plane.get_lines()] == ["Decoupled ST", "Softmax STE", "ST-GS", "Identity STE"]
+    assert [line.get_label() for line in plane.get_lines()] == [
+        "Decoupled ST",
+        "Softmax STE",
+        "ST Gumbel-Softmax",
+        "Identity STE (variance 0)",
+    ]
+    runs = store.runs(task="bias-variance", estimator="identity_ste")
+    expected = np.mean([store.history(run.id)["bias_rescaled"].values[-1] for run in runs])
+    mark = plane.get_lines()[-1]
+    (place,) = plane.transData.inverted().transform(mark.get_transform().transform(mark.get_xydata()))
+    assert place == pytest.approx([expected, plane.get_ylim()[0]], rel=1e-6), "on the axis, where it is seen"
     assert len(plane.get_lines()[0].get_xdata()) == 16
 
 
@@ -252,6 +269,73 @@ def test_part_of_a_grid_is_drawn_and_the_rest_is_said(tmp_path: Path) -> None:
         (one, *_) = draw(Rows(store, "quick")).values()
     assert one.missing == ["48 of 60 runs of sbn-grid"]
     assert np.isfinite(axes_of(one)[0].collections[0].get_array()).sum() == 4
+
+
+def test_diverged_runs_are_hatched_and_said(tmp_path: Path) -> None:
+    """Of the grid: one run of one cell, and all of another."""
+
+    def record(config: Config) -> Record:
+        taus = config.estimator.to_dict()
+        at = (taus["tau_f"], taus["tau_b"])
+        lost = at == (2.0, 0.1) or (at == (0.5, 0.3) and config.seed == 1)
+        return replace(planted.record(config), status="diverged") if lost else planted.record(config)
+
+    with Store.open(tmp_path / "lost.sqlite", write=True) as store:
+        store.put(map(record, RECIPES["sbn-grid"]("quick").wanted(lambda _: None)))
+        rows = Rows(store, "quick")
+        one, found = FIGURES["map"](rows), cells(rows, SBN, "validation_loss")
+    assert diverged(rows, SBN) == {(0.5, 0.3): 1, (2.0, 0.1): 3}
+    assert len(found[0.5, 0.3]) == 2
+    ax = axes_of(one)[0]
+    strokes = np.concatenate([path.get_segments() for path in ax.collections if isinstance(path, LineCollection)])
+    corners = {tuple(np.floor(stroke.mean(0)).astype(int)) for stroke in strokes}
+    assert corners == {(2, 1), (4, 0)}
+    values = ax.collections[0].get_array().reshape(4, 5)
+    assert np.argwhere(~np.isfinite(np.ma.filled(values, np.nan))).tolist() == [[0, 4]]
+    assert "n = 2 to 3 search seeds at learning rate 0.003" in one.caption
+    assert one.caption.endswith(
+        "Diverged, and in no mean (hatched): 1 at τf = 0.5, τb = 0.3 and 3 at τf = 2, τb = 0.1."
+    )
+
+
+def test_a_chosen_setting_says_how_many_of_its_fresh_runs_diverged(tmp_path: Path) -> None:
+    def record(config: Config) -> Record:
+        lost = config.seed >= FRESH and (config.estimator.name == "gumbel_ste" or config.seed % 5 == 0)
+        return replace(planted.record(config), status="diverged") if lost else planted.record(config)
+
+    with Store.open(tmp_path / "lost.sqlite", write=True) as store:
+        for name in ("sbn-grid", "sbn-baselines"):
+            store.put(map(record, RECIPES[name]("quick").wanted(lambda _: None)))
+        settings = {role: config for (task, role), config in chosen(scores(store), "quick").items() if task == SBN}
+        fresh = [replace(config, seed=seed) for config in settings.values() for seed in range(FRESH, FRESH + 10)]
+        store.put(map(record, fresh))
+        rows = Rows(store, "quick")
+        one = FIGURES["network-curves"](rows)
+    gumbel, ours = rows.setting(SBN, "gumbel_ste"), rows.setting(SBN, "decoupled")
+    assert gumbel is not None
+    assert ours is not None
+    assert (gumbel.n, gumbel.diverged, gumbel.seeds) == (0, 10, "confirmation")
+    assert (ours.n, ours.diverged) == (8, 2)
+    assert one.caption.endswith(
+        "Diverged, and not drawn: Decoupled ST 2 of 10, Softmax STE 2 of 10, ST Gumbel-Softmax 10 of 10 and "
+        "Identity STE 2 of 10."
+    )
+    assert not one.missing, "diverged is known"
+
+
+def test_an_unfinished_search_is_drawn_at_one_learning_rate(tmp_path: Path) -> None:
+    wanted = RECIPES["catae-sequential"]("paper").wanted(lambda _: None)
+    wanted = [config for config in wanted if config.estimator.to_dict()["tau_f"] < 1 and config.seed < 2]
+    with Store.open(tmp_path / "part.sqlite", write=True) as store:
+        store.put(map(planted.record, wanted[:-1]))
+        rows = Rows(store, "paper")
+        found = cells(rows, CATAE, "validation_loss")
+        caption = FIGURES["autoencoder-search"](rows).caption
+    assert len(found) == 3
+    for there in found.values():
+        assert [row.run.seed for row in there] == [0, 1]
+        assert {row.run.config["lr"] for row in there} == {3e-4}
+    assert "n = 2 search seeds at learning rate 0.0003" in caption
 
 
 def test_reading_needs_no_torch(path: Path) -> None:

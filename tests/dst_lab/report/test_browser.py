@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import planted
 import pytest
 
 from dst_lab.figures import Rows, draw
+from dst_lab.plans.recipes import RECIPES
 from dst_lab.report import page
 from dst_lab.store import Record, Store, run_id
 
@@ -83,8 +85,6 @@ def build(path: Path, scale: str) -> Path:
 
 def losses(store: Path, tau_f: float, tau_b: float) -> Any:
     """The lowest validation losses of the grid's runs at a setting, from the store."""
-    from dst_lab.plans.recipes import RECIPES
-
     wanted = RECIPES["sbn-grid"]("quick").wanted(lambda _: None)
     at = {"name": "decoupled", "tau_f": tau_f, "tau_b": tau_b}
     ids = [run_id(config.to_dict()) for config in wanted if config.estimator.to_dict() == at]
@@ -157,7 +157,7 @@ def test_filter_and_sort(visit: Callable[..., Any], store: Path) -> None:
     assert found.locator(".runs tbody tr").count() == 50, "the rest is drawn when asked for"
     found.locator("#run-search").fill("stgs seed=2")
     assert found.locator(".count").inner_text().startswith("0 of")
-    found.locator("#run-search").fill("binary softmax seed=2 tau_b=0.5")
+    found.locator("#run-search").fill("binary softmax_ste seed=2 tau_b=0.5")
     wanted = [
         run
         for run in runs
@@ -178,6 +178,56 @@ def test_filter_and_sort(visit: Callable[..., Any], store: Path) -> None:
     shown = [float(text) for text in found.locator(column).all_inner_texts()]
     assert shown == pytest.approx(lowest[::-1][:50], rel=1e-3)
     assert found.locator('th[aria-sort="descending"]').inner_text().startswith("Lowest")
+
+
+@pytest.mark.parametrize(
+    "words", ["gumbel", "ST Gumbel", "ST-GS", "softmax_ste", "softmax-ste", "stochastic-binary", "softmax tau=0.50", ""]
+)
+def test_the_obvious_words_find_runs(visit: Callable[..., Any], words: str) -> None:
+    found = visit()
+    box = found.locator("#run-search")
+    box.fill(words or box.get_attribute("placeholder").removeprefix("such as: "))
+    assert not found.locator(".count").inner_text().startswith("0 of")
+    assert found.locator(".runs tbody tr").count() > 0
+
+
+def test_the_maps_words_fit_what_is_drawn(visit: Callable[..., Any]) -> None:
+    found = visit()
+    assert "diagonal" in found.locator(".keys").inner_text()
+    found.locator('.cell[data-at="0.5,0.3"]').click()
+    assert found.locator("#tip").is_visible()
+    found.keyboard.press("ArrowRight")
+    assert found.locator("#tip").is_hidden(), "it told of the cell under the pointer"
+    found.locator('input[name="map-task"][value="1"]').check()
+    assert "diagonal" not in found.locator(".keys").inner_text(), "none is drawn over two sweeps"
+
+
+def test_a_phone_shows_whole_comparisons_and_the_rates(visit: Callable[..., Any]) -> None:
+    found = visit(390)
+    found.locator("details.verdict > summary").first.click()
+    table = found.locator(".comparisons").first
+    assert table.locator("td[data-label=n]").first.is_visible()
+    assert table.evaluate("one => one.getBoundingClientRect().right") <= 390
+    assert table.evaluate("one => one.parentElement.scrollWidth <= one.parentElement.clientWidth")
+    assert found.locator(".settings small.narrow").first.inner_text().startswith("lr ")
+
+
+def test_diverged_cells_are_hatched_and_counted(visit: Callable[..., Any], tmp_path: Path) -> None:
+    def record(config: Any) -> Record:
+        taus = config.estimator.to_dict()
+        at = (taus["tau_f"], taus["tau_b"])
+        lost = at == (2.0, 0.1) or (at == (0.5, 0.3) and config.seed == 1)
+        return replace(planted.record(config), status="diverged") if lost else planted.record(config)
+
+    with Store.open(tmp_path / "lost.sqlite", write=True) as opened:
+        opened.put(map(record, RECIPES["sbn-grid"]("quick").wanted(lambda _: None)))
+    found = visit(file=build(tmp_path / "lost.sqlite", "quick"))
+    assert found.locator(".hatched").count() == 2
+    found.locator('.cell[data-at="0.5,0.3"]').hover()
+    assert "(n = 2, 1 diverged)" in found.locator("#tip").inner_text()
+    found.locator('.cell[data-at="2,0.1"]').hover()
+    assert "no run ended" in found.locator("#tip").inner_text()
+    assert "(n = 0, 3 diverged)" in found.locator("#tip").inner_text()
 
 
 def test_a_run_opens_with_its_command(visit: Callable[..., Any]) -> None:

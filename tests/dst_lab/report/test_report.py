@@ -119,6 +119,20 @@ def test_scale_is_the_papers_where_there_are_such_runs(tmp_path: Path) -> None:
         assert pick_scale(store) == "paper"
 
 
+def test_a_store_without_runs_of_the_scale_is_said_to_have_none(
+    tmp_path: Path, cli: Callable[..., Any], surroundings: Path
+) -> None:
+    with Store.open(tmp_path / "quick.sqlite", write=True) as store:
+        store.put(map(planted.record, RECIPES["sbn-grid"]("quick").wanted(lambda _: None)[:7]))
+    done = cli("report", "--store", tmp_path / "quick.sqlite", "--scale", "paper", "--out", "new/folder/page.html")
+    assert done.code == 0, done.err
+    assert "0 runs of paper scale" in done.out
+    assert "dst: 7 of the store's 7 runs are not of paper scale" in done.err
+    text = (surroundings / "new" / "folder" / "page.html").read_text()
+    assert "<strong>No runs of paper scale</strong>" in text
+    assert "<dt>Runs</dt><dd>0</dd>" in text
+
+
 @pytest.mark.slow
 def test_report_writes_page_and_figures(path: Path, cli: Callable[..., Any], surroundings: Path) -> None:
     done = cli("report", "--store", path, "--out", "page.html", "--figures", "figures")
