@@ -34,14 +34,6 @@ class BiasVarianceConfig(Config):
         return self.steps, self.evaluate_every
 
     @classmethod
-    def quick(cls) -> dict[str, object]:
-        return {}
-
-    @classmethod
-    def paper(cls) -> dict[str, object]:
-        return {}
-
-    @classmethod
     def default_choices(cls) -> tuple[Choice, ...]:
         return (
             Choice.make("decoupled", tau_f=1.0, tau_b=1.0),

@@ -23,10 +23,6 @@ class CategoricalAutoencoderConfig(Config):
         return self.epochs * (images // self.batch), images // self.batch
 
     @classmethod
-    def quick(cls) -> dict[str, object]:
-        return {}
-
-    @classmethod
     def paper(cls) -> dict[str, object]:
         return {"dataset": "mnist", "hidden": (512, 256), "batch": 200, "epochs": 160, "lr": 1e-3}
 

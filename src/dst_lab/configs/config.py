@@ -78,6 +78,16 @@ class Config:
         """(steps in all, steps between evaluations) when there are `images` to train on."""
         raise NotImplementedError
 
+    @classmethod
+    def quick(cls) -> dict[str, object]:
+        """The fields of the quick scale: the defaults, unless a task says otherwise."""
+        return {}
+
+    @classmethod
+    def paper(cls) -> dict[str, object]:
+        """The fields of the paper's scale."""
+        return {}
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; the run's identity is a hash of this."""
         values = {spec.name: getattr(self, spec.name) for spec in fields(self)}

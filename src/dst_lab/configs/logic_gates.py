@@ -32,10 +32,6 @@ class LogicGatesConfig(Config):
         return self.steps, self.evaluate_every
 
     @classmethod
-    def quick(cls) -> dict[str, object]:
-        return {}
-
-    @classmethod
     def paper(cls) -> dict[str, object]:
         return {
             "dataset": "cifar10", "layers": 4, "width": 12_000, "batch": 100, "steps": 200_000, "lr": 0.01,

@@ -23,10 +23,6 @@ class StochasticBinaryConfig(Config):
         return self.epochs * (images // self.batch), images // self.batch
 
     @classmethod
-    def quick(cls) -> dict[str, object]:
-        return {}
-
-    @classmethod
     def paper(cls) -> dict[str, object]:
         return {"dataset": "fashion-mnist", "hidden": (200, 200), "batch": 128, "epochs": 100, "lr": 1e-3}
 

@@ -1,6 +1,8 @@
 """Linear layers with a run axis."""
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -13,6 +15,14 @@ def initial_linear(name: str, inputs: int, outputs: int, generator: torch.Genera
     return {
         f"{name}.{kind}": torch.rand(shape, generator=generator) * (2 * bound) - bound for kind, shape in shapes.items()
     }
+
+
+def initial_stack(name: str, widths: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
+    """The layers from each width to the next, as `name0`, `name1`, .."""
+    parameters: dict[str, Tensor] = {}
+    for i, (inputs, outputs) in enumerate(pairwise(widths)):
+        parameters |= initial_linear(f"{name}{i}", inputs, outputs, generator)
+    return parameters
 
 
 def linear(x: Tensor, parameters: dict[str, Tensor], name: str) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dst_lab.configs import Config
+from dst_lab.data import Split
 from dst_lab.fleet.chooser import Chooser
 
 if TYPE_CHECKING:
@@ -71,6 +72,11 @@ class Task(ABC):
     @abstractmethod
     def bytes_per_run(self) -> int:
         """About how much memory one more run takes, beyond its parameters and Adam's."""
+
+
+def pixels(split: Split, device: torch.device) -> Tensor:
+    """[images, pixels], grey values from 0 to 1."""
+    return torch.from_numpy(split.images.reshape(len(split), -1)).to(device).float() / 255
 
 
 def sum_per_run(x: Tensor) -> Tensor:

@@ -23,7 +23,6 @@ The same with `initial_` are measured at the initial parameters, once, at the fi
 """
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import TypeAlias
 
 import torch
@@ -34,8 +33,8 @@ import decoupled_st as dst
 from dst_lab import data
 from dst_lab.configs import BiasVarianceConfig
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.linear import initial_linear, linear
-from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, sum_per_run
+from dst_lab.fleet.linear import initial_stack, linear
+from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, pixels, sum_per_run
 
 Estimate: TypeAlias = Callable[[Tensor], Tensor]
 """Logits -> one-hot choices that carry a gradient."""
@@ -54,11 +53,8 @@ class BiasVariance(Task):
         super().__init__(config, source, device)
         dataset = data.load(config.dataset, source)
         config.batches_of(len(dataset.train))
-        pixels = [
-            torch.from_numpy(split.images.reshape(len(split), -1)).to(device).float() / 255
-            for split in (dataset.train, dataset.validation)
-        ]
-        self.train, self.validation = pixels[0][: config.batch], pixels[1]
+        self.train = pixels(dataset.train, device)[: config.batch]
+        self.validation = pixels(dataset.validation, device)
         self.images = config.batch
         self.encoder = (self.train.shape[1], *config.hidden, config.latents * config.classes)
         self.decoder = self.encoder[::-1]
@@ -68,11 +64,8 @@ class BiasVariance(Task):
 
     def initial(self, seed: int) -> Parameters:
         generator = torch.Generator().manual_seed(seed)
-        parameters: Parameters = {}
-        for part, widths in (("encoder", self.encoder), ("decoder", self.decoder)):
-            for i, (inputs, outputs) in enumerate(pairwise(widths)):
-                parameters |= initial_linear(f"{part}.{i}", inputs, outputs, generator)
-        return parameters
+        encoder = initial_stack("encoder.", self.encoder, generator)
+        return encoder | initial_stack("decoder.", self.decoder, generator)
 
     def fixed(self, seed: int) -> Parameters:
         """Where the run began, to be measured at the first evaluation."""

@@ -10,7 +10,6 @@ signal-to-noise of the logit layer's parameters over `snr_passes` passes on the 
 images.
 """
 
-from itertools import pairwise
 from typing import Any
 
 import numpy.typing as npt
@@ -22,8 +21,8 @@ from decoupled_st.diagnostics import gradient_snr
 from dst_lab import data
 from dst_lab.configs import CategoricalAutoencoderConfig
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.linear import initial_linear, linear
-from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, chunks
+from dst_lab.fleet.linear import initial_stack, linear
+from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, chunks, pixels
 
 EVALUATE = 1024
 SHOWN = 8
@@ -37,21 +36,18 @@ class CategoricalAutoencoder(Task):
         super().__init__(config, source, device)
         dataset = data.load(config.dataset, source)
         self.splits = {
-            name: torch.from_numpy(split.images.reshape(len(split), -1)).to(device).float() / 255
+            name: pixels(split, device)
             for name, split in (("train", dataset.train), ("validation", dataset.validation), ("test", dataset.test))
         }
-        self.images, pixels = self.splits["train"].shape
+        self.images, inputs = self.splits["train"].shape
         code = config.latents * config.classes
-        self.encoder = (pixels, *config.hidden, code)
-        self.decoder = (code, *reversed(config.hidden), pixels)
+        self.encoder = (inputs, *config.hidden, code)
+        self.decoder = (code, *reversed(config.hidden), inputs)
 
     def initial(self, seed: int) -> Parameters:
         generator = torch.Generator().manual_seed(seed)
-        parameters: Parameters = {}
-        for part, widths in (("encoder", self.encoder), ("decoder", self.decoder)):
-            for i, (inputs, outputs) in enumerate(pairwise(widths)):
-                parameters |= initial_linear(f"{part}.{i}", inputs, outputs, generator)
-        return parameters
+        encoder = initial_stack("encoder.", self.encoder, generator)
+        return encoder | initial_stack("decoder.", self.decoder, generator)
 
     def _stack(self, part: str, layers: int, parameters: Parameters, x: Tensor) -> Tensor:
         for i in range(layers):
@@ -132,9 +128,9 @@ class CategoricalAutoencoder(Task):
         x = self.splits["validation"][:64]
         with torch.no_grad():
             code = self.code(parameters, self.features(parameters, x), choosers(False))
-            pixels = torch.sigmoid(self.decode(parameters, code))[:, :SHOWN]
+            grey = torch.sigmoid(self.decode(parameters, code))[:, :SHOWN]
         return {
-            "reconstructions": (pixels * 255).round().to(torch.uint8).cpu().numpy(),
+            "reconstructions": (grey * 255).round().to(torch.uint8).cpu().numpy(),
             "codes": code.argmax(-1)[:, :SHOWN].to(torch.uint8).cpu().numpy(),
         }
 

@@ -9,8 +9,6 @@ neurons whose mean |dL/dl| over the validation images lies below 1% of the run's
 against each absolute threshold in THRESHOLDS).
 """
 
-from itertools import pairwise
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,8 +16,8 @@ from torch import Tensor
 from dst_lab import data
 from dst_lab.configs.stochastic_binary import THRESHOLDS, StochasticBinaryConfig
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.linear import initial_linear, linear
-from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, chunks
+from dst_lab.fleet.linear import initial_stack, linear
+from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, chunks, pixels
 
 EVALUATE = 1024
 
@@ -33,20 +31,16 @@ class StochasticBinary(Task):
         dataset = data.load(config.dataset, source)
         self.splits = {
             name: (
-                torch.from_numpy(split.images.reshape(len(split), -1)).to(device).float() / 255,
+                pixels(split, device),
                 torch.from_numpy(split.labels).to(device),
             )
             for name, split in (("train", dataset.train), ("validation", dataset.validation), ("test", dataset.test))
         }
-        self.images, pixels = self.splits["train"][0].shape
-        self.widths = (pixels, *config.hidden, dataset.classes)
+        self.images, inputs = self.splits["train"][0].shape
+        self.widths = (inputs, *config.hidden, dataset.classes)
 
     def initial(self, seed: int) -> Parameters:
-        generator = torch.Generator().manual_seed(seed)
-        parameters: Parameters = {}
-        for i, (inputs, outputs) in enumerate(pairwise(self.widths)):
-            parameters |= initial_linear(str(i), inputs, outputs, generator)
-        return parameters
+        return initial_stack("", self.widths, torch.Generator().manual_seed(seed))
 
     def scores(self, parameters: Parameters, x: Tensor, choose: Chooser) -> tuple[Tensor, list[Tensor]]:
         """Class scores, and the log-odds of each hidden layer on the way."""
