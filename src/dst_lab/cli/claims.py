@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def add(jobs: Any) -> None:
     """Add the word `claims`."""
     parser = jobs.add_parser("claims", help="a verdict on each claim of the paper")
-    parser.add_argument("--scale", choices=("quick", "paper"), default="quick", help="(quick)")
+    parser.add_argument("--scale", choices=("quick", "paper"), help="(paper where the store has such runs, else quick)")
     parser.add_argument("--store", type=Path, default=Path("dst.sqlite"), help="(dst.sqlite)")
     parser.set_defaults(do=_claims)
 
@@ -22,9 +22,10 @@ def add(jobs: Any) -> None:
 def _claims(args: argparse.Namespace) -> int:
     """Each verdict with the comparisons it rests on, or with what is missing."""
     from dst_lab.claims import judge
+    from dst_lab.report import pick_scale
 
     with Store.open(args.store) as store:
-        verdicts = judge(store, args.scale)
+        verdicts = judge(store, args.scale or pick_scale(store))
     for verdict in verdicts:
         about = " on ".join(filter(None, (verdict.claim, verdict.task)))
         print(f"{verdict.verdict:13}  {about}: {verdict.title}")
