@@ -4,6 +4,7 @@
     python benchmarks/fleet.py categorical-autoencoder --runs 8 [--device cuda --runs 200] [--data DIR]
     python benchmarks/fleet.py logic-gates --runs 1 [--device cuda --runs 1 32] [--data DIR]
                                                                   the peer is torchlogix 0.2.2, where it is installed
+    python benchmarks/fleet.py size --device cuda [--data DIR --levels FILE]     a step against runs and against neurons
     python benchmarks/fleet.py overhead [--data DIR]              recording, checkpoints and progress
 
 Each prints one row a line and appends it to benchmarks/results.csv: medians of alternating repeats, so that a machine
@@ -199,15 +200,22 @@ def compare(
     record(name, "fleet, whole step", f"{size}, {runs}", times["fleet"], ratio, task.device)
 
 
+def fleet_of(config_type: type[Config], runs: int, seeds: int, **fields: object) -> list[Config]:
+    """That many runs at the paper's scale: some seeds, and a temperature for each of these."""
+    first = config_type.default_choices()[0]
+    tau_f, tau_b = (schedule.start for _, schedule in first.temperatures)
+    return [
+        config_type(
+            **{**config_type.paper(), **fields}, seed=i % seeds,
+            estimator=Choice.make("decoupled", tau_f=tau_f + 0.01 * (i // seeds), tau_b=tau_b),
+        )
+        for i in range(runs)
+    ]  # fmt: skip
+
+
 def stochastic_binary(args: argparse.Namespace, device: torch.device) -> None:
     for runs in args.runs:
-        configs = [
-            StochasticBinaryConfig(
-                **StochasticBinaryConfig.paper(), seed=i % 5,
-                estimator=Choice.make("decoupled", tau_f=0.1 + 0.01 * (i // 5), tau_b=0.7),
-            )
-            for i in range(runs)
-        ]  # fmt: skip
+        configs = fleet_of(StochasticBinaryConfig, runs, 5)
         task = StochasticBinary(configs[0], args.data, device)
         peers = {"plain PyTorch, one run": plain_step(task, *classifier(task))}
         compare("stochastic-binary", "batch 128", task, configs, peers, args.seconds)
@@ -215,13 +223,7 @@ def stochastic_binary(args: argparse.Namespace, device: torch.device) -> None:
 
 def categorical_autoencoder(args: argparse.Namespace, device: torch.device) -> None:
     for runs in args.runs:
-        configs = [
-            CategoricalAutoencoderConfig(
-                **CategoricalAutoencoderConfig.paper(), seed=i % 10,
-                estimator=Choice.make("decoupled", tau_f=2.0 + 0.01 * (i // 10), tau_b=0.5),
-            )
-            for i in range(runs)
-        ]  # fmt: skip
+        configs = fleet_of(CategoricalAutoencoderConfig, runs, 10)
         task = CategoricalAutoencoder(configs[0], args.data, device)
         peers = {"plain PyTorch, one run": plain_step(task, *autoencoder(task))}
         compare("categorical-autoencoder", "batch 200", task, configs, peers, args.seconds)
@@ -232,6 +234,30 @@ def logic_gates(args: argparse.Namespace, device: torch.device) -> None:
     task, peers = LogicGates(config, args.data, device), torchlogix_steps(device)
     for runs in args.runs:
         compare("logic-gates", "4 x 12,000, batch 100", task, [config] * runs, peers, args.seconds)
+
+
+def size(args: argparse.Namespace, device: torch.device) -> None:
+    """Steps of fleets of more and more runs, and of wider and wider logic networks."""
+    of_tasks: tuple[tuple[type[Task], type[Config], int, int, str | None], ...] = (
+        (StochasticBinary, StochasticBinaryConfig, 5, 2048, args.data),
+        (CategoricalAutoencoder, CategoricalAutoencoderConfig, 10, 512, args.data),
+        (LogicGates, LogicGatesConfig, 3, 128, args.levels or args.data),
+    )
+    for task_type, config_type, seeds, most, source in of_tasks:
+        name = config_type.task
+        task = task_type(fleet_of(config_type, 1, 1)[0], source, device)
+        runs = 1
+        while runs <= most:
+            step = Fleet(task, fleet_of(config_type, runs, seeds)).stepper()
+            times = measure({"fleet": step}, 0.5, device)["fleet"]
+            record(f"{name} against runs", "fleet, whole step", f"{runs} runs", times, None, device)
+            del step
+            runs *= 2
+    for width in (6_000, 12_000, 24_000, 48_000, 96_000):
+        (config,) = fleet_of(LogicGatesConfig, 1, 1, width=width)
+        step = Fleet(LogicGates(config, args.levels or args.data, device), [config]).stepper()
+        times = measure({"fleet": step}, 0.5, device)["fleet"]
+        record("logic-gates against neurons", "one network", f"4 x {width:,}", times, None, device)
 
 
 def overhead(args: argparse.Namespace, device: torch.device) -> None:
@@ -282,12 +308,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     jobs = {
         "stochastic-binary": stochastic_binary, "categorical-autoencoder": categorical_autoencoder,
-        "logic-gates": logic_gates, "overhead": overhead,
+        "logic-gates": logic_gates, "size": size, "overhead": overhead,
     }  # fmt: skip
     parser.add_argument("job", choices=jobs)
     parser.add_argument("--runs", type=int, nargs="+", default=[1])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--data")
+    parser.add_argument("--levels", help="CIFAR-10 as `dst data prepare` writes it, where it lies apart")
     parser.add_argument("--seconds", type=float, default=20)
     args = parser.parse_args()
     torch.set_float32_matmul_precision("high")

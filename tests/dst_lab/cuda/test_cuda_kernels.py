@@ -6,10 +6,13 @@ import torch
 
 import decoupled_st as dst
 from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
+from dst_lab.fleet.cpu import layer as cpu_layer
 from dst_lab.fleet.cpu import logic as cpu
+from dst_lab.fleet.cuda import layer as cuda_layer
 from dst_lab.fleet.cuda.choose import Draws, choose
 from dst_lab.fleet.cuda.cross_entropy import pixel_cross_entropy
 from dst_lab.fleet.cuda.noise import philox_uniform
+from dst_lab.fleet.gates import consumers
 
 RUNS = 3
 ESTIMATORS: dict[str, dict[str, list[float]]] = {
@@ -114,6 +117,26 @@ def test_pixel_cross_entropy_is_torchs(device: torch.device) -> None:
 
 def plain_nats(output: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.binary_cross_entropy_with_logits(output, x, reduction="none").sum(-1)
+
+
+@pytest.mark.parametrize(("inputs", "neurons", "images"), [(10, 7, 5), (33, 70, 130), (2, 1, 1)])
+def test_a_layer_of_mixed_gates_is_the_cpus(device: torch.device, inputs: int, neurons: int, images: int) -> None:
+    """Value and both gradients, into buffers that begin as NaN; the sums are of so many float32 roundings."""
+    torch.manual_seed(0)
+    x, c = torch.rand(RUNS, inputs, images), torch.randn(RUNS, neurons, 4)
+    wiring, g = torch.randint(0, inputs, (RUNS, 2, neurons)), torch.randn(RUNS, neurons, images)
+    used = [consumers(one, inputs) for one in wiring]
+    users, starts = torch.stack([u for u, _ in used]), torch.stack([s for _, s in used])
+    results = []
+    for kernels, where in ((cpu_layer, torch.device("cpu")), (cuda_layer, device)):
+        a, b, w, u, s, up = (tensor.to(where) for tensor in (x, c, wiring, users, starts, g))
+        out = [torch.full_like(tensor, float("nan")) for tensor in (up, a, b)]
+        kernels.forward(a, b, w, out[0])
+        kernels.backward_input(a, b, w, u, s, up, out[1])
+        kernels.backward_coefficients(a, w, up, out[2])
+        results.append([tensor.cpu() for tensor in out])
+    for expected, ours in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-5, atol=2e-7 * max(images, neurons) * g.abs().max().item())
 
 
 def test_streams_are_those_of_the_cpus_logic_networks(device: torch.device) -> None:
