@@ -17,7 +17,8 @@ def estimate_seconds(task: Task, configs: Sequence[Config]) -> float:
     fleet = Fleet(task, configs)
     step = fleet.stepper()
     norm = step()
-    fleet.synchronise()
+    fleet.step = fleet.every
+    fleet.evaluate(norm)  # the first one compiles what the others use
     startup = time.perf_counter() - begun
 
     taken, started = 0, time.perf_counter()
@@ -31,7 +32,7 @@ def estimate_seconds(task: Task, configs: Sequence[Config]) -> float:
 
     fleet.step = fleet.every
     started = time.perf_counter()
-    fleet.evaluate(norm)
+    fleet.evaluate(norm)  # which waits for the device
     an_evaluation = time.perf_counter() - started
     evaluations = -(-fleet.steps // fleet.every)
     return startup + fleet.steps * a_step + evaluations * an_evaluation
