@@ -22,7 +22,7 @@ from dst_lab import data
 from dst_lab.configs import CategoricalAutoencoderConfig
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.linear import initial_stack, linear
-from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, chunks, pixels
+from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, pixels
 
 EVALUATE = 1024
 SHOWN = 8
@@ -82,29 +82,24 @@ class CategoricalAutoencoder(Task):
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         metrics: Metrics = {}
+        runs, (latents, classes) = len(parameters["encoder.0.bias"]), (self.config.latents, self.config.classes)
         for split in ("validation", "test"):
-            for stochastic, suffix in ((True, ""), (False, "_argmax")):
-                loss, counts = self._measure(parameters, split, choosers, stochastic)
-                metrics[f"{split}_loss{suffix}"] = loss
-                if split == "validation" and stochastic:
-                    share = counts / counts.sum(-1, keepdim=True)
-                    metrics["perplexity"] = torch.special.entr(share).sum(-1).exp()
+            images = self.splits[split]
+            losses = dict.fromkeys(FORWARDS, torch.zeros(runs, device=self.device))
+            counts = torch.zeros(runs, latents, classes, device=self.device)
+            for index, weight in chunks(len(images), EVALUATE, self.device):
+                x = images[index]
+                features = self.features(parameters, x)  # the same for every way to choose
+                for suffix, stochastic in FORWARDS.items():
+                    code = self.code(parameters, features, choosers(stochastic))
+                    losses[suffix] = losses[suffix] + (self._nats(parameters, code, x) * weight).sum(-1)
+                    if stochastic:
+                        counts = counts + (code * weight.view(1, -1, 1, 1)).sum(1)
+            metrics |= {f"{split}_loss{suffix}": loss / len(images) for suffix, loss in losses.items()}
+            if split == "validation":
+                share = counts / counts.sum(-1, keepdim=True)
+                metrics["perplexity"] = torch.special.entr(share).sum(-1).exp()
         return metrics
-
-    def _measure(
-        self, parameters: Parameters, split: str, choosers: Choosers, stochastic: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Loss [runs], and how often each code was drawn [runs, latents, classes]."""
-        images = self.splits[split]
-        runs = len(parameters["encoder.0.bias"])
-        loss = torch.zeros(runs, device=self.device)
-        counts = torch.zeros(runs, self.config.latents, self.config.classes, device=self.device)
-        for index, weight in chunks(len(images), EVALUATE, self.device):
-            x = images[index]
-            code = self.code(parameters, self.features(parameters, x), choosers(stochastic))
-            loss = loss + (self._nats(parameters, code, x) * weight).sum(-1)
-            counts = counts + (code * weight.view(1, -1, 1, 1)).sum(1)
-        return loss / len(images), counts
 
     def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:
         every, between = self.config.snr_every, self.config.steps_of(self.images)[1]
