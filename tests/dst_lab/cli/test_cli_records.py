@@ -168,5 +168,3 @@ def test_a_lean_compressed_copy_has_the_figures_and_the_claims(cli, tmp_path) ->
         pictures = [write(reconstructions.strip(Rows(store, "quick")).figure, "svg") for store in (whole, lean)]
     assert pictures[0] == pictures[1]
     assert cli("claims", "--store", "runs.sqlite").out == cli("claims", "--store", "lean.sqlite.xz").out
-    refused = cli("sweep", "confirm", "--store", "lean.sqlite.xz")
-    assert (refused.code, "is compressed" in refused.err) == (2, True)
