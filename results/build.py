@@ -13,11 +13,13 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 
-from dst_lab.claims import Verdict, judge
+from dst_lab import claims
+from dst_lab.claims import Verdict
 from dst_lab.figures import Drawn, Rows, draw, write
 from dst_lab.figures.maps import PAPER_OPTIMA
 from dst_lab.figures.style import LOOKS, TASKS, listing, number
 from dst_lab.plans import RECIPES
+from dst_lab.readings import ask
 from dst_lab.report import page, pick_scale
 from dst_lab.report.page import chosen_table
 from dst_lab.report.verdicts import MARKS, Line, board, shown
@@ -50,8 +52,12 @@ class Results:
     """Where benchmarks/results.csv and results/slices.csv are."""
 
     @cached_property
+    def judged(self) -> claims.Rows:
+        return claims.Rows.of(self.rows.store, self.rows.scale)
+
+    @cached_property
     def verdicts(self) -> list[Verdict]:
-        return judge(self.rows.store, self.rows.scale)
+        return claims.judge_rows(self.judged)
 
     @cached_property
     def device(self) -> cost.Device:
@@ -229,12 +235,29 @@ def pictures(results: Results, up: str) -> str:
     )
 
 
+def readings(results: Results, up: str) -> str:
+    """Would another reading of an open detail have changed a verdict? What differs is in bold."""
+    parts = []
+    for question in ask(results.judged):
+        body = []
+        for cells in question.rows:
+            said = [_badge(cell) if cell else "" for cell in cells]
+            bold = [
+                f"**{text}**" if question.turns(cells[0], cell) else text
+                for cell, text in zip(cells, said, strict=True)
+            ]
+            body.append([f"{cells[0].claim}, {TASKS[cells[0].task]}" if cells[0] else "", *bold])
+        parts.append(f"**{question.title}.** {question.note}\n\n{table(['claim', *question.columns], body)}")
+    return "\n\n".join(parts) or "Not tested yet."
+
+
 BLOCKS: dict[str, Callable[[Results, str], str]] = {
     "table": headline,
     "pictures": pictures,
     "verdicts": verdicts,
     "evidence": evidence,
     "settings": settings,
+    "readings": readings,
     "runs": runs,
     "about": about,
     "time": time,

@@ -49,12 +49,12 @@ class Device:
 
 
 def device_of(rows: Rows) -> Device:
-    seconds: Counter[str] = Counter()
-    days = []
+    seconds: dict[str, float] = {}
+    days: list[str] = []
     for place, _ in chunks(rows).values():
-        seconds[_device(place)] += float(place.get("seconds", 0))
+        seconds[_device(place)] = seconds.get(_device(place), 0.0) + float(place.get("seconds", 0))
         days += [str(place[name])[:10] for name in ("started", "ended") if name in place]
-    names = [name for name, _ in seconds.most_common()]
+    names = sorted(seconds, key=lambda name: -seconds[name])
     return Device(names[0], tuple(names), min(days), max(days))
 
 
