@@ -94,12 +94,12 @@ def detailed(rows: Rows) -> list[Question]:
     if not any(map(rows.find, RECIPES["details"](rows.scale).wanted(rows.lookup))):
         return []
     questions = []
-    for task in (CATAE.task, LOGIC.task):
+    for task, words in ((CATAE.task, "autoencoder"), (LOGIC.task, "logic gates")):
         config = rows.chosen.get((task, "decoupled"))
         names = list(otherwise(config)) if config else []
         found = {RULE: _claims(rows, task)} | {name: _claims(_set(rows, task, name), task) for name in names}
         if any(one.verdict != NOT_TESTED for name in names for one in found[name]):
-            questions.append(table(f"What the paper does not state, {task}", found, DETAILS))
+            questions.append(table(f"What the paper does not state, {words}", found, DETAILS))
     return questions
 
 
