@@ -11,7 +11,7 @@ from dst_lab.configs import (
     LogicGatesConfig,
     StochasticBinaryConfig,
 )
-from dst_lab.plans.following import Annealed, Confirm
+from dst_lab.plans.following import Annealed, Confirm, Detailed
 from dst_lab.plans.plan import Axis, Grid, Lookup, Measured, Plan, Several, value_of, with_value
 from dst_lab.plans.sequential import Sequential
 
@@ -143,6 +143,13 @@ def annealed(scale: str) -> Plan:
     return Annealed(tuple(searches.items()), _seeds(5 if scale == "paper" else 3))
 
 
+def details(scale: str) -> Plan:
+    """Beyond the paper: the chosen settings with one detail that it does not state set otherwise; 10 fresh seeds."""
+    names = ("catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines")
+    searches = {name: RECIPES[name](scale) for name in names}
+    return Detailed(tuple(searches.items()), tuple(range(FRESH, FRESH + 10)))
+
+
 SEARCHES = (
     "sbn-grid", "sbn-baselines", "catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines",
     "diagonal",
@@ -163,6 +170,7 @@ RECIPES: dict[str, Recipe] = {
     "bias-variance": bias_variance,
     "confirm": confirm,
     "annealed": annealed,
+    "details": details,
 }
 
 
