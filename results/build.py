@@ -113,17 +113,18 @@ def headline(results: Results, up: str) -> str:
     """Each estimator on each task: test data, end of training, fresh seeds."""
     cells: dict[tuple[str, str], str] = {}
     for task, metric, _, factor, direction in HEADLINE:
-        settings = {role: results.rows.setting(task, role) for role in ROLES}
-        values = {role: [factor * row.last(metric) for row in s.rows] for role, s in settings.items() if s and s.n}
-        best = max(values, key=lambda role: direction * fmean(values[role]), default="")
-        for role, found in values.items():
-            setting = settings[role]
-            said = f"{_rounded(fmean(found))} ± {_rounded(stdev(found))}" if len(found) > 1 else _rounded(found[0])
+        chosen = {role: results.rows.setting(task, role) for role in ROLES}
+        fresh = {role: one for role, one in chosen.items() if one and one.n and one.seeds == "confirmation"}
+        means = {role: fmean(row.last(metric) for row in one.rows) for role, one in fresh.items()}
+        best = max(means, key=lambda role: direction * means[role]) if len(means) == len(ROLES) else ""
+        for role, one in fresh.items():
+            found = [factor * row.last(metric) for row in one.rows]
+            said = f"{fmean(found):.1f}" + (f" ± {stdev(found):.1f}" if len(found) > 1 else "")
             cells[role, task] = f"**{said}**" if role == best else said
-            if setting and setting.diverged:
-                cells[role, task] += f" ({setting.diverged} of {setting.n + setting.diverged} diverged)"
+            if one.diverged:
+                cells[role, task] += f" ({one.diverged} of {one.n + one.diverged} diverged)"
     head = ["estimator, at its chosen setting", *(f"{TASKS[task]}, {what}" for task, _, what, _, _ in HEADLINE)]
-    body = [[LOOKS[role].name, *(cells.get((role, task), "not run") for task, *_ in HEADLINE)] for role in ROLES]
+    body = [[LOOKS[role].name, *(cells.get((role, task), "not run yet") for task, *_ in HEADLINE)] for role in ROLES]
     return table(head, body)
 
 
@@ -291,10 +292,6 @@ def _cost(one: cost.Cost) -> list[str]:
 
 def _several(places: Sequence[dict[str, object]], name: str) -> str:
     return listing(sorted({str(place[name]) for place in places if name in place}))
-
-
-def _rounded(value: float) -> str:
-    return f"{value:.1f}"
 
 
 def _minutes(seconds: float) -> str:

@@ -23,7 +23,8 @@ class Following(Plan):
         return [config]
 
     def notes(self, lookup: Lookup) -> list[str]:
-        return [f"{name} is not done: sweep it first" for name, plan in self.before if not plan.chosen(lookup)]
+        undone = dict.fromkeys(name for name, plan in self.before if not plan.chosen(lookup))
+        return [f"{name} is not done: sweep it first" for name in undone]
 
 
 class Confirm(Following):

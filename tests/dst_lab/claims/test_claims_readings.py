@@ -173,12 +173,11 @@ def test_nothing_is_asked_of_an_empty_store(world: Any) -> None:
 
 
 def test_the_command_prints_tables_and_what_to_train(cli: Any) -> None:
-    searches = ("sbn-grid", "sbn-baselines", "diagonal", "confirm")
-    planted.plant(Path("dst.sqlite"), recipes=searches)
+    planted.plant(Path("dst.sqlite"), recipes=("sbn-grid", "sbn-baselines", "confirm", "diagonal"))
     ended = cli("claims", "--readings")
     assert ended.code == 0, ended.err
     assert "What is compared" in ended.out
-    row = next(line for line in ended.out.splitlines() if line.startswith("│ C1 "))
+    row = next(line for line in ended.out.splitlines() if line.startswith("│ C2 "))
     assert row.split("│")[2:5] == [" stochastic-binary       ", " supported  ", " supported      "]
     commands = [line for line in ended.out.splitlines() if line.startswith("dst run")]
     assert commands

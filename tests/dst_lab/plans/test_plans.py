@@ -227,3 +227,21 @@ def test_all_the_searches_at_quick_scale_stay_few() -> None:
     """`make demo` trains them all, each with three seeds, and ten more of each setting chosen."""
     runs = {run_id(c.to_dict()) for name in SEARCHES for c in RECIPES[name]("quick").wanted(lambda _: None)}
     assert 250 < len(runs) < 350
+
+
+def test_a_task_is_confirmed_before_the_others_are_searched() -> None:
+    """All searches of the binary network are done, the diagonal's among them, and none of another task."""
+
+    def lookup(config: Config) -> float | None:
+        return float(config.lr) + config.seed if config.task == "stochastic-binary" else None
+
+    plan = RECIPES["confirm"]("quick")
+    wanted = plan.wanted(lookup)
+    assert {config.task for config in wanted} == {"stochastic-binary"}
+    names = [config.estimator.name for config in wanted]
+    assert {name: names.count(name) for name in names} == {
+        "decoupled": 10, "softmax_ste": 10, "gumbel_ste": 10, "identity_ste": 10,
+    }  # fmt: skip
+    assert [note.split(" is not done")[0] for note in plan.notes(lookup)] == [
+        "catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines", "diagonal",
+    ]  # fmt: skip
