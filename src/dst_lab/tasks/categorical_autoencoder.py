@@ -6,8 +6,8 @@ Loss: binary cross-entropy against the grey values, summed over pixels, in nats 
 train_loss, gradient_norm; loss on validation and test data by the training forward and by the deterministic one
 (`.._argmax`); `perplexity` of each latent's codes over the validation images. Where `snr_every` > 0: `snr` (gradient
 signal-to-noise of the logit layer's parameters over `snr_passes` passes on the first batch, averaged), `snr_median` and
-`snr_constant` (how many of them did not vary). Artefacts: `reconstructions` and `codes` of the first eight validation
-images.
+`snr_constant` (how many of them did not vary). Artefacts: `inputs`, `reconstructions` and `codes` of the first eight
+validation images.
 """
 
 from typing import Any
@@ -124,7 +124,9 @@ class CategoricalAutoencoder(Task):
         with torch.no_grad():
             code = self.code(parameters, self.features(parameters, x), choosers(False))
             grey = torch.sigmoid(self.decode(parameters, code))[:, :SHOWN]
+        inputs = (x[:SHOWN] * 255).round().to(torch.uint8).expand(len(grey), -1, -1)
         return {
+            "inputs": inputs.cpu().numpy(),
             "reconstructions": (grey * 255).round().to(torch.uint8).cpu().numpy(),
             "codes": code.argmax(-1)[:, :SHOWN].to(torch.uint8).cpu().numpy(),
         }
