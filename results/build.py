@@ -15,6 +15,7 @@ from statistics import fmean, stdev
 
 from dst_lab import claims
 from dst_lab.claims import Verdict
+from dst_lab.claims.rows import SEEDS
 from dst_lab.figures import Drawn, Rows, draw, write
 from dst_lab.figures.maps import PAPER_OPTIMA
 from dst_lab.figures.style import LOOKS, TASKS, listing, number
@@ -31,11 +32,11 @@ RECORDS = "results/records.sqlite.xz"
 PAGES = ("README.md", "results/README.md", "docs/results.md")
 ROLES = ("decoupled", "identity_ste", "softmax_ste", "gumbel_ste")
 HEADLINE = (
-    ("stochastic-binary", "test_accuracy", "accuracy %", 100.0, 1),
-    ("logic-gates", "test_accuracy_argmax", "accuracy % (argmax)", 100.0, 1),
-    ("categorical-autoencoder", "test_loss", "nats an image", 1.0, -1),
+    ("stochastic-binary", "test_accuracy", "accuracy %", 100.0),
+    ("logic-gates", "test_accuracy_argmax", "accuracy % (argmax)", 100.0),
+    ("categorical-autoencoder", "test_loss", "nats an image", 1.0),
 )
-"""(task, metric at the end of training, in words, factor, its good end)."""
+"""(task, metric at the end of training, in words, factor)."""
 PICTURES = {
     "map": "Validation loss, accuracy and inactive neurons of the binary network over both temperatures",
     "network-curves": "Validation loss and accuracy of the binary network over training, by four estimators",
@@ -112,18 +113,15 @@ def filled(text: str, results: Results, page: str = "the page") -> str:
 def headline(results: Results, up: str) -> str:
     """Each estimator on each task: test data, end of training, fresh seeds."""
     cells: dict[tuple[str, str], str] = {}
-    for task, metric, _, factor, direction in HEADLINE:
+    for task, metric, _, factor in HEADLINE:
         chosen = {role: results.rows.setting(task, role) for role in ROLES}
-        fresh = {role: one for role, one in chosen.items() if one and one.n and one.seeds == "confirmation"}
-        means = {role: fmean(row.last(metric) for row in one.rows) for role, one in fresh.items()}
-        best = max(means, key=lambda role: direction * means[role]) if len(means) == len(ROLES) else ""
+        fresh = {role: one for role, one in chosen.items() if one and one.n and one.n + one.diverged == SEEDS}
         for role, one in fresh.items():
             found = [factor * row.last(metric) for row in one.rows]
-            said = f"{fmean(found):.1f}" + (f" ± {stdev(found):.1f}" if len(found) > 1 else "")
-            cells[role, task] = f"**{said}**" if role == best else said
+            cells[role, task] = f"{fmean(found):.1f}" + (f" ± {stdev(found):.1f}" if len(found) > 1 else "")
             if one.diverged:
                 cells[role, task] += f" ({one.diverged} of {one.n + one.diverged} diverged)"
-    head = ["estimator, at its chosen setting", *(f"{TASKS[task]}, {what}" for task, _, what, _, _ in HEADLINE)]
+    head = ["estimator, at its chosen setting", *(f"{TASKS[task]}, {what}" for task, _, what, _ in HEADLINE)]
     body = [[LOOKS[role].name, *(cells.get((role, task), "not run yet") for task, *_ in HEADLINE)] for role in ROLES]
     return table(head, body)
 
@@ -146,12 +144,12 @@ def evidence(results: Results, up: str) -> str:
     """The comparisons that the verdicts rest on."""
     body: list[list[str]] = []
     for item in shown(results.verdicts):
-        about = f"{item.verdict.claim}, {item.where}"
-        body += [[about, f"{line.name}: {line.metric}", *_line(line)] for line in item.judged]
+        about = [f"{item.verdict.claim}, {item.where}", _badge(item.verdict)]
+        body += [[*about, f"{line.name}: {line.metric}", *_line(line)] for line in item.judged]
         if not item.judged:
-            body.append([about, _badge(item.verdict), *[""] * 6])
-    head = ["claim", "comparison", "found", "against", "difference (95%)", "effect", "p", "n"]
-    return table(head, body, "llrrrrrr")
+            body.append([*about, *[""] * 7])
+    head = ["claim", "verdict", "comparison", "found", "against", "difference (95%)", "effect", "p", "n"]
+    return table(head, body, "lllrrrrrr")
 
 
 def settings(results: Results, up: str) -> str:
@@ -211,7 +209,13 @@ def time(results: Results, up: str) -> str:
             f"{_minutes(held[0])} minutes, in {held[1]} session{'s' * (held[1] != 1)}."
         )
     if everything.plain:
-        steps = listing([f"{ms:.3g} ms ({TASKS[task]}: {cost.PLAIN[task]})" for task, ms in results.step_ms.items()])
+        steps = listing(
+            [
+                f"{ms:.3g} ms ({TASKS[task]}: {cost.PLAIN[task]})"
+                for task, ms in results.step_ms.items()
+                if any(row.run.task == task for row in results.rows.runs.values())
+            ]
+        )
         said += (
             f" One run after another, a plain script would train for {_hours(everything.plain)} hours: steps of "
             f"{steps}, measured on the same device (`benchmarks/results.csv`), times the steps of every run, "
@@ -224,12 +228,13 @@ def time(results: Results, up: str) -> str:
 
 def pictures(results: Results, up: str) -> str:
     """The two that the README shows, with their n."""
-    n = sorted({one.n for role in ROLES if (one := results.rows.setting("stochastic-binary", role))})
+    found = [results.rows.setting("stochastic-binary", role) for role in ROLES]
+    n, kinds = sorted({one.n for one in found if one}), sorted({one.seeds for one in found if one})
     seeds = {row.run.seed for row in results.rows.recipe("sbn-grid", "stochastic-binary")}
     captions = {
         "map": f"Each cell: mean over n = {len(seeds)} search seeds.",
-        "network-curves": f"Each line: mean over n = {listing([str(count) for count in n])} fresh seeds; band: "
-        "one standard deviation.",
+        "network-curves": f"Each line: mean over n = {listing([str(count) for count in n])} "
+        f"{listing(kinds)} seeds; band: one standard deviation.",
     }
     return "\n\n".join(
         f"![{words}]({up}results/figures/{name}.svg)\n\n{captions[name]}" for name, words in PICTURES.items()

@@ -36,7 +36,7 @@ def _claims(args: argparse.Namespace) -> int:
     with Store.open(args.store) as store:
         scale = args.scale or pick_scale(store)
         if args.readings:
-            return _readings(Rows.of(store, scale))
+            return _readings(Rows.of(store, scale), args.store)
         verdicts = judge(store, scale)
     for verdict in verdicts:
         about = " on ".join(filter(None, (verdict.claim, verdict.task)))
@@ -51,7 +51,7 @@ def _claims(args: argparse.Namespace) -> int:
     return 0
 
 
-def _readings(rows: "Rows") -> int:
+def _readings(rows: "Rows", path: Path) -> int:
     """A table a question, and what to train for the cells that are not tested."""
     from dst_lab.claims.rows import SEEDS
     from dst_lab.plans.recipes import FRESH
@@ -71,8 +71,11 @@ def _readings(rows: "Rows") -> int:
     settings = lacking(rows)
     if settings:
         print("what another way to choose would have chosen, and its fresh seeds are not there:")
+        if path.suffix == ".xz":
+            path = path.with_suffix("")
+            print(f"(after `dst copy --store {path}.xz {path}`)")
     for config in settings:
-        print(run_command(config.to_dict(), range(FRESH, FRESH + SEEDS), "dst.sqlite"))
+        print(run_command(config.to_dict(), range(FRESH, FRESH + SEEDS), str(path)))
     return 0
 
 

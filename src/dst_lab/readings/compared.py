@@ -26,42 +26,29 @@ class Question:
     rows: tuple[Cells, ...]
     note: str = ""
 
-    @property
-    def tested(self) -> bool:
-        return any(first is not None and first.verdict != NOT_TESTED for first, *_ in self.rows)
-
     @staticmethod
     def turns(rule: Verdict | None, reading: Verdict | None) -> bool:
         """Whether both are tested, and differ."""
         found = [one.verdict for one in (rule, reading) if one is not None]
         return NOT_TESTED not in found and len(set(found)) == 2
 
-    @property
-    def turned(self) -> list[tuple[Verdict, str]]:
-        """(the reading's verdict, the reading) where it is another than the rule's."""
-        return [
-            (cell, column)
-            for first, *cells in self.rows
-            for column, cell in zip(self.columns[1:], cells, strict=True)
-            if cell is not None and self.turns(first, cell)
-        ]
-
 
 def table(title: str, found: dict[str, list[Verdict]], note: str = "") -> Question:
-    """Columns by their names; the rows are the claims of the first column."""
+    """Columns by their names; the rows are the claims of the first column that were tested."""
     by_claim = {name: {(one.claim, one.task): one for one in verdicts} for name, verdicts in found.items()}
-    keys = list(next(iter(by_claim.values())))
+    keys = [key for key, one in next(iter(by_claim.values())).items() if one.verdict != NOT_TESTED]
     return Question(title, tuple(found), tuple(tuple(by.get(key) for by in by_claim.values()) for key in keys), note)
 
 
 def judged_in(rows: Rows) -> Question:
     """The same runs, compared in something else."""
     found = {RULE: judge_by(rows, TASKS)}
+    asked = {(rule.task, rule.curve) for rule in TASKS}
     for name, read in COMPARED.items():
-        rules = {rule.task: rule for rule in TASKS}
         others = [other for rule in TASKS if (other := read(rule)) is not None]
-        # How soon is asked of a curve: a reading that leaves the curve alone says nothing new of it.
-        same = {other.task for other in others if other.curve == rules[other.task].curve}
+        # How soon is asked of a curve: a reading by a curve that was asked before says nothing new of it.
+        same = {other.task for other in others if (other.task, other.curve) in asked}
+        asked |= {(other.task, other.curve) for other in others}
         found[name] = [one for one in judge_by(rows, others) if one.claim != "C2 speed" or one.task not in same]
     return table(
         "What is compared", found,

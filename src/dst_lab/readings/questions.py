@@ -47,7 +47,7 @@ CHOSEN: dict[str, tuple[dict[str, Measure], tuple[TaskRule, ...]]] = {
 def ask(rows: Rows) -> list[Question]:
     """Every question of whose rule the runs are there."""
     asked = [judged_in(rows), chosen_by(rows), active_from(rows), converged_from(rows), *detailed(rows)]
-    return [question for question in asked if question.tested]
+    return [question for question in asked if question.rows]
 
 
 def chosen_by(rows: Rows) -> Question:
@@ -114,7 +114,7 @@ def _claims(rows: Rows, task: str) -> list[Verdict]:
 
 
 def _set(rows: Rows, task: str, name: str) -> Rows:
-    """The fresh seeds with this detail; the searches, which choose and give the marks, as they were."""
+    """The fresh seeds with this detail; the searches as they were."""
 
     def find(config: Config) -> Row | None:
         fresh = config.task == task and config.seed >= FRESH

@@ -4,7 +4,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -43,6 +43,11 @@ class Row:
     @property
     def id(self) -> str:
         return self.columns[0]
+
+    def repacked(self) -> "Row":
+        """The same with blobs compressed as `encode` does it: those of a compressed store are not."""
+        artefacts = {name: blob.repacked(body, blob.LEVEL) for name, body in self.artefacts.items()}
+        return replace(self, history=blob.repacked(self.history, blob.LEVEL), artefacts=artefacts)
 
     def verify(self) -> None:
         """Raise ValueError, with the reason, if a blob is damaged or the config is not the one of this id."""

@@ -141,7 +141,7 @@ class Store:
         outcomes: dict[str, rows.Outcome] = {}
         with Store.open(other) as source, self._transaction() as connection:
             for row in source._read_all():
-                outcomes[row.id] = rows.insert(connection, row)
+                outcomes[row.id] = rows.insert(connection, row.repacked() if source._folder else row)
         self.fold()
         counts = {kind: sum(outcome is kind for outcome in outcomes.values()) for kind in rows.Outcome}
         return MergeReport(

@@ -87,6 +87,13 @@ def test_a_plain_store_is_made_of_it_again(plain, small, tmp_path, rows):
     assert (tmp_path / "again.sqlite").stat().st_size < 1.1 * plain.stat().st_size
 
 
+def test_what_is_merged_from_it_is_as_small_as_elsewhere(plain, small, tmp_path, rows):
+    with Store.open(tmp_path / "new.sqlite", write=True) as store:
+        assert store.merge(small).added == RUNS
+    assert rows(tmp_path / "new.sqlite") == rows(plain)
+    assert (tmp_path / "new.sqlite").stat().st_size < 1.1 * plain.stat().st_size
+
+
 def test_artefacts_are_left_out_of_all_but_these_runs(plain, tmp_path, rows):
     with Store.open(plain) as store:
         kept = store.runs()[7].id
