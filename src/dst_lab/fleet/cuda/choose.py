@@ -72,8 +72,9 @@ def _categorical_forward(
     score = tl.load(logits + run * rows * K + element, mask, float("-inf"))
     noise = gumbel(uniform_at(tl.load(key + run), element, site, tl.load(step).to(tl.int32), use))
     score = tl.where(mask, score + tl.load(drawn + run) * noise, float("-inf"))
-    z = tl.where(column == tl.argmax(score, 1)[:, None], 1.0, 0.0)
-    bad = tl.sum(tl.where(mask & ~(score < float("inf")), 1, 0), 1)[:, None] > 0
+    fine = score < float("inf")
+    z = tl.where(column == tl.argmax(tl.where(fine, score, float("-inf")), 1)[:, None], 1.0, 0.0)
+    bad = tl.sum(tl.where(mask & ~fine, 1, 0), 1)[:, None] > 0
     tl.store(out + run * rows * K + element, tl.where(bad, float("nan"), z), mask)
 
 

@@ -29,9 +29,8 @@ def _rates(lr, count, rates):
 
 
 @triton.jit
-def _update(p, m, v, at, mask, grad, rates, run):
-    """Adam's update of what lies at `at`, in place."""
-    rate, root = tl.load(rates + 2 * run), tl.load(rates + 2 * run + 1)
+def _update(p, m, v, at, mask, grad, rate, root):
+    """Adam's update of what lies at `at`, in place; the rates are those of `_rates`."""
     old_p, old_m, old_v = tl.load(p + at, mask, 0.0), tl.load(m + at, mask, 0.0), tl.load(v + at, mask, 0.0)
     new_m = BETA1 * old_m + (1 - BETA1) * grad
     new_v = BETA2 * old_v + (1 - BETA2) * grad * grad
@@ -57,7 +56,8 @@ def _update_bias(grad, p, m, v, rates, squares, run, column, WIDTH: tl.constexpr
     """Adam's update of the biases, from the gradient [images, columns] of what they were added to."""
     grad, mask = tl.sum(grad, 0), column < WIDTH
     tl.store(squares + run * tl.num_programs(0) + tl.program_id(0), tl.sum(tl.where(mask, grad * grad, 0.0)))
-    _update(p, m, v, run * WIDTH + column, mask, grad, rates, run)
+    rate, root = tl.load(rates + 2 * run), tl.load(rates + 2 * run + 1)
+    _update(p, m, v, run * WIDTH + column, mask, grad, rate, root)
 
 
 @triton.jit
@@ -230,6 +230,7 @@ def _weights(
     blocks_o: tl.constexpr = (OUTPUTS + BLOCK - 1) // BLOCK
     scale = tl.load(g_scale + run * blocks_o + first_o // BLOCK)
     scale *= tl.load(x_scale + run * blocks_i + first_i // BLOCK) if SCALED else tl.load(x_scale)
+    rate, root = tl.load(rates + 2 * run), tl.load(rates + 2 * run + 1)
     acc = tl.zeros([I, O], tl.float32)
     for start in range(0, BATCH, K):
         b = start + tl.arange(0, K)
@@ -242,4 +243,4 @@ def _weights(
         acc = tl.dot(tl.trans(left), right, acc)
     acc *= scale
     tl.store(squares + run * tl.num_programs(0) + tl.program_id(0), tl.sum(acc * acc))
-    _update(w, m, v, at, mask, acc, rates, run)
+    _update(w, m, v, at, mask, acc, rate, root)
