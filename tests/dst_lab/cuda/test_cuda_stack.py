@@ -138,13 +138,15 @@ def test_a_step_is_the_plain_step(
 
 @pytest.mark.parametrize("name", [AUTOENCODER, BINARY])
 def test_steps_converge_alike(make: Make, name: str) -> None:
-    """Eight steps, over an epoch's end: the same losses until rounding flips a choice."""
-    plain, fused = (make(configs(name, seeds=(4,), hidden=(20,), batch=200), fused=fused) for fused in (False, True))
+    """Eight steps, over an epoch's end, at a rate that shows: the same losses and moments to a few flipped choices."""
+    members = configs(name, seeds=(4,), hidden=(20,), batch=200, rates=[0.03])
+    plain, fused = make(members, fused=False), make(members)
     assert plain.batches < 8
-    norms = step(plain, 8), step(fused, 8)
-    torch.testing.assert_close(fused.loss_sum, plain.loss_sum, rtol=0.02, atol=0)
-    torch.testing.assert_close(norms[1], norms[0], rtol=0.1, atol=0)
-    assert all(not torch.equal(fused.parameters[name], plain.parameters[name]) for name in plain.parameters)
+    step(plain, 8)
+    step(fused, 8)
+    torch.testing.assert_close(fused.loss_sum, plain.loss_sum, rtol=2e-3, atol=0)
+    for key, mean in plain.adam.mean.items():
+        assert 0 < distance(fused.adam.mean[key], mean) <= 0.05 * float(mean.norm()), key
 
 
 @pytest.mark.parametrize("name", [AUTOENCODER, BINARY])

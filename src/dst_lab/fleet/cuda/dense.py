@@ -29,6 +29,17 @@ def _rates(lr, count, rates):
 
 
 @triton.jit
+def _account(losses, loss_sum, bad_step, count, PARTS: tl.constexpr, POWER: tl.constexpr):
+    """Add a run's loss, given in parts, to its sum, and remember the first step at which it is not finite."""
+    run = tl.program_id(0)
+    k = tl.arange(0, POWER)
+    loss = tl.sum(tl.load(losses + run * PARTS + k, k < PARTS, 0.0), 0)
+    tl.store(loss_sum + run, tl.load(loss_sum + run) + loss)
+    before = tl.load(bad_step + run)
+    tl.store(bad_step + run, tl.where((tl.abs(loss) < float("inf")) | (before > 0), before, tl.load(count) + 1))
+
+
+@triton.jit
 def _update(p, m, v, at, mask, grad, rate, root):
     """Adam's update of what lies at `at`, in place; the rates are those of `_rates`."""
     old_p, old_m, old_v = tl.load(p + at, mask, 0.0), tl.load(m + at, mask, 0.0), tl.load(v + at, mask, 0.0)

@@ -205,9 +205,10 @@ class Stack:
             parts += [squares, self.layers[place].update(x, g, runs)]
             x, g = passed[place - 1].x, below
         parts.append(self.layers[0].update(x, g, runs))
-        loss = sum_per_run(losses)
-        fleet.loss_sum += loss
-        fleet.watch(loss)
+        count = losses.shape[1]
+        dense._account[(fleet.runs,)](
+            losses, fleet.loss_sum, fleet.bad_step, fleet.count, PARTS=count, POWER=triton.next_power_of_2(count)
+        )
         return lambda: sum_per_run(torch.cat(parts, 1)).sqrt()
 
     def _rise(self, place: int, x: Halves, runs: Runs) -> tuple[Halves, Passed]:
