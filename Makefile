@@ -5,12 +5,16 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: demo test test-slow test-gpu format clean
+.PHONY: demo results test test-slow test-gpu format clean
 
 # The paper's recipes at the quick scale, on scikit-learn's digits, then the report. Run again, it continues.
 demo: $(SETUP)
 	$(BIN)/dst reproduce --scale quick --store demo/dst.sqlite --out demo
 	@echo "Open demo/report.html in a browser; demo/figures has its pictures, demo/dst.sqlite the records."
+
+# What is committed under results/, and what pages quote of it, from the committed records.
+results: $(SETUP)
+	$(BIN)/python -m results.build
 
 test: $(SETUP)
 	$(BIN)/ruff format --check .

@@ -3,7 +3,7 @@
     python benchmarks/fleet.py stochastic-binary --runs 1 32 [--device cuda --runs 1 1155] [--data DIR]
     python benchmarks/fleet.py categorical-autoencoder --runs 8 [--device cuda --runs 200] [--data DIR]
     python benchmarks/fleet.py logic-gates --runs 1 [--device cuda --runs 1 32] [--data DIR]
-                                                                  the peer is torchlogix 0.2.2, where it is installed
+                                                                  peers: torchlogix 0.2.2, difflogic 0.1.0, if installed
     python benchmarks/fleet.py size --device cuda [--data DIR --levels FILE]     a step against runs and against neurons
     python benchmarks/fleet.py overhead [--data DIR]              recording, checkpoints and progress
 
@@ -34,6 +34,8 @@ from dst_lab.tasks import CategoricalAutoencoder, LogicGates, StochasticBinary
 
 RESULTS = Path(__file__).with_name("results.csv")
 COLUMNS = ("benchmark", "what", "size", "p20_ms", "p50_ms", "p80_ms", "ratio_to_peer", "device", "torch", "date")
+LOGIC = [9216, 12_000, 12_000, 12_000, 12_000]
+"""The paper's logic network: bits of an image, gates of each layer."""
 Step = Callable[[], object]
 
 
@@ -109,33 +111,51 @@ def captured(step: Step) -> Step:
     return graph.replay
 
 
+def difflogic_steps(device: torch.device) -> dict[str, Step]:
+    """The original's network of the same size, which mixes gates; it cannot be captured. Nothing where it is not
+    installed."""
+    try:
+        from difflogic import GroupSum, LogicLayer
+    except ImportError:
+        return {}
+    layers = [LogicLayer(a, b, device=str(device), connections="unique") for a, b in pairwise(LOGIC)]
+    return {"difflogic": partial(logic_step(device), nn.Sequential(*layers, GroupSum(10, tau=100 / 3)).to(device))}
+
+
 def torchlogix_steps(device: torch.device) -> dict[str, Step]:
     """torchlogix's straight-through network of the same size; nothing where it is not installed."""
     try:
         from torchlogix.layers import GroupSum, LogicDense
     except ImportError:
         return {}
-    sizes = [9216, 12_000, 12_000, 12_000, 12_000]
     options = {"device": str(device), "parametrization_kwargs": {"forward_sampling": "gumbel_hard"}}
-    layers = [LogicDense(a, b, **options) for a, b in pairwise(sizes)]
+    layers = [LogicDense(a, b, **options) for a, b in pairwise(LOGIC)]
     network = nn.Sequential(*layers, GroupSum(10, tau=100 / 3)).to(device)
-    cuda = device.type == "cuda"
-    optimiser = torch.optim.Adam(network.parameters(), lr=0.01, capturable=cuda)
-    x, y = torch.randint(0, 2, (100, 9216), device=device).float(), torch.randint(0, 10, (100,), device=device)
-
-    def step(network: nn.Module) -> None:
-        optimiser.zero_grad(set_to_none=True)
-        F.cross_entropy(network(x), y).backward()
-        optimiser.step()
-
+    step = logic_step(device)
     steps: dict[str, Step] = {"torchlogix gumbel_hard": partial(step, network)}
-    if cuda:
+    if device.type == "cuda":
         steps["torchlogix gumbel_hard, compiled"] = compiled = partial(step, torch.compile(network))
         try:
             steps["torchlogix gumbel_hard, compiled and captured"] = captured(compiled)
         except Exception as error:
             print(f"torchlogix's step cannot be captured: {error}")
     return steps
+
+
+def logic_step(device: torch.device) -> Callable[[nn.Module], None]:
+    """A training step of a peer's network, each with its own optimiser."""
+    x, y = torch.randint(0, 2, (100, LOGIC[0]), device=device).float(), torch.randint(0, 10, (100,), device=device)
+    optimisers: dict[int, torch.optim.Optimizer] = {}
+
+    def step(network: nn.Module) -> None:
+        key = id(next(network.parameters()))  # a compiled network has the parameters of its original
+        if key not in optimisers:
+            optimisers[key] = torch.optim.Adam(network.parameters(), lr=0.01, capturable=device.type == "cuda")
+        optimisers[key].zero_grad(set_to_none=True)
+        F.cross_entropy(network(x), y).backward()
+        optimisers[key].step()
+
+    return step
 
 
 def measure(steps: dict[str, Step], seconds: float, device: torch.device) -> dict[str, list[float]]:
@@ -231,7 +251,7 @@ def categorical_autoencoder(args: argparse.Namespace, device: torch.device) -> N
 
 def logic_gates(args: argparse.Namespace, device: torch.device) -> None:
     config = LogicGatesConfig(**LogicGatesConfig.paper(), estimator=Choice.make("decoupled", tau_f=0.1, tau_b=2.0))
-    task, peers = LogicGates(config, args.data, device), torchlogix_steps(device)
+    task, peers = LogicGates(config, args.data, device), {**difflogic_steps(device), **torchlogix_steps(device)}
     for runs in args.runs:
         compare("logic-gates", "4 x 12,000, batch 100", task, [config] * runs, peers, args.seconds)
 

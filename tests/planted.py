@@ -166,6 +166,7 @@ def _artefacts(config: Any, draw: np.random.Generator) -> dict[str, npt.NDArray[
     images = [np.exp(-((x - c) ** 2 + (y - 1 + c) ** 2) / blur**2) for c in centres]
     pixels = (np.stack(images).reshape(8, -1) * 255).round().astype(np.uint8)
     return {
+        "inputs": pixels[::-1],
         "reconstructions": pixels,
         "codes": draw.integers(0, config.classes, (8, config.latents)).astype(np.uint8),
     }

@@ -26,9 +26,9 @@ def tiling(categories: int) -> tuple[int, int, int]:
     """Rows and columns of a program's tile, and its warps."""
     block = max(4, triton.next_power_of_2(categories))
     if block > ONE_PASS:
-        return 1, 8192, 32
-    rows = max(1, 2048 // block)
-    return rows, block, min(16, max(1, rows * block // 512))
+        return 1, 8192, 16
+    # The fastest of those measured (benchmarks/estimators.py tune).
+    return max(1, 1024 // block), block, 4 if block < 512 else min(16, max(2, block // 512))
 
 
 def choose(

@@ -18,8 +18,9 @@ ALL = (
 NO_MARK = "a mark to reach: all runs of all baselines diverged"
 
 
-def judge_baselines(rows: Rows) -> list[Verdict]:
-    return [verdict for rule in TASKS for verdict in (_quality(rows, rule), _speed(rows, rule))]
+def judge_baselines(rows: Rows, rules: Sequence[TaskRule] = TASKS) -> list[Verdict]:
+    """On each task how good, then how soon."""
+    return [verdict for rule in rules for verdict in (_quality(rows, rule), _speed(rows, rule))]
 
 
 def contest(

@@ -1,10 +1,11 @@
 """C2, the reasons that the paper gives: neurons that stay active, runs that converge, codes and gates in use."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from dst_lab.claims.baselines import ALL, contest
-from dst_lab.claims.measures import converged, gap, inactive_below, last
+from dst_lab.claims.measures import Measure, converged, gap, inactive_below, last
 from dst_lab.claims.rows import BASELINES, NAMES, Rows
 from dst_lab.claims.tasks import CATAE, JUDGED, LOGIC, SBN
 from dst_lab.claims.verdict import NOT_TESTED, Verdict
@@ -14,11 +15,14 @@ COLLAPSED = 1.05
 """Perplexity below which a latent says nothing."""
 
 
+INACTIVE = replace(last("inactive", "share", -1), name="inactive neurons")
+
+
 def judge_mechanisms(rows: Rows) -> list[Verdict]:
-    return [_activity(rows), _convergence(rows), _utilisation(rows), _gates(rows)]
+    return [judge_activity(rows), judge_convergence(rows), judge_utilisation(rows), judge_gates(rows)]
 
 
-def _activity(rows: Rows) -> Verdict:
+def judge_activity(rows: Rows, judged: Measure = INACTIVE) -> Verdict:
     verdict = Verdict(
         claim="C2 activity", task=SBN.task, title="Decoupled ST leaves fewer neurons inactive", verdict="",
         rule=f"{JUDGED} Compared in the share of inactive neurons at the end of training (activity, the mean |dL/dl| "
@@ -28,10 +32,10 @@ def _activity(rows: Rows) -> Verdict:
     )  # fmt: skip
     thresholds = [inactive_below(i, threshold) for i, threshold in enumerate(THRESHOLDS)]
     named = ("softmax_ste", "gumbel_ste")
-    verdict = contest(rows, verdict, replace(last("inactive", "share", -1), name="inactive neurons"), thresholds, named)
+    verdict = contest(rows, verdict, judged, thresholds, named)
     notes = ["the paper: 11% inactive against 47% of Softmax STE and 60% of ST Gumbel-Softmax"]
     for role in named:
-        over = [c for c in verdict.comparisons if c.name == f"against {NAMES[role]}" and c.metric != "inactive neurons"]
+        over = [c for c in verdict.comparisons if c.name == f"against {NAMES[role]}" and c.metric != judged.name]
         if over:
             fewer, more = sum(c.better for c in over), sum(c.worse for c in over)
             notes.append(
@@ -41,7 +45,8 @@ def _activity(rows: Rows) -> Verdict:
     return replace(verdict, notes=tuple(notes))
 
 
-def _convergence(rows: Rows) -> Verdict:
+def judge_convergence(rows: Rows, share: float = 0.5, judged: Callable[[str, float], Measure] = converged) -> Verdict:
+    """`share`: where between the best loss (0) and the collapsed solution (1) a run counts as converged."""
     verdict = Verdict(
         claim="C2 convergence", task=CATAE.task, title="Decoupled ST converges on more seeds than the others",
         verdict="", rule=f"{JUDGED} Compared in the share of runs that converge: whose last validation loss lies below "
@@ -51,11 +56,13 @@ def _convergence(rows: Rows) -> Verdict:
         f"converged. {ALL}",
     )  # fmt: skip
     ends = _ends(rows)
-    verdict = contest(rows, verdict, converged("validation_loss", math.nan if ends is None else sum(ends[:2]) / 2))
     if ends is None:
+        verdict = contest(rows, verdict, judged("validation_loss", math.nan))
         return replace(verdict, verdict=NOT_TESTED, comparisons=())
     collapsed, best, how = ends
-    note = f"converged: below {(collapsed + best) / 2:.4g}, between {best:.4g}, the best, and {collapsed:.4g}, {how}"
+    mark = share * collapsed + (1 - share) * best
+    verdict = contest(rows, verdict, judged("validation_loss", mark))
+    note = f"converged: below {mark:.4g}, between {best:.4g}, the best, and {collapsed:.4g}, {how}"
     return replace(verdict, notes=(note,))
 
 
@@ -77,7 +84,7 @@ def _ends(rows: Rows) -> tuple[float, float, str] | None:
     return max(lowest), min(lowest), "the worst search run (none collapsed)"
 
 
-def _utilisation(rows: Rows) -> Verdict:
+def judge_utilisation(rows: Rows) -> Verdict:
     verdict = Verdict(
         claim="C2 utilisation", task=CATAE.task, title="Decoupled ST uses more of the codes", verdict="",
         rule=f"{JUDGED} Compared in the perplexity of the codes over the validation images at the end of training, "
@@ -87,7 +94,7 @@ def _utilisation(rows: Rows) -> Verdict:
     return replace(contest(rows, verdict, codes), notes=("the paper: about 7.9 of 8",))
 
 
-def _gates(rows: Rows) -> Verdict:
+def judge_gates(rows: Rows) -> Verdict:
     verdict = Verdict(
         claim="C2 gates", task=LOGIC.task, title="Decoupled ST uses the sixteen gates most evenly", verdict="",
         rule=f"{JUDGED} Compared in the perplexity of the histogram of argmax gates at the end of training. {ALL} The "

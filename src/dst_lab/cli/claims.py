@@ -5,10 +5,14 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
+
+from dst_lab.cli.console import Console
+from dst_lab.cli.records import WIDE
 from dst_lab.store import Store
 
 if TYPE_CHECKING:
-    from dst_lab.claims import Comparison
+    from dst_lab.claims import Comparison, Rows
 
 
 def add(jobs: Any) -> None:
@@ -16,16 +20,24 @@ def add(jobs: Any) -> None:
     parser = jobs.add_parser("claims", help="a verdict on each claim of the paper")
     parser.add_argument("--scale", choices=("quick", "paper"), help="(paper where the store has such runs, else quick)")
     parser.add_argument("--store", type=Path, default=Path("dst.sqlite"), help="(dst.sqlite)")
+    parser.add_argument(
+        "--readings",
+        action="store_true",
+        help="instead: would another reading of an open detail have changed a verdict",
+    )
     parser.set_defaults(do=_claims)
 
 
 def _claims(args: argparse.Namespace) -> int:
     """Each verdict with the comparisons it rests on, or with what is missing."""
-    from dst_lab.claims import judge
+    from dst_lab.claims import Rows, judge
     from dst_lab.report import pick_scale
 
     with Store.open(args.store) as store:
-        verdicts = judge(store, args.scale or pick_scale(store))
+        scale = args.scale or pick_scale(store)
+        if args.readings:
+            return _readings(Rows.of(store, scale))
+        verdicts = judge(store, scale)
     for verdict in verdicts:
         about = " on ".join(filter(None, (verdict.claim, verdict.task)))
         print(f"{verdict.verdict:13}  {about}: {verdict.title}")
@@ -36,6 +48,31 @@ def _claims(args: argparse.Namespace) -> int:
                 print(f"{'':15}{_line(c)}")
         for note in (*(f"missing: {lack}" for lack in verdict.missing), *verdict.notes):
             print(f"{'':15}{note}")
+    return 0
+
+
+def _readings(rows: "Rows") -> int:
+    """A table a question, and what to train for the cells that are not tested."""
+    from dst_lab.claims.rows import SEEDS
+    from dst_lab.plans.recipes import FRESH
+    from dst_lab.readings import ask, lacking
+    from dst_lab.report.commands import run_command
+
+    console = Console(highlight=False, width=None if Console().is_terminal else WIDE)
+    for question in ask(rows):
+        table = Table(title=question.title, title_justify="left", caption=question.note, caption_justify="left")
+        for name in ("claim", "task", *question.columns):
+            table.add_column(name)
+        for first, *cells in question.rows:
+            if first is not None:
+                said = [cell.verdict if cell else "" for cell in (first, *cells)]
+                table.add_row(first.claim, first.task, *said)
+        console.print(table)
+    settings = lacking(rows)
+    if settings:
+        print("what another way to choose would have chosen, and its fresh seeds are not there:")
+    for config in settings:
+        print(run_command(config.to_dict(), range(FRESH, FRESH + SEEDS), "dst.sqlite"))
     return 0
 
 

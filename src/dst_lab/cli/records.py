@@ -33,7 +33,10 @@ def add(jobs: Any) -> None:
     out.add_argument("--out", type=Path, required=True)
     out.set_defaults(do=_export)
     copy = jobs.add_parser("copy", help="a consistent copy of a store, even while it is written")
-    copy.add_argument("target", type=Path)
+    copy.add_argument("target", type=Path, help="a name that ends with .xz is compressed, to be read only")
+    copy.add_argument(
+        "--lean", action="store_true", help="artefacts (reconstructions, gates) of the chosen settings alone"
+    )
     copy.add_argument("--overwrite", action="store_true")
     copy.set_defaults(do=_copy)
     merge = jobs.add_parser("merge", help="join other stores into one; what is there already stays")
@@ -102,9 +105,20 @@ def _export(args: argparse.Namespace) -> int:
 
 def _copy(args: argparse.Namespace) -> int:
     with Store.open(args.store) as store:
-        store.copy(args.target, overwrite=args.overwrite)
+        store.copy(args.target, overwrite=args.overwrite, artefacts_of=_chosen_runs(store) if args.lean else None)
     print(f"{args.store} copied to {args.target}")
     return 0
+
+
+def _chosen_runs(store: Store) -> set[str]:
+    """The runs of every setting that a search chose: those that figures take artefacts from."""
+    from dst_lab.figures.rows import setting_key
+    from dst_lab.plans.pursue import scores
+    from dst_lab.plans.recipes import chosen
+
+    lookup = scores(store)
+    found = {setting_key(one.to_dict()) for scale in ("quick", "paper") for one in chosen(lookup, scale).values()}
+    return {run.id for run in store.runs() if setting_key(run.config) in found}
 
 
 def _merge(args: argparse.Namespace) -> int:

@@ -2,8 +2,10 @@
 
 import math
 
+from matplotlib.axes import Axes
+
 from dst_lab.figures.curves import ROLES, SEARCHES, lost
-from dst_lab.figures.rows import Row, Rows
+from dst_lab.figures.rows import Array, Row, Rows
 from dst_lab.figures.style import LOOKS, Drawn, absent, number, panels
 
 TASK = "categorical-autoencoder"
@@ -22,27 +24,32 @@ def strip(rows: Rows) -> Drawn:
         figure, (ax,) = panels(1)
         absent(ax, missing or ["reconstructions of the chosen settings"])
         return Drawn(title, figure, "", 1, missing, SEARCHES[TASK])
-    figure, axes = panels(len(kept), width=2.9, height=2.3)
+    first = next(iter(kept.values()))
+    shown = [("The images", first["inputs"], [""] * len(first["inputs"]))] if "inputs" in first else []
+    for role, arrays in kept.items():
+        codes = ["".join(map(str, code)) for code in arrays["codes"]]
+        loss = number(runs[role].last("validation_loss"))
+        shown.append((f"{LOOKS[role].name}: {loss} nats, {len(set(codes))} codes", arrays["reconstructions"], codes))
+    figure, axes = panels(len(shown), width=2.9, height=2.3)
     figure.set_layout_engine("none")  # it would take the images for labels that need room
-    for ax, (role, arrays) in zip(axes, kept.items(), strict=True):
+    for ax, (text, images, below) in zip(axes, shown, strict=True):
         ax.set_axis_off()
         ax.set_position((0.03, 0.02, 0.94, 0.84))
-        images = arrays["reconstructions"]
-        side = math.isqrt(images.shape[-1])
-        codes = ["".join(map(str, code)) for code in arrays["codes"]]
-        for i, (image, code) in enumerate(zip(images.reshape(-1, side, side), codes, strict=True)):
-            down, across = divmod(i, ACROSS)
-            place = ax.inset_axes((across / ACROSS + 0.01, 0.5 - 0.5 * down + 0.09, 0.23, 0.4))
-            place.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-            place.set(xticks=[], yticks=[])
-            place.spines[:].set_visible(False)
-            place.set_xlabel(code, fontsize=8, labelpad=2)
-        loss = runs[role].last("validation_loss")
-        ax.set_title(
-            f"{LOOKS[role].name}: {number(loss)} nats, {len(set(codes))} codes", fontsize=9, fontweight="normal"
-        )
-    caption = _caption(settings, len(images)) + lost(rows, TASK, ROLES)
-    return Drawn(title, figure, caption, len(kept), missing, (*SEARCHES[TASK], "confirm"))
+        ax.set_title(text, fontsize=9, fontweight="normal")
+        _tile(ax, images, below)
+    caption = _caption(settings, len(first["codes"])) + lost(rows, TASK, ROLES)
+    return Drawn(title, figure, caption, len(shown), missing, (*SEARCHES[TASK], "confirm"))
+
+
+def _tile(ax: Axes, images: Array, below: list[str]) -> None:
+    side = math.isqrt(images.shape[-1])
+    for i, (image, text) in enumerate(zip(images.reshape(-1, side, side), below, strict=True)):
+        down, across = divmod(i, ACROSS)
+        place = ax.inset_axes((across / ACROSS + 0.01, 0.5 - 0.5 * down + 0.09, 0.23, 0.4))
+        place.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+        place.set(xticks=[], yticks=[])
+        place.spines[:].set_visible(False)
+        place.set_xlabel(text, fontsize=8, labelpad=2)
 
 
 def middling(rows: list[Row]) -> Row:

@@ -25,6 +25,8 @@ Norm: TypeAlias = Callable[[], Tensor]
 Step: TypeAlias = Callable[[], Norm]
 """Takes one step of every run."""
 
+FORWARDS = {"": True, "_argmax": False}
+"""What a metric's name ends in -> whether choices are drawn, as in training, or the argmax."""
 GRAIN = 64
 """Images are evaluated in multiples of this, so that no kernel's vector tail falls inside a run (see `chunks`)."""
 

@@ -1,4 +1,4 @@
-"""Plans that begin where others ended: confirmation with fresh seeds, and annealing from what was chosen."""
+"""Plans that begin where others ended: confirmation with fresh seeds, annealing, and details set otherwise."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,8 @@ class Following(Plan):
         return [config]
 
     def notes(self, lookup: Lookup) -> list[str]:
-        return [f"{name} is not done: sweep it first" for name, plan in self.before if not plan.chosen(lookup)]
+        undone = dict.fromkeys(name for name, plan in self.before if not plan.chosen(lookup))
+        return [f"{name} is not done: sweep it first" for name in undone]
 
 
 class Confirm(Following):
@@ -39,3 +40,25 @@ class Annealed(Following):
             return []
         schedules = (f"{tau_f}:{tau_f / 4}:linear", f"{tau_f}:0.0:linear", f"{tau_f}:0.0:cosine")
         return [with_value(config, "tau_f", schedule) for schedule in schedules]
+
+
+class Detailed(Following):
+    """The chosen settings with one detail, of those that the paper does not state, set otherwise."""
+
+    def variants(self, config: Config) -> list[Config]:
+        return [] if config.estimator.name == "soft" else list(otherwise(config).values())
+
+
+def otherwise(config: Config) -> dict[str, Config]:
+    """What else an unstated detail could be, one at a time, in words; nothing where the config has no such field."""
+    if config.task == "logic-gates":
+        tau = round(3 * value_of(config, "group_tau"), 6)
+        return {
+            f"class sums divided by {tau:g}": with_value(config, "group_tau", tau),
+            "random wiring": with_value(config, "wiring", "random"),
+            "residual initialisation": with_value(config, "residual", 5.0),
+        }
+    if config.task == "categorical-autoencoder":
+        hidden = tuple(width // 2 for width in value_of(config, "hidden"))
+        return {f"hidden layers of {' and '.join(map(str, hidden))}": with_value(config, "hidden", hidden)}
+    return {}

@@ -1,7 +1,7 @@
 """The command that makes a run again."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -17,8 +17,9 @@ def scale_of(config: Mapping[str, Any]) -> str:
     return min(("quick", "paper"), key=lambda scale: len(_given(config, scale)))
 
 
-def run_command(config: Mapping[str, Any]) -> str:
-    """`dst run ..` for one run, into a store of its own; "" for a task that the laboratory does not know."""
+def run_command(config: Mapping[str, Any], seeds: Sequence[int] = (), store: str = "again.sqlite") -> str:
+    """`dst run ..` for one run, or for these seeds, into a store of its own; "" for a task that the laboratory does not
+    know."""
     scale = scale_of(config)
     if not scale:
         return ""
@@ -28,7 +29,8 @@ def run_command(config: Mapping[str, Any]) -> str:
     taus = {name: estimator[name] for name in ("tau_f", "tau_b", "tau") if name in estimator}
     for name, value in {**taus, **_given(config, scale)}.items():
         words += [f"--{name.replace('_', '-')}", _text(value)]
-    return shlex.join([*words, "--seeds", f"{config['seed']},", "--store", "again.sqlite"])
+    listed = ",".join(map(str, seeds)) if len(seeds) > 1 else f"{config['seed']},"
+    return shlex.join([*words, "--seeds", listed, "--store", store])
 
 
 def _given(config: Mapping[str, Any], scale: str) -> dict[str, Any]:

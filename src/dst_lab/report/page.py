@@ -10,16 +10,17 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from dst_lab.claims import judge
+from dst_lab import claims
 from dst_lab.figures import Drawn, Rows
 from dst_lab.figures.maps import PAPER_OPTIMA
 from dst_lab.figures.rows import spread
 from dst_lab.figures.style import LOOKS, TASKS, number
 from dst_lab.plans.recipes import RECIPES
+from dst_lab.readings import ask
 from dst_lab.report.commands import scale_of
 from dst_lab.report.data import payload
 from dst_lab.report.inline import embedded, inline
-from dst_lab.report.verdicts import board, groups, shown, tally
+from dst_lab.report.verdicts import MARKS, board, groups, shown, tally
 from dst_lab.store import Run, Store, run_id
 
 HERE = Path(__file__).parent
@@ -30,7 +31,7 @@ SECTIONS = {
     "What each temperature does": ("tau-f-effects", "tau-b-effects", "bias-variance"),
 }
 DATASETS = {"digits": "scikit-learn's digits", "mnist": "MNIST", "fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
-OPTIONAL = ("annealed",)
+OPTIONAL = ("annealed", "details")
 """Recipes that no claim and no figure needs."""
 
 
@@ -48,7 +49,8 @@ def own_runs(rows: Rows) -> list[Run]:
 
 def page(rows: Rows, drawn: dict[str, Drawn]) -> str:
     """The report as HTML. The same store gives the same text."""
-    scale, verdicts = rows.scale, judge(rows.store, rows.scale)
+    scale, judged = rows.scale, claims.Rows.of(rows.store, rows.scale)
+    verdicts = claims.judge_rows(judged)
     items, own = shown(verdicts), own_runs(rows)
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -64,6 +66,9 @@ def page(rows: Rows, drawn: dict[str, Drawn]) -> str:
         total=len(verdicts),
         groups=groups(items),
         board=board(items),
+        readings=ask(judged),
+        marks=MARKS,
+        names=TASKS,
         tasks=[TASKS[task] for task in PAPER_OPTIMA],
         sections={title: _figures(drawn, names) for title, names in SECTIONS.items()},
         map=_figures(drawn, ("map",)),

@@ -19,6 +19,8 @@ import numpy.typing as npt
 _HEAD = struct.Struct("<3sBI")
 _LENGTH = struct.Struct("<I")
 _MAGIC, _VERSION = b"dst", 1
+LEVEL = 9
+"""Of a blob that nothing compresses again."""
 _DTYPES = frozenset(["|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"])
 
 
@@ -36,7 +38,14 @@ def pack(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
         if not span:
             planes.append(_as_bytes(array).T.tobytes())
     listing = json.dumps(index, separators=(",", ":")).encode()
-    body = zlib.compress(_LENGTH.pack(len(listing)) + listing + b"".join(planes), level=9)
+    body = zlib.compress(_LENGTH.pack(len(listing)) + listing + b"".join(planes), level=LEVEL)
+    return _HEAD.pack(_MAGIC, _VERSION, zlib.crc32(body)) + body
+
+
+def repacked(blob: bytes, level: int) -> bytes:
+    """The same arrays, compressed at another level: 0 leaves it to whoever compresses the whole file."""
+    verify(blob)
+    body = zlib.compress(zlib.decompress(blob[_HEAD.size :]), level)
     return _HEAD.pack(_MAGIC, _VERSION, zlib.crc32(body)) + body
 
 

@@ -3,16 +3,18 @@
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
 import numpy.typing as npt
 
 from dst_lab.store import blob, history, rows
+from dst_lab.store.disk.compressed import is_compressed, pack, rewrite, unpacked
 from dst_lab.store.disk.connection import Connection, close_writer, connect_reader, connect_writer, exists
 from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.replace import replacing
@@ -38,20 +40,27 @@ class Store:
     has returned from is on the disk, and in the file itself, not in a log beside it.
     """
 
-    def __init__(self, path: Path, connection: Connection, lock: Lock | None) -> None:
+    def __init__(
+        self, path: Path, connection: Connection, lock: Lock | None, folder: "TemporaryDirectory[str] | None" = None
+    ) -> None:
         self.path = path
         self._connection = connection
         self._lock = lock
+        self._folder = folder
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, write: bool = False, create: bool = True) -> "Store":
         """Open a store to read or, with `write`, to write; a writer makes a missing one unless `create` is False.
+
+        A name that ends with `.xz` is a compressed store, made by `copy`, which can be read and not written.
 
         Raises `StoreError` for a file that is no store, is damaged or newer (it is left as it is), and, for a writer,
         where another process is writing or nothing can be written.
         """
         # Resolved, because the lock and SQLite's own files lie beside the file itself, not beside a link to it.
         file = Path(path).resolve()
+        if is_compressed(file):
+            return cls._open_compressed(file, write)
         # Looked at before the lock is taken: a file that is no store does not even get a lock beside it.
         if not exists(file) and not (write and create):
             raise StoreError(f"there is no store at {file}. Give the path of one; training with --store makes it.")
@@ -68,6 +77,22 @@ class Store:
             lock.release()
             raise
 
+    @classmethod
+    def _open_compressed(cls, file: Path, write: bool) -> "Store":
+        if write:
+            raise StoreError(
+                f"{file} is compressed, and such a store is only read. To go on with its runs, make a plain one of it: "
+                f"`dst copy --store {file.name} runs.sqlite`."
+            )
+        folder, plain = unpacked(file)
+        try:
+            if not exists(plain):
+                raise StoreError(f"{file} holds no store: it is empty inside.")
+            return cls(file, connect_reader(plain), None, folder)
+        except BaseException:
+            folder.cleanup()
+            raise
+
     def __enter__(self) -> "Store":
         return self
 
@@ -80,6 +105,8 @@ class Store:
         """Close the file, and let the next writer in."""
         if self._lock is None:
             self._connection.close()
+            if self._folder is not None:
+                self._folder.cleanup()
             return
         try:
             close_writer(self._connection)
@@ -124,8 +151,18 @@ class Store:
             differing=tuple(run for run, outcome in outcomes.items() if outcome is rows.Outcome.DIFFERS),
         )
 
-    def copy(self, target: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write a consistent copy of the store, as it is now, to `target`; another process may be writing meanwhile."""
+    def copy(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        artefacts_of: Collection[str] | None = None,
+    ) -> None:
+        """Write a consistent copy of the store, as it is now, to `target`; another process may be writing meanwhile.
+
+        A `target` that ends with `.xz` is compressed as a whole. `artefacts_of` are the ids of the runs whose artefacts
+        are copied (None: all); everything else is copied of every run.
+        """
         file = Path(target).resolve()
         if file.exists() and file.samefile(self.path):
             raise StoreError(f"{file} is the store itself: a copy needs another path.")
@@ -138,9 +175,14 @@ class Store:
             with explained(file), replacing(file) as draft:
                 try:
                     self._connection.execute("VACUUM INTO ?", (str(draft),))
+                    small = is_compressed(file)
+                    if small or artefacts_of is not None or self._folder is not None:
+                        rewrite(draft, level=0 if small else blob.LEVEL, artefacts_of=artefacts_of)
+                    if small:
+                        pack(draft)
                 except sqlite3.OperationalError:
                     raise
-                except sqlite3.DatabaseError as error:
+                except (sqlite3.DatabaseError, ValueError) as error:
                     # Damage is in what is read, not in what is written.
                     raise StoreError(sentence(self.path, error)) from error
         finally:

@@ -6,8 +6,8 @@ Loss: binary cross-entropy against the grey values, summed over pixels, in nats 
 train_loss, gradient_norm; loss on validation and test data by the training forward and by the deterministic one
 (`.._argmax`); `perplexity` of each latent's codes over the validation images. Where `snr_every` > 0: `snr` (gradient
 signal-to-noise of the logit layer's parameters over `snr_passes` passes on the first batch, averaged), `snr_median` and
-`snr_constant` (how many of them did not vary). Artefacts: `reconstructions` and `codes` of the first eight validation
-images.
+`snr_constant` (how many of them did not vary). Artefacts: `inputs`, `reconstructions` and `codes` of the first eight
+validation images.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from dst_lab import data
 from dst_lab.configs import CategoricalAutoencoderConfig
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.linear import Link, initial_stack, linear
-from dst_lab.fleet.task import Choosers, Metrics, Parameters, Step, Task, chunks, pixels
+from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Step, Task, chunks, pixels
 
 if TYPE_CHECKING:
     from dst_lab.fleet.loop import Fleet
@@ -101,29 +101,24 @@ class CategoricalAutoencoder(Task):
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         metrics: Metrics = {}
+        runs, (latents, classes) = len(parameters["encoder.0.bias"]), (self.config.latents, self.config.classes)
         for split in ("validation", "test"):
-            for stochastic, suffix in ((True, ""), (False, "_argmax")):
-                loss, counts = self._measure(parameters, split, choosers, stochastic)
-                metrics[f"{split}_loss{suffix}"] = loss
-                if split == "validation" and stochastic:
-                    share = counts / counts.sum(-1, keepdim=True)
-                    metrics["perplexity"] = torch.special.entr(share).sum(-1).exp()
+            images = self.splits[split]
+            losses = dict.fromkeys(FORWARDS, torch.zeros(runs, device=self.device))
+            counts = torch.zeros(runs, latents, classes, device=self.device)
+            for index, weight in chunks(len(images), EVALUATE, self.device):
+                x = images[index]
+                features = self.features(parameters, x)  # the same for every way to choose
+                for suffix, stochastic in FORWARDS.items():
+                    code = self.code(parameters, features, choosers(stochastic))
+                    losses[suffix] = losses[suffix] + (self._nats(parameters, code, x) * weight).sum(-1)
+                    if stochastic:
+                        counts = counts + (code * weight.view(1, -1, 1, 1)).sum(1)
+            metrics |= {f"{split}_loss{suffix}": loss / len(images) for suffix, loss in losses.items()}
+            if split == "validation":
+                share = counts / counts.sum(-1, keepdim=True)
+                metrics["perplexity"] = torch.special.entr(share).sum(-1).exp()
         return metrics
-
-    def _measure(
-        self, parameters: Parameters, split: str, choosers: Choosers, stochastic: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Loss [runs], and how often each code was drawn [runs, latents, classes]."""
-        images = self.splits[split]
-        runs = len(parameters["encoder.0.bias"])
-        loss = torch.zeros(runs, device=self.device)
-        counts = torch.zeros(runs, self.config.latents, self.config.classes, device=self.device)
-        for index, weight in chunks(len(images), EVALUATE, self.device):
-            x = images[index]
-            code = self.code(parameters, self.features(parameters, x), choosers(stochastic))
-            loss = loss + (self._nats(parameters, code, x) * weight).sum(-1)
-            counts = counts + (code * weight.view(1, -1, 1, 1)).sum(1)
-        return loss / len(images), counts
 
     def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:
         every, between = self.config.snr_every, self.config.steps_of(self.images)[1]
@@ -148,7 +143,9 @@ class CategoricalAutoencoder(Task):
         with torch.no_grad():
             code = self.code(parameters, self.features(parameters, x), choosers(False))
             grey = torch.sigmoid(self.decode(parameters, code))[:, :SHOWN]
+        inputs = (x[:SHOWN] * 255).round().to(torch.uint8).expand(len(grey), -1, -1)
         return {
+            "inputs": inputs.cpu().numpy(),
             "reconstructions": (grey * 255).round().to(torch.uint8).cpu().numpy(),
             "codes": code.argmax(-1)[:, :SHOWN].to(torch.uint8).cpu().numpy(),
         }

@@ -24,7 +24,7 @@ from dst_lab import data
 from dst_lab.configs import LogicGatesConfig
 from dst_lab.fleet.chooser import Chooser, Draws
 from dst_lab.fleet.gates import apply_layer, consumers
-from dst_lab.fleet.task import Choosers, Metrics, Norm, Parameters, Step, Task, chunks, sum_per_run
+from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Norm, Parameters, Step, Task, chunks, sum_per_run
 
 if TYPE_CHECKING:
     from dst_lab.fleet.loop import Fleet
@@ -139,7 +139,7 @@ class LogicGates(Task):
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         metrics: Metrics = {}
         for split in ("validation", "test"):
-            for stochastic, suffix in ((True, ""), (False, "_argmax")):
+            for suffix, stochastic in FORWARDS.items():
                 loss, accuracy = self._measure(parameters, split, choosers, stochastic)
                 metrics |= {f"{split}_loss{suffix}": loss, f"{split}_accuracy{suffix}": accuracy}
         chosen = torch.cat([parameters[f"logits.{i}"].argmax(-1) for i, _ in self._layers()], -1)

@@ -19,7 +19,7 @@ from dst_lab import data
 from dst_lab.configs.stochastic_binary import THRESHOLDS, StochasticBinaryConfig
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.linear import Link, initial_stack, linear
-from dst_lab.fleet.task import Choosers, Metrics, Parameters, Step, Task, chunks, pixels
+from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Step, Task, chunks, pixels
 
 if TYPE_CHECKING:
     from dst_lab.fleet.loop import Fleet
@@ -47,17 +47,16 @@ class StochasticBinary(Task):
     def initial(self, seed: int) -> Parameters:
         return initial_stack("", self.widths, torch.Generator().manual_seed(seed))
 
-    def scores(self, parameters: Parameters, x: Tensor, choose: Chooser) -> tuple[Tensor, list[Tensor]]:
-        """Class scores, and the log-odds of each hidden layer on the way."""
-        hidden = []
-        for i in range(len(self.config.hidden)):
-            hidden.append(linear(x, parameters, str(i)))
-            x = choose.binary(hidden[-1])
-        return linear(x, parameters, str(len(self.config.hidden))), hidden
+    def scores(self, parameters: Parameters, first: Tensor, choose: Chooser) -> tuple[Tensor, list[Tensor]]:
+        """Class scores from the first layer's log-odds, and the log-odds of each hidden layer on the way."""
+        hidden = [first]
+        for i in range(1, len(self.config.hidden)):
+            hidden.append(linear(choose.binary(hidden[-1]), parameters, str(i)))
+        return linear(choose.binary(hidden[-1]), parameters, str(len(self.config.hidden))), hidden
 
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
         x, labels = (tensor[index] for tensor in self.splits["train"])
-        scores, _ = self.scores(parameters, x, choose)
+        scores, _ = self.scores(parameters, linear(x, parameters, "0"), choose)
         return F.cross_entropy(scores.transpose(1, 2), labels, reduction="none")
 
     @property
@@ -77,22 +76,20 @@ class StochasticBinary(Task):
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         metrics: Metrics = {}
         for split in ("validation", "test"):
-            for stochastic, suffix in ((True, ""), (False, "_argmax")):
-                loss, accuracy = self._measure(parameters, split, choosers, stochastic)
-                metrics |= {f"{split}_loss{suffix}": loss, f"{split}_accuracy{suffix}": accuracy}
+            images, labels = self.splits[split]
+            nothing = torch.zeros(len(parameters["0.bias"]), device=self.device)
+            sums = {f"{split}_{name}{suffix}": nothing for name in ("loss", "accuracy") for suffix in FORWARDS}
+            for index, weight in chunks(len(images), EVALUATE, self.device):
+                first = linear(images[index], parameters, "0")  # the same for every way to choose
+                target = labels[index].expand(len(first), -1)
+                for suffix, stochastic in FORWARDS.items():
+                    scores, _ = self.scores(parameters, first, choosers(stochastic))
+                    loss = F.cross_entropy(scores.transpose(1, 2), target, reduction="none")
+                    sums[f"{split}_loss{suffix}"] = sums[f"{split}_loss{suffix}"] + (loss * weight).sum(-1)
+                    right = (scores.argmax(-1) == target) * weight
+                    sums[f"{split}_accuracy{suffix}"] = sums[f"{split}_accuracy{suffix}"] + right.sum(-1)
+            metrics |= {name: total / len(images) for name, total in sums.items()}
         return metrics
-
-    def _measure(
-        self, parameters: Parameters, split: str, choosers: Choosers, stochastic: bool
-    ) -> tuple[Tensor, Tensor]:
-        images, labels = self.splits[split]
-        loss = accuracy = torch.zeros(len(parameters["0.bias"]), device=self.device)
-        for index, weight in chunks(len(images), EVALUATE, self.device):
-            scores, _ = self.scores(parameters, images[index], choosers(stochastic))
-            target = labels[index].expand(len(scores), -1)
-            loss = loss + (F.cross_entropy(scores.transpose(1, 2), target, reduction="none") * weight).sum(-1)
-            accuracy = accuracy + ((scores.argmax(-1) == target) * weight).sum(-1)
-        return loss / len(images), accuracy / len(images)
 
     def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:
         steps, every = self.config.steps_of(self.images)
@@ -109,8 +106,8 @@ class StochasticBinary(Task):
         images, labels = self.splits["validation"]
         total = torch.zeros(len(parameters["0.bias"]), sum(self.config.hidden), device=self.device)
         for index, weight in chunks(len(images), EVALUATE, self.device):
-            first = parameters["0.bias"].detach().requires_grad_()  # so that the log-odds carry gradients
-            scores, hidden = self.scores({**parameters, "0.bias": first}, images[index], choosers(True))
+            first = linear(images[index], parameters, "0").requires_grad_()
+            scores, hidden = self.scores(parameters, first, choosers(True))
             target = labels[index].expand(len(scores), -1)
             loss = F.cross_entropy(scores.transpose(1, 2), target, reduction="none").sum(-1).sum()
             gradients = torch.autograd.grad(loss, hidden)

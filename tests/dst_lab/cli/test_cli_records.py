@@ -3,10 +3,13 @@
 import csv
 from pathlib import Path
 
+import planted
 import pyarrow.parquet as pq
 import pytest
 
 from dst_lab import data
+from dst_lab.figures import Rows, reconstructions, write
+from dst_lab.plans.recipes import FRESH
 from dst_lab.store import COLUMNS, Store
 
 SBN = ("run", "stochastic-binary", "--epochs", 2, "--hidden", "16,16", "--diagnose-every", 1, "--threads", 1)
@@ -151,3 +154,17 @@ def test_a_reader_that_leaves_early_is_no_error(store, start) -> None:
     process.stdout.close()
     assert process.wait(timeout=60) == 0
     assert process.stderr.read() == ""
+
+
+def test_a_lean_compressed_copy_has_the_figures_and_the_claims(cli, tmp_path) -> None:
+    recipes = ("catae-sequential", "catae-baselines", "confirm")
+    planted.plant(Path("runs.sqlite"), recipes=recipes)
+    assert cli("copy", "--store", "runs.sqlite", "lean.sqlite.xz", "--lean").code == 0
+    with Store.open("runs.sqlite") as whole, Store.open("lean.sqlite.xz") as lean:
+        fresh = {run.id for run in whole.runs() if run.seed >= FRESH}
+        kept = {run.id for run in lean.runs() if lean.artefacts(run.id)}
+        assert fresh < kept < {run.id for run in whole.runs()}
+        assert len(kept) == len(fresh) + 3 * len(fresh) // 10, "ten fresh seeds and the search's three of each setting"
+        pictures = [write(reconstructions.strip(Rows(store, "quick")).figure, "svg") for store in (whole, lean)]
+    assert pictures[0] == pictures[1]
+    assert cli("claims", "--store", "runs.sqlite").out == cli("claims", "--store", "lean.sqlite.xz").out

@@ -164,7 +164,9 @@ def test_reconstructions_are_those_of_the_median_run(store: Store, drawn: dict[s
     ids = [run_id({**setting, "seed": seed}) for seed in range(FRESH, FRESH + 10)]
     ordered = sorted(ids, key=lambda run: store.history(run)["validation_loss"].values[-1])
     kept = store.artefacts(ordered[4])
-    images = axes_of(drawn["reconstructions"])[0].child_axes
+    inputs, images = (ax.child_axes for ax in axes_of(drawn["reconstructions"])[:2])
+    for place, image in zip(inputs, kept["inputs"], strict=True):
+        np.testing.assert_array_equal(np.asarray(place.images[0].get_array()).ravel(), image)
     for place, image, code in zip(images, kept["reconstructions"], kept["codes"], strict=True):
         np.testing.assert_array_equal(np.asarray(place.images[0].get_array()).ravel(), image)
         assert place.get_xlabel() == "".join(map(str, code))

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from dst_lab.configs import Choice, Config, StochasticBinaryConfig
+from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
 from dst_lab.plans import RECIPES, Adaptive, Grid, Lookup, Plan, Sequential, Several
-from dst_lab.plans.following import Annealed, Confirm
+from dst_lab.plans.following import Annealed, Confirm, Detailed, otherwise
 from dst_lab.plans.plan import best, edge, value_of, with_value
 from dst_lab.plans.recipes import SEARCHES
 from dst_lab.plans.sequential import BEYOND, beyond
@@ -163,6 +165,25 @@ def test_annealing_starts_at_what_was_chosen() -> None:
     assert [value_of(c, "tau_f") for c in wanted] == ["0.3:0.075:linear", "0.3:0.0:linear", "0.3:0.0:cosine"]
 
 
+def test_details_change_one_thing_each_that_the_paper_does_not_state() -> None:
+    logic = LogicGatesConfig(**LogicGatesConfig.paper(), estimator=Choice.make("identity_ste"))
+    changes = [_changes(logic, config) for config in otherwise(logic).values()]
+    assert changes == [{"group_tau": 100.0}, {"wiring": "random"}, {"residual": 5.0}]
+    coder = CategoricalAutoencoderConfig(**CategoricalAutoencoderConfig.paper(), estimator=Choice.make("identity_ste"))
+    assert [_changes(coder, config) for config in otherwise(coder).values()] == [{"hidden": [256, 128]}]
+    assert otherwise(BASE) == {}, "the paper states what the binary network has fields for"
+    soft = replace(logic, estimator=Choice.make("soft", tau=1.0))
+    search = Grid(logic, (("lr", (0.01, 0.03)),), (0,))
+    plan = Detailed((("search", search), ("reference", Grid(soft, (), (0,)))), (1000, 1001))
+    wanted = plan.wanted(lambda config: config.lr)
+    assert len(wanted) == 3 * 2, "of the reference, nothing"
+    assert {(config.lr, config.estimator.name) for config in wanted} == {(0.01, "identity_ste")}
+
+
+def _changes(before: Config, after: Config) -> dict[str, Any]:
+    return {name: value for name, value in after.to_dict().items() if value != before.to_dict()[name]}
+
+
 @pytest.mark.parametrize(
     ("name", "runs"),
     [
@@ -206,3 +227,21 @@ def test_all_the_searches_at_quick_scale_stay_few() -> None:
     """`make demo` trains them all, each with three seeds, and ten more of each setting chosen."""
     runs = {run_id(c.to_dict()) for name in SEARCHES for c in RECIPES[name]("quick").wanted(lambda _: None)}
     assert 250 < len(runs) < 350
+
+
+def test_a_task_is_confirmed_before_the_others_are_searched() -> None:
+    """All searches of the binary network are done, the diagonal's among them, and none of another task."""
+
+    def lookup(config: Config) -> float | None:
+        return float(config.lr) + config.seed if config.task == "stochastic-binary" else None
+
+    plan = RECIPES["confirm"]("quick")
+    wanted = plan.wanted(lookup)
+    assert {config.task for config in wanted} == {"stochastic-binary"}
+    names = [config.estimator.name for config in wanted]
+    assert {name: names.count(name) for name in names} == {
+        "decoupled": 10, "softmax_ste": 10, "gumbel_ste": 10, "identity_ste": 10,
+    }  # fmt: skip
+    assert [note.split(" is not done")[0] for note in plan.notes(lookup)] == [
+        "catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines", "diagonal",
+    ]  # fmt: skip

@@ -155,7 +155,7 @@ def test_reproduce_follows_every_recipe_and_confirms_last(
     monkeypatch.setattr(sweep, "sweep", follow)
     monkeypatch.setattr(word, "write", lambda store, scale, out, figures: print(scale, out, figures))
     done = cli("reproduce", "--store", path, "--out", "here")
-    assert followed == [name for name in RECIPES if name not in ("annealed", "confirm")] + ["confirm"]
+    assert followed == [name for name in RECIPES if name not in ("annealed", "details", "confirm")] + ["confirm"]
     assert done.code == 1, "the worst of the recipes' own"
     assert "quick here/report.html here/figures" in done.out
 

@@ -95,9 +95,9 @@ def _count_kernel(y, counts, group, words, BLOCK: tl.constexpr, WORDS: tl.conste
 @triton.jit(do_not_specialize=["batch"])
 def _loss_kernel(
     counts, labels, index, slopes, loss_sum, group_tau, batch, classes,
-    CLASSES: tl.constexpr, BATCH: tl.constexpr,
+    CLASSES: tl.constexpr, BATCH: tl.constexpr, IMAGES: tl.constexpr,
 ):  # fmt: skip
-    """Cross-entropy of the class sums, and its gradient with respect to one neuron of each class."""
+    """Cross-entropy of the class sums, and its gradient [.., IMAGES] with respect to one neuron of each class."""
     run = tl.program_id(0)
     c, b = tl.arange(0, CLASSES)[:, None], tl.arange(0, BATCH)
     ok = b < batch
@@ -112,19 +112,19 @@ def _loss_kernel(
     tl.store(loss_sum + run, tl.load(loss_sum + run) + tl.sum(tl.where(ok, loss, 0.0)) / batch)
     slope = (e / total[None, :] - tl.where(hit, 1.0, 0.0)) / (group_tau * batch)
     slope = tl.where(ok[None, :], slope, 0.0)
-    tl.store(slopes + (run * classes + c) * BATCH + b[None, :], slope, (c < classes) & (b >= 0)[None, :])
+    tl.store(slopes + (run * classes + c) * IMAGES + b[None, :], slope, (c < classes) & (b < IMAGES)[None, :])
 
 
 @triton.jit
 def _corners_kernel(
     corners, x, stride, wiring, gradient, y, above_gates, above_wiring, users, starts, above,
     neurons, above_neurons, group, classes,
-    LAST: tl.constexpr, BELOW_LAST: tl.constexpr, STORE: tl.constexpr, DEGREE: tl.constexpr,
-    BLOCK: tl.constexpr, WORDS: tl.constexpr,
+    LAST: tl.constexpr, BELOW_LAST: tl.constexpr, STORE: tl.constexpr,
+    BLOCK: tl.constexpr, WORDS: tl.constexpr, IMAGES: tl.constexpr,
 ):  # fmt: skip
-    """A layer's gradient [runs, neurons, images] from the one above, and its sums over the corners of its inputs.
+    """A layer's gradient [runs, neurons, IMAGES] from the one above, and its sums over the corners of its inputs.
 
-    `above` is that layer's gradient, or [runs, classes, images] for the last layer and the one below it.
+    `above` is that layer's gradient, or [runs, classes, IMAGES] for the last layer and the one below it.
     """
     run = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -132,31 +132,33 @@ def _corners_kernel(
     w = tl.arange(0, WORDS)[None, :]
     i = tl.arange(0, 32)[None, None, :]
     image = w[:, :, None] * 32 + i
-    images: tl.constexpr = WORDS * 32
 
     if LAST:
         row = run * classes + n // group
-        g = tl.load(above + row[:, None, None] * images + image, there[:, None, None], 0.0)
+        g = tl.load(above + row[:, None, None] * IMAGES + image, there[:, None, None] & (image < IMAGES), 0.0)
     else:
         g = tl.zeros([BLOCK, WORDS, 32], tl.float32)
         begin = tl.load(starts + run * (neurons + 1) + n, there, 0)
-        end = tl.load(starts + run * (neurons + 1) + n + 1, there, 0)
-        for k in tl.static_range(DEGREE):
-            used = begin + k < end
-            user = tl.load(users + run * 2 * above_neurons + begin + k, used, 0)
-            second = user >= above_neurons
-            j = tl.where(second, user - above_neurons, user)
-            t = tl.load(above_gates + run * above_neurons + j, used, 0).to(tl.int32)
-            t00, t01, t10, t11 = (t >> 3) & 1, (t >> 2) & 1, (t >> 1) & 1, t & 1
-            low = (tl.where(second, t01, t10) - t00).to(tl.float32)[:, None, None]
-            high = (t11 - tl.where(second, t10, t01)).to(tl.float32)[:, None, None]
-            beside = tl.load(above_wiring + (2 * run + tl.where(second, 0, 1)) * above_neurons + j, used, 0)
-            other = tl.load(y + (run * neurons + beside)[:, None] * WORDS + w, used[:, None], 0)
-            row = run * classes + j // group if BELOW_LAST else run * above_neurons + j
-            from_above = tl.load(above + row[:, None, None] * images + image, used[:, None, None], 0.0)
-            g += from_above * tl.where(((other[:, :, None] >> i) & 1) != 0, high, low)
+        uses = tl.load(starts + run * (neurons + 1) + n + 1, there, 0) - begin
+        y += run * neurons * WORDS
+        above_gates += run * above_neurons
+        above_wiring += 2 * run * above_neurons
+        users += 2 * run * above_neurons
+        above += run * (classes if BELOW_LAST else above_neurons) * IMAGES
+        # Nearly all neurons have two readers (see `unique_wiring`), so these are asked for at once, others in turn.
+        for k in tl.static_range(2):
+            g += _from_user(
+                begin + k, k < uses, w, i, image, y, above_gates, above_wiring, users, above, above_neurons, group,
+                BELOW_LAST, WORDS, IMAGES,
+            )  # fmt: skip
+        for k in range(2, tl.max(uses, 0)):
+            g += _from_user(
+                begin + k, k < uses, w, i, image, y, above_gates, above_wiring, users, above, above_neurons, group,
+                BELOW_LAST, WORDS, IMAGES,
+            )  # fmt: skip
     if STORE:
-        tl.store(gradient + (run * neurons + n)[:, None, None] * images + image, g, there[:, None, None])
+        at = (run * neurons + n)[:, None, None] * IMAGES + image
+        tl.store(gradient + at, g, there[:, None, None] & (image < IMAGES))
 
     x += run * stride
     wiring += run * 2 * neurons
@@ -167,6 +169,26 @@ def _corners_kernel(
     tl.store(at + 1, _sum_where(~a & b, g, i), there)
     tl.store(at + 2, _sum_where(a & ~b, g, i), there)
     tl.store(at + 3, _sum_where(a & b, g, i), there)
+
+
+@triton.jit
+def _from_user(
+    at, used, w, i, image, y, gates, wiring, users, above, neurons, group,
+    BELOW_LAST: tl.constexpr, WORDS: tl.constexpr, IMAGES: tl.constexpr,
+):  # fmt: skip
+    """What each neuron's gradient gets from the reader at `at`: that one's gradient, times what this input changes."""
+    user = tl.load(users + at, used, 0)
+    second = user >= neurons
+    j = tl.where(second, user - neurons, user)
+    t = tl.load(gates + j, used, 0).to(tl.int32)
+    t00, t01, t10, t11 = (t >> 3) & 1, (t >> 2) & 1, (t >> 1) & 1, t & 1
+    low = (tl.where(second, t01, t10) - t00).to(tl.float32)[:, None, None]
+    high = (t11 - tl.where(second, t10, t01)).to(tl.float32)[:, None, None]
+    beside = tl.load(wiring + tl.where(second, 0, neurons) + j, used, 0)
+    other = tl.load(y + beside[:, None] * WORDS + w, used[:, None], 0)
+    row = (j // group if BELOW_LAST else j)[:, None, None]
+    grad = tl.load(above + row * IMAGES + image, used[:, None, None] & (image < IMAGES), 0.0)
+    return grad * tl.where(((other[:, :, None] >> i) & 1) != 0, high, low)
 
 
 @triton.jit

@@ -24,8 +24,6 @@ class Layer:
     wiring: Tensor
     users: Tensor
     starts: Tensor
-    degree: int
-    """The most neurons that read one of its inputs."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,7 @@ class PackedLogic:
         self.layers = []
         for i in range(layers):
             wires, users, starts = (parameters[f"{kind}.{i}"].to(torch.int32) for kind in ("wiring", "users", "starts"))
-            degree = int(starts.diff(dim=-1).max())
-            self.layers.append(Layer(parameters[f"logits.{i}"], wires, users, starts, degree))
+            self.layers.append(Layer(parameters[f"logits.{i}"], wires, users, starts))
         self.classes = classes
         self.logits = _joined(parameters)
         self.runs = len(self.layers[0].logits)
@@ -91,7 +88,8 @@ class PackedLogic:
 
         Args:
             done: the forward pass.
-            slopes: [runs, classes, images], dL/dy of the neurons of each class; 0 for images that fill up a word.
+            slopes: [runs, classes, images], dL/dy of the neurons of each class, of a few images more than the batch
+                has: see `loss_slopes`.
         """
         last, neurons, words = len(self.layers) - 1, self.layers[0].wiring.shape[-1], done.words[0].shape[-1]
         corners = torch.empty(last + 1, self.runs, neurons, 4, device=slopes.device)
@@ -99,12 +97,12 @@ class PackedLogic:
         for i in range(last, -1, -1):
             layer, over, x = self.layers[i], self.layers[min(i + 1, last)], done.words[i]
             store = 0 < i < last
-            gradient = torch.empty(self.runs, neurons, words * WORD, device=slopes.device) if store else slopes
+            gradient = torch.empty(self.runs, neurons, slopes.shape[-1], device=slopes.device) if store else slopes
             logic._corners_kernel[triton.cdiv(neurons, block), self.runs](
                 corners[i], x, _stride(x), layer.wiring, gradient, done.words[i + 1], done.gates[min(i + 1, last)],
                 over.wiring, over.users, over.starts, above, neurons, neurons, neurons // self.classes, self.classes,
-                LAST=i == last, BELOW_LAST=i == last - 1, STORE=store, DEGREE=over.degree, BLOCK=block, WORDS=words,
-                num_warps=warps,
+                LAST=i == last, BELOW_LAST=i == last - 1, STORE=store, BLOCK=block, WORDS=words,
+                IMAGES=slopes.shape[-1], num_warps=warps,
             )  # fmt: skip
             above = gradient
         return corners
@@ -163,12 +161,15 @@ def pack(images: Tensor, index: Tensor, most: int | None = None) -> Tensor:
 
 
 def loss_slopes(counts: Tensor, labels: Tensor, index: Tensor, group_tau: float, loss_sum: Tensor) -> Tensor:
-    """Add each run's mean cross-entropy to `loss_sum`; returns its gradient [runs, classes, images] by one neuron."""
-    (runs, classes, images), batch = counts.shape, index.shape[1]
+    """Add each run's mean cross-entropy to `loss_sum`; returns its gradient [runs, classes, images] by one neuron.
+
+    Images are the batch, filled up with zeros to a multiple of 8, which can be read in pieces of 16 bytes."""
+    (runs, classes, counted), batch = counts.shape, index.shape[1]
+    images = triton.cdiv(batch, 8) * 8
     slopes = torch.empty(runs, classes, images, device=counts.device)
     logic._loss_kernel[(runs,)](
         counts, labels, index, slopes, loss_sum, group_tau, batch, classes,
-        CLASSES=triton.next_power_of_2(classes), BATCH=images,
+        CLASSES=triton.next_power_of_2(classes), BATCH=counted, IMAGES=images,
     )  # fmt: skip
     return slopes
 

@@ -1,0 +1,307 @@
+"""Everything that follows from the committed records: the report, the figures, and the blocks that pages quote.
+
+    python -m results.build        or: make results
+
+A block lies between `<!-- results:NAME -->` and `<!-- /results -->`; what is around it is written by hand.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, stdev
+
+from dst_lab import claims
+from dst_lab.claims import Verdict
+from dst_lab.figures import Drawn, Rows, draw, write
+from dst_lab.figures.maps import PAPER_OPTIMA
+from dst_lab.figures.style import LOOKS, TASKS, listing, number
+from dst_lab.plans import RECIPES
+from dst_lab.readings import ask
+from dst_lab.report import page, pick_scale
+from dst_lab.report.page import chosen_table
+from dst_lab.report.verdicts import MARKS, Line, board, shown
+from dst_lab.store import Store
+from results import cost
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = "results/records.sqlite.xz"
+PAGES = ("README.md", "results/README.md", "docs/results.md")
+ROLES = ("decoupled", "identity_ste", "softmax_ste", "gumbel_ste")
+HEADLINE = (
+    ("stochastic-binary", "test_accuracy", "accuracy %", 100.0, 1),
+    ("logic-gates", "test_accuracy_argmax", "accuracy % (argmax)", 100.0, 1),
+    ("categorical-autoencoder", "test_loss", "nats an image", 1.0, -1),
+)
+"""(task, metric at the end of training, in words, factor, its good end)."""
+PICTURES = {
+    "map": "Validation loss, accuracy and inactive neurons of the binary network over both temperatures",
+    "network-curves": "Validation loss and accuracy of the binary network over training, by four estimators",
+}
+BLOCK = re.compile(r"(<!-- results:([\w-]+) -->\n)(.*?)(<!-- /results -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Results:
+    """The records, read once, and what the blocks say of them."""
+
+    rows: Rows
+    root: Path = ROOT
+    """Where benchmarks/results.csv and results/slices.csv are."""
+
+    @cached_property
+    def judged(self) -> claims.Rows:
+        return claims.Rows.of(self.rows.store, self.rows.scale)
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        return claims.judge_rows(self.judged)
+
+    @cached_property
+    def device(self) -> cost.Device:
+        return cost.device_of(self.rows)
+
+    @cached_property
+    def step_ms(self) -> dict[str, float]:
+        return cost.plain_steps(self.root / "benchmarks/results.csv", self.device.name)
+
+    @cached_property
+    def costs(self) -> list[cost.Cost]:
+        return cost.costs(self.rows, self.step_ms)
+
+
+def build(root: Path = ROOT) -> list[Path]:
+    """Write all of it under `root`, and return what was written."""
+    with Store.open(root / RECORDS) as store:
+        results = Results(Rows(store, pick_scale(store)), root)
+        drawn = draw(results.rows)
+        made = {"results/report.html": page(results.rows, drawn).encode(), **figures(drawn)}
+        made |= {name: text.encode() for name, text in pages(results, root).items()}
+    for name, body in made.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(body)
+    return [root / name for name in made]
+
+
+def figures(drawn: dict[str, Drawn]) -> dict[str, bytes]:
+    """Each figure's file."""
+    return {f"results/figures/{name}.svg": write(one.figure, "svg") for name, one in drawn.items()}
+
+
+def pages(results: Results, root: Path = ROOT) -> dict[str, str]:
+    """The pages under `root` with their blocks made anew."""
+    return {name: filled((root / name).read_text(encoding="utf-8"), results, name) for name in PAGES}
+
+
+def filled(text: str, results: Results, page: str = "the page") -> str:
+    """A page with its blocks made anew."""
+    begun, whole = re.findall(r"<!-- results:\S* -->", text), BLOCK.findall(text)
+    unknown = [name for _, name, _, _ in whole if name not in BLOCKS]
+    if len(begun) != len(whole) or unknown:
+        raise ValueError(
+            f"{page}: a block begins with <!-- results:NAME --> and ends with <!-- /results -->, NAME one of "
+            f"{', '.join(BLOCKS)}; got {len(begun)} beginnings, {len(whole)} whole blocks"
+            + (f", unknown: {', '.join(unknown)}" if unknown else "")
+        )
+    up = "../" * page.count("/")
+    return BLOCK.sub(lambda found: f"{found[1]}\n{BLOCKS[found[2]](results, up)}\n\n{found[4]}", text)
+
+
+def headline(results: Results, up: str) -> str:
+    """Each estimator on each task: test data, end of training, fresh seeds."""
+    cells: dict[tuple[str, str], str] = {}
+    for task, metric, _, factor, direction in HEADLINE:
+        chosen = {role: results.rows.setting(task, role) for role in ROLES}
+        fresh = {role: one for role, one in chosen.items() if one and one.n and one.seeds == "confirmation"}
+        means = {role: fmean(row.last(metric) for row in one.rows) for role, one in fresh.items()}
+        best = max(means, key=lambda role: direction * means[role]) if len(means) == len(ROLES) else ""
+        for role, one in fresh.items():
+            found = [factor * row.last(metric) for row in one.rows]
+            said = f"{fmean(found):.1f}" + (f" ± {stdev(found):.1f}" if len(found) > 1 else "")
+            cells[role, task] = f"**{said}**" if role == best else said
+            if one.diverged:
+                cells[role, task] += f" ({one.diverged} of {one.n + one.diverged} diverged)"
+    head = ["estimator, at its chosen setting", *(f"{TASKS[task]}, {what}" for task, _, what, _, _ in HEADLINE)]
+    body = [[LOOKS[role].name, *(cells.get((role, task), "not run yet") for task, *_ in HEADLINE)] for role in ROLES]
+    return table(head, body)
+
+
+def verdicts(results: Results, up: str) -> str:
+    """Each claim on each task."""
+    tasks = [TASKS[task] for task in PAPER_OPTIMA]
+    body = []
+    for claim, _, titles in board(shown(results.verdicts)):
+        for title, found in titles:
+            if "" in found:
+                said = [_badge(found[""].verdict), _badge(found[""].verdict), ""]
+                body.append([f"{claim}: {title} (both tasks together)", *said])
+            else:
+                body.append([f"{claim}: {title}", *(_badge(found[t].verdict) if t in found else "" for t in tasks)])
+    return table(["claim", *tasks], body)
+
+
+def evidence(results: Results, up: str) -> str:
+    """The comparisons that the verdicts rest on."""
+    body: list[list[str]] = []
+    for item in shown(results.verdicts):
+        about = f"{item.verdict.claim}, {item.where}"
+        body += [[about, f"{line.name}: {line.metric}", *_line(line)] for line in item.judged]
+        if not item.judged:
+            body.append([about, _badge(item.verdict), *[""] * 6])
+    head = ["claim", "comparison", "found", "against", "difference (95%)", "effect", "p", "n"]
+    return table(head, body, "llrrrrrr")
+
+
+def settings(results: Results, up: str) -> str:
+    """What each search chose, and its loss."""
+    paper = {TASKS[task]: optimum for task, optimum in PAPER_OPTIMA.items()}
+    body = []
+    for task, found in chosen_table(results.rows).items():
+        for row in found:
+            taus = row["taus"] or "none"
+            if row["estimator"] == LOOKS["decoupled"].name:
+                taus += " (the paper: {:g}, {:g})".format(*paper[task])
+            n = f"{row['n']} {row['seeds']}" + f", {row['diverged']} diverged" * bool(row["diverged"])
+            body.append([task, row["estimator"], taus, row["lr"], row["loss"], n])
+    head = ["task", "estimator", "temperatures", "learning rate", "lowest validation loss", "seeds"]
+    return table(head, body, "lllrrl")
+
+
+def runs(results: Results, up: str) -> str:
+    """By recipe: how many runs, how they ended, how long they took, and a plain script."""
+    body = [_cost(one) for one in results.costs]
+    body.append([f"**{cell}**" if cell else "" for cell in _cost(cost.total(results.costs))])
+    head = ["recipe", "what", "runs", "diverged", "failed", "training, minutes", "plain script, hours", "ratio"]
+    return table(head, body, "llrrrrrr")
+
+
+def about(results: Results, up: str) -> str:
+    """What was run, when and on what."""
+    places = [place for place, _ in cost.chunks(results.rows).values()]
+    versions = [f"{name} {_several(places, name)}" for name in ("torch", "numpy", "python")]
+    commits = sorted(
+        {str(place["commit"])[:12] + "*" * bool(place.get("dirty")) for place in places if "commit" in place}
+    )
+    size = (results.root / RECORDS).stat().st_size / 1e6 if (results.root / RECORDS).exists() else 0.0
+    body = [
+        ["runs", f"{len(results.rows.runs):,}, of {results.rows.scale} scale, in {len(places)} chunks"],
+        ["when", listing(sorted({results.device.first, results.device.last}))],
+        ["on", listing(results.device.names)],
+        ["with", ", ".join([f"decoupled-st {_several(places, 'version')}", *versions])],
+        ["commits", ", ".join(commits) or "not recorded"],
+        ["records", f"{size:.1f} MB"],
+    ]
+    return table(["", ""], body)
+
+
+def time(results: Results, up: str) -> str:
+    """The total, in sentences."""
+    everything = cost.total(results.costs)
+    grid = next((one.seconds for one in results.costs if one.recipe == "sbn-grid"), 0.0)
+    said = (
+        f"Training took {_minutes(everything.seconds)} minutes on {listing(results.device.names)}, {_minutes(grid)} of "
+        f"them the binary network's grid: a chunk of runs counts once, from its first step to its last evaluation."
+    )
+    held = cost.held(results.root / "results/slices.csv")
+    if held:
+        said += (
+            f" With loading, compiling, calibration and what was begun in vain, the device was in use for "
+            f"{_minutes(held[0])} minutes, in {held[1]} session{'s' * (held[1] != 1)}."
+        )
+    if everything.plain:
+        steps = listing([f"{ms:.3g} ms ({TASKS[task]}: {cost.PLAIN[task]})" for task, ms in results.step_ms.items()])
+        said += (
+            f" One run after another, a plain script would train for {_hours(everything.plain)} hours: steps of "
+            f"{steps}, measured on the same device (`benchmarks/results.csv`), times the steps of every run, "
+            "evaluation not counted."
+        )
+    if everything.unmeasured:
+        said += f" {everything.unmeasured:,} runs of tasks without such a measurement are not in it."
+    return said
+
+
+def pictures(results: Results, up: str) -> str:
+    """The two that the README shows, with their n."""
+    n = sorted({one.n for role in ROLES if (one := results.rows.setting("stochastic-binary", role))})
+    seeds = {row.run.seed for row in results.rows.recipe("sbn-grid", "stochastic-binary")}
+    captions = {
+        "map": f"Each cell: mean over n = {len(seeds)} search seeds.",
+        "network-curves": f"Each line: mean over n = {listing([str(count) for count in n])} fresh seeds; band: "
+        "one standard deviation.",
+    }
+    return "\n\n".join(
+        f"![{words}]({up}results/figures/{name}.svg)\n\n{captions[name]}" for name, words in PICTURES.items()
+    )
+
+
+def readings(results: Results, up: str) -> str:
+    """Would another reading of an open detail have changed a verdict? What differs is in bold."""
+    parts = []
+    for question in ask(results.judged):
+        body = []
+        for cells in question.rows:
+            said = [_badge(cell) if cell else "" for cell in cells]
+            bold = [
+                f"**{text}**" if question.turns(cells[0], cell) else text
+                for cell, text in zip(cells, said, strict=True)
+            ]
+            body.append([f"{cells[0].claim}, {TASKS[cells[0].task]}" if cells[0] else "", *bold])
+        parts.append(f"**{question.title}.** {question.note}\n\n{table(['claim', *question.columns], body)}")
+    return "\n\n".join(parts) or "Not tested yet."
+
+
+BLOCKS: dict[str, Callable[[Results, str], str]] = {
+    "table": headline,
+    "pictures": pictures,
+    "verdicts": verdicts,
+    "evidence": evidence,
+    "settings": settings,
+    "readings": readings,
+    "runs": runs,
+    "about": about,
+    "time": time,
+}
+
+
+def table(head: Sequence[str], body: Sequence[Sequence[str]], align: str = "") -> str:
+    """A table in Markdown; `align` has an l or an r a column."""
+    rule = "|".join("---:" if side == "r" else "---" for side in align or "l" * len(head))
+    first, *rest = (f"| {' | '.join(row)} |" for row in (head, *body))
+    return "\n".join([first, f"|{rule}|", *rest])
+
+
+def _badge(verdict: Verdict) -> str:
+    return f"{MARKS[verdict.verdict]} {verdict.verdict}"
+
+
+def _line(line: Line) -> list[str]:
+    interval = re.sub(r"(\d) [a-z]+\b", r"\1", line.interval.replace(" to ", "|")).replace("|", " to ")
+    difference = f"{line.difference} ({interval})" if interval else line.difference
+    return [line.ours, line.theirs, difference, line.effect, line.p, str(line.n)]
+
+
+def _cost(one: cost.Cost) -> list[str]:
+    what = (RECIPES[one.recipe].__doc__ or "").strip().rstrip(".") if one.recipe in RECIPES else ""
+    return [
+        one.recipe, what, f"{one.runs:,}", str(one.ends["diverged"]), str(one.ends["failed"]), _minutes(one.seconds),
+        _hours(one.plain) if one.plain else "", f"{one.plain / one.compared:,.0f}" if one.plain else "",
+    ]  # fmt: skip
+
+
+def _several(places: Sequence[dict[str, object]], name: str) -> str:
+    return listing(sorted({str(place[name]) for place in places if name in place}))
+
+
+def _minutes(seconds: float) -> str:
+    return number(seconds / 60)
+
+
+def _hours(seconds: float) -> str:
+    return number(seconds / 3600)
+
+
+if __name__ == "__main__":
+    for file in build():
+        print(f"{file.relative_to(ROOT)}: {file.stat().st_size / 1e6:.2f} MB", file=sys.stderr)

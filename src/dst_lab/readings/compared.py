@@ -1,0 +1,136 @@
+"""Each detail read otherwise, on the runs that are recorded; the first column is always the committed rule."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from dst_lab.claims import Rows, Verdict
+from dst_lab.claims.baselines import judge_baselines
+from dst_lab.claims.measures import Measure, best, converged, inactive_below, last, stopped
+from dst_lab.claims.mechanisms import judge_activity, judge_convergence
+from dst_lab.claims.off_diagonal import judge_off_diagonal
+from dst_lab.claims.tasks import LOGIC, SBN, TASKS, TaskRule
+from dst_lab.claims.verdict import NOT_TESTED
+from dst_lab.configs.stochastic_binary import THRESHOLDS
+
+RULE = "the rule"
+Cells = tuple[Verdict | None, ...]
+"""None where a reading says nothing about a claim."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One open detail: a row a claim and task, a column a reading."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Cells, ...]
+    note: str = ""
+
+    @property
+    def tested(self) -> bool:
+        return any(first is not None and first.verdict != NOT_TESTED for first, *_ in self.rows)
+
+    @staticmethod
+    def turns(rule: Verdict | None, reading: Verdict | None) -> bool:
+        """Whether both are tested, and differ."""
+        found = [one.verdict for one in (rule, reading) if one is not None]
+        return NOT_TESTED not in found and len(set(found)) == 2
+
+    @property
+    def turned(self) -> list[tuple[Verdict, str]]:
+        """(the reading's verdict, the reading) where it is another than the rule's."""
+        return [
+            (cell, column)
+            for first, *cells in self.rows
+            for column, cell in zip(self.columns[1:], cells, strict=True)
+            if cell is not None and self.turns(first, cell)
+        ]
+
+
+def table(title: str, found: dict[str, list[Verdict]], note: str = "") -> Question:
+    """Columns by their names; the rows are the claims of the first column."""
+    by_claim = {name: {(one.claim, one.task): one for one in verdicts} for name, verdicts in found.items()}
+    keys = list(next(iter(by_claim.values())))
+    return Question(title, tuple(found), tuple(tuple(by.get(key) for by in by_claim.values()) for key in keys), note)
+
+
+def judged_in(rows: Rows) -> Question:
+    """The same runs, compared in something else."""
+    found = {RULE: judge_by(rows, TASKS)}
+    for name, read in COMPARED.items():
+        rules = {rule.task: rule for rule in TASKS}
+        others = [other for rule in TASKS if (other := read(rule)) is not None]
+        # How soon is asked of a curve: a reading that leaves the curve alone says nothing new of it.
+        same = {other.task for other in others if other.curve == rules[other.task].curve}
+        found[name] = [one for one in judge_by(rows, others) if one.claim != "C2 speed" or one.task not in same]
+    return table(
+        "What is compared", found,
+        "The same settings and fresh seeds. The other forward is argmax; of logic gates, whose rule goes by argmax, "
+        "the training forward.",
+    )  # fmt: skip
+
+
+def judge_by(rows: Rows, rules: list[TaskRule] | tuple[TaskRule, ...]) -> list[Verdict]:
+    """C1, C2 and C2 speed."""
+    return [*judge_off_diagonal(rows, rules), *judge_baselines(rows, rules)]
+
+
+def _by(rule: TaskRule, primary: Measure, curve: tuple[str, int] | None = None) -> TaskRule:
+    return replace(rule, primary=primary, curve=curve or rule.curve, beside=())
+
+
+def at_the_end(rule: TaskRule) -> TaskRule:
+    metric, direction = rule.curve
+    return _by(rule, last(metric, rule.primary.unit, direction))
+
+
+def other_forward(rule: TaskRule) -> TaskRule:
+    metric, direction = rule.curve
+    other = metric.removesuffix("_argmax") if metric.endswith("_argmax") else f"{metric}_argmax"
+    return _by(rule, best(other, rule.primary.unit, direction), (other, direction))
+
+
+def _other_metric(rule: TaskRule) -> TaskRule | None:
+    """Accuracy where the rule goes by loss, and the reverse, by the same forward."""
+    if rule is SBN:
+        return _by(rule, best("validation_accuracy", "share", 1), ("validation_accuracy", 1))
+    if rule is LOGIC:
+        return _by(rule, best("validation_loss_argmax", "nats", -1), ("validation_loss_argmax", -1))
+    return None
+
+
+def _on_test(rule: TaskRule, read: Callable[[str, str, int], Measure]) -> TaskRule:
+    metric, direction = rule.curve[0].replace("validation", "test"), rule.curve[1]
+    return _by(rule, read(metric, rule.primary.unit, direction), (metric, direction))
+
+
+COMPARED: dict[str, Callable[[TaskRule], TaskRule | None]] = {
+    "last, not best": at_the_end,
+    "the other forward": other_forward,
+    "accuracy for loss, or loss for accuracy": _other_metric,
+    "test data, at the lowest validation loss": lambda rule: _on_test(rule, stopped),
+    "test data, last": lambda rule: _on_test(rule, last),
+}
+
+
+def active_from(rows: Rows) -> Question:
+    """Every whole decade of the absolute thresholds."""
+    found = {f"{RULE}: 1% of the mean": [judge_activity(rows)]}
+    for i, threshold in list(enumerate(THRESHOLDS))[::2]:
+        found[f"{threshold:.0e}"] = [judge_activity(rows, inactive_below(i, threshold))]
+    return table("When a neuron is inactive", found, "Activity is the mean |dL/dl| over validation images.")
+
+
+def converged_from(rows: Rows) -> Question:
+    """Where between the best loss and the collapsed solution, and at which evaluation."""
+    found = {f"{RULE}: half way, last loss": [judge_convergence(rows)]}
+    for share in (0.25, 0.75):
+        found[f"{share:.0%} of the way"] = [judge_convergence(rows, share)]
+    found["half way, lowest loss"] = [judge_convergence(rows, judged=_ever)]
+    return table("When a run has converged", found, "On the way from the best loss to the collapsed one.")
+
+
+def _ever(metric: str, threshold: float) -> Measure:
+    """Whether the lowest loss over training lies below the threshold."""
+    measure = converged(metric, threshold)
+    return replace(measure, read=lambda history: float(history[metric].values.min() < threshold))

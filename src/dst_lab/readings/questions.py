@@ -1,0 +1,123 @@
+"""All questions, those that other settings or other runs would answer among them."""
+
+import math
+from dataclasses import replace
+
+from dst_lab.claims import Rows, Verdict
+from dst_lab.claims.baselines import judge_baselines
+from dst_lab.claims.measures import Measure, best, last
+from dst_lab.claims.mechanisms import judge_mechanisms
+from dst_lab.claims.rows import SEEDS, Row
+from dst_lab.claims.tasks import CATAE, LOGIC, SBN, TASKS, TaskRule
+from dst_lab.claims.verdict import NOT_TESTED
+from dst_lab.configs import Config
+from dst_lab.plans import RECIPES, Lookup
+from dst_lab.plans.following import otherwise
+from dst_lab.plans.plan import seeded
+from dst_lab.plans.recipes import FRESH
+from dst_lab.readings.compared import (
+    RULE,
+    Question,
+    active_from,
+    at_the_end,
+    converged_from,
+    judge_by,
+    judged_in,
+    other_forward,
+    table,
+)
+
+LOSS = best("validation_loss", "nats", -1)
+LAST = {rule.task: last("validation_loss", "nats", -1) for rule in TASKS}
+ARGMAX = {rule.task: best("validation_loss_argmax", "nats", -1) for rule in TASKS}
+ACCURACY = {
+    SBN.task: best("validation_accuracy", "share", 1),
+    LOGIC.task: best("validation_accuracy_argmax", "share", 1),
+}
+CHOSEN: dict[str, tuple[dict[str, Measure], tuple[TaskRule, ...]]] = {
+    "by the last loss": (LAST, TASKS),
+    "by the last loss, compared at the end": (LAST, tuple(map(at_the_end, TASKS))),
+    "by argmax": (ARGMAX, TASKS),
+    "by argmax, compared so": (ARGMAX, (other_forward(SBN), other_forward(CATAE), LOGIC)),
+    "by accuracy": (ACCURACY, TASKS),
+}
+"""How a search could choose -> by task, in what; all on validation data. And in what to compare then."""
+
+
+def ask(rows: Rows) -> list[Question]:
+    """Every question of whose rule the runs are there."""
+    asked = [judged_in(rows), chosen_by(rows), active_from(rows), converged_from(rows), *detailed(rows)]
+    return [question for question in asked if question.tested]
+
+
+def chosen_by(rows: Rows) -> Question:
+    """Other settings, where the searches had chosen by something else, compared as the rule says."""
+    found = {RULE: judge_by(rows, TASKS)}
+    for name, (measures, rules) in CHOSEN.items():
+        found[name] = [one for one in judge_by(searched(rows, measures), rules) if one.task in measures]
+    return table(
+        "How settings are chosen", found,
+        "Where the searches would have chosen another setting, its ten fresh seeds must be trained first; a sequential "
+        "search may even go another way.",
+    )  # fmt: skip
+
+
+def searched(rows: Rows, measures: dict[str, Measure]) -> Rows:
+    """The same runs, where searches score a run by these measures."""
+    return replace(rows, lookup=_scored(rows, measures))
+
+
+def _scored(rows: Rows, measures: dict[str, Measure]) -> Lookup:
+    def lookup(config: Config) -> float | None:
+        row, measure = rows.find(config), measures.get(config.task, LOSS)
+        if row is None:
+            return None
+        score = -measure.direction * measure.read(row.history()) if row.done else math.inf
+        return score if math.isfinite(score) else math.inf
+
+    return lookup
+
+
+def lacking(rows: Rows) -> list[Config]:
+    """The settings that another way to choose would have chosen and that lack fresh seeds, each once."""
+    found: dict[Config, None] = {}
+    for measures in (LAST, ARGMAX, ACCURACY):
+        for (task, role), config in searched(rows, measures).chosen.items():
+            fresh = [rows.find(run) for run in seeded([config], range(FRESH, FRESH + SEEDS))]
+            if role != "soft" and task in measures and None in fresh:
+                found[replace(config, seed=0)] = None
+    return list(found)
+
+
+def detailed(rows: Rows) -> list[Question]:
+    """The chosen settings with one unstated detail set otherwise: the runs of the recipe `details`."""
+    if not any(map(rows.find, RECIPES["details"](rows.scale).wanted(rows.lookup))):
+        return []
+    questions = []
+    for task, words in ((CATAE.task, "autoencoder"), (LOGIC.task, "logic gates")):
+        config = rows.chosen.get((task, "decoupled"))
+        names = list(otherwise(config)) if config else []
+        found = {RULE: _claims(rows, task)} | {name: _claims(_set(rows, task, name), task) for name in names}
+        if any(one.verdict != NOT_TESTED for name in names for one in found[name]):
+            questions.append(table(f"What the paper does not state, {words}", found, DETAILS))
+    return questions
+
+
+DETAILS = (
+    "The same settings, not searched for again, with the confirmation seeds and one detail set otherwise (the recipe "
+    "`details`). C1, which needs the diagonal too, is not asked."
+)
+
+
+def _claims(rows: Rows, task: str) -> list[Verdict]:
+    return [one for one in (*judge_baselines(rows), *judge_mechanisms(rows)) if one.task == task]
+
+
+def _set(rows: Rows, task: str, name: str) -> Rows:
+    """The fresh seeds with this detail; the searches, which choose and give the marks, as they were."""
+
+    def find(config: Config) -> Row | None:
+        fresh = config.task == task and config.seed >= FRESH
+        return rows.find(otherwise(config)[name] if fresh else config)
+
+    return replace(rows, find=find)
