@@ -2,10 +2,11 @@
 
 What flows between layers is float16, which has TF32's mantissa, with a power of two for each run and 64 columns that
 gives it float32's range. A program owns all images of a run and 64 columns, so it knows the largest value before it
-stores any, and brings it below 2^15: no overflow. Where a product sums over several such columns, the weights take up
-the differences between their powers, so what is lost lies below 2^-24 of the largest term. Weights are rounded to
-float16 as they are, since Adam cannot take them beyond 65504 (`shrink` sees to rates for which it could). Products are
-summed in float32. Against float64 a product errs as one of operands rounded to TF32 does, 3e-4 of the result.
+stores any, and brings it below 2^15: no overflow. Values below 2^-28 of the largest keep fewer bits, below 2^-39 none;
+in gradients that is where Adam's epsilon rules. Where a product sums over blocks, the weights take up the difference
+between their powers. Weights are rounded to float16 as they are, since Adam cannot take them beyond 65504 (`shrink`
+sees to rates with which it could). Sums are in float32. Against float64 a product errs as one of operands rounded to
+TF32 does, by 3e-4 of the result.
 """
 
 import triton

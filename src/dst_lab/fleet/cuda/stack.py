@@ -101,12 +101,13 @@ class Layer:
         categorical choice, that of the choice, in float32."""
         batch, (inner, blocks, power) = g.values.shape[1], _inner(self.outputs)
         plain, draws = passed.link.then == "categorical", passed.draws
+        estimator = passed.estimator if passed.link.then == "binary" else ""  # else it is of no concern
         out = self._halves(batch, self.inputs, torch.float32 if plain else torch.float16)
         squares = None if plain else torch.empty_like(out.scale)
         dense._down[out.scale.shape[1], self.runs](
             g.values, g.scale, self.weight[0], runs.shrink, passed.kept, *below.bias, out.values, out.scale,
             draws.surrogate, draws.key, draws.step, draws.use, draws.site, runs.rates, squares,
-            THROUGH="plain" if plain else passed.link.then, ESTIMATOR=passed.estimator, BATCH=batch, INPUTS=self.inputs,
+            THROUGH="plain" if plain else passed.link.then, ESTIMATOR=estimator, BATCH=batch, INPUTS=self.inputs,
             OUTPUTS=self.outputs, IMAGES=_images(batch), COLUMNS=_tile(self.inputs), K=inner, BLOCKS=blocks,
             POWER=power, num_warps=8,
         )  # fmt: skip
