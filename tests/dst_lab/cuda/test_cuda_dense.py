@@ -99,8 +99,8 @@ def test_forward(device: torch.device, kind: str, batch: int, inputs: int, outpu
     x, meant = inputs_of(kind, batch, inputs, device)
     w, bias = one.weight[0], one.bias[0].double()
     exact, rounded = meant.double() @ w.double() + bias, tf32(meant) @ tf32(w) + bias
-    assert_close(one.forward(x, runs, "plain").values, exact, rounded)
-    assert_close(whole(one.forward(x, runs, "relu")), exact.relu(), tf32(rounded.relu()))
+    assert_close(one.logits(x, runs), exact, rounded)
+    assert_close(whole(one.relu(x, runs)), exact.relu(), tf32(rounded.relu()))
 
 
 def test_weights_beyond_float16_are_shrunk(device: torch.device) -> None:
@@ -111,11 +111,10 @@ def test_weights_beyond_float16_are_shrunk(device: torch.device) -> None:
     runs = Runs(runs.rows, torch.tensor([1.0, 2.0**-7, 1.0], device=device), runs.rates)
     x, meant = inputs_of("scaled", 20, 40, device)
     bias, w = one.bias[0].double(), one.weight[0]
-    assert_close(one.forward(x, runs, "plain").values, meant.double() @ w.double() + bias, tf32(meant) @ tf32(w) + bias)
+    assert_close(one.logits(x, runs), meant.double() @ w.double() + bias, tf32(meant) @ tf32(w) + bias)
     g = torch.randn(3, 20, 30).to(device)
     passed = Passed(Link("", "categorical"), x, meant, draws(device), "decoupled")
-    ours, _ = one.down(halves(g), runs, layer(5, 40, device), passed)
-    assert_close(ours.values, g.double() @ w.double().mT, tf32(g) @ tf32(w).mT)
+    assert_close(one.to_choice(halves(g), runs, passed), g.double() @ w.double().mT, tf32(g) @ tf32(w).mT)
 
 
 def updated(before: list[Tensor], g: Tensor, count: int) -> list[Tensor]:
@@ -197,14 +196,12 @@ def test_down(device: torch.device, then: str, estimator: str, batch: int, input
         slope = through(kept, slope, draws(device), estimator, "binary")
     w = one.weight[0]
     exact, rounded = (r(g) @ r(w).mT * slope.double() for r in (torch.Tensor.double, tf32))
-    ours, squares = one.down(halves(g), runs, below, passed)
     if then == "categorical":
-        assert squares is None
-        assert_close(ours.values, exact, rounded)
+        assert_close(one.to_choice(halves(g), runs, passed), exact, rounded)
         return
+    ours, squares = one.down(halves(g), runs, below, passed)
     assert_close(whole(ours), exact, tf32(rounded))
     assert_updated(below.bias, before, exact.sum(1, keepdim=True), rounded.sum(1, keepdim=True))
-    assert squares is not None
     torch.testing.assert_close(squares.sum(1).double(), exact.sum(1).square().sum(1), rtol=5e-3, atol=0)
 
 
@@ -238,7 +235,7 @@ def test_what_is_not_finite_stays_so_and_in_its_run(device: torch.device) -> Non
     one, runs = layer(40, 30, device), runs_at(4, device)
     x, _ = inputs_of("images", 20, 40, device)
     one.weight[0][0, 3, 5], one.bias[0][2, 0, 7] = float("nan"), float("inf")
-    y = one.forward(x, runs, "relu").values
+    y = one.relu(x, runs).values
     assert y[0, :, 5].isnan().all()
     assert y[2, :, 7].isinf().all()
     assert y[1].isfinite().all()

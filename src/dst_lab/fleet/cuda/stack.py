@@ -69,56 +69,70 @@ class Layer:
         self.bias = [tensors[f"{name}.bias"] for tensors in kinds]
         self.runs, self.inputs, self.outputs = self.weight[0].shape
 
-    def forward(self, x: Halves, runs: Runs, then: str) -> Halves:
-        """x w + bias; `then` is "relu", or "plain" for float32 without a scale."""
-        y = self._halves(x.values.shape[1], self.outputs, torch.float32 if then == "plain" else torch.float16)
-        self._forward(x, runs, then, y)
+    def relu(self, x: Halves, runs: Runs) -> Halves:
+        """The ReLU of x w + bias."""
+        y = self._halves(x.values.shape[1], self.outputs)
+        self._forward(x, runs, "relu", y.values, y.scale)
+        return y
+
+    def logits(self, x: Halves, runs: Runs) -> Tensor:
+        """x w + bias in float32."""
+        y = self._empty(x.values.shape[1], self.outputs)
+        self._forward(x, runs, "plain", y)
         return y
 
     def loss(self, x: Halves, runs: Runs, kind: str, target: Tensor) -> tuple[Halves, Tensor, Tensor]:
-        """The gradient of the outputs, the loss [runs, parts], and the squares of the biases, which are updated.
+        """The gradient of x w + bias, the loss [runs, parts], and the squares of the biases, which are updated.
 
         `kind` is "pixels" (`target` [seeds, batch, outputs] in 255ths) or "classes" (labels [seeds, batch]).
         """
-        gradient = self._halves(x.values.shape[1], self.outputs, torch.float16)
-        loss, squares = torch.empty_like(gradient.scale), torch.empty_like(gradient.scale)
-        self._forward(x, runs, kind, gradient, target, loss, squares)
-        return gradient, loss, squares
+        g = self._halves(x.values.shape[1], self.outputs)
+        loss, squares = torch.empty_like(g.scale), torch.empty_like(g.scale)
+        self._forward(x, runs, kind, g.values, g.scale, target, loss, squares)
+        return g, loss, squares
 
-    def _forward(self, x: Halves, runs: Runs, then: str, y: Halves, *more: Tensor) -> None:
+    def _forward(self, x: Halves, runs: Runs, then: str, y: Tensor, *more: Tensor) -> None:
         batch, (inner, blocks, power) = x.values.shape[1], _inner(self.inputs)
-        target, loss, squares = more or (None, None, None)
+        scale, target, loss, squares = (*more, None, None, None, None)[:4]
         flip = then == "pixels"
-        dense._forward[y.scale.shape[1], self.runs](
-            x.values, x.scale, runs.rows, self.weight[0], runs.shrink, *self.bias, y.values, y.scale, target, loss,
-            runs.rates, squares, THEN=then, SHARED=x.shared, SCALED=x.scaled, FLIP=flip, BATCH=batch,
-            INPUTS=self.inputs, OUTPUTS=self.outputs, IMAGES=_images(batch), COLUMNS=_tile(self.outputs), K=inner,
-            BLOCKS=blocks, POWER=power, num_warps=8 if flip else 4,
+        dense._forward[_parts(self.outputs), self.runs](
+            x.values, x.scale, runs.rows, self.weight[0], runs.shrink, *self.bias, y, scale, target, loss, runs.rates,
+            squares, THEN=then, SHARED=x.shared, SCALED=x.scaled, FLIP=flip, BATCH=batch, INPUTS=self.inputs,
+            OUTPUTS=self.outputs, IMAGES=_images(batch), COLUMNS=_tile(self.outputs), K=inner, BLOCKS=blocks,
+            POWER=power, num_warps=8 if flip else 4,
         )  # fmt: skip
 
-    def down(self, g: Halves, runs: Runs, below: "Layer", passed: Passed) -> tuple[Halves, Tensor | None]:
-        """From the gradient of our outputs that of the layer below, which `passed`, and its biases' squares; below a
-        categorical choice, that of the choice, in float32."""
-        batch, (inner, blocks, power) = g.values.shape[1], _inner(self.outputs)
-        plain, draws = passed.link.then == "categorical", passed.draws
-        estimator = passed.estimator if passed.link.then == "binary" else ""  # else it is of no concern
-        out = self._halves(batch, self.inputs, torch.float32 if plain else torch.float16)
-        squares = None if plain else torch.empty_like(out.scale)
-        dense._down[out.scale.shape[1], self.runs](
-            g.values, g.scale, self.weight[0], runs.shrink, passed.kept, *below.bias, out.values, out.scale,
-            draws.surrogate, draws.key, draws.step, draws.use, draws.site, runs.rates, squares,
-            THROUGH="plain" if plain else passed.link.then, ESTIMATOR=estimator, BATCH=batch, INPUTS=self.inputs,
+    def down(self, g: Halves, runs: Runs, below: "Layer", passed: Passed) -> tuple[Halves, Tensor]:
+        """From our gradient that of the layer below, which left `passed`, and the squares of its biases, which are
+        updated."""
+        out = self._halves(g.values.shape[1], self.inputs)
+        squares = torch.empty_like(out.scale)
+        self._down(g, runs, passed, passed.link.then, out.values, out.scale, squares, *below.bias)
+        return out, squares
+
+    def to_choice(self, g: Halves, runs: Runs, passed: Passed) -> Tensor:
+        """From our gradient that of our inputs, in float32."""
+        out = self._empty(g.values.shape[1], self.inputs)
+        self._down(g, runs, passed, "plain", out)
+        return out
+
+    def _down(self, g: Halves, runs: Runs, passed: Passed, how: str, out: Tensor, *more: Tensor) -> None:
+        batch, (inner, blocks, power), draws = g.values.shape[1], _inner(self.outputs), passed.draws
+        scale, squares, *bias = more or [None] * 5
+        dense._down[_parts(self.inputs), self.runs](
+            g.values, g.scale, self.weight[0], runs.shrink, passed.kept, *bias, out, scale, draws.surrogate, draws.key,
+            draws.step, draws.use, draws.site, runs.rates, squares, THROUGH=how,
+            ESTIMATOR=passed.estimator if how == "binary" else "", BATCH=batch, INPUTS=self.inputs,
             OUTPUTS=self.outputs, IMAGES=_images(batch), COLUMNS=_tile(self.inputs), K=inner, BLOCKS=blocks,
             POWER=power, num_warps=8,
         )  # fmt: skip
-        return out, squares
 
     def take(self, gradient: Tensor, runs: Runs) -> tuple[Halves, Tensor]:
         """A gradient [runs, batch, outputs] in float32 as the other kernels read it, and the biases' squares."""
         batch = gradient.shape[1]
-        out = self._halves(batch, self.outputs, torch.float16)
+        out = self._halves(batch, self.outputs)
         squares = torch.empty_like(out.scale)
-        dense._take[out.scale.shape[1], self.runs](
+        dense._take[_parts(self.outputs), self.runs](
             gradient, *self.bias, out.values, out.scale, runs.rates, squares, BATCH=batch, WIDTH=self.outputs,
             IMAGES=_images(batch), COLUMNS=_tile(self.outputs), num_warps=8,
         )  # fmt: skip
@@ -127,7 +141,7 @@ class Layer:
     def update(self, x: Halves, g: Halves, runs: Runs) -> Tensor:
         """Adam's update of the weights; their squares."""
         batch, high, wide = x.values.shape[1], _tile(self.inputs), _tile(self.outputs)
-        parts = triton.cdiv(self.inputs, high) * triton.cdiv(self.outputs, wide)
+        parts = _parts(self.inputs) * _parts(self.outputs)
         squares = self._empty(parts)
         fetch = x.values.is_cuda and wide >= 32  # the interpreter has no assembler
         dense._weights[parts, self.runs](
@@ -140,13 +154,17 @@ class Layer:
     def _empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(self.runs, *shape, dtype=dtype, device=self.weight[0].device)
 
-    def _halves(self, batch: int, width: int, dtype: torch.dtype) -> Halves:
-        return Halves(self._empty(batch, width, dtype=dtype), self._empty(triton.cdiv(width, _tile(width))))
+    def _halves(self, batch: int, width: int) -> Halves:
+        return Halves(self._empty(batch, width, dtype=torch.float16), self._empty(_parts(width)))
 
 
 def _tile(size: int) -> int:
     """Of a program, along an axis of that size."""
     return min(BLOCK, max(16, triton.next_power_of_2(size)))
+
+
+def _parts(size: int) -> int:
+    return triton.cdiv(size, _tile(size))
 
 
 def _images(batch: int) -> int:
@@ -216,10 +234,10 @@ class Stack:
         """The output of a layer and what follows it."""
         layer, link, draws = self.layers[place], self.links[place], self.draws[place]
         if link.then == "relu":
-            y = layer.forward(x, runs, "relu")
+            y = layer.relu(x, runs)
             kept = y.values
         else:
-            kept = layer.forward(x, runs, "plain").values
+            kept = layer.logits(x, runs)
             if link.then == "categorical":
                 kept = kept.view(*kept.shape[:2], -1, link.classes)
             y = Halves(draw(kept, draws, link.then, torch.float16).flatten(2), self.one)
@@ -227,11 +245,10 @@ class Stack:
 
     def _descend(self, place: int, g: Halves, runs: Runs, passed: Passed) -> tuple[Halves, Tensor]:
         """The gradient of the outputs of the layer below, whose biases are updated, and their squares."""
-        below = self.layers[place - 1]
-        out, squares = self.layers[place].down(g, runs, below, passed)
-        if squares is not None:
-            return out, squares
-        upstream = out.values.view_as(passed.kept)
+        layer, below = self.layers[place], self.layers[place - 1]
+        if passed.link.then != "categorical":
+            return layer.down(g, runs, below, passed)
+        upstream = layer.to_choice(g, runs, passed).view_as(passed.kept)
         gradient = through(passed.kept, upstream, passed.draws, passed.estimator, "categorical")
         return below.take(gradient.flatten(2), runs)
 
