@@ -19,7 +19,7 @@ from dst_lab.fleet.task import Norm, Step, sum_per_run
 if TYPE_CHECKING:
     from dst_lab.fleet.loop import Fleet
 
-BATCH, BLOCK = 256, 64
+BATCH, BLOCK = 256, dense.BLOCK.value
 """The most images of a batch that a program holds, and the columns that share a power of two."""
 STRIDE = 8.0
 """Adam moves a parameter by less than so many learning rates a step: 0.1 / sqrt(0.001 (1 - 0.81 / 0.999)) = 7.3 of them
