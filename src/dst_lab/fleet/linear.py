@@ -3,9 +3,19 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Link(NamedTuple):
+    """A layer and what follows it: "relu", "binary", "categorical" (choices among `classes`), or, at the end, the loss:
+    "pixels" (binary cross-entropy) or "classes" (cross-entropy)."""
+
+    name: str
+    then: str
+    classes: int = 0
 
 
 def initial_linear(name: str, inputs: int, outputs: int, generator: torch.Generator) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ signal-to-noise of the logit layer's parameters over `snr_passes` passes on the 
 validation images.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 import torch
@@ -21,8 +21,11 @@ from decoupled_st.diagnostics import gradient_snr
 from dst_lab import data
 from dst_lab.configs import CategoricalAutoencoderConfig
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.linear import initial_stack, linear
-from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, pixels
+from dst_lab.fleet.linear import Link, initial_stack, linear
+from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Step, Task, chunks, pixels
+
+if TYPE_CHECKING:
+    from dst_lab.fleet.loop import Fleet
 
 EVALUATE = 1024
 SHOWN = 8
@@ -79,6 +82,22 @@ class CategoricalAutoencoder(Task):
 
             return pixel_cross_entropy(output, x.expand_as(output))
         return F.binary_cross_entropy_with_logits(output, x.expand_as(output), reduction="none").sum(-1)
+
+    @property
+    def links(self) -> list[Link]:
+        """The network as a row of layers."""
+        layers = len(self.config.hidden)
+        encoder, decoder = ([Link(f"{part}.{i}", "relu") for i in range(layers)] for part in ("encoder", "decoder"))
+        code = Link(f"encoder.{layers}", "categorical", self.config.classes)
+        return [*encoder, code, *decoder, Link(f"decoder.{layers}", "pixels")]
+
+    def fused(self, fleet: "Fleet") -> Step | None:
+        """On CUDA, by the kernels of dense layers."""
+        if self.device.type == "cpu":
+            return None
+        from dst_lab.fleet.cuda.stack import dense_step
+
+        return dense_step(fleet, self.links, self.splits["train"])
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         metrics: Metrics = {}

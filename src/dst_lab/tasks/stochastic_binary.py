@@ -9,6 +9,8 @@ neurons whose mean |dL/dl| over the validation images lies below 1% of the run's
 against each absolute threshold in THRESHOLDS).
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,8 +18,11 @@ from torch import Tensor
 from dst_lab import data
 from dst_lab.configs.stochastic_binary import THRESHOLDS, StochasticBinaryConfig
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.linear import initial_stack, linear
-from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, pixels
+from dst_lab.fleet.linear import Link, initial_stack, linear
+from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Step, Task, chunks, pixels
+
+if TYPE_CHECKING:
+    from dst_lab.fleet.loop import Fleet
 
 EVALUATE = 1024
 
@@ -53,6 +58,20 @@ class StochasticBinary(Task):
         x, labels = (tensor[index] for tensor in self.splits["train"])
         scores, _ = self.scores(parameters, linear(x, parameters, "0"), choose)
         return F.cross_entropy(scores.transpose(1, 2), labels, reduction="none")
+
+    @property
+    def links(self) -> list[Link]:
+        """The network as a row of layers."""
+        layers = len(self.config.hidden)
+        return [*(Link(str(i), "binary") for i in range(layers)), Link(str(layers), "classes")]
+
+    def fused(self, fleet: "Fleet") -> Step | None:
+        """On CUDA, by the kernels of dense layers."""
+        if self.device.type == "cpu":
+            return None
+        from dst_lab.fleet.cuda.stack import dense_step
+
+        return dense_step(fleet, self.links, *self.splits["train"])
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         metrics: Metrics = {}

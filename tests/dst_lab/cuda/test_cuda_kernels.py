@@ -62,7 +62,7 @@ def test_choices_are_the_librarys(
     (exact, gradient), (_, rounded) = results
 
     empty_like = torch.empty_like
-    monkeypatch.setattr(torch, "empty_like", lambda t: empty_like(t).fill_(float("nan")))
+    monkeypatch.setattr(torch, "empty_like", lambda t, **how: empty_like(t, **how).fill_(float("nan")))
     leaf = logits.clone().requires_grad_()
     z = choose(leaf, where, name, kind)
     (ours,) = torch.autograd.grad(z, leaf, upstream)

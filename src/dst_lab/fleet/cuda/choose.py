@@ -37,6 +37,14 @@ def _binary_forward(logits, out, drawn, key, step, use, site, size, BLOCK: tl.co
     tl.store(out + run * size + at, tl.where(score != score, score, z), mask)
 
 
+@triton.jit
+def binary_slope(l, tau):
+    """The derivative of sigmoid(l / tau)."""
+    # p (1 - p) as e / (1 + e)^2 with e = exp(-|l| / tau): no overflow, and exact zeros where it is 0.
+    e = tl.exp(-tl.abs(l) / tau)
+    return e / ((1 + e) * (1 + e) * tau)
+
+
 @triton.jit(do_not_specialize=["use", "site"])
 def _binary_backward(
     logits, grad, out, surrogate, key, step, use, site, size, ESTIMATOR: tl.constexpr, BLOCK: tl.constexpr
@@ -48,11 +56,8 @@ def _binary_backward(
     l = tl.load(logits + run * size + at, mask, 0.0)
     if ESTIMATOR == "gumbel_ste":
         l += logistic(_noise(tl.load(key + run), tl.load(step).to(tl.int32), use, site, quad))
-    tau = tl.load(surrogate + run)
-    # p (1 - p) as e / (1 + e)^2 with e = exp(-|l| / tau): no overflow, and exact zeros where it is 0.
-    e = tl.exp(-tl.abs(l) / tau)
     g = tl.load(grad + run * size + at, mask, 0.0)
-    tl.store(out + run * size + at, g * (e / ((1 + e) * (1 + e) * tau)), mask)
+    tl.store(out + run * size + at, g * binary_slope(l, tl.load(surrogate + run)), mask)
 
 
 @triton.jit(do_not_specialize=["use", "site"])
@@ -67,8 +72,9 @@ def _categorical_forward(
     score = tl.load(logits + run * rows * K + element, mask, float("-inf"))
     noise = gumbel(uniform_at(tl.load(key + run), element, site, tl.load(step).to(tl.int32), use))
     score = tl.where(mask, score + tl.load(drawn + run) * noise, float("-inf"))
-    z = tl.where(column == tl.argmax(score, 1)[:, None], 1.0, 0.0)
-    bad = tl.sum(tl.where(mask & ~(score < float("inf")), 1, 0), 1)[:, None] > 0
+    fine = score < float("inf")
+    z = tl.where(column == tl.argmax(tl.where(fine, score, float("-inf")), 1)[:, None], 1.0, 0.0)
+    bad = tl.sum(tl.where(mask & ~fine, 1, 0), 1)[:, None] > 0
     tl.store(out + run * rows * K + element, tl.where(bad, float("nan"), z), mask)
 
 
@@ -93,30 +99,39 @@ def _categorical_backward(
     tl.store(out + run * rows * K + element, p * (g - tl.sum(p * g, 1)[:, None]) / tau, mask)
 
 
+def draw(logits: Tensor, draws: Draws, kind: str, dtype: torch.dtype) -> Tensor:
+    """0 or 1 for contiguous log-odds, or one-hot along the last dim; `kind` is which."""
+    out = torch.empty_like(logits, dtype=dtype)
+    common = (logits, out, draws.drawn, draws.key, draws.step, draws.use, draws.site)
+    grid, size, options = _shape(logits, kind)
+    (_binary_forward if kind == "binary" else _categorical_forward)[grid](*common, size, **options)
+    return out
+
+
+def through(logits: Tensor, grad: Tensor, draws: Draws, estimator: str, kind: str) -> Tensor:
+    """The gradient of the logits from that of the choice, both contiguous."""
+    if estimator == "identity_ste":
+        return grad
+    out = torch.empty_like(logits)
+    common = (logits, grad, out, draws.surrogate, draws.key, draws.step, draws.use, draws.site)
+    grid, size, options = _shape(logits, kind)
+    kernel = _binary_backward if kind == "binary" else _categorical_backward
+    kernel[grid](*common, size, ESTIMATOR=estimator, **options)
+    return out
+
+
 class _Choose(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, draws: Draws, estimator: str, kind: str) -> Tensor:
         logits = logits.contiguous()
         ctx.save_for_backward(logits)
         ctx.how = draws, estimator, kind
-        out = torch.empty_like(logits)
-        common = (logits, out, draws.drawn, draws.key, draws.step, draws.use, draws.site)
-        grid, size, options = _shape(logits, kind)
-        (_binary_forward if kind == "binary" else _categorical_forward)[grid](*common, size, **options)
-        return out
+        return draw(logits, draws, kind, logits.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        (logits,), (draws, estimator, kind) = ctx.saved_tensors, ctx.how
-        grad = gradients[0].contiguous()
-        if estimator == "identity_ste":
-            return grad, None, None, None
-        out = torch.empty_like(logits)
-        common = (logits, grad, out, draws.surrogate, draws.key, draws.step, draws.use, draws.site)
-        grid, size, options = _shape(logits, kind)
-        kernel = _binary_backward if kind == "binary" else _categorical_backward
-        kernel[grid](*common, size, ESTIMATOR=estimator, **options)
-        return out, None, None, None
+        (logits,) = ctx.saved_tensors
+        return through(logits, gradients[0].contiguous(), *ctx.how), None, None, None
 
 
 def _shape(logits: Tensor, kind: str) -> tuple[tuple[int, int], int, dict[str, int]]:

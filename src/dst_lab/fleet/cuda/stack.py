@@ -1,0 +1,262 @@
+"""The training step of a fleet's dense networks on CUDA: a row of layers, each with what follows it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+from torch import Tensor
+
+from dst_lab.fleet.adam import Adam
+from dst_lab.fleet.chooser import Draws
+from dst_lab.fleet.cuda import dense
+from dst_lab.fleet.cuda.choose import draw, through
+from dst_lab.fleet.linear import Link
+from dst_lab.fleet.task import Norm, Step, sum_per_run
+
+if TYPE_CHECKING:
+    from dst_lab.fleet.loop import Fleet
+
+BATCH, BLOCK = 256, dense.BLOCK.value
+"""The most images of a batch that a program holds, and the columns that share a power of two."""
+STRIDE = 8.0
+"""Adam moves a parameter by less than so many learning rates a step: 0.1 / sqrt(0.001 (1 - 0.81 / 0.999)) = 7.3 of them
+by the inequality of Cauchy and Schwarz over the two moments."""
+
+
+@dataclass(frozen=True)
+class Halves:
+    """[runs, batch, width] in float16, and what to multiply it by: [runs, blocks of columns], or one number for all."""
+
+    values: Tensor
+    scale: Tensor
+    shared: bool = False
+    """[seeds, batch, width] instead, for the runs of each seed."""
+
+    @property
+    def scaled(self) -> bool:
+        return self.scale.dim() == 2
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What the kernels are told of every run: its seed's row, what keeps its weights in range, the step's rates."""
+
+    rows: Tensor
+    shrink: Tensor
+    rates: Tensor
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What a layer leaves for the backward pass: its input, and its logits or the output of its ReLU."""
+
+    link: Link
+    x: Halves
+    kept: Tensor
+    draws: Draws
+    estimator: str
+
+
+class Layer:
+    """Weight [runs, inputs, outputs] and bias [runs, 1, outputs], each with Adam's two moments."""
+
+    def __init__(self, name: str, parameters: dict[str, Tensor], adam: Adam) -> None:
+        kinds = parameters, adam.mean, adam.square
+        self.weight = [tensors[f"{name}.weight"] for tensors in kinds]
+        self.bias = [tensors[f"{name}.bias"] for tensors in kinds]
+        self.runs, self.inputs, self.outputs = self.weight[0].shape
+
+    def relu(self, x: Halves, runs: Runs) -> Halves:
+        """The ReLU of x w + bias."""
+        y = self._halves(x.values.shape[1], self.outputs)
+        self._forward(x, runs, "relu", y.values, y.scale)
+        return y
+
+    def logits(self, x: Halves, runs: Runs) -> Tensor:
+        """x w + bias in float32."""
+        y = self._empty(x.values.shape[1], self.outputs)
+        self._forward(x, runs, "plain", y)
+        return y
+
+    def loss(self, x: Halves, runs: Runs, kind: str, target: Tensor) -> tuple[Halves, Tensor, Tensor]:
+        """The gradient of x w + bias, the loss [runs, parts], and the squares of the biases, which are updated.
+
+        `kind` is "pixels" (`target` [seeds, batch, outputs] in 255ths) or "classes" (labels [seeds, batch]).
+        """
+        g = self._halves(x.values.shape[1], self.outputs)
+        loss, squares = torch.empty_like(g.scale), torch.empty_like(g.scale)
+        self._forward(x, runs, kind, g.values, g.scale, target, loss, squares)
+        return g, loss, squares
+
+    def _forward(self, x: Halves, runs: Runs, then: str, y: Tensor, *more: Tensor) -> None:
+        batch, (inner, blocks, power) = x.values.shape[1], _inner(self.inputs)
+        scale, target, loss, squares = (*more, None, None, None, None)[:4]
+        flip = then == "pixels"
+        dense._forward[_parts(self.outputs), self.runs](
+            x.values, x.scale, runs.rows, self.weight[0], runs.shrink, *self.bias, y, scale, target, loss, runs.rates,
+            squares, THEN=then, SHARED=x.shared, SCALED=x.scaled, FLIP=flip, BATCH=batch, INPUTS=self.inputs,
+            OUTPUTS=self.outputs, IMAGES=_images(batch), COLUMNS=_tile(self.outputs), K=inner, BLOCKS=blocks,
+            POWER=power, num_warps=8 if flip else 4,
+        )  # fmt: skip
+
+    def down(self, g: Halves, runs: Runs, below: "Layer", passed: Passed) -> tuple[Halves, Tensor]:
+        """From our gradient that of the layer below, which left `passed`, and the squares of its biases, which are
+        updated."""
+        out = self._halves(g.values.shape[1], self.inputs)
+        squares = torch.empty_like(out.scale)
+        self._down(g, runs, passed, passed.link.then, out.values, out.scale, squares, *below.bias)
+        return out, squares
+
+    def to_choice(self, g: Halves, runs: Runs, passed: Passed) -> Tensor:
+        """From our gradient that of our inputs, in float32."""
+        out = self._empty(g.values.shape[1], self.inputs)
+        self._down(g, runs, passed, "plain", out)
+        return out
+
+    def _down(self, g: Halves, runs: Runs, passed: Passed, how: str, out: Tensor, *more: Tensor) -> None:
+        batch, (inner, blocks, power), draws = g.values.shape[1], _inner(self.outputs), passed.draws
+        scale, squares, *bias = more or [None] * 5
+        dense._down[_parts(self.inputs), self.runs](
+            g.values, g.scale, self.weight[0], runs.shrink, passed.kept, *bias, out, scale, draws.surrogate, draws.key,
+            draws.step, draws.use, draws.site, runs.rates, squares, THROUGH=how,
+            ESTIMATOR=passed.estimator if how == "binary" else "", BATCH=batch, INPUTS=self.inputs,
+            OUTPUTS=self.outputs, IMAGES=_images(batch), COLUMNS=_tile(self.inputs), K=inner, BLOCKS=blocks,
+            POWER=power, num_warps=8,
+        )  # fmt: skip
+
+    def take(self, gradient: Tensor, runs: Runs) -> tuple[Halves, Tensor]:
+        """A gradient [runs, batch, outputs] in float32 as the other kernels read it, and the biases' squares."""
+        batch = gradient.shape[1]
+        out = self._halves(batch, self.outputs)
+        squares = torch.empty_like(out.scale)
+        dense._take[_parts(self.outputs), self.runs](
+            gradient, *self.bias, out.values, out.scale, runs.rates, squares, BATCH=batch, WIDTH=self.outputs,
+            IMAGES=_images(batch), COLUMNS=_tile(self.outputs), num_warps=8,
+        )  # fmt: skip
+        return out, squares
+
+    def update(self, x: Halves, g: Halves, runs: Runs) -> Tensor:
+        """Adam's update of the weights; their squares."""
+        batch, high, wide = x.values.shape[1], _tile(self.inputs), _tile(self.outputs)
+        parts = _parts(self.inputs) * _parts(self.outputs)
+        squares = self._empty(parts)
+        fetch = x.values.is_cuda and wide >= 32  # the interpreter has no assembler
+        dense._weights[parts, self.runs](
+            x.values, x.scale, runs.rows, g.values, g.scale, *self.weight, runs.rates, squares, SHARED=x.shared,
+            SCALED=x.scaled, FETCH=fetch, BATCH=batch, INPUTS=self.inputs, OUTPUTS=self.outputs, I=high, O=wide,
+            K=_tile(batch), num_warps=4,
+        )  # fmt: skip
+        return squares
+
+    def _empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(self.runs, *shape, dtype=dtype, device=self.weight[0].device)
+
+    def _halves(self, batch: int, width: int) -> Halves:
+        return Halves(self._empty(batch, width, dtype=torch.float16), self._empty(_parts(width)))
+
+
+def _tile(size: int) -> int:
+    """Of a program, along an axis of that size."""
+    return min(BLOCK, max(16, triton.next_power_of_2(size)))
+
+
+def _parts(size: int) -> int:
+    return triton.cdiv(size, _tile(size))
+
+
+def _images(batch: int) -> int:
+    return max(16, triton.next_power_of_2(batch))
+
+
+def _inner(size: int) -> tuple[int, int, int]:
+    """Of a product's inner axis: the step along it, its blocks of columns, and the power of two above their number."""
+    blocks = triton.cdiv(size, BLOCK)
+    return min(32, _tile(size)), blocks, max(2, triton.next_power_of_2(blocks))
+
+
+def shrink(lr: float, steps: int) -> float:
+    """The power of two that keeps a run's weights within float16: 1 unless the rate is beyond all reason."""
+    bound = 1 + STRIDE * lr * steps  # they begin within 1
+    return 2.0 ** -min(max(0, math.frexp(bound)[1] - 15), 113)
+
+
+class Stack:
+    """The networks of a fleet: layers one behind the other, from images to a loss.
+
+    Args:
+        fleet: of runs whose estimator chooses.
+        links: the layers in their order.
+        images: [images, pixels] to train on, grey values in whole 255ths.
+        labels: [images], where the loss is of classes.
+    """
+
+    def __init__(self, fleet: "Fleet", links: Sequence[Link], images: Tensor, labels: Tensor | None) -> None:
+        self.fleet, self.links, self.labels = fleet, links, labels
+        self.layers = [Layer(link.name, fleet.parameters, fleet.adam) for link in links]
+        self.images = (255 * images).round().half()  # whole numbers, which float16 holds exactly
+        self.rows = fleet.streams.rows.to(torch.int32)
+        self.shrink = torch.tensor([shrink(config.lr, fleet.steps) for config in fleet.configs], device=fleet.device)
+        self.one, self.grey = (torch.tensor([value], device=fleet.device) for value in (1.0, 1 / 255))
+        draws = replace(Draws.of(fleet.chooser(), fleet.adam.lr), step=fleet.count)
+        before = (sum(link.then != "relu" for link in links[:place]) for place in range(len(links)))
+        self.draws = [replace(draws, site=draws.site + count) for count in before]
+
+    def step(self) -> Norm:
+        """Forward, backward and update of every run."""
+        fleet = self.fleet
+        index = fleet.order.index_select(1, (fleet.count % fleet.batches).view(1)).flatten()
+        images = self.images.index_select(0, index).view(len(fleet.order), fleet.order.shape[2], -1)
+        rates = torch.empty(fleet.runs, 2, device=fleet.device)
+        dense._rates[(fleet.runs,)](fleet.adam.lr, fleet.count, rates)
+        runs = Runs(self.rows, self.shrink, rates)
+        x, passed = Halves(images, self.grey, shared=True), list[Passed]()
+        for place in range(len(self.layers) - 1):
+            x, done = self._rise(place, x, runs)
+            passed.append(done)
+        target = images if self.labels is None else self.labels.index_select(0, index)
+        g, losses, squares = self.layers[-1].loss(x, runs, self.links[-1].then, target)
+        parts = [squares]
+        for place in range(len(self.layers) - 1, 0, -1):
+            below, squares = self._descend(place, g, runs, passed[place - 1])  # reads the weights: before the update
+            parts += [squares, self.layers[place].update(x, g, runs)]
+            x, g = passed[place - 1].x, below
+        parts.append(self.layers[0].update(x, g, runs))
+        count = losses.shape[1]
+        dense._account[(fleet.runs,)](
+            losses, fleet.loss_sum, fleet.bad_step, fleet.count, PARTS=count, POWER=triton.next_power_of_2(count)
+        )
+        return lambda: sum_per_run(torch.cat(parts, 1)).sqrt()
+
+    def _rise(self, place: int, x: Halves, runs: Runs) -> tuple[Halves, Passed]:
+        """The output of a layer and what follows it."""
+        layer, link, draws = self.layers[place], self.links[place], self.draws[place]
+        if link.then == "relu":
+            y = layer.relu(x, runs)
+            kept = y.values
+        else:
+            kept = layer.logits(x, runs)
+            if link.then == "categorical":
+                kept = kept.view(*kept.shape[:2], -1, link.classes)
+            y = Halves(draw(kept, draws, link.then, torch.float16).flatten(2), self.one)
+        return y, Passed(link, x, kept, draws, self.fleet.estimator)
+
+    def _descend(self, place: int, g: Halves, runs: Runs, passed: Passed) -> tuple[Halves, Tensor]:
+        """The gradient of the outputs of the layer below, whose biases are updated, and their squares."""
+        layer, below = self.layers[place], self.layers[place - 1]
+        if passed.link.then != "categorical":
+            return layer.down(g, runs, below, passed)
+        upstream = layer.to_choice(g, runs, passed).view_as(passed.kept)
+        gradient = through(passed.kept, upstream, passed.draws, passed.estimator, "categorical")
+        return below.take(gradient.flatten(2), runs)
+
+
+def dense_step(fleet: "Fleet", links: Sequence[Link], images: Tensor, labels: Tensor | None = None) -> Step | None:
+    """The training step of a fleet; None where the kernels have none: for an estimator that mixes instead of choosing,
+    batches that no program holds, and more classes than a program's columns."""
+    outputs = fleet.parameters[f"{links[-1].name}.bias"].shape[-1]
+    if fleet.estimator == "soft" or fleet.order.shape[2] > BATCH or (links[-1].then == "classes" and outputs > BLOCK):
+        return None
+    return Stack(fleet, links, images, labels).step
