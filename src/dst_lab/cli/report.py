@@ -39,7 +39,7 @@ def _fill(parser: Parser) -> None:
     parser.add_argument("--out", type=Path, default=Path("report"), metavar="DIR", help="(report)")
     add_machine(parser)
     # What `dst sweep` reads and this word does not take.
-    unused = dict.fromkeys(("grid", "adaptive", "settings", "sampler", "halving", "dry_run", *OF_A_TASK))
+    unused = dict.fromkeys(("task", "grid", "adaptive", "settings", "sampler", "halving", "dry_run", *OF_A_TASK))
     parser.set_defaults(do=reproduce, tables=False, **unused)
 
 

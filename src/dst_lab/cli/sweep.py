@@ -38,6 +38,7 @@ def _fill(parser: Parser) -> None:
         choices=list(dict.fromkeys([*RECIPES, *CONFIGS])),
         help="a recipe, or a task with --grid or --adaptive",
     )
+    parser.add_argument("--task", choices=list(CONFIGS), help="of a recipe for several tasks, the runs of this one")
     parser.add_argument(
         "--grid", nargs="+", metavar="AXIS=VALUES", help="such as tau_f=0:2:0.1 (from, to, step) or tau_b=0.1,0.3"
     )
@@ -96,6 +97,7 @@ def sweep(args: argparse.Namespace) -> int:
 def read_plan(args: argparse.Namespace) -> Any:
     """The recipe, or a grid or an adaptive search over a task's axes."""
     from dst_lab.plans import RECIPES, Adaptive, Grid, Halving
+    from dst_lab.plans.plan import OfTask
 
     of_a_search = {"--settings": args.settings, "--sampler": args.sampler, "--halving": args.halving}
     alone = [flag for flag, value in of_a_search.items() if value and not args.adaptive]
@@ -106,7 +108,10 @@ def read_plan(args: argparse.Namespace) -> Any:
         own = [f"--{name.replace('_', '-')}" for name in OF_A_TASK if getattr(args, name) is not None]
         if own:
             raise ValueError(f"the recipe {args.what} has its own, got {' and '.join(own)}: leave out, or sweep a task")
-        return RECIPES[args.what](args.scale)
+        plan = RECIPES[args.what](args.scale)
+        return OfTask(plan, args.task) if args.task else plan
+    if args.task:
+        raise ValueError(f"--task goes with a recipe, and {args.what} with --{given[0] if given else 'grid'} is none")
     if args.what not in CONFIGS:
         raise ValueError(f"--{given[0]} goes with a task, not with the recipe {args.what}")
     if len(given) != 1:

@@ -97,6 +97,23 @@ class Several(Plan):
         return [note for plan in self.plans for note in plan.notes(lookup)]
 
 
+@dataclass(frozen=True)
+class OfTask(Plan):
+    """A plan's runs of one task."""
+
+    plan: Plan
+    task: str
+
+    def wanted(self, lookup: Lookup) -> list[Config]:
+        return [config for config in self.plan.wanted(lookup) if config.task == self.task]
+
+    def chosen(self, lookup: Lookup) -> list[Config]:
+        return [config for config in self.plan.chosen(lookup) if config.task == self.task]
+
+    def notes(self, lookup: Lookup) -> list[str]:
+        return self.plan.notes(lookup)
+
+
 def settings(base: Config, axes: Iterable[Axis]) -> list[Config]:
     """The base with every combination of values."""
     configs = [base]

@@ -60,6 +60,7 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     (("sweep", "sbn-grid", "--adaptive", "tau_f=1:2"), "--adaptive goes with a task, not with the recipe sbn-grid"),
     (("sweep", "sbn-grid", "--seeds", "2"), "the recipe sbn-grid has its own, got --seeds: leave out, or sweep a task"),
     (("sweep", "sbn-grid", "--estimator", "decoupled", "--tau-f", "1"), "has its own, got --estimator and --tau-f"),
+    ((*SWEEP, "tau_f=0,1", "--task", "logic-gates"), "--task goes with a recipe, and stochastic-binary with --grid is"),
     (("show", "--where", "tau_f"), "--where takes FIELD=VALUE, got 'tau_f'"),
     (("show",), "there is no store at "),
     (("export", "--format", "csv", "--out", "rows.csv"), "there is no store at "),

@@ -10,7 +10,7 @@ import pytest
 from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
 from dst_lab.plans import RECIPES, Adaptive, Grid, Lookup, Plan, Sequential, Several
 from dst_lab.plans.following import Annealed, Confirm, Detailed, otherwise
-from dst_lab.plans.plan import best, edge, value_of, with_value
+from dst_lab.plans.plan import OfTask, best, edge, value_of, with_value
 from dst_lab.plans.recipes import SEARCHES
 from dst_lab.plans.sequential import BEYOND, beyond
 from dst_lab.store import run_id
@@ -245,3 +245,13 @@ def test_a_task_is_confirmed_before_the_others_are_searched() -> None:
     assert [note.split(" is not done")[0] for note in plan.notes(lookup)] == [
         "catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines", "diagonal",
     ]  # fmt: skip
+
+
+def test_one_tasks_part_of_a_recipe() -> None:
+    whole, part = RECIPES["diagonal"]("quick"), OfTask(RECIPES["diagonal"]("quick"), "logic-gates")
+    wanted = [config for config in whole.wanted(lambda _: None) if config.task == "logic-gates"]
+    assert part.wanted(lambda _: None) == wanted
+    assert 0 < len(wanted) < len(whole.wanted(lambda _: None))
+    assert part.chosen(lambda config: config.seed + 1.0) == [
+        config for config in whole.chosen(lambda config: config.seed + 1.0) if config.task == "logic-gates"
+    ]
