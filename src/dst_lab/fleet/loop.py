@@ -77,7 +77,6 @@ class Fleet:
         self.taus = self._temperatures(0.0)
         self._moving = any(s.shape != "constant" for c in self.configs for _, s in c.estimator.temperatures)
         self._epoch = -1
-        self._held: Step | None = None
 
     def rows_of(self, alive: list[int]) -> list[int]:
         """Which member each row of the program is: a lone one is trained beside a copy of itself."""
@@ -242,11 +241,11 @@ class Fleet:
         for tensor, value in zip(state, kept, strict=True):
             tensor.copy_(value)
 
-        def replay() -> Norm:
-            graph.replay()
-            return norm
+        held = graph, advance  # the step holds tensors that the graph reads
 
-        self._held = advance  # it holds tensors that the graph reads
+        def replay() -> Norm:
+            held[0].replay()
+            return norm
 
         return replay
 

@@ -12,7 +12,7 @@ from dst_lab.fleet.adam import Adam
 from dst_lab.fleet.chooser import Draws
 from dst_lab.fleet.cuda import dense
 from dst_lab.fleet.cuda.choose import through
-from dst_lab.fleet.cuda.stack import BLOCK, Halves, Layer, Passed, Runs, shrink
+from dst_lab.fleet.cuda.stack import BLOCK, Halves, Layer, Passed, Runs, weight_scale
 from dst_lab.fleet.linear import Link
 
 SIZES = [(20, 72, 40), (33, 10, 130), (1, 3, 50)]
@@ -105,7 +105,8 @@ def test_forward(device: torch.device, kind: str, batch: int, inputs: int, outpu
 
 def test_weights_beyond_float16_are_shrunk(device: torch.device) -> None:
     """A rate of 10 over 40,000 steps can take them to 3.2 million, which 2^-7 brings below 2^15."""
-    assert (shrink(1e-3, 40_000), shrink(10.0, 40_000), shrink(1e38, 40_000)) == (1.0, 2.0**-7, 2.0**-113)
+    found = weight_scale(1e-3, 40_000), weight_scale(10.0, 40_000), weight_scale(1e38, 40_000)
+    assert found == (2.0**6, 2.0**-7, 2.0**-113)
     one, runs = layer(40, 30, device), runs_at(4, device)
     one.weight[0][1] *= 1e7
     runs = Runs(runs.rows, torch.tensor([1.0, 2.0**-7, 1.0], device=device), runs.rates)
@@ -115,6 +116,18 @@ def test_weights_beyond_float16_are_shrunk(device: torch.device) -> None:
     g = torch.randn(3, 20, 30).to(device)
     passed = Passed(Link("", "categorical"), x, meant, draws(device), "decoupled")
     assert_close(one.to_choice(halves(g), runs, passed), g.double() @ w.double().mT, tf32(g) @ tf32(w).mT)
+
+
+def test_a_block_of_large_columns_leaves_the_others_their_bits(device: torch.device) -> None:
+    """One value 2^14 times the others, in one image: image by image, the outputs err as with TF32."""
+    one, runs = layer(130, 30, device), runs_at(4, device)
+    runs = Runs(runs.rows, torch.full((3,), weight_scale(1e-3, 40_000), device=device), runs.rates)
+    x = torch.rand(3, 20, 130).to(device)
+    x[:, 7, 3] = 2.0**14
+    w, bias = one.weight[0], one.bias[0].double()
+    exact, rounded = x.double() @ w.double() + bias, tf32(x) @ tf32(w) + bias
+    ours = one.logits(halves(x), runs)
+    assert_close(ours.flatten(0, 1), exact.flatten(0, 1), rounded.flatten(0, 1))
 
 
 def updated(before: list[Tensor], g: Tensor, count: int) -> list[Tensor]:

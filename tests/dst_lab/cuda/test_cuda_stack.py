@@ -36,6 +36,8 @@ def make(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Make:
         return philox_uniform(self.key_of_run, torch.as_tensor(step, device=self.device), use, site, shape)
 
     monkeypatch.setattr(Streams, "uniform", uniform)
+    # What asks for the fused step; the plain one stays as exact as it is.
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
 
     def fleet(configs: Sequence[Config], fused: bool = True, checkpoint: Checkpoint | None = None) -> Fleet:
         task = TASKS[configs[0].task](configs[0], None, device)
@@ -182,14 +184,18 @@ def test_a_run_that_explodes_is_marked_and_leaves_the_others_alone(make: Make, n
 
 
 @pytest.mark.parametrize("name", [AUTOENCODER, BINARY])
-def test_what_the_kernels_do_not_take(make: Make, device: torch.device, name: str) -> None:
-    """An estimator that mixes, and batches that no program holds: the plain step trains them."""
+def test_what_the_kernels_do_not_take(
+    make: Make, device: torch.device, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An estimator that mixes, batches that no program holds, products in float32: the plain step trains them."""
     for fields in ({"choice": "soft"}, {"batch": 257}):
         fleet = make(configs(name, seeds=(4,), **fields))
         assert fleet.task.fused(fleet) is None
     fleet = make(configs(name, seeds=(4,), batch=256))
     assert fleet.task.fused(fleet) is not None
     assert (type(fleet.task).fused(fleet.task, fleet) is None) == (device.type == "cpu")
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "highest")
+    assert fleet.task.fused(fleet) is None
 
 
 @pytest.mark.gpu

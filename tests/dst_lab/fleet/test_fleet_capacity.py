@@ -1,7 +1,6 @@
 """How many runs fit: from free memory and a run's size, at least one, and honest about what a run takes."""
 
 import builtins
-import gc
 import io
 
 import pytest
@@ -76,11 +75,10 @@ def test_a_run_takes_no_more_than_it_says_on_cuda(small, name) -> None:
     """Peak memory of two fleets, 8 and 40 runs: the difference, by run, is at most the estimate and over a tenth."""
     cuda = torch.device("cuda")
     peaks = {}
-    for runs in (8, 40):
+    for runs in (8, 8, 40):  # the first of all allocates what torch keeps for good
         fields = {"hidden": (200, 200)} if name != "logic-gates" else {"width": 1280}
         configs = [small(name, seed=seed, **fields) for seed in range(runs)]
         task = TASKS[name](configs[0], None, cuda)
-        gc.collect()  # a fleet and its captured step hold each other
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         Fleet(task, configs).train()

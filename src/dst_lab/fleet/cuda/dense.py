@@ -3,10 +3,10 @@
 What flows between layers is float16, which has TF32's mantissa, with a power of two for each run and 64 columns that
 gives it float32's range. A program owns all images of a run and 64 columns, so it knows the largest value before it
 stores any, and brings it below 2^15: no overflow. Values below 2^-28 of the largest keep fewer bits, below 2^-39 none;
-in gradients that is where Adam's epsilon rules. Where a product sums over blocks, the weights take up the difference
-between their powers. Weights are rounded to float16 as they are, since Adam cannot take them beyond 65504 (`shrink`
-sees to rates with which it could). Sums are in float32. Against float64 a product errs as one of operands rounded to
-TF32 does, by 3e-4 of the result.
+in gradients that is where Adam's epsilon rules. Weights are float16 too, multiplied by a power of two for each run that
+brings them as far up as Adam can ever let them grow (`stack.weight_scale`). Where a product sums over blocks, weights
+take up the difference between the blocks' powers, and lose bits by it only where one block is over 2^14 times another.
+Sums are in float32. Against float64 a product errs as one of operands rounded to TF32 does, by 3e-4 of the result.
 """
 
 import triton
@@ -104,7 +104,7 @@ def _class_loss(output, target, b, column, mask, BATCH: tl.constexpr, WIDTH: tl.
 
 @triton.jit
 def _forward(
-    x, x_scale, rows, w, shrink, bias, bias_m, bias_v, y, y_scale, target, loss, rates, squares,
+    x, x_scale, rows, w, w_scale, bias, bias_m, bias_v, y, y_scale, target, loss, rates, squares,
     THEN: tl.constexpr, SHARED: tl.constexpr, SCALED: tl.constexpr, FLIP: tl.constexpr, BATCH: tl.constexpr,
     INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, IMAGES: tl.constexpr, COLUMNS: tl.constexpr, K: tl.constexpr,
     BLOCKS: tl.constexpr, POWER: tl.constexpr,
@@ -120,7 +120,7 @@ def _forward(
     x += (seed if SHARED else run) * BATCH * INPUTS
     w += run * INPUTS * OUTPUTS
     top = _largest(x_scale, run, BLOCKS, POWER) if SCALED else tl.load(x_scale)
-    small = tl.load(shrink + run)
+    lift = tl.load(w_scale + run)
     shift = tl.load(bias + run * OUTPUTS + column, column < OUTPUTS, 0.0)
     acc = tl.zeros([COLUMNS, IMAGES] if FLIP else [IMAGES, COLUMNS], tl.float32)
     for start in range(0, INPUTS, K):
@@ -131,10 +131,10 @@ def _forward(
             w_mask &= (k < INPUTS)[:, None]
         left = tl.load(x + b[:, None] * INPUTS + k[None, :], x_mask, 0.0)
         right = tl.load(w + k[:, None] * OUTPUTS + column[None, :], w_mask, 0.0)
-        factor = small * (tl.load(x_scale + run * BLOCKS + start // BLOCK) / top) if SCALED else small
+        factor = lift * (tl.load(x_scale + run * BLOCKS + start // BLOCK) / top) if SCALED else lift
         right = (right * factor).to(tl.float16)
         acc = tl.dot(tl.trans(right), tl.trans(left), acc) if FLIP else tl.dot(left, right, acc)
-    acc = (tl.trans(acc) if FLIP else acc) * (top / small) + shift[None, :]
+    acc = (tl.trans(acc) if FLIP else acc) * (top / lift) + shift[None, :]
     mask = (b < BATCH)[:, None] & (column < OUTPUTS)[None, :]
     if THEN == "plain":
         tl.store(y + run * BATCH * OUTPUTS + b[:, None] * OUTPUTS + column[None, :], acc, mask)
@@ -152,8 +152,8 @@ def _forward(
 
 @triton.jit(do_not_specialize=["use", "site"])
 def _down(
-    g, g_scale, w, shrink, below, bias, bias_m, bias_v, out, out_scale, surrogate, key, step, use, site, rates, squares,
-    THROUGH: tl.constexpr, ESTIMATOR: tl.constexpr, BATCH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
+    g, g_scale, w, w_scale, below, bias, bias_m, bias_v, out, out_scale, surrogate, key, step, use, site, rates,
+    squares, THROUGH: tl.constexpr, ESTIMATOR: tl.constexpr, BATCH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
     IMAGES: tl.constexpr, COLUMNS: tl.constexpr, K: tl.constexpr, BLOCKS: tl.constexpr, POWER: tl.constexpr,
 ):  # fmt: skip
     """g w^T of all images of a run and some inputs, THROUGH what made these inputs: "relu" (`below` is its output) or
@@ -162,7 +162,7 @@ def _down(
     column, b = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, IMAGES)
     g += run * BATCH * OUTPUTS
     w += run * INPUTS * OUTPUTS
-    top, small = _largest(g_scale, run, BLOCKS, POWER), tl.load(shrink + run)
+    top, lift = _largest(g_scale, run, BLOCKS, POWER), tl.load(w_scale + run)
     acc = tl.zeros([COLUMNS, IMAGES], tl.float32)
     for start in range(0, OUTPUTS, K):
         k = start + tl.arange(0, K)
@@ -172,9 +172,9 @@ def _down(
             w_mask &= (k < OUTPUTS)[None, :]
         left = tl.load(w + column[:, None] * OUTPUTS + k[None, :], w_mask, 0.0)
         right = tl.load(g + b[:, None] * OUTPUTS + k[None, :], g_mask, 0.0)
-        left = (left * (small * (tl.load(g_scale + run * BLOCKS + start // BLOCK) / top))).to(tl.float16)
+        left = (left * (lift * (tl.load(g_scale + run * BLOCKS + start // BLOCK) / top))).to(tl.float16)
         acc = tl.dot(left, tl.trans(right), acc)
-    acc = tl.trans(acc) * (top / small)
+    acc = tl.trans(acc) * (top / lift)
     mask = (b < BATCH)[:, None] & (column < INPUTS)[None, :]
     element = b[:, None] * INPUTS + column[None, :]
     if THROUGH == "plain":

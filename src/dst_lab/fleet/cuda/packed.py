@@ -163,7 +163,7 @@ def pack(images: Tensor, index: Tensor, most: int | None = None) -> Tensor:
 def loss_slopes(counts: Tensor, labels: Tensor, index: Tensor, group_tau: float, loss_sum: Tensor) -> Tensor:
     """Add each run's mean cross-entropy to `loss_sum`; returns its gradient [runs, classes, images] by one neuron.
 
-    Images are the batch, filled up with zeros to a multiple of 8, which can be read in pieces of 16 bytes."""
+    Images are the batch, filled up with zeros to a multiple of 8: rows then begin at whole sectors of 32 bytes."""
     (runs, classes, counted), batch = counts.shape, index.shape[1]
     images = triton.cdiv(batch, 8) * 8
     slopes = torch.empty(runs, classes, images, device=counts.device)

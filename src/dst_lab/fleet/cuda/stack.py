@@ -42,10 +42,10 @@ class Halves:
 
 @dataclass(frozen=True)
 class Runs:
-    """What the kernels are told of every run: its seed's row, what keeps its weights in range, the step's rates."""
+    """What the kernels are told of every run: its seed's row, what its weights are multiplied by, the step's rates."""
 
     rows: Tensor
-    shrink: Tensor
+    w_scale: Tensor
     rates: Tensor
 
 
@@ -72,7 +72,7 @@ class Layer:
     def relu(self, x: Halves, runs: Runs) -> Halves:
         """The ReLU of x w + bias."""
         y = self._halves(x.values.shape[1], self.outputs)
-        self._forward(x, runs, "relu", y.values, y.scale)
+        self._forward(x, runs, "relu", y.values, scale=y.scale)
         return y
 
     def logits(self, x: Halves, runs: Runs) -> Tensor:
@@ -88,15 +88,25 @@ class Layer:
         """
         g = self._halves(x.values.shape[1], self.outputs)
         loss, squares = torch.empty_like(g.scale), torch.empty_like(g.scale)
-        self._forward(x, runs, kind, g.values, g.scale, target, loss, squares)
+        self._forward(x, runs, kind, g.values, scale=g.scale, target=target, loss=loss, squares=squares)
         return g, loss, squares
 
-    def _forward(self, x: Halves, runs: Runs, then: str, y: Tensor, *more: Tensor) -> None:
+    def _forward(
+        self,
+        x: Halves,
+        runs: Runs,
+        then: str,
+        y: Tensor,
+        *,
+        scale: Tensor | None = None,
+        target: Tensor | None = None,
+        loss: Tensor | None = None,
+        squares: Tensor | None = None,
+    ) -> None:
         batch, (inner, blocks, power) = x.values.shape[1], _inner(self.inputs)
-        scale, target, loss, squares = (*more, None, None, None, None)[:4]
         flip = then == "pixels"
         dense._forward[_parts(self.outputs), self.runs](
-            x.values, x.scale, runs.rows, self.weight[0], runs.shrink, *self.bias, y, scale, target, loss, runs.rates,
+            x.values, x.scale, runs.rows, self.weight[0], runs.w_scale, *self.bias, y, scale, target, loss, runs.rates,
             squares, THEN=then, SHARED=x.shared, SCALED=x.scaled, FLIP=flip, BATCH=batch, INPUTS=self.inputs,
             OUTPUTS=self.outputs, IMAGES=_images(batch), COLUMNS=_tile(self.outputs), K=inner, BLOCKS=blocks,
             POWER=power, num_warps=8 if flip else 4,
@@ -107,7 +117,7 @@ class Layer:
         updated."""
         out = self._halves(g.values.shape[1], self.inputs)
         squares = torch.empty_like(out.scale)
-        self._down(g, runs, passed, passed.link.then, out.values, out.scale, squares, *below.bias)
+        self._down(g, runs, passed, passed.link.then, out.values, scale=out.scale, squares=squares, bias=below.bias)
         return out, squares
 
     def to_choice(self, g: Halves, runs: Runs, passed: Passed) -> Tensor:
@@ -116,11 +126,21 @@ class Layer:
         self._down(g, runs, passed, "plain", out)
         return out
 
-    def _down(self, g: Halves, runs: Runs, passed: Passed, how: str, out: Tensor, *more: Tensor) -> None:
+    def _down(
+        self,
+        g: Halves,
+        runs: Runs,
+        passed: Passed,
+        how: str,
+        out: Tensor,
+        *,
+        scale: Tensor | None = None,
+        squares: Tensor | None = None,
+        bias: Sequence[Tensor | None] = (None, None, None),
+    ) -> None:
         batch, (inner, blocks, power), draws = g.values.shape[1], _inner(self.outputs), passed.draws
-        scale, squares, *bias = more or [None] * 5
         dense._down[_parts(self.inputs), self.runs](
-            g.values, g.scale, self.weight[0], runs.shrink, passed.kept, *bias, out, scale, draws.surrogate, draws.key,
+            g.values, g.scale, self.weight[0], runs.w_scale, passed.kept, *bias, out, scale, draws.surrogate, draws.key,
             draws.step, draws.use, draws.site, runs.rates, squares, THROUGH=how,
             ESTIMATOR=passed.estimator if how == "binary" else "", BATCH=batch, INPUTS=self.inputs,
             OUTPUTS=self.outputs, IMAGES=_images(batch), COLUMNS=_tile(self.inputs), K=inner, BLOCKS=blocks,
@@ -174,13 +194,13 @@ def _images(batch: int) -> int:
 def _inner(size: int) -> tuple[int, int, int]:
     """Of a product's inner axis: the step along it, its blocks of columns, and the power of two above their number."""
     blocks = triton.cdiv(size, BLOCK)
-    return min(32, _tile(size)), blocks, max(2, triton.next_power_of_2(blocks))
+    return min(32, _tile(size)), blocks, triton.next_power_of_2(blocks)
 
 
-def shrink(lr: float, steps: int) -> float:
-    """The power of two that keeps a run's weights within float16: 1 unless the rate is beyond all reason."""
+def weight_scale(lr: float, steps: int) -> float:
+    """The power of two that brings a run's weights as near to the end of float16's range as Adam lets them grow."""
     bound = 1 + STRIDE * lr * steps  # they begin within 1
-    return 2.0 ** -min(max(0, math.frexp(bound)[1] - 15), 113)
+    return 2.0 ** max(15 - math.frexp(bound)[1], -113)
 
 
 class Stack:
@@ -198,7 +218,8 @@ class Stack:
         self.layers = [Layer(link.name, fleet.parameters, fleet.adam) for link in links]
         self.images = (255 * images).round().half()  # whole numbers, which float16 holds exactly
         self.rows = fleet.streams.rows.to(torch.int32)
-        self.shrink = torch.tensor([shrink(config.lr, fleet.steps) for config in fleet.configs], device=fleet.device)
+        scales = [weight_scale(config.lr, fleet.steps) for config in fleet.configs]
+        self.w_scale = torch.tensor(scales, device=fleet.device)
         self.one, self.grey = (torch.tensor([value], device=fleet.device) for value in (1.0, 1 / 255))
         draws = replace(Draws.of(fleet.chooser(), fleet.adam.lr), step=fleet.count)
         before = (sum(link.then != "relu" for link in links[:place]) for place in range(len(links)))
@@ -211,7 +232,7 @@ class Stack:
         images = self.images.index_select(0, index).view(len(fleet.order), fleet.order.shape[2], -1)
         rates = torch.empty(fleet.runs, 2, device=fleet.device)
         dense._rates[(fleet.runs,)](fleet.adam.lr, fleet.count, rates)
-        runs = Runs(self.rows, self.shrink, rates)
+        runs = Runs(self.rows, self.w_scale, rates)
         x, passed = Halves(images, self.grey, shared=True), list[Passed]()
         for place in range(len(self.layers) - 1):
             x, done = self._rise(place, x, runs)
@@ -255,8 +276,13 @@ class Stack:
 
 def dense_step(fleet: "Fleet", links: Sequence[Link], images: Tensor, labels: Tensor | None = None) -> Step | None:
     """The training step of a fleet; None where the kernels have none: for an estimator that mixes instead of choosing,
-    batches that no program holds, and more classes than a program's columns."""
+    batches that no program holds, more classes than a program's columns, products asked for in float32, and GPUs
+    without the tensor cores that these kernels are made for (before Ampere)."""
     outputs = fleet.parameters[f"{links[-1].name}.bias"].shape[-1]
     if fleet.estimator == "soft" or fleet.order.shape[2] > BATCH or (links[-1].then == "classes" and outputs > BLOCK):
+        return None
+    if torch.get_float32_matmul_precision() == "highest":
+        return None
+    if fleet.device.type == "cuda" and torch.cuda.get_device_capability(fleet.device)[0] < 8:
         return None
     return Stack(fleet, links, images, labels).step
