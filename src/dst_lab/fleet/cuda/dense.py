@@ -154,7 +154,8 @@ def _forward(
 def _down(
     g, g_scale, w, w_scale, below, bias, bias_m, bias_v, out, out_scale, surrogate, key, step, use, site, rates,
     squares, THROUGH: tl.constexpr, ESTIMATOR: tl.constexpr, BATCH: tl.constexpr, INPUTS: tl.constexpr,
-    OUTPUTS: tl.constexpr, IMAGES: tl.constexpr, COLUMNS: tl.constexpr, K: tl.constexpr, BLOCKS: tl.constexpr, POWER: tl.constexpr,
+    OUTPUTS: tl.constexpr, IMAGES: tl.constexpr, COLUMNS: tl.constexpr, K: tl.constexpr, BLOCKS: tl.constexpr,
+    POWER: tl.constexpr,
 ):  # fmt: skip
     """g w^T of all images of a run and some inputs, THROUGH what made these inputs: "relu" (`below` is its output) or
     "binary" (`below` are its log-odds), and the update of the biases there; "plain" stores it as float32."""
