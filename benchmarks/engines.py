@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from fleet import record
+from recording import record
 
 from dst_lab.configs import Choice, Config
 from dst_lab.engines import local, ray

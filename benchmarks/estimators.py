@@ -10,25 +10,21 @@ passes at 4.3 TB/s, the most that one H200 was seen to copy.
 """
 
 import argparse
-import csv
 import functools
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from recording import Step, captured, record
 from torch import Tensor
 
 import decoupled_st as dst
 from decoupled_st.kernels import categorical as kernels
 
-RESULTS = Path(__file__).with_name("results.csv")
-COLUMNS = ("benchmark", "what", "size", "p20_ms", "p50_ms", "p80_ms", "ratio_to_peer", "device", "torch", "date")
 SHAPES = [(1_048_576, 8), (262_144, 32), (16_384, 1_024), (1_024, 32_768)]
 BANDWIDTH = 4.3e12
-
-Step = Callable[[], object]
+CUDA = torch.device("cuda")
 
 
 def decoupled(logits: Tensor) -> Tensor:
@@ -56,20 +52,6 @@ def plain(call: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return without_kernels
 
 
-def graph(run: Step) -> Step:
-    """The same as a CUDA graph."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream().wait_stream(stream)
-    captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
-        keep = run()
-    return lambda: (captured.replay(), keep)
-
-
 def measure(steps: dict[str, Step], seconds: float) -> dict[str, list[float]]:
     """Milliseconds a call, sorted; the candidates take turns, ten calls at a time."""
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -89,19 +71,6 @@ def measure(steps: dict[str, Step], seconds: float) -> dict[str, list[float]]:
     return {name: sorted(values) for name, values in times.items()}
 
 
-def record(benchmark: str, what: str, size: str, times: list[float], ratio: float | None = None) -> None:
-    numbers = [f"{times[int(q * (len(times) - 1))]:.4f}" for q in (0.2, 0.5, 0.8)]
-    name, date = torch.cuda.get_device_name(), time.strftime("%Y-%m-%d")
-    row = [benchmark, what, size, *numbers, f"{ratio:.2f}" if ratio else "", name, torch.__version__, date]
-    print(" | ".join(row), flush=True)
-    fresh = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as file:
-        writer = csv.writer(file)
-        if fresh:
-            writer.writerow(COLUMNS)
-        writer.writerow(row)
-
-
 def floor(rows: int, columns: int) -> float:
     return 5 * 4 * rows * columns / BANDWIDTH * 1e3
 
@@ -118,15 +87,15 @@ def shapes(seconds: float) -> None:
         size, name = f"{rows:,} x {columns:,}", "categorical"
         calls = {"decoupled, kernels": decoupled, "F.gumbel_softmax": peer, "F.gumbel_softmax, compiled": compiled}
         called = {what: step(call, rows, columns) for what, call in calls.items()}
-        for way, steps in (("replayed", {what: graph(run) for what, run in called.items()}), ("called", called)):
+        for way, steps in (("replayed", {what: captured(run) for what, run in called.items()}), ("called", called)):
             times = measure(steps, seconds)
             ours, *theirs = (middle(values) for values in times.values())
             for what, values in times.items():
                 ratio = min(theirs) / ours if what.startswith("decoupled") else None
-                record(name, f"{what}, {way}", size, values, ratio)
+                record(name, f"{what}, {way}", size, values, ratio, CUDA)
             if way == "replayed":
                 least = floor(rows, columns)
-                record(name, f"floor, {20 * rows * columns / 1e6:.0f} MB at 4.3 TB/s", size, [least])
+                record(name, f"floor, {20 * rows * columns / 1e6:.0f} MB at 4.3 TB/s", size, [least], None, CUDA)
                 print(f"    {ours / least:.2f} times the floor, {min(theirs) / ours:.1f} times as fast as the peer")
 
 
@@ -145,7 +114,7 @@ def memory(seconds: float) -> None:
         peaks[what] = (torch.cuda.max_memory_allocated() - before) / 2**20
     for what, peak in peaks.items():
         ratio = peaks["F.gumbel_softmax"] / peak if what.startswith("decoupled") else None
-        record("categorical, peak memory in MiB", what, f"{rows:,} x {columns:,}", [peak], ratio)
+        record("categorical, peak memory in MiB", what, f"{rows:,} x {columns:,}", [peak], ratio, CUDA)
 
 
 def estimators(seconds: float) -> None:
@@ -158,11 +127,11 @@ def estimators(seconds: float) -> None:
         kind = module.__name__.rpartition(".")[2]
         for name, taus in options.items():
             call = functools.partial(getattr(module, name), **taus)
-            steps = {"kernels": graph(step(call, 262_144, 32)), "plain": graph(step(plain(call), 262_144, 32))}
+            steps = {"kernels": captured(step(call, 262_144, 32)), "plain": captured(step(plain(call), 262_144, 32))}
             times = measure(steps, seconds / 3)
-            record(kind, f"{name}, plain, replayed", "262,144 x 32", times["plain"])
+            record(kind, f"{name}, plain, replayed", "262,144 x 32", times["plain"], None, CUDA)
             ratio = middle(times["plain"]) / middle(times["kernels"])
-            record(kind, f"{name}, kernels, replayed", "262,144 x 32", times["kernels"], ratio)
+            record(kind, f"{name}, kernels, replayed", "262,144 x 32", times["kernels"], ratio, CUDA)
 
 
 def size(seconds: float) -> None:
@@ -172,12 +141,12 @@ def size(seconds: float) -> None:
     against_batch = [(2**power, 32) for power in range(6, 22, 3)]
     for what, sizes in (("against K", against_k), ("against batch", against_batch)):
         for rows, columns in sizes:
-            steps = {name: graph(step(call, rows, columns)) for name, call in (("ours", decoupled), ("peer", peer))}
+            steps = {name: captured(step(call, rows, columns)) for name, call in (("ours", decoupled), ("peer", peer))}
             times = measure(steps, seconds / 5)
             where = f"{rows:,} x {columns:,}"
-            record(f"categorical {what}", "F.gumbel_softmax, replayed", where, times["peer"])
+            record(f"categorical {what}", "F.gumbel_softmax, replayed", where, times["peer"], None, CUDA)
             ratio = middle(times["peer"]) / middle(times["ours"])
-            record(f"categorical {what}", "decoupled, kernels, replayed", where, times["ours"], ratio)
+            record(f"categorical {what}", "decoupled, kernels, replayed", where, times["ours"], ratio, CUDA)
 
 
 def tune(seconds: float) -> None:
@@ -200,7 +169,7 @@ def tune(seconds: float) -> None:
                 ),
                 "backward": functools.partial(backward, g, x, None, None, None, None, 0.5, None, 1.0),
             }
-            times = measure({name: graph(run) for name, run in steps.items()}, 0.05)
+            times = measure({name: captured(run) for name, run in steps.items()}, 0.05)
             found.append((tile, *(1e3 * middle(values) for values in times.values())))
         kernels.tiling = usual
         least = floor(rows, columns) * 1e3

@@ -13,8 +13,6 @@ and captured where that can be done.
 """
 
 import argparse
-import csv
-import platform
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +22,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from recording import Step, captured, record
 from torch import nn
 
 from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
@@ -32,11 +31,8 @@ from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.task import Task
 from dst_lab.tasks import CategoricalAutoencoder, LogicGates, StochasticBinary
 
-RESULTS = Path(__file__).with_name("results.csv")
-COLUMNS = ("benchmark", "what", "size", "p20_ms", "p50_ms", "p80_ms", "ratio_to_peer", "device", "torch", "date")
 LOGIC = [9216, 12_000, 12_000, 12_000, 12_000]
 """The paper's logic network: bits of an image, gates of each layer."""
-Step = Callable[[], object]
 
 
 class PlainBinary(nn.Module):
@@ -95,20 +91,6 @@ def plain_step(task: Task, network: nn.Module, loss: Callable[[nn.Module, torch.
         optimiser.step()
 
     return step
-
-
-def captured(step: Step) -> Step:
-    """The step as a CUDA graph."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(4):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
 
 
 def difflogic_steps(device: torch.device) -> dict[str, Step]:
@@ -176,33 +158,6 @@ def measure(steps: dict[str, Step], seconds: float, device: torch.device) -> dic
             wait()
             times[name].append((time.perf_counter() - start) * 1000 / calls)
     return {name: sorted(values) for name, values in times.items()}
-
-
-def record(benchmark: str, what: str, size: str, times: list[float], ratio: float | None, device: torch.device) -> None:
-    name = (
-        torch.cuda.get_device_name()
-        if device.type == "cuda"
-        else f"{platform.machine()}, {torch.get_num_threads()} threads"
-    )
-    p20, p50, p80 = (times[int(q * (len(times) - 1))] for q in (0.2, 0.5, 0.8))
-    numbers = [f"{value:.4f}" for value in (p20, p50, p80)]
-    row = [
-        benchmark,
-        what,
-        size,
-        *numbers,
-        f"{ratio:.2f}" if ratio else "",
-        name,
-        torch.__version__,
-        time.strftime("%Y-%m-%d"),
-    ]
-    print(" | ".join(row))
-    fresh = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as file:
-        writer = csv.writer(file)
-        if fresh:
-            writer.writerow(COLUMNS)
-        writer.writerow(row)
 
 
 def compare(
