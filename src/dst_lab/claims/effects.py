@@ -8,8 +8,9 @@ from dst_lab.claims.measures import Measure, active, first, last, mean
 from dst_lab.claims.paired import paired, slope, spearman
 from dst_lab.claims.rows import SEEDS, Row, Rows
 from dst_lab.claims.verdict import Comparison, Verdict, decide
-from dst_lab.plans import RECIPES, Grid, Several
+from dst_lab.plans import Grid
 from dst_lab.plans.plan import seeded, settings, value_of
+from dst_lab.plans.recipes import parts
 
 NETWORK, AUTOENCODER = "stochastic-binary", "categorical-autoencoder"
 PERPLEXITY = replace(last("perplexity", "codes", 1), name="codes in use (perplexity)")
@@ -224,9 +225,8 @@ def judge_effects(rows: Rows) -> list[Verdict]:
 
 def _sweep(rows: Rows, tau: str, task: str) -> Sweep:
     recipe = tau.replace("_", "-") + "-effects"
-    plan = RECIPES[recipe](rows.scale)
-    parts = plan.plans if isinstance(plan, Several) else (plan,)
-    (grid,) = (part for part in parts if isinstance(part, Grid) and part.base.task == task)
+    grids = [part for _, part in parts(rows.scale, [recipe]) if isinstance(part, Grid)]
+    (grid,) = (grid for grid in grids if grid.base.task == task)
     ((name, values),) = grid.axes
     found = [
         [rows.find(config) for config in settings(base, grid.axes)] for base in seeded([grid.base], grid.seeds[:SEEDS])

@@ -11,10 +11,10 @@ from dst_lab.claims.measures import History, Measure
 from dst_lab.claims.paired import paired
 from dst_lab.claims.verdict import Comparison
 from dst_lab.configs import Config
-from dst_lab.plans import RECIPES, Adaptive, Grid, Lookup, Sequential, Several
+from dst_lab.plans import Adaptive, Grid, Lookup, Sequential
 from dst_lab.plans.plan import seeded
 from dst_lab.plans.pursue import scores
-from dst_lab.plans.recipes import FRESH, SEARCHES, chosen
+from dst_lab.plans.recipes import FRESH, SEARCHES, chosen, parts
 from dst_lab.store import Store, run_id
 
 SEEDS = 10
@@ -73,12 +73,10 @@ class Rows:
     def searches(self) -> dict[tuple[str, str], tuple[str, Grid | Sequential | Adaptive]]:
         """(task, role) -> the recipe's name and the part of its plan that searches for it."""
         found = {}
-        for name in SEARCHES:
-            plan = RECIPES[name](self.scale)
-            for part in plan.plans if isinstance(plan, Several) else (plan,):
-                if isinstance(part, Grid | Sequential | Adaptive):
-                    role = "diagonal" if name == "diagonal" else part.base.estimator.name
-                    found[part.base.task, role] = name, part
+        for name, part in parts(self.scale, SEARCHES):
+            if isinstance(part, Grid | Sequential | Adaptive):
+                role = "diagonal" if name == "diagonal" else part.base.estimator.name
+                found[part.base.task, role] = name, part
         return found
 
     @cached_property

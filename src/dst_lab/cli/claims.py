@@ -57,6 +57,7 @@ def _readings(rows: "Rows", path: Path) -> int:
     from dst_lab.plans.recipes import FRESH
     from dst_lab.readings import ask, lacking
     from dst_lab.report.commands import run_command
+    from dst_lab.store.disk.compressed import is_compressed
 
     console = Console(highlight=False, width=None if Console().is_terminal else WIDE)
     for question in ask(rows):
@@ -71,7 +72,7 @@ def _readings(rows: "Rows", path: Path) -> int:
     settings = lacking(rows)
     if settings:
         print("what another way to choose would have chosen, and its fresh seeds are not there:")
-        if path.suffix == ".xz":
+        if is_compressed(path):
             path = path.with_suffix("")
             print(f"(after `dst copy --store {path}.xz {path}`)")
     for config in settings:

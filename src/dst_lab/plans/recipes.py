@@ -133,19 +133,19 @@ def bias_variance(scale: str) -> Plan:
 
 def confirm(scale: str) -> Plan:
     """Each setting that the searches chose, with 10 fresh seeds: what the claims are judged on."""
-    return Confirm(_searches(scale, SEARCHES), tuple(range(FRESH, FRESH + 10)))
+    return Confirm(parts(scale, SEARCHES), tuple(range(FRESH, FRESH + 10)))
 
 
 def annealed(scale: str) -> Plan:
     """Beyond the paper: tau_f falling from the chosen value over training; the searches' seeds."""
     names = ("sbn-grid", "catae-sequential", "logic-sequential")
-    return Annealed(_searches(scale, names), _seeds(5 if scale == "paper" else 3))
+    return Annealed(parts(scale, names), _seeds(5 if scale == "paper" else 3))
 
 
 def details(scale: str) -> Plan:
     """Beyond the paper: the chosen settings with one detail that it does not state set otherwise; 10 fresh seeds."""
     names = ("catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines")
-    return Detailed(_searches(scale, names), tuple(range(FRESH, FRESH + 10)))
+    return Detailed(parts(scale, names), tuple(range(FRESH, FRESH + 10)))
 
 
 SEARCHES = (
@@ -178,13 +178,13 @@ def chosen(lookup: Lookup, scale: str) -> dict[tuple[str, str], Config]:
     A role is an estimator's name, or "diagonal" for the Softmax STE of the recipe of that name.
     """
     found: dict[tuple[str, str], Config] = {}
-    for name, plan in _searches(scale, SEARCHES):
+    for name, plan in parts(scale, SEARCHES):
         for config in plan.chosen(lookup):
             found[config.task, "diagonal" if name == "diagonal" else config.estimator.name] = config
     return found
 
 
-def _searches(scale: str, names: Iterable[str]) -> tuple[tuple[str, Plan], ...]:
+def parts(scale: str, names: Iterable[str]) -> tuple[tuple[str, Plan], ...]:
     """(recipe, plan), one by one where a recipe has several: each can be done before the others."""
     plans = [(name, RECIPES[name](scale)) for name in names]
     return tuple((name, part) for name, p in plans for part in (p.plans if isinstance(p, Several) else (p,)))
