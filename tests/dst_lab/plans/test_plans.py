@@ -233,14 +233,15 @@ def test_a_task_is_confirmed_before_the_others_are_searched() -> None:
     """All searches of the binary network are done, the diagonal's among them, and none of another task."""
 
     def lookup(config: Config) -> float | None:
-        return float(config.lr) + config.seed if config.task == "stochastic-binary" else None
+        tau = config.estimator.to_dict().get("tau", 0.3)
+        return abs(tau - 0.3) + config.lr if config.task == "stochastic-binary" else None  # 0.3: the diagonal's alone
 
     plan = RECIPES["confirm"]("quick")
     wanted = plan.wanted(lookup)
     assert {config.task for config in wanted} == {"stochastic-binary"}
     names = [config.estimator.name for config in wanted]
     assert {name: names.count(name) for name in names} == {
-        "decoupled": 10, "softmax_ste": 10, "gumbel_ste": 10, "identity_ste": 10,
+        "decoupled": 10, "softmax_ste": 20, "gumbel_ste": 10, "identity_ste": 10,
     }  # fmt: skip
     assert [note.split(" is not done")[0] for note in plan.notes(lookup)] == [
         "catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines", "diagonal",
