@@ -82,12 +82,12 @@ class Measured(Grid):
 
 @dataclass(frozen=True)
 class Several(Plan):
-    """Plans beside each other."""
+    """Plans beside each other; a run that two of them want is one run."""
 
     plans: tuple[Plan, ...]
 
     def wanted(self, lookup: Lookup) -> list[Config]:
-        return [config for plan in self.plans for config in plan.wanted(lookup)]
+        return list(dict.fromkeys(config for plan in self.plans for config in plan.wanted(lookup)))
 
     def chosen(self, lookup: Lookup) -> list[Config]:
         found = [plan.chosen(lookup) for plan in self.plans]
