@@ -29,8 +29,10 @@ class Paired:
     p_worse: float
 
 
-def paired(ours: Sequence[float], theirs: Sequence[float], direction: int) -> Paired:
+def paired(ours: Sequence[float], theirs: Sequence[float], direction: int, *, by_sign: bool = False) -> Paired:
     """Two arms seed by seed: means, t interval of the difference, effect size and sign-flip tests.
+
+    `by_sign`: the tests count pairs, whatever their distance: the exact sign test, ties against both sides.
 
     Example:
         >>> found = paired([1.0, 2.0, 4.0], [2.0, 4.0, 8.0], direction=-1)
@@ -42,7 +44,8 @@ def paired(ours: Sequence[float], theirs: Sequence[float], direction: int) -> Pa
         raise ValueError(f"two or more pairs of finite numbers were expected, got {list(ours)} and {list(theirs)}")
     difference, spread = float((a - b).mean()), float((a - b).std(ddof=1))
     half = float(stdtrit(len(a) - 1, 0.975)) * spread / math.sqrt(len(a))
-    better, worse = sign_flip(direction * (a - b))
+    gains = direction * (a - b)
+    better, worse = sign_flip(np.sign(gains) if by_sign else gains)
     if spread > TIE * abs(difference):
         effect = direction * difference / spread
     else:  # the same difference in every pair

@@ -130,7 +130,7 @@ def compare(
     finite = [value for side in values for value in side if math.isfinite(value)]
     worst = min(finite, key=lambda value: measure.direction * value, default=0.0)
     filled = [[value if math.isfinite(value) else worst for value in side] for side in values]
-    found = paired(filled[0], filled[1], measure.direction)
+    found = paired(filled[0], filled[1], measure.direction, by_sign=measure.by_sign)
     ended = [
         [row.done and math.isfinite(value) for row, value in zip(side.rows, of_side, strict=True)]
         for side, of_side in zip((ours, theirs), values, strict=True)

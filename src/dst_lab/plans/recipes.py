@@ -1,7 +1,8 @@
 """The paper's own plans, at `paper` and at `quick` scale. A recipe is a function that returns a plan."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any, TypeAlias, TypeGuard
 
 from dst_lab.configs import (
     BiasVarianceConfig,
@@ -148,6 +149,16 @@ def details(scale: str) -> Plan:
     return Detailed(parts(scale, names), tuple(range(FRESH, FRESH + 10)))
 
 
+def catae_rate(scale: str) -> Plan:
+    """Beyond the paper: all of the autoencoder at half its learning rate alone: searches, fresh seeds, effects."""
+    rate = half_the_rate(scale)
+    searches = tuple((name, _at(rate, part)) for name, part in parts(scale, SEARCHES) if _of_autoencoder(part))
+    effects = tuple(_at(rate, part) for _, part in parts(scale, EFFECTS) if _of_autoencoder(part))
+    confirmed = Confirm(searches, tuple(range(FRESH, FRESH + 10)))
+    return Several((*(part for _, part in searches), confirmed, *effects))
+
+
+EFFECTS = ("tau-f-effects", "tau-b-effects")
 SEARCHES = (
     "sbn-grid", "sbn-baselines", "catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines",
     "diagonal",
@@ -169,6 +180,7 @@ RECIPES: dict[str, Recipe] = {
     "confirm": confirm,
     "annealed": annealed,
     "details": details,
+    "catae-rate": catae_rate,
 }
 
 
@@ -182,6 +194,23 @@ def chosen(lookup: Lookup, scale: str) -> dict[tuple[str, str], Config]:
         for config in plan.chosen(lookup):
             found[config.task, "diagonal" if name == "diagonal" else config.estimator.name] = config
     return found
+
+
+def half_the_rate(scale: str) -> float:
+    """Of the autoencoder's learning rate, half."""
+    return _base(CategoricalAutoencoderConfig, scale, "identity_ste").lr / 2
+
+
+def _at(rate: float, plan: Grid | Sequential) -> Grid | Sequential:
+    """The plan at this learning rate alone."""
+    base = with_value(plan.base, "lr", rate)
+    if isinstance(plan, Sequential):
+        return replace(plan, base=base, always=())
+    return replace(plan, base=base, axes=tuple(axis for axis in plan.axes if axis[0] != "lr"))
+
+
+def _of_autoencoder(plan: Plan) -> TypeGuard[Grid | Sequential]:
+    return isinstance(plan, Grid | Sequential) and plan.base.task == CategoricalAutoencoderConfig.task
 
 
 def parts(scale: str, names: Iterable[str]) -> tuple[tuple[str, Plan], ...]:

@@ -52,7 +52,8 @@ def judged_in(rows: Rows) -> Question:
         found[name] = [one for one in judge_by(rows, others) if one.claim != "C2 speed" or one.task not in same]
     return table(
         "What is compared", found,
-        "The same settings and fresh seeds. The other forward is argmax; of logic gates, whose rule goes by argmax, "
+        "The same settings and fresh seeds. By which of a pair is better: the sign test, which one collapsed run moves "
+        "no more than any other. The other forward is argmax; of logic gates, whose rule goes by argmax, "
         "the training forward.",
     )  # fmt: skip
 
@@ -92,6 +93,7 @@ def _on_test(rule: TaskRule, read: Callable[[str, str, int], Measure]) -> TaskRu
 
 
 COMPARED: dict[str, Callable[[TaskRule], TaskRule | None]] = {
+    "which of a pair, not by how much": lambda rule: _by(rule, replace(rule.primary, by_sign=True)),
     "last, not best": at_the_end,
     "the other forward": other_forward,
     "accuracy for loss, or loss for accuracy": _other_metric,

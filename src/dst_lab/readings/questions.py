@@ -5,16 +5,18 @@ from dataclasses import replace
 
 from dst_lab.claims import Rows, Verdict
 from dst_lab.claims.baselines import judge_baselines
+from dst_lab.claims.effects import judge_effects
 from dst_lab.claims.measures import Measure, best, last
 from dst_lab.claims.mechanisms import judge_mechanisms
+from dst_lab.claims.off_diagonal import judge_off_diagonal
 from dst_lab.claims.rows import SEEDS, Row
 from dst_lab.claims.tasks import CATAE, LOGIC, SBN, TASKS, TaskRule
 from dst_lab.claims.verdict import NOT_TESTED
 from dst_lab.configs import Config
 from dst_lab.plans import RECIPES, Lookup
 from dst_lab.plans.following import otherwise
-from dst_lab.plans.plan import seeded
-from dst_lab.plans.recipes import FRESH
+from dst_lab.plans.plan import seeded, with_value
+from dst_lab.plans.recipes import FRESH, half_the_rate
 from dst_lab.readings.compared import (
     RULE,
     Question,
@@ -46,7 +48,8 @@ CHOSEN: dict[str, tuple[dict[str, Measure], tuple[TaskRule, ...]]] = {
 
 def ask(rows: Rows) -> list[Question]:
     """Every question of whose rule the runs are there."""
-    asked = [judged_in(rows), chosen_by(rows), active_from(rows), converged_from(rows), *detailed(rows)]
+    asked = [judged_in(rows), chosen_by(rows), active_from(rows), converged_from(rows)]
+    asked += [*detailed(rows), *at_half_the_rate(rows)]
     return [question for question in asked if question.rows]
 
 
@@ -103,6 +106,27 @@ def detailed(rows: Rows) -> list[Question]:
     return questions
 
 
+def at_half_the_rate(rows: Rows) -> list[Question]:
+    """The autoencoder's claims, every run of theirs at half its learning rate: those of the recipe `catae-rate`."""
+    rate = half_the_rate(rows.scale)
+
+    def moved(config: Config) -> Config:
+        return with_value(config, "lr", rate) if config.task == CATAE.task else config
+
+    other = replace(
+        rows, find=lambda config: rows.find(moved(config)), lookup=lambda config: rows.lookup(moved(config))
+    )
+    name = f"{rate:g} alone"
+    found = {RULE: _all_claims(rows), name: _all_claims(other)}
+    if all(one.verdict == NOT_TESTED for one in found[name]):
+        return []
+    return [table("The autoencoder's learning rate", found, RATE)]
+
+
+RATE = (
+    "Searches, fresh seeds and effects at one learning rate instead of the best of all (effects: the task's own). The "
+    "recipe `catae-rate` trains what the others have not."
+)
 DETAILS = (
     "The same settings, not searched for again, with the confirmation seeds and one detail set otherwise (the recipe "
     "`details`). C1, which needs the diagonal too, is not asked."
@@ -111,6 +135,12 @@ DETAILS = (
 
 def _claims(rows: Rows, task: str) -> list[Verdict]:
     return [one for one in (*judge_baselines(rows), *judge_mechanisms(rows)) if one.task == task]
+
+
+def _all_claims(rows: Rows) -> list[Verdict]:
+    """The autoencoder's, C1 and C3 among them."""
+    found = [*judge_off_diagonal(rows), *_claims(rows, CATAE.task), *judge_effects(rows)]
+    return [one for one in found if one.task in (CATAE.task, "")]
 
 
 def _set(rows: Rows, task: str, name: str) -> Rows:

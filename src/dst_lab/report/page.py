@@ -31,7 +31,7 @@ SECTIONS = {
     "What each temperature does": ("tau-f-effects", "tau-b-effects", "bias-variance"),
 }
 DATASETS = {"digits": "scikit-learn's digits", "mnist": "MNIST", "fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
-OPTIONAL = ("annealed", "details")
+OPTIONAL = ("annealed", "details", "catae-rate")
 """Recipes that no claim and no figure needs."""
 
 

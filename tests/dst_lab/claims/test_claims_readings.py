@@ -13,7 +13,7 @@ from dst_lab.claims.mechanisms import judge_convergence
 from dst_lab.claims.rows import Row
 from dst_lab.configs import Config
 from dst_lab.plans.plan import value_of, with_value
-from dst_lab.plans.recipes import FRESH
+from dst_lab.plans.recipes import FRESH, half_the_rate
 from dst_lab.readings import Question, ask, lacking
 from dst_lab.readings.questions import LAST, chosen_by, searched
 from dst_lab.store import Series
@@ -22,10 +22,16 @@ SBN, CATAE, LOGIC = "stochastic-binary", "categorical-autoencoder", "logic-gates
 
 
 def unstated(config: Config) -> bool:
-    """A run of the recipe `details`."""
+    """A run of the recipe `details` or `catae-rate`."""
     if config.task == LOGIC:
         return (config.wiring, config.residual, round(config.group_tau, 3)) != ("unique", 0.0, 3.333)
-    return config.task == CATAE and config.hidden != (64, 32)
+    return config.task == CATAE and (config.hidden != (64, 32) or slow(config))
+
+
+def slow(config: Config) -> bool:
+    """Identity STE's search has that rate too."""
+    rate = config.lr == half_the_rate("quick") and config.estimator.name != "identity_ste"
+    return config.task == CATAE and rate
 
 
 def changed(rows: Rows, change: Callable[[Config, dict[str, Series]], dict[str, Series]]) -> Rows:
@@ -87,7 +93,7 @@ def test_where_all_is_clear_no_reading_turns_a_verdict(supported: Rows) -> None:
             assert first is not None
             assert first == rule[first.claim, first.task], "the first column is the committed verdict, all of it"
     compared = cells(questions, "What is compared", "C1", SBN)
-    assert list(compared.values()) == ["supported"] * 6
+    assert list(compared.values()) == ["supported"] * 7
     assert cells(questions, "What is compared", "C2", CATAE)["accuracy for loss, or loss for accuracy"] == ""
     assert cells(questions, "What is compared", "C2 speed", LOGIC)["last, not best"] == "", "the curve is the same"
 
@@ -113,6 +119,35 @@ def test_a_verdict_that_hangs_on_the_forward_is_found(supported: Rows) -> None:
         for claim in ("C1", "C2", "C2 speed")
         for task in (SBN, CATAE, LOGIC)
     }
+
+
+def test_one_collapsed_run_does_not_decide_where_pairs_are_counted(supported: Rows) -> None:
+    """By means the one run outweighs the nine; by signs they win."""
+
+    def collapsed(config: Config, history: dict[str, Series]) -> dict[str, Series]:
+        loss = history["validation_loss"]
+        one = config.task == CATAE and config.estimator.name == "decoupled" and config.seed == FRESH
+        return {"validation_loss": Series(loss.steps, loss.values + 1000)} if one else {}
+
+    found = cells(ask(changed(supported, collapsed)), "What is compared", "C2", CATAE)
+    assert (found["the rule"], found["which of a pair, not by how much"]) == ("not supported", "supported")
+
+
+def test_the_autoencoder_at_half_its_rate(world: Any) -> None:
+    """At that rate the fresh seeds of the three others are good, and those of Decoupled ST are bad."""
+    rows = world(gain=1.5, on=0.3, lost=lambda config: unstated(config) and not slow(config)).rows
+
+    def turn(config: Config, history: dict[str, Series]) -> dict[str, Series]:
+        moved = slow(config) and config.seed >= FRESH
+        return {"validation_loss": mirrored(history["validation_loss"], 9)} if moved else {}
+
+    questions = ask(changed(rows, turn))
+    assert questions[-1].title == "The autoencoder's learning rate"
+    assert cells(questions, questions[-1].title, "C2", CATAE) == {
+        "the rule": "supported",
+        "0.001 alone": "contradicted",
+    }
+    assert {row[0].task for row in questions[-1].rows if row[0]} <= {CATAE, ""}
 
 
 def test_another_way_to_choose_leads_to_other_settings_and_says_which_lack_runs(supported: Rows) -> None:

@@ -11,7 +11,7 @@ from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicG
 from dst_lab.plans import RECIPES, Adaptive, Grid, Lookup, Plan, Sequential, Several
 from dst_lab.plans.following import Annealed, Confirm, Detailed, otherwise
 from dst_lab.plans.plan import OfTask, best, edge, value_of, with_value
-from dst_lab.plans.recipes import SEARCHES
+from dst_lab.plans.recipes import FRESH, SEARCHES
 from dst_lab.plans.sequential import BEYOND, beyond
 from dst_lab.store import run_id
 
@@ -202,6 +202,25 @@ def test_the_papers_recipes_have_the_papers_size(name: str, runs: int) -> None:
     wanted = RECIPES[name]("paper").wanted(lambda _: None)
     assert len({run_id(config.to_dict()) for config in wanted}) == runs
     assert len(RECIPES[name]("quick").wanted(lambda _: None)) <= 80
+
+
+def test_a_run_that_two_plans_want_is_one_run() -> None:
+    one, two = (Grid(BASE, (("tau_f", taus),), (0, 1)) for taus in ((0.1, 0.2), (0.2, 0.3)))
+    wanted = Several((one, two)).wanted(lambda _: None)
+    assert [value_of(config, "tau_f") for config in wanted] == [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]
+
+
+@pytest.mark.parametrize(("scale", "rate"), [("quick", 0.001), ("paper", 0.0005)])
+def test_the_autoencoder_at_one_rate_is_searched_confirmed_and_measured_there(scale: str, rate: float) -> None:
+    plan = RECIPES["catae-rate"](scale)
+    wanted = plan.wanted(lambda config: float(config.seed))
+    assert {(config.task, config.lr) for config in wanted} == {("categorical-autoencoder", rate)}
+    fresh = {config.estimator.name for config in wanted if config.seed >= FRESH}
+    assert fresh == {"decoupled", "softmax_ste", "gumbel_ste", "identity_ste"}
+    usual = {
+        run_id(with_value(c, "lr", rate).to_dict()) for c in RECIPES["tau-f-effects"](scale).wanted(lambda _: None)
+    }
+    assert len(usual & {run_id(config.to_dict()) for config in wanted}) >= 40, "the effects, at that rate"
 
 
 def most_settings(plan: Plan) -> int:
