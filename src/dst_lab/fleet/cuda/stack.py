@@ -164,10 +164,11 @@ class Layer:
         parts = _parts(self.inputs) * _parts(self.outputs)
         squares = self._empty(parts)
         fetch = x.values.is_cuda and wide >= 32  # the interpreter has no assembler
+        whole = batch <= 128  # measured: in one go up to here, in blocks beyond
         dense._weights[parts, self.runs](
             x.values, x.scale, runs.rows, g.values, g.scale, *self.weight, runs.rates, squares, SHARED=x.shared,
             SCALED=x.scaled, FETCH=fetch, BATCH=batch, INPUTS=self.inputs, OUTPUTS=self.outputs, I=high, O=wide,
-            K=_tile(batch), num_warps=4,
+            K=_images(batch) if whole else BLOCK, num_warps=4, num_stages=2 if whole else 3,
         )  # fmt: skip
         return squares
 
