@@ -144,6 +144,13 @@ def test_the_numbers_are_those_of_the_records(root: Path) -> None:
         assert len(values) == 10
         cells = [line.split("|") for line in build.headline(results, "").splitlines() if "Softmax STE" in line]
         assert cells[0][2].strip() == f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}"
+        (note,) = (one.notes[0] for one in results.verdicts if one.claim == "C2 convergence")
+        mark = float(note.split()[2].rstrip(","))  # "converged: below 14.2, between .."
+        for role, cell in zip(build.ROLES, build.headline(results, "").splitlines()[2:], strict=True):
+            setting = results.rows.setting("categorical-autoencoder", role)
+            assert setting is not None
+            ends = [float(store.history(row.run.id)["validation_loss"].values[-1]) for row in setting.rows]
+            assert cell.endswith(f"; {sum(end < mark for end in ends)} of 10 converge |")
         lines = build.verdicts(results, "").splitlines()
         assert lines[2].endswith("| ✓ supported | ✓ supported | ? not tested |")
         assert len(build.evidence(results, "").splitlines()) > 30
