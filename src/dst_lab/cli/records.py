@@ -10,11 +10,12 @@ from rich.table import Table
 
 from dst_lab import data
 from dst_lab.cli.console import Console
-from dst_lab.store import Store, direction_of, export, field, summarise
+from dst_lab.store import Run, Store, direction_of, export, field, summarise
 
 WIDE = 160
 SETTING = ("task", "estimator", "estimator.tau_f", "estimator.tau_b", "estimator.tau", "lr")
-"""What tells settings apart: runs that differ in one of these are not averaged together."""
+"""What tells settings apart, with all other fields in which runs of a task differ: such runs are not averaged
+together."""
 ENDS = ("diverged", "failed", "stopped")
 
 
@@ -60,7 +61,8 @@ def add(jobs: Any) -> None:
 def print_table(store: Store, where: Mapping[str, str], group: Sequence[str], metric: str, at: str) -> None:
     """Mean and spread over the runs of each group; inside a task, the best first."""
     if tuple(group) == SETTING:
-        group = [name for name in group if any(field(run, name) is not None for run in store.runs())]
+        runs = store.runs()
+        group = [name for name in group if any(field(run, name) is not None for run in runs)] + _varied(runs)
     rows = summarise(store, metric=metric, where=where, group=group, at=at)
     rows = [row for row in rows if row["n"] or any(row[name] for name in ENDS)]
     console = Console(highlight=False, width=None if Console().is_terminal else WIDE)
@@ -81,6 +83,16 @@ def print_table(store: Store, where: Mapping[str, str], group: Sequence[str], me
     ):
         table.add_row(*(_text(row[name]) for name in shown), *(_number(row[name]) for name in numbers))
     console.print(table)
+
+
+def _varied(runs: Sequence[Run]) -> list[str]:
+    """The config's other fields, in which runs of one task differ."""
+    seen: dict[tuple[str, str], set[str]] = {}
+    for run in runs:
+        for name, value in run.config.items():
+            if name not in (*SETTING, "seed"):
+                seen.setdefault((run.config["task"], name), set()).add(repr(value))
+    return list(dict.fromkeys(name for (_, name), values in seen.items() if len(values) > 1))
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -159,4 +171,6 @@ def _number(value: Any) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return " ".join([str(value["name"]), *(f"{k}={v}" for k, v in value.items() if k != "name")])
+    if isinstance(value, list):
+        return ",".join(map(_number, value))  # as the command line takes it
     return _number(value)

@@ -45,6 +45,16 @@ def test_show_groups_filters_and_picks(store, cli) -> None:
     assert cli("show", "--where", "seed=77").out == "no runs with validation_loss\n"
 
 
+def test_runs_that_differ_in_any_field_are_not_averaged(store, cli) -> None:
+    assert "hidden" not in cli("show").out, "all are alike in it"
+    wide = SBN[:5] + ("24,16",) + SBN[6:]
+    assert cli(*wide, "--seeds", 2).code == 0
+    table = cli("show").out
+    assert cells(table, "24,16")[-5:-3] == ["24,16", "2"]
+    (narrow,) = [line for line in table.splitlines() if "decoupled" in line and "16,16" in line]
+    assert [cell.strip() for cell in narrow.split("│")[-6:-4]] == ["16,16", "2"]
+
+
 def test_test_data_are_shown_at_the_end_of_training(store, cli) -> None:
     assert "test_accuracy (last of each run)" in cli("show", "--metric", "test_accuracy").out
     assert "test_accuracy (best of each run)" in cli("show", "--metric", "test_accuracy", "--at", "best").out
