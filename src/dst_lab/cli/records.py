@@ -171,6 +171,4 @@ def _number(value: Any) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return " ".join([str(value["name"]), *(f"{k}={v}" for k, v in value.items() if k != "name")])
-    if isinstance(value, list):
-        return ",".join(map(_number, value))  # as the command line takes it
     return _number(value)
