@@ -15,7 +15,8 @@ from statistics import fmean, stdev
 
 from dst_lab import claims
 from dst_lab.claims import Verdict
-from dst_lab.claims.rows import NAMES, SEEDS
+from dst_lab.claims.mechanisms import mark_of_convergence
+from dst_lab.claims.rows import SEEDS
 from dst_lab.figures import Drawn, Rows, draw, write
 from dst_lab.figures.maps import PAPER_OPTIMA
 from dst_lab.figures.style import LOOKS, TASKS, listing, number
@@ -23,7 +24,7 @@ from dst_lab.plans import RECIPES
 from dst_lab.readings import ask
 from dst_lab.report import page, pick_scale
 from dst_lab.report.page import chosen_table
-from dst_lab.report.verdicts import MARKS, Line, board, shown
+from dst_lab.report.verdicts import BOTH, MARKS, Line, board, shown
 from dst_lab.store import Store
 from results import cost
 
@@ -122,21 +123,12 @@ def headline(results: Results, up: str) -> str:
             cells[role, task] = f"{fmean(found):.1f}" + (f" ± {stdev(found):.1f}" if len(found) > 1 else "")
             if one.diverged:
                 cells[role, task] += f" ({one.diverged} of {one.n + one.diverged} diverged)"
-            if task == CATAE and role in (converged := _converged(results)):
-                cells[role, task] += f"; {converged[role]} of {SEEDS} converge"
+            if task == CATAE and (mark := mark_of_convergence(results.judged)):
+                converged = sum(row.last("validation_loss") < mark[0] for row in one.rows)
+                cells[role, task] += f"; {converged} of {SEEDS} converge"  # a mean over both outcomes says little alone
     head = ["estimator, at its chosen setting", *(f"{TASKS[task]}, {what}" for task, _, what, _ in HEADLINE)]
     body = [[LOOKS[role].name, *(cells.get((role, task), "not run yet") for task, *_ in HEADLINE)] for role in ROLES]
     return table(head, body)
-
-
-def _converged(results: Results) -> dict[str, int]:
-    """Of each estimator's fresh seeds on the autoencoder, how many: a mean over both outcomes says little alone."""
-    (verdict,) = (one for one in results.verdicts if one.claim == "C2 convergence")
-    against = {one.name.removeprefix("against "): one for one in verdict.comparisons}
-    shares = {role: against[name].theirs for role, name in NAMES.items() if name in against}
-    if shares:
-        shares["decoupled"] = verdict.comparisons[0].ours
-    return {role: round(SEEDS * share) for role, share in shares.items()}
 
 
 def verdicts(results: Results, up: str) -> str:
@@ -265,7 +257,7 @@ def readings(results: Results, up: str) -> str:
                 f"**{text}**" if question.turns(cells[0], cell) else text
                 for cell, text in zip(cells, said, strict=True)
             ]
-            body.append([f"{cells[0].claim}, {TASKS[cells[0].task]}" if cells[0] else "", *bold])
+            body.append([f"{cells[0].claim}, {TASKS.get(cells[0].task, BOTH)}" if cells[0] else "", *bold])
         parts.append(f"**{question.title}.** {question.note}\n\n{table(['claim', *question.columns], body)}")
     return "\n\n".join(parts) or "Not tested yet."
 

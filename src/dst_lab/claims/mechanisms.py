@@ -55,15 +55,22 @@ def judge_convergence(rows: Rows, share: float = 0.5, judged: Callable[[str, flo
         f"{COLLAPSED}; where none had, the highest of the search runs' lowest losses. A run that diverges has not "
         f"converged. {ALL}",
     )  # fmt: skip
-    ends = _ends(rows)
-    if ends is None:
+    found = mark_of_convergence(rows, share)
+    if found is None:
         verdict = contest(rows, verdict, judged("validation_loss", math.nan))
         return replace(verdict, verdict=NOT_TESTED, comparisons=())
-    collapsed, best, how = ends
-    mark = share * collapsed + (1 - share) * best
+    mark, how = found
     verdict = contest(rows, verdict, judged("validation_loss", mark))
-    note = f"converged: below {mark:.4g}, between {best:.4g}, the best, and {collapsed:.4g}, {how}"
-    return replace(verdict, notes=(note,))
+    return replace(verdict, notes=(f"converged: below {mark:.4g}, {how}",))
+
+
+def mark_of_convergence(rows: Rows, share: float = 0.5) -> tuple[float, str] | None:
+    """The loss below which a run of the autoencoder counts as converged, and between what it lies."""
+    ends = _ends(rows)
+    if ends is None:
+        return None
+    collapsed, best, how = ends
+    return share * collapsed + (1 - share) * best, f"between {best:.4g}, the best, and {collapsed:.4g}, {how}"
 
 
 def _ends(rows: Rows) -> tuple[float, float, str] | None:

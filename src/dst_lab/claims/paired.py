@@ -32,7 +32,7 @@ class Paired:
 def paired(ours: Sequence[float], theirs: Sequence[float], direction: int, *, by_sign: bool = False) -> Paired:
     """Two arms seed by seed: means, t interval of the difference, effect size and sign-flip tests.
 
-    `by_sign`: the tests count pairs, whatever their distance: the exact sign test, ties against both sides.
+    `by_sign`: the tests count pairs, whatever their distance: the exact sign test. A tie counts against both sides.
 
     Example:
         >>> found = paired([1.0, 2.0, 4.0], [2.0, 4.0, 8.0], direction=-1)
@@ -45,7 +45,7 @@ def paired(ours: Sequence[float], theirs: Sequence[float], direction: int, *, by
     difference, spread = float((a - b).mean()), float((a - b).std(ddof=1))
     half = float(stdtrit(len(a) - 1, 0.975)) * spread / math.sqrt(len(a))
     gains = direction * (a - b)
-    better, worse = sign_flip(np.sign(gains) if by_sign else gains)
+    better, worse = _signs_alone(gains, TIE * np.maximum(abs(a), abs(b))) if by_sign else sign_flip(gains)
     if spread > TIE * abs(difference):
         effect = direction * difference / spread
     else:  # the same difference in every pair
@@ -71,6 +71,11 @@ def sign_flip(gains: npt.ArrayLike) -> tuple[float, float]:
     slack = TIE * float(np.abs(values).sum())
     observed = float(values.sum())
     return float((sums >= observed - slack).mean()), float((sums <= observed + slack).mean())
+
+
+def _signs_alone(gains: Vector, equal: Vector) -> tuple[float, float]:
+    better = sign_flip(np.where(gains > equal, 1.0, -1.0))[0]
+    return better, sign_flip(np.where(gains < -equal, -1.0, 1.0))[1]
 
 
 @lru_cache

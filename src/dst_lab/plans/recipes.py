@@ -205,8 +205,12 @@ def _at(rate: float, plan: Grid | Sequential) -> Grid | Sequential:
     """The plan at this learning rate alone."""
     base = with_value(plan.base, "lr", rate)
     if isinstance(plan, Sequential):
-        return replace(plan, base=base, always=())
-    return replace(plan, base=base, axes=tuple(axis for axis in plan.axes if axis[0] != "lr"))
+        return replace(plan, base=base, always=_but_rates(plan.always))
+    return replace(plan, base=base, axes=_but_rates(plan.axes))
+
+
+def _but_rates(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    return tuple(axis for axis in axes if axis[0] != "lr")
 
 
 def _of_autoencoder(plan: Plan) -> TypeGuard[Grid | Sequential]:

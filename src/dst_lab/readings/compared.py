@@ -34,9 +34,10 @@ class Question:
 
 
 def table(title: str, found: dict[str, list[Verdict]], note: str = "") -> Question:
-    """Columns by their names; the rows are the claims of the first column that were tested."""
+    """Columns by their names; the rows are the claims of the first column, those that some column has tested."""
     by_claim = {name: {(one.claim, one.task): one for one in verdicts} for name, verdicts in found.items()}
-    keys = [key for key, one in next(iter(by_claim.values())).items() if one.verdict != NOT_TESTED]
+    tested = {key for by in by_claim.values() for key, one in by.items() if one.verdict != NOT_TESTED}
+    keys = [key for key in next(iter(by_claim.values())) if key in tested]
     return Question(title, tuple(found), tuple(tuple(by.get(key) for by in by_claim.values()) for key in keys), note)
 
 

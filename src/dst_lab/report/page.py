@@ -20,7 +20,7 @@ from dst_lab.readings import ask
 from dst_lab.report.commands import scale_of
 from dst_lab.report.data import payload
 from dst_lab.report.inline import embedded, inline
-from dst_lab.report.verdicts import MARKS, board, groups, shown, tally
+from dst_lab.report.verdicts import BOTH, MARKS, board, groups, shown, tally
 from dst_lab.store import Run, Store, run_id
 
 HERE = Path(__file__).parent
@@ -68,7 +68,7 @@ def page(rows: Rows, drawn: dict[str, Drawn]) -> str:
         board=board(items),
         readings=ask(judged),
         marks=MARKS,
-        names=TASKS,
+        names={**TASKS, "": BOTH},
         tasks=[TASKS[task] for task in PAPER_OPTIMA],
         sections={title: _figures(drawn, names) for title, names in SECTIONS.items()},
         map=_figures(drawn, ("map",)),
