@@ -60,20 +60,22 @@ def device_of(rows: Rows) -> Device:
 
 def costs(rows: Rows, step_ms: Mapping[str, float]) -> list[Cost]:
     """By recipe, in their order. A chunk belongs to the first recipe that wants all of its runs: a run that two want
-    is trained once, and counted where that was."""
+    is trained once, and counted where that was. Of a chunk that none wants all of, each run takes an equal share."""
     wanted = {name: {run_id(config.to_dict()) for config in rows.wanted(name)} for name in RECIPES}
     found = {name: Cost(name) for name in (*RECIPES, OTHER)}
     for place, members in chunks(rows).values():
-        ids = {row.run.id for row in members}
-        cost = found[next((name for name, runs in wanted.items() if ids <= runs), OTHER)]
-        measured = [row for row in members if row.run.task in step_ms]
-        seconds = float(place.get("seconds", 0))
-        cost.runs += len(members)
-        cost.ends.update(row.run.status for row in members)
-        cost.seconds += seconds
-        cost.compared += seconds if measured else 0.0  # a chunk is of one task
-        cost.plain += sum(step_ms[row.run.task] / 1000 * steps(row) for row in measured)
-        cost.unmeasured += len(members) - len(measured)
+        whole = next((name for name, runs in wanted.items() if {row.run.id for row in members} <= runs), None)
+        seconds = float(place.get("seconds", 0)) / len(members)
+        for row in members:
+            cost = found[whole or next((name for name, runs in wanted.items() if row.run.id in runs), OTHER)]
+            cost.runs += 1
+            cost.ends[row.run.status] += 1
+            cost.seconds += seconds
+            if row.run.task in step_ms:
+                cost.compared += seconds
+                cost.plain += step_ms[row.run.task] / 1000 * steps(row)
+            else:
+                cost.unmeasured += 1
     return [cost for cost in found.values() if cost.runs]
 
 

@@ -164,20 +164,32 @@ def test_a_chunk_counts_once_and_a_run_for_what_it_was_trained(plain: Path) -> N
         whole = cost.total(list(found.values()))
         assert whole.runs == len(store.runs())
         chunks = {run.provenance_id for run in store.runs() if run.status != "failed"}
-        assert whole.seconds == 10.0 * len(chunks) + 120.0
+        assert whole.seconds == pytest.approx(10.0 * len(chunks) + 120.0)
         grid = found["sbn-grid"]
-        assert (grid.runs, grid.seconds, grid.ends["diverged"]) == (60, 20.0, 12)
+        assert (grid.runs, grid.seconds, grid.ends["diverged"]) == (60, pytest.approx(20.0), 12)
         steps = 12 * (1024 // 64)
         assert grid.plain == pytest.approx(0.002 * (48 * steps + 12 * 100))
         assert found["bias-variance"].plain == 0
         assert found["bias-variance"].unmeasured == found["bias-variance"].runs == 75
         assert whole.unmeasured == len(store.runs(task="bias-variance")) + len(store.runs(task="logic-gates"))
-        assert found["diagonal"].compared == found["diagonal"].seconds - 10.0, "its one chunk of logic gates"
+        assert found["diagonal"].compared == pytest.approx(found["diagonal"].seconds - 10.0), "its one chunk of logic gates"
         earlier = {*rows.wanted("sbn-baselines"), *rows.wanted("catae-baselines")}
         shared = earlier & {*rows.wanted("diagonal")}
         assert len(shared) == 15
         assert found["diagonal"].runs == len(rows.wanted("diagonal")) - 15, "a run that two want counts once"
         assert found["logic-sequential"].ends["failed"] == 1
+
+
+def test_a_chunk_of_two_recipes_is_shared(tmp_path: Path) -> None:
+    """The effects of both temperatures on the autoencoder, trained together."""
+    both = [planted.RECIPES[name]("quick").wanted(lambda _: None) for name in ("tau-f-effects", "tau-b-effects")]
+    configs = dict.fromkeys(one for wanted in both for one in wanted if one.task == "categorical-autoencoder")
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        store.put([trained(planted.record(config), "both", 0) for config in configs])
+        found = cost.costs(Rows(store, "quick"), STEP_MS)
+    assert {one.recipe: one.runs for one in found} == {"tau-f-effects": 40, "tau-b-effects": len(configs) - 40}
+    assert found[0].seconds == pytest.approx(10.0 * 40 / len(configs))
+    assert sum(one.seconds for one in found) == pytest.approx(10.0)
 
 
 def test_plain_steps_are_those_of_the_device() -> None:
