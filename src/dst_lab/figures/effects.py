@@ -118,8 +118,10 @@ def _floor(ax: Axes, rows: Rows, recipe: str) -> None:
         floor = math.sqrt(2 / (math.pi * found[0].run.config["snr_passes"]))
         ax.axhline(floor, color=FAINT, lw=1, ls=(0, (1, 2)))
         ax.annotate("pure noise", (0.02, floor), xycoords=("axes fraction", "data"), va="bottom", color=FAINT, size=8)
-        top = max(ax.get_ylim()[1], 10 * floor)
-        ax.set_ylim(floor * (floor / top) ** 0.12, top)  # room for the words above the line of a perplexity of 1
+        bottom, top = ax.get_ylim()
+        top = max(top, 10 * floor)
+        # Room for the words above a perplexity of 1, and for ratios below the floor.
+        ax.set_ylim(min(bottom, floor * (floor / top) ** 0.12), top)
 
 
 def _said(name: str, task: str, measures: tuple[Measure, Measure], both: list[dict[float, list[float]]]) -> str:
