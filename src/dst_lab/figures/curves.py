@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from dst_lab.figures.rows import Array, Rows, Setting, spread, together
-from dst_lab.figures.style import HEIGHT, LOOKS, TASKS, WIDTH, Drawn, absent, listing, number, panels, settings_text
+from dst_lab.figures.style import HEIGHT, LOOKS, TASKS, WIDTH, Drawn, absent, listing, panels, plus_minus, settings_text
 
 ROLES = ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
 SEARCHES = {
@@ -30,16 +30,16 @@ def autoencoder(rows: Rows) -> Drawn:
     task = "categorical-autoencoder"
     settings = _settled(rows, task, ROLES, EVERY_SEED)
     missing = _unsettled(rows, task, ROLES, settings)
-    figure, axes = panels(len(settings) or 1, width=2.7 if settings else WIDTH, height=4.3, rows=2)
+    figure, axes = panels(len(settings) or 1, width=2.7 if settings else WIDTH, height=4.3, heights=(1, 1))
     if not settings:
         for ax in axes:
             absent(ax, missing)
     for i, (role, setting) in enumerate(settings.items()):
         look = LOOKS[role]
         top = axes[2 * i]
-        top.set_title(
-            f"{look.name}\n{settings_text(setting.config.estimator.to_dict())}", fontsize=9, fontweight="normal"
-        )
+        taus = settings_text(setting.config.estimator.to_dict())
+        below = ", ".join(filter(None, (taus, f"rate {setting.config.lr:g}")))
+        top.set_title(f"{look.name}\n{below}", fontsize=9, fontweight="normal")
         for ax, (metric, label, factor) in zip(axes[2 * i : 2 * i + 2], EVERY_SEED, strict=True):
             x, values = together(setting.rows, metric)
             ax.plot(x, factor * values.T, color=look.color, lw=1.0, alpha=0.75)
@@ -47,7 +47,7 @@ def autoencoder(rows: Rows) -> Drawn:
             _frame(ax, [factor * together(s.rows, metric)[1] for s in settings.values()])
         axes[2 * i + 1].set_xlabel("epoch")
     caption = _caption(settings, EVERY_SEED[0], every_seed=True) if settings else ""
-    caption += lost(rows, task, ROLES)
+    caption += _converged(settings, rows.converged_below) + lost(rows, task, ROLES)
     return Drawn(f"Training curves, {TASKS[task]}", figure, caption, len(settings) or 1, missing,
                  (*SEARCHES[task], "confirm"))  # fmt: skip
 
@@ -119,7 +119,7 @@ def _caption(settings: dict[str, Setting], first: tuple[str, str, float], every_
     ends = {}
     for role, setting in settings.items():
         last = factor * np.array([row.last(metric) for row in setting.rows])
-        ends[role] = (float(last.mean()), f"{number(float(last.mean()))} ± {number(float(spread(last)), 2)}")
+        ends[role] = (float(last.mean()), plus_minus(last))
     order = sorted(ends, key=lambda role: ends[role][0])
     said = listing([f"{LOOKS[role].name} {ends[role][1]}" for role in order])
     n = sorted({setting.n for setting in settings.values()})
@@ -127,9 +127,21 @@ def _caption(settings: dict[str, Setting], first: tuple[str, str, float], every_
     how = "Each line is one seed" if every_seed else "Line: mean over seeds; band: one standard deviation"
     count = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
     return (
-        f"At the end of training, {label.split(' (')[0]}, lowest first: {said}. {how}; n = {count} {seeds} seeds each, "
-        f"at the settings the searches chose. The first tenth of training may lie outside the frame."
+        f"At the end of training, {label.split(' (')[0]} (mean ± standard deviation), lowest first: {said}. {how}; "
+        f"n = {count} {seeds} seeds each, at the settings the searches chose. The first tenth of training may lie "
+        "outside the frame."
     )
+
+
+def _converged(settings: dict[str, Setting], below: float) -> str:
+    """For a caption: how many runs of each converged, and to what; a mean over all is of neither kind."""
+    said = []
+    for role, setting in settings.items():
+        ends = np.array([loss for row in setting.rows if (loss := row.last("validation_loss")) < below])
+        value = f" ({plus_minus(ends)})" if len(ends) else ""
+        said.append(f"{LOOKS[role].name} {len(ends)} of {setting.n + setting.diverged}{value}")
+    how = f"as claim C2 has it, with a last validation loss below {below:.4g} nats"
+    return f" Converged, {how}: {listing(said)}." if said else ""
 
 
 def lost(rows: Rows, task: str, roles: tuple[str, ...]) -> str:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
+from dst_lab.claims.mechanisms import COLLAPSED
 from dst_lab.figures.maps import plain_logarithm
 from dst_lab.figures.rows import Row, Rows
-from dst_lab.figures.style import FAINT, LOOKS, TASKS, Drawn, absent, number, panels
+from dst_lab.figures.style import FAINT, LOOKS, TASKS, Drawn, absent, listing, number, panels
 
 AUTOENCODER, NETWORK = "categorical-autoencoder", "stochastic-binary"
 
@@ -26,11 +27,15 @@ class Measure:
 
     def of(self, row: Row) -> float:
         values = row.values(self.metric)
-        value = float(values.mean() if self.over_training else values[-1])
+        if self.over_training:
+            # Where nothing varied there is no ratio: NaN was recorded.
+            known = values[~np.isnan(values)]
+            return float(known.mean()) if len(known) else math.nan
+        value = float(values[-1])
         return 100 * (1 - value) if self.metric == "inactive" else value
 
 
-PERPLEXITY = Measure("perplexity", "perplexity of the codes", whole=(1, 8.2))
+PERPLEXITY = Measure("perplexity", "perplexity of the codes", whole=(0.7, 8.2))
 SNR = Measure("snr", "gradient signal-to-noise ratio", over_training=True, logarithmic=True)
 NORM = Measure("gradient_norm", "gradient norm", over_training=True)
 ACTIVE = Measure("inactive", "active neurons (%)", whole=(0, 104))
@@ -52,7 +57,6 @@ def by_tau(rows: Rows, recipe: str, name: str, task: str, measure: Measure) -> d
     found: dict[float, list[float]] = {}
     for row in rows.recipe(recipe, task, measure.metric):
         tau = getattr(row.taus, name)
-        # Where nothing varied there is no ratio: the run recorded NaN.
         if tau is not None and math.isfinite(value := measure.of(row)):
             found.setdefault(tau, []).append(value)
     return dict(sorted(found.items()))
@@ -62,7 +66,7 @@ def _draw(rows: Rows, recipe: str, name: str, shown: tuple[tuple[str, Measure, M
     figure, axes = panels(len(shown), width=4.3)
     missing = [f"{text} ({TASKS[task]})" for task, _, _ in shown for text in rows.missing(recipe, task)]
     said: list[str] = []
-    counts: set[int] = set()
+    counts: dict[str, set[int]] = {}
     for ax, (task, left, right) in zip(axes, shown, strict=True):
         both = [by_tau(rows, recipe, name, task, measure) for measure in (left, right)]
         if not any(both):
@@ -73,18 +77,20 @@ def _draw(rows: Rows, recipe: str, name: str, shown: tuple[tuple[str, Measure, M
         twin.grid(False)
         for side, measure, values, role in ((ax, left, both[0], "decoupled"), (twin, right, both[1], "softmax_ste")):
             _line(side, measure, values, role)
+            counts.setdefault(measure.label, set()).update(map(len, values.values()))
         if right is SNR:
             _floor(twin, rows, recipe)
+            plain_logarithm(twin.yaxis)
         ax.set_xlabel(rf"$\{name}$")
         ax.set_title(TASKS[task])
         said.append(_said(name, task, (left, right), both))
+        if right is SNR:
+            said += _silent(rows.recipe(recipe, task, "perplexity"))
         if runs := rows.diverged(recipe, task):
             said.append(f"Left out, since they diverged: {len(runs)} runs.")
-        counts |= {len(there) for values in both for there in values.values()}
     title = {"tau_f": "What the forward temperature does", "tau_b": "What the backward temperature does"}[name]
     if said:
-        count = " to ".join(str(n) for n in dict.fromkeys((min(counts), max(counts))))
-        said.append(f"n = {count} seeds a point; points: median; bars: quartiles.")
+        said.append(f"{_n(counts)}; points: median; bars: quartiles.")
     return Drawn(title, figure, " ".join(said), len(shown), missing, (recipe,))
 
 
@@ -100,7 +106,6 @@ def _line(ax: Axes, measure: Measure, values: dict[float, list[float]], role: st
     )  # fmt: skip
     if measure.logarithmic:
         ax.set_yscale("log")
-        plain_logarithm(ax.yaxis)
     else:
         bottom, top = measure.whole
         ax.set_ylim(bottom, top or 1.12 * float(high.max()))
@@ -113,16 +118,51 @@ def _floor(ax: Axes, rows: Rows, recipe: str) -> None:
         floor = math.sqrt(2 / (math.pi * found[0].run.config["snr_passes"]))
         ax.axhline(floor, color=FAINT, lw=1, ls=(0, (1, 2)))
         ax.annotate("pure noise", (0.02, floor), xycoords=("axes fraction", "data"), va="bottom", color=FAINT, size=8)
-        ax.set_ylim(0.8 * floor, max(ax.get_ylim()[1], 10 * floor))
+        bottom, top = ax.get_ylim()
+        top = max(top, 10 * floor)
+        # Room for the words above a perplexity of 1, and for ratios below the floor.
+        ax.set_ylim(min(bottom, floor * (floor / top) ** 0.12), top)
 
 
 def _said(name: str, task: str, measures: tuple[Measure, Measure], both: list[dict[float, list[float]]]) -> str:
     parts = []
     for measure, values in zip(measures, both, strict=True):
         if len(values) > 1:
-            (low, first), *_, (high, last) = values.items()
             what, _, unit = measure.label.partition(" (")
-            a, b = (number(float(np.median(there))) + unit.rstrip(")") for there in (first, last))
-            parts.append(f"{what} goes from {a} (at {low:g}) to {b} (at {high:g})")
+            start, *way, end = (f"{number(middle)}{unit.rstrip(')')} (at {tau:g})" for tau, middle in _told(values))
+            over = f" by way of {listing(way)}" if way else ""
+            parts.append(f"{what} from {start}{over} to {end}")
     letter = {"tau_f": "τf", "tau_b": "τb"}[name]
     return f"{TASKS[task].capitalize()}, as {letter} rises: {'; '.join(parts)}."
+
+
+def _told(values: dict[float, list[float]]) -> list[tuple[float, float]]:
+    """(temperature, median) at both ends, and between them where it turns more than a tenth beyond both."""
+    medians = [(tau, float(np.median(there))) for tau, there in values.items()]
+    first, *between, last = medians
+    low, high = sorted((first[1], last[1]))
+    least, most = min(middle for _, middle in medians), max(middle for _, middle in medians)
+    turns = [at for at in between if at[1] == least < low / 1.1 or at[1] == most > 1.1 * high]
+    return [first, *turns, last]
+
+
+def _silent(found: list[Row]) -> list[str]:
+    """For a caption: how many runs collapsed, since their ratios are drawn too."""
+    count = sum(row.collapsed for row in found)
+    if not count:
+        return []
+    return [
+        f"{count} of {len(found)} runs ended with almost all images on one code (every perplexity below "
+        f"{COLLAPSED:g}): a ratio measured there is that of a constant network, and says little."
+    ]
+
+
+def _n(counts: dict[str, set[int]]) -> str:
+    """How many seeds a point stands for, and of what there are fewer."""
+    most = max(n for found in counts.values() for n in found)
+    fewer = [
+        f"{label.partition(' (')[0]} {' to '.join(str(n) for n in dict.fromkeys((min(found), max(found))))}"
+        for label, found in counts.items()
+        if found and found != {most}
+    ]
+    return f"n = {most} seeds a point" + (f" ({listing(fewer)}: of the rest it is not known)" if fewer else "")

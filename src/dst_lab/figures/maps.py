@@ -1,8 +1,9 @@
 """Where the optimum lies: the map over (tau_f, tau_b), and the sequential searches."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,8 +11,22 @@ from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection
 from matplotlib.ticker import LogLocator, NullLocator
 
+from dst_lab.configs import Config
 from dst_lab.figures.rows import Array, Row, Rows, spread
-from dst_lab.figures.style import FAINT, HEIGHT, INK, LOOKS, MAP, TASKS, Drawn, absent, listing, number, panels
+from dst_lab.figures.style import (
+    FAINT,
+    HEIGHT,
+    INK,
+    LOOKS,
+    MAP,
+    TASKS,
+    Drawn,
+    absent,
+    listing,
+    number,
+    panels,
+    plus_minus,
+)
 
 PAPER_OPTIMA = {"stochastic-binary": (0.1, 0.7), "categorical-autoencoder": (2.0, 0.5), "logic-gates": (0.1, 2.0)}
 RECIPE = {
@@ -26,6 +41,12 @@ SHOWN = (
     ("validation_accuracy", "highest validation accuracy (%)", 100.0),
     ("inactive", "inactive neurons at the end (%)", 100.0),
 )
+
+
+Cells: TypeAlias = Mapping[tuple[float, float], list[Row]]
+"""(tau_f, tau_b) -> runs."""
+STROKES = (((0, (1, 1.2)), "v", 0.45), ((0, (5, 1.5, 1, 1.5)), "^", 0.6), ((0, (5, 2)), "s", 0.8), ("-", "o", 1.0))
+"""(line, marker, alpha) of up to four learning rates: shades of one colour, told apart without it too."""
 
 
 def cells(rows: Rows, task: str, metric: str) -> dict[tuple[float, float], list[Row]]:
@@ -129,9 +150,12 @@ def _hatch(ax: Axes, x: int, y: int) -> None:
 
 
 def plain_logarithm(axis: Axis) -> None:
-    """Ticks at 1, 2 and 5 of each decade, as plain numbers."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    """Ticks at 1, 2 and 5 of each decade, or at decades alone where more than three are in view; plain numbers, or
+    powers of ten where these would be long."""
+    low, high = sorted(axis.get_view_interval())
+    axis.set_major_locator(LogLocator(subs=(1,) if high / low > 1000 else (1, 2, 5)))
+    short = low > 1e-5 and high < 1e6
+    axis.set_major_formatter(lambda value, _: f"{value:g}" if short else f"$10^{{{round(math.log10(value))}}}$")
     axis.set_minor_locator(NullLocator())
 
 
@@ -197,7 +221,7 @@ def _caption(rows: Rows, task: str) -> str:
         ]
         where = "on the diagonal" if ours[0] == ours[1] else "off the diagonal"
         said = (
-            f"The lowest loss, {number(float(losses.mean()))} ± {number(float(spread(losses)), 2)}, lies {where} at "
+            f"The lowest loss, {plus_minus(losses)}, lies {where} at "
             f"τf = {ours[0]:g}, τb = {ours[1]:g}; the paper's optimum is τf = {PAPER_OPTIMA[task][0]:g}, "
             f"τb = {PAPER_OPTIMA[task][1]:g}."
         )
@@ -205,7 +229,7 @@ def _caption(rows: Rows, task: str) -> str:
             said += f" The lowest on the grid's own diagonal is {number(min(diagonal))}."
     return (
         f"Brighter is better in all three maps. {said} Each cell is the mean over n = {count} search seeds"
-        f"{_lr(rows, task)}.{_lost(rows, task, ' (hatched)')}"
+        f"{_lr(rows, task)}.{_lost(diverged(rows, task), ' (hatched)')}"
     )
 
 
@@ -214,8 +238,7 @@ def _lr(rows: Rows, task: str) -> str:
     return "" if lr is None else f" at learning rate {lr:g}"
 
 
-def _lost(rows: Rows, task: str, how: str = "") -> str:
-    lost = diverged(rows, task)
+def _lost(lost: Mapping[tuple[float, float], int], how: str = "") -> str:
     if not lost:
         return ""
     cells = [f"{count} at τf = {f:g}, τb = {b:g}" for (f, b), count in sorted(lost.items())]
@@ -224,62 +247,116 @@ def _lost(rows: Rows, task: str, how: str = "") -> str:
 
 
 def _search(rows: Rows, task: str, label: str) -> Drawn:
-    missing = rows.missing(RECIPE[task], task)
-    found, ours = cells(rows, task, "validation_loss"), optimum(rows, task)
-    figure, axes = panels(2, height=HEIGHT + 0.2)
-    for i, (ax, across, name) in enumerate(zip(axes, _sweeps(found, ours), ("tau_f", "tau_b"), strict=True)):
-        if len(across) < 2:
+    """A line a learning rate over each temperature; of the autoencoder, also how many seeds converged."""
+    missing, ours = rows.missing(RECIPE[task], task), optimum(rows, task)
+    by_rate = _by_rate(rows, task)
+    counted = bool(by_rate) and task == "categorical-autoencoder"
+    heights = (4, len(by_rate) / 4) if counted else (1,)
+    figure, axes = panels(2, height=HEIGHT + 0.2 + (0.5 + 0.27 * len(by_rate)) * counted, heights=heights)
+    for i, name in enumerate(("tau_f", "tau_b")):
+        ax, *below = axes[i * len(heights) : (i + 1) * len(heights)]
+        sweeps = {lr: _sweeps(found, ours)[i] for lr, found in by_rate.items()}
+        if max(map(len, sweeps.values()), default=0) < 2:
             absent(ax, missing or [f"the sweep of {name}"])
+            for counts in below:
+                counts.set_axis_off()
             continue
-        means = {tau: float(values.mean()) for tau, values in across.items()}
-        bars = [float(spread(values)) for values in across.values()]
-        look, paper = LOOKS["decoupled"], PAPER_OPTIMA[task][i]
-        ax.errorbar(list(means), list(means.values()), bars, color=look.color, marker=look.marker, capsize=2.5)
-        ax.axvline(paper, color=FAINT, ls=(0, (4, 2)), lw=1.2, label=f"the paper's optimum, {paper:g}")
-        if ours is not None and ours[i] in means:
-            star: dict[str, Any] = {
-                "ms": 14,
-                "mfc": look.color,
-                "mec": INK,
-                "ls": "none",
-                "label": f"chosen, {ours[i]:g}",
-            }
-            ax.plot(ours[i], means[ours[i]], "*", **star)
-        ax.set(xlabel=rf"$\{name}$", ylabel=label)
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
-    return Drawn(
-        f"Temperature search, {TASKS[task]}",
-        figure,
-        _search_caption(rows, task, found, ours),
-        2,
-        missing,
-        (RECIPE[task],),
-    )
+        _losses(ax, sweeps, rows.chosen.get((task, "decoupled")), name, PAPER_OPTIMA[task][i])
+        ax.set_ylabel(label)
+        for counts in below:
+            _counts(counts, sweeps, rows.converged_below)
+            counts.sharex(ax)
+            ax.tick_params(labelbottom=False)
+        last = (ax, *below)[-1]
+        last.set_xlabel(rf"$\{name}$")
+        drop = (0.14 if below else 0.17) * sum(heights) / heights[-1]
+        last.legend(*ax.get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(0.5, -drop), ncols=2)
+    caption = _search_caption(rows, task, by_rate, ours, counted) if by_rate else ""
+    return Drawn(f"Temperature search, {TASKS[task]}", figure, caption, 2, missing, (RECIPE[task],))
 
 
-def _sweeps(
-    found: Mapping[tuple[float, float], list[Row]], ours: tuple[float, float] | None
-) -> list[dict[float, Array]]:
-    """The losses along tau_f at the search's first tau_b, and along tau_b at the tau_f it then chose."""
-    losses = {at: np.array([row.best("validation_loss") for row in rows]) for at, rows in sorted(found.items())}
+def _by_rate(rows: Rows, task: str) -> dict[float, Cells]:
+    """Each learning rate that the search tried, from the lowest -> its runs."""
+    found = rows.recipe(RECIPE[task], task, "validation_loss")
+    return {lr: _at(found, lr) for lr in sorted({float(row.run.config["lr"]) for row in found})}
+
+
+def _sweeps(found: Cells, ours: tuple[float, float] | None) -> list[dict[float, list[Row]]]:
+    """The runs along tau_f at the search's first tau_b, and along tau_b at the tau_f it then chose."""
+    ordered = dict(sorted(found.items()))
     first_b = max({b for _, b in found}, key=lambda b: sum(at[1] == b for at in found), default=None)
-    forward = {f: values for (f, b), values in losses.items() if b == first_b}
-    backward = {b: values for (f, b), values in losses.items() if ours is not None and f == ours[0]}
+    forward = {f: there for (f, b), there in ordered.items() if b == first_b}
+    backward = {b: there for (f, b), there in ordered.items() if ours is not None and f == ours[0]}
     return [forward, backward]
 
 
+def _losses(
+    ax: Axes, sweeps: Mapping[float, dict[float, list[Row]]], config: Config | None, name: str, paper: float
+) -> None:
+    """Darker, and less broken, the higher the rate. Where some runs collapse the seeds lie in two heaps, which a
+    standard deviation would not show: of several rates, the seeds of the chosen one are drawn as they are."""
+    color = LOOKS["decoupled"].color
+    for (lr, across), (line, marker, alpha) in zip(sweeps.items(), STROKES[-len(sweeps) :], strict=True):
+        losses = [np.array([row.best("validation_loss") for row in there]) for there in across.values()]
+        means = [float(values.mean()) for values in losses]
+        if len(sweeps) == 1:
+            bars = [float(spread(values)) for values in losses]
+            ax.errorbar(list(across), means, bars, color=color, marker=marker, capsize=2.5)
+            continue
+        ax.plot(list(across), means, color=color, ls=line, marker=marker, alpha=alpha, label=f"rate {lr:g}")
+    chosen = {} if config is None else sweeps.get(config.lr, {})
+    seeds = [(tau, row.best("validation_loss")) for tau, there in chosen.items() for row in there]
+    if config is not None and seeds and len(sweeps) > 1:
+        ax.plot(*zip(*seeds, strict=True), ".", color=INK, ms=2.5, label=f"seeds at rate {config.lr:g}")
+    ax.axvline(paper, color=FAINT, ls=(0, (4, 2)), lw=1.2, label=f"the paper's optimum, {paper:g}")
+    tau = None if config is None else float(config.estimator.to_dict()[name])
+    if tau in chosen:
+        mean = float(np.mean([loss for at, loss in seeds if at == tau]))
+        ax.plot(tau, mean, "*", ms=14, mfc=color, mec=INK, ls="none", label=f"chosen, {tau:g}")
+
+
+def _counts(ax: Axes, sweeps: Mapping[float, dict[float, list[Row]]], below: float) -> None:
+    """How many runs ended with a validation loss below this, a row of numbers a rate."""
+    for y, across in enumerate(sweeps.values()):
+        for tau, there in across.items():
+            count = sum(row.last("validation_loss") < below for row in there)
+            ax.text(tau, y, str(count), ha="center", va="center", size=7)
+    ax.margins(x=0.03)
+    ax.set(ylim=(-0.6, len(sweeps) - 0.4))
+    ax.set_yticks(range(len(sweeps)), [f"{lr:g}" for lr in sweeps])
+    n = len({row.run.seed for across in sweeps.values() for there in across.values() for row in there})
+    ax.set_title(f"seeds of {n} that converged, by learning rate", fontsize=9, fontweight="normal")
+    ax.tick_params(axis="y", length=0)
+    ax.grid(False)
+    ax.spines["left"].set_visible(False)
+
+
 def _search_caption(
-    rows: Rows, task: str, found: Mapping[tuple[float, float], list[Row]], ours: tuple[float, float] | None
+    rows: Rows, task: str, by_rate: Mapping[float, Cells], ours: tuple[float, float] | None, counted: bool
 ) -> str:
-    if not found:
-        return ""
-    n = sorted({len(there) for there in found.values()})
+    n = sorted({len(there) for found in by_rate.values() for there in found.values()})
+    several, lr, lost = len(by_rate) > 1, rate(rows, task), rows.diverged(RECIPE[task], task)
     chosen = "The search is not done." if ours is None else (
-        f"First τf is swept, then τb at the best τf: the search ends at τf = {ours[0]:g}, τb = {ours[1]:g} (the "
-        f"paper's at {PAPER_OPTIMA[task][0]:g}, {PAPER_OPTIMA[task][1]:g})."
+        f"First τf is swept, then τb at the best τf{f', both at {len(by_rate)} learning rates' * several}: the search "
+        f"ends at τf = {ours[0]:g}, τb = {ours[1]:g}{f', learning rate {lr:g}' * several} (the paper's at "
+        f"{PAPER_OPTIMA[task][0]:g}, {PAPER_OPTIMA[task][1]:g})."
     )  # fmt: skip
     count = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
+    where = ", one line a learning rate" if several else _lr(rows, task)
+    bars = "; bars: one standard deviation" if not several else "; dots: the seeds at the chosen rate" * bool(ours)
+    said = f"{chosen} Points: mean over n = {count} search seeds{where}{bars}."
+    if counted:
+        said += _converged(by_rate, rows.converged_below, lost)
+    return said + _lost(Counter((f, b) for f, b, _ in (row.taus for row in lost) if f is not None and b is not None))
+
+
+def _converged(by_rate: Mapping[float, Cells], below: float, diverged: list[Row]) -> str:
+    parts = []
+    for lr, found in by_rate.items():
+        ends = [row.last("validation_loss") for there in found.values() for row in there]
+        n = len(ends) + sum(row.run.config["lr"] == lr for row in diverged)
+        parts.append(f"{sum(end < below for end in ends)} of {n} at {lr:g}")
     return (
-        f"{chosen} Points: mean over n = {count} search seeds{_lr(rows, task)}; bars: one standard deviation."
-        f"{_lost(rows, task)}"
+        f" Numbers: the seeds that converged, as claim C2 has it, with a last validation loss below {below:.4g} nats; "
+        f"runs in all: {listing(parts)}."
     )

@@ -62,6 +62,7 @@ def _caption(settings: dict, count: int) -> str:  # type: ignore[type-arg]
     n = sorted({setting.n for setting in settings.values()})
     return (
         f"The first {count} validation images as each estimator's autoencoder gives them back, with the code of each "
-        f"image below it (one digit a latent). Images that share a code come back the same: fewer codes, less told "
-        f"apart. Shown is the run of median loss among n = {n[0] if len(n) == 1 else f'{n[0]} to {n[-1]}'} seeds."
+        f"image below it (one digit a latent). Above, the run's validation loss, and how many codes these {count} got: "
+        "images that share one come back the same. Shown is the run of median loss among "
+        f"n = {n[0] if len(n) == 1 else f'{n[0]} to {n[-1]}'} seeds."
     )

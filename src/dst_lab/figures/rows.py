@@ -3,11 +3,15 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from dst_lab import claims
+from dst_lab.claims.measures import Measure, converged
+from dst_lab.claims.mechanisms import COLLAPSED, judge_convergence
 from dst_lab.configs import Config
 from dst_lab.plans.plan import Lookup
 from dst_lab.plans.pursue import scores
@@ -44,6 +48,11 @@ class Row:
         values, direction = self.values(metric), direction_of(metric)
         return float(direction * np.nanmax(direction * values)) if direction else float(values[-1])
 
+    @property
+    def collapsed(self) -> bool:
+        """Whether it ended with all codes saying nothing, as the claims have it."""
+        return bool((self.history["perplexity"].values[-1] < COLLAPSED).all())
+
     def progress(self, metric: str) -> Array:
         """The steps of the metric, in epochs where the task counts in them."""
         steps = self.history[metric].steps.astype(np.float64)
@@ -79,6 +88,19 @@ class Rows:
         self._by_setting: dict[str, list[Row]] = {}
         for row in self.runs.values():
             self._by_setting.setdefault(setting_key(row.run.config), []).append(row)
+
+    @cached_property
+    def converged_below(self) -> float:
+        """The last validation loss below which a run of the autoencoder has converged, by the claims' own rule; NaN
+        where there is none of its searches."""
+        marks: list[float] = []
+
+        def judged(metric: str, mark: float) -> Measure:
+            marks.append(mark)
+            return converged(metric, mark)
+
+        judge_convergence(claims.Rows.of(self.store, self.scale), judged=judged)
+        return marks[0]
 
     def wanted(self, recipe: str) -> list[Config]:
         return RECIPES[recipe](self.scale).wanted(self.lookup) if recipe in RECIPES else []

@@ -4,6 +4,7 @@ Lines differ in colour, style and marker; maps use cividis, which is even in lig
 """
 
 import io
+import math
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import matplotlib.style
+import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -80,14 +83,18 @@ def styled() -> Iterator[None]:
         yield
 
 
-def panels(count: int, width: float = WIDTH, height: float = HEIGHT, rows: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure of equal panels, side by side, and their axes: `rows` in each, from top to bottom."""
+def panels(
+    count: int, width: float = WIDTH, height: float = HEIGHT, heights: Sequence[float] = (1,)
+) -> tuple[Figure, list[Axes]]:
+    """A figure of equal panels, side by side, and their axes: in each, from top to bottom, one a number in `heights`,
+    which are in proportion."""
     figure = Figure(figsize=(count * width, height), layout="constrained")
     FigureCanvasAgg(figure)
     parts = figure.subfigures(1, count, squeeze=False)[0]
     for part in parts:
         part.set_facecolor(PAPER)
-    return figure, [ax for part in parts for ax in part.subplots(rows, squeeze=False)[:, 0]]
+    grids = [part.subplots(len(heights), squeeze=False, height_ratios=heights) for part in parts]
+    return figure, [ax for grid in grids for ax in grid[:, 0]]
 
 
 def settle(figure: Figure) -> None:
@@ -128,7 +135,17 @@ def _numbered(svg: bytes) -> bytes:
 
 def number(value: float, digits: int = 3) -> str:
     """A number for a caption."""
-    return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:,.0f}"
+    rounded = f"{value:.{digits}g}"
+    return rounded if abs(value) < 10**digits else f"{float(rounded):,.0f}"
+
+
+def plus_minus(values: npt.NDArray[np.float64]) -> str:
+    """Mean and standard deviation over runs, to the second digit of the latter; of one run, its value."""
+    mean, width = float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    if not width:
+        return number(mean, 4)
+    decimals = max(0, 1 - math.floor(math.log10(width)))
+    return f"{mean:,.{decimals}f} ± {width:,.{decimals}f}"
 
 
 def listing(words: Sequence[str]) -> str:

@@ -29,8 +29,8 @@ SAID = {
     "validation_loss": ("Validation loss", "lowest over training, nats", 1.0),
     "validation_accuracy": ("Validation accuracy", "highest over training, %", 100.0),
     "inactive": ("Inactive neurons", "at the end, %", 100.0),
-    "perplexity": ("Code perplexity", "highest over training", 1.0),
-    "gate_perplexity": ("Gate perplexity", "highest over training", 1.0),
+    "perplexity": ("Code perplexity", "at the end", 1.0),
+    "gate_perplexity": ("Gate perplexity", "at the end", 1.0),
 }
 SHORT = {"gumbel_ste": "ST-GS"}
 POINTS = 100
@@ -120,7 +120,9 @@ def _map(rows: Rows, task: str) -> dict[str, Any] | None:
 def _cell(at: tuple[float, float], rows: list[Row], metric: str, factor: float, lost: int) -> dict[str, Any]:
     if not rows:
         return {"at": at, "mean": None, "sd": None, "n": 0, "diverged": lost, "x": [], "y": [], "band": []}
-    values = factor * np.array([row.best(metric) for row in rows])
+    # The highest perplexity says little: that of untrained gates, or of codes that then collapsed.
+    best = metric.startswith("validation")
+    values = factor * np.array([row.best(metric) if best else row.last(metric) for row in rows])
     x, curves = together(rows, metric)
     kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), POINTS)).round().astype(int))
     return {

@@ -111,7 +111,7 @@ function colour(share) {
       return line;
     });
     svg.append(...lines.reverse(), ...hatched);
-    const every = (values) => Math.max(1, Math.ceil(values.length / 8));
+    const every = (values) => Math.max(1, Math.ceil(values.length / 10));
     forward.forEach((f, i) => { if (i % every(forward) === 0) svg.append(make("text", { class: "tick", x: x(i + 0.5), y: tall - bottom + 16, "text-anchor": "middle" }, String(f))); });
     backward.forEach((b, i) => { if (i % every(backward) === 0) svg.append(make("text", { class: "tick", x: left - 8, y: y(i + 0.5) + 4, "text-anchor": "end" }, String(b))); });
     svg.append(

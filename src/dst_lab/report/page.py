@@ -13,8 +13,7 @@ from markupsafe import Markup, escape
 from dst_lab import claims
 from dst_lab.figures import Drawn, Rows
 from dst_lab.figures.maps import PAPER_OPTIMA
-from dst_lab.figures.rows import spread
-from dst_lab.figures.style import LOOKS, TASKS, number
+from dst_lab.figures.style import LOOKS, TASKS, plus_minus
 from dst_lab.plans.recipes import RECIPES
 from dst_lab.readings import ask
 from dst_lab.report.commands import scale_of
@@ -81,13 +80,17 @@ def page(rows: Rows, drawn: dict[str, Drawn]) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Plain text as HTML: escaped, `code` as code, powers raised, tau_f and tau_b as the letters they stand for."""
+    """Plain text as HTML: escaped, `code` as code, powers raised, tau_f and tau_b as the letters they stand for.
+
+    A line breaks neither before nor after = and ±.
+    """
     parts = str(text).split("`")
     for i, part in enumerate(parts):
         safe = re.sub(r"(\d)\^(\d+)", r"\1<sup>\2</sup>", str(escape(part)))
         if i % 2:
             parts[i] = f"<code>{safe}</code>"
         else:
+            safe = re.sub(r" ([=±]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", safe)
             parts[i] = re.sub(r"(?:\btau_|τ)([fb])\b", r"<i>τ</i><sub>\1</sub>", re.sub(r"\btau\b", "<i>τ</i>", safe))
     return Markup("".join(parts))
 
@@ -124,7 +127,7 @@ def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
                 "estimator": "Softmax STE, the diagonal" if role == "diagonal" else LOOKS[role].name,
                 "taus": ", ".join(f"{key} = {_plain(taus[key])}" for key in ("tau_f", "tau_b", "tau") if key in taus),
                 "lr": f"{config.lr:g}",
-                "loss": f"{number(losses.mean(), 4)} ± {number(float(spread(losses)), 2)}" if len(losses) else "",
+                "loss": plus_minus(losses) if len(losses) else "",
                 "n": len(losses),
                 "diverged": setting.diverged if setting else 0,
                 "seeds": setting.seeds if setting else "",

@@ -247,7 +247,7 @@ def test_axes_are_named(drawn: dict[str, Drawn]) -> None:
         assert "n = " in one.caption, name
         for ax in axes_of(one):
             named = {"x": ax.get_xlabel(), "y": ax.get_ylabel()}
-            spared = {"inactive": "x", "autoencoder-curves": "x", "gates": "y"}.get(name)
+            spared = {"inactive": "x", "autoencoder-curves": "x", "autoencoder-search": "x", "gates": "y"}.get(name)
             assert not ax.axison or all(label for way, label in named.items() if way != spared), name
 
 
@@ -325,19 +325,22 @@ def test_a_chosen_setting_says_how_many_of_its_fresh_runs_diverged(tmp_path: Pat
     assert not one.missing, "diverged is known"
 
 
-def test_an_unfinished_search_is_drawn_at_one_learning_rate(tmp_path: Path) -> None:
+def test_an_unfinished_search_is_mapped_at_one_learning_rate_and_drawn_at_all(tmp_path: Path) -> None:
     wanted = RECIPES["catae-sequential"]("paper").wanted(lambda _: None)
     wanted = [config for config in wanted if config.estimator.to_dict()["tau_f"] < 1 and config.seed < 2]
     with Store.open(tmp_path / "part.sqlite", write=True) as store:
         store.put(map(planted.record, wanted[:-1]))
         rows = Rows(store, "paper")
         found = cells(rows, CATAE, "validation_loss")
-        caption = FIGURES["autoencoder-search"](rows).caption
+        one = FIGURES["autoencoder-search"](rows)
     assert len(found) == 3
     for there in found.values():
         assert [row.run.seed for row in there] == [0, 1]
         assert {row.run.config["lr"] for row in there} == {3e-4}
-    assert "n = 2 search seeds at learning rate 0.0003" in caption
+    labels = [line.get_label() for line in axes_of(one)[0].get_lines()]
+    assert labels == ["rate 0.0003", "rate 0.0005", "rate 0.0007", "rate 0.001", "the paper's optimum, 2"]
+    said = "The search is not done. Points: mean over n = 1 to 2 search seeds, one line a learning rate. "
+    assert one.caption.startswith(said), "nothing is chosen, starred or drawn seed by seed"
 
 
 def test_reading_needs_no_torch(path: Path) -> None:

@@ -210,6 +210,13 @@ def test_a_phone_shows_whole_comparisons_and_the_rates(visit: Callable[..., Any]
     assert table.evaluate("one => one.getBoundingClientRect().right") <= 390
     assert table.evaluate("one => one.parentElement.scrollWidth <= one.parentElement.clientWidth")
     assert found.locator(".settings small.narrow").first.inner_text().startswith("lr ")
+    settings = found.locator(".settings")
+    assert settings.evaluate("one => one.parentElement.scrollWidth <= one.parentElement.clientWidth")
+    (shares,) = [one for one in found.locator("details.verdict").all() if "converged runs" in one.text_content()]
+    shares.locator("summary").first.click()
+    assert shares.locator("td[data-label=n]").first.is_visible()
+    assert shares.locator("td.middle").first.is_hidden(), "shares have no interval, and no effect"
+    assert shares.locator("td[data-label=Effect]").first.is_hidden()
 
 
 def test_diverged_cells_are_hatched_and_counted(visit: Callable[..., Any], tmp_path: Path) -> None:

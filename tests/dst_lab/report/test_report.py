@@ -16,6 +16,7 @@ from dst_lab.figures import Rows, draw
 from dst_lab.plans.recipes import RECIPES
 from dst_lab.report import page, pick_scale
 from dst_lab.report.commands import run_command
+from dst_lab.report.page import prose
 from dst_lab.store import Record, Store
 
 HOSTILE = '</script><img src=x onerror="window.hacked=1"><b>\'&'
@@ -95,6 +96,32 @@ def test_runs_are_all_there_with_their_numbers(path: Path, text: str) -> None:
             if "test_loss" in history:
                 assert data["metrics"]["test_loss"][i] == pytest.approx(history["test_loss"].values[-1], rel=1e-4)
     assert {data["plans"][i] for i in data["runs"]["plan"]} == set(RECIPES)
+
+
+def test_maps_show_losses_at_their_lowest_and_perplexity_at_the_end(path: Path, text: str) -> None:
+    maps = {one["task"]: {m["metric"]: m for m in one["measures"]} for one in embedded(text)["maps"]}
+    for tau in (0.5, 2.0):
+        at = {"name": "decoupled", "tau_f": tau, "tau_b": 1.0}
+        with Store.open(path) as store:
+            runs = [r for r in store.runs(task="categorical-autoencoder") if r.config["estimator"] == at and r.seed < 3]
+            found = [store.history(run.id) for run in runs if not run.config["snr_every"]]
+        cells = {
+            metric: next(cell for cell in shown["cells"] if cell["at"] == [tau, 1])["mean"]
+            for metric, shown in maps["autoencoder"].items()
+        }
+        losses = [history["validation_loss"].values.min() for history in found]
+        codes = [history["perplexity"].values[-1].mean() for history in found]
+        assert len(found) == 3
+        assert cells["validation_loss"] == pytest.approx(sum(losses) / 3, rel=1e-4)
+        assert cells["perplexity"] == pytest.approx(sum(codes) / 3, rel=1e-4)
+    assert maps["autoencoder"]["perplexity"]["unit"] == maps["logic gates"]["gate_perplexity"]["unit"] == "at the end"
+
+
+def test_lines_do_not_break_beside_a_sign() -> None:
+    assert str(prose("τf = 2, 137 ± 24 (`n = 3`)")) == (
+        "<i>τ</i><sub>f</sub>\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}2, 137\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}24 "
+        "(<code>n = 3</code>)"
+    )
 
 
 def test_each_command_names_its_run(path: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any]) -> None:
