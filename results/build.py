@@ -15,7 +15,6 @@ from statistics import fmean, stdev
 
 from dst_lab import claims
 from dst_lab.claims import Verdict
-from dst_lab.claims.mechanisms import mark_of_convergence
 from dst_lab.claims.rows import SEEDS
 from dst_lab.figures import Drawn, Rows, draw, write
 from dst_lab.figures.maps import PAPER_OPTIMA
@@ -123,8 +122,8 @@ def headline(results: Results, up: str) -> str:
             cells[role, task] = f"{fmean(found):.1f}" + (f" ± {stdev(found):.1f}" if len(found) > 1 else "")
             if one.diverged:
                 cells[role, task] += f" ({one.diverged} of {one.n + one.diverged} diverged)"
-            if task == CATAE and (mark := mark_of_convergence(results.judged)):
-                converged = sum(row.last("validation_loss") < mark[0] for row in one.rows)
+            if task == CATAE:
+                converged = sum(row.last("validation_loss") < results.rows.converged_below for row in one.rows)
                 cells[role, task] += f"; {converged} of {SEEDS} converge"  # a mean over both outcomes says little alone
     head = ["estimator, at its chosen setting", *(f"{TASKS[task]}, {what}" for task, _, what, _ in HEADLINE)]
     body = [[LOOKS[role].name, *(cells.get((role, task), "not run yet") for task, *_ in HEADLINE)] for role in ROLES]

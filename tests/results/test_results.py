@@ -172,7 +172,9 @@ def test_a_chunk_counts_once_and_a_run_for_what_it_was_trained(plain: Path) -> N
         assert found["bias-variance"].plain == 0
         assert found["bias-variance"].unmeasured == found["bias-variance"].runs == 75
         assert whole.unmeasured == len(store.runs(task="bias-variance")) + len(store.runs(task="logic-gates"))
-        assert found["diagonal"].compared == pytest.approx(found["diagonal"].seconds - 10.0), "its one chunk of logic gates"
+        assert found["diagonal"].compared == pytest.approx(found["diagonal"].seconds - 10.0), (
+            "its one chunk of logic gates"
+        )
         earlier = {*rows.wanted("sbn-baselines"), *rows.wanted("catae-baselines")}
         shared = earlier & {*rows.wanted("diagonal")}
         assert len(shared) == 15

@@ -55,20 +55,19 @@ def judge_convergence(rows: Rows, share: float = 0.5, judged: Callable[[str, flo
         f"{COLLAPSED}; where none had, the highest of the search runs' lowest losses. A run that diverges has not "
         f"converged. {ALL}",
     )  # fmt: skip
-    found = mark_of_convergence(rows, share)
-    if found is None:
-        verdict = contest(rows, verdict, judged("validation_loss", math.nan))
-        return replace(verdict, verdict=NOT_TESTED, comparisons=())
-    mark, how = found
+    mark, how = mark_of_convergence(rows, share)
     verdict = contest(rows, verdict, judged("validation_loss", mark))
+    if math.isnan(mark):
+        return replace(verdict, verdict=NOT_TESTED, comparisons=())
     return replace(verdict, notes=(f"converged: below {mark:.4g}, {how}",))
 
 
-def mark_of_convergence(rows: Rows, share: float = 0.5) -> tuple[float, str] | None:
-    """The loss below which a run of the autoencoder counts as converged, and between what it lies."""
+def mark_of_convergence(rows: Rows, share: float = 0.5) -> tuple[float, str]:
+    """The last loss below which a run of the autoencoder has converged, and between what it lies; NaN where none of
+    its searches' runs is there."""
     ends = _ends(rows)
     if ends is None:
-        return None
+        return math.nan, ""
     collapsed, best, how = ends
     return share * collapsed + (1 - share) * best, f"between {best:.4g}, the best, and {collapsed:.4g}, {how}"
 

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dst_lab import claims
-from dst_lab.claims.measures import Measure, converged
-from dst_lab.claims.mechanisms import COLLAPSED, judge_convergence
+from dst_lab.claims.mechanisms import COLLAPSED, mark_of_convergence
 from dst_lab.configs import Config
 from dst_lab.plans.plan import Lookup
 from dst_lab.plans.pursue import scores
@@ -93,14 +92,7 @@ class Rows:
     def converged_below(self) -> float:
         """The last validation loss below which a run of the autoencoder has converged, by the claims' own rule; NaN
         where there is none of its searches."""
-        marks: list[float] = []
-
-        def judged(metric: str, mark: float) -> Measure:
-            marks.append(mark)
-            return converged(metric, mark)
-
-        judge_convergence(claims.Rows.of(self.store, self.scale), judged=judged)
-        return marks[0]
+        return mark_of_convergence(claims.Rows.of(self.store, self.scale))[0]
 
     def wanted(self, recipe: str) -> list[Config]:
         return RECIPES[recipe](self.scale).wanted(self.lookup) if recipe in RECIPES else []
