@@ -8,7 +8,7 @@ A block lies between `<!-- results:NAME -->` and `<!-- /results -->`; what is ar
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
@@ -137,7 +137,8 @@ def verdicts(results: Results, up: str) -> str:
     for claim, _, titles in board(shown(results.verdicts)):
         for title, found in titles:
             if "" in found:
-                said = [_badge(found[""].verdict), _badge(found[""].verdict), ""]
+                one = found[""].verdict
+                said = [_badge(one), _badge(replace(one, caution="")), ""]
                 body.append([f"{claim}: {title} (both tasks together)", *said])
             else:
                 body.append([f"{claim}: {title}", *(_badge(found[t].verdict) if t in found else "" for t in tasks)])
@@ -282,7 +283,7 @@ def table(head: Sequence[str], body: Sequence[Sequence[str]], align: str = "") -
 
 
 def _badge(verdict: Verdict) -> str:
-    return f"{MARKS[verdict.verdict]} {verdict.verdict}"
+    return f"{MARKS[verdict.verdict]} {verdict.verdict}" + f" ({verdict.caution})" * bool(verdict.caution)
 
 
 def _line(line: Line) -> list[str]:

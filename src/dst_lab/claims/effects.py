@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from dst_lab.claims.measures import Measure, active, first, last, mean
+from dst_lab.claims.mechanisms import COLLAPSED
 from dst_lab.claims.paired import paired, slope, spearman
 from dst_lab.claims.rows import SEEDS, Row, Rows
 from dst_lab.claims.verdict import Comparison, Verdict, decide
@@ -74,6 +75,12 @@ class Sweep:
     @property
     def diverged(self) -> int:
         return sum(not row.done for of_seed in self.rows for row in of_seed)
+
+    @property
+    def collapsed(self) -> int:
+        """Runs of the autoencoder that ended with one code for all images."""
+        ends = [row.history()["perplexity"].values[-1] for of_seed in self.rows for row in of_seed if row.done]
+        return sum(bool((codes < COLLAPSED).all()) for codes in ends)
 
     @property
     def partly(self) -> int:
@@ -195,11 +202,22 @@ class Evidence:
             )
         )  # fmt: skip
 
+    @property
+    def caution(self) -> str:
+        """Where most runs of a sweep collapsed: a trend among them is none of learning."""
+        swept = [sweep for sweep in self.sweeps if sweep.task == AUTOENCODER and not sweep.missing]
+        said = [
+            f"{sweep.collapsed} of {len(sweep.runs)} runs over {sweep.name} ended with one code for all images"
+            for sweep in swept
+            if 2 * sweep.collapsed > len(sweep.runs)
+        ]
+        return "; ".join(said)
+
     def verdict(self, claim: str, task: str, title: str, rule: str) -> Verdict:
         return Verdict(
             claim=claim, task=task, title=title, rule=rule, verdict=decide(self.comparisons, self.missing),
             comparisons=tuple(self.comparisons), missing=tuple(dict.fromkeys(self.missing)), notes=tuple(self.notes),
-            runs=tuple(run for sweep in self.sweeps for run in sweep.runs),
+            runs=tuple(run for sweep in self.sweeps for run in sweep.runs), caution=self.caution,
         )  # fmt: skip
 
 

@@ -75,6 +75,8 @@ class Verdict:
     notes: tuple[str, ...] = ()
     because: str = ""
     """Why the verdict is not what the comparisons alone say."""
+    caution: str = ""
+    """What the rule does not see and a reader must know: it is shown wherever the verdict is."""
 
 
 def decide(comparisons: Sequence[Comparison], missing: Sequence[str] = ()) -> str:

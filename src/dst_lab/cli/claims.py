@@ -43,6 +43,8 @@ def _claims(args: argparse.Namespace) -> int:
         print(f"{verdict.verdict:13}  {about}: {verdict.title}")
         if verdict.because:
             print(f"{'':15}because {verdict.because}")
+        if verdict.caution:
+            print(f"{'':15}caution: {verdict.caution}")
         for c in verdict.comparisons:
             if c.judged:
                 print(f"{'':15}{_line(c)}")

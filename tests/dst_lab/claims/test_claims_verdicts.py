@@ -231,6 +231,24 @@ def test_convergence_is_below_the_midpoint_between_collapsed_and_best(world) -> 
     assert found.verdict == "supported"
 
 
+def test_a_trend_among_collapsed_runs_comes_with_a_caution(world) -> None:
+    """40 runs over tau_f at quick scale: with 20 of them collapsed nothing is said, with 21 it is."""
+    planted = world(trend=0.5)
+    first = next(part for part in RECIPES["tau-f-effects"]("quick").plans if part.base.task == TASKS[1])
+    histories = [row.history() for config in first.wanted(lambda _: None) if (row := planted.find(config))]
+    assert len(histories) == 40
+    for i, history in enumerate(histories[:21]):
+        if i == 20:
+            assert not any(one.caution for one in judge_rows(planted.rows))
+        codes = history["perplexity"].values.copy()
+        codes[-1] = 1.01
+        history["perplexity"] = replace(history["perplexity"], values=codes)
+    found = by_claim(judge_rows(planted.rows))
+    said = "21 of 40 runs over tau_f ended with one code for all images"
+    assert found["C3 tau_f", TASKS[1]].caution == found["C3 independence", ""].caution == said
+    assert {one.claim for one in found.values() if one.caution} == {"C3 tau_f", "C3 independence"}
+
+
 def identity_search() -> list:
     configs = RECIPES["catae-baselines"]("quick").wanted(lambda _: None)
     return [config for config in configs if config.estimator.name == "identity_ste"]

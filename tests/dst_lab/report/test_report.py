@@ -4,12 +4,14 @@ import argparse
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import planted
 import pytest
 
+from dst_lab import claims
 from dst_lab.cli import report as word
 from dst_lab.cli import run, sweep
 from dst_lab.figures import Rows, draw
@@ -51,6 +53,18 @@ def test_everything_is_on_the_page(text: str) -> None:
     assert "dst reproduce --scale quick" in text
     assert "dst sweep sbn-grid --scale quick" in text
     assert 'class="verdict supported"' in text, "the planted optimum is off the diagonal"
+
+
+def test_a_caution_stands_beside_the_verdict(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(rows: claims.Rows) -> list[claims.Verdict]:
+        return [replace(one, caution="most of it <burnt>") if i == 0 else one for i, one in enumerate(judge(rows))]
+
+    judge = claims.judge_rows
+    monkeypatch.setattr(claims, "judge_rows", judged)
+    with Store.open(path) as store:
+        text = page(Rows(store, "quick"), {})
+    assert text.count("Caution: most of it &lt;burnt&gt;.") == 1
+    assert len(re.findall(r"supported, with caution</a>", text)) == 1
 
 
 def test_nothing_is_fetched(text: str) -> None:
