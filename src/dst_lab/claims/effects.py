@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from dst_lab.claims.measures import Measure, active, first, last, mean
-from dst_lab.claims.mechanisms import COLLAPSED
+from dst_lab.claims.mechanisms import collapsed
 from dst_lab.claims.paired import paired, slope, spearman
 from dst_lab.claims.rows import SEEDS, Row, Rows
 from dst_lab.claims.verdict import Comparison, Verdict, decide
@@ -78,9 +78,7 @@ class Sweep:
 
     @property
     def collapsed(self) -> int:
-        """Runs of the autoencoder that ended with one code for all images."""
-        ends = [row.history()["perplexity"].values[-1] for of_seed in self.rows for row in of_seed if row.done]
-        return sum(bool((codes < COLLAPSED).all()) for codes in ends)
+        return sum(collapsed(row.history()) for of_seed in self.rows for row in of_seed if row.done)
 
     @property
     def partly(self) -> int:
@@ -207,7 +205,7 @@ class Evidence:
         """Where most runs of a sweep collapsed: a trend among them is none of learning."""
         swept = [sweep for sweep in self.sweeps if sweep.task == AUTOENCODER and not sweep.missing]
         said = [
-            f"{sweep.collapsed} of {len(sweep.runs)} runs over {sweep.name} ended with one code for all images"
+            f"{sweep.collapsed} of {len(sweep.runs)} runs over {sweep.name} ended with almost all images on one code"
             for sweep in swept
             if 2 * sweep.collapsed > len(sweep.runs)
         ]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dst_lab.claims.baselines import ALL, contest
-from dst_lab.claims.measures import Measure, converged, gap, inactive_below, last
+from dst_lab.claims.measures import History, Measure, converged, gap, inactive_below, last
 from dst_lab.claims.rows import BASELINES, NAMES, Rows
 from dst_lab.claims.tasks import CATAE, JUDGED, LOGIC, SBN
 from dst_lab.claims.verdict import NOT_TESTED, Verdict
@@ -13,6 +13,11 @@ from dst_lab.configs.stochastic_binary import THRESHOLDS
 
 COLLAPSED = 1.05
 """Perplexity below which a latent says nothing."""
+
+
+def collapsed(history: History) -> bool:
+    """Whether a run of the autoencoder ended with almost all images on one code."""
+    return bool((history["perplexity"].values[-1] < COLLAPSED).all())
 
 
 INACTIVE = replace(last("inactive", "share", -1), name="inactive neurons")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
+from dst_lab.claims.measures import mean
 from dst_lab.claims.mechanisms import COLLAPSED
 from dst_lab.figures.maps import plain_logarithm
 from dst_lab.figures.rows import Row, Rows
@@ -26,12 +27,9 @@ class Measure:
     logarithmic: bool = False
 
     def of(self, row: Row) -> float:
-        values = row.values(self.metric)
         if self.over_training:
-            # Where nothing varied there is no ratio: NaN was recorded.
-            known = values[~np.isnan(values)]
-            return float(known.mean()) if len(known) else math.nan
-        value = float(values[-1])
+            return mean(self.metric, "", 1).read(row.history)
+        value = row.last(self.metric)
         return 100 * (1 - value) if self.metric == "inactive" else value
 
 

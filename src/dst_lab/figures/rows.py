@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dst_lab import claims
-from dst_lab.claims.mechanisms import COLLAPSED, mark_of_convergence
+from dst_lab.claims.mechanisms import collapsed, mark_of_convergence
 from dst_lab.configs import Config
 from dst_lab.plans.plan import Lookup
 from dst_lab.plans.pursue import scores
@@ -49,8 +49,7 @@ class Row:
 
     @property
     def collapsed(self) -> bool:
-        """Whether it ended with all codes saying nothing, as the claims have it."""
-        return bool((self.history["perplexity"].values[-1] < COLLAPSED).all())
+        return collapsed(self.history)
 
     def progress(self, metric: str) -> Array:
         """The steps of the metric, in epochs where the task counts in them."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import matplotlib.style
-import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from dst_lab.figures.rows import Array, spread
 
 INK, FAINT, RULE, PAPER = "#1d1e20", "#6d7075", "#d9dad6", "#ffffff"
 """A page may replace these four, and the colours of LOOKS, by its own: no other colour is used for lines and text."""
@@ -139,9 +139,9 @@ def number(value: float, digits: int = 3) -> str:
     return rounded if abs(value) < 10**digits else f"{float(rounded):,.0f}"
 
 
-def plus_minus(values: npt.NDArray[np.float64]) -> str:
+def plus_minus(values: Array) -> str:
     """Mean and standard deviation over runs, to the second digit of the latter; of one run, its value."""
-    mean, width = float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    mean, width = float(values.mean()), float(spread(values))
     if not width:
         return number(mean, 4)
     decimals = max(0, 1 - math.floor(math.log10(width)))

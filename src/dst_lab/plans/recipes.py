@@ -134,7 +134,7 @@ def bias_variance(scale: str) -> Plan:
 
 def confirm(scale: str) -> Plan:
     """Each setting that the searches chose, with 10 fresh seeds: what the claims are judged on."""
-    return Confirm(parts(scale, SEARCHES), tuple(range(FRESH, FRESH + 10)))
+    return Confirm(parts(scale, SEARCHES), FRESH_SEEDS)
 
 
 def annealed(scale: str) -> Plan:
@@ -146,7 +146,7 @@ def annealed(scale: str) -> Plan:
 def details(scale: str) -> Plan:
     """Beyond the paper: the chosen settings with one detail that it does not state set otherwise; 10 fresh seeds."""
     names = ("catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines")
-    return Detailed(parts(scale, names), tuple(range(FRESH, FRESH + 10)))
+    return Detailed(parts(scale, names), FRESH_SEEDS)
 
 
 def catae_rate(scale: str) -> Plan:
@@ -154,7 +154,7 @@ def catae_rate(scale: str) -> Plan:
     rate = half_the_rate(scale)
     searches = tuple((name, _at(rate, part)) for name, part in parts(scale, SEARCHES) if _of_autoencoder(part))
     effects = tuple(_at(rate, part) for _, part in parts(scale, EFFECTS) if _of_autoencoder(part))
-    confirmed = Confirm(searches, tuple(range(FRESH, FRESH + 10)))
+    confirmed = Confirm(searches, FRESH_SEEDS)
     return Several((*(part for _, part in searches), confirmed, *effects))
 
 
@@ -165,6 +165,7 @@ SEARCHES = (
 )  # fmt: skip
 FRESH = 1000
 """The first confirmation seed; searches count from 0."""
+FRESH_SEEDS = tuple(range(FRESH, FRESH + 10))
 
 RECIPES: dict[str, Recipe] = {
     "sbn-grid": sbn_grid,

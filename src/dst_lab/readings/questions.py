@@ -3,12 +3,10 @@
 import math
 from dataclasses import replace
 
-from dst_lab.claims import Rows, Verdict
+from dst_lab.claims import Rows, Verdict, judge_rows
 from dst_lab.claims.baselines import judge_baselines
-from dst_lab.claims.effects import judge_effects
 from dst_lab.claims.measures import Measure, best, last
 from dst_lab.claims.mechanisms import judge_mechanisms
-from dst_lab.claims.off_diagonal import judge_off_diagonal
 from dst_lab.claims.rows import SEEDS, Row
 from dst_lab.claims.tasks import CATAE, LOGIC, SBN, TASKS, TaskRule
 from dst_lab.claims.verdict import NOT_TESTED
@@ -117,7 +115,10 @@ def at_half_the_rate(rows: Rows) -> list[Question]:
         rows, find=lambda config: rows.find(moved(config)), lookup=lambda config: rows.lookup(moved(config))
     )
     name = f"{rate:g} alone"
-    found = {RULE: _all_claims(rows), name: _all_claims(other)}
+    found = {
+        column: [one for one in judge_rows(seen) if one.task in (CATAE.task, "")]
+        for column, seen in ((RULE, rows), (name, other))
+    }
     if all(one.verdict == NOT_TESTED for one in found[name]):
         return []
     return [table("The autoencoder's learning rate", found, RATE)]
@@ -135,12 +136,6 @@ DETAILS = (
 
 def _claims(rows: Rows, task: str) -> list[Verdict]:
     return [one for one in (*judge_baselines(rows), *judge_mechanisms(rows)) if one.task == task]
-
-
-def _all_claims(rows: Rows) -> list[Verdict]:
-    """The autoencoder's, C1 and C3 among them."""
-    found = [*judge_off_diagonal(rows), *_claims(rows, CATAE.task), *judge_effects(rows)]
-    return [one for one in found if one.task in (CATAE.task, "")]
 
 
 def _set(rows: Rows, task: str, name: str) -> Rows:
