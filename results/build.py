@@ -40,7 +40,7 @@ HEADLINE = (
 """(task, metric at the end of training, in words, factor)."""
 PICTURES = {
     "map": "Validation loss, accuracy and inactive neurons of the binary network over both temperatures",
-    "network-curves": "Validation loss and accuracy of the binary network over training, by four estimators",
+    "logic-curves": "Training loss and validation accuracy of the logic gates over training, by four estimators",
 }
 BLOCK = re.compile(r"(<!-- results:([\w-]+) -->\n)(.*?)(<!-- /results -->)", re.DOTALL)
 
