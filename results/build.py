@@ -233,12 +233,12 @@ def time(results: Results, up: str) -> str:
 
 def pictures(results: Results, up: str) -> str:
     """The two that the README shows, with their n."""
-    found = [results.rows.setting("stochastic-binary", role) for role in ROLES]
+    found = [results.rows.setting("logic-gates", role) for role in ROLES]
     n, kinds = sorted({one.n for one in found if one}), sorted({one.seeds for one in found if one})
     seeds = {row.run.seed for row in results.rows.recipe("sbn-grid", "stochastic-binary")}
     captions = {
         "map": f"Each cell: mean over n = {len(seeds)} search seeds.",
-        "network-curves": f"Each line: mean over n = {listing([str(count) for count in n])} "
+        "logic-curves": f"Each line: mean over n = {listing([str(count) for count in n])} "
         f"{listing(kinds)} seeds; band: one standard deviation.",
     }
     return "\n\n".join(
