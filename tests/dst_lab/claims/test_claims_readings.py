@@ -12,7 +12,7 @@ from dst_lab.claims import Rows, judge_rows
 from dst_lab.claims.mechanisms import judge_convergence
 from dst_lab.claims.rows import Row
 from dst_lab.configs import Config
-from dst_lab.plans.plan import value_of, with_value
+from dst_lab.plans.plan import seeded, value_of, with_value
 from dst_lab.plans.recipes import FRESH, half_the_rate
 from dst_lab.readings import Question, ask, lacking
 from dst_lab.readings.questions import LAST, chosen_by, searched
@@ -174,6 +174,36 @@ def test_another_way_to_choose_leads_to_other_settings_and_says_which_lack_runs(
     assert (found["the rule"], found["by the last loss"]) == ("supported", "not tested")
     assert [config for config in lacking(without) if odd(config)] == [replace(other, seed=0)]
     assert not [config for config in lacking(rows) if odd(config)]
+
+
+@pytest.mark.parametrize(
+    ("task", "tau_f", "tau_b", "metric", "worse"),
+    [
+        (SBN, 0.1, 0.7, "validation_loss", 99),
+        (CATAE, 2.0, 0.5, "validation_loss", 99),
+        (LOGIC, 0.1, 2.0, "validation_accuracy_argmax", -99),
+    ],
+)
+def test_the_papers_temperatures_have_fresh_seeds_of_their_own(
+    supported: Rows, task: str, tau_f: float, tau_b: float, metric: str, worse: int
+) -> None:
+    other = with_value(with_value(supported.chosen[task, "decoupled"], "tau_f", tau_f), "tau_b", tau_b)
+    theirs = [] if other == supported.chosen[task, "decoupled"] else seeded([other], range(FRESH, FRESH + 10))
+
+    def moved(config: Config, history: dict[str, Series]) -> dict[str, Series]:
+        series = history[metric]
+        return {metric: Series(series.steps, series.values + worse)} if config in theirs else {}
+
+    def reading(rows: Rows) -> tuple[str, str]:
+        found = cells([chosen_by(rows)], "How settings are chosen", "C2", task)
+        return found["the rule"], found["the paper's temperatures"]
+
+    assert theirs, "the search has chosen otherwise"
+    assert reading(supported) == ("supported", "supported")
+    assert reading(changed(supported, moved)) == ("supported", "contradicted")
+    without = replace(supported, find=lambda config: None if config in theirs else supported.find(config))
+    assert reading(without) == ("supported", "not tested")
+    assert (replace(other, seed=0) in lacking(without), replace(other, seed=0) in lacking(supported)) == (True, False)
 
 
 def test_a_threshold_can_turn_activity(supported: Rows) -> None:
