@@ -52,13 +52,14 @@ def check_broadcast(name: str, value: Tensor, logits: Tensor) -> None:
 
 
 def check_scale(grad_scale: float | Tensor, logits: Tensor) -> float | Tensor:
-    """`grad_scale` as a finite float, or a detached tensor that broadcasts to the logits."""
+    """`grad_scale` as a float that is finite in the dtype of computation, or a detached tensor that broadcasts to the
+    logits."""
     if isinstance(grad_scale, Tensor):
         check_broadcast("grad_scale", grad_scale, logits)
         return to_compute(grad_scale.detach(), logits)
-    scale = float(grad_scale)
-    if not -math.inf < scale < math.inf:
-        raise ValueError(f"grad_scale must be finite, got grad_scale={scale}")
+    scale, dtype = float(grad_scale), torch.promote_types(logits.dtype, torch.float32)
+    if not abs(scale) <= torch.finfo(dtype).max:
+        raise ValueError(f"grad_scale must be finite in {dtype}, got grad_scale={scale}")
     return scale
 
 

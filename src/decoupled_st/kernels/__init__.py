@@ -31,16 +31,16 @@ def use_kernels(on: bool) -> None:
 def serves(logits: Tensor, grad_scale: float | Tensor, *others: object) -> bool:
     """Whether a kernel may be used for these logits; `others` are the temperatures, mask and noise, floats or tensors.
 
-    Not for float64, empty logits, subclasses of `Tensor`, tensors as `grad_scale`, learned temperatures and tensors on
-    another device, and not inside `torch.func` transforms and forward-mode differentiation, which only the plain
-    operations can follow.
+    Not for float64, empty logits, more elements than the noise can number, subclasses of `Tensor`, tensors as
+    `grad_scale`, learned temperatures and tensors on another device, and not inside `torch.func` transforms and
+    forward-mode differentiation, which only the plain operations can follow.
     """
     return (
         _on
         and type(logits) in (Tensor, torch.nn.Parameter)
         and logits.device.type == _DEVICE
         and logits.dtype in _SERVED
-        and logits.numel() > 0
+        and 0 < logits.numel() < 2**32
         and not isinstance(grad_scale, Tensor)
         and all(not isinstance(t, Tensor) or _fixed(t, logits) for t in others)
         and not _transformed()
@@ -49,6 +49,16 @@ def serves(logits: Tensor, grad_scale: float | Tensor, *others: object) -> bool:
 
 def _fixed(tensor: Tensor, logits: Tensor) -> bool:
     return tensor.device == logits.device and not tensor.requires_grad
+
+
+def follows(grad: Tensor) -> bool:
+    """Whether a kernel can take this gradient: not while it is transformed, or stands for many (`is_grads_batched`)."""
+    return not _transformed() and not torch._C._functorch.is_legacy_batchedtensor(grad)
+
+
+def seen() -> bool:
+    """Whether someone traces or watches what is called: then a kernel must be called as an operator."""
+    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
 
 
 @torch.compiler.assume_constant_result

@@ -7,8 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from decoupled_st.kernels import follows, seen
 from decoupled_st.kernels.noise import draw_seed, logistic, write_out
-from decoupled_st.kernels.rows import by_row, number
+from decoupled_st.kernels.rows import as_stored, by_row, number
 
 _BLOCK, _WARPS = 2048, 4
 _LOG2E = tl.constexpr(1 / math.log(2))
@@ -35,12 +36,12 @@ def choose(
     elif noise is None:
         seed = draw_seed(logits.device, generator)
     else:
-        noise = noise.contiguous()
+        noise = as_stored(noise)
     shape = (*logits.shape, 1)
     taus = [by_row(t[..., None], shape, -1, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
     numbers = [x for value in (*taus, grad_scale) for x in number(value, logits.device)]
-    call = torch.ops.decoupled_st.binary if torch.compiler.is_compiling() else _Choose.apply
-    return call(logits.contiguous(), seed, noise, *numbers, tau_b is None, perturbed)
+    call = torch.ops.decoupled_st.binary if seen() else _Choose.apply
+    return call(as_stored(logits), seed, noise, *numbers, tau_b is None, perturbed)
 
 
 def _save(ctx, inputs, output):
@@ -50,14 +51,14 @@ def _save(ctx, inputs, output):
 
 def _gradient(ctx, grad, backward):
     logits, seed, noise, tau, scale = ctx.saved_tensors
-    if ctx.identity or torch.is_grad_enabled():  # the latter for create_graph=True
+    if ctx.identity or torch.is_grad_enabled() or not follows(grad):  # is_grad_enabled: for create_graph=True
         tau, scale = ctx.tau if tau is None else tau, ctx.scale if scale is None else scale
         if ctx.identity:
             result = (grad * scale).to(grad.dtype).masked_fill(logits.isinf(), 0.0)
         else:
             result = _differentiable(grad, logits, seed, noise, tau, scale)
     else:
-        result = backward(grad.contiguous(), logits, seed, noise, tau, ctx.tau, scale, ctx.scale)
+        result = backward(as_stored(grad), logits, seed, noise, tau, ctx.tau, scale, ctx.scale)
     return (result, *(None,) * 10)
 
 

@@ -14,8 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from decoupled_st.kernels import follows, seen
 from decoupled_st.kernels.noise import draw_seed, gumbel, write_out
-from decoupled_st.kernels.rows import by_row, number
+from decoupled_st.kernels.rows import as_stored, by_row, number
 
 ONE_PASS = 16384
 """The longest row held on chip."""
@@ -56,13 +57,13 @@ def choose(
     elif noise is None:
         seed = draw_seed(device, generator)
     else:
-        noise = noise.movedim(dim, -1).contiguous()
+        noise = as_stored(noise.movedim(dim, -1))
     if mask is not None:
         mask = by_row(mask, shape, dim, shape[dim])
     taus = [by_row(t, shape, dim, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
     numbers = [x for value in (*taus, grad_scale) for x in number(value, device)]
-    call = torch.ops.decoupled_st.categorical if torch.compiler.is_compiling() else _Choose.apply
-    z = call(moved.contiguous(), seed, noise, mask, *numbers, tau_b is None, perturbed)
+    call = torch.ops.decoupled_st.categorical if seen() else _Choose.apply
+    z = call(as_stored(moved), seed, noise, mask, *numbers, tau_b is None, perturbed)
     return z if dim == -1 else z.movedim(-1, dim)
 
 
@@ -73,14 +74,14 @@ def _save(ctx, inputs, output):
 
 def _gradient(ctx, grad, backward):
     logits, seed, noise, mask, tau, scale = ctx.saved_tensors
-    if ctx.identity or torch.is_grad_enabled():  # the latter for create_graph=True
+    if ctx.identity or torch.is_grad_enabled() or not follows(grad):  # is_grad_enabled: for create_graph=True
         tau, scale = ctx.tau if tau is None else tau, ctx.scale if scale is None else scale
         if ctx.identity:
             result = _identity(grad, logits, mask, scale)
         else:
             result = _differentiable(grad, logits, seed, noise, mask, tau, scale)
     else:
-        result = backward(grad.contiguous(), logits, seed, noise, mask, tau, ctx.tau, scale, ctx.scale)
+        result = backward(as_stored(grad), logits, seed, noise, mask, tau, ctx.tau, scale, ctx.scale)
     return (result, *(None,) * 11)
 
 

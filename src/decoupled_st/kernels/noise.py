@@ -79,7 +79,7 @@ def _write(out, seed, columns, GUMBEL: tl.constexpr, BLOCK: tl.constexpr):
 
 def write_out(seed: Tensor, rows: int, columns: int, *, gumbel: bool) -> Tensor:
     """The noise [rows, columns] that the kernels make of a seed, as a tensor."""
-    out = torch.empty(rows, columns, device=seed.device)
+    out = torch.empty(rows, columns, dtype=torch.float32, device=seed.device)
     block = min(4096, max(4, triton.next_power_of_2(columns)))
     with torch.cuda.device_of(out):
         _write[(rows * triton.cdiv(columns, block),)](out, seed, columns, GUMBEL=gumbel, BLOCK=block)

@@ -7,6 +7,11 @@ import torch
 from torch import Tensor
 
 
+def as_stored(tensor: Tensor) -> Tensor:
+    """A tensor whose memory holds its values one behind the other, with no sign still to be applied."""
+    return tensor.resolve_neg().contiguous()
+
+
 def by_row(value: Tensor, shape: Sequence[int], dim: int, width: int) -> Tensor:
     """A tensor that broadcasts to `shape`, as contiguous [n, width] rows, `dim` moved to the end.
 
@@ -21,7 +26,7 @@ def by_row(value: Tensor, shape: Sequence[int], dim: int, width: int) -> Tensor:
         used -= 1
     if lead[:used] != rows[:used]:
         lead = rows
-    return value.expand(*lead, width).reshape(math.prod(lead), width).contiguous()
+    return as_stored(value.expand(*lead, width).reshape(math.prod(lead), width))
 
 
 def number(value: float | Tensor | None, device: torch.device) -> tuple[Tensor | None, float]:
@@ -32,5 +37,5 @@ def number(value: float | Tensor | None, device: torch.device) -> tuple[Tensor |
     if value is None or isinstance(value, Tensor):
         return value, 0.0
     if torch.compiler.is_compiling():
-        return torch.ones(1, device=device) * value, 0.0
+        return torch.ones(1, dtype=torch.float32, device=device) * value, 0.0
     return None, value

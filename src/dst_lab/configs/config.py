@@ -65,8 +65,8 @@ class Config:
             object.__setattr__(self, spec.name, _checked(spec, getattr(self, spec.name)))
         if not self.lr > 0:
             raise ValueError(f"lr must be above 0, got lr={self.lr}")
-        if self.seed >= 2**63:
-            raise ValueError(f"seed must be below 2**63, got seed={self.seed}")
+        if self.seed >= 2**32:  # torch's generator has no more
+            raise ValueError(f"seed must be below 2**32, got seed={self.seed}")
 
     def batches_of(self, images: int) -> int:
         """How many whole batches there are in `images`."""

@@ -144,10 +144,11 @@ class CategoricalAutoencoder(Task):
             code = self.code(parameters, self.features(parameters, x), choosers(False))
             grey = torch.sigmoid(self.decode(parameters, code))[:, :SHOWN]
         inputs = (x[:SHOWN] * 255).round().to(torch.uint8).expand(len(grey), -1, -1)
+        index = code.argmax(-1)[:, :SHOWN].to(torch.uint8 if self.config.classes <= 256 else torch.int32)
         return {
             "inputs": inputs.cpu().numpy(),
             "reconstructions": (grey * 255).round().to(torch.uint8).cpu().numpy(),
-            "codes": code.argmax(-1)[:, :SHOWN].to(torch.uint8).cpu().numpy(),
+            "codes": index.cpu().numpy(),
         }
 
     def bytes_per_run(self) -> int:

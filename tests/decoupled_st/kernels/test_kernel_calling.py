@@ -1,14 +1,17 @@
 """When the kernels are used, when not, and every way of calling them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from contract.table import Case
 from torch import Tensor
 from torch.func import grad, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import decoupled_st as dst
+from decoupled_st.kernels import serves
 from decoupled_st.kernels.noise import draw_seed, write_out
 
 
@@ -137,6 +140,71 @@ def test_compiled_transforms_keep_the_gradient(compiled_case: Case, device: str)
     compiled = torch.compile(vmap(grad(lambda l, e, w: (case(l, noise=e) * w).sum())), fullgraph=True)
     want = case.vjp(logits.double(), noise.double(), w.double(), case.temperatures, -1)
     torch.testing.assert_close(compiled(logits, noise, w).double(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_many_gradients_at_once(case: Case, device: str) -> None:
+    logits, noise = leaf(6, 5, device=device), torch.randn(6, 5, device=device)
+    z, many = case(logits, noise=noise), torch.randn(3, 6, 5, device=device)
+    assert fused(z)
+
+    def back(w: Tensor, **options: bool) -> Tensor:
+        return torch.autograd.grad(z, logits, w, retain_graph=True, **options)[0]
+
+    want = torch.stack([back(w) for w in many])
+    torch.testing.assert_close(back(many, is_grads_batched=True), want, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(vmap(back)(many), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_tangent_of_the_gradient(case: Case, device: str) -> None:
+    logits, noise, w = leaf(6, 5, device=device), *(torch.randn(6, 5, device=device) for _ in range(2))
+    z = case(logits, noise=noise)
+    with torch.autograd.forward_ad.dual_level():
+        (gradient,) = torch.autograd.grad(z, logits, torch.autograd.forward_ad.make_dual(w, 2 * w))
+        value, tangent = torch.autograd.forward_ad.unpack_dual(gradient)
+    assert tangent is not None, "linear in what comes in"
+    torch.testing.assert_close(tangent, 2 * value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_another_default_dtype_rounds_nothing(compiled_case: Case, dtype: torch.dtype, device: str) -> None:
+    logits, w = leaf(6, 5, device=device), torch.randn(6, 5, device=device)
+    generator = torch.Generator(device)
+
+    def back(call: Callable[..., Tensor], *, create_graph: bool = False, **options: Any) -> Tensor:
+        z = call(logits, grad_scale=0.7, **options)
+        return torch.autograd.grad(z, logits, w, create_graph=create_graph)[0]
+
+    noise = torch.rand(6, 5, device=device)
+    torch.set_default_dtype(dtype)
+    try:
+        compiled = torch.compile(compiled_case, backend="aot_eager", fullgraph=True)
+        pairs = [
+            (back(compiled_case, noise=noise), back(compiled, noise=noise)),
+            (
+                back(compiled_case, generator=generator.manual_seed(0)),
+                back(compiled_case, generator=generator.manual_seed(0), create_graph=True),
+            ),
+        ]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for want, got in pairs:
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_tracer_sees_an_operator(case: Case, device: str) -> None:
+    graph = make_fx(lambda l: case(l))(torch.randn(6, 5, device=device))
+    assert f"decoupled_st.{case.kind}" in graph.code
+
+
+def test_a_sign_that_is_still_to_be_applied(case: Case, device: str) -> None:
+    logits, noise = torch.tensor([1 + 2j], device=device).conj().imag, torch.zeros(1, device=device)
+    assert logits.is_neg()
+    assert torch.equal(case(logits, noise=noise), case(torch.tensor([-2.0], device=device), noise=noise))
+
+
+def test_more_elements_than_the_noise_can_number(device: str) -> None:
+    assert serves(torch.zeros(1, device=device).expand(2**31, 1), 1.0)
+    assert not serves(torch.zeros(1, device=device).expand(2**31, 2), 1.0)
 
 
 def test_only_the_logits_are_kept(sampled: Case, device: str) -> None:

@@ -35,7 +35,7 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ((*RUN, "--seeds", ","), "--seeds takes a number above 0 or a list such as 3,7,11, got ','"),
     ((*RUN, "--seeds", "1.5"), "--seeds takes a number above 0 or a list such as 3,7,11, got '1.5'"),
     ((*RUN, "--seeds", "3,-1"), "seed must be at least 0, got -1"),
-    ((*RUN, "--seeds", f"{2**63},"), "seed must be below 2**63"),
+    ((*RUN, "--seeds", f"{2**32},"), "seed must be below 2**32"),
     ((*RUN, "--lr", "0"), "lr must be above 0, got lr=0.0"),
     ((*RUN, "--lr", "inf"), "lr must be a finite number, got inf"),
     ((*RUN, "--hidden", "16,0"), "hidden must be at least 1, got 0"),

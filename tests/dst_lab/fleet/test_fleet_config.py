@@ -67,7 +67,7 @@ def test_a_fleet_shares_all_but_seed_rate_and_temperatures(name) -> None:
         ({"lr": float("nan")}, "lr must be a finite number, got nan"),
         ({"lr": float("inf")}, "lr must be a finite number, got inf"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
-        ({"seed": 2**63}, r"seed must be below 2\*\*63, got seed=9223372036854775808"),
+        ({"seed": 2**32}, r"seed must be below 2\*\*32, got seed=4294967296"),
         ({"seed": 1.5}, "seed takes whole numbers, got 1.5"),
         ({"batch": 0}, "batch must be at least 1, got 0"),
         ({"batch": 2.5}, "batch takes whole numbers, got 2.5"),
