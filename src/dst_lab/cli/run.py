@@ -32,7 +32,7 @@ def _fill(parser: Parser) -> None:
 
     tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK")
     for name, task in TASKS.items():
-        one = tasks.add_parser(name, help=_about(task).splitlines()[0], description=_about(task))
+        one = tasks.add_parser(name, help=_about(task).partition("\n")[0], description=_about(task))
         add_common(one)
         add_fields(one, task.config_type)
         one.set_defaults(do=run, config_type=task.config_type)

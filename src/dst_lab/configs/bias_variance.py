@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dst_lab.configs.config import Choice, Config
+from dst_lab.configs.config import Config
 
 MOST_CODES = 4096
 
@@ -32,12 +32,3 @@ class BiasVarianceConfig(Config):
 
     def steps_of(self, images: int) -> tuple[int, int]:
         return self.steps, self.evaluate_every
-
-    @classmethod
-    def default_choices(cls) -> tuple[Choice, ...]:
-        return (
-            Choice.make("decoupled", tau_f=1.0, tau_b=1.0),
-            Choice.make("softmax_ste", tau=1.0),
-            Choice.make("gumbel_ste", tau=1.0),
-            Choice.make("identity_ste"),
-        )

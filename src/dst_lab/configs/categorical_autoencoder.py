@@ -28,9 +28,10 @@ class CategoricalAutoencoderConfig(Config):
 
     @classmethod
     def default_choices(cls) -> tuple[Choice, ...]:
+        """Decoupled ST at the paper's temperatures, the others at what our search at the paper's scale chose."""
         return (
             Choice.make("decoupled", tau_f=2.0, tau_b=0.5),
-            Choice.make("softmax_ste", tau=1.0),
-            Choice.make("gumbel_ste", tau=1.0),
+            Choice.make("softmax_ste", tau=3.0),
+            Choice.make("gumbel_ste", tau=2.0),
             Choice.make("identity_ste"),
         )

@@ -68,6 +68,16 @@ class Config:
         if self.seed >= 2**32:  # torch's generator has no more
             raise ValueError(f"seed must be below 2**32, got seed={self.seed}")
 
+    @classmethod
+    def default_choices(cls) -> "tuple[Choice, ...]":
+        """What `--estimator` stands for where no temperature is given."""
+        return (
+            Choice.make("decoupled", tau_f=1.0, tau_b=1.0),
+            Choice.make("softmax_ste", tau=1.0),
+            Choice.make("gumbel_ste", tau=1.0),
+            Choice.make("identity_ste"),
+        )
+
     def batches_of(self, images: int) -> int:
         """How many whole batches there are in `images`."""
         if self.batch > images:

@@ -20,6 +20,8 @@ from dst_lab.tasks import TASKS
 
 SAFETY = 1.1
 """A chunk is begun only where this many times its estimated time is left."""
+AROUND = 4
+"""Calls that are named of a run that failed."""
 
 
 class _WatcherError(Exception):
@@ -208,6 +210,7 @@ def _works(device: torch.device) -> bool:
 
 
 def _reason(error: Exception) -> tuple[str, str]:
-    """What failed, and where."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error}", f"{Path(last.filename).name}:{last.lineno} in {last.name}"
+    """What failed, and where: the innermost call, and those around it."""
+    frames = traceback.extract_tb(error.__traceback__)[: -AROUND - 1 : -1]
+    where = ", from ".join(f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)
+    return f"{type(error).__name__}: {error}", where

@@ -65,7 +65,7 @@ class Ledger:
             self._stopped += record.status == "stopped"
             self._diverged += record.status == "diverged"
             if record.status == "failed":
-                self._failed[_name(config)] = str(record.detail["reason"])
+                self._failed[_name(config)] = f"{record.detail['reason']} ({record.detail['where']})"
 
     def close(self) -> Outcome:
         """Tidy up, and say what became of the plan."""

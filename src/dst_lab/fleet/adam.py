@@ -29,6 +29,8 @@ class Adam:
     @torch.no_grad()
     def step(self, gradients: dict[str, Tensor], step: int | Tensor) -> None:
         """The update that makes `step` updates in all, counted from 1 (on CUDA a tensor, read by a captured graph)."""
+        # Both kernels go through memory as it lies, and autograd may hand out a transposed gradient.
+        gradients = {name: gradient.contiguous() for name, gradient in gradients.items()}
         if self.lr.device.type == "cuda":
             from dst_lab.fleet.cuda.adam import adam_step
 

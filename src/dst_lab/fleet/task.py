@@ -61,7 +61,8 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
-        """Every metric of an evaluation, [runs, ...] each."""
+        """Every metric of an evaluation, [runs, ...] each. `validation_loss` must be there: searches choose by it, and
+        a run where it is not finite has diverged."""
 
     def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:
         """Metrics that cost more, at the evaluations that ask for them; {} elsewhere."""

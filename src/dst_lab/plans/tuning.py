@@ -1,12 +1,18 @@
 """The two temperatures of your own training function, tuned with the laboratory's plans and store."""
 
+import hashlib
+import inspect
+import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from dst_lab.configs import Choice, Config
 from dst_lab.plans.plan import Grid, Plan, score, settings, value_of
@@ -62,7 +68,8 @@ def tune(
         seeds: how many runs a setting.
         start_tau_b: where tau_f is swept.
         store: file to record in; `dst show --store FILE` prints it.
-        name: what the objective is called in the store; change it when you change the objective.
+        name: what the objective is called in the store (its own name). Runs are known by it: change it, or the store,
+            when you change the objective. Where the objective's own source has changed, a warning says so.
 
     Example:
         >>> import tempfile, pathlib
@@ -74,10 +81,8 @@ def tune(
         >>> result.tau_f, result.tau_b
         (0.5, 2.0)
     """
-    base = OwnConfig(
-        estimator=Choice.make("decoupled", tau_f=tau_f[0], tau_b=start_tau_b),
-        objective=name or str(getattr(objective, "__qualname__", "objective")),
-    )
+    name = name or str(getattr(objective, "__qualname__", "objective"))
+    base = OwnConfig(estimator=Choice.make("decoupled", tau_f=tau_f[0], tau_b=start_tau_b), objective=name)
     runs = tuple(range(seeds))
     f_axis, b_axis = ("tau_f", tuple(map(float, tau_f))), ("tau_b", tuple(map(float, tau_b)))
     search: Plan
@@ -88,11 +93,17 @@ def tune(
     else:
         raise ValueError(f'plan must be "sequential" or "grid", got {plan!r}')
     with Store.open(Path(store), write=True) as records:
+        _warn_of_change(objective, name, records)
         pursue(search, records, lambda configs: _train(objective, configs, records))
         lookup = scores(records)
         tried = list(dict.fromkeys(settings_of(search.wanted(lookup))))
         losses = {config: value for config in tried if (value := score(config, runs, lookup)) is not None}
         (found,) = search.chosen(lookup)
+        if losses[found] == math.inf:
+            raise ValueError(
+                f"every setting of {name!r} has a run whose loss is not finite, so none can be chosen. These runs are "
+                "recorded: once the objective is mended, give another name= or store="
+            )
         table = tuple((*_pair(config), loss) for config, loss in sorted(losses.items(), key=lambda item: item[1]))
         return Tuned(*_pair(found), losses[found], table, tuple(search.notes(lookup)))
 
@@ -111,9 +122,7 @@ def _train(objective: Objective, configs: Sequence[Config], store: Store) -> boo
     for config in configs:
         tau_f, tau_b = _pair(config)
         started = time.time()
-        losses = np.atleast_1d(np.asarray(objective(tau_f=tau_f, tau_b=tau_b, seed=config.seed), np.float64))
-        if losses.ndim != 1 or not losses.size:
-            raise StoreError(f"the objective must return a loss or one an epoch, got shape {losses.shape}")
+        losses = _losses(objective(tau_f=tau_f, tau_b=tau_b, seed=config.seed))
         finite = np.isfinite(losses)
         status, detail = "done", {}
         if not finite.all():
@@ -122,8 +131,45 @@ def _train(objective: Objective, configs: Sequence[Config], store: Store) -> boo
             losses = losses[:bad]
         history = {"validation_loss": Series(np.arange(1, len(losses) + 1), losses)} if losses.size else {}
         provenance: dict[str, Any] = {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))}
+        provenance["source"] = _source(objective)
         provenance["seconds"] = round(time.time() - started, 3)
         store.put(
             [Record(config=config.to_dict(), status=status, detail=detail, history=history, provenance=provenance)]
         )
     return True
+
+
+def _losses(returned: Any) -> npt.NDArray[np.float64]:
+    """What an objective returned, a number an epoch."""
+    if hasattr(returned, "detach"):  # a tensor, which may still want a gradient
+        returned = returned.detach().cpu()
+    if returned is None:  # NumPy would take it for a NaN
+        raise TypeError("the objective must return a validation loss, or one an epoch, got None")
+    losses = np.atleast_1d(np.asarray(returned, np.float64))
+    if losses.ndim != 1 or not losses.size:
+        raise StoreError(f"the objective must return a loss or one an epoch, got shape {losses.shape}")
+    return losses
+
+
+def _source(objective: Objective) -> str:
+    """A hash of the objective's own source, "" where there is none to be had. What it calls is not in it."""
+    while isinstance(objective, partial):
+        objective = objective.func
+    try:
+        text = inspect.getsource(objective if inspect.isroutine(objective) else type(objective))
+    except (OSError, TypeError):
+        return ""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _warn_of_change(objective: Objective, name: str, store: Store) -> None:
+    now = _source(objective)
+    runs = [run for run in store.runs() if run.config.get("objective") == name]
+    before = [str(store.provenance(run.id).get("source", "")) for run in runs]
+    changed = sum(bool(now and then) and then != now for then in before)
+    if changed:
+        warnings.warn(
+            f"{changed} of the {len(runs)} runs of {name!r} in {store.path} were trained by another source of the "
+            "objective, and are taken as they are: to train them anew, give another name= or store=",
+            stacklevel=3,
+        )

@@ -77,7 +77,7 @@ def test_export_has_a_row_for_every_value(store, cli) -> None:
     assert header == ["run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value"]
     assert ended.out == f"{len(lines):,} rows in rows.csv\n"
     taus = {tuple(line[2:5]) for line in lines}
-    assert taus == {("decoupled", "0.1", "0.7"), ("softmax_ste", "0.7", "0.7"), ("gumbel_ste", "1.0", "1.0")}
+    assert taus == {("decoupled", "0.1", "0.7"), ("softmax_ste", "0.2", "0.2"), ("gumbel_ste", "1.0", "0.5")}
     expected = {}
     with Store.open(store) as opened:
         for run in opened.runs():

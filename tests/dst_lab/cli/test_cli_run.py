@@ -58,8 +58,8 @@ def test_all_estimators_with_their_own_temperatures(cli, rows) -> None:
     found = [row["config"]["estimator"] for row in rows(Path("dst.sqlite")).values()]
     assert found == [
         {"name": "decoupled", "tau_f": 0.1, "tau_b": 0.7},
-        {"name": "softmax_ste", "tau": 0.7},
-        {"name": "gumbel_ste", "tau": 0.7},
+        {"name": "softmax_ste", "tau": 0.2},
+        {"name": "gumbel_ste", "tau": 0.5},
         {"name": "identity_ste"},
     ]
 

@@ -82,6 +82,13 @@ def test_a_run_does_not_depend_on_the_rates_beside_it(start, gradients) -> None:
         assert all(torch.equal(alone[name][0], together[name][run]) for name in SHAPES)
 
 
+def test_a_transposed_gradient_is_read_as_it_is_meant(start, gradients) -> None:
+    turned = [{name: g.transpose(0, -1).contiguous().transpose(0, -1) for name, g in one.items()} for one in gradients]
+    assert not turned[0]["weight"][0].is_contiguous()
+    ours, other = fleet(start, gradients), fleet(start, turned)
+    assert all(torch.equal(ours[name], other[name]) for name in SHAPES)
+
+
 def test_a_gradient_that_is_not_finite_stays_in_its_run(start, gradients) -> None:
     clean = fleet(start, gradients)
     gradients[10]["weight"][2] = float("nan")

@@ -1,18 +1,47 @@
-"""The worked example runs as it stands."""
+"""The worked examples run as they stand."""
 
 import importlib.util
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from dst_lab.configs import CONFIGS
+from dst_lab.store import Store
+from dst_lab.tasks import TASKS, StochasticBinary, register
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[3] / "examples" / f"{name}.py")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
 
 def test_the_tuning_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = Path(__file__).parents[3] / "examples" / "tune.py"
-    spec = importlib.util.spec_from_file_location("tune_example", path)
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    example.EPOCHS = 1
-    example.main(str(tmp_path / "tune.sqlite"))
+    tune = example("tune")
+    tune.EPOCHS = 1
+    tune.main(str(tmp_path / "tune.sqlite"))
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("tau_f=") for line in lines) >= 7
     assert lines[-1].startswith("chosen for own decoupled: tau_f=")
+
+
+def test_a_task_of_ones_own(tmp_path: Path) -> None:
+    before = dict(TASKS), dict(CONFIGS)
+    try:
+        own = example("own_task")
+        with pytest.raises(SystemExit) as left:
+            own.main(["run", "routing", "--seeds", "2", "--steps", "400", "--store", str(tmp_path / "own.sqlite")])
+        assert left.value.code == 0
+        with Store.open(tmp_path / "own.sqlite") as store:
+            for run in store.runs():
+                losses = store.history(run.id)["validation_loss"].values
+                assert losses[-1] < 0.5 * losses[0], "it learns"
+        with pytest.raises(ValueError, match="there is a task called 'routing' already"):
+            register(type("Other", (StochasticBinary,), {"config_type": own.RoutingConfig}))
+    finally:
+        for table, old in zip((TASKS, CONFIGS), before, strict=True):
+            table.clear()
+            table.update(old)

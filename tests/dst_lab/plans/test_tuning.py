@@ -1,9 +1,11 @@
 """Tuning somebody's own objective: resume, divergence, errors."""
 
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 import dst_lab
 from dst_lab.store import Store
@@ -71,6 +73,28 @@ def test_another_name_is_another_objective(tmp_path: Path) -> None:
     other = Counted()
     dst_lab.tune(other, **GRID, seeds=1, store=tmp_path / "t.sqlite", name="two")
     assert len(other.calls) == 4 + 5 - 1
+
+
+def test_an_objective_that_has_changed_is_not_taken_for_the_old_one_in_silence(tmp_path: Path) -> None:
+    options = {"tau_f": [0.5, 1.0], "tau_b": [1.0], "seeds": 1, "store": tmp_path / "t.sqlite", "name": "mine"}
+    result = dst_lab.tune(lambda tau_f, tau_b, seed: tau_f, **options)
+    with pytest.warns(UserWarning, match=r"4 of the 4 runs of 'mine' in .*t.sqlite were trained by another source"):
+        assert dst_lab.tune(lambda tau_f, tau_b, seed: -tau_f, **options) == result
+    dst_lab.tune(partial(Counted()), **options | {"name": "other"})
+    dst_lab.tune(Counted(), **options | {"name": "other"})
+    dst_lab.tune(min, **options | {"name": "mine", "tau_f": [0.5]})  # no source: nothing to compare
+
+
+def test_what_an_objective_may_return(tmp_path: Path) -> None:
+    options = {"tau_f": [0.5], "tau_b": [1.0], "seeds": 1, "store": tmp_path / "t.sqlite"}
+    loss = torch.tensor(0.25, requires_grad=True)
+    assert dst_lab.tune(lambda tau_f, tau_b, seed: loss, **options, name="tensor").loss == 0.25
+    with pytest.raises(TypeError, match="must return a validation loss, or one an epoch, got None"):
+        dst_lab.tune(lambda tau_f, tau_b, seed: None, **options, name="none")
+    with pytest.raises(ValueError, match="every setting of 'bad' has a run whose loss is not finite"):
+        dst_lab.tune(lambda tau_f, tau_b, seed: math.inf, **options, name="bad")
+    with Store.open(tmp_path / "t.sqlite") as store:
+        assert [run.config["objective"] for run in store.runs(status="diverged")] == ["bad"]
 
 
 def test_errors(tmp_path: Path) -> None:
