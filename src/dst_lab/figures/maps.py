@@ -12,7 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.ticker import LogLocator, NullLocator
 
 from dst_lab.configs import Config
-from dst_lab.figures.rows import Array, Row, Rows, spread
+from dst_lab.figures.rows import Array, Row, Rows, setting_key, spread
 from dst_lab.figures.style import (
     FAINT,
     HEIGHT,
@@ -51,13 +51,29 @@ STROKES = (((0, (1, 1.2)), "v", 0.45), ((0, (5, 1.5, 1, 1.5)), "^", 0.6), ((0, (
 
 def cells(rows: Rows, task: str, metric: str) -> dict[tuple[float, float], list[Row]]:
     """(tau_f, tau_b) -> the search's runs there, at one learning rate, that have the metric."""
-    return _at(rows.recipe(RECIPE[task], task, metric), rate(rows, task))
+    return _at((row for row in swept(rows, task) if row.run.status == "done" and row.has(metric)), rate(rows, task))
 
 
 def diverged(rows: Rows, task: str) -> dict[tuple[float, float], int]:
     """(tau_f, tau_b) -> how many of the search's runs diverged there, at the same learning rate."""
-    found = _at(rows.diverged(RECIPE[task], task), rate(rows, task))
+    found = _at((row for row in swept(rows, task) if row.run.status == "diverged"), rate(rows, task))
     return {at: len(there) for at, there in found.items()}
+
+
+def swept(rows: Rows, task: str) -> list[Row]:
+    """The search's runs; where there are none, the largest sweep of Decoupled ST that is there, alike in all fields but
+    temperatures, learning rate and seed."""
+    found = [*rows.recipe(RECIPE[task], task), *rows.diverged(RECIPE[task], task)]
+    if found:
+        return found
+    sweeps: dict[str, list[Row]] = {}
+    for row in rows.runs.values():
+        estimator = row.run.config.get("estimator", {})
+        if row.run.task == task and estimator.get("name") == "decoupled" and row.run.status in ("done", "diverged"):
+            key = setting_key({**row.run.config, "estimator": "", "lr": 0})
+            sweeps.setdefault(key, []).append(row)
+    own = max(sweeps.values(), key=len, default=[])
+    return own if len({row.taus for row in own}) > 1 else []
 
 
 def rate(rows: Rows, task: str) -> float | None:
@@ -65,7 +81,7 @@ def rate(rows: Rows, task: str) -> float | None:
     config = rows.chosen.get((task, "decoupled"))
     if config is not None:
         return config.lr
-    counts = Counter(float(row.run.config["lr"]) for row in rows.recipe(RECIPE[task], task))
+    counts = Counter(float(row.run.config["lr"]) for row in swept(rows, task) if row.run.status == "done")
     return max(counts, key=lambda lr: counts[lr], default=None)
 
 

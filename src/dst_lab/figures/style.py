@@ -26,6 +26,9 @@ WIDTH, HEIGHT = 3.9, 3.1
 """Inches a panel. All panels of a figure are equally wide, and each can be read alone."""
 
 
+LACKING = "Not in this store yet:"
+
+
 @dataclass(frozen=True)
 class Look:
     """How an estimator is drawn, always."""
@@ -75,6 +78,11 @@ class Drawn:
     recipes: Sequence[str] = ()
     """The recipes whose runs are drawn."""
 
+    @property
+    def empty(self) -> bool:
+        """Whether it says in every place what is missing, and nothing else."""
+        return all(any(text.get_text().startswith(LACKING) for text in ax.texts) for ax in self.figure.axes)
+
 
 @contextmanager
 def styled() -> Iterator[None]:
@@ -113,7 +121,7 @@ def absent(ax: Axes, missing: Sequence[str]) -> None:
     """Say in the place of a plot what it would need."""
     ax.set_axis_off()
     lines = [line for text in missing for line in textwrap.wrap(text, 42)]
-    ax.text(0.5, 0.5, "\n".join(["Not in this store yet:", *lines]), ha="center", va="center", color=FAINT)
+    ax.text(0.5, 0.5, "\n".join([LACKING, *lines]), ha="center", va="center", color=FAINT)
 
 
 def write(figure: Figure, kind: str) -> bytes:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dst_lab.claims import Verdict
 from dst_lab.configs import Config
-from dst_lab.figures.maps import PAPER_OPTIMA, RECIPE, cells, diverged, optimum, rate
+from dst_lab.figures.maps import PAPER_OPTIMA, RECIPE, cells, diverged, optimum, rate, swept
 from dst_lab.figures.rows import Row, Rows, setting_key, spread, together
 from dst_lab.figures.style import LOOKS, TASKS
 from dst_lab.plans.recipes import RECIPES
@@ -109,7 +109,7 @@ def _map(rows: Rows, task: str) -> dict[str, Any] | None:
         )  # fmt: skip
     if not measures:
         return None
-    in_epochs = any("epochs" in row.run.config for row in rows.recipe(RECIPE[task], task)[:1])
+    in_epochs = any("epochs" in row.run.config for row in swept(rows, task)[:1])
     return {
         "task": TASKS[task], "measures": measures, "ours": optimum(rows, task), "paper": PAPER_OPTIMA[task],
         "lr": rate(rows, task),

@@ -50,7 +50,7 @@ def page(rows: Rows, drawn: dict[str, Drawn]) -> str:
     """The report as HTML. The same store gives the same text."""
     scale, judged = rows.scale, claims.Rows.of(rows.store, rows.scale)
     verdicts = claims.judge_rows(judged)
-    items, own = shown(verdicts), own_runs(rows)
+    items, own, data = shown(verdicts), own_runs(rows), payload(rows, verdicts)
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -75,7 +75,8 @@ def page(rows: Rows, drawn: dict[str, Drawn]) -> str:
         recipes=recipe_table(rows),
         provenance=provenance_table(rows),
         files=files,
-        data=embedded(payload(rows, verdicts)),
+        mapped=bool(data["maps"]),
+        data=embedded(data),
     )
 
 

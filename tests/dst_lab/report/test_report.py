@@ -14,7 +14,9 @@ import pytest
 from dst_lab import claims
 from dst_lab.cli import report as word
 from dst_lab.cli import run, sweep
+from dst_lab.configs import Choice, StochasticBinaryConfig
 from dst_lab.figures import Rows, draw
+from dst_lab.plans.plan import Grid
 from dst_lab.plans.recipes import RECIPES
 from dst_lab.report import page, pick_scale
 from dst_lab.report.commands import run_command
@@ -130,6 +132,27 @@ def test_maps_show_losses_at_their_lowest_and_perplexity_at_the_end(path: Path, 
         assert cells["validation_loss"] == pytest.approx(sum(losses) / 3, rel=1e-4)
         assert cells["perplexity"] == pytest.approx(sum(codes) / 3, rel=1e-4)
     assert maps["autoencoder"]["perplexity"]["unit"] == maps["logic gates"]["gate_perplexity"]["unit"] == "at the end"
+
+
+def test_a_sweep_of_ones_own_has_a_map_and_empty_figures_take_no_room(tmp_path: Path) -> None:
+    base = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=0.5, tau_b=0.5), epochs=7)
+    grid = Grid(base, (("tau_f", (0.25, 0.75)), ("tau_b", (0.5, 1.5))), (0, 1))
+    other = [replace(base, epochs=9), StochasticBinaryConfig(estimator=Choice.make("softmax_ste", tau=1.0))]
+    with Store.open(tmp_path / "own.sqlite", write=True) as store:
+        store.put([planted.record(config) for config in other])
+    text = build(tmp_path / "own.sqlite")
+    assert embedded(text)["maps"] == []
+    assert "No sweep of Decoupled ST is in this store yet" in text
+    assert '<div class="panels">' not in text
+    with Store.open(tmp_path / "own.sqlite", write=True) as store:
+        store.put([planted.record(config) for config in grid.wanted(lambda config: None)])
+    text = build(tmp_path / "own.sqlite")
+    (found,) = embedded(text)["maps"]
+    (loss,) = [one for one in found["measures"] if one["metric"] == "validation_loss"]
+    assert [cell["at"] for cell in loss["cells"]] == [[0.25, 0.5], [0.25, 1.5], [0.75, 0.5], [0.75, 1.5]]
+    assert {cell["n"] for cell in loss["cells"]} == {2}
+    assert "Every cell is a setting that was trained" in text
+    assert text.count('<div class="panels">') == 1, "the map itself, for paper"
 
 
 def test_lines_do_not_break_beside_a_sign() -> None:
