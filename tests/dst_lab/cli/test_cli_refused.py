@@ -208,7 +208,14 @@ def test_a_field_or_metric_that_no_run_has(cli) -> None:
     assert cli(*RUN).code == 0
     assert "no run has the field 'colour'" in only_sentence(cli("show", "--where", "colour=red").err)
     assert "no run has the field 'colour'" in only_sentence(cli("show", "--group", "colour").err)
-    assert "no run has the metric 'loss_of_face'" in only_sentence(cli("show", "--metric", "loss_of_face").err)
+    for metric in ("loss_of_face", "foo"):
+        ended = cli("show", "--metric", metric)
+        assert f"no run has the metric '{metric}'; there are gradient_norm, inactive, " in only_sentence(ended.err)
+        assert ended.err.rstrip().endswith("validation_loss_argmax.")
+    undecided = only_sentence(cli("show", "--metric", "inactive").err)
+    assert undecided.startswith("dst: whether a high or a low 'inactive' is best is not known")
+    assert undecided.endswith("Ask for each run's last value: --at last.")
+    assert cli("show", "--metric", "inactive", "--at", "last").code == 0
 
 
 def test_the_traceback_is_there_for_who_asks(cli) -> None:
