@@ -12,6 +12,7 @@ import planted
 import pytest
 import torch
 
+import decoupled_st
 from dst_lab.store import Store
 
 SBN = ("run", "stochastic-binary", "--epochs", 2, "--hidden", "16,16", "--threads", 1)
@@ -174,6 +175,10 @@ def test_help_names_every_option_and_loads_no_torch(surroundings) -> None:
     assert shown["show"].endswith("False\n")
     for option in ("--checkpoint-seconds", "--threads", "--fleet", "--tau-f", "--seeds", "--store", "--hidden"):
         assert option in shown["run"]
+
+
+def test_the_version_is_that_of_the_library(cli) -> None:
+    assert cli("--version") == (0, f"dst {decoupled_st.__version__}\n", "")
 
 
 def test_training_goes_on_where_nobody_listens_any_more(start, rows, cli) -> None:
