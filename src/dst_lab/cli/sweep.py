@@ -75,7 +75,8 @@ def sweep(args: argparse.Namespace) -> int:
     from dst_lab.plans.pursue import known_to, pursue, remaining
 
     plan = read_plan(args)
-    if args.dry_run:
+    # Before there is a store, a plan that follows others wants nothing: say so, and leave no empty store behind.
+    if args.dry_run or not (args.store.exists() or plan.wanted(lambda _: None)):
         return dry_run(plan, args)
     deadline = None if args.budget is None else time.monotonic() + 60 * args.budget
     codes: list[int] = []

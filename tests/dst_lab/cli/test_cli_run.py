@@ -148,6 +148,7 @@ def test_a_sweep_with_nothing_to_train_says_why(cli) -> None:
         assert ended.code == 0
         assert "logic-sequential is not done: sweep it first" in ended.out.splitlines()
         assert ended.out.splitlines()[-1] == "nothing to train before that"
+        assert not Path("dst.sqlite").exists()
     grid = ("sweep", "stochastic-binary", "--seeds", 1, "--threads", 1, "--grid", "epochs=1")
     assert "nothing to train" not in cli(*grid).out
     for dry in (("--dry-run",), ()):
