@@ -28,6 +28,8 @@ class Measure:
     """1 or 0 of a run, so that a mean is a share of runs, those that diverged among them; it has no t interval."""
     by_sign: bool = False
     """Compared by which run of a pair is better, not by how much."""
+    never: float = math.nan
+    """What stands for a run that did not get there; NaN where every run has a number of its own."""
 
 
 def best(metric: str, unit: str, direction: int) -> Measure:
@@ -97,7 +99,7 @@ def reach(metric: str, target: float, direction: int, never: float) -> Measure:
         there = np.flatnonzero(direction * series.values >= direction * target)
         return float(series.steps[there[0]]) if len(there) else never
 
-    return Measure(f"steps until {words(metric)} reaches {target:.4g}", "steps", -1, read, never)
+    return Measure(f"steps until {words(metric)} reaches {target:.4g}", "steps", -1, read, never, never=never)
 
 
 def after_the_end(metric: str) -> Measure:

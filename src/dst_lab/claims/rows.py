@@ -136,6 +136,7 @@ def compare(
         for side, of_side in zip((ours, theirs), values, strict=True)
     ]
     diverged = ended[0].count(False), ended[1].count(False)
+    late = [sum(value == measure.never for value in compress(*side)) for side in zip(values, ended, strict=True)]
     if any(diverged) or measure.yes_or_no:
         found = replace(found, low=math.nan, high=math.nan, effect=math.nan)
     if any(diverged) and not measure.yes_or_no:
@@ -149,6 +150,7 @@ def compare(
         primary=primary,
         judged=judged,
         diverged=diverged,
+        late=(late[0], late[1]),
         **vars(found),
     )
 

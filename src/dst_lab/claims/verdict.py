@@ -37,6 +37,8 @@ class Comparison:
     p_worse: float
     diverged: tuple[int, int] = (0, 0)
     """Of our runs and of theirs."""
+    late: tuple[int, int] = (0, 0)
+    """How many of the runs that finished did not get there: the end of training, in the mean, stands for them."""
 
     @property
     def fates(self) -> tuple[str, str]:

@@ -31,6 +31,7 @@ def add(jobs: Any) -> None:
 def _claims(args: argparse.Namespace) -> int:
     """Each verdict with the comparisons it rests on, or with what is missing."""
     from dst_lab.claims import Rows, judge
+    from dst_lab.claims.verdict import LEVEL
     from dst_lab.report import pick_scale
 
     with Store.open(args.store) as store:
@@ -50,6 +51,8 @@ def _claims(args: argparse.Namespace) -> int:
                 print(f"{'':15}{_line(c)}")
         for note in (*(f"missing: {lack}" for lack in verdict.missing), *verdict.notes):
             print(f"{'':15}{note}")
+    if any(c.judged for verdict in verdicts for c in verdict.comparisons):
+        print(f"A comparison is better, or worse, where that p is at most {LEVEL}, on one side: see docs/claims.md.")
     return 0
 
 
@@ -62,7 +65,13 @@ def _readings(rows: "Rows", path: Path) -> int:
     from dst_lab.store.disk.compressed import is_compressed
 
     console = Console(highlight=False, width=None if Console().is_terminal else WIDE)
-    for question in ask(rows):
+    questions = ask(rows)
+    if not questions:
+        print(
+            f"no question can be asked: no claim is tested on the runs of {rows.scale} scale in {path}; `dst claims "
+            f"--scale {rows.scale} --store {path}` says which are missing"
+        )
+    for question in questions:
         table = Table(title=question.title, title_justify="left", caption=question.note, caption_justify="left")
         for name in ("claim", "task", *question.columns):
             table.add_column(name)
@@ -84,7 +93,10 @@ def _readings(rows: "Rows", path: Path) -> int:
 
 def _line(c: "Comparison") -> str:
     """What was found, or how many runs diverged; the interval only where there is one."""
-    means = [f"{mean:.4g}" if math.isfinite(mean) else "" for mean in (c.ours, c.theirs)]
+    means = [
+        (f"{mean:.4g}" if math.isfinite(mean) else "") + f" ({late} of {c.n} not there by the end)" * bool(late)
+        for mean, late in zip((c.ours, c.theirs), c.late, strict=True)
+    ]
     ours, theirs = (" and ".join(filter(None, both)) for both in zip(means, c.fates, strict=True))
     said = [f"{c.name}, {c.metric}: {ours} against {theirs}"]
     if math.isfinite(c.difference):

@@ -4,10 +4,12 @@ Exit codes: 0 all is well; 1 a run failed; 2 something is wrong with what was as
 by Ctrl-C, and the same command goes on from there.
 """
 
+import argparse
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 from dst_lab.cli import claims, records, report, run, sweep
 from dst_lab.cli.parser import Parser
@@ -17,10 +19,21 @@ from dst_lab.store import StoreError
 EXPECTED = (ValueError, DataError, StoreError, OSError)
 
 
+class _Version(argparse.Action):
+    """Reads the version when asked for: the package that has it loads torch."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from decoupled_st import __version__
+
+        print(f"dst {__version__}")
+        parser.exit()
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, do, and leave with an exit code."""
     parser = Parser(prog="dst", description="Train networks with discrete choices inside, by the fleet.")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     run.add(jobs)
     sweep.add(jobs)

@@ -22,7 +22,7 @@ ENDS = ("diverged", "failed", "stopped")
 def add(jobs: Any) -> None:
     """Add the words."""
     show = jobs.add_parser("show", help="a table of what is recorded")
-    show.add_argument("--where", action="append", default=[], metavar="FIELD=VALUE", help="such as estimator.tau_f=0.1")
+    show.add_argument("--where", action="append", default=[], metavar="FIELD=VALUE", help="such as tau_f=0.1")
     show.add_argument("--group", default=",".join(SETTING), help="fields to group by, with commas (the setting)")
     show.add_argument("--metric", default="validation_loss", help="(validation_loss)")
     show.add_argument(

@@ -3,7 +3,8 @@
 import argparse
 import sys
 import time
-from pathlib import Path
+from contextlib import nullcontext
+from dataclasses import fields
 from typing import Any
 
 from rich.table import Table
@@ -12,7 +13,7 @@ from dst_lab.cli.console import Console
 from dst_lab.cli.fields import read_config
 from dst_lab.cli.parser import Parser
 from dst_lab.cli.run import add_common, at_least, choices, engine, pick_device, seeds, train
-from dst_lab.configs import CONFIGS, Config
+from dst_lab.configs import CONFIGS, TEMPERATURES, Config
 from dst_lab.store import Store
 
 OF_A_TASK = ("estimator", "tau_f", "tau_b", "tau", "seeds")
@@ -40,7 +41,10 @@ def _fill(parser: Parser) -> None:
     )
     parser.add_argument("--task", choices=list(CONFIGS), help="of a recipe for several tasks, the runs of this one")
     parser.add_argument(
-        "--grid", nargs="+", metavar="AXIS=VALUES", help="such as tau_f=0:2:0.1 (from, to, step) or tau_b=0.1,0.3"
+        "--grid",
+        nargs="+",
+        metavar="AXIS=VALUES",
+        help="such as tau_f=0:2:0.1 (from, to, step), tau_b=0.1,0.3 or, for all runs, epochs=2",
     )
     parser.add_argument(
         "--adaptive",
@@ -71,8 +75,9 @@ def sweep(args: argparse.Namespace) -> int:
     from dst_lab.plans.pursue import known_to, pursue, remaining
 
     plan = read_plan(args)
-    if args.dry_run:
-        return dry_run(_known(args.store, lambda store: remaining(plan, store), plan.wanted(lambda _: None)), args)
+    # Before there is a store, a plan that follows others wants nothing: say so, and leave no empty store behind.
+    if args.dry_run or not (args.store.exists() or plan.wanted(lambda _: None)):
+        return dry_run(plan, args)
     deadline = None if args.budget is None else time.monotonic() + 60 * args.budget
     codes: list[int] = []
     with engine(args) as trainer:
@@ -88,6 +93,8 @@ def sweep(args: argparse.Namespace) -> int:
             done = pursue(plan, store, one_round)
             for note in plan.notes(known_to(plan, store)):
                 print(note)
+            if done and not codes:
+                print(idle(plan, known_to(plan, store), args))
             left = len(remaining(plan, store))
     if not done:
         print(f"dst: {left} runs of this round are left; the same command goes on", file=sys.stderr)
@@ -109,6 +116,9 @@ def read_plan(args: argparse.Namespace) -> Any:
         if own:
             raise ValueError(f"the recipe {args.what} has its own, got {' and '.join(own)}: leave out, or sweep a task")
         plan = RECIPES[args.what](args.scale)
+        tasks = list(dict.fromkeys(config.task for config in plan.wanted(lambda _: None)))
+        if args.task and tasks and args.task not in tasks:
+            raise ValueError(f"the recipe {args.what} has no runs of {args.task}: its runs are of {', '.join(tasks)}")
         return OfTask(plan, args.task) if args.task else plan
     if args.task:
         raise ValueError(f"--task goes with a recipe, and {args.what} with --{given[0] if given else 'grid'} is none")
@@ -126,25 +136,31 @@ def read_plan(args: argparse.Namespace) -> Any:
     (choice,) = choices(args, config_type)
     base, runs = read_config(args, config_type, choice, 0), tuple(seeds(args.seeds))
     if args.grid:
-        return Grid(base, tuple(read_axis(text) for text in args.grid), runs)
-    ranges = tuple(read_range(text) for text in args.adaptive)
+        return Grid(base, tuple(read_axis(text, base) for text in args.grid), runs)
+    ranges = tuple(read_range(text, base) for text in args.adaptive)
     halving = Halving() if args.halving else None
     return Adaptive(base, ranges, runs, args.settings or 40, args.sampler or "tpe", halving=halving)
 
 
-def read_range(text: str) -> tuple[str, float, float]:
+def read_range(text: str, base: Config) -> tuple[str, float, float]:
     """`name=low:high`."""
     name, _, ends = text.partition("=")
     try:
         low, high = (float(part) for part in ends.split(":"))
     except ValueError:
         raise ValueError(f"the axis of a search is name=low:high, such as tau_f=0.05:3, got {text!r}") from None
+    _axis_type(base, name, (float,))
     return name, low, high
 
 
-def read_axis(text: str) -> tuple[str, tuple[float, ...]]:
-    """`name=from:to:step`, both ends included, or `name=a,b,c`."""
+def read_axis(text: str, base: Config) -> tuple[str, tuple[Any, ...]]:
+    """`name=from:to:step`, both ends included, or `name=a,b,c`, which may be words."""
     name, sign, values = text.partition("=")
+    if sign and _axis_type(base, name, (float, int, str)) is str:
+        words = tuple(values.split(","))
+        if name == "dataset" and len(words) > 1:
+            raise ValueError(f"a grid looks for the lowest loss, on one data set: sweep them one by one, got {text!r}")
+        return name, words
     try:
         if not sign:
             raise ValueError
@@ -155,14 +171,59 @@ def read_axis(text: str) -> tuple[str, tuple[float, ...]]:
         if step <= 0 or count < 0 or abs(first + count * step - last) > 1e-9 * max(1.0, abs(last)):
             raise ValueError
         return name, tuple(round(first + i * step, 10) for i in range(count + 1))
-    except (ValueError, ZeroDivisionError):
+    except (ValueError, ArithmeticError):
         raise ValueError(
             f"an axis is name=a,b,c or name=from:to:step with a whole number of steps, got {text!r}"
         ) from None
 
 
-def dry_run(configs: list[Config], args: argparse.Namespace) -> int:
-    """A table of what would be trained next, with time and memory from a short trial of each fleet."""
+def _axis_type(base: Config, name: str, allowed: tuple[type, ...]) -> Any:
+    """The type of a temperature or field that an axis may vary; why not, where it may not."""
+    types: dict[str, Any] = dict.fromkeys(TEMPERATURES[base.estimator.name], float)
+    types |= {spec.name: spec.type for spec in fields(base)}
+    if name == "seed":
+        raise ValueError("seed is no axis: every setting is trained with the seeds that --seeds names")
+    if types.get(name) == tuple[int, ...]:
+        flag = f"--{name.replace('_', '-')}"
+        raise ValueError(
+            f"{name} is a list of numbers, and an axis takes single values: train such settings one by one, by "
+            f"`dst run {base.task} {flag} {','.join(map(str, getattr(base, name)))}`"
+        )
+    if types.get(name) not in allowed:
+        known = [axis for axis, kind in types.items() if kind in allowed and axis != "seed"]
+        raise ValueError(f"{base.task} with {base.estimator.name} has no axis {name}: choose among {', '.join(known)}")
+    return types[name]
+
+
+def idle(plan: Any, lookup: Any, args: argparse.Namespace) -> str:
+    """Why there is nothing to train, beside the plan's own notes."""
+    if plan.wanted(lookup):
+        return "nothing to train: the store has every run that is wanted so far"
+    if not plan.notes(lookup):
+        of = f" of {args.task}: leave out --task, or give another" if args.task else ", given what the searches chose"
+        raise ValueError(f"the recipe {args.what} has no runs{of}")
+    return "nothing to train before that"
+
+
+def dry_run(plan: Any, args: argparse.Namespace) -> int:
+    """What would be trained next, or why nothing."""
+    from dst_lab.fleet.loop import threads
+    from dst_lab.plans.pursue import known_to
+
+    with Store.open(args.store) if args.store.exists() else nullcontext() as store:
+        lookup = known_to(plan, store) if store else lambda _: None
+        configs = [config for config in plan.wanted(lookup) if lookup(config) is None]
+        if not configs:
+            print(*plan.notes(lookup), idle(plan, lookup, args), sep="\n")
+            return 0
+    # As the engine does: Ray's workers have one thread each unless told otherwise.
+    with threads(args.threads or (1 if args.engine == "ray" else None)):
+        _print_estimate(configs, args)
+    return 0
+
+
+def _print_estimate(configs: list[Config], args: argparse.Namespace) -> None:
+    """A table of fleets, with time and memory from a short trial of each."""
     import torch
 
     from dst_lab.engines.calibrate import estimate_seconds
@@ -189,14 +250,6 @@ def dry_run(configs: list[Config], args: argparse.Namespace) -> int:
         table.add_row(members[0].task, name, str(len(members)), str(chunks), memory, _duration(seconds))
     Console(highlight=False).print(table)
     print(f"{len(configs)} runs to train next, about {_duration(total)} on {device}")
-    return 0
-
-
-def _known(path: Path, ask: Any, otherwise: list[Config]) -> list[Config]:
-    if not path.exists():
-        return otherwise
-    with Store.open(path) as store:
-        return ask(store)
 
 
 def _duration(seconds: float) -> str:

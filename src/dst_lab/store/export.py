@@ -13,18 +13,22 @@ from dst_lab.store.disk.replace import replacing
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import Run
 from dst_lab.store.store import Store
+from dst_lab.store.table import field, names
 from dst_lab.store.temperatures import temperatures
 
-COLUMNS = ("run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value")
+COLUMNS = ("run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value", "schedule")
+"""Of every export; the other fields of the configs follow."""
+
+_KINDS: dict[str, type] = {"tau_f": float, "tau_b": float, "value": float, "seed": int, "step": int}
 
 # Rows that are gathered before they are written: parquet is read and compressed by such groups.
 _GROUP = 200_000
 
 
 class _Block(NamedTuple):
-    """The rows of one metric of one run: what they share, then their steps and values."""
+    """The rows of one metric of one run: what they share, by column, then their steps and values."""
 
-    shared: tuple[Any, ...]
+    shared: dict[str, Any]
     metric: str
     steps: npt.NDArray[np.int64]
     values: npt.NDArray[np.float64]
@@ -33,12 +37,13 @@ class _Block(NamedTuple):
 def export(store: Store, format: str, out: str | os.PathLike[str]) -> int:
     """Write every metric of every run to `out`, as "csv" or "parquet", and return the number of rows.
 
-    The columns are `COLUMNS`: see `temperatures` for tau_f and tau_b. A vector becomes the metrics `name[0]`,
-    `name[1]`, .. and values are float64, equal to what was recorded. Where a temperature follows a schedule, tau_f
-    and tau_b hold its first value and a tenth column, `schedule`, tells it, so that such runs do not mix with
-    constant ones. The file appears when it is whole.
+    The columns are `COLUMNS`, then every other field that the config of a run has, such as lr, in alphabetical order;
+    empty where a run has none, and a list as text. See `temperatures` for tau_f and tau_b. Where a temperature follows
+    a schedule they hold its first value, and `schedule` tells it, so that such runs do not mix with constant ones. A
+    vector becomes the metrics `name[0]`, `name[1]`, .. and values are float64, equal to what was recorded. The file
+    appears when it is whole.
     """
-    writers: dict[str, Callable[[Path, tuple[str, ...], Iterator[_Block]], int]]
+    writers: dict[str, Callable[[Path, dict[str, type], Iterator[_Block]], int]]
     writers = {"csv": _write_csv, "parquet": _write_parquet}
     if format not in writers:
         raise StoreError(f"the format {format!r} is not known: give one of {', '.join(writers)}.")
@@ -46,43 +51,62 @@ def export(store: Store, format: str, out: str | os.PathLike[str]) -> int:
     if file.exists() and (file.is_dir() or file.samefile(store.path)):
         raise StoreError(f"{file} is {'a folder' if file.is_dir() else 'the store itself'}: give another path.")
     runs = store.runs()
-    scheduled = any(temperatures(run.config["estimator"]).schedule for run in runs)
+    told = {"task", "seed", "estimator.name", "estimator.tau_f", "estimator.tau_b", "estimator.tau"}
+    others = sorted({name for run in runs for name in names(run.config)} - told)
+    kinds: dict[str, type] = {name: _KINDS.get(name, str) for name in COLUMNS}
+    kinds |= {_column(name): _kind([field(run, name) for run in runs]) for name in others}
     with replacing(file) as draft:
-        return writers[format](draft, (*COLUMNS, "schedule") if scheduled else COLUMNS, _blocks(store, runs))
+        return writers[format](draft, kinds, _blocks(store, runs, others))
 
 
-def _blocks(store: Store, runs: list[Run]) -> Iterator[_Block]:
+def _column(name: str) -> str:
+    return f"config.{name}" if name in COLUMNS else name
+
+
+def _kind(values: list[Any]) -> type:
+    """What a column holds: whole numbers, numbers or text."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int}:
+        return int
+    return float if kinds <= {int, float} else str
+
+
+def _blocks(store: Store, runs: list[Run], others: list[str]) -> Iterator[_Block]:
     for run in runs:
         tau = temperatures(run.config["estimator"])
-        shared = (run.id, run.task, run.estimator, tau.tau_f, tau.tau_b, run.seed, tau.schedule or None)
+        shared = {
+            "run": run.id, "task": run.task, "estimator": run.estimator, "tau_f": tau.tau_f, "tau_b": tau.tau_b,
+            "seed": run.seed, "schedule": tau.schedule or None,
+        }  # fmt: skip
+        shared |= {_column(name): field(run, name) for name in others}
         for name, series in store.history(run.id).items():
             for metric, values in series.components(name):
                 yield _Block(shared, metric, series.steps, values.astype(np.float64))
 
 
-def _write_csv(path: Path, columns: tuple[str, ...], blocks: Iterator[_Block]) -> int:
+def _write_csv(path: Path, kinds: dict[str, type], blocks: Iterator[_Block]) -> int:
     count = 0
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
+        writer.writerow(kinds)
+        own = list(kinds).index("step")
+        before, after = list(kinds)[:own], list(kinds)[own + 3 :]  # step, metric and value lie between
         for block in blocks:
-            *before, schedule = block.shared
-            after = [schedule] if "schedule" in columns else []
+            first, last = ([_cell(block.shared, name, kinds) for name in part] for part in (before, after))
             pairs = zip(block.steps.tolist(), block.values.tolist(), strict=True)
-            writer.writerows([*before, step, block.metric, value, *after] for step, value in pairs)
+            writer.writerows([*first, step, block.metric, value, *last] for step, value in pairs)
             count += block.steps.size
     return count
 
 
-def _write_parquet(path: Path, columns: tuple[str, ...], blocks: Iterator[_Block]) -> int:
+def _write_parquet(path: Path, kinds: dict[str, type], blocks: Iterator[_Block]) -> int:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise StoreError("parquet needs pyarrow: pip install 'decoupled-st[lab]', or export csv.") from error
-    text, number, whole = pa.dictionary(pa.int32(), pa.string()), pa.float64(), pa.int64()
-    kinds = {"tau_f": number, "tau_b": number, "value": number, "seed": whole, "step": whole}
-    schema = pa.schema([(name, kinds.get(name, text)) for name in columns])
+    arrow = {str: pa.dictionary(pa.int32(), pa.string()), float: pa.float64(), int: pa.int64()}
+    schema = pa.schema([(name, arrow[kind]) for name, kind in kinds.items()])
 
     count = 0
     with pq.ParquetWriter(path, schema) as writer:
@@ -91,15 +115,20 @@ def _write_parquet(path: Path, columns: tuple[str, ...], blocks: Iterator[_Block
             held: dict[str, Any] = {
                 "step": pa.array(np.concatenate([block.steps for block in group])),
                 "value": pa.array(np.concatenate([block.values for block in group])),
-                "metric": _repeated([block.metric for block in group], lengths, text),
+                "metric": _repeated([block.metric for block in group], lengths, arrow[str]),
             }
-            names = ("run", "task", "estimator", "tau_f", "tau_b", "seed", "schedule")
-            for name, shared in zip(names, zip(*(block.shared for block in group), strict=True), strict=True):
-                if name in columns:
-                    held[name] = _repeated(list(shared), lengths, kinds.get(name, text))
-            writer.write_table(pa.table([held[name] for name in columns], schema=schema))
+            for name in kinds.keys() - held.keys():
+                cells = [_cell(block.shared, name, kinds) for block in group]
+                held[name] = _repeated(cells, lengths, arrow[kinds[name]])
+            writer.write_table(pa.table([held[name] for name in kinds], schema=schema))
             count += int(lengths.sum())
     return count
+
+
+def _cell(shared: dict[str, Any], name: str, kinds: dict[str, type]) -> Any:
+    """In the column's type: a column of text may hold numbers of other runs."""
+    value = shared[name]
+    return None if value is None else kinds[name](value)
 
 
 def _groups(blocks: Iterator[_Block]) -> Iterator[list[_Block]]:

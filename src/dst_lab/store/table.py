@@ -23,20 +23,16 @@ def summarise(
 ) -> list[dict[str, Any]]:
     """One dictionary per group: its fields, then `n, mean, std, min, max, best, diverged, failed, stopped`.
 
-    `where` and `group` name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "estimator" alone
-    is its name), or "status". Each run counts with its `at="last"` value or its `at="best"`, which is the lowest for a
-    loss or an error and the highest for an accuracy, a perplexity or a utilisation. Over the `n` runs that are done
-    and have the metric come the mean, the standard deviation (n - 1; None for one run), and the extremes, of which
-    `best` is the good one (None where the name does not tell). The others are counted, never averaged in.
+    `where` and `group` name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "tau_f" will do for a
+    temperature, and "estimator" alone is its name), or "status". Each run counts with its `at="last"` value or its
+    `at="best"`, which is the lowest for a loss or an error and the highest for an accuracy, a perplexity or a
+    utilisation. Over the `n` runs that are done and have the metric come the mean, the standard deviation (n - 1; None
+    for one run), and the extremes, of which `best` is the good one (None where the name does not tell). The others are
+    counted, never averaged in.
     """
     if at not in ("last", "best"):
         raise StoreError(f"a run counts with its 'last' or its 'best' value: got at={at!r}")
     direction = direction_of(metric)
-    if at == "best" and direction == 0:
-        raise StoreError(
-            f"whether a high or a low {metric!r} is best is not known: names with {', '.join(_LOW)} are best low, "
-            f"with {', '.join(_HIGH)} high. Ask for at='last'."
-        )
     runs = store.runs()
     for name in (*(where or {}), *group):
         _check_field(name, runs)
@@ -59,13 +55,20 @@ def summarise(
         table.append({**dict(zip(group, key, strict=True)), **_statistics(values, direction), **_ends(members)})
     if known and not any(row["n"] for row in table):
         raise StoreError(f"no run has the metric {metric!r}; there are {', '.join(sorted(known))}.")
+    if known and at == "best" and direction == 0:
+        raise StoreError(
+            f"whether a high or a low {metric!r} is best is not known: names with {', '.join(_LOW)} are best low, "
+            f"with {', '.join(_HIGH)} high. Ask for each run's last value: --at last."
+        )
     return table
 
 
 def field(run: Run, name: str) -> Any:
-    """A field of a run by its dotted name; None where this run has none."""
+    """A field of a run by its dotted name, a temperature also by its own ("tau_f"); None where this run has none."""
     if name in ("status", "id"):
         return getattr(run, name)
+    if name in ("tau_f", "tau_b", "tau") and name not in run.config:
+        name = f"estimator.{name}"
     value: Any = run.config
     for part in name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -76,15 +79,16 @@ def field(run: Run, name: str) -> Any:
 
 def _check_field(name: str, runs: list[Run]) -> None:
     if runs and all(field(run, name) is None for run in runs):
-        names = sorted({known for run in runs for known in _names(run.config)})
-        raise StoreError(f"no run has the field {name!r}; there are status, {', '.join(names)}.")
+        there = sorted({known for run in runs for known in names(run.config)})
+        raise StoreError(f"no run has the field {name!r}; there are status, {', '.join(there)}.")
 
 
-def _names(config: Mapping[str, Any], before: str = "") -> list[str]:
-    names = []
+def names(config: Mapping[str, Any], before: str = "") -> list[str]:
+    """The dotted names of a config's fields."""
+    found = []
     for name, value in config.items():
-        names += _names(value, f"{before}{name}.") if isinstance(value, Mapping) else [before + name]
-    return names
+        found += names(value, f"{before}{name}.") if isinstance(value, Mapping) else [before + name]
+    return found
 
 
 def _fits(value: Any, text: str) -> bool:

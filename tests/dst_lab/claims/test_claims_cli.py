@@ -35,6 +35,28 @@ def test_diverged_runs_are_counted_and_never_given_a_number(cli, world, monkeypa
     assert all(" and 3 of 10 diverged, -" in line and "[" not in line for line in identity)
 
 
+def test_the_level_comes_last_and_what_was_never_reached_is_no_step(cli, world, monkeypatch) -> None:
+    """Ours are too good to be caught up with; of Gumbel's runs, which lag behind, none is there by the end."""
+    found = judge_rows(world(gain=1.5, baseline={"gumbel_ste": -1.0}).rows)
+    monkeypatch.setattr("dst_lab.claims.judge", lambda store, scale: found)
+    Store.open(Path("dst.sqlite"), write=True).close()
+    *lines, last = [line.strip() for line in cli("claims").out.splitlines()]
+    assert last == "A comparison is better, or worse, where that p is at most 0.025, on one side: see docs/claims.md."
+    gumbel = [line for line in lines if line.startswith("against ST Gumbel-Softmax, steps until")]
+    assert len(gumbel) == 3
+    assert all(": 10 against 130 (10 of 10 not there by the end), -120 " in line for line in gumbel)
+
+
+def test_readings_without_a_tested_claim_say_so(cli) -> None:
+    Store.open(Path("dst.sqlite"), write=True).close()
+    ended = cli("claims", "--readings")
+    assert ended.code == 0
+    assert ended.out == (
+        "no question can be asked: no claim is tested on the runs of quick scale in dst.sqlite; "
+        "`dst claims --scale quick --store dst.sqlite` says which are missing\n"
+    )
+
+
 def test_a_store_that_is_not_there_is_a_sentence(cli) -> None:
     ended = cli("claims")
     assert ended.code == 2

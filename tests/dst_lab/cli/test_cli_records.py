@@ -10,7 +10,7 @@ import pytest
 from dst_lab import data
 from dst_lab.figures import Rows, reconstructions, write
 from dst_lab.plans.recipes import FRESH
-from dst_lab.store import COLUMNS, Store
+from dst_lab.store import Store
 
 SBN = ("run", "stochastic-binary", "--epochs", 2, "--hidden", "16,16", "--diagnose-every", 1, "--threads", 1)
 LOGIC = ("run", "logic-gates", "--width", 160, "--steps", 4, "--evaluate-every", 2, "--threads", 1)
@@ -36,6 +36,9 @@ def test_show_groups_filters_and_picks(store, cli) -> None:
     some = cli("show", "--where", "estimator.tau_f=0.1", "--where", "seed=1").out
     assert cells(some, "decoupled")[:6] == ["stochastic-binary", "decoupled", "0.1", "0.7", "0.003", "1"]
     assert "softmax_ste" not in some
+    assert cli("show", "--where", "tau_f=0.1", "--where", "seed=1").out == some
+    by_tau = cli("show", "--where", "task=stochastic-binary", "--group", "tau_b,tau").out
+    assert [cells(by_tau, line)[:3] for line in ("│ 0.7   │", "│       │")] == [["0.7", "", "2"], ["", "0.7", "2"]]
     by_seed = cli("show", "--group", "seed", "--metric", "validation_accuracy", "--at", "last").out
     assert "validation_accuracy (last of each run)" in by_seed
     with Store.open(store) as opened:
@@ -74,7 +77,14 @@ def test_export_has_a_row_for_every_value(store, cli) -> None:
     assert ended.code == 0
     with open("rows.csv", newline="") as file:
         header, *lines = csv.reader(file)
-    assert header == ["run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value"]
+    assert header == [
+        "run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value", "schedule", "batch", "dataset",
+        "diagnose_every", "epochs", "evaluate_every", "group_tau", "hidden", "layers", "lr", "residual", "steps",
+        "thresholds", "width", "wiring",
+    ]  # fmt: skip
+    assert {(line[1], line[header.index("lr")], line[header.index("hidden")]) for line in lines} == {
+        ("stochastic-binary", "0.003", "[16, 16]"), ("logic-gates", "0.03", ""),
+    }  # fmt: skip
     assert ended.out == f"{len(lines):,} rows in rows.csv\n"
     taus = {tuple(line[2:5]) for line in lines}
     assert taus == {("decoupled", "0.1", "0.7"), ("softmax_ste", "0.2", "0.2"), ("gumbel_ste", "1.0", "0.5")}
@@ -93,11 +103,12 @@ def test_parquet_says_the_same_as_csv(store, cli) -> None:
     cli("export", "--format", "csv", "--out", "rows.csv")
     assert cli("export", "--format", "parquet", "--out", "rows.parquet").code == 0
     table = pq.read_table("rows.parquet")
-    assert table.column_names == list(COLUMNS)
     with open("rows.csv", newline="") as file:
-        _, *lines = csv.reader(file)
-    columns = [table.column(name).to_pylist() for name in COLUMNS]
-    assert [[str(value) for value in row] for row in zip(*columns, strict=True)] == lines
+        header, *lines = csv.reader(file)
+    assert table.column_names == header
+    columns = [column.to_pylist() for column in table.columns]
+    said = [["" if value is None else str(value) for value in row] for row in zip(*columns, strict=True)]
+    assert said == lines
 
 
 def test_copy_and_merge(store, cli, rows) -> None:

@@ -10,6 +10,7 @@ import torch
 
 RUN = ("run", "stochastic-binary", "--seeds", 1, "--epochs", 1)
 SWEEP = ("sweep", "stochastic-binary", "--seeds", 1, "--grid")
+AXES = "tau_f, tau_b, lr, dataset, batch, epochs, diagnose_every"
 LOGIC = ("run", "logic-gates", "--seeds", 1, "--steps", 2)
 
 
@@ -48,14 +49,27 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ((*RUN, "--store", "."), "is not a file: a store is one file"),
     ((*SWEEP, "tau_f=hot"), "an axis is name=a,b,c or name=from:to:step with a whole number of steps, got 'tau_f=hot'"),
     ((*SWEEP, "tau_f=-1,1"), "tau_f: a temperature must be finite and at least 0, got -1.0"),
-    ((*SWEEP, "colour=1,2"), "stochastic-binary with decoupled has no colour: choose among tau_f, tau_b"),
+    ((*SWEEP, "tau_f=0:inf:1"), "an axis is name=a,b,c or name=from:to:step with a whole number of steps, got 'tau_f="),
+    ((*SWEEP, "colour=1,2"), f"stochastic-binary with decoupled has no axis colour: choose among {AXES}"),
+    ((*SWEEP, "estimator=soft"), f"stochastic-binary with decoupled has no axis estimator: choose among {AXES}"),
+    ((*SWEEP, "seed=7,8"), "seed is no axis: every setting is trained with the seeds that --seeds names"),
+    ((*SWEEP, "hidden=32,64"), "one by one, by `dst run stochastic-binary --hidden 64,64`"),
+    ((*SWEEP, "dataset=digits,mnist"), "on one data set: sweep them one by one, got 'dataset=digits,mnist'"),
+    ((*SWEEP, "dataset=letters"), "there is no data set 'letters': choose one of digits, mnist"),
+    (("sweep", "logic-gates", "--grid", "wiring=odd"), "wiring must be unique or random, got 'odd'"),
     ((*SWEEP, "batch=64,5000"), "batch must be at most the 1280 images there are to train on, got batch=5000"),
     ((*SWEEP, "tau_f=0,1", "--estimator", "all"), "a sweep is over one estimator's temperatures, got --estimator all"),
     (SWEEP[:-1], "sweep stochastic-binary needs one of --grid"),
     ((*SWEEP, "tau_f=0,1", "--adaptive", "tau_b=1:2"), "sweep stochastic-binary needs one of --grid"),
     ((*SWEEP[:-1], "--adaptive", "tau_f=0.1"), "the axis of a search is name=low:high, such as tau_f=0.05:3, got "),
     ((*SWEEP[:-1], "--adaptive", "tau_f=0:2"), "tau_f needs a lowest value above 0 and a higher highest, got 0.0 and"),
-    ((*SWEEP[:-1], "--adaptive", "tau=1:2"), "stochastic-binary with decoupled has no tau: choose among tau_f, tau_b"),
+    (
+        (*SWEEP[:-1], "--adaptive", "tau=1:2"),
+        "stochastic-binary with decoupled has no axis tau: choose among tau_f, tau_b",
+    ),
+    ((*SWEEP[:-1], "--adaptive", "epochs=1:9"), "has no axis epochs: choose among tau_f, tau_b, lr"),
+    ((*SWEEP[:-1], "--adaptive", "seed=1:9"), "seed is no axis: every setting is trained with the seeds that --seeds"),
+    (("sweep", "sbn-grid", "--task", "logic-gates"), "sbn-grid has no runs of logic-gates: its runs are of stochastic"),
     ((*SWEEP, "tau_f=0,1", "--halving", "--settings", "8"), "--settings and --halving goes with --adaptive"),
     (("sweep", "sbn-grid", "--adaptive", "tau_f=1:2"), "--adaptive goes with a task, not with the recipe sbn-grid"),
     (("sweep", "sbn-grid", "--seeds", "2"), "the recipe sbn-grid has its own, got --seeds: leave out, or sweep a task"),
@@ -194,7 +208,14 @@ def test_a_field_or_metric_that_no_run_has(cli) -> None:
     assert cli(*RUN).code == 0
     assert "no run has the field 'colour'" in only_sentence(cli("show", "--where", "colour=red").err)
     assert "no run has the field 'colour'" in only_sentence(cli("show", "--group", "colour").err)
-    assert "no run has the metric 'loss_of_face'" in only_sentence(cli("show", "--metric", "loss_of_face").err)
+    for metric in ("loss_of_face", "foo"):
+        ended = cli("show", "--metric", metric)
+        assert f"no run has the metric '{metric}'; there are gradient_norm, inactive, " in only_sentence(ended.err)
+        assert ended.err.rstrip().endswith("validation_loss_argmax.")
+    undecided = only_sentence(cli("show", "--metric", "inactive").err)
+    assert undecided.startswith("dst: whether a high or a low 'inactive' is best is not known")
+    assert undecided.endswith("Ask for each run's last value: --at last.")
+    assert cli("show", "--metric", "inactive", "--at", "last").code == 0
 
 
 def test_the_traceback_is_there_for_who_asks(cli) -> None:

@@ -8,8 +8,11 @@ import sys
 import threading
 from pathlib import Path
 
+import planted
 import pytest
+import torch
 
+import decoupled_st
 from dst_lab.store import Store
 
 SBN = ("run", "stochastic-binary", "--epochs", 2, "--hidden", "16,16", "--threads", 1)
@@ -113,6 +116,56 @@ def test_a_sweep_without_time_trains_nothing_and_says_so(cli, rows) -> None:
     assert sorted(row["config"]["estimator"]["tau_f"] for row in rows(Path("dst.sqlite")).values()) == [0.0, 1.0]
 
 
+def test_words_make_an_axis_too(cli, rows) -> None:
+    grid = ("wiring=random,unique", "dataset=digits", "width=160", "steps=2")
+    ended = cli("sweep", "logic-gates", "--seeds", 1, "--threads", 1, "--grid", *grid)
+    assert ended.code == 0
+    assert "best of logic-gates decoupled: wiring=" in ended.out
+    configs = [row["config"] for row in rows(Path("dst.sqlite")).values()]
+    assert [(c["wiring"], c["width"], c["steps"]) for c in configs] == [("random", 160, 2), ("unique", 160, 2)]
+
+
+@pytest.mark.parametrize(("words", "expected"), [(("--threads", 1), 1), ((), 3), (("--engine", "ray"), 1)])
+def test_a_dry_run_tries_with_the_threads_of_the_run(words, expected, cli, monkeypatch) -> None:
+    from dst_lab.engines import calibrate
+    from dst_lab.fleet.loop import threads
+
+    used = []
+    monkeypatch.setattr(calibrate, "estimate_seconds", lambda *_: used.append(torch.get_num_threads()) or 1.0)
+    with threads(3):
+        ended = cli(
+            "sweep", "stochastic-binary", "--seeds", 2, "--grid", "epochs=1", "--dry-run", "--device", "cpu", *words
+        )
+        assert torch.get_num_threads() == 3
+    assert ended.code == 0
+    assert used == [expected]
+    assert ended.out.endswith("2 runs to train next, about 0 min 01 s on cpu\n")
+
+
+def test_a_sweep_with_nothing_to_train_says_why(cli) -> None:
+    for dry in (("--dry-run",), ()):
+        ended = cli("sweep", "confirm", "--task", "logic-gates", *dry)
+        assert ended.code == 0
+        assert "logic-sequential is not done: sweep it first" in ended.out.splitlines()
+        assert ended.out.splitlines()[-1] == "nothing to train before that"
+        assert not Path("dst.sqlite").exists()
+    grid = ("sweep", "stochastic-binary", "--seeds", 1, "--threads", 1, "--grid", "epochs=1")
+    assert "nothing to train" not in cli(*grid).out
+    for dry in (("--dry-run",), ()):
+        *_, last = cli(*grid, *dry).out.splitlines()
+        assert last == "nothing to train: the store has every run that is wanted so far"
+
+
+def test_a_following_recipe_without_runs_of_a_task(cli) -> None:
+    planted.plant(Path("dst.sqlite"))
+    for dry in (("--dry-run",), ()):
+        ended = cli("sweep", "details", "--task", "stochastic-binary", *dry)
+        assert ended.err == (
+            "dst: the recipe details has no runs of stochastic-binary: leave out --task, or give another\n"
+        )
+        assert ended.code == 2
+
+
 def test_help_names_every_option_and_loads_no_torch(surroundings) -> None:
     code = "import sys; from dst_lab.cli.main import main\ntry: main({})\nfinally: print('torch' in sys.modules)"
     shown = {}
@@ -123,6 +176,10 @@ def test_help_names_every_option_and_loads_no_torch(surroundings) -> None:
     assert shown["show"].endswith("False\n")
     for option in ("--checkpoint-seconds", "--threads", "--fleet", "--tau-f", "--seeds", "--store", "--hidden"):
         assert option in shown["run"]
+
+
+def test_the_version_is_that_of_the_library(cli) -> None:
+    assert cli("--version") == (0, f"dst {decoupled_st.__version__}\n", "")
 
 
 def test_training_goes_on_where_nobody_listens_any_more(start, rows, cli) -> None:

@@ -51,7 +51,8 @@ def _expected(records, rows=()):
             for index in np.ndindex(series.values.shape[1:]):
                 label = name + (f"[{','.join(map(str, index))}]" if index else "")
                 for t, step in enumerate(series.steps):
-                    expected.append((*who, int(step), label, float(series.values[(t, *index)])))
+                    value = float(series.values[(t, *index)])
+                    expected.append((*who, int(step), label, value, tau.schedule or None, r.config["lr"]))
     return expected
 
 
@@ -65,7 +66,8 @@ def _same(rows, expected):
 
 
 def _read_csv(path):
-    number = {"tau_f": float, "tau_b": float, "seed": int, "step": int, "value": float}
+    number = dict.fromkeys(("tau_f", "tau_b", "value", "lr", "config.value"), float)
+    number |= dict.fromkeys(("seed", "step", "batch"), int)
     with open(path, newline="") as file:
         header, *rows = csv.reader(file)
     convert = [number.get(name, str) for name in header]
@@ -94,23 +96,40 @@ def test_long_rows_read_back_equal(format, store, record, tmp_path):
     count = export(store, format, out)
     header, rows = READERS[format](out)
     expected = _expected(_records(record))
-    assert tuple(header) == COLUMNS
+    assert tuple(header) == (*COLUMNS, "lr")
     assert _same(rows, expected)
     assert count == len(expected) == 2 * (5 + 2 * 3) + 2 + 4 + 2
     assert sorted(p.name for p in tmp_path.iterdir()) == [out.name, "store"]
 
 
 @pytest.mark.parametrize("format", READERS)
-def test_schedules_add_a_column_that_keeps_them_apart(format, store, record, tmp_path):
+def test_schedules_are_told_apart_in_the_same_columns(format, store, record, tmp_path):
     annealed = record(7, estimator={"name": "decoupled", "tau_f": "2.0:0.25:linear", "tau_b": 1.0})
     store.put([annealed])
     out = tmp_path / "rows"
     export(store, format, out)
     header, rows = READERS[format](out)
-    assert tuple(header) == (*COLUMNS, "schedule")
-    told = {(row[0], row[3], row[-1]) for row in rows}
+    assert tuple(header) == (*COLUMNS, "lr")
+    told = {(row[0], row[3], row[9]) for row in rows}
     assert (annealed.run_id, 2.0, "tau_f=2.0:0.25:linear") in told
     assert (record(0).run_id, 0.1, None) in told
+
+
+@pytest.mark.parametrize("format", READERS)
+def test_every_field_of_every_config_is_a_column(format, store, record, tmp_path):
+    """Whole numbers, numbers, words, lists, what differs in kind from run to run, and a name that is taken."""
+    given = [
+        record(8, lr=0.1, batch=32, hidden=[16, 8], mode="a", value=0.5),
+        record(8, lr=0.2, mode=3, nested={"depth": True}),
+    ]
+    store.put(given)
+    export(store, format, tmp_path / "rows")
+    header, rows = READERS[format](tmp_path / "rows")
+    assert tuple(header) == (*COLUMNS, "batch", "hidden", "lr", "mode", "nested.depth", "config.value")
+    told = {row[0]: row[len(COLUMNS) :] for row in rows}
+    assert told[given[0].run_id] == (32, "[16, 8]", 0.1, "a", None, 0.5)
+    assert told[given[1].run_id] == (None, None, 0.2, "3", "True", None)
+    assert told[record(0).run_id] == (None, None, 1e-3, None, None, None)
 
 
 def test_parquet_is_written_in_groups_with_dictionaries(store, record, tmp_path, monkeypatch):

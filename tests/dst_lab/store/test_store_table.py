@@ -115,7 +115,8 @@ def test_a_last_value_that_is_nan_stays_visible_and_a_best_ignores_it(tmp_path):
     ("asked", "words"),
     [
         ({"metric": "los"}, "no run has the metric 'los'; there are norm, perplexity, valid_accuracy, valid_loss"),
-        ({"metric": "valid_loss", "group": ["tau_f"]}, r"no run has the field 'tau_f'; .*estimator\.tau_f"),
+        ({"metric": "los", "at": "best"}, "no run has the metric 'los'; there are norm, perplexity, valid_accuracy, "),
+        ({"metric": "valid_loss", "group": ["tau_g"]}, r"no run has the field 'tau_g'; .*estimator\.tau_f"),
         ({"metric": "valid_loss", "where": {"lrr": "1"}}, "no run has the field 'lrr'"),
         ({"metric": "valid_loss", "at": "first"}, "'last' or its 'best' value: got at='first'"),
     ],
