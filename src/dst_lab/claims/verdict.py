@@ -42,9 +42,13 @@ class Comparison:
 
     @property
     def fates(self) -> tuple[str, str]:
-        """ "3 of 10 diverged" of our runs and of theirs, or ""."""
-        ours, theirs = (f"{count} of {self.n} diverged" if count else "" for count in self.diverged)
-        return ours, theirs
+        """ "3 of 10 diverged", "2 of 10 not there by the end", of our runs and of theirs, or ""."""
+
+        def fate(diverged: int, late: int) -> str:
+            counts = {"diverged": diverged, "not there by the end": late}
+            return ", ".join(f"{count} of {self.n} {what}" for what, count in counts.items() if count)
+
+        return fate(self.diverged[0], self.late[0]), fate(self.diverged[1], self.late[1])
 
     @property
     def better(self) -> bool:

@@ -93,11 +93,10 @@ def _readings(rows: "Rows", path: Path) -> int:
 
 def _line(c: "Comparison") -> str:
     """What was found, or how many runs diverged; the interval only where there is one."""
-    means = [
-        (f"{mean:.4g}" if math.isfinite(mean) else "") + f" ({late} of {c.n} not there by the end)" * bool(late)
-        for mean, late in zip((c.ours, c.theirs), c.late, strict=True)
-    ]
-    ours, theirs = (" and ".join(filter(None, both)) for both in zip(means, c.fates, strict=True))
+    means = [f"{mean:.4g}" if math.isfinite(mean) else "" for mean in (c.ours, c.theirs)]
+    ours, theirs = (
+        f"{mean} ({fate})" if mean and fate else mean or fate for mean, fate in zip(means, c.fates, strict=True)
+    )
     said = [f"{c.name}, {c.metric}: {ours} against {theirs}"]
     if math.isfinite(c.difference):
         said.append(f"{c.difference:+.3g}" + f" [{c.low:+.3g}, {c.high:+.3g}]" * math.isfinite(c.low))
