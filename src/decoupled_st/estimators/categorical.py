@@ -7,7 +7,8 @@ Common keyword arguments:
     dim: where the categories lie.
     mask: bool, True = allowed, broadcastable to the logits. A masked category, like one with logit -inf, is never
         chosen and gets zero gradient. A row with nothing allowed gives zeros; a row with a NaN or +inf, NaN.
-    generator: the source of the draw. `torch.compile(fullgraph=True)` cannot trace one: pass `noise` there.
+    generator: the source of the draw. `torch.compile(fullgraph=True)` cannot trace one, and `torch.utils.checkpoint`
+        does not restore one, so that its gradient would be wrong: pass `noise` there.
     noise: standard Gumbel noise of the logits' shape, instead of drawing it.
     grad_scale: float or tensor; multiplies the gradient sent to the logits and nothing else (second derivatives are not
         defined for it).
