@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from contract.table import Case
@@ -40,8 +41,19 @@ def test_a_temperature_that_does_not_broadcast(sampled: Case, shape: tuple[int, 
 
 def test_a_temperature_that_is_no_number(sampled: Case) -> None:
     for name in sampled.temperatures:
-        with pytest.raises(TypeError, match=rf"{name} must be a number here, got str"):
-            sampled(L, **{name: "hot"})
+        for bad in ("hot", [0.5] * 4, np.full((4, 1), 0.5), None):
+            expected = (
+                f"{name} must be a number or a torch tensor that broadcasts to the logits, got {type(bad).__name__}"
+            )
+            with pytest.raises(TypeError, match=expected):
+                sampled(L, **{name: bad})
+
+
+def test_a_numpy_scalar_is_a_number(sampled: Case) -> None:
+    noise = torch.zeros(4, 3)
+    for name, tau in sampled.temperatures.items():
+        for scalar in (np.float64(tau), np.array(tau)):
+            assert torch.equal(sampled(L, noise=noise, **{name: scalar}), sampled(L, noise=noise))
 
 
 def test_noise_excludes_generator(case: Case) -> None:
@@ -62,6 +74,22 @@ def test_grad_scale_must_be_finite(case: Case, bad: float) -> None:
         case(L, grad_scale=bad)
 
 
+def test_grad_scale_must_be_a_number_or_a_tensor(case: Case) -> None:
+    for bad in (None, "2.0", [1.0]):
+        with pytest.raises(
+            TypeError, match=f"grad_scale must be a number or a torch tensor .* got {type(bad).__name__}"
+        ):
+            case(L, grad_scale=bad)
+
+
+def test_a_seed_is_no_generator(case: Case) -> None:
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator, got int: .*manual_seed"):
+        case(L, generator=0)
+    if "tau_f" in case.temperatures:
+        with pytest.raises(TypeError, match=r"generator must be a torch\.Generator, got int"):
+            case(L, tau_f=0.0, generator=0)
+
+
 def test_logits_and_noise_must_be_tensors(case: Case) -> None:
     with pytest.raises(TypeError, match="logits must be a tensor, got list"):
         case([[0.0, 1.0]])
@@ -77,6 +105,12 @@ def test_logits_must_be_floating_point(case: Case) -> None:
 @pytest.mark.parametrize("dim", [2, -3])
 def test_dim_out_of_range(categorical: Case, dim: int) -> None:
     with pytest.raises(ValueError, match=rf"got dim={dim} for shape \(4, 3\)"):
+        categorical(L, dim=dim)
+
+
+@pytest.mark.parametrize("dim", [None, 1.0])
+def test_dim_must_be_an_integer(categorical: Case, dim: object) -> None:
+    with pytest.raises(TypeError, match=f"dim must be an integer, got dim={dim}"):
         categorical(L, dim=dim)
 
 

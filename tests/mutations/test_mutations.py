@@ -91,11 +91,11 @@ MUTATIONS = [
     ),
     Mutation(
         "a NaN row comes out as a plausible sample", "estimators/categorical.py",
-        "return hard.masked_fill(~(top < math.inf), math.nan), empty", "return hard, empty",
+        "return hard.masked_fill_(~(top < math.inf), math.nan), empty", "return hard, empty",
     ),
     Mutation(
         "an empty row chooses its first category", "estimators/categorical.py",
-        "(classes == index) & ~empty", "(classes == index)",
+        "scatter(dim, index, 1.0).masked_fill_(empty, 0.0)", "scatter(dim, index, 1.0)",
     ),
     Mutation(
         "half precision inside", "estimators/straight_through.py",

@@ -64,11 +64,12 @@ def gradient_snr(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) -> 
     return GradientSNR(snr, median, (~varies).sum(-1), math.sqrt(2 / (math.pi * passes)))
 
 
-def gradient_norm(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) -> Tensor:
+def gradient_norm(gradients: Tensor | Iterable[Tensor | None], *, run_dims: int = 0) -> Tensor:
     """Euclidean norm over all elements of one or several gradients.
 
     Args:
-        gradients: a tensor, or the gradients of several parameters.
+        gradients: a tensor, or the gradients of several parameters. A None, as `.grad` of a parameter that the loss
+            does not reach, adds nothing.
         run_dims: how many leading dims are runs, each with a norm of its own.
 
     Example:
@@ -76,7 +77,7 @@ def gradient_norm(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) ->
         >>> gradient_norm([torch.tensor([3.0]), torch.tensor([[4.0]])])
         tensor(5.)
     """
-    parts = [gradients] if isinstance(gradients, Tensor) else list(gradients)
+    parts = [gradients] if isinstance(gradients, Tensor) else [g for g in gradients if g is not None]
     if not parts:
         raise ValueError("gradient_norm needs at least one gradient, got none")
     if any(g.dim() < run_dims for g in parts):

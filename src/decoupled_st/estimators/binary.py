@@ -4,7 +4,8 @@ The neuron is the two-way choice between logits (0, l). Each function takes log-
 of that shape and dtype. A log-odds of +-inf is a certain 1 or 0 with zero gradient; NaN gives NaN.
 
 Common keyword arguments:
-    generator: the source of the draw. `torch.compile(fullgraph=True)` cannot trace one: pass `noise` there.
+    generator: the source of the draw. `torch.compile(fullgraph=True)` cannot trace one, and `torch.utils.checkpoint`
+        does not restore one, so that its gradient would be wrong: pass `noise` there.
     noise: standard logistic noise of the logits' shape, instead of drawing it.
     grad_scale: float or tensor; multiplies the gradient sent to the logits and nothing else.
 

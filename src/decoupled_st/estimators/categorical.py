@@ -7,7 +7,8 @@ Common keyword arguments:
     dim: where the categories lie.
     mask: bool, True = allowed, broadcastable to the logits. A masked category, like one with logit -inf, is never
         chosen and gets zero gradient. A row with nothing allowed gives zeros; a row with a NaN or +inf, NaN.
-    generator: the source of the draw. `torch.compile(fullgraph=True)` cannot trace one: pass `noise` there.
+    generator: the source of the draw. `torch.compile(fullgraph=True)` cannot trace one, and `torch.utils.checkpoint`
+        does not restore one, so that its gradient would be wrong: pass `noise` there.
     noise: standard Gumbel noise of the logits' shape, instead of drawing it.
     grad_scale: float or tensor; multiplies the gradient sent to the logits and nothing else (second derivatives are not
         defined for it).
@@ -221,6 +222,8 @@ def soft(
 def _check(logits: Tensor, dim: int, mask: Tensor | None) -> int:
     """`dim` counted from the end, once logits, `dim` and mask fit together."""
     check_logits(logits)
+    if not hasattr(dim, "__index__"):
+        raise TypeError(f"dim must be an integer, got dim={dim!r}")
     if not -logits.dim() <= dim < logits.dim():
         raise ValueError(f"dim must name a dimension of the logits, got dim={dim} for shape {tuple(logits.shape)}")
     if logits.shape[dim] == 0:
@@ -244,7 +247,7 @@ def _centred(l: Tensor, dim: int) -> Tensor:
     """The logits less the largest of their row: the same choice and surrogate, without what rounding and overflow would
     do to large ones. A row whose largest is not finite stays as it is."""
     top = l.detach().amax(dim, keepdim=True)
-    return l - top.masked_fill(~top.isfinite(), 0.0)
+    return l - top.nan_to_num(0.0, posinf=0.0, neginf=0.0)
 
 
 def _choose(scores: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -255,6 +258,5 @@ def _choose(scores: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """
     top, index = scores.max(dim, keepdim=True)
     empty = top == -math.inf
-    classes = torch.arange(scores.shape[dim], device=scores.device).view((-1,) + (1,) * (-dim - 1))
-    hard = ((classes == index) & ~empty).to(scores.dtype)
-    return hard.masked_fill(~(top < math.inf), math.nan), empty
+    hard = torch.zeros_like(scores).scatter(dim, index, 1.0).masked_fill_(empty, 0.0)
+    return hard.masked_fill_(~(top < math.inf), math.nan), empty

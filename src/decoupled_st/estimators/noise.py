@@ -25,7 +25,12 @@ def logistic_from_uniform(u: Tensor) -> Tensor:
 
 
 def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> None:
-    """Refuse noise of another shape, and noise together with a generator."""
+    """Refuse noise of another shape, noise together with a generator, and a generator that is none."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(
+            f"generator must be a torch.Generator, got {type(generator).__name__}: "
+            "torch.Generator(device).manual_seed(seed) makes one"
+        )
     if noise is None:
         return
     if not isinstance(noise, Tensor):

@@ -1,6 +1,7 @@
 """Estimators as values: small, frozen, comparable, good in configs and as dictionary keys."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
@@ -157,13 +158,15 @@ def check_estimator(value: object) -> Estimator:
     return value
 
 
-def from_dict(values: dict[str, Any]) -> Estimator:
+def from_dict(values: Mapping[str, Any]) -> Estimator:
     """The estimator that `to_dict` described.
 
     Example:
         >>> from_dict({"name": "decoupled", "tau_f": 2.0, "tau_b": 0.5})
         Decoupled(tau_f=2.0, tau_b=0.5)
     """
+    if not isinstance(values, Mapping):
+        raise TypeError(f'values must be a dictionary such as {{"name": "identity_ste"}}, got {values!r}')
     rest = dict(values)
     name = rest.pop("name", None)
     if name not in _ESTIMATORS:

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from decoupled_st.kernels import seen
+
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
     """The value of `hard`, exactly, with the gradient of `soft` (the paper's Algorithm 1, for any surrogate).
@@ -35,8 +37,9 @@ def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
 def emit(hard: Tensor, soft: Tensor, gain: float, dtype: torch.dtype) -> Tensor:
     """An estimator's output: the value of `hard`, the gradient of `soft` times `gain`, in the given dtype."""
     path = soft - soft.detach()
-    # Zero once more: a compiler may fuse the product that made soft into the line above, and leave its rounding error.
-    path = path - path.detach()
+    if seen():
+        # Zero once more: a compiler may fuse the product that made soft into the line above, and leave its rounding.
+        path = path - path.detach()
     if gain != 1.0:
         path = path * gain
     return (hard + path).to(dtype)

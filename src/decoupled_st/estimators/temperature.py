@@ -13,12 +13,12 @@ Temperature: TypeAlias = float | Tensor
 
 def check_float(name: str, value: object, *, zero: bool = False) -> float:
     """The temperature as a float; `zero` says whether 0 is one."""
-    if not isinstance(value, (float, int)) and (isinstance(value, Tensor) or not hasattr(value, "__float__")):
+    if not _is_number(value):
         raise TypeError(
             f"{name} must be a number here, got {type(value).__name__} "
             "(tensor temperatures go to the functions in `categorical` and `binary`)"
         )
-    tau = float(value)
+    tau = float(value)  # type: ignore[arg-type]
     if not 0 <= tau < math.inf or (tau == 0 and not zero):
         bound = "at least 0" if zero else "above 0"
         raise ValueError(f"{name} must be finite and {bound}, got {name}={tau}")
@@ -33,6 +33,7 @@ def check(name: str, tau: Temperature, logits: Tensor, dim: int | None = None, *
     Values inside a tensor are not looked at: that would wait for the device at every call.
     """
     if not isinstance(tau, Tensor):
+        _check_number(name, tau)
         return check_float(name, tau, zero=zero)
     check_broadcast(name, tau, logits)
     if dim is not None and tau.dim() >= -dim and tau.shape[dim] != 1:
@@ -57,10 +58,26 @@ def check_scale(grad_scale: float | Tensor, logits: Tensor) -> float | Tensor:
     if isinstance(grad_scale, Tensor):
         check_broadcast("grad_scale", grad_scale, logits)
         return to_compute(grad_scale.detach(), logits)
+    _check_number("grad_scale", grad_scale)
     scale, dtype = float(grad_scale), torch.promote_types(logits.dtype, torch.float32)
     if not abs(scale) <= torch.finfo(dtype).max:
         raise ValueError(f"grad_scale must be finite in {dtype}, got grad_scale={scale}")
     return scale
+
+
+def _check_number(name: str, value: object) -> None:
+    """Refuse what is neither tensor nor number, where either would do."""
+    if not _is_number(value):
+        raise TypeError(
+            f"{name} must be a number or a torch tensor that broadcasts to the logits, got {type(value).__name__}"
+        )
+
+
+def _is_number(value: object) -> bool:
+    """Whether `value` is a float, or turns into one as NumPy's scalars do; arrays, which have dimensions, do not."""
+    if isinstance(value, (float, int)):
+        return True
+    return hasattr(value, "__float__") and not isinstance(value, Tensor) and getattr(value, "ndim", 0) == 0
 
 
 def temper(logits: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tuple[Tensor, float]:

@@ -1,12 +1,13 @@
 """A binary neuron's activation as a module."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from decoupled_st.estimators.spec import Estimator, check_estimator
+from decoupled_st.estimators.spec import Estimator
+from decoupled_st.nn.chooser import Chooser
 
 
-class Binary(nn.Module):
+class Binary(Chooser):
     """Log-odds in, 0 or 1 out, by the given estimator.
 
     Args:
@@ -23,17 +24,13 @@ class Binary(nn.Module):
     """
 
     def __init__(self, estimator: Estimator, *, deterministic: bool = False, grad_scale: float = 1.0) -> None:
-        super().__init__()
-        self.estimator = check_estimator(estimator)
-        self.deterministic = deterministic
+        super().__init__(estimator, deterministic)
         self.grad_scale = grad_scale
 
     def forward(
         self, logits: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None
     ) -> Tensor:
-        argmax = self.deterministic and not self.training
-        estimator = self.estimator.deterministic() if argmax else self.estimator
-        return estimator.binary(logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
+        return self.in_force().binary(logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
 
     def extra_repr(self) -> str:
         return f"{self.estimator}, deterministic={self.deterministic}"

@@ -1,12 +1,13 @@
 """A categorical choice as a module."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from decoupled_st.estimators.spec import Estimator, check_estimator
+from decoupled_st.estimators.spec import Estimator
+from decoupled_st.nn.chooser import Chooser
 
 
-class Categorical(nn.Module):
+class Categorical(Chooser):
     """Logits in, one-hot out, by the given estimator.
 
     Args:
@@ -26,10 +27,8 @@ class Categorical(nn.Module):
     def __init__(
         self, estimator: Estimator, *, dim: int = -1, deterministic: bool = False, grad_scale: float = 1.0
     ) -> None:
-        super().__init__()
-        self.estimator = check_estimator(estimator)
+        super().__init__(estimator, deterministic)
         self.dim = dim
-        self.deterministic = deterministic
         self.grad_scale = grad_scale
 
     def forward(
@@ -40,9 +39,7 @@ class Categorical(nn.Module):
         generator: torch.Generator | None = None,
         noise: Tensor | None = None,
     ) -> Tensor:
-        argmax = self.deterministic and not self.training
-        estimator = self.estimator.deterministic() if argmax else self.estimator
-        return estimator.categorical(
+        return self.in_force().categorical(
             logits, dim=self.dim, mask=mask, generator=generator, noise=noise, grad_scale=self.grad_scale
         )
 

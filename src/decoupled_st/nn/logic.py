@@ -12,8 +12,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from decoupled_st.estimators.spec import Estimator, check_estimator
+from decoupled_st.estimators.spec import Estimator
 from decoupled_st.estimators.temperature import check_float
+from decoupled_st.nn.chooser import Chooser
 
 GATES = (
     "FALSE", "AND", "A AND NOT B", "A", "B AND NOT A", "B", "XOR", "OR",
@@ -115,7 +116,7 @@ def random_wiring(in_features: int, out_features: int, generator: torch.Generato
     return torch.randperm(in_features, generator=generator)[ends].reshape(2, out_features)
 
 
-class LogicLayer(nn.Module):
+class LogicLayer(Chooser):
     """A layer of logic gates; each neuron draws one gate a forward pass, by the given estimator.
 
     Parameters and buffers: `logits` [out, 16], from N(0, 1); `wiring` [2, out].
@@ -146,22 +147,19 @@ class LogicLayer(nn.Module):
         generator: torch.Generator | None = None,
         deterministic: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(estimator, deterministic)
         makers = {"unique": unique_wiring, "random": random_wiring}
         if wiring not in makers:
             raise ValueError(f'wiring must be "unique" or "random", got {wiring!r}')
         self.in_features, self.out_features = in_features, out_features
-        self.estimator = check_estimator(estimator)
-        self.deterministic = deterministic
         self.register_buffer("wiring", makers[wiring](in_features, out_features, generator))
         self.logits = nn.Parameter(torch.randn(out_features, 16, generator=generator))
 
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None) -> Tensor:
         if x.shape[-1] != self.in_features:
             raise ValueError(f"this layer takes {self.in_features} inputs, got x of shape {tuple(x.shape)}")
-        argmax = self.deterministic and not self.training
-        estimator = self.estimator.deterministic() if argmax else self.estimator
-        return apply_gates(x, estimator.categorical(self.logits, generator=generator, noise=noise), self.wiring)
+        gates = self.in_force().categorical(self.logits, generator=generator, noise=noise)
+        return apply_gates(x, gates, self.wiring)
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, {self.estimator}, deterministic={self.deterministic}"

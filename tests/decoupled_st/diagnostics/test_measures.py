@@ -91,6 +91,12 @@ def test_norm() -> None:
         diagnostics.gradient_norm([])
 
 
+def test_a_parameter_without_a_gradient_adds_nothing_to_the_norm() -> None:
+    assert diagnostics.gradient_norm([torch.tensor([3.0]), None, torch.tensor([4.0])]).item() == 5.0
+    with pytest.raises(ValueError, match="at least one gradient"):
+        diagnostics.gradient_norm([None])
+
+
 def test_active_fraction_relative_is_blind_to_magnitude() -> None:
     gradients = torch.randn(50, 30) * torch.logspace(-6, 0, 30)
     share = diagnostics.active_fraction(gradients)

@@ -77,6 +77,11 @@ def test_from_dict_says_what_is_wrong(values: dict, message: str) -> None:
         dst.from_dict(values)
 
 
+def test_from_dict_wants_a_dictionary() -> None:
+    with pytest.raises(TypeError, match=r'a dictionary such as \{"name": "identity_ste"\}, got .decoupled.'):
+        dst.from_dict("decoupled")
+
+
 def test_tensors_go_to_the_functions() -> None:
     with pytest.raises(TypeError, match="tau_f must be a number here, got Tensor"):
         dst.Decoupled(tau_f=torch.tensor(1.0), tau_b=1.0)

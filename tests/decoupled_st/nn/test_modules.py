@@ -38,6 +38,10 @@ def test_modules_want_an_estimator() -> None:
     for make in (dst.nn.Categorical, dst.nn.Binary, lambda e: dst.nn.LogicLayer(4, 4, e)):
         with pytest.raises(TypeError, match=r"estimator must be a value such as .* got 'decoupled'"):
             make("decoupled")
+        module = make(dst.Decoupled(tau_f=1.0, tau_b=0.5))
+        with pytest.raises(TypeError, match=r"estimator must be a value such as .* got 'decoupled'"):
+            module.estimator = "decoupled"
+        assert module.estimator == dst.Decoupled(tau_f=1.0, tau_b=0.5)
 
 
 def test_the_estimator_can_be_replaced_during_training() -> None:

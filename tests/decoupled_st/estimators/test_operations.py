@@ -1,0 +1,50 @@
+"""How many operations a call is made of: on small tensors each costs the same, whatever it computes."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import decoupled_st as dst
+
+
+class Count(TorchDispatchMode):
+    """Counts the operations that compute something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations += operation.overloadpacket.__name__ not in ("detach", "promote_types")
+        return operation(*args, **(kwargs or {}))
+
+
+def count(call: Any) -> int:
+    with Count() as counted:
+        call(torch.randn(64, 4, requires_grad=True))
+    return counted.operations
+
+
+def test_a_draw_takes_little_more_than_torchs_function() -> None:
+    """Twelve of the peer's; ours bound the noise, centre the logits and look for empty rows and NaNs besides."""
+    peer = count(lambda l: F.gumbel_softmax(l, hard=True))
+    assert 0 < count(lambda l: dst.categorical.decoupled(l, tau_f=0.5, tau_b=1.0)) <= peer + 13
+
+
+def backward_nodes(z: torch.Tensor) -> int:
+    seen, queue = set(), [z.grad_fn]
+    while queue:
+        node = queue.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            queue.extend(following for following, _ in node.next_functions)
+    return len(seen)
+
+
+def test_a_gradient_passes_no_idle_node() -> None:
+    """The sum, the bracket, softmax, division, empty rows, centring and the leaf: no compiler's guard."""
+    logits = torch.randn(64, 4, requires_grad=True)
+    assert backward_nodes(dst.categorical.decoupled(logits, tau_f=0.5, tau_b=0.7)) == 7
+    assert backward_nodes(dst.binary.decoupled(logits, tau_f=0.5, tau_b=0.7)) == 5
