@@ -16,7 +16,7 @@ from dst_lab.store.store import Store
 from dst_lab.store.table import field, names
 from dst_lab.store.temperatures import temperatures
 
-COLUMNS = ("run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value", "schedule")
+COLUMNS = ("run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value", "schedule", "status")
 """Of every export; the other fields of the configs follow."""
 
 _KINDS: dict[str, type] = {"tau_f": float, "tau_b": float, "value": float, "seed": int, "step": int}
@@ -76,7 +76,7 @@ def _blocks(store: Store, runs: list[Run], others: list[str]) -> Iterator[_Block
         tau = temperatures(run.config["estimator"])
         shared = {
             "run": run.id, "task": run.task, "estimator": run.estimator, "tau_f": tau.tau_f, "tau_b": tau.tau_b,
-            "seed": run.seed, "schedule": tau.schedule or None,
+            "seed": run.seed, "schedule": tau.schedule or None, "status": run.status,
         }  # fmt: skip
         shared |= {_column(name): field(run, name) for name in others}
         for name, series in store.history(run.id).items():

@@ -78,9 +78,9 @@ def test_export_has_a_row_for_every_value(store, cli) -> None:
     with open("rows.csv", newline="") as file:
         header, *lines = csv.reader(file)
     assert header == [
-        "run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value", "schedule", "batch", "dataset",
-        "diagnose_every", "epochs", "evaluate_every", "group_tau", "hidden", "layers", "lr", "residual", "steps",
-        "thresholds", "width", "wiring",
+        "run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value", "schedule", "status", "batch",
+        "dataset", "diagnose_every", "epochs", "evaluate_every", "group_tau", "hidden", "layers", "lr", "residual",
+        "steps", "thresholds", "width", "wiring",
     ]  # fmt: skip
     assert {(line[1], line[header.index("lr")], line[header.index("hidden")]) for line in lines} == {
         ("stochastic-binary", "0.003", "[16, 16]"), ("logic-gates", "0.03", ""),

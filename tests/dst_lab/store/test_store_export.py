@@ -52,7 +52,7 @@ def _expected(records, rows=()):
                 label = name + (f"[{','.join(map(str, index))}]" if index else "")
                 for t, step in enumerate(series.steps):
                     value = float(series.values[(t, *index)])
-                    expected.append((*who, int(step), label, value, tau.schedule or None, r.config["lr"]))
+                    expected.append((*who, int(step), label, value, tau.schedule or None, r.status, r.config["lr"]))
     return expected
 
 
