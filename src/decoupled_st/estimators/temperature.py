@@ -77,7 +77,8 @@ def _is_number(value: object) -> bool:
     """Whether `value` is a float, or turns into one as NumPy's scalars do; arrays, which have dimensions, do not."""
     if isinstance(value, (float, int)):
         return True
-    return hasattr(value, "__float__") and not isinstance(value, Tensor) and getattr(value, "ndim", 0) == 0
+    other = isinstance(value, (Tensor, complex)) or getattr(value, "ndim", 0) > 0
+    return hasattr(value, "__float__") and not other
 
 
 def temper(logits: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tuple[Tensor, float]:

@@ -38,7 +38,7 @@ class Comparison:
     diverged: tuple[int, int] = (0, 0)
     """Of our runs and of theirs."""
     late: tuple[int, int] = (0, 0)
-    """How many of the runs that finished did not get there: the end of training, in the mean, stands for them."""
+    """How many of those that finished did not get there; one evaluation past the end stands for them in the mean."""
 
     @property
     def fates(self) -> tuple[str, str]:

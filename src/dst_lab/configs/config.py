@@ -143,7 +143,7 @@ def _checked(spec: "Field[Any]", value: Any) -> Any:
 
 def _whole(spec: "Field[Any]", value: Any) -> int:
     least = spec.metadata.get("least", 1)
-    if isinstance(value, bool) or value != int(value):
+    if isinstance(value, bool) or not math.isfinite(value) or value != int(value):
         raise ValueError(f"{spec.name} takes whole numbers, got {value!r}")
     if value < least:
         raise ValueError(f"{spec.name} must be at least {least}, got {value}")

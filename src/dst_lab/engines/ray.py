@@ -25,6 +25,7 @@ from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.loop import Prune, TrainingStoppedError, threads
 from dst_lab.fleet.task import Task
 from dst_lab.store import Record, Store
+from dst_lab.tasks import BUILT_IN
 
 RETRIES = 10
 """How often a chunk is begun again after its worker or node was lost; then it is halved as if its code had failed."""
@@ -93,8 +94,10 @@ def train(
 
 def check(configs: Iterable[Config], *, cluster: Cluster, source: str | None = None) -> None:
     """`local.check`, on a machine of the cluster."""
-    cluster.connect()
     firsts = [first for first, *_ in by_fleet(list(configs))]
+    if own := sorted({first.task for first in firsts} - BUILT_IN):
+        raise ValueError(f"the engine ray trains in processes that do not know {', '.join(own)}: take --engine local")
+    cluster.connect()
     _value(cluster.submit(_check, 0, firsts, Terms(source, cluster.device, cluster.threads, 1)))
 
 

@@ -61,19 +61,18 @@ def diverged(rows: Rows, task: str) -> dict[tuple[float, float], int]:
 
 
 def swept(rows: Rows, task: str) -> list[Row]:
-    """The search's runs; where there are none, the largest sweep of Decoupled ST that is there, alike in all fields but
-    temperatures, learning rate and seed."""
+    """The search's runs; before it is done, the sweep of Decoupled ST with most settings that is there, alike in all
+    fields but temperatures, learning rate and seed."""
     found = [*rows.recipe(RECIPE[task], task), *rows.diverged(RECIPE[task], task)]
-    if found:
+    if (task, "decoupled") in rows.chosen:
         return found
-    sweeps: dict[str, list[Row]] = {}
+    sweeps: dict[str, list[Row]] = {"": found}
     for row in rows.runs.values():
-        estimator = row.run.config.get("estimator", {})
-        if row.run.task == task and estimator.get("name") == "decoupled" and row.run.status in ("done", "diverged"):
-            key = setting_key({**row.run.config, "estimator": "", "lr": 0})
-            sweeps.setdefault(key, []).append(row)
-    own = max(sweeps.values(), key=len, default=[])
-    return own if len({row.taus for row in own}) > 1 else []
+        constant = row.run.estimator == "decoupled" and not row.taus.schedule
+        if row.run.task == task and constant and row.run.status in ("done", "diverged"):
+            sweeps.setdefault(setting_key({**row.run.config, "estimator": "", "lr": 0}), []).append(row)
+    most = max(sweeps.values(), key=lambda sweep: len({row.taus for row in sweep}))
+    return most if most is found or len({row.taus for row in most}) > 1 else []
 
 
 def rate(rows: Rows, task: str) -> float | None:
@@ -228,9 +227,10 @@ def _caption(rows: Rows, task: str) -> str:
         return ""
     n = sorted({len(there) for there in found.values()})
     count = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
-    said = "The search is not done, so that no optimum is marked."
+    said, seeds = "The search is not done, so that no optimum is marked.", "seeds"
     ours = optimum(rows, task)
     if ours is not None and ours in found:
+        seeds = "search seeds"
         losses = np.array([row.best("validation_loss") for row in found[ours]])
         diagonal = [
             float(np.mean([row.best("validation_loss") for row in there])) for (f, b), there in found.items() if f == b
@@ -244,7 +244,7 @@ def _caption(rows: Rows, task: str) -> str:
         if diagonal:
             said += f" The lowest on the grid's own diagonal is {number(min(diagonal))}."
     return (
-        f"Brighter is better in all three maps. {said} Each cell is the mean over n = {count} search seeds"
+        f"Brighter is better in all three maps. {said} Each cell is the mean over n = {count} {seeds}"
         f"{_lr(rows, task)}.{_lost(diverged(rows, task), ' (hatched)')}"
     )
 

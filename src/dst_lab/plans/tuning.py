@@ -93,8 +93,9 @@ def tune(
     else:
         raise ValueError(f'plan must be "sequential" or "grid", got {plan!r}')
     with Store.open(Path(store), write=True) as records:
-        _warn_of_change(objective, name, records)
-        pursue(search, records, lambda configs: _train(objective, configs, records))
+        source = _source(objective)  # once: a file that is edited meanwhile is not what runs
+        _warn_of_change(source, name, records)
+        pursue(search, records, lambda configs: _train(objective, source, configs, records))
         lookup = scores(records)
         tried = list(dict.fromkeys(settings_of(search.wanted(lookup))))
         losses = {config: value for config in tried if (value := score(config, runs, lookup)) is not None}
@@ -117,7 +118,7 @@ def _pair(config: Config) -> tuple[float, float]:
     return float(value_of(config, "tau_f")), float(value_of(config, "tau_b"))
 
 
-def _train(objective: Objective, configs: Sequence[Config], store: Store) -> bool:
+def _train(objective: Objective, source: str, configs: Sequence[Config], store: Store) -> bool:
     """One run after the other, each recorded as it ends. An objective that raises ends the search; nothing is lost."""
     for config in configs:
         tau_f, tau_b = _pair(config)
@@ -131,7 +132,7 @@ def _train(objective: Objective, configs: Sequence[Config], store: Store) -> boo
             losses = losses[:bad]
         history = {"validation_loss": Series(np.arange(1, len(losses) + 1), losses)} if losses.size else {}
         provenance: dict[str, Any] = {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))}
-        provenance["source"] = _source(objective)
+        provenance["source"] = source
         provenance["seconds"] = round(time.time() - started, 3)
         store.put(
             [Record(config=config.to_dict(), status=status, detail=detail, history=history, provenance=provenance)]
@@ -141,11 +142,15 @@ def _train(objective: Objective, configs: Sequence[Config], store: Store) -> boo
 
 def _losses(returned: Any) -> npt.NDArray[np.float64]:
     """What an objective returned, a number an epoch."""
-    if hasattr(returned, "detach"):  # a tensor, which may still want a gradient
-        returned = returned.detach().cpu()
-    if returned is None:  # NumPy would take it for a NaN
+    numbers = [
+        # A tensor may lie on a GPU, want a gradient and be of a dtype that NumPy does not know.
+        one.detach().cpu().double().numpy() if hasattr(one, "detach") else one
+        for one in (returned if isinstance(returned, list | tuple) else [returned])
+    ]
+    if any(one is None for one in numbers):  # NumPy would take it for a NaN
         raise TypeError("the objective must return a validation loss, or one an epoch, got None")
-    losses = np.atleast_1d(np.asarray(returned, np.float64))
+    losses = np.asarray(numbers if isinstance(returned, list | tuple) else numbers[0], np.float64)
+    losses = np.atleast_1d(losses)
     if losses.ndim != 1 or not losses.size:
         raise StoreError(f"the objective must return a loss or one an epoch, got shape {losses.shape}")
     return losses
@@ -162,8 +167,7 @@ def _source(objective: Objective) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _warn_of_change(objective: Objective, name: str, store: Store) -> None:
-    now = _source(objective)
+def _warn_of_change(now: str, name: str, store: Store) -> None:
     runs = [run for run in store.runs() if run.config.get("objective") == name]
     before = [str(store.provenance(run.id).get("source", "")) for run in runs]
     changed = sum(bool(now and then) and then != now for then in before)

@@ -13,7 +13,7 @@ from dst_lab.store.disk.replace import replacing
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import Run
 from dst_lab.store.store import Store
-from dst_lab.store.table import field, names
+from dst_lab.store.table import names, value_at
 from dst_lab.store.temperatures import temperatures
 
 COLUMNS = ("run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value", "schedule", "status")
@@ -54,7 +54,7 @@ def export(store: Store, format: str, out: str | os.PathLike[str]) -> int:
     told = {"task", "seed", "estimator.name", "estimator.tau_f", "estimator.tau_b", "estimator.tau"}
     others = sorted({name for run in runs for name in names(run.config)} - told)
     kinds: dict[str, type] = {name: _KINDS.get(name, str) for name in COLUMNS}
-    kinds |= {_column(name): _kind([field(run, name) for run in runs]) for name in others}
+    kinds |= {_column(name): _kind([value_at(run.config, name) for run in runs]) for name in others}
     with replacing(file) as draft:
         return writers[format](draft, kinds, _blocks(store, runs, others))
 
@@ -78,7 +78,7 @@ def _blocks(store: Store, runs: list[Run], others: list[str]) -> Iterator[_Block
             "run": run.id, "task": run.task, "estimator": run.estimator, "tau_f": tau.tau_f, "tau_b": tau.tau_b,
             "seed": run.seed, "schedule": tau.schedule or None, "status": run.status,
         }  # fmt: skip
-        shared |= {_column(name): field(run, name) for name in others}
+        shared |= {_column(name): value_at(run.config, name) for name in others}
         for name, series in store.history(run.id).items():
             for metric, values in series.components(name):
                 yield _Block(shared, metric, series.steps, values.astype(np.float64))

@@ -69,11 +69,14 @@ def field(run: Run, name: str) -> Any:
         return getattr(run, name)
     if name in ("tau_f", "tau_b", "tau") and name not in run.config:
         name = f"estimator.{name}"
-    value: Any = run.config
+    return run.estimator if name == "estimator" else value_at(run.config, name)
+
+
+def value_at(config: Mapping[str, Any], name: str) -> Any:
+    """A config's value by its dotted name, a list as text; None where there is none."""
+    value: Any = config
     for part in name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
-    if name == "estimator":
-        return run.estimator
     return str(value) if isinstance(value, dict | list) else value
 
 

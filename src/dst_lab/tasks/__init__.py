@@ -1,6 +1,7 @@
 """What is trained, one file each."""
 
-from typing import TypeVar
+from dataclasses import fields
+from typing import TypeVar, get_type_hints
 
 from dst_lab.configs import CONFIGS
 from dst_lab.fleet.task import Task
@@ -13,13 +14,17 @@ OwnTask = TypeVar("OwnTask", bound=type[Task])
 TASKS: dict[str, type[Task]] = {
     task.config_type.task: task for task in (StochasticBinary, CategoricalAutoencoder, LogicGates, BiasVariance)
 }
+BUILT_IN = frozenset(TASKS)
 
 
 def register(task: OwnTask) -> OwnTask:
     """Make a task of your own known to `dst` in this process, by the name in its config type; also a decorator."""
-    name = task.config_type.task
-    if TASKS.get(name, task) is not task:
+    name, known = task.config_type.task, TASKS.get(task.config_type.task, task)
+    if (known.__module__, known.__qualname__) != (task.__module__, task.__qualname__):  # the same one, made anew, may
         raise ValueError(f"there is a task called {name!r} already: give yours another name")
+    types = get_type_hints(task.config_type)  # where annotations are kept as text
+    for spec in fields(task.config_type):
+        spec.type = types[spec.name]
     TASKS[name], CONFIGS[name] = task, task.config_type
     return task
 

@@ -67,6 +67,7 @@ def test_a_fleet_shares_all_but_seed_rate_and_temperatures(name) -> None:
         ({"lr": float("nan")}, "lr must be a finite number, got nan"),
         ({"lr": float("inf")}, "lr must be a finite number, got inf"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"batch": float("inf")}, "batch takes whole numbers, got inf"),
         ({"seed": 2**32}, r"seed must be below 2\*\*32, got seed=4294967296"),
         ({"seed": 1.5}, "seed takes whole numbers, got 1.5"),
         ({"batch": 0}, "batch must be at least 1, got 0"),

@@ -39,6 +39,10 @@ def test_a_task_of_ones_own(tmp_path: Path) -> None:
             for run in store.runs():
                 losses = store.history(run.id)["validation_loss"].values
                 assert losses[-1] < 0.5 * losses[0], "it learns"
+        example("own_task")  # made anew, as by a notebook
+        with pytest.raises(SystemExit) as left:
+            own.main(["run", "routing", "--engine", "ray", "--store", str(tmp_path / "ray.sqlite")])
+        assert left.value.code == 2
         with pytest.raises(ValueError, match="there is a task called 'routing' already"):
             register(type("Other", (StochasticBinary,), {"config_type": own.RoutingConfig}))
     finally:

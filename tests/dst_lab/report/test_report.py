@@ -153,6 +153,21 @@ def test_a_sweep_of_ones_own_has_a_map_and_empty_figures_take_no_room(tmp_path: 
     assert {cell["n"] for cell in loss["cells"]} == {2}
     assert "Every cell is a setting that was trained" in text
     assert text.count('<div class="panels">') == 1, "the map itself, for paper"
+    assert "mean over n = 2 seeds" in text
+
+
+def test_a_sweep_that_shares_cells_with_the_search_is_shown_whole(tmp_path: Path) -> None:
+    base = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=0.5, tau_b=0.5))
+    grid = Grid(base, (("tau_f", (0.0, 0.5, 1.0)), ("tau_b", (0.5, 1.0, 2.0))), (0,))
+    falling = replace(base, estimator=Choice.make("decoupled", tau_f="1:0.5:linear", tau_b=1.0))
+    searched = RECIPES["sbn-grid"]("quick").wanted(lambda config: None)
+    wanted = grid.wanted(lambda config: None)
+    assert 0 < len({*wanted} & {*searched}) < 9, "some are in the paper's grid"
+    with Store.open(tmp_path / "own.sqlite", write=True) as store:
+        store.put([planted.record(config) for config in [*wanted, falling]])
+    (found,) = embedded(build(tmp_path / "own.sqlite"))["maps"]
+    cells = [(*cell["at"], cell["n"]) for cell in found["measures"][0]["cells"]]
+    assert cells == [(f, b, 1) for f in (0, 0.5, 1) for b in (0.5, 1, 2)], "without the one on a schedule"
 
 
 def test_lines_do_not_break_beside_a_sign() -> None:
