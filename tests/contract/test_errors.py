@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,9 +86,12 @@ def test_grad_scale_must_be_a_number_or_a_tensor(case: Case) -> None:
 def test_a_seed_is_no_generator(case: Case) -> None:
     with pytest.raises(TypeError, match=r"generator must be a torch\.Generator, got int: .*manual_seed"):
         case(L, generator=0)
-    if "tau_f" in case.temperatures:
-        with pytest.raises(TypeError, match=r"generator must be a torch\.Generator, got int"):
-            case(L, tau_f=0.0, generator=0)
+
+
+@pytest.mark.parametrize("kind", [dst.categorical, dst.binary])
+def test_a_seed_is_no_generator_where_nothing_is_drawn_either(kind: Any) -> None:
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator, got int"):
+        kind.decoupled(L, tau_f=0.0, tau_b=1.0, generator=0)
 
 
 def test_logits_and_noise_must_be_tensors(case: Case) -> None:

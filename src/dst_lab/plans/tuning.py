@@ -142,15 +142,15 @@ def _train(objective: Objective, source: str, configs: Sequence[Config], store: 
 
 def _losses(returned: Any) -> npt.NDArray[np.float64]:
     """What an objective returned, a number an epoch."""
+    many = isinstance(returned, list | tuple)
     numbers = [
         # A tensor may lie on a GPU, want a gradient and be of a dtype that NumPy does not know.
         one.detach().cpu().double().numpy() if hasattr(one, "detach") else one
-        for one in (returned if isinstance(returned, list | tuple) else [returned])
+        for one in (returned if many else [returned])
     ]
     if any(one is None for one in numbers):  # NumPy would take it for a NaN
         raise TypeError("the objective must return a validation loss, or one an epoch, got None")
-    losses = np.asarray(numbers if isinstance(returned, list | tuple) else numbers[0], np.float64)
-    losses = np.atleast_1d(losses)
+    losses = np.atleast_1d(np.asarray(numbers if many else numbers[0], np.float64))
     if losses.ndim != 1 or not losses.size:
         raise StoreError(f"the objective must return a loss or one an epoch, got shape {losses.shape}")
     return losses

@@ -7,14 +7,14 @@ from dst_lab.claims import Rows, Verdict, judge_rows
 from dst_lab.claims.baselines import judge_baselines
 from dst_lab.claims.measures import Measure, best, last
 from dst_lab.claims.mechanisms import judge_mechanisms
-from dst_lab.claims.rows import SEEDS, Row
+from dst_lab.claims.rows import Row
 from dst_lab.claims.tasks import CATAE, LOGIC, SBN, TASKS, TaskRule
 from dst_lab.claims.verdict import NOT_TESTED
 from dst_lab.configs import Config
 from dst_lab.plans import RECIPES, Lookup
 from dst_lab.plans.following import otherwise
 from dst_lab.plans.plan import seeded, with_value
-from dst_lab.plans.recipes import FRESH, half_the_rate
+from dst_lab.plans.recipes import FRESH, FRESH_SEEDS, half_the_rate
 from dst_lab.readings.compared import (
     RULE,
     Question,
@@ -106,7 +106,7 @@ def lacking(rows: Rows) -> list[Config]:
     ]
     wanted += [_as_published(config) for (_, role), config in rows.chosen.items() if role == "decoupled"]
     settings = dict.fromkeys(replace(config, seed=0) for config in wanted)
-    return [one for one in settings if None in map(rows.find, seeded([one], range(FRESH, FRESH + SEEDS)))]
+    return [one for one in settings if None in map(rows.find, seeded([one], FRESH_SEEDS))]
 
 
 def detailed(rows: Rows) -> list[Question]:

@@ -28,7 +28,7 @@ def test_the_tuning_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert lines[-1].startswith("chosen for own decoupled: tau_f=")
 
 
-def test_a_task_of_ones_own(tmp_path: Path) -> None:
+def test_a_task_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = dict(TASKS), dict(CONFIGS)
     try:
         own = example("own_task")
@@ -36,13 +36,13 @@ def test_a_task_of_ones_own(tmp_path: Path) -> None:
             own.main(["run", "routing", "--seeds", "2", "--steps", "400", "--store", str(tmp_path / "own.sqlite")])
         assert left.value.code == 0
         with Store.open(tmp_path / "own.sqlite") as store:
-            for run in store.runs():
-                losses = store.history(run.id)["validation_loss"].values
-                assert losses[-1] < 0.5 * losses[0], "it learns"
+            curves = [store.history(run.id)["validation_loss"].values for run in store.runs()]
+        assert [losses[-1] < 0.5 * losses[0] for losses in curves] == [True, True], "both learn"
         example("own_task")  # made anew, as by a notebook
         with pytest.raises(SystemExit) as left:
             own.main(["run", "routing", "--engine", "ray", "--store", str(tmp_path / "ray.sqlite")])
         assert left.value.code == 2
+        assert "the engine ray trains in processes that do not know routing" in capsys.readouterr().err
         with pytest.raises(ValueError, match="there is a task called 'routing' already"):
             register(type("Other", (StochasticBinary,), {"config_type": own.RoutingConfig}))
     finally:
