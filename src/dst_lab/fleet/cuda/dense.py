@@ -208,6 +208,13 @@ def _take(
 
 
 @triton.jit
+def _update_tile(w, m, v, run, i, o, grad, rate, root, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr):
+    """Adam's update of a run's weights from inputs i to outputs o."""
+    at = run * INPUTS * OUTPUTS + i[:, None] * OUTPUTS + o[None, :]
+    _update(w, m, v, at, (i < INPUTS)[:, None] & (o < OUTPUTS)[None, :], grad, rate, root)
+
+
+@triton.jit
 def _fetch(pointers, mask):
     """Let lines of 128 bytes come to the L2 cache."""
     tl.inline_asm_elementwise(
@@ -228,8 +235,6 @@ def _weights(
     across: tl.constexpr = (OUTPUTS + O - 1) // O
     first_i, first_o = tl.program_id(0) // across * I, tl.program_id(0) % across * O
     i, o = first_i + tl.arange(0, I), first_o + tl.arange(0, O)
-    at = run * INPUTS * OUTPUTS + i[:, None] * OUTPUTS + o[None, :]
-    mask = (i < INPUTS)[:, None] & (o < OUTPUTS)[None, :]
     if FETCH:
         line = first_o + tl.arange(0, O // 32) * 32
         lines = run * INPUTS * OUTPUTS + i[:, None] * OUTPUTS + line[None, :]
@@ -256,4 +261,8 @@ def _weights(
         acc = tl.dot(tl.trans(left), right, acc)
     acc *= scale
     tl.store(squares + run * tl.num_programs(0) + tl.program_id(0), tl.sum(acc * acc))
-    _update(w, m, v, at, mask, acc, rate, root)
+    half: tl.constexpr = O // 2  # Adam on one half, then on the other: with fewer registers, more programs fit on an SM
+    one, other = tl.split(tl.permute(tl.reshape(acc, (I, 2, half)), (0, 2, 1)))
+    o = first_o + tl.arange(0, half)
+    _update_tile(w, m, v, run, i, o, one, rate, root, INPUTS, OUTPUTS)
+    _update_tile(w, m, v, run, i, o + half, other, rate, root, INPUTS, OUTPUTS)

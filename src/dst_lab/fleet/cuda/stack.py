@@ -104,12 +104,13 @@ class Layer:
         squares: Tensor | None = None,
     ) -> None:
         batch, (inner, blocks, power) = x.values.shape[1], _inner(self.inputs)
-        flip = then == "pixels"
+        flip = then == "pixels"  # measured: and at most 128 registers, with which two programs fit on an SM
+        options = {"num_warps": 8, "maxnreg": 128} if flip else {"num_warps": 4}
         dense._forward[_parts(self.outputs), self.runs](
             x.values, x.scale, runs.rows, self.weight[0], runs.w_scale, *self.bias, y, scale, target, loss, runs.rates,
             squares, THEN=then, SHARED=x.shared, SCALED=x.scaled, FLIP=flip, BATCH=batch, INPUTS=self.inputs,
             OUTPUTS=self.outputs, IMAGES=_images(batch), COLUMNS=_tile(self.outputs), K=inner, BLOCKS=blocks,
-            POWER=power, num_warps=8 if flip else 4,
+            POWER=power, **options,
         )  # fmt: skip
 
     def down(self, g: Halves, runs: Runs, below: "Layer", passed: Passed) -> tuple[Halves, Tensor]:
