@@ -202,15 +202,17 @@ def about(results: Results, up: str) -> str:
 def time(results: Results, up: str) -> str:
     """The total, in sentences."""
     everything = cost.total(results.costs)
+    beyond = cost.total([one for one in results.costs if one.recipe in cost.BEYOND]).seconds
     grid = next((one.seconds for one in results.costs if one.recipe == "sbn-grid"), 0.0)
     said = (
-        f"Training took {_minutes(everything.seconds)} minutes on {listing(results.device.names)}, {_minutes(grid)} of "
-        f"them the binary network's grid: a chunk of runs counts once, from its first step to its last evaluation."
+        f"Training took {_minutes(everything.seconds - beyond)} minutes on {listing(results.device.names)}, "
+        f"{_minutes(grid)} of them the binary network's grid, and {_minutes(beyond)} more what goes beyond the paper: a "
+        "chunk of runs counts once, from its first step to its last evaluation."
     )
     held = cost.held(results.root / "results/slices.csv")
     if held:
         said += (
-            f" With loading, compiling, calibration and what was begun in vain, the device was in use for "
+            f" With loading, compiling, calibration and what was begun in vain, the device was in use for all of it for "
             f"{_minutes(held[0])} minutes, in {held[1]} session{'s' * (held[1] != 1)}."
         )
     if everything.plain:
@@ -294,6 +296,8 @@ def _line(line: Line) -> list[str]:
 
 def _cost(one: cost.Cost) -> list[str]:
     what = (RECIPES[one.recipe].__doc__ or "").strip().rstrip(".") if one.recipe in RECIPES else ""
+    if one.recipe == cost.OTHER:
+        what = "Beyond the paper: what other ways to choose settings ask for (`dst claims --readings`)"
     return [
         one.recipe, what, f"{one.runs:,}", str(one.ends["diverged"]), str(one.ends["failed"]), _minutes(one.seconds),
         _hours(one.plain) if one.plain else "", f"{one.plain / one.compared:,.0f}" if one.plain else "",

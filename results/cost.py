@@ -19,6 +19,8 @@ PLAIN = {
 }
 """Task -> the row of benchmarks/results.csv that one step of a one-run-at-a-time script takes."""
 OTHER = "other runs"
+BEYOND = ("bias-variance", "annealed", "details", "catae-rate", OTHER)
+"""What goes beyond the paper."""
 
 
 @dataclass

@@ -28,7 +28,10 @@ class Following(Plan):
 
 
 class Confirm(Following):
-    """The chosen settings again, with seeds that no search has seen."""
+    """The chosen settings again, with seeds that no search has seen; not the soft reference, which no claim judges."""
+
+    def variants(self, config: Config) -> list[Config]:
+        return [] if config.estimator.name == "soft" else [config]
 
 
 class Annealed(Following):
