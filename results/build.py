@@ -206,13 +206,14 @@ def time(results: Results, up: str) -> str:
     grid = next((one.seconds for one in results.costs if one.recipe == "sbn-grid"), 0.0)
     said = (
         f"Training took {_minutes(everything.seconds - beyond)} minutes on {listing(results.device.names)}, "
-        f"{_minutes(grid)} of them the binary network's grid, and {_minutes(beyond)} more what goes beyond the paper: a "
-        "chunk of runs counts once, from its first step to its last evaluation."
+        f"{_minutes(grid)} of them the binary network's grid"
+        + (f"; what goes beyond the paper took {_minutes(beyond)} more" if beyond else "")
+        + ". A chunk of runs counts once, from its first step to its last evaluation."
     )
     held = cost.held(results.root / "results/slices.csv")
     if held:
         said += (
-            f" With loading, compiling, calibration and what was begun in vain, the device was in use for all of it for "
+            f" With loading, compiling, calibration and what was begun in vain, the device was in use for "
             f"{_minutes(held[0])} minutes, in {held[1]} session{'s' * (held[1] != 1)}."
         )
     if everything.plain:

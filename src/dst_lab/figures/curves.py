@@ -1,5 +1,6 @@
 """Training curves of the chosen settings, one figure a task."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -122,14 +123,11 @@ def _caption(settings: dict[str, Setting], first: tuple[str, str, float], every_
         ends[role] = (float(last.mean()), plus_minus(last))
     order = sorted(ends, key=lambda role: ends[role][0])
     said = listing([f"{LOOKS[role].name} {ends[role][1]}" for role in order])
-    n = sorted({setting.n for setting in settings.values()})
-    seeds = " and ".join(sorted({setting.seeds for setting in settings.values()}))
     how = "Each line is one seed" if every_seed else "Line: mean over seeds; band: one standard deviation"
-    count = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
     return (
         f"At the end of training, {label.split(' (')[0]} (mean ± standard deviation), lowest first: {said}. {how}; "
-        f"n = {count} {seeds} seeds each, at the settings the searches chose. The first tenth of training may lie "
-        "outside the frame."
+        f"{counted(settings)}, at the settings the searches chose. The first tenth of training may lie outside the "
+        "frame."
     )
 
 
@@ -142,6 +140,13 @@ def _converged(settings: dict[str, Setting], below: float) -> str:
         said.append(f"{LOOKS[role].name} {len(ends)} of {setting.n + setting.diverged}{value}")
     how = f"as claim C2 has it, with a last validation loss below {below:.4g} nats"
     return f" Converged, {how}: {listing(said)}." if said else ""
+
+
+def counted(settings: dict[str, Setting]) -> str:
+    """For a caption: over how many seeds of which kind most settings are, and those that are not."""
+    ((n, seeds), _), *_ = Counter((setting.n, setting.seeds) for setting in settings.values()).most_common(1)
+    others = [f"{LOOKS[role].name}: {s.n} {s.seeds}" for role, s in settings.items() if (s.n, s.seeds) != (n, seeds)]
+    return f"n = {n} {seeds} seeds each" + f" ({'; '.join(others)})" * bool(others)
 
 
 def lost(rows: Rows, task: str, roles: tuple[str, ...]) -> str:

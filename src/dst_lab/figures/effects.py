@@ -1,16 +1,19 @@
 """What each temperature does: the paper's two trade-offs, and the same measures under the other temperature."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from dst_lab.claims.measures import mean
 from dst_lab.claims.mechanisms import COLLAPSED
+from dst_lab.configs import Config
 from dst_lab.figures.maps import plain_logarithm
 from dst_lab.figures.rows import Row, Rows
 from dst_lab.figures.style import FAINT, LOOKS, TASKS, Drawn, absent, listing, number, panels
+from dst_lab.plans.plan import with_value
+from dst_lab.plans.recipes import half_the_rate
 
 AUTOENCODER, NETWORK = "categorical-autoencoder", "stochastic-binary"
 
@@ -37,38 +40,75 @@ PERPLEXITY = Measure("perplexity", "perplexity of the codes", whole=(0.7, 8.2))
 SNR = Measure("snr", "gradient signal-to-noise ratio", over_training=True, logarithmic=True)
 NORM = Measure("gradient_norm", "gradient norm", over_training=True)
 ACTIVE = Measure("inactive", "active neurons (%)", whole=(0, 104))
-PANELS = ((AUTOENCODER, PERPLEXITY, SNR), (NETWORK, NORM, ACTIVE))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A task's part of a recipe, at the recipe's learning rate unless told otherwise, under two measures."""
+
+    recipe: str
+    task: str
+    left: Measure
+    right: Measure
+    lr: float | None = None
+
+    @property
+    def title(self) -> str:
+        return TASKS[self.task] + (f", learning rate {self.lr:g}" if self.lr else "")
+
+    def rows(self, rows: Rows, metric: str) -> list[Row]:
+        """Those that have the metric."""
+        return [row for row in rows.of(self._configs(rows)) if row.has(metric)]
+
+    def diverged(self, rows: Rows) -> list[Row]:
+        return rows.of(self._configs(rows), "diverged")
+
+    def _configs(self, rows: Rows) -> list[Config]:
+        configs = [config for config in rows.wanted(self.recipe) if config.task == self.task]
+        return [with_value(config, "lr", self.lr) for config in configs] if self.lr else configs
 
 
 def tau_f(rows: Rows) -> Drawn:
     """Exploration against noise, on the autoencoder; then tau_f on the binary network."""
-    return _draw(rows, "tau-f-effects", "tau_f", PANELS)
+    return _draw(rows, "tau-f-effects", "tau_f")
 
 
 def tau_b(rows: Rows) -> Drawn:
     """Magnitude against dispersion, on the binary network; then tau_b on the autoencoder."""
-    return _draw(rows, "tau-b-effects", "tau_b", PANELS[::-1])
+    return _draw(rows, "tau-b-effects", "tau_b")
 
 
-def by_tau(rows: Rows, recipe: str, name: str, task: str, measure: Measure) -> dict[float, list[float]]:
+def _panels(rows: Rows, recipe: str) -> list[Panel]:
+    """The paper's first; the autoencoder at half its learning rate where that was trained."""
+    network = Panel(recipe, NETWORK, NORM, ACTIVE)
+    autoencoder = Panel(recipe, AUTOENCODER, PERPLEXITY, SNR)
+    rate = half_the_rate(rows.scale)
+    slower = replace(autoencoder, lr=rate)
+    both = [replace(autoencoder, lr=2 * rate), slower] if slower.rows(rows, PERPLEXITY.metric) else [autoencoder]
+    return [*both, network] if recipe == "tau-f-effects" else [network, *both]
+
+
+def by_tau(rows: Rows, panel: Panel, name: str, measure: Measure) -> dict[float, list[float]]:
     """Each temperature swept -> the measure of every seed."""
     found: dict[float, list[float]] = {}
-    for row in rows.recipe(recipe, task, measure.metric):
+    for row in panel.rows(rows, measure.metric):
         tau = getattr(row.taus, name)
         if tau is not None and math.isfinite(value := measure.of(row)):
             found.setdefault(tau, []).append(value)
     return dict(sorted(found.items()))
 
 
-def _draw(rows: Rows, recipe: str, name: str, shown: tuple[tuple[str, Measure, Measure], ...]) -> Drawn:
+def _draw(rows: Rows, recipe: str, name: str) -> Drawn:
+    shown = _panels(rows, recipe)
     figure, axes = panels(len(shown), width=4.3)
-    missing = [f"{text} ({TASKS[task]})" for task, _, _ in shown for text in rows.missing(recipe, task)]
+    missing = [f"{text} ({TASKS[task]})" for task in (AUTOENCODER, NETWORK) for text in rows.missing(recipe, task)]
     said: list[str] = []
     counts: dict[str, set[int]] = {}
-    for ax, (task, left, right) in zip(axes, shown, strict=True):
-        both = [by_tau(rows, recipe, name, task, measure) for measure in (left, right)]
+    for ax, panel in zip(axes, shown, strict=True):
+        left, right = panel.left, panel.right
+        both = [by_tau(rows, panel, name, measure) for measure in (left, right)]
         if not any(both):
-            absent(ax, rows.missing(recipe, task) or [f"{left.metric} and {right.metric}"])
+            absent(ax, rows.missing(recipe, panel.task) or [f"{left.metric} and {right.metric}"])
             continue
         twin = ax.twinx()
         twin.spines["right"].set_visible(True)
@@ -77,14 +117,14 @@ def _draw(rows: Rows, recipe: str, name: str, shown: tuple[tuple[str, Measure, M
             _line(side, measure, values, role)
             counts.setdefault(measure.label, set()).update(map(len, values.values()))
         if right is SNR:
-            _floor(twin, rows, recipe)
+            _floor(twin, panel.rows(rows, SNR.metric))
             plain_logarithm(twin.yaxis)
         ax.set_xlabel(rf"$\{name}$")
-        ax.set_title(TASKS[task])
-        said.append(_said(name, task, (left, right), both))
+        ax.set_title(panel.title)
+        said.append(_said(name, panel, both))
         if right is SNR:
-            said += _silent(rows.recipe(recipe, task, "perplexity"))
-        if runs := rows.diverged(recipe, task):
+            said += _silent(panel.rows(rows, PERPLEXITY.metric))
+        if runs := panel.diverged(rows):
             said.append(f"Left out, since they diverged: {len(runs)} runs.")
     title = {"tau_f": "What the forward temperature does", "tau_b": "What the backward temperature does"}[name]
     if said:
@@ -109,9 +149,8 @@ def _line(ax: Axes, measure: Measure, values: dict[float, list[float]], role: st
         ax.set_ylim(bottom, top or 1.12 * float(high.max()))
 
 
-def _floor(ax: Axes, rows: Rows, recipe: str) -> None:
+def _floor(ax: Axes, found: list[Row]) -> None:
     """What pure noise would read: |mean| / std of N standard normals is about sqrt(2 / (pi N))."""
-    found = rows.recipe(recipe, AUTOENCODER, "snr")
     if found:
         floor = math.sqrt(2 / (math.pi * found[0].run.config["snr_passes"]))
         ax.axhline(floor, color=FAINT, lw=1, ls=(0, (1, 2)))
@@ -122,16 +161,16 @@ def _floor(ax: Axes, rows: Rows, recipe: str) -> None:
         ax.set_ylim(min(bottom, floor * (floor / top) ** 0.12), top)
 
 
-def _said(name: str, task: str, measures: tuple[Measure, Measure], both: list[dict[float, list[float]]]) -> str:
+def _said(name: str, panel: Panel, both: list[dict[float, list[float]]]) -> str:
     parts = []
-    for measure, values in zip(measures, both, strict=True):
+    for measure, values in zip((panel.left, panel.right), both, strict=True):
         if len(values) > 1:
             what, _, unit = measure.label.partition(" (")
             start, *way, end = (f"{number(middle)}{unit.rstrip(')')} (at {tau:g})" for tau, middle in _told(values))
             over = f" by way of {listing(way)}" if way else ""
             parts.append(f"{what} from {start}{over} to {end}")
     letter = {"tau_f": "τf", "tau_b": "τb"}[name]
-    return f"{TASKS[task].capitalize()}, as {letter} rises: {'; '.join(parts)}."
+    return f"{panel.title.capitalize()}, as {letter} rises: {'; '.join(parts)}."
 
 
 def _told(values: dict[float, list[float]]) -> list[tuple[float, float]]:

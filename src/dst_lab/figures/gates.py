@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dst_lab.figures.curves import ROLES, SEARCHES, lost
+from dst_lab.figures.curves import ROLES, SEARCHES, counted, lost
 from dst_lab.figures.rows import Rows, spread
 from dst_lab.figures.style import FAINT, INK, LOOKS, Drawn, absent, listing, panels
 
@@ -43,10 +43,9 @@ def histograms(rows: Rows) -> Drawn:
     for ax in axes:
         ax.set_xlim(0, 1.05 * max(top, 7.0))
     order = sorted(ends, key=lambda role: -ends[role])
-    n = listing(sorted({f"{setting.n} {setting.seeds}" for setting in settings.values()}))
+    named = listing([f"{LOOKS[role].name} {ends[role]:.1f}" for role in order])
     caption = (
         f"Share of neurons by the gate they end with; a perplexity of 16 would be equal use (dashed). Most balanced "
-        f"first: {listing([f'{LOOKS[role].name} {ends[role]:.1f}' for role in order])}. n = {n} seeds; thin lines: "
-        f"one standard deviation.{lost(rows, TASK, roles)}"
+        f"first: {named}. {counted(settings)}; thin lines: one standard deviation.{lost(rows, TASK, roles)}"
     )
     return Drawn("Gates in use, logic gates", figure, caption, len(settings), missing, (*SEARCHES[TASK], "confirm"))

@@ -125,6 +125,7 @@ def test_curves_are_means_over_fresh_seeds(
         values = factor * confirmed(store, task, "decoupled", metric)
         assert band.max() == pytest.approx((values.mean(0) + values.std(0, ddof=1)).max(), rel=1e-12)
     assert "n = 10 confirmation seeds" in drawn[name].caption
+    assert ("(Soft (reference): 3 search)" in drawn[name].caption) == (task == LOGIC)
 
 
 def test_every_seed_of_the_autoencoder_is_a_line(store: Store, drawn: dict[str, Drawn]) -> None:
@@ -196,6 +197,19 @@ def test_effects_over_a_temperature(
         else:
             expected = [np.median(runs[:, -1].reshape(len(runs), -1).mean(-1)) for runs in values]
         np.testing.assert_allclose(np.asarray(line.get_ydata(), float), expected, rtol=1e-6)
+
+
+def test_effects_at_half_the_rate_are_beside_those_at_the_tasks_own(store: Store, drawn: dict[str, Drawn]) -> None:
+    whole, half, network = drawn["tau-f-effects"].figure.subfigs
+    titles = [part.axes[0].get_title("left") for part in (whole, half, network)]
+    assert titles == ["autoencoder, learning rate 0.002", "autoencoder, learning rate 0.001", "binary network"]
+    configs = [c for c in RECIPES["tau-f-effects"]("quick").wanted(lambda _: None) if c.task == CATAE]
+    line = half.axes[0].containers[0].lines[0]
+    for tau, drawn_median in zip(*line.get_data(), strict=True):
+        runs = [replace(c, lr=0.001).to_dict() for c in configs if c.to_dict()["estimator"]["tau_f"] == tau]
+        lasts = [np.mean(store.history(run_id(run))["perplexity"].values[-1]) for run in runs]
+        assert drawn_median == pytest.approx(np.median(lasts), rel=1e-6)
+    assert "Autoencoder, learning rate 0.001, as τf rises" in drawn["tau-f-effects"].caption
 
 
 def test_searches_show_what_was_swept(store: Store, drawn: dict[str, Drawn]) -> None:

@@ -158,6 +158,11 @@ def test_confirmation_follows_what_was_chosen_with_fresh_seeds() -> None:
     assert plan.notes(lookup) == []
 
 
+def test_the_reference_is_not_confirmed() -> None:
+    soft = replace(BASE, estimator=Choice.make("soft", tau=1.0))
+    assert Confirm((("reference", Grid(soft, (), (0, 1, 2))),), (1000,)).wanted(lambda _: 1.0) == []
+
+
 def test_annealing_starts_at_what_was_chosen() -> None:
     search = Sequential(BASE, ("tau_f", TAU_F), ("tau_b", TAU_B), (0,))
     _, lookup = follow(search, surface(0.33, 0.45))
