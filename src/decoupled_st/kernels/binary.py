@@ -110,7 +110,7 @@ def _launch(kernel, pointers, numbers, logits, seed, noise, tau):
     n = logits.numel()
     source = 0 if seed is None and noise is None else 1 if noise is None else 2
     with torch.cuda.device_of(logits):
-        kernel[(triton.cdiv(n, _BLOCK),)](
+        kernel[(-(-n // _BLOCK),)](  # triton.cdiv takes longer
             *pointers, logits, seed, noise, tau, *numbers, n, 1 if tau is None else n // len(tau),
             NOISE=source, WIDE=n >= 2**31 - _BLOCK, BLOCK=_BLOCK, num_warps=_WARPS,
         )  # fmt: skip

@@ -8,6 +8,7 @@ All arithmetic is in float32. NaN becomes +inf on loading: either makes the row 
 """
 
 import math
+from functools import cache
 
 import torch
 import triton
@@ -23,6 +24,7 @@ ONE_PASS = 16384
 _LOG2E = tl.constexpr(1 / math.log(2))
 
 
+@cache
 def tiling(categories: int) -> tuple[int, int, int]:
     """Rows and columns of a program's tile, and its warps."""
     block = max(4, triton.next_power_of_2(categories))
@@ -157,7 +159,7 @@ def _launch(one_pass, split, pointers, numbers, logits, seed, noise, mask, tau):
     source = 0 if seed is None and noise is None else 1 if noise is None else 2
     kernel = one_pass if block >= K else split
     with torch.cuda.device_of(logits):
-        kernel[(triton.cdiv(rows, height),)](
+        kernel[(-(-rows // height),)](  # triton.cdiv would take as long as all of `decoupled`'s checks
             *pointers, logits, seed, noise, None if mask is None else mask.view(torch.uint8), tau, *numbers,
             rows, *shared, NOISE=source, K=K, ROWS=height, BLOCK=block, num_warps=warps,
         )  # fmt: skip
