@@ -17,6 +17,7 @@ from dst_lab import claims
 from dst_lab.claims import Verdict
 from dst_lab.claims.rows import SEEDS
 from dst_lab.figures import Drawn, Rows, draw, write
+from dst_lab.figures.curves import counted
 from dst_lab.figures.maps import PAPER_OPTIMA
 from dst_lab.figures.style import LOOKS, TASKS, listing, number
 from dst_lab.plans import RECIPES
@@ -40,7 +41,7 @@ HEADLINE = (
 """(task, metric at the end of training, in words, factor)."""
 PICTURES = {
     "map": "Validation loss, accuracy and inactive neurons of the binary network over both temperatures",
-    "logic-curves": "Training loss and validation accuracy of the logic gates over training, by four estimators",
+    "logic-curves": "Training loss and validation accuracy of the logic gates over training, by estimator",
 }
 BLOCK = re.compile(r"(<!-- results:([\w-]+) -->\n)(.*?)(<!-- /results -->)", re.DOTALL)
 
@@ -236,13 +237,12 @@ def time(results: Results, up: str) -> str:
 
 def pictures(results: Results, up: str) -> str:
     """The two that the README shows, with their n."""
-    found = [results.rows.setting("logic-gates", role) for role in ROLES]
-    n, kinds = sorted({one.n for one in found if one}), sorted({one.seeds for one in found if one})
+    found = {role: results.rows.setting("logic-gates", role) for role in (*ROLES, "soft")}
+    settings = {role: one for role, one in found.items() if one}
     seeds = {row.run.seed for row in results.rows.recipe("sbn-grid", "stochastic-binary")}
     captions = {
         "map": f"Each cell: mean over n = {len(seeds)} search seeds.",
-        "logic-curves": f"Each line: mean over n = {listing([str(count) for count in n])} "
-        f"{listing(kinds)} seeds; band: one standard deviation.",
+        "logic-curves": f"Each line: mean over seeds, {counted(settings)}; band: one standard deviation.",
     }
     return "\n\n".join(
         f"![{words}]({up}results/figures/{name}.svg)\n\n{captions[name]}" for name, words in PICTURES.items()
