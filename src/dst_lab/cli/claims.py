@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,8 +59,6 @@ def _claims(args: argparse.Namespace) -> int:
 
 def _readings(rows: "Rows", path: Path) -> int:
     """A table a question, and what to train for the cells that are not tested."""
-    from dst_lab.claims.rows import SEEDS
-    from dst_lab.plans.recipes import FRESH
     from dst_lab.readings import ask, lacking
     from dst_lab.report.commands import run_command
     from dst_lab.store.disk.compressed import is_compressed
@@ -82,12 +81,12 @@ def _readings(rows: "Rows", path: Path) -> int:
         console.print(table)
     settings = lacking(rows)
     if settings:
-        print("what another way to choose would have chosen, and its fresh seeds are not there:")
+        print("what other ways to choose ask for, and is not there; a search may ask for more when this is done:")
         if is_compressed(path):
             path = path.with_suffix("")
             print(f"(after `dst copy --store {path}.xz {path}`)")
-    for config in settings:
-        print(run_command(config.to_dict(), range(FRESH, FRESH + SEEDS), str(path)))
+    for config, seeds in settings.items():
+        print(run_command(replace(config, seed=seeds[0]).to_dict(), seeds, str(path)))
     return 0
 
 

@@ -104,7 +104,6 @@ def sweep(args: argparse.Namespace) -> int:
 def read_plan(args: argparse.Namespace) -> Any:
     """The recipe, or a grid or an adaptive search over a task's axes."""
     from dst_lab.plans import RECIPES, Adaptive, Grid, Halving
-    from dst_lab.plans.plan import OfTask
 
     of_a_search = {"--settings": args.settings, "--sampler": args.sampler, "--halving": args.halving}
     alone = [flag for flag, value in of_a_search.items() if value and not args.adaptive]
@@ -116,10 +115,13 @@ def read_plan(args: argparse.Namespace) -> Any:
         if own:
             raise ValueError(f"the recipe {args.what} has its own, got {' and '.join(own)}: leave out, or sweep a task")
         plan = RECIPES[args.what](args.scale)
-        tasks = list(dict.fromkeys(config.task for config in plan.wanted(lambda _: None)))
-        if args.task and tasks and args.task not in tasks:
-            raise ValueError(f"the recipe {args.what} has no runs of {args.task}: its runs are of {', '.join(tasks)}")
-        return OfTask(plan, args.task) if args.task else plan
+        if not args.task:
+            return plan
+        part = plan.of(args.task)
+        if part is None:
+            tasks = ", ".join(task for task in CONFIGS if plan.of(task))
+            raise ValueError(f"the recipe {args.what} has no runs of {args.task}: its runs are of {tasks}")
+        return part
     if args.task:
         raise ValueError(f"--task goes with a recipe, and {args.what} with --{given[0] if given else 'grid'} is none")
     if args.what not in CONFIGS:

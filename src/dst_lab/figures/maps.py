@@ -11,6 +11,7 @@ from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection
 from matplotlib.ticker import LogLocator, NullLocator
 
+from dst_lab.claims import tasks
 from dst_lab.configs import Config
 from dst_lab.figures.rows import Array, Row, Rows, setting_key, spread
 from dst_lab.figures.style import (
@@ -28,7 +29,7 @@ from dst_lab.figures.style import (
     plus_minus,
 )
 
-PAPER_OPTIMA = {"stochastic-binary": (0.1, 0.7), "categorical-autoencoder": (2.0, 0.5), "logic-gates": (0.1, 2.0)}
+PAPER_OPTIMA = {rule.task: rule.optimum for rule in tasks.TASKS}
 RECIPE = {
     "stochastic-binary": "sbn-grid",
     "categorical-autoencoder": "catae-sequential",

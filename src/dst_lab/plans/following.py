@@ -1,6 +1,6 @@
 """Plans that begin where others ended: confirmation with fresh seeds, annealing, and details set otherwise."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dst_lab.configs import Config
 from dst_lab.plans.plan import Lookup, Plan, seeded, value_of, with_value
@@ -25,6 +25,10 @@ class Following(Plan):
     def notes(self, lookup: Lookup) -> list[str]:
         undone = dict.fromkeys(name for name, plan in self.before if not plan.chosen(lookup))
         return [f"{name} is not done: sweep it first" for name in undone]
+
+    def of(self, task: str) -> Plan | None:
+        before = tuple((name, part) for name, plan in self.before if (part := plan.of(task)))
+        return replace(self, before=before) if before else None
 
 
 class Confirm(Following):

@@ -40,6 +40,10 @@ class Plan(ABC):
         """What a reader should know of how it went: what was chosen, and optima on the edge of a sweep."""
         return []
 
+    def of(self, task: str) -> "Plan | None":
+        """Its part of one task, or None where it has none."""
+        return self if any(config.task == task for config in self.wanted(lambda _: None)) else None
+
 
 @dataclass(frozen=True)
 class Grid(Plan):
@@ -96,22 +100,9 @@ class Several(Plan):
     def notes(self, lookup: Lookup) -> list[str]:
         return [note for plan in self.plans for note in plan.notes(lookup)]
 
-
-@dataclass(frozen=True)
-class OfTask(Plan):
-    """A plan's runs of one task."""
-
-    plan: Plan
-    task: str
-
-    def wanted(self, lookup: Lookup) -> list[Config]:
-        return [config for config in self.plan.wanted(lookup) if config.task == self.task]
-
-    def chosen(self, lookup: Lookup) -> list[Config]:
-        return [config for config in self.plan.chosen(lookup) if config.task == self.task]
-
-    def notes(self, lookup: Lookup) -> list[str]:
-        return self.plan.notes(lookup)
+    def of(self, task: str) -> Plan | None:
+        parts = tuple(part for plan in self.plans if (part := plan.of(task)))
+        return Several(parts) if parts else None
 
 
 def settings(base: Config, axes: Iterable[Axis]) -> list[Config]:

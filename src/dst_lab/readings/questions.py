@@ -14,7 +14,7 @@ from dst_lab.configs import Config
 from dst_lab.plans import RECIPES, Lookup
 from dst_lab.plans.following import otherwise
 from dst_lab.plans.plan import seeded, with_value
-from dst_lab.plans.recipes import FRESH, FRESH_SEEDS, half_the_rate
+from dst_lab.plans.recipes import FRESH, FRESH_SEEDS, SEARCHES, half_the_rate, parts
 from dst_lab.readings.compared import (
     RULE,
     Question,
@@ -59,9 +59,9 @@ def chosen_by(rows: Rows) -> Question:
     found["the paper's temperatures"] = judge_by(published(rows), TASKS)
     return table(
         "How settings are chosen", found,
-        "Where the searches would have chosen another setting, its ten fresh seeds must be trained first; a sequential "
-        "search may even go another way. The paper's temperatures are those of Decoupled ST, at the learning rate that "
-        "our search chose; the others stay.",
+        "Where a search would have chosen another setting, its ten fresh seeds must be trained first, and where it "
+        "would have gone another way, that search (`dst claims --readings` says how). The paper's temperatures are "
+        "those of Decoupled ST, at the learning rate that our search chose; the others stay.",
     )  # fmt: skip
 
 
@@ -96,17 +96,27 @@ def _as_published(config: Config) -> Config:
     return with_value(with_value(config, "tau_f", optimum[0]), "tau_b", optimum[1])
 
 
-def lacking(rows: Rows) -> list[Config]:
-    """The settings that another way to choose would have chosen and that lack fresh seeds, each once."""
-    wanted = [
-        config
-        for measures in (LAST, ARGMAX, ACCURACY)
-        for (task, role), config in searched(rows, measures).chosen.items()
-        if role != "soft" and task in measures
-    ]
-    wanted += [_as_published(config) for (_, role), config in rows.chosen.items() if role == "decoupled"]
-    settings = dict.fromkeys(replace(config, seed=0) for config in wanted)
-    return [one for one in settings if None in map(rows.find, seeded([one], FRESH_SEEDS))]
+def lacking(rows: Rows) -> dict[Config, list[int]]:
+    """What other ways to choose ask for and is not there, each setting with its seeds: the runs of a search that leads
+    elsewhere, and once it has ended the fresh seeds of what it chose."""
+    wanted: list[Config] = []
+    for measures in (LAST, ARGMAX, ACCURACY):
+        seen = searched(rows, measures)
+        found = [config for (_, role), config in seen.chosen.items() if role != "soft"]
+        asked = [*_led_elsewhere(rows, seen), *seeded(found, FRESH_SEEDS)]
+        wanted += [config for config in asked if config.task in measures]
+    ours = [_as_published(config) for (_, role), config in rows.chosen.items() if role == "decoupled"]
+    settings: dict[Config, list[int]] = {}
+    for config in dict.fromkeys([*wanted, *seeded(ours, FRESH_SEEDS)]):
+        if rows.find(config) is None:
+            settings.setdefault(replace(config, seed=0), []).append(config.seed)
+    return settings
+
+
+def _led_elsewhere(rows: Rows, seen: Rows) -> list[Config]:
+    """Of the searches that are done, the runs that they lack as `seen` scores them."""
+    done = [plan for _, plan in parts(rows.scale, SEARCHES) if plan.chosen(rows.lookup)]
+    return [config for plan in done for config in plan.wanted(seen.lookup) if seen.lookup(config) is None]
 
 
 def detailed(rows: Rows) -> list[Question]:

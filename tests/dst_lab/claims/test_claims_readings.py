@@ -172,8 +172,30 @@ def test_another_way_to_choose_leads_to_other_settings_and_says_which_lack_runs(
     without = replace(rows, find=find)
     found = cells([chosen_by(without)], "How settings are chosen", "C2", SBN)
     assert (found["the rule"], found["by the last loss"]) == ("supported", "not tested")
-    assert [config for config in lacking(without) if odd(config)] == [replace(other, seed=0)]
+    assert lacking(without)[replace(other, seed=0)] == list(range(FRESH, FRESH + 10))
     assert not [config for config in lacking(rows) if odd(config)]
+
+
+def test_a_search_that_another_way_to_choose_leads_elsewhere_is_named(supported: Rows) -> None:
+    usual = value_of(supported.chosen[LOGIC, "decoupled"], "tau_f")
+    other = next(tau for tau in (0.1, 0.3) if tau != usual)
+
+    def there(config: Config) -> bool:
+        ours = config.task == LOGIC and config.estimator.name == "decoupled"
+        return ours and config.seed < FRESH and value_of(config, "tau_f") == other
+
+    def late(config: Config, history: dict[str, Series]) -> dict[str, Series]:
+        loss = history["validation_loss"]
+        return {"validation_loss": Series(loss.steps, loss.values - 5)} if there(config) else {}
+
+    rows = changed(supported, late)
+    first = replace(  # its first sweep alone
+        rows, find=lambda config: None if there(config) and value_of(config, "tau_b") != 1.0 else rows.find(config)
+    )
+    named = {value_of(c, "tau_b"): seeds for c, seeds in lacking(first).items() if there(c) and 0 in seeds}
+    assert named == {tau: [0, 1, 2] for tau in (0.25, 0.5, 2.0)}
+    assert not [config for config, seeds in lacking(rows).items() if there(config) and 0 in seeds]
+    assert cells([chosen_by(first)], "How settings are chosen", "C2", LOGIC)["by the last loss"] == "not tested"
 
 
 @pytest.mark.parametrize(
@@ -243,7 +265,7 @@ def test_a_detail_set_otherwise_can_turn_a_verdict(world: Any) -> None:
 
 def test_nothing_is_asked_of_an_empty_store(world: Any) -> None:
     assert ask(world(lost=lambda config: True).rows) == []
-    assert lacking(world(lost=lambda config: True).rows) == []
+    assert lacking(world(lost=lambda config: True).rows) == {}
 
 
 def test_the_command_prints_tables_and_what_to_train(cli: Any) -> None:

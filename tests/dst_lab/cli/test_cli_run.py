@@ -161,7 +161,8 @@ def test_a_following_recipe_without_runs_of_a_task(cli) -> None:
     for dry in (("--dry-run",), ()):
         ended = cli("sweep", "details", "--task", "stochastic-binary", *dry)
         assert ended.err == (
-            "dst: the recipe details has no runs of stochastic-binary: leave out --task, or give another\n"
+            "dst: the recipe details has no runs of stochastic-binary: its runs are of categorical-autoencoder, "
+            "logic-gates\n"
         )
         assert ended.code == 2
 

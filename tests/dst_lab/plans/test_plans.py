@@ -10,7 +10,7 @@ import pytest
 from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
 from dst_lab.plans import RECIPES, Adaptive, Grid, Lookup, Plan, Sequential, Several
 from dst_lab.plans.following import Annealed, Confirm, Detailed, otherwise
-from dst_lab.plans.plan import OfTask, best, edge, value_of, with_value
+from dst_lab.plans.plan import best, edge, value_of, with_value
 from dst_lab.plans.recipes import FRESH, SEARCHES
 from dst_lab.plans.sequential import BEYOND, beyond
 from dst_lab.store import run_id
@@ -273,10 +273,29 @@ def test_a_task_is_confirmed_before_the_others_are_searched() -> None:
 
 
 def test_one_tasks_part_of_a_recipe() -> None:
-    whole, part = RECIPES["diagonal"]("quick"), OfTask(RECIPES["diagonal"]("quick"), "logic-gates")
+    whole = RECIPES["diagonal"]("quick")
+    part = whole.of("logic-gates")
+    assert part
     wanted = [config for config in whole.wanted(lambda _: None) if config.task == "logic-gates"]
     assert part.wanted(lambda _: None) == wanted
     assert 0 < len(wanted) < len(whole.wanted(lambda _: None))
-    assert part.chosen(lambda config: config.seed + 1.0) == [
-        config for config in whole.chosen(lambda config: config.seed + 1.0) if config.task == "logic-gates"
-    ]
+
+    def lookup(config: Config) -> float | None:
+        return config.seed + 1.0 if config.task == "logic-gates" else None
+
+    (found,) = part.chosen(lookup)
+    assert found.task == "logic-gates"
+    assert all("logic-gates" in note for note in part.notes(lookup) if note.startswith("best of"))
+    assert whole.of("bias-variance") is None
+
+
+def test_one_tasks_part_of_a_plan_that_follows_names_its_own_searches() -> None:
+    part = RECIPES["confirm"]("quick").of("stochastic-binary")
+    assert part
+    assert [note.split(" is not done")[0] for note in part.notes(lambda _: None)] == [
+        "sbn-grid", "sbn-baselines", "diagonal",
+    ]  # fmt: skip
+    assert RECIPES["confirm"]("quick").of("bias-variance") is None
+    rate = RECIPES["catae-rate"]("quick")
+    assert rate.of("logic-gates") is None
+    assert rate.of("categorical-autoencoder") == rate
