@@ -238,11 +238,11 @@ def time(results: Results, up: str) -> str:
 def pictures(results: Results, up: str) -> str:
     """The two that the README shows, with their n."""
     found = {role: results.rows.setting("logic-gates", role) for role in (*ROLES, "soft")}
-    settings = {role: one for role, one in found.items() if one}
+    settings = {role: one for role, one in found.items() if one and one.n}
     seeds = {row.run.seed for row in results.rows.recipe("sbn-grid", "stochastic-binary")}
     captions = {
         "map": f"Each cell: mean over n = {len(seeds)} search seeds.",
-        "logic-curves": f"Each line: mean over seeds, {counted(settings)}; band: one standard deviation.",
+        "logic-curves": f"Each line: mean over seeds, {counted(settings)}. Band: one standard deviation.",
     }
     return "\n\n".join(
         f"![{words}]({up}results/figures/{name}.svg)\n\n{captions[name]}" for name, words in PICTURES.items()

@@ -182,6 +182,20 @@ def test_a_chunk_counts_once_and_a_run_for_what_it_was_trained(plain: Path) -> N
         assert found["logic-sequential"].ends["failed"] == 1
 
 
+def test_what_goes_beyond_the_paper_is_counted_apart(root: Path) -> None:
+    assert {*cost.BEYOND} - {cost.OTHER} == {
+        name for name, recipe in planted.RECIPES.items() if "beyond the paper" in str(recipe.__doc__).lower()
+    }
+    with Store.open(root / build.RECORDS) as store:
+        results = build.Results(Rows(store, "quick"), root)
+        minutes = {one.recipe: one.seconds / 60 for one in results.costs}
+        beyond = sum(time for name, time in minutes.items() if name in cost.BEYOND)
+        took, more = re.findall(r"took ([\d.]+)", build.time(results, ""))
+        assert float(took) == pytest.approx(sum(minutes.values()) - beyond, rel=0.01)
+        assert float(more) == pytest.approx(beyond, rel=0.01)
+        assert beyond > 0
+
+
 def test_a_chunk_of_two_recipes_is_shared(tmp_path: Path) -> None:
     """The effects of both temperatures on the autoencoder, trained together."""
     both = [planted.RECIPES[name]("quick").wanted(lambda _: None) for name in ("tau-f-effects", "tau-b-effects")]

@@ -79,7 +79,7 @@ def _readings(rows: "Rows", path: Path) -> int:
                 said = [cell.verdict if cell else "" for cell in (first, *cells)]
                 table.add_row(first.claim, first.task, *said)
         console.print(table)
-    settings = lacking(rows)
+    settings = lacking(rows) if questions else {}
     if settings:
         print("what other ways to choose ask for, and is not there; a search may ask for more when this is done:")
         if is_compressed(path):

@@ -202,8 +202,8 @@ def idle(plan: Any, lookup: Any, args: argparse.Namespace) -> str:
     if plan.wanted(lookup):
         return "nothing to train: the store has every run that is wanted so far"
     if not plan.notes(lookup):
-        of = f" of {args.task}: leave out --task, or give another" if args.task else ", given what the searches chose"
-        raise ValueError(f"the recipe {args.what} has no runs{of}")
+        of = f" of {args.task}" if args.task else ""
+        raise ValueError(f"the recipe {args.what} has no runs{of}, given what the searches chose")
     return "nothing to train before that"
 
 

@@ -147,8 +147,8 @@ def counted(settings: dict[str, Setting]) -> str:
     if not settings:
         return "n = 0"
     ((n, seeds), _), *_ = Counter((setting.n, setting.seeds) for setting in settings.values()).most_common(1)
-    others = [f"{LOOKS[role].name}: {s.n} {s.seeds}" for role, s in settings.items() if (s.n, s.seeds) != (n, seeds)]
-    return f"n = {n} {seeds} seeds each" + f" ({'; '.join(others)})" * bool(others)
+    others = [f"{LOOKS[role].name} {s.n} {s.seeds}" for role, s in settings.items() if (s.n, s.seeds) != (n, seeds)]
+    return f"n = {n} {seeds} seeds each" + f"; {listing(others)} seeds" * bool(others)
 
 
 def lost(rows: Rows, task: str, roles: tuple[str, ...]) -> str:

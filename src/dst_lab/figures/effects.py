@@ -16,6 +16,7 @@ from dst_lab.plans.plan import with_value
 from dst_lab.plans.recipes import half_the_rate
 
 AUTOENCODER, NETWORK = "categorical-autoencoder", "stochastic-binary"
+RATE = "catae-rate"
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,14 @@ class Panel:
     def diverged(self, rows: Rows) -> list[Row]:
         return rows.of(self._configs(rows), "diverged")
 
+    def missing(self, rows: Rows) -> list[str]:
+        """In words, what the store lacks of it."""
+        if not self.lr:
+            return [f"{text} ({self.title})" for text in rows.missing(self.recipe, self.task)]
+        configs = self._configs(rows)
+        count = sum(rows.lookup(config) is None for config in configs)
+        return [f"{count} of {len(configs)} runs of {RATE} ({self.title})"] if count else []
+
     def _configs(self, rows: Rows) -> list[Config]:
         configs = [config for config in rows.wanted(self.recipe) if config.task == self.task]
         return [with_value(config, "lr", self.lr) for config in configs] if self.lr else configs
@@ -84,7 +93,8 @@ def _panels(rows: Rows, recipe: str) -> list[Panel]:
     autoencoder = Panel(recipe, AUTOENCODER, PERPLEXITY, SNR)
     rate = half_the_rate(rows.scale)
     slower = replace(autoencoder, lr=rate)
-    both = [replace(autoencoder, lr=2 * rate), slower] if slower.rows(rows, PERPLEXITY.metric) else [autoencoder]
+    there = slower.rows(rows, PERPLEXITY.metric) or slower.diverged(rows)
+    both = [replace(autoencoder, lr=2 * rate), slower] if there else [autoencoder]
     return [*both, network] if recipe == "tau-f-effects" else [network, *both]
 
 
@@ -101,27 +111,27 @@ def by_tau(rows: Rows, panel: Panel, name: str, measure: Measure) -> dict[float,
 def _draw(rows: Rows, recipe: str, name: str) -> Drawn:
     shown = _panels(rows, recipe)
     figure, axes = panels(len(shown), width=4.3)
-    missing = [f"{text} ({TASKS[task]})" for task in (AUTOENCODER, NETWORK) for text in rows.missing(recipe, task)]
+    missing = [text for panel in shown for text in panel.missing(rows)]
     said: list[str] = []
-    counts: dict[str, set[int]] = {}
+    counts: dict[tuple[str, str], set[int]] = {}
     for ax, panel in zip(axes, shown, strict=True):
         left, right = panel.left, panel.right
         both = [by_tau(rows, panel, name, measure) for measure in (left, right)]
         if not any(both):
-            absent(ax, rows.missing(recipe, panel.task) or [f"{left.metric} and {right.metric}"])
+            absent(ax, panel.missing(rows) or [f"{left.metric} and {right.metric}"])
             continue
         twin = ax.twinx()
         twin.spines["right"].set_visible(True)
         twin.grid(False)
         for side, measure, values, role in ((ax, left, both[0], "decoupled"), (twin, right, both[1], "softmax_ste")):
             _line(side, measure, values, role)
-            counts.setdefault(measure.label, set()).update(map(len, values.values()))
+            counts[panel.title, measure.label] = set(map(len, values.values()))
         if right is SNR:
             _floor(twin, panel.rows(rows, SNR.metric))
             plain_logarithm(twin.yaxis)
         ax.set_xlabel(rf"$\{name}$")
         ax.set_title(panel.title)
-        said.append(_said(name, panel, both))
+        said += _said(name, panel, both)
         if right is SNR:
             said += _silent(panel.rows(rows, PERPLEXITY.metric))
         if runs := panel.diverged(rows):
@@ -129,7 +139,8 @@ def _draw(rows: Rows, recipe: str, name: str) -> Drawn:
     title = {"tau_f": "What the forward temperature does", "tau_b": "What the backward temperature does"}[name]
     if said:
         said.append(f"{_n(counts)}; points: median; bars: quartiles.")
-    return Drawn(title, figure, " ".join(said), len(shown), missing, (recipe,))
+    recipes = (recipe, RATE) if len(shown) > 2 else (recipe,)
+    return Drawn(title, figure, " ".join(said), len(shown), missing, recipes)
 
 
 def _line(ax: Axes, measure: Measure, values: dict[float, list[float]], role: str) -> None:
@@ -161,7 +172,7 @@ def _floor(ax: Axes, found: list[Row]) -> None:
         ax.set_ylim(min(bottom, floor * (floor / top) ** 0.12), top)
 
 
-def _said(name: str, panel: Panel, both: list[dict[float, list[float]]]) -> str:
+def _said(name: str, panel: Panel, both: list[dict[float, list[float]]]) -> list[str]:
     parts = []
     for measure, values in zip((panel.left, panel.right), both, strict=True):
         if len(values) > 1:
@@ -170,7 +181,7 @@ def _said(name: str, panel: Panel, both: list[dict[float, list[float]]]) -> str:
             over = f" by way of {listing(way)}" if way else ""
             parts.append(f"{what} from {start}{over} to {end}")
     letter = {"tau_f": "τf", "tau_b": "τb"}[name]
-    return f"{panel.title.capitalize()}, as {letter} rises: {'; '.join(parts)}."
+    return [f"{panel.title.capitalize()}, as {letter} rises: {'; '.join(parts)}."] if parts else []
 
 
 def _told(values: dict[float, list[float]]) -> list[tuple[float, float]]:
@@ -194,12 +205,14 @@ def _silent(found: list[Row]) -> list[str]:
     ]
 
 
-def _n(counts: dict[str, set[int]]) -> str:
-    """How many seeds a point stands for, and of what there are fewer."""
-    most = max(n for found in counts.values() for n in found)
-    fewer = [
-        f"{label.partition(' (')[0]} {' to '.join(str(n) for n in dict.fromkeys((min(found), max(found))))}"
-        for label, found in counts.items()
-        if found and found != {most}
-    ]
-    return f"n = {most} seeds a point" + (f" ({listing(fewer)}: of the rest it is not known)" if fewer else "")
+def _n(counts: dict[tuple[str, str], set[int]]) -> str:
+    """How many seeds a point stands for, and where there are fewer."""
+    most = max((n for found in counts.values() for n in found), default=0)
+    labels = [label for _, label in counts]
+    fewer = []
+    for (title, label), found in counts.items():
+        if found and found != {most}:
+            where = f" ({title})" if labels.count(label) > 1 else ""
+            range_ = " to ".join(str(n) for n in dict.fromkeys((min(found), max(found))))
+            fewer.append(f"{label.partition(' (')[0]}{where} {range_}")
+    return f"n = {most} seeds a point" + (f" ({listing(fewer)}: of the others there is none)" if fewer else "")

@@ -41,7 +41,7 @@ class Plan(ABC):
         return []
 
     def of(self, task: str) -> "Plan | None":
-        """Its part of one task, or None where it has none."""
+        """Its part of one task, or None where it has none. A plan of several tasks says itself how it is parted."""
         return self if any(config.task == task for config in self.wanted(lambda _: None)) else None
 
 

@@ -60,8 +60,8 @@ def chosen_by(rows: Rows) -> Question:
     return table(
         "How settings are chosen", found,
         "Where a search would have chosen another setting, its ten fresh seeds must be trained first, and where it "
-        "would have gone another way, that search (`dst claims --readings` says how). The paper's temperatures are "
-        "those of Decoupled ST, at the learning rate that our search chose; the others stay.",
+        "would have gone another way, that search: `dst claims --readings` ends with both. The paper's temperatures "
+        "are those of Decoupled ST, at the learning rate that our search chose; the others stay.",
     )  # fmt: skip
 
 

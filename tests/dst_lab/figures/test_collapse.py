@@ -205,7 +205,7 @@ def test_a_ratio_known_at_some_measurements_is_their_mean_and_collapsed_runs_are
     high = effects.figure.subfigs[0].axes[1].containers[0].lines[2][0].get_segments()
     np.testing.assert_allclose([top for _, (_, top) in high], 3e7 * taus, rtol=1e-6)
     assert "24 of 40 runs ended with almost all images on one code (every perplexity below 1.05)" in effects.caption
-    assert "n = 10 seeds a point (gradient signal-to-noise ratio 7: of the rest it is not known)" in effects.caption
+    assert "n = 10 seeds a point (gradient signal-to-noise ratio 7: of the others there is none)" in effects.caption
 
 
 def test_a_sweep_that_turns_is_not_told_by_its_ends(tmp_path: Path) -> None:

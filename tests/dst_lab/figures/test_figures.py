@@ -125,7 +125,7 @@ def test_curves_are_means_over_fresh_seeds(
         values = factor * confirmed(store, task, "decoupled", metric)
         assert band.max() == pytest.approx((values.mean(0) + values.std(0, ddof=1)).max(), rel=1e-12)
     assert "n = 10 confirmation seeds" in drawn[name].caption
-    assert ("(Soft (reference): 3 search)" in drawn[name].caption) == (task == LOGIC)
+    assert ("; Soft (reference) 3 search seeds" in drawn[name].caption) == (task == LOGIC)
 
 
 def test_every_seed_of_the_autoencoder_is_a_line(store: Store, drawn: dict[str, Drawn]) -> None:
@@ -210,6 +210,20 @@ def test_effects_at_half_the_rate_are_beside_those_at_the_tasks_own(store: Store
         lasts = [np.mean(store.history(run_id(run))["perplexity"].values[-1]) for run in runs]
         assert drawn_median == pytest.approx(np.median(lasts), rel=1e-6)
     assert "Autoencoder, learning rate 0.001, as τf rises" in drawn["tau-f-effects"].caption
+    assert drawn["tau-f-effects"].recipes == ("tau-f-effects", "catae-rate")
+
+
+def test_what_half_the_rate_lacks_is_said(store: Store) -> None:
+    rows = Rows(store, "quick")
+    configs = [c for c in RECIPES["tau-f-effects"]("quick").wanted(lambda _: None) if c.task == CATAE]
+    lost = {run_id(replace(c, lr=0.001).to_dict()) for c in configs if c.seed >= 3}
+    rows.runs = {key: row for key, row in rows.runs.items() if key not in lost}
+    scored = rows.lookup
+    rows.lookup = lambda config: None if run_id(config.to_dict()) in lost else scored(config)
+    one = FIGURES["tau-f-effects"](rows)
+    assert one.missing == ["28 of 40 runs of catae-rate (autoencoder, learning rate 0.001)"]
+    said = "perplexity of the codes (autoencoder, learning rate 0.001) 3"
+    assert f"n = 10 seeds a point ({said}" in one.caption
 
 
 def test_searches_show_what_was_swept(store: Store, drawn: dict[str, Drawn]) -> None:

@@ -104,7 +104,8 @@ class Layer:
         squares: Tensor | None = None,
     ) -> None:
         batch, (inner, blocks, power) = x.values.shape[1], _inner(self.inputs)
-        flip = then == "pixels"  # measured: and at most 128 registers, with which two programs fit on an SM
+        flip = then == "pixels"
+        # As measured; at 128 registers two programs fit on an SM.
         options = {"num_warps": 8, "maxnreg": 128} if flip else {"num_warps": 4}
         dense._forward[_parts(self.outputs), self.runs](
             x.values, x.scale, runs.rows, self.weight[0], runs.w_scale, *self.bias, y, scale, target, loss, runs.rates,
@@ -279,12 +280,12 @@ class Stack:
 def dense_step(fleet: "Fleet", links: Sequence[Link], images: Tensor, labels: Tensor | None = None) -> Step | None:
     """The training step of a fleet; None where the kernels have none: for an estimator that mixes instead of choosing,
     batches that no program holds, more classes than a program's columns, products asked for in float32, and GPUs
-    without the tensor cores that these kernels are made for (before Ampere)."""
+    other than NVIDIA's from Ampere on, for whose tensor cores these kernels are made."""
     outputs = fleet.parameters[f"{links[-1].name}.bias"].shape[-1]
     if fleet.estimator == "soft" or fleet.order.shape[2] > BATCH or (links[-1].then == "classes" and outputs > BLOCK):
         return None
     if torch.get_float32_matmul_precision() == "highest":
         return None
-    if fleet.device.type == "cuda" and torch.cuda.get_device_capability(fleet.device)[0] < 8:
+    if fleet.device.type == "cuda" and (torch.version.hip or torch.cuda.get_device_capability(fleet.device)[0] < 8):
         return None
     return Stack(fleet, links, images, labels).step
