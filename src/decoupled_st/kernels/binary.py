@@ -9,7 +9,7 @@ from torch import Tensor
 
 from decoupled_st.kernels import follows, seen
 from decoupled_st.kernels.noise import draw_seed, logistic, write_out
-from decoupled_st.kernels.rows import as_stored, by_row, number
+from decoupled_st.kernels.rows import as_stored, blocks, by_row, number
 
 _BLOCK, _WARPS = 2048, 4
 _LOG2E = tl.constexpr(1 / math.log(2))
@@ -110,7 +110,7 @@ def _launch(kernel, pointers, numbers, logits, seed, noise, tau):
     n = logits.numel()
     source = 0 if seed is None and noise is None else 1 if noise is None else 2
     with torch.cuda.device_of(logits):
-        kernel[(-(-n // _BLOCK),)](  # triton.cdiv takes longer
+        kernel[(blocks(n, _BLOCK),)](
             *pointers, logits, seed, noise, tau, *numbers, n, 1 if tau is None else n // len(tau),
             NOISE=source, WIDE=n >= 2**31 - _BLOCK, BLOCK=_BLOCK, num_warps=_WARPS,
         )  # fmt: skip

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from decoupled_st.kernels import follows, seen
 from decoupled_st.kernels.noise import draw_seed, gumbel, write_out
-from decoupled_st.kernels.rows import as_stored, by_row, number
+from decoupled_st.kernels.rows import as_stored, blocks, by_row, number
 
 ONE_PASS = 16384
 """The longest row held on chip."""
@@ -159,7 +159,7 @@ def _launch(one_pass, split, pointers, numbers, logits, seed, noise, mask, tau):
     source = 0 if seed is None and noise is None else 1 if noise is None else 2
     kernel = one_pass if block >= K else split
     with torch.cuda.device_of(logits):
-        kernel[(-(-rows // height),)](  # triton.cdiv would take as long as all of `decoupled`'s checks
+        kernel[(blocks(rows, height),)](
             *pointers, logits, seed, noise, None if mask is None else mask.view(torch.uint8), tau, *numbers,
             rows, *shared, NOISE=source, K=K, ROWS=height, BLOCK=block, num_warps=warps,
         )  # fmt: skip

@@ -7,6 +7,11 @@ import torch
 from torch import Tensor
 
 
+def blocks(count: int, size: int) -> int:
+    """How many blocks of a size hold `count`: as `triton.cdiv`, without its microseconds a call."""
+    return -(-count // size)
+
+
 def as_stored(tensor: Tensor) -> Tensor:
     """A tensor whose memory holds its values one behind the other, with no sign still to be applied."""
     return tensor.resolve_neg().contiguous()

@@ -146,7 +146,7 @@ def counted(settings: dict[str, Setting]) -> str:
     """For a caption: over how many seeds of which kind most settings are, and those that are not."""
     if not settings:
         return "n = 0"
-    ((n, seeds), _), *_ = Counter((setting.n, setting.seeds) for setting in settings.values()).most_common(1)
+    (((n, seeds), _),) = Counter((setting.n, setting.seeds) for setting in settings.values()).most_common(1)
     others = [f"{LOOKS[role].name} {s.n} {s.seeds}" for role, s in settings.items() if (s.n, s.seeds) != (n, seeds)]
     return f"n = {n} {seeds} seeds each" + f"; {listing(others)} seeds" * bool(others)
 

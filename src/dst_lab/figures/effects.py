@@ -45,17 +45,15 @@ ACTIVE = Measure("inactive", "active neurons (%)", whole=(0, 104))
 
 @dataclass(frozen=True)
 class Panel:
-    """A task's part of a recipe, at the recipe's learning rate unless told otherwise, under two measures."""
+    """A task's part of a recipe under two measures."""
 
     recipe: str
     task: str
     left: Measure
     right: Measure
+    title: str
     lr: float | None = None
-
-    @property
-    def title(self) -> str:
-        return TASKS[self.task] + (f", learning rate {self.lr:g}" if self.lr else "")
+    """Of the runs of `catae-rate`, instead of the recipe's own."""
 
     def rows(self, rows: Rows, metric: str) -> list[Row]:
         """Those that have the metric."""
@@ -89,12 +87,13 @@ def tau_b(rows: Rows) -> Drawn:
 
 def _panels(rows: Rows, recipe: str) -> list[Panel]:
     """The paper's first; the autoencoder at half its learning rate where that was trained."""
-    network = Panel(recipe, NETWORK, NORM, ACTIVE)
-    autoencoder = Panel(recipe, AUTOENCODER, PERPLEXITY, SNR)
+    network = Panel(recipe, NETWORK, NORM, ACTIVE, TASKS[NETWORK])
+    autoencoder = Panel(recipe, AUTOENCODER, PERPLEXITY, SNR, TASKS[AUTOENCODER])
     rate = half_the_rate(rows.scale)
-    slower = replace(autoencoder, lr=rate)
+    titles = {lr: f"{autoencoder.title}, learning rate {lr:g}" for lr in (2 * rate, rate)}
+    slower = replace(autoencoder, title=titles[rate], lr=rate)
     there = slower.rows(rows, PERPLEXITY.metric) or slower.diverged(rows)
-    both = [replace(autoencoder, lr=2 * rate), slower] if there else [autoencoder]
+    both = [replace(autoencoder, title=titles[2 * rate]), slower] if there else [autoencoder]
     return [*both, network] if recipe == "tau-f-effects" else [network, *both]
 
 
@@ -213,6 +212,6 @@ def _n(counts: dict[tuple[str, str], set[int]]) -> str:
     for (title, label), found in counts.items():
         if found and found != {most}:
             where = f" ({title})" if labels.count(label) > 1 else ""
-            range_ = " to ".join(str(n) for n in dict.fromkeys((min(found), max(found))))
-            fewer.append(f"{label.partition(' (')[0]}{where} {range_}")
+            ends = dict.fromkeys((min(found), max(found)))
+            fewer.append(f"{label.partition(' (')[0]}{where} {' to '.join(map(str, ends))}")
     return f"n = {most} seeds a point" + (f" ({listing(fewer)}: of the others there is none)" if fewer else "")

@@ -8,7 +8,8 @@ from dst_lab.plans.plan import Lookup, Plan, seeded, value_of, with_value
 
 @dataclass(frozen=True)
 class Following(Plan):
-    """What follows from the settings that earlier plans chose; nothing until those plans are done."""
+    """What follows from the settings that earlier plans chose; nothing until those plans are done, and nothing from the
+    soft reference, which no claim judges."""
 
     before: tuple[tuple[str, Plan], ...]
     """(name, plan)."""
@@ -16,7 +17,8 @@ class Following(Plan):
 
     def wanted(self, lookup: Lookup) -> list[Config]:
         settled = [config for _, plan in self.before for config in plan.chosen(lookup)]
-        return seeded(list(dict.fromkeys(new for config in settled for new in self.variants(config))), self.seeds)
+        judged = [config for config in settled if config.estimator.name != "soft"]
+        return seeded(list(dict.fromkeys(new for config in judged for new in self.variants(config))), self.seeds)
 
     def variants(self, config: Config) -> list[Config]:
         """What to train for one chosen setting."""
@@ -32,10 +34,7 @@ class Following(Plan):
 
 
 class Confirm(Following):
-    """The chosen settings again, with seeds that no search has seen; not the soft reference, which no claim judges."""
-
-    def variants(self, config: Config) -> list[Config]:
-        return [] if config.estimator.name == "soft" else [config]
+    """The chosen settings again, with seeds that no search has seen."""
 
 
 class Annealed(Following):
@@ -53,7 +52,7 @@ class Detailed(Following):
     """The chosen settings with one detail, of those that the paper does not state, set otherwise."""
 
     def variants(self, config: Config) -> list[Config]:
-        return [] if config.estimator.name == "soft" else list(otherwise(config).values())
+        return list(otherwise(config).values())
 
 
 def otherwise(config: Config) -> dict[str, Config]:
