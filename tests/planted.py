@@ -59,7 +59,7 @@ def distance(config: Config) -> float:
 
 
 def _steps(config: Config) -> npt.NDArray[np.int64]:
-    total, between = config.steps_of(IMAGES[config.dataset])
+    total, between = config.steps_of(IMAGES[config.dataset.removesuffix("-whole")])
     return np.arange(between, total + 1, between, dtype=np.int64)
 
 

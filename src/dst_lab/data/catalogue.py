@@ -99,9 +99,13 @@ SOURCES: dict[str, Source] = {
 }
 
 
+WHOLE = "-whole"
+"""After a data set's name: without images held out."""
+
+
 def known_name(name: str) -> str:
-    """Return `name` if it is a data set's, or say which names are."""
+    """Return the data set that `name` is of, with or without images held out, or say which names there are."""
     names = (DIGITS, *SOURCES)
-    if name not in names:
+    if name.removesuffix(WHOLE) not in names:
         raise DataError(f"there is no data set {name!r}: choose one of {', '.join(names)}")
-    return name
+    return name.removesuffix(WHOLE)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from .catalogue import WHOLE
 
 
 def _check(kind: str, values: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> None:
@@ -29,6 +32,9 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __add__(self, other: Split) -> Split:
+        return Split(np.concatenate([self.images, other.images]), np.concatenate([self.labels, other.labels]))
+
 
 @dataclass(frozen=True, eq=False)
 class LevelSplit:
@@ -42,6 +48,9 @@ class LevelSplit:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __add__(self, other: LevelSplit) -> LevelSplit:
+        return LevelSplit(np.concatenate([self.levels, other.levels]), np.concatenate([self.labels, other.labels]))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,3 +74,11 @@ class LevelDataset:
     train: LevelSplit
     validation: LevelSplit
     test: LevelSplit
+
+
+AnyDataset = TypeVar("AnyDataset", Dataset, LevelDataset)
+
+
+def whole(data: AnyDataset) -> AnyDataset:
+    """The same without images held out: validation joins train, and the test images take its place."""
+    return replace(data, name=data.name + WHOLE, train=data.train + data.validation, validation=data.test)

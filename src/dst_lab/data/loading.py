@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .binarise import check_thresholds, level_dataset
-from .catalogue import CLASSES, DIGITS, SOURCES, DataError, File, known_name
-from .dataset import Dataset, LevelDataset, Split
+from .catalogue import CLASSES, DIGITS, SOURCES, WHOLE, DataError, File, known_name
+from .dataset import Dataset, LevelDataset, Split, whole
 from .download import fetch
 from .integrity import unpacked
 from .locate import data_root, present
@@ -26,13 +26,22 @@ def load(name: str, folder: str | os.PathLike[str] | None = None) -> Dataset:
     """Load digits, mnist, fashion-mnist or cifar10, verified; what the folder lacks is downloaded into it.
 
     The folder is the one given, else that of the variable DST_DATA, else `decoupled-st` in the user's cache. Validation
-    is the last 10,000 training images (of CIFAR-10 5,000); test is the official test set.
+    is the last 10,000 training images (of CIFAR-10 5,000); test is the official test set. With `-whole` after its name
+    a data set has all training images in train, and the test images for validation too: only to compare with results
+    that were made so.
 
     >>> digits = load("digits")
     >>> digits.train.images.shape, len(digits.validation), len(digits.test)
     ((1280, 1, 8, 8), 256, 261)
+    >>> len(load("digits-whole").train)
+    1536
     """
-    if known_name(name) == DIGITS:
+    data = _held_out(known_name(name), folder)
+    return whole(data) if name.endswith(WHOLE) else data
+
+
+def _held_out(name: str, folder: str | os.PathLike[str] | None) -> Dataset:
+    if name == DIGITS:
         return _digits()
     root = data_root(folder)
     if root.is_file():
@@ -65,18 +74,19 @@ def load_levels(name: str, thresholds: int, source: str | os.PathLike[str] | Non
 
     `source`, else the variable DST_DATA, names the file or the folder.
     """
-    known_name(name)
+    base = known_name(name)
     check_thresholds(thresholds)
     path = data_root(source)
     if not path.is_file():
         return level_dataset(load(name, source), thresholds)
     header = read_header(path)
-    if header and (header.dataset, header.thresholds) != (name, thresholds):
+    if header and (header.dataset, header.thresholds) != (base, thresholds):
         raise DataError(
             f"{path} holds the levels of {header.dataset} at {header.thresholds} thresholds, "
-            f"expected {name} at {thresholds}: give the file prepared for that, or a folder of data sets"
+            f"expected {base} at {thresholds}: give the file prepared for that, or a folder of data sets"
         )
-    return read_prepared(path)
+    data = read_prepared(path)
+    return whole(data) if name.endswith(WHOLE) else data
 
 
 def _digits() -> Dataset:

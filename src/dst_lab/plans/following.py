@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from dst_lab.configs import Config
+from dst_lab.data.catalogue import WHOLE
 from dst_lab.plans.plan import Lookup, Plan, seeded, value_of, with_value
 
 
@@ -56,7 +57,12 @@ class Detailed(Following):
 
 
 def otherwise(config: Config) -> dict[str, Config]:
-    """What else an unstated detail could be, one at a time, in words; nothing where the config has no such field."""
+    """What else an unstated detail could be, one at a time, in words."""
+    whole = with_value(config, "dataset", value_of(config, "dataset") + WHOLE)
+    return {"no images held out": whole, **_of_task(config)}
+
+
+def _of_task(config: Config) -> dict[str, Config]:
     if config.task == "logic-gates":
         tau = round(3 * value_of(config, "group_tau"), 6)
         return {

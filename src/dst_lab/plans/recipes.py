@@ -145,8 +145,7 @@ def annealed(scale: str) -> Plan:
 
 def details(scale: str) -> Plan:
     """Beyond the paper: the chosen settings with one detail that it does not state set otherwise; 10 fresh seeds."""
-    names = ("catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines")
-    return Detailed(parts(scale, names), FRESH_SEEDS)
+    return Detailed(parts(scale, SEARCHES), FRESH_SEEDS)
 
 
 def catae_rate(scale: str) -> Plan:

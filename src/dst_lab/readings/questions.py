@@ -7,6 +7,7 @@ from dst_lab.claims import Rows, Verdict, judge_rows
 from dst_lab.claims.baselines import judge_baselines
 from dst_lab.claims.measures import Measure, best, last
 from dst_lab.claims.mechanisms import judge_mechanisms
+from dst_lab.claims.off_diagonal import judge_off_diagonal
 from dst_lab.claims.rows import Row
 from dst_lab.claims.tasks import CATAE, LOGIC, SBN, TASKS, TaskRule
 from dst_lab.claims.verdict import NOT_TESTED
@@ -124,7 +125,7 @@ def detailed(rows: Rows) -> list[Question]:
     if not any(map(rows.find, RECIPES["details"](rows.scale).wanted(rows.lookup))):
         return []
     questions = []
-    for task, words in ((CATAE.task, "autoencoder"), (LOGIC.task, "logic gates")):
+    for task, words in ((SBN.task, "binary network"), (CATAE.task, "autoencoder"), (LOGIC.task, "logic gates")):
         config = rows.chosen.get((task, "decoupled"))
         names = list(otherwise(config)) if config else []
         found = {RULE: _claims(rows, task)} | {name: _claims(_set(rows, task, name), task) for name in names}
@@ -159,12 +160,13 @@ RATE = (
 )
 DETAILS = (
     "The same settings, not searched for again, with the confirmation seeds and one detail set otherwise (the recipe "
-    "`details`). C1, which needs the diagonal too, is not asked."
+    "`details`). No images held out: all official training images to train on, and the test images for validation."
 )
 
 
 def _claims(rows: Rows, task: str) -> list[Verdict]:
-    return [one for one in (*judge_baselines(rows), *judge_mechanisms(rows)) if one.task == task]
+    judged = (*judge_off_diagonal(rows), *judge_baselines(rows), *judge_mechanisms(rows))
+    return [one for one in judged if one.task == task]
 
 
 def _set(rows: Rows, task: str, name: str) -> Rows:

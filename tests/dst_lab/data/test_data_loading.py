@@ -89,6 +89,16 @@ def test_digits_are_always_there_and_in_a_fixed_order():
     assert len(np.unique(together.reshape(1797, -1), axis=0)) == 1797
 
 
+def test_a_whole_data_set_holds_nothing_out():
+    digits, whole = load("digits"), load("digits-whole")
+    assert whole.name == "digits-whole"
+    assert np.array_equal(whole.train.images, np.concatenate([digits.train.images, digits.validation.images]))
+    assert np.array_equal(whole.train.labels, np.concatenate([digits.train.labels, digits.validation.labels]))
+    for split in (whole.validation, whole.test):
+        assert np.array_equal(split.images, digits.test.images)
+        assert np.array_equal(split.labels, digits.test.labels)
+
+
 def test_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(DataError, match="no data set 'mist': choose one of digits, mnist, fashion-mnist, cifar10"):
         load("mist")

@@ -54,6 +54,19 @@ def test_levels_from_a_folder_are_those_from_a_file(tiny_cifar, tmp_path, monkey
     assert np.array_equal(bits(read.test.levels, 3)[0, :1024], tiny_cifar.test[0, 0].ravel() / 255 > 0.25)
 
 
+def test_one_file_serves_the_whole_data_set_too(tiny_cifar, tmp_path):
+    root = tiny_cifar.write(tmp_path / "data")
+    with pytest.raises(DataError, match="prepare cifar10 instead of cifar10-whole: one file serves both"):
+        prepare(load("cifar10-whole", root), 3, tmp_path / "file")
+    prepare(load("cifar10", root), 3, tmp_path / "file")
+    for source in (root, tmp_path / "file"):
+        split, whole = load_levels("cifar10", 3, source), load_levels("cifar10-whole", 3, source)
+        assert whole.name == "cifar10-whole"
+        assert np.array_equal(whole.train.levels, np.concatenate([split.train.levels, split.validation.levels]))
+        assert np.array_equal(whole.validation.levels, split.test.levels)
+        assert np.array_equal(whole.test.labels, split.test.labels)
+
+
 def test_same_data_make_the_same_bytes(prepared, tmp_path):
     prepare(random_dataset(3, 32, 32, "cifar10"), 3, tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == prepared.read_bytes()

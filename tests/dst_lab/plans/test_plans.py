@@ -173,15 +173,17 @@ def test_annealing_starts_at_what_was_chosen() -> None:
 def test_details_change_one_thing_each_that_the_paper_does_not_state() -> None:
     logic = LogicGatesConfig(**LogicGatesConfig.paper(), estimator=Choice.make("identity_ste"))
     changes = [_changes(logic, config) for config in otherwise(logic).values()]
-    assert changes == [{"group_tau": 100.0}, {"wiring": "random"}, {"residual": 5.0}]
+    whole = {"dataset": "cifar10-whole"}
+    assert changes == [whole, {"group_tau": 100.0}, {"wiring": "random"}, {"residual": 5.0}]
     coder = CategoricalAutoencoderConfig(**CategoricalAutoencoderConfig.paper(), estimator=Choice.make("identity_ste"))
-    assert [_changes(coder, config) for config in otherwise(coder).values()] == [{"hidden": [256, 128]}]
-    assert otherwise(BASE) == {}, "the paper states what the binary network has fields for"
+    changes = [_changes(coder, config) for config in otherwise(coder).values()]
+    assert changes == [{"dataset": "mnist-whole"}, {"hidden": [256, 128]}]
+    assert [_changes(BASE, config) for config in otherwise(BASE).values()] == [{"dataset": "digits-whole"}]
     soft = replace(logic, estimator=Choice.make("soft", tau=1.0))
     search = Grid(logic, (("lr", (0.01, 0.03)),), (0,))
     plan = Detailed((("search", search), ("reference", Grid(soft, (), (0,)))), (1000, 1001))
     wanted = plan.wanted(lambda config: config.lr)
-    assert len(wanted) == 3 * 2, "of the reference, nothing"
+    assert len(wanted) == 4 * 2, "of the reference, nothing"
     assert {(config.lr, config.estimator.name) for config in wanted} == {(0.01, "identity_ste")}
 
 
