@@ -21,6 +21,7 @@ from dst_lab.store import Record, Series, Store, temperatures
 
 Array = npt.NDArray[np.float64]
 IMAGES = {"digits": 1024, "fashion-mnist": 50_000, "mnist": 50_000, "cifar10": 45_000}
+IMAGES |= {"digits-whole": 1280, "fashion-mnist-whole": 60_000, "mnist-whole": 60_000, "cifar10-whole": 50_000}
 BEST = {"stochastic-binary": (0.1, 0.7), "categorical-autoencoder": (2.0, 0.5), "logic-gates": (0.1, 2.0)}
 WORSE = {"decoupled": 0.0, "softmax_ste": 0.06, "gumbel_ste": 0.09, "identity_ste": 0.12, "soft": 0.03}
 PROVENANCE = {
@@ -59,7 +60,7 @@ def distance(config: Config) -> float:
 
 
 def _steps(config: Config) -> npt.NDArray[np.int64]:
-    total, between = config.steps_of(IMAGES[config.dataset.removesuffix("-whole")])
+    total, between = config.steps_of(IMAGES[config.dataset])
     return np.arange(between, total + 1, between, dtype=np.int64)
 
 

@@ -59,7 +59,7 @@ def _claims(args: argparse.Namespace) -> int:
 
 def _readings(rows: "Rows", path: Path) -> int:
     """A table a question, and what to train for the cells that are not tested."""
-    from dst_lab.readings import ask, lacking
+    from dst_lab.readings import ask, begun, lacking
     from dst_lab.report.commands import run_command
     from dst_lab.store.disk.compressed import is_compressed
 
@@ -80,11 +80,15 @@ def _readings(rows: "Rows", path: Path) -> int:
                 table.add_row(first.claim, first.task, *said)
         console.print(table)
     settings = lacking(rows) if questions else {}
+    details = begun(rows)
+    if is_compressed(path) and (settings or details):
+        path = path.with_suffix("")
+        print(f"(before what follows: `dst copy --store {path}.xz {path}`)")
+    if details:
+        print(f"{details} runs with a detail set otherwise are not there:")
+        print(f"dst sweep details --scale {rows.scale} --store {path}")
     if settings:
         print("what other ways to choose ask for, and is not there; a search may ask for more when this is done:")
-        if is_compressed(path):
-            path = path.with_suffix("")
-            print(f"(after `dst copy --store {path}.xz {path}`)")
     for config, seeds in settings.items():
         print(run_command(replace(config, seed=seeds[0]).to_dict(), seeds, str(path)))
     return 0

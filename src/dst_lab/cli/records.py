@@ -10,6 +10,7 @@ from rich.table import Table
 
 from dst_lab import data
 from dst_lab.cli.console import Console
+from dst_lab.configs import WHOLE
 from dst_lab.store import Run, Store, direction_of, export, field, summarise
 
 WIDE = 160
@@ -86,13 +87,19 @@ def print_table(store: Store, where: Mapping[str, str], group: Sequence[str], me
 
 
 def _varied(runs: Sequence[Run]) -> list[str]:
-    """The config's other fields, in which runs of one task differ."""
+    """The config's other fields, in which runs of one task differ; the data set also where nothing was held out."""
     seen: dict[tuple[str, str], set[str]] = {}
     for run in runs:
         for name, value in run.config.items():
             if name not in (*SETTING, "seed"):
                 seen.setdefault((run.config["task"], name), set()).add(repr(value))
-    return list(dict.fromkeys(name for (_, name), values in seen.items() if len(values) > 1))
+    told = [name for (_, name), values in seen.items() if len(values) > 1 or _whole(name, values)]
+    return list(dict.fromkeys(told))
+
+
+def _whole(name: str, values: set[str]) -> bool:
+    """Whether "validation" are test images, which a table must say."""
+    return name == "dataset" and any(WHOLE in value for value in values)
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -159,8 +166,9 @@ def _data(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
-    data.prepare(data.load(args.dataset, args.data), args.thresholds, args.out)
-    print(f"{args.out}: {args.dataset}, levels of {args.thresholds} thresholds, {args.out.stat().st_size / 1e6:.1f} MB")
+    name = args.dataset.removesuffix(WHOLE)  # one file serves both
+    data.prepare(data.load(name, args.data), args.thresholds, args.out)
+    print(f"{args.out}: {name}, levels of {args.thresholds} thresholds, {args.out.stat().st_size / 1e6:.1f} MB")
     return 0
 
 

@@ -13,7 +13,7 @@ from dst_lab.cli.console import Console
 from dst_lab.cli.fields import read_config
 from dst_lab.cli.parser import Parser
 from dst_lab.cli.run import add_common, at_least, choices, engine, pick_device, seeds, train
-from dst_lab.configs import CONFIGS, TEMPERATURES, Config
+from dst_lab.configs import CONFIGS, TEMPERATURES, WHOLE, Config
 from dst_lab.store import Store
 
 OF_A_TASK = ("estimator", "tau_f", "tau_b", "tau", "seeds")
@@ -162,6 +162,11 @@ def read_axis(text: str, base: Config) -> tuple[str, tuple[Any, ...]]:
         words = tuple(values.split(","))
         if name == "dataset" and len(words) > 1:
             raise ValueError(f"a grid looks for the lowest loss, on one data set: sweep them one by one, got {text!r}")
+        if name == "dataset" and values.endswith(WHOLE):
+            raise ValueError(
+                f"a grid would choose by test images: sweep {values.removesuffix(WHOLE)}, then `dst run --dataset "
+                f"{values}` with what it chose"
+            )
         return name, words
     try:
         if not sign:

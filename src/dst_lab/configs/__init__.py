@@ -2,7 +2,7 @@
 
 from dst_lab.configs.bias_variance import BiasVarianceConfig
 from dst_lab.configs.categorical_autoencoder import CategoricalAutoencoderConfig
-from dst_lab.configs.config import TEMPERATURES, Choice, Config
+from dst_lab.configs.config import TEMPERATURES, WHOLE, Choice, Config
 from dst_lab.configs.logic_gates import LogicGatesConfig
 from dst_lab.configs.schedule import Schedule
 from dst_lab.configs.stochastic_binary import StochasticBinaryConfig
@@ -15,6 +15,7 @@ CONFIGS: dict[str, type[Config]] = {
 __all__ = [
     "CONFIGS",
     "TEMPERATURES",
+    "WHOLE",
     "BiasVarianceConfig",
     "CategoricalAutoencoderConfig",
     "Choice",

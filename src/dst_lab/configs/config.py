@@ -48,6 +48,10 @@ class Choice:
         return {"name": self.name, **{key: schedule.to_json() for key, schedule in self.temperatures}}
 
 
+WHOLE = "-whole"
+"""After a data set's name: all training images are trained on, and the test images stand in for validation."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """The fields that every task has; a task adds its own."""
@@ -57,7 +61,10 @@ class Config:
     estimator: Choice = field(metadata={"help": "estimator and its temperatures"})
     seed: int = field(default=0, metadata={"help": "of initialisation, order of data and noise", "least": 0})
     lr: float = field(default=1e-3, metadata={"help": "Adam's learning rate"})
-    dataset: str = field(default="digits", metadata={"help": "digits, mnist, fashion-mnist or cifar10"})
+    dataset: str = field(
+        default="digits",
+        metadata={"help": "digits, mnist, fashion-mnist or cifar10; -whole after it: nothing held out"},
+    )
     batch: int = field(default=64, metadata={"help": "images a step"})
 
     def __post_init__(self) -> None:

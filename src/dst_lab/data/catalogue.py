@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from dst_lab.configs import WHOLE
+
 
 class DataError(Exception):
     """A data set that cannot be found, fetched or trusted; the message says what to do about it."""
@@ -99,13 +101,12 @@ SOURCES: dict[str, Source] = {
 }
 
 
-WHOLE = "-whole"
-"""After a data set's name: without images held out."""
-
-
-def known_name(name: str) -> str:
-    """Return the data set that `name` is of, with or without images held out, or say which names there are."""
+def base_name(name: str) -> str:
+    """Return the data set that `name` is of, without `-whole`, or say which there are."""
     names = (DIGITS, *SOURCES)
-    if name.removesuffix(WHOLE) not in names:
-        raise DataError(f"there is no data set {name!r}: choose one of {', '.join(names)}")
-    return name.removesuffix(WHOLE)
+    base = name.removesuffix(WHOLE)
+    if base not in names:
+        raise DataError(
+            f"there is no data set {name!r}: choose one of {', '.join(names)}, or one with {WHOLE} after it"
+        )
+    return base

@@ -16,7 +16,7 @@ from .readers import read_digits
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set: state is "whole", "missing" or "damaged: <reason>"; size counts the bytes that are there."""
+    """A data set: state is "complete", "missing" or "damaged: <reason>"; size counts the bytes that are there."""
 
     name: str
     where: str
@@ -40,14 +40,14 @@ def _digits() -> Entry:
         images, labels = read_digits()
     except DataError:
         return Entry(DIGITS, "embedded", "missing", 0)
-    return Entry(DIGITS, "embedded", "whole", images.nbytes + labels.nbytes)
+    return Entry(DIGITS, "embedded", "complete", images.nbytes + labels.nbytes)
 
 
 def _files(name: str, source: Source, root: Path) -> Entry:
     found = present(source, root)
     where = next(iter(found.values())).parent if found else root / source.folders[0]
     state = _state(lambda: [unpacked(path, file) for file, path in found.items()])
-    if state == "whole" and len(found) < len(source.files):
+    if state == "complete" and len(found) < len(source.files):
         state = "missing"
     return Entry(name, str(where), state, sum(path.stat().st_size for path in found.values()))
 
@@ -73,4 +73,4 @@ def _state(read: Callable[[], object]) -> str:
         return f"damaged: {error.path.name}: expected {error.expected}, found {error.found}"
     except DataError as error:
         return f"damaged: {error}"
-    return "whole"
+    return "complete"

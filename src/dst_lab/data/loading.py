@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from dst_lab.configs import WHOLE
+
 from .binarise import check_thresholds, level_dataset
-from .catalogue import CLASSES, DIGITS, SOURCES, WHOLE, DataError, File, known_name
+from .catalogue import CLASSES, DIGITS, SOURCES, DataError, File, base_name
 from .dataset import Dataset, LevelDataset, Split, whole
 from .download import fetch
 from .integrity import unpacked
@@ -36,7 +38,7 @@ def load(name: str, folder: str | os.PathLike[str] | None = None) -> Dataset:
     >>> len(load("digits-whole").train)
     1536
     """
-    data = _held_out(known_name(name), folder)
+    data = _held_out(base_name(name), folder)
     return whole(data) if name.endswith(WHOLE) else data
 
 
@@ -74,19 +76,21 @@ def load_levels(name: str, thresholds: int, source: str | os.PathLike[str] | Non
 
     `source`, else the variable DST_DATA, names the file or the folder.
     """
-    base = known_name(name)
+    base = base_name(name)
     check_thresholds(thresholds)
     path = data_root(source)
-    if not path.is_file():
-        return level_dataset(load(name, source), thresholds)
+    data = _prepared(path, base, thresholds) if path.is_file() else level_dataset(_held_out(base, source), thresholds)
+    return whole(data) if name.endswith(WHOLE) else data
+
+
+def _prepared(path: Path, name: str, thresholds: int) -> LevelDataset:
     header = read_header(path)
-    if header and (header.dataset, header.thresholds) != (base, thresholds):
+    if header and (header.dataset, header.thresholds) != (name, thresholds):
         raise DataError(
             f"{path} holds the levels of {header.dataset} at {header.thresholds} thresholds, "
-            f"expected {base} at {thresholds}: give the file prepared for that, or a folder of data sets"
+            f"expected {name} at {thresholds}: give the file prepared for that, or a folder of data sets"
         )
-    data = read_prepared(path)
-    return whole(data) if name.endswith(WHOLE) else data
+    return read_prepared(path)
 
 
 def _digits() -> Dataset:

@@ -20,8 +20,10 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from dst_lab.configs import WHOLE
+
 from .binarise import check_thresholds, level_dataset
-from .catalogue import WHOLE, DataError
+from .catalogue import DataError
 from .dataset import Dataset, LevelDataset, LevelSplit
 from .integrity import DamagedFileError, written_whole
 
@@ -54,8 +56,7 @@ class Header:
 def prepare(dataset: Dataset, thresholds: int, out: str | os.PathLike[str]) -> None:
     """Write the levels and labels of all three splits to the file `out`, the same bytes for the same data."""
     if dataset.name.endswith(WHOLE):
-        base = dataset.name.removesuffix(WHOLE)
-        raise DataError(f"prepare {base} instead of {dataset.name}: one file serves both")
+        raise DataError(f"prepare {dataset.name.removesuffix(WHOLE)}, not {dataset.name}: one file serves both")
     data = level_dataset(dataset, thresholds)
     splits = (data.train, data.validation, data.test)
     channels, rows, columns = data.train.levels.shape[1:]

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from dst_lab.configs import Config
-from dst_lab.data.catalogue import WHOLE
+from dst_lab.configs import WHOLE, Config
 from dst_lab.plans.plan import Lookup, Plan, seeded, value_of, with_value
 
 
@@ -58,7 +57,7 @@ class Detailed(Following):
 
 def otherwise(config: Config) -> dict[str, Config]:
     """What else an unstated detail could be, one at a time, in words."""
-    whole = with_value(config, "dataset", value_of(config, "dataset") + WHOLE)
+    whole = with_value(config, "dataset", config.dataset.removesuffix(WHOLE) + WHOLE)
     return {"no images held out": whole, **_of_task(config)}
 
 

@@ -134,6 +134,13 @@ def detailed(rows: Rows) -> list[Question]:
     return questions
 
 
+def begun(rows: Rows) -> int:
+    """How many runs of the recipe `details` are not there, where some are."""
+    wanted = RECIPES["details"](rows.scale).wanted(rows.lookup)
+    missing = sum(rows.find(config) is None for config in wanted)
+    return missing if missing < len(wanted) else 0
+
+
 def at_half_the_rate(rows: Rows) -> list[Question]:
     """The autoencoder's claims, every run of theirs at half its learning rate: those of the recipe `catae-rate`."""
     rate = half_the_rate(rows.scale)
@@ -160,7 +167,8 @@ RATE = (
 )
 DETAILS = (
     "The same settings, not searched for again, with the confirmation seeds and one detail set otherwise (the recipe "
-    "`details`). No images held out: all official training images to train on, and the test images for validation."
+    "`details`). No images held out: all official training images to train on, and the test images for validation. "
+    "The mark of convergence stays that of the searches."
 )
 
 

@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dst_lab import claims
+from dst_lab.configs import WHOLE
 from dst_lab.figures import Drawn, Rows
 from dst_lab.figures.maps import PAPER_OPTIMA
 from dst_lab.figures.style import LOOKS, TASKS, plus_minus
@@ -106,9 +107,7 @@ def facts(rows: Rows, runs: Sequence[Run]) -> dict[str, str]:
         return {"Runs": "0"}
     return {
         "Runs": ", ".join([f"{len(runs):,}", *rare]),
-        "Data": ", ".join(
-            _unique(DATASETS.get(name, str(name)) for run in runs if (name := run.config.get("dataset")))
-        ),
+        "Data": ", ".join(_unique(_data(str(name)) for run in runs if (name := run.config.get("dataset")))),
         "Trained on": ", ".join(_unique(_device(found) for found, _ in places)),
         "Training time": duration(seconds),
         "When": " to ".join(_unique(_days(places))),
@@ -191,6 +190,11 @@ def _days(places: list[tuple[dict[str, Any], int]]) -> list[str]:
 def _plain(value: Any) -> str:
     """A temperature: a number, or the text of a schedule."""
     return value if isinstance(value, str) else f"{value:g}"
+
+
+def _data(name: str) -> str:
+    base = name.removesuffix(WHOLE)
+    return DATASETS.get(base, base)
 
 
 def _unique(words: Any) -> list[str]:

@@ -13,10 +13,10 @@ from dst_lab.claims.mechanisms import judge_convergence
 from dst_lab.claims.rows import Row
 from dst_lab.configs import Config
 from dst_lab.plans.plan import seeded, value_of, with_value
-from dst_lab.plans.recipes import FRESH, half_the_rate
-from dst_lab.readings import Question, ask, lacking
+from dst_lab.plans.recipes import FRESH, RECIPES, SEARCHES, half_the_rate
+from dst_lab.readings import Question, ask, begun, lacking
 from dst_lab.readings.questions import LAST, chosen_by, searched
-from dst_lab.store import Series
+from dst_lab.store import Series, Store
 
 SBN, CATAE, LOGIC = "stochastic-binary", "categorical-autoencoder", "logic-gates"
 
@@ -294,3 +294,18 @@ def test_the_command_prints_tables_and_what_to_train(cli: Any) -> None:
     commands = [line for line in ended.out.splitlines() if line.startswith("dst run")]
     assert commands
     assert all("--seeds 1000,1001,1002,1003,1004,1005,1006,1007,1008,1009" in line for line in commands)
+
+
+def test_details_that_were_begun_are_to_be_ended(cli: Any, world: Any) -> None:
+    assert begun(world(lost=unstated).rows) == 0, "none was trained, and none is asked for"
+    assert begun(world().rows) == 0
+    wired = world(lost=lambda config: config.task == LOGIC and config.wiring == "random").rows
+    assert begun(wired) == 5 * 10
+
+    planted.plant(Path("dst.sqlite"), recipes=(*SEARCHES, "confirm"))
+    with Store.open(Path("dst.sqlite"), write=True) as store:
+        details = RECIPES["details"]("quick").wanted(Rows.of(store, "quick").lookup)
+        store.put(map(planted.record, details[:-7]))
+    words = cli("claims", "--readings").out.splitlines()
+    assert "7 runs with a detail set otherwise are not there:" in words
+    assert "dst sweep details --scale quick --store dst.sqlite" in words

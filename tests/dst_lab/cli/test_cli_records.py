@@ -142,13 +142,32 @@ def test_a_merge_with_one_wrong_path_changes_nothing(store, cli) -> None:
 
 def test_data_lists_and_prepares(cli, tmp_path) -> None:
     listing = cli("data").out
-    assert cells(listing, "digits")[:2] == ["digits", "whole"]
+    assert cells(listing, "digits")[:2] == ["digits", "complete"]
     assert cells(listing, "cifar10")[:2] == ["cifar10", "missing"]
     ended = cli("data", "prepare", "digits", "--thresholds", 2, "--out", "levels.npz")
     assert ended.out.startswith("levels.npz: digits, levels of 2 thresholds, ")
     assert "digits, levels of 2" in " ".join(cli("data", "--data", "levels.npz").out.split())
     prepared, computed = data.load_levels("digits", 2, "levels.npz"), data.load_levels("digits", 2)
     assert (prepared.test.levels == computed.test.levels).all()
+
+
+def test_one_file_is_prepared_for_both(cli) -> None:
+    ended = cli("data", "prepare", "digits-whole", "--out", "levels.npz")
+    assert ended.out.startswith("levels.npz: digits, levels of 3 thresholds, ")
+    assert len(data.load_levels("digits-whole", 3, "levels.npz").train) == 1280 + 256
+
+
+def test_without_images_held_out_there_are_more_and_the_table_says_so(cli) -> None:
+    shown, steps = [], []
+    for name in ("digits", "digits-whole"):
+        path = Path(f"{name}.sqlite")
+        assert cli(*SBN, "--seeds", "1,", "--dataset", name, "--store", path).code == 0
+        shown.append("digits" in cli("show", "--store", path).out)
+        with Store.open(path) as store:
+            (run,) = store.runs()
+            steps.append(int(store.history(run.id)["validation_loss"].steps[-1]))
+    assert shown == [False, True]
+    assert steps == [2 * (1280 // 64), 2 * (1536 // 64)]
 
 
 def test_training_from_a_prepared_file_is_the_same(cli, rows) -> None:

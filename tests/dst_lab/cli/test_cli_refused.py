@@ -55,6 +55,10 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ((*SWEEP, "seed=7,8"), "seed is no axis: every setting is trained with the seeds that --seeds names"),
     ((*SWEEP, "hidden=32,64"), "one by one, by `dst run stochastic-binary --hidden 64,64`"),
     ((*SWEEP, "dataset=digits,mnist"), "on one data set: sweep them one by one, got 'dataset=digits,mnist'"),
+    (
+        (*SWEEP, "dataset=digits-whole"),
+        "a grid would choose by test images: sweep digits, then `dst run --dataset digits-",
+    ),
     ((*SWEEP, "dataset=letters"), "there is no data set 'letters': choose one of digits, mnist"),
     (("sweep", "logic-gates", "--grid", "wiring=odd"), "wiring must be unique or random, got 'odd'"),
     ((*SWEEP, "batch=64,5000"), "batch must be at most the 1280 images there are to train on, got batch=5000"),

@@ -12,7 +12,7 @@ def by_name(folder=None):
 def test_empty_folder_has_digits_only(tmp_path):
     listed = by_name(tmp_path / "data")
     assert list(listed) == ["digits", "mnist", "fashion-mnist", "cifar10"]
-    assert listed["digits"] == Entry("digits", "embedded", "whole", 1797 * 65)
+    assert listed["digits"] == Entry("digits", "embedded", "complete", 1797 * 65)
     assert listed["mnist"] == Entry("mnist", str(tmp_path / "data" / "mnist"), "missing", 0)
     assert listed["cifar10"].where == str(tmp_path / "data" / "cifar-10" / "cifar-10-batches-bin")
     assert not (tmp_path / "data").exists()
@@ -23,9 +23,9 @@ def test_whole_sets_are_listed_with_their_size(tiny_mnist, tiny_cifar, tmp_path,
     monkeypatch.setenv("DST_DATA", str(root))
     listed = by_name()
     on_disk = sum(path.stat().st_size for path in (root / "mnist").iterdir())
-    assert listed["mnist"] == Entry("mnist", str(root / "mnist"), "whole", on_disk)
+    assert listed["mnist"] == Entry("mnist", str(root / "mnist"), "complete", on_disk)
     batches = root / "cifar-10" / "cifar-10-batches-bin"
-    assert listed["cifar10"] == Entry("cifar10", str(batches), "whole", 18 * 3073)
+    assert listed["cifar10"] == Entry("cifar10", str(batches), "complete", 18 * 3073)
 
 
 def test_set_that_lacks_a_file_is_missing(tiny_cifar, tmp_path):
@@ -48,8 +48,8 @@ def test_damage_is_listed_with_its_reason(tiny_cifar, tmp_path):
 def test_prepared_file_is_listed(tmp_path):
     path = tmp_path / "digits.levels"
     prepare(load("digits"), 3, path)
-    entry = Entry("digits, levels of 3 thresholds", str(path), "whole", path.stat().st_size)
-    assert inventory(path) == [Entry("digits", "embedded", "whole", 1797 * 65), entry]
+    entry = Entry("digits, levels of 3 thresholds", str(path), "complete", path.stat().st_size)
+    assert inventory(path) == [Entry("digits", "embedded", "complete", 1797 * 65), entry]
 
 
 @pytest.mark.parametrize(

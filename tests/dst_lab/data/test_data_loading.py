@@ -102,6 +102,9 @@ def test_a_whole_data_set_holds_nothing_out():
 def test_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(DataError, match="no data set 'mist': choose one of digits, mnist, fashion-mnist, cifar10"):
         load("mist")
+    for name in ("mist-whole", "digits-whole-whole", "-whole"):
+        with pytest.raises(DataError, match=f"no data set '{name}': .* cifar10, or one with -whole after it"):
+            load(name)
     with pytest.raises(DataError, match="no data set 'cifar'"):
         load_levels("cifar", 3)
 

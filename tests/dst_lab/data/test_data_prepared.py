@@ -56,7 +56,7 @@ def test_levels_from_a_folder_are_those_from_a_file(tiny_cifar, tmp_path, monkey
 
 def test_one_file_serves_the_whole_data_set_too(tiny_cifar, tmp_path):
     root = tiny_cifar.write(tmp_path / "data")
-    with pytest.raises(DataError, match="prepare cifar10 instead of cifar10-whole: one file serves both"):
+    with pytest.raises(DataError, match="prepare cifar10, not cifar10-whole: one file serves both"):
         prepare(load("cifar10-whole", root), 3, tmp_path / "file")
     prepare(load("cifar10", root), 3, tmp_path / "file")
     for source in (root, tmp_path / "file"):

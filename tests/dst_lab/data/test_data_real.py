@@ -50,7 +50,7 @@ def test_public_data_set(real, name, shape, sizes, first_labels, mean):
 def test_public_data_sets_are_whole(real):
     for name in SOURCES:
         real(name)
-    assert [entry.state for entry in inventory(FOLDER)] == ["whole"] * 4
+    assert [entry.state for entry in inventory(FOLDER)] == ["complete"] * 4
 
 
 def test_cifar_levels_fit_in_twenty_megabytes(real, tmp_path):

@@ -1,6 +1,7 @@
 """Plans as functions of what is known, on synthetic surfaces."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -179,12 +180,26 @@ def test_details_change_one_thing_each_that_the_paper_does_not_state() -> None:
     changes = [_changes(coder, config) for config in otherwise(coder).values()]
     assert changes == [{"dataset": "mnist-whole"}, {"hidden": [256, 128]}]
     assert [_changes(BASE, config) for config in otherwise(BASE).values()] == [{"dataset": "digits-whole"}]
+    assert [c.dataset for c in otherwise(with_value(BASE, "dataset", "digits-whole")).values()] == ["digits-whole"]
     soft = replace(logic, estimator=Choice.make("soft", tau=1.0))
     search = Grid(logic, (("lr", (0.01, 0.03)),), (0,))
     plan = Detailed((("search", search), ("reference", Grid(soft, (), (0,)))), (1000, 1001))
     wanted = plan.wanted(lambda config: config.lr)
     assert len(wanted) == 4 * 2, "of the reference, nothing"
     assert {(config.lr, config.estimator.name) for config in wanted} == {(0.01, "identity_ste")}
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_details_are_of_every_task_with_its_diagonal(scale: str) -> None:
+    wanted = RECIPES["details"](scale).wanted(lambda config: float(config.seed))
+    settings = {replace(config, seed=0) for config in wanted}
+    per_task = Counter(config.task for config in settings)
+    assert per_task["stochastic-binary"] <= 5 * 1
+    assert per_task["categorical-autoencoder"] <= 5 * 2
+    assert per_task["logic-gates"] <= 5 * 4
+    assert len(wanted) == 10 * len(settings) <= 350
+    pairs = {(c.task, c.estimator.name) for c in wanted}
+    assert len(pairs) == 3 * 4
 
 
 def _changes(before: Config, after: Config) -> dict[str, Any]:

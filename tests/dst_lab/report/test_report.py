@@ -57,6 +57,11 @@ def test_everything_is_on_the_page(text: str) -> None:
     assert 'class="verdict supported"' in text, "the planted optimum is off the diagonal"
 
 
+def test_a_data_set_is_named_once_with_or_without_images_held_out(text: str) -> None:
+    facts = dict(re.findall(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>", text))
+    assert facts["Data"] == "scikit-learn&#39;s digits"
+
+
 def test_a_caution_stands_beside_the_verdict(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def judged(rows: claims.Rows) -> list[claims.Verdict]:
         return [replace(one, caution="most of it <burnt>") if i == 0 else one for i, one in enumerate(judge(rows))]
