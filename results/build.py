@@ -209,14 +209,23 @@ def time(results: Results, up: str) -> str:
         f"Training took {_minutes(everything.seconds - beyond)} minutes on {listing(results.device.names)}, "
         f"{_minutes(grid)} of them the binary network's grid"
         + (f"; what goes beyond the paper took {_minutes(beyond)} more" if beyond else "")
-        + ". A chunk of runs counts once, from its first step to its last evaluation."
+        + "."
     )
     held = cost.held(results.root / "results/slices.csv")
     if held:
-        said += (
-            f" With loading, compiling, calibration and what was begun in vain, the device was in use for "
-            f"{_minutes(held[0])} minutes, in {held[1]} session{'s' * (held[1] != 1)}."
-        )
+        said += f" The device was in use for {_minutes(held[0])} minutes, in {held[1]} session{'s' * (held[1] != 1)}."
+    if everything.plain:
+        said += f" One run after another, a plain script would train for {_hours(everything.plain)} hours."
+    return said
+
+
+def counting(results: Results, up: str) -> str:
+    """How the total is counted."""
+    everything = cost.total(results.costs)
+    said = (
+        "A chunk of runs counts once, from its first step to its last evaluation; two that were trained side by side "
+        "count both. Use includes loading, compiling, calibration and what was begun in vain."
+    )
     if everything.plain:
         steps = listing(
             [
@@ -226,12 +235,11 @@ def time(results: Results, up: str) -> str:
             ]
         )
         said += (
-            f" One run after another, a plain script would train for {_hours(everything.plain)} hours: steps of "
-            f"{steps}, measured on the same device (`benchmarks/results.csv`), times the steps of every run, "
-            "evaluation not counted."
+            f" The plain script's hours are steps of {steps}, measured on the same device (`benchmarks/results.csv`), "
+            "times the steps of every run, evaluation not counted."
         )
     if everything.unmeasured:
-        said += f" {everything.unmeasured:,} runs of tasks without such a measurement are not in it."
+        said += f" {everything.unmeasured:,} runs of tasks without such a measurement are not in them."
     return said
 
 
@@ -275,6 +283,7 @@ BLOCKS: dict[str, Callable[[Results, str], str]] = {
     "runs": runs,
     "about": about,
     "time": time,
+    "counting": counting,
 }
 
 
