@@ -131,7 +131,7 @@ def test_the_pages_are_filled_and_what_is_written_by_hand_stays(root: Path) -> N
     assert "| **all** |" in readme
     assert "| when | 2026-01-01 and 2026-01-05 |" in readme
     assert "| on | NVIDIA H200 and 2 CPU cores |" in readme
-    assert "the device was in use for 3.01 minutes, in 2 sessions" in readme
+    assert "The device was in use for 3.01 minutes, in 2 sessions" in readme
     assert "](results/figures/map.svg)\n\nEach cell: mean over n = 3 search seeds." in made["README.md"]
 
 
