@@ -1,6 +1,12 @@
 """The public names, held: adding or losing one is a decision, not an accident."""
 
+import subprocess
+import sys
+
+import torch
+
 import decoupled_st as dst
+from decoupled_st import kernels
 
 
 def test_exported_names() -> None:
@@ -19,3 +25,15 @@ def test_every_exported_name_is_there_and_documented() -> None:
     for module in (dst, dst.nn, dst.diagnostics):
         for name in module.__all__:
             assert getattr(module, name).__doc__
+
+
+def test_importing_it_does_not_import_the_compiler() -> None:
+    """Which takes as long as importing torch does; nor does a first draw."""
+    draw = "dst.binary.decoupled(torch.zeros(3), tau_f=1.0, tau_b=1.0, generator=torch.Generator())"
+    code = f"import sys, torch, decoupled_st as dst; {draw}; print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_the_mark_of_a_constant_is_torchs_own() -> None:
+    assert torch.compiler.assume_constant_result(lambda: 0).__dict__ == kernels._transformed.__dict__

@@ -44,16 +44,11 @@ def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor 
 
 
 def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    dtype, device = like.dtype, like.device
     if generator is None:  # apart, since torch.rand(generator=None) cannot be compiled for changing shapes
-        return torch.rand(like.shape, dtype=like.dtype, device=like.device)
-    # Under fullgraph=True the compiler's error quotes the next line, and so says what to do.
-    return _untraceable_rand(like, generator, "torch.compile: pass noise= instead of generator=")
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def _untraceable_rand(like: Tensor, generator: torch.Generator, why: str) -> Tensor:
-    """torch.compile cannot trace a generator: without fullgraph=True this part runs eagerly."""
-    return torch.rand(like.shape, dtype=like.dtype, device=like.device, generator=generator)
+        return torch.rand(like.shape, dtype=dtype, device=device)
+    # torch.compile cannot trace a generator: it runs this eagerly, or with fullgraph=True quotes the line in its error.
+    return torch.rand(like.shape, dtype=dtype, device=device, generator=generator)  # pass noise= instead of generator=
 
 
 def _inside(u: Tensor) -> Tensor:

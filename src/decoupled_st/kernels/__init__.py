@@ -61,6 +61,9 @@ def seen() -> bool:
     return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
 
 
-@torch.compiler.assume_constant_result
 def _transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+# What torch.compiler.assume_constant_result does; that would import the compiler, and take as long as torch itself.
+_transformed._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -20,13 +20,8 @@ def draw_seed(device: torch.device, generator: torch.Generator | None) -> Tensor
     """A seed from torch's generator, left on the device: a captured CUDA graph draws a new one at each replay."""
     if generator is None:
         return torch.randint(1 << 62, (1,), device=device)
-    # Under fullgraph=True the compiler's error quotes the next line, and so says what to do.
-    return _untraceable_seed(device, generator, "torch.compile: pass noise= instead of generator=")
-
-
-@torch.compiler.disable
-def _untraceable_seed(device: torch.device, generator: torch.Generator, why: str) -> Tensor:
-    return torch.randint(1 << 62, (1,), device=device, generator=generator)
+    # torch.compile cannot trace a generator: it runs this eagerly, or with fullgraph=True quotes the line in its error.
+    return torch.randint(1 << 62, (1,), device=device, generator=generator)  # pass noise= instead of generator=
 
 
 @triton.jit
