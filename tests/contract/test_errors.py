@@ -27,6 +27,17 @@ def test_zero_is_a_forward_temperature_only(sampled: Case) -> None:
             sampled(L, **{name: 0.0})
 
 
+def test_a_temperature_that_float32_cannot_hold(sampled: Case) -> None:
+    for name in sampled.temperatures:
+        with pytest.raises(ValueError, match=rf"{name} must be at most 3.4e\+38.* in torch.float32, got {name}=1e\+39"):
+            sampled(L, **{name: 1e39})
+        assert sampled(L.double(), **{name: 1e39}).isfinite().all()
+        if name != "tau_f":
+            with pytest.raises(ValueError, match=rf"{name} must be .* at least 1.2e-38 in torch.float32"):
+                sampled(L, **{name: 1e-40})
+    assert dst.categorical.decoupled(L, tau_f=1e-46, tau_b=1.0).sum(-1).eq(1).all(), "as good as the argmax"
+
+
 def test_a_temperature_that_varies_along_the_categories(categorical: Case) -> None:
     for name in categorical.temperatures:
         with pytest.raises(ValueError, match=rf"{name} must have size 1 along dim .* \(3,\), logits \(4, 3\)"):

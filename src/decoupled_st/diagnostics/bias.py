@@ -36,6 +36,7 @@ class BiasVariance(NamedTuple):
     exact: Tensor
 
 
+@torch.inference_mode(False)
 def exact_gradient(loss: Loss, logits: Tensor, *, tau_f: float = 1.0, kind: Kind = "categorical") -> Tensor:
     """The gradient of the expected loss, by enumerating every joint state.
 
@@ -65,6 +66,7 @@ def exact_gradient(loss: Loss, logits: Tensor, *, tau_f: float = 1.0, kind: Kind
     return gradient
 
 
+@torch.inference_mode(False)
 def score_function_gradient(
     loss: Loss,
     logits: Tensor,
@@ -95,7 +97,7 @@ def score_function_gradient(
     tau_f = check_float("tau_f", tau_f)
     logits = _check_problem(logits, kind)
     z = _sample(logits / tau_f, kind, samples, generator)
-    values = _evaluate(loss, z).detach()
+    values = _evaluate(loss, z).detach().to(z.dtype)
     advantage = (values - values.mean()) * (samples / (samples - 1))
     with torch.enable_grad():
         l = logits.clone().requires_grad_()
@@ -104,6 +106,7 @@ def score_function_gradient(
     return gradient
 
 
+@torch.inference_mode(False)
 def bias_variance(
     estimator: Estimator,
     loss: Loss,

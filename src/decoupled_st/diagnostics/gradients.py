@@ -82,7 +82,7 @@ def gradient_norm(gradients: Tensor | Iterable[Tensor | None], *, run_dims: int 
         raise ValueError("gradient_norm needs at least one gradient, got none")
     if any(g.dim() < run_dims for g in parts):
         raise ValueError(f"run_dims={run_dims} is more than a gradient has: {[tuple(g.shape) for g in parts]}")
-    norms = [torch.linalg.vector_norm(_at_least_float(g).reshape(*g.shape[:run_dims], -1), dim=-1) for g in parts]
+    norms = [torch.linalg.vector_norm(_at_least_float(g).unsqueeze(-1).flatten(run_dims), dim=-1) for g in parts]
     return torch.linalg.vector_norm(torch.stack(norms), dim=0)
 
 

@@ -5,8 +5,17 @@ from torch import Tensor
 
 
 def gumbel(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
-    """Standard Gumbel noise of the shape and dtype of `like`, drawn, or the caller's own."""
-    return gumbel_from_uniform(_uniform(like, generator)) if noise is None else noise.detach().to(like.dtype)
+    """Standard Gumbel noise of the shape and dtype of `like`, drawn, or the caller's own.
+
+    -log(-log(1 - u)): the largest noise, which decides among many categories, comes from small u. In float32
+    `torch.rand` gives multiples of 2^-24, which would end it at 16.6; a second draw fills the space between them.
+    """
+    if noise is not None:
+        return noise.detach().to(like.dtype)
+    u = _uniform(like, generator)
+    if u.dtype == torch.float32:
+        u = u + _uniform(like, generator) * 2.0**-24
+    return -torch.log(-torch.log1p(-u.clamp(2.0**-54, 1 - torch.finfo(u.dtype).eps / 2)))
 
 
 def logistic(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:

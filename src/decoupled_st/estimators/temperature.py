@@ -34,7 +34,7 @@ def check(name: str, tau: Temperature, logits: Tensor, dim: int | None = None, *
     """
     if not isinstance(tau, Tensor):
         _check_number(name, tau)
-        return check_float(name, tau, zero=zero)
+        return _held(name, check_float(name, tau, zero=zero), torch.promote_types(logits.dtype, torch.float32), zero)
     check_broadcast(name, tau, logits)
     if dim is not None and tau.dim() >= -dim and tau.shape[dim] != 1:
         raise ValueError(
@@ -63,6 +63,14 @@ def check_scale(grad_scale: float | Tensor, logits: Tensor) -> float | Tensor:
     if not abs(scale) <= torch.finfo(dtype).max:
         raise ValueError(f"grad_scale must be finite in {dtype}, got grad_scale={scale}")
     return scale
+
+
+def _held(name: str, tau: float, dtype: torch.dtype, zero: bool) -> float:
+    """Refuse a temperature that would become infinite in the dtype of computation, or 0 where that is none."""
+    if tau > torch.finfo(dtype).max or (tau < torch.finfo(dtype).tiny and not zero):
+        bound = f"at most {torch.finfo(dtype).max:.2g}" + f" and at least {torch.finfo(dtype).tiny:.2g}" * (not zero)
+        raise ValueError(f"{name} must be {bound} in {dtype}, got {name}={tau}")
+    return tau
 
 
 def _check_number(name: str, value: object) -> None:

@@ -33,7 +33,7 @@ def serves(logits: Tensor, grad_scale: float | Tensor, *others: object) -> bool:
 
     Not for float64, empty logits, more elements than the noise can number, subclasses of `Tensor`, tensors as
     `grad_scale`, learned temperatures and tensors on another device, and not inside `torch.func` transforms and
-    forward-mode differentiation, which only the plain operations can follow.
+    forward-mode differentiation or while `torch.jit` traces, which only the plain operations can follow.
     """
     return (
         _on
@@ -43,7 +43,9 @@ def serves(logits: Tensor, grad_scale: float | Tensor, *others: object) -> bool:
         and 0 < logits.numel() < 2**32
         and not isinstance(grad_scale, Tensor)
         and all(not isinstance(t, Tensor) or _fixed(t, logits) for t in others)
+        and forward_ad._current_level < 0  # read here, where torch.compile guards it
         and not _transformed()
+        and not torch.jit.is_tracing()  # type: ignore[attr-defined]
     )
 
 

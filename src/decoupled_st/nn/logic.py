@@ -61,6 +61,8 @@ def apply_gates(x: Tensor, gates: Tensor, wiring: Tensor) -> Tensor:
     runs, out = gates.shape[:-2], gates.shape[-2] if gates.dim() >= 2 else None
     if out is None or gates.shape[-1] != 16:
         raise ValueError(f"gates must have shape [..., out, 16], got {tuple(gates.shape)}")
+    if not gates.is_floating_point():
+        raise TypeError(f"gates must be floating point, got {gates.dtype}: call .float() on what one_hot returns")
     if x.dim() <= len(runs) or x.shape[: len(runs)] != runs:
         raise ValueError(f"x must begin with the runs of gates: x {tuple(x.shape)}, gates {tuple(gates.shape)}")
     if tuple(wiring.shape) not in ((2, out), (*runs, 2, out)):
@@ -166,7 +168,7 @@ class LogicLayer(Chooser):
 
 
 class GroupSum(nn.Module):
-    """Sum equal groups of outputs into class scores: [..., n] -> [..., classes], divided by `tau`.
+    """Sum equal groups of outputs into class scores: [..., n] -> [..., classes], over `tau`, in float32 or better.
 
     Args:
         classes: how many groups; must divide n.
@@ -182,7 +184,9 @@ class GroupSum(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] % self.classes:
             raise ValueError(f"{x.shape[-1]} outputs do not divide into {self.classes} equal groups")
-        return x.reshape(*x.shape[:-1], self.classes, -1).sum(-1) / self.tau
+        groups = x.reshape(*x.shape[:-1], self.classes, x.shape[-1] // self.classes)
+        scores = groups.sum(-1, dtype=torch.promote_types(x.dtype, torch.float32)) / self.tau
+        return scores.to(x.dtype) if x.is_floating_point() else scores
 
     def extra_repr(self) -> str:
         return f"{self.classes}, tau={self.tau}"

@@ -161,3 +161,23 @@ def test_the_argmax_has_no_expectation(estimator: dst.Estimator) -> None:
 def test_errors(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_loss_may_be_an_error_and_the_mode_inference() -> None:
+    logits = torch.tensor([0.5, -0.3])
+    with torch.inference_mode():
+        inside = logits.clone()
+        exact = diagnostics.exact_gradient(lambda z: z[:, 0] == z[:, 1], inside, kind="binary")
+        scored = diagnostics.score_function_gradient(
+            lambda z: z[:, 0] == z[:, 1],
+            inside,
+            samples=20_000,
+            kind="binary",
+            generator=torch.Generator().manual_seed(0),
+        )
+        found = diagnostics.bias_variance(
+            dst.Decoupled(tau_f=1.0, tau_b=1.0), lambda z: z[:, 0] * z[:, 1], inside, samples=100, kind="binary"
+        )
+    assert torch.equal(exact, diagnostics.exact_gradient(lambda z: z[:, 0] == z[:, 1], logits, kind="binary"))
+    torch.testing.assert_close(scored, exact, rtol=0, atol=0.02)
+    assert math.isfinite(found.bias)

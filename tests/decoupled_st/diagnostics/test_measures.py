@@ -161,3 +161,8 @@ def test_gate_histogram_over_layers() -> None:
     assert diagnostics.gate_histogram(first).sum() == 3
     with pytest.raises(ValueError, match=r"\[out, 16\], one tensor a layer, got \[\(3, 8\)\]"):
         diagnostics.gate_histogram(torch.zeros(3, 8))
+
+
+def test_the_norm_of_no_run() -> None:
+    assert diagnostics.gradient_norm(torch.ones(0, 3), run_dims=1).shape == (0,)
+    assert diagnostics.gradient_norm(torch.tensor([3.0, 4.0]), run_dims=1).tolist() == [3.0, 4.0]

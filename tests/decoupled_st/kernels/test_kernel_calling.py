@@ -7,6 +7,7 @@ import pytest
 import torch
 from contract.table import Case
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -219,3 +220,24 @@ def test_only_the_logits_are_kept(sampled: Case, device: str) -> None:
         sampled(logits)
     assert kept.pop(logits.untyped_storage().data_ptr()) == logits.nbytes
     assert sum(kept.values()) <= 8  # a seed
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_what_was_compiled_outside_forward_mode_is_not_used_inside(fullgraph: bool) -> None:
+    torch.compiler.reset()
+    noise, x, v = (torch.randn(6, 5) for _ in range(3))
+    compiled = torch.compile(
+        lambda l: dst.categorical.decoupled(l, tau_f=1.0, tau_b=0.5, noise=noise), backend="eager", fullgraph=fullgraph
+    )
+    compiled(x)
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(compiled(forward_ad.make_dual(x, v))).tangent
+    _, wanted = torch.func.jvp(lambda l: dst.categorical.decoupled(l, tau_f=1.0, tau_b=0.5, noise=noise), (x,), (v,))
+    torch.testing.assert_close(tangent, wanted)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_what_is_traced_is_plain() -> None:
+    choice = dst.nn.Categorical(dst.Decoupled(tau_f=1.0, tau_b=0.5), deterministic=True).eval()
+    logits = torch.randn(3, 5)
+    assert torch.equal(torch.jit.trace(choice, torch.randn(3, 5))(logits), choice(logits))

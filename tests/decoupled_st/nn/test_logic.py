@@ -180,3 +180,16 @@ def test_group_sum() -> None:
 def test_errors(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_group_sums_of_nothing_and_in_half_precision() -> None:
+    assert dst.nn.GroupSum(10)(torch.zeros(0, 320)).shape == (0, 10)
+    half = dst.nn.GroupSum(1, tau=100.0)(torch.ones(70_000, dtype=torch.float16))
+    assert (half.dtype, half.tolist()) == (torch.float16, [700.0])
+    assert dst.nn.GroupSum(2, tau=2.0)(torch.tensor([1, 2, 3, 3])).tolist() == [1.5, 3.0]
+
+
+def test_gates_as_one_hot_gives_them_are_refused() -> None:
+    gates = F.one_hot(torch.tensor([7]), 16)
+    with pytest.raises(TypeError, match=r"gates must be floating point, got torch.int64: call .float\(\)"):
+        dst.nn.apply_gates(torch.rand(1, 2), gates, torch.tensor([[0], [1]]))
