@@ -6,7 +6,9 @@ by Ctrl-C, and the same command goes on from there.
 
 import argparse
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -41,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report.add(jobs)
     claims.add(jobs)
     debug = False
+    terminated = signal.signal(signal.SIGTERM, _leave) if _first() else None
     try:
         args = parser.parse_args(arguments)
         debug = args.debug
@@ -60,7 +63,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         said = str(error) if known else f"unexpected {type(error).__name__}: {error} (--debug shows where)"
         print(f"dst: {said}", file=sys.stderr)
         code = 2 if known else 1
+    finally:
+        if terminated is not None:
+            signal.signal(signal.SIGTERM, terminated)
     sys.exit(code)
+
+
+def _first() -> bool:
+    """Whether this is the thread that may set signals."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def _leave(number: int, _: object) -> None:
+    """Asked to end: by way of every `finally`, so that nothing half-written stays."""
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from dst_lab import data
 from dst_lab.cli.console import Console
 from dst_lab.configs import WHOLE
 from dst_lab.store import Run, Store, direction_of, export, field, summarise
+from dst_lab.store.disk.header import spare
 
 WIDE = 160
 SETTING = ("task", "estimator", "estimator.tau_f", "estimator.tau_b", "estimator.tau", "lr")
@@ -68,7 +69,8 @@ def print_table(store: Store, where: Mapping[str, str], group: Sequence[str], me
     rows = [row for row in rows if row["n"] or any(row[name] for name in ENDS)]
     console = Console(highlight=False, width=None if Console().is_terminal else WIDE)
     if not rows:
-        console.print(f"no runs with {metric}")
+        told = [f"{name}={value}" for name, value in where.items()]
+        console.print(f"no runs with {metric}" + f" where {' and '.join(told)}" * bool(told), soft_wrap=True)
         return
     table = Table(title=f"{metric} ({at} of each run)", title_justify="left")
     shown = [name for name in group if any(row[name] is not None for row in rows)]
@@ -103,12 +105,14 @@ def _whole(name: str, values: set[str]) -> bool:
 
 
 def _show(args: argparse.Namespace) -> int:
-    where = {}
+    where: dict[str, str] = {}
     for item in args.where:
         name, sign, value = item.partition("=")
         if not sign:
             raise ValueError(f"--where takes FIELD=VALUE, got {item!r}")
-        where[name] = value
+        if name in where:
+            raise ValueError(f"--where takes a field once, got {name}={where[name]} and {item}")
+        where[name] = value.replace("-", "_") if name == "estimator" else value
     at = args.at or ("last" if args.metric.startswith("test_") else "best")
     with Store.open(args.store) as store:
         print_table(store, where, args.group.split(","), args.metric, at)
@@ -166,6 +170,7 @@ def _data(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
+    spare(args.out)
     name = args.dataset.removesuffix(WHOLE)  # one file serves both
     data.prepare(data.load(name, args.data), args.thresholds, args.out)
     print(f"{args.out}: {name}, levels of {args.thresholds} thresholds, {args.out.stat().st_size / 1e6:.1f} MB")

@@ -9,6 +9,7 @@ from typing import Any
 from dst_lab.cli.parser import Parser
 from dst_lab.cli.run import add_machine, at_least
 from dst_lab.store import Store
+from dst_lab.store.disk.header import spare
 
 
 def add(jobs: Any) -> None:
@@ -46,6 +47,7 @@ def _fill(parser: Parser) -> None:
 def _report(args: argparse.Namespace) -> int:
     from dst_lab.report import pick_scale
 
+    spare(args.out)
     with Store.open(args.store) as store:
         write(store, args.scale or pick_scale(store), args.out, args.figures)
     return 0

@@ -19,6 +19,10 @@ from dst_lab.store import Store
 OF_A_TASK = ("estimator", "tau_f", "tau_b", "tau", "seeds")
 
 
+MOST_VALUES = 10_000
+"""Along one axis of a grid."""
+
+
 def add(jobs: Any) -> None:
     """Add the word `sweep`."""
     parser = jobs.add_parser(
@@ -138,10 +142,21 @@ def read_plan(args: argparse.Namespace) -> Any:
     (choice,) = choices(args, config_type)
     base, runs = read_config(args, config_type, choice, 0), tuple(seeds(args.seeds))
     if args.grid:
-        return Grid(base, tuple(read_axis(text, base) for text in args.grid), runs)
-    ranges = tuple(read_range(text, base) for text in args.adaptive)
+        return Grid(base, tuple(_once(args, [read_axis(text, base) for text in args.grid])), runs)
+    ranges = tuple(_once(args, [read_range(text, base) for text in args.adaptive]))
     halving = Halving() if args.halving else None
     return Adaptive(base, ranges, runs, args.settings or 40, args.sampler or "tpe", halving=halving)
+
+
+def _once(args: argparse.Namespace, axes: list[Any]) -> list[Any]:
+    """Refuse an axis that is given twice, or also as an option."""
+    names = [name for name, *_ in axes]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise ValueError(f"the axis {name} is given twice: write its values one after the other, {name}=a,b,c")
+        if getattr(args, name, None) is not None:
+            raise ValueError(f"{name} is an axis, and given by --{name.replace('_', '-')} too: leave one of them out")
+    return axes
 
 
 def read_range(text: str, base: Config) -> tuple[str, float, float]:
@@ -159,7 +174,7 @@ def read_axis(text: str, base: Config) -> tuple[str, tuple[Any, ...]]:
     """`name=from:to:step`, both ends included, or `name=a,b,c`, which may be words."""
     name, sign, values = text.partition("=")
     if sign and _axis_type(base, name, (float, int, str)) is str:
-        words = tuple(values.split(","))
+        words = tuple(dict.fromkeys(values.split(",")))
         if name == "dataset" and len(words) > 1:
             raise ValueError(f"a grid looks for the lowest loss, on one data set: sweep them one by one, got {text!r}")
         if name == "dataset" and values.endswith(WHOLE):
@@ -172,15 +187,16 @@ def read_axis(text: str, base: Config) -> tuple[str, tuple[Any, ...]]:
         if not sign:
             raise ValueError
         if ":" not in values:
-            return name, tuple(float(value) for value in values.split(","))
+            return name, tuple(dict.fromkeys(float(value) for value in values.split(",")))
         first, last, step = (float(part) for part in values.split(":"))
         count = round((last - first) / step)
-        if step <= 0 or count < 0 or abs(first + count * step - last) > 1e-9 * max(1.0, abs(last)):
+        if step <= 0 or not 0 <= count < MOST_VALUES or abs(first + count * step - last) > 1e-9 * max(1.0, abs(last)):
             raise ValueError
         return name, tuple(round(first + i * step, 10) for i in range(count + 1))
     except (ValueError, ArithmeticError):
         raise ValueError(
-            f"an axis is name=a,b,c or name=from:to:step with a whole number of steps, got {text!r}"
+            f"an axis is name=a,b,c or name=from:to:step with a whole number of steps, at most {MOST_VALUES:,}, got "
+            f"{text!r}"
         ) from None
 
 

@@ -12,7 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.ticker import LogLocator, NullLocator
 
 from dst_lab.claims import tasks
-from dst_lab.configs import Config
+from dst_lab.configs import WHOLE, Config
 from dst_lab.figures.rows import Array, Row, Rows, setting_key, spread
 from dst_lab.figures.style import (
     FAINT,
@@ -63,14 +63,15 @@ def diverged(rows: Rows, task: str) -> dict[tuple[float, float], int]:
 
 def swept(rows: Rows, task: str) -> list[Row]:
     """The search's runs; before it is done, the sweep of Decoupled ST with most settings that is there, alike in all
-    fields but temperatures, learning rate and seed."""
+    fields but temperatures, learning rate and seed, and with images held out to choose by."""
     found = [*rows.recipe(RECIPE[task], task), *rows.diverged(RECIPE[task], task)]
     if (task, "decoupled") in rows.chosen:
         return found
     sweeps: dict[str, list[Row]] = {"": found}
     for row in rows.runs.values():
         constant = row.run.estimator == "decoupled" and not row.taus.schedule
-        if row.run.task == task and constant and row.run.status in ("done", "diverged"):
+        held_out = not str(row.run.config["dataset"]).endswith(WHOLE)
+        if row.run.task == task and constant and held_out and row.run.status in ("done", "diverged"):
             sweeps.setdefault(setting_key({**row.run.config, "estimator": "", "lr": 0}), []).append(row)
     most = max(sweeps.values(), key=lambda sweep: len({row.taus for row in sweep}))
     return most if most is found or len({row.taus for row in most}) > 1 else []

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dst_lab.store.disk.header import spare
 from dst_lab.store.disk.replace import replacing
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import Run
@@ -50,6 +51,7 @@ def export(store: Store, format: str, out: str | os.PathLike[str]) -> int:
     file = Path(out).resolve()
     if file.exists() and (file.is_dir() or file.samefile(store.path)):
         raise StoreError(f"{file} is {'a folder' if file.is_dir() else 'the store itself'}: give another path.")
+    spare(file)
     runs = store.runs()
     told = {"task", "seed", "estimator.name", "estimator.tau_f", "estimator.tau_b", "estimator.tau"}
     others = sorted({name for run in runs for name in names(run.config)} - told)

@@ -1,6 +1,8 @@
 """`dst show`, `export`, `copy`, `merge` and `data`, end to end."""
 
 import csv
+import subprocess
+import sys
 from pathlib import Path
 
 import planted
@@ -45,7 +47,7 @@ def test_show_groups_filters_and_picks(store, cli) -> None:
         runs = [run.id for run in opened.runs(seed=1)]
         last = [float(opened.history(run)["validation_accuracy"].values[-1]) for run in runs]
     assert cells(by_seed, "│ 1 ")[:3] == ["1", "3", f"{sum(last) / 3:.4g}"]
-    assert cli("show", "--where", "seed=77").out == "no runs with validation_loss\n"
+    assert cli("show", "--where", "seed=77").out == "no runs with validation_loss where seed=77\n"
 
 
 def test_runs_that_differ_in_any_field_are_not_averaged(store, cli) -> None:
@@ -208,3 +210,43 @@ def test_a_lean_compressed_copy_has_the_figures_and_the_claims(cli, tmp_path) ->
         pictures = [write(reconstructions.strip(Rows(store, "quick")).figure, "svg") for store in (whole, lean)]
     assert pictures[0] == pictures[1]
     assert cli("claims", "--store", "runs.sqlite").out == cli("claims", "--store", "lean.sqlite.xz").out
+
+
+def test_nothing_else_is_written_over_a_store(store, cli) -> None:
+    cli("copy", "other.sqlite")
+    cli("copy", "small.sqlite.xz")
+    before = {name: Path(name).read_bytes() for name in ("dst.sqlite", "other.sqlite", "small.sqlite.xz")}
+    Path("link.html").symlink_to("other.sqlite")
+    for name in (*before, "link.html"):
+        for words in (("report",), ("export", "--format", "csv"), ("data", "prepare", "digits")):
+            ended = cli(*words, "--out", name)
+            assert ended.code == 2, words
+            assert "store" in ended.err
+            assert "give another path" in ended.err
+    assert before == {name: Path(name).read_bytes() for name in before}
+
+
+def test_show_says_what_was_looked_for(store, cli) -> None:
+    assert cells(cli("show", "--where", "estimator=softmax-ste").out, "softmax_ste")[1] == "softmax_ste"
+    ended = cli("show", "--where", "tau_f=0.3", "--where", "seed=1")
+    assert ended.out == "no runs with validation_loss where tau_f=0.3 and seed=1\n"
+    ended = cli("show", "--where", "seed=0", "--where", "seed=1")
+    assert (ended.code, ended.err) == (2, "dst: --where takes a field once, got seed=0 and seed=1\n")
+
+
+def test_asked_to_end_a_copy_leaves_nothing_behind(store) -> None:
+    """SIGTERM in the middle: as by Ctrl-C, what is half-written goes."""
+    code = (
+        "import os, signal\nfrom dst_lab.store import Store\nfrom dst_lab.cli.main import main\n"
+        "from dst_lab.store import blob\n"
+        "before = Store.copy\n"
+        "def copy(*args, **given):\n"
+        "    import dst_lab.store.disk.replace as replace\n"
+        "    replace._flush = lambda path: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return before(*args, **given)\n"
+        "Store.copy = copy\n"
+        "main(['copy', 'target.sqlite'])\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 128 + 15, ended.stderr
+    assert not [path for path in Path().iterdir() if "target" in path.name and not path.name.endswith(".lock")]

@@ -10,6 +10,7 @@ from dst_lab.store.disk.schema import APPLICATION_ID, FORMAT
 from dst_lab.store.errors import StoreError
 
 _MAGIC = b"SQLite format 3\0"
+_XZ_MAGIC = b"\xfd7zXZ\0"
 _SIZE = 100
 
 
@@ -35,6 +36,14 @@ def is_store(path: Path) -> bool:
         f"{path} is damaged: it was cut short, {missing} bytes are missing at its end. Restore it from a copy; "
         "the file was left as it is."
     )
+
+
+def spare(path: Path) -> None:
+    """Refuse to write anything else over a store, plain or compressed."""
+    if path.is_file():
+        with open(path, "rb") as file:
+            if file.read(len(_MAGIC)).startswith((_MAGIC, _XZ_MAGIC)):
+                raise StoreError(f"{path} is a store, which this would overwrite: give another path.")
 
 
 def _read(path: Path) -> tuple[bytes, int]:
