@@ -77,8 +77,8 @@ MUTATIONS = [
     ),
     Mutation(
         "noise not detached", "estimators/noise.py",
-        "gumbel_from_uniform(_uniform(like, generator)) if noise is None else noise.detach()",
-        "gumbel_from_uniform(_uniform(like, generator)) if noise is None else noise",
+        "if noise is not None:\n        return noise.detach()",
+        "if noise is not None:\n        return noise",
     ),
     Mutation(
         "a value drops grad_scale", "estimators/spec.py",
@@ -107,8 +107,8 @@ MUTATIONS = [
         "finite = fixed + (finite - fixed) * grad_scale\n    tau = tau * grad_scale",
     ),
     Mutation(
-        "Gumbel noise with the wrong sign", "estimators/noise.py", "return -torch.log(-torch.log(_inside(u)))",
-        "return torch.log(-torch.log(_inside(u)))",
+        "Gumbel noise with the wrong sign", "estimators/noise.py", "return -torch.log(-torch.log1p(",
+        "return torch.log(-torch.log1p(",
     ),
     Mutation(
         "gates numbered least significant bit first", "nn/logic.py", "[3, 2, 1, 0]", "[0, 1, 2, 3]"
