@@ -238,7 +238,6 @@ def test_asked_to_end_a_copy_leaves_nothing_behind(store) -> None:
     """SIGTERM in the middle: as by Ctrl-C, what is half-written goes."""
     code = (
         "import os, signal\nfrom dst_lab.store import Store\nfrom dst_lab.cli.main import main\n"
-        "from dst_lab.store import blob\n"
         "before = Store.copy\n"
         "def copy(*args, **given):\n"
         "    import dst_lab.store.disk.replace as replace\n"
