@@ -11,8 +11,8 @@ from rich.table import Table
 from dst_lab import data
 from dst_lab.cli.console import Console
 from dst_lab.configs import WHOLE
+from dst_lab.replace import PREPARED, check_target
 from dst_lab.store import Run, Store, direction_of, export, field, summarise
-from dst_lab.store.disk.header import spare
 
 WIDE = 160
 SETTING = ("task", "estimator", "estimator.tau_f", "estimator.tau_b", "estimator.tau", "lr")
@@ -40,7 +40,6 @@ def add(jobs: Any) -> None:
     copy.add_argument(
         "--lean", action="store_true", help="artefacts (reconstructions, gates) of the chosen settings alone"
     )
-    copy.add_argument("--overwrite", action="store_true")
     copy.set_defaults(do=_copy)
     merge = jobs.add_parser("merge", help="join other stores into one; what is there already stays")
     merge.add_argument("others", type=Path, nargs="+")
@@ -58,6 +57,15 @@ def add(jobs: Any) -> None:
     # Without a default of its own, which would overwrite what was given before the word.
     prepare.add_argument("--data", default=argparse.SUPPRESS, help="folder with the data sets")
     prepare.set_defaults(do=_prepare)
+    add_overwrite(copy)
+    add_overwrite(out, "an earlier export")
+    add_overwrite(prepare, "an earlier prepared file")
+
+
+def add_overwrite(parser: argparse.ArgumentParser, own: str = "") -> None:
+    """The one flag of every command that writes a file; `own` is what the command replaces in any case."""
+    more = f"; {own} is replaced in any case, a store never" if own else ""
+    parser.add_argument("--overwrite", action="store_true", help=f"replace a file that is there already{more}")
 
 
 def print_table(store: Store, where: Mapping[str, str], group: Sequence[str], metric: str, at: str) -> None:
@@ -121,7 +129,7 @@ def _show(args: argparse.Namespace) -> int:
 
 def _export(args: argparse.Namespace) -> int:
     with Store.open(args.store) as store:
-        rows = export(store, args.format, args.out)
+        rows = export(store, args.format, args.out, overwrite=args.overwrite)
     print(f"{rows:,} rows in {args.out}")
     return 0
 
@@ -170,9 +178,9 @@ def _data(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
-    spare(args.out)
+    check_target(args.out, PREPARED, overwrite=args.overwrite)  # before the data set is read
     name = args.dataset.removesuffix(WHOLE)  # one file serves both
-    data.prepare(data.load(name, args.data), args.thresholds, args.out)
+    data.prepare(data.load(name, args.data), args.thresholds, args.out, overwrite=args.overwrite)
     print(f"{args.out}: {name}, levels of {args.thresholds} thresholds, {args.out.stat().st_size / 1e6:.1f} MB")
     return 0
 

@@ -14,8 +14,10 @@ from pathlib import Path, PurePosixPath
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from dst_lab.replace import draft, put_in_place, write_bytes
+
 from .catalogue import DataError, File, Source
-from .integrity import DamagedFileError, expectation, flaw, temporary_beside, unpacked, written_whole
+from .integrity import DamagedFileError, expectation, flaw, unpacked
 
 SECONDS_OF_SILENCE = 30
 CHUNK = 1 << 16
@@ -38,16 +40,16 @@ def fetch(name: str, source: Source, missing: Iterable[File], root: Path) -> Non
 
 
 def _fetch_file(address: str, file: File, target: Path, progress: Progress) -> None:
-    with temporary_beside(target) as part:
+    with draft(target) as part:
         _download(address, part, progress)
         unpacked(part, file, gzipped=target.suffix == ".gz")
-        part.replace(target)
+        put_in_place(part, target)
 
 
 def _fetch_archive(address: str, targets: dict[File, Path], progress: Progress) -> None:
     wanted = {target.name: (file, target) for file, target in targets.items()}
     folder = next(iter(targets.values())).parent
-    with temporary_beside(folder / PurePosixPath(address).name) as part:
+    with draft(folder / PurePosixPath(address).name) as part:
         _download(address, part, progress)
         with tarfile.open(part, "r:gz") as tar:
             for member in tar:
@@ -65,8 +67,7 @@ def _place(raw: bytes, file: File, target: Path) -> None:
     found = flaw(raw, file)
     if found:
         raise DamagedFileError(target, expectation(file), found)
-    with written_whole(target) as stream:
-        stream.write(raw)
+    write_bytes(target, raw)
 
 
 def _download(address: str, part: Path, progress: Progress) -> None:

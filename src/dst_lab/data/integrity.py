@@ -1,16 +1,11 @@
-"""Files are read whole and verified, and written whole or not at all."""
+"""Files are read whole and verified."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import os
-import uuid
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from .catalogue import DataError, File
 
@@ -66,27 +61,3 @@ def unpacked(path: Path, file: File, *, gzipped: bool | None = None) -> bytes:
     if found:
         raise DamagedFileError(path, expectation(file), found)
     return raw
-
-
-@contextmanager
-def temporary_beside(path: Path) -> Iterator[Path]:
-    """Yield an unused name in the folder of `path`; what is left under it at the end is removed."""
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
-    try:
-        yield part
-    finally:
-        # What cannot be removed must not hide the error that brought us here.
-        with suppress(OSError):
-            part.unlink()
-
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that takes the name `path` only when the block ends without an error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with temporary_beside(path) as part:
-        with open(part, "xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, path)

@@ -21,13 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dst_lab.configs import WHOLE
+from dst_lab.replace import PREPARED, check_target, writing
 
 from .binarise import check_thresholds, level_dataset
 from .catalogue import DataError
 from .dataset import Dataset, LevelDataset, LevelSplit
-from .integrity import DamagedFileError, written_whole
+from .integrity import DamagedFileError
 
-FORMAT = b"dst-levels "
+FORMAT = PREPARED.mark
 VERSION = b"1"
 LONGEST_LINE = 4096
 REMEDY = "prepare it again"
@@ -53,8 +54,12 @@ class Header:
         return digest.hexdigest()
 
 
-def prepare(dataset: Dataset, thresholds: int, out: str | os.PathLike[str]) -> None:
-    """Write the levels and labels of all three splits to the file `out`, the same bytes for the same data."""
+def prepare(dataset: Dataset, thresholds: int, out: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write the levels and labels of all three splits to the file `out`, the same bytes for the same data.
+
+    An earlier prepared file is replaced; any other file only with `overwrite`, and a store never.
+    """
+    check_target(out, PREPARED, overwrite=overwrite)
     if dataset.name.endswith(WHOLE):
         raise DataError(f"prepare {dataset.name.removesuffix(WHOLE)}, not {dataset.name}: one file serves both")
     data = level_dataset(dataset, thresholds)
@@ -71,7 +76,7 @@ def prepare(dataset: Dataset, thresholds: int, out: str | os.PathLike[str]) -> N
     levels = [split.levels for split in splits]
     told = {**asdict(header), "sha256": header.digest([*labels, *levels])}
     squeeze = zlib.compressobj(level=6)
-    with written_whole(Path(out).expanduser()) as stream:
+    with writing(out) as stream:
         stream.write(FORMAT + VERSION + b"\n" + json.dumps(told, sort_keys=True).encode() + b"\n")
         for part in [*labels, *(_pack(level, thresholds) for level in levels)]:
             stream.write(squeeze.compress(part.data))

@@ -1,7 +1,6 @@
 """Checkpoints of a fleet: atomic, without pickle, and enough to go on as if nothing had happened."""
 
 import json
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dst_lab.replace import writing
 from dst_lab.store import run_id
 
 if TYPE_CHECKING:
@@ -70,17 +70,9 @@ class Checkpoint:
         return True
 
     def _write(self, packed: dict[str, Any]) -> None:
-        """Everything under another name, forced to the disk, then put in place."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        part = self.path.with_suffix(f".{os.getpid()}.part")
-        try:
-            with part.open("wb") as file:
-                np.savez(file, **packed)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(self.path)
-        finally:
-            part.unlink(missing_ok=True)
+        with writing(self.path) as stream:
+            np.savez(stream, **packed)
 
     def restore(self, fleet: "Fleet") -> bool:
         """Take up where a checkpoint of the same runs left off; False, and nothing changed, where none fits."""

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dst_lab.replace import WriteError
+
 SAFE = "what was recorded before is safe"
 
 # SQLite's own words, which are the same in every version; its error codes reach Python only from 3.11 on.
@@ -46,8 +48,10 @@ def sentence(path: Path, error: Exception) -> str:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn an error of SQLite into a `StoreError` about the store at `path`."""
+    """Turn an error of SQLite, or of writing a file, into a `StoreError` about the store at `path`."""
     try:
         yield
+    except WriteError as error:
+        raise StoreError(str(error)) from error
     except sqlite3.Error as error:
         raise StoreError(sentence(path, error)) from error

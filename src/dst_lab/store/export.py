@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dst_lab.store.disk.header import spare
-from dst_lab.store.disk.replace import replacing
-from dst_lab.store.errors import StoreError
+from dst_lab.replace import CSV, PARQUET, check_target, replacing
+from dst_lab.store.errors import StoreError, explained
 from dst_lab.store.record import Run
 from dst_lab.store.store import Store
 from dst_lab.store.table import names, value_at
@@ -35,29 +34,27 @@ class _Block(NamedTuple):
     values: npt.NDArray[np.float64]
 
 
-def export(store: Store, format: str, out: str | os.PathLike[str]) -> int:
+def export(store: Store, format: str, out: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write every metric of every run to `out`, as "csv" or "parquet", and return the number of rows.
 
     The columns are `COLUMNS`, then every other field that the config of a run has, such as lr, in alphabetical order;
     empty where a run has none, and a list as text. See `temperatures` for tau_f and tau_b. Where a temperature follows
     a schedule they hold its first value, and `schedule` tells it, so that such runs do not mix with constant ones. A
     vector becomes the metrics `name[0]`, `name[1]`, .. and values are float64, equal to what was recorded. The file
-    appears when it is whole.
+    appears when it is whole. An earlier export is replaced; any other file only with `overwrite`, a store never.
     """
     writers: dict[str, Callable[[Path, dict[str, type], Iterator[_Block]], int]]
     writers = {"csv": _write_csv, "parquet": _write_parquet}
     if format not in writers:
         raise StoreError(f"the format {format!r} is not known: give one of {', '.join(writers)}.")
-    file = Path(out).resolve()
-    if file.exists() and (file.is_dir() or file.samefile(store.path)):
-        raise StoreError(f"{file} is {'a folder' if file.is_dir() else 'the store itself'}: give another path.")
-    spare(file)
+    with explained(Path(out)):
+        check_target(out, {"csv": CSV, "parquet": PARQUET}[format], overwrite=overwrite)
     runs = store.runs()
     told = {"task", "seed", "estimator.name", "estimator.tau_f", "estimator.tau_b", "estimator.tau"}
     others = sorted({name for run in runs for name in names(run.config)} - told)
     kinds: dict[str, type] = {name: _KINDS.get(name, str) for name in COLUMNS}
     kinds |= {_column(name): _kind([value_at(run.config, name) for run in runs]) for name in others}
-    with replacing(file) as draft:
+    with explained(Path(out)), replacing(out) as draft:
         return writers[format](draft, kinds, _blocks(store, runs, others))
 
 
@@ -108,7 +105,7 @@ def _write_parquet(path: Path, kinds: dict[str, type], blocks: Iterator[_Block])
     except ImportError as error:
         raise StoreError("parquet needs pyarrow: pip install 'decoupled-st[lab]', or export csv.") from error
     arrow = {str: pa.dictionary(pa.int32(), pa.string()), float: pa.float64(), int: pa.int64()}
-    schema = pa.schema([(name, arrow[kind]) for name, kind in kinds.items()])
+    schema = pa.schema([(name, arrow[kind]) for name, kind in kinds.items()], {"written by": PARQUET.mark.decode()})
 
     count = 0
     with pq.ParquetWriter(path, schema) as writer:

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy.typing as npt
 
+from dst_lab.replace import STORE, check_target, resolved
 from dst_lab.store import blob, history, rows
 from dst_lab.store.disk.compressed import is_compressed, pack, rewrite, unpacked
 from dst_lab.store.disk.connection import Connection, close_writer, connect_reader, connect_writer, exists
 from dst_lab.store.disk.lock import Lock
-from dst_lab.store.disk.replace import replacing
 from dst_lab.store.disk.schema import create as create_file
+from dst_lab.store.disk.side_files import replacing_store
 from dst_lab.store.errors import StoreError, explained, sentence
 from dst_lab.store.record import Record, Run, Series, identify
 
@@ -163,16 +164,15 @@ class Store:
         A `target` that ends with `.xz` is compressed as a whole. `artefacts_of` are the ids of the runs whose artefacts
         are copied (None: all); everything else is copied of every run.
         """
-        file = Path(target).resolve()
+        with explained(Path(target)):
+            file = resolved(target)
         if file.exists() and file.samefile(self.path):
             raise StoreError(f"{file} is the store itself: a copy needs another path.")
-        if file.exists() and not overwrite:
-            raise StoreError(f"{file} exists already. Give another path, or allow it to be overwritten.")
-        if not file.parent.is_dir():
-            raise StoreError(f"{file}: the folder {file.parent} does not exist. Make it first.")
+        with explained(file):
+            check_target(file, STORE, overwrite=overwrite)
         lock = Lock(file)
         try:
-            with explained(file), replacing(file) as draft:
+            with explained(file), replacing_store(file) as draft:
                 try:
                     self._connection.execute("VACUUM INTO ?", (str(draft),))
                     small = is_compressed(file)

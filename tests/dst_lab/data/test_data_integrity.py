@@ -8,7 +8,7 @@ import pytest
 
 from dst_lab.data import DataError
 from dst_lab.data.catalogue import File
-from dst_lab.data.integrity import DamagedFileError, unpacked, written_whole
+from dst_lab.data.integrity import DamagedFileError, unpacked
 
 RAW = bytes(range(256)) * 40
 FILE = File("values", len(RAW), hashlib.sha256(RAW).hexdigest())
@@ -68,22 +68,3 @@ def test_unreadable_file_is_named(tmp_path):
 def test_damage_survives_the_way_between_processes(tmp_path):
     error = DamagedFileError(tmp_path, "this", "that", "do so")
     assert str(pickle.loads(pickle.dumps(error))) == f"{tmp_path} is damaged: expected this, found that; do so"
-
-
-def test_written_whole_takes_its_name_at_the_end_only(tmp_path):
-    path = tmp_path / "new" / "file"
-    with written_whole(path) as stream:
-        stream.write(b"content")
-        assert not path.exists()
-    assert path.read_bytes() == b"content"
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_failed_write_leaves_what_was_there(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with pytest.raises(KeyboardInterrupt), written_whole(path) as stream:  # noqa: PT012
-        stream.write(b"half")
-        raise KeyboardInterrupt
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]

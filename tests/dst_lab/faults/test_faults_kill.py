@@ -69,7 +69,7 @@ def test_killed_twenty_times_the_store_is_the_same(dst, start, rows, surrounding
         process.communicate()
         assert process.returncode == -signal.SIGKILL, "it was done before it was killed: make the sweep longer"
         phase = "training" if holder(path) == process.pid else "starting"
-        if list(folder.glob(f"*.{process.pid}.part")):
+        if list(folder.glob(f"*.{process.pid}.*part")):
             phase = "saving a checkpoint"
         table.append((number, moment, phase, recorded(path), saved(folder)))
         # What another process finds is a store, at every moment.

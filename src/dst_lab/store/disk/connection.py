@@ -11,7 +11,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from dst_lab.store.disk.header import is_store
-from dst_lab.store.disk.replace import side_files
+from dst_lab.store.disk.side_files import side_files
 from dst_lab.store.errors import StoreError, explained, sentence
 
 # Seconds to wait for readers and for the log to be folded before saying that the store is busy.

@@ -5,12 +5,12 @@ import struct
 import time
 from pathlib import Path
 
-from dst_lab.store.disk.replace import side_files
+from dst_lab.replace import STORE_MAGICS
 from dst_lab.store.disk.schema import APPLICATION_ID, FORMAT
+from dst_lab.store.disk.side_files import side_files
 from dst_lab.store.errors import StoreError
 
-_MAGIC = b"SQLite format 3\0"
-_XZ_MAGIC = b"\xfd7zXZ\0"
+_MAGIC, _ = STORE_MAGICS
 _SIZE = 100
 
 
@@ -42,7 +42,7 @@ def spare(path: Path) -> None:
     """Refuse to write anything else over a store, plain or compressed."""
     if path.is_file():
         with open(path, "rb") as file:
-            if file.read(len(_MAGIC)).startswith((_MAGIC, _XZ_MAGIC)):
+            if file.read(len(_MAGIC)).startswith(STORE_MAGICS):
                 raise StoreError(f"{path} is a store, which this would overwrite: give another path.")
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dst_lab.replace import is_alive
 from dst_lab.store.errors import SAFE, StoreError
 
 try:
@@ -169,12 +170,4 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _is_alive(pid: object) -> bool:
-    if not isinstance(pid, int):
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+    return not isinstance(pid, int) or is_alive(pid)

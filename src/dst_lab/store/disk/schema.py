@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from dst_lab.store.disk.replace import replacing
+from dst_lab.store.disk.side_files import replacing_store
 from dst_lab.store.errors import explained
 
 APPLICATION_ID = int.from_bytes(b"dsts", "big")
@@ -49,7 +49,11 @@ CREATE TABLE artefacts (
 
 def create(path: Path) -> None:
     """Make an empty store at `path`. It appears there whole or not at all."""
-    with explained(path), replacing(path) as draft, closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+    with (
+        explained(path),
+        replacing_store(path) as draft,
+        closing(sqlite3.connect(draft, isolation_level=None)) as connection,
+    ):
         connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
         connection.executescript(
             f"BEGIN; {_TABLES} PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT}; COMMIT;"
