@@ -5,12 +5,17 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: demo results test test-slow test-gpu format clean
+.PHONY: demo docs results test test-slow test-gpu format clean
 
 # The paper's recipes at the quick scale, on scikit-learn's digits, then the report. Run again, it continues.
 demo: $(SETUP)
 	$(BIN)/dst reproduce --scale quick --store demo/dst.sqlite --out demo
 	@echo "Open demo/report.html in a browser; demo/figures has its pictures, demo/dst.sqlite the records."
+
+# The documentation as a site, offline. A warning, such as a link to nowhere, is an error.
+docs: $(SETUP)
+	$(BIN)/sphinx-build -E -q -W --keep-going -c docs -b html . build/site
+	@echo "Open build/site/index.html in a browser."
 
 # What is committed under results/, and what pages quote of it, from the committed records.
 results: $(SETUP)

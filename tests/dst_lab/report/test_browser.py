@@ -1,7 +1,5 @@
 """The page in a real browser, opened from a file with the network off."""
 
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,21 +17,6 @@ from dst_lab.store import Record, Store, run_id
 
 pytestmark = pytest.mark.slow
 HOSTILE = '</script><img src=x onerror="window.hacked=1">'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        if os.environ.get("DST_REQUIRE_BROWSER") == "1":
-            pytest.fail("no Chromium: install it (apt-get install chromium), since DST_REQUIRE_BROWSER=1")
-        pytest.skip("THE PAGE IS NOT TESTED: there is no Chromium here (apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
