@@ -36,7 +36,10 @@ html_extra_path = ["decoupling.html"]
 html_show_sphinx = False
 
 CONTENTS = {
-    "Start": ["docs/index", "docs/decoupling", "docs/which-estimator", "docs/choosing-temperatures", "docs/patterns", "docs/modules"],
+    "Start": [
+        "docs/index", "docs/decoupling", "docs/which-estimator", "docs/choosing-temperatures", "docs/patterns",
+        "docs/modules",
+    ],
     "Estimators": [
         "docs/decoupled", "docs/softmax-ste", "docs/gumbel-ste", "docs/identity-ste", "docs/reinmax", "docs/gumbel-rao",
         "docs/gapped-ste", "docs/gumbel-soft", "docs/soft", "docs/straight-through", "docs/distributions",
