@@ -111,11 +111,11 @@ MUTATIONS = [
         "return torch.log(-torch.log1p(",
     ),
     Mutation(
-        "gates numbered least significant bit first", "nn/logic.py", "[3, 2, 1, 0]", "[0, 1, 2, 3]"
+        "gates numbered least significant bit first", "nn/gates.py", "(-4, -3, -2, -1)]", "(-1, -2, -3, -4)]"
     ),
     Mutation(
-        "a batch's gate drawn from the other input's gradient", "nn/logic.py",
-        "u, v = _take(x, wiring, 0), _take(x, wiring, 1)", "u, v = _take(x, wiring, 1), _take(x, wiring, 0)",
+        "a batch's gate drawn from the other input's gradient", "nn/gates.py",
+        "u, v = _inputs(x, wiring, 0), _inputs(x, wiring, 1)", "u, v = _inputs(x, wiring, 1), _inputs(x, wiring, 0)",
     ),
 ]  # fmt: skip
 

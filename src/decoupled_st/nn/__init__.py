@@ -2,6 +2,7 @@
 
 from decoupled_st.nn.binary import Binary
 from decoupled_st.nn.categorical import Categorical
-from decoupled_st.nn.logic import GroupSum, LogicLayer, apply_gates
+from decoupled_st.nn.gates import apply_gates
+from decoupled_st.nn.logic import GroupSum, LogicLayer
 
 __all__ = ["Binary", "Categorical", "GroupSum", "LogicLayer", "apply_gates"]

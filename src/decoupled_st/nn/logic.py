@@ -1,13 +1,11 @@
 """Logic gate networks: layers whose neurons each choose one of the sixteen two-input gates.
 
-Gate g is the truth table that g spells in binary over (a, b) = 00, 01, 10, 11, most significant bit first: 1 is AND,
-6 is XOR, 7 is OR. For inputs between 0 and 1 a gate is its multilinear form `c0 + c1*a + c2*b + c3*a*b`.
-
 Reference:
     Petersen, Borgelt, Kuehne, Deussen: Deep differentiable logic gate networks, 2022.
 """
 
-from typing import Literal
+import math
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,120 +13,27 @@ from torch import Tensor, nn
 from decoupled_st.estimators.spec import Estimator
 from decoupled_st.estimators.temperature import check_float
 from decoupled_st.nn.chooser import Chooser
+from decoupled_st.nn.gates import PASS_THROUGH, apply_gates
+from decoupled_st.nn.wiring import check_generator, check_wiring, random_wiring, unique_wiring
 
-GATES = (
-    "FALSE", "AND", "A AND NOT B", "A", "B AND NOT A", "B", "XOR", "OR",
-    "NOR", "XNOR", "NOT B", "A OR NOT B", "NOT A", "B OR NOT A", "NAND", "TRUE",
-)  # fmt: skip
-
-
-def truth_table(device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
-    """[16, 4]: the output of each gate at (a, b) = 00, 01, 10, 11."""
-    gate = torch.arange(16, device=device).unsqueeze(-1)
-    shift = torch.tensor([3, 2, 1, 0], device=device)
-    return ((gate >> shift) & 1).to(dtype)
-
-
-def gate_coefficients(device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
-    """[16, 4]: each gate's c0, c1, c2, c3 in `c0 + c1*a + c2*b + c3*a*b`."""
-    t00, t01, t10, t11 = truth_table(device, dtype).unbind(-1)
-    return torch.stack([t00, t10 - t00, t01 - t00, t11 - t10 - t01 + t00], -1)
-
-
-def apply_gates(x: Tensor, gates: Tensor, wiring: Tensor) -> Tensor:
-    """Apply a layer of chosen gates, for one network or many.
-
-        y[..., b, j] = c0_j + c1_j u + c2_j v + c3_j u v,   u, v = x[..., b, wiring[0, j]], x[..., b, wiring[1, j]]
-
-    The choice is apart from its use: `gates` comes from any function in `categorical`, with any temperatures. The
-    input's gradient flows through the chosen gate, the choice's gradient to `gates`.
-
-    Args:
-        x: [batch..., in] for one network, [runs..., batch..., in] for many; values between 0 and 1.
-        gates: [runs..., out, 16], one-hot (or a mixture) along the last dim.
-        wiring: [2, out], shared, or [runs..., 2, out]: the two inputs of each neuron.
-
-    Returns:
-        [runs..., batch..., out], in the dtype of `gates`.
-
-    Example:
-        >>> import torch
-        >>> x = torch.tensor([[0., 0.], [0., 1.], [1., 0.], [1., 1.]])
-        >>> xor = torch.nn.functional.one_hot(torch.tensor([6]), 16).float()
-        >>> apply_gates(x, xor, torch.tensor([[0], [1]])).squeeze(-1)
-        tensor([0., 1., 1., 0.])
-    """
-    runs, out = gates.shape[:-2], gates.shape[-2] if gates.dim() >= 2 else None
-    if out is None or gates.shape[-1] != 16:
-        raise ValueError(f"gates must have shape [..., out, 16], got {tuple(gates.shape)}")
-    if not gates.is_floating_point():
-        raise TypeError(f"gates must be floating point, got {gates.dtype}: call .float() on what one_hot returns")
-    if x.dim() <= len(runs) or x.shape[: len(runs)] != runs:
-        raise ValueError(f"x must begin with the runs of gates: x {tuple(x.shape)}, gates {tuple(gates.shape)}")
-    if tuple(wiring.shape) not in ((2, out), (*runs, 2, out)):
-        raise ValueError(f"wiring must be [2, {out}] or {[*runs, 2, out]}, got {list(wiring.shape)}")
-    x = x.to(gates.dtype)
-    batch = (1,) * (x.dim() - len(runs) - 1)
-    # A matmul would be cast down under autocast; sixteen terms are as quick as a sum.
-    coefficients = (gates.unsqueeze(-1) * gate_coefficients(gates.device, gates.dtype)).sum(-2)
-    c0, c1, c2, c3 = coefficients.reshape(*runs, *batch, out, 4).unbind(-1)
-    u, v = _take(x, wiring, 0), _take(x, wiring, 1)
-    return c0 + c1 * u + v * (c2 + c3 * u)
-
-
-def _take(x: Tensor, wiring: Tensor, side: int) -> Tensor:
-    if wiring.dim() == 2:
-        return x.index_select(-1, wiring[side])
-    index = wiring.select(-2, side)
-    batch = (1,) * (x.dim() - index.dim())
-    index = index.reshape(*index.shape[:-1], *batch, index.shape[-1])
-    return x.gather(-1, index.expand(*x.shape[:-1], index.shape[-1]))
-
-
-def unique_wiring(in_features: int, out_features: int, generator: torch.Generator | None = None) -> Tensor:
-    """[2, out]: pairs (0,1), (2,3), ..., then (1,2), (3,4), ..., then all at offset 2, 3, ...; neurons shuffled.
-
-    No two neurons see the same pair. Of an even number of inputs none is left out; of an odd number the last is, unless
-    there are at least `in_features - 1` neurons.
-    """
-    n, most = in_features, in_features * (in_features - 1) // 2
-    if n < 2:
-        raise ValueError(f"two-input gates take at least 2 inputs, got {n}")
-    if not n <= 2 * out_features or not out_features <= most:
-        raise ValueError(
-            f"unique wiring of {n} inputs takes from {-(-n // 2)} to {most} neurons, got {out_features}: "
-            'change the layer\'s width or take wiring="random"'
-        )
-    i = torch.arange(n)
-    left, right = [i[0 : n - 1 : 2], i[1 : n - 1 : 2]], [i[1:n:2], i[2:n:2]]
-    offset = 2
-    while sum(map(len, left)) < out_features:
-        left.append(i[:-offset])
-        right.append(i[offset:])
-        offset += 1
-    pairs = torch.stack([torch.cat(left), torch.cat(right)])[:, :out_features]
-    return pairs[:, torch.randperm(out_features, generator=generator)]
-
-
-def random_wiring(in_features: int, out_features: int, generator: torch.Generator | None = None) -> Tensor:
-    """[2, out]: every input used equally often, to within one, and paired at random."""
-    if in_features < 2 or out_features < 1:
-        raise ValueError(f"a layer takes at least 2 inputs and 1 neuron, got {in_features} and {out_features}")
-    ends = torch.randperm(2 * out_features, generator=generator) % in_features
-    return torch.randperm(in_features, generator=generator)[ends].reshape(2, out_features)
+_MAKERS = {"unique": unique_wiring, "random": random_wiring}
 
 
 class LogicLayer(Chooser):
-    """A layer of logic gates; each neuron draws one gate a forward pass, by the given estimator.
+    """A layer of logic gates; each neuron draws one gate per forward pass, by the given estimator.
 
     Parameters and buffers: `logits` [out, 16], from N(0, 1); `wiring` [2, out].
 
     Args:
         in_features, out_features: widths.
         estimator: such as `Decoupled(tau_f=0.1, tau_b=2.0)`; `Soft(tau=1.0)` mixes the gates as the original does.
-        wiring: "unique" (see `unique_wiring`) or "random" (see `random_wiring`).
-        generator: source of the wiring and the initial logits (on the CPU).
+        wiring: "unique" (see `unique_wiring`), "random" (see `random_wiring`), or a tensor [2, out] of input numbers.
+        residual: what is added to each neuron's logit of the gate "A", so that a layer begins by passing its inputs on;
+            5 is usual, 0 none.
+        grad_scale: multiplies the gradient sent to the logits; tau_b takes its 1/tau_b out.
+        generator: source of the wiring and the initial logits, on the CPU whatever the device.
         deterministic: what `.eval()` does. False keeps drawing gates; True fixes each to its argmax.
+        device, dtype: of the logits. On the meta device nothing is drawn: `to_empty`, then `reset_parameters`.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -145,26 +50,102 @@ class LogicLayer(Chooser):
         out_features: int,
         estimator: Estimator,
         *,
-        wiring: Literal["unique", "random"] = "unique",
+        wiring: Literal["unique", "random"] | Tensor = "unique",
+        residual: float = 0.0,
+        grad_scale: float = 1.0,
         generator: torch.Generator | None = None,
         deterministic: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(estimator, deterministic)
-        makers = {"unique": unique_wiring, "random": random_wiring}
-        if wiring not in makers:
-            raise ValueError(f'wiring must be "unique" or "random", got {wiring!r}')
-        self.in_features, self.out_features = in_features, out_features
-        self.register_buffer("wiring", makers[wiring](in_features, out_features, generator))
-        self.logits = nn.Parameter(torch.randn(out_features, 16, generator=generator))
+        self.in_features = _check_width("in_features", in_features, 2)
+        self.out_features = _check_width("out_features", out_features, 1)
+        self.residual, self.grad_scale = _check_finite("residual", residual), _check_finite("grad_scale", grad_scale)
+        if isinstance(wiring, Tensor):
+            wiring = check_wiring(wiring, in_features, out_features)
+        elif wiring not in _MAKERS:
+            raise ValueError(f'wiring must be "unique", "random" or a tensor [2, {out_features}], got {wiring!r}')
+        if dtype is not None and not dtype.is_floating_point:
+            raise TypeError(f"dtype must be a floating-point type, got {dtype}")
+        self._wiring = wiring
+        self.register_buffer("wiring", torch.empty(2, out_features, dtype=torch.int64, device=device))
+        self.logits = nn.Parameter(torch.empty(out_features, 16, dtype=dtype, device=device))
+        self.reset_parameters(generator)
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw wiring and logits anew, as the constructor does; a wiring that was given as a tensor is put back.
+
+        The numbers depend on the generator alone, not on the device. On the meta device nothing happens.
+        """
+        check_generator(generator)
+        wiring = self._wiring
+        if not isinstance(wiring, Tensor):
+            wiring = _MAKERS[wiring](self.in_features, self.out_features, generator)
+        if self.logits.is_meta:
+            return
+        self.wiring.copy_(wiring)
+        drawn = torch.randn(self.out_features, 16, generator=generator, dtype=self.logits.dtype, device="cpu")
+        drawn[:, PASS_THROUGH] += self.residual
+        self.logits.copy_(drawn)
 
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None) -> Tensor:
-        if x.shape[-1] != self.in_features:
-            raise ValueError(f"this layer takes {self.in_features} inputs, got x of shape {tuple(x.shape)}")
-        gates = self.in_force().categorical(self.logits, generator=generator, noise=noise)
-        return apply_gates(x, gates, self.wiring)
+        """[..., in] of values between 0 and 1 to [..., out], in the dtype of the logits.
+
+        Args:
+            x: one gate per neuron serves every row of it.
+            generator: source of the draw.
+            noise: standard Gumbel noise [out, 16], instead of drawing it.
+        """
+        if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[-1] != self.in_features:
+            given = f"x of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+            raise ValueError(f"this layer takes {self.in_features} inputs, got {given}")
+        return apply_gates(x, self._gates(generator, noise), self.wiring)
+
+    def _gates(self, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
+        """[out, 16], one-hot or mixed."""
+        fixed = self.deterministic and not self.training
+        if fixed and not (torch.is_grad_enabled() and self.logits.requires_grad):
+            return _argmax(self.logits)
+        return self.in_force().categorical(self.logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        metadata = getattr(destination, "_metadata", None)
+        if metadata is not None:
+            metadata.setdefault(prefix[:-1], {})["in_features"] = self.in_features
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, metadata: dict[str, Any], *rest: Any) -> None:
+        """Refuse, by name, the state of a layer of another input width: nothing in its shapes tells."""
+        wiring, errors = state.get(f"{prefix}wiring"), rest[-1]
+        given = metadata.get("in_features")
+        if given is None and isinstance(wiring, Tensor) and not wiring.is_meta and wiring.numel():
+            least, most = int(wiring.min()), int(wiring.max())
+            given = self.in_features if least >= 0 and most < self.in_features else f"at least {most + 1}"
+        if given not in (None, self.in_features):
+            errors.append(f"{prefix}wiring is of a layer with {given} inputs, and this one has {self.in_features}.")
+            return
+        super()._load_from_state_dict(state, prefix, metadata, *rest)
 
     def extra_repr(self) -> str:
-        return f"{self.in_features}, {self.out_features}, {self.estimator}, deterministic={self.deterministic}"
+        wiring = "given" if isinstance(self._wiring, Tensor) else self._wiring
+        extras = "".join(
+            f", {name}={value}"
+            for name, value, usual in (("residual", self.residual, 0.0), ("grad_scale", self.grad_scale, 1.0))
+            if value != usual
+        )
+        return (
+            f"{self.in_features}, {self.out_features}, {self.estimator}, wiring={wiring}{extras}, "
+            f"deterministic={self.deterministic}"
+        )
+
+
+def _argmax(logits: Tensor) -> Tensor:
+    """The argmax as a one-hot; NaN where a neuron's logits are broken."""
+    top, index = logits.max(-1, keepdim=True)
+    hard = torch.zeros_like(logits).scatter(-1, index, 1.0)
+    return hard.masked_fill(~(top < math.inf), math.nan).masked_fill(top == -math.inf, 0.0)
 
 
 class GroupSum(nn.Module):
@@ -173,15 +154,22 @@ class GroupSum(nn.Module):
     Args:
         classes: how many groups; must divide n.
         tau: what the sums are divided by, > 0.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> dst.nn.GroupSum(2, tau=2.0)(torch.tensor([[1.0, 1.0, 0.0, 1.0]]))
+        tensor([[1.0000, 0.5000]])
     """
 
     def __init__(self, classes: int, tau: float = 1.0) -> None:
         super().__init__()
-        if classes < 1:
-            raise ValueError(f"classes must be at least 1, got {classes}")
-        self.classes, self.tau = classes, check_float("tau", tau)
+        self.classes, self.tau = _check_width("classes", classes, 1), check_float("tau", tau)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[..., n] to [..., classes], in the dtype of x, or float32 where that is an integer type."""
+        if not isinstance(x, Tensor) or x.dim() == 0:
+            given = "a tensor without dimensions" if isinstance(x, Tensor) else type(x).__name__
+            raise ValueError(f"outputs to be summed lie along the last dimension of a tensor, got {given}")
         if x.shape[-1] % self.classes:
             raise ValueError(f"{x.shape[-1]} outputs do not divide into {self.classes} equal groups")
         groups = x.reshape(*x.shape[:-1], self.classes, x.shape[-1] // self.classes)
@@ -190,3 +178,18 @@ class GroupSum(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.classes}, tau={self.tau}"
+
+
+def _check_width(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, got {name}={value!r}")
+    width = value.__index__()
+    if width < least:
+        raise ValueError(f"{name} must be at least {least}, got {name}={width}")
+    return width
+
+
+def _check_finite(name: str, value: object) -> float:
+    if isinstance(value, (Tensor, bool)) or not isinstance(value, (float, int)) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {name}={value!r}")
+    return float(value)

@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decoupled_st.nn.logic import gate_coefficients, random_wiring, unique_wiring
+from decoupled_st.nn.gates import PASS_THROUGH, gate_coefficients
+from decoupled_st.nn.wiring import random_wiring, unique_wiring
 from dst_lab import data
 from dst_lab.configs import LogicGatesConfig
 from dst_lab.fleet.chooser import Chooser, Draws
@@ -34,8 +35,6 @@ Scorer: TypeAlias = Callable[[Tensor, Chooser], Tensor]
 EVALUATE = 512
 PACKED = 128
 """Images of a packed backward pass."""
-PASS_THROUGH = 3
-"""The gate "A": what a residual initialisation prefers."""
 
 
 class LogicGates(Task):

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import decoupled_st as dst
-from decoupled_st.nn.logic import GATES, gate_coefficients, random_wiring, truth_table, unique_wiring
+from decoupled_st.nn.gates import GATES, gate_coefficients, truth_table
+from decoupled_st.nn.wiring import random_wiring, unique_wiring
 
 BOOLEAN = {
     "AND": lambda a, b: a and b, "XOR": lambda a, b: a != b, "OR": lambda a, b: a or b, "A": lambda a, b: a,
@@ -193,3 +194,176 @@ def test_gates_as_one_hot_gives_them_are_refused() -> None:
     gates = F.one_hot(torch.tensor([7]), 16)
     with pytest.raises(TypeError, match=r"gates must be floating point, got torch.int64: call .float\(\)"):
         dst.nn.apply_gates(torch.rand(1, 2), gates, torch.tensor([[0], [1]]))
+
+
+def looped_unique_wiring(n: int, out: int, generator: torch.Generator) -> torch.Tensor:
+    """The definition, offset by offset."""
+    i = torch.arange(n)
+    left, right = [i[0 : n - 1 : 2], i[1 : n - 1 : 2]], [i[1:n:2], i[2:n:2]]
+    offset = 2
+    while sum(map(len, left)) < out:
+        left.append(i[:-offset])
+        right.append(i[offset:])
+        offset += 1
+    pairs = torch.stack([torch.cat(left), torch.cat(right)])[:, :out]
+    return pairs[:, torch.randperm(out, generator=generator)]
+
+
+@pytest.mark.parametrize(
+    ("n", "out"), [(2, 1), (3, 2), (3, 3), (4, 2), (5, 10), (7, 5), (64, 320), (101, 5050), (9216, 12_000)]
+)
+def test_unique_wiring_is_its_definition_bit_for_bit(n: int, out: int) -> None:
+    """Records of trained networks depend on it."""
+    ours, theirs = torch.Generator().manual_seed(3), torch.Generator().manual_seed(3)
+    assert torch.equal(unique_wiring(n, out, ours), looped_unique_wiring(n, out, theirs))
+    assert torch.equal(torch.rand(3, generator=ours), torch.rand(3, generator=theirs))  # as much was drawn
+
+
+def test_a_layer_is_the_same_for_the_same_generator_as_ever() -> None:
+    """Wiring first, then logits."""
+    g = torch.Generator().manual_seed(7)
+    layer = dst.nn.LogicLayer(64, 96, dst.IdentitySTE(), generator=torch.Generator().manual_seed(7))
+    assert torch.equal(layer.wiring, looped_unique_wiring(64, 96, g))
+    assert torch.equal(layer.logits, torch.randn(96, 16, generator=g))
+
+
+def test_from_the_meta_device() -> None:
+    estimator = dst.Decoupled(tau_f=0.1, tau_b=2.0)
+    with torch.device("meta"):
+        named = dst.nn.LogicLayer(8, 16, estimator, residual=5.0)
+    assert named.logits.is_meta
+    assert named.wiring.is_meta
+    given = torch.randint(0, 8, (2, 16))
+    by_hand = dst.nn.LogicLayer(8, 16, estimator, wiring=given, device="meta", dtype=torch.float64)
+    for layer in (named, by_hand):
+        layer.to_empty(device="cpu")
+        layer.wiring.fill_(99)
+        layer.reset_parameters(torch.Generator().manual_seed(0))
+    ordinary = dst.nn.LogicLayer(8, 16, estimator, residual=5.0, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(named.wiring, ordinary.wiring)
+    assert torch.equal(named.logits, ordinary.logits)
+    assert torch.equal(by_hand.wiring, given)
+    assert by_hand.logits.dtype == torch.float64
+    assert by_hand(torch.rand(3, 8)).dtype == torch.float64
+
+
+def test_residual_initialisation_prefers_the_first_input() -> None:
+    make = lambda residual: dst.nn.LogicLayer(  # noqa: E731
+        8, 500, dst.IdentitySTE(), wiring="random", residual=residual, generator=torch.Generator().manual_seed(0)
+    )
+    difference = make(5.0).logits - make(0.0).logits
+    assert torch.equal(difference.detach().round(), 5.0 * F.one_hot(torch.full((500,), 3), 16))
+
+
+def test_grad_scale_reaches_the_logits_alone() -> None:
+    gradients = []
+    for scale in (1.0, 4.0):
+        layer = dst.nn.LogicLayer(
+            4, 6, dst.Decoupled(tau_f=0.0, tau_b=2.0), grad_scale=scale, generator=torch.Generator().manual_seed(0)
+        )
+        x = torch.full((2, 4), 0.25, requires_grad=True)
+        layer(x).square().sum().backward()
+        gradients.append((layer.logits.grad, x.grad))
+    assert gradients[0][0].abs().max() > 0
+    torch.testing.assert_close(gradients[1][0], 4 * gradients[0][0])
+    assert torch.equal(gradients[1][1], gradients[0][1])
+    assert "grad_scale=4.0" in repr(layer)
+
+
+def test_a_state_of_another_input_width_is_refused_by_name() -> None:
+    estimator = dst.IdentitySTE()
+    wide, narrow = dst.nn.LogicLayer(16, 16, estimator), dst.nn.LogicLayer(8, 16, estimator)
+    before = narrow.logits.clone()
+    for layer, state, said in (
+        (narrow, wide.state_dict(), "wiring is of a layer with 16 inputs, and this one has 8"),
+        (wide, narrow.state_dict(), "wiring is of a layer with 8 inputs, and this one has 16"),
+        (narrow, dict(wide.state_dict()), "wiring is of a layer with at least 16 inputs, and this one has 8"),
+    ):
+        with pytest.raises(RuntimeError, match=said):
+            layer.load_state_dict(state)
+    assert torch.equal(narrow.logits, before)
+    with pytest.raises(RuntimeError, match=r"1\.wiring is of a layer with 16 inputs"):
+        torch.nn.Sequential(torch.nn.Identity(), narrow).load_state_dict(
+            torch.nn.Sequential(torch.nn.Identity(), wide).state_dict()
+        )
+    again = dst.nn.LogicLayer(16, 16, estimator)
+    again.load_state_dict(dict(wide.state_dict()))
+    assert torch.equal(again.wiring, wide.wiring)
+
+
+def test_fixed_gates_build_no_surrogate() -> None:
+    layer = dst.nn.LogicLayer(4, 6, dst.Decoupled(tau_f=5.0, tau_b=1.0), deterministic=True).eval()
+    x = torch.randint(0, 2, (64, 4)).float()
+    with_gradient = layer(x)
+    with torch.no_grad(), torch.profiler.profile() as profile:
+        fixed = layer(x)
+    assert torch.equal(fixed, with_gradient)
+    names = {event.key for event in profile.key_averages()}
+    assert "aten::max" in names
+    assert not {name for name in names if "softmax" in name}
+    with torch.no_grad():
+        layer.logits[2, 5] = float("nan")
+        assert layer(x)[:, 2].isnan().all()
+        assert not layer(x)[:, 3].isnan().any()
+
+
+def exported(layer: torch.nn.Module, x: torch.Tensor) -> set[str]:
+    with torch.no_grad():
+        graph = torch.export.export(layer, (x,)).graph
+    return {str(node.target) for node in graph.nodes if node.op == "call_function"}
+
+
+def test_exported_graphs_have_neither_bit_shifts_nor_a_softmax() -> None:
+    layer = dst.nn.LogicLayer(4, 6, dst.Decoupled(tau_f=5.0, tau_b=1.0), deterministic=True).eval()
+    operations = exported(layer, torch.rand(3, 4).round())
+    assert any("index_select" in name for name in operations)
+    assert not {name for name in operations if "shift" in name or "softmax" in name}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")  # of the exporter's own
+def test_the_dynamo_exporter_writes_onnx(tmp_path) -> None:
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    evaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
+    network = torch.nn.Sequential(
+        dst.nn.LogicLayer(8, 20, dst.Decoupled(tau_f=1.0, tau_b=1.0), deterministic=True), dst.nn.GroupSum(5, tau=3.0)
+    ).eval()
+    x = torch.randint(0, 2, (7, 8)).float()
+    with torch.no_grad():
+        program = torch.onnx.export(network, (x,), dynamo=True, verbose=False)
+        program.save(str(tmp_path / "logic.onnx"))
+        (scores,) = evaluator(str(tmp_path / "logic.onnx")).run(None, {program.model.graph.inputs[0].name: x.numpy()})
+        assert scores.tolist() == network(x).tolist()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: dst.nn.GroupSum(2.5), TypeError, "classes must be an integer, got classes=2.5"),
+        (lambda: dst.nn.GroupSum(True), TypeError, "classes must be an integer"),
+        (lambda: dst.nn.GroupSum(0), ValueError, "classes must be at least 1"),
+        (lambda: dst.nn.GroupSum(2)([1.0, 2.0]), ValueError, "got list"),
+        (lambda: dst.nn.GroupSum(1)(torch.tensor(1.0)), ValueError, "without dimensions"),
+        (lambda: layer_of(4.0, 4), TypeError, "in_features must be an integer, got in_features=4.0"),
+        (lambda: layer_of(1, 4), ValueError, "in_features must be at least 2"),
+        (lambda: layer_of(4, 0), ValueError, "out_features must be at least 1"),
+        (lambda: layer_of(4, 4, residual="5"), ValueError, "residual must be a finite number, got residual='5'"),
+        (lambda: layer_of(4, 4, grad_scale=float("inf")), ValueError, "grad_scale must be a finite number"),
+        (lambda: layer_of(4, 4, dtype=torch.int64), TypeError, "dtype must be a floating-point type"),
+        (lambda: layer_of(4, 4, wiring=torch.zeros(2, 4)), TypeError, "numbers of inputs, such as int64"),
+        (lambda: layer_of(4, 4, wiring=torch.zeros(4, 2).long()), ValueError, r"must be \[2, 4\]"),
+        (lambda: layer_of(4, 1, wiring=torch.tensor([[0], [4]])), ValueError, "inputs from 0 to 3, got 4"),
+        (lambda: layer_of(4, 1, wiring=torch.tensor([[-1], [2]])), ValueError, "inputs from 0 to 3, got -1"),
+        (lambda: layer_of(4, 1, wiring=torch.empty(2, 1, device="meta").long()), ValueError, "has no values"),
+        (lambda: layer_of(4, 4, generator=3), ValueError, r"give a torch.Generator\(\) of it, got int"),
+        (lambda: layer_of(4, 4)([0.0] * 4), ValueError, "takes 4 inputs, got list"),
+        (lambda: layer_of(4, 4)(torch.tensor(1.0)), ValueError, "takes 4 inputs, got x of shape"),
+    ],
+)  # fmt: skip
+def test_sentences(call, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def layer_of(*widths, **options) -> dst.nn.LogicLayer:
+    return dst.nn.LogicLayer(*widths, dst.IdentitySTE(), **options)

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from decoupled_st.nn.logic import apply_gates, gate_coefficients, random_wiring, unique_wiring
+from decoupled_st.nn.gates import apply_gates, gate_coefficients
+from decoupled_st.nn.wiring import random_wiring, unique_wiring
 from dst_lab.fleet.gates import apply_layer, consumers
 from dst_lab.fleet.loop import threads
 
