@@ -13,19 +13,21 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 
-from dst_lab import claims
+from dst_lab.claims import Rows as ClaimRows
 from dst_lab.claims import Verdict
 from dst_lab.claims.rows import SEEDS
-from dst_lab.figures import Drawn, Rows, draw, write
-from dst_lab.figures.curves import counted
-from dst_lab.figures.maps import PAPER_OPTIMA
+from dst_lab.figures import Drawn, Rows, write
 from dst_lab.figures.style import LOOKS, TASKS, listing, number
-from dst_lab.plans import RECIPES
-from dst_lab.readings import ask
 from dst_lab.report import page, pick_scale
 from dst_lab.report.page import chosen_table
 from dst_lab.report.verdicts import BOTH, MARKS, Line, board, shown
 from dst_lab.store import Store
+from dst_lab.studies.paper.claims import judge_rows
+from dst_lab.studies.paper.figures import draw
+from dst_lab.studies.paper.figures.curves import counted
+from dst_lab.studies.paper.figures.maps import PAPER_OPTIMA
+from dst_lab.studies.paper.readings import ask
+from dst_lab.studies.paper.recipes import RECIPES
 from results import cost
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,12 +57,12 @@ class Results:
     """Where benchmarks/results.csv and results/slices.csv are."""
 
     @cached_property
-    def judged(self) -> claims.Rows:
-        return claims.Rows.of(self.rows.store, self.rows.scale)
+    def judged(self) -> ClaimRows:
+        return ClaimRows.of(self.rows.store, self.rows.scale)
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        return claims.judge_rows(self.judged)
+        return judge_rows(self.judged)
 
     @cached_property
     def device(self) -> cost.Device:

@@ -9,8 +9,8 @@ from typing import Any
 
 from dst_lab.figures import Rows
 from dst_lab.figures.rows import Row
-from dst_lab.plans import RECIPES
 from dst_lab.store import run_id
+from dst_lab.studies.paper.recipes import RECIPES
 
 PLAIN = {
     "stochastic-binary": "plain PyTorch, one run",

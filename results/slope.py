@@ -13,7 +13,7 @@ import torch
 
 from dst_lab.configs import Choice, StochasticBinaryConfig
 from dst_lab.fleet.loop import Fleet
-from dst_lab.plans.recipes import SBN_TAU_B
+from dst_lab.studies.paper.recipes import SBN_TAU_B
 from dst_lab.tasks import StochasticBinary
 
 SEEDS, BATCHES = 5, 8

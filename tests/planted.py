@@ -16,8 +16,8 @@ import numpy.typing as npt
 from dst_lab.configs import CONFIGS, Config
 from dst_lab.configs.stochastic_binary import THRESHOLDS
 from dst_lab.plans.pursue import pursue
-from dst_lab.plans.recipes import RECIPES
 from dst_lab.store import Record, Series, Store, temperatures
+from dst_lab.studies.paper.recipes import RECIPES
 
 Array = npt.NDArray[np.float64]
 IMAGES = {"digits": 1024, "fashion-mnist": 50_000, "mnist": 50_000, "cifar10": 45_000}

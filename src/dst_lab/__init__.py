@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dst_lab.plans.tuning import Tuned, tune
+    from dst_lab.tuning import Tuned, tune
 
 __all__ = ["Tuned", "tune"]
 
@@ -11,7 +11,7 @@ __all__ = ["Tuned", "tune"]
 def __getattr__(name: str) -> Any:
     # Late, so that what only reads records (dst_lab.store) does not import torch.
     if name in __all__:
-        from dst_lab.plans import tuning
+        from dst_lab import tuning
 
         return getattr(tuning, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

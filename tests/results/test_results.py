@@ -12,10 +12,11 @@ import planted
 import pytest
 from matplotlib.image import imread
 
-from dst_lab.figures import FIGURES, Rows, draw
+from dst_lab.figures import Rows
 from dst_lab.plans.pursue import pursue
 from dst_lab.report import page
 from dst_lab.store import Record, Store
+from dst_lab.studies.paper.figures import FIGURES, draw
 from results import build, cost
 
 COMMITTED = pytest.mark.skipif(

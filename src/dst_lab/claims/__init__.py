@@ -1,21 +1,6 @@
-"""The paper's claims as rules over rows, stated before the runs; docs/claims.md has them in words."""
+"""What any claim is judged with: numbers of a run, paired tests, verdicts."""
 
-from dst_lab.claims.baselines import judge_baselines
-from dst_lab.claims.effects import judge_effects
-from dst_lab.claims.mechanisms import judge_mechanisms
-from dst_lab.claims.off_diagonal import judge_off_diagonal
 from dst_lab.claims.rows import Rows
 from dst_lab.claims.verdict import Comparison, Verdict
-from dst_lab.store import Store
 
-__all__ = ["Comparison", "Rows", "Verdict", "judge", "judge_rows"]
-
-
-def judge(store: Store, scale: str) -> list[Verdict]:
-    """A verdict on every claim, from the runs of one scale ("quick" or "paper")."""
-    return judge_rows(Rows.of(store, scale))
-
-
-def judge_rows(rows: Rows) -> list[Verdict]:
-    """The same from rows that need not lie in a store."""
-    return [*judge_off_diagonal(rows), *judge_baselines(rows), *judge_mechanisms(rows), *judge_effects(rows)]
+__all__ = ["Comparison", "Rows", "Verdict"]

@@ -14,8 +14,8 @@ from dst_lab.configs import Config
 from dst_lab.plans import Adaptive, Grid, Lookup, Sequential
 from dst_lab.plans.plan import seeded
 from dst_lab.plans.pursue import scores
-from dst_lab.plans.recipes import FRESH, SEARCHES, chosen, parts
 from dst_lab.store import Store, run_id
+from dst_lab.studies.paper.recipes import FRESH, SEARCHES, chosen, parts
 
 SEEDS = 10
 """Pairs behind a verdict; fewer, and the claim is not tested."""

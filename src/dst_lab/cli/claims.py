@@ -31,9 +31,10 @@ def add(jobs: Any) -> None:
 
 def _claims(args: argparse.Namespace) -> int:
     """Each verdict with the comparisons it rests on, or with what is missing."""
-    from dst_lab.claims import Rows, judge
+    from dst_lab.claims import Rows
     from dst_lab.claims.verdict import LEVEL
     from dst_lab.report import pick_scale
+    from dst_lab.studies.paper.claims import judge
 
     with Store.open(args.store) as store:
         scale = args.scale or pick_scale(store)
@@ -59,9 +60,9 @@ def _claims(args: argparse.Namespace) -> int:
 
 def _readings(rows: "Rows", path: Path) -> int:
     """A table a question, and what to train for the cells that are not tested."""
-    from dst_lab.readings import ask, begun, lacking
     from dst_lab.report.commands import run_command
     from dst_lab.store.disk.compressed import is_compressed
+    from dst_lab.studies.paper.readings import ask, begun, lacking
 
     console = Console(highlight=False, width=None if Console().is_terminal else WIDE)
     questions = ask(rows)

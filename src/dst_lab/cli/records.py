@@ -145,7 +145,7 @@ def _chosen_runs(store: Store) -> set[str]:
     """The runs of every setting that a search chose: those that figures take artefacts from."""
     from dst_lab.figures.rows import setting_key
     from dst_lab.plans.pursue import scores
-    from dst_lab.plans.recipes import chosen
+    from dst_lab.studies.paper.recipes import chosen
 
     lookup = scores(store)
     found = {setting_key(one.to_dict()) for scale in ("quick", "paper") for one in chosen(lookup, scale).values()}

@@ -56,9 +56,9 @@ def _report(args: argparse.Namespace) -> int:
 def reproduce(args: argparse.Namespace) -> int:
     """Recipe after recipe, the confirmation last, then the page; the exit code is the worst of theirs."""
     from dst_lab.cli.sweep import sweep
-    from dst_lab.plans import RECIPES
     from dst_lab.plans.pursue import remaining
     from dst_lab.report import OPTIONAL
+    from dst_lab.studies.paper.recipes import RECIPES
 
     names = [name for name in RECIPES if name not in (*OPTIONAL, "confirm")] + ["confirm"]
     deadline = None if args.budget is None else time.monotonic() + 60 * args.budget
@@ -85,8 +85,9 @@ def reproduce(args: argparse.Namespace) -> int:
 
 def write(store: Store, scale: str, out: Path, figures: Path | None) -> None:
     """The page, the figures where asked, and where they are."""
-    from dst_lab.figures import Rows, draw, write_files
+    from dst_lab.figures import Rows, write_files
     from dst_lab.report import own_runs, page
+    from dst_lab.studies.paper.figures import draw
 
     rows = Rows(store, scale)
     drawn = draw(rows)

@@ -33,7 +33,7 @@ def add(jobs: Any) -> None:
 
 
 def _fill(parser: Parser) -> None:
-    from dst_lab.plans import RECIPES
+    from dst_lab.studies.paper.recipes import RECIPES
 
     recipes = [f"  {name:18} {(make.__doc__ or '').strip()}" for name, make in RECIPES.items()]
     parser.epilog = "\n".join(["recipes:", *recipes])
@@ -107,7 +107,8 @@ def sweep(args: argparse.Namespace) -> int:
 
 def read_plan(args: argparse.Namespace) -> Any:
     """The recipe, or a grid or an adaptive search over a task's axes."""
-    from dst_lab.plans import RECIPES, Adaptive, Grid, Halving
+    from dst_lab.plans import Adaptive, Grid, Halving
+    from dst_lab.studies.paper.recipes import RECIPES
 
     of_a_search = {"--settings": args.settings, "--sampler": args.sampler, "--halving": args.halving}
     alone = [flag for flag, value in of_a_search.items() if value and not args.adaptive]

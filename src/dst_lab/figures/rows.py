@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dst_lab import claims
-from dst_lab.claims.mechanisms import collapsed, mark_of_convergence
+from dst_lab.claims import Rows as ClaimRows
 from dst_lab.configs import Config
 from dst_lab.plans.plan import Lookup
 from dst_lab.plans.pursue import scores
-from dst_lab.plans.recipes import FRESH, RECIPES, chosen
 from dst_lab.store import Run, Series, Store, Temperatures, direction_of, run_id, temperatures
+from dst_lab.studies.paper.claims.mechanisms import collapsed, mark_of_convergence
+from dst_lab.studies.paper.recipes import FRESH, RECIPES, chosen
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -91,7 +91,7 @@ class Rows:
     def converged_below(self) -> float:
         """The last validation loss below which a run of the autoencoder has converged, by the claims' own rule; NaN
         where there is none of its searches."""
-        return mark_of_convergence(claims.Rows.of(self.store, self.scale))[0]
+        return mark_of_convergence(ClaimRows.of(self.store, self.scale))[0]
 
     def wanted(self, recipe: str) -> list[Config]:
         return RECIPES[recipe](self.scale).wanted(self.lookup) if recipe in RECIPES else []

@@ -8,12 +8,12 @@ import numpy as np
 
 from dst_lab.claims import Verdict
 from dst_lab.configs import Config
-from dst_lab.figures.maps import PAPER_OPTIMA, RECIPE, cells, diverged, optimum, rate, swept
 from dst_lab.figures.rows import Row, Rows, setting_key, spread, together
 from dst_lab.figures.style import LOOKS, TASKS
-from dst_lab.plans.recipes import RECIPES
 from dst_lab.report.commands import run_command
 from dst_lab.store import run_id
+from dst_lab.studies.paper.figures.maps import PAPER_OPTIMA, RECIPE, cells, diverged, optimum, rate, swept
+from dst_lab.studies.paper.recipes import RECIPES
 
 METRICS = (
     "validation_loss", "validation_accuracy", "validation_loss_argmax", "validation_accuracy_argmax", "test_loss",

@@ -10,18 +10,19 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from dst_lab import claims
+from dst_lab.claims import Rows as ClaimRows
 from dst_lab.configs import WHOLE
 from dst_lab.figures import Drawn, Rows
-from dst_lab.figures.maps import PAPER_OPTIMA
 from dst_lab.figures.style import LOOKS, TASKS, plus_minus
-from dst_lab.plans.recipes import RECIPES
-from dst_lab.readings import ask
 from dst_lab.report.commands import scale_of
 from dst_lab.report.data import payload
 from dst_lab.report.inline import embedded, inline
 from dst_lab.report.verdicts import BOTH, MARKS, board, groups, shown, tally
 from dst_lab.store import Run, Store, run_id
+from dst_lab.studies.paper import claims
+from dst_lab.studies.paper.figures.maps import PAPER_OPTIMA
+from dst_lab.studies.paper.readings import ask
+from dst_lab.studies.paper.recipes import RECIPES
 
 HERE = Path(__file__).parent
 SECTIONS = {
@@ -49,7 +50,7 @@ def own_runs(rows: Rows) -> list[Run]:
 
 def page(rows: Rows, drawn: dict[str, Drawn]) -> str:
     """The report as HTML. The same store gives the same text."""
-    scale, judged = rows.scale, claims.Rows.of(rows.store, rows.scale)
+    scale, judged = rows.scale, ClaimRows.of(rows.store, rows.scale)
     verdicts = claims.judge_rows(judged)
     items, own, data = shown(verdicts), own_runs(rows), payload(rows, verdicts)
     environment = Environment(

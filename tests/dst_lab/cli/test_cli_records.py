@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dst_lab import data
-from dst_lab.figures import Rows, reconstructions, write
-from dst_lab.plans.recipes import FRESH
+from dst_lab.figures import Rows, write
 from dst_lab.store import Store
+from dst_lab.studies.paper.figures import reconstructions
+from dst_lab.studies.paper.recipes import FRESH
 
 SBN = ("run", "stochastic-binary", "--epochs", 2, "--hidden", "16,16", "--diagnose-every", 1, "--threads", 1)
 LOGIC = ("run", "logic-gates", "--width", 160, "--steps", 4, "--evaluate-every", 2, "--threads", 1)

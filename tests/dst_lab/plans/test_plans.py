@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
-from dst_lab.plans import RECIPES, Adaptive, Grid, Lookup, Plan, Sequential, Several
+from dst_lab.plans import Adaptive, Grid, Lookup, Plan, Sequential, Several
 from dst_lab.plans.following import Annealed, Confirm, Detailed, otherwise
 from dst_lab.plans.plan import best, edge, value_of, with_value
-from dst_lab.plans.recipes import FRESH, SEARCHES
 from dst_lab.plans.sequential import BEYOND, beyond
 from dst_lab.store import run_id
+from dst_lab.studies.paper.recipes import FRESH, RECIPES, SEARCHES
 
 BASE = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=1.0, tau_b=1.0))
 TAU_F = (0.1, 0.3, 1.0, 3.0, 10.0)

@@ -10,10 +10,11 @@ import numpy as np
 import planted
 import pytest
 
-from dst_lab.figures import Rows, draw
-from dst_lab.plans.recipes import RECIPES
+from dst_lab.figures import Rows
 from dst_lab.report import page
 from dst_lab.store import Record, Store, run_id
+from dst_lab.studies.paper.figures import draw
+from dst_lab.studies.paper.recipes import RECIPES
 
 pytestmark = pytest.mark.slow
 HOSTILE = '</script><img src=x onerror="window.hacked=1">'

@@ -11,17 +11,18 @@ from typing import Any
 import planted
 import pytest
 
-from dst_lab import claims
 from dst_lab.cli import report as word
 from dst_lab.cli import run, sweep
 from dst_lab.configs import Choice, StochasticBinaryConfig
-from dst_lab.figures import Rows, draw
+from dst_lab.figures import Rows
 from dst_lab.plans.plan import Grid
-from dst_lab.plans.recipes import RECIPES
 from dst_lab.report import page, pick_scale
 from dst_lab.report.commands import run_command
 from dst_lab.report.page import prose
 from dst_lab.store import Record, Store
+from dst_lab.studies.paper import claims
+from dst_lab.studies.paper.figures import draw
+from dst_lab.studies.paper.recipes import RECIPES
 
 HOSTILE = '</script><img src=x onerror="window.hacked=1"><b>\'&'
 

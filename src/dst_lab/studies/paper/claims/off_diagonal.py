@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 
 from dst_lab.claims.rows import NAMES, Rows, compare
-from dst_lab.claims.tasks import JUDGED, TASKS, TaskRule, on_test
 from dst_lab.claims.verdict import NOT_SUPPORTED, SUPPORTED, Verdict, decide
 from dst_lab.configs import Config
 from dst_lab.plans.plan import value_of
+from dst_lab.studies.paper.claims.tasks import JUDGED, TASKS, TaskRule, on_test
 
 TITLE = "The best temperatures of Decoupled ST are not equal, and beat the best equal ones"
 RULE = (

@@ -6,10 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
-from dst_lab.figures.curves import ROLES
-from dst_lab.figures.maps import diagonal, heat_map
 from dst_lab.figures.rows import Row, Rows
 from dst_lab.figures.style import HEIGHT, LOOKS, Drawn, absent, listing, number, panels
+from dst_lab.studies.paper.figures.curves import ROLES
+from dst_lab.studies.paper.figures.maps import diagonal, heat_map
 
 TASK = RECIPE = "bias-variance"
 MEASURES = (

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dst_lab.claims import Verdict, judge_rows
-from dst_lab.claims.effects import judge_effects
-from dst_lab.plans import RECIPES
+from dst_lab.claims import Verdict
 from dst_lab.plans.plan import value_of
-from dst_lab.plans.recipes import FRESH
 from dst_lab.report.verdicts import shown
+from dst_lab.studies.paper.claims import judge_rows
+from dst_lab.studies.paper.claims.effects import judge_effects
+from dst_lab.studies.paper.recipes import FRESH, RECIPES
 
 TASKS = ("stochastic-binary", "categorical-autoencoder", "logic-gates")
 CONVERGENCE = ("C2 convergence", TASKS[1])

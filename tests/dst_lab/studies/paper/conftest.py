@@ -15,8 +15,8 @@ from dst_lab.claims.rows import Row
 from dst_lab.configs import Config
 from dst_lab.configs.stochastic_binary import THRESHOLDS
 from dst_lab.plans.plan import value_of
-from dst_lab.plans.recipes import FRESH
 from dst_lab.store import Series
+from dst_lab.studies.paper.recipes import FRESH
 
 STEPS = np.arange(10, 130, 10)
 START = np.append(np.linspace(0.45, -0.15, 11), 0.0)

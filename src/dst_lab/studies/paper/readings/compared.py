@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dst_lab.claims import Rows, Verdict
-from dst_lab.claims.baselines import judge_baselines
 from dst_lab.claims.measures import Measure, best, converged, inactive_below, last, stopped
-from dst_lab.claims.mechanisms import judge_activity, judge_convergence
-from dst_lab.claims.off_diagonal import judge_off_diagonal
-from dst_lab.claims.tasks import LOGIC, SBN, TASKS, TaskRule
 from dst_lab.claims.verdict import NOT_TESTED
 from dst_lab.configs.stochastic_binary import THRESHOLDS
+from dst_lab.studies.paper.claims.baselines import judge_baselines
+from dst_lab.studies.paper.claims.mechanisms import judge_activity, judge_convergence
+from dst_lab.studies.paper.claims.off_diagonal import judge_off_diagonal
+from dst_lab.studies.paper.claims.tasks import LOGIC, SBN, TASKS, TaskRule
 
 RULE = "the rule"
 Cells = tuple[Verdict | None, ...]

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dst_lab.claims import Verdict, judge, judge_rows
+from dst_lab.claims import Verdict
 from dst_lab.claims.rows import BASELINES
-from dst_lab.plans import RECIPES
 from dst_lab.plans.plan import value_of
 from dst_lab.plans.pursue import pursue
-from dst_lab.plans.recipes import FRESH, SEARCHES
 from dst_lab.report.verdicts import shown
 from dst_lab.store import Record, Store
+from dst_lab.studies.paper.claims import judge, judge_rows
+from dst_lab.studies.paper.recipes import FRESH, RECIPES, SEARCHES
 
 TASKS = ("stochastic-binary", "categorical-autoencoder", "logic-gates")
 COMPARED = [("C1", task) for task in TASKS] + [(claim, task) for claim in ("C2", "C2 speed") for task in TASKS]

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from dst_lab.claims.measures import Measure, active, first, last, mean
-from dst_lab.claims.mechanisms import collapsed
 from dst_lab.claims.paired import paired, slope, spearman
 from dst_lab.claims.rows import SEEDS, Row, Rows
 from dst_lab.claims.verdict import Comparison, Verdict, decide
 from dst_lab.plans import Grid
 from dst_lab.plans.plan import seeded, settings, value_of
-from dst_lab.plans.recipes import parts
+from dst_lab.studies.paper.claims.mechanisms import collapsed
+from dst_lab.studies.paper.recipes import parts
 
 NETWORK, AUTOENCODER = "stochastic-binary", "categorical-autoencoder"
 PERPLEXITY = replace(last("perplexity", "codes", 1), name="codes in use (perplexity)")

@@ -3,9 +3,9 @@
 import numpy as np
 
 from dst_lab.configs.stochastic_binary import THRESHOLDS
-from dst_lab.figures.curves import ROLES, SEARCHES, lost
 from dst_lab.figures.rows import Rows, spread
 from dst_lab.figures.style import FAINT, INK, LOOKS, Drawn, absent, listing, panels
+from dst_lab.studies.paper.figures.curves import ROLES, SEARCHES, lost
 
 TASK = "stochastic-binary"
 PAPER = {"decoupled": 11.0, "softmax_ste": 47.0, "gumbel_ste": 60.0}

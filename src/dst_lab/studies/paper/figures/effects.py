@@ -7,13 +7,13 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from dst_lab.claims.measures import mean
-from dst_lab.claims.mechanisms import COLLAPSED
 from dst_lab.configs import Config
-from dst_lab.figures.maps import plain_logarithm
 from dst_lab.figures.rows import Row, Rows
 from dst_lab.figures.style import FAINT, LOOKS, TASKS, Drawn, absent, listing, number, panels
 from dst_lab.plans.plan import with_value
-from dst_lab.plans.recipes import half_the_rate
+from dst_lab.studies.paper.claims.mechanisms import COLLAPSED
+from dst_lab.studies.paper.figures.maps import plain_logarithm
+from dst_lab.studies.paper.recipes import half_the_rate
 
 AUTOENCODER, NETWORK = "categorical-autoencoder", "stochastic-binary"
 RATE = "catae-rate"

@@ -10,13 +10,14 @@ import planted
 import pytest
 from matplotlib.axes import Axes
 
-from dst_lab.claims import judge
 from dst_lab.configs import Config
-from dst_lab.figures import FIGURES, Drawn, Rows
+from dst_lab.figures import Drawn, Rows
 from dst_lab.figures.style import number, plus_minus, settle, styled
 from dst_lab.plans.pursue import pursue
-from dst_lab.plans.recipes import RECIPES
 from dst_lab.store import Record, Series, Store
+from dst_lab.studies.paper.claims import judge
+from dst_lab.studies.paper.figures import FIGURES
+from dst_lab.studies.paper.recipes import RECIPES
 
 SILENT = 205.0
 """The planted loss of a collapsed run, from the first evaluation to the last."""

@@ -3,20 +3,20 @@
 import math
 from dataclasses import replace
 
-from dst_lab.claims import Rows, Verdict, judge_rows
-from dst_lab.claims.baselines import judge_baselines
+from dst_lab.claims import Rows, Verdict
 from dst_lab.claims.measures import Measure, best, last
-from dst_lab.claims.mechanisms import judge_mechanisms
-from dst_lab.claims.off_diagonal import judge_off_diagonal
 from dst_lab.claims.rows import Row
-from dst_lab.claims.tasks import CATAE, LOGIC, SBN, TASKS, TaskRule
 from dst_lab.claims.verdict import NOT_TESTED
 from dst_lab.configs import Config
-from dst_lab.plans import RECIPES, Lookup
+from dst_lab.plans import Lookup
 from dst_lab.plans.following import otherwise
 from dst_lab.plans.plan import seeded, with_value
-from dst_lab.plans.recipes import FRESH, FRESH_SEEDS, SEARCHES, half_the_rate, parts
-from dst_lab.readings.compared import (
+from dst_lab.studies.paper.claims import judge_rows
+from dst_lab.studies.paper.claims.baselines import judge_baselines
+from dst_lab.studies.paper.claims.mechanisms import judge_mechanisms
+from dst_lab.studies.paper.claims.off_diagonal import judge_off_diagonal
+from dst_lab.studies.paper.claims.tasks import CATAE, LOGIC, SBN, TASKS, TaskRule
+from dst_lab.studies.paper.readings.compared import (
     RULE,
     Question,
     active_from,
@@ -27,6 +27,7 @@ from dst_lab.readings.compared import (
     other_forward,
     table,
 )
+from dst_lab.studies.paper.recipes import FRESH, FRESH_SEEDS, RECIPES, SEARCHES, half_the_rate, parts
 
 LOSS = best("validation_loss", "nats", -1)
 LAST = {rule.task: last("validation_loss", "nats", -1) for rule in TASKS}

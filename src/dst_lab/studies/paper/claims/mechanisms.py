@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from dst_lab.claims.baselines import ALL, contest
 from dst_lab.claims.measures import History, Measure, converged, gap, inactive_below, last
 from dst_lab.claims.rows import BASELINES, NAMES, Rows
-from dst_lab.claims.tasks import CATAE, JUDGED, LOGIC, SBN
 from dst_lab.claims.verdict import NOT_TESTED, Verdict
 from dst_lab.configs.stochastic_binary import THRESHOLDS
+from dst_lab.studies.paper.claims.baselines import ALL, contest
+from dst_lab.studies.paper.claims.tasks import CATAE, JUDGED, LOGIC, SBN
 
 COLLAPSED = 1.05
 """Perplexity below which a latent says nothing."""

@@ -7,8 +7,8 @@ from statistics import fmean
 
 from dst_lab.claims.measures import Measure, after_the_end, last, reach, words
 from dst_lab.claims.rows import BASELINES, NAMES, Rows, compare
-from dst_lab.claims.tasks import JUDGED, TASKS, TaskRule, on_test
 from dst_lab.claims.verdict import NOT_TESTED, Verdict, decide
+from dst_lab.studies.paper.claims.tasks import JUDGED, TASKS, TaskRule, on_test
 
 ALL = (
     "Supported only if all three are beaten, each at that level; contradicted if one of them beats Decoupled ST; "

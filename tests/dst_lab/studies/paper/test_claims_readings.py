@@ -8,15 +8,16 @@ from typing import Any
 import planted
 import pytest
 
-from dst_lab.claims import Rows, judge_rows
-from dst_lab.claims.mechanisms import judge_convergence
+from dst_lab.claims import Rows
 from dst_lab.claims.rows import Row
 from dst_lab.configs import Config
 from dst_lab.plans.plan import seeded, value_of, with_value
-from dst_lab.plans.recipes import FRESH, RECIPES, SEARCHES, half_the_rate
-from dst_lab.readings import Question, ask, begun, lacking
-from dst_lab.readings.questions import LAST, chosen_by, searched
 from dst_lab.store import Series, Store
+from dst_lab.studies.paper.claims import judge_rows
+from dst_lab.studies.paper.claims.mechanisms import judge_convergence
+from dst_lab.studies.paper.readings import Question, ask, begun, lacking
+from dst_lab.studies.paper.readings.questions import LAST, chosen_by, searched
+from dst_lab.studies.paper.recipes import FRESH, RECIPES, SEARCHES, half_the_rate
 
 SBN, CATAE, LOGIC = "stochastic-binary", "categorical-autoencoder", "logic-gates"
 

@@ -4,9 +4,9 @@ import math
 
 from matplotlib.axes import Axes
 
-from dst_lab.figures.curves import ROLES, SEARCHES, lost
 from dst_lab.figures.rows import Array, Row, Rows
 from dst_lab.figures.style import LOOKS, Drawn, absent, number, panels
+from dst_lab.studies.paper.figures.curves import ROLES, SEARCHES, lost
 
 TASK = "categorical-autoencoder"
 ACROSS = 4

@@ -11,7 +11,6 @@ from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection
 from matplotlib.ticker import LogLocator, NullLocator
 
-from dst_lab.claims import tasks
 from dst_lab.configs import WHOLE, Config
 from dst_lab.figures.rows import Array, Row, Rows, setting_key, spread
 from dst_lab.figures.style import (
@@ -28,6 +27,7 @@ from dst_lab.figures.style import (
     panels,
     plus_minus,
 )
+from dst_lab.studies.paper.claims import tasks
 
 PAPER_OPTIMA = {rule.task: rule.optimum for rule in tasks.TASKS}
 RECIPE = {

@@ -15,11 +15,12 @@ import pytest
 from matplotlib.collections import LineCollection
 
 from dst_lab.configs import Config
-from dst_lab.figures import FIGURES, Drawn, Rows, draw, write, write_files
-from dst_lab.figures.maps import cells, diverged
+from dst_lab.figures import Drawn, Rows, write, write_files
 from dst_lab.plans.pursue import scores
-from dst_lab.plans.recipes import FRESH, RECIPES, chosen
 from dst_lab.store import Record, Store, run_id
+from dst_lab.studies.paper.figures import FIGURES, draw
+from dst_lab.studies.paper.figures.maps import cells, diverged
+from dst_lab.studies.paper.recipes import FRESH, RECIPES, chosen
 
 SBN, CATAE, LOGIC = "stochastic-binary", "categorical-autoencoder", "logic-gates"
 
@@ -379,7 +380,8 @@ def test_an_unfinished_search_is_mapped_at_one_learning_rate_and_drawn_at_all(tm
 def test_reading_needs_no_torch(path: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = sys.modules['decoupled_st'] = None\n"
-        "from dst_lab.store import Store; from dst_lab.figures import Rows, FIGURES; from dst_lab.report import page\n"
+        "from dst_lab.store import Store; from dst_lab.figures import Rows; from dst_lab.report import page\n"
+        "from dst_lab.studies.paper.figures import FIGURES\n"
         f"with Store.open({str(path)!r}) as store:\n    print(FIGURES['map'](Rows(store, 'quick')).caption)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -391,7 +393,7 @@ def test_the_same_store_gives_the_same_bytes(path: Path, tmp_path: Path) -> None
     """Drawn here and in another process, whose dictionaries and sets are ordered by another seed."""
     code = (
         "import sys; from pathlib import Path; from dst_lab.store import Store\n"
-        "from dst_lab.figures import Rows, draw, write_files\n"
+        "from dst_lab.figures import Rows, write_files; from dst_lab.studies.paper.figures import draw\n"
         f"with Store.open({str(path)!r}) as store: write_files(draw(Rows(store, 'quick')), Path(sys.argv[1]))"
     )
     for seed in ("1", "2"):

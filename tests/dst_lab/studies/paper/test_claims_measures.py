@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dst_lab.claims import effects
 from dst_lab.claims.measures import converged, gap, inactive_below, last, reach, stopped
-from dst_lab.claims.tasks import TASKS
 from dst_lab.configs.stochastic_binary import THRESHOLDS
 from dst_lab.store import Series, Store
+from dst_lab.studies.paper.claims import effects
+from dst_lab.studies.paper.claims.tasks import TASKS
 
 SMALL = {
     "stochastic-binary": ("--epochs", 2, "--hidden", "16,16", "--diagnose-every", 1),

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from dst_lab.figures.curves import ROLES, SEARCHES, counted, lost
 from dst_lab.figures.rows import Rows, spread
 from dst_lab.figures.style import FAINT, INK, LOOKS, Drawn, absent, listing, panels
+from dst_lab.studies.paper.figures.curves import ROLES, SEARCHES, counted, lost
 
 TASK = "logic-gates"
 GATES = (
