@@ -1,6 +1,6 @@
 """Straight-through estimators with separate temperatures for the forward sample and the backward gradient."""
 
-from decoupled_st import diagnostics, nn
+from decoupled_st import diagnostics, nn, temperatures
 from decoupled_st.estimators import (
     Decoupled,
     Estimator,
@@ -14,6 +14,7 @@ from decoupled_st.estimators import (
     straight_through,
 )
 from decoupled_st.kernels import use_kernels
+from decoupled_st.temperatures import SelfTempered
 
 __version__ = "0.1.0"
 
@@ -22,6 +23,7 @@ __all__ = [
     "Estimator",
     "GumbelSTE",
     "IdentitySTE",
+    "SelfTempered",
     "Soft",
     "SoftmaxSTE",
     "binary",
@@ -30,5 +32,6 @@ __all__ = [
     "from_dict",
     "nn",
     "straight_through",
+    "temperatures",
     "use_kernels",
 ]

@@ -11,18 +11,22 @@ from decoupled_st import kernels
 
 def test_exported_names() -> None:
     assert set(dst.__all__) == {
-        "Decoupled", "Estimator", "GumbelSTE", "IdentitySTE", "Soft", "SoftmaxSTE",
-        "binary", "categorical", "diagnostics", "from_dict", "nn", "straight_through", "use_kernels",
+        "Decoupled", "Estimator", "GumbelSTE", "IdentitySTE", "SelfTempered", "Soft", "SoftmaxSTE",
+        "binary", "categorical", "diagnostics", "from_dict", "nn", "straight_through", "temperatures", "use_kernels",
     }  # fmt: skip
     assert set(dst.nn.__all__) == {"Binary", "Categorical", "GroupSum", "LogicLayer", "apply_gates"}
     assert set(dst.diagnostics.__all__) == {
         "BiasVariance", "GradientSNR", "active_fraction", "bias_variance", "exact_gradient", "gate_histogram",
         "gradient_norm", "gradient_snr", "perplexity", "score_function_gradient",
     }  # fmt: skip
+    assert set(dst.temperatures.__all__) == {
+        "Rule", "Schedule", "Scheduled", "SelfTempered", "State", "Taus", "Tempered", "from_dict", "register",
+        "registered",
+    }  # fmt: skip
 
 
 def test_every_exported_name_is_there_and_documented() -> None:
-    for module in (dst, dst.nn, dst.diagnostics):
+    for module in (dst, dst.nn, dst.diagnostics, dst.temperatures):
         for name in module.__all__:
             assert getattr(module, name).__doc__
 

@@ -4,14 +4,16 @@ import torch
 from torch import Tensor
 
 from decoupled_st.estimators.spec import Estimator
-from decoupled_st.nn.chooser import Chooser
+from decoupled_st.nn.chooser import Chooser, check_grad_scale
+from decoupled_st.temperatures import Rule, Tempered
 
 
 class Binary(Chooser):
     """Log-odds in, 0 or 1 out, by the given estimator.
 
     Args:
-        estimator: such as `Decoupled(tau_f=0.1, tau_b=0.7)`. The attribute may be replaced during training, to anneal.
+        estimator: such as `Decoupled(tau_f=0.1, tau_b=0.7)`, or a rule that sets the temperatures, `SelfTempered()`.
+            The attribute may be replaced during training, to anneal.
         deterministic: what `.eval()` does. False keeps the stochastic forward the network was trained with; True
             thresholds at 0.
         grad_scale: multiplies the gradient sent to the logits; tau_b takes its 1/tau_b out.
@@ -23,14 +25,21 @@ class Binary(Chooser):
         tensor([0., 1.])
     """
 
-    def __init__(self, estimator: Estimator, *, deterministic: bool = False, grad_scale: float = 1.0) -> None:
+    def __init__(
+        self,
+        estimator: Estimator | Rule | Tempered,
+        *,
+        deterministic: bool = False,
+        grad_scale: float | Tensor = 1.0,
+    ) -> None:
         super().__init__(estimator, deterministic)
-        self.grad_scale = grad_scale
+        self.grad_scale = check_grad_scale(grad_scale)
 
     def forward(
         self, logits: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None
     ) -> Tensor:
+        """0 or 1 for each log-odds, in their dtype; the arguments are those of `binary.decoupled`."""
         return self.in_force().binary(logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
 
     def extra_repr(self) -> str:
-        return f"{self.estimator}, deterministic={self.deterministic}"
+        return f"{self.estimator}, deterministic={self.deterministic}, grad_scale={self.grad_scale}"

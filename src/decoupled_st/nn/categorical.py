@@ -4,14 +4,16 @@ import torch
 from torch import Tensor
 
 from decoupled_st.estimators.spec import Estimator
-from decoupled_st.nn.chooser import Chooser
+from decoupled_st.nn.chooser import Chooser, check_dim, check_grad_scale
+from decoupled_st.temperatures import Rule, Tempered
 
 
 class Categorical(Chooser):
     """Logits in, one-hot out, by the given estimator.
 
     Args:
-        estimator: such as `Decoupled(tau_f=2.0, tau_b=0.5)`. The attribute may be replaced during training, to anneal.
+        estimator: such as `Decoupled(tau_f=2.0, tau_b=0.5)`, or a rule that sets the temperatures, `SelfTempered()`.
+            The attribute may be replaced during training, to anneal.
         dim: where the categories lie.
         deterministic: what `.eval()` does. False keeps the stochastic forward the network was trained with; True
             takes the argmax.
@@ -25,11 +27,16 @@ class Categorical(Chooser):
     """
 
     def __init__(
-        self, estimator: Estimator, *, dim: int = -1, deterministic: bool = False, grad_scale: float = 1.0
+        self,
+        estimator: Estimator | Rule | Tempered,
+        *,
+        dim: int = -1,
+        deterministic: bool = False,
+        grad_scale: float | Tensor = 1.0,
     ) -> None:
         super().__init__(estimator, deterministic)
-        self.dim = dim
-        self.grad_scale = grad_scale
+        self.dim = check_dim(dim)
+        self.grad_scale = check_grad_scale(grad_scale)
 
     def forward(
         self,
@@ -39,9 +46,11 @@ class Categorical(Chooser):
         generator: torch.Generator | None = None,
         noise: Tensor | None = None,
     ) -> Tensor:
+        """One-hot along `dim`, of the logits' shape and dtype; the arguments are those of `categorical.decoupled`."""
         return self.in_force().categorical(
             logits, dim=self.dim, mask=mask, generator=generator, noise=noise, grad_scale=self.grad_scale
         )
 
     def extra_repr(self) -> str:
-        return f"{self.estimator}, dim={self.dim}, deterministic={self.deterministic}"
+        settings = f"dim={self.dim}, deterministic={self.deterministic}, grad_scale={self.grad_scale}"
+        return f"{self.estimator}, {settings}"

@@ -1,28 +1,65 @@
 """What the modules that choose have in common."""
 
-from torch import nn
+import math
+import operator
+from typing import ClassVar
+
+from torch import Tensor, nn
 
 from decoupled_st.estimators.spec import Estimator, check_estimator
+from decoupled_st.nn.tempering import InForce, Tempering
+from decoupled_st.temperatures import Rule, Tempered
 
 
 class Chooser(nn.Module):
     """A module with an estimator, which may be replaced during training, and a rule for `.eval()`."""
 
-    def __init__(self, estimator: Estimator, deterministic: bool) -> None:
+    batch_dims: ClassVar[int] = 1
+    """How many leading dimensions of the logits count samples; 0 where the logits are parameters."""
+    tempering: Tempering | None
+
+    def __init__(self, estimator: Estimator | Rule | Tempered, deterministic: bool) -> None:
         super().__init__()
+        if not isinstance(deterministic, bool):
+            raise TypeError(f"deterministic must be True or False, got {deterministic!r}")
         self.estimator = estimator
         self.deterministic = deterministic
 
     @property
-    def estimator(self) -> Estimator:
-        """What the choice is made by; checked when it is assigned."""
+    def estimator(self) -> Estimator | Rule | Tempered:
+        """What the choice is made by; checked when it is assigned. A rule's statistics begin anew then."""
         return self._estimator
 
     @estimator.setter
-    def estimator(self, value: Estimator) -> None:
-        self._estimator = check_estimator(value)
+    def estimator(self, value: Estimator | Rule | Tempered) -> None:
+        tempered = Tempered(value) if isinstance(value, Rule) else value
+        self.tempering = Tempering(tempered) if isinstance(tempered, Tempered) else None
+        self._estimator = value if isinstance(value, (Rule, Tempered)) else check_estimator(value)
 
-    def in_force(self) -> Estimator:
-        """The estimator of this pass: its argmax where `.eval()` and `deterministic` say so."""
+    def in_force(self) -> Estimator | InForce:
+        """What makes this pass's choice: the argmax where `.eval()` and `deterministic` say so."""
         argmax = self.deterministic and not self.training
-        return self.estimator.deterministic() if argmax else self.estimator
+        if self.tempering is not None:
+            return InForce(self.tempering, self.batch_dims, argmax)
+        estimator = self._estimator
+        assert isinstance(estimator, Estimator)
+        return estimator.deterministic() if argmax else estimator
+
+
+def check_dim(dim: object) -> int:
+    """A dimension, as an integer."""
+    try:
+        return operator.index(dim)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"dim must be an integer such as -1, got {dim!r}") from None
+
+
+def check_grad_scale(grad_scale: float | Tensor) -> float | Tensor:
+    """A factor for gradients: a finite number, or a tensor."""
+    if isinstance(grad_scale, Tensor):
+        return grad_scale
+    if isinstance(grad_scale, (str, bytes, complex)) or not hasattr(grad_scale, "__float__"):
+        raise TypeError(f"grad_scale must be a number or a tensor, got {grad_scale!r}")
+    if not math.isfinite(grad_scale):
+        raise ValueError(f"grad_scale must be finite, got {grad_scale}")
+    return grad_scale

@@ -15,6 +15,7 @@ from decoupled_st.estimators.temperature import check_float
 from decoupled_st.nn.chooser import Chooser
 from decoupled_st.nn.gates import PASS_THROUGH, apply_gates
 from decoupled_st.nn.wiring import check_generator, check_wiring, random_wiring, unique_wiring
+from decoupled_st.temperatures import Rule, Tempered
 
 _MAKERS = {"unique": unique_wiring, "random": random_wiring}
 
@@ -26,7 +27,8 @@ class LogicLayer(Chooser):
 
     Args:
         in_features, out_features: widths.
-        estimator: such as `Decoupled(tau_f=0.1, tau_b=2.0)`; `Soft(tau=1.0)` mixes the gates as the original does.
+        estimator: such as `Decoupled(tau_f=0.1, tau_b=2.0)`, or a rule that sets the temperatures, `SelfTempered()`;
+            `Soft(tau=1.0)` mixes the gates as the original does.
         wiring: "unique" (see `unique_wiring`), "random" (see `random_wiring`), or a tensor [2, out] of input numbers.
         residual: what is added to each neuron's logit of the gate "A", so that a layer begins by passing its inputs on;
             5 is usual, 0 none.
@@ -43,12 +45,13 @@ class LogicLayer(Chooser):
     """
 
     wiring: Tensor
+    batch_dims = 0  # the logits are parameters
 
     def __init__(
         self,
         in_features: int,
         out_features: int,
-        estimator: Estimator,
+        estimator: Estimator | Rule | Tempered,
         *,
         wiring: Literal["unique", "random"] | Tensor = "unique",
         residual: float = 0.0,

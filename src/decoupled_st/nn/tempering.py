@@ -1,0 +1,82 @@
+"""What a module remembers of a rule for temperatures: its state as buffers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from decoupled_st.estimators import binary, categorical
+from decoupled_st.temperatures.observe import View
+from decoupled_st.temperatures.rule import State, Taus
+from decoupled_st.temperatures.tempered import Tempered
+
+
+class Tempering(nn.Module):
+    """The state of a rule, as buffers, and the choice at the temperatures that it sets.
+
+    A pass of training updates the buffers; one in `.eval()` or without gradients leaves them as they are. They are
+    float32 and int64 whatever the network is cast to. Under DistributedDataParallel they are those of rank 0, which
+    broadcasts its buffers before each pass, so that all ranks work at the same temperatures.
+    """
+
+    def __init__(self, tempered: Tempered) -> None:
+        super().__init__()
+        self.tempered = tempered
+        for name, value in tempered.rule.start().items():
+            self.register_buffer(name, value)
+
+    @property
+    def state(self) -> State:
+        """The rule's state, by name."""
+        return {name: value for name, value in self._buffers.items() if value is not None}
+
+    def reset_parameters(self) -> None:
+        """Begin anew, as before the first pass."""
+        for name, value in self.tempered.rule.start().items():
+            self.get_buffer(name).copy_(value)
+
+    def taus(self, logits: Tensor, *, dim: int | None, mask: Tensor | None = None, batch_dims: int = 1) -> Taus:
+        """The temperatures of this pass; where the network trains, the rule then takes the logits into account."""
+        view = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims)
+        state = self.state
+        if any(value.device != logits.device for value in state.values()):
+            self.to(logits.device)
+            state = self.state
+        taus = self.tempered.rule.temperatures(state, view)
+        if self.training and torch.is_grad_enabled():
+            with torch.no_grad():
+                for name, value in self.tempered.rule.observe(state, view).items():
+                    state[name].copy_(value)
+        return taus
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Tempering":
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, value in self.state.items():
+            if value.is_floating_point():
+                self._buffers[name] = value.float()  # a mean over thousands of passes stands still in float16
+        return self
+
+
+class InForce:
+    """A choice at the temperatures of a `Tempering`; called as an estimator is."""
+
+    def __init__(self, tempering: Tempering, batch_dims: int, argmax: bool) -> None:
+        self.tempering, self.batch_dims, self.argmax = tempering, batch_dims, argmax
+
+    def categorical(self, logits: Tensor, *, dim: int = -1, mask: Tensor | None = None, **options: Any) -> Tensor:
+        """One-hot along `dim`."""
+        taus = self.tempering.taus(logits, dim=dim, mask=mask, batch_dims=self.batch_dims)
+        return self._choose(categorical, taus)(logits, dim=dim, mask=mask, **options)
+
+    def binary(self, logits: Tensor, **options: Any) -> Tensor:
+        """0 or 1 from log-odds."""
+        taus = self.tempering.taus(logits, dim=None, batch_dims=self.batch_dims)
+        return self._choose(binary, taus)(logits, **options)
+
+    def _choose(self, functions: Any, taus: Taus) -> Callable[..., Tensor]:
+        if self.argmax:
+            return lambda logits, **options: functions.decoupled(logits, tau_f=0.0, tau_b=taus.b, **options)
+        tempered = self.tempering.tempered
+        function, placed = getattr(functions, tempered.estimator.name), tempered.place(taus)
+        return lambda logits, **options: function(logits, **placed, **options)

@@ -1,0 +1,19 @@
+"""Temperatures over training: schedules, and rules that set tau_f and tau_b from what they measure."""
+
+from decoupled_st.temperatures.rule import Rule, State, Taus, from_dict, register, registered
+from decoupled_st.temperatures.schedule import Schedule, Scheduled
+from decoupled_st.temperatures.self_tempered import SelfTempered
+from decoupled_st.temperatures.tempered import Tempered
+
+__all__ = [
+    "Rule",
+    "Schedule",
+    "Scheduled",
+    "SelfTempered",
+    "State",
+    "Taus",
+    "Tempered",
+    "from_dict",
+    "register",
+    "registered",
+]

@@ -1,0 +1,148 @@
+"""What rules measure of a layer's logits: cheap, per run, and finite whatever the logits are."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from decoupled_st.estimators.straight_through import check_logits
+from decoupled_st.estimators.temperature import check_broadcast
+
+_LARGEST = 1e15  # squares stay finite in float32
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A layer's logits for one pass, and what their dimensions mean; made by `View.of`."""
+
+    logits: Tensor  # detached, in float32 or better
+    mask: Tensor | None
+    dim: int | None  # counted from the end; None for log-odds
+    run_dims: int
+    batch_dims: int
+
+    @classmethod
+    def of(
+        cls, logits: Tensor, *, dim: int | None = -1, mask: Tensor | None = None, run_dims: int = 0, batch_dims: int = 1
+    ) -> "View":
+        """Checked; see `Rule.__call__` for the arguments."""
+        check_logits(logits)
+        if dim is not None:
+            if not -logits.dim() <= dim < logits.dim():
+                raise IndexError(f"dim {dim} is out of range for logits of shape {tuple(logits.shape)}")
+            dim = dim - logits.dim() if dim >= 0 else dim
+        leading = logits.dim() if dim is None else logits.dim() + dim
+        if run_dims < 0 or batch_dims < 0 or run_dims + batch_dims > leading:
+            before = "the" if dim is None else "before the categories the"
+            raise ValueError(
+                f"{before} logits must have run_dims + batch_dims = {run_dims} + {batch_dims} leading dimensions, "
+                f"got shape {tuple(logits.shape)}"
+            )
+        if mask is not None:
+            check_broadcast("mask", mask, logits)
+        compute = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
+        return cls(compute, mask, dim, run_dims, batch_dims)
+
+    def spread(self, value: Tensor) -> Tensor:
+        """One number per run, [runs...], as a tensor that broadcasts to the logits."""
+        return value.reshape(*value.shape, *(1,) * (self.logits.dim() - self.run_dims))
+
+    @property
+    def categories(self) -> int:
+        """How many there are to choose from; 2 for log-odds."""
+        return 2 if self.dim is None else self.logits.shape[self.dim]
+
+    @property
+    def samples(self) -> int:
+        """How many there are in the batch; 1 where the logits are parameters."""
+        return math.prod(self.logits.shape[self.run_dims : self.run_dims + self.batch_dims])
+
+    @property
+    def latents(self) -> int:
+        """How many choices one sample makes."""
+        shape = list(self.logits.shape)
+        if self.dim is not None:
+            del shape[self.dim]
+        return math.prod(shape[self.run_dims + self.batch_dims :])
+
+    @property
+    def bits(self) -> float:
+        """What one sample's choices could say at most: latents times log2 of the categories."""
+        return self.latents * math.log2(max(self.categories, 1))
+
+
+def scale(view: View) -> tuple[Tensor, Tensor]:
+    """The root mean square of the centred logits (of the log-odds themselves), per run.
+
+    Masked and infinite logits are left out, and rows without two categories to choose from. A row with a NaN counts
+    for nothing.
+
+    Returns:
+        The scale, finite, 0 where there is nothing to measure; and whether there was something.
+    """
+    allowed = _allowed(view)
+    l = torch.where(allowed, view.logits, 0.0).clamp(-_LARGEST, _LARGEST)
+    if view.dim is not None:
+        many = allowed.sum(view.dim, keepdim=True)
+        mean = l.sum(view.dim, keepdim=True) / many.clamp(min=1)
+        allowed = allowed & (many > 1)
+        l = torch.where(allowed, l - mean, 0.0)
+    counted = _per_run(allowed, view).sum(-1)
+    square = _per_run(l.square(), view).sum(-1) / counted.clamp(min=1)
+    return square.sqrt().float(), counted > 0
+
+
+def usage(view: View) -> tuple[Tensor, Tensor]:
+    """How evenly the samples of a batch use the categories, by their argmax: per run, from 0 to 1.
+
+    The entropy of a latent's argmax categories over the batch, divided by the largest that it could have, averaged over
+    the latents. A batch of one sample, and a latent with one category to choose from, have nothing to say.
+
+    Returns:
+        The usage, finite, 0 where there is nothing to measure; and whether there was something.
+    """
+    counts, categories = _counts_binary(view) if view.dim is None else _counts(view)  # [runs..., latents, K]
+    samples = counts.sum(-1)
+    share = counts / samples.clamp(min=1).unsqueeze(-1)
+    most = torch.minimum(samples, categories).clamp(min=1).log()
+    told = most > 0
+    each = torch.where(told, torch.special.entr(share).sum(-1) / torch.where(told, most, 1.0), 0.0)
+    latents = told.sum(-1)
+    return (each.sum(-1) / latents.clamp(min=1)).clamp(0.0, 1.0).float(), latents > 0
+
+
+def _allowed(view: View) -> Tensor:
+    """Where a logit is finite, in no row with a NaN, and not masked."""
+    l = view.logits
+    allowed = l.isfinite()
+    if view.dim is not None:
+        allowed = allowed & ~l.isnan().any(view.dim, keepdim=True)
+    return allowed if view.mask is None else allowed & view.mask
+
+
+def _per_run(value: Tensor, view: View) -> Tensor:
+    return value.reshape(*value.shape[: view.run_dims], -1)
+
+
+def _counts_binary(view: View) -> tuple[Tensor, Tensor]:
+    l = view.logits
+    grouped = l.reshape(*l.shape[: view.run_dims], view.samples, view.latents)
+    known = ~grouped.isnan()
+    ones = (grouped > 0).sum(-2)
+    counts = torch.stack([known.sum(-2) - ones, ones], -1).float()
+    return counts, torch.full_like(counts[..., 0], 2.0)
+
+
+def _counts(view: View) -> tuple[Tensor, Tensor]:
+    """How often each category is a latent's argmax, and how many categories it may choose from."""
+    assert view.dim is not None
+    l = view.logits if view.mask is None else torch.where(view.mask, view.logits, -math.inf)
+    l = l.movedim(view.dim, -1)
+    grouped = l.reshape(*l.shape[: view.run_dims], view.samples, view.latents, view.categories)
+    best, chosen = grouped.max(-1)
+    possible = (grouped > -math.inf).any(-3)
+    counts = torch.zeros_like(possible, dtype=l.dtype).scatter_add(
+        -1, chosen.transpose(-1, -2), best.isfinite().to(l.dtype).transpose(-1, -2)
+    )
+    return counts, possible.sum(-1).to(l.dtype)

@@ -1,0 +1,54 @@
+"""An estimator whose temperatures a rule sets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+
+from torch import Tensor
+
+from decoupled_st.estimators.spec import Decoupled, Estimator
+from decoupled_st.temperatures.rule import Rule, Taus
+
+
+@dataclass(frozen=True)
+class Tempered:
+    """An estimator and the rule that sets its temperatures, for a module of `nn`.
+
+    A rule by itself stands for Decoupled ST: `nn.Categorical(SelfTempered())`. This value is for the other estimators:
+    one with tau_f and tau_b gets both, one whose single `tau` is of the gradient alone gets tau_b.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> gumbel = dst.temperatures.Tempered(dst.SelfTempered(), dst.GumbelSTE())
+        >>> dst.nn.Categorical(gumbel)(torch.zeros(4, 8)).sum(-1)
+        tensor([1., 1., 1., 1.])
+    """
+
+    rule: Rule
+    estimator: Estimator = field(default_factory=lambda: Decoupled(tau_f=1.0, tau_b=1.0))
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rule, Rule):
+            raise TypeError(f"rule must be a value such as SelfTempered(), got {self.rule!r}")
+        if not isinstance(self.estimator, Estimator):
+            raise TypeError(f"estimator must be a value such as GumbelSTE(), got {self.estimator!r}")
+        backward_alone(self.estimator)
+
+    def place(self, taus: Taus) -> Mapping[str, Tensor]:
+        """The temperatures by the names that the estimator has for them."""
+        return {"tau": taus.b} if backward_alone(self.estimator) else {"tau_f": taus.f, "tau_b": taus.b}
+
+
+def backward_alone(estimator: Estimator) -> bool:
+    """Whether the estimator's one temperature is its surrogate's; refuses an estimator that no rule can serve."""
+    names = {spec.name for spec in fields(estimator)}
+    if {"tau_f", "tau_b"} <= names:
+        return False
+    kind = type(estimator).__name__
+    if "tau" not in names:
+        raise ValueError(f"a rule sets tau_f and tau_b, and {kind} has no temperature: use it by itself, or Decoupled")
+    tau: float = getattr(estimator, "tau")  # noqa: B009, since not every estimator has one
+    if replace(estimator, tau=2 * tau).sample_temperature != estimator.sample_temperature:  # type: ignore[call-arg]
+        raise ValueError(
+            f"a rule sets tau_f and tau_b apart, and {kind} has one temperature for both: use Decoupled instead"
+        )
+    return True

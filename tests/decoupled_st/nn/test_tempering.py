@@ -1,0 +1,211 @@
+"""Modules whose temperatures a rule sets."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.multiprocessing.spawn import spawn
+
+import decoupled_st as dst
+from decoupled_st.temperatures import Schedule, Scheduled, SelfTempered, Tempered
+
+
+def statistics(module: nn.Module) -> dict[str, torch.Tensor]:
+    """What the rule remembers, copied."""
+    return {name: value.clone() for name, value in module.state_dict().items() if "tempering" in name}
+
+
+def changed(module: nn.Module, before: dict[str, torch.Tensor]) -> bool:
+    after = statistics(module)
+    assert after.keys() == before.keys() != set()
+    return any(not torch.equal(after[name], before[name]) for name in before)
+
+
+def modules() -> list[tuple[nn.Module, torch.Tensor]]:
+    return [
+        (dst.nn.Categorical(SelfTempered()), torch.randn(16, 4, 8)),
+        (dst.nn.Binary(SelfTempered()), torch.randn(16, 20)),
+        (dst.nn.LogicLayer(8, 16, SelfTempered()), torch.rand(5, 8).round()),
+    ]
+
+
+def test_the_choice_is_made_at_the_rules_temperatures() -> None:
+    rule, choice, state = SelfTempered(), dst.nn.Categorical(SelfTempered(), dim=1), SelfTempered().start()
+    mask = torch.tensor([True] * 7 + [False]).view(8, 1)
+    for step in range(4):
+        logits = (3 * (step + 1) * torch.randn(16, 8, 4)).requires_grad_()
+        noise, weights = torch.randn(16, 8, 4), torch.randn(16, 8, 4)
+        taus, state = rule(state, logits, dim=1, mask=mask)
+        z = choice(logits, mask=mask, noise=noise)
+        want = dst.categorical.decoupled(logits, tau_f=taus.f, tau_b=taus.b, dim=1, mask=mask, noise=noise)
+        assert torch.equal(z, want)
+        got, expected = (torch.autograd.grad((out * weights).sum(), logits)[0] for out in (z, want))
+        assert torch.equal(got, expected)
+
+
+def test_binary_and_logic_gates_tell_the_rule_what_their_logits_are() -> None:
+    rule = SelfTempered()
+    neuron, log_odds = dst.nn.Binary(rule), torch.randn(16, 5)
+    neuron(log_odds)
+    assert neuron.tempering.state == rule(rule.start(), log_odds, dim=None)[1]
+    layer = dst.nn.LogicLayer(8, 16, rule)
+    layer(torch.rand(5, 8))
+    assert layer.tempering.state == rule(rule.start(), layer.logits, batch_dims=0)[1]
+    assert layer.tempering.state["usages"] == 0
+
+
+def test_statistics_move_in_training_alone() -> None:
+    for module, x in modules():
+        before = statistics(module)
+        with torch.no_grad():
+            module(x)
+        with torch.inference_mode():
+            module(x)
+        module.eval()
+        module(x)
+        assert not changed(module, before)
+        module.train()
+        module(x)
+        assert changed(module, before)
+
+
+def test_statistics_are_in_the_state_dict_and_come_back() -> None:
+    for module, x in modules():
+        module(x)
+        again = copy.deepcopy(module)
+        again.tempering.reset_parameters()
+        assert changed(again, statistics(module))
+        again.load_state_dict(module.state_dict())
+        assert not changed(again, statistics(module))
+
+
+def test_constants_have_no_statistics() -> None:
+    constants = dst.Decoupled(tau_f=1.0, tau_b=0.5)
+    assert not dst.nn.Categorical(constants).state_dict()
+    choice = dst.nn.Categorical(SelfTempered())
+    choice.estimator = constants
+    assert not choice.state_dict()
+    assert choice.estimator == constants
+    choice.estimator = SelfTempered()
+    assert len(choice.state_dict()) == 4
+
+
+def test_deterministic_takes_the_argmax_with_the_rules_gradient() -> None:
+    choice = dst.nn.Categorical(SelfTempered(), deterministic=True)
+    for _ in range(3):
+        choice(20 * torch.randn(16, 4, 8))
+    choice.eval()
+    logits, weights = torch.randn(16, 4, 8, requires_grad=True), torch.randn(16, 4, 8)
+    tau_b = choice.tempering.tempered.rule.share * choice.tempering.state["scale"]
+    assert tau_b > 1
+    want = dst.categorical.decoupled(logits, tau_f=0.0, tau_b=tau_b)
+    got, expected = (torch.autograd.grad((out * weights).sum(), logits)[0] for out in (choice(logits), want))
+    assert torch.equal(choice(logits), want)
+    assert torch.allclose(got, expected)
+
+
+def test_other_estimators() -> None:
+    gumbel, noise, logits = dst.nn.Categorical(Tempered(SelfTempered(), dst.GumbelSTE())), torch.randn(6, 4), None
+    for _ in range(2):
+        logits = (40 * torch.randn(6, 4)).requires_grad_()
+        tau = (0.125 * gumbel.tempering.state["scale"]).clamp(min=0.5)
+        z, want = gumbel(logits, noise=noise), dst.categorical.gumbel_ste(logits, tau=tau, noise=noise)
+        got, expected = (torch.autograd.grad(out[:, 0].sum(), logits)[0] for out in (z, want))
+        assert torch.equal(z, want)
+        assert torch.allclose(got, expected)
+    assert tau > 1
+    with pytest.raises(ValueError, match="SoftmaxSTE has one temperature for both: use Decoupled"):
+        Tempered(SelfTempered(), dst.SoftmaxSTE())
+    with pytest.raises(ValueError, match="IdentitySTE has no temperature"):
+        Tempered(SelfTempered(), dst.IdentitySTE())
+    with pytest.raises(TypeError, match=r"rule must be a value such as SelfTempered\(\), got Decoupled"):
+        Tempered(dst.Decoupled(tau_f=1.0, tau_b=1.0))  # type: ignore[arg-type]
+
+
+def test_a_schedule_as_the_rule() -> None:
+    neuron = dst.nn.Binary(Scheduled(tau_f=Schedule(50.0, 0.0, steps=10), tau_b=0.5))
+    log_odds = torch.ones(4000)
+    on = [neuron(log_odds).mean().item() for _ in range(12)]
+    assert 0.45 < on[0] < 0.57  # sigmoid(1/50) = 0.505; 5 standard errors are 0.04
+    assert on[10] == on[11] == 1.0
+    assert "tempering.steps" in neuron.state_dict()
+
+
+def test_statistics_stay_in_float32() -> None:
+    network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered())).to(torch.bfloat16)
+    assert {value.dtype for value in network[1].state_dict().values()} == {torch.float32, torch.int64}
+    for _ in range(3):
+        network(torch.randn(5, 3, dtype=torch.bfloat16))
+    assert network[1].tempering.state["scale"].item() > 0
+
+
+def test_built_on_meta_it_begins_when_reset() -> None:
+    with torch.device("meta"):
+        choice = dst.nn.Categorical(SelfTempered())
+    choice.to_empty(device="cpu")
+    for value in choice.tempering.state.values():
+        value.fill_(77)
+    for module in choice.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    assert choice.tempering.state == SelfTempered().start()
+
+
+def test_modules_compile_as_one_graph_with_their_statistics() -> None:
+    network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered()), nn.Linear(8, 2))
+    plain, x = copy.deepcopy(network), torch.randn(4, 5, 3)
+    compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
+    for batch in x:
+        compiled(batch).sum().backward()
+        plain(batch)
+    assert network[1].tempering.state == plain[1].tempering.state
+    assert network[1].tempering.state["scales"] == 4
+
+
+def _rank(rank: int, folder: str) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered()), nn.Linear(8, 2))
+    model = nn.parallel.DistributedDataParallel(network)
+    used = []
+    for step in range(3):
+        batch = (1 + 5 * rank) * torch.randn(16, 3, generator=torch.Generator().manual_seed(10 * rank + step))
+        hook = network[1].register_forward_pre_hook(
+            lambda module, inputs: used.append({k: v.clone() for k, v in module.tempering.state.items()})
+        )
+        model(batch).square().sum().backward()
+        hook.remove()
+    torch.save(used, f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_all_ranks_work_at_the_same_temperatures(tmp_path: Path) -> None:
+    spawn(_rank, (str(tmp_path),), nprocs=2)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert [state["scales"].item() for state in first] == [0, 1, 2]
+    for ours, theirs in zip(first, second, strict=True):
+        assert ours == theirs
+    assert first[1]["scale"] != first[2]["scale"]
+
+
+@pytest.mark.parametrize("make", [dst.nn.Categorical, dst.nn.Binary])
+def test_wrong_settings_are_refused_at_construction(make: type) -> None:
+    constants = dst.Decoupled(tau_f=1.0, tau_b=0.5)
+    with pytest.raises(TypeError, match="grad_scale must be a number or a tensor, got 'x'"):
+        make(constants, grad_scale="x")
+    with pytest.raises(ValueError, match="grad_scale must be finite, got nan"):
+        make(constants, grad_scale=float("nan"))
+    with pytest.raises(TypeError, match="deterministic must be True or False, got 'no'"):
+        make(constants, deterministic="no")
+    assert "grad_scale=0.25" in repr(make(constants, grad_scale=0.25))
+    assert make.forward.__doc__
+
+
+def test_a_wrong_dim_is_refused_at_construction() -> None:
+    with pytest.raises(TypeError, match="dim must be an integer such as -1, got 'last'"):
+        dst.nn.Categorical(dst.Decoupled(tau_f=1.0, tau_b=0.5), dim="last")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="deterministic must be True or False, got 'no'"):
+        dst.nn.LogicLayer(4, 4, dst.Decoupled(tau_f=1.0, tau_b=0.5), deterministic="no")  # type: ignore[arg-type]

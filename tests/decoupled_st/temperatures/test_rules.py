@@ -1,0 +1,227 @@
+"""Rules: what they set, from what, and that no input makes a temperature that is none."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+import torch
+
+import decoupled_st as dst
+from decoupled_st import temperatures
+from decoupled_st.temperatures import Rule, Schedule, Scheduled, SelfTempered, State, Taus
+from decoupled_st.temperatures.observe import View
+
+NAN, INF = float("nan"), float("inf")
+RULES = [SelfTempered(), SelfTempered(steps=20), Scheduled(tau_f=Schedule(4.0, 0.0, steps=10), tau_b=0.5)]
+
+
+def follow(rule: Rule, passes: Sequence[torch.Tensor], **options: object) -> tuple[Taus, State]:
+    """The temperatures after these passes."""
+    state = rule.start()
+    for logits in passes:
+        _, state = rule(state, logits, **options)  # type: ignore[arg-type]
+    return rule(state, passes[-1], **options)[0], state  # type: ignore[arg-type]
+
+
+def test_tau_b_follows_the_scale_above_its_floor() -> None:
+    rule = SelfTempered(share=0.25, floor=0.5)
+    logits = torch.tensor([1.0, -1.0]).expand(6, 2)
+    assert follow(rule, [logits])[0].b.item() == 0.5
+    assert follow(rule, [100 * logits])[0].b.item() == pytest.approx(25.0)
+    assert follow(rule, [100 * torch.ones(6, 2)], dim=None)[0].b.item() == pytest.approx(25.0)
+    drifting = [100 * logits] * 200 + [200 * logits] * 50
+    share_left = (1 - 1 / 50) ** 50  # of what the passes before had left
+    assert follow(rule, drifting)[0].b.item() == pytest.approx(25 * share_left + 50 * (1 - share_left), rel=1e-4)
+
+
+def test_tau_f_falls_as_codes_come_into_use() -> None:
+    rule = SelfTempered(low=0.1, high=4.0)
+    one_code = torch.eye(4)[0].expand(8, 4)
+    every_code = torch.eye(4).repeat(2, 1)
+    assert follow(rule, [one_code])[0].f.item() == pytest.approx(4.0)
+    assert follow(rule, [every_code])[0].f.item() == pytest.approx(0.1)
+    mixed = [one_code] * 10 + [every_code] * 30
+    assert follow(rule, mixed)[0].f.item() == pytest.approx(0.1 + 3.9 / 4, rel=1e-5)
+
+
+def test_with_known_steps_tau_f_falls_along_a_line() -> None:
+    rule = SelfTempered(steps=100, low=0.1, high=4.0)
+    one_code = torch.eye(4)[0].expand(8, 4)
+    for passes, want in ((45, 0.1 + 3.9 / 2), (90, 0.1), (100, 0.1)):
+        assert follow(rule, [one_code] * passes)[0].f.item() == pytest.approx(want, rel=1e-5)
+
+
+@pytest.mark.parametrize("rule", [SelfTempered(), SelfTempered(steps=100)], ids=["open", "steps"])
+def test_tau_f_is_low_where_noise_has_no_use(rule: SelfTempered) -> None:
+    many_bits = torch.eye(4)[0].expand(8, 16, 4)
+    assert follow(rule, [many_bits])[0].f.item() == pytest.approx(0.1)
+    assert follow(rule, [torch.ones(8, 200)], dim=None)[0].f.item() == pytest.approx(0.1)
+    parameters = torch.eye(16)[0].expand(3, 16)
+    assert follow(rule, [parameters], batch_dims=0)[0].f.item() == pytest.approx(0.1)
+    assert follow(rule, [torch.eye(4)[:1]] * 5)[0].f.item() == pytest.approx(0.1)  # one sample per pass
+    half_way = torch.eye(8)[0].expand(8, 8, 8)  # 24 bits
+    full = follow(rule, [torch.eye(8)[0].expand(8, 4, 8)])[0].f.item()
+    assert follow(rule, [half_way])[0].f.item() == pytest.approx((full + 0.1) / 2)
+
+
+def test_a_pass_is_made_at_the_temperatures_that_the_passes_before_it_led_to() -> None:
+    rule, state = SelfTempered(), SelfTempered().start()
+    taus, after = rule(state, 1000 * torch.eye(4))
+    assert taus.b.item() == rule.floor
+    assert all(torch.equal(value, rule.start()[name]) for name, value in state.items())
+    assert rule(after, torch.eye(4))[0].b.item() > 10
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_run_is_itself_alone_or_in_a_fleet(rule: Rule) -> None:
+    passes = [torch.randn(3, 2, 9, 2, 4) * torch.tensor([0.1, 3.0, 40.0]).view(3, 1, 1, 1, 1) for _ in range(5)]
+    state = rule.start((3, 2))
+    for logits in passes:
+        taus, state = rule(state, logits, run_dims=2)
+    assert taus.f.shape == taus.b.shape == (3, 2, 1, 1, 1)
+    for i in range(3):
+        for j in range(2):
+            alone = rule.start()
+            for logits in passes:
+                alone_taus, alone = rule(alone, logits[i, j])
+            assert torch.allclose(taus.f[i, j], alone_taus.f)
+            assert torch.allclose(taus.b[i, j], alone_taus.b)
+            assert all(torch.allclose(state[name][i, j], alone[name]) for name in state)
+
+
+BAD = {
+    "nan": torch.full((6, 2, 4), NAN),
+    "one nan": torch.randn(6, 2, 4).index_put((torch.tensor(0), torch.tensor(0), torch.tensor(0)), torch.tensor(NAN)),
+    "inf": torch.full((6, 2, 4), INF),
+    "-inf": torch.full((6, 2, 4), -INF),
+    "huge": torch.full((6, 2, 4), 3e38) * torch.tensor([1.0, -1.0, 1.0, -1.0]),
+    "equal": torch.zeros(6, 2, 4),
+    "one sample": torch.randn(1, 2, 4),
+    "no sample": torch.zeros(0, 2, 4),
+    "K = 1": torch.randn(6, 2, 1),
+    "half": torch.randn(6, 2, 4, dtype=torch.float16) * 1000,
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("bad", BAD)
+def test_no_input_makes_a_temperature_that_is_none(rule: Rule, bad: str) -> None:
+    good = torch.randn(6, 2, BAD[bad].shape[-1]).to(BAD[bad].dtype)
+    one = torch.zeros(BAD[bad].shape[-1], dtype=torch.bool).index_fill(0, torch.tensor(0), True)
+    for options in ({}, {"mask": one}, {"dim": None}, {"dim": None, "batch_dims": 0}, {"dim": 1, "batch_dims": 0}):
+        state = rule.start()
+        for logits in (BAD[bad], good, BAD[bad], good):
+            taus, state = rule(state, logits, **options)
+            assert all(value.isfinite().all() for value in (*taus, *state.values())), options
+            assert taus.f >= 0
+            assert taus.b > 0
+
+
+def test_what_cannot_be_measured_leaves_the_statistics_alone() -> None:
+    rule = SelfTempered()
+    _, state = rule(rule.start(), torch.randn(6, 2, 4))
+    _, after = rule(state, torch.full((6, 2, 4), NAN))
+    assert all(torch.equal(state[name], after[name]) for name in state)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_no_gradient_flows_into_temperatures(rule: Rule) -> None:
+    logits = torch.randn(6, 4, requires_grad=True)
+    state = rule.start()
+    for _ in range(2):
+        taus, state = rule(state, logits)
+    assert not any(value.requires_grad for value in (*taus, *state.values()))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_compiles_as_one_graph_and_once(rule: Rule) -> None:
+    compiles = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        compiles.append(graph)
+        return graph.forward
+
+    @torch.compile(fullgraph=True, backend=backend)
+    def step(state: State, logits: torch.Tensor) -> tuple[torch.Tensor, State]:
+        taus, state = rule(state, logits, run_dims=1)
+        return dst.categorical.decoupled(logits, tau_f=taus.f, tau_b=taus.b), state
+
+    state, plain = rule.start((3,)), rule.start((3,))
+    for _ in range(4):
+        logits = torch.randn(3, 6, 4)
+        _, state = step(state, logits)
+        _, plain = rule(plain, logits, run_dims=1)
+    assert len(compiles) == 1
+    assert all(torch.equal(state[name], plain[name]) for name in state)
+
+
+def test_schedules() -> None:
+    line, cosine = Schedule(4.0, 1.0, steps=10), Schedule(4.0, 1.0, steps=10, shape="cosine")
+    power = Schedule(4.0, 1.0, steps=10, shape="exponential")
+    assert [schedule.at(0) for schedule in (line, cosine, power)] == [4.0] * 3
+    assert [schedule.at(99) for schedule in (line, cosine, power)] == [1.0] * 3
+    assert (line.at(5), cosine.at(5), power.at(5)) == pytest.approx((2.5, 2.5, 2.0))
+    assert cosine.at(2) > line.at(2) > power.at(2)
+    for schedule in (line, cosine, power):
+        steps = torch.arange(-1, 13)
+        assert schedule.at(steps).tolist() == pytest.approx([schedule.at(int(step)) for step in steps], rel=1e-6)
+
+
+def test_rules_survive_a_dictionary() -> None:
+    for rule in RULES:
+        assert temperatures.from_dict(rule.to_dict()) == rule
+    assert SelfTempered().to_dict()["name"] == "self"
+
+
+def test_a_rule_of_ones_own_is_found_by_name() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Loud(Rule):
+        name: ClassVar[str] = "loud-of-the-tests"
+        tau: float = 3.0
+
+        def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
+            return {"passes": torch.zeros(tuple(runs), device=device)}
+
+        def observe(self, state: State, view: View) -> State:
+            return {"passes": state["passes"] + 1}
+
+        def temperatures(self, state: State, view: View) -> Taus:
+            return Taus(view.spread(self.tau + state["passes"]), view.spread(1 + state["passes"]))
+
+    temperatures.register(Loud)
+    rule = temperatures.from_dict({"name": "loud-of-the-tests", "tau": 2.0})
+    assert rule == Loud(tau=2.0)
+    choice = dst.nn.Categorical(rule)
+    choice(torch.zeros(4, 8))
+    assert choice.tempering is not None
+    assert choice.tempering.state["passes"] == 1
+    with pytest.raises(ValueError, match="the name 'self' belongs to SelfTempered already"):
+        temperatures.register(type("Other", (Loud,), {"name": "self"}))
+
+
+def test_wrong_rules_are_sentences() -> None:
+    for wrong, sentence in {
+        "high must be at least low": {"low": 2.0, "high": 1.0},
+        "steps must be a whole number": {"steps": 0},
+        "floor must be finite and above 0": {"floor": 0.0},
+        "share must be finite": {"share": NAN},
+    }.items():
+        with pytest.raises(ValueError, match=wrong):
+            replace(SelfTempered(), **sentence)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="low must be a number"):
+        SelfTempered(low="a")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"unknown rule 'selves': expected one of .*self"):
+        temperatures.from_dict({"name": "selves"})
+    with pytest.raises(ValueError, match="rule 'self' has no constant tau"):
+        temperatures.from_dict({"name": "self", "tau": 1.0})
+    with pytest.raises(TypeError, match="values must be a dictionary"):
+        temperatures.from_dict("self")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="tau_b must stay above 0"):
+        Scheduled(tau_f=0.0, tau_b=Schedule(1.0, 0.0, steps=5))
+    with pytest.raises(ValueError, match="shape must be one of linear, cosine, exponential, got 'sudden'"):
+        Schedule(1.0, 0.5, steps=5, shape="sudden")
+    with pytest.raises(ValueError, match="cannot begin or end at 0"):
+        Schedule(1.0, 0.0, steps=5, shape="exponential")
+    with pytest.raises(ValueError, match=r"at least 1, got 2\.5"):
+        Schedule(1.0, 0.5, steps=2.5)  # type: ignore[arg-type]
