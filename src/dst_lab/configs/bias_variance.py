@@ -13,7 +13,7 @@ class BiasVarianceConfig(Config):
     """The same at both scales; what differs is how many temperatures and seeds a recipe takes."""
 
     task: ClassVar[str] = "bias-variance"
-    lr: float = field(default=3e-3, metadata={"help": "Adam's learning rate"})
+    lr: float = field(default=3e-3, metadata={"help": "learning rate"})
     batch: int = field(default=32, metadata={"help": "images, every step the same ones"})
     hidden: tuple[int, ...] = field(default=(32,), metadata={"help": "widths of the encoder; mirrored to decode"})
     latents: int = field(default=3, metadata={"help": "categorical variables"})

@@ -11,7 +11,7 @@ class CategoricalAutoencoderConfig(Config):
     """Defaults are the quick scale; see `quick` and `paper`."""
 
     task: ClassVar[str] = "categorical-autoencoder"
-    lr: float = field(default=2e-3, metadata={"help": "Adam's learning rate"})
+    lr: float = field(default=2e-3, metadata={"help": "learning rate"})
     hidden: tuple[int, ...] = field(default=(64, 32), metadata={"help": "widths of the encoder; mirrored to decode"})
     latents: int = field(default=4, metadata={"help": "categorical variables"})
     classes: int = field(default=8, metadata={"help": "classes of each"})

@@ -13,6 +13,8 @@ TEMPERATURES = {
     "identity_ste": (),
     "soft": ("tau",),
 }
+OPTIMISERS = ("adam", "adamw", "radam")
+LR_SCHEDULES = ("constant", "cosine")
 C = TypeVar("C", bound="Config")
 
 
@@ -60,18 +62,27 @@ class Config:
 
     estimator: Choice = field(metadata={"help": "estimator and its temperatures"})
     seed: int = field(default=0, metadata={"help": "of initialisation, order of data and noise", "least": 0})
-    lr: float = field(default=1e-3, metadata={"help": "Adam's learning rate"})
+    lr: float = field(default=1e-3, metadata={"help": "learning rate"})
     dataset: str = field(
         default="digits",
         metadata={"help": "digits, mnist, fashion-mnist or cifar10; -whole after it: nothing held out"},
     )
     batch: int = field(default=64, metadata={"help": "images a step"})
+    optimiser: str = field(default="adam", metadata={"help": "adam, adamw or radam", "omit": True})
+    weight_decay: float = field(default=0.0, metadata={"help": "of adamw", "omit": True})
+    lr_schedule: str = field(
+        default="constant", metadata={"help": "constant, or cosine: down to 0 at the end of training", "omit": True}
+    )
+    warmup: float = field(
+        default=0.0, metadata={"help": "epochs over which the learning rate rises from 0", "omit": True}
+    )
 
     def __post_init__(self) -> None:
         for spec in fields(self):
             object.__setattr__(self, spec.name, _checked(spec, getattr(self, spec.name)))
         if not self.lr > 0:
             raise ValueError(f"lr must be above 0, got lr={self.lr}")
+        _check_optimiser(self)
         if self.seed >= 2**32:  # torch's generator has no more
             raise ValueError(f"seed must be below 2**32, got seed={self.seed}")
 
@@ -106,8 +117,13 @@ class Config:
         return {}
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able; the run's identity is a hash of this."""
-        values = {spec.name: getattr(self, spec.name) for spec in fields(self)}
+        """JSON-able; the run's identity is a hash of this. A field marked "omit" is left out at its default: runs
+        recorded before there was such a field keep their identity."""
+        values = {
+            spec.name: getattr(self, spec.name)
+            for spec in fields(self)
+            if not (spec.metadata.get("omit") and getattr(self, spec.name) == spec.default)
+        }
         lists = {key: list(value) for key, value in values.items() if isinstance(value, tuple)}
         return {"task": self.task, **values, **lists, "estimator": self.estimator.to_dict()}
 
@@ -131,6 +147,20 @@ class Config:
         values = self.to_dict()
         shared = {key: value for key, value in values.items() if key not in ("seed", "lr")}
         return repr(sorted({**shared, "estimator": self.estimator.name}.items()))
+
+
+def _check_optimiser(config: Config) -> None:
+    if config.optimiser not in OPTIMISERS:
+        raise ValueError(f"optimiser must be one of {', '.join(OPTIMISERS)}, got {config.optimiser!r}")
+    if config.lr_schedule not in LR_SCHEDULES:
+        raise ValueError(f"lr_schedule must be one of {', '.join(LR_SCHEDULES)}, got {config.lr_schedule!r}")
+    if config.weight_decay < 0 or (config.weight_decay and config.optimiser != "adamw"):
+        raise ValueError(
+            f"weight_decay is at least 0 and goes with optimiser=adamw, got weight_decay={config.weight_decay} with "
+            f"optimiser={config.optimiser}"
+        )
+    if config.warmup < 0:
+        raise ValueError(f"warmup must be at least 0 epochs, got warmup={config.warmup}")
 
 
 def _checked(spec: "Field[Any]", value: Any) -> Any:

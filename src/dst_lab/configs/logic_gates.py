@@ -11,7 +11,7 @@ class LogicGatesConfig(Config):
     """Defaults are the quick scale; see `quick` and `paper`."""
 
     task: ClassVar[str] = "logic-gates"
-    lr: float = field(default=0.03, metadata={"help": "Adam's learning rate"})
+    lr: float = field(default=0.03, metadata={"help": "learning rate"})
     thresholds: int = field(default=3, metadata={"help": "bits a pixel and channel"})
     layers: int = field(default=2, metadata={"help": "layers of gates"})
     width: int = field(default=640, metadata={"help": "gates in a layer"})

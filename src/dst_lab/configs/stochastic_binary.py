@@ -14,7 +14,7 @@ class StochasticBinaryConfig(Config):
     """Defaults are the quick scale; see `quick` and `paper`."""
 
     task: ClassVar[str] = "stochastic-binary"
-    lr: float = field(default=3e-3, metadata={"help": "Adam's learning rate"})
+    lr: float = field(default=3e-3, metadata={"help": "learning rate"})
     hidden: tuple[int, ...] = field(default=(64, 64), metadata={"help": "binary neurons in each hidden layer"})
     epochs: int = field(default=12, metadata={"help": "passes over the training images"})
     diagnose_every: int = field(default=10, metadata={"help": "evaluations between measurements of activity"})

@@ -1,1 +1,1 @@
-"""R runs as one program: run axis, noise, Adam, loop, checkpoints."""
+"""R runs as one program: run axis, noise, optimiser, loop, checkpoints."""

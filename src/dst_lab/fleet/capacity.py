@@ -19,7 +19,7 @@ def bytes_per_run(task: Task) -> int:
     """About how much memory one more run takes."""
     numbers = sum(tensor.numel() for tensor in task.initial(0).values())
     fixed = sum(tensor.numel() * tensor.element_size() for tensor in task.fixed(0).values())
-    # Parameters, gradients and Adam's two moments, in float32.
+    # Parameters, gradients and the optimiser's two moments, in float32.
     return 4 * 4 * numbers + fixed + task.bytes_per_run()
 
 

@@ -121,7 +121,7 @@ def _runs(fleet: "Fleet") -> list[str]:
 
 def state(fleet: "Fleet") -> dict[str, Tensor]:
     """What training changes, [runs, ...] each."""
-    kinds = {"parameters": fleet.parameters, "mean": fleet.adam.mean, "square": fleet.adam.square}
+    kinds = {"parameters": fleet.parameters, "mean": fleet.optimiser.mean, "square": fleet.optimiser.square}
     named = {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
     return {**named, "loss_sum": fleet.loss_sum, "bad_step": fleet.bad_step}
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from decoupled_st.diagnostics import gradient_norm
 from dst_lab.configs import Config
-from dst_lab.fleet.adam import Adam
 from dst_lab.fleet.checkpoint import Checkpoint, state
 from dst_lab.fleet.chooser import Chooser
+from dst_lab.fleet.optimiser import Optimiser, Rule
 from dst_lab.fleet.provenance import provenance
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.fleet.task import Choosers, Norm, Step, Task, sum_per_run
@@ -66,7 +66,8 @@ class Fleet:
         self.streams = Streams(seeds, self.device)
         self.parameters = self._stack(self.task.initial, seeds)
         self.fixed = self._stack(self.task.fixed, seeds)
-        self.adam = Adam(self.parameters, [config.lr for config in self.configs])
+        rule = Rule.of(self.members[0], self.task.images)
+        self.optimiser = Optimiser(self.parameters, [config.lr for config in self.configs], rule)
         self.loss_sum = torch.zeros(self.runs, device=self.device)
         self.bad_step = torch.zeros(self.runs, dtype=torch.int64, device=self.device)
         # What changes from step to step is written into these: a captured graph reads the tensors it was made with.
@@ -190,7 +191,7 @@ class Fleet:
         leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
         loss = sum_per_run(self.task.loss({**leaves, **self.fixed}, self.index, self.chooser())) / self.index.shape[-1]
         gradients = dict(zip(leaves, torch.autograd.grad(loss.sum(), list(leaves.values())), strict=True))
-        self.adam.step(gradients, self.now + 1)
+        self.optimiser.step(gradients, self.now)
         loss = loss.detach()
         self.loss_sum += loss
         self.watch(loss)
@@ -226,7 +227,8 @@ class Fleet:
         Warm-up and capture run the step for real, so what it changes is put back afterwards.
         """
         self._prepare()
-        state = [*self.parameters.values(), *self.adam.mean.values(), *self.adam.square.values()]
+        moments = self.optimiser.mean, self.optimiser.square
+        state = [tensor for tensors in (self.parameters, *moments) for tensor in tensors.values()]
         state += [self.loss_sum, self.bad_step, self.count]
         kept = [tensor.clone() for tensor in state]
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]

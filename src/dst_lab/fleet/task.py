@@ -74,7 +74,7 @@ class Task(ABC):
 
     @abstractmethod
     def bytes_per_run(self) -> int:
-        """About how much memory one more run takes, beyond its parameters and Adam's."""
+        """About how much memory one more run takes, beyond its parameters and their moments."""
 
 
 def pixels(split: Split, device: torch.device) -> Tensor:

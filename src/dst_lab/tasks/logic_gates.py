@@ -117,18 +117,18 @@ class LogicGates(Task):
         if not self.packs:
             return None
         kernels, labels = self.kernels, self.splits["train"][1]
-        for tensors in (fleet.parameters, fleet.adam.mean, fleet.adam.square):
+        for tensors in (fleet.parameters, fleet.optimiser.mean, fleet.optimiser.square):
             kernels.join(tensors)
         network = self._network({**fleet.parameters, **fleet.fixed})
-        lasting = Draws.of(fleet.chooser(), fleet.adam.lr)
+        lasting = Draws.of(fleet.chooser(), fleet.optimiser.lr)
 
         def step() -> Norm:
             # On CUDA the step is a tensor, which a captured graph reads.
-            draws = lasting if isinstance(fleet.now, Tensor) else Draws.of(fleet.chooser(), fleet.adam.lr)
+            draws = lasting if isinstance(fleet.now, Tensor) else Draws.of(fleet.chooser(), fleet.optimiser.lr)
             done = network.forward(kernels.pack(self.words["train"], fleet.index), draws)
             counts = network.counts(done)
             slopes = kernels.loss_slopes(counts, labels, fleet.index, self.config.group_tau, fleet.loss_sum)
-            squares = network.backward(done, slopes, draws, fleet.estimator, fleet.adam)
+            squares = network.backward(done, slopes, draws, fleet.estimator, fleet.optimiser)
             if self.device.type == "cpu":
                 fleet.watch(fleet.loss_sum)
             return lambda: sum_per_run(squares.transpose(0, 1).flatten(1)).sqrt()

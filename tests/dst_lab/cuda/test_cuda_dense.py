@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from dst_lab.fleet.adam import Adam
 from dst_lab.fleet.chooser import Draws
-from dst_lab.fleet.cuda import dense
 from dst_lab.fleet.cuda.choose import through
+from dst_lab.fleet.cuda.optimiser import rates_of
 from dst_lab.fleet.cuda.stack import BLOCK, Halves, Layer, Passed, Runs, weight_scale
 from dst_lab.fleet.linear import Link
+from dst_lab.fleet.optimiser import STRIDE, Optimiser, Rule
 
 SIZES = [(20, 72, 40), (33, 10, 130), (1, 3, 50), (128, 72, 10), (200, 40, 72)]
 """Images, inputs, outputs."""
@@ -58,13 +58,14 @@ def layer(inputs: int, outputs: int, device: torch.device) -> Layer:
     bound = 1 / math.sqrt(inputs)
     shapes = {"0.weight": (3, inputs, outputs), "0.bias": (3, 1, outputs)}
     parameters = {name: (bound * (2 * torch.rand(shape) - 1)).to(device) for name, shape in shapes.items()}
-    return Layer("0", parameters, Adam(parameters, RATES))
+    return Layer("0", parameters, Optimiser(parameters, RATES, Rule(steps=100)))
 
 
 def runs_at(count: int, device: torch.device) -> Runs:
     """Before the update that follows `count` others; the runs' seeds are the second, the first and the second."""
-    rates = torch.empty(3, 2, device=device)
-    dense._rates[(3,)](torch.tensor(RATES, device=device), torch.tensor(count, device=device), rates)
+    rates = rates_of(
+        Rule(steps=100).table().to(device), torch.tensor(RATES, device=device), torch.tensor(count, device=device)
+    )
     return Runs(torch.tensor([1, 0, 1], dtype=torch.int32, device=device), torch.ones(3, device=device), rates)
 
 
@@ -105,8 +106,8 @@ def test_forward(device: torch.device, kind: str, batch: int, inputs: int, outpu
 
 def test_weights_beyond_float16_are_shrunk(device: torch.device) -> None:
     """A rate of 10 over 40,000 steps can take them to 3.2 million, which 2^-7 brings below 2^15."""
-    found = weight_scale(1e-3, 40_000), weight_scale(10.0, 40_000), weight_scale(1e38, 40_000)
-    assert found == (2.0**6, 2.0**-7, 2.0**-113)
+    found = (weight_scale(lr, 40_000, STRIDE["adam"]) for lr in (1e-3, 10.0, 1e38))
+    assert tuple(found) == (2.0**6, 2.0**-7, 2.0**-113)
     one, runs = layer(40, 30, device), runs_at(4, device)
     one.weight[0][1] *= 1e7
     runs = Runs(runs.rows, torch.tensor([1.0, 2.0**-7, 1.0], device=device), runs.rates)
@@ -121,7 +122,7 @@ def test_weights_beyond_float16_are_shrunk(device: torch.device) -> None:
 def test_a_block_of_large_columns_leaves_the_others_their_bits(device: torch.device) -> None:
     """One value 2^14 times the others, in one image: image by image, the outputs err as with TF32."""
     one, runs = layer(130, 30, device), runs_at(4, device)
-    runs = Runs(runs.rows, torch.full((3,), weight_scale(1e-3, 40_000), device=device), runs.rates)
+    runs = Runs(runs.rows, torch.full((3,), weight_scale(1e-3, 40_000, STRIDE["adam"]), device=device), runs.rates)
     x = torch.rand(3, 20, 130).to(device)
     x[:, 7, 3] = 2.0**14
     w, bias = one.weight[0], one.bias[0].double()

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from dst_lab.configs import Choice
-from dst_lab.fleet.adam import Adam
 from dst_lab.fleet.loop import Fleet
+from dst_lab.fleet.optimiser import Optimiser, Rule
 from dst_lab.fleet.streams import Streams, Use
 from dst_lab.tasks import TASKS
 
@@ -45,11 +45,11 @@ def test_adam_is_torchs_with_a_rate_a_run() -> None:
     torch.manual_seed(0)
     rates, start = [1e-3, 3e-2, 1e-4], torch.randn(3, 7, 5, device=CUDA)
     ours, theirs = start.clone(), [start[i].clone().requires_grad_() for i in range(3)]
-    mine = Adam({"w": ours}, rates)
+    mine = Optimiser({"w": ours}, rates, Rule(steps=50))
     optimisers = [torch.optim.Adam([p], lr=rate) for p, rate in zip(theirs, rates, strict=True)]
-    for step in range(1, 51):
+    for done in range(50):
         gradient = torch.randn(3, 7, 5, device=CUDA)
-        mine.step({"w": gradient}, torch.tensor(step, device=CUDA))
+        mine.step({"w": gradient}, torch.tensor(done, device=CUDA))
         for p, g, optimiser in zip(theirs, gradient, optimisers, strict=True):
             p.grad = g.clone()
             optimiser.step()

@@ -99,7 +99,7 @@ def begun(small: Callable[..., Any], tmp_path: Path) -> tuple[list[Any], Path]:
 def state(fleet: Fleet) -> dict[str, Any]:
     tensors = {
         f"{kind} {name}": tensor.tolist()
-        for kind, group in {"p": fleet.parameters, "m": fleet.adam.mean, "v": fleet.adam.square}.items()
+        for kind, group in {"p": fleet.parameters, "m": fleet.optimiser.mean, "v": fleet.optimiser.square}.items()
         for name, tensor in group.items()
     }
     rows = [(step, {name: values.tolist() for name, values in row.items()}) for step, row in fleet.history]

@@ -1,4 +1,5 @@
-"""Logic gate networks on a CPU: bit-packed activations, gradients by the four corners of the truth table, Adam fused.
+"""Logic gate networks on a CPU: bit-packed activations, gradients by the four corners of the truth table, and the
+optimiser's update in the same kernel.
 
 The same as `dst_lab.fleet.cuda.logic` says, with the same random numbers. A kernel takes blocks of BLOCK neurons, from
 `first` to `last` of them, for every run: blocks lie where they lie whoever computes them, so neither the fleet nor the
@@ -12,7 +13,7 @@ import math
 import numba
 import numpy as np
 
-from dst_lab.fleet.adam import BETA1, BETA2, EPS
+from dst_lab.fleet.optimiser import BETA1, BETA2
 
 BLOCK = 64
 WORD = 32
@@ -221,13 +222,13 @@ def loss_kernel(runs, first, last, counts, labels, index, group_tau, slopes, los
 
 @_compiled
 def update_kernel(
-    runs, first, last, p, m, v, rate, correction, tau, keys, step, use, site, corners, surrogate, moves, size
+    runs, first, last, p, m, v, decay, rate, root, eps, tau, keys, step, use, site, corners, surrogate, moves, size
 ):
-    """Gate gradients from the corner sums, and Adam; `size` gets the squared norm a neuron, or the largest entry.
+    """Gate gradients from the corner sums, and the update; `size` gets the squared norm a neuron, or the largest entry.
 
     p, m and v are [runs, neurons * 16], corners [runs, 4, neurons]. `surrogate` is 0 for the identity, 1 for softmax, 2
-    for softmax with the draw's noise. `rate` [runs] is the learning rate over the mean's bias correction, `correction`
-    the root of the square's.
+    for softmax with the draw's noise. `decay` [runs], `root` and `eps` are those of `optimiser.Scalars`, `rate` [runs]
+    is one over its `mean`; both [runs] are times the learning rates.
     """
     neurons = corners.shape[2]
     bits, l = np.empty(16 * BLOCK, np.int32), np.zeros(16 * BLOCK, np.float32)
@@ -248,7 +249,7 @@ def update_kernel(
                 _softmax_gradients(l, tau[r], share, grad)
             _sizes(grad, moves, size[r, n0:n1])
             if moves:
-                _adam(p[r, at:end], m[r, at:end], v[r, at:end], rate[r], correction, grad, l)
+                _move(p[r, at:end], m[r, at:end], v[r, at:end], decay[r], rate[r], root, eps, grad, l)
 
 
 @_compiled
@@ -297,11 +298,11 @@ def _sizes(grad, squared, size):
 
 
 @_compiled
-def _adam(p, m, v, rate, correction, grad, room):
+def _move(p, m, v, decay, rate, root, eps, grad, room):
     for k in range(grad.shape[0]):
         for n in range(BLOCK):
             room[16 * n + k] = grad[k, n]
     for i in range(p.shape[0]):
         m[i] = _float(BETA1) * m[i] + _float(1 - BETA1) * room[i]
         v[i] = _float(BETA2) * v[i] + _float(1 - BETA2) * (room[i] * room[i])
-        p[i] -= rate * m[i] / (np.sqrt(v[i]) / correction + _float(EPS))
+        p[i] -= decay * p[i] + rate * m[i] / (np.sqrt(v[i]) / root + eps)

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dst_lab.fleet.adam import BETA1, BETA2, Adam
 from dst_lab.fleet.chooser import Draws
 from dst_lab.fleet.cpu import logic
 from dst_lab.fleet.cpu.corners import backward_kernel
 from dst_lab.fleet.cpu.logic import BLOCK, WORD
 from dst_lab.fleet.cpu.parallel import in_parallel
+from dst_lab.fleet.optimiser import Optimiser
 
 Array: TypeAlias = NDArray[Any]
 
@@ -82,24 +82,24 @@ class PackedLogic:
         in_parallel(logic.count_kernel, self.runs, self.classes, y, done.bad, counts)
         return counts
 
-    def backward(self, done: Pass, slopes: Tensor, draws: Draws, estimator: str, adam: Adam | None) -> Tensor:
-        """Down through the layers, and Adam's update of each.
+    def backward(self, done: Pass, slopes: Tensor, draws: Draws, estimator: str, optimiser: Optimiser | None) -> Tensor:
+        """Down through the layers, and the update of each.
 
         Args:
             done: the forward pass.
             slopes: [runs, classes, images], dL/dy of the neurons of each class; 0 for images that fill up a word.
             draws: of the forward pass.
             estimator: its name.
-            adam: of the fleet; None changes nothing.
+            optimiser: of the fleet; None changes nothing.
 
         Returns:
-            [layers, runs, neurons]: the squared norm of each neuron's gradient; without `adam`, its largest entry.
+            [layers, runs, neurons]: the squared norm of each neuron's gradient; without `optimiser`, its largest entry.
         """
         last, (runs, _, images) = len(self.layers) - 1, slopes.shape
         sizes, corners = torch.empty(last + 1, runs, self.neurons), _empty(runs, 4, self.neurons)
         if last > 1 and self._gradients.shape[-1] != images:  # two, in turns; kept, since fresh memory is slow
             self._gradients = _empty(2, runs, self.neurons, images)
-        update = self._update(corners, draws, estimator, adam)
+        update = self._update(corners, draws, estimator, optimiser)
         above = slopes.numpy()
         for i in range(last, -1, -1):
             layer, over = self.layers[i], self.layers[min(i + 1, last)]
@@ -115,21 +115,27 @@ class PackedLogic:
         return sizes
 
     def _update(
-        self, corners: Array, draws: Draws, estimator: str, adam: Adam | None
+        self, corners: Array, draws: Draws, estimator: str, optimiser: Optimiser | None
     ) -> Callable[[int, Array], tuple[Any, ...]]:
         """(layer, sizes) -> what the update takes."""
         step, tau, keys = int(draws.step), draws.surrogate.numpy(), draws.key.numpy()
         surrogate = {"identity_ste": 0, "gumbel_ste": 2}.get(estimator, 1)
-        rate, correction = tau, np.float32(1)
-        if adam:
-            rate = (adam.lr.double() / (1 - BETA1 ** (step + 1))).float().numpy()
-            correction = np.float32((1 - BETA2 ** (step + 1)) ** 0.5)
+        rates: tuple[Any, ...] = (tau, tau, np.float32(1), np.float32(1))  # not read
+        if optimiser:
+            decay, mean, root, eps = optimiser.rule.scalars(step + 1)
+            lr = optimiser.lr.double()
+            by_run = ((lr * decay).float().numpy(), (lr / mean).float().numpy())
+            rates = (*by_run, np.float32(root), np.float32(eps))
 
         def args(i: int, sizes: Array) -> tuple[Any, ...]:
             p = self.layers[i].logits
-            m, v = (_flat(moments[f"logits.{i}"]) for moments in (adam.mean, adam.square)) if adam else (p, p)
+            m, v = (
+                (p, p)
+                if optimiser is None
+                else (_flat(moments[f"logits.{i}"]) for moments in (optimiser.mean, optimiser.square))
+            )
             noise = keys, step, draws.use, draws.site + i
-            return p, m, v, rate, correction, tau, *noise, corners, surrogate, adam is not None, sizes
+            return p, m, v, *rates, tau, *noise, corners, surrogate, optimiser is not None, sizes
 
         return args
 

@@ -1,32 +1,25 @@
-"""Dense layers of a fleet on CUDA: forward with the nonlinearity, backward, and the weights' gradient with Adam in it.
+"""Dense layers of a fleet on CUDA: forward with the nonlinearity, backward, and the weights' gradient with the
+update in it.
 
 What flows between layers is float16, which has TF32's mantissa, with a power of two for each run and 64 columns that
 gives it float32's range. A program owns all images of a run and 64 columns, so it knows the largest value before it
 stores any, and brings it below 2^15: no overflow. Values below 2^-28 of the largest keep fewer bits, below 2^-39 none;
 in gradients that is where Adam's epsilon rules. Weights are float16 too, multiplied by a power of two for each run that
-brings them as far up as Adam can ever let them grow (`stack.weight_scale`). Where a product sums over blocks, weights
-take up the difference between the blocks' powers, and lose bits by it only where one block is over 2^14 times another.
-Sums are in float32. Against float64 a product errs as one of operands rounded to TF32 does, by 3e-4 of the result.
+brings them as far up as the optimiser can ever let them grow (`stack.weight_scale`). Where a product sums over blocks,
+weights take up the difference between the blocks' powers, and lose bits by it only where one block is over 2^14 times
+another. Sums are in float32. Against float64 a product errs as one of operands rounded to TF32 does, by 3e-4 of
+the result.
 """
 
 import triton
 import triton.language as tl
 
-from dst_lab.fleet.cuda.adam import BETA1, BETA2, EPS, corrections
 from dst_lab.fleet.cuda.choose import binary_slope
 from dst_lab.fleet.cuda.noise import logistic, uniform_at
+from dst_lab.fleet.cuda.optimiser import read_rates, update
 
 BLOCK = tl.constexpr(64)
 """Columns that share a power of two."""
-
-
-@triton.jit
-def _rates(lr, count, rates):
-    """Of a run's next update: the rate over the mean's correction, and one over the root of the square's."""
-    run = tl.program_id(0)
-    correction1, correction2 = corrections(tl.load(count) + 1)
-    tl.store(rates + 2 * run, tl.load(lr + run) / correction1)
-    tl.store(rates + 2 * run + 1, 1 / tl.sqrt(correction2))
 
 
 @triton.jit
@@ -38,17 +31,6 @@ def _account(losses, loss_sum, bad_step, count, PARTS: tl.constexpr, POWER: tl.c
     tl.store(loss_sum + run, tl.load(loss_sum + run) + loss)
     before = tl.load(bad_step + run)
     tl.store(bad_step + run, tl.where((tl.abs(loss) < float("inf")) | (before > 0), before, tl.load(count) + 1))
-
-
-@triton.jit
-def _update(p, m, v, at, mask, grad, rate, root):
-    """Adam's update of what lies at `at`, in place; the rates are those of `_rates`."""
-    old_p, old_m, old_v = tl.load(p + at, mask, 0.0), tl.load(m + at, mask, 0.0), tl.load(v + at, mask, 0.0)
-    new_m = BETA1 * old_m + (1 - BETA1) * grad
-    new_v = BETA2 * old_v + (1 - BETA2) * grad * grad
-    tl.store(p + at, old_p - rate * new_m / (tl.sqrt(new_v) * root + EPS), mask)
-    tl.store(m + at, new_m, mask)
-    tl.store(v + at, new_v, mask)
 
 
 @triton.jit
@@ -65,11 +47,11 @@ def _put(values, out, scale, run, b, column, BATCH: tl.constexpr, WIDTH: tl.cons
 
 @triton.jit
 def _update_bias(grad, p, m, v, rates, squares, run, column, WIDTH: tl.constexpr):
-    """Adam's update of the biases, from the gradient [images, columns] of what they were added to."""
+    """The update of the biases, from the gradient [images, columns] of what they were added to."""
     grad, mask = tl.sum(grad, 0), column < WIDTH
     tl.store(squares + run * tl.num_programs(0) + tl.program_id(0), tl.sum(tl.where(mask, grad * grad, 0.0)))
-    rate, root = tl.load(rates + 2 * run), tl.load(rates + 2 * run + 1)
-    _update(p, m, v, run * WIDTH + column, mask, grad, rate, root)
+    decay, rate, root, eps = read_rates(rates, run)
+    update(p, m, v, run * WIDTH + column, mask, grad, decay, rate, root, eps)
 
 
 @triton.jit
@@ -208,10 +190,11 @@ def _take(
 
 
 @triton.jit
-def _update_tile(w, m, v, run, i, o, grad, rate, root, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr):
-    """Adam's update of a run's weights from inputs i to outputs o."""
+def _update_tile(w, m, v, run, i, o, grad, rates, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr):
+    """The update of a run's weights from inputs i to outputs o."""
     at = run * INPUTS * OUTPUTS + i[:, None] * OUTPUTS + o[None, :]
-    _update(w, m, v, at, (i < INPUTS)[:, None] & (o < OUTPUTS)[None, :], grad, rate, root)
+    decay, rate, root, eps = read_rates(rates, run)
+    update(w, m, v, at, (i < INPUTS)[:, None] & (o < OUTPUTS)[None, :], grad, decay, rate, root, eps)
 
 
 @triton.jit
@@ -229,7 +212,7 @@ def _weights(
     SHARED: tl.constexpr, SCALED: tl.constexpr, FETCH: tl.constexpr, BATCH: tl.constexpr, INPUTS: tl.constexpr,
     OUTPUTS: tl.constexpr, I: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    """Adam's update of a tile of a run's weights by x^T g, which is never stored. FETCH: what Adam reads is asked for
+    """The update of a tile of a run's weights by x^T g, which is never stored. FETCH: what it reads is asked for
     before the product."""
     run = tl.program_id(1).to(tl.int64)
     across: tl.constexpr = (OUTPUTS + O - 1) // O
@@ -248,7 +231,6 @@ def _weights(
     blocks_o: tl.constexpr = (OUTPUTS + BLOCK - 1) // BLOCK
     scale = tl.load(g_scale + run * blocks_o + first_o // BLOCK)
     scale *= tl.load(x_scale + run * blocks_i + first_i // BLOCK) if SCALED else tl.load(x_scale)
-    rate, root = tl.load(rates + 2 * run), tl.load(rates + 2 * run + 1)
     acc = tl.zeros([I, O], tl.float32)
     for start in range(0, BATCH, K):
         b = start + tl.arange(0, K)
@@ -261,8 +243,10 @@ def _weights(
         acc = tl.dot(tl.trans(left), right, acc)
     acc *= scale
     tl.store(squares + run * tl.num_programs(0) + tl.program_id(0), tl.sum(acc * acc))
-    half: tl.constexpr = O // 2  # Adam on one half, then on the other: with fewer registers, more programs fit on an SM
+    half: tl.constexpr = (
+        O // 2
+    )  # the update of one half, then on the other: with fewer registers, more programs fit on an SM
     one, other = tl.split(tl.permute(tl.reshape(acc, (I, 2, half)), (0, 2, 1)))
     o = first_o + tl.arange(0, half)
-    _update_tile(w, m, v, run, i, o, one, rate, root, INPUTS, OUTPUTS)
-    _update_tile(w, m, v, run, i, o + half, other, rate, root, INPUTS, OUTPUTS)
+    _update_tile(w, m, v, run, i, o, one, rates, INPUTS, OUTPUTS)
+    _update_tile(w, m, v, run, i, o + half, other, rates, INPUTS, OUTPUTS)

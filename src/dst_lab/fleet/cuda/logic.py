@@ -1,4 +1,5 @@
-"""Logic gate networks on CUDA: bit-packed activations, gradients by the four corners of the truth table, Adam fused.
+"""Logic gate networks on CUDA: bit-packed activations, gradients by the four corners of the truth table, and the
+optimiser's update in the same kernel.
 
 A word holds one neuron's output for 32 images, so a layer is a handful of bitwise operations. Backward, each neuron
 gathers its gradient from the neurons that read it (an inverse index, no atomics, so sums have one order), adds it up
@@ -14,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dst_lab.fleet.cuda.adam import update
 from dst_lab.fleet.cuda.noise import gumbel, uniform_at
+from dst_lab.fleet.cuda.optimiser import read_rates, update
 
 
 @triton.jit(do_not_specialize=["batch"])
@@ -199,10 +200,10 @@ def _sum_where(words, g, i):
 
 @triton.jit(do_not_specialize=["use", "site"])
 def _update_kernel(
-    p, m, v, lr, tau, key, step, use, site, corners, size, neurons,
+    p, m, v, rates, tau, key, step, use, site, corners, size, neurons,
     ESTIMATOR: tl.constexpr, UPDATE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Gate gradients from the corner sums, and Adam; `size` gets the squared norm a neuron, or the largest entry."""
+    """Gate gradients from the corner sums, and the update; `size` is a neuron's squared norm, or its largest entry."""
     run, layer = tl.program_id(1), tl.program_id(2)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = n < neurons
@@ -227,7 +228,8 @@ def _update_kernel(
         grad = share * (grad - tl.sum(share * grad, 1)[:, None]) / heat
     tl.store(size + neuron, tl.sum(grad * grad, 1) if UPDATE else tl.max(tl.abs(grad), 1), there)
     if UPDATE:
-        update(p, m, v, at, ok, grad, tl.load(lr + run), count + 1)
+        decay, rate, root, eps = read_rates(rates, run)
+        update(p, m, v, at, ok, grad, decay, rate, root, eps)
 
 
 def pack_features(bits: Tensor, rows: int = 4096) -> Tensor:

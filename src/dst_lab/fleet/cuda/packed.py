@@ -6,10 +6,10 @@ import torch
 import triton
 from torch import Tensor
 
-from dst_lab.fleet.adam import Adam
 from dst_lab.fleet.chooser import Draws
 from dst_lab.fleet.cuda import logic
 from dst_lab.fleet.cuda.logic import pack_features as pack_features
+from dst_lab.fleet.optimiser import Optimiser
 
 WORD = 32
 FORWARD, BACKWARD, UPDATE = (64, 4), (8, 2), (64, 4)
@@ -78,9 +78,9 @@ class PackedLogic:
         logic._count_kernel[self.classes, self.runs, words](y, counts, group, words, BLOCK=128, WORDS=1)
         return counts
 
-    def backward(self, done: Pass, slopes: Tensor, draws: Draws, estimator: str, adam: Adam | None) -> Tensor:
-        """Down through the layers, and Adam's update: see `corners` and `update`."""
-        return self.update(self.corners(done, slopes), draws, estimator, adam)
+    def backward(self, done: Pass, slopes: Tensor, draws: Draws, estimator: str, optimiser: Optimiser | None) -> Tensor:
+        """Down through the layers, and the update: see `corners` and `update`."""
+        return self.update(self.corners(done, slopes), draws, estimator, optimiser)
 
     def corners(self, done: Pass, slopes: Tensor) -> Tensor:
         """Down through the layers: [layers, runs, neurons, 4], each neuron's gradient summed over the images on which
@@ -107,26 +107,29 @@ class PackedLogic:
             above = gradient
         return corners
 
-    def update(self, corners: Tensor, draws: Draws, estimator: str, adam: Adam | None) -> Tensor:
-        """Adam's update of every layer.
+    def update(self, corners: Tensor, draws: Draws, estimator: str, optimiser: Optimiser | None) -> Tensor:
+        """The optimiser's update of every layer.
 
         Args:
             corners: of this step.
             draws: of the forward pass.
             estimator: its name.
-            adam: of the fleet; None changes nothing.
+            optimiser: of the fleet; None changes nothing.
 
         Returns:
-            [layers, runs, neurons]: the squared norm of each neuron's gradient; without `adam`, its largest entry.
+            [layers, runs, neurons]: the squared norm of each neuron's gradient; without `optimiser`, its largest entry.
         """
         layers, runs, neurons, _ = corners.shape
         size = torch.empty(layers, runs, neurons, device=corners.device)
         p = self.logits
-        m, v, lr = (_joined(adam.mean), _joined(adam.square), adam.lr) if adam else (p, p, draws.surrogate)
+        m = v = p
+        rates = draws.surrogate  # not read
+        if optimiser:
+            m, v, rates = _joined(optimiser.mean), _joined(optimiser.square), optimiser.rates(draws.step)
         block, warps = UPDATE
         logic._update_kernel[triton.cdiv(neurons, block), runs, layers](
-            p, m, v, lr, draws.surrogate, draws.key, draws.step, draws.use, draws.site, corners, size, neurons,
-            ESTIMATOR=estimator, UPDATE=adam is not None, BLOCK=block, num_warps=warps,
+            p, m, v, rates, draws.surrogate, draws.key, draws.step, draws.use, draws.site, corners, size, neurons,
+            ESTIMATOR=estimator, UPDATE=optimiser is not None, BLOCK=block, num_warps=warps,
         )  # fmt: skip
         return size
 

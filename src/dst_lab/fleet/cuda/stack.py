@@ -9,11 +9,11 @@ import torch
 import triton
 from torch import Tensor
 
-from dst_lab.fleet.adam import Adam
 from dst_lab.fleet.chooser import Draws
 from dst_lab.fleet.cuda import dense
 from dst_lab.fleet.cuda.choose import draw, through
 from dst_lab.fleet.linear import Link
+from dst_lab.fleet.optimiser import Optimiser
 from dst_lab.fleet.task import Norm, Step, sum_per_run
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 BATCH, BLOCK = 256, dense.BLOCK.value
 """The most images of a batch that a program holds, and the columns that share a power of two."""
-STRIDE = 8.0
-"""Adam moves a parameter by less than so many learning rates a step: 0.1 / sqrt(0.001 (1 - 0.81 / 0.999)) = 7.3 of them
-by the inequality of Cauchy and Schwarz over the two moments."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +58,10 @@ class Passed:
 
 
 class Layer:
-    """Weight [runs, inputs, outputs] and bias [runs, 1, outputs], each with Adam's two moments."""
+    """Weight [runs, inputs, outputs] and bias [runs, 1, outputs], each with its two moments."""
 
-    def __init__(self, name: str, parameters: dict[str, Tensor], adam: Adam) -> None:
-        kinds = parameters, adam.mean, adam.square
+    def __init__(self, name: str, parameters: dict[str, Tensor], optimiser: Optimiser) -> None:
+        kinds = parameters, optimiser.mean, optimiser.square
         self.weight = [tensors[f"{name}.weight"] for tensors in kinds]
         self.bias = [tensors[f"{name}.bias"] for tensors in kinds]
         self.runs, self.inputs, self.outputs = self.weight[0].shape
@@ -161,7 +158,7 @@ class Layer:
         return out, squares
 
     def update(self, x: Halves, g: Halves, runs: Runs) -> Tensor:
-        """Adam's update of the weights; their squares."""
+        """The update of the weights; their squares."""
         batch, high, wide = x.values.shape[1], _tile(self.inputs), _tile(self.outputs)
         parts = _parts(self.inputs) * _parts(self.outputs)
         squares = self._empty(parts)
@@ -200,9 +197,10 @@ def _inner(size: int) -> tuple[int, int, int]:
     return min(32, _tile(size)), blocks, triton.next_power_of_2(blocks)
 
 
-def weight_scale(lr: float, steps: int) -> float:
-    """The power of two that brings a run's weights as near to the end of float16's range as Adam lets them grow."""
-    bound = 1 + STRIDE * lr * steps  # they begin within 1
+def weight_scale(lr: float, steps: int, stride: float) -> float:
+    """The power of two that brings a run's weights as near to the end of float16's range as the optimiser, which moves
+    them by at most `stride` learning rates a step, lets them grow."""
+    bound = 1 + stride * lr * steps  # they begin within 1
     return 2.0 ** max(15 - math.frexp(bound)[1], -113)
 
 
@@ -218,13 +216,13 @@ class Stack:
 
     def __init__(self, fleet: "Fleet", links: Sequence[Link], images: Tensor, labels: Tensor | None) -> None:
         self.fleet, self.links, self.labels = fleet, links, labels
-        self.layers = [Layer(link.name, fleet.parameters, fleet.adam) for link in links]
+        self.layers = [Layer(link.name, fleet.parameters, fleet.optimiser) for link in links]
         self.images = (255 * images).round().half()  # whole numbers, which float16 holds exactly
         self.rows = fleet.streams.rows.to(torch.int32)
-        scales = [weight_scale(config.lr, fleet.steps) for config in fleet.configs]
+        scales = [weight_scale(config.lr, fleet.steps, fleet.optimiser.rule.stride) for config in fleet.configs]
         self.w_scale = torch.tensor(scales, device=fleet.device)
         self.one, self.grey = (torch.tensor([value], device=fleet.device) for value in (1.0, 1 / 255))
-        draws = replace(Draws.of(fleet.chooser(), fleet.adam.lr), step=fleet.count)
+        draws = replace(Draws.of(fleet.chooser(), fleet.optimiser.lr), step=fleet.count)
         before = (sum(link.then != "relu" for link in links[:place]) for place in range(len(links)))
         self.draws = [replace(draws, site=draws.site + count) for count in before]
 
@@ -233,9 +231,7 @@ class Stack:
         fleet = self.fleet
         index = fleet.order.index_select(1, (fleet.count % fleet.batches).view(1)).flatten()
         images = self.images.index_select(0, index).view(len(fleet.order), fleet.order.shape[2], -1)
-        rates = torch.empty(fleet.runs, 2, device=fleet.device)
-        dense._rates[(fleet.runs,)](fleet.adam.lr, fleet.count, rates)
-        runs = Runs(self.rows, self.w_scale, rates)
+        runs = Runs(self.rows, self.w_scale, fleet.optimiser.rates(fleet.count))
         x, passed = Halves(images, self.grey, shared=True), list[Passed]()
         for place in range(len(self.layers) - 1):
             x, done = self._rise(place, x, runs)
@@ -279,12 +275,13 @@ class Stack:
 
 def dense_step(fleet: "Fleet", links: Sequence[Link], images: Tensor, labels: Tensor | None = None) -> Step | None:
     """The training step of a fleet; None where the kernels have none: for an estimator that mixes instead of choosing,
-    batches that no program holds, more classes than a program's columns, products asked for in float32, and GPUs
-    other than NVIDIA's from Ampere on, for whose tensor cores these kernels are made."""
+    batches that no program holds, more classes than a program's columns, an optimiser whose updates have no bound
+    (float16 needs one), products asked for in float32, and GPUs other than NVIDIA's from Ampere on, for whose
+    tensor cores these kernels are made."""
     outputs = fleet.parameters[f"{links[-1].name}.bias"].shape[-1]
     if fleet.estimator == "soft" or fleet.order.shape[2] > BATCH or (links[-1].then == "classes" and outputs > BLOCK):
         return None
-    if torch.get_float32_matmul_precision() == "highest":
+    if torch.get_float32_matmul_precision() == "highest" or math.isinf(fleet.optimiser.rule.stride):
         return None
     if fleet.device.type == "cuda" and (torch.version.hip or torch.cuda.get_device_capability(fleet.device)[0] < 8):
         return None
