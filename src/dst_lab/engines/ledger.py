@@ -69,6 +69,7 @@ class Ledger:
 
     def close(self) -> Outcome:
         """Tidy up, and say what became of the plan."""
+        self._store.check()
         if self._checkpoints:
             self._checkpoints.tidy(self._store.finished())
         return Outcome(

@@ -44,6 +44,12 @@ class Row:
     def id(self) -> str:
         return self.columns[0]
 
+    @property
+    def size(self) -> int:
+        """Bytes of its texts and blobs."""
+        texts = sum(len(text) for text in (*self.columns, self.provenance) if isinstance(text, str))
+        return texts + len(self.history) + sum(map(len, self.artefacts.values()))
+
     def repacked(self) -> "Row":
         """The same with blobs compressed as `encode` does it: those of a compressed store are not."""
         artefacts = {name: blob.repacked(body, blob.LEVEL) for name, body in self.artefacts.items()}

@@ -20,8 +20,10 @@ from dst_lab.store.disk.connection import Connection, close_writer, connect_read
 from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.schema import create as create_file
 from dst_lab.store.disk.side_files import replacing_store
+from dst_lab.store.disk.watch import VanishedError, Watch
 from dst_lab.store.errors import StoreError, explained, sentence
 from dst_lab.store.record import Record, Run, Series, identify
+from dst_lab.store.rescue import Kept, rescue
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Store:
         self._connection = connection
         self._lock = lock
         self._folder = folder
+        self._watch = Watch(connection, path) if lock else None
+        self._kept = Kept()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, write: bool = False, create: bool = True) -> "Store":
@@ -122,9 +126,9 @@ class Store:
         When this returns, the runs are on the disk.
         """
         encoded = [rows.encode(record) for record in records]
+        self._kept.add(encoded)
         with self._transaction() as connection:
             outcomes = [rows.insert(connection, row) for row in encoded]
-        self.fold()
         return sum(outcome in (rows.Outcome.ADDED, rows.Outcome.REPLACED) for outcome in outcomes)
 
     def fold(self) -> bool:
@@ -143,7 +147,6 @@ class Store:
         with Store.open(other) as source, self._transaction() as connection:
             for row in source._read_all():
                 outcomes[row.id] = rows.insert(connection, row.repacked() if source._folder else row)
-        self.fold()
         counts = {kind: sum(outcome is kind for outcome in outcomes.values()) for kind in rows.Outcome}
         return MergeReport(
             added=counts[rows.Outcome.ADDED],
@@ -274,14 +277,51 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        self._check_writer()
+        """All or nothing, then folded into the file, which is looked at before and after."""
+        self.check()
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
                 self._connection.execute("COMMIT")
-            except BaseException:
+            except BaseException as error:
                 # After some errors, a full disk among them, SQLite has already rolled back by itself.
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    self.check()  # where the file was changed under it, that is what to say
                 raise
+        self.fold()
+        with self._in_place() as watch, explained(self.path):
+            watch.remember(self._connection)
+
+    def check(self) -> None:
+        """Raise `StoreError` unless the file under the writer's path is the one it has open, as it left it.
+
+        Where it is not, the runs are first saved in another file, which the message names.
+        """
+        with self._in_place() as watch:
+            watch.moved()
+            if not watch.touched():
+                return
+            # What SQLite remembers of its pages may be of a file that is no more: read it anew.
+            try:
+                self._connection.close()
+                self._connection = connect_writer(self.path)
+                watch.compare(self._connection)
+                watch.remember(self._connection)
+            except (StoreError, sqlite3.Error) as error:
+                raise VanishedError("was changed by something else", intact=False) from error
+
+    @contextmanager
+    def _in_place(self) -> Iterator[Watch]:
+        self._check_writer()
+        assert self._watch is not None
+        try:
+            yield self._watch
+        except VanishedError as error:
+            saved = rescue(self.path, self._connection, self._kept, intact=error.intact)
+            self._kept = Kept()
+            raise StoreError(
+                f"{self.path} {error} while runs were trained; nothing more is recorded. {saved}"
+            ) from error

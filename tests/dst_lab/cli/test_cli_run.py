@@ -236,3 +236,28 @@ def test_a_live_bar_on_a_terminal_and_the_table_where_it_was_sent(dst, surroundi
     assert sum(name in ended.out for name in ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")) == 4
     assert "validation_loss (best of each run)" not in shown
     assert "steps/s" not in ended.out
+
+
+@pytest.mark.parametrize("chunk", [1, 2], ids=["between chunks", "after the last"])
+def test_a_store_that_is_removed_while_training_is_told_and_its_runs_are_saved(chunk, cli, rows, monkeypatch) -> None:
+    from dst_lab.engines.ledger import Ledger
+
+    words = ("run", "stochastic-binary", "--epochs", 1, "--hidden", "16,16", "--threads", 1, "--seeds", 4, "--fleet", 2)
+    assert cli(*words, "--store", "whole.sqlite").code == 0
+    recorded, record = [], Ledger.record
+
+    def recording(ledger, records) -> None:
+        record(ledger, records)
+        recorded.append(records)
+        if len(recorded) == chunk:
+            Path("dst.sqlite").unlink()
+
+    monkeypatch.setattr(Ledger, "record", recording)
+    ended = cli(*words)
+    assert ended.code == 2
+    said = ended.err.splitlines()[-1]
+    assert said.startswith(f"dst: {Path('dst.sqlite').resolve()} is gone (No such file or directory) while runs were ")
+    assert "4 runs that this process had or trained are saved in" in said
+    assert said.endswith("and run the same command again.")
+    assert not Path("dst.sqlite").exists()
+    assert rows(Path("dst.rescued.sqlite")) == rows(Path("whole.sqlite"))
