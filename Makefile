@@ -5,7 +5,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: demo docs results test test-slow test-gpu format clean
+.PHONY: demo docs results test test-slow test-clients test-gpu format clean
 
 # The paper's recipes at the quick scale, on scikit-learn's digits, then the report. Run again, it continues.
 demo: $(SETUP)
@@ -30,7 +30,12 @@ test: $(SETUP)
 	TRITON_INTERPRET=1 $(BIN)/pytest -n $(JOBS) -m "not slow and not gpu" tests/decoupled_st/kernels tests/dst_lab/cuda
 
 test-slow: $(SETUP)
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "slow and not gpu"
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "slow and not gpu" --ignore tests/clients
+
+# Other people's packages with our functions inside, at the versions in constraints.txt.
+test-clients: $(SETUP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[clients,dev]"
+	DST_REQUIRE_CLIENTS=1 $(BIN)/pytest -n $(JOBS) tests/clients
 
 test-gpu:
 	PYTHONPATH=src:tests $(PYTHON) -m pytest -m gpu -p no:cacheprovider --confcutdir=tests tests/contract tests/decoupled_st/kernels tests/dst_lab/cuda tests/dst_lab/fleet

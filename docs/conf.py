@@ -38,7 +38,7 @@ html_show_sphinx = False
 CONTENTS = {
     "Start": [
         "docs/index", "docs/decoupling", "docs/which-estimator", "docs/choosing-temperatures", "docs/patterns",
-        "docs/modules",
+        "docs/modules", "docs/clients",
     ],
     "Estimators": [
         "docs/decoupled", "docs/softmax-ste", "docs/gumbel-ste", "docs/identity-ste", "docs/reinmax", "docs/gumbel-rao",
