@@ -18,7 +18,9 @@ def networks() -> dict[str, nn.Module]:
     bits = dst.nn.Binary(dst.Decoupled(tau_f=0.1, tau_b=0.7), deterministic=True)
     gates = dst.Decoupled(tau_f=0.1, tau_b=2.0)
     made = {
-        "categorical": nn.Sequential(nn.Linear(8, 12), nn.Unflatten(-1, (3, 4)), choice, nn.Flatten(), nn.Linear(12, 2)),
+        "categorical": nn.Sequential(
+            nn.Linear(8, 12), nn.Unflatten(-1, (3, 4)), choice, nn.Flatten(), nn.Linear(12, 2)
+        ),
         "binary": nn.Sequential(nn.Linear(8, 16), bits, nn.Linear(16, 2)),
         "logic": nn.Sequential(
             dst.nn.LogicLayer(8, 16, gates, deterministic=True), dst.nn.LogicLayer(16, 20, gates, deterministic=True),
