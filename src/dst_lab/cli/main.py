@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dst_lab.cli import claims, records, report, run, sweep
+from dst_lab.cli.console import say
 from dst_lab.cli.parser import Parser
 from dst_lab.data import DataError
 from dst_lab.store import StoreError
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             traceback.print_exc()
         known = isinstance(error, EXPECTED)
         said = str(error) if known else f"unexpected {type(error).__name__}: {error} (--debug shows where)"
-        print(f"dst: {said}", file=sys.stderr)
+        say(f"dst: {said}", sys.stderr)
         code = 2 if known else 1
     finally:
         if terminated is not None:

@@ -2,19 +2,32 @@
 
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import numpy as np
+from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
-from dst_lab.cli.console import Console
+from dst_lab.cli.console import Console, shown
 from dst_lab.fleet.loop import Fleet
 from dst_lab.store import Record
 
 
+class _TwoLines(Progress):
+    """What is trained and its losses, cut where the terminal is narrow; below it bar, steps and time left, which never
+    are."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        for task in self.tasks:
+            told = ", ".join(filter(None, (task.description, task.fields["losses"])))
+            yield Text(told, no_wrap=True, overflow="ellipsis")
+            yield self.make_tasks_table([task])
+
+
 class Display:
-    """A live line on a terminal; elsewhere one line an evaluation. Pass it as a fleet's `report`."""
+    """Two live lines on a terminal; elsewhere one line an evaluation. Pass it as a fleet's `report`."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
@@ -56,19 +69,18 @@ class Display:
             self.say(self._last)
             self._bar.remove_task(self._line)
         else:
-            columns = (
-                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,}"),
-                TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[losses]}"),
+            self._bar = _TwoLines(
+                BarColumn(bar_width=None), TextColumn("{task.completed:,}/{task.total:,}"),
+                TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), console=self.console, expand=True,
             )  # fmt: skip
-            self._bar = Progress(*columns, console=self.console)
             self._bar.start()
         self._line = self._bar.add_task(_title(fleet), total=fleet.steps, rate="", losses="")
 
     def recorded(self, records: Sequence[Record], done: int, wanted: int) -> None:
         """A chunk that came back from elsewhere; pass it as the Ray engine's `report`."""
         if self.console.is_terminal and not self._bar:
-            columns = (TextColumn("runs recorded"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,}"))
-            self._bar = Progress(*columns, TimeRemainingColumn(), console=self.console)
+            columns = (TextColumn("runs recorded"), BarColumn(None), TextColumn("{task.completed:,}/{task.total:,}"))
+            self._bar = Progress(*columns, TimeRemainingColumn(), console=self.console, expand=True)
             self._bar.start()
             self._line = self._bar.add_task("", total=wanted)
         if records:
@@ -83,12 +95,12 @@ class Display:
     def say(self, text: str) -> None:
         """A line of its own; on a terminal above the live one. Where it cannot be written, training goes on unseen."""
         with suppress(OSError):
-            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+            self.console.print(text, soft_wrap=True)
 
 
 def _title(fleet: Fleet) -> str:
     config = fleet.configs[0]
-    return f"{config.task} {config.estimator.name}, {_runs(fleet.wanted)}"
+    return shown(f"{config.task} {config.estimator.name}, {_runs(fleet.wanted)}")
 
 
 def _runs(count: int) -> str:

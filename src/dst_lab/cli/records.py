@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from dst_lab import data
-from dst_lab.cli.console import Console
+from dst_lab.cli.console import Console, say
 from dst_lab.configs import WHOLE
 from dst_lab.replace import PREPARED, check_target
 from dst_lab.store import Run, Store, direction_of, export, field, summarise
@@ -75,7 +75,7 @@ def print_table(store: Store, where: Mapping[str, str], group: Sequence[str], me
         group = [name for name in group if any(field(run, name) is not None for run in runs)] + _varied(runs)
     rows = summarise(store, metric=metric, where=where, group=group, at=at)
     rows = [row for row in rows if row["n"] or any(row[name] for name in ENDS)]
-    console = Console(highlight=False, width=None if Console().is_terminal else WIDE)
+    console = Console(width=None if Console().is_terminal else WIDE)
     if not rows:
         told = [f"{name}={value}" for name, value in where.items()]
         console.print(f"no runs with {metric}" + f" where {' and '.join(told)}" * bool(told), soft_wrap=True)
@@ -130,14 +130,14 @@ def _show(args: argparse.Namespace) -> int:
 def _export(args: argparse.Namespace) -> int:
     with Store.open(args.store) as store:
         rows = export(store, args.format, args.out, overwrite=args.overwrite)
-    print(f"{rows:,} rows in {args.out}")
+    say(f"{rows:,} rows in {args.out}")
     return 0
 
 
 def _copy(args: argparse.Namespace) -> int:
     with Store.open(args.store) as store:
         store.copy(args.target, overwrite=args.overwrite, artefacts_of=_chosen_runs(store) if args.lean else None)
-    print(f"{args.store} copied to {args.target}")
+    say(f"{args.store} copied to {args.target}")
     return 0
 
 
@@ -159,11 +159,9 @@ def _merge(args: argparse.Namespace) -> int:
     with Store.open(args.store, write=True) as store:
         for other in args.others:
             report = store.merge(other)
-            print(f"{other}: {report.added} added, {report.already} already there, {report.replaced} replaced")
+            say(f"{other}: {report.added} added, {report.already} already there, {report.replaced} replaced")
             if report.differing:
-                print(
-                    f"  {len(report.differing)} differ from what was there, which stays: {', '.join(report.differing)}"
-                )
+                say(f"  {len(report.differing)} differ from what was there, which stays: {', '.join(report.differing)}")
     return 0
 
 
@@ -173,7 +171,7 @@ def _data(args: argparse.Namespace) -> int:
         table.add_column(name, overflow="fold")
     for entry in data.inventory(args.data):
         table.add_row(entry.name, entry.state, f"{entry.size / 1e6:.1f} MB" if entry.size else "", str(entry.where))
-    Console(highlight=False).print(table)
+    Console().print(table)
     return 0
 
 
@@ -181,7 +179,7 @@ def _prepare(args: argparse.Namespace) -> int:
     check_target(args.out, PREPARED, overwrite=args.overwrite)  # before the data set is read
     name = args.dataset.removesuffix(WHOLE)  # one file serves both
     data.prepare(data.load(name, args.data), args.thresholds, args.out, overwrite=args.overwrite)
-    print(f"{args.out}: {name}, levels of {args.thresholds} thresholds, {args.out.stat().st_size / 1e6:.1f} MB")
+    say(f"{args.out}: {name}, levels of {args.thresholds} thresholds, {args.out.stat().st_size / 1e6:.1f} MB")
     return 0
 
 

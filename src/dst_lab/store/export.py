@@ -37,6 +37,9 @@ class _Block(NamedTuple):
 def export(store: Store, format: str, out: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write every metric of every run to `out`, as "csv" or "parquet", and return the number of rows.
 
+    In a csv file a text that a spreadsheet would take for a formula (`=`, `+`, `-`, `@` at its beginning) has a `'`
+    before it; numbers are as they are.
+
     The columns are `COLUMNS`, then every other field that the config of a run has, such as lr, in alphabetical order;
     empty where a run has none, and a list as text. See `temperatures` for tau_f and tau_b. Where a temperature follows
     a schedule they hold its first value, and `schedule` tells it, so that such runs do not mix with constant ones. A
@@ -87,13 +90,14 @@ def _write_csv(path: Path, kinds: dict[str, type], blocks: Iterator[_Block]) -> 
     count = 0
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(kinds)
+        writer.writerow(map(_harmless, kinds))
         own = list(kinds).index("step")
         before, after = list(kinds)[:own], list(kinds)[own + 3 :]  # step, metric and value lie between
         for block in blocks:
-            first, last = ([_cell(block.shared, name, kinds) for name in part] for part in (before, after))
+            first, last = ([_cell(block.shared, name, kinds, _harmless) for name in part] for part in (before, after))
+            metric = _harmless(block.metric)
             pairs = zip(block.steps.tolist(), block.values.tolist(), strict=True)
-            writer.writerows([*first, step, block.metric, value, *last] for step, value in pairs)
+            writer.writerows([*first, step, metric, value, *last] for step, value in pairs)
             count += block.steps.size
     return count
 
@@ -124,10 +128,17 @@ def _write_parquet(path: Path, kinds: dict[str, type], blocks: Iterator[_Block])
     return count
 
 
-def _cell(shared: dict[str, Any], name: str, kinds: dict[str, type]) -> Any:
-    """In the column's type: a column of text may hold numbers of other runs."""
+def _cell(shared: dict[str, Any], name: str, kinds: dict[str, type], text: Callable[[str], str] = str) -> Any:
+    """In the column's type: a column of text may hold numbers of other runs. `text` is applied to what is text."""
     value = shared[name]
-    return None if value is None else kinds[name](value)
+    if value is None:
+        return None
+    return text(value) if isinstance(value, str) else kinds[name](value)
+
+
+def _harmless(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def _groups(blocks: Iterator[_Block]) -> Iterator[list[_Block]]:

@@ -227,7 +227,7 @@ def test_a_live_bar_on_a_terminal_and_the_table_where_it_was_sent(dst, surroundi
     shown = terminal.close()
     assert ended.code == 0
     assert "━" in shown
-    assert re.search(r"stochastic-binary decoupled, 2 runs.*\d+/300.*steps/s.*validation loss: best", shown)
+    assert re.search(r"stochastic-binary decoupled, 2 runs, validation loss: best .*\r\n.*━.* \d+/300 .*steps/s", shown)
     assert shown.count("8 runs: 8 trained, 0 already there. Store: dst.sqlite") == 1
     # A fleet that has ended is a line above the bar, not one more bar.
     for name in ("decoupled", "softmax_ste", "gumbel_ste"):
