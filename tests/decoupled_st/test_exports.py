@@ -18,10 +18,11 @@ def test_exported_names() -> None:
     assert set(dst.diagnostics.__all__) == {
         "BiasVariance", "GradientSNR", "active_fraction", "bias_variance", "exact_gradient", "gate_histogram",
         "gradient_norm", "gradient_snr", "perplexity", "score_function_gradient",
+        "temperatures",
     }  # fmt: skip
     assert set(dst.temperatures.__all__) == {
-        "Rule", "Schedule", "Scheduled", "SelfTempered", "State", "Taus", "Tempered", "from_dict", "register",
-        "registered",
+        "Confidence", "Rule", "Schedule", "Scheduled", "SelfTempered", "State", "Taus", "Tempered", "from_dict",
+        "register", "registered",
     }  # fmt: skip
 
 

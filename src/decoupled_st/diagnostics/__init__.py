@@ -3,6 +3,7 @@
 from decoupled_st.diagnostics.bias import BiasVariance, bias_variance, exact_gradient, score_function_gradient
 from decoupled_st.diagnostics.gates import gate_histogram
 from decoupled_st.diagnostics.gradients import GradientSNR, active_fraction, gradient_norm, gradient_snr
+from decoupled_st.diagnostics.temperatures import temperatures
 from decoupled_st.diagnostics.usage import perplexity
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "gradient_snr",
     "perplexity",
     "score_function_gradient",
+    "temperatures",
 ]

@@ -7,8 +7,8 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from decoupled_st.estimators.spec import Estimator, check_estimator
-from decoupled_st.nn.tempering import InForce, Tempering
 from decoupled_st.temperatures import Rule, Tempered
+from decoupled_st.temperatures.tempering import InForce, Tempering
 
 
 class Chooser(nn.Module):

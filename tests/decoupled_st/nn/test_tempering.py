@@ -209,3 +209,26 @@ def test_a_wrong_dim_is_refused_at_construction() -> None:
         dst.nn.Categorical(dst.Decoupled(tau_f=1.0, tau_b=0.5), dim="last")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="deterministic must be True or False, got 'no'"):
         dst.nn.LogicLayer(4, 4, dst.Decoupled(tau_f=1.0, tau_b=0.5), deterministic="no")  # type: ignore[arg-type]
+
+
+def test_diagnostics_show_what_the_rules_do() -> None:
+    network = nn.Sequential(
+        nn.Linear(3, 8), dst.nn.Categorical(SelfTempered()), dst.nn.Binary(dst.Decoupled(tau_f=0.1, tau_b=0.5))
+    )
+    assert network[1].tempering.reading()["tau_f"] != network[1].tempering.reading()["tau_f"]  # NaN
+    for _ in range(3):
+        network(100 * torch.randn(16, 3))
+    seen = dst.diagnostics.temperatures(network)
+    state = network[1].tempering.state
+    assert seen.keys() == {"1"}
+    assert seen["1"].keys() == {"tau_f", "tau_b", *state}
+    assert seen["1"]["usage"] == state["usage"].item()
+    assert seen["1"]["scales"] == 3
+    assert seen["1"]["tau_b"] > 1
+    assert seen["1"]["tau_f"] > 0.1
+    before = seen["1"]
+    network.eval()
+    network(torch.randn(16, 3))
+    assert dst.diagnostics.temperatures(network)["1"] == before
+    assert dst.diagnostics.temperatures(network[1])[""] == before
+    assert not any("last" in name for name in network.state_dict())

@@ -9,11 +9,16 @@ import torch
 
 import decoupled_st as dst
 from decoupled_st import temperatures
-from decoupled_st.temperatures import Rule, Schedule, Scheduled, SelfTempered, State, Taus
+from decoupled_st.temperatures import Confidence, Rule, Schedule, Scheduled, SelfTempered, State, Taus
 from decoupled_st.temperatures.observe import View
 
 NAN, INF = float("nan"), float("inf")
-RULES = [SelfTempered(), SelfTempered(steps=20), Scheduled(tau_f=Schedule(4.0, 0.0, steps=10), tau_b=0.5)]
+RULES = [
+    SelfTempered(),
+    SelfTempered(steps=20),
+    Scheduled(tau_f=Schedule(4.0, 0.0, steps=10), tau_b=0.5),
+    Confidence(),
+]
 
 
 def follow(rule: Rule, passes: Sequence[torch.Tensor], **options: object) -> tuple[Taus, State]:
@@ -79,7 +84,8 @@ def test_a_run_is_itself_alone_or_in_a_fleet(rule: Rule) -> None:
     state = rule.start((3, 2))
     for logits in passes:
         taus, state = rule(state, logits, run_dims=2)
-    assert taus.f.shape == taus.b.shape == (3, 2, 1, 1, 1)
+    assert taus.f.shape == (3, 2, 1, 1, 1)
+    assert all(size in (1, full) for size, full in zip(taus.b.shape[2:], logits.shape[2:], strict=True))
     for i in range(3):
         for j in range(2):
             alone = rule.start()
@@ -114,8 +120,8 @@ def test_no_input_makes_a_temperature_that_is_none(rule: Rule, bad: str) -> None
         for logits in (BAD[bad], good, BAD[bad], good):
             taus, state = rule(state, logits, **options)
             assert all(value.isfinite().all() for value in (*taus, *state.values())), options
-            assert taus.f >= 0
-            assert taus.b > 0
+            assert (taus.f >= 0).all()
+            assert (taus.b > 0).all()
 
 
 def test_what_cannot_be_measured_leaves_the_statistics_alone() -> None:
@@ -154,6 +160,20 @@ def test_a_rule_compiles_as_one_graph_and_once(rule: Rule) -> None:
         _, plain = rule(plain, logits, run_dims=1)
     assert len(compiles) == 1
     assert all(torch.equal(state[name], plain[name]) for name in state)
+
+
+def test_confidence_row_by_row() -> None:
+    rule = Confidence(low=0.5, high=2.0)
+    logits = torch.tensor([[0.0, 0.0, 0.0, 0.0], [100.0, 0.0, 0.0, 0.0], [0.5, 0.0, 0.0, 0.0]])
+    taus, _ = rule({}, logits)
+    p = torch.softmax(torch.tensor([1.0, 0.0, 0.0, 0.0]), -1)[0].item()
+    assert taus.b.flatten().tolist() == pytest.approx([0.5, 2.0, 0.5 + 1.5 * (p - 0.25) / 0.75])
+    assert taus.f.item() == 0
+    masked, _ = rule({}, logits, mask=torch.tensor([True, True, False, False]))
+    two = torch.tensor([[0.0], [100.0], [0.5]])
+    binary, _ = rule({}, two, dim=None)
+    assert torch.allclose(masked.b, binary.b)
+    assert dst.categorical.decoupled(logits, tau_f=taus.f, tau_b=taus.b).sum() == 3
 
 
 def test_schedules() -> None:

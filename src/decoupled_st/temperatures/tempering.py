@@ -1,5 +1,6 @@
-"""What a module remembers of a rule for temperatures: its state as buffers."""
+"""A rule inside a module: its state as buffers, and the choice at the temperatures that it sets."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,18 +24,31 @@ class Tempering(nn.Module):
     def __init__(self, tempered: Tempered) -> None:
         super().__init__()
         self.tempered = tempered
-        for name, value in tempered.rule.start().items():
+        start = tempered.rule.start()
+        self.names = tuple(start)
+        for name, value in start.items():
             self.register_buffer(name, value)
+        for name in Taus._fields:  # of the last pass of training, for diagnostics
+            self.register_buffer(f"last_{name}", torch.full((), math.nan), persistent=False)
 
     @property
     def state(self) -> State:
         """The rule's state, by name."""
-        return {name: value for name, value in self._buffers.items() if value is not None}
+        return {name: self.get_buffer(name) for name in self.names}
 
+    @torch.no_grad()
     def reset_parameters(self) -> None:
         """Begin anew, as before the first pass."""
         for name, value in self.tempered.rule.start().items():
             self.get_buffer(name).copy_(value)
+        for name in Taus._fields:
+            self.get_buffer(f"last_{name}").fill_(math.nan)
+
+    def reading(self) -> dict[str, float]:
+        """The temperatures of the last pass of training (their mean, where they differ inside a batch; NaN before the
+        first), and the state, as numbers."""
+        taus = {f"tau_{name}": self.get_buffer(f"last_{name}").item() for name in Taus._fields}
+        return {**taus, **{name: value.item() for name, value in self.state.items()}}
 
     def taus(self, logits: Tensor, *, dim: int | None, mask: Tensor | None = None, batch_dims: int = 1) -> Taus:
         """The temperatures of this pass; where the network trains, the rule then takes the logits into account."""
@@ -48,12 +62,14 @@ class Tempering(nn.Module):
             with torch.no_grad():
                 for name, value in self.tempered.rule.observe(state, view).items():
                     state[name].copy_(value)
+                for name, tau in taus._asdict().items():
+                    self.get_buffer(f"last_{name}").copy_(tau.mean())
         return taus
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Tempering":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, value in self.state.items():
-            if value.is_floating_point():
+        for name, value in self._buffers.items():
+            if value is not None and value.is_floating_point():
                 self._buffers[name] = value.float()  # a mean over thousands of passes stands still in float16
         return self
 
