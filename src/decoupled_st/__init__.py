@@ -1,6 +1,6 @@
 """Straight-through estimators with separate temperatures for the forward sample and the backward gradient."""
 
-from decoupled_st import diagnostics, nn, temperatures
+from decoupled_st import codebook, diagnostics, nn, temperatures
 from decoupled_st.estimators import (
     Decoupled,
     Estimator,
@@ -28,6 +28,7 @@ __all__ = [
     "SoftmaxSTE",
     "binary",
     "categorical",
+    "codebook",
     "diagnostics",
     "from_dict",
     "nn",

@@ -12,7 +12,8 @@ from decoupled_st import kernels
 def test_exported_names() -> None:
     assert set(dst.__all__) == {
         "Decoupled", "Estimator", "GumbelSTE", "IdentitySTE", "SelfTempered", "Soft", "SoftmaxSTE",
-        "binary", "categorical", "diagnostics", "from_dict", "nn", "straight_through", "temperatures", "use_kernels",
+        "binary", "categorical", "codebook", "diagnostics", "from_dict", "nn", "straight_through", "temperatures",
+        "use_kernels",
     }  # fmt: skip
     assert set(dst.nn.__all__) == {"Binary", "Categorical", "GroupSum", "LogicLayer", "apply_gates"}
     assert set(dst.diagnostics.__all__) == {

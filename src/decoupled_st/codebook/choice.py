@@ -1,0 +1,178 @@
+"""Straight-through choices among the rows of a codebook: vectors in, chosen codes and their numbers out.
+
+Each function takes x [..., D] and codes [K, D] and returns q [..., D] and index [...], with `q = codes[index]` exactly.
+With heads, x is [..., H, D], codes [H, K, D] and index [..., H]. The N x K scores are never in memory.
+
+Common keyword arguments:
+    metric: the score s of a code. "dot": x . e; "cosine": x . e / (|x| |e|); "l2": -|x - e|^2.
+    mask: bool, True = allowed, [K] or [H, K]. A masked code is never chosen and gets no gradient.
+    seed: an integer, or an int64 tensor of one, that determines the draw together with a row's and a code's number.
+    generator: draws that seed, instead of torch's global generator.
+    grad_scale: float, or tensor with one value per row; multiplies the gradient sent to the scores and nothing else.
+
+Temperatures are floats, or tensors with one value per row that broadcast to [..., 1]. A row of x with a NaN or an
+infinity gives NaN and the index -1. Arithmetic is in float32 or better; x and codes of two dtypes meet in the wider.
+"""
+
+import torch
+from torch import Tensor
+
+from decoupled_st.codebook import operator
+from decoupled_st.codebook.inputs import Inputs, check_seed, prepare
+from decoupled_st.codebook.noise import seed_tensor
+from decoupled_st.estimators.temperature import Temperature
+
+
+def decoupled(
+    x: Tensor,
+    codes: Tensor,
+    *,
+    tau_f: Temperature,
+    tau_b: Temperature,
+    metric: str = "dot",
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    seed: int | Tensor | None = None,
+    grad_scale: float | Tensor = 1.0,
+) -> tuple[Tensor, Tensor]:
+    r"""Decoupled ST over a codebook: the code drawn at one temperature, the gradient at another.
+
+        forward     index ~ Categorical(softmax(s / tau_f)),  q = codes[index]        tau_f = 0: the argmax
+        backward    dL/ds = (diag(p) - p p') (codes dL/dq) / tau_b,   p = softmax(s / tau_b),
+                    from s to x and to codes; and dL/dq to the chosen row, as a gather gives it
+
+    Args:
+        x: [..., D], or [..., H, D] with heads.
+        codes: [K, D], or [H, K, D].
+        tau_f: forward temperature, >= 0; inside a tensor 0 is the argmax, row by row.
+        tau_b: backward temperature, > 0. A tensor that requires grad receives the surrogate's gradient.
+        metric, mask, generator, seed, grad_scale: see the module's docstring.
+
+    Returns:
+        q, of x's shape, and index, int64.
+
+    Example:
+        >>> import torch
+        >>> codes = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+        >>> x = torch.tensor([[0.9, 0.2]], requires_grad=True)
+        >>> q, index = decoupled(x, codes, tau_f=0.0, tau_b=1.0)
+        >>> q.tolist(), index.tolist()
+        ([[1.0, 0.0]], [0])
+        >>> q[0, 0].backward()
+        >>> p = torch.softmax(x.detach() @ codes.T, -1)
+        >>> torch.allclose(x.grad, (p * (codes[:, 0] - p @ codes[:, 0])) @ codes)
+        True
+
+    Reference:
+        Shah, Yan, Mozer, Liu: Improving Discrete Optimisation Via Decoupled Straight-Through Estimator, 2026. With
+        tau_f = 0, tau_b = 1 and "dot", this is index backpropagation: Shi et al., Scalable Image Tokenization with
+        Index Backpropagation Quantization, 2024.
+    """
+    inputs = prepare(x, codes, metric, mask)
+    forward, backward = inputs.temperature("tau_f", tau_f, zero=True), inputs.temperature("tau_b", tau_b)
+    check_seed(seed, generator)
+    draws = isinstance(tau_f, Tensor) or tau_f > 0
+    key = seed_tensor(seed, generator, x.device) if draws else None
+    return _run(inputs, forward.detach() if draws else None, backward, key, grad_scale, perturbed=False)
+
+
+def softmax_ste(
+    x: Tensor,
+    codes: Tensor,
+    *,
+    tau: Temperature = 1.0,
+    metric: str = "dot",
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    seed: int | Tensor | None = None,
+    grad_scale: float | Tensor = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Softmax STE over a codebook: draw and gradient at one temperature, `decoupled` on its diagonal.
+
+    Args:
+        x, codes: as in `decoupled`.
+        tau: temperature, > 0.
+        metric, mask, generator, seed, grad_scale: see the module's docstring.
+    """
+    prepare(x, codes, metric, mask).temperature("tau", tau)
+    options = {"metric": metric, "mask": mask, "generator": generator, "seed": seed, "grad_scale": grad_scale}
+    return decoupled(x, codes, tau_f=tau, tau_b=tau, **options)  # type: ignore[arg-type]
+
+
+def gumbel_ste(
+    x: Tensor,
+    codes: Tensor,
+    *,
+    tau: Temperature = 1.0,
+    metric: str = "dot",
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    seed: int | Tensor | None = None,
+    grad_scale: float | Tensor = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Straight-Through Gumbel-Softmax over a codebook: a draw at temperature 1, the gradient at the perturbed scores.
+
+        forward     index = argmax(s + g),  q = codes[index],        g ~ Gumbel(0, 1), one per row and code
+        backward    dL/ds = (diag(p) - p p') (codes dL/dq) / tau,    p = softmax((s + g) / tau)
+
+    The noise is made again in backward from its counter, so it is never in memory; it costs one draw per row and code,
+    where `decoupled` needs one per 128 codes.
+
+    Args:
+        x, codes: as in `decoupled`.
+        tau: temperature of the surrogate, > 0.
+        metric, mask, generator, seed, grad_scale: see the module's docstring.
+    """
+    inputs = prepare(x, codes, metric, mask)
+    backward = inputs.temperature("tau", tau)
+    check_seed(seed, generator)
+    return _run(inputs, None, backward, seed_tensor(seed, generator, x.device), grad_scale, perturbed=True)
+
+
+def identity_ste(
+    x: Tensor,
+    codes: Tensor,
+    *,
+    metric: str = "l2",
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    seed: int | Tensor | None = None,
+    grad_scale: float | Tensor = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Identity STE over a codebook, as in VQ-VAE: the nearest code forward, the gradient copied to x.
+
+        forward     index = argmax(s),  q = codes[index]
+        backward    dL/dx = dL/dq; and dL/dq to the chosen row, as a gather gives it (VQ-VAE: pass codes.detach())
+
+    Args:
+        x, codes: as in `decoupled`.
+        generator, seed: accepted as everywhere and not used: nothing is drawn.
+        metric, mask, grad_scale: see the module's docstring; `grad_scale` multiplies the gradient sent to x.
+
+    Reference:
+        van den Oord, Vinyals, Kavukcuoglu: Neural discrete representation learning, 2017.
+    """
+    inputs = prepare(x, codes, metric, mask)
+    check_seed(seed, generator)
+    scale, one = inputs.scale(grad_scale), inputs.temperature("tau_b", 1.0)
+    with torch.no_grad():
+        arguments = (inputs.x, inputs.codes, inputs.mask, None, one, scale, None, metric, False)
+        _, index, *_ = torch.ops.decoupled_st.codebook(*arguments)
+    path = (inputs.x - inputs.x.detach()) * scale.unsqueeze(-1).to(inputs.x.dtype)
+    q = operator.gather(inputs.codes, index) + path
+    return q.reshape(x.shape), index.reshape(inputs.lead)
+
+
+def _run(
+    inputs: Inputs,
+    tau_f: Tensor | None,
+    tau_b: Tensor,
+    seed: Tensor | None,
+    grad_scale: float | Tensor,
+    *,
+    perturbed: bool,
+) -> tuple[Tensor, Tensor]:
+    scale = inputs.scale(grad_scale)
+    arguments = (inputs.x, inputs.codes, inputs.mask, tau_f, tau_b, scale, seed, inputs.metric, perturbed)
+    q, index, *_ = torch.ops.decoupled_st.codebook(*arguments)
+    return q.reshape(*inputs.lead, inputs.x.shape[-1]), index.reshape(inputs.lead)

@@ -1,0 +1,155 @@
+"""What may be passed as x, codes, mask, temperatures, index and seed; and all of them in one shape.
+
+Values are looked at on a CPU alone: on a GPU that would wait for the device at every call, and there an error upstream
+shows as NaN.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from decoupled_st.codebook.scores import METRICS
+from decoupled_st.estimators.temperature import check, check_scale
+from decoupled_st.kernels import seen
+
+
+@dataclass
+class Inputs:
+    """x [N, H, D], codes [H, K, D] and mask [H, K], whatever shape they came in."""
+
+    x: Tensor
+    codes: Tensor
+    mask: Tensor | None
+    metric: str
+    lead: tuple[int, ...]
+    """x's shape without D; the last of it is H where codes have heads."""
+
+    def temperature(self, name: str, tau: float | Tensor, *, zero: bool = False) -> Tensor:
+        """A temperature as [N, H]."""
+        return self._by_row(name, tau if isinstance(tau, Tensor) else check(name, tau, self.x, zero=zero))
+
+    def scale(self, grad_scale: float | Tensor) -> Tensor:
+        """`grad_scale` as [N, H]."""
+        if isinstance(grad_scale, Tensor):
+            return self._by_row("grad_scale", grad_scale.detach())
+        return self._by_row("grad_scale", check_scale(grad_scale, self.x))
+
+    def _by_row(self, name: str, value: float | Tensor) -> Tensor:
+        dtype = torch.promote_types(self.x.dtype, torch.float32)
+        rows, expected = self.x.shape[:2], (*self.lead, 1)
+        if not isinstance(value, Tensor):
+            # A product, since torch.compile would compile again for every new float that fills a tensor.
+            return (torch.ones(1, 1, dtype=dtype, device=self.x.device) * value).expand(rows)
+        ours = (1,) * (len(expected) - value.dim()) + tuple(value.shape)
+        if len(ours) != len(expected) or any(a not in (1, b) for a, b in zip(ours, expected)):  # noqa: B905
+            raise ValueError(
+                f"{name} must be one number per row of x, with size 1 where x has its features: "
+                f"{name} has shape {tuple(value.shape)}, expected one that broadcasts to {expected}"
+            )
+        return value.to(self.x.device, dtype).reshape(ours).expand(expected).reshape(rows)
+
+
+def prepare(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> Inputs:
+    """The inputs in one shape and dtype, once they fit together."""
+    for name, value in (("x", x), ("codes", codes)):
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            kind = getattr(value, "dtype", type(value).__name__)
+            raise TypeError(f"{name} must be a floating-point tensor, got {kind}")
+    _check_shapes(x, codes)
+    if metric not in METRICS:
+        raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
+    if x.device != codes.device:
+        raise ValueError(f"x and codes must be on one device, got {x.device} and {codes.device}")
+    dtype = torch.promote_types(x.dtype, codes.dtype)
+    if mask is not None:
+        mask = _check_mask(mask, codes)
+    if codes.device.type == "cpu" and not seen():
+        _check_values(x, codes, metric, mask)
+    lead, heads = tuple(x.shape[:-1]), codes.dim() == 3
+    if not heads:
+        codes, mask = codes.unsqueeze(0), None if mask is None else mask.unsqueeze(0)
+    rows = math.prod(lead[:-1] if heads else lead)  # spelled out: of an empty batch torch could not infer it
+    flat = x.to(dtype).reshape(rows, codes.shape[0], x.shape[-1])
+    return Inputs(flat, codes.to(dtype), mask, metric, lead)
+
+
+def check_seed(seed: int | Tensor | None, generator: torch.Generator | None) -> None:
+    """Refuse a seed that is none, a generator that is none, and both together."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(
+            f"generator must be a torch.Generator, got {type(generator).__name__}: "
+            "torch.Generator(device).manual_seed(seed) makes one"
+        )
+    if seed is None:
+        return
+    if generator is not None:
+        raise ValueError("pass seed or generator, not both: given a seed, nothing is drawn from a generator")
+    if isinstance(seed, Tensor):
+        if seed.dtype != torch.int64 or seed.numel() != 1:
+            raise TypeError(f"seed must be one int64, got shape {tuple(seed.shape)} of {seed.dtype}")
+    elif isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, or an int64 tensor of one, got {seed!r}")
+
+
+def check_index(index: Tensor, shape: tuple[int, ...], codes: int) -> None:
+    """Refuse an index of another shape, of another kind, or out of range (looked at on a CPU alone)."""
+    if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
+        raise TypeError(f"index must be an integer tensor, got {getattr(index, 'dtype', type(index).__name__)}")
+    if tuple(index.shape) != shape:
+        raise ValueError(f"index must have shape {shape}, one code per row of x, got {tuple(index.shape)}")
+    check_range(index, codes)
+
+
+def check_range(index: Tensor, codes: int) -> None:
+    """Refuse an index out of range (looked at on a CPU alone)."""
+    if index.device.type != "cpu" or seen() or index.numel() == 0:
+        return
+    low, high = (int(end) for end in torch.aminmax(index))
+    if low < 0 or high >= codes:
+        raise ValueError(f"index must lie in [0, {codes}), got values from {low} to {high}")
+
+
+def _check_shapes(x: Tensor, codes: Tensor) -> None:
+    if codes.dim() not in (2, 3):
+        raise ValueError(f"codes must be [K, D], or [H, K, D] for H heads, got shape {tuple(codes.shape)}")
+    K, D = codes.shape[-2:]
+    if K < 2 or D < 1:
+        raise ValueError(f"there must be at least 2 codes to choose from, of at least 1 feature, got {K} of {D}")
+    if K >= 2**31:
+        raise ValueError(f"there may be at most 2^31 - 1 codes, got {K}: split them into heads or residual stages")
+    if x.dim() < codes.dim() - 1 or x.shape[-1] != D:
+        raise ValueError(
+            f"x must end in the codes' {D} features: x has shape {tuple(x.shape)}, codes {tuple(codes.shape)}"
+        )
+    if codes.dim() == 3 and x.shape[-2] != codes.shape[0]:
+        raise ValueError(
+            f"x must be [..., H, D] with the codes' H = {codes.shape[0]} heads: "
+            f"x has shape {tuple(x.shape)}, codes {tuple(codes.shape)}"
+        )
+
+
+def _check_mask(mask: Tensor, codes: Tensor) -> Tensor:
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        kind = getattr(mask, "dtype", type(mask).__name__)
+        raise TypeError(f"mask must be a bool tensor (True = allowed), got {kind}")
+    shape = tuple(codes.shape[:-1])
+    if tuple(mask.shape) not in (shape, shape[-1:]):
+        raise ValueError(f"mask must have one value per code, shape {shape}, got {tuple(mask.shape)}")
+    return mask.expand(shape)
+
+
+def _check_values(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> None:
+    low, high = torch.aminmax(codes.detach())
+    if not (low > -math.inf and high < math.inf):
+        bad = (~codes.detach().isfinite()).any(-1)
+        at = "row " + ", ".join(str(i) for i in bad.nonzero()[0].tolist())
+        raise ValueError(f"codes must be finite: {int(bad.sum())} have a NaN or an infinity, the first in {at}")
+    if mask is not None and not mask.any(-1).all():
+        raise ValueError("mask must allow at least one code (of each head), got one that allows none")
+    if metric == "cosine":
+        for name, vectors in (("x", x), ("codes", codes)):
+            zero = int((torch.linalg.vector_norm(vectors.detach(), dim=-1) == 0).sum())
+            if zero:
+                raise ValueError(f"the cosine of a zero vector is not defined: {zero} of {name} have norm 0")

@@ -1,0 +1,117 @@
+"""The choice as one operator with a gradient of its own: opaque to torch.compile, and never the N x K scores.
+
+Kernels take it where they can, the chunked version elsewhere; both are held to `dense`.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decoupled_st.codebook.chunked import Noise, Softmax, choose, pull_back, stacked
+from decoupled_st.codebook.scores import heads_of
+
+_library = torch.library.Library("decoupled_st", "FRAGMENT")
+_library.define(
+    "codebook(Tensor x, Tensor codes, Tensor? mask, Tensor? tau_f, Tensor tau_b, Tensor scale, Tensor? seed, "
+    "str metric, bool perturbed) -> (Tensor q, Tensor index, Tensor top, Tensor peak, Tensor rest)"
+)
+_library.define(
+    "codebook_backward(Tensor grad, Tensor index, Tensor top, Tensor peak, Tensor rest, Tensor x, Tensor codes, "
+    "Tensor? mask, Tensor tau_b, Tensor scale, Tensor? seed, str metric, bool learned) -> (Tensor, Tensor, Tensor)"
+)
+
+
+def _forward(
+    x: Tensor, codes: Tensor, mask: Tensor | None, tau_f: Tensor | None, tau_b: Tensor, scale: Tensor,
+    seed: Tensor | None, metric: str, perturbed: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    with torch.autocast(x.device.type, enabled=False):
+        if x.shape[0] == 0:
+            return _like(x, codes)
+        heads = []
+        for h, scores in enumerate(heads_of(x, codes, metric, mask)):
+            noise = None if seed is None else Noise(seed, _row_numbers(x, h))
+            index, p = choose(scores, None if tau_f is None else tau_f[:, h], tau_b[:, h], noise, perturbed)
+            heads.append((index, p.top, p.peak, p.rest))
+        index, top, peak, rest = (torch.stack(part, 1) for part in zip(*heads, strict=True))
+        return gather(codes, index), index, top, peak, rest
+
+
+def _backward(
+    grad: Tensor, index: Tensor, top: Tensor, peak: Tensor, rest: Tensor, x: Tensor, codes: Tensor,
+    mask: Tensor | None, tau_b: Tensor, scale: Tensor, seed: Tensor | None, metric: str, learned: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    with torch.autocast(x.device.type, enabled=False):
+        gradients = []
+        for h, scores in enumerate(heads_of(x, codes, metric, mask)):
+            g, head = grad[:, h].to(scores.dtype), codes[h]
+            at_top = (g * head[top[:, h]].to(scores.dtype)).sum(-1)
+
+            def weigh(
+                rows: slice, columns: slice, l: Tensor, g: Tensor = g, head: Tensor = head, at_top: Tensor = at_top
+            ) -> Tensor:
+                return g[rows] @ head[columns].to(g.dtype).T - at_top[rows, None]
+
+            gradients.append(
+                pull_back(
+                    scores, Softmax(top[:, h], peak[:, h], rest[:, h], tau_b[:, h]), weigh,
+                    noise=None if seed is None else Noise(seed, _row_numbers(x, h)), scale=scale[:, h],
+                    gathered=(index[:, h], g),
+                )
+            )  # fmt: skip
+        return stacked(gradients, x.dtype)
+
+
+def gather(codes: Tensor, index: Tensor) -> Tensor:
+    """The codes [N, H, D] of an index [N, H]; NaN where it is -1."""
+    H, K, D = codes.shape
+    flat = (index.clamp(min=0) + torch.arange(H, device=index.device) * K).flatten()
+    q = codes.reshape(H * K, D).index_select(0, flat).view(*index.shape, D)
+    return q.masked_fill((index < 0).unsqueeze(-1), torch.nan)
+
+
+def _row_numbers(x: Tensor, head: int) -> Tensor:
+    N, H, _ = x.shape
+    return torch.arange(N, device=x.device) * H + head
+
+
+def _like(x: Tensor, codes: Tensor, *_: object) -> tuple[Tensor, ...]:
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    numbers = [torch.empty(x.shape[:2], dtype=kind, device=x.device) for kind in (torch.int64, dtype)]
+    return x.new_empty(x.shape), numbers[0], torch.empty_like(numbers[0]), numbers[1], torch.empty_like(numbers[1])
+
+
+def _backward_like(
+    grad: Tensor, index: Tensor, top: Tensor, peak: Tensor, rest: Tensor, x: Tensor, codes: Tensor, *_: object
+) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), codes.new_empty(codes.shape), torch.empty_like(peak)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, codes, mask, _, tau_b, scale, seed, ctx.metric, perturbed = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*output[1:], x, codes, mask, tau_b, scale, seed if perturbed else None)
+
+
+def _gradient(ctx: Any, grad: Tensor | None, *_: object) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return (None,) * 9
+    learned = ctx.needs_input_grad[4]
+    to_x, to_codes, to_tau = torch.ops.decoupled_st.codebook_backward(grad, *ctx.saved_tensors, ctx.metric, learned)
+    return to_x, to_codes, None, None, to_tau if learned else None, None, None, None, None
+
+
+def _refuse(ctx: Any, *_: object) -> None:
+    raise NotImplementedError(
+        "a second derivative through a codebook is not defined: its gradient is a straight-through estimate. "
+        "Call backward() or torch.autograd.grad without create_graph=True, or detach what is differentiated again"
+    )
+
+
+_library.impl("codebook", _forward, "CompositeExplicitAutograd")
+_library.impl("codebook_backward", _backward, "CompositeExplicitAutograd")
+torch.library.register_fake("decoupled_st::codebook", _like)
+torch.library.register_fake("decoupled_st::codebook_backward", _backward_like)
+torch.library.register_autograd("decoupled_st::codebook", _gradient, setup_context=_save)
+torch.library.register_autograd("decoupled_st::codebook_backward", _refuse)

@@ -1,0 +1,97 @@
+"""The scores of x against codes, a tile at a time, and their gradient back to x and to codes.
+
+    dot      s = x . e
+    cosine   s = x . e / (|x| |e|)
+    l2       s = 2 x . e - |e|^2, which is -|x - e|^2 but for |x|^2, the same for every code
+
+All arithmetic is in float32 or better. A masked code has the score -inf.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+METRICS = ("dot", "cosine", "l2")
+
+
+@dataclass
+class Scores:
+    """One head's rows x [N, D] and codes [K, D], with what scales and shifts their product."""
+
+    x: Tensor
+    codes: Tensor
+    metric: str
+    row_scale: Tensor | None
+    """[N]: 1 / |x| for the cosine."""
+    code_scale: Tensor | None
+    """[K]: 1 / |e| for the cosine."""
+    bias: Tensor | None
+    """[K]: -|e|^2 for l2; -inf where the mask forbids."""
+
+    @classmethod
+    def of(cls, x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> "Scores":
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        cosine = metric == "cosine"
+        bias = -_squares(codes, dtype) if metric == "l2" else None
+        if mask is not None:
+            bias = torch.zeros(len(codes), dtype=dtype, device=codes.device) if bias is None else bias
+            bias = bias.masked_fill(~mask, -math.inf)
+        row_scale, code_scale = (_squares(t, dtype).rsqrt() if cosine else None for t in (x, codes))
+        return cls(x, codes, metric, row_scale, code_scale, bias)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of computation."""
+        return torch.promote_types(self.x.dtype, torch.float32)
+
+    def rows(self, rows: slice) -> Tensor:
+        """x as it enters the product, [n, D]."""
+        x = self.x[rows].to(self.dtype)
+        if self.row_scale is not None:
+            return x * self.row_scale[rows, None]
+        return 2 * x if self.metric == "l2" else x
+
+    def columns(self, columns: slice | Tensor) -> Tensor:
+        """Codes as they enter the product, [k, D]."""
+        codes = self.codes[columns].to(self.dtype)
+        return codes if self.code_scale is None else codes * self.code_scale[columns].unsqueeze(-1)
+
+    def tile(self, rows: slice, columns: slice) -> Tensor:
+        """The scores [n, k] of some rows against some codes."""
+        s = self.rows(rows) @ self.columns(columns).T
+        return s if self.bias is None else s + self.bias[columns]
+
+    def at(self, rows: slice, columns: Tensor) -> Tensor:
+        """The scores [n, c] of each row against its own codes, columns [n, c]."""
+        s = torch.einsum("nd,ncd->nc", self.rows(rows), self.columns(columns))
+        return s if self.bias is None else s + self.bias[columns]
+
+    def to_x(self, rows: slice, lin: Tensor) -> Tensor:
+        """The gradient of x from that of `rows(rows)`: through 1/|x| the part along x is lost."""
+        if self.row_scale is None:
+            return 2 * lin if self.metric == "l2" else lin
+        unit, scale = self.rows(rows), self.row_scale[rows, None]
+        return scale * (lin - unit * (unit * lin).sum(-1, keepdim=True))
+
+    def to_codes(self, columns: slice, lin: Tensor, total: Tensor) -> Tensor:
+        """The gradient of codes from that of `columns(columns)` and the sum over rows of the scores' gradient."""
+        if self.metric == "l2":
+            return lin - 2 * self.columns(columns) * total.unsqueeze(-1)
+        if self.code_scale is None:
+            return lin
+        unit, scale = self.columns(columns), self.code_scale[columns, None]
+        return scale * (lin - unit * (unit * lin).sum(-1, keepdim=True))
+
+
+def heads_of(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> list[Scores]:
+    """The scores of each head of x [N, H, D] and codes [H, K, D]."""
+    return [Scores.of(x[:, h], codes[h], metric, None if mask is None else mask[h]) for h in range(len(codes))]
+
+
+def _squares(vectors: Tensor, dtype: torch.dtype) -> Tensor:
+    """|v|^2 of each row, in the dtype of computation, with no copy of all rows in it."""
+    if vectors.dtype == dtype:
+        return torch.linalg.vecdot(vectors, vectors)
+    return torch.cat([torch.linalg.vecdot(part, part) for part in (p.to(dtype) for p in vectors.split(4096))])

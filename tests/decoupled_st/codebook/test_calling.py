@@ -1,0 +1,129 @@
+"""The operators under torch.compile, autocast, mixed dtypes and in memory."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import decoupled_st as dst
+
+
+def peak_of(run) -> int:
+    """The most bytes that were allocated at one time on the CPU beyond those before, by the profiler's own events."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        run()
+    now = peak = 0
+    for event in sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            peak = max(peak, now)
+    return peak
+
+
+@pytest.mark.parametrize("call", ["decoupled", "gumbel_ste", "distribution"])
+def test_memory_is_that_of_a_tile(call: str) -> None:
+    """The peak of all allocations: N x K floats alone would be 64 MiB; x, codes and their gradients are 0.6."""
+    N, K, D = 2048, 8192, 8
+    x, codes = torch.randn(N, D, requires_grad=True), torch.randn(K, D, requires_grad=True)
+
+    def run() -> None:
+        if call == "distribution":
+            out = dst.codebook.distribution(x, codes).penalty
+        else:
+            taus = {"tau_f": 1.0, "tau_b": 1.0} if call == "decoupled" else {"tau": 1.0}
+            out = getattr(dst.codebook, call)(x, codes, **taus)[0].sum()
+        torch.autograd.grad(out, (x, codes))
+
+    scores = 4 * N * K
+    assert peak_of(lambda: (x @ codes.T).sum()) >= scores  # the measure sees what it should
+    tile = 4 * 1024 * 512
+    assert peak_of(run) < 12 * tile + 4 * (x.nbytes + codes.nbytes)
+
+
+def test_kept_for_backward_is_of_order_n_and_k() -> None:
+    x, codes = torch.randn(512, 8, requires_grad=True), torch.randn(4096, 8, requires_grad=True)
+    storages: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        dst.codebook.decoupled(x, codes, tau_f=1.0, tau_b=1.0)
+    for inputs in (x, codes):
+        storages.pop(inputs.untyped_storage().data_ptr())
+    assert 0 < sum(storages.values()) <= 64 * 512
+
+
+def test_compiled_is_eager() -> None:
+    x, codes = torch.randn(20, 5, requires_grad=True), torch.randn(300, 5, requires_grad=True)
+    seed = torch.tensor([3])
+
+    def step(x: Tensor, codes: Tensor, tau: float) -> tuple[Tensor, Tensor]:
+        q, index = dst.codebook.decoupled(2 * x, codes, tau_f=tau, tau_b=tau, metric="l2", seed=seed)
+        return q.sin(), index
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    for tau in (0.5, 0.7):
+        results = []
+        for function in (step, compiled):
+            q, index = function(x, codes, tau)
+            results.append((q, index, *torch.autograd.grad(q.sum(), (x, codes))))
+        for eager, other in zip(*results, strict=True):
+            assert torch.equal(eager, other)
+
+
+def test_operators_keep_torchs_rules() -> None:
+    """Schema, fake tensors, autograd registration and compilation, by torch's own checks."""
+    x, codes = torch.randn(6, 2, 5, requires_grad=True), torch.randn(2, 200, 5, requires_grad=True)
+    tau, seed = torch.ones(6, 2), torch.tensor([1])
+    arguments = (x, codes, None, tau, tau, tau, seed, "cosine", False)
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    torch.library.opcheck(torch.ops.decoupled_st.codebook, arguments, test_utils=tests)
+    for index in (None, torch.zeros(6, 2, dtype=torch.int64)):
+        arguments = (x, codes, None, tau, index, "dot")
+        torch.library.opcheck(torch.ops.decoupled_st.codebook_distribution, arguments, test_utils=tests[:3])
+
+
+def test_autocast_does_not_reach_inside() -> None:
+    x, codes = torch.randn(20, 5, requires_grad=True), torch.randn(300, 5, requires_grad=True)
+    g = torch.randn(20, 5)
+    plain = dst.codebook.decoupled(x, codes, tau_f=0.0, tau_b=0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = dst.codebook.decoupled(x, codes, tau_f=0.0, tau_b=0.1)
+    assert torch.equal(plain[1], cast[1])
+    assert torch.equal(*(torch.autograd.grad(q, x, g)[0] for q, _ in (plain, cast)))
+
+
+def test_two_dtypes_meet_in_the_wider() -> None:
+    x, codes = torch.randn(20, 5, dtype=torch.bfloat16, requires_grad=True), torch.randn(300, 5, requires_grad=True)
+    q, index = dst.codebook.decoupled(x, codes, tau_f=0.0, tau_b=1.0)
+    assert q.dtype == torch.float32
+    assert torch.equal(q, codes[index])
+    to_x, to_codes = torch.autograd.grad(q.sum(), (x, codes))
+    assert (to_x.dtype, to_codes.dtype) == (torch.bfloat16, torch.float32)
+
+
+def test_odd_strides() -> None:
+    wide, codes = torch.randn(7, 11, 3, 4), torch.randn(9, 50, dtype=torch.float64).T.float()[:, ::3]
+    x = wide.permute(2, 1, 0, 3)[..., 1:]
+    q, index = dst.codebook.decoupled(x, codes, tau_f=0.0, tau_b=1.0)
+    assert torch.equal(index, (x @ codes.T).argmax(-1))
+    assert torch.equal(q, codes[index])
+    assert x.shape == q.shape
+
+
+def test_the_same_gradient_twice() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        x, codes, g = (
+            torch.randn(3000, 8, requires_grad=True),
+            torch.randn(700, 8, requires_grad=True),
+            torch.randn(3000, 8),
+        )
+        runs = []
+        for _ in range(2):
+            q, _ = dst.codebook.decoupled(x, codes, tau_f=0.5, tau_b=0.5, seed=1)
+            runs.append(torch.autograd.grad(q, (x, codes), g))
+        assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -1,0 +1,89 @@
+"""Entropies, the mean distribution and log-probabilities against the dense specification in float64."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import decoupled_st as dst
+from decoupled_st.codebook import dense
+
+pytestmark = pytest.mark.usefixtures("small_tiles")
+
+
+def random(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("metric", ["dot", "cosine", "l2"])
+def test_entropy_and_mean(metric: str, masked: bool) -> None:
+    x, codes = random(13, 4).requires_grad_(), random(300, 4, seed=2).requires_grad_()
+    mask = random(300, seed=3) > 0 if masked else torch.ones(300, dtype=torch.bool)
+    found = dst.codebook.distribution(x, codes, tau=0.6, metric=metric, mask=mask if masked else None)
+    entropy, mean = dense.distribution(x, codes[mask], torch.tensor(0.6, dtype=torch.float64), metric)
+    torch.testing.assert_close(found.entropy, entropy)
+    torch.testing.assert_close(found.mean[mask], mean)
+    assert not found.mean[~mask].any()
+    mean_entropy, weights = torch.special.entr(mean).sum(), random(300, seed=5)
+    torch.testing.assert_close(found.perplexity, mean_entropy.exp())
+    torch.testing.assert_close(found.penalty, entropy.mean() - mean_entropy)
+    for ours, theirs in (
+        (found.entropy @ random(13, seed=4), entropy @ random(13, seed=4)),
+        (found.mean @ weights, mean @ weights[mask]),
+        (found.mean_entropy, mean_entropy),
+    ):
+        gradients, expectations = (torch.autograd.grad(v, (x, codes), retain_graph=True) for v in (ours, theirs))
+        for gradient, expected in zip(gradients, expectations, strict=True):
+            torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_penalty_descends() -> None:
+    """With a gradient: a few steps of plain descent use more codes and make each row more certain."""
+    x, codes = random(64, 8), (0.1 * random(32, 8, seed=2)).requires_grad_()
+    before = dst.codebook.distribution(x, codes)
+    for _ in range(20):
+        (gradient,) = torch.autograd.grad(dst.codebook.distribution(x, codes).penalty, codes)
+        codes = (codes - 5.0 * gradient).detach().requires_grad_()
+    after = dst.codebook.distribution(x, codes)
+    assert after.penalty < before.penalty - 0.5
+
+
+@pytest.mark.parametrize("metric", ["dot", "cosine", "l2"])
+def test_log_prob(metric: str) -> None:
+    x, codes = random(13, 4).requires_grad_(), random(300, 4, seed=2).requires_grad_()
+    tau = (random(13, 1, seed=3).abs() + 0.3).requires_grad_()
+    index = torch.arange(13) * 20
+    ours = dst.codebook.log_prob(x, codes, index, tau=tau, metric=metric)
+    theirs = torch.log_softmax(dense.scores(x, codes, metric) / tau, -1)[torch.arange(13), index]
+    torch.testing.assert_close(ours, theirs)
+    gradients, expectations = (torch.autograd.grad(v @ random(13), (x, codes, tau)) for v in (ours, theirs))
+    for gradient, expected in zip(gradients, expectations, strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_where_one_code_is_all_but_certain() -> None:
+    """Two codes with a gap of 30 in float32: log p = -log1p(e^-30), H = log1p(e^-30) + 30 e^-30 / (1 + e^-30), and
+    dlog p / ds_0 = sigmoid(-30): all far below the rounding of 1."""
+    codes, x = torch.tensor([[1.0], [-1.0]]), torch.tensor([[15.0]], requires_grad=True)
+    small = torch.tensor(-30.0, dtype=torch.float64).exp()
+    log_p = dst.codebook.log_prob(x, codes, torch.tensor([0]))
+    torch.testing.assert_close(log_p.double(), -torch.log1p(small).unsqueeze(0), rtol=1e-5, atol=0)
+    entropy = dst.codebook.distribution(x, codes).entropy
+    torch.testing.assert_close(
+        entropy.double(), (torch.log1p(small) + 30 * small / (1 + small)).unsqueeze(0), rtol=1e-5, atol=0
+    )
+    (gradient,) = torch.autograd.grad(log_p, x)
+    torch.testing.assert_close(gradient.double(), (2 * small / (1 + small)).reshape(1, 1), rtol=1e-5, atol=0)
+
+
+def test_heads() -> None:
+    x, codes = random(6, 2, 4), random(2, 150, 4, seed=2)
+    found = dst.codebook.distribution(x, codes)
+    index = torch.zeros(6, 2, dtype=torch.int64)
+    for h in range(2):
+        alone = dst.codebook.distribution(x[:, h], codes[h])
+        torch.testing.assert_close(found.entropy[:, h], alone.entropy)
+        torch.testing.assert_close(found.mean[h], alone.mean)
+        expected = dst.codebook.log_prob(x[:, h], codes[h], index[:, h])
+        torch.testing.assert_close(dst.codebook.log_prob(x, codes, index)[:, h], expected)
+    torch.testing.assert_close(found.penalty, found.entropy.mean() - found.mean_entropy.mean())
