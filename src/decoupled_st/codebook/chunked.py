@@ -65,6 +65,11 @@ def pieces(count: int, size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, count))
 
 
+def rows_of(scores: Scores) -> Iterator[slice]:
+    """The tiles' rows."""
+    yield from pieces(len(scores.x), ROWS)
+
+
 def columns_of(scores: Scores) -> Iterator[slice]:
     """The tiles' columns."""
     yield from pieces(len(scores.codes), CUDA_COLUMNS if scores.x.is_cuda else COLUMNS)
@@ -78,7 +83,7 @@ def choose(
     Without `tau_f`: the argmax (of the perturbed scores, if they are).
     """
     parts = []
-    for rows in pieces(len(scores.x), ROWS):
+    for rows in rows_of(scores):
         state = _Running(tau_b[rows])
         drawing = None if tau_f is None or noise is None else _Drawing(noise, rows, tau_f[rows])
         for columns in columns_of(scores):
@@ -215,14 +220,14 @@ def pull_back(
         u = weigh(rows, columns, l).masked_fill(number == p.top[rows, None], 0.0)
         return l, u.masked_fill_(l == -math.inf, 0.0), torch.exp(l) / total[rows, None]
 
-    for rows in pieces(N, ROWS):
+    for rows in rows_of(scores):
         for columns in columns_of(scores):
             _, u, probability = tile(rows, columns)
             mean[rows] += (probability * u).sum(-1)
     for columns in columns_of(scores):
         to_codes = torch.zeros(columns.stop - columns.start, lin.shape[1], dtype=dtype, device=lin.device)
         sums = torch.zeros(columns.stop - columns.start, dtype=dtype, device=lin.device)
-        for rows in pieces(N, ROWS):
+        for rows in rows_of(scores):
             l, u, probability = tile(rows, columns)
             ds = probability * (u - mean[rows, None])
             if picked is not None:
@@ -238,7 +243,7 @@ def pull_back(
         if gathered is not None:
             to_codes = _add_gathered(to_codes, columns, *gathered)
         codes_grad[columns] = to_codes.to(codes_grad.dtype)
-    for rows in pieces(N, ROWS):
+    for rows in rows_of(scores):
         lin[rows] = scores.to_x(rows, lin[rows])
     return Gradient(lin, codes_grad, tau_grad)
 

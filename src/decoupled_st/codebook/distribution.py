@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decoupled_st.codebook.chunked import ROWS, Softmax, choose, columns_of, pieces, pull_back, stacked
+from decoupled_st.codebook.chunked import Softmax, choose, columns_of, pull_back, rows_of, stacked
 from decoupled_st.codebook.inputs import check_index, prepare
 from decoupled_st.codebook.scores import Scores, heads_of
 from decoupled_st.estimators.temperature import Temperature
@@ -139,7 +139,7 @@ def _moments(scores: Scores, p: Softmax) -> tuple[Tensor, Tensor]:
     """
     entropy = torch.log1p(p.rest)
     mean = torch.zeros(len(scores.codes), dtype=scores.dtype, device=scores.x.device)
-    for rows in pieces(len(scores.x), ROWS):
+    for rows in rows_of(scores):
         for columns in columns_of(scores):
             l, probability = _tile(scores, p, rows, columns)
             entropy[rows] -= (probability * l.clamp(min=torch.finfo(l.dtype).min)).sum(-1)
@@ -154,7 +154,7 @@ def _tile(scores: Scores, p: Softmax, rows: slice, columns: slice) -> tuple[Tens
 
 def _log_prob(scores: Scores, p: Softmax, index: Tensor) -> Tensor:
     parts = []
-    for rows in pieces(len(scores.x), ROWS):
+    for rows in rows_of(scores):
         l = (scores.at(rows, index[rows, None]).squeeze(-1) - p.peak[rows]) / p.tau[rows]
         parts.append(torch.where(index[rows] == p.top[rows], 0.0, l) - torch.log1p(p.rest[rows]))
     return torch.cat(parts)
