@@ -1,6 +1,6 @@
 """Straight-through estimators with separate temperatures for the forward sample and the backward gradient."""
 
-from decoupled_st import codebook, diagnostics, nn, temperatures
+from decoupled_st import binary, categorical, codebook, diagnostics, estimators, nn, temperatures
 from decoupled_st.estimators import (
     Decoupled,
     Estimator,
@@ -8,8 +8,6 @@ from decoupled_st.estimators import (
     IdentitySTE,
     Soft,
     SoftmaxSTE,
-    binary,
-    categorical,
     from_dict,
     straight_through,
 )
@@ -30,6 +28,7 @@ __all__ = [
     "categorical",
     "codebook",
     "diagnostics",
+    "estimators",
     "from_dict",
     "nn",
     "straight_through",

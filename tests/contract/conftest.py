@@ -18,6 +18,15 @@ def sampled(request: pytest.FixtureRequest) -> Case:
     return request.param
 
 
+LEARNED = [c for c in CASES if c.backward]
+
+
+@pytest.fixture(params=LEARNED, ids=[f"{c.kind}.{c.name}" for c in LEARNED])
+def learned(request: pytest.FixtureRequest) -> Case:
+    """Those whose surrogate has a temperature."""
+    return request.param
+
+
 CATEGORICAL = [c for c in CASES if c.categorical]
 
 

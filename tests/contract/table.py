@@ -1,16 +1,17 @@
 """Every estimator, with its closed form: the suite in this folder runs each row through the whole contract.
 
-A new estimator is one function in `categorical` or `binary` and one row here.
+A new estimator is a file with its functions and its value, and one row here for each kind of choice.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import contract.toy
 import torch
 from torch import Tensor
 
-import decoupled_st as dst
+from decoupled_st.estimators import registered
 
 
 def softmax_vjp(scores: Tensor, tau: Any, g: Tensor, dim: int) -> Tensor:
@@ -36,6 +37,10 @@ class Case:
     """The temperature the choice is drawn at; None where the argmax is taken."""
     backward: str | None = field(default=None)
     """The temperature of the surrogate, which may be learned."""
+    normalised: bool = True
+    """Whether the surrogate is a distribution: adding a constant to g changes nothing, a bad logit spoils its row."""
+    fused: bool = True
+    """Whether the kernels know it."""
 
     @property
     def categorical(self) -> bool:
@@ -43,7 +48,7 @@ class Case:
 
     @property
     def function(self) -> Callable[..., Tensor]:
-        return getattr(getattr(dst, self.kind), self.name)
+        return registered(self.name).functions[self.kind]
 
     def __call__(self, logits: Tensor, **options: Any) -> Tensor:
         return self.function(logits, **{**self.temperatures, **options})
@@ -67,7 +72,11 @@ def _rows(kind: str, vjp: Callable[..., Tensor]) -> list[Case]:
             "gumbel_ste", kind, {"tau": 0.6},
             lambda l, noise, g, t, dim: vjp(l + noise, t["tau"], g, dim), lambda t: 1.0, "tau",
         ),
-        Case("identity_ste", kind, {}, lambda l, noise, g, t, dim: g, None),
+        Case("identity_ste", kind, {}, lambda l, noise, g, t, dim: g, None, normalised=False),
+        Case(
+            contract.toy.HalfIdentity.name, kind, {"tau": 0.6}, contract.toy.VJPS[kind], lambda t: t["tau"],
+            normalised=False, fused=False,
+        ),
     ]  # fmt: skip
 
 

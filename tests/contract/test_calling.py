@@ -30,7 +30,7 @@ def test_a_single_category_is_certain(categorical: Case) -> None:
     z = categorical(logits)
     z.sum().backward()
     assert z.eq(1).all()
-    surrogate = 0.0 if categorical.sample_tau else 1.0  # Identity STE has no normalisation to cancel the gradient
+    surrogate = 0.0 if categorical.normalised else 1.0  # the identity has no normalisation to cancel the gradient
     assert logits.grad.eq(surrogate).all()
 
 

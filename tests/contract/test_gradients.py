@@ -53,16 +53,16 @@ def test_grad_scale_multiplies_the_gradient_and_nothing_else(case: Case, scale: 
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25])
-def test_a_learned_temperature_receives_the_surrogates_gradient(sampled: Case, scale: float) -> None:
-    logits, g, noise = random(6, 5), random(6, 5, seed=2), sampled.noise((6, 5))
+def test_a_learned_temperature_receives_the_surrogates_gradient(learned: Case, scale: float) -> None:
+    logits, g, noise = random(6, 5), random(6, 5, seed=2), learned.noise((6, 5))
     logits[0, 0] = -torch.inf  # must not turn the gradient into 0 * inf
     tau = torch.tensor(0.8, dtype=torch.float64, requires_grad=True)
-    taus = {**sampled.temperatures, sampled.backward: tau}
-    (got,) = torch.autograd.grad(sampled(logits, noise=noise, grad_scale=scale, **taus), tau, g)
+    taus = {**learned.temperatures, learned.backward: tau}
+    (got,) = torch.autograd.grad(learned(logits, noise=noise, grad_scale=scale, **taus), tau, g)
     # The surrogate is a function of scores / tau, so d/dtau = -sum(scores * d/dscores) / tau.
-    scores = logits + noise if sampled.name == "gumbel_ste" else logits
-    values = {**taus, sampled.backward: 0.8}
-    by_logit = sampled.vjp(logits, noise, g, values, -1)
+    scores = logits + noise if learned.name == "gumbel_ste" else logits
+    values = {**taus, learned.backward: 0.8}
+    by_logit = learned.vjp(logits, noise, g, values, -1)
     want = -(scores.masked_fill(scores.isinf(), 0.0) * by_logit).sum() / 0.8
     torch.testing.assert_close(got, want, **TIGHT)
 
@@ -99,12 +99,12 @@ def test_half_precision_keeps_a_tensor_temperature_in_float32(sampled: Case) -> 
     assert torch.equal(vjp(sampled, logits, g, noise=noise, **taus), vjp(sampled, logits, g, noise=noise, **floats))
 
 
-def test_tau_b_moves_the_jacobian(sampled: Case) -> None:
-    logits, g, noise = random(6, 5), random(6, 5, seed=2), sampled.noise((6, 5))
-    low = vjp(sampled, logits, g, noise=noise, **{sampled.backward: 0.3})
-    high = vjp(sampled, logits, g, noise=noise, **{sampled.backward: 1.3})
+def test_tau_b_moves_the_jacobian(learned: Case) -> None:
+    logits, g, noise = random(6, 5), random(6, 5, seed=2), learned.noise((6, 5))
+    low = vjp(learned, logits, g, noise=noise, **{learned.backward: 0.3})
+    high = vjp(learned, logits, g, noise=noise, **{learned.backward: 1.3})
     torch.testing.assert_close(
-        high, sampled.vjp(logits, noise, g, {**sampled.temperatures, sampled.backward: 1.3}, -1), **TIGHT
+        high, learned.vjp(logits, noise, g, {**learned.temperatures, learned.backward: 1.3}, -1), **TIGHT
     )
     assert (low - high).abs().max() > 0.05
 
@@ -118,13 +118,13 @@ def test_scale_and_noise_receive_no_gradient(case: Case) -> None:
     assert g == (None, None)
 
 
-def test_large_logits_and_a_learned_temperature(sampled: Case) -> None:
+def test_large_logits_and_a_learned_temperature(learned: Case) -> None:
     """Logits as low as float32 goes, a common mask, must not make a learned temperature's gradient NaN."""
     logits = torch.randn(4, 5)
     logits[:, 0] = torch.finfo(torch.float32).min
     tau = torch.tensor(0.5, requires_grad=True)
     leaf = logits.clone().requires_grad_()
-    z = sampled(leaf, **{**sampled.temperatures, sampled.backward: tau})
+    z = learned(leaf, **{**learned.temperatures, learned.backward: tau})
     (z * torch.arange(5.0)).sum().backward()
     assert tau.grad.isfinite()
     assert leaf.grad.isfinite().all()

@@ -1,5 +1,6 @@
 """The public names, held: adding or losing one is a decision, not an accident."""
 
+import pickle
 import subprocess
 import sys
 
@@ -12,8 +13,8 @@ from decoupled_st import kernels
 def test_exported_names() -> None:
     assert set(dst.__all__) == {
         "Decoupled", "Estimator", "GumbelSTE", "IdentitySTE", "SelfTempered", "Soft", "SoftmaxSTE",
-        "binary", "categorical", "codebook", "diagnostics", "from_dict", "nn", "straight_through", "temperatures",
-        "use_kernels",
+        "binary", "categorical", "codebook", "diagnostics", "estimators", "from_dict", "nn", "straight_through",
+        "temperatures", "use_kernels",
     }  # fmt: skip
     assert set(dst.nn.__all__) == {"Binary", "Categorical", "GroupSum", "LogicLayer", "apply_gates"}
     assert set(dst.diagnostics.__all__) == {
@@ -27,8 +28,25 @@ def test_exported_names() -> None:
     }  # fmt: skip
 
 
+def test_the_modules_of_functions_show_the_estimators_and_nothing_else() -> None:
+    from decoupled_st.binary import decoupled as binary
+    from decoupled_st.categorical import decoupled as categorical
+
+    built_in = {
+        n for n in dst.estimators.names() if dst.estimators.registered(n).__module__.startswith("decoupled_st.")
+    }
+    for kind, function in (("categorical", categorical), ("binary", binary)):
+        module = getattr(dst, kind)
+        assert set(dir(module)) == set(module.__all__) == built_in
+        assert module.decoupled is function
+        for name in module.__all__:
+            assert getattr(module, name) is dst.estimators.registered(name).functions[kind]
+            assert pickle.loads(pickle.dumps(getattr(module, name))) is getattr(module, name)
+            assert f"{kind}.{name}" in f"{getattr(module, name).__module__}.{getattr(module, name).__qualname__}"
+
+
 def test_every_exported_name_is_there_and_documented() -> None:
-    for module in (dst, dst.nn, dst.diagnostics, dst.temperatures):
+    for module in (dst, dst.nn, dst.diagnostics, dst.temperatures, dst.estimators, dst.categorical, dst.binary):
         for name in module.__all__:
             assert getattr(module, name).__doc__
 
@@ -42,4 +60,4 @@ def test_importing_it_does_not_import_the_compiler() -> None:
 
 
 def test_the_mark_of_a_constant_is_torchs_own() -> None:
-    assert torch.compiler.assume_constant_result(lambda: 0).__dict__ == kernels._transformed.__dict__
+    assert torch.compiler.assume_constant_result(lambda: 0).__dict__ == kernels.transformed.__dict__

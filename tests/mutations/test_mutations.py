@@ -29,21 +29,22 @@ class Mutation:
 
 MUTATIONS = [
     Mutation(
-        "noise before the division, so that tau_f drops out", "estimators/categorical.py",
-        "scores = (scores + tau_f * gumbel(l, generator, noise)).detach()",
+        "noise before the division, so that tau_f drops out", "estimators/decoupled.py",
+        "scores = rows.perturbed(scores, tau_f, gumbel(l, generator, noise)).detach()",
         "scores = ((scores + gumbel(l, generator, noise)) / tau_f).detach()",
     ),
     Mutation(
-        "the same for binary neurons", "estimators/binary.py",
-        "scores = (scores + tau_f * logistic(l, generator, noise)).detach()",
+        "the same for binary neurons", "estimators/decoupled.py",
+        "scores = rows.perturbed(scores, tau_f, logistic(l, generator, noise)).detach()",
         "scores = ((scores + logistic(l, generator, noise)) / tau_f).detach()",
     ),
     Mutation(
-        "tau_b unused: the surrogate at tau_f", "estimators/categorical.py",
-        "temper(l.masked_fill(empty, 0.0), tau_b, scale)", "temper(l.masked_fill(empty, 0.0), tau_f or 1.0, scale)",
+        "tau_b unused: the surrogate at tau_f", "estimators/decoupled.py",
+        "temper(rows.filled(row.l, row.empty), tau_b, scale)",
+        "temper(rows.filled(row.l, row.empty), tau_f or 1.0, scale)",
     ),
     Mutation(
-        "tau_b unused in binary", "estimators/binary.py", "temper(l, tau_b, scale)", "temper(l, tau_f or 1.0, scale)"
+        "tau_b unused in binary", "estimators/decoupled.py", "temper(l, tau_b, scale)", "temper(l, tau_f or 1.0, scale)"
     ),
     Mutation(
         "forward inexact", "estimators/straight_through.py",
@@ -54,18 +55,17 @@ MUTATIONS = [
         "return logits / tau, grad_scale", "return logits.detach() / tau + (logits - logits.detach()), grad_scale",
     ),
     Mutation(
-        "gradient through the sample: the surrogate at the perturbed logits", "estimators/categorical.py",
-        "temper(l.masked_fill(empty, 0.0), tau_b, scale)",
-        "temper((l + scores - l.detach()).masked_fill(empty, 0.0), tau_b, scale)",
+        "gradient through the sample: the surrogate at the perturbed logits", "estimators/decoupled.py",
+        "temper(rows.filled(row.l, row.empty), tau_b, scale)",
+        "temper(rows.filled(row.l + scores - row.l.detach(), row.empty), tau_b, scale)",
     ),
     Mutation(
-        "ST-GS at the clean logits", "estimators/categorical.py",
-        "temper(perturbed.masked_fill(empty, 0.0), tau, scale)", "temper(l.masked_fill(empty, 0.0), tau, scale)",
+        "ST-GS at the clean logits", "estimators/gumbel_ste.py",
+        "temper(rows.filled(perturbed, row.empty), tau, scale)", "temper(rows.filled(row.l, row.empty), tau, scale)",
     ),
     Mutation(
-        "ST-GS samples at tau", "estimators/categorical.py",
-        "hard, empty = _choose(perturbed.detach(), dim)",
-        "hard, empty = _choose((l / tau + perturbed - l).detach(), dim)",
+        "ST-GS samples at tau", "estimators/gumbel_ste.py",
+        "rows.one_hot(perturbed.detach(), dim,", "rows.one_hot((row.l / tau + perturbed - row.l).detach(), dim,",
     ),
     Mutation(
         "gradient into hard", "estimators/straight_through.py",
@@ -77,8 +77,8 @@ MUTATIONS = [
     ),
     Mutation(
         "noise not detached", "estimators/noise.py",
-        "if noise is not None:\n        return noise.detach()",
-        "if noise is not None:\n        return noise",
+        "return noise.detach().to(like.dtype)\n    return exponential(like, generator).log_().neg_()",
+        "return noise.to(like.dtype)\n    return exponential(like, generator).log_().neg_()",
     ),
     Mutation(
         "a value drops grad_scale", "estimators/spec.py",
@@ -90,12 +90,25 @@ MUTATIONS = [
         "* (samples / (samples - 1))", "* 1.0",
     ),
     Mutation(
-        "a NaN row comes out as a plausible sample", "estimators/categorical.py",
-        "return hard.masked_fill_(~(top < math.inf), math.nan), empty", "return hard, empty",
+        "a NaN row comes out as a plausible sample", "estimators/rows.py",
+        "masked_fill_(top == -math.inf, 0.0).masked_fill_(~(top < math.inf), math.nan)",
+        "masked_fill_(top == -math.inf, 0.0)",
     ),
     Mutation(
-        "an empty row chooses its first category", "estimators/categorical.py",
-        "scatter(dim, index, 1.0).masked_fill_(empty, 0.0)", "scatter(dim, index, 1.0)",
+        "an empty row chooses its first category", "estimators/rows.py",
+        "hard.masked_fill_(top == -math.inf, 0.0).masked_fill_(", "hard.masked_fill_(",
+    ),
+    Mutation(
+        "the gradient of a category that is all but certain lost in rounding", "estimators/rows.py",
+        "return p.scatter_add(dim, largest, -p.sum(dim, keepdim=True))", "return p",
+    ),
+    Mutation(
+        "the gradient of a neuron that is all but certainly on lost in rounding", "estimators/rows.py",
+        "return torch.sigmoid(tempered * flip) * flip", "return torch.sigmoid(tempered)",
+    ),
+    Mutation(
+        "rows are taken for finite without looking", "estimators/rows.py",
+        "return look and math.isfinite(top.sum())", "return look",
     ),
     Mutation(
         "half precision inside", "estimators/straight_through.py",
@@ -107,8 +120,7 @@ MUTATIONS = [
         "finite = fixed + (finite - fixed) * grad_scale\n    tau = tau * grad_scale",
     ),
     Mutation(
-        "Gumbel noise with the wrong sign", "estimators/noise.py", "return -torch.log(-torch.log1p(",
-        "return torch.log(-torch.log1p(",
+        "Gumbel noise with the wrong sign", "estimators/noise.py", ".log_().neg_()", ".log_()",
     ),
     Mutation(
         "gates numbered least significant bit first", "nn/gates.py", "(-4, -3, -2, -1)]", "(-1, -2, -3, -4)]"

@@ -1,7 +1,11 @@
-"""The method: estimators as functions (`categorical`, `binary`) and as values."""
+"""The method: one file per estimator, with its equation, its two functions and its value; and their registry."""
 
-from decoupled_st.estimators import binary, categorical
-from decoupled_st.estimators.spec import Decoupled, Estimator, GumbelSTE, IdentitySTE, Soft, SoftmaxSTE, from_dict
+from decoupled_st.estimators.decoupled import Decoupled
+from decoupled_st.estimators.gumbel_ste import GumbelSTE
+from decoupled_st.estimators.identity_ste import IdentitySTE
+from decoupled_st.estimators.soft import Soft
+from decoupled_st.estimators.softmax_ste import SoftmaxSTE
+from decoupled_st.estimators.spec import Estimator, check_estimator, from_dict, names, register, registered
 from decoupled_st.estimators.straight_through import straight_through
 
 __all__ = [
@@ -11,8 +15,10 @@ __all__ = [
     "IdentitySTE",
     "Soft",
     "SoftmaxSTE",
-    "binary",
-    "categorical",
+    "check_estimator",
     "from_dict",
+    "names",
+    "register",
+    "registered",
     "straight_through",
 ]

@@ -1,29 +1,39 @@
-"""Estimators as values: small, frozen, comparable, good in configs and as dictionary keys."""
+"""Estimators as values: small, frozen, comparable, good in configs and as dictionary keys; and their registry."""
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators import binary, categorical
 from decoupled_st.estimators.temperature import check_float
+
+FORWARD: Mapping[str, Any] = {"temperature": True, "check": lambda name, value: check_float(name, value, zero=True)}
+"""What a field of a value is: a temperature that may be 0, the argmax."""
+TEMPERATURE: Mapping[str, Any] = {"temperature": True, "check": check_float}
+"""What a field of a value is: a temperature above 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimator(ABC):
-    """A choice of estimator and its temperatures. Call `.categorical(logits, ...)` or `.binary(logits, ...)`.
+    """A choice of estimator and its parameters. Call `.categorical(logits, ...)` or `.binary(logits, ...)`.
 
     Temperatures here are floats; for tensors, call the functions in `categorical` and `binary`.
+
+    A subclass names itself and its two functions, and says by each field's metadata what the field may be: `"check"` is
+    a function of the field's name and value that returns the value or raises, `"temperature"` is True for temperatures.
     """
 
     name: ClassVar[str]
+    functions: ClassVar[Mapping[str, Callable[..., Tensor]]]
+    """`"categorical"` and `"binary"`: the functions, which take the fields as keywords, temperatures as tensors too."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = check_float(field.name, getattr(self, field.name), zero=field.name == "tau_f")
+            value = field.metadata["check"](field.name, getattr(self, field.name))
             object.__setattr__(self, field.name, value)
 
     @property
@@ -46,9 +56,9 @@ class Estimator(ABC):
         grad_scale: float | Tensor = 1.0,
     ) -> Tensor:
         """One-hot along `dim`; the function of this name in `decoupled_st.categorical`."""
-        function = getattr(categorical, self.name)
+        function = self.functions["categorical"]
         options = {"dim": dim, "mask": mask, "generator": generator, "noise": noise, "grad_scale": grad_scale}
-        return function(logits, **self._temperatures(), **options)
+        return function(logits, **self.parameters(), **options)
 
     def binary(
         self,
@@ -59,96 +69,70 @@ class Estimator(ABC):
         grad_scale: float | Tensor = 1.0,
     ) -> Tensor:
         """0 or 1 from log-odds; the function of this name in `decoupled_st.binary`."""
-        function = getattr(binary, self.name)
+        function = self.functions["binary"]
         options = {"generator": generator, "noise": noise, "grad_scale": grad_scale}
-        return function(logits, **self._temperatures(), **options)
+        return function(logits, **self.parameters(), **options)
 
-    def _temperatures(self) -> dict[str, float]:
+    def parameters(self) -> dict[str, Any]:
+        """The fields by name: temperatures, and what else an estimator has."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    @classmethod
+    def temperatures(cls) -> tuple[str, ...]:
+        """The names of the fields that are temperatures."""
+        return tuple(field.name for field in fields(cls) if field.metadata.get("temperature"))
+
     def to_dict(self) -> dict[str, Any]:
-        """A plain dictionary, `{"name": ..., temperatures ...}`; `from_dict` reads it back."""
+        """A plain dictionary, `{"name": ..., fields ...}`; `from_dict` reads it back."""
         return {"name": self.name, **asdict(self)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decoupled(Estimator):
-    """Decoupled ST: sample from softmax(l/tau_f), gradient through the Jacobian of softmax(l/tau_b)."""
-
-    name: ClassVar[str] = "decoupled"
-    tau_f: float
-    tau_b: float
-
-    @property
-    def sample_temperature(self) -> float:
-        return self.tau_f
-
-    def deterministic(self) -> "Decoupled":
-        return Decoupled(tau_f=0.0, tau_b=self.tau_b)
+_registry: dict[str, type[Estimator]] = {}
+_COMMON = {"generator", "noise", "grad_scale"}
+_TAKEN = {"categorical": _COMMON | {"dim", "mask"}, "binary": _COMMON}
+E_ = TypeVar("E_", bound=type[Estimator])
 
 
-@dataclass(frozen=True, kw_only=True)
-class SoftmaxSTE(Estimator):
-    """Softmax STE: sample and gradient at one temperature."""
+def register(cls: E_) -> E_:
+    """Make an estimator known by its name: to `from_dict`, and to whoever looks it up with `registered`.
 
-    name: ClassVar[str] = "softmax_ste"
-    tau: float = 1.0
-
-    @property
-    def sample_temperature(self) -> float:
-        return self.tau
-
-    def deterministic(self) -> Decoupled:
-        return Decoupled(tau_f=0.0, tau_b=self.tau)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GumbelSTE(Estimator):
-    """Straight-Through Gumbel-Softmax: sample at temperature 1, gradient at the perturbed logits."""
-
-    name: ClassVar[str] = "gumbel_ste"
-    tau: float = 1.0
-
-    @property
-    def sample_temperature(self) -> float:
-        return 1.0
-
-    def deterministic(self) -> Decoupled:
-        return Decoupled(tau_f=0.0, tau_b=self.tau)
+    Its functions must take its fields and the common arguments (`generator`, `noise`, `grad_scale`; for categories
+    `dim` and `mask` too) as keywords. Use it as a decorator, above `@dataclass(frozen=True, kw_only=True)`.
+    """
+    name = cls.name
+    if name in _registry and _registry[name].__qualname__ != cls.__qualname__:  # the same: a notebook's cell run again
+        raise ValueError(f"an estimator named {name!r} is registered already, {_registry[name].__qualname__}")
+    if set(cls.functions) != set(_TAKEN):
+        raise ValueError(f"{cls.__name__}.functions must have the keys {sorted(_TAKEN)}, got {sorted(cls.functions)}")
+    own = {field.name for field in fields(cls)}
+    for kind, function in cls.functions.items():
+        missing = (own | _TAKEN[kind]) - inspect.signature(function).parameters.keys()
+        if missing:
+            raise ValueError(f"the {kind} function of {cls.__name__} must take {sorted(missing)} as keywords")
+    unchecked = sorted(field.name for field in fields(cls) if "check" not in field.metadata)
+    if unchecked:
+        raise ValueError(f'fields of {cls.__name__} without metadata={{"check": ...}}: {unchecked}')
+    _registry[name] = cls
+    return cls
 
 
-@dataclass(frozen=True, kw_only=True)
-class IdentitySTE(Estimator):
-    """Identity STE: the argmax forward, the gradient unchanged."""
+def registered(name: str) -> type[Estimator]:
+    """The class of the estimator of this name.
 
-    name: ClassVar[str] = "identity_ste"
-
-    @property
-    def sample_temperature(self) -> float:
-        return 0.0
-
-    def deterministic(self) -> "IdentitySTE":
-        return self
-
-
-@dataclass(frozen=True, kw_only=True)
-class Soft(Estimator):
-    """The relaxation with no discrete step, as a reference; under `deterministic()` the argmax is taken."""
-
-    name: ClassVar[str] = "soft"
-    tau: float = 1.0
-
-    @property
-    def sample_temperature(self) -> float:
-        return self.tau
-
-    def deterministic(self) -> Decoupled:
-        return Decoupled(tau_f=0.0, tau_b=self.tau)
+    Example:
+        >>> registered("decoupled").temperatures()
+        ('tau_f', 'tau_b')
+        >>> registered("decoupled").functions["binary"](torch.tensor([2.0]), tau_f=torch.zeros(1), tau_b=1.0)
+        tensor([1.])
+    """
+    if not isinstance(name, str) or name not in _registry:
+        raise ValueError(f"unknown estimator name {name!r}: expected one of {', '.join(names())}")
+    return _registry[name]
 
 
-_ESTIMATORS: dict[str, type[Estimator]] = {
-    cls.name: cls for cls in (Decoupled, SoftmaxSTE, GumbelSTE, IdentitySTE, Soft)
-}
+def names() -> tuple[str, ...]:
+    """The names of all registered estimators, sorted."""
+    return tuple(sorted(_registry))
 
 
 def check_estimator(value: object) -> Estimator:
@@ -168,12 +152,11 @@ def from_dict(values: Mapping[str, Any]) -> Estimator:
     if not isinstance(values, Mapping):
         raise TypeError(f'values must be a dictionary such as {{"name": "identity_ste"}}, got {values!r}')
     rest = dict(values)
-    name = rest.pop("name", None)
-    if name not in _ESTIMATORS:
-        raise ValueError(f"unknown estimator name {name!r}: expected one of {', '.join(sorted(_ESTIMATORS))}")
-    cls = _ESTIMATORS[name]
+    cls = registered(rest.pop("name", None))
     expected = {field.name for field in fields(cls)}
-    required = {"tau_f", "tau_b"} & expected
+    required = {field.name for field in fields(cls) if field.default is MISSING}
     if not required <= rest.keys() <= expected:
-        raise ValueError(f"estimator {name!r} takes {sorted(expected) or 'no temperature'}, got {sorted(rest)}")
+        raise ValueError(
+            f"estimator {cls.name!r} takes {sorted(expected) or 'no temperature'}, got {sorted(map(str, rest))}"
+        )
     return cls(**rest)

@@ -2,8 +2,9 @@
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from decoupled_st.kernels import seen
+from decoupled_st import kernels
 
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
@@ -37,12 +38,23 @@ def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
 def emit(hard: Tensor, soft: Tensor, gain: float, dtype: torch.dtype) -> Tensor:
     """An estimator's output: the value of `hard`, the gradient of `soft` times `gain`, in the given dtype."""
     path = soft - soft.detach()
-    if seen():
+    if kernels.seen():
         # Zero once more: a compiler may fuse the product that made soft into the line above, and leave its rounding.
         path = path - path.detach()
     if gain != 1.0:
         path = path * gain
     return (hard + path).to(dtype)
+
+
+def wanted(*sources: object) -> bool:
+    """Whether a gradient may be asked for with respect to any of these: if not, an estimator is its choice alone."""
+    # The level is read here, where torch.compile guards it. What torch.jit traces is meant for other tensors.
+    if forward_ad._current_level >= 0 or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        return True
+    if not torch.is_grad_enabled():
+        return False
+    # Inside torch.func a tensor may need a gradient without saying so.
+    return kernels.transformed() or any(isinstance(x, Tensor) and x.requires_grad for x in sources)
 
 
 def check_logits(logits: Tensor) -> None:

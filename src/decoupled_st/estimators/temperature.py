@@ -9,6 +9,8 @@ from torch import Tensor
 from decoupled_st.estimators.straight_through import to_compute
 
 Temperature: TypeAlias = float | Tensor
+_COMMON = (1e-30, 1e30)
+"""Between these a number is a temperature and a scale in every dtype of computation."""
 
 
 def check_float(name: str, value: object, *, zero: bool = False) -> float:
@@ -32,6 +34,8 @@ def check(name: str, tau: Temperature, logits: Tensor, dim: int | None = None, *
 
     Values inside a tensor are not looked at: that would wait for the device at every call.
     """
+    if type(tau) is float and _COMMON[0] < tau < _COMMON[1]:
+        return tau
     if not isinstance(tau, Tensor):
         _check_number(name, tau)
         return _held(name, check_float(name, tau, zero=zero), torch.promote_types(logits.dtype, torch.float32), zero)
@@ -58,6 +62,8 @@ def check_scale(grad_scale: float | Tensor, logits: Tensor) -> float | Tensor:
     if isinstance(grad_scale, Tensor):
         check_broadcast("grad_scale", grad_scale, logits)
         return to_compute(grad_scale.detach(), logits)
+    if type(grad_scale) is float and _COMMON[0] < abs(grad_scale) < _COMMON[1]:
+        return grad_scale
     _check_number("grad_scale", grad_scale)
     scale, dtype = float(grad_scale), torch.promote_types(logits.dtype, torch.float32)
     if not abs(scale) <= torch.finfo(dtype).max:
@@ -104,4 +110,5 @@ def temper(logits: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tupl
     finite = logits.masked_fill(infinite, 0.0)
     fixed = finite.detach()
     finite = fixed + (finite - fixed) * grad_scale
-    return torch.where(infinite, quotient, finite / tau), 1.0
+    # The factor is 1; its derivative, -1/tau, is applied to a sum of small numbers. logits / tau^2 would be infinite.
+    return torch.where(infinite, quotient, finite / fixed_tau * (fixed_tau / tau)), 1.0

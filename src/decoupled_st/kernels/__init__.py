@@ -44,7 +44,7 @@ def serves(logits: Tensor, grad_scale: float | Tensor, *others: object) -> bool:
         and not isinstance(grad_scale, Tensor)
         and all(not isinstance(t, Tensor) or _fixed(t, logits) for t in others)
         and forward_ad._current_level < 0  # read here, where torch.compile guards it
-        and not _transformed()
+        and not transformed()
         and not torch.jit.is_tracing()  # type: ignore[attr-defined]
     )
 
@@ -55,7 +55,7 @@ def _fixed(tensor: Tensor, logits: Tensor) -> bool:
 
 def follows(grad: Tensor) -> bool:
     """Whether a kernel can take this gradient: not while it is transformed, or stands for many (`is_grads_batched`)."""
-    return not _transformed() and not torch._C._functorch.is_legacy_batchedtensor(grad)
+    return not transformed() and not torch._C._functorch.is_legacy_batchedtensor(grad)
 
 
 def seen() -> bool:
@@ -63,9 +63,15 @@ def seen() -> bool:
     return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
 
 
-def _transformed() -> bool:
+def traced() -> bool:
+    """Whether more than this one call depends on what is looked up now: a value inside a tensor must not decide."""
+    return seen() or transformed() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+
+
+def transformed() -> bool:
+    """Whether `torch.func` or forward-mode differentiation is at work."""
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 # What torch.compiler.assume_constant_result does; that would import the compiler, and take as long as torch itself.
-_transformed._dynamo_marked_constant = True  # type: ignore[attr-defined]
+transformed._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -1,7 +1,5 @@
 """The binary estimators, fused: one element at a time, nothing kept for backward but the logits and a seed."""
 
-import math
-
 import torch
 import triton
 import triton.language as tl
@@ -12,7 +10,6 @@ from decoupled_st.kernels.noise import draw_seed, logistic, write_out
 from decoupled_st.kernels.rows import as_stored, blocks, by_row, number
 
 _BLOCK, _WARPS = 2048, 4
-_LOG2E = tl.constexpr(1 / math.log(2))
 
 
 def choose(
@@ -84,7 +81,8 @@ def _differentiable(grad, logits, seed, noise, tau, scale):
         l = l + noise.float()
     if isinstance(tau, Tensor):
         tau = tau.repeat_interleave(l.numel() // len(tau), 0).view(l.shape)
-    p = torch.sigmoid(l / tau)
+    t = l / tau
+    p = torch.sigmoid(torch.where(t > 0, -t, t))  # the smaller of p and 1 - p, as in `estimators.rows.sigmoid`
     return (grad.float() * p * (1 - p) * (scale / tau)).to(logits.dtype)
 
 
@@ -187,6 +185,6 @@ def _backward(
     t = _tau(tau, tau_value, at, inside, tau_shared)
     factor = scale_value if scale is None else tl.load(scale)
     # p (1 - p) without the cancellation in 1 - p.
-    e = tl.exp2(-tl.abs(x) * (_LOG2E / t))
+    e = tl.exp(-tl.abs(x) / t)
     y = g * (e / ((1 + e) * (1 + e))) * (factor / t)
     tl.store(out + at, y.to(out.dtype.element_ty), inside)

@@ -126,6 +126,7 @@ def _differentiable(grad, logits, seed, noise, mask, tau, scale):
         tau = tau.repeat_interleave(l.numel() // shape[-1] // len(tau), 0).view(*shape[:-1], 1)
     p = torch.softmax(l.masked_fill(empty, 0.0) / tau, -1)
     g = grad.float()
+    g = g - g.gather(-1, l.detach().argmax(-1, keepdim=True))  # as `estimators.rows.softmax` does, and why
     result = p * (g - (p * g).sum(-1, keepdim=True)) * (scale / tau)
     return result.masked_fill(empty | ~allowed, 0.0).to(logits.dtype)
 
@@ -278,6 +279,9 @@ def _backward(
     t = _tau(tau, tau_value, row, rows, tau_shared)
     e = tl.exp2(x * (_LOG2E / t))
     total = tl.sum(e, 1)[:, None]
+    # Relative to the gradient of the largest: g - mean is all but 0 for it where it has all but all the probability.
+    first = tl.min(tl.where(x == 0, col, BLOCK), 1)[:, None]
+    g = g - tl.sum(tl.where(col == first, g, 0.0), 1)[:, None]
     mean = tl.sum(e * g, 1)[:, None] / total
     y = e * (g - mean) * (_number(scale, scale_value, 0) / (t * total))
     _store_gradient(out, row, col, inside, allowed, top, y, K)
@@ -354,8 +358,9 @@ def _backward_split(
         centre = _centre(_row_top(logits, mask, row, mask_shared, K, BLOCK))
     t = _tau(tau, tau_value, row, rows, tau_shared)
     rate = _LOG2E / t
-    # Each lane keeps the largest score it has met, and its sums relative to that.
+    # Each lane keeps the largest score it has met and its gradient, and its sums relative to both.
     largest = tl.full([1, BLOCK], -float("inf"), tl.float32)
+    origin = tl.zeros([1, BLOCK], tl.float32)
     total = tl.zeros([1, BLOCK], tl.float32)
     dot = tl.zeros([1, BLOCK], tl.float32)
     for start in range(0, K, BLOCK):
@@ -368,13 +373,16 @@ def _backward_split(
         base = _centre(higher)
         fade = tl.exp2((largest - base) * rate)
         e = tl.exp2((x - base) * rate)
+        moved = tl.where(x > largest, g, origin)
+        dot = (dot + total * (origin - moved)) * fade + e * (g - moved)
         total = total * fade + e
-        dot = dot * fade + e * g
-        largest = higher
+        largest, origin = higher, moved
     top = tl.max(largest, 1)[:, None]
     weight = tl.exp2((largest - _centre(top)) * rate)
     total_all = tl.sum(total * weight, 1)[:, None]
-    mean = tl.sum(dot * weight, 1)[:, None] / total_all
+    first = tl.min(tl.where(largest == top, tl.arange(0, BLOCK)[None, :], BLOCK), 1)[:, None]
+    g_top = tl.sum(tl.where(tl.arange(0, BLOCK)[None, :] == first, origin, 0.0), 1)[:, None]
+    mean = tl.sum((dot + total * (origin - g_top)) * weight, 1)[:, None] / total_all
     factor = _number(scale, scale_value, 0) / (t * total_all)
     for start in range(0, K, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :]
@@ -382,5 +390,5 @@ def _backward_split(
         g = tl.load(grad + row * K + col, inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
         allowed = _may(mask, row, col, inside, mask_shared, K)
         x = _surrogate_scores(logits, seed, noise, row, start, centre, allowed, inside, NOISE, K, BLOCK, True)
-        y = tl.exp2((x - _centre(top)) * rate) * (g - mean) * factor
+        y = tl.exp2((x - _centre(top)) * rate) * (g - g_top - mean) * factor
         _store_gradient(out, row, col, inside, allowed, top, y, K)

@@ -29,10 +29,10 @@ def count(call: Any) -> int:
 
 
 def test_a_draw_takes_little_more_than_torchs_function() -> None:
-    """Twelve of the peer's; ours draw twice, centre the logits and look for empty rows and NaNs besides. Counting
-    is watching, so that the compiler's guard in `emit` is counted too."""
+    """Twelve of the peer's; ours centre the logits, look for empty rows and NaNs and keep the tails besides. Counting
+    is watching, so that what a compiler needs (a second draw, a guard in `emit`, no looking) is counted too."""
     peer = count(lambda l: F.gumbel_softmax(l, hard=True))
-    assert 0 < count(lambda l: dst.categorical.decoupled(l, tau_f=0.5, tau_b=1.0)) <= peer + 17
+    assert 0 < count(lambda l: dst.categorical.decoupled(l, tau_f=0.5, tau_b=1.0)) <= peer + 24
 
 
 def backward_nodes(z: torch.Tensor) -> int:
@@ -46,10 +46,12 @@ def backward_nodes(z: torch.Tensor) -> int:
 
 
 def test_a_gradient_passes_no_idle_node() -> None:
-    """The sum, the bracket, softmax, division, empty rows, centring and the leaf: no compiler's guard."""
+    """The sum, the bracket, the largest category's three, softmax, division, centring and the leaf: no compiler's
+    guard, and nothing for empty rows where there are none. Binary: the sum, the bracket, sigmoid between two signs,
+    division and the leaf."""
     logits = torch.randn(64, 4, requires_grad=True)
-    assert backward_nodes(dst.categorical.decoupled(logits, tau_f=0.5, tau_b=0.7)) == 7
-    assert backward_nodes(dst.binary.decoupled(logits, tau_f=0.5, tau_b=0.7)) == 5
+    assert backward_nodes(dst.categorical.decoupled(logits, tau_f=0.5, tau_b=0.7)) == 9
+    assert backward_nodes(dst.binary.decoupled(logits, tau_f=0.5, tau_b=0.7)) == 7
 
 
 def test_the_largest_noise_is_as_large_and_as_frequent_as_it_should_be() -> None:

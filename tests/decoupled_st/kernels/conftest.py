@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from contract.table import CASES, IDS, Case
+from contract.table import CASES, Case
 
 import decoupled_st as dst
 
@@ -28,22 +28,32 @@ def device() -> str:
     return "cpu" if INTERPRETED else "cuda"
 
 
-@pytest.fixture(params=CASES, ids=IDS)
+FUSED = [c for c in CASES if c.fused]
+OTHERS = [c for c in CASES if not c.fused]
+
+
+@pytest.fixture(params=FUSED, ids=lambda c: f"{c.kind}.{c.name}")
 def case(request: pytest.FixtureRequest) -> Case:
     return request.param
 
 
-@pytest.fixture(params=[c for c in CASES if c.categorical], ids=lambda c: c.name)
+@pytest.fixture(params=[c for c in FUSED if c.categorical], ids=lambda c: c.name)
 def categorical(request: pytest.FixtureRequest) -> Case:
     return request.param
 
 
-@pytest.fixture(params=[c for c in CASES if c.sample_tau], ids=lambda c: f"{c.kind}.{c.name}")
+@pytest.fixture(params=[c for c in FUSED if c.sample_tau], ids=lambda c: f"{c.kind}.{c.name}")
 def sampled(request: pytest.FixtureRequest) -> Case:
     return request.param
 
 
-COMPILED = [c for c in CASES if (c.kind, c.name) in {("categorical", "gumbel_ste"), ("binary", "decoupled")}]
+@pytest.fixture(params=OTHERS, ids=lambda c: f"{c.kind}.{c.name}")
+def other(request: pytest.FixtureRequest) -> Case:
+    """An estimator that the kernels do not know."""
+    return request.param
+
+
+COMPILED = [c for c in FUSED if (c.kind, c.name) in {("categorical", "gumbel_ste"), ("binary", "decoupled")}]
 
 
 @pytest.fixture(params=COMPILED, ids=lambda c: f"{c.kind}.{c.name}")

@@ -29,6 +29,12 @@ def test_used_for_the_cases_it_serves(case: Case, device: str) -> None:
         assert fused(case(leaf(3, 4, device=device, dtype=dtype)))
 
 
+def test_an_estimator_that_no_kernel_knows_is_served_by_its_own_operations(other: Case, device: str) -> None:
+    z = other(leaf(3, 4, device=device))
+    assert not fused(z)
+    assert set(z.unique().tolist()) <= {0.0, 1.0}
+
+
 @pytest.mark.parametrize(
     "change",
     [

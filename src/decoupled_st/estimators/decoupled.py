@@ -1,0 +1,149 @@
+"""Decoupled ST: the sample at one temperature, the gradient at another."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from decoupled_st import kernels
+from decoupled_st.estimators import rows
+from decoupled_st.estimators.exported import exported
+from decoupled_st.estimators.noise import check_source, gumbel, logistic
+from decoupled_st.estimators.spec import FORWARD, TEMPERATURE, Estimator, register
+from decoupled_st.estimators.straight_through import check_logits, emit, to_compute, wanted
+from decoupled_st.estimators.temperature import Temperature, check, check_scale, temper
+
+
+@exported("decoupled_st.categorical.decoupled")
+def categorical(
+    logits: Tensor,
+    *,
+    tau_f: Temperature,
+    tau_b: Temperature,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    noise: Tensor | None = None,
+    grad_scale: float | Tensor = 1.0,
+) -> Tensor:
+    r"""Decoupled ST: the sample at one temperature, the gradient at another.
+
+        forward     z ~ Categorical(softmax(l / tau_f))           tau_f = 0: the argmax
+        backward    dL/dl = (diag(p_b) - p_b p_b') dL/dz / tau_b,    p_b = softmax(l / tau_b)
+
+    Args:
+        logits: [..., K] with K along `dim`.
+        tau_f: forward temperature, >= 0; inside a tensor 0 is the argmax, elementwise.
+        tau_b: backward temperature, > 0. A tensor that requires grad receives the surrogate's gradient.
+        dim, mask, generator, noise, grad_scale: see `decoupled_st.categorical`.
+
+    Returns:
+        One-hot tensor of the logits' shape and dtype.
+
+    Example:
+        >>> import torch
+        >>> from decoupled_st.categorical import decoupled
+        >>> logits = torch.tensor([[0.0, 1.0, 2.0]], requires_grad=True)
+        >>> z = decoupled(logits, tau_f=0.0, tau_b=0.5)
+        >>> z.tolist()
+        [[0.0, 0.0, 1.0]]
+        >>> (z * torch.tensor([1.0, 0.0, 0.0])).sum().backward()
+        >>> p = torch.softmax(logits.detach() / 0.5, -1)
+        >>> torch.allclose(logits.grad, (torch.tensor([1.0, 0, 0]) - p[..., :1]) * p / 0.5)
+        True
+
+    Reference:
+        Shah, Yan, Mozer, Liu: Improving Discrete Optimisation Via Decoupled Straight-Through Estimator, 2026.
+    """
+    dim = rows.check_categories(logits, dim, mask)
+    tau_f = check("tau_f", tau_f, logits, dim, zero=True)
+    tau_b = check("tau_b", tau_b, logits, dim)
+    scale = check_scale(grad_scale, logits)
+    check_source(logits, generator, noise)
+    if kernels.serves(logits, scale, tau_f, tau_b, mask, noise):
+        from decoupled_st.kernels.categorical import choose
+
+        return choose(logits, tau_f, tau_b, scale, dim=dim, mask=mask, generator=generator, noise=noise)
+    l = rows.allowed(logits, mask)
+    drawn, surrogate = rows.drawn(tau_f), wanted(logits, tau_b)
+    if not drawn and not surrogate:
+        return rows.one_hot(l, dim)[0].to(logits.dtype)
+    row = rows.centred(l, dim)
+    scores = row.l.detach()
+    if drawn:
+        scores = rows.perturbed(scores, tau_f, gumbel(l, generator, noise)).detach()
+    hard, _ = rows.one_hot(scores, dim, finite=row.empty is None and noise is None)
+    if not surrogate:
+        return hard.to(logits.dtype)
+    tempered, gain = temper(rows.filled(row.l, row.empty), tau_b, scale)
+    return emit(hard, rows.softmax(tempered, row.largest, dim), gain, logits.dtype)
+
+
+@exported("decoupled_st.binary.decoupled")
+def binary(
+    logits: Tensor,
+    *,
+    tau_f: Temperature,
+    tau_b: Temperature,
+    generator: torch.Generator | None = None,
+    noise: Tensor | None = None,
+    grad_scale: float | Tensor = 1.0,
+) -> Tensor:
+    """Decoupled ST: the sample at one temperature, the gradient at another.
+
+        forward     P(z = 1) = sigmoid(l / tau_f)           tau_f = 0: z = 1 where l > 0
+        backward    dL/dl = p_b (1 - p_b) dL/dz / tau_b,    p_b = sigmoid(l / tau_b)
+
+    Args:
+        logits: log-odds, any shape.
+        tau_f: forward temperature, >= 0; inside a tensor 0 is the threshold, elementwise.
+        tau_b: backward temperature, > 0. A tensor that requires grad receives the surrogate's gradient.
+        generator, noise, grad_scale: see `decoupled_st.binary`.
+
+    Example:
+        >>> import torch
+        >>> from decoupled_st.binary import decoupled
+        >>> logits = torch.tensor([-1.0, 2.0], requires_grad=True)
+        >>> z = decoupled(logits, tau_f=0.0, tau_b=0.5)
+        >>> z.sum().backward()
+        >>> p = torch.sigmoid(logits.detach() / 0.5)
+        >>> z.tolist(), torch.allclose(logits.grad, p * (1 - p) / 0.5)
+        ([0.0, 1.0], True)
+    """
+    check_logits(logits)
+    tau_f = check("tau_f", tau_f, logits, zero=True)
+    tau_b = check("tau_b", tau_b, logits)
+    scale = check_scale(grad_scale, logits)
+    check_source(logits, generator, noise)
+    if kernels.serves(logits, scale, tau_f, tau_b, noise):
+        from decoupled_st.kernels.binary import choose
+
+        return choose(logits, tau_f, tau_b, scale, generator=generator, noise=noise)
+    l = to_compute(logits, logits)
+    scores = l.detach()
+    if rows.drawn(tau_f):
+        scores = rows.perturbed(scores, tau_f, logistic(l, generator, noise)).detach()
+    hard = rows.threshold(scores)
+    if not wanted(logits, tau_b):
+        return hard.to(logits.dtype)
+    tempered, gain = temper(l, tau_b, scale)
+    return emit(hard, rows.sigmoid(tempered), gain, logits.dtype)
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Decoupled(Estimator):
+    """Decoupled ST: sample from softmax(l/tau_f), gradient through the Jacobian of softmax(l/tau_b)."""
+
+    name: ClassVar[str] = "decoupled"
+    functions: ClassVar = {"categorical": categorical, "binary": binary}
+    tau_f: float = field(metadata=FORWARD)
+    tau_b: float = field(metadata=TEMPERATURE)
+
+    @property
+    def sample_temperature(self) -> float:
+        return self.tau_f
+
+    def deterministic(self) -> "Decoupled":
+        return Decoupled(tau_f=0.0, tau_b=self.tau_b)

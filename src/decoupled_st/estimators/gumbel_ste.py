@@ -1,0 +1,114 @@
+"""Straight-Through Gumbel-Softmax: sample at temperature 1, gradient at the perturbed logits."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from decoupled_st import kernels
+from decoupled_st.estimators import rows
+from decoupled_st.estimators.decoupled import Decoupled
+from decoupled_st.estimators.exported import exported
+from decoupled_st.estimators.noise import check_source, gumbel, logistic
+from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
+from decoupled_st.estimators.straight_through import check_logits, emit, to_compute, wanted
+from decoupled_st.estimators.temperature import Temperature, check, check_scale, temper
+
+
+@exported("decoupled_st.categorical.gumbel_ste")
+def categorical(
+    logits: Tensor,
+    *,
+    tau: Temperature = 1.0,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    noise: Tensor | None = None,
+    grad_scale: float | Tensor = 1.0,
+) -> Tensor:
+    """Straight-Through Gumbel-Softmax: sample at temperature 1, gradient at the perturbed logits.
+
+        forward     z = onehot(argmax(l + g)),              g ~ Gumbel(0, 1): a sample of softmax(l), whatever tau
+        backward    dL/dl = (diag(p) - p p') dL/dz / tau,   p = softmax((l + g) / tau)
+
+    The value and gradient of `torch.nn.functional.gumbel_softmax(logits, tau, hard=True)` for the same noise.
+
+    Args:
+        logits: [..., K] with K along `dim`.
+        tau: temperature of the surrogate, > 0.
+        dim, mask, generator, noise, grad_scale: see `decoupled_st.categorical`.
+
+    Reference:
+        Jang, Gu, Poole: Categorical reparameterization with Gumbel-Softmax, 2017. Maddison, Mnih, Teh: The concrete
+        distribution, 2017.
+    """
+    dim = rows.check_categories(logits, dim, mask)
+    tau = check("tau", tau, logits, dim)
+    scale = check_scale(grad_scale, logits)
+    check_source(logits, generator, noise)
+    if kernels.serves(logits, scale, tau, mask, noise):
+        from decoupled_st.kernels.categorical import choose
+
+        return choose(logits, 1.0, tau, scale, perturbed=True, dim=dim, mask=mask, generator=generator, noise=noise)
+    l = rows.allowed(logits, mask)
+    row = rows.centred(l, dim)
+    perturbed = row.l + gumbel(l, generator, noise)
+    hard, largest = rows.one_hot(perturbed.detach(), dim, finite=row.empty is None and noise is None)
+    if not wanted(logits, tau):
+        return hard.to(logits.dtype)
+    tempered, gain = temper(rows.filled(perturbed, row.empty), tau, scale)
+    return emit(hard, rows.softmax(tempered, largest, dim), gain, logits.dtype)
+
+
+@exported("decoupled_st.binary.gumbel_ste")
+def binary(
+    logits: Tensor,
+    *,
+    tau: Temperature = 1.0,
+    generator: torch.Generator | None = None,
+    noise: Tensor | None = None,
+    grad_scale: float | Tensor = 1.0,
+) -> Tensor:
+    """Straight-Through Gumbel-Softmax of two categories (binary concrete): gradient at the perturbed log-odds.
+
+        forward     z = 1 where l + u > 0,               u ~ Logistic(0, 1): P(z = 1) = sigmoid(l), whatever tau
+        backward    dL/dl = p (1 - p) dL/dz / tau,       p = sigmoid((l + u) / tau)
+
+    Args:
+        logits: log-odds, any shape.
+        tau: temperature of the surrogate, > 0.
+        generator, noise, grad_scale: see `decoupled_st.binary`.
+    """
+    check_logits(logits)
+    tau = check("tau", tau, logits)
+    scale = check_scale(grad_scale, logits)
+    check_source(logits, generator, noise)
+    if kernels.serves(logits, scale, tau, noise):
+        from decoupled_st.kernels.binary import choose
+
+        return choose(logits, 1.0, tau, scale, perturbed=True, generator=generator, noise=noise)
+    l = to_compute(logits, logits)
+    perturbed = l + logistic(l, generator, noise)
+    hard = rows.threshold(perturbed.detach())
+    if not wanted(logits, tau):
+        return hard.to(logits.dtype)
+    tempered, gain = temper(perturbed, tau, scale)
+    return emit(hard, rows.sigmoid(tempered), gain, logits.dtype)
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class GumbelSTE(Estimator):
+    """Straight-Through Gumbel-Softmax: sample at temperature 1, gradient at the perturbed logits."""
+
+    name: ClassVar[str] = "gumbel_ste"
+    functions: ClassVar = {"categorical": categorical, "binary": binary}
+    tau: float = field(default=1.0, metadata=TEMPERATURE)
+
+    @property
+    def sample_temperature(self) -> float:
+        return 1.0
+
+    def deterministic(self) -> Decoupled:
+        return Decoupled(tau_f=0.0, tau_b=self.tau)

@@ -1,0 +1,93 @@
+"""The relaxation with no discrete step: a reference, not an estimator."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from decoupled_st.estimators import rows
+from decoupled_st.estimators.decoupled import Decoupled
+from decoupled_st.estimators.exported import exported
+from decoupled_st.estimators.noise import check_source
+from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
+from decoupled_st.estimators.straight_through import check_logits, emit, to_compute, wanted
+from decoupled_st.estimators.temperature import Temperature, check, check_scale, temper
+
+
+@exported("decoupled_st.categorical.soft")
+def categorical(
+    logits: Tensor,
+    *,
+    tau: Temperature = 1.0,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    noise: Tensor | None = None,
+    grad_scale: float | Tensor = 1.0,
+) -> Tensor:
+    """The relaxation with no discrete step, `softmax(l / tau)`: a reference, not an estimator.
+
+    Args:
+        logits: [..., K] with K along `dim`.
+        tau: temperature, > 0.
+        generator, noise: accepted as everywhere and not used: nothing is drawn.
+        dim, mask, grad_scale: see `decoupled_st.categorical`.
+    """
+    dim = rows.check_categories(logits, dim, mask)
+    tau = check("tau", tau, logits, dim)
+    scale = check_scale(grad_scale, logits)
+    check_source(logits, generator, noise)
+    row = rows.centred(rows.allowed(logits, mask), dim)
+    tempered, gain = temper(rows.filled(row.l, row.empty), tau, scale)
+    p = torch.softmax(tempered.detach(), dim)
+    if row.empty is not None:
+        p = p.masked_fill(row.empty, 0.0)
+    if not wanted(logits, tau):
+        return p.to(logits.dtype)
+    return emit(p, rows.softmax(tempered, row.largest, dim), gain, logits.dtype)
+
+
+@exported("decoupled_st.binary.soft")
+def binary(
+    logits: Tensor,
+    *,
+    tau: Temperature = 1.0,
+    generator: torch.Generator | None = None,
+    noise: Tensor | None = None,
+    grad_scale: float | Tensor = 1.0,
+) -> Tensor:
+    """The relaxation with no discrete step, `sigmoid(l / tau)`: a reference, not an estimator.
+
+    Args:
+        logits: log-odds, any shape.
+        tau: temperature, > 0.
+        generator, noise: accepted as everywhere and not used: nothing is drawn.
+        grad_scale: see `decoupled_st.binary`.
+    """
+    check_logits(logits)
+    tau = check("tau", tau, logits)
+    scale = check_scale(grad_scale, logits)
+    check_source(logits, generator, noise)
+    tempered, gain = temper(to_compute(logits, logits), tau, scale)
+    p = torch.sigmoid(tempered.detach())
+    if not wanted(logits, tau):
+        return p.to(logits.dtype)
+    return emit(p, rows.sigmoid(tempered), gain, logits.dtype)
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Soft(Estimator):
+    """The relaxation with no discrete step, as a reference; under `deterministic()` the argmax is taken."""
+
+    name: ClassVar[str] = "soft"
+    functions: ClassVar = {"categorical": categorical, "binary": binary}
+    tau: float = field(default=1.0, metadata=TEMPERATURE)
+
+    @property
+    def sample_temperature(self) -> float:
+        return self.tau
+
+    def deterministic(self) -> Decoupled:
+        return Decoupled(tau_f=0.0, tau_b=self.tau)
