@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from torch import Tensor
 
-from decoupled_st.estimators.spec import Decoupled, Estimator
+from decoupled_st.estimators import Decoupled, Estimator
 from decoupled_st.temperatures.rule import Rule, Taus
 
 

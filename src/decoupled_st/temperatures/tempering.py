@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from decoupled_st.estimators import binary, categorical
+from decoupled_st.estimators import Decoupled
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import State, Taus
 from decoupled_st.temperatures.tempered import Tempered
@@ -83,16 +84,16 @@ class InForce:
     def categorical(self, logits: Tensor, *, dim: int = -1, mask: Tensor | None = None, **options: Any) -> Tensor:
         """One-hot along `dim`."""
         taus = self.tempering.taus(logits, dim=dim, mask=mask, batch_dims=self.batch_dims)
-        return self._choose(categorical, taus)(logits, dim=dim, mask=mask, **options)
+        return self._choose("categorical", taus)(logits, dim=dim, mask=mask, **options)
 
     def binary(self, logits: Tensor, **options: Any) -> Tensor:
         """0 or 1 from log-odds."""
         taus = self.tempering.taus(logits, dim=None, batch_dims=self.batch_dims)
-        return self._choose(binary, taus)(logits, **options)
+        return self._choose("binary", taus)(logits, **options)
 
-    def _choose(self, functions: Any, taus: Taus) -> Callable[..., Tensor]:
+    def _choose(self, kind: str, taus: Taus) -> Callable[..., Tensor]:
         if self.argmax:
-            return lambda logits, **options: functions.decoupled(logits, tau_f=0.0, tau_b=taus.b, **options)
+            return partial(Decoupled.functions[kind], tau_f=0.0, tau_b=taus.b)
         tempered = self.tempering.tempered
-        function, placed = getattr(functions, tempered.estimator.name), tempered.place(taus)
-        return lambda logits, **options: function(logits, **placed, **options)
+        parameters = {**tempered.estimator.parameters(), **tempered.place(taus)}
+        return partial(tempered.estimator.functions[kind], **parameters)
