@@ -12,7 +12,7 @@ from dst_lab import data
 from dst_lab.cli.console import Console, say
 from dst_lab.configs import WHOLE
 from dst_lab.replace import PREPARED, check_target
-from dst_lab.store import Run, Store, direction_of, export, field, summarise
+from dst_lab.store import Run, Store, direction_of, export, field, salvage, summarise
 
 WIDE = 160
 SETTING = ("task", "estimator", "estimator.tau_f", "estimator.tau_b", "estimator.tau", "lr")
@@ -39,6 +39,9 @@ def add(jobs: Any) -> None:
     copy.add_argument("target", type=Path, help="a name that ends with .xz is compressed, to be read only")
     copy.add_argument(
         "--lean", action="store_true", help="artefacts (reconstructions, gates) of the chosen settings alone"
+    )
+    copy.add_argument(
+        "--salvage", action="store_true", help="of a damaged store, every run that is whole; the others are named"
     )
     copy.set_defaults(do=_copy)
     merge = jobs.add_parser("merge", help="join other stores into one; what is there already stays")
@@ -135,10 +138,24 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _copy(args: argparse.Namespace) -> int:
+    if args.salvage:
+        return _salvage(args)
     with Store.open(args.store) as store:
         store.copy(args.target, overwrite=args.overwrite, artefacts_of=_chosen_runs(store) if args.lean else None)
     say(f"{args.store} copied to {args.target}")
     return 0
+
+
+def _salvage(args: argparse.Namespace) -> int:
+    if args.lean:
+        raise ValueError("--salvage takes all that is whole: leave --lean out, and copy the new store with --lean")
+    found = salvage(args.store, args.target, overwrite=args.overwrite)
+    say(f"{found.saved} runs of {args.store} are whole and saved in {args.target}")
+    if found.bare:
+        say(f"{found.bare} of them without artefacts: a lean copy has none of most runs, or they were lost")
+    for name, reason in found.lost.items():
+        say(f"lost: {name}: {reason}")
+    return 1 if found.lost else 0
 
 
 def _chosen_runs(store: Store) -> set[str]:

@@ -7,6 +7,8 @@ from dst_lab.store.record import Record as Record
 from dst_lab.store.record import Run as Run
 from dst_lab.store.record import Series as Series
 from dst_lab.store.record import run_id as run_id
+from dst_lab.store.salvage import Salvage as Salvage
+from dst_lab.store.salvage import salvage as salvage
 from dst_lab.store.store import MergeReport as MergeReport
 from dst_lab.store.store import Store as Store
 from dst_lab.store.table import direction_of as direction_of
@@ -20,6 +22,7 @@ __all__ = [
     "MergeReport",
     "Record",
     "Run",
+    "Salvage",
     "Series",
     "Store",
     "StoreError",
@@ -28,6 +31,7 @@ __all__ = [
     "export",
     "field",
     "run_id",
+    "salvage",
     "summarise",
     "temperatures",
 ]

@@ -8,6 +8,10 @@ from pathlib import Path
 from dst_lab.replace import WriteError
 
 SAFE = "what was recorded before is safe"
+SALVAGE = (
+    "Restore it from a copy, or bring out the runs that are whole: `dst copy --store FILE --salvage TARGET`; runs that "
+    "are missing then can be trained again."
+)
 
 # SQLite's own words, which are the same in every version; its error codes reach Python only from 3.11 on.
 _SENTENCES = (
@@ -23,8 +27,12 @@ _SENTENCES = (
         "made with `dst copy`.",
     ),
     ("is locked", f"another process keeps it busy ({{error}}); {SAFE}. Try again when that process has finished."),
-    ("malformed", "the file is damaged ({error}). Restore it from a copy; runs that are missing can be trained again."),
-    ("not a database", "the file is damaged ({error}). Restore it from a copy."),
+    ("malformed", f"the file is damaged ({{error}}). {SALVAGE}"),
+    ("not a database", f"the file is damaged ({{error}}). {SALVAGE}"),
+    ("could not decode", f"the file is damaged ({{error}}). {SALVAGE}"),
+    ("codec can't decode", f"the file is damaged ({{error}}). {SALVAGE}"),
+    ("no such table", f"the file is damaged ({{error}}). {SALVAGE}"),
+    ("no such column", f"the file is damaged ({{error}}). {SALVAGE}"),
     (
         "unable to open",
         "it cannot be opened ({error}). Look at the permissions of the file and of its folder; a store with a "
@@ -53,5 +61,5 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except WriteError as error:
         raise StoreError(str(error)) from error
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise StoreError(sentence(path, error)) from error

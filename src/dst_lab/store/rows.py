@@ -55,12 +55,50 @@ class Row:
         artefacts = {name: blob.repacked(body, blob.LEVEL) for name, body in self.artefacts.items()}
         return replace(self, history=blob.repacked(self.history, blob.LEVEL), artefacts=artefacts)
 
-    def verify(self) -> None:
-        """Raise ValueError, with the reason, if a blob is damaged or the config is not the one of this id."""
-        if identify(self.columns[5]) != self.id:
+    @property
+    def weight(self) -> int:
+        """Of two records of a run the heavier is kept."""
+        return _WEIGHT.get(self.columns[4], -1)
+
+    def verify(self, *, whole: bool = False) -> None:
+        """Raise ValueError, with the reason, where anything of the run is damaged.
+
+        The config is known by the run's id, the provenance by its own, the blobs by their checksums, and all that the
+        run found by its fingerprint. A lean copy has a run without its artefacts, of which the fingerprint cannot be
+        computed: it is compared where there are artefacts, and with `whole` in any case.
+        """
+        self.verify_parts()
+        record = self._decoded()
+        found = _digest(record, self.columns[6])
+        if found != self.columns[7] and (whole or self.artefacts):
+            raise ValueError("what it found does not have the fingerprint it was recorded with")
+
+    def verify_parts(self) -> None:
+        """The same without unpacking anything, and so without the fingerprint."""
+        run, task, estimator, seed, status, text, *_, provenance = self.columns
+        if not isinstance(text, str) or identify(text) != run:
             raise ValueError("its config does not belong to its id")
+        config = json.loads(text)
+        if (task, estimator, seed) != (config["task"], config["estimator"]["name"], config["seed"]):
+            raise ValueError("its columns are not those of its config")
+        if status not in _WEIGHT:
+            raise ValueError(f"its status is {status!r}")
+        if not isinstance(self.provenance, str) or identify(self.provenance) != provenance:
+            raise ValueError("its provenance does not belong to its id")
+        if not isinstance(self.history, bytes):
+            raise ValueError("its history is gone")
         for body in (self.history, *self.artefacts.values()):
             blob.verify(body)
+
+    def _decoded(self) -> Record:
+        artefacts = {name: array for body in self.artefacts.values() for name, array in blob.unpack(body).items()}
+        try:
+            return Record(
+                config=json.loads(self.columns[5]), status=self.columns[4], detail=json.loads(self.columns[6]),
+                history=history.unpack(self.history), artefacts=artefacts, provenance=json.loads(self.provenance),
+            )  # fmt: skip
+        except (StoreError, TypeError, KeyError) as error:
+            raise ValueError(str(error)) from error
 
 
 def encode(record: Record) -> Row:

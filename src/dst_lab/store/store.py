@@ -4,7 +4,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,7 @@ from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.schema import create as create_file
 from dst_lab.store.disk.side_files import replacing_store
 from dst_lab.store.disk.watch import VanishedError, Watch
-from dst_lab.store.errors import StoreError, explained, sentence
+from dst_lab.store.errors import SALVAGE, StoreError, explained, sentence
 from dst_lab.store.record import Record, Run, Series, identify
 from dst_lab.store.rescue import Kept, rescue
 
@@ -77,7 +77,14 @@ class Store:
         try:
             if not exists(file):
                 create_file(file)
-            return cls(file, connect_writer(file), lock)
+            connection = connect_writer(file)
+            try:
+                store = cls(file, connection, lock)
+                store._verify_parts()
+                return store
+            except BaseException:
+                close_writer(connection)
+                raise
         except BaseException:
             lock.release()
             raise
@@ -164,6 +171,7 @@ class Store:
     ) -> None:
         """Write a consistent copy of the store, as it is now, to `target`; another process may be writing meanwhile.
 
+        Every run of the copy is verified; damage is an error, and leaves nothing: `salvage` brings out what is whole.
         A `target` that ends with `.xz` is compressed as a whole. `artefacts_of` are the ids of the runs whose artefacts
         are copied (None: all); everything else is copied of every run.
         """
@@ -181,6 +189,7 @@ class Store:
                     small = is_compressed(file)
                     if small or artefacts_of is not None or self._folder is not None:
                         rewrite(draft, level=0 if small else blob.LEVEL, artefacts_of=artefacts_of)
+                    _verify(draft)
                     if small:
                         pack(draft)
                 except sqlite3.OperationalError:
@@ -262,14 +271,19 @@ class Store:
                 yield row
             self._connection.execute("COMMIT")
 
+    def _verify_parts(self) -> None:
+        """Find a damaged row now, rather than after an hour of training."""
+        with explained(self.path):
+            for row in rows.read_all(self._connection):
+                with self._intact(row.id, "record"):
+                    row.verify_parts()
+
     @contextmanager
     def _intact(self, run_id: str, what: str) -> Iterator[None]:
         try:
             yield
-        except (ValueError, TypeError) as error:
-            raise StoreError(
-                f"{self.path}: the {what} of run {run_id} is damaged ({error}). Restore the file from a copy."
-            ) from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise StoreError(f"{self.path}: the {what} of run {run_id} is damaged ({error}). {SALVAGE}") from error
 
     def _check_writer(self) -> None:
         if self._lock is None:
@@ -325,3 +339,15 @@ class Store:
             raise StoreError(
                 f"{self.path} {error} while runs were trained; nothing more is recorded. {saved}"
             ) from error
+
+
+def _verify(path: Path) -> None:
+    """Raise ValueError, with the run and the reason, unless every run of the file is whole."""
+    with closing(sqlite3.connect(path)) as connection:
+        run = ""
+        try:
+            for row in rows.read_all(connection):
+                run = row.id
+                row.verify()
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"malformed: run {run}: {error}") from error

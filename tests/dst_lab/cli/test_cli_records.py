@@ -1,8 +1,10 @@
 """`dst show`, `export`, `copy`, `merge` and `data`, end to end."""
 
 import csv
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import planted
@@ -250,3 +252,28 @@ def test_asked_to_end_a_copy_leaves_nothing_behind(store) -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 128 + 15, ended.stderr
     assert not [path for path in Path().iterdir() if "target" in path.name and not path.name.endswith(".lock")]
+
+
+def test_a_damaged_store_is_refused_before_training_and_salvaged(store, cli, rows) -> None:
+    whole = rows(store)
+    cli("copy", "harmed.sqlite")
+    with closing(sqlite3.connect("harmed.sqlite")) as raw:
+        ((run,),) = raw.execute("SELECT id FROM runs WHERE key = 3").fetchall()
+        raw.execute("UPDATE histories SET body = zeroblob(9) WHERE run = 3")
+        raw.commit()
+    ended = cli(*SBN, "--seeds", 4, "--store", "harmed.sqlite")
+    assert ended.code == 2
+    assert f"the record of run {run} is damaged" in ended.err
+    assert "`dst copy --store FILE --salvage TARGET`" in ended.err
+    assert "step" not in ended.err, "nothing was trained"
+    assert cli("copy", "--store", "harmed.sqlite", "copy.sqlite").code == 2
+    assert not Path("copy.sqlite").exists()
+    ended = cli("copy", "--store", "harmed.sqlite", "--salvage", "saved.sqlite")
+    first, lost = ended.out.splitlines()
+    assert ended.code == 1
+    assert first == "5 runs of harmed.sqlite are whole and saved in saved.sqlite"
+    assert lost.startswith("lost: stochastic-binary softmax_ste tau=0.2 seed=0 ")
+    assert rows(Path("saved.sqlite")) == {name: content for name, content in whole.items() if name != run}
+    assert "--overwrite" in cli("copy", "--store", "harmed.sqlite", "--salvage", "saved.sqlite").err
+    assert "leave --lean out" in cli("copy", "--lean", "--salvage", "other.sqlite").err
+    assert cli("copy", "--salvage", "other.sqlite").code == 0

@@ -83,6 +83,7 @@ def test_the_public_names():
         "MergeReport",
         "Record",
         "Run",
+        "Salvage",
         "Series",
         "Store",
         "StoreError",
@@ -91,6 +92,7 @@ def test_the_public_names():
         "export",
         "field",
         "run_id",
+        "salvage",
         "summarise",
         "temperatures",
     ]

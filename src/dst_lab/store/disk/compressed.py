@@ -4,6 +4,7 @@ Blobs that are compressed one by one leave nothing for xz to find. So they are f
 of them side by side, and xz does it once for all: a sixth less than the sum of the blobs.
 """
 
+import hashlib
 import lzma
 import os
 import shutil
@@ -12,9 +13,10 @@ from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 from dst_lab.store import blob
-from dst_lab.store.errors import StoreError
+from dst_lab.store.errors import SALVAGE, StoreError
 
 SUFFIX = ".xz"
 
@@ -36,7 +38,7 @@ def unpacked(path: Path) -> "tuple[TemporaryDirectory[str], Path]":
         raise StoreError(f"there is no store at {path}. Give the path of one; `dst copy` makes it.") from None
     except (lzma.LZMAError, EOFError) as error:
         folder.cleanup()
-        raise StoreError(f"{path} is damaged, or no store made by `dst copy` ({error}). Restore it.") from error
+        raise StoreError(f"{path} is damaged, or no store made by `dst copy` ({error}). {SALVAGE}") from error
     except OSError as error:
         folder.cleanup()
         raise StoreError(f"{path} could not be unpacked into {folder.name} ({error.strerror or error}).") from error
@@ -70,12 +72,22 @@ def _repacked(run: str, body: bytes, level: int) -> bytes:
         raise ValueError(f"malformed: run {run}: {error}") from error
 
 
+def _digest(stream: IO[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    while part := stream.read(1 << 20):
+        digest.update(part)
+    return digest.digest()
+
+
 def pack(path: Path) -> None:
-    """Compress the file in its place."""
+    """Compress the file in its place, and see that it unpacks again."""
     small = path.with_name(path.name + SUFFIX)
     try:
         with open(path, "rb") as source, lzma.open(small, "wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)
+        with lzma.open(small) as unpacked, open(path, "rb") as source:
+            if _digest(unpacked) != _digest(source):
+                raise ValueError("malformed: what was compressed does not unpack to what it was")
         os.replace(small, path)
     finally:
         small.unlink(missing_ok=True)

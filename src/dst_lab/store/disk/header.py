@@ -8,7 +8,7 @@ from pathlib import Path
 from dst_lab.replace import STORE_MAGICS
 from dst_lab.store.disk.schema import APPLICATION_ID, FORMAT
 from dst_lab.store.disk.side_files import side_files
-from dst_lab.store.errors import StoreError
+from dst_lab.store.errors import SALVAGE, StoreError
 
 _MAGIC, _ = STORE_MAGICS
 _SIZE = 100
@@ -33,8 +33,8 @@ def is_store(path: Path) -> bool:
         if patience:
             time.sleep(patience)
     raise StoreError(
-        f"{path} is damaged: it was cut short, {missing} bytes are missing at its end. Restore it from a copy; "
-        "the file was left as it is."
+        f"{path} is damaged: it was cut short, {missing} bytes are missing at its end. {SALVAGE} "
+        "The file was left as it is."
     )
 
 
@@ -61,7 +61,7 @@ def _check_kind(path: Path, head: bytes) -> None:
             "Give another path; the file was left as it is."
         )
     if len(head) < _SIZE:
-        raise StoreError(f"{path} is damaged: only {len(head)} bytes are left of it. Restore it from a copy.")
+        raise StoreError(f"{path} is damaged: only {len(head)} bytes are left of it. {SALVAGE}")
     (version,) = struct.unpack_from(">I", head, 60)
     (application,) = struct.unpack_from(">I", head, 68)
     if application != APPLICATION_ID:
@@ -70,7 +70,11 @@ def _check_kind(path: Path, head: bytes) -> None:
             f"{application:#010x}, a store has {APPLICATION_ID:#010x}). Give another path; the file was left as it is."
         )
     if version != FORMAT:
-        advice = "Upgrade decoupled-st to read it" if version > FORMAT else "It is damaged: restore it from a copy"
+        advice = (
+            "Upgrade decoupled-st to read it"
+            if version > FORMAT
+            else "It is damaged: restore it from a copy, or `dst copy --salvage`"
+        )
         raise StoreError(
             f"{path} is a dst store of format {version}, and this version reads format {FORMAT}. {advice}; "
             "the file was left as it is."

@@ -1,0 +1,172 @@
+"""A damaged store: its healthy runs come out, the others are named, and nothing spreads the damage."""
+
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dst_lab.store import Record, Series, Store, StoreError, salvage
+from dst_lab.store.disk.pages import cells
+
+PAGE = 1024
+
+
+@pytest.fixture
+def path(tmp_path, record) -> Path:
+    """Forty runs, some with histories of many pages, and beside them what is left of five that failed at first."""
+    path = tmp_path / "runs.sqlite"
+    with Store.open(path, write=True) as store:
+        store.put([record(seed, status="failed", detail={"reason": "x" * 300}) for seed in range(5)])
+        store.put([record(seed, provenance={"commit": f"c{seed % 3}"}) for seed in range(38)])
+        store.put([long_record(seed) for seed in (38, 39)])
+    return path
+
+
+def long_record(seed: int) -> Record:
+    values = np.random.default_rng(seed).standard_normal(3000)
+    config = {"task": "own", "estimator": {"name": "soft", "tau": 1.0}, "seed": seed, "lr": 0.1}
+    return Record(config=config, status="done", history={"valid_loss": Series(np.arange(3000), values)})
+
+
+def root(path: Path, table: str) -> int:
+    with closing(sqlite3.connect(path)) as raw:
+        ((page,),) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchall()
+    return int(page)
+
+
+def harmed(path: Path, start: int, length: int, content: bytes | None = None) -> Path:
+    raw = bytearray(path.read_bytes())
+    raw[start : start + length] = content if content is not None else b"\xa5" * length
+    other = path.with_name("harmed.sqlite")
+    other.write_bytes(raw)
+    return other
+
+
+def test_a_healthy_store_comes_out_whole(path, rows, tmp_path):
+    found = salvage(path, tmp_path / "out.sqlite")
+    assert (found.saved, dict(found.lost)) == (40, {})
+    assert rows(tmp_path / "out.sqlite") == rows(path)
+    with Store.open(path) as store, Store.open(tmp_path / "out.sqlite") as out:
+        assert [run.id for run in out.runs()] == [run.id for run in store.runs()], "in the order they were recorded"
+        assert {out.provenance(run.id)["commit"] for run in out.runs() if run.seed < 38} == {"c0", "c1", "c2"}
+
+
+@pytest.mark.parametrize("table", ["runs", "histories", "artefacts", "provenance", "sqlite_autoindex_runs_1"])
+def test_a_destroyed_root_page_hides_no_run(table, path, rows, tmp_path):
+    """Roots of these tables are inner pages, but for provenance, whose three rows are on it."""
+    at = (root(path, table) - 1) * PAGE
+    damaged = harmed(path, at, PAGE)
+    found = salvage(damaged, tmp_path / "out.sqlite")
+    whole, saved = rows(path), rows(tmp_path / "out.sqlite")
+    assert {run: whole[run] for run in saved} == saved
+    assert len(saved) == found.saved == (0 if table == "provenance" else 40)
+    if table == "provenance":
+        assert set(found.lost.values()) == {"its provenance is gone"}
+
+
+def test_a_destroyed_head_or_a_cut_end_costs_only_what_lay_there(path, rows, tmp_path):
+    whole = rows(path)
+    headless = harmed(path, 0, PAGE)
+    with pytest.raises(StoreError, match="not a dst store"):
+        Store.open(headless)
+    assert salvage(headless, tmp_path / "one.sqlite").saved == 40
+    short = path.with_name("short.sqlite")
+    short.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    with pytest.raises(StoreError, match=r"cut short.*dst copy --store FILE --salvage TARGET"):
+        Store.open(short)
+    found = salvage(short, tmp_path / "two.sqlite")
+    saved = rows(tmp_path / "two.sqlite")
+    assert 10 < found.saved < 40
+    assert {run: whole[run] for run in saved} == saved
+    assert len(found.lost) >= 1
+
+
+def test_any_byte_may_flip_and_what_comes_out_is_as_it_was(path, rows, tmp_path):
+    whole = rows(path)
+    size, chance = path.stat().st_size, random.Random(0)
+    for trial in range(25):
+        raw = bytearray(path.read_bytes())
+        for _ in range(1 + trial):
+            raw[chance.randrange(size)] ^= 1 << chance.randrange(8)
+        harmed = tmp_path / "harmed"
+        harmed.write_bytes(raw)
+        found = salvage(harmed, tmp_path / "out.sqlite", overwrite=True)
+        saved = rows(tmp_path / "out.sqlite")
+        assert found.saved == len(saved) >= 40 - 4 * (1 + trial)
+        for run, content in saved.items():
+            bare = content["artefacts"] == {} and found.bare
+            assert content == ({**whole[run], "artefacts": {}} if bare else whole[run])
+        assert len(saved) == 40 or found.lost
+
+
+def test_the_lost_are_named_and_a_run_without_its_artefacts_too(path, record, tmp_path):
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute("UPDATE histories SET body = zeroblob(20) WHERE run = (SELECT key FROM runs WHERE seed = 7)")
+        raw.execute("UPDATE artefacts SET body = zeroblob(20) WHERE run = (SELECT key FROM runs WHERE seed = 8)")
+        raw.execute("PRAGMA ignore_check_constraints=ON")
+        raw.execute("UPDATE runs SET status = 'none' WHERE seed = 9")
+        raw.commit()
+    found = salvage(path, tmp_path / "out.sqlite")
+    assert (found.saved, found.bare) == (38, 1)
+    told = dict(found.lost)
+    zeros = "it begins with b'\\x00\\x00\\x00', not b'dst'"
+    assert told == {
+        f"stochastic-binary decoupled tau_b=0.7 tau_f=0.1 seed=7 ({record(7).run_id})": zeros,
+        f"stochastic-binary decoupled tau_b=0.7 tau_f=0.1 seed=8 ({record(8).run_id}), without its artefacts": zeros,
+        f"stochastic-binary decoupled tau_b=0.7 tau_f=0.1 seed=9 ({record(9).run_id})": "its status is 'none'",
+    }
+
+
+def test_a_compressed_store_comes_out_as_far_as_it_unpacks(path, rows, tmp_path):
+    with Store.open(path) as store:
+        store.copy(tmp_path / "small.sqlite.xz")
+    whole = (tmp_path / "small.sqlite.xz").read_bytes()
+    (tmp_path / "cut.sqlite.xz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(StoreError, match="--salvage TARGET"):
+        Store.open(tmp_path / "cut.sqlite.xz")
+    found = salvage(tmp_path / "cut.sqlite.xz", tmp_path / "out.sqlite")
+    kept, saved = rows(path), rows(tmp_path / "out.sqlite")
+    assert 5 < found.saved < 40
+    bare = {run for run in saved if not saved[run]["artefacts"] and kept[run]["artefacts"]}
+    assert found.bare == len(bare)
+    assert {run: {**kept[run], "artefacts": {}} if run in bare else kept[run] for run in saved} == saved
+
+
+def test_what_is_no_store_is_refused_and_nothing_is_left(tmp_path):
+    (tmp_path / "letter").write_bytes(b"dear reader" * 1000)
+    with pytest.raises(StoreError, match="nothing of a dst store was found"):
+        salvage(tmp_path / "letter", tmp_path / "out.sqlite")
+    assert [p.name for p in tmp_path.iterdir()] == ["letter"]
+    assert list(cells(random.Random(1).randbytes(50_000), PAGE)) is not None
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "UPDATE histories SET body = zeroblob(20) WHERE run = 9",
+        "UPDATE runs SET config = '{}' WHERE key = 9",
+        "UPDATE runs SET seed = 77 WHERE key = 9",
+        "DELETE FROM histories WHERE run = 9",
+        "UPDATE provenance SET body = '{}'",
+    ],
+)
+def test_a_writer_finds_damage_at_opening_and_a_copy_does_not_spread_it(harm, path, tmp_path):
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute(harm)
+        raw.commit()
+    with pytest.raises(StoreError, match=r"is damaged .*dst copy --store FILE --salvage TARGET"):
+        Store.open(path, write=True)
+    with Store.open(path) as store, pytest.raises(StoreError, match="damaged"):
+        store.copy(tmp_path / "copy.sqlite")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["runs.sqlite"]
+
+
+def test_a_copy_finds_what_only_the_fingerprint_shows(path, tmp_path):
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute("UPDATE runs SET detail = '{\"step\":3}' WHERE key = 9")
+        raw.commit()
+    with Store.open(path) as store, pytest.raises(StoreError, match="does not have the fingerprint"):
+        store.copy(tmp_path / "copy.sqlite")
