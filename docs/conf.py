@@ -46,7 +46,8 @@ CONTENTS = {
     ],
     "Beyond one choice": ["docs/codebooks", "docs/circuits", "docs/diagnostics", "docs/temperatures-theory"],
     "Laboratory": [
-        "docs/laboratory", "docs/plans", "docs/own-task", "docs/laptop-to-cluster", "docs/report", "docs/claims",
+        "docs/laboratory", "docs/plans", "docs/own-task", "docs/optimisers", "docs/kept-networks",
+        "docs/laptop-to-cluster", "docs/report", "docs/claims",
     ],
     "Results": ["docs/results", "docs/performance", "docs/kernels", "docs/memory-and-precision"],
     "Reference": ["docs/api/*", "docs/architecture", "CONTRIBUTING", "CHANGELOG"],

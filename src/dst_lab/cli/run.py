@@ -56,6 +56,7 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(tables=True)
     parser.add_argument("--scale", choices=("quick", "paper"), default="quick", help="(quick)")
     parser.add_argument("--store", type=Path, default=Path(STORE), help=f"file to record in ({STORE})")
+    parser.add_argument("--keep", action="store_true", help="keep the trained networks, in a folder beside the store")
     parser.add_argument("--data", help="folder with the data sets, or a file made by `dst data prepare`")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(auto)")
     count = at_least(int, 1)
@@ -110,7 +111,7 @@ def train(
             try:
                 outcome = trainer.train(
                     configs, records, checkpoints=checkpoints, stop=stop, most=args.fleet, prune=prune,
-                    report=display if trainer.here else display.recorded,
+                    networks=args.keep, report=display if trainer.here else display.recorded,
                     seconds_left=(lambda: deadline - time.monotonic()) if deadline is not None else None,
                 )  # fmt: skip
             except TrainingStoppedError as stopped:
@@ -128,11 +129,24 @@ def train(
         said = [f"{n} {what}" for what, n in counts.items()] + [f"{n} {what}" for what, n in rare.items() if n]
         runs = f"{outcome.wanted} run" + "s" * (outcome.wanted != 1)
         display.say(f"{runs}: {', '.join(said)}. Store: {args.store}")
+        if outcome.without_network:
+            display.say(_without_network(outcome.without_network, args.store))
         for name, reason in outcome.failed.items():
             display.say(f"dst: failed: {name}: {reason}")
         for task in dict.fromkeys(config.task for config in configs if args.tables):
             print_table(records, {"task": task}, SETTING, "validation_loss", "best")
     return 1 if outcome.failed else 0
+
+
+def _without_network(runs: tuple[str, ...], store: Path) -> str:
+    """What to say of runs whose networks are wanted, but that were recorded without."""
+    one = len(runs) == 1
+    named = ", ".join(runs[:3]) + ", .." * (len(runs) > 3)
+    return (
+        f"dst: {'1 run was' if one else f'{len(runs)} runs were'} recorded before without {'its' if one else 'their'} "
+        f"network ({named}), and what is recorded is not trained again. To get {'it' if one else 'them'}: the same "
+        f"command with another --store; `dst merge THAT --store {store}` brings the networks of equal results here."
+    )
 
 
 class Trainer(NamedTuple):

@@ -58,6 +58,7 @@ def train_chunk(
     seconds_left: Callable[[], float] | None = None,
     sharers: int = 1,
     prune: Prune | None = None,
+    networks: bool = False,
 ) -> Result:
     """Train the first of these runs, as many as fit. One fleet; see `local.train` for the arguments, and `sharers` for
     the chunks that are trained in the same memory.
@@ -85,7 +86,7 @@ def train_chunk(
         if fleet.stopped and not prune and checkpoint:
             checkpoint.remove()  # of a search that gave runs up: here they are wanted whole
             fleet = Fleet(task, members, checkpoint)
-        return Result(fleet.train(_watched(report), _watched(ended), prune), [rest] if rest else [])
+        return Result(fleet.train(_watched(report), _watched(ended), prune, networks), [rest] if rest else [])
     except _WatcherError as error:
         raise error.args[0] from None
     except TrainingStoppedError:

@@ -23,6 +23,8 @@ class Outcome:
     """Runs whose code failed: what they are, and why."""
     stopped: int = 0
     """Given up early, because others did better."""
+    without_network: tuple[str, ...] = ()
+    """Of those that were there already and whose network is wanted, the ids of those that have none."""
 
 
 class Ledger:
@@ -32,14 +34,19 @@ class Ledger:
         configs: the plan.
         store: open for writing; this process is its only writer.
         checkpoints: where chunks in progress are saved.
+        networks: whether what is trained is kept: then those that are there already without it are counted.
     """
 
-    def __init__(self, configs: Iterable[Config], store: Store, checkpoints: Checkpoints | None) -> None:
+    def __init__(
+        self, configs: Iterable[Config], store: Store, checkpoints: Checkpoints | None, networks: bool = False
+    ) -> None:
         self._store, self._checkpoints = store, checkpoints
         wanted = {run_id(config.to_dict()): config for config in configs}
         finished = store.finished()
         self.pending = {run: config for run, config in wanted.items() if run not in finished}
         self._wanted, self._already = len(wanted), len(wanted) - len(self.pending)
+        done = {run.id for run in store.runs(status="done")} & wanted.keys() if networks else set()
+        self._without = tuple(sorted(done - store.kept()))
         self._trained = self._diverged = self._stopped = 0
         self._failed: dict[str, str] = {}
         if checkpoints:
@@ -73,7 +80,14 @@ class Ledger:
         if self._checkpoints:
             self._checkpoints.tidy(self._store.finished())
         return Outcome(
-            self._wanted, self._already, self._trained, self._diverged, len(self.pending), self._failed, self._stopped
+            self._wanted,
+            self._already,
+            self._trained,
+            self._diverged,
+            len(self.pending),
+            self._failed,
+            self._stopped,
+            self._without,
         )
 
 

@@ -27,6 +27,7 @@ def train(
     most: int | None = None,
     seconds_left: Callable[[], float] | None = None,
     prune: Prune | None = None,
+    networks: bool = False,
 ) -> Outcome:
     """Train what the store does not hold yet, chunk by chunk; each chunk is recorded whole when it ends.
 
@@ -42,8 +43,9 @@ def train(
         seconds_left: how much time there is. Chunks are sized to end inside it, and none is begun that would not; one
             that was begun before goes on. What is not done when the time is up is saved, and left.
         prune: asked at every evaluation which runs of a chunk to give up; they are recorded as stopped.
+        networks: whether to keep what was trained, beside the store.
     """
-    ledger = Ledger(configs, store, checkpoints)
+    ledger = Ledger(configs, store, checkpoints, networks)
     begun, fresh = ledger.chunks()
     queue = begun + fresh
     task: Task | None = None
@@ -54,7 +56,7 @@ def train(
             task = build(chunk[0], source, device)
         result = train_chunk(
             task, chunk, checkpoints=checkpoints, report=report, stop=stop, most=most, seconds_left=seconds_left,
-            prune=prune,
+            prune=prune, networks=networks,
         )  # fmt: skip
         ledger.record(result.records)
         queue = result.again + queue

@@ -53,6 +53,7 @@ class Terms:
     """A file in the folder of checkpoints; a worker that does not see it goes without."""
     checkpoint_seconds: float = 0.0
     prune: Prune | None = None
+    networks: bool = False
 
 
 def train(
@@ -67,6 +68,7 @@ def train(
     most: int | None = None,
     seconds_left: Callable[[], float] | None = None,
     prune: Prune | None = None,
+    networks: bool = False,
 ) -> Outcome:
     """Train what the store does not hold yet, as `local.train` does, in chunks that give every worker something to do.
 
@@ -77,12 +79,14 @@ def train(
 
     The others are those of `local.train`. `stop` is asked a few times a second.
     """
-    ledger = Ledger(configs, store, checkpoints)
+    ledger = Ledger(configs, store, checkpoints, networks)
     begun, fresh = ledger.chunks()
     if begun or fresh:
         cluster.connect()
         deadline = None if seconds_left is None else time.time() + seconds_left()
-        terms = Terms(source, cluster.device, cluster.threads, cluster.sharers(), most, deadline, prune=prune)
+        terms = Terms(
+            source, cluster.device, cluster.threads, cluster.sharers(), most, deadline, prune=prune, networks=networks
+        )
         if checkpoints:
             with checkpoints.shared() as mark:
                 shared = Terms(**{**vars(terms), "mark": mark, "checkpoint_seconds": checkpoints.seconds})
@@ -200,7 +204,7 @@ def _train(configs: list[Config], terms: Terms) -> Result:
         try:
             return train_chunk(
                 task, configs, checkpoints=checkpoints, stop=stop, most=terms.most, seconds_left=left,
-                sharers=terms.sharers, prune=terms.prune,
+                sharers=terms.sharers, prune=terms.prune, networks=terms.networks,
             )  # fmt: skip
         except TrainingStoppedError as stopped:
             return Result([], [], stopped.saved)

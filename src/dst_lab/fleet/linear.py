@@ -1,12 +1,12 @@
 """Linear layers with a run axis."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Link(NamedTuple):
@@ -41,3 +41,29 @@ def linear(x: Tensor, parameters: dict[str, Tensor], name: str) -> Tensor:
     if x.dim() == 2:
         x = x.expand(weight.shape[0], *x.shape)
     return torch.baddbmm(bias, x, weight)
+
+
+def linear_module(tensors: dict[str, Tensor], name: str) -> nn.Linear:
+    """One run's layer as torch's module."""
+    weight, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
+    inputs, outputs = weight.shape
+    module = nn.Linear(inputs, outputs, device="meta")
+    module.weight, module.bias = nn.Parameter(weight.T.contiguous()), nn.Parameter(bias[0].clone())
+    return module
+
+
+def stack_modules(tensors: dict[str, Tensor], part: str, between: Callable[[], nn.Module]) -> list[nn.Module]:
+    """The layers `part0`, `part1`, .. as modules, with one of `between` after each but the last."""
+    layers = sum(name.startswith(part) and name.endswith(".weight") for name in tensors)
+    modules: list[nn.Module] = []
+    for i in range(layers):
+        modules += [linear_module(tensors, f"{part}{i}"), between()]
+    return modules[:-1]
+
+
+def autoencoder_module(
+    tensors: dict[str, Tensor], shape: tuple[int, int], choice: nn.Module, between: Callable[[], nn.Module]
+) -> nn.Sequential:
+    """Pixels in, logits of pixels out: encoder, one-hot codes of this shape (latents, classes), decoder."""
+    encoder, decoder = (stack_modules(tensors, f"{part}.", between) for part in ("encoder", "decoder"))
+    return nn.Sequential(*encoder, nn.Unflatten(-1, shape), choice, nn.Flatten(-2), *decoder)

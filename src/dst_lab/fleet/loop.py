@@ -1,7 +1,7 @@
 """The training loop of a fleet: R runs as one program."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.optimiser import Optimiser, Rule
 from dst_lab.fleet.provenance import provenance
 from dst_lab.fleet.streams import Source, Streams, Use
-from dst_lab.fleet.task import Choosers, Norm, Step, Task, sum_per_run
+from dst_lab.fleet.task import Choosers, Metrics, Norm, Step, Task, sum_per_run
 from dst_lab.store import Record, Series
 
 Array = npt.NDArray[Any]
@@ -89,10 +89,15 @@ class Fleet:
         return {name: torch.stack([made[seed][name] for seed in seeds]).to(self.device) for name in names}
 
     def train(
-        self, report: Report | None = None, stop: Callable[[], bool] | None = None, prune: Prune | None = None
+        self,
+        report: Report | None = None,
+        stop: Callable[[], bool] | None = None,
+        prune: Prune | None = None,
+        networks: bool = False,
     ) -> list[Record]:
         """Train to the end and return each run's whole history. `stop` is asked after every step; `prune` after every
-        evaluation but the last, which runs to give up: they are recorded as stopped."""
+        evaluation but the last, which runs to give up: they are recorded as stopped. `networks`: with what was trained
+        of every run that is done."""
         self._started = time.monotonic()
         advance = self.stepper()
         while self.step < self.steps:
@@ -112,7 +117,24 @@ class Fleet:
                 self.checkpoint.save(self)
         self.synchronise()
         artefacts = self.task.artefacts(self._all(), self._choosers(Use.EVALUATE))
-        return self._records(artefacts, provenance(self.device, self.seconds, len(self.members)))
+        tensors = self._networks() if networks else {}
+        return self._records(artefacts, tensors, provenance(self.device, self.seconds, len(self.members)))
+
+    def _networks(self) -> dict[str, Array]:
+        """What is kept of the runs, [runs, ...] each: parameters, what else belongs to the network, temperatures."""
+        kinds = {"parameters": self.parameters, "fixed": self.task.lasting(self.fixed), "temperatures": self.taus}
+        return {
+            f"{kind}/{name}": tensor.detach().cpu().numpy()
+            for kind, tensors in kinds.items()
+            for name, tensor in tensors.items()
+        }
+
+    def adopt(self, network: Mapping[str, Tensor]) -> None:
+        """Put what `_networks` kept of the only run in its place, as at the end of training."""
+        for kind, tensors in (("parameters", self.parameters), ("temperatures", self.taus)):
+            for name, tensor in tensors.items():
+                tensor.copy_(network[f"{kind}/{name}"])
+        self.step = self.steps
 
     def _worth(self, prune: Prune) -> list[int] | None:
         """The rows that go on, where not all do."""
@@ -268,14 +290,18 @@ class Fleet:
         since = self.step - (self.history[-1][0] if self.history else 0)
         metrics = {"train_loss": self.loss_sum / since}
         metrics["gradient_norm"] = norm()
-        with torch.no_grad():
-            metrics |= self.task.evaluate(self._all(), self._choosers(Use.EVALUATE))
-        metrics |= self.task.diagnose(self._all(), self._choosers(Use.SNR), self.step)
+        metrics |= self.measure()
         # The last update, too, can break a run, after its last training loss.
         broken = ~metrics["validation_loss"].isfinite() & (self.bad_step == 0)
         self.bad_step += broken * self.step
         self.history.append((self.step, {name: self._of_members(value) for name, value in metrics.items()}))
         self.loss_sum.zero_()
+
+    def measure(self) -> Metrics:
+        """What the task measures of every run as it stands now, [runs, ...] each."""
+        with torch.no_grad():
+            metrics = self.task.evaluate(self._all(), self._choosers(Use.EVALUATE))
+        return metrics | self.task.diagnose(self._all(), self._choosers(Use.SNR), self.step)
 
     def _of_members(self, value: Tensor) -> Array:
         """[members, ...] from [runs, ...]; NaN for those that were stopped."""
@@ -289,7 +315,7 @@ class Fleet:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def _records(self, artefacts: dict[str, Array], origin: dict[str, Any]) -> list[Record]:
+    def _records(self, artefacts: dict[str, Array], tensors: dict[str, Array], origin: dict[str, Any]) -> list[Record]:
         bad = self.bad_step.tolist()
         row_of = {member: row for row, member in enumerate(self.alive)}
         records = []
@@ -301,7 +327,7 @@ class Fleet:
             for name in names:
                 points = [(step, row[name][run]) for step, row in rows if name in row]
                 history[name] = Series(np.array([s for s, _ in points]), np.stack([v for _, v in points]))
-            status, detail, kept = "done", dict[str, Any](), dict[str, Array]()
+            status, detail, kept, network = "done", dict[str, Any](), dict[str, Array](), dict[str, Array]()
             if bad_step:
                 ends = {name: float(series.values[-1]) for name, series in history.items() if series.values.ndim == 1}
                 status, detail = "diverged", {"step": bad_step, "reason": "the loss is not finite", "last": ends}
@@ -309,10 +335,11 @@ class Fleet:
                 status, detail = "stopped", {"step": last, "of": self.steps, "reason": "other settings did better"}
             else:
                 kept = {name: array[row_of[run]] for name, array in artefacts.items()}
+                network = {name: array[row_of[run]] for name, array in tensors.items()}
             records.append(
                 Record(
                     config=config.to_dict(), status=status, detail=detail, history=history, artefacts=kept,
-                    provenance=origin,
+                    provenance=origin, network=network,
                 )
             )  # fmt: skip
         return records

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from decoupled_st import Estimator
 from dst_lab.configs import Config
 from dst_lab.data import Split
 from dst_lab.fleet.chooser import Chooser
@@ -71,6 +72,16 @@ class Task(ABC):
     def artefacts(self, parameters: Parameters, choosers: Choosers) -> dict[str, npt.NDArray[np.generic]]:
         """Small arrays to keep of the trained runs, [runs, ...] each."""
         return {}
+
+    def lasting(self, fixed: Parameters) -> Parameters:
+        """What a kept network has besides its parameters, [runs, ...] each; `fixed` are those of all runs."""
+        return {}
+
+    @classmethod
+    def network(cls, config: Config, tensors: Parameters, estimator: Estimator, deterministic: bool) -> nn.Module:
+        """One run's network as an ordinary module, made of the parameters and what is `lasting`; `estimator` and
+        `deterministic` are for the modules of `decoupled_st.nn` in it."""
+        raise NotImplementedError(f"the task {cls.config_type.task} does not say how its network is put together")
 
     @abstractmethod
     def bytes_per_run(self) -> int:

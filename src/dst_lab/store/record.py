@@ -64,6 +64,8 @@ class Record:
     history: Mapping[str, Series] = field(default_factory=dict)
     artefacts: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    network: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    """What was trained, to be kept beside the store; empty where it is not. No part of what the run found."""
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

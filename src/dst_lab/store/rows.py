@@ -45,6 +45,11 @@ class Row:
         return self.columns[0]
 
     @property
+    def digest(self) -> str:
+        """A fingerprint of what the run found, as text."""
+        return self.columns[7].hex()
+
+    @property
     def size(self) -> int:
         """Bytes of its texts and blobs."""
         texts = sum(len(text) for text in (*self.columns, self.provenance) if isinstance(text, str))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy.typing as npt
 
 from dst_lab.replace import STORE, check_target, resolved
-from dst_lab.store import blob, history, rows
+from dst_lab.store import blob, history, networks, rows
 from dst_lab.store.disk.compressed import is_compressed, pack, rewrite, unpacked
 from dst_lab.store.disk.connection import Connection, close_writer, connect_reader, connect_writer, exists
 from dst_lab.store.disk.lock import Lock
@@ -132,10 +132,15 @@ class Store:
         Only a failed or a stopped run gives way, to one that is done or diverged, and a failed one to a stopped one.
         When this returns, the runs are on the disk.
         """
+        records = list(records)
         encoded = [rows.encode(record) for record in records]
         self._kept.add(encoded)
         with self._transaction() as connection:
             outcomes = [rows.insert(connection, row) for row in encoded]
+            # Before the record is there for good: a run that is recorded as kept has its file.
+            for record, row, outcome in zip(records, encoded, outcomes, strict=True):
+                if record.network and self._takes_network(connection, row, outcome):
+                    networks.write(self.path, networks.Network(row.id, row.digest, record.network))
         return sum(outcome in (rows.Outcome.ADDED, rows.Outcome.REPLACED) for outcome in outcomes)
 
     def fold(self) -> bool:
@@ -149,11 +154,16 @@ class Store:
         return not busy
 
     def merge(self, other: str | os.PathLike[str]) -> MergeReport:
-        """Add the runs of another store, all or none of them, by the rules of `put`; merging again changes nothing."""
+        """Add the runs of another store, all or none of them, by the rules of `put`; merging again changes nothing.
+
+        Kept networks come along where the run's record is the other store's, or equal to it.
+        """
         outcomes: dict[str, rows.Outcome] = {}
         with Store.open(other) as source, self._transaction() as connection:
             for row in source._read_all():
                 outcomes[row.id] = rows.insert(connection, row.repacked() if source._folder else row)
+                if self._takes_network(connection, row, outcomes[row.id]):
+                    networks.carry(source.path, self.path, row.id)
         counts = {kind: sum(outcome is kind for outcome in outcomes.values()) for kind in rows.Outcome}
         return MergeReport(
             added=counts[rows.Outcome.ADDED],
@@ -173,7 +183,7 @@ class Store:
 
         Every run of the copy is verified; damage is an error, and leaves nothing: `salvage` brings out what is whole.
         A `target` that ends with `.xz` is compressed as a whole. `artefacts_of` are the ids of the runs whose artefacts
-        are copied (None: all); everything else is copied of every run.
+        are copied (None: all, and the networks that were kept); everything else is copied of every run.
         """
         with explained(Path(target)):
             file = resolved(target)
@@ -183,6 +193,11 @@ class Store:
             check_target(file, STORE, overwrite=overwrite)
         lock = Lock(file)
         try:
+            if artefacts_of is None:
+                runs = networks.kept(self.path, self.finished())
+                networks.check(self.path, runs)
+                for run in sorted(runs):
+                    networks.carry(self.path, file, run)
             with explained(file), replacing_store(file) as draft:
                 try:
                     self._connection.execute("VACUUM INTO ?", (str(draft),))
@@ -233,6 +248,28 @@ class Store:
         found = self._about(run_id, "SELECT body FROM artefacts WHERE run = ? ORDER BY rowid")
         with self._intact(run_id, "artefacts"):
             return {name: array for (body,) in found for name, array in blob.unpack(body).items()}
+
+    def network(self, run_id: str) -> networks.Network:
+        """The network of a run that was kept; `StoreError` where it was not, or is not the one of this record."""
+        ((digest,),) = self._about(run_id, "SELECT digest FROM runs WHERE key = ?")
+        network = networks.read(self.path, run_id)
+        if network.digest != digest.hex():
+            raise StoreError(
+                f"{networks.path_of(self.path, run_id)} is of another training of run {run_id} than the one recorded "
+                f"in {self.path}: restore the file that belongs to it, or delete it."
+            )
+        return network
+
+    def kept(self) -> set[str]:
+        """The ids of the runs whose network lies beside the store."""
+        return networks.kept(self.path, self.finished())
+
+    def _takes_network(self, connection: Connection, row: rows.Row, outcome: rows.Outcome) -> bool:
+        """True where a row's network belongs to what is recorded now, and is not there yet."""
+        if outcome in (rows.Outcome.ADDED, rows.Outcome.REPLACED):
+            return True
+        same = connection.execute("SELECT 1 FROM runs WHERE id = ? AND digest = ?", (row.id, row.columns[7])).fetchone()
+        return bool(same) and not networks.kept(self.path, [row.id])
 
     def provenance(self, run_id: str) -> dict[str, Any]:
         """Where, when and with what a run was trained."""

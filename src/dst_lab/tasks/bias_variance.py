@@ -27,13 +27,13 @@ from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 import decoupled_st as dst
 from dst_lab import data
-from dst_lab.configs import BiasVarianceConfig
+from dst_lab.configs import BiasVarianceConfig, Config
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.linear import initial_stack, linear
+from dst_lab.fleet.linear import autoencoder_module, initial_stack, linear
 from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, pixels, sum_per_run
 
 Estimate: TypeAlias = Callable[[Tensor], Tensor]
@@ -173,6 +173,13 @@ class BiasVariance(Task):
         target = x.repeat_interleave(count, 0).expand_as(output)
         loss = F.binary_cross_entropy_with_logits(output, target, reduction="sum")
         return torch.autograd.grad(loss, leaf)[0]
+
+    @classmethod
+    def network(cls, config: Config, tensors: Parameters, estimator: dst.Estimator, deterministic: bool) -> nn.Module:
+        """Pixels [..., inputs] from 0 to 1 in, logits of pixels out."""
+        assert isinstance(config, BiasVarianceConfig)
+        choice = dst.nn.Categorical(estimator, deterministic=deterministic)
+        return autoencoder_module(tensors, (config.latents, config.classes), choice, nn.ReLU)
 
     def bytes_per_run(self) -> int:
         draws = self.config.batch * max(AT_ONCE, len(self.codes))

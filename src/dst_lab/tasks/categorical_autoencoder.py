@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+import decoupled_st as dst
 from decoupled_st.diagnostics import gradient_snr
 from dst_lab import data
-from dst_lab.configs import CategoricalAutoencoderConfig
+from dst_lab.configs import CategoricalAutoencoderConfig, Config
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.linear import Link, initial_stack, linear
+from dst_lab.fleet.linear import Link, autoencoder_module, initial_stack, linear
 from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Step, Task, chunks, pixels
 
 if TYPE_CHECKING:
@@ -150,6 +151,13 @@ class CategoricalAutoencoder(Task):
             "reconstructions": (grey * 255).round().to(torch.uint8).cpu().numpy(),
             "codes": index.cpu().numpy(),
         }
+
+    @classmethod
+    def network(cls, config: Config, tensors: Parameters, estimator: dst.Estimator, deterministic: bool) -> nn.Module:
+        """Pixels [..., inputs] from 0 to 1 in, logits of pixels out."""
+        assert isinstance(config, CategoricalAutoencoderConfig)
+        choice = dst.nn.Categorical(estimator, deterministic=deterministic)
+        return autoencoder_module(tensors, (config.latents, config.classes), choice, nn.ReLU)
 
     def bytes_per_run(self) -> int:
         neurons = sum(self.encoder) + sum(self.decoder)

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+import decoupled_st as dst
 from decoupled_st.nn.gates import PASS_THROUGH, gate_coefficients
 from decoupled_st.nn.wiring import random_wiring, unique_wiring
 from dst_lab import data
-from dst_lab.configs import LogicGatesConfig
+from dst_lab.configs import Config, LogicGatesConfig
 from dst_lab.fleet.chooser import Chooser, Draws
 from dst_lab.fleet.gates import apply_layer, consumers
 from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Norm, Parameters, Step, Task, chunks, sum_per_run
@@ -216,6 +217,26 @@ class LogicGates(Task):
         layers = [parameters[f"logits.{i}"].argmax(-1) for i, _ in self._layers()]
         counts = torch.stack([torch.stack([(c == gate).sum(-1) for gate in range(16)], -1) for c in layers], 1)
         return {"gates_by_layer": counts.to(torch.int32).cpu().numpy()}
+
+    def lasting(self, fixed: Parameters) -> Parameters:
+        """The wiring of each layer, and into how many classes the last is summed."""
+        wires = {name: tensor for name, tensor in fixed.items() if name.startswith("wiring.")}
+        runs = len(next(iter(fixed.values())))
+        return {**wires, "classes": torch.full((runs,), self.classes), "bits": torch.full((runs,), self.widths[0])}
+
+    @classmethod
+    def network(cls, config: Config, tensors: Parameters, estimator: dst.Estimator, deterministic: bool) -> nn.Module:
+        """Bits [..., inputs], 0 or 1, in (see `data.bits`), class scores out."""
+        assert isinstance(config, LogicGatesConfig)
+        inputs, layers = int(tensors["bits"]), []
+        for i in range(config.layers):
+            layer = dst.nn.LogicLayer(
+                inputs, config.width, estimator, wiring=tensors[f"wiring.{i}"], deterministic=deterministic
+            )
+            layer.logits.data.copy_(tensors[f"logits.{i}"])
+            layers.append(layer)
+            inputs = config.width
+        return nn.Sequential(*layers, dst.nn.GroupSum(int(tensors["classes"]), tau=config.group_tau))
 
     def bytes_per_run(self) -> int:
         neurons = sum(self.widths)

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+import decoupled_st as dst
 from dst_lab import data
+from dst_lab.configs import Config
 from dst_lab.configs.stochastic_binary import THRESHOLDS, StochasticBinaryConfig
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.linear import Link, initial_stack, linear
+from dst_lab.fleet.linear import Link, initial_stack, linear, stack_modules
 from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Step, Task, chunks, pixels
 
 if TYPE_CHECKING:
@@ -113,6 +115,11 @@ class StochasticBinary(Task):
             gradients = torch.autograd.grad(loss, hidden)
             total = total + torch.cat([(g.abs() * weight.view(1, -1, 1)).sum(1) for g in gradients], -1)
         return total / len(images)
+
+    @classmethod
+    def network(cls, config: Config, tensors: Parameters, estimator: dst.Estimator, deterministic: bool) -> nn.Module:
+        """Pixels [..., inputs] from 0 to 1 in, class scores out."""
+        return nn.Sequential(*stack_modules(tensors, "", lambda: dst.nn.Binary(estimator, deterministic=deterministic)))
 
     def bytes_per_run(self) -> int:
         neurons = sum(self.widths)

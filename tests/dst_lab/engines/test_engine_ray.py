@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import dst_lab
 from dst_lab.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
@@ -279,3 +280,15 @@ def test_a_node_of_a_cluster_removed(start, dst, nodes, ray_words, undisturbed, 
     assert "24 runs: 24 trained, 0 already there. Store: dst.sqlite" in err
     assert rows(Path("dst.sqlite")) == rows(undisturbed)
     assert recorded(Path("dst.sqlite")) == 24
+
+
+def test_networks_come_back_and_are_kept_beside_the_store(dst, short) -> None:
+    """The driver writes them: what a worker trained is loaded, and measures as recorded."""
+    words = ("run", "stochastic-binary", "--epochs", "1", "--seeds", "3", "--keep", "--store", "a.sqlite")
+    ended = dst(*words, "--engine", "ray", "--workers", "2")
+    assert ended.code == 0, ended.err
+    with Store.open("a.sqlite") as store:
+        assert len(store.kept()) == 3
+        for run in store.runs():
+            again = dst_lab.evaluate(store, run.id)
+            assert again["test_loss"] == store.history(run.id)["test_loss"].values[-1]

@@ -1,0 +1,95 @@
+"""Networks that were kept: as ordinary modules, and measured again.
+
+network = dst_lab.load("runs.sqlite", run)        an nn.Module of dst.nn parts, which takes the argmax in .eval()
+metrics = dst_lab.evaluate("runs.sqlite", run)    what the run recorded at its end, computed anew
+"""
+
+import os
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+import decoupled_st as dst
+from dst_lab.configs import CONFIGS, Config
+from dst_lab.fleet.loop import Fleet, threads
+from dst_lab.store import Run, Store, StoreError
+from dst_lab.tasks import TASKS
+
+StoreOrPath = Store | str | os.PathLike[str]
+
+
+def load(store: StoreOrPath, run: str, *, deterministic: bool = True) -> nn.Module:
+    """The network of a run that was trained with `--keep`, in `.eval()`.
+
+    It is made of torch's modules and those of `decoupled_st.nn`, and needs nothing of the laboratory any more. Its
+    estimator has the temperatures that the run ended with. What goes in and comes out is on the task's page.
+
+    Args:
+        store: the path of a store, or an open one.
+        run: the id of a run.
+        deterministic: what `.eval()` does: True takes the argmax, False draws, as `.train()` does.
+    """
+    with _opened(store) as records:
+        found, config, tensors = _kept(records, run)
+    parts = {kind: _part(tensors, kind) for kind in ("parameters", "fixed", "temperatures")}
+    written = found.config["estimator"]
+    taus = {name: _number(written[name], tau) for name, tau in parts["temperatures"].items()}
+    estimator = dst.from_dict({**written, **taus})
+    network = TASKS[found.task].network(config, {**parts["parameters"], **parts["fixed"]}, estimator, deterministic)
+    return network.eval()
+
+
+def evaluate(
+    store: StoreOrPath, run: str, *, data: str | None = None, device: str | None = None
+) -> dict[str, npt.NDArray[Any]]:
+    """What a run that was trained with `--keep` measured at its end, by name, computed anew from the kept network.
+
+    On a CPU the values are those of the record bit for bit (with as many threads as then, which are taken): the draws,
+    too, are the run's own. On CUDA they are, to rounding. `train_loss` and `gradient_norm` are of training, not of the
+    network, and are not among them.
+
+    Args:
+        store, run: as of `load`.
+        data: a folder with the data sets, or a prepared file; as `--data`.
+        device: "cpu" or "cuda"; None takes the one that the run was trained on, where it is there.
+    """
+    with _opened(store) as records:
+        found, config, tensors = _kept(records, run)
+        origin = records.provenance(run)
+    if device is None:
+        device = str(origin.get("device", "cpu")) if torch.cuda.is_available() else "cpu"
+    with threads(origin.get("threads")):
+        task = TASKS[found.task](config, data, torch.device(device))
+        fleet = Fleet(task, [config])
+        fleet.adopt(tensors)
+        return {name: value[0].cpu().numpy().astype(np.float32) for name, value in fleet.measure().items()}
+
+
+def _opened(store: StoreOrPath) -> Any:
+    return nullcontext(store) if isinstance(store, Store) else Store.open(store)
+
+
+def _kept(store: Store, run: str) -> tuple[Run, Config, dict[str, Tensor]]:
+    """A run, its config, and the tensors of its network."""
+    network = store.network(run)
+    (found,) = (one for one in store.runs() if one.id == run)
+    if found.task not in TASKS:
+        raise StoreError(
+            f"run {run} is of the task {found.task}, which is not known here: import the module that registers it first"
+        )
+    tensors = {name: torch.from_numpy(np.array(array)) for name, array in network.tensors.items()}
+    return found, CONFIGS[found.task].from_dict(found.config), tensors
+
+
+def _number(written: object, tau: Tensor) -> float:
+    """A temperature as it was given, where it has not moved: 0.1, and not the float32 next to it."""
+    still = isinstance(written, float) and torch.tensor(written) == tau
+    return float(written) if still and isinstance(written, float) else float(tau)
+
+
+def _part(tensors: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{kind}/"): tensor for name, tensor in tensors.items() if name.startswith(f"{kind}/")}

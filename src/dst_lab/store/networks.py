@@ -1,0 +1,124 @@
+"""What was trained, beside the store: one safetensors file per run, in a folder named after the store.
+
+    runs.sqlite  ->  runs.sqlite.networks/RUN.safetensors
+
+A file says which run it is of, which recorded result it belongs to, and the SHA-256 of all that it holds; everything is
+checked before any of it is used. Nothing is pickled: reading runs no code.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dst_lab.replace import WriteError, write_bytes
+from dst_lab.store.errors import SAFE, StoreError
+
+FORMAT = "dst-network 1"
+Tensors = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A trained network: its tensors by name, and the `digest` of the recorded result that it belongs to."""
+
+    run: str
+    digest: str
+    tensors: Tensors
+
+
+def folder_of(store: str | os.PathLike[str]) -> Path:
+    """Where the networks of a store lie."""
+    return Path(f"{os.fspath(store)}.networks")
+
+
+def path_of(store: str | os.PathLike[str], run: str) -> Path:
+    """The file of a run."""
+    return folder_of(store) / f"{run}.safetensors"
+
+
+def kept(store: str | os.PathLike[str], runs: Iterable[str]) -> set[str]:
+    """Those of the runs that have a file."""
+    try:
+        names = set(os.listdir(folder_of(store)))
+    except OSError:
+        return set()
+    return {run for run in runs if f"{run}.safetensors" in names}
+
+
+def write(store: str | os.PathLike[str], network: Network) -> None:
+    """Put a network into the folder; it appears whole or not at all."""
+    from safetensors.numpy import save
+
+    tensors = {name: _plain(array) for name, array in network.tensors.items()}
+    about = {"format": FORMAT, "run": network.run, "record": network.digest}
+    content = save(tensors, metadata={**about, "sha256": _digest(tensors, about)})
+    path = path_of(store, network.run)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write_bytes(path, content)
+    except WriteError as error:
+        raise StoreError(f"{error.sentence} The run is not recorded without its network; {SAFE}.") from error
+    except OSError as error:
+        raise StoreError(f"{path} could not be written ({error.strerror or error}); {SAFE}.") from error
+
+
+def read(store: str | os.PathLike[str], run: str) -> Network:
+    """A run's network, checked; `StoreError` where there is none or the file is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    path = path_of(store, run)
+    if not path.is_file():
+        raise StoreError(
+            f"the network of run {run} was not kept: there is no {path}. Train the run with --keep into another store "
+            "(a run that is recorded is not trained again), and load it from there."
+        )
+    try:
+        with safe_open(path, framework="np") as file:
+            about = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dictionary
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+        raise StoreError(f"{_damaged(path)} ({error}).") from error
+    expected = about.pop("sha256", "")
+    if about.get("format") != FORMAT and str(about.get("format", "")).startswith(FORMAT.split()[0]):
+        raise StoreError(f"{path} is of another format ({about['format']}): upgrade decoupled-st.")
+    if _digest(tensors, about) != expected:
+        raise StoreError(f"{_damaged(path)} (what it holds does not match its checksum).")
+    if about["run"] != run:
+        raise StoreError(f"{path} is the network of run {about['run']}, under the name of another: put it back.")
+    return Network(run, about["record"], tensors)
+
+
+def check(store: str | os.PathLike[str], runs: Collection[str]) -> None:
+    """Raise `StoreError` where the network of one of these runs is damaged."""
+    for run in sorted(kept(store, runs)):
+        read(store, run)
+
+
+def carry(source: str | os.PathLike[str], target: str | os.PathLike[str], run: str) -> None:
+    """Copy a run's network, where it has one, to another store's folder, checked."""
+    if kept(source, [run]):
+        write(target, read(source, run))
+
+
+def _damaged(path: Path) -> str:
+    return f"{path} is damaged: restore it from a copy, or delete it (the run's record is whole without it)"
+
+
+def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.require(array, array.dtype.newbyteorder("<"), ["C"])
+
+
+def _digest(tensors: Tensors, about: Mapping[str, str]) -> str:
+    """SHA-256 of the names, types, shapes and bytes of all tensors, and of what the file says about them."""
+    digest = hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode())
+    for name, array in sorted(tensors.items()):
+        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
