@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 
+from decoupled_st.estimators.straight_through import to_compute
 from decoupled_st.estimators.temperature import check_float
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import Rule, State, Taus, register
@@ -46,7 +47,7 @@ class Confidence(Rule):
         return {}
 
     def temperatures(self, state: State, view: View) -> Taus:
-        l = view.logits / self.low
+        l = to_compute(view.logits, view.logits) / self.low
         if view.dim is None:
             confidence = torch.tanh(l.abs() / 2)  # 2 max(p, 1 - p) - 1
         else:

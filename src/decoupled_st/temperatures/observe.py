@@ -6,17 +6,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.straight_through import check_logits
+from decoupled_st.estimators.straight_through import check_logits, to_compute
 from decoupled_st.estimators.temperature import check_broadcast
 
-_LARGEST = 1e15  # squares stay finite in float32
+_LARGEST = 1e30  # of a mean square
+_ENOUGH = 4096  # logits per run
 
 
 @dataclass(frozen=True, eq=False)
 class View:
     """A layer's logits for one pass, and what their dimensions mean; made by `View.of`."""
 
-    logits: Tensor  # detached, in float32 or better
+    logits: Tensor  # detached
     mask: Tensor | None
     dim: int | None  # counted from the end; None for log-odds
     run_dims: int
@@ -41,8 +42,7 @@ class View:
             )
         if mask is not None:
             check_broadcast("mask", mask, logits)
-        compute = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
-        return cls(compute, mask, dim, run_dims, batch_dims)
+        return cls(logits.detach(), mask, dim, run_dims, batch_dims)
 
     def spread(self, value: Tensor) -> Tensor:
         """One number per run, [runs...], as a tensor that broadcasts to the logits."""
@@ -75,22 +75,23 @@ class View:
 def scale(view: View) -> tuple[Tensor, Tensor]:
     """The root mean square of the centred logits (of the log-odds themselves), per run.
 
-    Masked and infinite logits are left out, and rows without two categories to choose from. A row with a NaN counts
-    for nothing.
+    Masked, infinite and NaN logits are left out, and rows without two categories to choose from. Of more than some
+    thousand logits per run, evenly spaced samples are measured: a mean needs no more.
 
     Returns:
-        The scale, finite, 0 where there is nothing to measure; and whether there was something.
+        The scale, finite, 0 where there is nothing to measure; and whether it is above 0.
     """
-    allowed = _allowed(view)
-    l = torch.where(allowed, view.logits, 0.0).clamp(-_LARGEST, _LARGEST)
+    l, mask = _sampled(view)
+    allowed = l.isfinite() if mask is None else l.isfinite() & mask
+    l = torch.where(allowed, to_compute(l, l), 0.0)
     if view.dim is not None:
         many = allowed.sum(view.dim, keepdim=True)
-        mean = l.sum(view.dim, keepdim=True) / many.clamp(min=1)
         allowed = allowed & (many > 1)
-        l = torch.where(allowed, l - mean, 0.0)
-    counted = _per_run(allowed, view).sum(-1)
-    square = _per_run(l.square(), view).sum(-1) / counted.clamp(min=1)
-    return square.sqrt().float(), counted > 0
+        l = torch.where(allowed, l - l.sum(view.dim, keepdim=True) / many.clamp(min=1), 0.0)
+    runs = l.shape[: view.run_dims]
+    square = l.square().reshape(*runs, -1).sum(-1) / allowed.reshape(*runs, -1).sum(-1).clamp(min=1)
+    value = square.nan_to_num(nan=0.0, posinf=_LARGEST).clamp(max=_LARGEST).sqrt().float()
+    return value, value > 0
 
 
 def usage(view: View) -> tuple[Tensor, Tensor]:
@@ -112,17 +113,14 @@ def usage(view: View) -> tuple[Tensor, Tensor]:
     return (each.sum(-1) / latents.clamp(min=1)).clamp(0.0, 1.0).float(), latents > 0
 
 
-def _allowed(view: View) -> Tensor:
-    """Where a logit is finite, in no row with a NaN, and not masked."""
-    l = view.logits
-    allowed = l.isfinite()
-    if view.dim is not None:
-        allowed = allowed & ~l.isnan().any(view.dim, keepdim=True)
-    return allowed if view.mask is None else allowed & view.mask
-
-
-def _per_run(value: Tensor, view: View) -> Tensor:
-    return value.reshape(*value.shape[: view.run_dims], -1)
+def _sampled(view: View) -> tuple[Tensor, Tensor | None]:
+    """Logits and mask, thinned along the first dimension after the runs where there are many."""
+    l, mask, first = view.logits, view.mask, view.run_dims
+    stride = math.prod(l.shape[first:]) // _ENOUGH
+    if stride < 2 or first == l.dim() or (view.dim is not None and first == l.dim() + view.dim):
+        return l, mask
+    thin = (slice(None),) * first + (slice(None, None, min(stride, l.shape[first])),)
+    return l[thin], None if mask is None else mask.expand_as(l)[thin]
 
 
 def _counts_binary(view: View) -> tuple[Tensor, Tensor]:
@@ -142,7 +140,7 @@ def _counts(view: View) -> tuple[Tensor, Tensor]:
     grouped = l.reshape(*l.shape[: view.run_dims], view.samples, view.latents, view.categories)
     best, chosen = grouped.max(-1)
     possible = (grouped > -math.inf).any(-3)
-    counts = torch.zeros_like(possible, dtype=l.dtype).scatter_add(
-        -1, chosen.transpose(-1, -2), best.isfinite().to(l.dtype).transpose(-1, -2)
+    counts = torch.zeros_like(possible, dtype=torch.float32).scatter_add(
+        -1, chosen.transpose(-1, -2), best.isfinite().float().transpose(-1, -2)
     )
-    return counts, possible.sum(-1).to(l.dtype)
+    return counts, possible.sum(-1).float()

@@ -58,29 +58,34 @@ class SelfTempered(Rule):
             check_steps(self.steps)
 
     def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
-        whole = {name: torch.zeros(tuple(runs), dtype=torch.int64, device=device) for name in ("scales", "usages")}
+        whole = {name: torch.zeros(tuple(runs), dtype=torch.int64, device=device) for name in ("passes", "usages")}
         means = {name: torch.zeros(tuple(runs), dtype=torch.float32, device=device) for name in ("scale", "usage")}
         return {**whole, **means}
 
     def observe(self, state: State, view: View) -> State:
-        s, s_known = scale(view)
-        m, m_known = usage(view)
-        count_s, count_m = state["scales"] + s_known, state["usages"] + m_known
-        return {
-            "scales": count_s,
-            "usages": count_m,
-            "scale": _towards(state["scale"], s, s_known, 1 / count_s.clamp(1, 50)),
-            "usage": _towards(state["usage"], m, m_known, 1 / count_m.clamp(min=1)),
-        }
+        passes = state["passes"] + 1
+        s, known = scale(view)
+        after = {**state, "passes": passes, "scale": _towards(state["scale"], s, known, 1 / passes.clamp(max=50))}
+        if self.steps is None and self._few(view) > 0:
+            m, known = usage(view)
+            after["usages"] = state["usages"] + known
+            after["usage"] = _towards(state["usage"], m, known, 1 / after["usages"].clamp(min=1))
+        return after
 
     def temperatures(self, state: State, view: View) -> Taus:
         tau_b = (self.share * state["scale"]).clamp(min=self.floor)
-        few = min(max(2 - view.bits / self.few_bits, 0.0), 1.0)
-        unused = 1 - state["usage"]
-        if self.steps is not None:
-            unused = (1 - state["usages"] / (0.9 * self.steps)).clamp(min=0.0)
-        unused = torch.where(state["usages"] > 0, unused, 0.0)
-        return Taus(view.spread(self.low + (self.high - self.low) * few * unused), view.spread(tau_b))
+        few = self._few(view)
+        if few == 0:
+            return Taus(view.spread(torch.full_like(tau_b, self.low)), view.spread(tau_b))
+        if self.steps is None:
+            left = torch.where(state["usages"] > 0, 1 - state["usage"], 0.0)
+        else:
+            left = (1 - state["passes"] / (0.9 * self.steps)).clamp(min=0.0)
+        return Taus(view.spread(self.low + (self.high - self.low) * few * left), view.spread(tau_b))
+
+    def _few(self, view: View) -> float:
+        """From 1, few bits, to 0, many, or logits that are parameters."""
+        return min(max(2 - view.bits / self.few_bits, 0.0), 1.0) if view.batch_dims else 0.0
 
 
 def _towards(mean: Tensor, value: Tensor, known: Tensor, rate: Tensor) -> Tensor:

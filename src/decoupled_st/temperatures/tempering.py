@@ -62,7 +62,8 @@ class Tempering(nn.Module):
         if self.training and torch.is_grad_enabled():
             with torch.no_grad():
                 for name, value in self.tempered.rule.observe(state, view).items():
-                    state[name].copy_(value)
+                    if value is not state[name]:
+                        state[name].copy_(value)
                 for name, tau in taus._asdict().items():
                     self.get_buffer(f"last_{name}").copy_(tau.mean())
         return taus

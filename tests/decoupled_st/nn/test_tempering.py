@@ -161,7 +161,7 @@ def test_modules_compile_as_one_graph_with_their_statistics() -> None:
         compiled(batch).sum().backward()
         plain(batch)
     assert network[1].tempering.state == plain[1].tempering.state
-    assert network[1].tempering.state["scales"] == 4
+    assert network[1].tempering.state["passes"] == 4
 
 
 def _rank(rank: int, folder: str) -> None:
@@ -185,7 +185,7 @@ def _rank(rank: int, folder: str) -> None:
 def test_all_ranks_work_at_the_same_temperatures(tmp_path: Path) -> None:
     spawn(_rank, (str(tmp_path),), nprocs=2)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
-    assert [state["scales"].item() for state in first] == [0, 1, 2]
+    assert [state["passes"].item() for state in first] == [0, 1, 2]
     for ours, theirs in zip(first, second, strict=True):
         assert ours == theirs
     assert first[1]["scale"] != first[2]["scale"]
@@ -223,7 +223,7 @@ def test_diagnostics_show_what_the_rules_do() -> None:
     assert seen.keys() == {"1"}
     assert seen["1"].keys() == {"tau_f", "tau_b", *state}
     assert seen["1"]["usage"] == state["usage"].item()
-    assert seen["1"]["scales"] == 3
+    assert seen["1"]["passes"] == 3
     assert seen["1"]["tau_b"] > 1
     assert seen["1"]["tau_f"] > 0.1
     before = seen["1"]

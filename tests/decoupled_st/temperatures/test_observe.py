@@ -112,9 +112,9 @@ def test_one_sample_has_a_scale_and_no_usage() -> None:
     assert usage(view) == (0.0, False)
 
 
-def test_a_row_with_a_nan_counts_for_nothing() -> None:
+def test_nan_counts_for_nothing() -> None:
     logits = torch.randn(20, 3, 5)
-    spoilt = torch.cat([logits, torch.tensor([NAN, 1e9, 0, 0, 0]).expand(4, 3, 5)])
+    spoilt = torch.cat([logits, torch.full((4, 3, 5), NAN)])
     for measure in (scale, usage):
         assert measure(View.of(spoilt))[0].item() == pytest.approx(measure(View.of(logits))[0].item(), rel=1e-6)
     log_odds = torch.cat([logits[..., 0], torch.full((4, 3), NAN)])
@@ -128,6 +128,20 @@ def test_huge_logits_have_a_finite_scale() -> None:
     assert known
     assert value.isfinite()
     assert value > 1e14
+
+
+def test_many_logits_are_sampled() -> None:
+    wide = torch.randn(2, 500, 3, 40) * torch.tensor([1.0, 3.0]).view(2, 1, 1, 1)
+    want = (wide - wide.mean(-1, keepdim=True)).square().mean((1, 2, 3)).sqrt()
+    value, _ = scale(View.of(wide, run_dims=1))
+    assert not torch.equal(value, want)
+    assert torch.allclose(value, want, rtol=0.1)  # 34 samples of 120: 1.1% is one standard error
+    mask = torch.arange(40) < 20
+    infinite = wide.masked_fill(~mask, -INF)
+    assert torch.equal(scale(View.of(wide, run_dims=1, mask=mask))[0], scale(View.of(infinite, run_dims=1))[0])
+    parameters = torch.randn(12_000, 16)
+    want = (parameters - parameters.mean(-1, keepdim=True)).square().mean().sqrt()
+    assert torch.allclose(scale(View.of(parameters, batch_dims=0))[0], want, rtol=0.1)
 
 
 def test_bits_of_a_layer() -> None:

@@ -64,7 +64,8 @@ def test_tau_f_is_low_where_noise_has_no_use(rule: SelfTempered) -> None:
     assert follow(rule, [torch.ones(8, 200)], dim=None)[0].f.item() == pytest.approx(0.1)
     parameters = torch.eye(16)[0].expand(3, 16)
     assert follow(rule, [parameters], batch_dims=0)[0].f.item() == pytest.approx(0.1)
-    assert follow(rule, [torch.eye(4)[:1]] * 5)[0].f.item() == pytest.approx(0.1)  # one sample per pass
+    if rule.steps is None:
+        assert follow(rule, [torch.eye(4)[:1]] * 5)[0].f.item() == pytest.approx(0.1)  # one sample per pass
     half_way = torch.eye(8)[0].expand(8, 8, 8)  # 24 bits
     full = follow(rule, [torch.eye(8)[0].expand(8, 4, 8)])[0].f.item()
     assert follow(rule, [half_way])[0].f.item() == pytest.approx((full + 0.1) / 2)
@@ -128,6 +129,7 @@ def test_what_cannot_be_measured_leaves_the_statistics_alone() -> None:
     rule = SelfTempered()
     _, state = rule(rule.start(), torch.randn(6, 2, 4))
     _, after = rule(state, torch.full((6, 2, 4), NAN))
+    assert after.pop("passes") == state.pop("passes") + 1
     assert all(torch.equal(state[name], after[name]) for name in state)
 
 
