@@ -1,6 +1,6 @@
 """Straight-through estimators with separate temperatures for the forward sample and the backward gradient."""
 
-from decoupled_st import binary, categorical, codebook, diagnostics, estimators, nn, temperatures
+from decoupled_st import binary, categorical, circuits, codebook, diagnostics, estimators, nn, temperatures
 from decoupled_st.estimators import (
     Decoupled,
     Estimator,
@@ -26,6 +26,7 @@ __all__ = [
     "SoftmaxSTE",
     "binary",
     "categorical",
+    "circuits",
     "codebook",
     "diagnostics",
     "estimators",

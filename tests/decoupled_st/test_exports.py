@@ -13,10 +13,11 @@ from decoupled_st import kernels
 def test_exported_names() -> None:
     assert set(dst.__all__) == {
         "Decoupled", "Estimator", "GumbelSTE", "IdentitySTE", "SelfTempered", "Soft", "SoftmaxSTE",
-        "binary", "categorical", "codebook", "diagnostics", "estimators", "from_dict", "nn", "straight_through",
-        "temperatures", "use_kernels",
+        "binary", "categorical", "circuits", "codebook", "diagnostics", "estimators", "from_dict", "nn",
+        "straight_through", "temperatures", "use_kernels",
     }  # fmt: skip
     assert set(dst.nn.__all__) == {"Binary", "Categorical", "GroupSum", "LogicLayer", "apply_gates"}
+    assert set(dst.circuits.__all__) == {"Circuit", "CompiledCircuit", "from_network", "load", "write_images"}
     assert set(dst.diagnostics.__all__) == {
         "BiasVariance", "GradientSNR", "active_fraction", "bias_variance", "exact_gradient", "gate_histogram",
         "gradient_norm", "gradient_snr", "perplexity", "score_function_gradient",
@@ -46,7 +47,16 @@ def test_the_modules_of_functions_show_the_estimators_and_nothing_else() -> None
 
 
 def test_every_exported_name_is_there_and_documented() -> None:
-    for module in (dst, dst.nn, dst.diagnostics, dst.temperatures, dst.estimators, dst.categorical, dst.binary):
+    for module in (
+        dst,
+        dst.circuits,
+        dst.nn,
+        dst.diagnostics,
+        dst.temperatures,
+        dst.estimators,
+        dst.categorical,
+        dst.binary,
+    ):
         for name in module.__all__:
             assert getattr(module, name).__doc__
 

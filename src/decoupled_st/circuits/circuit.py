@@ -1,0 +1,242 @@
+"""A circuit: a directed acyclic graph of two-input gates, as a value."""
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from decoupled_st.circuits import words
+from decoupled_st.nn.gates import GATES
+
+if TYPE_CHECKING:
+    from decoupled_st.circuits.compiled import CompiledCircuit
+
+Meaning: TypeAlias = Literal["bits", "scores", "winner"]
+MEANINGS = ("bits", "scores", "winner")
+_NAME = re.compile(r"[!-~]+")
+_BAD_IN_NAMES = set('"\\')
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Circuit:
+    """Two-input gates between named inputs and outputs; `from_network` and `load` make one.
+
+    Nodes are numbered: the inputs from 0 on, then the gates in an order in which each comes after its two inputs.
+
+    Args:
+        input_names: one per input, distinct, without spaces.
+        gates: [gates], which of the sixteen each is (see `decoupled_st.nn.gates`).
+        left, right: [gates], the nodes that each gate sees.
+        outputs: [outputs], nodes; one may be named twice.
+        meaning: "bits", the outputs as they are; "scores", `classes` equal groups of outputs, each counted and divided
+            by `tau`, as `GroupSum` does; "winner", the outputs spell a class's number, lowest bit first.
+        classes: how many, for "scores" and "winner".
+        tau: what counts are divided by.
+        dtype: of what a call returns.
+        saved: what `simplify` removed, by rule.
+
+    Example:
+        >>> import torch
+        >>> adder = Circuit(
+        ...     input_names=("a", "b"), gates=torch.tensor([6, 1]), left=torch.tensor([0, 0]),
+        ...     right=torch.tensor([1, 1]), outputs=torch.tensor([2, 3]),
+        ... )
+        >>> adder(torch.tensor([[0, 1], [1, 1]]))
+        tensor([[1., 0.],
+                [0., 1.]])
+    """
+
+    input_names: tuple[str, ...]
+    gates: Tensor
+    left: Tensor
+    right: Tensor
+    outputs: Tensor
+    meaning: Meaning = "bits"
+    classes: int = 0
+    tau: float = 1.0
+    dtype: torch.dtype = torch.float32
+    saved: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input_names", tuple(self.input_names))
+        for name in ("gates", "left", "right", "outputs"):
+            object.__setattr__(self, name, _as_numbers(name, getattr(self, name)))
+        self._check_names()
+        self._check_graph()
+        self._check_outputs()
+
+    def _check_names(self) -> None:
+        if not self.input_names:
+            raise ValueError("a circuit has at least one input")
+        for name in self.input_names:
+            if not isinstance(name, str) or not _NAME.fullmatch(name) or _BAD_IN_NAMES & set(name):
+                raise ValueError(f"a name of an input is made of ASCII letters, digits and marks, got {name!r}")
+        if len(set(self.input_names)) < len(self.input_names):
+            twice = next(name for i, name in enumerate(self.input_names) if name in self.input_names[:i])
+            raise ValueError(f"names of inputs must differ, got {twice!r} twice")
+
+    def _check_graph(self) -> None:
+        if not len(self.gates) == len(self.left) == len(self.right):
+            sizes = f"{len(self.gates)}, {len(self.left)} and {len(self.right)}"
+            raise ValueError(f"gates, left and right must be equally long, got {sizes}")
+        if not _within(self.gates, 0, 16):
+            raise ValueError("gates are numbered from 0 to 15")
+        own = torch.arange(self.inputs, self.inputs + len(self.gates))
+        for name, side in (("left", self.left), ("right", self.right)):
+            wrong = ((side < 0) | (side >= own)).nonzero()
+            if len(wrong):
+                gate = int(wrong[0])
+                raise ValueError(
+                    f"each gate comes after the nodes it sees: {name} of gate {gate}, which is node "
+                    f"{gate + self.inputs}, is {int(side[gate])}"
+                )
+
+    def _check_outputs(self) -> None:
+        if not len(self.outputs) or not _within(self.outputs, 0, self.inputs + len(self.gates)):
+            raise ValueError(f"outputs must name nodes from 0 to {self.inputs + len(self.gates) - 1}, at least one")
+        if self.meaning not in MEANINGS:
+            raise ValueError(f"meaning must be one of {', '.join(MEANINGS)}, got {self.meaning!r}")
+        if not isinstance(self.dtype, torch.dtype) or not self.dtype.is_floating_point:
+            raise ValueError(f"dtype must be a floating-point type, got {self.dtype}")
+        if not (isinstance(self.tau, float) and 0 < self.tau < math.inf):
+            raise ValueError(f"tau must be a finite float above 0, got {self.tau!r}")
+        count = len(self.outputs)
+        if self.meaning == "scores" and (self.classes < 1 or count % self.classes):
+            raise ValueError(f"{count} outputs do not divide into {self.classes} equal groups")
+        if self.meaning == "winner" and not 1 <= self.classes <= 2**count:
+            raise ValueError(f"{count} bits cannot tell {self.classes} classes apart")
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs."""
+        return len(self.input_names)
+
+    @cached_property
+    def levels(self) -> Tensor:
+        """[inputs + gates]: the longest way from an input to each node, in gates."""
+        level = [0] * self.inputs
+        for left, right in zip(self.left.tolist(), self.right.tolist(), strict=True):
+            level.append(1 + max(level[left], level[right]))
+        return torch.tensor(level)
+
+    @property
+    def depth(self) -> int:
+        """The longest way from an input to an output, in gates."""
+        return int(self.levels[self.outputs].max())
+
+    @property
+    def gate_counts(self) -> dict[str, int]:
+        """How many gates of each kind, by name."""
+        counts = torch.bincount(self.gates, minlength=16).tolist()
+        return {name: count for name, count in zip(GATES, counts, strict=True) if count}
+
+    def __call__(self, bits: Any) -> Any:
+        """What the network gives for bits [..., inputs] of 0 and 1; a NumPy array in, a NumPy array out.
+
+        Images are taken 64 at a time, one per bit of a word. Returns [..., outputs], [..., classes] or, for "winner",
+        [...] numbers of classes.
+        """
+        flat, finish = self.read(bits)
+        numbers = [self._numbers(part) for part in torch.split(flat, self._images_at_once()) if len(part)]
+        return finish(torch.cat(numbers) if numbers else flat.new_zeros(0, self.numbers, dtype=torch.int64))
+
+    def _images_at_once(self) -> int:
+        """A multiple of 64 for which the nodes take about 64 MiB."""
+        return 64 * max(1, min(64, 2**23 // (self.inputs + len(self.gates))))
+
+    def _numbers(self, bits: Tensor) -> Tensor:
+        """[images, numbers] of int64 from bits [images, inputs] of uint8."""
+        outputs = words.evaluate(self, words.pack(bits))[self.outputs]
+        values = words.unpack(outputs, len(bits))
+        if self.meaning == "scores":
+            return values.reshape(len(bits), self.classes, -1).sum(-1, dtype=torch.int64)
+        values = values.long()
+        if self.meaning == "winner":
+            return (values << torch.arange(values.shape[-1])).sum(-1, keepdim=True)
+        return values
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a call gives per image."""
+        return {"bits": len(self.outputs), "scores": self.classes, "winner": 1}[self.meaning]
+
+    def read(self, bits: Any) -> tuple[Tensor, Any]:
+        """Bits as [images, inputs] of uint8, and what turns [images, numbers] into the result."""
+        tensor = bits if isinstance(bits, Tensor) else torch.as_tensor(bits)
+        flat = words.check_bits(tensor, self.inputs)
+
+        def finish(numbers: Tensor) -> Any:
+            shape = tensor.shape[:-1]
+            if self.meaning == "winner":
+                result = numbers.reshape(shape)
+            else:
+                exact = numbers.to(torch.promote_types(self.dtype, torch.float32))
+                scores = exact / self.tau if self.meaning == "scores" else exact
+                result = scores.to(self.dtype).reshape(*shape, numbers.shape[-1])
+            return result.to(tensor.device) if isinstance(bits, Tensor) else result.numpy()
+
+        return flat, finish
+
+    def simplify(self) -> "Circuit":
+        """The same function with fewer gates; `saved` of the result says what was removed, by rule."""
+        from decoupled_st.circuits.simplify import simplify
+
+        return simplify(self)
+
+    def winner(self) -> "Circuit":
+        """The class with the highest score (of equal ones the first), by adders and comparators made of gates."""
+        from decoupled_st.circuits.winner import winner
+
+        return winner(self)
+
+    def compile(
+        self, *, threads: int | None = None, compiler: str | None = None, strict: bool = False
+    ) -> "CompiledCircuit":
+        """The circuit as machine code, by the system's C compiler.
+
+        Args:
+            threads: how many; torch's number of threads where None.
+            compiler: the command; $CC, cc, gcc or clang where None.
+            strict: refuse where there is no compiler. Without it the result runs in torch, and a warning says so.
+        """
+        from decoupled_st.circuits.compiled import compile_circuit
+
+        return compile_circuit(self, threads=threads, compiler=compiler, strict=strict)
+
+    def write(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write the circuit in the format that the path's ending names.
+
+        `.c`: standalone C and its header, `-DCIRCUIT_MAIN` for a program. `.v`: Verilog; `pipelined=True` puts
+        registers after every level, `testbench=True` writes one beside it. `.aag`, `.aig`: AIGER, ASCII and binary.
+        `.json`; `.dot`, for small circuits. `load` reads AIGER and JSON. Files are complete or not there at all.
+        """
+        from decoupled_st.circuits.formats.files import write
+
+        write(self, path, **options)
+
+    def replace(self, **changes: Any) -> "Circuit":
+        """The circuit with some of its fields changed."""
+        return replace(self, **changes)
+
+    def __repr__(self) -> str:
+        shown = f"Circuit({self.inputs} inputs, {len(self.gates)} gates, depth {self.depth}, "
+        if self.meaning == "scores":
+            return shown + f"{self.classes} scores of {len(self.outputs) // self.classes} bits, tau={self.tau})"
+        return shown + (f"the winner of {self.classes})" if self.meaning == "winner" else f"{len(self.outputs)} bits)")
+
+
+def _as_numbers(name: str, value: object) -> Tensor:
+    if not isinstance(value, Tensor) or value.dim() != 1 or value.is_floating_point() or value.is_meta:
+        given = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise TypeError(f"{name} must be a tensor of integers with one dimension, got {given}")
+    return value.detach().to("cpu", torch.int64)
+
+
+def _within(values: Tensor, low: int, high: int) -> bool:
+    return not len(values) or (int(values.min()) >= low and int(values.max()) < high)

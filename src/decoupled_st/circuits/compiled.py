@@ -1,0 +1,162 @@
+"""A circuit as machine code: `engine.c` compiled by the system's compiler, loaded, and given the circuit's gates."""
+
+import ctypes
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from decoupled_st.circuits.schedule import schedule
+
+if TYPE_CHECKING:
+    from decoupled_st.circuits.circuit import Circuit
+
+FLAGS = ("-O3", "-march=native", "-fPIC", "-shared")
+BLOCK = 512
+"""Images per word of the engine."""
+_ENTRY = """
+int run(const circuit *c, const uint8_t *bytes, size_t images, uint32_t *numbers)
+{
+    return run_circuit(c, bytes, images, numbers);
+}
+"""
+
+
+class CompilerError(RuntimeError):
+    """There is no C compiler, or it failed."""
+
+
+def engine() -> str:
+    """The C text that runs any circuit."""
+    return (files("decoupled_st.circuits") / "engine.c").read_text(encoding="utf-8")
+
+
+class _Tables(ctypes.Structure):
+    """`circuit` of engine.c."""
+
+    _fields_ = [
+        *[(name, ctypes.c_uint32) for name in ("inputs", "slots", "runs", "groups", "bits", "binary")],
+        *[(name, ctypes.c_void_p) for name in ("run", "wires", "outputs")],
+    ]  # fmt: skip
+
+
+class CompiledCircuit:
+    """A circuit that runs as machine code, or in torch where there is no compiler.
+
+    Attributes:
+        circuit: what it computes.
+        backend: "c" or "torch".
+        threads: how many share a call's images.
+        seconds: what making it took.
+    """
+
+    def __init__(self, circuit: "Circuit", library: ctypes.CDLL | None, threads: int) -> None:
+        self.circuit, self.threads = circuit, threads
+        self.backend = "torch" if library is None else "c"
+        self.seconds = 0.0
+        self._library = library
+        if library is not None:
+            plan = schedule(circuit)
+            self._kept = [part.to(torch.int32).contiguous() for part in (plan.runs, plan.wires, plan.outputs)]
+            binary = circuit.meaning == "winner"
+            groups = circuit.numbers
+            self._tables = _Tables(
+                circuit.inputs, plan.slots, len(plan.runs), groups, len(plan.outputs) // groups, binary,
+                *[part.data_ptr() for part in self._kept],
+            )  # fmt: skip
+
+    def __call__(self, bits: Any) -> Any:
+        """What the circuit gives for bits [..., inputs], for any number of images."""
+        if self._library is None:
+            return self.circuit(bits)
+        flat, finish = self.circuit.read(bits)
+        numbers = torch.empty(len(flat), self.circuit.numbers, dtype=torch.int32)
+        blocks = -(-len(flat) // BLOCK)
+        parts = max(1, min(self.threads, blocks))
+        edges = [min(len(flat), blocks * part // parts * BLOCK) for part in range(parts + 1)]
+        jobs = [(flat[a:b], numbers[a:b]) for a, b in pairwise(edges)]
+        apply = map if parts == 1 else _pool(parts).map
+        codes = list(apply(lambda job: self._run(*job), jobs))
+        if any(codes):
+            raise MemoryError("no memory for the circuit's words")
+        return finish(numbers)
+
+    def _run(self, bits: Tensor, numbers: Tensor) -> int:
+        """Fill `numbers`; the call leaves Python's lock to other threads."""
+        assert self._library is not None
+        return int(
+            self._library.run(
+                ctypes.byref(self._tables), ctypes.c_void_p(bits.data_ptr()), ctypes.c_size_t(len(bits)),
+                ctypes.c_void_p(numbers.data_ptr()),
+            )
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"CompiledCircuit({self.circuit!r}, backend={self.backend}, threads={self.threads})"
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads)
+
+
+def compile_circuit(circuit: "Circuit", *, threads: int | None, compiler: str | None, strict: bool) -> CompiledCircuit:
+    """See `Circuit.compile`."""
+    threads = torch.get_num_threads() if threads is None else threads
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}")
+    started = time.perf_counter()
+    library = None
+    try:
+        library = _library(_find(compiler))
+    except CompilerError as error:
+        if strict or compiler is not None:
+            raise
+        warnings.warn(f"{error}; the circuit runs in torch, which is slower", RuntimeWarning, stacklevel=3)
+    compiled = CompiledCircuit(circuit, library, threads)
+    compiled.seconds = time.perf_counter() - started
+    return compiled
+
+
+def _find(compiler: str | None) -> str:
+    """The compiler's command."""
+    if compiler is not None:
+        if not compiler.split() or shutil.which(shlex.split(compiler)[0]) is None:
+            raise CompilerError(f"there is no C compiler {compiler!r}")
+        return compiler
+    candidates = [os.environ.get("CC", ""), "cc", "gcc", "clang"]
+    for candidate in candidates:
+        if candidate.split() and shutil.which(shlex.split(candidate)[0]):
+            return candidate
+    raise CompilerError("there is no C compiler ($CC, cc, gcc and clang were looked for): install one, such as gcc")
+
+
+@cache
+def _library(compiler: str) -> ctypes.CDLL:
+    """The engine, loaded; one per compiler and process, since circuits come to it as data."""
+    with tempfile.TemporaryDirectory(prefix="dst-circuit-") as folder:
+        source, target = Path(folder, "engine.c"), Path(folder, "engine.so")
+        source.write_text(engine() + _ENTRY, encoding="utf-8")
+        command = [*shlex.split(compiler), *FLAGS, str(source), "-o", str(target)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise CompilerError(f"{shlex.join(command)} failed:\n{done.stderr.strip()[-2000:]}")
+        try:
+            library = ctypes.CDLL(str(target))
+        except OSError as error:
+            raise CompilerError(f"what {compiler} made cannot be loaded on {sys.platform}: {error}") from error
+    library.run.restype = ctypes.c_int
+    return library

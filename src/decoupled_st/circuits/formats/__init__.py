@@ -1,0 +1,1 @@
+"""Circuits as files: C, Verilog, AIGER, JSON, DOT."""

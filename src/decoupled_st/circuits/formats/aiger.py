@@ -1,0 +1,225 @@
+"""Circuits as and-inverter graphs, in the AIGER format, ASCII and binary.
+
+A literal is 2 * variable + inverted; variable 0 is the constant 0, then come the inputs, then the ANDs.
+
+Reference:
+    Biere: The AIGER and-inverter graph (AIG) format, version 20071012.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from decoupled_st.circuits.circuit import Circuit
+from decoupled_st.circuits.formats.json import about, read_about
+
+MOST = 2**26
+"""Variables that `read` takes: a damaged header must not ask for all memory."""
+_MARK = "decoupled-st circuit "
+_ANDS = {1: (0, 0), 2: (0, 1), 4: (1, 0), 8: (1, 1)}
+"""Gates that are one AND: which of their inputs are inverted."""
+
+
+def _and_inverter_graph(circuit: Circuit) -> tuple[list[tuple[int, int]], list[int]]:
+    """The two inputs of each AND, the greater first, and the outputs: literals."""
+    ands: list[tuple[int, int]] = []
+    literal = [2 * (i + 1) for i in range(circuit.inputs)]
+
+    def both(a: int, b: int) -> int:
+        ands.append((max(a, b), min(a, b)))
+        return 2 * (circuit.inputs + len(ands))
+
+    for gate, left, right in zip(circuit.gates.tolist(), circuit.left.tolist(), circuit.right.tolist(), strict=True):
+        a, b = literal[left], literal[right]
+        inverted = 1 if gate.bit_count() > 2 or gate in (9, 10, 12) else 0
+        gate = 15 - gate if inverted else gate
+        if gate == 0:
+            value = 0
+        elif gate in (3, 5):
+            value = a if gate == 3 else b
+        elif gate == 6:
+            value = both(both(a, b) ^ 1, both(a ^ 1, b ^ 1) ^ 1)
+        else:
+            turn_a, turn_b = _ANDS[gate]
+            value = both(a ^ turn_a, b ^ turn_b)
+        literal.append(value ^ inverted)
+    return ands, [literal[node] for node in circuit.outputs.tolist()]
+
+
+def _symbols(circuit: Circuit) -> str:
+    lines = [f"i{i} {name}" for i, name in enumerate(circuit.input_names)]
+    bits = len(circuit.outputs) // max(circuit.classes, 1)
+    for i in range(len(circuit.outputs)):
+        shown = f"class{i // bits}_{i % bits}" if circuit.meaning == "scores" else f"{circuit.meaning}_{i}"
+        lines.append(f"o{i} {shown}")
+    return "\n".join([*lines, "c", _MARK + json.dumps(about(circuit))]) + "\n"
+
+
+def write_ascii(circuit: Circuit, stem: str) -> dict[str, str]:
+    """One file, `.aag`."""
+    ands, outputs = _and_inverter_graph(circuit)
+    inputs = circuit.inputs
+    lines = [f"aag {inputs + len(ands)} {inputs} 0 {len(outputs)} {len(ands)}"]
+    lines += [str(2 * (i + 1)) for i in range(inputs)]
+    lines += map(str, outputs)
+    lines += [f"{2 * (inputs + 1 + i)} {a} {b}" for i, (a, b) in enumerate(ands)]
+    return {f"{stem}.aag": "\n".join(lines) + "\n" + _symbols(circuit)}
+
+
+def write_binary(circuit: Circuit, stem: str) -> dict[str, bytes]:
+    """One file, `.aig`: of each AND the differences of its literals, seven bits per byte."""
+    ands, outputs = _and_inverter_graph(circuit)
+    inputs = circuit.inputs
+    head = [f"aig {inputs + len(ands)} {inputs} 0 {len(outputs)} {len(ands)}", *map(str, outputs)]
+    body = bytearray()
+    for i, (a, b) in enumerate(ands):
+        for delta in (2 * (inputs + 1 + i) - a, a - b):
+            while delta > 127:
+                body.append(delta & 127 | 128)
+                delta >>= 7
+            body.append(delta)
+    return {f"{stem}.aig": ("\n".join(head) + "\n").encode() + bytes(body) + _symbols(circuit).encode()}
+
+
+class _Lines:
+    """Lines and bytes of a file, from its start."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content, self.at = content, 0
+
+    def line(self) -> str:
+        end = self.content.find(b"\n", self.at)
+        if end < 0:
+            raise ValueError("it ends too soon")
+        text = self.content[self.at : end]
+        self.at = end + 1
+        return text.decode("ascii", "replace")
+
+    def numbers(self, count: int) -> list[int]:
+        words = self.line().split(" ")
+        if len(words) != count or not all(word.isdecimal() and word.isascii() for word in words):
+            raise ValueError(f"{count} numbers were expected, got {' '.join(words)[:60]!r}")
+        return [int(word) for word in words]
+
+    def delta(self) -> int:
+        value = shift = 0
+        while True:
+            if self.at >= len(self.content) or shift > 35:
+                raise ValueError("its ANDs end too soon")
+            byte = self.content[self.at]
+            self.at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    def rest(self) -> Iterator[str]:
+        return iter(self.content[self.at :].decode("utf-8", "replace").split("\n"))
+
+
+def read(content: bytes) -> Circuit:
+    """The circuit; ValueError says what is wrong with the file."""
+    lines = _Lines(content)
+    kind, *words = lines.line().split(" ")
+    if len(words) < 5 or not all(word.isdecimal() and word.isascii() for word in words):
+        raise ValueError("its header has no five numbers")
+    most, inputs, latches, count, size = map(int, words[:5])
+    if latches or len(words) > 5:
+        raise ValueError("it has latches or properties, and a circuit here has gates alone")
+    if not inputs or not count:
+        raise ValueError("it has no inputs or no outputs")
+    if most > MOST or inputs + size > most or count > len(content):
+        raise ValueError(f"its header asks for {most} variables")
+    variables = [lines.numbers(1)[0] for _ in range(inputs)] if kind == "aag" else list(range(2, 2 * inputs + 1, 2))
+    outputs = [lines.numbers(1)[0] for _ in range(count)]
+    ands = list(_ascii_ands(lines, size) if kind == "aag" else _binary_ands(lines, inputs, size))
+    names, fields = _read_symbols(lines, inputs)
+    return _circuit(most, variables, ands, outputs, names, fields)
+
+
+def _ascii_ands(lines: _Lines, size: int) -> Iterator[tuple[int, int, int]]:
+    for _ in range(size):
+        own, a, b = lines.numbers(3)
+        yield own, a, b
+
+
+def _binary_ands(lines: _Lines, inputs: int, size: int) -> Iterator[tuple[int, int, int]]:
+    for i in range(size):
+        own = 2 * (inputs + 1 + i)
+        a = own - lines.delta()
+        b = a - lines.delta()
+        if not own > a >= b >= 0:
+            raise ValueError(f"AND {i} sees what comes after it")
+        yield own, a, b
+
+
+def _read_symbols(lines: _Lines, inputs: int) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The names of the inputs, and what our own comment says about the outputs."""
+    names = [f"x{i}" for i in range(inputs)]
+    rest, fields = lines.rest(), {}
+    for line in rest:
+        if line == "c":
+            break
+        place, _, name = line.partition(" ")
+        if place[:1] == "i" and place[1:].isdecimal() and int(place[1:]) < inputs and name:
+            names[int(place[1:])] = name
+    for line in rest:
+        if line.startswith(_MARK):
+            fields = read_about(json.loads(line.removeprefix(_MARK)))
+    return tuple(names), fields
+
+
+def _circuit(
+    most: int, variables: list[int], ands: list[tuple[int, int, int]], outputs: list[int], names: tuple[str, ...],
+    fields: dict[str, Any],
+) -> Circuit:  # fmt: skip
+    inputs = len(variables)
+    defined = variables + [own for own, _, _ in ands]
+    used = [literal for _, a, b in ands for literal in (a, b)] + outputs
+    if any(x % 2 or not 2 <= x <= 2 * most + 1 for x in defined) or len(set(defined)) < len(defined):
+        raise ValueError("its inputs and ANDs must be even literals, each defined once")
+    known = {x >> 1 for x in defined} | {0}
+    if missing := next((x for x in used if x >> 1 not in known), None):
+        raise ValueError(f"literal {missing} is used and not defined")
+    node = {x >> 1: i for i, x in enumerate(variables)}
+    new: list[tuple[int, int, int]] = []
+    if any(x < 2 for x in used):
+        node[0] = inputs  # the constant as a gate
+        new.append((0, 0, 0))
+    for own, a, b in _in_order(ands, node):
+        gate = {(0, 0): 1, (0, 1): 2, (1, 0): 4, (1, 1): 8}[a & 1, b & 1]
+        new.append((gate, node[a >> 1], node[b >> 1]))
+        node[own >> 1] = inputs + len(new) - 1
+    shown = {}
+    for literal in dict.fromkeys(outputs):
+        shown[literal] = node[literal >> 1]
+        if literal & 1:
+            shown[literal] = inputs + len(new)
+            new.append((12, node[literal >> 1], node[literal >> 1]))
+    gates, left, right = torch.tensor(new, dtype=torch.int64).reshape(-1, 3).unbind(1)
+    targets = torch.tensor([shown[literal] for literal in outputs])
+    return Circuit(input_names=names, gates=gates, left=left, right=right, outputs=targets, **fields)
+
+
+def _in_order(ands: list[tuple[int, int, int]], given: dict[int, int]) -> Iterator[tuple[int, int, int]]:
+    """Each AND after those it sees: ASCII files may have them in any order."""
+    of = {own >> 1: (own, a, b) for own, a, b in ands}
+    done, begun = set(given), set()
+    for own, _, _ in ands:
+        stack = [own >> 1]
+        while stack:
+            variable = stack[-1]
+            waiting = [x >> 1 for x in of[variable][1:] if x >> 1 not in done] if variable not in done else []
+            if waiting and variable in begun:
+                raise ValueError("its ANDs go in a circle")
+            if waiting:
+                begun.add(variable)
+                stack += waiting
+                continue
+            stack.pop()
+            if variable not in done:
+                done.add(variable)
+                begun.discard(variable)
+                yield of[variable]

@@ -1,0 +1,106 @@
+"""Circuits as standalone C: the engine that `Circuit.compile` uses, the circuit's gates as tables, and a program."""
+
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from decoupled_st.circuits.circuit import Circuit
+from decoupled_st.circuits.compiled import engine
+from decoupled_st.circuits.formats.names import identifier
+from decoupled_st.circuits.schedule import schedule
+
+_MAIN = """
+#ifdef CIRCUIT_MAIN
+#include <stdio.h>
+
+/* Images from standard input, one line of 0 and 1 each; their numbers to standard output. */
+int main(void)
+{{
+    enum {{ AT_ONCE = 64 * BLOCK }};
+    unsigned char *bytes = malloc((size_t)AT_ONCE * {upper}_INPUTS);
+    uint32_t *numbers = malloc((size_t)AT_ONCE * {upper}_NUMBERS * sizeof *numbers);
+    size_t at = 0;
+    int next = 0, code = 0;
+    if (bytes == NULL || numbers == NULL) {{
+        fprintf(stderr, "{name}: no memory\\n");
+        code = 2;
+    }}
+    while (code == 0 && next != EOF) {{
+        next = getchar();
+        if (next == '0' || next == '1')
+            bytes[at++] = (unsigned char)(next - '0');
+        else if (next == '\\n' ? at % {upper}_INPUTS != 0 : next != EOF && next != ' ' && next != '\\r') {{
+            fprintf(stderr, "{name}: an image is a line of %d digits, 0 or 1\\n", {upper}_INPUTS);
+            code = 1;
+        }}
+        if (code == 0 && at > 0 && (next == EOF || at == (size_t)AT_ONCE * {upper}_INPUTS)) {{
+            size_t images = at / {upper}_INPUTS;
+            if (at % {upper}_INPUTS) {{
+                fprintf(stderr, "{name}: the last image is not complete\\n");
+                code = 1;
+                break;
+            }}
+            code = {name}_run(bytes, images, numbers);
+            for (size_t i = 0; code == 0 && i < images * {upper}_NUMBERS; i++)
+                printf("%lu%c", (unsigned long)numbers[i], (i + 1) % {upper}_NUMBERS ? ' ' : '\\n');
+            at = 0;
+        }}
+    }}
+    free(bytes);
+    free(numbers);
+    return code;
+}}
+#endif
+"""
+
+_HEADER = """/* {shown} */
+#ifndef {upper}_H
+#define {upper}_H
+#include <stddef.h>
+#include <stdint.h>
+
+#define {upper}_INPUTS {inputs}
+#define {upper}_NUMBERS {numbers} /* per image: {meaning} */
+#define {upper}_TAU {tau!r} /* what counts are divided by to be scores */
+
+/* Bytes [images][{upper}_INPUTS] of 0 and 1 into numbers [images][{upper}_NUMBERS].
+   Returns 0, or 1 where a byte is neither, or 2 where there is no memory. Safe to call from several threads. */
+int {name}_run(const uint8_t *bytes, size_t images, uint32_t *numbers);
+#endif
+"""
+MEANING = {
+    "bits": "each 0 or 1",
+    "scores": "how many outputs of each class are 1",
+    "winner": "the class that wins",
+}
+
+
+def write(circuit: Circuit, stem: str) -> dict[str, str]:
+    """`.c` and `.h`."""
+    plan, name = schedule(circuit), identifier(stem)
+    upper, bits = name.upper(), len(circuit.outputs) // circuit.numbers
+    fields = f"{circuit.inputs}, {plan.slots}, {len(plan.runs)}, {circuit.numbers}, {bits}"
+    binary = int(circuit.meaning == "winner")
+    parts = [
+        f"/* {circuit!r}\n   cc -O3 -march=native -DCIRCUIT_MAIN {stem}.c -o {stem} && ./{stem} < images.txt */\n",
+        f'#include "{stem}.h"\n',
+        engine(),
+        _array("run", plan.runs.flatten()),
+        _array("wires", plan.wires.flatten()),
+        _array("outputs", plan.outputs),
+        f"static const circuit the_circuit = {{{fields}, {binary}, table_run, table_wires, table_outputs}};\n",
+        f"int {name}_run(const uint8_t *bytes, size_t images, uint32_t *numbers)\n"
+        "{\n    return run_circuit(&the_circuit, bytes, images, numbers);\n}\n",
+        _MAIN.format(name=name, upper=upper),
+    ]
+    header = _HEADER.format(
+        shown=repr(circuit), upper=upper, name=name, inputs=circuit.inputs, numbers=circuit.numbers,
+        meaning=MEANING[circuit.meaning], tau=circuit.tau,
+    )  # fmt: skip
+    return {f"{stem}.h": header, f"{stem}.c": "".join(parts)}
+
+
+def _array(name: str, values: Tensor) -> str:
+    numbers = values.tolist() or [0]  # C has no empty arrays
+    rows: Iterable[str] = (", ".join(map(str, numbers[i : i + 24])) for i in range(0, len(numbers), 24))
+    return f"static const uint32_t table_{name}[{len(numbers)}] = {{\n    " + ",\n    ".join(rows) + "};\n"

@@ -1,0 +1,238 @@
+"""Circuits as Verilog: combinational, or with registers after every level.
+
+Input i is `x[i]`. Bits and the winner's number leave as one vector; class scores leave as counts (tau is left to the
+reader), class 0 in the lowest bits, added up by a tree of `+`, for which synthesis tools have their own adders.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from decoupled_st.circuits.circuit import Circuit
+from decoupled_st.circuits.formats.names import identifier
+
+_EXPRESSIONS = (
+    "1'b0", "{a} & {b}", "{a} & ~{b}", "{a}", "~{a} & {b}", "{b}", "{a} ^ {b}", "{a} | {b}",
+    "~({a} | {b})", "~({a} ^ {b})", "~{b}", "{a} | ~{b}", "~{a}", "~{a} | {b}", "~({a} & {b})", "1'b1",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Ports:
+    """The output and how many bits each of its numbers has."""
+
+    name: str
+    numbers: int
+    bits: int
+
+    @property
+    def width(self) -> int:
+        return self.numbers * self.bits
+
+
+def write(circuit: Circuit, stem: str, pipelined: bool = False, testbench: bool = False) -> dict[str, str]:
+    """`.v`, and `_tb.v` where a testbench is asked for."""
+    name, ports = identifier(stem), _ports(circuit)
+    body = _Pipeline(circuit, ports) if pipelined else _Combinational(circuit, ports)
+    lines = list(body.lines())
+    clock = "    input wire clk,\n" if pipelined else ""
+    head = [
+        f"// {circuit!r}",
+        *([f"// {body.latency} clocks from x to {ports.name}"] if pipelined else []),
+        f"module {name} (\n{clock}    input wire [0:{circuit.inputs - 1}] x,",
+        f"    output {'reg' if pipelined and body.latency else 'wire'} [{ports.width - 1}:0] {ports.name}\n);",
+        *(f"    // x[{i}] is {shown}" for i, shown in enumerate(circuit.input_names) if shown != f"x{i}"),
+    ]
+    files = {f"{stem}.v": "\n".join([*head, *lines, "endmodule"]) + "\n"}
+    if testbench:
+        files[f"{stem}_tb.v"] = _testbench(circuit, name, ports, body.latency if pipelined else None)
+    return files
+
+
+def _ports(circuit: Circuit) -> _Ports:
+    if circuit.meaning == "scores":
+        return _Ports("scores", circuit.classes, (len(circuit.outputs) // circuit.classes).bit_length())
+    return _Ports("winner" if circuit.meaning == "winner" else "y", 1, len(circuit.outputs))
+
+
+def _groups(circuit: Circuit) -> list[list[int]]:
+    """The outputs of each class, for scores."""
+    return circuit.outputs.reshape(circuit.classes, -1).tolist()
+
+
+class _Combinational:
+    latency = 0
+
+    def __init__(self, circuit: Circuit, ports: _Ports) -> None:
+        self.circuit, self.ports = circuit, ports
+
+    def _node(self, node: int) -> str:
+        return f"x[{node}]" if node < self.circuit.inputs else f"g{node}"
+
+    def lines(self) -> Iterator[str]:
+        circuit = self.circuit
+        triples = zip(circuit.gates.tolist(), circuit.left.tolist(), circuit.right.tolist(), strict=True)
+        for node, (gate, a, b) in enumerate(triples, circuit.inputs):
+            yield f"    wire g{node} = {_EXPRESSIONS[gate].format(a=self._node(a), b=self._node(b))};"
+        if circuit.meaning != "scores":
+            shown = ", ".join(self._node(node) for node in reversed(circuit.outputs.tolist()))
+            yield f"    assign {self.ports.name} = {{{shown}}};"
+            return
+        for c, group in enumerate(_groups(circuit)):
+            terms, level = [(self._node(node), 1) for node in group], 0
+            while len(terms) > 1:
+                level, sums = level + 1, []
+                for i in range(0, len(terms) - 1, 2):
+                    (a, width), (b, other) = terms[i], terms[i + 1]
+                    width = max(width, other) + 1
+                    sums.append((f"s{c}_{level}_{i // 2}", width))
+                    yield f"    wire [{width - 1}:0] {sums[-1][0]} = {a} + {b};"
+                terms = sums + terms[len(terms) // 2 * 2 :]
+            yield f"    assign scores[{c * self.ports.bits} +: {self.ports.bits}] = {terms[0][0]};"
+
+
+@dataclass
+class _Stage:
+    """What is registered at one clock: declarations and assignments."""
+
+    declared: list[str] = field(default_factory=list)
+    assigned: list[str] = field(default_factory=list)
+
+
+class _Pipeline:
+    """A gate of level k is registered at clock k, and again at each clock after it until its last use."""
+
+    def __init__(self, circuit: Circuit, ports: _Ports) -> None:
+        self.circuit, self.ports = circuit, ports
+        self.levels = circuit.levels.tolist()
+        group = len(circuit.outputs) // circuit.classes if circuit.meaning == "scores" else 1
+        self.depth, self.adders = circuit.depth, (group - 1).bit_length()
+        self.latency = self.depth + self.adders + (1 if circuit.meaning == "scores" and self.adders == 0 else 0)
+        if circuit.meaning != "scores":
+            self.latency = self.depth + 1 if self.depth else 0
+        self.stages = [_Stage() for _ in range(self.latency + 1)]
+
+    def _node(self, node: int, clock: int) -> str:
+        """The node's value as it is after that clock."""
+        late = clock - self.levels[node]
+        own = f"x[{node}]" if node < self.circuit.inputs else f"g{node}"
+        if late == 0:
+            return own
+        return f"{own.replace('[', '').replace(']', '')}_d{late}"
+
+    def _register(self, clock: int, name: str, value: str, width: int = 1) -> None:
+        stage = self.stages[clock]
+        stage.declared.append(f"    reg {f'[{width - 1}:0] ' if width > 1 else ''}{name};")
+        stage.assigned.append(f"        {name} <= {value};")
+
+    def lines(self) -> Iterator[str]:
+        circuit = self.circuit
+        needed = self._last_clocks()
+        for node in range(circuit.inputs):
+            self._delay(node, needed[node])
+        triples = zip(circuit.gates.tolist(), circuit.left.tolist(), circuit.right.tolist(), strict=True)
+        for node, (gate, a, b) in enumerate(triples, circuit.inputs):
+            clock = self.levels[node]
+            if needed[node] < clock:
+                continue
+            value = _EXPRESSIONS[gate].format(a=self._node(a, clock - 1), b=self._node(b, clock - 1))
+            self._register(clock, f"g{node}", value)
+            self._delay(node, needed[node])
+        if circuit.meaning == "scores":
+            self._sums()
+        else:
+            shown = ", ".join(self._node(node, self.depth) for node in reversed(circuit.outputs.tolist()))
+            self.stages[self.latency].assigned.append(f"        {self.ports.name} <= {{{shown}}};")
+        for stage in self.stages:
+            yield from stage.declared
+        if not self.latency:
+            yield f"    assign {self.ports.name} = {{{shown}}};"
+        for stage in self.stages[1:]:
+            if stage.assigned:
+                yield from ("    always @(posedge clk) begin", *stage.assigned, "    end")
+
+    def _last_clocks(self) -> list[int]:
+        """The last clock after which each node is seen; -1 where no output depends on it."""
+        needed = [-1] * len(self.levels)
+        for node in self.circuit.outputs.tolist():
+            needed[node] = self.depth
+        left, right = self.circuit.left.tolist(), self.circuit.right.tolist()
+        for place in range(len(left) - 1, -1, -1):
+            own = place + self.circuit.inputs
+            if needed[own] >= 0:
+                for node in (left[place], right[place]):
+                    needed[node] = max(needed[node], self.levels[own] - 1)
+        return needed
+
+    def _delay(self, node: int, last: int) -> None:
+        for clock in range(self.levels[node] + 1, last + 1):
+            self._register(clock, self._node(node, clock), self._node(node, clock - 1))
+
+    def _sums(self) -> None:
+        """A tree of adders per class, all of one depth, registered level by level."""
+        for c, group in enumerate(_groups(self.circuit)):
+            terms, clock = [(self._node(node, self.depth), 1) for node in group], self.depth
+            while len(terms) > 2:
+                clock, sums = clock + 1, []
+                for i in range(0, len(terms), 2):
+                    pair = terms[i : i + 2]
+                    width = max(width for _, width in pair) + len(pair) - 1
+                    sums.append((f"s{c}_{clock}_{i // 2}", width))
+                    self._register(clock, sums[-1][0], " + ".join(name for name, _ in pair), width)
+                terms = sums
+            target = f"scores[{c * self.ports.bits} +: {self.ports.bits}]"
+            total = " + ".join(name for name, _ in terms)
+            self.stages[self.latency].assigned.append(f"        {target} <= {total};")
+
+
+def _testbench(circuit: Circuit, name: str, ports: _Ports, latency: int | None) -> str:
+    """Reads images.txt (see `write_images`), prints the numbers of each image on a line, as the C program does.
+
+    A pipeline gets a new image at every clock.
+    """
+    shown = [f"{ports.name}[{i * ports.bits} +: {ports.bits}]" for i in range(ports.numbers)]
+    if circuit.meaning == "bits":
+        shown = [f"y[{i}]" for i in range(ports.width)]
+    ends = [" "] * (len(shown) - 1) + ["\\n"]
+    prints = "\n".join(f'            $write("%0d{end}", {value});' for value, end in zip(shown, ends, strict=True))
+    return _TESTBENCH.format(
+        name=name, inputs=circuit.inputs - 1, width=ports.width - 1, output=ports.name, prints=prints,
+        clock=".clk(clk), " if latency is not None else "", latency=latency or 1,
+    )  # fmt: skip
+
+
+_TESTBENCH = """// Reads images from images.txt and prints their numbers.
+module {name}_tb;
+    reg clk = 0;
+    reg [0:{inputs}] x;
+    wire [{width}:0] {output};
+    integer file, code, images = 0, clocks = 0;
+    {name} dut ({clock}.x(x), .{output}({output}));
+    task step;
+        begin
+            #1 clk = 1;
+            #1 clk = 0;
+            clocks = clocks + 1;
+            if (clocks >= {latency}) begin
+{prints}
+            end
+        end
+    endtask
+    initial begin
+        file = $fopen("images.txt", "r");
+        if (file == 0) begin
+            $display("images.txt cannot be opened");
+            $finish;
+        end
+        code = $fscanf(file, "%b\\n", x);
+        while (code == 1) begin
+            images = images + 1;
+            step;
+            code = $fscanf(file, "%b\\n", x);
+        end
+        while (images > 0 && clocks < images + {latency} - 1)
+            step;
+        $fclose(file);
+        $finish;
+    end
+endmodule
+"""

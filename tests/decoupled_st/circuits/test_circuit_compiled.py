@@ -1,0 +1,81 @@
+"""Compiled circuits give the same numbers for any number of images, and say so where there is no compiler."""
+
+import pytest
+import torch
+from circuit_samples import bits, every_input, random_circuit, stack
+
+from decoupled_st.circuits import compiled, from_network
+
+
+@pytest.fixture(autouse=True)
+def with_compiler(tool) -> None:
+    tool("gcc")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_any_number_of_images(threads: int) -> None:
+    network = stack(70, 80, 60, classes=4)
+    circuit = from_network(network)
+    fast, simple = circuit.compile(threads=threads, strict=True), circuit.simplify().compile(threads=threads)
+    assert fast.backend == "c"
+    for images in (0, 1, 63, 64, 511, 512, 513, 1500):
+        x = bits(images, 70)
+        assert torch.equal(fast(x), network(x).detach())
+        assert torch.equal(simple(x), network(x).detach())
+
+
+@pytest.mark.parametrize("inputs", [2, 63, 64, 65, 200])
+def test_any_number_of_inputs_and_every_gate(inputs: int) -> None:
+    circuit, x = random_circuit(inputs, 300, 40, seed=inputs), bits(600, inputs)
+    assert torch.equal(circuit.compile(strict=True)(x), circuit(x))
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 7, 8, 9, 15, 16, 17, 40, 100])
+def test_groups_of_any_size_are_counted(group: int) -> None:
+    circuit = random_circuit(20, 60, 3 * group, seed=group).replace(meaning="scores", classes=3, tau=7.0)
+    x = bits(700, 20)
+    assert torch.equal(circuit.compile(strict=True)(x), circuit(x))
+    everything = circuit.replace(outputs=torch.zeros(3 * group).long())
+    assert torch.equal(everything.compile(strict=True)(torch.ones(5, 20)), torch.full((5, 3), group / 7.0))
+
+
+def test_the_winner_and_arrays() -> None:
+    circuit, x = from_network(stack(9, 20, 21, classes=7)).winner(), every_input(9)
+    fast = circuit.compile(strict=True)
+    assert torch.equal(fast(x), circuit(x))
+    assert fast(x.numpy()).tolist() == circuit(x).tolist()
+    assert "backend=c" in repr(fast)
+
+
+def test_outputs_that_are_inputs_and_circuits_without_gates() -> None:
+    circuit = random_circuit(4, 0, 6, seed=0)
+    assert torch.equal(circuit.compile(strict=True)(every_input(4)), circuit(every_input(4)))
+
+
+def test_bits_are_checked() -> None:
+    fast = from_network(stack(6, 8)).compile(strict=True)
+    with pytest.raises(ValueError, match="bits must be 0 or 1, got 2"):
+        fast(torch.full((3, 6), 2))
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    network = stack(6, 8, classes=2)
+    circuit, x = from_network(network), every_input(6)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CC", "")
+    with pytest.raises(compiled.CompilerError, match=r"there is no C compiler \(\$CC, cc, gcc and clang"):
+        circuit.compile(strict=True)
+    with pytest.warns(RuntimeWarning, match="runs in torch, which is slower"):
+        slow = circuit.compile()
+    assert slow.backend == "torch"
+    assert torch.equal(slow(x), network(x).detach())
+
+
+def test_a_compiler_that_is_not_there_or_fails() -> None:
+    circuit = from_network(stack(6, 8))
+    with pytest.raises(compiled.CompilerError, match="there is no C compiler 'no-such-cc'"):
+        circuit.compile(compiler="no-such-cc")
+    with pytest.raises(compiled.CompilerError, match="failed"):
+        circuit.compile(compiler="gcc --no-such-option")
+    with pytest.raises(ValueError, match="threads must be a whole number of at least 1, got 0"):
+        circuit.compile(threads=0)

@@ -1,0 +1,173 @@
+"""Circuits as files: what is written is read back, what is damaged is refused, nothing is half-written."""
+
+import json
+
+import pytest
+import torch
+from circuit_samples import bits, every_input, random_circuit, stack
+
+from decoupled_st.circuits import Circuit, from_network, load, write_images
+from decoupled_st.circuits.formats.names import identifier
+
+
+def samples() -> dict[str, Circuit]:
+    circuit = from_network(stack(8, 20, 15, classes=5))
+    return {
+        "scores": circuit,
+        "simplified": circuit.simplify(),
+        "winner": circuit.winner().simplify(),
+        "bits": random_circuit(8, 50, 20, seed=1),
+        "no gates": random_circuit(8, 0, 3, seed=1),
+        "half": circuit.replace(dtype=torch.bfloat16),
+    }
+
+
+@pytest.mark.parametrize("ending", ["json", "aag", "aig"])
+@pytest.mark.parametrize("name", samples())
+def test_read_back(name: str, ending: str, tmp_path) -> None:
+    circuit, x = samples()[name], every_input(8)
+    circuit.write(tmp_path / f"net.{ending}")
+    again = load(tmp_path / f"net.{ending}")
+    assert torch.equal(again(x), circuit(x))
+    assert again(x).dtype == circuit(x).dtype
+    assert again.input_names == circuit.input_names
+    assert (again.meaning, again.classes, again.tau) == (circuit.meaning, circuit.classes, circuit.tau)
+    if ending == "json":
+        assert torch.equal(again.gates, circuit.gates)
+    assert [path.name for path in tmp_path.iterdir()] == [f"net.{ending}"]
+
+
+def test_aiger_as_its_authors_write_it(tmp_path) -> None:
+    """The half adder of the format's own description, and its ANDs in another order."""
+    path = tmp_path / "half-adder.aag"
+    head = "aag 7 2 0 2 3\n2\n4\n6\n12\n"
+    for ands in ("6 13 15\n12 2 4\n14 3 5\n", "14 3 5\n6 13 15\n12 2 4\n"):
+        path.write_text(head + ands + "i0 x\ni1 y\no0 s\no1 c\n")
+        circuit = load(path)
+        assert circuit.input_names == ("x", "y")
+        assert circuit(every_input(2)).tolist() == [[0, 0], [1, 0], [1, 0], [0, 1]]
+    path.write_text("aag 1 1 0 3 0\n2\n0\n1\n3\n")  # constants and an inversion
+    assert load(path)(every_input(1)).tolist() == [[0, 1, 1], [0, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "neither AIGER"),
+        ("module x;", "neither AIGER"),
+        ("{}", 'has no "format"'),
+        ("{", "no circuit that can be read"),
+        ("aag 3 2 0 1\n", "header has no five numbers"),
+        ("aag 3 2 1 1 0\n2\n4\n6 2\n6\n", "latches"),
+        ("aag 999999999999 999999999999 0 1 0\n", "asks for 999999999999 variables"),
+        ("aag 3 2 0 1 1\n2\n4\n6\n6 2", "ends too soon"),
+        ("aag 3 2 0 1 1\n2\n4\n6\n6 2 x\n", "3 numbers were expected"),
+        ("aag 3 2 0 1 1\n2\n4\n6\n4 2 2\n", "each defined once"),
+        ("aag 3 2 0 1 1\n2\n4\n9\n6 2 4\n", "literal 9 is used and not defined"),
+        ("aag 4 2 0 1 2\n2\n4\n6\n6 8 2\n8 6 4\n", "in a circle"),
+        ("aag 3 2 0 1 1\n2\n4\n6\n6 6 4\n", "in a circle"),
+        ("aig 3 2 0 1 1\n6\n", "ANDs end too soon"),
+        ("aig 3 2 0 1 1\n6\n\x00\x00", "sees what comes after it"),
+        ("aag 1 1 0 1 0\n2\n2\ni0 a b\n", "name of an input"),
+    ],
+)  # fmt: skip
+def test_damaged_files(text: str, message: str, tmp_path) -> None:
+    path = tmp_path / "damaged"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("version", 2, "its version is 2"),
+        ("gates", "0", "gates must be a list of whole numbers"),
+        ("left", [True], "left must be a list of whole numbers"),
+        ("left", [9, 9], "equally long"),
+        ("outputs", [10**30], "outputs must be a list of whole numbers"),
+        ("outputs", [-1], "outputs must name nodes"),
+        ("dtype", "Tensor", "none of torch's"),
+        ("tau", "1", "tau must be a number"),
+        ("classes", 1.5, "classes must be a whole number"),
+        ("input_names", {"a": 1}, "input_names must be a list"),
+        ("extra", 1, "lacks fields or has others: extra"),
+    ],
+)
+def test_damaged_json(field: str, value, message: str, tmp_path) -> None:
+    path = tmp_path / "net.json"
+    random_circuit(2, 1, 1, seed=0).write(path)
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps(values | {field: value}))
+    with pytest.raises(ValueError, match=message):
+        load(path)
+
+
+def test_a_cut_off_file_is_refused_wherever_it_ends(tmp_path) -> None:
+    """All but the symbols at the end, which AIGER does without."""
+    circuit = random_circuit(4, 12, 5, seed=2)
+    for ending in ("json", "aag", "aig"):
+        path = tmp_path / f"net.{ending}"
+        circuit.write(path)
+        whole = path.read_bytes()
+        end = len(whole) - 3 if ending == "json" else whole.index(b"i0 ")
+        for length in range(0, end, 3):
+            path.write_bytes(whole[:length])
+            with pytest.raises(ValueError, match="net"):
+                load(path)
+
+
+def test_nothing_is_half_written(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    circuit = from_network(stack(4, 6))
+    for name in ("net.json", "net.c", "net.h"):
+        (tmp_path / name).write_text("before")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    for name in ("net.json", "net.c"):
+        with pytest.raises(OSError, match="cannot be written: No space left on device"):
+            circuit.write(tmp_path / name)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("net.json", "net.c", "net.h"), "before"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error", "message"),
+    [
+        ("net.txt", {}, ValueError, r"ends with one of \.c, \.v, \.aag, \.aig, \.json, \.dot"),
+        ("missing/net.v", {}, FileNotFoundError, "there is no folder"),
+        ("net.v", {"piped": True}, TypeError, r"\.v takes pipelined, testbench, got piped"),
+        ("net.json", {"pipelined": True}, TypeError, r"\.json takes no options, got pipelined"),
+    ],
+)
+def test_paths_and_options(name: str, options, error: type[Exception], message: str, tmp_path) -> None:
+    with pytest.raises(error, match=message):
+        from_network(stack(4, 6)).write(tmp_path / name, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_drawings_of_small_circuits(tmp_path) -> None:
+    from_network(stack(3, 4, classes=2)).write(tmp_path / "net.dot")
+    text = (tmp_path / "net.dot").read_text()
+    assert text.count("headlabel") == 8
+    assert text.count("class 1") == 2
+    with pytest.raises(ValueError, match="a drawing takes up to 2000 gates, and this circuit has 2001"):
+        random_circuit(4, 2001, 1, seed=0).write(tmp_path / "large.dot")
+
+
+def test_images_as_text(tmp_path) -> None:
+    write_images(tmp_path / "images.txt", torch.tensor([[0, 1, 1], [1, 0, 0]]))
+    assert (tmp_path / "images.txt").read_text() == "011\n100\n"
+    with pytest.raises(ValueError, match="bits must be 0 or 1"):
+        write_images(tmp_path / "images.txt", torch.tensor([[2]]))
+    with pytest.raises(ValueError, match=r"\[images, inputs\]"):
+        write_images(tmp_path / "images.txt", bits(1, 3)[0])
+
+
+def test_names_for_c_and_verilog() -> None:
+    assert [identifier(stem) for stem in ("net", "my-net.2", "4x12000", "module", "é")] == [
+        "net", "my_net_2", "circuit_4x12000", "circuit_module", "circuit__",
+    ]  # fmt: skip

@@ -1,0 +1,169 @@
+"""From a network to a circuit: the same numbers, and sentences for what is no logic network."""
+
+import pytest
+import torch
+from circuit_samples import bits, every_input, random_circuit, stack
+from torch import nn
+
+import decoupled_st as dst
+from decoupled_st.circuits import Circuit, from_network
+from decoupled_st.nn.gates import truth_table
+
+
+@pytest.mark.parametrize("widths", [(6, 8), (30, 40, 45), (50, 80, 70, 90, 60)])
+@pytest.mark.parametrize("classes", [0, 5])
+def test_a_circuit_gives_what_the_network_gives(widths: tuple[int, ...], classes: int) -> None:
+    if widths[-1] % max(classes, 1):
+        widths = (*widths[:-1], 10)
+    network = stack(*widths, classes=classes)
+    circuit = from_network(network)
+    assert len(circuit.gates) == sum(widths[1:])
+    for images in (1, 63, 64, 65, 200):
+        x = bits(images, widths[0])
+        want = network(x)
+        assert torch.equal(circuit(x), want.detach())
+        assert torch.equal(circuit.simplify()(x), want.detach())
+
+
+def test_any_shape_dtype_and_kind_of_array() -> None:
+    network = stack(12, 20, classes=4)
+    circuit, x = from_network(network), bits(24, 12).reshape(2, 3, 4, 12)
+    want = network(x).detach()
+    for given in (x, x.bool(), x.to(torch.uint8), x.long(), x.half(), x.transpose(0, 1).contiguous().transpose(0, 1)):
+        assert torch.equal(circuit(given), want)
+    array = circuit(x.numpy())
+    assert type(array).__module__ == "numpy"
+    assert array.tolist() == want.tolist()
+    assert circuit(x[0, 0, 0]).shape == (4,)
+    assert circuit(torch.zeros(0, 12)).shape == (0, 4)
+    assert torch.equal(from_network(network.double())(x), network(x).detach())
+    half = stack(12, 20, classes=4).bfloat16()
+    assert torch.equal(from_network(half)(x), half(x).detach())
+
+
+def test_more_images_than_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = stack(12, 20, classes=4)
+    circuit, x = from_network(network), bits(1000, 12)
+    monkeypatch.setattr(Circuit, "_images_at_once", lambda self: 128)
+    assert torch.equal(circuit(x), network(x).detach())
+
+
+def test_every_gate_is_its_truth_table() -> None:
+    for gate in range(16):
+        circuit = Circuit(
+            input_names=("a", "b"), gates=torch.tensor([gate]), left=torch.tensor([0]), right=torch.tensor([1]),
+            outputs=torch.tensor([2]),
+        )  # fmt: skip
+        corners = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
+        assert circuit(corners).flatten().tolist() == truth_table()[gate].tolist()
+
+
+def test_the_winner_is_the_argmax_and_of_equals_the_first() -> None:
+    for classes in (1, 2, 3, 7, 10):
+        network = stack(10, 16, 4 * classes, classes=classes, seed=classes)
+        circuit, x = from_network(network), every_input(10)
+        scores = network(x).detach()
+        assert classes == 1 or (scores.topk(2).values.diff() == 0).any()  # equal scores are among them
+        for winner in (circuit.winner(), circuit.winner().simplify()):
+            assert winner.meaning == "winner"
+            assert torch.equal(winner(x), scores.argmax(-1))
+
+
+def test_a_layer_used_twice_and_layers_that_do_nothing() -> None:
+    shared = stack(8, 8)[0]
+    network = nn.Sequential(nn.Flatten(), nn.Sequential(shared, nn.Dropout(0.5), shared), nn.Identity()).eval()
+    circuit, x = from_network(network), every_input(8)
+    assert len(circuit.gates) == 16
+    assert torch.equal(circuit(x), network(x).detach())
+    assert torch.equal(from_network(shared)(x), shared(x).detach())
+
+
+def test_names_of_inputs() -> None:
+    network = stack(3, 4)
+    assert from_network(network).input_names == ("x0", "x1", "x2")
+    assert from_network(network, input_names=["a", "b", "c[0]"]).input_names == ("a", "b", "c[0]")
+
+
+def test_levels_and_counts_and_repr() -> None:
+    circuit = from_network(stack(30, 40, 45, classes=5))
+    assert (circuit.depth, circuit.inputs, sum(circuit.gate_counts.values())) == (2, 30, 85)
+    assert repr(circuit) == "Circuit(30 inputs, 85 gates, depth 2, 5 scores of 9 bits, tau=3.0)"
+    assert "the winner of 5" in repr(circuit.winner())
+
+
+def hooked() -> nn.Module:
+    network = stack(4, 4)
+    network[0].register_forward_hook(lambda *_: None)
+    return network
+
+
+def broken() -> nn.Module:
+    network = stack(4, 6)
+    with torch.no_grad():
+        network[0].logits[[1, 4], 3] = float("nan")
+    return network
+
+
+class Residual(nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * x
+
+
+ESTIMATOR = dst.Decoupled(tau_f=0.1, tau_b=2.0)
+
+
+@pytest.mark.parametrize(
+    ("network", "error", "message"),
+    [
+        (lambda: nn.Sequential(stack(4, 4), nn.Linear(4, 2)), TypeError, "layer 1 of the network is Linear"),
+        (lambda: nn.Sequential(nn.Sequential(*stack(4, 4), nn.ReLU())), TypeError, r"layer 0\.1 .* is ReLU"),
+        (lambda: Residual(stack(4, 4)), TypeError, "layer 0 of the network is Residual"),
+        (lambda: nn.Sequential(*stack(4, 6), *stack(5, 6)), ValueError, "layer 1 .* takes 5 inputs.* gives 6"),
+        (lambda: nn.Sequential(*stack(4, 6, classes=3), *stack(3, 4)), ValueError, "GroupSum must come last"),
+        (lambda: stack(4, 6, classes=4), ValueError, "6 outputs do not divide into 4"),
+        (lambda: nn.Sequential(), ValueError, "no LogicLayer"),
+        (lambda: nn.Sequential(dst.nn.GroupSum(2)), ValueError, "no LogicLayer"),
+        (hooked, ValueError, "layer 0 of the network has forward hooks"),
+        (broken, ValueError, "layer 0 of the network has 2 neurons whose largest logit is not a finite number"),
+        (lambda: dst.nn.LogicLayer(4, 4, ESTIMATOR, device="meta"), ValueError, "on the meta device"),
+        (lambda: "net", TypeError, "network must be an nn.Module, got str"),
+    ],
+)  # fmt: skip
+def test_what_is_no_logic_network_is_refused(network, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        from_network(network())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: c(torch.zeros(2, 5)), r"takes 4 inputs, got bits of shape \(2, 5\)"),
+        (lambda c: c(torch.tensor(1.0)), "takes 4 inputs"),
+        (lambda c: c(torch.tensor([0.0, 1.0, 0.5, 0.0])), "bits must be 0 or 1, got 0.5"),
+        (lambda c: c(torch.tensor([0.0, 1.0, float("nan"), 0.0])), "bits must be 0 or 1, got nan"),
+        (lambda c: c(torch.tensor([0, 1, 255, 0], dtype=torch.uint8)), "bits must be 0 or 1, got 255"),
+        (lambda c: c.replace(meaning="bits").winner(), "found among class scores, and this circuit gives bits"),
+        (lambda c: c.replace(gates=torch.full_like(c.gates, 16)), "numbered from 0 to 15"),
+        (lambda c: c.replace(left=c.left + 4), "each gate comes after the nodes it sees: left of gate 0"),
+        (lambda c: c.replace(right=c.right[1:]), "must be equally long"),
+        (lambda c: c.replace(outputs=torch.tensor([99])), "outputs must name nodes from 0 to 9"),
+        (lambda c: c.replace(input_names=("a", "b", "c", "a")), "must differ, got 'a' twice"),
+        (lambda c: c.replace(input_names=("a", "b", "c", "d e")), "got 'd e'"),
+        (lambda c: c.replace(classes=4), "6 outputs do not divide into 4"),
+        (lambda c: c.replace(meaning="sum"), "meaning must be one of bits, scores, winner"),
+        (lambda c: c.replace(tau=0.0), "tau must be a finite float above 0"),
+        (lambda c: from_network(stack(4, 4), input_names=["a"]), "network's 4 inputs, got 1 names"),
+    ],
+)  # fmt: skip
+def test_sentences(call, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(from_network(stack(4, 6, classes=3)))
+
+
+def test_random_circuits_are_what_their_gates_say() -> None:
+    circuit, x = random_circuit(5, 40, 12, seed=3), every_input(5)
+    nodes = list(x.T.bool())
+    for gate, a, b in zip(circuit.gates.tolist(), circuit.left.tolist(), circuit.right.tolist(), strict=True):
+        corner = 2 * nodes[a].long() + nodes[b].long()
+        nodes.append(truth_table(dtype=torch.bool)[gate][corner])
+    assert torch.equal(circuit(x), torch.stack(nodes)[circuit.outputs].T.float())

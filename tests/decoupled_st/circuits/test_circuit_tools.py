@@ -1,0 +1,144 @@
+"""Real tools judge what is written: gcc with sanitizers, Icarus Verilog, Yosys."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from circuit_samples import bits, random_circuit, stack
+
+from decoupled_st.circuits import Circuit, from_network, write_images
+
+pytestmark = pytest.mark.slow
+INPUTS = 70
+
+
+def samples() -> dict[str, Circuit]:
+    circuit = from_network(stack(INPUTS, 90, 80, 60, classes=5))
+    return {
+        "scores": circuit,
+        "simplified": circuit.simplify(),
+        "winner": circuit.winner().simplify(),
+        "bits": random_circuit(INPUTS, 200, 40, seed=1),
+        "one bit per class": random_circuit(INPUTS, 50, 4, seed=2).replace(meaning="scores", classes=4),
+        "inputs alone": random_circuit(INPUTS, 0, 9, seed=3),
+        "inputs counted": random_circuit(INPUTS, 0, 9, seed=3).replace(meaning="scores", classes=3),
+    }
+
+
+def numbers(circuit: Circuit, x: torch.Tensor) -> list[list[int]]:
+    """What the programs print: counts, not scores."""
+    tau = circuit.tau if circuit.meaning == "scores" else 1
+    return (circuit(x) * tau).round().long().reshape(len(x), -1).tolist()
+
+
+def printed(text: str) -> list[list[int]]:
+    return [[int(word) for word in line.split()] for line in text.splitlines()]
+
+
+def run(*command: object, folder: Path, **options) -> str:
+    done = subprocess.run(
+        list(map(str, command)), cwd=folder, capture_output=True, text=True, check=False, timeout=300, **options
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", samples())
+@pytest.mark.parametrize(
+    "flags",
+    [("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"), ("-O3", "-march=native"),
+     ("-O2", "-U__SSE2__", "-U__AVX512BW__", "-DLANES=4")],
+    ids=["sanitized", "native", "plain"],
+)  # fmt: skip
+def test_c(name: str, flags: tuple[str, ...], tool, tmp_path) -> None:
+    gcc, circuit, x = tool("gcc"), samples()[name], bits(1100, INPUTS)
+    circuit.write(tmp_path / "net.c")
+    write_images(tmp_path / "images.txt", x)
+    strict = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-DCIRCUIT_MAIN")
+    run(gcc, *strict, *flags, "net.c", "-o", "net", folder=tmp_path)
+    with (tmp_path / "images.txt").open() as images:
+        assert printed(run("./net", folder=tmp_path, stdin=images)) == numbers(circuit, x)
+
+
+def test_the_c_program_refuses_other_images(tool, tmp_path) -> None:
+    from_network(stack(4, 6)).write(tmp_path / "net.c")
+    run(tool("gcc"), "-DCIRCUIT_MAIN", "net.c", "-o", "net", folder=tmp_path)
+    for text, message in (("01\n", "a line of 4 digits"), ("0120\n", "a line of 4 digits"), ("01", "not complete")):
+        done = subprocess.run(["./net"], cwd=tmp_path, input=text, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert message in done.stderr
+
+
+@pytest.mark.parametrize("name", samples())
+@pytest.mark.parametrize("pipelined", [False, True], ids=["combinational", "pipelined"])
+def test_icarus_simulates_the_verilog(name: str, pipelined: bool, tool, tmp_path) -> None:
+    circuit, x = samples()[name], bits(200, INPUTS)
+    circuit.write(tmp_path / "net.v", pipelined=pipelined, testbench=True)
+    write_images(tmp_path / "images.txt", x)
+    run(tool("iverilog"), "-g2005", "-Wall", "-o", "net.vvp", "net.v", "net_tb.v", folder=tmp_path)
+    assert printed(run(tool("vvp"), "-n", "net.vvp", folder=tmp_path)) == numbers(circuit, x)
+
+
+def test_yosys_proves_the_simplified_circuit_equivalent_and_would_see_a_wrong_gate(tool, tmp_path) -> None:
+    yosys = tool("yosys")
+    circuit = from_network(stack(20, 40, 30, 20, classes=4))
+    simple = circuit.simplify()
+    wrong = simple.replace(gates=torch.cat([15 - simple.gates[:1], simple.gates[1:]]))
+    for name, made in (("plain", circuit), ("simple", simple), ("wrong", wrong)):
+        made.write(tmp_path / f"{name}.v")
+
+    def proof(other: str) -> subprocess.CompletedProcess[str]:
+        script = (
+            f"read_verilog plain.v {other}.v; proc; flatten; miter -equiv -flatten -make_outputs plain {other} miter; "
+            "hierarchy -top miter; opt_clean; sat -verify -prove trigger 0 miter"
+        )
+        return subprocess.run([yosys, "-p", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    done = proof("simple")
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "SAT proof finished - no model found: SUCCESS!" in done.stdout
+    assert proof("wrong").returncode != 0
+
+
+def cells(log: str) -> dict[str, int]:
+    """The last statistics that yosys printed."""
+    last = log[log.rindex("Number of cells:") :]
+    return {kind: int(count) for kind, count in re.findall(r"^ +(\$\w+) +(\d+)$", last, re.MULTILINE)}
+
+
+def test_yosys_synthesises_it_and_simplifying_leaves_it_little_to_find(tool, tmp_path) -> None:
+    """Gates and four-input tables after synthesis: the same for both, since yosys simplifies too."""
+    yosys, sizes = tool("yosys"), {}
+    circuit = from_network(stack(60, 120, 120, 60))
+    for name, made in (("plain", circuit), ("simple", circuit.simplify())):
+        made.write(tmp_path / f"{name}.v")
+        gates = run(yosys, "-p", f"read_verilog {name}.v; synth -flatten -top {name}; abc -g gates; opt_clean; stat",
+                    folder=tmp_path)  # fmt: skip
+        tables = run(yosys, "-p", f"read_verilog {name}.v; synth -flatten -top {name}; abc -lut 4; opt_clean; stat",
+                     folder=tmp_path)  # fmt: skip
+        sizes[name] = sum(cells(gates).values()), cells(tables)["$lut"]
+    print(f"\n{len(circuit.gates)} gates, simplified {len(circuit.simplify().gates)}; yosys (gates, LUT-4): {sizes}")
+    assert 0 < sizes["simple"][1] < sizes["simple"][0]
+    assert abs(sizes["simple"][0] - sizes["plain"][0]) <= 0.15 * sizes["plain"][0]
+    assert sizes["simple"][0] <= 1.35 * len(circuit.simplify().gates)
+
+
+@pytest.mark.parametrize("ending", ["aag", "aig"])
+def test_yosys_reads_the_aiger(ending: str, tool, tmp_path) -> None:
+    """And proves it to be the Verilog."""
+    circuit = random_circuit(12, 80, 10, seed=4)
+    circuit = circuit.replace(input_names=tuple(f"x{i}" for i in range(12)))
+    circuit.write(tmp_path / "net.v")
+    circuit.write(tmp_path / f"graph.{ending}")
+    ports = ", ".join(f".x{i}(x[{i}])" for i in range(12)) + ", " + ", ".join(f".bits_{i}(y[{i}])" for i in range(10))
+    (tmp_path / "same.v").write_text(
+        f"module same(input wire [0:11] x, output wire [9:0] y);\n    graph g({ports});\nendmodule\n"
+    )
+    script = (
+        f"read_aiger -module_name graph graph.{ending}; read_verilog net.v same.v; proc; flatten; "
+        "miter -equiv -flatten -make_outputs net same miter; hierarchy -top miter; opt_clean; "
+        "sat -verify -prove trigger 0 miter"
+    )
+    assert "no model found: SUCCESS!" in run(tool("yosys"), "-p", script, folder=tmp_path)
