@@ -18,7 +18,7 @@ WIDE = 160
 SETTING = ("task", "estimator", "estimator.tau_f", "estimator.tau_b", "estimator.tau", "lr")
 """What tells settings apart, with all other fields in which runs of a task differ: such runs are not averaged
 together."""
-ENDS = ("diverged", "failed", "stopped")
+ENDS = ("diverged", "failed", "stopped", "worse")
 
 
 def add(jobs: Any) -> None:

@@ -129,6 +129,8 @@ def train(
         said = [f"{n} {what}" for what, n in counts.items()] + [f"{n} {what}" for what, n in rare.items() if n]
         runs = f"{outcome.wanted} run" + "s" * (outcome.wanted != 1)
         display.say(f"{runs}: {', '.join(said)}. Store: {args.store}")
+        if outcome.worse:
+            display.say(_worse(outcome.worse))
         if outcome.without_network:
             display.say(_without_network(outcome.without_network, args.store))
         for name, reason in outcome.failed.items():
@@ -136,6 +138,13 @@ def train(
         for task in dict.fromkeys(config.task for config in configs if args.tables):
             print_table(records, {"task": task}, SETTING, "validation_loss", "best")
     return 1 if outcome.failed else 0
+
+
+def _worse(runs: tuple[str, ...]) -> str:
+    """What to say of runs that learned less than nothing."""
+    named = ", ".join(runs[:3]) + ", .." * (len(runs) > 3)
+    ended = "1 run ended" if len(runs) == 1 else f"{len(runs)} runs ended"
+    return f"dst: {ended} worse than untrained ({named}): is the learning rate too high? They count as done."
 
 
 def _without_network(runs: tuple[str, ...], store: Path) -> str:

@@ -12,6 +12,7 @@ from dst_lab.configs import Config
 from dst_lab.engines.calibrate import estimate_seconds
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.fleet.capacity import runs_that_fit
+from dst_lab.fleet.contract import ContractError, check_built
 from dst_lab.fleet.loop import Fleet, Prune, Report, TrainingStoppedError
 from dst_lab.fleet.optimiser import Rule
 from dst_lab.fleet.provenance import provenance
@@ -42,6 +43,7 @@ class Result(NamedTuple):
 def build(config: Config, source: str | None, device: torch.device) -> Task:
     """The task of a fleet. What it raises (no data, sizes that do not fit) holds for every run of the fleet."""
     task = TASKS[config.task](config, source, device)
+    check_built(task)
     config.batches_of(task.images)
     Rule.of(config, task.images)
     return task
@@ -97,8 +99,8 @@ def train_chunk(
         if len(members) == 1:
             raise
         failure = None
-    except (MemoryError, StoreError):
-        raise
+    except (ContractError, MemoryError, StoreError):
+        raise  # of all runs, and of none in particular
     except Exception as error:
         if not _works(task.device):
             raise

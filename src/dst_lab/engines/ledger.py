@@ -25,6 +25,8 @@ class Outcome:
     """Given up early, because others did better."""
     without_network: tuple[str, ...] = ()
     """Of those that were there already and whose network is wanted, the ids of those that have none."""
+    worse: tuple[str, ...] = ()
+    """The ids of those that are done, and worse than untrained networks."""
 
 
 class Ledger:
@@ -49,6 +51,7 @@ class Ledger:
         self._without = tuple(sorted(done - store.kept()))
         self._trained = self._diverged = self._stopped = 0
         self._failed: dict[str, str] = {}
+        self._worse: list[str] = []
         if checkpoints:
             checkpoints.tidy(finished)
 
@@ -71,6 +74,8 @@ class Ledger:
             self._trained += record.status not in ("failed", "stopped")
             self._stopped += record.status == "stopped"
             self._diverged += record.status == "diverged"
+            if "worse_than_untrained" in record.detail:
+                self._worse.append(record.run_id)
             if record.status == "failed":
                 self._failed[_name(config)] = f"{record.detail['reason']} ({record.detail['where']})"
 
@@ -88,6 +93,7 @@ class Ledger:
             self._failed,
             self._stopped,
             self._without,
+            tuple(self._worse),
         )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 SHARE = 0.01
 """Saving may take this share of the time; a large fleet is saved less often."""
-FORMAT = 3
+FORMAT = 4
 
 
 class Checkpoint:
@@ -123,7 +123,7 @@ def state(fleet: "Fleet") -> dict[str, Tensor]:
     """What training changes, [runs, ...] each."""
     kinds = {"parameters": fleet.parameters, "mean": fleet.optimiser.mean, "square": fleet.optimiser.square}
     named = {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
-    return {**named, "loss_sum": fleet.loss_sum, "bad_step": fleet.bad_step}
+    return {**named, "loss_sum": fleet.loss_sum, "bad_step": fleet.bad_step, "untrained": fleet.untrained}
 
 
 def _unlike(array: Any, tensor: Tensor, rows: int) -> bool:

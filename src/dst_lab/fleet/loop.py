@@ -14,6 +14,7 @@ from decoupled_st.diagnostics import gradient_norm
 from dst_lab.configs import Config
 from dst_lab.fleet.checkpoint import Checkpoint, state
 from dst_lab.fleet.chooser import Chooser
+from dst_lab.fleet.contract import check_artefacts, check_loss, check_metrics, gradients_of
 from dst_lab.fleet.optimiser import Optimiser, Rule
 from dst_lab.fleet.provenance import provenance
 from dst_lab.fleet.streams import Source, Streams, Use
@@ -46,6 +47,7 @@ class Fleet:
 
     def __init__(self, task: Task, configs: Sequence[Config], checkpoint: Checkpoint | None = None) -> None:
         self.task, self.members, self.device = task, list(configs), task.device
+        self.name = task.config_type.task
         self.steps, self.every = self.members[0].steps_of(task.images)
         self.batches = self.members[0].batches_of(task.images)
         self.step = 0
@@ -70,6 +72,7 @@ class Fleet:
         self.optimiser = Optimiser(self.parameters, [config.lr for config in self.configs], rule)
         self.loss_sum = torch.zeros(self.runs, device=self.device)
         self.bad_step = torch.zeros(self.runs, dtype=torch.int64, device=self.device)
+        self.untrained = torch.zeros(self.runs, device=self.device)
         # What changes from step to step is written into these: a captured graph reads the tensors it was made with.
         self.index = torch.zeros(self.runs, self.configs[0].batch, dtype=torch.int64, device=self.device)
         orders = (len(self.streams.seeds), self.batches, self.configs[0].batch)
@@ -102,6 +105,8 @@ class Fleet:
         advance = self.stepper()
         while self.step < self.steps:
             norm = advance()
+            if self.step == 1:
+                self.untrained.copy_(self.loss_sum)  # of the first batch, before any update
             if self.step % self.every == 0 or self.step == self.steps:
                 self.evaluate(norm)
                 kept = self._worth(prune) if prune and self.step < self.steps else None
@@ -117,6 +122,7 @@ class Fleet:
                 self.checkpoint.save(self)
         self.synchronise()
         artefacts = self.task.artefacts(self._all(), self._choosers(Use.EVALUATE))
+        artefacts = check_artefacts(self.name, artefacts, self.runs)
         tensors = self._networks() if networks else {}
         return self._records(artefacts, tensors, provenance(self.device, self.seconds, len(self.members)))
 
@@ -211,8 +217,9 @@ class Fleet:
     def _advance(self) -> Norm:
         """One step of every run."""
         leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
-        loss = sum_per_run(self.task.loss({**leaves, **self.fixed}, self.index, self.chooser())) / self.index.shape[-1]
-        gradients = dict(zip(leaves, torch.autograd.grad(loss.sum(), list(leaves.values())), strict=True))
+        losses = self.task.loss({**leaves, **self.fixed}, self.index, self.chooser())
+        loss = sum_per_run(check_loss(self.name, losses, self.index)) / self.index.shape[-1]
+        gradients = gradients_of(self.name, loss.sum(), leaves)
         self.optimiser.step(gradients, self.now)
         loss = loss.detach()
         self.loss_sum += loss
@@ -301,7 +308,9 @@ class Fleet:
         """What the task measures of every run as it stands now, [runs, ...] each."""
         with torch.no_grad():
             metrics = self.task.evaluate(self._all(), self._choosers(Use.EVALUATE))
-        return metrics | self.task.diagnose(self._all(), self._choosers(Use.SNR), self.step)
+        metrics = check_metrics(self.name, metrics, self.runs, "evaluate")
+        diagnosed = self.task.diagnose(self._all(), self._choosers(Use.SNR), self.step)
+        return metrics | check_metrics(self.name, diagnosed, self.runs, "diagnose")
 
     def _of_members(self, value: Tensor) -> Array:
         """[members, ...] from [runs, ...]; NaN for those that were stopped."""
@@ -330,10 +339,12 @@ class Fleet:
             status, detail, kept, network = "done", dict[str, Any](), dict[str, Array](), dict[str, Array]()
             if bad_step:
                 ends = {name: float(series.values[-1]) for name, series in history.items() if series.values.ndim == 1}
-                status, detail = "diverged", {"step": bad_step, "reason": "the loss is not finite", "last": ends}
+                reason = "the loss is not finite" + ", before any update" * (bad_step == 1)
+                status, detail = "diverged", {"step": bad_step, "reason": reason, "last": ends}
             elif run in self.stopped:
                 status, detail = "stopped", {"step": last, "of": self.steps, "reason": "other settings did better"}
             else:
+                detail = worse_than_untrained(float(self.untrained[row_of[run]]), history)
                 kept = {name: array[row_of[run]] for name, array in artefacts.items()}
                 network = {name: array[row_of[run]] for name, array in tensors.items()}
             records.append(
@@ -343,6 +354,13 @@ class Fleet:
                 )
             )  # fmt: skip
         return records
+
+
+def worse_than_untrained(untrained: float, history: Mapping[str, Series]) -> dict[str, Any]:
+    """The detail of a run whose last validation loss is above its loss before any update by more than that loss
+    itself: a learning rate that was too high, say, without a loss that is not finite. Else nothing."""
+    last = float(history["validation_loss"].values[-1])
+    return {"worse_than_untrained": {"untrained": untrained, "last": last}} if last - untrained > abs(untrained) else {}
 
 
 @contextmanager

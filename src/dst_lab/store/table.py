@@ -21,14 +21,14 @@ def summarise(
     group: Sequence[str] = ("task", "estimator"),
     at: str = "last",
 ) -> list[dict[str, Any]]:
-    """One dictionary per group: its fields, then `n, mean, std, min, max, best, diverged, failed, stopped`.
+    """One dictionary per group: its fields, then `n, mean, std, min, max, best, diverged, failed, stopped, worse`.
 
     `where` and `group` name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "tau_f" will do for a
     temperature, and "estimator" alone is its name), or "status". Each run counts with its `at="last"` value or its
     `at="best"`, which is the lowest for a loss or an error and the highest for an accuracy, a perplexity or a
     utilisation. Over the `n` runs that are done and have the metric come the mean, the standard deviation (n - 1; None
     for one run), and the extremes, of which `best` is the good one (None where the name does not tell). The others are
-    counted, never averaged in.
+    counted, never averaged in. `worse` are those of the `n` that ended worse than untrained.
     """
     if at not in ("last", "best"):
         raise StoreError(f"a run counts with its 'last' or its 'best' value: got at={at!r}")
@@ -154,4 +154,5 @@ def _statistics(values: list[float], direction: int) -> dict[str, Any]:
 
 
 def _ends(runs: list[Run]) -> dict[str, int]:
-    return {status: sum(run.status == status for run in runs) for status in ("diverged", "failed", "stopped")}
+    ends = {status: sum(run.status == status for run in runs) for status in ("diverged", "failed", "stopped")}
+    return ends | {"worse": sum("worse_than_untrained" in run.detail for run in runs)}

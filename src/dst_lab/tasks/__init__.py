@@ -4,6 +4,7 @@ from dataclasses import fields
 from typing import TypeVar, get_type_hints
 
 from dst_lab.configs import CONFIGS
+from dst_lab.fleet.contract import check_type
 from dst_lab.fleet.task import Task
 from dst_lab.tasks.bias_variance import BiasVariance
 from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoder
@@ -18,7 +19,11 @@ BUILT_IN = frozenset(TASKS)
 
 
 def register(task: OwnTask) -> OwnTask:
-    """Make a task of your own known to `dst` in this process, by the name in its config type; also a decorator."""
+    """Make a task of your own known to `dst` in this process, by the name in its config type; also a decorator.
+
+    What it lacks is said here; what it gives is held against what it promises when it is built, at every step and at
+    every evaluation (`dst_lab.fleet.contract`)."""
+    check_type(task)
     name, known = task.config_type.task, TASKS.get(task.config_type.task, task)
     if (known.__module__, known.__qualname__) != (task.__module__, task.__qualname__):  # the same one, made anew, may
         raise ValueError(f"there is a task called {name!r} already: give yours another name")

@@ -1,0 +1,138 @@
+"""What a task promises, held against what it gives: at registration, when it is built, at each step and evaluation.
+
+A breach is the task's, not a run's: it ends training with a sentence, and no run is recorded as failed for it.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dst_lab.configs import Config
+
+
+class ContractError(ValueError):
+    """A task gives something else than `dst_lab.fleet.task.Task` says. The message names the task and the promise."""
+
+
+def check_type(task: Any) -> None:
+    """Before a task is registered: a class derived from `Task` with everything that it must have, and its config."""
+    from dst_lab.fleet.task import Task
+
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        raise ContractError(f"a task is a class derived from dst_lab.fleet.task.Task, got {task!r}")
+    config = getattr(task, "config_type", None)
+    if not (isinstance(config, type) and issubclass(config, Config) and dataclasses.is_dataclass(config)):
+        raise ContractError(
+            f"{task.__name__}.config_type must be a dataclass derived from dst_lab.configs.Config, got {config!r}"
+        )
+    name = getattr(config, "task", None)
+    if not (isinstance(name, str) and name and not name.startswith("-") and len(name.split()) == 1):
+        raise ContractError(f"{config.__name__}.task must be a name without spaces, such as 'routing', got {name!r}")
+    if missing := sorted(task.__abstractmethods__):
+        raise ContractError(f"the task {name} lacks {', '.join(missing)}: see docs/own-task.md for what each gives")
+    if config.steps_of is Config.steps_of:
+        raise ContractError(f"the task {name}: {config.__name__}.steps_of(images) is missing: (steps, evaluate every)")
+    own = {"estimator"}
+    if bare := [spec.name for spec in dataclasses.fields(config) if _has_no_default(spec) and spec.name not in own]:
+        raise ContractError(f"the task {name}: every field of {config.__name__} needs a default, got {bare[0]} without")
+
+
+def check_built(task: Any) -> None:
+    """After `__init__`: how many examples there are, and the parameters of a run."""
+    name, images = task.config_type.task, getattr(task, "images", None)
+    if isinstance(images, bool) or not isinstance(images, int) or images < 1:
+        raise ContractError(f"the task {name}: __init__ must set `images`, how many there are to train on: {images!r}")
+    steps = task.config.steps_of(images)
+    if not (isinstance(steps, tuple) and len(steps) == 2 and all(isinstance(n, int) and n > 0 for n in steps)):
+        raise ContractError(f"the task {name}: steps_of({images}) must give two whole numbers above 0, got {steps!r}")
+    first, second = task.initial(0), task.initial(1)
+    if not (isinstance(first, dict) and first):
+        raise ContractError(f"the task {name}: initial(seed) must give a dictionary of tensors, got {first!r}")
+    for key, tensor in first.items():
+        if not (isinstance(tensor, Tensor) and tensor.is_floating_point()):
+            raise ContractError(f"the task {name}: initial(seed)[{key!r}] must be a tensor of floats, {_was(tensor)}")
+        if not isinstance(second.get(key), Tensor) or second[key].shape != tensor.shape:
+            raise ContractError(
+                f"the task {name}: initial(seed)[{key!r}] must have one shape for all seeds, got {list(tensor.shape)} "
+                f"for seed 0; for seed 1 it {_was(second.get(key))[4:]}"
+            )
+
+
+def check_loss(name: str, loss: Any, index: Tensor) -> Tensor:
+    """What `loss` gave for `index` [runs, batch]."""
+    if not isinstance(loss, Tensor) or loss.shape != index.shape:
+        raise ContractError(
+            f"the task {name}: loss must give one number per run and example, [runs, batch] = {list(index.shape)}, "
+            f"{_was(loss)}; do not sum or average it"
+        )
+    if not (loss.is_floating_point() and loss.requires_grad):
+        raise ContractError(
+            f"the task {name}: loss must be floats with a gradient to the parameters, "
+            f"{_was(loss)} without one (is something detached?)"
+        )
+    return loss
+
+
+def gradients_of(name: str, loss: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The gradient of a loss by each parameter, all of which it must depend on."""
+    found: Sequence[Tensor | None] = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    gradients = {key: gradient for key, gradient in zip(leaves, found, strict=True) if gradient is not None}
+    if unused := [key for key in leaves if key not in gradients]:
+        raise ContractError(
+            f"the task {name}: the loss does not depend on the parameter{'s' * (len(unused) > 1)} {', '.join(unused)}: "
+            "use them or leave them out (what is not trained belongs to `fixed`)"
+        )
+    return gradients
+
+
+def check_metrics(name: str, metrics: Any, runs: int, given_by: str) -> dict[str, Tensor]:
+    """What `evaluate` or `diagnose` gave."""
+    if not isinstance(metrics, dict):
+        raise ContractError(f"the task {name}: {given_by} must give a dictionary of metrics, got {metrics!r}")
+    for key, value in metrics.items():
+        if not (isinstance(key, str) and key):
+            raise ContractError(f"the task {name}: {given_by} names metrics by text, got {key!r}")
+        if not isinstance(value, Tensor) or value.shape[:1] != (runs,) or value.is_complex():
+            raise ContractError(
+                f"the task {name}: {given_by} gives the metric {key!r} as [runs, ...] = [{runs}, ...], {_was(value)}; "
+                "average over examples, not over runs"
+            )
+    if given_by == "evaluate":
+        _check_validation_loss(name, metrics, runs)
+    return metrics
+
+
+def _check_validation_loss(name: str, metrics: Mapping[str, Tensor], runs: int) -> None:
+    given = metrics.get("validation_loss")
+    if given is None:
+        there = ", ".join(metrics) or "nothing"
+        raise ContractError(f"the task {name}: evaluate must give validation_loss, which searches choose by: {there}")
+    if given.shape != (runs,) or not given.is_floating_point():
+        raise ContractError(
+            f"the task {name}: validation_loss must be one number per run, [runs] = [{runs}], {_was(given)}"
+        )
+
+
+def check_artefacts(name: str, artefacts: Any, runs: int) -> dict[str, Any]:
+    """What `artefacts` gave."""
+    for key, array in artefacts.items():
+        if not hasattr(array, "dtype") or isinstance(array, Tensor) or array.shape[:1] != (runs,):
+            raise ContractError(
+                f"the task {name}: artefacts gives {key!r} as a NumPy array [runs, ...] = [{runs}, ...], {_was(array)}"
+            )
+    return dict(artefacts)
+
+
+def _was(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"got {list(value.shape) or 'a scalar'} of {value.dtype}".replace("torch.", "")
+    if hasattr(value, "shape"):
+        return f"got an array {list(value.shape)}"
+    return f"got {type(value).__name__}"
+
+
+def _has_no_default(spec: "dataclasses.Field[Any]") -> bool:
+    return spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
