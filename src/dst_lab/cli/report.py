@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dst_lab.cli.parser import Parser
-from dst_lab.cli.run import add_machine, at_least
+from dst_lab.cli.run import LEFT, add_machine, at_least
 from dst_lab.store import Store
 from dst_lab.store.disk.header import spare
 
@@ -80,7 +80,7 @@ def reproduce(args: argparse.Namespace) -> int:
         print(
             f"dst: runs left: {', '.join(said)}, and what follows from them; the same command goes on", file=sys.stderr
         )
-    return max(codes)
+    return max(codes) or (LEFT if said else 0)
 
 
 def write(store: Store, scale: str, out: Path, figures: Path | None) -> None:

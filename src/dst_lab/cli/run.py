@@ -19,6 +19,8 @@ from dst_lab.configs import TEMPERATURES, Choice, Config
 from dst_lab.store import Store
 
 STORE = "dst.sqlite"
+LEFT = 3
+"""The exit code where runs are left, and the same command goes on: a shell loop can tell it from success."""
 
 
 def add(jobs: Any) -> None:
@@ -137,6 +139,8 @@ def train(
             display.say(f"dst: failed: {name}: {reason}")
         for task in dict.fromkeys(config.task for config in configs if args.tables):
             print_table(records, {"task": task}, SETTING, "validation_loss", "best")
+    if outcome.left:
+        return LEFT
     return 1 if outcome.failed else 0
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from dst_lab.cli.console import Console
 from dst_lab.cli.fields import read_config
 from dst_lab.cli.parser import Parser
-from dst_lab.cli.run import add_common, at_least, choices, engine, pick_device, seeds, train
+from dst_lab.cli.run import LEFT, add_common, at_least, choices, engine, pick_device, seeds, train
 from dst_lab.configs import CONFIGS, TEMPERATURES, WHOLE, Config
 from dst_lab.store import Store
 
@@ -102,7 +102,7 @@ def sweep(args: argparse.Namespace) -> int:
             left = len(remaining(plan, store))
     if not done:
         print(f"dst: {left} runs of this round are left; the same command goes on", file=sys.stderr)
-    return codes[-1] if codes else 0
+    return (codes[-1] or (0 if done else LEFT)) if codes else 0
 
 
 def read_plan(args: argparse.Namespace) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dst_lab.configs import Config
 from dst_lab.fleet.loop import Fleet
-from dst_lab.fleet.task import Task
+from dst_lab.fleet.task import Norm, Task
 
 SECONDS = 1.0
 """How long to try."""
@@ -30,9 +30,38 @@ def estimate_seconds(task: Task, configs: Sequence[Config]) -> float:
     fleet.synchronise()
     a_step = (time.perf_counter() - started) / taken
 
+    evaluations = -(-fleet.steps // fleet.every)
+    return startup + fleet.steps * a_step + evaluations * _evaluating(fleet, norm) + _diagnosing(fleet, evaluations)
+
+
+def _evaluating(fleet: Fleet, norm: Norm) -> float:
+    """Seconds of one evaluation, without diagnostics."""
     fleet.step = fleet.every
     started = time.perf_counter()
     fleet.evaluate(norm)  # which waits for the device
-    an_evaluation = time.perf_counter() - started
-    evaluations = -(-fleet.steps // fleet.every)
-    return startup + fleet.steps * a_step + evaluations * an_evaluation
+    seconds = time.perf_counter() - started
+    return max(0.0, seconds - (_diagnosis(fleet, 1) or 0.0))
+
+
+def _diagnosing(fleet: Fleet, evaluations: int) -> float:
+    """Seconds of all diagnostics. A task says by an empty answer that a step has none; where the first are the k-th
+    evaluation's, every k-th is taken to have them, unless the 2k-th has none."""
+    for number in range(1, evaluations + 1):
+        seconds = _diagnosis(fleet, number)
+        if seconds is None:
+            continue
+        times = evaluations // number
+        if times > 1 and seconds < SECONDS and _diagnosis(fleet, 2 * number) is None:
+            times = 1
+        return (times + 1) * seconds  # once more at the end
+    return 0.0
+
+
+def _diagnosis(fleet: Fleet, number: int) -> float | None:
+    """Seconds of the diagnostics at the evaluation of this number; None where there are none."""
+    fleet.step = min(number * fleet.every, fleet.steps)
+    started = time.perf_counter()
+    metrics = fleet.diagnose()
+    for value in metrics.values():
+        value.cpu()  # which waits for the device
+    return time.perf_counter() - started if metrics else None

@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from uuid import uuid4
 
-from dst_lab.fleet.checkpoint import SECONDS, Checkpoint, runs_of
+from dst_lab.fleet.checkpoint import SECONDS, Checkpoint, keep, runs_of
 
 
 class Checkpoints:
@@ -15,15 +15,17 @@ class Checkpoints:
     Args:
         folder: made when it is needed, removed when it is empty.
         seconds: between one checkpoint and the next.
-        tell: given a sentence, once, where the disk takes none.
+        tell: given a sentence where the disk takes none, once, and where one cannot be gone on from.
     """
 
     def __init__(self, folder: Path, seconds: float = SECONDS, tell: Callable[[str], None] | None = None) -> None:
         self.folder, self.seconds, self._tell = folder, seconds, tell
+        self._was_refused = False
+        self._told = set(folder.glob("*.damaged"))
 
     def of(self, runs: Sequence[str]) -> Checkpoint:
         """The checkpoint of a chunk with these runs, in this order."""
-        return Checkpoint(self.folder / f"{_name(runs)}.npz", self.seconds, self._refused)
+        return Checkpoint(self.folder / f"{_name(runs)}.npz", self.seconds, self._refused, self._spoilt)
 
     def begun(self, pending: Collection[str]) -> list[list[str]]:
         """The chunks saved here that are still wanted whole, as they were put together."""
@@ -31,9 +33,15 @@ class Checkpoints:
         return [runs for runs in chunks if all(run in pending for run in runs)]
 
     def tidy(self, finished: Collection[str]) -> None:
-        """Remove what nobody can go on from: what killed processes left half-written or `shared`, damaged files, and
-        chunks of which a run is already recorded (the process was killed in between, or the plan changed)."""
-        saved = [path for path, runs in self._saved() if not runs or any(run in finished for run in runs)]
+        """Remove what nobody can go on from: what killed processes left half-written or `shared`, and chunks of which a
+        run is already recorded (the process was killed in between, or the plan changed). Damaged files are kept under
+        another name, and told of, those too that a worker elsewhere has found."""
+        for path, runs in self._saved():
+            if not runs:
+                self._spoilt(keep(path), "it is damaged")
+        for path in sorted(set(self.folder.glob("*.damaged")) - self._told):
+            self._spoilt(path, "it is damaged")
+        saved = [path for path, runs in self._saved() if runs and any(run in finished for run in runs)]
         for path in (*saved, *self.folder.glob("*.part"), *self.folder.glob("*.shared")):
             with suppress(OSError):
                 path.unlink()
@@ -66,12 +74,18 @@ class Checkpoints:
         return found
 
     def _refused(self, error: OSError) -> None:
-        tell, self._tell = self._tell, None
-        if tell:
-            tell(
+        if self._tell and not self._was_refused:
+            self._was_refused = True
+            self._tell(
                 f"no checkpoint could be written in {self.folder} ({error.strerror or error}); training goes on, but "
                 "if it is interrupted these runs begin anew"
             )
+
+    def _spoilt(self, path: Path, why: str) -> None:
+        self._told.add(path)
+        if self._tell:
+            kept = "is kept, and " if path.suffix == ".damaged" else ""
+            self._tell(f"the checkpoint {path} {kept}cannot be gone on from ({why}): its runs begin anew")
 
 
 def _name(runs: Sequence[str]) -> str:

@@ -165,7 +165,7 @@ def _size(
         if begun == runs[: len(begun)] and len(begun) <= most:
             return len(begun)
     fit = min(runs_that_fit(task, task.device, sharers), most, len(runs))
-    fit = _inside(task, configs[:fit], seconds_left()) if seconds_left else fit
+    fit = _inside(task, configs[:fit], seconds_left) if seconds_left else fit
     return _whole(configs, fit) or fit if together else fit
 
 
@@ -175,7 +175,7 @@ def _whole(configs: Sequence[Config], most: int) -> int:
     return max((n for n in range(1, most + 1) if n == len(settings) or settings[n] != settings[n - 1]), default=0)
 
 
-def _inside(task: Task, configs: Sequence[Config], seconds: float) -> int:
+def _inside(task: Task, configs: Sequence[Config], seconds_left: Callable[[], float]) -> int:
     """How many of these runs can be trained together in that time; 0 where not even one can."""
     runs = len(configs)
     for _ in range(4):
@@ -185,6 +185,7 @@ def _inside(task: Task, configs: Sequence[Config], seconds: float) -> int:
             raise
         except Exception:
             return runs  # what fails here fails in training too, where it is dealt with
+        seconds = seconds_left()  # without what the estimate itself took
         if needed <= seconds:
             return runs
         # A smaller fleet takes more than its share of the time, so the estimate is made anew.

@@ -30,10 +30,17 @@ class Checkpoint:
         path: where; the folder is made when it is needed.
         seconds: at least so long between one and the next.
         refused: told why where the disk does not take one. Training goes on, and the next is tried in its turn.
+        spoilt: told where one cannot be gone on from, and why. Its runs begin anew.
     """
 
-    def __init__(self, path: Path, seconds: float = SECONDS, refused: Callable[[OSError], None] | None = None) -> None:
-        self.path, self.seconds, self.refused = path, seconds, refused
+    def __init__(
+        self,
+        path: Path,
+        seconds: float = SECONDS,
+        refused: Callable[[OSError], None] | None = None,
+        spoilt: Callable[[Path, str], None] | None = None,
+    ) -> None:
+        self.path, self.seconds, self.refused, self.spoilt = path, seconds, refused, spoilt
         self._last, self._took = time.monotonic(), 0.0
 
     def due(self) -> bool:
@@ -76,15 +83,21 @@ class Checkpoint:
 
     def restore(self, fleet: "Fleet") -> bool:
         """Take up where a checkpoint of the same runs left off; False, and nothing changed, where none fits."""
-        loaded = _read(self.path)
-        if loaded is None:
+        if not self.path.exists():
             return False
-        head, arrays = loaded
-        if head["runs"] != _runs(fleet) or head["device"] != fleet.device.type:
-            return False  # another device draws other random numbers
+        try:
+            head, arrays = _read(self.path)
+        except ValueError as error:
+            return self._begin_anew(keep(self.path), str(error))
+        if head["format"] != FORMAT:
+            return self._begin_anew(self.path, "it was made by another version of decoupled-st")
+        if head["runs"] != _runs(fleet):
+            return False
+        if head["device"] != fleet.device.type:
+            return self._begin_anew(self.path, f"it was made on {head['device']}, which draws other random numbers")
         rows = len(fleet.rows_of(head["alive"]))
         if any(_unlike(arrays.get(name), tensor, rows) for name, tensor in state(fleet).items()):
-            return False
+            return self._begin_anew(self.path, "its tensors are not those of these runs")
         if head["stopped"]:
             fleet.keep(head["alive"])
             fleet.stopped = {run: (step, bad) for run, (step, bad) in head["stopped"]}
@@ -96,6 +109,11 @@ class Checkpoint:
             row = {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
             fleet.history.append((step, row))
         return True
+
+    def _begin_anew(self, path: Path, why: str) -> bool:
+        if self.spoilt:
+            self.spoilt(path, why)
+        return False
 
     def remove(self) -> None:
         """As far as the disk lets us: what is left over is tidied up by the next process."""
@@ -132,13 +150,22 @@ def _unlike(array: Any, tensor: Tensor, rows: int) -> bool:
     return torch.from_numpy(array).dtype != tensor.dtype
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Head and arrays; None where there is no file, it is damaged (training then starts anew) or of another format."""
+def keep(path: Path) -> Path:
+    """Give a damaged checkpoint another name, so that nothing overwrites or removes it; its name then."""
+    kept = path.with_name(f"{path.name}.damaged")
+    with suppress(OSError):
+        path.replace(kept)
+        return kept
+    return path
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Head and arrays; ValueError, with the reason, where the file is damaged."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         head = json.loads(arrays.pop("head").tobytes())
-        return (head, arrays) if head["format"] == FORMAT else None
-    except Exception:
-        # As in `runs_of`. A file that cannot be read is as good as none.
-        return None
+        return {"format": 0, **head}, arrays
+    except Exception as error:
+        # As in `runs_of`: what damaged bytes make numpy, zipfile and json raise has no end.
+        raise ValueError(f"it is damaged: {error}") from error

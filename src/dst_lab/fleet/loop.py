@@ -309,8 +309,12 @@ class Fleet:
         with torch.no_grad():
             metrics = self.task.evaluate(self._all(), self._choosers(Use.EVALUATE))
         metrics = check_metrics(self.name, metrics, self.runs, "evaluate")
+        return metrics | self.diagnose()
+
+    def diagnose(self) -> Metrics:
+        """The task's diagnostics of every run as it stands now; none where this step has none."""
         diagnosed = self.task.diagnose(self._all(), self._choosers(Use.SNR), self.step)
-        return metrics | check_metrics(self.name, diagnosed, self.runs, "diagnose")
+        return check_metrics(self.name, diagnosed, self.runs, "diagnose")
 
     def _of_members(self, value: Tensor) -> Array:
         """[members, ...] from [runs, ...]; NaN for those that were stopped."""

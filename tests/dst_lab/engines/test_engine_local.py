@@ -1,5 +1,6 @@
 """The local engine: in whatever chunks a plan is trained, stopped or taken up again, the store ends the same."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from dst_lab.configs import Choice
-from dst_lab.engines import chunk, local
+from dst_lab.engines import calibrate, chunk, local
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.fleet import capacity
 from dst_lab.fleet.checkpoint import Checkpoint
@@ -196,7 +197,7 @@ def test_killed_between_recording_and_removing_it_leaves_nothing_for_good(plan, 
     outcome, steps = train(plan)
     assert outcome == local.Outcome(wanted=5, already=5, trained=0, diverged=0, left=0)
     assert steps.taken == 0
-    assert names(tmp_path) == ["a.sqlite"]
+    assert names(tmp_path) == ["0123456789abcdef.npz.damaged", "a.sqlite", "a.sqlite.checkpoints"], "damaged, and kept"
 
 
 def test_what_a_killed_process_left_half_written_makes_room_at_once(plan, train, tmp_path) -> None:
@@ -341,3 +342,56 @@ def test_slices_of_a_chunk_that_fits_none_of_them_add_up(plan, train, rows, tmp_
     assert taken == [(7, 0, 5), (7, 0, 5), (3, 5, 0)]
     assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
     assert names(tmp_path) == ["a.sqlite", "whole.sqlite"]
+
+
+def test_a_damaged_checkpoint_is_told_of_and_kept(plan, train, rows, tmp_path) -> None:
+    train(plan, "whole.sqlite")
+    train(plan, after=5)
+    (saved,) = (tmp_path / "a.sqlite.checkpoints").iterdir()
+    raw = bytearray(saved.read_bytes())
+    raw[len(raw) // 2] ^= 255  # in an array: what it says of itself is whole
+    saved.write_bytes(raw)
+    told: list[str] = []
+    with Store.open(tmp_path / "a.sqlite", write=True) as store:
+        outcome = local.train(
+            plan, store, device=CPU, checkpoints=Checkpoints(tmp_path / "a.sqlite.checkpoints", tell=told.append)
+        )
+    assert outcome.trained == 5
+    kept = saved.with_name(f"{saved.name}.damaged")
+    assert kept.read_bytes() == raw
+    (sentence,) = told
+    assert sentence.startswith(f"the checkpoint {kept} is kept, and cannot be gone on from (it is damaged: ")
+    assert sentence.endswith("): its runs begin anew")
+    assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
+    again = Checkpoints(tmp_path / "a.sqlite.checkpoints", tell=told.append)
+    again.tidy([])
+    assert len(told) == 1, "not told of twice"
+    kept.with_name("0123456789abcdef.npz.damaged").write_bytes(b"as a worker elsewhere left it")
+    again.tidy([])
+    assert "0123456789abcdef.npz.damaged is kept" in told[1]
+
+
+@pytest.mark.parametrize(("due", "times"), [(range(4, 9, 4), 3), (range(1, 9), 9), ([1], 2), ([], 0)])
+def test_an_estimate_counts_diagnostics_at_whichever_evaluations_they_are(due, times) -> None:
+    """Eight evaluations, of which some have diagnostics of 0.05 s, and once more at the end."""
+
+    class Diagnosed:
+        every, steps, step = 10, 80, 0
+
+        def diagnose(self) -> dict[str, torch.Tensor]:
+            if self.step // self.every not in due:
+                return {}
+            time.sleep(0.05)
+            return {"activity": torch.zeros(1)}
+
+    estimate = calibrate._diagnosing(Diagnosed(), 8)
+    assert 0.05 * times <= estimate < 0.05 * times + 0.5 * bool(times) + 1e-9
+
+
+def test_the_time_of_an_estimate_is_not_given_away(plan, train, monkeypatch) -> None:
+    """A chunk of 5 s does not begin where 6 s were left, of which its estimate took 3."""
+    clock = iter([6.0, *[3.0] * 1000])
+    monkeypatch.setattr(chunk, "estimate_seconds", lambda task, configs: 5.0)
+    monkeypatch.setattr(chunk, "runs_that_fit", lambda *_: next(clock) and 1)
+    outcome, steps = train(plan[:1], seconds_left=lambda: next(clock))
+    assert (outcome.left, steps.taken) == (1, 0)
