@@ -8,9 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from decoupled_st import kernels
 from decoupled_st.codebook.chunked import Noise, Softmax, choose, pull_back, stacked
-from decoupled_st.codebook.scores import heads_of
+from decoupled_st.codebook.scores import Scores, heads_of
 
+_WIDEST = 256
+"""The most features that the kernels hold on chip."""
 _library = torch.library.Library("decoupled_st", "FRAGMENT")
 _library.define(
     "codebook(Tensor x, Tensor codes, Tensor? mask, Tensor? tau_f, Tensor tau_b, Tensor scale, Tensor? seed, "
@@ -29,8 +32,14 @@ def _forward(
     with torch.autocast(x.device.type, enabled=False):
         if x.shape[0] == 0:
             return _like(x, codes)
+        scores_of_heads = heads_of(x, codes, metric, mask)
+        if _kernels_serve(x, codes, False):
+            from decoupled_st.kernels.codebook import choose as choose_fused
+
+            fused = choose_fused(x, codes, _scoring(scores_of_heads), tau_f, tau_b, seed)
+            return gather(codes, fused[0]), *fused
         heads = []
-        for h, scores in enumerate(heads_of(x, codes, metric, mask)):
+        for h, scores in enumerate(scores_of_heads):
             noise = None if seed is None else Noise(seed, _row_numbers(x, h))
             index, p = choose(scores, None if tau_f is None else tau_f[:, h], tau_b[:, h], noise, perturbed)
             heads.append((index, p.top, p.peak, p.rest))
@@ -43,8 +52,12 @@ def _backward(
     mask: Tensor | None, tau_b: Tensor, scale: Tensor, seed: Tensor | None, metric: str, learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     with torch.autocast(x.device.type, enabled=False):
+        scores_of_heads = heads_of(x, codes, metric, mask)
+        if _kernels_serve(x, codes, learned and (metric == "l2" or seed is not None)):
+            state = (index, top, peak, rest)
+            return _fused_backward(grad, state, x, codes, scores_of_heads, tau_b, scale, seed)
         gradients = []
-        for h, scores in enumerate(heads_of(x, codes, metric, mask)):
+        for h, scores in enumerate(scores_of_heads):
             g, head = grad[:, h].to(scores.dtype), codes[h]
             at_top = (g * head[top[:, h]].to(scores.dtype)).sum(-1)
 
@@ -61,6 +74,44 @@ def _backward(
                 )
             )  # fmt: skip
         return stacked(gradients, x.dtype)
+
+
+def _fused_backward(
+    grad: Tensor, state: tuple[Tensor, Tensor, Tensor, Tensor], x: Tensor, codes: Tensor, heads: list[Scores],
+    tau_b: Tensor, scale: Tensor, seed: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    from decoupled_st.kernels.codebook import pull_back as pull_back_fused
+
+    at_top = (grad.float() * gather(codes, state[1]).float()).sum(-1)
+    grad = grad.to(x.dtype)
+    lin, to_codes = pull_back_fused(grad, at_top, *state, x, codes, _scoring(heads), tau_b, scale, seed)
+    to_x, to_tau, everything = torch.empty_like(x), torch.empty_like(lin[..., 0]), slice(0, len(x))
+    for h, scores in enumerate(heads):
+        # The scores are linear in the rows as they enter the product: sum ds s = rows . lin.
+        to_tau[:, h] = -(scores.rows(everything) * lin[:, h]).sum(-1) / tau_b[:, h]
+        to_x[:, h] = scores.to_x(everything, lin[:, h] * scale[:, h, None]).to(x.dtype)
+    return to_x, to_codes, to_tau
+
+
+def _kernels_serve(x: Tensor, codes: Tensor, lacking: bool) -> bool:
+    """Whether the kernels take these: not what they lack, more features than fit on chip, nor what no kernel takes."""
+    fits = x.shape[-1] <= _WIDEST and x.shape[0] * x.shape[1] < 2**31 and x.shape[1] < 2**16
+    return fits and not lacking and kernels.serves(x.detach(), 1.0, codes.detach())
+
+
+def _scoring(heads: list[Scores]) -> Any:
+    from decoupled_st.kernels.codebook import Scoring
+
+    def together(parts: list[Tensor | None], dim: int) -> Tensor | None:
+        present = [part for part in parts if part is not None]
+        return torch.stack(present, dim) if present else None
+
+    return Scoring(
+        heads[0].metric,
+        together([scores.row_scale for scores in heads], 1),
+        together([scores.code_scale for scores in heads], 0),
+        together([scores.bias for scores in heads], 0),
+    )
 
 
 def gather(codes: Tensor, index: Tensor) -> Tensor:

@@ -1,0 +1,203 @@
+"""The codebook's kernels against the chunked version, which is itself held to the dense specification.
+
+The error of a gradient is the norm of its difference from float64's. A kernel's may be twice that of plain torch, which
+is the dense version in the same dtype, products and all.
+"""
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+import decoupled_st as dst
+from decoupled_st.codebook import dense
+from decoupled_st.codebook import noise as plain_noise
+from decoupled_st.kernels import codebook as kernels
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+METRICS = ["dot", "cosine", "l2"]
+pytestmark = pytest.mark.usefixtures("codebook_poison")
+
+
+@pytest.fixture
+def codebook_poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New buffers full of what shows: NaN, or an index beyond every code."""
+
+    def poisoned(make):
+        def call(*args, **options):
+            made = make(*args, **options)
+            return made.fill_(torch.nan if made.is_floating_point() else 2**30)
+
+        return call
+
+    for name in ("empty", "empty_like"):
+        monkeypatch.setattr(torch, name, poisoned(getattr(torch, name)))
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several blocks of rows and of codes at sizes that the interpreter can bear."""
+    sizes = {"forward": (16, 128, 4, 1), "to_x": (32, 64, 4, 1), "to_codes": (16, 128, 4, 1)}
+    monkeypatch.setattr(kernels, "tiling", lambda kernel, *_: sizes[kernel])
+
+
+def random(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def run(call: str, inputs: tuple[Tensor, Tensor], g: Tensor, on: bool, **options: object) -> tuple[Tensor, ...]:
+    dst.use_kernels(on)
+    leaves = [t.detach().requires_grad_() for t in inputs]
+    q, index = getattr(dst.codebook, call)(*leaves, **options)
+    return index, q.detach(), *torch.autograd.grad(q, leaves, g)
+
+
+def dense_gradients(inputs: tuple[Tensor, Tensor], g: Tensor, index: Tensor, tau: float, metric: str) -> list[Tensor]:
+    """Plain torch in the inputs' own dtype, with the choice given."""
+    x, codes = (t.detach().requires_grad_() for t in inputs)
+    soft = torch.softmax(dense.scores(x, codes, metric) / tau, -1) @ codes.detach()
+    return list(torch.autograd.grad(codes[index] + (soft - soft.detach()), (x, codes), g))
+
+
+CALLS = {
+    "argmax": ("decoupled", {"tau_f": 0.0, "tau_b": 0.7}),
+    "drawn": ("decoupled", {"tau_f": 0.8, "tau_b": 0.7, "seed": 5}),
+    "perturbed": ("gumbel_ste", {"tau": 0.7, "seed": 5}),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("metric", METRICS)
+def test_equal_to_the_chunked_version(call: str, metric: str, small_tiles: None, device: str) -> None:
+    name, options = CALLS[call]
+    inputs, g = (random(19, 7).to(device), random(301, 7, seed=2).to(device)), random(19, 7, seed=3).to(device)
+    mask = random(301, seed=4).to(device) > -0.5
+    fused, plain = (run(name, inputs, g, on, metric=metric, mask=mask, **options) for on in (True, False))
+    assert torch.equal(fused[0], plain[0])
+    assert torch.equal(fused[1], plain[1])
+    for gradient, expected in zip(fused[2:], plain[2:], strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(("N", "K", "D"), [(3, 2, 1), (70, 130, 24)])
+def test_errors_are_at_most_twice_plain_torchs(
+    N: int, K: int, D: int, metric: str, dtype: torch.dtype, device: str
+) -> None:
+    inputs, g = (random(N, D).to(device, dtype), random(K, D, seed=2).to(device, dtype)), random(N, D, seed=3)
+    g, options = g.to(device, dtype), {"tau_f": 0.0, "tau_b": 0.7, "metric": metric}
+    index, q, *gradients = run("decoupled", inputs, g, True, **options)
+    assert torch.equal(q, inputs[1][index])
+    exact = dense_gradients(tuple(t.double() for t in inputs), g.double(), index, 0.7, metric)
+    plain = dense_gradients(inputs, g, index, 0.7, metric)
+    # With a few elements either may be exact by luck; the interpreter truncates to bfloat16 where a GPU rounds.
+    luck = torch.finfo(dtype).eps * g.double().norm() if N * D < 100 else 0.0
+    twice = 4 if dtype == torch.bfloat16 and device == "cpu" else 2
+    for ours, theirs, wanted in zip(gradients, plain, exact, strict=True):
+        assert ours.dtype == dtype
+        assert (ours.double() - wanted).norm() <= twice * (theirs.double() - wanted).norm() + luck
+
+
+@pytest.mark.parametrize("call", ["drawn", "perturbed"])
+def test_draws_are_the_same_for_every_tile(call: str, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    name, options = CALLS[call]
+    x, codes = random(24, 5).to(device), random(600, 5, seed=2).to(device)
+    draws = []
+    for rows in (16, 32):
+        # A drawing tile is one group; a perturbed one may be anything.
+        width = 128 if call == "drawn" else 4 * rows
+        monkeypatch.setattr(kernels, "tiling", lambda *_, r=rows, w=width: (r, w, 4, 1))
+        draws.append(getattr(dst.codebook, name)(x, codes, **options)[1])
+    dst.use_kernels(False)
+    draws.append(getattr(dst.codebook, name)(x, codes, **options)[1])
+    assert all(torch.equal(draw, draws[0]) for draw in draws)
+    assert len(draws[0].unique()) > 12
+
+
+def test_the_noise_is_the_plain_versions(device: str) -> None:
+    from decoupled_st.kernels.noise import write_out
+
+    for seed in (0, 12345, (1 << 61) + 12345):
+        key = torch.tensor([seed], device=device)
+        rows, quads = torch.arange(5, device=device).unsqueeze(-1), torch.arange(25, device=device).unsqueeze(0)
+        plain = plain_noise.gumbel(key, rows, quads, torch.float32)
+        torch.testing.assert_close(write_out(key, 5, 100, gumbel=True), plain, rtol=1e-5, atol=1e-5)
+
+
+def test_heads_temperatures_and_scales_per_row(small_tiles: None, device: str) -> None:
+    inputs = random(9, 2, 5).to(device), random(2, 150, 5, seed=2).to(device)
+    g = random(9, 2, 5, seed=3).to(device)
+    by_row = {
+        name: random(9, 2, 1, seed=seed).abs().add(0.3).to(device)
+        for seed, name in enumerate(("tau_f", "tau_b", "grad_scale"), 6)
+    }
+    by_row["tau_f"][::2] = 0.0
+    fused, plain = (run("decoupled", inputs, g, on, metric="l2", seed=1, **by_row) for on in (True, False))
+    assert torch.equal(fused[0], plain[0])
+    for gradient, expected in zip(fused[2:], plain[2:], strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_learned_temperature(metric: str, small_tiles: None, device: str) -> None:
+    """By the kernels for products and cosines; by the chunked version for distances, which the kernels decline."""
+    x, codes, g = (t.to(device) for t in (random(20, 5), random(150, 5, seed=2), random(20, 5, seed=3)))
+    gradients = []
+    for on in (True, False):
+        dst.use_kernels(on)
+        tau = (random(20, 1, seed=4).abs() + 0.3).to(device).requires_grad_()
+        q, _ = dst.codebook.decoupled(x, codes, tau_f=0.0, tau_b=tau, metric=metric, grad_scale=0.5)
+        gradients.append(torch.autograd.grad(q, tau, g)[0])
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
+
+
+def test_where_one_code_is_all_but_certain(device: str) -> None:
+    """Two codes 40 apart: dL/dx = sigmoid(40) sigmoid(-40) (v_0 - v_1) (e_0 - e_1), far below the rounding of 1."""
+    codes = torch.tensor([[1.0, 0.5], [-1.0, 0.25]], device=device, requires_grad=True)
+    x, g = torch.tensor([[20.0, 0.0]], device=device), torch.tensor([[0.3, -0.8]], device=device)
+    x.requires_grad_()
+    q, _ = dst.codebook.decoupled(x, codes, tau_f=0.0, tau_b=1.0)
+    to_x, to_codes = torch.autograd.grad(q, (x, codes), g)
+    d = torch.tensor(40.0, dtype=torch.float64, device=device)
+    ds = d.sigmoid() * (-d).sigmoid() * (g @ (codes[0] - codes[1])).double()
+    torch.testing.assert_close(to_x[0].double(), ds * (codes[0] - codes[1]).double(), rtol=1e-4, atol=0)
+    torch.testing.assert_close(to_codes[1].double(), -ds * x[0].double(), rtol=1e-4, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")  # the interpreter's own
+@pytest.mark.parametrize("drawn", [False, True])
+def test_rows_with_nan(drawn: bool, small_tiles: None, device: str) -> None:
+    x, codes = random(20, 5).to(device), random(150, 5, seed=2).to(device)
+    x[3, 1], x[7, 0] = torch.nan, torch.inf
+    options = {"tau_f": 1.0, "seed": 3} if drawn else {"tau_f": 0.0}
+    q, index = dst.codebook.decoupled(x, codes, tau_b=1.0, **options)
+    assert (index == -1).nonzero().flatten().tolist() == [3, 7]
+    assert q.isnan().all(-1).nonzero().flatten().tolist() == [3, 7]
+
+
+def test_what_the_kernels_decline(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """float64 and more features than fit on chip are served by the chunked version."""
+
+    def refuse(*args: object) -> None:
+        raise AssertionError("the kernels were called")
+
+    monkeypatch.setattr(kernels, "choose", refuse)
+    for dtype, features in ((torch.float64, 5), (torch.float32, 257)):
+        x, codes = random(4, features).to(device, dtype), random(10, features, seed=2).to(device, dtype)
+        _, index = dst.codebook.decoupled(x, codes, tau_f=0.0, tau_b=1.0)
+        assert torch.equal(index, (x @ codes.T).argmax(-1))
+    with pytest.raises(AssertionError, match="the kernels were called"):
+        dst.codebook.decoupled(x[:, :8].float(), codes[:, :8].float(), tau_f=0.0, tau_b=1.0)
+
+
+@pytest.mark.parametrize("kernel", ["forward", "to_x", "to_codes"])
+def test_tiles_fit_into_shared_memory(kernel: str) -> None:
+    """What a program keeps on chip by its own count: the tile that stays, and as many others as there are stages."""
+    for row_bytes, float32 in itertools.product((32, 128, 256, 512, 1024), (False, True)):
+        rows, codes, _, stages = kernels.tiling(kernel, row_bytes, float32)
+        stays = {"forward": rows, "to_x": 2 * rows, "to_codes": codes}[kernel]
+        passes = {"forward": codes, "to_x": codes, "to_codes": 2 * rows}[kernel]
+        assert (stays + stages * passes) * row_bytes <= 227 * 1024
+        assert kernel != "forward" or codes == kernels.GROUP
