@@ -13,15 +13,23 @@ Temperatures are floats, or tensors that broadcast to the logits; the values ins
 """
 
 from decoupled_st.estimators.decoupled import binary as decoupled
+from decoupled_st.estimators.gapped_ste import binary as gapped_ste
+from decoupled_st.estimators.gumbel_rao import binary as gumbel_rao
+from decoupled_st.estimators.gumbel_soft import binary as gumbel_soft
 from decoupled_st.estimators.gumbel_ste import binary as gumbel_ste
 from decoupled_st.estimators.identity_ste import binary as identity_ste
+from decoupled_st.estimators.reinmax import binary as reinmax
 from decoupled_st.estimators.soft import binary as soft
 from decoupled_st.estimators.softmax_ste import binary as softmax_ste
 
 __all__ = [
     "decoupled",
+    "gapped_ste",
+    "gumbel_rao",
+    "gumbel_soft",
     "gumbel_ste",
     "identity_ste",
+    "reinmax",
     "soft",
     "softmax_ste",
 ]

@@ -2,26 +2,32 @@
 
 import pytest
 import torch
-from contract.table import CASES, IDS, Case
+from contract.table import CASES, RELAXED, Case
 
 
-@pytest.fixture(params=CASES, ids=IDS)
+@pytest.fixture(params=CASES + RELAXED, ids=lambda c: c.id)
 def case(request: pytest.FixtureRequest) -> Case:
+    return request.param
+
+
+@pytest.fixture(params=CASES, ids=lambda c: c.id)
+def discrete(request: pytest.FixtureRequest) -> Case:
+    """Those whose output is a choice."""
     return request.param
 
 
 SAMPLED = [c for c in CASES if c.sample_tau]
 
 
-@pytest.fixture(params=SAMPLED, ids=[f"{c.kind}.{c.name}" for c in SAMPLED])
+@pytest.fixture(params=SAMPLED, ids=lambda c: c.id)
 def sampled(request: pytest.FixtureRequest) -> Case:
     return request.param
 
 
-LEARNED = [c for c in CASES if c.backward]
+LEARNED = [c for c in CASES + RELAXED if c.backward]
 
 
-@pytest.fixture(params=LEARNED, ids=[f"{c.kind}.{c.name}" for c in LEARNED])
+@pytest.fixture(params=LEARNED, ids=lambda c: c.id)
 def learned(request: pytest.FixtureRequest) -> Case:
     """Those whose surrogate has a temperature."""
     return request.param
@@ -30,7 +36,7 @@ def learned(request: pytest.FixtureRequest) -> Case:
 CATEGORICAL = [c for c in CASES if c.categorical]
 
 
-@pytest.fixture(params=CATEGORICAL, ids=[c.name for c in CATEGORICAL])
+@pytest.fixture(params=CATEGORICAL, ids=lambda c: c.id)
 def categorical(request: pytest.FixtureRequest) -> Case:
     return request.param
 

@@ -41,6 +41,16 @@ class Case:
     """Whether the surrogate is a distribution: adding a constant to g changes nothing, a bad logit spoils its row."""
     fused: bool = True
     """Whether the kernels know it."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Parameters that are no temperatures."""
+    kept: int = 1
+    """How many tensors of the logits' size are kept for backward."""
+
+    @property
+    def id(self) -> str:
+        """The name a test has it under."""
+        own = "".join(f"-{value}" for name, value in self.options.items() if name == "gap")
+        return f"{self.kind}.{self.name}{own}"
 
     @property
     def categorical(self) -> bool:
@@ -51,11 +61,50 @@ class Case:
         return registered(self.name).functions[self.kind]
 
     def __call__(self, logits: Tensor, **options: Any) -> Tensor:
-        return self.function(logits, **{**self.temperatures, **options})
+        return self.function(logits, **{**self.temperatures, **self.options, **options})
 
     def noise(self, shape: tuple[int, ...], seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
         u = torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).clamp(1e-12)
         return (-(-u.log()).log() if self.categorical else u.log() - (-u).log1p()).to(dtype)
+
+
+def _drawn(kind: str, scores: Tensor, dim: int) -> Tensor:
+    """What was drawn: a one-hot, or 0 and 1."""
+    if kind == "binary":
+        return (scores > 0).to(scores.dtype)
+    return (scores == scores.amax(dim, keepdim=True)).to(scores.dtype)
+
+
+def reinmax_vjp(kind: str) -> Callable[..., Tensor]:
+    """[2 J(m) g - J(p_f) g / 2] / tau_f, written out with matrices of K x K."""
+
+    def categorical(l: Tensor, noise: Tensor, g: Tensor, t: dict[str, Any], dim: int) -> Tensor:
+        D = _drawn(kind, l + t["tau_f"] * noise, dim)
+        p_f, p_b = (l / t["tau_f"]).softmax(dim), (l / t["tau_b"]).softmax(dim)
+        results = []
+        for p in ((D + p_b) / 2, p_f):
+            p = p.movedim(dim, -1)
+            J = torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2)
+            results.append((J @ g.movedim(dim, -1).unsqueeze(-1)).squeeze(-1).movedim(-1, dim))
+        return (2 * results[0] - results[1] / 2) / t["tau_f"]
+
+    def binary(l: Tensor, noise: Tensor, g: Tensor, t: dict[str, Any], dim: int) -> Tensor:
+        D = _drawn(kind, l + t["tau_f"] * noise, dim)
+        p, m = (l / t["tau_f"]).sigmoid(), (D + (l / t["tau_b"]).sigmoid()) / 2
+        return (2 * m * (1 - m) - p * (1 - p) / 2) * g / t["tau_f"]
+
+    return categorical if kind == "categorical" else binary
+
+
+def gapped_scores(kind: str, l: Tensor, noise: Tensor, gap: float | str, dim: int) -> Tensor:
+    """The logits moved so that what was drawn leads."""
+    D = _drawn(kind, l + noise, dim)
+    p = (l.softmax(dim) * D).sum(dim, keepdim=True) if kind == "categorical" else (l * (2 * D - 1)).sigmoid()
+    lead = -torch.log1p(-p) / p if gap == "p" else torch.full_like(p, gap)
+    if kind == "binary":
+        return torch.where(D > 0, torch.maximum(l, lead), torch.minimum(l, -lead))
+    top = l.amax(dim, keepdim=True)
+    return torch.where(D > 0, top, torch.minimum(l, top - lead))
 
 
 def _rows(kind: str, vjp: Callable[..., Tensor]) -> list[Case]:
@@ -72,6 +121,22 @@ def _rows(kind: str, vjp: Callable[..., Tensor]) -> list[Case]:
             "gumbel_ste", kind, {"tau": 0.6},
             lambda l, noise, g, t, dim: vjp(l + noise, t["tau"], g, dim), lambda t: 1.0, "tau",
         ),
+        Case(
+            "reinmax", kind, {"tau_f": 0.7, "tau_b": 0.4}, reinmax_vjp(kind), lambda t: t["tau_f"],
+            fused=False, kept=2 if kind == "categorical" else 1,
+        ),
+        Case(
+            "gumbel_rao", kind, {"tau": 0.6}, lambda l, noise, g, t, dim: vjp(l + noise, t["tau"], g, dim),
+            lambda t: 1.0, "tau", fused=False, options={"samples": 1},
+        ),
+        *[
+            Case(
+                "gapped_ste", kind, {"tau": 0.6},
+                lambda l, noise, g, t, dim, gap=gap: vjp(gapped_scores(kind, l, noise, gap, dim), t["tau"], g, dim),
+                lambda t: 1.0, "tau", fused=False, options={"gap": gap},
+            )
+            for gap in (1.0, "p")
+        ],
         Case("identity_ste", kind, {}, lambda l, noise, g, t, dim: g, None, normalised=False),
         Case(
             contract.toy.HalfIdentity.name, kind, {"tau": 0.6}, contract.toy.VJPS[kind], lambda t: t["tau"],
@@ -80,5 +145,18 @@ def _rows(kind: str, vjp: Callable[..., Tensor]) -> list[Case]:
     ]  # fmt: skip
 
 
+def _relaxed(kind: str, vjp: Callable[..., Tensor]) -> list[Case]:
+    """Those whose output is no choice: their gradient keeps the contract, their value has its own tests."""
+    return [
+        Case(
+            "soft", kind, {"tau": 0.6}, lambda l, noise, g, t, dim: vjp(l, t["tau"], g, dim), None, "tau", fused=False
+        ),
+        Case(
+            "gumbel_soft", kind, {"tau": 0.6}, lambda l, noise, g, t, dim: vjp(l + noise, t["tau"], g, dim),
+            None, "tau", fused=False,
+        ),
+    ]  # fmt: skip
+
+
 CASES = _rows("categorical", softmax_vjp) + _rows("binary", sigmoid_vjp)
-IDS = [f"{case.kind}.{case.name}" for case in CASES]
+RELAXED = _relaxed("categorical", softmax_vjp) + _relaxed("binary", sigmoid_vjp)

@@ -15,13 +15,13 @@ def random(*shape: int, seed: int = 1) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0, 4), (1,), (1, 1), (5, 1), (2, 3, 4, 5)], ids=str)
-def test_shapes(case: Case, shape: tuple[int, ...]) -> None:
+def test_shapes(discrete: Case, shape: tuple[int, ...]) -> None:
     logits = torch.randn(shape, requires_grad=True)
-    z = case(logits)
+    z = discrete(logits)
     z.sum().backward()
     assert z.shape == logits.shape
     assert logits.grad.shape == logits.shape
-    if case.categorical:
+    if discrete.categorical:
         assert z.sum(-1).eq(1).all()
 
 
@@ -34,11 +34,11 @@ def test_a_single_category_is_certain(categorical: Case) -> None:
     assert logits.grad.eq(surrogate).all()
 
 
-def test_the_same_generator_repeats_the_draw(case: Case) -> None:
+def test_the_same_generator_repeats_the_draw(discrete: Case) -> None:
     logits = torch.randn(200, 6)
-    first, second, third = (case(logits, generator=torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
+    first, second, third = (discrete(logits, generator=torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
     assert torch.equal(first, second)
-    assert torch.equal(first, third) == (case.sample_tau is None)
+    assert torch.equal(first, third) == (discrete.sample_tau is None)
 
 
 def test_vmap_gives_each_element_its_own_noise(sampled: Case) -> None:
@@ -117,10 +117,10 @@ def test_compiled_vmap_followed_by_an_ordinary_backward(case: Case) -> None:
     torch.testing.assert_close(got, closed_form(case, logits, noise, w), **TIGHT)
 
 
-def test_compiled_calls_of_changing_shape_draw(case: Case) -> None:
+def test_compiled_calls_of_changing_shape_draw(discrete: Case) -> None:
     """The last batch of an epoch is often shorter."""
     torch.compiler.reset()
-    compiled = torch.compile(lambda l: case(l), fullgraph=True)
+    compiled = torch.compile(lambda l: discrete(l), fullgraph=True)
     for rows in (6, 7, 9, 1):
         z = compiled(torch.randn(rows, 5))
         assert z.shape == (rows, 5)
@@ -226,7 +226,7 @@ def test_autocast_half_logits_from_a_linear_layer(case: Case) -> None:
 
 def test_values_and_functions_agree(case: Case) -> None:
     logits, noise = torch.randn(20, 5), case.noise((20, 5)).float()
-    estimator = dst.from_dict({"name": case.name, **case.temperatures})
+    estimator = dst.from_dict({"name": case.name, **case.temperatures, **case.options})
     module = {"categorical": dst.nn.Categorical, "binary": dst.nn.Binary}[case.kind](estimator, grad_scale=0.5)
     gradients = []
     for call in (

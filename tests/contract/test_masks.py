@@ -49,6 +49,15 @@ def test_a_mask_is_the_same_as_leaving_the_category_out(categorical: Case) -> No
     torch.testing.assert_close(gradient[:, mask], want, rtol=1e-12, atol=1e-12)
 
 
+def test_a_row_with_one_category_left_is_certain(categorical: Case) -> None:
+    mask = torch.nn.functional.one_hot(torch.arange(5), 5).bool()
+    z, gradient = run(categorical, torch.randn(5, 5), mask=mask)
+    assert torch.equal(z, mask.float())
+    assert gradient[~mask].eq(0).all()
+    if categorical.normalised:
+        assert gradient.eq(0).all()
+
+
 def test_a_mask_broadcasts(categorical: Case) -> None:
     mask = torch.rand(6, 1, 5) > 0.4
     mask[..., 0] = True

@@ -12,7 +12,8 @@ from decoupled_st import kernels
 
 def test_exported_names() -> None:
     assert set(dst.__all__) == {
-        "Decoupled", "Estimator", "GumbelSTE", "IdentitySTE", "SelfTempered", "Soft", "SoftmaxSTE",
+        "Decoupled", "Estimator", "GappedSTE", "GumbelRao", "GumbelSTE", "GumbelSoft", "IdentitySTE", "ReinMax",
+        "SelfTempered", "Soft", "SoftmaxSTE",
         "binary", "categorical", "circuits", "codebook", "diagnostics", "estimators", "from_dict", "nn",
         "straight_through", "temperatures", "use_kernels",
     }  # fmt: skip

@@ -98,6 +98,12 @@ def softmax(tempered: Tensor, largest: Tensor, dim: int) -> Tensor:
     return p.scatter_add(dim, largest, -p.sum(dim, keepdim=True))
 
 
+def shifted(l: Tensor, to: Tensor) -> Tensor:
+    """The value of `to` with the derivative of the logits; -inf stays itself."""
+    fixed = l.detach()
+    return l + (to.detach() - fixed).masked_fill(fixed.isinf(), 0.0)
+
+
 def threshold(scores: Tensor) -> Tensor:
     """1 where the score is above 0; a tie is 0, as the argmax of (0, l) takes the first; NaN stays NaN."""
     return (scores > 0).to(scores.dtype).masked_fill_(scores.isnan(), math.nan)

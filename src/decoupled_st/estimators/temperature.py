@@ -13,9 +13,9 @@ _COMMON = (1e-30, 1e30)
 """Between these a number is a temperature and a scale in every dtype of computation."""
 
 
-def check_float(name: str, value: object, *, zero: bool = False) -> float:
-    """The temperature as a float; `zero` says whether 0 is one."""
-    if not _is_number(value):
+def check_float(name: str, value: object, *, zero: bool = False, why: str = "") -> float:
+    """The temperature as a float; `zero` says whether 0 is one, or `why` it is not."""
+    if not is_number(value):
         raise TypeError(
             f"{name} must be a number here, got {type(value).__name__} "
             "(tensor temperatures go to the functions in `categorical` and `binary`)"
@@ -23,11 +23,13 @@ def check_float(name: str, value: object, *, zero: bool = False) -> float:
     tau = float(value)  # type: ignore[arg-type]
     if not 0 <= tau < math.inf or (tau == 0 and not zero):
         bound = "at least 0" if zero else "above 0"
-        raise ValueError(f"{name} must be finite and {bound}, got {name}={tau}")
+        raise ValueError(f"{name} must be finite and {bound}, got {name}={tau}" + (f": {why}" if why else ""))
     return tau
 
 
-def check(name: str, tau: Temperature, logits: Tensor, dim: int | None = None, *, zero: bool = False) -> Temperature:
+def check(
+    name: str, tau: Temperature, logits: Tensor, dim: int | None = None, *, zero: bool = False, why: str = ""
+) -> Temperature:
     """A temperature for `logits`: a checked float, or a tensor whose shape (not its values) is checked.
 
     `dim`, counted from the end, is where the categories lie; a tensor must have size 1 there.
@@ -38,7 +40,9 @@ def check(name: str, tau: Temperature, logits: Tensor, dim: int | None = None, *
         return tau
     if not isinstance(tau, Tensor):
         _check_number(name, tau)
-        return _held(name, check_float(name, tau, zero=zero), torch.promote_types(logits.dtype, torch.float32), zero)
+        return _held(
+            name, check_float(name, tau, zero=zero, why=why), torch.promote_types(logits.dtype, torch.float32), zero
+        )
     check_broadcast(name, tau, logits)
     if dim is not None and tau.dim() >= -dim and tau.shape[dim] != 1:
         raise ValueError(
@@ -81,13 +85,13 @@ def _held(name: str, tau: float, dtype: torch.dtype, zero: bool) -> float:
 
 def _check_number(name: str, value: object) -> None:
     """Refuse what is neither tensor nor number, where either would do."""
-    if not _is_number(value):
+    if not is_number(value):
         raise TypeError(
             f"{name} must be a number or a torch tensor that broadcasts to the logits, got {type(value).__name__}"
         )
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
     """Whether `value` is a float, or turns into one as NumPy's scalars do; arrays, which have dimensions, do not."""
     if isinstance(value, (float, int)):
         return True
@@ -112,3 +116,13 @@ def temper(logits: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tupl
     finite = fixed + (finite - fixed) * grad_scale
     # The factor is 1; its derivative, -1/tau, is applied to a sum of small numbers. logits / tau^2 would be infinite.
     return torch.where(infinite, quotient, finite / fixed_tau * (fixed_tau / tau)), 1.0
+
+
+def fixed_path(logits: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tuple[Tensor, float]:
+    """Zeros with the derivative of `logits / tau`, and the part of `grad_scale` that is left for the output: for a
+    gradient that is a fixed linear map of the one coming in. Infinite logits get none."""
+    finite = logits.masked_fill(logits.detach().isinf(), 0.0)
+    path = finite - finite.detach()
+    if isinstance(tau, float) and isinstance(grad_scale, float):
+        return path / tau, grad_scale
+    return path * grad_scale / (tau.detach() if isinstance(tau, Tensor) else tau), 1.0

@@ -32,22 +32,22 @@ FUSED = [c for c in CASES if c.fused]
 OTHERS = [c for c in CASES if not c.fused]
 
 
-@pytest.fixture(params=FUSED, ids=lambda c: f"{c.kind}.{c.name}")
+@pytest.fixture(params=FUSED, ids=lambda c: c.id)
 def case(request: pytest.FixtureRequest) -> Case:
     return request.param
 
 
-@pytest.fixture(params=[c for c in FUSED if c.categorical], ids=lambda c: c.name)
+@pytest.fixture(params=[c for c in FUSED if c.categorical], ids=lambda c: c.id)
 def categorical(request: pytest.FixtureRequest) -> Case:
     return request.param
 
 
-@pytest.fixture(params=[c for c in FUSED if c.sample_tau], ids=lambda c: f"{c.kind}.{c.name}")
+@pytest.fixture(params=[c for c in FUSED if c.sample_tau], ids=lambda c: c.id)
 def sampled(request: pytest.FixtureRequest) -> Case:
     return request.param
 
 
-@pytest.fixture(params=OTHERS, ids=lambda c: f"{c.kind}.{c.name}")
+@pytest.fixture(params=OTHERS, ids=lambda c: c.id)
 def other(request: pytest.FixtureRequest) -> Case:
     """An estimator that the kernels do not know."""
     return request.param
@@ -56,7 +56,7 @@ def other(request: pytest.FixtureRequest) -> Case:
 COMPILED = [c for c in FUSED if (c.kind, c.name) in {("categorical", "gumbel_ste"), ("binary", "decoupled")}]
 
 
-@pytest.fixture(params=COMPILED, ids=lambda c: f"{c.kind}.{c.name}")
+@pytest.fixture(params=COMPILED, ids=lambda c: c.id)
 def compiled_case(request: pytest.FixtureRequest) -> Case:
     """Two for all: compiling takes longer than all the rest."""
     return request.param
