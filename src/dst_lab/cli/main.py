@@ -12,9 +12,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
-from dst_lab.cli import claims, records, report, run, sweep
+from dst_lab.cli import STOPPED, claims, records, report, run, sweep
 from dst_lab.cli.console import say
 from dst_lab.cli.parser import Parser
 from dst_lab.data import DataError
@@ -24,31 +25,25 @@ EXPECTED = (ValueError, DataError, StoreError, OSError)
 
 
 class _Version(argparse.Action):
-    """Reads the version when asked for: the package that has it loads torch."""
+    """Reads the version when asked for, without loading torch."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from decoupled_st import __version__
-
-        print(f"dst {__version__}")
+        print(f"dst {version('decoupled-st')}")
         parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, do, and leave with an exit code."""
-    parser = Parser(prog="dst", description="Train networks with discrete choices inside, by the fleet.")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
-    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
-    run.add(jobs)
-    sweep.add(jobs)
-    records.add(jobs)
-    report.add(jobs)
-    claims.add(jobs)
+    _open_streams()
     debug = False
-    terminated = signal.signal(signal.SIGTERM, _leave) if _first() else None
+    before = {}
     try:
-        args = parser.parse_args(arguments)
+        _check_folder()
+        args = _parser().parse_args(arguments)
         debug = args.debug
+        if _first():
+            handlers = {signal.SIGTERM: _leave, signal.SIGINT: signal.default_int_handler}
+            before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         code = args.do(args)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -56,19 +51,54 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except KeyboardInterrupt:
-        print("dst: stopped at once; what was recorded is safe, and the same command goes on", file=sys.stderr)
+        print(STOPPED, end="", file=sys.stderr)
         code = 130
     except Exception as error:
         if debug:
             traceback.print_exc()
         known = isinstance(error, EXPECTED)
-        said = str(error) if known else f"unexpected {type(error).__name__}: {error} (--debug shows where)"
+        said = _sentence(error) if known else f"unexpected {type(error).__name__}: {error} (--debug shows where)"
         say(f"dst: {said}", sys.stderr)
         code = 2 if known else 1
     finally:
-        if terminated is not None:
-            signal.signal(signal.SIGTERM, terminated)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     sys.exit(code)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="dst", description="Train networks with discrete choices inside, by the fleet.")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
+    for command in (run, sweep, records, report, claims):
+        command.add(jobs)
+    return parser
+
+
+def _open_streams() -> None:
+    """Where a stream was closed (`dst show >&-`), nothing is said; no other file may take its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
+
+
+def _check_folder() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise ValueError("the folder in which this runs no longer exists: change to another one") from None
+
+
+def _sentence(error: Exception) -> str:
+    """What an error says; one of the system with the file it is about."""
+    if isinstance(error, OSError) and error.strerror and str(error).startswith("[Errno"):
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
 
 
 def _first() -> bool:

@@ -1,8 +1,12 @@
 """The parser behind every word of `dst`."""
 
 import argparse
+import re
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
+
+from dst_lab.cli.console import say
 
 
 class Parser(argparse.ArgumentParser):
@@ -15,6 +19,13 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
+        # What follows an option and begins so is its value: -inf is refused as a temperature, not taken for an option.
+        self._negative_number_matcher = re.compile(r"^-(\d|\.\d|inf|nan)", re.IGNORECASE)
+
+    def error(self, message: str) -> NoReturn:
+        """One sentence, and where to read more."""
+        say(f"dst: {message} (`{self.prog} --help` says what there is)", sys.stderr)
+        sys.exit(2)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         fill, self.fill = self.fill, None

@@ -1,6 +1,7 @@
 """`dst run TASK`: train runs of one task and record them."""
 
 import argparse
+import ast
 import math
 import signal
 import sys
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 from dst_lab.cli.fields import add_fields, read_config
 from dst_lab.cli.parser import Parser
 from dst_lab.cli.records import SETTING, print_table
-from dst_lab.configs import TEMPERATURES, Choice, Config
+from dst_lab.configs import CONFIGS, TEMPERATURES, Choice, Config
 from dst_lab.store import Store
 
 STORE = "dst.sqlite"
@@ -30,18 +31,23 @@ def add(jobs: Any) -> None:
 
 
 def _fill(parser: Parser) -> None:
-    from dst_lab.tasks import TASKS
-
     tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK")
-    for name, task in TASKS.items():
-        one = tasks.add_parser(name, help=_about(task).partition("\n")[0], description=_about(task))
+    for name, config_type in CONFIGS.items():
+        about = _about(config_type)
+        one = tasks.add_parser(name, help=about.partition("\n")[0], description=about)
         add_common(one)
-        add_fields(one, task.config_type)
-        one.set_defaults(do=run, config_type=task.config_type)
+        add_fields(one, config_type)
+        one.set_defaults(do=run, config_type=config_type)
 
 
-def _about(task: type) -> str:
-    return (sys.modules[task.__module__].__doc__ or "").split("\n\n")[0]
+def _about(config_type: type[Config]) -> str:
+    """What the task's module says of it, read without loading it, and torch with it."""
+    file = Path(__file__).parents[1] / "tasks" / f"{config_type.task.replace('-', '_')}.py"
+    if file.exists():
+        text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+    else:
+        text = sys.modules[config_type.__module__].__doc__
+    return (text or "").split("\n\n")[0]
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

@@ -63,7 +63,8 @@ class Store:
         where another process is writing or nothing can be written.
         """
         # Resolved, because the lock and SQLite's own files lie beside the file itself, not beside a link to it.
-        file = Path(path).resolve()
+        with explained(Path(path)):
+            file = resolved(path)
         if is_compressed(file):
             return cls._open_compressed(file, write)
         # Looked at before the lock is taken: a file that is no store does not even get a lock beside it.
