@@ -8,7 +8,8 @@ from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 # Triton comes with CUDA builds of torch only.
-_KERNELS = [f"src/decoupled_st/kernels/{name}.py" for name in ("binary", "categorical", "codebook", "noise")]
+_NAMES = ("binary", "categorical", "codebook", "noise", "temperatures")
+_KERNELS = [f"src/decoupled_st/kernels/{name}.py" for name in _NAMES]
 collect_ignore = [] if find_spec("triton") else ["src/dst_lab/fleet/cuda", *_KERNELS]
 
 pytest_collect_file = Sybil(

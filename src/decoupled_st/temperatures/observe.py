@@ -71,6 +71,14 @@ class View:
         """What one sample's choices could say at most: latents times log2 of the categories."""
         return self.latents * math.log2(max(self.categories, 1))
 
+    @property
+    def stride(self) -> int:
+        """Every how many of the first dimension after the runs are enough to measure a mean by."""
+        l, first = self.logits, self.run_dims
+        if first == l.dim() or (self.dim is not None and first == l.dim() + self.dim):
+            return 1
+        return max(min(math.prod(l.shape[first:]) // _ENOUGH, l.shape[first]), 1)
+
 
 def scale(view: View) -> tuple[Tensor, Tensor]:
     """The root mean square of the centred logits (of the log-odds themselves), per run.
@@ -115,12 +123,10 @@ def usage(view: View) -> tuple[Tensor, Tensor]:
 
 def _sampled(view: View) -> tuple[Tensor, Tensor | None]:
     """Logits and mask, thinned along the first dimension after the runs where there are many."""
-    l, mask, first = view.logits, view.mask, view.run_dims
-    stride = math.prod(l.shape[first:]) // _ENOUGH
-    if stride < 2 or first == l.dim() or (view.dim is not None and first == l.dim() + view.dim):
-        return l, mask
-    thin = (slice(None),) * first + (slice(None, None, min(stride, l.shape[first])),)
-    return l[thin], None if mask is None else mask.expand_as(l)[thin]
+    if view.stride == 1:
+        return view.logits, view.mask
+    thin = (slice(None),) * view.run_dims + (slice(None, None, view.stride),)
+    return view.logits[thin], None if view.mask is None else view.mask.expand_as(view.logits)[thin]
 
 
 def _counts_binary(view: View) -> tuple[Tensor, Tensor]:

@@ -57,6 +57,10 @@ class Rule(ABC):
     def temperatures(self, state: State, view: View) -> Taus:
         """The temperatures for a pass with these logits, by what is in `state`."""
 
+    def step(self, state: State, view: View) -> tuple[Taus, State]:
+        """`temperatures` and `observe` at once; a rule with a fused kernel has its own."""
+        return self.temperatures(state, view), self.observe(state, view)
+
     def __call__(
         self,
         state: State,
@@ -79,7 +83,7 @@ class Rule(ABC):
             batch_dims: how many dimensions after those count samples; 0 where the logits are parameters.
         """
         view = View.of(logits, dim=dim, mask=mask, run_dims=run_dims, batch_dims=batch_dims)
-        return self.temperatures(state, view), self.observe(state, view)
+        return self.step(state, view)
 
     def to_dict(self) -> dict[str, Any]:
         """A plain dictionary, `{"name": ..., constants ...}`; `from_dict` reads it back."""

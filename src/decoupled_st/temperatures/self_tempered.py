@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from decoupled_st import kernels
 from decoupled_st.estimators.temperature import check_float
 from decoupled_st.temperatures.observe import View, scale, usage
 from decoupled_st.temperatures.rule import Rule, State, Taus, register
@@ -18,20 +19,21 @@ from decoupled_st.temperatures.schedule import check_steps
 class SelfTempered(Rule):
     """No temperature to tune: tau_b follows the scale of the logits, tau_f falls as the choices come into use.
 
-        tau_b = max(floor, share * s)                      s   the root mean square of the layer's centred logits
-        tau_f = low + (high - low) * w * (1 - m)           m   how evenly the argmax categories are in use
-                                                           w   1 for a layer of few bits, 0 for one of many
+        tau_b = max(floor, share * s)                          s  root mean square of the layer's centred logits
+        tau_f = low + (high - low) * w * max(0, 1 - m/enough)  m  how evenly its argmax categories are in use, 0 to 1
+                                                               w  1 for a layer of few bits, 0 for one of many
 
-    s is a mean over about the last 50 passes. m is a mean over all of training so far, so that tau_f falls no faster
-    than training goes on, however long that is. Where `steps` is known, 1 - m is replaced by a straight line from 1 to
-    0 over nine tenths of it. w is 1 up to `few_bits` bits per sample, 0 from twice as many on, and 0 where there is no
-    batch to measure: one sample per pass, or logits that are parameters.
+    s is a mean over about the last 50 passes, m over the last `window`. Where `steps` is known, the factor of m is
+    replaced by a straight line from 1 to 0 over nine tenths of it. w is 1 up to `few_bits` bits per sample, 0 from
+    twice as many on, and 0 where there is no batch to measure: logits that are parameters, or one sample per pass.
 
     Args:
         steps: how many training steps there will be, if that is known.
         low, high: between these tau_f moves.
-        share, floor: of tau_b; `share` is of the logits' scale.
-        few_bits: see above.
+        share, floor: tau_b is this share of the logits' scale, and at least `floor`.
+        few_bits: what few means: latents times log2 of the categories.
+        enough: the usage at which tau_f has come down.
+        window: passes.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -47,6 +49,8 @@ class SelfTempered(Rule):
     share: float = 0.125
     floor: float = 0.5
     few_bits: float = 16.0
+    enough: float = 0.8
+    window: float = 200.0
 
     def __post_init__(self) -> None:
         for field in fields(self)[1:]:
@@ -69,7 +73,7 @@ class SelfTempered(Rule):
         if self.steps is None and self._few(view) > 0:
             m, known = usage(view)
             after["usages"] = state["usages"] + known
-            after["usage"] = _towards(state["usage"], m, known, 1 / after["usages"].clamp(min=1))
+            after["usage"] = _towards(state["usage"], m, known, 1 / after["usages"].clamp(1, self.window))
         return after
 
     def temperatures(self, state: State, view: View) -> Taus:
@@ -78,10 +82,34 @@ class SelfTempered(Rule):
         if few == 0:
             return Taus(view.spread(torch.full_like(tau_b, self.low)), view.spread(tau_b))
         if self.steps is None:
-            left = torch.where(state["usages"] > 0, 1 - state["usage"], 0.0)
+            unused = (1 - state["usage"] / self.enough).clamp(min=0.0)
+            left = torch.where(state["usages"] > 0, unused, 0.0)
         else:
             left = (1 - state["passes"] / (0.9 * self.steps)).clamp(min=0.0)
         return Taus(view.spread(self.low + (self.high - self.low) * few * left), view.spread(tau_b))
+
+    def step(self, state: State, view: View) -> tuple[Taus, State]:
+        fits = view.mask is None and view.dim in (None, -1) and view.categories <= 4096
+        if not (fits and kernels.serves(view.logits, 1.0, *state.values())) or kernels.seen():
+            return super().step(state, view)
+        from decoupled_st.kernels.temperatures import step
+
+        tau_f, tau_b, after = step(
+            view.logits,
+            state,
+            binary=view.dim is None,
+            run_dims=view.run_dims,
+            samples=view.samples,
+            stride=view.stride,
+            span=(self.high - self.low) * self._few(view),
+            low=self.low,
+            enough=self.enough,
+            window=self.window,
+            share=self.share,
+            floor=self.floor,
+            over=0.9 * self.steps if self.steps else 0.0,
+        )
+        return Taus(view.spread(tau_f), view.spread(tau_b)), after
 
     def _few(self, view: View) -> float:
         """From 1, few bits, to 0, many, or logits that are parameters."""

@@ -58,14 +58,15 @@ class Tempering(nn.Module):
         if any(value.device != logits.device for value in state.values()):
             self.to(logits.device)
             state = self.state
-        taus = self.tempered.rule.temperatures(state, view)
-        if self.training and torch.is_grad_enabled():
-            with torch.no_grad():
-                for name, value in self.tempered.rule.observe(state, view).items():
-                    if value is not state[name]:
-                        state[name].copy_(value)
-                for name, tau in taus._asdict().items():
-                    self.get_buffer(f"last_{name}").copy_(tau.mean())
+        if not (self.training and torch.is_grad_enabled()):
+            return self.tempered.rule.temperatures(state, view)
+        taus, after = self.tempered.rule.step(state, view)
+        with torch.no_grad():
+            for name, value in after.items():
+                if value is not state[name]:
+                    state[name].copy_(value)
+            for name, tau in taus._asdict().items():
+                self.get_buffer(f"last_{name}").copy_(tau.mean())
         return taus
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Tempering":

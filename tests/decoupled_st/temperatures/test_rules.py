@@ -41,13 +41,18 @@ def test_tau_b_follows_the_scale_above_its_floor() -> None:
 
 
 def test_tau_f_falls_as_codes_come_into_use() -> None:
-    rule = SelfTempered(low=0.1, high=4.0)
+    rule = SelfTempered(low=0.1, high=4.0, enough=0.8, window=200)
     one_code = torch.eye(4)[0].expand(8, 4)
+    two_codes = torch.eye(4)[:2].repeat(4, 1)
     every_code = torch.eye(4).repeat(2, 1)
     assert follow(rule, [one_code])[0].f.item() == pytest.approx(4.0)
+    assert follow(rule, [two_codes])[0].f.item() == pytest.approx(0.1 + 3.9 * (1 - 0.5 / 0.8), rel=1e-5)
     assert follow(rule, [every_code])[0].f.item() == pytest.approx(0.1)
-    mixed = [one_code] * 10 + [every_code] * 30
-    assert follow(rule, mixed)[0].f.item() == pytest.approx(0.1 + 3.9 / 4, rel=1e-5)
+    mixed = [one_code] * 30 + [every_code] * 10
+    assert follow(rule, mixed)[0].f.item() == pytest.approx(0.1 + 3.9 * (1 - 0.25 / 0.8), rel=1e-5)
+    long = [every_code] * 250 + [one_code] * 100
+    usage = (1 - 1 / 200) ** 100
+    assert follow(rule, long)[0].f.item() == pytest.approx(0.1 + 3.9 * (1 - usage / 0.8), rel=1e-4)
 
 
 def test_with_known_steps_tau_f_falls_along_a_line() -> None:

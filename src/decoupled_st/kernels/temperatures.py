@@ -1,0 +1,162 @@
+"""One pass of `SelfTempered`, fused: a program per run measures the logits, moves the state and sets the temperatures.
+
+In plain operations that is some forty small launches per layer, more than a fleet's whole step may spend on it.
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from decoupled_st.kernels.rows import as_stored, blocks
+
+_ELEMENTS = 2048  # of one tile
+
+
+def step(
+    logits: Tensor,
+    state: dict[str, Tensor],
+    *,
+    binary: bool,
+    run_dims: int,
+    samples: int,
+    stride: int,
+    span: float,
+    low: float,
+    enough: float,
+    window: float,
+    share: float,
+    floor: float,
+    over: float,
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """The temperatures, [runs...] each, and the state after a pass.
+
+    Args:
+        logits: [runs..., samples..., latents..., K], or log-odds without the K.
+        state: passes, usages, scale and usage, [runs...] each.
+        binary: whether they are log-odds.
+        samples: how many there are per run.
+        stride: every how many of the first dimension after the runs is measured for the scale.
+        span: by how much tau_f can exceed `low`; 0 where usage is not to be measured.
+        low, enough, window, share, floor: the rule's constants.
+        over: the steps over which tau_f falls along a line; 0 where it follows usage.
+    """
+    logits = as_stored(logits)
+    runs = tuple(logits.shape[:run_dims])
+    per_run = math.prod(logits.shape[run_dims:])
+    categories = 1 if binary else logits.shape[-1]
+    first = logits.shape[run_dims] if logits.dim() > run_dims + (not binary) else 1
+    rows = per_run // categories
+    before = [state[name].contiguous() for name in ("passes", "usages", "scale", "usage")]
+    after = [torch.empty_like(value) for value in before]
+    tau_f, tau_b = (torch.empty(runs, dtype=torch.float32, device=logits.device) for _ in range(2))
+    inner = rows // first
+    width = triton.next_power_of_2(categories)
+    _step[(max(math.prod(runs), 1),)](
+        logits, *before, *after, tau_f, tau_b,
+        per_run, categories, blocks(first, stride) * inner, inner, stride, samples, rows // samples,
+        span, low, enough, window, share, floor, over,
+        BINARY=binary, USAGE=span > 0 and over == 0, LINE=over > 0,
+        WIDTH=width, HEIGHT=max(_ELEMENTS // width, 1), num_warps=4,
+    )  # fmt: skip
+    return tau_f, tau_b, dict(zip(("passes", "usages", "scale", "usage"), after, strict=True))
+
+
+@triton.jit
+def _step(
+    logits, passes, usages, scale, usage, new_passes, new_usages, new_scale, new_usage, tau_f, tau_b,
+    per_run, categories, measured, inner, stride, samples, latents,
+    span, low, enough, window, share, floor, over,
+    BINARY: tl.constexpr, USAGE: tl.constexpr, LINE: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
+):  # fmt: skip
+    run = tl.program_id(0)
+    mine = logits + run.to(tl.int64) * per_run
+    n, used, s, m = tl.load(passes + run), tl.load(usages + run), tl.load(scale + run), tl.load(usage + run)
+
+    left = 0.0
+    if LINE:
+        left = tl.maximum(1 - n.to(tl.float32) / over, 0.0)
+    if USAGE:
+        left = tl.where(used > 0, tl.maximum(1 - m / enough, 0.0), 0.0)
+    tl.store(tau_f + run, low + span * left)
+    tl.store(tau_b + run, tl.maximum(share * s, floor))
+
+    value = _scale(mine, categories, measured, inner, stride, BINARY, WIDTH, HEIGHT)
+    n += 1
+    tl.store(new_passes + run, n)
+    tl.store(new_scale + run, tl.where(value > 0, s + (value - s) / tl.minimum(n, 50).to(tl.float32), s))
+    if USAGE:
+        even, known = _usage(mine, categories, samples, latents, BINARY, WIDTH, HEIGHT)
+        used += known.to(tl.int64)
+        m = tl.where(known, m + (even - m) / tl.minimum(tl.maximum(used, 1).to(tl.float32), window), m)
+    tl.store(new_usages + run, used)
+    tl.store(new_usage + run, m)
+
+
+@triton.jit
+def _scale(mine, categories, measured, inner, stride, BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr):
+    """The root mean square of the centred logits in evenly spaced rows; 0 where there is none."""
+    k = tl.arange(0, WIDTH)[None, :]
+    total, count = tl.zeros([HEIGHT], tl.float32), tl.zeros([HEIGHT], tl.float32)
+    for start in range(0, measured, HEIGHT):
+        i = start + tl.arange(0, HEIGHT)[:, None]
+        row = (i // inner).to(tl.int64) * stride * inner + i % inner
+        x = tl.load(mine + row * categories + k, mask=(i < measured) & (k < categories), other=float("nan"))
+        x = x.to(tl.float32)
+        allowed = tl.abs(x) < float("inf")
+        x = tl.where(allowed, x, 0.0)
+        many = tl.sum(allowed.to(tl.float32), 1)
+        if not BINARY:
+            mean = tl.sum(x, 1) / tl.maximum(many, 1.0)
+            x = tl.where(allowed & (many > 1)[:, None], x - mean[:, None], 0.0)
+            many = tl.where(many > 1, many, 0.0)
+        total += tl.sum(x * x, 1)
+        count += many
+    square = tl.sum(total, 0) / tl.maximum(tl.sum(count, 0), 1.0)
+    square = tl.where(square == square, square, 0.0)
+    return tl.sqrt(tl.minimum(square, 1e30))
+
+
+@triton.jit
+def _usage(mine, categories, samples, latents, BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr):
+    """How evenly the argmax categories are in use, the mean over the latents; and whether that could be measured."""
+    k = tl.arange(0, WIDTH)
+    total, told = 0.0, 0.0
+    for latent in range(0, latents):
+        counts, possible = tl.zeros([WIDTH], tl.float32), tl.zeros([WIDTH], tl.int32)
+        ones, known = 0.0, 0.0
+        for start in range(0, samples, HEIGHT):
+            i = start + tl.arange(0, HEIGHT)
+            offset = (i.to(tl.int64) * latents + latent)[:, None] * categories + k[None, :]
+            inside = (i < samples)[:, None] & (k < categories)[None, :]
+            if BINARY:
+                x = tl.load(mine + offset, mask=inside, other=float("nan")).to(tl.float32)
+                ones += tl.sum(tl.sum((x > 0).to(tl.float32), 1), 0)
+                known += tl.sum(tl.sum((x == x).to(tl.float32), 1), 0)
+            else:
+                x = tl.load(mine + offset, mask=inside, other=float("-inf")).to(tl.float32)
+                whole = tl.sum((x != x).to(tl.int32), 1) == 0
+                x = tl.where(x == x, x, float("-inf"))
+                whole = whole & (tl.abs(tl.max(x, 1)) < float("inf"))
+                chosen = tl.argmax(x, 1)
+                counts += tl.sum(((chosen[:, None] == k[None, :]) & whole[:, None]).to(tl.float32), 0)
+                possible += tl.sum((x > float("-inf")).to(tl.int32), 0)
+        if BINARY:
+            most = tl.log(tl.maximum(tl.minimum(known, 2.0), 1.0))
+            entropy = _entropy(ones / tl.maximum(known, 1.0)) + _entropy(1 - ones / tl.maximum(known, 1.0))
+        else:
+            drawn = tl.sum(counts, 0)
+            limit = tl.minimum(drawn, tl.sum((possible > 0).to(tl.float32), 0))
+            most = tl.log(tl.maximum(limit, 1.0))
+            entropy = tl.sum(_entropy(counts / tl.maximum(drawn, 1.0)), 0)
+        total += tl.where(most > 0, entropy / tl.where(most > 0, most, 1.0), 0.0)
+        told += tl.where(most > 0, 1.0, 0.0)
+    even = tl.minimum(tl.maximum(total / tl.maximum(told, 1.0), 0.0), 1.0)
+    return even, told > 0
+
+
+@triton.jit
+def _entropy(p):
+    return tl.where(p > 0, -p * tl.log(tl.where(p > 0, p, 1.0)), 0.0)

@@ -1,0 +1,87 @@
+"""The fused pass of `SelfTempered` against the plain one."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import decoupled_st as dst
+from decoupled_st.kernels import temperatures as kernel
+from decoupled_st.temperatures import Rule, SelfTempered, State
+
+NAN, INF = float("nan"), float("inf")
+SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "one network": ((33, 3, 5), {}),
+    "runs": ((3, 33, 3, 5), {"run_dims": 1}),
+    "runs of runs": ((2, 2, 9, 8), {"run_dims": 2}),
+    "two dimensions of samples": ((4, 9, 2, 4), {"batch_dims": 2}),
+    "many bits, thinned": ((2, 70, 80, 2), {"run_dims": 1}),
+    "few neurons": ((2, 50, 7), {"run_dims": 1, "dim": None}),
+    "many neurons, thinned": ((2, 64, 200), {"run_dims": 1, "dim": None}),
+    "parameters, thinned": ((700, 16), {"batch_dims": 0}),
+    "one sample": ((1, 4, 8), {}),
+    "one category": ((9, 4, 1), {}),
+    "no batch": ((6,), {"batch_dims": 0}),
+}
+
+
+def both(rule: Rule, passes: list[torch.Tensor], **options: Any) -> list[tuple[torch.Tensor, ...]]:
+    """Temperatures and state after these passes, by the kernel and without."""
+    results = []
+    for on in (True, False):
+        dst.use_kernels(on)
+        state: State = rule.start(passes[0].shape[: options.get("run_dims", 0)], passes[0].device)
+        for logits in passes:
+            taus, state = rule(state, logits, **options)
+        results.append((*taus, *(state[name] for name in sorted(state))))
+    return results
+
+
+@pytest.mark.parametrize("rule", [SelfTempered(), SelfTempered(steps=6, share=0.5)], ids=["open", "steps"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_as_the_plain_pass(shape: str, rule: Rule, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    fused, empty = kernel.step, torch.empty_like
+    monkeypatch.setattr(torch, "empty_like", lambda value: empty(value).fill_(-77))  # what is not written shows
+    monkeypatch.setattr(kernel, "step", lambda *args, **options: calls.append(1) or fused(*args, **options))
+    sizes, options = SHAPES[shape]
+    passes = [2.0**n * (torch.randn(sizes) + torch.randn(sizes[-1])).to(device) for n in range(4)]
+    for one, other in zip(*both(rule, passes, **options), strict=True):
+        assert one.shape == other.shape
+        assert one.dtype == other.dtype
+        assert torch.allclose(one, other, rtol=1e-5)
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(dtype: torch.dtype, device: str) -> None:
+    passes = [3 * torch.randn(2, 30, 4, 8).to(device, dtype) for _ in range(3)]
+    for one, other in zip(*both(SelfTempered(), passes, run_dims=1), strict=True):
+        assert torch.allclose(one, other, rtol=1e-5)
+
+
+def test_logits_with_nothing_to_say(device: str) -> None:
+    good = torch.randn(20, 2, 4)
+    spoilt = good.clone()
+    spoilt[3, 1, 2], spoilt[4, 0, 0], spoilt[5, 0] = NAN, INF, -INF
+    passes = [good, spoilt, torch.full_like(good, NAN), torch.full_like(good, -INF), 3e38 * good.sign(), 0 * good]
+    for count in range(2, len(passes) + 1):
+        for dim in (-1, None):
+            options = {"dim": dim}
+            for one, other in zip(
+                *both(SelfTempered(), [p.to(device) for p in passes[:count]], **options), strict=True
+            ):
+                assert one.isfinite().all()
+                assert torch.allclose(one, other, rtol=1e-4)
+
+
+def test_what_the_kernel_does_not_know_takes_the_plain_pass(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "step", None)
+    rule = SelfTempered()
+    logits = torch.randn(9, 4, 8, device=device)
+    for options in ({"mask": torch.ones(8, dtype=torch.bool, device=device)}, {"dim": 1}):
+        rule(rule.start(device=device), logits, **options)
+    rule(rule.start(device=device), logits.double())
+    rule(rule.start(device=device), torch.randn(2, 5000, device=device))
+    with pytest.raises(TypeError, match="not callable"):
+        rule(rule.start(device=device), logits)
