@@ -17,12 +17,17 @@ def test_exported_names() -> None:
         "binary", "categorical", "circuits", "codebook", "diagnostics", "estimators", "from_dict", "nn",
         "straight_through", "temperatures", "use_kernels",
     }  # fmt: skip
-    assert set(dst.nn.__all__) == {"Binary", "Categorical", "GroupSum", "LogicLayer", "apply_gates"}
+    assert set(dst.nn.__all__) == {
+        "Binary", "Categorical", "Codebook", "GroupSum", "LogicLayer", "Quantised", "ResidualCodebook", "apply_gates",
+    }  # fmt: skip
+    assert set(dst.codebook.__all__) == {
+        "Distribution", "decoupled", "distribution", "gumbel_ste", "identity_ste", "log_prob", "softmax_ste",
+    }  # fmt: skip
     assert set(dst.circuits.__all__) == {"Circuit", "CompiledCircuit", "from_network", "load", "write_images"}
     assert set(dst.diagnostics.__all__) == {
         "BiasVariance", "GradientSNR", "active_fraction", "bias_variance", "exact_gradient", "gate_histogram",
         "gradient_norm", "gradient_snr", "perplexity", "score_function_gradient",
-        "temperatures",
+        "code_usage", "effective_codes", "straight_through_gain", "temperatures",
     }  # fmt: skip
     assert set(dst.temperatures.__all__) == {
         "Confidence", "Rule", "Schedule", "Scheduled", "SelfTempered", "State", "Taus", "Tempered", "from_dict",

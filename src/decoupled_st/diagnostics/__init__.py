@@ -1,6 +1,7 @@
 """Measurements: pure functions, tensors in, numbers out."""
 
 from decoupled_st.diagnostics.bias import BiasVariance, bias_variance, exact_gradient, score_function_gradient
+from decoupled_st.diagnostics.codebook import code_usage, effective_codes, straight_through_gain
 from decoupled_st.diagnostics.gates import gate_histogram
 from decoupled_st.diagnostics.gradients import GradientSNR, active_fraction, gradient_norm, gradient_snr
 from decoupled_st.diagnostics.temperatures import temperatures
@@ -11,11 +12,14 @@ __all__ = [
     "GradientSNR",
     "active_fraction",
     "bias_variance",
+    "code_usage",
+    "effective_codes",
     "exact_gradient",
     "gate_histogram",
     "gradient_norm",
     "gradient_snr",
     "perplexity",
     "score_function_gradient",
+    "straight_through_gain",
     "temperatures",
 ]

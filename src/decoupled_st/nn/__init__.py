@@ -2,7 +2,17 @@
 
 from decoupled_st.nn.binary import Binary
 from decoupled_st.nn.categorical import Categorical
+from decoupled_st.nn.codebook import Codebook, Quantised, ResidualCodebook
 from decoupled_st.nn.gates import apply_gates
 from decoupled_st.nn.logic import GroupSum, LogicLayer
 
-__all__ = ["Binary", "Categorical", "GroupSum", "LogicLayer", "apply_gates"]
+__all__ = [
+    "Binary",
+    "Categorical",
+    "Codebook",
+    "GroupSum",
+    "LogicLayer",
+    "Quantised",
+    "ResidualCodebook",
+    "apply_gates",
+]

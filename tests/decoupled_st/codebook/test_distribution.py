@@ -87,3 +87,22 @@ def test_heads() -> None:
         expected = dst.codebook.log_prob(x[:, h], codes[h], index[:, h])
         torch.testing.assert_close(dst.codebook.log_prob(x, codes, index)[:, h], expected)
     torch.testing.assert_close(found.penalty, found.entropy.mean() - found.mean_entropy.mean())
+
+
+def test_the_gain_is_that_of_the_covariance() -> None:
+    """dL/dx = Cov_p(e) dL/dq / tau_b for dot products; directions are drawn from the generator."""
+    x, codes = random(6, 4), random(30, 4, seed=2)
+    gain = dst.diagnostics.straight_through_gain(x, codes, tau_b=0.5, generator=torch.Generator().manual_seed(3))
+    g = torch.randn(6, 4, generator=torch.Generator().manual_seed(3)).double()
+    p = torch.softmax(x @ codes.T / 0.5, -1)
+    centred = codes - (p @ codes).unsqueeze(1)
+    covariance = torch.einsum("nk,nkd,nke->nde", p, centred, centred)
+    expected = torch.einsum("nde,ne->nd", covariance, g).norm(dim=-1) / 0.5 / g.norm(dim=-1)
+    torch.testing.assert_close(gain.double(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_effective_codes_and_usage() -> None:
+    codes = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    effective = dst.diagnostics.effective_codes(torch.tensor([[0.0, 0.0], [50.0, 50.0], [99.0, 0.0]]), codes, tau_b=1.0)
+    torch.testing.assert_close(effective, torch.tensor([4.0, 2.0, 1.0]))
+    assert dst.diagnostics.code_usage(torch.tensor([[0, 3], [3, -1]]), 4) == 0.5

@@ -1,0 +1,345 @@
+"""A codebook as a module: vectors in, codes out, with what people expect of a quantiser around it."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from decoupled_st import codebook
+from decoupled_st.codebook.gain import straight_through_gain
+from decoupled_st.codebook.inputs import check_range
+from decoupled_st.codebook.scores import METRICS
+from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
+from decoupled_st.kernels import seen
+from decoupled_st.nn.replicas import broadcast_from_first, sum_over_replicas
+
+FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
+    "decoupled": codebook.decoupled,
+    "softmax_ste": codebook.softmax_ste,
+    "gumbel_ste": codebook.gumbel_ste,
+    "identity_ste": codebook.identity_ste,
+}
+"""The functions of the estimators that have a form for codebooks, by the estimators' names."""
+LOSSES = ("commitment", "codebook", "entropy")
+_DEAF = 1e-5
+"""A gain below which nothing is learned through the codes."""
+
+
+class Quantised(NamedTuple):
+    """What a codebook returns."""
+
+    q: Tensor
+    """The chosen codes, of x's shape."""
+    index: Tensor  # type: ignore[assignment]
+    """Their numbers, int64: x's shape without the features, and with heads or stages last where there are several."""
+    losses: dict[str, Tensor]
+    """The losses asked for, by name, not weighted."""
+
+
+class Codebook(nn.Module):
+    """Choose a code for each vector by the given estimator.
+
+    Args:
+        codes: how many codes (per head).
+        dim: how many features x has.
+        estimator: `Decoupled`, `SoftmaxSTE`, `GumbelSTE` or `IdentitySTE`. The attribute may be replaced in training.
+            `IdentitySTE` is VQ-VAE: its codes learn by the loss "codebook" alone.
+        metric: the score of a code, "dot", "cosine" or "l2".
+        heads: x's features are split into so many parts, each with codes of its own.
+        losses: which of these to return, averaged over all elements, to be weighted by you. "commitment": |x - q|^2, to
+            x alone. "codebook": the same, to the codes alone. "entropy": the mean entropy of softmax(s / entropy_tau)
+            less the entropy of its mean over this process's batch.
+        entropy_tau: the temperature of "entropy".
+        axis: where x's features lie; 1 for images [B, C, H, W].
+        deterministic: what `.eval()` does. False keeps the stochastic forward; True takes the argmax.
+        grad_scale: multiplies the gradient sent to the scores (to x, for `IdentitySTE`).
+
+    Attributes:
+        weight: the codes, [codes, dim], or [heads, codes, dim / heads].
+        usage: how often each code was chosen in training since `reset_usage()`, over all tokens and processes.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> quantise = dst.nn.Codebook(512, 64, dst.Decoupled(tau_f=0.0, tau_b=0.1), metric="cosine", axis=1)
+        >>> q, index, _ = quantise(torch.randn(2, 64, 8, 8))
+        >>> tuple(q.shape), tuple(index.shape), torch.equal(q, quantise.decode(index))
+        ((2, 64, 8, 8), (2, 8, 8), True)
+    """
+
+    usage: Tensor
+    idle: Tensor
+
+    def __init__(
+        self,
+        codes: int,
+        dim: int,
+        estimator: Estimator,
+        *,
+        metric: str = "dot",
+        heads: int = 1,
+        losses: Sequence[str] = (),
+        entropy_tau: float = 1.0,
+        axis: int = -1,
+        deterministic: bool = False,
+        grad_scale: float = 1.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        _check_sizes(codes, dim, heads)
+        if metric not in METRICS:
+            raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
+        if isinstance(losses, str) or set(losses) - set(LOSSES):
+            raise ValueError(f"losses must be some of {', '.join(LOSSES)}, as a list, got {losses!r}")
+        self.codes, self.dim, self.heads, self.metric, self.axis = codes, dim, heads, metric, axis
+        self.losses, self.entropy_tau = tuple(losses), entropy_tau
+        self.estimator, self.deterministic, self.grad_scale = estimator, deterministic, grad_scale
+        shape = (codes, dim) if heads == 1 else (heads, codes, dim // heads)
+        self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        for name in ("usage", "idle"):
+            self.register_buffer(name, torch.empty(shape[:-1], dtype=torch.int64, device=device))
+        self._recent: Tensor | None = None
+        self._gain_checked = False
+        self.reset_parameters()
+
+    @property
+    def estimator(self) -> Estimator:
+        """What the choice is made by; checked when it is assigned."""
+        return self._estimator
+
+    @estimator.setter
+    def estimator(self, value: Estimator) -> None:
+        if check_estimator(value).name not in FORMS:
+            raise ValueError(
+                f"{type(value).__name__} has no form for codebooks: use Decoupled, SoftmaxSTE, GumbelSTE or IdentitySTE"
+            )
+        self._estimator = value
+
+    def reset_parameters(self) -> None:
+        """Codes from N(0, 1 / features), of length about 1; nothing used yet."""
+        nn.init.normal_(self.weight, std=self.weight.shape[-1] ** -0.5)
+        self.usage.zero_()
+        self.idle.zero_()
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        seed: int | Tensor | None = None,
+    ) -> Quantised:
+        """q, index and losses of x; `mask`, `generator` and `seed` as in `codebook.decoupled`."""
+        rows = self._rows(x)
+        estimator = self.estimator.deterministic() if self.deterministic and not self.training else self.estimator
+        if self.training and not self._gain_checked and not seen():
+            self._check_gain(rows.detach(), mask)
+        # VQ-VAE's codes hear nothing of what comes after them.
+        weight = self.weight.detach() if isinstance(estimator, IdentitySTE) else self.weight
+        options: dict[str, Any] = {"mask": mask, "generator": generator, "seed": seed, "grad_scale": self.grad_scale}
+        q, index = FORMS[estimator.name](rows, weight, metric=self.metric, **estimator.parameters(), **options)
+        if self.training:
+            self._count(index)
+            self._recent = rows.detach()
+        return Quantised(self._shaped(q), index, self._losses(rows, index, mask))
+
+    @torch.no_grad()
+    def encode(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """The index of the best code of each vector, as `forward` gives it without noise."""
+        return codebook.identity_ste(self._rows(x), self.weight, metric=self.metric, mask=mask)[1]
+
+    def decode(self, index: Tensor) -> Tensor:
+        """The vectors of an index, in the shape that x had; gradients go to the codes."""
+        if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
+            raise TypeError(f"index must be an integer tensor, got {getattr(index, 'dtype', type(index).__name__)}")
+        if self.heads > 1 and (index.dim() == 0 or index.shape[-1] != self.heads):
+            raise ValueError(f"index must be [..., {self.heads}], one code per head, got shape {tuple(index.shape)}")
+        check_range(index, self.codes)
+        return self._shaped(self._gather(index.long()))
+
+    def perplexity(self) -> Tensor:
+        """The effective number of codes in `usage`, from 1 to `codes`; per head where there are several."""
+        share = self.usage.double() / self.usage.sum(-1, keepdim=True).clamp(min=1)
+        return torch.special.entr(share).sum(-1).exp()
+
+    def reset_usage(self) -> None:
+        """Begin to count anew."""
+        self.usage.zero_()
+
+    @torch.no_grad()
+    def initialise(self, x: Tensor) -> None:
+        """Set every code to a random row of x. In several processes, all get the first one's."""
+        everything = torch.ones(self.weight.shape[:-1], dtype=torch.bool, device=self.weight.device)
+        self._set(everything, self._rows(x.detach()))
+
+    @torch.no_grad()
+    def revive(self, after: int, optimiser: torch.optim.Optimizer | None = None) -> int:
+        """Set every code that was not chosen in the last `after` training passes to a random row of the last batch.
+
+        Call it after `optimiser.step()`; in several processes in all of them, which get the same codes. The optimiser's
+        averages of the revived codes are set to zero, if it is given.
+
+        Returns:
+            How many codes were revived.
+        """
+        if after < 1:
+            raise ValueError(f"after must be at least 1 pass, got {after}")
+        dead = self.idle >= after
+        count = int(dead.sum())
+        if count == 0 or self._recent is None:
+            return 0
+        self._set(dead, self._recent)
+        for average in (optimiser.state.get(self.weight, {}) if optimiser is not None else {}).values():
+            if isinstance(average, Tensor) and average.shape == self.weight.shape:
+                average[dead] = 0.0
+        return count
+
+    def _set(self, which: Tensor, rows: Tensor) -> None:
+        """Codes to random rows, head by head; the first process's choice in all."""
+        for h in range(self.heads):
+            chosen = which if self.heads == 1 else which[h]
+            source = rows.reshape(-1, self.dim) if self.heads == 1 else rows.reshape(-1, *rows.shape[-2:])[:, h]
+            count = int(chosen.sum())
+            if count == 0:
+                continue
+            # Without replacement where there are rows enough.
+            pick = torch.randperm(len(source), device=source.device).repeat(-(-count // len(source)))[:count]
+            drawn = broadcast_from_first(source[pick].to(self.weight.dtype))
+            (self.weight if self.heads == 1 else self.weight[h])[chosen] = drawn
+        self.idle.masked_fill_(which, 0)
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """x as the functions take it, [..., dim] or [..., heads, dim / heads]."""
+        if not isinstance(x, Tensor) or not -x.dim() <= self.axis < x.dim() or x.shape[self.axis] != self.dim:
+            shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise ValueError(f"x must have {self.dim} features along axis {self.axis}, got {shape}")
+        rows = x.movedim(self.axis, -1)
+        return rows if self.heads == 1 else rows.reshape(*rows.shape[:-1], self.heads, self.dim // self.heads)
+
+    def _shaped(self, q: Tensor) -> Tensor:
+        """q in the shape that x had."""
+        return (q if self.heads == 1 else q.flatten(-2)).movedim(-1, self.axis)
+
+    def _gather(self, index: Tensor) -> Tensor:
+        if self.heads == 1:
+            return F.embedding(index, self.weight)
+        offset = torch.arange(self.heads, device=index.device) * self.codes
+        return F.embedding(index + offset, self.weight.flatten(0, 1))
+
+    @torch.no_grad()
+    def _count(self, index: Tensor) -> None:
+        numbers = index.reshape(-1, self.heads)
+        offset = torch.arange(self.heads, device=index.device) * self.codes
+        # Rows of NaN have the index -1: one place more takes them.
+        at = torch.where(numbers < 0, self.heads * self.codes, numbers + offset).flatten()
+        counts = torch.zeros(self.heads * self.codes + 1, dtype=torch.int64, device=index.device)
+        counts.scatter_add_(0, at, torch.ones_like(at))
+        counts = sum_over_replicas(counts[:-1]).view(self.usage.shape)
+        self.usage += counts
+        self.idle.copy_(torch.where(counts > 0, 0, self.idle + 1))
+
+    def _losses(self, rows: Tensor, index: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        known = index.clamp(min=0)
+        if "commitment" in self.losses:
+            found["commitment"] = F.mse_loss(rows, self._gather(known).detach().to(rows.dtype))
+        if "codebook" in self.losses:
+            chosen = self._gather(known)
+            found["codebook"] = F.mse_loss(chosen, rows.detach().to(chosen.dtype))
+        if "entropy" in self.losses:
+            options: dict[str, Any] = {"tau": self.entropy_tau, "metric": self.metric, "mask": mask}
+            found["entropy"] = codebook.distribution(rows, self.weight, **options).penalty
+        return found
+
+    def _check_gain(self, rows: Tensor, mask: Tensor | None) -> None:
+        """Warn at the first training pass where next to no gradient will reach x."""
+        self._gain_checked = True
+        taus = self.estimator.parameters()
+        tau = taus.get("tau_b", taus.get("tau"))
+        if tau is None or rows.numel() == 0:
+            return
+        few = rows.reshape(-1, *rows.shape[-2 if self.heads > 1 else -1 :])[:64]
+        generator = torch.Generator(rows.device).manual_seed(0)
+        options: dict[str, Any] = {"metric": self.metric, "mask": mask, "generator": generator}
+        gain = straight_through_gain(few, self.weight.detach(), tau_b=tau, **options).median().item()
+        if gain < _DEAF:
+            warnings.warn(
+                f"the gradient that reaches x is {gain:.1e} of the one that reaches q (median of {len(few)} rows): x "
+                f"will learn next to nothing through these codes. Call initialise(x), or change tau_b (now {tau}), the "
+                f"metric (now {self.metric!r}) or the codes' scale; dst.diagnostics.straight_through_gain measures it",
+                stacklevel=3,
+            )
+
+    def extra_repr(self) -> str:
+        heads = f", heads={self.heads}" if self.heads > 1 else ""
+        return f"{self.codes}, {self.dim}, {self.estimator}, metric={self.metric!r}{heads}"
+
+
+class ResidualCodebook(nn.Module):
+    """Codebooks in stages: each chooses a code for what the ones before it left over, and q is the sum.
+
+    The residual is x less the q so far with its gradient, so that the stages' gradients add up to that of one path:
+    with `IdentitySTE`, dL/dx = dL/dq whatever the number of stages.
+
+    Args:
+        codes, dim, estimator: as in `Codebook`, for every stage.
+        stages: how many.
+        options: further arguments of `Codebook`, for every stage.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> quantise = dst.nn.ResidualCodebook(64, 8, dst.Decoupled(tau_f=0.0, tau_b=0.5), stages=3, metric="l2")
+        >>> q, index, _ = quantise(torch.randn(10, 8))
+        >>> tuple(index.shape), torch.allclose(q, quantise.decode(index))
+        ((10, 3), True)
+    """
+
+    def __init__(self, codes: int, dim: int, estimator: Estimator, *, stages: int, **options: Any) -> None:
+        super().__init__()
+        if stages < 1:
+            raise ValueError(f"stages must be at least 1, got {stages}")
+        self.stages = nn.ModuleList(Codebook(codes, dim, estimator, **options) for _ in range(stages))
+
+    def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Quantised:
+        """q, index [..., stages] (heads before them) and the losses, each averaged over the stages."""
+        q, indices, losses = torch.zeros_like(x), [], []
+        for stage in self.stages:
+            part = stage(x - q, generator=generator)
+            q = q + part.q
+            indices.append(part.index)
+            losses.append(part.losses)
+        means = {name: torch.stack([found[name] for found in losses]).mean() for name in losses[0]}
+        return Quantised(q, torch.stack(indices, -1), means)
+
+    @torch.no_grad()
+    def encode(self, x: Tensor) -> Tensor:
+        """The index of the best code of each stage, [..., stages]."""
+        indices = []
+        for stage in self.stages:
+            assert isinstance(stage, Codebook)
+            indices.append(stage.encode(x))
+            x = x - stage.decode(indices[-1])
+        return torch.stack(indices, -1)
+
+    def decode(self, index: Tensor) -> Tensor:
+        """The vectors of an index [..., stages]; fewer stages than there are give a coarser vector."""
+        if index.dim() == 0 or not 1 <= index.shape[-1] <= len(self.stages):
+            raise ValueError(f"index must be [..., 1 to {len(self.stages)} stages], got shape {tuple(index.shape)}")
+        parts = []
+        for stage, number in zip(self.stages, index.unbind(-1), strict=False):
+            assert isinstance(stage, Codebook)
+            parts.append(stage.decode(number))
+        return torch.stack(parts).sum(0)
+
+
+def _check_sizes(codes: int, dim: int, heads: int) -> None:
+    for name, value, least in (("codes", codes, 2), ("dim", dim, 1), ("heads", heads, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if codes >= 2**31:
+        raise ValueError(f"there may be at most 2^31 - 1 codes, got {codes}: use heads or residual stages")
+    if dim % heads:
+        raise ValueError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}")

@@ -1,0 +1,222 @@
+"""The codebook as a module: its numbers are the functions', and what is around them counts right."""
+
+import re
+import socket
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import decoupled_st as dst
+
+ARGMAX = dst.Decoupled(tau_f=0.0, tau_b=0.5)
+
+
+@pytest.mark.parametrize(
+    "estimator", [ARGMAX, dst.Decoupled(tau_f=0.5, tau_b=0.7), dst.SoftmaxSTE(tau=0.6), dst.GumbelSTE(tau=0.6)], ids=str
+)
+def test_its_numbers_are_the_functions(estimator: dst.Estimator) -> None:
+    module, x = dst.nn.Codebook(40, 6, estimator, metric="l2"), torch.randn(5, 3, 6, requires_grad=True)
+    q, index, losses = module(x, seed=3)
+    taus = {name: value for name, value in estimator.to_dict().items() if name != "name"}
+    expected = getattr(dst.codebook, estimator.name)(x, module.weight, metric="l2", seed=3, **taus)
+    assert torch.equal(q, expected[0])
+    assert torch.equal(index, expected[1])
+    assert losses == {}
+    gradients = [torch.autograd.grad(value.sin().sum(), (x, module.weight)) for value in (q, expected[0])]
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+def test_vq_vae() -> None:
+    """IdentitySTE: q's gradient is copied to x and does not reach the codes, which learn by their own loss."""
+    module = dst.nn.Codebook(40, 6, dst.IdentitySTE(), metric="l2", losses=("commitment", "codebook"))
+    x = torch.randn(9, 6, requires_grad=True)
+    q, index, losses = module(x)
+    (to_x,) = torch.autograd.grad(q.sum(), x, retain_graph=True)
+    assert torch.equal(to_x, torch.ones_like(x))
+    assert torch.autograd.grad(q.sum(), module.weight, allow_unused=True) == (None,)
+    assert torch.equal(losses["commitment"], F.mse_loss(x, module.weight[index]))
+    assert torch.equal(losses["codebook"], losses["commitment"])
+    leaves = (x, module.weight)
+    to_x, to_weight = torch.autograd.grad(losses["commitment"], leaves, allow_unused=True)
+    torch.testing.assert_close(to_x, 2 * (x - module.weight[index]) / x.numel())
+    assert to_weight is None
+    to_x, to_weight = torch.autograd.grad(losses["codebook"], leaves, allow_unused=True)
+    assert to_x is None
+    expected = torch.zeros_like(to_weight).index_add(0, index, 2 * (module.weight[index] - x) / x.numel())
+    torch.testing.assert_close(to_weight, expected)
+
+
+def test_the_entropy_loss_is_the_distributions() -> None:
+    module = dst.nn.Codebook(40, 6, ARGMAX, losses=["entropy"], entropy_tau=0.1)
+    x = torch.randn(9, 6)
+    expected = dst.codebook.distribution(x, module.weight, tau=0.1).penalty
+    assert torch.equal(module(x).losses["entropy"], expected)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_images_heads_and_back(heads: int) -> None:
+    module, x = dst.nn.Codebook(40, 6, ARGMAX, heads=heads, axis=1), torch.randn(2, 6, 4, 3)
+    q, index, _ = module(x)
+    assert q.shape == x.shape
+    assert index.shape == ((2, 4, 3) if heads == 1 else (2, 4, 3, 2))
+    assert torch.equal(q, module.decode(index))
+    assert torch.equal(index, module.encode(x))
+    last = x.movedim(1, -1)
+    if heads == 2:
+        first, _ = dst.codebook.decoupled(last[..., :3], module.weight[0], tau_f=0.0, tau_b=0.5)
+        assert torch.equal(q.movedim(1, -1)[..., :3], first)
+
+
+def test_usage_is_counted_over_all_tokens_of_training() -> None:
+    module = dst.nn.Codebook(4, 2, ARGMAX, metric="l2")
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [9.0, 9.0]]))
+    module(module.weight[[0, 0, 1]].detach())
+    module(torch.cat([module.weight[[2]].detach(), torch.full((1, 2), torch.nan)]))
+    assert module.usage.tolist() == [2, 1, 1, 0]
+    assert module.idle.tolist() == [1, 1, 0, 2]
+    share = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
+    torch.testing.assert_close(module.perplexity(), (-share * share.log()).sum().exp())
+    module.eval()(module.weight[[3]].detach())
+    assert module.usage.tolist() == [2, 1, 1, 0]
+    again = dst.nn.Codebook(4, 2, ARGMAX, metric="l2")
+    again.load_state_dict(module.state_dict())
+    assert again.usage.tolist() == [2, 1, 1, 0]
+    module.reset_usage()
+    assert module.usage.sum() == 0
+
+
+def test_revival_sets_idle_codes_to_rows_of_the_last_batch() -> None:
+    module = dst.nn.Codebook(8, 2, ARGMAX, metric="l2")
+    with torch.no_grad():
+        module.weight[4:] = 100.0  # never the nearest
+    x = torch.randn(50, 2)
+    optimiser = torch.optim.Adam(module.parameters(), lr=0.1)
+    for _ in range(3):
+        module(x).q.square().sum().backward()
+        optimiser.step()
+    assert module.revive(after=4) == 0
+    before = module.weight.detach().clone()
+    used = module.idle < 3
+    count = module.revive(3, optimiser)
+    assert count == int((~used).sum()) >= 4
+    rows = {tuple(row) for row in x.tolist()}
+    assert all(tuple(row) in rows for row in module.weight[~used].tolist())
+    assert torch.equal(module.weight[used], before[used])
+    assert optimiser.state[module.weight]["exp_avg"][~used].abs().max() == 0
+    assert optimiser.state[module.weight]["exp_avg"][used].abs().max() > 0
+    assert module.idle.max() < 3
+
+
+def test_initialise_sets_codes_to_different_rows() -> None:
+    module, x = dst.nn.Codebook(16, 4, ARGMAX, heads=2), torch.randn(30, 4)
+    module.initialise(x)
+    for h, part in enumerate(x.split(2, -1)):
+        rows = {tuple(row) for row in part.tolist()}
+        codes = {tuple(row) for row in module.weight[h].tolist()}
+        assert codes <= rows
+        assert len(codes) == 16
+
+
+def test_it_warns_where_x_would_learn_nothing() -> None:
+    module = dst.nn.Codebook(512, 64, dst.Decoupled(tau_f=0.0, tau_b=1.0))
+    with torch.no_grad():
+        module.weight.uniform_(-1 / 512, 1 / 512)  # as VQ-VAE's codes are often initialised
+    x = torch.randn(100, 64)
+    with pytest.warns(UserWarning, match=r"the gradient that reaches x is 1\.\de-06 of the one that reaches q"):
+        module(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module(x)  # once
+        dst.nn.Codebook(512, 64, dst.Decoupled(tau_f=0.0, tau_b=1.0))(x)
+        dst.nn.Codebook(512, 64, dst.IdentitySTE())(x)
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_residual_stages(stages: int) -> None:
+    module = dst.nn.ResidualCodebook(32, 4, dst.IdentitySTE(), stages=stages, metric="l2", losses=["commitment"])
+    x = torch.randn(7, 5, 4, requires_grad=True)
+    q, index, losses = module(x)
+    assert index.shape == (7, 5, stages)
+    left = x.detach()
+    for stage, number in zip(module.stages, index.unbind(-1), strict=True):
+        assert torch.equal(number, stage.encode(left))
+        left = left - stage.decode(number)
+    torch.testing.assert_close(q, module.decode(index))
+    assert torch.equal(index, module.encode(x.detach()))
+    (to_x,) = torch.autograd.grad(q.sum(), x, retain_graph=True)
+    torch.testing.assert_close(to_x, torch.ones_like(x))  # once, not once per stage
+    assert losses["commitment"].dim() == 0
+    torch.testing.assert_close(module.decode(index[..., :1]), module.stages[0].decode(index[..., 0]))
+
+
+def test_deterministic_evaluation_meta_and_repr() -> None:
+    module = dst.nn.Codebook(40, 6, dst.Decoupled(tau_f=5.0, tau_b=0.5), deterministic=True)
+    x = torch.randn(50, 6)
+    assert (module(x).index != module.encode(x)).any()
+    assert torch.equal(module.eval()(x).index, module.encode(x))
+    meta = dst.nn.Codebook(40, 6, ARGMAX, device="meta").to_empty(device="cpu")
+    meta.reset_parameters()
+    assert meta.usage.sum() == 0
+    assert 0.2 < meta.weight.std() * 6**0.5 < 2
+    assert repr(meta) == "Codebook(40, 6, Decoupled(tau_f=0.0, tau_b=0.5), metric='dot')"
+
+
+REFUSED = {
+    "one code": (lambda: dst.nn.Codebook(1, 6, ARGMAX), "codes must be an integer of at least 2, got 1"),
+    "too many codes": (lambda: dst.nn.Codebook(2**31, 6, ARGMAX), "at most 2^31 - 1 codes"),
+    "heads that do not divide": (lambda: dst.nn.Codebook(8, 6, ARGMAX, heads=4), "dim must be a multiple of heads"),
+    "metric": (lambda: dst.nn.Codebook(8, 6, ARGMAX, metric="l1"), "metric must be one of dot, cosine, l2"),
+    "loss": (lambda: dst.nn.Codebook(8, 6, ARGMAX, losses=["kl"]), "losses must be some of commitment, codebook"),
+    "losses as one word": (lambda: dst.nn.Codebook(8, 6, ARGMAX, losses="entropy"), "as a list, got 'entropy'"),
+    "no estimator": (lambda: dst.nn.Codebook(8, 6, 0.5), "estimator must be a value"),
+    "soft": (lambda: dst.nn.Codebook(8, 6, dst.Soft()), "Soft has no form for codebooks"),
+    "features": (lambda: dst.nn.Codebook(8, 6, ARGMAX)(torch.zeros(3, 5)), "x must have 6 features along axis -1"),
+    "index out of range": (
+        lambda: dst.nn.Codebook(8, 6, ARGMAX).decode(torch.tensor([8])), "must lie in [0, 8), got values from 8 to 8"
+    ),
+    "index of a NaN row": (lambda: dst.nn.Codebook(8, 6, ARGMAX).decode(torch.tensor([-1])), "must lie in [0, 8)"),
+    "float index": (lambda: dst.nn.Codebook(8, 6, ARGMAX).decode(torch.zeros(2)), "index must be an integer tensor"),
+    "heads in index": (lambda: dst.nn.Codebook(8, 6, ARGMAX, heads=2).decode(torch.tensor([1])), "[..., 2], one"),
+    "stages": (lambda: dst.nn.ResidualCodebook(8, 6, ARGMAX, stages=0), "stages must be at least 1"),
+    "revive": (lambda: dst.nn.Codebook(8, 6, ARGMAX).revive(0), "after must be at least 1 pass"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str) -> None:
+    run, sentence = REFUSED[case]
+    with pytest.raises((TypeError, ValueError), match=re.escape(sentence)):
+        run()
+
+
+def _replica(rank: int, port: int, folder: str) -> None:
+    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    torch.manual_seed(rank)
+    module = dst.nn.Codebook(16, 4, dst.Decoupled(tau_f=0.5, tau_b=0.5), metric="l2")
+    network = torch.nn.parallel.DistributedDataParallel(module)
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.01)
+    for _ in range(3):
+        network(torch.randn(5, 4)).q.square().mean().backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    revived = module.revive(2, optimiser)
+    torch.save((module.weight.detach(), module.usage, module.idle, revived), Path(folder) / f"{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_agree(tmp_path: Path) -> None:
+    """Usage is of both, and revival, drawn at random, is the same in both."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(_replica, (port, str(tmp_path)), nprocs=2)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert first[1].sum() == 2 * 3 * 5
+    assert first[3] == second[3] > 0
+    for ours, theirs in zip(first[:3], second[:3], strict=True):
+        assert torch.equal(ours, theirs)
