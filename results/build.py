@@ -129,7 +129,7 @@ def headline(results: Results, up: str) -> str:
                 converged = sum(row.last("validation_loss") < results.rows.converged_below for row in one.rows)
                 cells[role, task] += f"; {converged} of {SEEDS} converge"  # a mean over both outcomes says little alone
     head = ["estimator, at its chosen setting", *(f"{TASKS[task]}, {what}" for task, _, what, _ in HEADLINE)]
-    body = [[LOOKS[role].name, *(cells.get((role, task), "not run yet") for task, *_ in HEADLINE)] for role in ROLES]
+    body = [[LOOKS[role].label, *(cells.get((role, task), "not run yet") for task, *_ in HEADLINE)] for role in ROLES]
     return table(head, body)
 
 

@@ -32,7 +32,7 @@ def add(jobs: Any) -> None:
 
 
 def _fill(parser: Parser) -> None:
-    from dst_lab.cli.sweep import OF_A_TASK
+    from dst_lab.cli.sweep import of_a_task
 
     parser.add_argument(
         "--budget", type=at_least(float, 0), metavar="MINUTES", help="train only what ends inside this time"
@@ -40,7 +40,7 @@ def _fill(parser: Parser) -> None:
     parser.add_argument("--out", type=Path, default=Path("report"), metavar="DIR", help="(report)")
     add_machine(parser)
     # What `dst sweep` reads and this word does not take.
-    unused = dict.fromkeys(("task", "grid", "adaptive", "settings", "sampler", "halving", "dry_run", *OF_A_TASK))
+    unused = dict.fromkeys(("task", "grid", "adaptive", "settings", "sampler", "halving", "dry_run", *of_a_task()))
     parser.set_defaults(do=reproduce, tables=False, **unused)
 
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from dst_lab.cli.fields import add_fields, read_config
 from dst_lab.cli.parser import Parser
 from dst_lab.cli.records import SETTING, print_table
-from dst_lab.configs import CONFIGS, TEMPERATURES, Choice, Config
+from dst_lab.configs import CONFIGS, ESTIMATORS, Choice, Config, card
+from dst_lab.configs.estimators import names_of_numbers
 from dst_lab.store import Store
 
 STORE = "dst.sqlite"
@@ -51,10 +52,12 @@ def _about(config_type: type[Config]) -> str:
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    names = ", ".join(name.replace("_", "-") for name in TEMPERATURES)
+    names = ", ".join(name.replace("_", "-") for name in ESTIMATORS)
     parser.add_argument("--estimator", default="decoupled", help=f"{names}; or all: the paper's four (decoupled)")
-    for tau in ("tau-f", "tau-b", "tau"):
-        parser.add_argument(f"--{tau}", metavar="X", help='a number, or start:end:shape such as "2.0:0.25:linear"')
+    for name in names_of_numbers():
+        options = [of.options[name].help for of in ESTIMATORS.values() if name in of.options]
+        text = options[0] if options else 'a number, or start:end:shape such as "2.0:0.25:linear"'
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="X", help=text)
     parser.add_argument("--seeds", default="5", help="how many, from 0; or a list such as 3,7,11, or 10, for one (5)")
     add_machine(parser)
 
@@ -208,22 +211,21 @@ def engine(args: argparse.Namespace) -> Iterator[Trainer]:
 
 def choices(args: argparse.Namespace, config_type: type[Any]) -> list[Choice]:
     """The estimators asked for, with the temperatures given or the task's own."""
-    given = {tau: getattr(args, tau) for tau in ("tau_f", "tau_b", "tau") if getattr(args, tau) is not None}
+    given = {name: getattr(args, name) for name in names_of_numbers() if getattr(args, name) is not None}
     defaults = {choice.name: choice for choice in config_type.default_choices()}
     if args.estimator == "all":
         if given:
             flags = " and ".join(_flags(given))
             raise ValueError(f"--estimator all takes each estimator's own temperatures, got {flags}")
         return list(defaults.values())
-    name = args.estimator.replace("-", "_")
-    foreign = [tau for tau in given if tau not in TEMPERATURES.get(name, given)]
+    of = card(args.estimator)
+    takes = [*of.temperatures, *of.options]
+    foreign = [name for name in given if name not in takes]
     if foreign:
-        takes = " and ".join(_flags(TEMPERATURES[name])) or "no temperature"
-        raise ValueError(f"--estimator {args.estimator} takes {takes}, got {' and '.join(_flags(foreign))}")
-    own = {key: value.to_json() for key, value in defaults[name].temperatures} if name in defaults else {}
-    if name == "soft":
-        own = {"tau": 1.0}
-    return [Choice.make(name, **{**own, **given})]
+        flags = " and ".join(_flags(takes)) or "no temperature"
+        raise ValueError(f"--estimator {args.estimator} takes {flags}, got {' and '.join(_flags(foreign))}")
+    own = (defaults[of.name] if of.name in defaults else Choice.default(of.name)).to_dict()
+    return [Choice.make(**{**own, **given})]
 
 
 def _flags(names: Iterable[str]) -> list[str]:

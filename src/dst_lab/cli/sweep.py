@@ -13,14 +13,17 @@ from dst_lab.cli.console import Console
 from dst_lab.cli.fields import read_config
 from dst_lab.cli.parser import Parser
 from dst_lab.cli.run import LEFT, add_common, at_least, choices, engine, pick_device, seeds, train
-from dst_lab.configs import CONFIGS, TEMPERATURES, WHOLE, Config
+from dst_lab.configs import CONFIGS, WHOLE, Config
+from dst_lab.configs.estimators import names_of_numbers
 from dst_lab.store import Store
-
-OF_A_TASK = ("estimator", "tau_f", "tau_b", "tau", "seeds")
-
 
 MOST_VALUES = 10_000
 """Along one axis of a grid."""
+
+
+def of_a_task() -> tuple[str, ...]:
+    """The options that a recipe has its own values of."""
+    return ("estimator", *names_of_numbers(), "seeds")
 
 
 def add(jobs: Any) -> None:
@@ -71,7 +74,7 @@ def _fill(parser: Parser) -> None:
     )
     add_common(parser)
     # A recipe has its own: what was given must be told from what was not.
-    parser.set_defaults(do=sweep, **dict.fromkeys(OF_A_TASK))
+    parser.set_defaults(do=sweep, **dict.fromkeys(of_a_task()))
 
 
 def sweep(args: argparse.Namespace) -> int:
@@ -116,7 +119,7 @@ def read_plan(args: argparse.Namespace) -> Any:
         raise ValueError(f"{' and '.join(alone)} goes with --adaptive")
     given = [flag for flag in ("grid", "adaptive") if getattr(args, flag)]
     if args.what in RECIPES and not given:
-        own = [f"--{name.replace('_', '-')}" for name in OF_A_TASK if getattr(args, name) is not None]
+        own = [f"--{name.replace('_', '-')}" for name in of_a_task() if getattr(args, name) is not None]
         if own:
             raise ValueError(f"the recipe {args.what} has its own, got {' and '.join(own)}: leave out, or sweep a task")
         plan = RECIPES[args.what](args.scale)
@@ -203,7 +206,8 @@ def read_axis(text: str, base: Config) -> tuple[str, tuple[Any, ...]]:
 
 def _axis_type(base: Config, name: str, allowed: tuple[type, ...]) -> Any:
     """The type of a temperature or field that an axis may vary; why not, where it may not."""
-    types: dict[str, Any] = dict.fromkeys(TEMPERATURES[base.estimator.name], float)
+    types: dict[str, Any] = dict.fromkeys(base.estimator.card.temperatures, float)
+    types |= {key: int if option.whole else float for key, option in base.estimator.card.options.items()}
     types |= {spec.name: spec.type for spec in fields(base)}
     if name == "seed":
         raise ValueError("seed is no axis: every setting is trained with the seeds that --seeds names")

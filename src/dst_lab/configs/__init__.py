@@ -1,8 +1,9 @@
-"""What a run is: frozen values, one file a task. No torch, so that plans, claims and reports need none."""
+"""What a run is: frozen values, one file per task. No torch, so that plans, claims and reports need none."""
 
 from dst_lab.configs.bias_variance import BiasVarianceConfig
 from dst_lab.configs.categorical_autoencoder import CategoricalAutoencoderConfig
-from dst_lab.configs.config import TEMPERATURES, WHOLE, Choice, Config
+from dst_lab.configs.config import WHOLE, Choice, Config
+from dst_lab.configs.estimators import ESTIMATORS, Card, Option, Temperature, card
 from dst_lab.configs.logic_gates import LogicGatesConfig
 from dst_lab.configs.schedule import Schedule
 from dst_lab.configs.stochastic_binary import StochasticBinaryConfig
@@ -14,13 +15,17 @@ CONFIGS: dict[str, type[Config]] = {
 
 __all__ = [
     "CONFIGS",
-    "TEMPERATURES",
+    "ESTIMATORS",
     "WHOLE",
     "BiasVarianceConfig",
+    "Card",
     "CategoricalAutoencoderConfig",
     "Choice",
     "Config",
     "LogicGatesConfig",
+    "Option",
     "Schedule",
     "StochasticBinaryConfig",
+    "Temperature",
+    "card",
 ]

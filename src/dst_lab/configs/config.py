@@ -4,15 +4,9 @@ import math
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
+from dst_lab.configs.estimators import Card, card
 from dst_lab.configs.schedule import Schedule
 
-TEMPERATURES = {
-    "decoupled": ("tau_f", "tau_b"),
-    "softmax_ste": ("tau",),
-    "gumbel_ste": ("tau",),
-    "identity_ste": (),
-    "soft": ("tau",),
-}
 OPTIMISERS = ("adam", "adamw", "radam")
 LR_SCHEDULES = ("constant", "cosine")
 C = TypeVar("C", bound="Config")
@@ -20,34 +14,47 @@ C = TypeVar("C", bound="Config")
 
 @dataclass(frozen=True)
 class Choice:
-    """An estimator by name, with its temperatures as schedules."""
+    """An estimator by name, with its temperatures as schedules, and its options."""
 
     name: str
     temperatures: tuple[tuple[str, Schedule], ...] = ()
+    options: tuple[tuple[str, float | str], ...] = ()
 
     @classmethod
-    def make(cls, name: str, **temperatures: Any) -> "Choice":
-        """Checked: the name is known, and exactly its temperatures are given."""
-        name = name.replace("-", "_")
-        if name not in TEMPERATURES:
-            raise ValueError(f"unknown estimator {name!r}: expected one of {', '.join(TEMPERATURES)}")
-        wanted = TEMPERATURES[name]
-        if set(temperatures) != set(wanted):
+    def make(cls, name: str, **numbers: Any) -> "Choice":
+        """Checked: the name is known, and exactly its temperatures and options are given."""
+        of = card(name)
+        wanted = [*of.temperatures, *of.options]
+        if set(numbers) != set(wanted):
             takes = " and ".join(wanted) or "no temperature"
-            raise ValueError(f"estimator {name} takes {takes}, got {', '.join(sorted(temperatures)) or 'none'}")
+            raise ValueError(f"estimator {of.name} takes {takes}, got {', '.join(sorted(numbers)) or 'none'}")
         schedules = []
-        for key in wanted:
+        for key, temperature in of.temperatures.items():
             try:
-                schedule = Schedule.parse(temperatures[key])
+                schedule = Schedule.parse(numbers[key])
             except ValueError as error:
                 raise ValueError(f"{key}: {error}") from None
-            if key != "tau_f" and 0 in (schedule.start, schedule.end):
+            if not temperature.zero and 0 in (schedule.start, schedule.end):
                 raise ValueError(f"{key} must stay above 0, got {key}={schedule.to_json()}")
             schedules.append((key, schedule))
-        return cls(name, tuple(schedules))
+        options = tuple((key, option.read(key, numbers[key])) for key, option in of.options.items())
+        return cls(of.name, tuple(schedules), options)
+
+    @classmethod
+    def default(cls, name: str) -> "Choice":
+        """An estimator as its card has it."""
+        of = card(name)
+        numbers = {key: temperature.default for key, temperature in of.temperatures.items()}
+        return cls.make(name, **numbers, **{key: option.default for key, option in of.options.items()})
+
+    @property
+    def card(self) -> Card:
+        """What there is to know of the estimator."""
+        return card(self.name)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, **{key: schedule.to_json() for key, schedule in self.temperatures}}
+        temperatures = {key: schedule.to_json() for key, schedule in self.temperatures}
+        return {"name": self.name, **temperatures, **dict(self.options)}
 
 
 WHOLE = "-whole"
@@ -146,7 +153,8 @@ class Config:
         """Runs with equal keys can be trained as one program: they differ in seed, lr and temperatures alone."""
         values = self.to_dict()
         shared = {key: value for key, value in values.items() if key not in ("seed", "lr")}
-        return repr(sorted({**shared, "estimator": self.estimator.name}.items()))
+        estimator = {"estimator": self.estimator.name, **dict(self.estimator.options)}
+        return repr(sorted({**shared, **estimator}.items()))
 
 
 def _check_optimiser(config: Config) -> None:

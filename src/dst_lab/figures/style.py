@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from dst_lab.configs import ESTIMATORS
 from dst_lab.figures.rows import Array, spread
 
 INK, FAINT, RULE, PAPER = "#1d1e20", "#6d7075", "#d9dad6", "#ffffff"
@@ -29,24 +30,8 @@ WIDTH, HEIGHT = 3.9, 3.1
 LACKING = "Not in this store yet:"
 
 
-@dataclass(frozen=True)
-class Look:
-    """How an estimator is drawn, always."""
-
-    name: str
-    color: str
-    line: Any
-    marker: str
-    hatch: str
-
-
-LOOKS = {
-    "decoupled": Look("Decoupled ST", "#0072b2", "-", "o", ""),
-    "softmax_ste": Look("Softmax STE", "#d55e00", (0, (5, 2)), "s", "////"),
-    "gumbel_ste": Look("ST Gumbel-Softmax", "#009e73", (0, (5, 1.5, 1, 1.5)), "^", "...."),
-    "identity_ste": Look("Identity STE", "#c08a00", (0, (1, 1.2)), "D", "xxxx"),
-    "soft": Look("Soft (reference)", "#7d7f86", (0, (8, 2, 2, 2, 2, 2)), "v", "||||"),
-}
+LOOKS = ESTIMATORS
+"""How an estimator is drawn, always: by its card."""
 TASKS = {
     "stochastic-binary": "binary network",
     "categorical-autoencoder": "autoencoder",

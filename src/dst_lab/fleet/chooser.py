@@ -2,26 +2,33 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import decoupled_st as dst
+from decoupled_st.estimators import registered
 from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
+from dst_lab.configs.config import Choice
+from dst_lab.configs.estimators import CLEAN, IDENTITY, PERTURBED, Card
 from dst_lab.fleet.streams import Source
+
+FUSED = (IDENTITY, CLEAN, PERTURBED)
+"""The surrogates that kernels and compiled loops have."""
 
 
 class Chooser:
     """One forward pass's worth of choices, for logits with a leading run axis.
 
     Args:
-        name: the estimator's.
+        choice: the estimator, with the options that all runs share.
         taus: its temperatures, [runs] each.
         source: of the draws; None takes the argmax everywhere.
     """
 
-    def __init__(self, name: str, taus: Mapping[str, Tensor], source: Source | None) -> None:
-        self.name, self.taus, self.source = name, taus, source
+    def __init__(self, choice: Choice, taus: Mapping[str, Tensor], source: Source | None) -> None:
+        self.card, self.options, self.taus, self.source = choice.card, dict(choice.options), taus, source
 
     def binary(self, logits: Tensor) -> Tensor:
         """0 or 1 for log-odds [runs, ...]."""
@@ -32,34 +39,66 @@ class Chooser:
         return self._choose("categorical", logits, gumbel_from_uniform)
 
     def _choose(self, kind: str, logits: Tensor, to_noise: Callable[[Tensor], Tensor]) -> Tensor:
-        if logits.is_cuda and self.name != "soft":
+        if logits.is_cuda and not declined(self.card):
             return self._fused(kind, logits)
-        estimators = getattr(dst, kind)
         taus = {name: tau.view(-1, *[1] * (logits.dim() - 1)) for name, tau in self.taus.items()}
         if self.source is None:
-            if self.name == "identity_ste":
-                return estimators.identity_ste(logits)
-            return estimators.decoupled(logits, tau_f=0.0, tau_b=taus.get("tau_b", taus.get("tau")))
-        estimator = getattr(estimators, self.name)
-        if self.name in ("identity_ste", "soft"):
-            return estimator(logits, **taus)
-        return estimator(logits, noise=to_noise(self.source.uniform(logits.shape[1:])), **taus)
+            return argmax(self.card, kind, logits, taus)
+        estimator = function_of(self.card, kind)
+        if not self.card.takes_noise:
+            return estimator(logits, **taus, **self.options)
+        noise = self._noise(logits.shape[1:], to_noise)
+        return estimator(logits, noise=noise, **taus, **self.options)
+
+    def _noise(self, shape: torch.Size, to_noise: Callable[[Tensor], Tensor]) -> Tensor:
+        """[runs, *shape], or [noises, runs, *shape] where the estimator takes several."""
+        assert self.source is not None
+        noises = int(self.options[self.card.noises]) if self.card.noises else 1
+        if noises == 1:
+            return to_noise(self.source.uniform(shape))
+        return to_noise(self.source.uniform((noises, *shape))).transpose(0, 1)
 
     def _fused(self, kind: str, logits: Tensor) -> Tensor:
         from dst_lab.fleet.cuda.choose import choose
 
         draws = Draws.of(self, logits.detach().flatten(1)[:, 0])
-        estimator = self.name
-        if self.source is None:
-            estimator = "identity_ste" if self.name == "identity_ste" else "decoupled"
-        else:
+        if self.source is not None:
             self.source.site += 1
-        return choose(logits, draws, estimator, kind)
+        return choose(logits, draws, kind)
+
+
+def function_of(card: Card, kind: str) -> Callable[..., Any]:
+    """The library's function for choices of a kind, "categorical" or "binary"."""
+    return registered(card.name).functions[kind]
+
+
+def argmax(card: Card, kind: str, logits: Tensor, taus: Mapping[str, Tensor]) -> Tensor:
+    """The choice without any draw, with the gradient of the surrogate at the logits themselves where it has one."""
+    estimators = getattr(dst, kind)
+    if card.backward is None:
+        return estimators.identity_ste(logits)
+    return estimators.decoupled(logits, tau_f=0.0, tau_b=taus[card.backward])
+
+
+def declined(card: Card) -> str | None:
+    """Why kernels and compiled loops do not train an estimator; None where they do."""
+    if card.draw is None:
+        return f"{card.name} relaxes the choice instead of drawing it"
+    if card.needs_choice:
+        return f"the gradient of {card.name} needs the choice"
+    if card.surrogate not in FUSED:
+        return f"the surrogate of {card.name} is {card.surrogate}, and there are {', '.join(FUSED)}"
+    if card.own:
+        return f"{card.name} is an estimator of your own"
+    if card.options:
+        return f"{card.name} has options"
+    return None
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Where a pass's random numbers come from, and two temperatures a run: of the draw and of the surrogate."""
+    """What the kernels are told of a pass's choices: where random numbers come from, two temperatures per run, of the
+    draw and of the surrogate, and which surrogate."""
 
     drawn: Tensor
     surrogate: Tensor
@@ -67,23 +106,24 @@ class Draws:
     step: Tensor
     use: int
     site: int
+    through: str
 
     @classmethod
     def of(cls, chooser: Chooser, runs: Tensor) -> "Draws":
         """A chooser's, from its present site on; `runs` is any tensor [runs]. Without a source: the argmax."""
-        drawn, surrogate = draw_and_surrogate(chooser.name, chooser.taus, runs)
-        source = chooser.source
+        card, source = chooser.card, chooser.source
+        if reason := declined(card):
+            raise ValueError(f"no kernel trains {card.name}: {reason}")
+        drawn, surrogate = draw_and_surrogate(card, chooser.taus, runs)
         if source is None:
             nothing = torch.zeros_like(runs, dtype=torch.int64)
-            return cls(torch.zeros_like(runs), surrogate, nothing, nothing[0], 0, 0)
+            through = IDENTITY if card.surrogate == IDENTITY else CLEAN
+            return cls(torch.zeros_like(runs), surrogate, nothing, nothing[0], 0, 0, through)
         step = torch.as_tensor(source.step, device=runs.device)
-        return cls(drawn, surrogate, source.streams.key_of_run, step, int(source.use), source.site)
+        return cls(drawn, surrogate, source.streams.key_of_run, step, int(source.use), source.site, card.surrogate)
 
 
-def draw_and_surrogate(name: str, taus: Mapping[str, Tensor], runs: Tensor) -> tuple[Tensor, Tensor]:
-    """The temperatures [runs] of an estimator's draw and of its surrogate (Identity STE: the argmax, and none)."""
-    if name == "decoupled":
-        return taus["tau_f"], taus["tau_b"]
-    if name == "identity_ste":
-        return torch.zeros_like(runs), torch.ones_like(runs)
-    return torch.ones_like(runs) if name == "gumbel_ste" else taus["tau"], taus["tau"]
+def draw_and_surrogate(card: Card, taus: Mapping[str, Tensor], runs: Tensor) -> tuple[Tensor, Tensor]:
+    """The temperatures [runs] of an estimator's draw (0: the argmax) and of its surrogate (1 where it has none)."""
+    drawn = taus[card.draw] if isinstance(card.draw, str) else torch.full_like(runs, card.draw or 0.0)
+    return drawn, taus[card.backward] if card.backward else torch.ones_like(runs)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.diagnostics import gradient_norm
-from dst_lab.configs import Config
+from dst_lab.configs import Card, Choice, Config
 from dst_lab.fleet.checkpoint import Checkpoint, state
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.contract import check_artefacts, check_loss, check_metrics, gradients_of
@@ -238,12 +238,17 @@ class Fleet:
 
     def chooser(self) -> Chooser:
         """The choices of a training step."""
-        return Chooser(self.estimator, self.taus, Source(self.streams, Use.TRAIN, self.now))
+        return Chooser(self.choice, self.taus, Source(self.streams, Use.TRAIN, self.now))
 
     @property
-    def estimator(self) -> str:
-        """The name of the one that all runs share."""
-        return self.configs[0].estimator.name
+    def choice(self) -> Choice:
+        """The estimator that all runs share, with its options; the temperatures are those of the first run."""
+        return self.configs[0].estimator
+
+    @property
+    def card(self) -> Card:
+        """What there is to know of the estimator."""
+        return self.choice.card
 
     @property
     def now(self) -> int | Tensor:
@@ -288,7 +293,7 @@ class Fleet:
             number = next(passes)
             step = torch.tensor(self.step, device=self.device) if self.device.type == "cuda" else self.step
             source = Source(self.streams, use, step, 1000 * number)
-            return Chooser(self.estimator, self.taus, source if stochastic else None)
+            return Chooser(self.choice, self.taus, source if stochastic else None)
 
         return make
 

@@ -9,7 +9,7 @@ from dst_lab.plans.plan import Lookup, Plan, seeded, value_of, with_value
 @dataclass(frozen=True)
 class Following(Plan):
     """What follows from the settings that earlier plans chose; nothing until those plans are done, and nothing from the
-    soft reference, which no claim judges."""
+    references, which no claim judges."""
 
     before: tuple[tuple[str, Plan], ...]
     """(name, plan)."""
@@ -17,7 +17,7 @@ class Following(Plan):
 
     def wanted(self, lookup: Lookup) -> list[Config]:
         settled = [config for _, plan in self.before for config in plan.chosen(lookup)]
-        judged = [config for config in settled if config.estimator.name != "soft"]
+        judged = [config for config in settled if not config.estimator.card.reference]
         return seeded(list(dict.fromkeys(new for config in judged for new in self.variants(config))), self.seeds)
 
     def variants(self, config: Config) -> list[Config]:
@@ -41,7 +41,7 @@ class Annealed(Following):
     """The chosen settings of Decoupled ST with tau_f falling from its value to a quarter of it, or to 0."""
 
     def variants(self, config: Config) -> list[Config]:
-        tau_f = value_of(config, "tau_f") if config.estimator.name == "decoupled" else 0
+        tau_f = value_of(config, "tau_f") if "tau_f" in config.estimator.card.temperatures else 0
         if not isinstance(tau_f, float) or tau_f == 0:
             return []
         schedules = (f"{tau_f}:{tau_f / 4}:linear", f"{tau_f}:0.0:linear", f"{tau_f}:0.0:cosine")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from dst_lab.configs import TEMPERATURES, Choice, Config
+from dst_lab.configs import Choice, Config
 from dst_lab.plans.halving import Halving
 
 Lookup: TypeAlias = Callable[[Config], float | None]
@@ -119,11 +119,12 @@ def seeded(configs: Iterable[Config], seeds: Sequence[int]) -> list[Config]:
 
 def with_value(config: Config, name: str, value: Any) -> Config:
     """The config with a temperature or another field changed."""
-    if name in TEMPERATURES[config.estimator.name]:
-        taus = {key: schedule.to_json() for key, schedule in config.estimator.temperatures}
-        return replace(config, estimator=Choice.make(config.estimator.name, **{**taus, name: value}))
-    if name in ("tau_f", "tau_b", "tau") or name not in config.to_dict():
-        known = [*TEMPERATURES[config.estimator.name], *(key for key in config.to_dict() if key != "estimator")]
+    numbers = config.estimator.to_dict()
+    estimator = numbers.pop("name")
+    if name in numbers:
+        return replace(config, estimator=Choice.make(estimator, **{**numbers, name: value}))
+    if name not in config.to_dict():
+        known = [*numbers, *(key for key in config.to_dict() if key != "estimator")]
         raise ValueError(f"{config.task} with {config.estimator.name} has no {name}: choose among {', '.join(known)}")
     return type(config).from_dict({**config.to_dict(), name: value})
 

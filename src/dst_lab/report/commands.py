@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from dst_lab.configs import CONFIGS, Config
+from dst_lab.configs.estimators import names_of_numbers
 
 APART = ("estimator", "seed")
 
@@ -26,8 +27,8 @@ def run_command(config: Mapping[str, Any], seeds: Sequence[int] = (), store: str
     words = ["dst", "run", config["task"], "--scale", scale]
     estimator = config["estimator"]
     words += ["--estimator", str(estimator["name"]).replace("_", "-")]
-    taus = {name: estimator[name] for name in ("tau_f", "tau_b", "tau") if name in estimator}
-    for name, value in {**taus, **_given(config, scale)}.items():
+    numbers = {name: estimator[name] for name in names_of_numbers() if name in estimator}
+    for name, value in {**numbers, **_given(config, scale)}.items():
         words += [f"--{name.replace('_', '-')}", _text(value)]
     listed = ",".join(map(str, seeds)) if len(seeds) > 1 else f"{config['seed']},"
     return shlex.join([*words, "--seeds", listed, "--store", store])

@@ -80,7 +80,7 @@ def _setting(row: Row) -> dict[str, Any]:
     taus = config["estimator"]
     return {
         "task": TASKS.get(row.run.task, row.run.task),
-        "estimator": LOOKS[name].name if name in LOOKS else name,
+        "estimator": LOOKS[name].label if name in LOOKS else name,
         "taus": [*row.taus],
         "tau": taus.get("tau"),
         # For the search: the names of configs and commands, and the short one of the literature.

@@ -125,7 +125,7 @@ def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
         table.append(
             {
                 "task": TASKS.get(task, task),
-                "estimator": "Softmax STE, the diagonal" if role == "diagonal" else LOOKS[role].name,
+                "estimator": "Softmax STE, the diagonal" if role == "diagonal" else LOOKS[role].label,
                 "taus": ", ".join(f"{key} = {_plain(taus[key])}" for key in ("tau_f", "tau_b", "tau") if key in taus),
                 "lr": f"{config.lr:g}",
                 "loss": plus_minus(losses) if len(losses) else "",

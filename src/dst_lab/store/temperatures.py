@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from dst_lab.configs.estimators import card, is_known
+
 
 class Temperatures(NamedTuple):
     """Forward and backward temperature, None where there is none, and the schedules they follow, "" where constant."""
@@ -23,20 +25,14 @@ def temperatures(estimator: Mapping[str, Any]) -> Temperatures:
     | identity STE | 0: the argmax | none: the gradient passes unchanged |
     | soft | none: nothing is drawn | tau |
 
-    A schedule such as "2.0:0.25:linear" counts with its first value.
+    A schedule such as "2.0:0.25:linear" counts with its first value. An estimator that this process does not know has
+    the two that its config names.
     """
-    tau = estimator.get("tau")
-    family = str(estimator["name"]).replace("_", "-").removesuffix("-ste")
-    if family == "softmax":
-        given = {"tau_f": tau, "tau_b": tau}
-    elif family == "gumbel":
-        given = {"tau_f": 1.0, "tau_b": tau}
-    elif family == "identity":
-        given = {"tau_f": 0.0, "tau_b": None}
-    elif family == "soft":
-        given = {"tau_f": None, "tau_b": tau}
-    else:
-        given = {"tau_f": estimator.get("tau_f"), "tau_b": estimator.get("tau_b")}
+    given: dict[str, Any] = {"tau_f": estimator.get("tau_f"), "tau_b": estimator.get("tau_b")}
+    if is_known(str(estimator["name"])):
+        of = card(str(estimator["name"]))
+        drawn = estimator.get(of.draw) if isinstance(of.draw, str) else of.draw
+        given = {"tau_f": drawn, "tau_b": estimator.get(of.backward) if of.backward else None}
     schedule = ";".join(f"{name}={value}" for name, value in given.items() if isinstance(value, str))
     return Temperatures(_first(given["tau_f"]), _first(given["tau_b"]), schedule)
 

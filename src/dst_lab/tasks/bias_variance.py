@@ -11,10 +11,11 @@ Measured, in float64, are gradients with respect to the logits of all images tog
     exact g     d/dl of the sum over codes of P(z; softmax(l / tau)) L(z), tau the temperature the estimator draws at
     estimate e  what the estimator sends back for one draw of every image's code
 
-Decoupled ST and Softmax STE: the mean and the covariance of e are sums over the codes too, so there is no sampling
-noise. ST-GS, whose gradient depends on the noise beyond the code: `passes` draws, unbiased, with `bias_floor` what an
-unbiased estimator's `bias` would read. The argmax (Identity STE, tau_f = 0) has a piecewise constant objective, whose
-gradient is 0: it is held against g at temperature 1, the objective trained on. Soft: at the temperature it relaxes.
+Where e is a function of the code (Decoupled ST, Softmax STE), its mean and covariance are sums over the codes too, so
+there is no sampling noise. Where it depends on the noise beyond the code (ST-GS): `passes` draws, unbiased, with
+`bias_floor` what an unbiased estimator's `bias` would read. The argmax (Identity STE, tau_f = 0) has a piecewise
+constant objective, whose gradient is 0: it is held against g at temperature 1, the objective trained on. Soft: at the
+temperature it relaxes.
 
 Metrics: train_loss, gradient_norm, validation_loss (exact, temperature 1); `exact_norm` |g|; `bias` |E e - g| / |g|;
 `variance` tr Cov(e) / |g|^2; `cosine` of E e and g; `rescale`, the s that minimises |s E e - g|; `bias_rescaled` and
@@ -32,13 +33,16 @@ from torch import Tensor, nn
 import decoupled_st as dst
 from dst_lab import data
 from dst_lab.configs import BiasVarianceConfig, Config
-from dst_lab.fleet.chooser import Chooser
+from dst_lab.configs.estimators import CLEAN, GAPPED, IDENTITY, SECOND_ORDER
+from dst_lab.fleet.chooser import Chooser, function_of
 from dst_lab.fleet.linear import autoencoder_module, initial_stack, linear
 from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, pixels, sum_per_run
 
 Estimate: TypeAlias = Callable[[Tensor], Tensor]
 """Logits -> one-hot choices that carry a gradient."""
 
+OF_THE_CHOICE = (IDENTITY, CLEAN, SECOND_ORDER, GAPPED)
+"""Surrogates whose gradient is a function of the logits and the choice: these are enumerated, others drawn."""
 AT_ONCE = 64
 """Draws of every image in one pass."""
 FORCED = 1e9
@@ -136,16 +140,17 @@ class BiasVariance(Task):
         self, parameters: Parameters, logits: Tensor, x: Tensor, choosers: Choosers, tau: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Of the estimates: mean [runs, images, latents, classes], trace of the covariance [runs], floor [runs]."""
-        name, taus = choosers(True).name, choosers(True).taus
-        if name == "gumbel_ste":
+        card, taus = choosers(True).card, choosers(True).taus
+        if card.surrogate not in OF_THE_CHOICE:
             return self._drawn(parameters, logits, x, choosers)
-        if name in ("identity_ste", "soft"):
+        if not card.takes_noise:
             estimates = self._estimates(parameters, logits, x, 1, choosers(True).categorical)
             weight = torch.ones_like(estimates[..., :1, :1])
         else:
             noise = (FORCED * self.codes).expand(*logits.shape[:2], *self.codes.shape)
             shaped = {key: value.view(-1, 1, 1, 1, 1) for key, value in taus.items()}
-            force = lambda l: getattr(dst.categorical, name)(l, noise=noise, **shaped)  # noqa: E731
+            estimator, options = function_of(card, "categorical"), dict(self.config.estimator.options)
+            force = lambda l: estimator(l, noise=noise, **shaped, **options)  # noqa: E731
             estimates = self._estimates(parameters, logits, x, len(self.codes), force)
             weight = self._log_probability(logits, tau).exp()[..., None, None]
         mean = (weight * estimates).sum(2)
@@ -204,7 +209,8 @@ def compare(mean: Tensor, variance: Tensor, exact: Tensor) -> Metrics:
 
 
 def drawn_at(choose: Chooser) -> Tensor:
-    """[runs] or [1]: the temperature at which an estimator draws; for those that take the argmax, and for ST-GS, 1."""
-    name = {"decoupled": "tau_f", "softmax_ste": "tau", "soft": "tau"}.get(choose.name)
-    tau = choose.taus[name] if name else torch.ones(1)
+    """[runs] or [1]: the temperature at which an estimator draws, or which it relaxes; 1 where it takes the argmax."""
+    card = choose.card
+    draw = card.draw if card.draw is not None else 1.0 if card.takes_noise else card.backward
+    tau = choose.taus[draw] if isinstance(draw, str) else torch.full((1,), draw or 0.0)
     return torch.where(tau == 0, 1.0, tau)

@@ -24,7 +24,7 @@ from decoupled_st.nn.gates import PASS_THROUGH, gate_coefficients
 from decoupled_st.nn.wiring import random_wiring, unique_wiring
 from dst_lab import data
 from dst_lab.configs import Config, LogicGatesConfig
-from dst_lab.fleet.chooser import Chooser, Draws
+from dst_lab.fleet.chooser import Chooser, Draws, declined
 from dst_lab.fleet.gates import apply_layer, consumers
 from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Norm, Parameters, Step, Task, chunks, sum_per_run
 
@@ -59,7 +59,7 @@ class LogicGates(Task):
         self.images, bits = self.splits["train"][0].shape
         self.widths = (bits, *[config.width] * config.layers)
         self.coefficients = gate_coefficients(device)
-        self.packs = config.estimator.name != "soft"
+        self.packs = declined(config.estimator.card) is None
 
     @cached_property
     def kernels(self) -> Any:
@@ -129,7 +129,7 @@ class LogicGates(Task):
             done = network.forward(kernels.pack(self.words["train"], fleet.index), draws)
             counts = network.counts(done)
             slopes = kernels.loss_slopes(counts, labels, fleet.index, self.config.group_tau, fleet.loss_sum)
-            squares = network.backward(done, slopes, draws, fleet.estimator, fleet.optimiser)
+            squares = network.backward(done, slopes, draws, fleet.optimiser)
             if self.device.type == "cpu":
                 fleet.watch(fleet.loss_sum)
             return lambda: sum_per_run(squares.transpose(0, 1).flatten(1)).sqrt()
@@ -210,7 +210,7 @@ class LogicGates(Task):
                 done = network.forward(kernels.pack(self.words["validation"], index[None], PACKED), draws)
                 of_runs = index.expand(network.runs, -1).contiguous()
                 slopes = kernels.loss_slopes(network.counts(done), labels, of_runs, self.config.group_tau, total)
-                reached |= network.backward(done, slopes, draws, choose.name, None) > 0
+                reached |= network.backward(done, slopes, draws, None) > 0
         return list(reached)
 
     def artefacts(self, parameters: Parameters, choosers: Choosers) -> dict[str, npt.NDArray[Any]]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dst_lab.configs.estimators import CLEAN, IDENTITY, PERTURBED
 from dst_lab.fleet.chooser import Draws
 from dst_lab.fleet.cuda.choose import through
 from dst_lab.fleet.cuda.optimiser import rates_of
@@ -69,9 +70,9 @@ def runs_at(count: int, device: torch.device) -> Runs:
     return Runs(torch.tensor([1, 0, 1], dtype=torch.int32, device=device), torch.ones(3, device=device), rates)
 
 
-def draws(device: torch.device) -> Draws:
+def draws(device: torch.device, surrogate: str = CLEAN) -> Draws:
     taus = torch.tensor([0.2, 1.0, 3.0], device=device)
-    return Draws(taus, taus, torch.tensor([7, 3, 7], device=device), torch.tensor(11, device=device), 1, 5)
+    return Draws(taus, taus, torch.tensor([7, 3, 7], device=device), torch.tensor(11, device=device), 1, 5, surrogate)
 
 
 def assert_close(ours: Tensor, exact: Tensor, rounded: Tensor) -> None:
@@ -115,7 +116,7 @@ def test_weights_beyond_float16_are_shrunk(device: torch.device) -> None:
     bias, w = one.bias[0].double(), one.weight[0]
     assert_close(one.logits(x, runs), meant.double() @ w.double() + bias, tf32(meant) @ tf32(w) + bias)
     g = torch.randn(3, 20, 30).to(device)
-    passed = Passed(Link("", "categorical"), x, meant, draws(device), "decoupled")
+    passed = Passed(Link("", "categorical"), x, meant, draws(device))
     assert_close(one.to_choice(halves(g), runs, passed), g.double() @ w.double().mT, tf32(g) @ tf32(w).mT)
 
 
@@ -186,28 +187,22 @@ def test_loss(device: torch.device, kind: str, batch: int, inputs: int, outputs:
 
 @pytest.mark.parametrize(("batch", "inputs", "outputs"), SIZES, ids=str)
 @pytest.mark.parametrize(
-    ("then", "estimator"),
-    [
-        ("relu", "decoupled"),
-        ("categorical", "decoupled"),
-        ("binary", "decoupled"),
-        ("binary", "gumbel_ste"),
-        ("binary", "identity_ste"),
-    ],
+    ("then", "surrogate"),
+    [("relu", CLEAN), ("categorical", CLEAN), ("binary", CLEAN), ("binary", PERTURBED), ("binary", IDENTITY)],
 )
-def test_down(device: torch.device, then: str, estimator: str, batch: int, inputs: int, outputs: int) -> None:
+def test_down(device: torch.device, then: str, surrogate: str, batch: int, inputs: int, outputs: int) -> None:
     one, below, runs = layer(inputs, outputs, device), layer(4, inputs, device), runs_at(4, device)
     x, kept = inputs_of("scaled", batch, inputs, device)
     if then == "binary":
         kept = torch.randn(3, batch, inputs).to(device)
     g = (torch.randn(3, batch, outputs) * torch.logspace(-2, 2, outputs) * SPREAD).to(device)
     before = with_moments(below.bias)
-    passed = Passed(Link("", then), x, x.values if then == "relu" else kept, draws(device), estimator)
+    passed = Passed(Link("", then), x, x.values if then == "relu" else kept, draws(device, surrogate))
     slope = torch.ones_like(kept)
     if then == "relu":
         slope = (x.values > 0).float()
     elif then == "binary":
-        slope = through(kept, slope, draws(device), estimator, "binary")
+        slope = through(kept, slope, draws(device, surrogate), "binary")
     w = one.weight[0]
     exact, rounded = (r(g) @ r(w).mT * slope.double() for r in (torch.Tensor.double, tf32))
     if then == "categorical":

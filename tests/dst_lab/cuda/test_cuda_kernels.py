@@ -6,6 +6,8 @@ import torch
 
 import decoupled_st as dst
 from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
+from dst_lab.configs import card
+from dst_lab.configs.estimators import CLEAN
 from dst_lab.fleet.cpu import layer as cpu_layer
 from dst_lab.fleet.cpu import logic as cpu
 from dst_lab.fleet.cuda import layer as cuda_layer
@@ -33,7 +35,9 @@ def draws(name: str, device: torch.device) -> Draws:
     taus = ESTIMATORS[name]
     surrogate = taus.get("tau_b") or taus.get("tau") or [1.0] * RUNS
     tensors = (torch.tensor(DRAWN[name], device=device), torch.tensor(surrogate, device=device))
-    return Draws(*tensors, torch.tensor([7, 3, 7], device=device), torch.tensor(11, device=device), 1, 5)
+    return Draws(
+        *tensors, torch.tensor([7, 3, 7], device=device), torch.tensor(11, device=device), 1, 5, card(name).surrogate
+    )
 
 
 @pytest.mark.parametrize("kind", ["binary", "categorical"])
@@ -64,7 +68,7 @@ def test_choices_are_the_librarys(
     empty_like = torch.empty_like
     monkeypatch.setattr(torch, "empty_like", lambda t, **how: empty_like(t, **how).fill_(float("nan")))
     leaf = logits.clone().requires_grad_()
-    z = choose(leaf, where, name, kind)
+    z = choose(leaf, where, kind)
     (ours,) = torch.autograd.grad(z, leaf, upstream)
     assert torch.equal(z.double(), exact)
     error = (ours.double() - gradient).abs().max()
@@ -78,26 +82,26 @@ def test_choices_are_the_librarys(
 def test_what_is_not_a_number_stays_in_its_run(device: torch.device, kind: str) -> None:
     logits = torch.randn(RUNS, 4, 8, device=device)
     logits[1, 2, 3] = float("nan")
-    z = choose(logits, draws("decoupled", device), "decoupled", kind)
+    z = choose(logits, draws("decoupled", device), kind)
     assert z[1].isnan().any()
     assert not z[[0, 2]].isnan().any()
 
 
 def test_an_infinite_logit_is_not_chosen(device: torch.device) -> None:
     logits = torch.tensor([1.0, float("inf"), 0.0, 2.0], device=device).expand(RUNS, 2, 4).contiguous()
-    assert choose(logits, draws("decoupled", device), "decoupled", "categorical").isnan().all()
+    assert choose(logits, draws("decoupled", device), "categorical").isnan().all()
 
 
 def test_noise_is_logistic_and_gumbel(device: torch.device) -> None:
     """Ones among N = 4,096 neurons at log-odds 0.4 and tau_f 2: within 5 standard errors of sigmoid(0.2)."""
     n = 4096
     where = Draws(*(torch.tensor([2.0], device=device),) * 2, torch.tensor([5], device=device),
-                  torch.tensor(0, device=device), 1, 0)  # fmt: skip
-    share = choose(torch.full((1, n), 0.4, device=device), where, "decoupled", "binary").mean().item()
+                  torch.tensor(0, device=device), 1, 0, CLEAN)  # fmt: skip
+    share = choose(torch.full((1, n), 0.4, device=device), where, "binary").mean().item()
     p = torch.sigmoid(torch.tensor(0.2)).item()
     assert abs(share - p) <= 5 * (p * (1 - p) / n) ** 0.5
     logits = torch.tensor([0.0, 0.4, 0.8], device=device).expand(1, n, 3).contiguous()
-    shares = choose(logits, where, "decoupled", "categorical").mean((0, 1))
+    shares = choose(logits, where, "categorical").mean((0, 1))
     expected = torch.softmax(logits[0, 0] / 2, -1)
     assert ((shares - expected).abs() <= 5 * (expected * (1 - expected) / n).sqrt()).all()
 

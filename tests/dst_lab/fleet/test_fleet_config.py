@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from dst_lab.configs import TEMPERATURES, Choice
+from dst_lab.configs import ESTIMATORS, Choice
 from dst_lab.store import run_id
 from dst_lab.tasks import TASKS
 
@@ -105,14 +105,14 @@ def test_a_dictionary_of_something_else_is_told() -> None:
         config_type.from_dict({**values, "estimator": {"name": "nope"}})
 
 
-@pytest.mark.parametrize("name", TEMPERATURES)
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_an_estimator_takes_exactly_its_temperatures(name) -> None:
-    wanted = TEMPERATURES[name]
-    choice = Choice.make(name.replace("_", "-"), **dict.fromkeys(wanted, 1.5))
-    assert choice.to_dict() == {"name": name, **dict.fromkeys(wanted, 1.5)}
+    wanted = [*ESTIMATORS[name].temperatures, *ESTIMATORS[name].options]
+    choice = Choice.make(name.replace("_", "-"), **dict.fromkeys(wanted, 2.0))
+    assert choice.to_dict() == {"name": name, **dict.fromkeys(wanted, 2.0)}
     foreign = "tau" if "tau" not in wanted else "tau_f"
     with pytest.raises(ValueError, match=f"estimator {name} takes .*, got .*{foreign}"):
-        Choice.make(name, **dict.fromkeys([*wanted, foreign], 1.5))
+        Choice.make(name, **dict.fromkeys([*wanted, foreign], 2.0))
     if wanted:
         with pytest.raises(ValueError, match=f"estimator {name} takes .*, got none"):
             Choice.make(name)

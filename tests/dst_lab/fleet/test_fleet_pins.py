@@ -32,7 +32,7 @@ CHOICES = {
     "identity_ste": Choice.make("identity_ste"),
     "soft": Choice.make("soft", tau=1.0),
 }
-NEAR = 0.05
+NEAR, ROUNDING = 0.05, 1e-6
 
 
 def measure(name: str, choice: Choice) -> dict[str, list[float]]:
@@ -62,7 +62,9 @@ def test_a_run_measures_what_it_measured(name: str, choice: str) -> None:
     assert measured.keys() >= expected.keys()
     exact = pinned["machine"] == machine()
     for metric, values in expected.items():
-        allowed = pytest.approx(values, rel=0 if exact else NEAR, abs=0 if exact else NEAR, nan_ok=True)
+        # Numba may or may not fuse the squares of a norm into their sum, as it compiles or reads its cache.
+        near = ROUNDING if metric == "gradient_norm" else 0.0
+        allowed = pytest.approx(values, rel=near if exact else NEAR, abs=0.0 if exact else NEAR, nan_ok=True)
         assert measured[metric] == allowed, metric
 
 

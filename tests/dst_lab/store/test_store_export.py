@@ -17,7 +17,6 @@ from dst_lab.store import COLUMNS, Record, Series, Store, StoreError, export, te
         ({"name": "softmax_ste", "tau": "1:0.1:cosine"}, (1.0, 1.0, "tau_f=1:0.1:cosine;tau_b=1:0.1:cosine")),
         ({"name": "gumbel-ste", "tau": 0.5}, (1.0, 0.5, "")),
         ({"name": "gumbel_ste", "tau": 0.5}, (1.0, 0.5, "")),
-        ({"name": "identity"}, (0.0, None, "")),
         ({"name": "identity_ste"}, (0.0, None, "")),
         ({"name": "soft", "tau": 1.0}, (None, 1.0, "")),
         ({"name": "another"}, (None, None, "")),

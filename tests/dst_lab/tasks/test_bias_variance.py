@@ -30,7 +30,7 @@ def measured(name: str, passes: int = 64, **taus: float) -> tuple[BiasVariance, 
 
     def chooser(stochastic: bool) -> Chooser:
         number = next(numbers)
-        return Chooser(name, given, Source(streams, Use.SNR, 1, 1000 * number))
+        return Chooser(choice, given, Source(streams, Use.SNR, 1, 1000 * number))
 
     # Larger weights than the initial ones, so that neither the choices nor the codes' losses are all alike.
     parameters = {key: 3 * tensor.unsqueeze(0) for key, tensor in task.initial(3).items()}

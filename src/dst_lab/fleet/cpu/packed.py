@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dst_lab.configs.estimators import CLEAN, IDENTITY, PERTURBED
 from dst_lab.fleet.chooser import Draws
 from dst_lab.fleet.cpu import logic
 from dst_lab.fleet.cpu.corners import backward_kernel
@@ -17,6 +18,8 @@ from dst_lab.fleet.cpu.parallel import in_parallel
 from dst_lab.fleet.optimiser import Optimiser
 
 Array: TypeAlias = NDArray[Any]
+SURROGATES = {IDENTITY: 0, CLEAN: 1, PERTURBED: 2}
+"""As the kernels number them."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +85,13 @@ class PackedLogic:
         in_parallel(logic.count_kernel, self.runs, self.classes, y, done.bad, counts)
         return counts
 
-    def backward(self, done: Pass, slopes: Tensor, draws: Draws, estimator: str, optimiser: Optimiser | None) -> Tensor:
+    def backward(self, done: Pass, slopes: Tensor, draws: Draws, optimiser: Optimiser | None) -> Tensor:
         """Down through the layers, and the update of each.
 
         Args:
             done: the forward pass.
             slopes: [runs, classes, images], dL/dy of the neurons of each class; 0 for images that fill up a word.
             draws: of the forward pass.
-            estimator: its name.
             optimiser: of the fleet; None changes nothing.
 
         Returns:
@@ -99,7 +101,7 @@ class PackedLogic:
         sizes, corners = torch.empty(last + 1, runs, self.neurons), _empty(runs, 4, self.neurons)
         if last > 1 and self._gradients.shape[-1] != images:  # two, in turns; kept, since fresh memory is slow
             self._gradients = _empty(2, runs, self.neurons, images)
-        update = self._update(corners, draws, estimator, optimiser)
+        update = self._update(corners, draws, optimiser)
         above = slopes.numpy()
         for i in range(last, -1, -1):
             layer, over = self.layers[i], self.layers[min(i + 1, last)]
@@ -115,11 +117,11 @@ class PackedLogic:
         return sizes
 
     def _update(
-        self, corners: Array, draws: Draws, estimator: str, optimiser: Optimiser | None
+        self, corners: Array, draws: Draws, optimiser: Optimiser | None
     ) -> Callable[[int, Array], tuple[Any, ...]]:
         """(layer, sizes) -> what the update takes."""
         step, tau, keys = int(draws.step), draws.surrogate.numpy(), draws.key.numpy()
-        surrogate = {"identity_ste": 0, "gumbel_ste": 2}.get(estimator, 1)
+        surrogate = SURROGATES[draws.through]
         rates: tuple[Any, ...] = (tau, tau, np.float32(1), np.float32(1))  # not read
         if optimiser:
             decay, mean, root, eps = optimiser.rule.scalars(step + 1)

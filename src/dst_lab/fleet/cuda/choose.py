@@ -1,7 +1,7 @@
 """Discrete choices of a fleet on CUDA, one pass forward and one backward; the noise is recomputed, never stored.
 
 What is computed is what `decoupled_st.categorical` and `decoupled_st.binary` say, for logits [runs, ...] in float32,
-one temperature a run, and noise that is a function of the run's seed and of where it is used.
+one temperature per run, and noise that is a function of the run's seed and of where it is used.
 """
 
 import math
@@ -12,8 +12,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from dst_lab.configs import estimators
 from dst_lab.fleet.chooser import Draws
 from dst_lab.fleet.cuda.noise import gumbel, logistic, uniform_at
+
+IDENTITY, PERTURBED = tl.constexpr(estimators.IDENTITY), tl.constexpr(estimators.PERTURBED)
 
 
 @triton.jit
@@ -47,14 +50,14 @@ def binary_slope(l, tau):
 
 @triton.jit(do_not_specialize=["use", "site"])
 def _binary_backward(
-    logits, grad, out, surrogate, key, step, use, site, size, ESTIMATOR: tl.constexpr, BLOCK: tl.constexpr
+    logits, grad, out, surrogate, key, step, use, site, size, SURROGATE: tl.constexpr, BLOCK: tl.constexpr
 ):
     run = tl.program_id(1).to(tl.int64)
     quad = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     at = 4 * quad[:, None] + tl.arange(0, 4)[None, :]
     mask = at < size
     l = tl.load(logits + run * size + at, mask, 0.0)
-    if ESTIMATOR == "gumbel_ste":
+    if SURROGATE == PERTURBED:
         l += logistic(_noise(tl.load(key + run), tl.load(step).to(tl.int32), use, site, quad))
     g = tl.load(grad + run * size + at, mask, 0.0)
     tl.store(out + run * size + at, g * binary_slope(l, tl.load(surrogate + run)), mask)
@@ -81,7 +84,7 @@ def _categorical_forward(
 @triton.jit(do_not_specialize=["use", "site"])
 def _categorical_backward(
     logits, grad, out, surrogate, key, step, use, site, rows,
-    ESTIMATOR: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    SURROGATE: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -89,7 +92,7 @@ def _categorical_backward(
     element = row * K + column
     mask = (row < rows) & (column < K)
     l = tl.load(logits + run * rows * K + element, mask, 0.0)
-    if ESTIMATOR == "gumbel_ste":
+    if SURROGATE == PERTURBED:
         l += gumbel(uniform_at(tl.load(key + run), element, site, tl.load(step).to(tl.int32), use))
     tau = tl.load(surrogate + run)
     l = tl.where(column < K, l, float("-inf"))
@@ -108,30 +111,30 @@ def draw(logits: Tensor, draws: Draws, kind: str, dtype: torch.dtype) -> Tensor:
     return out
 
 
-def through(logits: Tensor, grad: Tensor, draws: Draws, estimator: str, kind: str) -> Tensor:
+def through(logits: Tensor, grad: Tensor, draws: Draws, kind: str) -> Tensor:
     """The gradient of the logits from that of the choice, both contiguous."""
-    if estimator == "identity_ste":
+    if draws.through == IDENTITY.value:
         return grad
     out = torch.empty_like(logits)
     common = (logits, grad, out, draws.surrogate, draws.key, draws.step, draws.use, draws.site)
     grid, size, options = _shape(logits, kind)
     kernel = _binary_backward if kind == "binary" else _categorical_backward
-    kernel[grid](*common, size, ESTIMATOR=estimator, **options)
+    kernel[grid](*common, size, SURROGATE=draws.through, **options)
     return out
 
 
 class _Choose(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, draws: Draws, estimator: str, kind: str) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, draws: Draws, kind: str) -> Tensor:
         logits = logits.contiguous()
         ctx.save_for_backward(logits)
-        ctx.how = draws, estimator, kind
+        ctx.how = draws, kind
         return draw(logits, draws, kind, logits.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (logits,) = ctx.saved_tensors
-        return through(logits, gradients[0].contiguous(), *ctx.how), None, None, None
+        return through(logits, gradients[0].contiguous(), *ctx.how), None, None
 
 
 def _shape(logits: Tensor, kind: str) -> tuple[tuple[int, int], int, dict[str, int]]:
@@ -145,6 +148,6 @@ def _shape(logits: Tensor, kind: str) -> tuple[tuple[int, int], int, dict[str, i
     return (triton.cdiv(size // k, rows), len(logits)), size // k, {"K": k, "ROWS": rows, "COLUMNS": columns}
 
 
-def choose(logits: Tensor, draws: Draws, estimator: str, kind: str) -> Tensor:
+def choose(logits: Tensor, draws: Draws, kind: str) -> Tensor:
     """0 or 1 for log-odds, or one-hot along the last dim, with the estimator's gradient; `kind` is which."""
-    return _Choose.apply(logits, draws, estimator, kind)
+    return _Choose.apply(logits, draws, kind)

@@ -14,7 +14,7 @@ the result.
 import triton
 import triton.language as tl
 
-from dst_lab.fleet.cuda.choose import binary_slope
+from dst_lab.fleet.cuda.choose import IDENTITY, PERTURBED, binary_slope
 from dst_lab.fleet.cuda.noise import logistic, uniform_at
 from dst_lab.fleet.cuda.optimiser import read_rates, update
 
@@ -135,7 +135,7 @@ def _forward(
 @triton.jit(do_not_specialize=["use", "site"])
 def _down(
     g, g_scale, w, w_scale, below, bias, bias_m, bias_v, out, out_scale, surrogate, key, step, use, site, rates,
-    squares, THROUGH: tl.constexpr, ESTIMATOR: tl.constexpr, BATCH: tl.constexpr, INPUTS: tl.constexpr,
+    squares, THROUGH: tl.constexpr, SURROGATE: tl.constexpr, BATCH: tl.constexpr, INPUTS: tl.constexpr,
     OUTPUTS: tl.constexpr, IMAGES: tl.constexpr, COLUMNS: tl.constexpr, K: tl.constexpr, BLOCKS: tl.constexpr,
     POWER: tl.constexpr,
 ):  # fmt: skip
@@ -166,9 +166,9 @@ def _down(
         if THROUGH == "relu":
             on = tl.load(below + run * BATCH * INPUTS + element, mask, 0.0) > 0
             acc = tl.where(on, acc, 0.0)
-        elif ESTIMATOR != "identity_ste":
+        elif SURROGATE != IDENTITY:
             l = tl.load(below + run * BATCH * INPUTS + element, mask, 0.0)
-            if ESTIMATOR == "gumbel_ste":
+            if SURROGATE == PERTURBED:
                 l += logistic(uniform_at(tl.load(key + run), element, site, tl.load(step).to(tl.int32), use))
             acc *= binary_slope(l, tl.load(surrogate + run))
         _update_bias(acc, bias, bias_m, bias_v, rates, squares, run, column, INPUTS)

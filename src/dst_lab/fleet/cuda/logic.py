@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from dst_lab.fleet.cuda.choose import IDENTITY, PERTURBED
 from dst_lab.fleet.cuda.noise import gumbel, uniform_at
 from dst_lab.fleet.cuda.optimiser import read_rates, update
 
@@ -201,7 +202,7 @@ def _sum_where(words, g, i):
 @triton.jit(do_not_specialize=["use", "site"])
 def _update_kernel(
     p, m, v, rates, tau, key, step, use, site, corners, size, neurons,
-    ESTIMATOR: tl.constexpr, UPDATE: tl.constexpr, BLOCK: tl.constexpr,
+    SURROGATE: tl.constexpr, UPDATE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Gate gradients from the corner sums, and the update; `size` is a neuron's squared norm, or its largest entry."""
     run, layer = tl.program_id(1), tl.program_id(2)
@@ -217,10 +218,10 @@ def _update_kernel(
     grad += tl.where((gate & 2) != 0, s10, 0.0) + tl.where((gate & 1) != 0, s11, 0.0)
     at, ok = neuron[:, None] * 16 + gate, there[:, None] & (gate >= 0)
     count = tl.load(step)
-    if ESTIMATOR != "identity_ste":
+    if SURROGATE != IDENTITY:
         heat = tl.load(tau + run)
         logits = tl.load(p + at, ok, 0.0)
-        if ESTIMATOR == "gumbel_ste":
+        if SURROGATE == PERTURBED:
             element = n[:, None] * 16 + gate
             logits += gumbel(uniform_at(tl.load(key + run), element, site + layer, count.to(tl.int32), use))
         e = tl.exp((logits - tl.max(logits, 1)[:, None]) / heat)

@@ -78,9 +78,9 @@ class PackedLogic:
         logic._count_kernel[self.classes, self.runs, words](y, counts, group, words, BLOCK=128, WORDS=1)
         return counts
 
-    def backward(self, done: Pass, slopes: Tensor, draws: Draws, estimator: str, optimiser: Optimiser | None) -> Tensor:
+    def backward(self, done: Pass, slopes: Tensor, draws: Draws, optimiser: Optimiser | None) -> Tensor:
         """Down through the layers, and the update: see `corners` and `update`."""
-        return self.update(self.corners(done, slopes), draws, estimator, optimiser)
+        return self.update(self.corners(done, slopes), draws, optimiser)
 
     def corners(self, done: Pass, slopes: Tensor) -> Tensor:
         """Down through the layers: [layers, runs, neurons, 4], each neuron's gradient summed over the images on which
@@ -107,13 +107,12 @@ class PackedLogic:
             above = gradient
         return corners
 
-    def update(self, corners: Tensor, draws: Draws, estimator: str, optimiser: Optimiser | None) -> Tensor:
+    def update(self, corners: Tensor, draws: Draws, optimiser: Optimiser | None) -> Tensor:
         """The optimiser's update of every layer.
 
         Args:
             corners: of this step.
             draws: of the forward pass.
-            estimator: its name.
             optimiser: of the fleet; None changes nothing.
 
         Returns:
@@ -129,7 +128,7 @@ class PackedLogic:
         block, warps = UPDATE
         logic._update_kernel[triton.cdiv(neurons, block), runs, layers](
             p, m, v, rates, draws.surrogate, draws.key, draws.step, draws.use, draws.site, corners, size, neurons,
-            ESTIMATOR=estimator, UPDATE=optimiser is not None, BLOCK=block, num_warps=warps,
+            SURROGATE=draws.through, UPDATE=optimiser is not None, BLOCK=block, num_warps=warps,
         )  # fmt: skip
         return size
 

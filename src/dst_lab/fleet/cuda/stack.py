@@ -9,7 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
-from dst_lab.fleet.chooser import Draws
+from dst_lab.fleet.chooser import Draws, declined
 from dst_lab.fleet.cuda import dense
 from dst_lab.fleet.cuda.choose import draw, through
 from dst_lab.fleet.linear import Link
@@ -54,7 +54,6 @@ class Passed:
     x: Halves
     kept: Tensor
     draws: Draws
-    estimator: str
 
 
 class Layer:
@@ -141,7 +140,7 @@ class Layer:
         dense._down[_parts(self.inputs), self.runs](
             g.values, g.scale, self.weight[0], runs.w_scale, passed.kept, *bias, out, scale, draws.surrogate, draws.key,
             draws.step, draws.use, draws.site, runs.rates, squares, THROUGH=how,
-            ESTIMATOR=passed.estimator if how == "binary" else "", BATCH=batch, INPUTS=self.inputs,
+            SURROGATE=draws.through if how == "binary" else "", BATCH=batch, INPUTS=self.inputs,
             OUTPUTS=self.outputs, IMAGES=_images(batch), COLUMNS=_tile(self.inputs), K=inner, BLOCKS=blocks,
             POWER=power, num_warps=8,
         )  # fmt: skip
@@ -261,7 +260,7 @@ class Stack:
             if link.then == "categorical":
                 kept = kept.view(*kept.shape[:2], -1, link.classes)
             y = Halves(draw(kept, draws, link.then, torch.float16).flatten(2), self.one)
-        return y, Passed(link, x, kept, draws, self.fleet.estimator)
+        return y, Passed(link, x, kept, draws)
 
     def _descend(self, place: int, g: Halves, runs: Runs, passed: Passed) -> tuple[Halves, Tensor]:
         """The gradient of the outputs of the layer below, whose biases are updated, and their squares."""
@@ -269,7 +268,7 @@ class Stack:
         if passed.link.then != "categorical":
             return layer.down(g, runs, below, passed)
         upstream = layer.to_choice(g, runs, passed).view_as(passed.kept)
-        gradient = through(passed.kept, upstream, passed.draws, passed.estimator, "categorical")
+        gradient = through(passed.kept, upstream, passed.draws, "categorical")
         return below.take(gradient.flatten(2), runs)
 
 
@@ -279,7 +278,7 @@ def dense_step(fleet: "Fleet", links: Sequence[Link], images: Tensor, labels: Te
     (float16 needs one), products asked for in float32, and GPUs other than NVIDIA's from Ampere on, for whose
     tensor cores these kernels are made."""
     outputs = fleet.parameters[f"{links[-1].name}.bias"].shape[-1]
-    if fleet.estimator == "soft" or fleet.order.shape[2] > BATCH or (links[-1].then == "classes" and outputs > BLOCK):
+    if declined(fleet.card) or fleet.order.shape[2] > BATCH or (links[-1].then == "classes" and outputs > BLOCK):
         return None
     if torch.get_float32_matmul_precision() == "highest" or math.isinf(fleet.optimiser.rule.stride):
         return None

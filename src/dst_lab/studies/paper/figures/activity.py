@@ -31,7 +31,7 @@ def network(rows: Rows) -> Drawn:
         below = 100 * np.stack([row.values("inactive_below")[-1] for row in setting.rows])
         mean, width = below.mean(0), spread(below)
         left.fill_between(THRESHOLDS, mean - width, mean + width, color=look.color, alpha=0.18, lw=0)
-        left.plot(THRESHOLDS, mean, color=look.color, ls=look.line, marker=look.marker, markevery=2, label=look.name)
+        left.plot(THRESHOLDS, mean, color=look.color, ls=look.line, marker=look.marker, markevery=2, label=look.label)
         quoted = 100 * np.array([row.last("inactive") for row in setting.rows])
         right.bar(place, quoted.mean(), 0.62, yerr=float(spread(quoted)), color=look.color, hatch=look.hatch,
                   edgecolor=INK, lw=0.6, capsize=3, ecolor=INK)  # fmt: skip
@@ -45,11 +45,11 @@ def network(rows: Rows) -> Drawn:
         if role in PAPER:
             right.plot([place - 0.4, place + 0.4], 2 * [PAPER[role]], color=FAINT, lw=2, ls=(0, (2, 1)),
                        label="the paper's figure" if role == "decoupled" else "")  # fmt: skip
-        said.append(f"{look.name} {quoted.mean():.0f}%")
+        said.append(f"{look.label} {quoted.mean():.0f}%")
     if settings:
         left.set(xscale="log", xlabel="threshold on mean |dL/dl|", ylabel="inactive neurons (%)", ylim=(0, 100))
         left.legend()
-        right.set_xticks(range(len(settings)), [LOOKS[role].name.replace(" ", "\n") for role in settings])
+        right.set_xticks(range(len(settings)), [LOOKS[role].label.replace(" ", "\n") for role in settings])
         right.set(ylabel="inactive neurons (%)", ylim=(0, 100))
         right.set_title("below 1% of the run's mean", fontsize=9, fontweight="normal")
         left.set_title("by absolute threshold", fontsize=9, fontweight="normal")

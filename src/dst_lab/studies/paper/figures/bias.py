@@ -64,9 +64,9 @@ def _plane(ax: Axes, found: Mapping[str, Mapping[tuple[float | None, float | Non
         line = "none" if role == "decoupled" else look.line
         if not any(variance for _, variance in points):
             ax.plot([bias for bias, _ in points], [0] * len(points), look.marker, color=look.color, ms=7, clip_on=False,
-                    transform=ax.get_xaxis_transform(), label=f"{look.name} (variance 0)", zorder=5)  # fmt: skip
+                    transform=ax.get_xaxis_transform(), label=f"{look.label} (variance 0)", zorder=5)  # fmt: skip
             continue
-        ax.plot(*zip(*points, strict=True), color=look.color, ls=line, marker=look.marker, lw=1, label=look.name)
+        ax.plot(*zip(*points, strict=True), color=look.color, ls=line, marker=look.marker, lw=1, label=look.label)
     ax.yaxis.set_major_locator(LogLocator(subs=(1,)))
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.yaxis.set_minor_locator(NullLocator())

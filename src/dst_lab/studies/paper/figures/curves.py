@@ -40,7 +40,7 @@ def autoencoder(rows: Rows) -> Drawn:
         top = axes[2 * i]
         taus = settings_text(setting.config.estimator.to_dict())
         below = ", ".join(filter(None, (taus, f"rate {setting.config.lr:g}")))
-        top.set_title(f"{look.name}\n{below}", fontsize=9, fontweight="normal")
+        top.set_title(f"{look.label}\n{below}", fontsize=9, fontweight="normal")
         for ax, (metric, label, factor) in zip(axes[2 * i : 2 * i + 2], EVERY_SEED, strict=True):
             x, values = together(setting.rows, metric)
             ax.plot(x, factor * values.T, color=look.color, lw=1.0, alpha=0.75)
@@ -98,7 +98,7 @@ def _settled(
 def _curve(ax: Axes, role: str, setting: Setting, metric: str, factor: float) -> None:
     look, (x, values) = LOOKS[role], together(setting.rows, metric)
     values = factor * values
-    label = f"{look.name} {settings_text(setting.config.estimator.to_dict())}".strip()
+    label = f"{look.label} {settings_text(setting.config.estimator.to_dict())}".strip()
     mark: dict[str, Any] = {"marker": look.marker, "markevery": max(1, len(x) // 6)}
     mean, width = values.mean(0), spread(values)
     ax.fill_between(x, mean - width, mean + width, color=look.color, alpha=0.18, lw=0)
@@ -122,7 +122,7 @@ def _caption(settings: dict[str, Setting], first: tuple[str, str, float], every_
         last = factor * np.array([row.last(metric) for row in setting.rows])
         ends[role] = (float(last.mean()), plus_minus(last))
     order = sorted(ends, key=lambda role: ends[role][0])
-    said = listing([f"{LOOKS[role].name} {ends[role][1]}" for role in order])
+    said = listing([f"{LOOKS[role].label} {ends[role][1]}" for role in order])
     how = "Each line is one seed" if every_seed else "Line: mean over seeds; band: one standard deviation"
     return (
         f"At the end of training, {label.split(' (')[0]} (mean ± standard deviation), lowest first: {said}. {how}; "
@@ -137,7 +137,7 @@ def _converged(settings: dict[str, Setting], below: float) -> str:
     for role, setting in settings.items():
         ends = np.array([loss for row in setting.rows if (loss := row.last("validation_loss")) < below])
         value = f" ({plus_minus(ends)})" if len(ends) else ""
-        said.append(f"{LOOKS[role].name} {len(ends)} of {setting.n + setting.diverged}{value}")
+        said.append(f"{LOOKS[role].label} {len(ends)} of {setting.n + setting.diverged}{value}")
     how = f"as claim C2 has it, with a last validation loss below {below:.4g} nats"
     return f" Converged, {how}: {listing(said)}." if said else ""
 
@@ -147,14 +147,14 @@ def counted(settings: dict[str, Setting]) -> str:
     if not settings:
         return "n = 0"
     (((n, seeds), _),) = Counter((setting.n, setting.seeds) for setting in settings.values()).most_common(1)
-    others = [f"{LOOKS[role].name} {s.n} {s.seeds}" for role, s in settings.items() if (s.n, s.seeds) != (n, seeds)]
+    others = [f"{LOOKS[role].label} {s.n} {s.seeds}" for role, s in settings.items() if (s.n, s.seeds) != (n, seeds)]
     return f"n = {n} {seeds} seeds each" + f"; {listing(others)} seeds" * bool(others)
 
 
 def lost(rows: Rows, task: str, roles: tuple[str, ...]) -> str:
     """For a caption: how many runs of each chosen setting diverged."""
     found = {role: setting for role in roles if (setting := rows.setting(task, role)) and setting.diverged}
-    said = [f"{LOOKS[role].name} {s.diverged} of {s.n + s.diverged}" for role, s in found.items()]
+    said = [f"{LOOKS[role].label} {s.diverged} of {s.n + s.diverged}" for role, s in found.items()]
     return f" Diverged, and not drawn: {listing(said)}." if said else ""
 
 

@@ -37,13 +37,13 @@ def histograms(rows: Rows) -> Drawn:
         ax.invert_yaxis()
         ax.grid(axis="y", visible=False)
         ax.tick_params(axis="y", labelsize=7, length=0)
-        ax.set_title(f"{look.name}\nperplexity {ends[role]:.1f} of 16", fontsize=9, fontweight="normal")
+        ax.set_title(f"{look.label}\nperplexity {ends[role]:.1f} of 16", fontsize=9, fontweight="normal")
         ax.set_xlabel("neurons (%)")
         top = max(top, float((share.mean(0) + spread(share)).max()))
     for ax in axes:
         ax.set_xlim(0, 1.05 * max(top, 7.0))
     order = sorted(ends, key=lambda role: -ends[role])
-    named = listing([f"{LOOKS[role].name} {ends[role]:.1f}" for role in order])
+    named = listing([f"{LOOKS[role].label} {ends[role]:.1f}" for role in order])
     caption = (
         f"Share of neurons by the gate they end with; a perplexity of 16 would be equal use (dashed). Most balanced "
         f"first: {named}. {counted(settings)}; thin lines: one standard deviation.{lost(rows, TASK, roles)}"

@@ -29,7 +29,7 @@ def strip(rows: Rows) -> Drawn:
     for role, arrays in kept.items():
         codes = ["".join(map(str, code)) for code in arrays["codes"]]
         loss = number(runs[role].last("validation_loss"))
-        shown.append((f"{LOOKS[role].name}: {loss} nats, {len(set(codes))} codes", arrays["reconstructions"], codes))
+        shown.append((f"{LOOKS[role].label}: {loss} nats, {len(set(codes))} codes", arrays["reconstructions"], codes))
     figure, axes = panels(len(shown), width=2.9, height=2.3)
     figure.set_layout_engine("none")  # it would take the images for labels that need room
     for ax, (text, images, below) in zip(axes, shown, strict=True):

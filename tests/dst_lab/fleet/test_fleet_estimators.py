@@ -1,0 +1,73 @@
+"""The laboratory's table of estimators is the library's."""
+
+from dataclasses import MISSING, fields
+
+import pytest
+
+import decoupled_st as dst
+from decoupled_st.estimators.spec import names, registered
+from dst_lab.configs import ESTIMATORS, Card, Choice, Option, Temperature, card
+from dst_lab.configs.estimators import CLEAN, IDENTITY, register
+
+
+def test_the_table_has_the_librarys_estimators() -> None:
+    assert set(ESTIMATORS) == set(names())
+    for name, of in ESTIMATORS.items():
+        assert of.name == name
+        assert callable(getattr(dst.categorical, name))
+        assert callable(getattr(dst.binary, name))
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_card_says_what_the_value_does(name: str) -> None:
+    """Its numbers by name, in order, with their defaults; which may be 0; and the temperature of the draw."""
+    of, value = card(name), registered(name)
+    assert [*of.temperatures, *of.options] == [field.name for field in fields(value)]
+    numbers = {**of.temperatures, **of.options}
+    for field in fields(value):
+        if field.default is not MISSING:
+            assert numbers[field.name].default == field.default
+    plain = {key: 0.25 + i for i, key in enumerate(of.temperatures)} | {
+        key: of.options[key].default for key in of.options
+    }
+    given = value(**plain)
+    for key, temperature in of.temperatures.items():
+        if temperature.zero:
+            assert getattr(value(**{**plain, key: 0.0}), key) == 0.0
+        else:
+            with pytest.raises(ValueError, match=key):
+                value(**{**plain, key: 0.0})
+    drawn = plain[of.draw] if isinstance(of.draw, str) else of.draw
+    if of.draw is None:  # relaxed: the library's is the temperature of what the mean over noise relaxes
+        drawn = 1.0 if of.takes_noise else plain[of.backward or ""]
+    assert given.sample_temperature == drawn
+    assert Choice.make(**given.to_dict()).to_dict() == given.to_dict()
+
+
+def test_every_label_and_look_is_its_own() -> None:
+    for what in ("label", "color", "marker", "hatch"):
+        assert len({getattr(of, what) for of in ESTIMATORS.values()}) == len(ESTIMATORS), what
+
+
+def test_a_card_that_cannot_be_meant_is_told() -> None:
+    with pytest.raises(ValueError, match="the card of odd names tau_b, which is none of its temperatures"):
+        Card(name="odd", label="Odd", draw=1.0, surrogate=CLEAN, backward="tau_b", temperatures={"tau": Temperature()})
+    with pytest.raises(ValueError, match="the card of odd has tau as temperature and as option"):
+        Card(
+            name="odd", label="Odd", draw=1.0, surrogate=CLEAN,
+            temperatures={"tau": Temperature()}, options={"tau": Option(default=1, help="")},
+        )  # fmt: skip
+    plain = {"label": "Odd", "draw": 0.0, "surrogate": IDENTITY}
+    with pytest.raises(ValueError, match="there is an estimator called 'decoupled' already"):
+        register(Card(name="decoupled", **plain))
+    with pytest.raises(ValueError, match="an estimator's name is letters, digits and underscores, got 'od d'"):
+        register(Card(name="od d", **plain))
+
+
+@pytest.mark.parametrize(("value", "message"), [("x", "a whole number, got 'x'"), (0, "at least 1"), (1.5, "at least")])
+def test_a_bad_option_is_told(value: object, message: str) -> None:
+    option = Option(default=10, help="", least=1, whole=True)
+    assert option.read("samples", "7") == 7
+    assert isinstance(option.read("samples", 7.0), int)
+    with pytest.raises(ValueError, match=f"samples takes .*{message}"):
+        option.read("samples", value)
