@@ -14,15 +14,16 @@ def temperatures(network: nn.Module) -> dict[str, dict[str, float]]:
     Returns:
         For each layer `tau_f` and `tau_b` of the last pass of training (NaN before the first; the mean, for a rule
         that sets them row by row), and what the rule remembers: for `SelfTempered` `scale`, the root mean square of
-        the centred logits, `usage`, how evenly the argmax categories are in use, and how many passes each is from.
+        the centred logits, `first`, what that was in the first pass, `usage`, how evenly the argmax categories are in
+        use, and how many passes there were, and how many with a usage.
         Reading them waits for the device.
 
     Example:
         >>> import torch, decoupled_st as dst
         >>> network = torch.nn.Sequential(torch.nn.Linear(3, 8), dst.nn.Categorical(dst.SelfTempered()))
         >>> _ = network(torch.randn(16, 3))
-        >>> dst.diagnostics.temperatures(network)["1"]["tau_b"]
-        0.5
+        >>> dst.diagnostics.temperatures(network)["1"]["passes"]
+        1
     """
     return {
         name.removesuffix("tempering").removesuffix("."): module.reading()

@@ -13,6 +13,7 @@ from torch import Tensor
 from decoupled_st.kernels.rows import as_stored, blocks
 
 _ELEMENTS = 2048  # of one tile
+_STATE = ("passes", "usages", "first", "scale", "usage")
 
 
 def step(
@@ -29,18 +30,19 @@ def step(
     window: float,
     share: float,
     floor: float,
+    ceiling: float,
     over: float,
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """The temperatures, [runs...] each, and the state after a pass.
 
     Args:
         logits: [runs..., samples..., latents..., K], or log-odds without the K.
-        state: passes, usages, scale and usage, [runs...] each.
+        state: passes, usages, first, scale and usage, [runs...] each.
         binary: whether they are log-odds.
         samples: how many there are per run.
         stride: every how many of the first dimension after the runs is measured for the scale.
         span: by how much tau_f can exceed `low`; 0 where usage is not to be measured.
-        low, enough, window, share, floor: the rule's constants.
+        low, enough, window, share, floor, ceiling: the rule's constants.
         over: the steps over which tau_f falls along a line; 0 where it follows usage.
     """
     logits = as_stored(logits)
@@ -49,7 +51,7 @@ def step(
     categories = 1 if binary else logits.shape[-1]
     first = logits.shape[run_dims] if logits.dim() > run_dims + (not binary) else 1
     rows = per_run // categories
-    before = [state[name].contiguous() for name in ("passes", "usages", "scale", "usage")]
+    before = [state[name].contiguous() for name in _STATE]
     after = [torch.empty_like(value) for value in before]
     tau_f, tau_b = (torch.empty(runs, dtype=torch.float32, device=logits.device) for _ in range(2))
     inner = rows // first
@@ -57,23 +59,24 @@ def step(
     _step[(max(math.prod(runs), 1),)](
         logits, *before, *after, tau_f, tau_b,
         per_run, categories, blocks(first, stride) * inner, inner, stride, samples, rows // samples,
-        span, low, enough, window, share, floor, over,
+        span, low, enough, window, share, floor, ceiling, over,
         BINARY=binary, USAGE=span > 0 and over == 0, LINE=over > 0,
         WIDTH=width, HEIGHT=max(_ELEMENTS // width, 1), num_warps=4,
     )  # fmt: skip
-    return tau_f, tau_b, dict(zip(("passes", "usages", "scale", "usage"), after, strict=True))
+    return tau_f, tau_b, dict(zip(_STATE, after, strict=True))
 
 
 @triton.jit
 def _step(
-    logits, passes, usages, scale, usage, new_passes, new_usages, new_scale, new_usage, tau_f, tau_b,
+    logits, passes, usages, first, scale, usage, new_passes, new_usages, new_first, new_scale, new_usage, tau_f, tau_b,
     per_run, categories, measured, inner, stride, samples, latents,
-    span, low, enough, window, share, floor, over,
+    span, low, enough, window, share, floor, ceiling, over,
     BINARY: tl.constexpr, USAGE: tl.constexpr, LINE: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(0)
     mine = logits + run.to(tl.int64) * per_run
-    n, used, s, m = tl.load(passes + run), tl.load(usages + run), tl.load(scale + run), tl.load(usage + run)
+    n, used = tl.load(passes + run), tl.load(usages + run)
+    begun, s, m = tl.load(first + run), tl.load(scale + run), tl.load(usage + run)
 
     left = 0.0
     if LINE:
@@ -81,10 +84,11 @@ def _step(
     if USAGE:
         left = tl.where(used > 0, tl.maximum(1 - m / enough, 0.0), 0.0)
     tl.store(tau_f + run, low + span * left)
-    tl.store(tau_b + run, tl.maximum(share * s, floor))
+    tl.store(tau_b + run, tl.maximum(share * s, tl.minimum(tl.maximum(begun, floor), ceiling)))
 
     value = _scale(mine, categories, measured, inner, stride, BINARY, WIDTH, HEIGHT)
     n += 1
+    tl.store(new_first + run, tl.where(begun > 0, begun, value))
     tl.store(new_passes + run, n)
     tl.store(new_scale + run, tl.where(value > 0, s + (value - s) / tl.minimum(n, 50).to(tl.float32), s))
     if USAGE:

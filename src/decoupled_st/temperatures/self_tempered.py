@@ -19,7 +19,8 @@ from decoupled_st.temperatures.schedule import check_steps
 class SelfTempered(Rule):
     """No temperature to tune: tau_b follows the scale of the logits, tau_f falls as the choices come into use.
 
-        tau_b = max(floor, share * s)                          s  root mean square of the layer's centred logits
+        tau_b = max(share * s, s_0)                            s  root mean square of the layer's centred logits
+                                                             s_0  that of the first pass, from `floor` to `ceiling`
         tau_f = low + (high - low) * w * max(0, 1 - m/enough)  m  how evenly its argmax categories are in use, 0 to 1
                                                                w  1 for a layer of few bits, 0 for one of many
 
@@ -30,7 +31,8 @@ class SelfTempered(Rule):
     Args:
         steps: how many training steps there will be, if that is known.
         low, high: between these tau_f moves.
-        share, floor: tau_b is this share of the logits' scale, and at least `floor`.
+        share, floor, ceiling: tau_b is this share of the logits' scale, and at least what that was at the beginning,
+            itself held between `floor` and `ceiling`.
         few_bits: what few means: latents times log2 of the categories.
         enough: the usage at which tau_f has come down.
         window: passes.
@@ -47,7 +49,8 @@ class SelfTempered(Rule):
     low: float = 0.1
     high: float = 4.0
     share: float = 0.125
-    floor: float = 0.5
+    floor: float = 0.3
+    ceiling: float = 1.0
     few_bits: float = 16.0
     enough: float = 0.8
     window: float = 200.0
@@ -56,20 +59,29 @@ class SelfTempered(Rule):
         for field in fields(self)[1:]:
             zero = field.name in ("low", "high", "share")
             object.__setattr__(self, field.name, check_float(field.name, getattr(self, field.name), zero=zero))
-        if self.high < self.low:
-            raise ValueError(f"high must be at least low, got high={self.high} and low={self.low}")
+        for most, least in (("high", "low"), ("ceiling", "floor")):
+            if getattr(self, most) < getattr(self, least):
+                given = f"{most}={getattr(self, most)} and {least}={getattr(self, least)}"
+                raise ValueError(f"{most} must be at least {least}, got {given}")
         if self.steps is not None:
             check_steps(self.steps)
 
     def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
         whole = {name: torch.zeros(tuple(runs), dtype=torch.int64, device=device) for name in ("passes", "usages")}
-        means = {name: torch.zeros(tuple(runs), dtype=torch.float32, device=device) for name in ("scale", "usage")}
-        return {**whole, **means}
+        real = {
+            name: torch.zeros(tuple(runs), dtype=torch.float32, device=device) for name in ("first", "scale", "usage")
+        }
+        return {**whole, **real}
 
     def observe(self, state: State, view: View) -> State:
         passes = state["passes"] + 1
         s, known = scale(view)
-        after = {**state, "passes": passes, "scale": _towards(state["scale"], s, known, 1 / passes.clamp(max=50))}
+        after = {
+            **state,
+            "passes": passes,
+            "first": torch.where(state["first"] > 0, state["first"], s),
+            "scale": _towards(state["scale"], s, known, 1 / passes.clamp(max=50)),
+        }
         if self.steps is None and self._few(view) > 0:
             m, known = usage(view)
             after["usages"] = state["usages"] + known
@@ -77,7 +89,7 @@ class SelfTempered(Rule):
         return after
 
     def temperatures(self, state: State, view: View) -> Taus:
-        tau_b = (self.share * state["scale"]).clamp(min=self.floor)
+        tau_b = torch.maximum(self.share * state["scale"], state["first"].clamp(self.floor, self.ceiling))
         few = self._few(view)
         if few == 0:
             return Taus(view.spread(torch.full_like(tau_b, self.low)), view.spread(tau_b))
@@ -107,6 +119,7 @@ class SelfTempered(Rule):
             window=self.window,
             share=self.share,
             floor=self.floor,
+            ceiling=self.ceiling,
             over=0.9 * self.steps if self.steps else 0.0,
         )
         return Taus(view.spread(tau_f), view.spread(tau_b)), after

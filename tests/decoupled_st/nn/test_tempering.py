@@ -89,7 +89,7 @@ def test_constants_have_no_statistics() -> None:
     assert not choice.state_dict()
     assert choice.estimator == constants
     choice.estimator = SelfTempered()
-    assert len(choice.state_dict()) == 4
+    assert len(choice.state_dict()) == 5
 
 
 def test_deterministic_takes_the_argmax_with_the_rules_gradient() -> None:
@@ -110,7 +110,8 @@ def test_other_estimators() -> None:
     gumbel, noise, logits = dst.nn.Categorical(Tempered(SelfTempered(), dst.GumbelSTE())), torch.randn(6, 4), None
     for _ in range(2):
         logits = (40 * torch.randn(6, 4)).requires_grad_()
-        tau = (0.125 * gumbel.tempering.state["scale"]).clamp(min=0.5)
+        state = gumbel.tempering.state
+        tau = torch.maximum(0.125 * state["scale"], state["first"].clamp(0.3, 1.0))
         z, want = gumbel(logits, noise=noise), dst.categorical.gumbel_ste(logits, tau=tau, noise=noise)
         got, expected = (torch.autograd.grad(out[:, 0].sum(), logits)[0] for out in (z, want))
         assert torch.equal(z, want)

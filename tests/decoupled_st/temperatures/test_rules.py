@@ -29,8 +29,8 @@ def follow(rule: Rule, passes: Sequence[torch.Tensor], **options: object) -> tup
     return rule(state, passes[-1], **options)[0], state  # type: ignore[arg-type]
 
 
-def test_tau_b_follows_the_scale_above_its_floor() -> None:
-    rule = SelfTempered(share=0.25, floor=0.5)
+def test_tau_b_follows_the_scale() -> None:
+    rule = SelfTempered(share=0.25, floor=0.5, ceiling=0.5)
     logits = torch.tensor([1.0, -1.0]).expand(6, 2)
     assert follow(rule, [logits])[0].b.item() == 0.5
     assert follow(rule, [100 * logits])[0].b.item() == pytest.approx(25.0)
@@ -38,6 +38,14 @@ def test_tau_b_follows_the_scale_above_its_floor() -> None:
     drifting = [100 * logits] * 200 + [200 * logits] * 50
     share_left = (1 - 1 / 50) ** 50  # of what the passes before had left
     assert follow(rule, drifting)[0].b.item() == pytest.approx(25 * share_left + 50 * (1 - share_left), rel=1e-4)
+
+
+def test_tau_b_does_not_fall_below_the_scale_of_the_beginning() -> None:
+    rule = SelfTempered(share=0.125, floor=0.3, ceiling=1.0)
+    logits = torch.tensor([1.0, -1.0]).expand(6, 2)
+    for first, want in ((0.01, 0.3), (0.4, 0.4), (0.9, 0.9), (2.0, 1.0)):
+        assert follow(rule, [0 * logits, first * logits] + [0.001 * logits] * 60)[0].b.item() == pytest.approx(want)
+    assert follow(rule, [0.4 * logits] + [8 * logits] * 500)[0].b.item() == pytest.approx(1.0, rel=1e-3)
 
 
 def test_tau_f_falls_as_codes_come_into_use() -> None:
@@ -79,7 +87,7 @@ def test_tau_f_is_low_where_noise_has_no_use(rule: SelfTempered) -> None:
 def test_a_pass_is_made_at_the_temperatures_that_the_passes_before_it_led_to() -> None:
     rule, state = SelfTempered(), SelfTempered().start()
     taus, after = rule(state, 1000 * torch.eye(4))
-    assert taus.b.item() == rule.floor
+    assert taus.b.item() == pytest.approx(rule.floor)
     assert all(torch.equal(value, rule.start()[name]) for name, value in state.items())
     assert rule(after, torch.eye(4))[0].b.item() > 10
 
@@ -230,6 +238,7 @@ def test_a_rule_of_ones_own_is_found_by_name() -> None:
 def test_wrong_rules_are_sentences() -> None:
     for wrong, sentence in {
         "high must be at least low": {"low": 2.0, "high": 1.0},
+        "ceiling must be at least floor": {"floor": 2.0},
         "steps must be a whole number": {"steps": 0},
         "floor must be finite and above 0": {"floor": 0.0},
         "share must be finite": {"share": NAN},
