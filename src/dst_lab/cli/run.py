@@ -135,7 +135,7 @@ def train(
         counts = {"trained": outcome.trained, "already there": outcome.already}
         rare = {
             "stopped early": outcome.stopped, "diverged": outcome.diverged, "failed": len(outcome.failed),
-            "left for lack of time": outcome.left,
+            "left" if outcome.lost else "left for lack of time": outcome.left,
         }  # fmt: skip
         said = [f"{n} {what}" for what, n in counts.items()] + [f"{n} {what}" for what, n in rare.items() if n]
         runs = f"{outcome.wanted} run" + "s" * (outcome.wanted != 1)
@@ -144,6 +144,8 @@ def train(
             display.say(_worse(outcome.worse))
         if outcome.without_network:
             display.say(_without_network(outcome.without_network, args.store))
+        if outcome.lost:
+            display.say(f"dst: {outcome.lost}")
         for name, reason in outcome.failed.items():
             display.say(f"dst: failed: {name}: {reason}")
         for task in dict.fromkeys(config.task for config in configs if args.tables):

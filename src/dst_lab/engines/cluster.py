@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -10,9 +9,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from dst_lab.engines import reaper
 
 ANSWER = 30.0
 """Seconds that an address has to answer."""
@@ -47,6 +48,7 @@ class Cluster:
         self._ray: Any = None
         self._remotes: dict[Any, Any] = {}
         self._folder: Path | None = None
+        self._reaper: subprocess.Popen[bytes] | None = None
         self._before: dict[str, str | None] = {}
 
     def connect(self) -> None:
@@ -88,25 +90,34 @@ class Cluster:
     def _start(self) -> None:
         # Sockets are made below this folder, and their whole path may have no more than about a hundred letters.
         root = tempfile.gettempdir()
-        self._folder = Path(tempfile.mkdtemp(prefix="dst-ray-", dir=root if len(root) < 30 else "/tmp"))
+        self._folder = Path(tempfile.mkdtemp(prefix="dst-ray-", dir=root if len(root) < 30 else "/tmp")).resolve()
+        self._reaper = subprocess.Popen(
+            [sys.executable, "-I", reaper.__file__, str(self._folder), str(os.getpid())], stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        # Ray opens its folder to everybody; the one around it is this user's alone.
+        inner = self._folder / "r"
+        inner.mkdir()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         with _python_path():
             self._ray.init(
                 num_cpus=max(cores, (self.workers or 1) * self.threads), object_store_memory=OBJECTS,
-                include_dashboard=False, _temp_dir=str(self._folder), **QUIET,
+                include_dashboard=False, _temp_dir=str(inner), **QUIET,
             )  # fmt: skip
 
     def close(self) -> None:
         """Leave the cluster; its workers stop what they do for us."""
         if self._ray:
             self._ray.shutdown()
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._reaper and self._reaper.stdin:
+            self._reaper.stdin.close()  # what is left of our Ray ends now, and its files go
+            with suppress(subprocess.TimeoutExpired):
+                self._reaper.wait(10)
         for name, value in self._before.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-        self.device, self._ray, self._folder, self._before = "", None, None, {}
+        self.device, self._ray, self._folder, self._reaper, self._before = "", None, None, None, {}
         self._remotes.clear()
 
     def slots(self) -> int:

@@ -18,7 +18,7 @@ class Outcome:
     trained: int
     diverged: int
     left: int
-    """Not trained because the time was up."""
+    """Not trained because the time was up, or for the reason in `lost`."""
     failed: dict[str, str] = field(default_factory=dict)
     """Runs whose code failed: what they are, and why."""
     stopped: int = 0
@@ -27,6 +27,8 @@ class Outcome:
     """Of those that were there already and whose network is wanted, the ids of those that have none."""
     worse: tuple[str, ...] = ()
     """The ids of those that are done, and worse than untrained networks."""
+    lost: str = ""
+    """What broke off the training, in a sentence: the engine's workers are gone."""
 
 
 class Ledger:
@@ -79,7 +81,7 @@ class Ledger:
             if record.status == "failed":
                 self._failed[_name(config)] = f"{record.detail['reason']} ({record.detail['where']})"
 
-    def close(self) -> Outcome:
+    def close(self, lost: str = "") -> Outcome:
         """Tidy up, and say what became of the plan."""
         self._store.check()
         if self._checkpoints:
@@ -94,6 +96,7 @@ class Ledger:
             self._stopped,
             self._without,
             tuple(self._worse),
+            lost,
         )
 
 

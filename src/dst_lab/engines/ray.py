@@ -81,6 +81,7 @@ def train(
     """
     ledger = Ledger(configs, store, checkpoints, networks)
     begun, fresh = ledger.chunks()
+    lost = ""
     if begun or fresh:
         cluster.connect()
         deadline = None if seconds_left is None else time.time() + seconds_left()
@@ -90,10 +91,10 @@ def train(
         if checkpoints:
             with checkpoints.shared() as mark:
                 shared = Terms(**{**vars(terms), "mark": mark, "checkpoint_seconds": checkpoints.seconds})
-                _Driver(ledger, cluster, shared, report, stop).train(begun, fresh)
+                lost = _Driver(ledger, cluster, shared, report, stop).follow(begun, fresh)
         else:
-            _Driver(ledger, cluster, terms, report, stop).train(begun, fresh)
-    return ledger.close()
+            lost = _Driver(ledger, cluster, terms, report, stop).follow(begun, fresh)
+    return ledger.close(lost)
 
 
 def check(configs: Iterable[Config], *, cluster: Cluster, source: str | None = None) -> None:
@@ -114,6 +115,18 @@ class _Driver:
         self.ledger, self.cluster, self.terms, self.report, self.stop = ledger, cluster, terms, report, stop
         self.flying: dict[Any, list[Config]] = {}
         self.wanted = len(ledger.pending)
+
+    def follow(self, begun: list[list[Config]], fresh: list[list[Config]]) -> str:
+        """Train them; a sentence where Ray itself was lost on the way."""
+        from ray.exceptions import RayError
+
+        try:
+            self.train(begun, fresh)
+        except RayError as error:
+            where = self.cluster.address or "this machine"
+            name = type(error).__name__
+            return f"Ray at {where} was lost ({name}); what was recorded is safe, and the same command goes on"
+        return ""
 
     def train(self, begun: list[list[Config]], fresh: list[list[Config]]) -> None:
         self._record([])
