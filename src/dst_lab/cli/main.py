@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
+from dst_lab import plugins
 from dst_lab.cli import STOPPED, claims, records, report, run, sweep
 from dst_lab.cli.console import say
 from dst_lab.cli.parser import Parser
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     before = {}
     try:
         _check_folder()
+        plugins.load()
         args = _parser().parse_args(arguments)
         debug = args.debug
         if _first():

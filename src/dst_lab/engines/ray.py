@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from dst_lab import plugins
 from dst_lab.configs import Config
 from dst_lab.data import DataError
 from dst_lab.engines.checkpoints import Checkpoints
@@ -100,8 +101,11 @@ def train(
 def check(configs: Iterable[Config], *, cluster: Cluster, source: str | None = None) -> None:
     """`local.check`, on a machine of the cluster."""
     firsts = [first for first, *_ in by_fleet(list(configs))]
-    if own := sorted({first.task for first in firsts} - BUILT_IN):
-        raise ValueError(f"the engine ray trains in processes that do not know {', '.join(own)}: take --engine local")
+    if own := sorted({first.task for first in firsts} - BUILT_IN - plugins.load()):
+        raise ValueError(
+            f"the engine ray trains in processes that do not know {', '.join(own)}: take --engine local, or install "
+            f"the task as a package with the entry point {plugins.GROUP}"
+        )
     cluster.connect()
     _value(cluster.submit(_check, 0, firsts, Terms(source, cluster.device, cluster.threads, 1)))
 
@@ -255,6 +259,7 @@ def _task(config: Config, terms: Terms) -> Task:
     if _kept and fleet_of(_kept[0].config) == fleet_of(config) and _kept[0].device.type == terms.device:
         return _kept[0]
     _kept.clear()
+    plugins.load()
     torch.set_float32_matmul_precision("high" if terms.device == "cuda" else "highest")
     try:
         _kept.append(build(config, terms.source, torch.device(terms.device)))

@@ -1,0 +1,36 @@
+"""What other installed packages add to the laboratory: tasks, cards of estimators, rules for temperatures, studies.
+
+A package names a module in its pyproject.toml, and the module calls the `register` functions when it is imported:
+
+    [project.entry-points."dst_lab.plugins"]
+    routing = "my_package.routing"
+"""
+
+import sys
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from dst_lab.configs import CONFIGS
+
+GROUP = "dst_lab.plugins"
+
+
+@cache
+def load() -> frozenset[str]:
+    """Import what installed packages offer, once in a process; the names of the tasks among it.
+
+    One that cannot be imported is told, and left out: the others, and the records, stay in reach.
+    """
+    before = set(CONFIGS)
+    for entry in entry_points(group=GROUP):
+        _load(entry)
+    return frozenset(CONFIGS) - before
+
+
+def _load(entry: EntryPoint) -> None:
+    try:
+        entry.load()
+    except Exception as error:
+        owner = entry.dist.name if entry.dist else "a package"
+        reason = f"{type(error).__name__}: {error}"
+        print(f"dst: {owner} adds {entry.value}, which cannot be imported ({reason}); left out", file=sys.stderr)
