@@ -151,3 +151,37 @@ def test_options_are_keyword_only(case: Case) -> None:
 def test_straight_through_wants_one_shape() -> None:
     with pytest.raises(ValueError, match=r"hard has \(3,\), soft has \(4, 3\)"):
         dst.straight_through(torch.zeros(3), L)
+
+
+def test_complex_numbers(case: Case) -> None:
+    for name in case.temperatures:
+        with pytest.raises(TypeError, match=rf"{name} must be real, got torch\.complex64"):
+            case(L, **{name: torch.ones(1, dtype=torch.complex64)})
+        with pytest.raises(TypeError, match=rf"{name} must be a number or a torch tensor .* got complex"):
+            case(L, **{name: 1j})
+    with pytest.raises(TypeError, match=r"noise must be a real tensor, got torch\.complex64"):
+        case(L, noise=torch.zeros(4, 3, dtype=torch.complex64))
+    with pytest.raises(TypeError, match=r"grad_scale must be real, got torch\.complex64"):
+        case(L, grad_scale=torch.ones(1, dtype=torch.complex64))
+
+
+def test_logits_of_eight_bits_or_sparse(case: Case) -> None:
+    with pytest.raises(TypeError, match=r"\(float16, bfloat16, float32 or float64\), got torch\.float8_e4m3fn"):
+        case(L.to(torch.float8_e4m3fn))
+    with pytest.raises(TypeError, match=r"logits must be a dense tensor, got layout torch\.sparse_coo"):
+        case(L.to_sparse())
+
+
+def test_straight_through_wants_tensors() -> None:
+    with pytest.raises(TypeError, match="hard must be a tensor, got list"):
+        dst.straight_through([1.0], [0.5])
+
+
+def test_use_kernels_is_told_true_or_false() -> None:
+    with pytest.raises(TypeError, match="use_kernels takes True or False, got 'off'"):
+        dst.use_kernels("off")
+
+
+def test_a_name_that_is_no_string() -> None:
+    with pytest.raises(ValueError, match=r"unknown estimator name \['x'\]: expected one of"):
+        dst.from_dict({"name": ["x"]})

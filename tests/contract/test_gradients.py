@@ -141,3 +141,14 @@ def test_an_offset_of_the_logits_changes_nothing(categorical: Case) -> None:
     plain, offset = (vjp(categorical, l, g, noise=noise, **low) for l in (logits, logits + 8192.0))
     torch.testing.assert_close(offset, plain, rtol=1e-5, atol=1e-5)
     assert torch.equal(categorical(logits, noise=noise, **low), categorical(logits + 8192.0, noise=noise, **low))
+
+
+@pytest.mark.parametrize("tau", [1e-18, 1e-25, 1e-37])
+def test_a_learned_temperature_may_be_tiny(learned: Case, tau: float) -> None:
+    """Where every choice is certain its gradient is 0, not 0 * inf."""
+    temperature = torch.tensor(tau, requires_grad=True)
+    leaf = torch.randn(6, 5).requires_grad_()
+    z = learned(leaf, **{**learned.temperatures, learned.backward: temperature})
+    (z * torch.arange(5.0)).sum().backward()
+    assert temperature.grad == 0
+    assert leaf.grad.eq(0).all()

@@ -118,3 +118,30 @@ def test_binary_infinities_are_certain_and_nan_is_nan() -> None:
             assert leaf.grad[:2].tolist() == [0.0, 0.0]
             assert leaf.grad[3].isfinite()
             assert leaf.grad[3] > 0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("temperature", ["float", "tensor", "learned"])
+def test_a_bad_logit_spoils_its_rows_gradient_by_every_path(categorical: Case, bad: float, temperature: str) -> None:
+    """Where the surrogate is a distribution: NaN for all that is allowed, 0 for what is masked."""
+    if not categorical.normalised:
+        return
+    logits, mask = torch.randn(6, 5), torch.arange(5) != 0
+    logits[4, 1] = bad
+    options = {} if temperature == "float" else {n: torch.tensor(tau) for n, tau in categorical.temperatures.items()}
+    if temperature == "learned" and categorical.backward:
+        options[categorical.backward].requires_grad_()
+    for again in (False, True):
+        leaf = logits.clone().requires_grad_()
+        z = categorical(leaf, mask=mask, **options)
+        (gradient,) = torch.autograd.grad(z, leaf, torch.randn(6, 5), create_graph=again)
+        assert gradient[4, 1:].isnan().all()
+        assert gradient[:, 0].eq(0).all()
+        assert gradient[:4].isfinite().all()
+
+
+@pytest.mark.parametrize("kind", [dst.categorical, dst.binary])
+def test_infinite_noise_at_a_temperature_of_0_is_the_argmax(kind: object) -> None:
+    logits, noise = torch.randn(6, 5), torch.full((6, 5), -math.inf)
+    z = kind.decoupled(logits, tau_f=torch.zeros(1), tau_b=1.0, noise=noise)
+    assert torch.equal(z, kind.decoupled(logits, tau_f=0.0, tau_b=1.0))

@@ -26,7 +26,7 @@ def test_exported_names() -> None:
     assert set(dst.circuits.__all__) == {"Circuit", "CompiledCircuit", "from_network", "load", "write_images"}
     assert set(dst.diagnostics.__all__) == {
         "BiasVariance", "GradientSNR", "active_fraction", "bias_variance", "exact_gradient", "gate_histogram",
-        "gradient_norm", "gradient_snr", "perplexity", "score_function_gradient",
+        "gradient_norm", "gradient_snr", "perplexity", "perplexity_of_counts", "score_function_gradient",
         "code_usage", "effective_codes", "straight_through_gain", "temperatures",
     }  # fmt: skip
     assert set(dst.temperatures.__all__) == {

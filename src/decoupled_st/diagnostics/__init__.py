@@ -5,7 +5,7 @@ from decoupled_st.diagnostics.codebook import code_usage, effective_codes, strai
 from decoupled_st.diagnostics.gates import gate_histogram
 from decoupled_st.diagnostics.gradients import GradientSNR, active_fraction, gradient_norm, gradient_snr
 from decoupled_st.diagnostics.temperatures import temperatures
-from decoupled_st.diagnostics.usage import perplexity
+from decoupled_st.diagnostics.usage import perplexity, perplexity_of_counts
 
 __all__ = [
     "BiasVariance",
@@ -19,6 +19,7 @@ __all__ = [
     "gradient_norm",
     "gradient_snr",
     "perplexity",
+    "perplexity_of_counts",
     "score_function_gradient",
     "straight_through_gain",
     "temperatures",

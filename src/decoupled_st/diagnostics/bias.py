@@ -2,7 +2,7 @@
 
 A problem is a function `loss` over n discrete variables: categorical, with logits [n, K] and values one-hot
 [samples, n, K]; or binary, with log-odds [n] and values [samples, n] (`kind="binary"`). `loss` takes a batch of
-values and returns one number a sample, [samples].
+values and returns one number per sample, [samples].
 """
 
 from collections.abc import Callable
@@ -22,15 +22,15 @@ MOST_STATES = 1 << 20
 
 
 class BiasVariance(NamedTuple):
-    """An estimator beside the exact gradient."""
+    """An estimator beside the exact gradient; where `run_dims` > 0, one number per run, as tensors."""
 
-    bias: float
+    bias: float | Tensor
     """Norm of (mean estimate - exact gradient)."""
-    variance: float
+    variance: float | Tensor
     """Trace of the covariance of one estimate."""
-    cosine: float
+    cosine: float | Tensor
     """Cosine between the mean estimate and the exact gradient."""
-    noise_floor: float
+    noise_floor: float | Tensor
     """What an unbiased estimator's `bias` would read with this many samples: sqrt(variance / samples)."""
     mean: Tensor
     exact: Tensor
@@ -115,6 +115,7 @@ def bias_variance(
     samples: int = 10_000,
     kind: Kind = "categorical",
     generator: torch.Generator | None = None,
+    run_dims: int = 0,
 ) -> BiasVariance:
     """Bias, variance and direction of an estimator against the exact gradient at its own sampling temperature.
 
@@ -125,6 +126,7 @@ def bias_variance(
         logits, kind: as in `exact_gradient`.
         samples: how many estimates.
         generator: source of the draws.
+        run_dims: how many leading dims of the logits are runs, each a problem of its own with the same loss.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -139,12 +141,21 @@ def bias_variance(
         raise ValueError(f"{estimator} takes the argmax, which has no expected loss to differentiate: choose tau_f > 0")
     if samples < 2:
         raise ValueError(f"a variance takes at least 2 samples, got samples={samples}")
+    if run_dims > 0:
+        each = [
+            bias_variance(estimator, loss, run, samples=samples, kind=kind, generator=generator, run_dims=run_dims - 1)
+            for run in logits
+        ]
+        return BiasVariance(*(torch.stack([torch.as_tensor(x) for x in column]) for column in zip(*each, strict=True)))
     logits = _check_problem(logits, kind)
     exact = exact_gradient(loss, logits, tau_f=estimator.sample_temperature, kind=kind)
     with torch.enable_grad():
         l = logits.expand(samples, *logits.shape).clone().requires_grad_()
         choose = estimator.categorical if kind == "categorical" else estimator.binary
-        (estimates,) = torch.autograd.grad(_evaluate(loss, choose(l, generator=generator)).sum(), l)
+        values = _evaluate(loss, choose(l, generator=generator)).sum()
+        if not values.requires_grad:
+            raise ValueError("loss must be differentiable in z: what it returned has no gradient")
+        (estimates,) = torch.autograd.grad(values, l)
     mean = estimates.mean(0)
     variance = float(estimates.var(0).sum())
     cosine = torch.nn.functional.cosine_similarity(mean.flatten(), exact.flatten(), dim=0)
@@ -195,5 +206,5 @@ def _log_prob(z: Tensor, tempered: Tensor, kind: Kind) -> Tensor:
 def _evaluate(loss: Loss, z: Tensor) -> Tensor:
     values = loss(z)
     if values.shape != z.shape[:1]:
-        raise ValueError(f"loss must return one number a sample, {[z.shape[0]]}, got shape {list(values.shape)}")
+        raise ValueError(f"loss must return one number per sample, {[z.shape[0]]}, got shape {list(values.shape)}")
     return values

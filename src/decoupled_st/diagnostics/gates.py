@@ -8,16 +8,17 @@ from torch import Tensor
 from decoupled_st.diagnostics.usage import histogram
 
 
-def gate_histogram(logits: Tensor | Iterable[Tensor]) -> Tensor:
+def gate_histogram(logits: Tensor | Iterable[Tensor], *, run_dims: int = 0) -> Tensor:
     """How many neurons have each of the sixteen gates as their argmax, over one layer or several.
 
     `perplexity` of the same argmax is the network's gate perplexity.
 
     Args:
-        logits: [out, 16], or one such tensor a layer.
+        logits: [out, 16], or one such tensor per layer.
+        run_dims: how many leading dims are runs, each counted by itself.
 
     Returns:
-        [16] counts, int64.
+        [runs..., 16] counts, int64.
 
     Example:
         >>> import torch
@@ -27,9 +28,12 @@ def gate_histogram(logits: Tensor | Iterable[Tensor]) -> Tensor:
         tensor(6)
     """
     layers = [logits] if isinstance(logits, Tensor) else list(logits)
+    if not all(isinstance(layer, Tensor) for layer in layers):
+        raise TypeError(f"logits must be tensors, got {[type(layer).__name__ for layer in layers]}")
     shapes = [tuple(layer.shape) for layer in layers]
-    if not layers or any(len(shape) < 2 or shape[-1] != 16 for shape in shapes):
-        raise ValueError(f"logits must be [out, 16], one tensor a layer, got {shapes}")
+    if not layers or any(len(shape) < run_dims + 2 or shape[-1] != 16 for shape in shapes):
+        raise ValueError(f"logits must be [runs..., out, 16] with run_dims={run_dims}, one per layer, got {shapes}")
     if any(bool(layer.isnan().any()) for layer in layers):
         raise ValueError("logits hold NaN: no gate is the largest of them")
-    return histogram(torch.cat([layer.detach().argmax(-1).flatten() for layer in layers]), 16)
+    gates = torch.cat([layer.detach().argmax(-1).flatten(run_dims) for layer in layers], run_dims)
+    return histogram(gates, 16, run_dims=run_dims)

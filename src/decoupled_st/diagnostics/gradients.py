@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class GradientSNR(NamedTuple):
-    """Signal-to-noise ratio of a gradient over repeated passes; one value a run where `run_dims` > 0."""
+    """Signal-to-noise ratio of a gradient over repeated passes; one value per run where `run_dims` > 0."""
 
     snr: Tensor
     """abs(mean)/std, averaged over the parameters whose std is above 0; NaN where none is."""
@@ -27,7 +27,7 @@ def gradient_snr(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) -> 
         SNR = mean over parameters of  |mean over passes(g)| / std over passes(g)
 
     Args:
-        gradients: one gradient a pass: a tensor [passes, ...] or any iterable of tensors, which need not fit in
+        gradients: one gradient per pass: a tensor [passes, ...] or any iterable of tensors, which need not fit in
             memory together.
         run_dims: how many leading dims of each gradient are runs, each with a ratio of its own.
 
@@ -38,9 +38,13 @@ def gradient_snr(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) -> 
         >>> round(result.snr.item(), 1), round(result.floor, 3)
         (2.0, 0.025)
     """
+    if not isinstance(gradients, Iterable):
+        raise TypeError(f"gradients must be a tensor [passes, ...] or an iterable of tensors, got {gradients!r}")
     passes = 0
     mean = square = torch.zeros(())
     for gradient in gradients:
+        if not isinstance(gradient, Tensor):
+            raise TypeError(f"each pass must give a tensor, got {type(gradient).__name__}")
         g = gradient.detach().double()
         if passes == 0:
             mean, square = torch.zeros_like(g), torch.zeros_like(g)
@@ -87,7 +91,11 @@ def gradient_norm(gradients: Tensor | Iterable[Tensor | None], *, run_dims: int 
 
 
 def active_fraction(
-    gradients: Tensor, threshold: float | Sequence[float] | Tensor = 0.01, *, relative: bool = True
+    gradients: Tensor,
+    threshold: float | Sequence[float] | Tensor = 0.01,
+    *,
+    relative: bool = True,
+    run_dims: int = 0,
 ) -> Tensor:
     """The share of neurons that the gradient reaches.
 
@@ -100,9 +108,10 @@ def active_fraction(
         gradients: [images, neurons...]: dL_i/dl of each image's own loss (not divided by the batch size).
         threshold: one threshold, or several for a curve.
         relative: whether thresholds are multiples of the mean activity over the neurons.
+        run_dims: how many leading dims of the gradients are runs, each with a share of its own.
 
     Returns:
-        A scalar tensor for one threshold, [thresholds] for several.
+        [runs...] for one threshold (a scalar without runs), [runs..., thresholds] for several.
 
     Example:
         >>> import torch
@@ -110,14 +119,22 @@ def active_fraction(
         >>> active_fraction(g), active_fraction(g, [1e-6, 1.5], relative=False)
         (tensor(0.5000), tensor([0.7500, 0.2500]))
     """
-    if gradients.dim() < 2:
-        raise ValueError(f"gradients must have shape [images, neurons...], got {tuple(gradients.shape)}")
-    activity = _at_least_float(gradients).abs().mean(0).flatten()
+    if not isinstance(gradients, Tensor):
+        raise TypeError(f"gradients must be a tensor, got {type(gradients).__name__}")
+    if gradients.dim() < run_dims + 2:
+        given = tuple(gradients.shape)
+        raise ValueError(
+            f"gradients must have shape [runs..., images, neurons...] with run_dims={run_dims}, got {given}"
+        )
+    activity = _at_least_float(gradients).abs().mean(run_dims).flatten(run_dims)
     thresholds = torch.as_tensor(threshold, dtype=activity.dtype, device=activity.device)
-    bar = thresholds * activity.mean() if relative else thresholds
-    active = (activity >= bar.unsqueeze(-1)) & (activity > 0)
-    share = active.to(activity.dtype).mean(-1)
-    return torch.where(activity.isnan().any(), math.nan, share)
+    several = thresholds.dim() > 0
+    mean = activity.mean(-1, keepdim=True)  # [runs..., 1]
+    bar = thresholds.reshape(-1) * mean if relative else thresholds.reshape(-1).expand(*mean.shape[:-1], -1)
+    one = activity.unsqueeze(-2)  # [runs..., 1, neurons], against bars [runs..., thresholds, 1]
+    share = ((one >= bar.unsqueeze(-1)) & (one > 0)).to(activity.dtype).mean(-1)
+    share = torch.where(activity.isnan().any(-1, keepdim=True), math.nan, share)
+    return share if several else share.squeeze(-1)
 
 
 def _at_least_float(gradient: Tensor) -> Tensor:

@@ -4,27 +4,48 @@ import torch
 from torch import Tensor
 
 
-def perplexity(codes: Tensor, classes: int) -> Tensor:
+def perplexity(codes: Tensor, classes: int, *, run_dims: int = 0) -> Tensor:
     """The effective number of classes in use: exp of the entropy of the codes' histogram, from 1 to `classes`.
 
     Args:
         codes: integers in [0, classes), [samples] or [samples, latents...].
         classes: how many there are.
+        run_dims: how many leading dims of the codes are runs, each with a histogram of its own.
 
     Returns:
-        A float64 scalar, or one value a latent, [latents...].
+        A float64 scalar, or one value per run and latent, [runs..., latents...].
 
     Example:
         >>> import torch
         >>> perplexity(torch.tensor([[0, 5], [1, 5], [2, 5], [3, 5]]), classes=8)
         tensor([4., 1.], dtype=torch.float64)
     """
-    p = histogram(codes, classes).double() / codes.shape[0]
-    return torch.special.entr(p).sum(-1).exp()
+    return perplexity_of_counts(histogram(codes, classes, run_dims=run_dims))
 
 
-def histogram(codes: Tensor, classes: int) -> Tensor:
-    """How often each class occurs: [samples, latents...] -> [latents..., classes], int64."""
+def perplexity_of_counts(counts: Tensor) -> Tensor:
+    """The same from how often each class occurred, [..., classes] -> [...], float64; for counts summed over batches.
+
+    Example:
+        >>> import torch
+        >>> perplexity_of_counts(torch.tensor([[3, 3, 0], [5, 0, 0]]))
+        tensor([2., 1.], dtype=torch.float64)
+    """
+    if not isinstance(counts, Tensor) or counts.dim() == 0:
+        raise TypeError(f"counts must be a tensor [..., classes], got {counts!r}")
+    counts = counts.double()
+    return torch.special.entr(counts / counts.sum(-1, keepdim=True)).sum(-1).exp()
+
+
+def histogram(codes: Tensor, classes: int, *, run_dims: int = 0) -> Tensor:
+    """How often each class occurs: [runs..., samples, latents...] -> [runs..., latents..., classes], int64."""
+    if not isinstance(codes, Tensor):
+        raise TypeError(f"codes must be a tensor of integers, got {type(codes).__name__}")
+    if isinstance(classes, bool) or not hasattr(classes, "__index__"):
+        raise TypeError(f"classes must be an integer, got classes={classes!r}")
+    if not 0 <= run_dims < max(1, codes.dim()):
+        raise ValueError(f"run_dims={run_dims} leaves no samples in codes of shape {tuple(codes.shape)}")
+    codes = codes.movedim(run_dims, 0)
     if codes.is_floating_point() or codes.dtype == torch.bool:
         raise TypeError(f"codes must be integers, got {codes.dtype}: take the argmax of one-hot codes first")
     if codes.dim() == 0 or codes.shape[0] == 0:

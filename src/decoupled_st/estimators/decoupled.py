@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators import rows
+from decoupled_st.estimators import rows, surrogate
 from decoupled_st.estimators.exported import exported
 from decoupled_st.estimators.noise import check_source, gumbel, logistic
 from decoupled_st.estimators.spec import FORWARD, TEMPERATURE, Estimator, register
-from decoupled_st.estimators.straight_through import check_logits, emit, to_compute, wanted
-from decoupled_st.estimators.temperature import Temperature, check, check_scale, temper
+from decoupled_st.estimators.straight_through import check_logits, to_compute, wanted
+from decoupled_st.estimators.temperature import Temperature, check, check_scale
 
 
 @exported("decoupled_st.categorical.decoupled")
@@ -66,18 +66,18 @@ def categorical(
 
         return choose(logits, tau_f, tau_b, scale, dim=dim, mask=mask, generator=generator, noise=noise)
     l = rows.allowed(logits, mask)
-    drawn, surrogate = rows.drawn(tau_f), wanted(logits, tau_b)
-    if not drawn and not surrogate:
+    drawn, trained = rows.drawn(tau_f), wanted(logits, tau_b)
+    if not drawn and not trained:
         return rows.one_hot(l, dim)[0].to(logits.dtype)
     row = rows.centred(l, dim)
     scores = row.l.detach()
     if drawn:
         scores = rows.perturbed(scores, tau_f, gumbel(l, generator, noise)).detach()
     hard, _ = rows.one_hot(scores, dim, finite=row.empty is None and noise is None)
-    if not surrogate:
+    if not trained:
         return hard.to(logits.dtype)
-    tempered, gain = temper(rows.filled(row.l, row.empty), tau_b, scale)
-    return emit(hard, rows.softmax(tempered, row.largest, dim), gain, logits.dtype)
+    l = rows.filled(row.l, row.empty)
+    return surrogate.softmax(hard, l, row.largest, dim, tau_b, scale, logits.dtype)
 
 
 @exported("decoupled_st.binary.decoupled")
@@ -127,8 +127,7 @@ def binary(
     hard = rows.threshold(scores)
     if not wanted(logits, tau_b):
         return hard.to(logits.dtype)
-    tempered, gain = temper(l, tau_b, scale)
-    return emit(hard, rows.sigmoid(tempered), gain, logits.dtype)
+    return surrogate.sigmoid(hard, l, tau_b, scale, logits.dtype)
 
 
 @register

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators import rows
+from decoupled_st.estimators import rows, surrogate
 from decoupled_st.estimators.decoupled import Decoupled
 from decoupled_st.estimators.exported import exported
 from decoupled_st.estimators.noise import check_source, gumbel, logistic
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
-from decoupled_st.estimators.straight_through import check_logits, emit, to_compute, wanted
-from decoupled_st.estimators.temperature import Temperature, check, check_scale, is_number, temper
+from decoupled_st.estimators.straight_through import check_logits, to_compute, wanted
+from decoupled_st.estimators.temperature import Temperature, check, check_scale, is_number
 
 
 @exported("decoupled_st.categorical.gapped_ste")
@@ -62,8 +62,7 @@ def categorical(
     fixed = filled.detach()
     lead: float | Tensor = gap if isinstance(gap, float) else _mean_lead(torch.softmax(fixed, dim), drawn, dim)
     moved = fixed.clamp(max=-lead).scatter(dim, drawn, torch.zeros_like(drawn, dtype=fixed.dtype))
-    tempered, gain = temper(rows.shifted(filled, moved), tau, scale)
-    return emit(hard, rows.softmax(tempered, drawn, dim), gain, logits.dtype)
+    return surrogate.softmax(hard, rows.shifted(filled, moved), drawn, dim, tau, scale, logits.dtype)
 
 
 @exported("decoupled_st.binary.gapped_ste")
@@ -104,8 +103,7 @@ def binary(
     else:
         held = lead.clamp(min=-80.0)  # the quotient is 1 there, and later 0 / 0
         lead = torch.maximum(lead, torch.nn.functional.softplus(held) / torch.sigmoid(held))
-    tempered, gain = temper(rows.shifted(l, lead * side), tau, scale)
-    return emit(hard, rows.sigmoid(tempered), gain, logits.dtype)
+    return surrogate.sigmoid(hard, rows.shifted(l, lead * side), tau, scale, logits.dtype)
 
 
 def check_gap(name: str, value: Any) -> float | str:

@@ -6,13 +6,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators import rows
+from decoupled_st.estimators import rows, surrogate
 from decoupled_st.estimators.decoupled import Decoupled
 from decoupled_st.estimators.exported import exported
 from decoupled_st.estimators.noise import check_source, gumbel, logistic
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
-from decoupled_st.estimators.straight_through import check_logits, emit, to_compute, wanted
-from decoupled_st.estimators.temperature import Temperature, check, check_scale, temper
+from decoupled_st.estimators.straight_through import check_logits, to_compute, wanted
+from decoupled_st.estimators.temperature import Temperature, check, check_scale
 
 
 @exported("decoupled_st.categorical.gumbel_soft")
@@ -49,14 +49,13 @@ def categorical(
     l = rows.allowed(logits, mask)
     row = rows.centred(l, dim)
     perturbed = rows.filled(row.l + gumbel(l, generator, noise), row.empty)
-    tempered, gain = temper(perturbed, tau, scale)
-    p = torch.softmax(tempered.detach(), dim)
+    p = torch.softmax((perturbed / tau).detach(), dim)
     if row.empty is not None:
         p = p.masked_fill(row.empty, 0.0)
     if not wanted(logits, tau):
         return p.to(logits.dtype)
     largest = perturbed.detach().argmax(dim, keepdim=True)
-    return emit(p, rows.softmax(tempered, largest, dim), gain, logits.dtype)
+    return surrogate.softmax(p, perturbed, largest, dim, tau, scale, logits.dtype)
 
 
 @exported("decoupled_st.binary.gumbel_soft")
@@ -83,11 +82,11 @@ def binary(
     scale = check_scale(grad_scale, logits)
     check_source(logits, generator, noise)
     l = to_compute(logits, logits)
-    tempered, gain = temper(l + logistic(l, generator, noise), tau, scale)
-    p = torch.sigmoid(tempered.detach())
+    perturbed = l + logistic(l, generator, noise)
+    p = torch.sigmoid((perturbed / tau).detach())
     if not wanted(logits, tau):
         return p.to(logits.dtype)
-    return emit(p, rows.sigmoid(tempered), gain, logits.dtype)
+    return surrogate.sigmoid(p, perturbed, tau, scale, logits.dtype)
 
 
 @register

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators import rows
+from decoupled_st.estimators import rows, surrogate
 from decoupled_st.estimators.decoupled import Decoupled
 from decoupled_st.estimators.exported import exported
 from decoupled_st.estimators.noise import check_source, gumbel, logistic
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
-from decoupled_st.estimators.straight_through import check_logits, emit, to_compute, wanted
-from decoupled_st.estimators.temperature import Temperature, check, check_scale, temper
+from decoupled_st.estimators.straight_through import check_logits, to_compute, wanted
+from decoupled_st.estimators.temperature import Temperature, check, check_scale
 
 
 @exported("decoupled_st.categorical.gumbel_ste")
@@ -57,8 +57,7 @@ def categorical(
     hard, largest = rows.one_hot(perturbed.detach(), dim, finite=row.empty is None and noise is None)
     if not wanted(logits, tau):
         return hard.to(logits.dtype)
-    tempered, gain = temper(rows.filled(perturbed, row.empty), tau, scale)
-    return emit(hard, rows.softmax(tempered, largest, dim), gain, logits.dtype)
+    return surrogate.softmax(hard, rows.filled(perturbed, row.empty), largest, dim, tau, scale, logits.dtype)
 
 
 @exported("decoupled_st.binary.gumbel_ste")
@@ -93,8 +92,7 @@ def binary(
     hard = rows.threshold(perturbed.detach())
     if not wanted(logits, tau):
         return hard.to(logits.dtype)
-    tempered, gain = temper(perturbed, tau, scale)
-    return emit(hard, rows.sigmoid(tempered), gain, logits.dtype)
+    return surrogate.sigmoid(hard, perturbed, tau, scale, logits.dtype)
 
 
 @register

@@ -77,10 +77,14 @@ def perturbed(scores: Tensor, tau: Temperature, noise: Tensor) -> Tensor:
 def one_hot(scores: Tensor, dim: int, *, finite: bool = False) -> tuple[Tensor, Tensor]:
     """The argmax as a one-hot, and as an index. An empty row gives zeros, one with a NaN or +inf NaN; `finite` says
     that there are none."""
-    top, index = scores.max(dim, keepdim=True)
+    if finite:
+        index = scores.argmax(dim, keepdim=True)
+    else:
+        top, index = scores.max(dim, keepdim=True)
     zeros = torch.zeros_like(scores)
-    # torch.func.vmap knows the one, memory is saved by the other.
-    hard = zeros.scatter(dim, index, 1.0) if kernels.transformed() else zeros.scatter_(dim, index, 1.0)
+    # torch.func.vmap and DTensor know the one only, memory is saved by the other.
+    plain = type(zeros) is Tensor and not kernels.transformed()
+    hard = zeros.scatter_(dim, index, 1.0) if plain else zeros.scatter(dim, index, 1.0)
     if not finite:
         hard.masked_fill_(top == -math.inf, 0.0).masked_fill_(~(top < math.inf), math.nan)
     return hard, index

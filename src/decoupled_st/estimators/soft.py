@@ -6,13 +6,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators import rows
+from decoupled_st.estimators import rows, surrogate
 from decoupled_st.estimators.decoupled import Decoupled
 from decoupled_st.estimators.exported import exported
 from decoupled_st.estimators.noise import check_source
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
-from decoupled_st.estimators.straight_through import check_logits, emit, to_compute, wanted
-from decoupled_st.estimators.temperature import Temperature, check, check_scale, temper
+from decoupled_st.estimators.straight_through import check_logits, to_compute, wanted
+from decoupled_st.estimators.temperature import Temperature, check, check_scale
 
 
 @exported("decoupled_st.categorical.soft")
@@ -39,13 +39,13 @@ def categorical(
     scale = check_scale(grad_scale, logits)
     check_source(logits, generator, noise)
     row = rows.centred(rows.allowed(logits, mask), dim)
-    tempered, gain = temper(rows.filled(row.l, row.empty), tau, scale)
-    p = torch.softmax(tempered.detach(), dim)
+    l = rows.filled(row.l, row.empty)
+    p = torch.softmax((l / tau).detach(), dim)
     if row.empty is not None:
         p = p.masked_fill(row.empty, 0.0)
     if not wanted(logits, tau):
         return p.to(logits.dtype)
-    return emit(p, rows.softmax(tempered, row.largest, dim), gain, logits.dtype)
+    return surrogate.softmax(p, l, row.largest, dim, tau, scale, logits.dtype)
 
 
 @exported("decoupled_st.binary.soft")
@@ -69,11 +69,11 @@ def binary(
     tau = check("tau", tau, logits)
     scale = check_scale(grad_scale, logits)
     check_source(logits, generator, noise)
-    tempered, gain = temper(to_compute(logits, logits), tau, scale)
-    p = torch.sigmoid(tempered.detach())
+    l = to_compute(logits, logits)
+    p = torch.sigmoid((l / tau).detach())
     if not wanted(logits, tau):
         return p.to(logits.dtype)
-    return emit(p, rows.sigmoid(tempered), gain, logits.dtype)
+    return surrogate.sigmoid(p, l, tau, scale, logits.dtype)
 
 
 @register

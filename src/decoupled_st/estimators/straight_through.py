@@ -6,6 +6,8 @@ from torch.autograd import forward_ad
 
 from decoupled_st import kernels
 
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
     """The value of `hard`, exactly, with the gradient of `soft` (the paper's Algorithm 1, for any surrogate).
@@ -28,6 +30,9 @@ def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
         >>> z.tolist(), x.grad.tolist()
         ([-1.0, 1.0, 1.0], [1.0, 1.0, 0.0])
     """
+    for name, value in (("hard", hard), ("soft", soft)):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
     if hard.shape != soft.shape:
         raise ValueError(
             f"hard and soft must have one shape: hard has {tuple(hard.shape)}, soft has {tuple(soft.shape)}"
@@ -61,10 +66,14 @@ def check_logits(logits: Tensor) -> None:
     """Refuse what is no floating-point tensor."""
     if not isinstance(logits, Tensor):
         raise TypeError(f"logits must be a tensor, got {type(logits).__name__}")
-    if not logits.is_floating_point():
-        raise TypeError(f"logits must be a floating-point tensor, got {logits.dtype}")
+    if logits.dtype not in _DTYPES:
+        wide = " (float16, bfloat16, float32 or float64)" if logits.is_floating_point() else ""
+        raise TypeError(f"logits must be a floating-point tensor{wide}, got {logits.dtype}")
+    if logits.layout is not torch.strided:
+        raise TypeError(f"logits must be a dense tensor, got layout {logits.layout}")
 
 
 def to_compute(value: Tensor, logits: Tensor) -> Tensor:
     """A tensor in the dtype to compute in: the logits' own, but at least float32."""
-    return value.to(torch.promote_types(logits.dtype, torch.float32))
+    dtype = logits.dtype if logits.dtype in (torch.float32, torch.float64) else torch.float32
+    return value if value.dtype == dtype else value.to(dtype)

@@ -43,6 +43,7 @@ def check(
         return _held(
             name, check_float(name, tau, zero=zero, why=why), torch.promote_types(logits.dtype, torch.float32), zero
         )
+    _check_real(name, tau)
     check_broadcast(name, tau, logits)
     if dim is not None and tau.dim() >= -dim and tau.shape[dim] != 1:
         raise ValueError(
@@ -64,6 +65,7 @@ def check_scale(grad_scale: float | Tensor, logits: Tensor) -> float | Tensor:
     """`grad_scale` as a float that is finite in the dtype of computation, or a detached tensor that broadcasts to the
     logits."""
     if isinstance(grad_scale, Tensor):
+        _check_real("grad_scale", grad_scale)
         check_broadcast("grad_scale", grad_scale, logits)
         return to_compute(grad_scale.detach(), logits)
     if type(grad_scale) is float and _COMMON[0] < abs(grad_scale) < _COMMON[1]:
@@ -89,6 +91,11 @@ def _check_number(name: str, value: object) -> None:
         raise TypeError(
             f"{name} must be a number or a torch tensor that broadcasts to the logits, got {type(value).__name__}"
         )
+
+
+def _check_real(name: str, value: Tensor) -> None:
+    if value.is_complex():
+        raise TypeError(f"{name} must be real, got {value.dtype}")
 
 
 def is_number(value: object) -> bool:

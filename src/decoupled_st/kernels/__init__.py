@@ -25,7 +25,9 @@ def use_kernels(on: bool) -> None:
         >>> dst.use_kernels(True)
     """
     global _on
-    _on = bool(on) and find_spec("triton") is not None
+    if not isinstance(on, bool):
+        raise TypeError(f"use_kernels takes True or False, got {on!r}")
+    _on = on and find_spec("triton") is not None
 
 
 def serves(logits: Tensor, grad_scale: float | Tensor, *others: object) -> bool:

@@ -151,7 +151,10 @@ def test_the_argmax_has_no_expectation(estimator: dst.Estimator) -> None:
         (lambda: diagnostics.exact_gradient(loss, torch.zeros(3)), r"categorical logits must have shape \[n, K\]"),
         (lambda: diagnostics.exact_gradient(loss, LOGITS, kind="ternary"), "got 'ternary'"),
         (lambda: diagnostics.exact_gradient(loss, LOGITS, tau_f=0.0), "tau_f must be finite and above 0"),
-        (lambda: diagnostics.exact_gradient(lambda z: z.sum(), LOGITS), r"one number a sample, \[9\], got shape \[\]"),
+        (
+            lambda: diagnostics.exact_gradient(lambda z: z.sum(), LOGITS),
+            r"one number per sample, \[9\], got shape \[\]",
+        ),
         (lambda: diagnostics.score_function_gradient(loss, LOGITS, samples=1), "at least 2 samples"),
         (lambda: diagnostics.score_function_gradient(loss, torch.zeros(3), samples=9), r"must have shape \[n, K\]"),
         (lambda: diagnostics.score_function_gradient(loss, LOGITS, samples=9, kind="ternary"), "got 'ternary'"),

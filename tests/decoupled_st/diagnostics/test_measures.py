@@ -1,10 +1,12 @@
 """Signal to noise, norm, activity, usage, gates: against numbers worked out by hand or in closed form."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 
+import decoupled_st as dst
 from decoupled_st import diagnostics
 
 
@@ -159,10 +161,61 @@ def test_gate_histogram_over_layers() -> None:
     counts = diagnostics.gate_histogram([first, second])
     assert counts.tolist() == [0, 5, 0, 0, 0, 0, 3] + [0] * 9
     assert diagnostics.gate_histogram(first).sum() == 3
-    with pytest.raises(ValueError, match=r"\[out, 16\], one tensor a layer, got \[\(3, 8\)\]"):
+    with pytest.raises(ValueError, match=r"out, 16\] with run_dims=0, one per layer, got \[\(3, 8\)\]"):
         diagnostics.gate_histogram(torch.zeros(3, 8))
 
 
 def test_the_norm_of_no_run() -> None:
     assert diagnostics.gradient_norm(torch.ones(0, 3), run_dims=1).shape == (0,)
     assert diagnostics.gradient_norm(torch.tensor([3.0, 4.0]), run_dims=1).tolist() == [3.0, 4.0]
+
+
+def test_runs_are_measured_each_by_itself() -> None:
+    torch.manual_seed(0)
+    gradients, codes, gates = torch.randn(3, 20, 7), torch.randint(0, 4, (3, 50, 2)), torch.randn(3, 30, 16)
+    for threshold in (0.9, [0.5, 0.9, 1.2]):
+        for relative in (True, False):
+            got = diagnostics.active_fraction(gradients, threshold, relative=relative, run_dims=1)
+            alone = [diagnostics.active_fraction(g, threshold, relative=relative) for g in gradients]
+            assert torch.equal(got, torch.stack(alone))
+            assert 0 < float(got.mean()) < 1
+    got = diagnostics.perplexity(codes, 4, run_dims=1)
+    assert torch.equal(got, torch.stack([diagnostics.perplexity(c, 4) for c in codes]))
+    got = diagnostics.gate_histogram([gates, gates + 1], run_dims=1)
+    assert torch.equal(got, torch.stack([diagnostics.gate_histogram([g, g]) for g in gates]))
+    assert got.sum() == 3 * 60
+    logits, value = torch.randn(3, 2, 4), dst.Decoupled(tau_f=1.0, tau_b=0.5)
+    loss = lambda z: (z[..., 0] - 0.3).square().sum(-1)  # noqa: E731
+    got = diagnostics.bias_variance(value, loss, logits, samples=50, run_dims=1, generator=seeded())
+    generator = seeded()
+    alone = [diagnostics.bias_variance(value, loss, l, samples=50, generator=generator) for l in logits]
+    assert got.bias.tolist() == pytest.approx([one.bias for one in alone])
+    assert got.exact.shape == (3, 2, 4)
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: diagnostics.gradient_snr(None), "gradients must be a tensor .* got None"),
+        (lambda: diagnostics.gradient_snr([1.0, 2.0]), "each pass must give a tensor, got float"),
+        (lambda: diagnostics.active_fraction([[1.0]]), "gradients must be a tensor, got list"),
+        (
+            lambda: diagnostics.perplexity(torch.tensor([1]), classes=4.0),
+            r"classes must be an integer, got classes=4\.0",
+        ),
+        (lambda: diagnostics.perplexity([1, 2], classes=4), "codes must be a tensor of integers, got list"),
+        (lambda: diagnostics.gate_histogram([None]), "logits must be tensors, got"),
+    ],
+)
+def test_what_is_no_tensor_is_named(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_a_loss_without_a_gradient() -> None:
+    with pytest.raises(ValueError, match="loss must be differentiable in z"):
+        diagnostics.bias_variance(dst.SoftmaxSTE(), lambda z: z.detach().sum((-1, -2)), torch.zeros(1, 3), samples=5)

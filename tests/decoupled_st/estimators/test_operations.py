@@ -1,13 +1,18 @@
 """How many operations a call is made of: on small tensors each costs the same, whatever it computes."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import decoupled_st as dst
-from decoupled_st.estimators.noise import gumbel
+from decoupled_st.estimators.noise import gumbel, logistic
 
 
 class Count(TorchDispatchMode):
@@ -46,12 +51,92 @@ def backward_nodes(z: torch.Tensor) -> int:
 
 
 def test_a_gradient_passes_no_idle_node() -> None:
-    """The sum, the bracket, the largest category's three, softmax, division, centring and the leaf: no compiler's
-    guard, and nothing for empty rows where there are none. Binary: the sum, the bracket, sigmoid between two signs,
-    division and the leaf."""
-    logits = torch.randn(64, 4, requires_grad=True)
-    assert backward_nodes(dst.categorical.decoupled(logits, tau_f=0.5, tau_b=0.7)) == 9
-    assert backward_nodes(dst.binary.decoupled(logits, tau_f=0.5, tau_b=0.7)) == 7
+    """One node of our own, centring and the leaf: nothing for empty rows where there are none. Where the temperature
+    learns, plain operations."""
+    logits, tau = torch.randn(64, 4, requires_grad=True), torch.tensor(0.7, requires_grad=True)
+    assert backward_nodes(dst.categorical.decoupled(logits, tau_f=0.5, tau_b=0.7)) == 3
+    assert backward_nodes(dst.binary.decoupled(logits, tau_f=0.5, tau_b=0.7)) == 2
+    assert backward_nodes(dst.binary.decoupled(logits, tau_f=0.5, tau_b=tau)) > 8
+
+
+@pytest.mark.parametrize("kind", ["categorical", "binary"])
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+def test_our_own_node_and_plain_operations_give_the_same_bits(kind: str, scale: float) -> None:
+    """The plain ones are taken where a temperature learns; second derivatives too."""
+    torch.manual_seed(0)
+    base, w, probe, noise = (torch.randn(20, 5) for _ in range(4))
+    results = []
+    for tau in (0.4, torch.tensor(0.4), torch.tensor(0.4, requires_grad=True)):
+        logits, g = (4 * base).requires_grad_(), w.clone().requires_grad_()
+        z = getattr(dst, kind).decoupled(logits, tau_f=0.7, tau_b=tau, noise=noise, grad_scale=scale)
+        (first,) = torch.autograd.grad(z, logits, g, create_graph=True)
+        second = torch.autograd.grad((first * probe).sum(), (logits, g)) if scale == 1.0 else ()
+        (plain,) = torch.autograd.grad(
+            getattr(dst, kind).decoupled(logits, tau_f=0.7, tau_b=tau, noise=noise, grad_scale=scale), logits, w
+        )
+        assert torch.equal(first, plain)
+        results.append((first, *second))
+    assert "_S" in type(getattr(dst, kind).decoupled(logits, tau_f=0.7, tau_b=0.4).grad_fn).__name__
+    for got, want in zip(results[0] + results[1], results[2] * 2, strict=True):
+        torch.testing.assert_close(got, want, rtol=2e-6, atol=1e-7)
+    assert scale != 1.0 or torch.equal(results[0][0], results[2][0])
+
+
+def test_binary_noise_has_both_tails() -> None:
+    """Beyond 13 on either side, with 1e7 draws: 23 expected on each, no two alike; 24 bits have 38 values there."""
+    drawn = logistic(torch.empty(10_000_000), torch.Generator().manual_seed(0), None)
+    for tail in (drawn[drawn > 13], drawn[drawn < -13]):
+        assert 5 < len(tail) < 50
+        assert len(tail.unique()) == len(tail)
+
+
+def test_inference_computes_no_surrogate() -> None:
+    """Nor does a graph that is exported: the argmax, and what makes a one-hot of it."""
+    logits = torch.randn(64, 4)
+    choice = dst.nn.Categorical(dst.Decoupled(tau_f=0.0, tau_b=0.5))
+    for graph in (
+        torch.export.export(choice, (logits,)).graph,
+        make_fx(lambda l: dst.categorical.decoupled(l, tau_f=0.0, tau_b=0.5))(logits).graph,
+    ):
+        called = {
+            str(node.target).split(".")[1]
+            for node in graph.nodes
+            if node.op == "call_function" and "aten" in str(node.target)
+        }
+        assert called
+        assert not called & {"_softmax", "softmax", "sub", "add", "div"}
+    with torch.no_grad():
+        assert dst.categorical.decoupled(logits.clone().requires_grad_(), tau_f=0.5, tau_b=0.5).grad_fn is None
+
+
+@pytest.mark.parametrize("name", ["decoupled", "gumbel_ste", "reinmax"])
+def test_symbolic_tracing_records_one_call(name: str) -> None:
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.choice = dst.nn.Categorical(dst.from_dict({"name": name, **TAUS.get(name, {})}))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.choice(x * 2.0).sum(-1)
+
+    traced = torch.fx.symbolic_trace(Network())
+    assert [node.target for node in traced.graph.nodes if node.op == "call_function"][1] is getattr(
+        dst.categorical, name
+    )
+    assert torch.equal(traced(torch.randn(3, 5)), torch.ones(3))
+
+
+TAUS = {"decoupled": {"tau_f": 0.7, "tau_b": 0.4}}
+
+
+@pytest.mark.parametrize("names", ["decoupled", pytest.param("all", marks=pytest.mark.slow)])
+def test_tensor_parallel(names: str, tmp_path: Path) -> None:
+    """Estimators on DTensors in two processes: Shard(0), Shard(1), Replicate."""
+    worker, meeting = Path(__file__).with_name("parallel_worker.py"), tmp_path / "meeting"
+    chosen = list(dst.estimators.names()) if names == "all" else [names]
+    command = [sys.executable, "-W", "ignore", str(worker), str(meeting), ",".join(chosen)]
+    processes = [subprocess.Popen([*command, rank], stdout=subprocess.PIPE, text=True) for rank in "01"]
+    assert [process.communicate(timeout=300)[0] for process in processes] == ["all right\n"] * 2
 
 
 def test_the_largest_noise_is_as_large_and_as_frequent_as_it_should_be() -> None:
