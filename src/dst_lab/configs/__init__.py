@@ -2,15 +2,24 @@
 
 from dst_lab.configs.bias_variance import BiasVarianceConfig
 from dst_lab.configs.categorical_autoencoder import CategoricalAutoencoderConfig
+from dst_lab.configs.categorical_vae import CategoricalVAEConfig
 from dst_lab.configs.config import WHOLE, Choice, Config
 from dst_lab.configs.estimators import ESTIMATORS, Card, Option, Temperature, card
 from dst_lab.configs.logic_gates import LogicGatesConfig
+from dst_lab.configs.polynomial import PolynomialConfig
 from dst_lab.configs.schedule import Schedule
 from dst_lab.configs.stochastic_binary import StochasticBinaryConfig
 
 CONFIGS: dict[str, type[Config]] = {
     config.task: config
-    for config in (StochasticBinaryConfig, CategoricalAutoencoderConfig, LogicGatesConfig, BiasVarianceConfig)
+    for config in (
+        StochasticBinaryConfig,
+        CategoricalAutoencoderConfig,
+        LogicGatesConfig,
+        BiasVarianceConfig,
+        CategoricalVAEConfig,
+        PolynomialConfig,
+    )
 }
 
 __all__ = [
@@ -20,10 +29,12 @@ __all__ = [
     "BiasVarianceConfig",
     "Card",
     "CategoricalAutoencoderConfig",
+    "CategoricalVAEConfig",
     "Choice",
     "Config",
     "LogicGatesConfig",
     "Option",
+    "PolynomialConfig",
     "Schedule",
     "StochasticBinaryConfig",
     "Temperature",

@@ -44,7 +44,6 @@ def build(config: Config, source: str | None, device: torch.device) -> Task:
     """The task of a fleet. What it raises (no data, sizes that do not fit) holds for every run of the fleet."""
     task = TASKS[config.task](config, source, device)
     check_built(task)
-    config.batches_of(task.images)
     Rule.of(config, task.images)
     return task
 

@@ -80,6 +80,13 @@ def argmax(card: Card, kind: str, logits: Tensor, taus: Mapping[str, Tensor]) ->
     return estimators.decoupled(logits, tau_f=0.0, tau_b=taus[card.backward])
 
 
+def drawn_at(choose: Chooser) -> Tensor:
+    """[runs] or [1]: the temperature of the distribution that is drawn from, or relaxed; 0 where it is the argmax."""
+    card = choose.card
+    draw = card.draw if card.draw is not None else 1.0 if card.takes_noise else card.backward
+    return choose.taus[draw] if isinstance(draw, str) else torch.full((1,), draw or 0.0)
+
+
 def declined(card: Card) -> str | None:
     """Why kernels and compiled loops do not train an estimator; None where they do."""
     if card.draw is None:

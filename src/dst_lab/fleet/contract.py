@@ -45,6 +45,7 @@ def check_built(task: Any) -> None:
     name, images = task.config_type.task, getattr(task, "images", None)
     if isinstance(images, bool) or not isinstance(images, int) or images < 1:
         raise ContractError(f"the task {name}: __init__ must set `images`, how many there are to train on: {images!r}")
+    task.config.batches_of(images)  # where the batch is too large, that is what to say
     steps = task.config.steps_of(images)
     if not (isinstance(steps, tuple) and len(steps) == 2 and all(isinstance(n, int) and n > 0 for n in steps)):
         raise ContractError(f"the task {name}: steps_of({images}) must give two whole numbers above 0, got {steps!r}")

@@ -8,12 +8,15 @@ from dst_lab.fleet.contract import check_type
 from dst_lab.fleet.task import Task
 from dst_lab.tasks.bias_variance import BiasVariance
 from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoder
+from dst_lab.tasks.categorical_vae import CategoricalVAE
 from dst_lab.tasks.logic_gates import LogicGates
+from dst_lab.tasks.polynomial import Polynomial
 from dst_lab.tasks.stochastic_binary import StochasticBinary
 
 OwnTask = TypeVar("OwnTask", bound=type[Task])
 TASKS: dict[str, type[Task]] = {
-    task.config_type.task: task for task in (StochasticBinary, CategoricalAutoencoder, LogicGates, BiasVariance)
+    task.config_type.task: task
+    for task in (StochasticBinary, CategoricalAutoencoder, LogicGates, BiasVariance, CategoricalVAE, Polynomial)
 }
 BUILT_IN = frozenset(TASKS)
 
@@ -34,4 +37,13 @@ def register(task: OwnTask) -> OwnTask:
     return task
 
 
-__all__ = ["TASKS", "BiasVariance", "CategoricalAutoencoder", "LogicGates", "StochasticBinary", "register"]
+__all__ = [
+    "TASKS",
+    "BiasVariance",
+    "CategoricalAutoencoder",
+    "CategoricalVAE",
+    "LogicGates",
+    "Polynomial",
+    "StochasticBinary",
+    "register",
+]

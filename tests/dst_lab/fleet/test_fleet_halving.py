@@ -28,6 +28,8 @@ LONGER: dict[str, dict[str, Any]] = {
     "categorical-autoencoder": {"epochs": 4},
     "logic-gates": {"steps": 12, "evaluate_every": 3},
     "bias-variance": {"steps": 12, "evaluate_every": 3},
+    "categorical-vae": {"epochs": 4},
+    "polynomial": {"steps": 12, "evaluate_every": 3},
 }
 
 

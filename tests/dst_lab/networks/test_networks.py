@@ -58,6 +58,8 @@ SMALL = {
     "categorical-autoencoder": {"hidden": (24, 16), "epochs": 2, "snr_every": 2, "snr_passes": 4},
     "logic-gates": {"width": 160, "steps": 12, "evaluate_every": 6},
     "bias-variance": {"steps": 12, "evaluate_every": 6, "latents": 2, "batch": 8, "passes": 16},
+    "categorical-vae": {"hidden": (16,), "epochs": 1, "bound_samples": 3},
+    "polynomial": {"steps": 12, "evaluate_every": 6, "latents": 16, "classes": 4, "passes": 8},
 }
 
 

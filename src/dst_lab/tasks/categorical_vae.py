@@ -1,0 +1,166 @@
+"""Categorical variational autoencoder: images through n codes of K classes, under a uniform prior.
+
+    pixels -> linear, LeakyReLU 0.2 (x2) -> n x K logits -> one-hot codes z -> linear, LeakyReLU 0.2 (x2) -> pixels
+
+Loss: the negative evidence lower bound in nats per image, with one draw of z,
+
+    -ELBO = -log p(x | z) + KL(q | uniform),    KL = sum over latents of (sum_k q_k log q_k + log K)
+
+with q = softmax(l / tau_f) the distribution that the estimator draws from (tau_f = 0: one code, and KL = n log K), and
+p(x | z) Bernoulli in every pixel (grey pixels: the same formula, as is usual). Metrics, at every evaluation:
+train_loss, gradient_norm; -ELBO on validation and test images by the training forward and by the deterministic one
+(`.._argmax`); its parts on the validation images, `reconstruction` and `kl`; `perplexity` of the codes drawn over them,
+averaged over latents. At the end: `train_set_loss`, the -ELBO of all training images with one draw each, and
+`validation_bound` and `test_bound`, minus the importance-weighted bound of `bound_samples` draws per image (Burda et
+al., 2016).
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import decoupled_st as dst
+from dst_lab import data
+from dst_lab.configs import CategoricalVAEConfig, Config
+from dst_lab.fleet.chooser import Chooser, drawn_at
+from dst_lab.fleet.linear import autoencoder_module, initial_stack, linear
+from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, pixels
+
+EVALUATE = 1024
+SLOPE = 0.2
+
+
+class CategoricalVAE(Task):
+    config_type = CategoricalVAEConfig
+    config: CategoricalVAEConfig
+
+    def __init__(self, config: CategoricalVAEConfig, source: str | None, device: torch.device) -> None:
+        super().__init__(config, source, device)
+        dataset = data.load(config.dataset, source)
+        self.splits = {
+            name: pixels(split, device)
+            for name, split in (("train", dataset.train), ("validation", dataset.validation), ("test", dataset.test))
+        }
+        if config.pixels == "binarised":
+            self.splits = {name: (images > 0.5).float() for name, images in self.splits.items()}
+        self.images, inputs = self.splits["train"].shape
+        code = config.latents * config.classes
+        self.encoder = (inputs, *config.hidden, code)
+        self.decoder = (code, *reversed(config.hidden), inputs)
+
+    def initial(self, seed: int) -> Parameters:
+        generator = torch.Generator().manual_seed(seed)
+        encoder = initial_stack("encoder.", self.encoder, generator)
+        return encoder | initial_stack("decoder.", self.decoder, generator)
+
+    def logits(self, parameters: Parameters, x: Tensor) -> Tensor:
+        """[runs, images, latents, classes]"""
+        logits = self._stack("encoder", parameters, x)
+        return logits.view(*logits.shape[:2], self.config.latents, self.config.classes)
+
+    def decode(self, parameters: Parameters, code: Tensor) -> Tensor:
+        """[runs, images, pixels], as logits."""
+        return self._stack("decoder", parameters, code.flatten(2))
+
+    def _stack(self, part: str, parameters: Parameters, x: Tensor) -> Tensor:
+        layers = len(self.config.hidden)
+        for i in range(layers):
+            x = F.leaky_relu(linear(x, parameters, f"{part}.{i}"), SLOPE)
+        return linear(x, parameters, f"{part}.{layers}")
+
+    def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
+        x = self.splits["train"][index]
+        logits = self.logits(parameters, x)
+        kl = divergence(logits, drawn_at(choose))
+        return self.reconstruction(parameters, choose.categorical(logits), x) + kl
+
+    def reconstruction(self, parameters: Parameters, code: Tensor, x: Tensor) -> Tensor:
+        """[runs, images]: -log p(x | z)."""
+        output = self.decode(parameters, code)
+        return F.binary_cross_entropy_with_logits(output, x.expand_as(output), reduction="none").sum(-1)
+
+    def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
+        metrics: Metrics = {}
+        for split in ("validation", "test"):
+            sums = self._sums(parameters, split, choosers)
+            kl = sums.pop("kl")
+            metrics |= {f"{split}_loss{suffix}": sums[suffix] + kl for suffix in FORWARDS}
+            if split == "validation":
+                metrics |= {"reconstruction": sums[""], "kl": kl, "perplexity": sums["perplexity"]}
+        return metrics
+
+    def _sums(self, parameters: Parameters, split: str, choosers: Choosers) -> Metrics:
+        """Means over a split, [runs] each: reconstruction by each forward, KL, and the perplexity of drawn codes."""
+        images, runs = self.splits[split], len(parameters["encoder.0.bias"])
+        nothing = torch.zeros(runs, device=self.device)
+        sums = {**dict.fromkeys(FORWARDS, nothing), "kl": nothing}
+        counts = torch.zeros(runs, self.config.latents, self.config.classes, device=self.device)
+        for index, weight in chunks(len(images), EVALUATE, self.device):
+            x = images[index]
+            logits = self.logits(parameters, x)
+            sums["kl"] = sums["kl"] + (divergence(logits, drawn_at(choosers(True))) * weight).sum(-1)
+            for suffix, stochastic in FORWARDS.items():
+                code = choosers(stochastic).categorical(logits)
+                sums[suffix] = sums[suffix] + (self.reconstruction(parameters, code, x) * weight).sum(-1)
+                if stochastic:
+                    counts = counts + (code * weight.view(1, -1, 1, 1)).sum(1)
+        share = counts / counts.sum(-1, keepdim=True)
+        perplexity = torch.special.entr(share).sum(-1).exp().mean(-1)
+        return {name: total / len(images) for name, total in sums.items()} | {"perplexity": perplexity}
+
+    @torch.no_grad()
+    def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:
+        if step != self.config.steps_of(self.images)[0]:
+            return {}
+        sums = self._sums(parameters, "train", choosers)
+        metrics = {"train_set_loss": sums[""] + sums["kl"]}
+        # What is relaxed is not drawn, and has no probability to be weighted by.
+        if self.config.bound_samples and choosers(True).card.draw is not None:
+            metrics |= {f"{split}_bound": self.bound(parameters, split, choosers) for split in ("validation", "test")}
+        return metrics
+
+    def bound(self, parameters: Parameters, split: str, choosers: Choosers) -> Tensor:
+        """[runs]: minus the mean over images of log (1/S) sum_s p(x | z_s) p(z_s) / q(z_s), in nats."""
+        images, runs = self.splits[split], len(parameters["encoder.0.bias"])
+        total = torch.zeros(runs, device=self.device)
+        prior = self.config.latents * math.log(self.config.classes)
+        for index, weight in chunks(len(images), EVALUATE, self.device):
+            x = images[index]
+            logits = self.logits(parameters, x)
+            log_q = log_probabilities(logits, drawn_at(choosers(True)))
+            weights = []
+            for _ in range(self.config.bound_samples):
+                code = choosers(True).categorical(logits)
+                drawn = (code * log_q).sum((-1, -2))
+                weights.append(-self.reconstruction(parameters, code, x) - prior - drawn)
+            logs = torch.logsumexp(torch.stack(weights), 0) - math.log(self.config.bound_samples)
+            total = total - (logs * weight).sum(-1)
+        return total / len(images)
+
+    @classmethod
+    def network(cls, config: Config, tensors: Parameters, estimator: dst.Estimator, deterministic: bool) -> nn.Module:
+        """Pixels [..., inputs] from 0 to 1 in, logits of pixels out."""
+        assert isinstance(config, CategoricalVAEConfig)
+        choice = dst.nn.Categorical(estimator, deterministic=deterministic)
+        return autoencoder_module(tensors, (config.latents, config.classes), choice, lambda: nn.LeakyReLU(SLOPE))
+
+    def bytes_per_run(self) -> int:
+        numbers = sum(self.encoder) + sum(self.decoder) + 4 * self.encoder[-1]
+        return 4 * (6 * self.config.batch * numbers + 6 * EVALUATE * numbers)
+
+
+def log_probabilities(logits: Tensor, tau: Tensor) -> Tensor:
+    """log q [runs, images, latents, classes] at temperatures tau [runs]; at 0 that of the argmax, which is certain."""
+    tau = tau.to(logits).view(-1, 1, 1, 1)
+    log_q = torch.log_softmax(logits / torch.where(tau == 0, 1.0, tau), -1)
+    return torch.where(tau == 0, 0.0, log_q)
+
+
+def divergence(logits: Tensor, tau: Tensor) -> Tensor:
+    """KL [runs, images] of q = softmax(logits / tau) from the uniform distribution, exactly; n log K at tau = 0."""
+    log_q = log_probabilities(logits, tau)
+    latents, classes = logits.shape[-2:]
+    kl = (log_q.exp() * log_q).sum((-1, -2))
+    return torch.where(tau.to(logits).view(-1, 1) == 0, 0.0, kl) + latents * math.log(classes)

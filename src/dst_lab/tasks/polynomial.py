@@ -1,0 +1,123 @@
+"""Polynomial programming: many independent choices, each to come near a target; the exact gradient is known.
+
+    minimise the mean over latents of E |e_z - target|^p,    z drawn from softmax(l / tau_f)
+
+Every latent has logits of its own (they are the only parameters, from U(-0.01, 0.01)). A class has the value e_k: 1 and
+0 where there are two, otherwise drawn from U(0, 1) once, for all latents and all runs. Nothing is read. The best choice
+is the value nearest to the target, so the optimum is known too.
+
+Metrics, at every evaluation: train_loss, gradient_norm; `validation_loss`, the expected loss by the formula, at the
+temperature that is drawn at; `validation_loss_argmax`; `excess`, what the expected loss has above the optimum; and, of
+the gradient by all logits over `passes` draws, in float64, as in the task bias-variance: `bias`, `variance`, `cosine`,
+`rescale`, `bias_rescaled`, `variance_rescaled`, `exact_norm`, `bias_floor`.
+"""
+
+import torch
+from torch import Tensor, nn
+
+import decoupled_st as dst
+from dst_lab.configs import Config, PolynomialConfig
+from dst_lab.fleet.chooser import Chooser, drawn_at
+from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task
+from dst_lab.tasks.bias_variance import compare
+
+AT_ONCE = 64
+"""Draws in one pass."""
+EMBEDDING = 1440
+"""The seed of the embedding, which all latents and runs share. With four classes it gives 0.504, 0.001, 0.855, 0.976:
+see docs/polynomial.md for why this one."""
+
+
+class Polynomial(Task):
+    config_type = PolynomialConfig
+    config: PolynomialConfig
+
+    def __init__(self, config: PolynomialConfig, source: str | None, device: torch.device) -> None:
+        super().__init__(config, source, device)
+        self.images = config.batch  # every step draws anew: nothing is held but the number
+        self.values = embedding(config.classes).to(device)
+        self.losses = (self.values - config.target).abs() ** config.power
+        self.optimum = self.losses.min()
+
+    def initial(self, seed: int) -> Parameters:
+        shape = self.config.latents, self.config.classes
+        return {"logits": 0.02 * torch.rand(shape, generator=torch.Generator().manual_seed(seed)) - 0.01}
+
+    def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
+        logits = parameters["logits"].unsqueeze(1).expand(-1, index.shape[1], -1, -1)
+        return self.of_choices(choose.categorical(logits.contiguous()))
+
+    def of_choices(self, z: Tensor) -> Tensor:
+        """[...]: the loss of one-hot choices [..., latents, classes]."""
+        chosen = (z * self.values.to(z)).sum(-1)
+        return ((chosen - self.config.target).abs() ** self.config.power).mean(-1)
+
+    def expected(self, logits: Tensor, tau: Tensor) -> Tensor:
+        """[runs]: the mean loss of choices drawn from softmax(logits / tau); at tau = 0 that of the argmax."""
+        tau = tau.to(logits).view(-1, 1, 1)
+        soft = torch.softmax(logits / torch.where(tau == 0, 1.0, tau), -1)
+        share = torch.where(tau == 0, _argmax(logits), soft)
+        return (share * self.losses.to(logits)).sum(-1).mean(-1)
+
+    def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
+        logits, tau = parameters["logits"].double(), drawn_at(choosers(True))
+        loss = self.expected(logits, tau)
+        argmax = self.expected(logits, torch.zeros(1, device=logits.device))
+        metrics = {"validation_loss": loss, "validation_loss_argmax": argmax, "excess": loss - self.optimum}
+        return {name: value.float() for name, value in metrics.items()}
+
+    def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:
+        """The estimator beside the exact gradient. The argmax, whose objective is piecewise constant, and what relaxes
+        the choice are held against the gradient at temperature 1, and at their own."""
+        logits = parameters["logits"].double()
+        tau = drawn_at(choosers(True)).to(logits)
+        leaf = logits.clone().requires_grad_()
+        (exact,) = torch.autograd.grad(self.expected(leaf, torch.where(tau == 0, 1.0, tau)).sum(), leaf)
+        total, square, passes = torch.zeros_like(logits), torch.zeros_like(logits), self.config.passes
+        for start in range(0, passes, AT_ONCE):
+            count = min(AT_ONCE, passes - start)
+            many = logits.unsqueeze(1).expand(-1, count, -1, -1).clone().requires_grad_()
+            (estimates,) = torch.autograd.grad(self.of_choices(choosers(True).categorical(many)).sum(), many)
+            total, square = total + estimates.sum(1), square + (estimates**2).sum(1)
+        mean = total / passes
+        variance = ((square - passes * mean**2).clamp(min=0) / (passes - 1)).flatten(1).sum(-1)
+        floor = (variance / passes).sqrt() / exact.flatten(1).norm(dim=-1)
+        metrics = compare(mean, variance, exact) | {"bias_floor": floor}
+        return {name: value.float() for name, value in metrics.items()}
+
+    @classmethod
+    def network(cls, config: Config, tensors: Parameters, estimator: dst.Estimator, deterministic: bool) -> nn.Module:
+        """Nothing in, one choice of every latent out: its values [latents]."""
+        assert isinstance(config, PolynomialConfig)
+        choice = dst.nn.Categorical(estimator, deterministic=deterministic)
+        return Chosen(tensors["logits"], embedding(config.classes), choice)
+
+    def bytes_per_run(self) -> int:
+        numbers = self.config.latents * self.config.classes
+        return 8 * 6 * numbers * (AT_ONCE + self.config.batch)
+
+
+class Chosen(nn.Module):
+    """Logits [latents, classes], the choice among them, and the values of the classes."""
+
+    values: Tensor
+
+    def __init__(self, logits: Tensor, values: Tensor, choice: nn.Module) -> None:
+        super().__init__()
+        self.logits, self.choice = nn.Parameter(logits), choice
+        self.register_buffer("values", values)
+
+    def forward(self) -> Tensor:
+        """[latents]: the values that are chosen."""
+        return (self.choice(self.logits) * self.values).sum(-1)
+
+
+def embedding(classes: int) -> Tensor:
+    """[classes]: 1 and 0, or values from U(0, 1)."""
+    if classes == 2:
+        return torch.tensor([1.0, 0.0])
+    return torch.rand(classes, generator=torch.Generator().manual_seed(EMBEDDING))
+
+
+def _argmax(logits: Tensor) -> Tensor:
+    return nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits)
