@@ -13,34 +13,35 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 
-from dst_lab.claims import Rows as ClaimRows
-from dst_lab.claims import Verdict
-from dst_lab.claims.rows import SEEDS
-from dst_lab.figures import Drawn, Rows, write
-from dst_lab.figures.style import LOOKS, TASKS, listing, number
+from dst_lab.claims import SEEDS, Verdict
+from dst_lab.configs.cards import estimator, metric, title
+from dst_lab.figures import Drawn, draw, write
+from dst_lab.figures.curves import counted
+from dst_lab.figures.style import listing, number
+from dst_lab.records import Rows
+from dst_lab.replace import write_bytes
 from dst_lab.report import page, pick_scale
-from dst_lab.report.page import chosen_table
-from dst_lab.report.verdicts import BOTH, MARKS, Line, board, shown
+from dst_lab.report.tables import chosen_table
+from dst_lab.report.verdicts import MARKS, Line, board, shown
 from dst_lab.store import Store
-from dst_lab.studies.paper.claims import judge_rows
-from dst_lab.studies.paper.figures import draw
-from dst_lab.studies.paper.figures.curves import counted
-from dst_lab.studies.paper.figures.maps import PAPER_OPTIMA
-from dst_lab.studies.paper.readings import ask
-from dst_lab.studies.paper.recipes import RECIPES
+from dst_lab.studies.paper import PAPER
+from dst_lab.studies.paper.claims.mechanisms import converged_below
+from dst_lab.studies.paper.claims.tasks import BASELINES, CATAE, LOGIC, OPTIMA, OURS, REFERENCE, SBN
 from results import cost
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORDS = "results/records.sqlite.xz"
+RECORDS = "results/paper"
+"""A folder of slices; a new one is another file."""
 PAGES = ("README.md", "results/README.md", "docs/results.md")
-CATAE = "categorical-autoencoder"
-ROLES = ("decoupled", "identity_ste", "softmax_ste", "gumbel_ste")
+REPORT = "results/report.html"
+"""Made, and not committed: it follows from the records."""
+ROLES = (OURS, *BASELINES)
 HEADLINE = (
-    ("stochastic-binary", "test_accuracy", "accuracy %", 100.0),
-    ("logic-gates", "test_accuracy_argmax", "accuracy % (argmax)", 100.0),
-    (CATAE, "test_loss", "nats an image", 1.0),
+    (SBN.task, "test_accuracy", "accuracy %"),
+    (LOGIC.task, "test_accuracy_argmax", "accuracy % (argmax)"),
+    (CATAE.task, "test_loss", "nats an image"),
 )
-"""(task, metric at the end of training, in words, factor)."""
+"""(task, metric at the end of training, in words)."""
 PICTURES = {
     "map": "Validation loss, accuracy and inactive neurons of the binary network over both temperatures",
     "logic-curves": "Training loss and validation accuracy of the logic gates over training, by estimator",
@@ -54,15 +55,11 @@ class Results:
 
     rows: Rows
     root: Path = ROOT
-    """Where benchmarks/results.csv and results/slices.csv are."""
-
-    @cached_property
-    def judged(self) -> ClaimRows:
-        return ClaimRows.of(self.rows.store, self.rows.scale)
+    """Where benchmarks/results.csv and results/paper/sessions.csv are."""
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        return judge_rows(self.judged)
+        return PAPER.judge(self.rows)
 
     @cached_property
     def device(self) -> cost.Device:
@@ -80,13 +77,13 @@ class Results:
 def build(root: Path = ROOT) -> list[Path]:
     """Write all of it under `root`, and return what was written."""
     with Store.open(root / RECORDS) as store:
-        results = Results(Rows(store, pick_scale(store)), root)
-        drawn = draw(results.rows)
-        made = {"results/report.html": page(results.rows, drawn).encode(), **figures(drawn)}
+        results = Results(PAPER.rows(store, pick_scale(store)), root)
+        drawn = draw(PAPER.figures, results.rows)
+        made = {REPORT: page(PAPER, results.rows, drawn).encode(), **figures(drawn)}
         made |= {name: text.encode() for name, text in pages(results, root).items()}
     for name, body in made.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(body)
+        write_bytes(root / name, body)
     return [root / name for name in made]
 
 
@@ -117,41 +114,43 @@ def filled(text: str, results: Results, page: str = "the page") -> str:
 def headline(results: Results, up: str) -> str:
     """Each estimator on each task: test data, end of training, fresh seeds."""
     cells: dict[tuple[str, str], str] = {}
-    for task, metric, _, factor in HEADLINE:
+    for task, name, _ in HEADLINE:
         chosen = {role: results.rows.setting(task, role) for role in ROLES}
         fresh = {role: one for role, one in chosen.items() if one and one.n and one.n + one.diverged == SEEDS}
         for role, one in fresh.items():
-            found = [factor * row.last(metric) for row in one.rows]
+            found = [metric(name).factor * row.last(name) for row in one.rows]
             cells[role, task] = f"{fmean(found):.1f}" + (f" ± {stdev(found):.1f}" if len(found) > 1 else "")
             if one.diverged:
                 cells[role, task] += f" ({one.diverged} of {one.n + one.diverged} diverged)"
-            if task == CATAE:
-                converged = sum(row.last("validation_loss") < results.rows.converged_below for row in one.rows)
+            if task == CATAE.task:
+                converged = sum(row.last("validation_loss") < converged_below(results.rows) for row in one.rows)
                 cells[role, task] += f"; {converged} of {SEEDS} converge"  # a mean over both outcomes says little alone
-    head = ["estimator, at its chosen setting", *(f"{TASKS[task]}, {what}" for task, _, what, _ in HEADLINE)]
-    body = [[LOOKS[role].label, *(cells.get((role, task), "not run yet") for task, *_ in HEADLINE)] for role in ROLES]
+    head = ["estimator, at its chosen setting", *(f"{title(task)}, {what}" for task, _, what in HEADLINE)]
+    body = [
+        [estimator(role).label, *(cells.get((role, task), "not run yet") for task, *_ in HEADLINE)] for role in ROLES
+    ]
     return table(head, body)
 
 
 def verdicts(results: Results, up: str) -> str:
     """Each claim on each task."""
-    tasks = [TASKS[task] for task in PAPER_OPTIMA]
+    tasks = [title(task) for task in PAPER.tasks]
     body = []
-    for claim, _, titles in board(shown(results.verdicts)):
-        for title, found in titles:
+    for claim, _, titles in board(shown(results.verdicts, PAPER), PAPER.questions):
+        for what, found in titles:
             if "" in found:
                 one = found[""].verdict
                 said = [_badge(one), _badge(replace(one, caution="")), ""]
-                body.append([f"{claim}: {title} (both tasks together)", *said])
+                body.append([f"{claim}: {what} (both tasks together)", *said])
             else:
-                body.append([f"{claim}: {title}", *(_badge(found[t].verdict) if t in found else "" for t in tasks)])
+                body.append([f"{claim}: {what}", *(_badge(found[t].verdict) if t in found else "" for t in tasks)])
     return table(["claim", *tasks], body)
 
 
 def evidence(results: Results, up: str) -> str:
     """The comparisons that the verdicts rest on."""
     body: list[list[str]] = []
-    for item in shown(results.verdicts):
+    for item in shown(results.verdicts, PAPER):
         about = [f"{item.verdict.claim}, {item.where}", _badge(item.verdict)]
         body += [[*about, f"{line.name}: {line.metric}", *_line(line)] for line in item.judged]
         if not item.judged:
@@ -162,12 +161,12 @@ def evidence(results: Results, up: str) -> str:
 
 def settings(results: Results, up: str) -> str:
     """What each search chose, and its loss."""
-    paper = {TASKS[task]: optimum for task, optimum in PAPER_OPTIMA.items()}
+    paper = {title(task): optimum for task, optimum in OPTIMA.items()}
     body = []
     for task, found in chosen_table(results.rows).items():
         for row in found:
             taus = row["taus"] or "none"
-            if row["estimator"] == LOOKS["decoupled"].name:
+            if row["estimator"] == PAPER.ours:
                 taus += " (the paper: {:g}, {:g})".format(*paper[task])
             n = f"{row['n']} {row['seeds']}" + f", {row['diverged']} diverged" * bool(row["diverged"])
             body.append([task, row["estimator"], taus, row["lr"], row["loss"], n])
@@ -190,7 +189,7 @@ def about(results: Results, up: str) -> str:
     commits = sorted(
         {str(place["commit"])[:12] + "*" * bool(place.get("dirty")) for place in places if "commit" in place}
     )
-    size = (results.root / RECORDS).stat().st_size / 1e6 if (results.root / RECORDS).exists() else 0.0
+    size = sum(file.stat().st_size for file in (results.root / RECORDS).glob("*.sqlite.xz")) / 1e6
     body = [
         ["runs", f"{len(results.rows.runs):,}, of {results.rows.scale} scale, in {len(places)} chunks"],
         ["when", listing(sorted({results.device.first, results.device.last}))],
@@ -213,7 +212,7 @@ def time(results: Results, up: str) -> str:
         + (f"; what goes beyond the paper took {_minutes(beyond)} more" if beyond else "")
         + "."
     )
-    held = cost.held(results.root / "results/slices.csv")
+    held = cost.held(results.root / RECORDS / "sessions.csv")
     if held:
         said += f" The device was in use for {_minutes(held[0])} minutes, in {held[1]} session{'s' * (held[1] != 1)}."
     if everything.plain:
@@ -231,7 +230,7 @@ def counting(results: Results, up: str) -> str:
     if everything.plain:
         steps = listing(
             [
-                f"{ms:.3g} ms ({TASKS[task]}: {cost.PLAIN[task]})"
+                f"{ms:.3g} ms ({title(task)}: {cost.PLAIN[task]})"
                 for task, ms in results.step_ms.items()
                 if any(row.run.task == task for row in results.rows.runs.values())
             ]
@@ -247,9 +246,9 @@ def counting(results: Results, up: str) -> str:
 
 def pictures(results: Results, up: str) -> str:
     """The two that the README shows, with their n."""
-    found = {role: results.rows.setting("logic-gates", role) for role in (*ROLES, "soft")}
+    found = {role: results.rows.setting(LOGIC.task, role) for role in (*ROLES, REFERENCE)}
     settings = {role: one for role, one in found.items() if one and one.n}
-    seeds = {row.run.seed for row in results.rows.recipe("sbn-grid", "stochastic-binary")}
+    seeds = {row.run.seed for row in results.rows.recipe("sbn-grid", SBN.task)}
     captions = {
         "map": f"Each cell: mean over n = {len(seeds)} search seeds.",
         "logic-curves": f"Each line: mean over seeds, {counted(settings)}. Band: one standard deviation.",
@@ -262,7 +261,7 @@ def pictures(results: Results, up: str) -> str:
 def readings(results: Results, up: str) -> str:
     """Would another reading of an open detail have changed a verdict? What differs is in bold."""
     parts = []
-    for question in ask(results.judged):
+    for question in PAPER.readings.ask(results.rows) if PAPER.readings else []:
         body = []
         for cells in question.rows:
             said = [_badge(cell) if cell else "" for cell in cells]
@@ -270,7 +269,7 @@ def readings(results: Results, up: str) -> str:
                 f"**{text}**" if question.turns(cells[0], cell) else text
                 for cell, text in zip(cells, said, strict=True)
             ]
-            body.append([f"{cells[0].claim}, {TASKS.get(cells[0].task, BOTH)}" if cells[0] else "", *bold])
+            body.append([f"{cells[0].claim}, {title(cells[0].task) or PAPER.where}" if cells[0] else "", *bold])
         parts.append(f"**{question.title}.** {question.note}\n\n{table(['claim', *question.columns], body)}")
     return "\n\n".join(parts) or "Not tested yet."
 
@@ -290,7 +289,7 @@ BLOCKS: dict[str, Callable[[Results, str], str]] = {
 
 
 def table(head: Sequence[str], body: Sequence[Sequence[str]], align: str = "") -> str:
-    """A table in Markdown; `align` has an l or an r a column."""
+    """A table in Markdown; `align` has an l or an r per column."""
     rule = "|".join("---:" if side == "r" else "---" for side in align or "l" * len(head))
     first, *rest = (f"| {' | '.join(row)} |" for row in (head, *body))
     return "\n".join([first, f"|{rule}|", *rest])
@@ -307,7 +306,7 @@ def _line(line: Line) -> list[str]:
 
 
 def _cost(one: cost.Cost) -> list[str]:
-    what = (RECIPES[one.recipe].__doc__ or "").strip().rstrip(".") if one.recipe in RECIPES else ""
+    what = PAPER.recipes.about(one.recipe).rstrip(".") if one.recipe in PAPER.recipes.plans else ""
     if one.recipe == cost.OTHER:
         what = "Beyond the paper: what other ways to choose settings ask for (`dst claims --readings`)"
     return [

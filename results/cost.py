@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dst_lab.figures import Rows
-from dst_lab.figures.rows import Row
+from dst_lab.records import Row, Rows
 from dst_lab.store import run_id
 from dst_lab.studies.paper.recipes import RECIPES
 
@@ -19,7 +18,7 @@ PLAIN = {
 }
 """Task -> the row of benchmarks/results.csv that one step of a one-run-at-a-time script takes."""
 OTHER = "other runs"
-BEYOND = ("bias-variance", "annealed", "details", "catae-rate", OTHER)
+BEYOND = ("bias-variance", *RECIPES.optional, OTHER)
 """What goes beyond the paper."""
 
 
@@ -63,8 +62,8 @@ def device_of(rows: Rows) -> Device:
 def costs(rows: Rows, step_ms: Mapping[str, float]) -> list[Cost]:
     """By recipe, in their order. A chunk belongs to the first recipe that wants all of its runs: a run that two want
     is trained once, and counted where that was. Of a chunk that none wants all of, each run takes an equal share."""
-    wanted = {name: {run_id(config.to_dict()) for config in rows.wanted(name)} for name in RECIPES}
-    found = {name: Cost(name) for name in (*RECIPES, OTHER)}
+    wanted = {name: {run_id(config.to_dict()) for config in rows.wanted(name)} for name in RECIPES.plans}
+    found = {name: Cost(name) for name in (*RECIPES.plans, OTHER)}
     for place, members in chunks(rows).values():
         whole = next((name for name, runs in wanted.items() if {row.run.id for row in members} <= runs), None)
         seconds = float(place.get("seconds", 0)) / len(members)
@@ -120,11 +119,11 @@ def plain_steps(results: Path, device: str) -> dict[str, float]:
     }
 
 
-def held(slices: Path) -> tuple[float, int] | None:
+def held(sessions: Path) -> tuple[float, int] | None:
     """Seconds for which the device was in use, and in how many sessions, where that was written down."""
-    if not slices.exists():
+    if not sessions.exists():
         return None
-    with open(slices, newline="", encoding="utf-8") as file:
+    with open(sessions, newline="", encoding="utf-8") as file:
         seconds = [float(row["wall_s"]) for row in csv.DictReader(file)]
     return sum(seconds), len(seconds)
 

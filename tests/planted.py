@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dst_lab.configs import CONFIGS, Config
 from dst_lab.configs.stochastic_binary import THRESHOLDS
-from dst_lab.plans.pursue import pursue
+from dst_lab.records import pursue
 from dst_lab.store import Record, Series, Store, temperatures
 from dst_lab.studies.paper.recipes import RECIPES
 
@@ -31,11 +31,11 @@ PROVENANCE = {
 }  # fmt: skip
 
 
-def plant(path: Path, scale: str = "quick", recipes: Iterable[str] = tuple(RECIPES)) -> Path:
+def plant(path: Path, scale: str = "quick", recipes: Iterable[str] = tuple(RECIPES.plans)) -> Path:
     """Follow the recipes to their end, with `record` in the place of training."""
     with Store.open(path, write=True) as store:
         for name in recipes:
-            pursue(RECIPES[name](scale), store, lambda configs: bool(store.put(map(record, configs))) or True)
+            pursue(RECIPES.plans[name](scale), store, lambda configs: bool(store.put(map(record, configs))) or True)
     return path
 
 

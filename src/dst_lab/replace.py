@@ -49,7 +49,7 @@ class Kind:
     mark: bytes
 
 
-PAGE = Kind("a page made by `dst report`", b"<title>Decoupled straight-through")
+PAGE = Kind("a page made by `dst report`", b'<meta name="generator" content="dst report">')
 PNG = Kind("a figure in PNG", b"\x89PNG\r\n")
 SVG = Kind("a figure in SVG", b"<svg")
 CSV = Kind("an export made by `dst export`", b"run,task,estimator,tau_f,tau_b,seed,step,metric,value")

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from dst_lab.configs import Choice, Config
 from dst_lab.plans.plan import Grid, Plan, score, settings, value_of
-from dst_lab.plans.pursue import pursue, scores
 from dst_lab.plans.sequential import Sequential
+from dst_lab.records import Reader, pursue
 from dst_lab.store import Record, Series, Store, StoreError
 
 Objective = Callable[..., float | Sequence[float]]
@@ -96,7 +96,7 @@ def tune(
         source = _source(objective)  # once: a file that is edited meanwhile is not what runs
         _warn_of_change(source, name, records)
         pursue(search, records, lambda configs: _train(objective, source, configs, records))
-        lookup = scores(records)
+        lookup = Reader(records).scores()
         tried = list(dict.fromkeys(settings_of(search.wanted(lookup))))
         losses = {config: value for config in tried if (value := score(config, runs, lookup)) is not None}
         (found,) = search.chosen(lookup)

@@ -12,11 +12,11 @@ import planted
 import pytest
 from matplotlib.image import imread
 
-from dst_lab.figures import Rows
-from dst_lab.plans.pursue import pursue
-from dst_lab.report import page
+from dst_lab.figures import draw
+from dst_lab.records import pursue
 from dst_lab.store import Record, Store
-from dst_lab.studies.paper.figures import FIGURES, draw
+from dst_lab.studies import PAPER
+from dst_lab.studies.paper.figures import FIGURES
 from results import build, cost
 
 COMMITTED = pytest.mark.skipif(
@@ -28,7 +28,7 @@ STEP_MS = {"stochastic-binary": 2.0, "categorical-autoencoder": 3.0}
 @pytest.fixture(scope="module")
 def committed():
     with Store.open(build.ROOT / build.RECORDS) as store:
-        yield build.Results(Rows(store, "paper"))
+        yield build.Results(PAPER.rows(store, "paper"))
 
 
 @COMMITTED
@@ -39,22 +39,21 @@ def test_the_pages_quote_the_records(committed: build.Results) -> None:
 
 @COMMITTED
 def test_the_records_are_small_enough_for_git() -> None:
-    assert (build.ROOT / build.RECORDS).stat().st_size < 20e6
+    assert sum(file.stat().st_size for file in (build.ROOT / build.RECORDS).glob("*.sqlite.xz")) < 20e6
 
 
 @COMMITTED
 @pytest.mark.slow
-def test_the_report_and_the_figures_are_those_of_the_records(committed: build.Results) -> None:
-    drawn = draw(committed.rows)
-    made = {"results/report.html": page(committed.rows, drawn).encode(), **build.figures(drawn)}
+def test_the_figures_are_those_of_the_records(committed: build.Results) -> None:
+    made = build.figures(draw(FIGURES, committed.rows))
     there = {str(path.relative_to(build.ROOT)) for path in (build.ROOT / "results/figures").iterdir()}
-    assert there == made.keys() - {"results/report.html"}
+    assert there == made.keys()
     for name, body in made.items():
         assert seen(body) == seen((build.ROOT / name).read_bytes()), f"{name} is stale: make results"
 
 
 def seen(body: bytes) -> str:
-    """A page or a drawing with its pictures as pixels: how a PNG is compressed differs between versions of zlib."""
+    """A drawing with its pictures as pixels: how a PNG is compressed differs between versions of zlib."""
 
     def pixels(found: re.Match[str]) -> str:
         return repr(np.asarray(imread(io.BytesIO(base64.b64decode(found[1])))).tobytes())
@@ -77,8 +76,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     store.put([trained(planted.record(config), name, number) for config in chunk])
                 return True
 
-            pursue(planted.RECIPES[name]("quick"), store, train)
-        failed = planted.record(planted.RECIPES["logic-sequential"]("quick").wanted(lambda _: None)[0])
+            pursue(planted.RECIPES.plans[name]("quick"), store, train)
+        failed = planted.record(planted.RECIPES.plans["logic-sequential"]("quick").wanted(lambda _: None)[0])
         store.put([Record(config=failed.config, status="failed", detail={"step": 7}, provenance=planted.PROVENANCE)])
     return path
 
@@ -103,7 +102,8 @@ def root(plain: Path, tmp_path: Path) -> Path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(build.ROOT / name, tmp_path / name)
     with Store.open(plain) as store:
-        store.copy(tmp_path / build.RECORDS)
+        (tmp_path / build.RECORDS).mkdir()
+        store.copy(tmp_path / build.RECORDS / "0001.sqlite.xz")
     return tmp_path
 
 
@@ -111,16 +111,16 @@ def root(plain: Path, tmp_path: Path) -> Path:
 def test_all_is_built_from_the_compressed_records(root: Path) -> None:
     written = {str(file.relative_to(root)) for file in build.build(root)}
     drawings = {f"results/figures/{name}.svg" for name in FIGURES}
-    assert written == {"results/report.html", *drawings, *build.PAGES}
+    assert written == {build.REPORT, *drawings, *build.PAGES}
     assert "Two temperatures instead of one" in (root / "results/report.html").read_text()
     assert (root / "results/figures/map.svg").read_text().count("<path") > 50
 
 
 def test_the_pages_are_filled_and_what_is_written_by_hand_stays(root: Path) -> None:
-    (root / "results/slices.csv").write_text("date,what,wall_s\n2026-01-01,dst,60\n2026-01-02,dst,120.5\n")
+    (root / "results/paper/sessions.csv").write_text("date,what,wall_s\n2026-01-01,dst,60\n2026-01-02,dst,120.5\n")
     before = {name: (root / name).read_text() for name in build.PAGES}
     with Store.open(root / build.RECORDS) as store:
-        results = build.Results(Rows(store, "quick"), root)
+        results = build.Results(PAPER.rows(store, "quick"), root)
         made = build.pages(results, root)
         for name, text in made.items():
             assert build.BLOCK.sub("", text) == build.BLOCK.sub("", before[name])
@@ -138,7 +138,7 @@ def test_the_pages_are_filled_and_what_is_written_by_hand_stays(root: Path) -> N
 
 def test_the_numbers_are_those_of_the_records(root: Path) -> None:
     with Store.open(root / build.RECORDS) as store:
-        results = build.Results(Rows(store, "quick"), root)
+        results = build.Results(PAPER.rows(store, "quick"), root)
         setting = results.rows.setting("stochastic-binary", "softmax_ste")
         assert setting is not None
         values = [100 * float(store.history(row.run.id)["test_accuracy"].values[-1]) for row in setting.rows]
@@ -160,7 +160,7 @@ def test_the_numbers_are_those_of_the_records(root: Path) -> None:
 
 def test_a_chunk_counts_once_and_a_run_for_what_it_was_trained(plain: Path) -> None:
     with Store.open(plain) as store:
-        rows = Rows(store, "quick")
+        rows = PAPER.rows(store, "quick")
         found = {one.recipe: one for one in cost.costs(rows, STEP_MS)}
         whole = cost.total(list(found.values()))
         assert whole.runs == len(store.runs())
@@ -185,10 +185,10 @@ def test_a_chunk_counts_once_and_a_run_for_what_it_was_trained(plain: Path) -> N
 
 def test_what_goes_beyond_the_paper_is_counted_apart(root: Path) -> None:
     assert {*cost.BEYOND} - {cost.OTHER} == {
-        name for name, recipe in planted.RECIPES.items() if "beyond the paper" in str(recipe.__doc__).lower()
+        name for name, recipe in planted.RECIPES.plans.items() if "beyond the paper" in str(recipe.__doc__).lower()
     }
     with Store.open(root / build.RECORDS) as store:
-        results = build.Results(Rows(store, "quick"), root)
+        results = build.Results(PAPER.rows(store, "quick"), root)
         minutes = {one.recipe: one.seconds / 60 for one in results.costs}
         beyond = sum(time for name, time in minutes.items() if name in cost.BEYOND)
         took, more = re.findall(r"took ([\d.]+)", build.time(results, ""))
@@ -199,11 +199,11 @@ def test_what_goes_beyond_the_paper_is_counted_apart(root: Path) -> None:
 
 def test_a_chunk_of_two_recipes_is_shared(tmp_path: Path) -> None:
     """The effects of both temperatures on the autoencoder, trained together."""
-    both = [planted.RECIPES[name]("quick").wanted(lambda _: None) for name in ("tau-f-effects", "tau-b-effects")]
+    both = [planted.RECIPES.plans[name]("quick").wanted(lambda _: None) for name in ("tau-f-effects", "tau-b-effects")]
     configs = dict.fromkeys(one for wanted in both for one in wanted if one.task == "categorical-autoencoder")
     with Store.open(tmp_path / "runs.sqlite", write=True) as store:
         store.put([trained(planted.record(config), "both", 0) for config in configs])
-        found = cost.costs(Rows(store, "quick"), STEP_MS)
+        found = cost.costs(PAPER.rows(store, "quick"), STEP_MS)
     assert {one.recipe: one.runs for one in found} == {"tau-f-effects": 40, "tau-b-effects": len(configs) - 40}
     assert found[0].seconds == pytest.approx(10.0 * 40 / len(configs))
     assert sum(one.seconds for one in found) == pytest.approx(10.0)
@@ -219,7 +219,7 @@ def test_plain_steps_are_those_of_the_device() -> None:
 def test_readings_name_the_tasks_of_a_claim_about_both(tmp_path: Path) -> None:
     recipes = ("catae-sequential", "catae-baselines", "diagonal", "tau-f-effects", "tau-b-effects", "confirm")
     with Store.open(planted.plant(tmp_path / "runs.sqlite", recipes=(*recipes, "catae-rate"))) as store:
-        said = build.readings(build.Results(Rows(store, "quick"), tmp_path), "")
+        said = build.readings(build.Results(PAPER.rows(store, "quick"), tmp_path), "")
     assert "| the rule | 0.001 alone |" in said
     assert "| C3 independence, binary network and autoencoder | " in said
 
@@ -234,7 +234,7 @@ def test_readings_name_the_tasks_of_a_claim_about_both(tmp_path: Path) -> None:
 )
 def test_a_broken_block_is_named(text: str, said: str, plain: Path) -> None:
     with Store.open(plain) as store, pytest.raises(ValueError, match=f"a.md: a block begins with .*{said}"):
-        build.filled(text, build.Results(Rows(store, "quick")), "a.md")
+        build.filled(text, build.Results(PAPER.rows(store, "quick")), "a.md")
 
 
 def test_every_block_of_the_pages_is_known_and_every_block_is_shown() -> None:

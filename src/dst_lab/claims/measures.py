@@ -1,15 +1,13 @@
 """One number of a run's history: what two arms are compared in."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
-from dst_lab.store import Series
-
-History: TypeAlias = Mapping[str, Series]
+from dst_lab.configs import cards
+from dst_lab.records.row import History, Row
 
 
 @dataclass(frozen=True)
@@ -31,26 +29,33 @@ class Measure:
     never: float = math.nan
     """What stands for a run that did not get there; NaN where every run has a number of its own."""
 
+    def of(self, row: Row) -> float:
+        """The measure of a run, or what it counts for where it diverged."""
+        return self.read(row.history) if row.done else self.diverged
 
-def best(metric: str, unit: str, direction: int) -> Measure:
-    """The lowest (or highest) value over training."""
-    word = "highest" if direction > 0 else "lowest"
+
+def best(metric: str) -> Measure:
+    """The lowest (or highest) value over training, by the metric's card."""
+    card = cards.metric(metric)
+    sign = card.direction
+    if not sign:
+        raise ValueError(f"whether a high or a low {metric} is best is not known: register a card that says so")
     return Measure(
-        f"{word} {words(metric)}", unit, direction, lambda h: direction * float((direction * h[metric].values).max())
+        f"{card.good_end} {card.label}", card.unit, sign, lambda h: sign * float((sign * h[metric].values).max())
     )
 
 
-def last(metric: str, unit: str, direction: int) -> Measure:
+def last(metric: str, unit: str | None = None) -> Measure:
     """The value at the last evaluation; of a vector, such as the perplexity of each latent, its mean."""
-    return Measure(f"last {words(metric)}", unit, direction, lambda h: float(np.mean(h[metric].values[-1])))
+    return _measure("last", metric, lambda h: float(np.mean(h[metric].values[-1])), unit)
 
 
-def first(metric: str, unit: str, direction: int) -> Measure:
+def first(metric: str, unit: str | None = None) -> Measure:
     """The value at the first evaluation."""
-    return Measure(f"first {words(metric)}", unit, direction, lambda h: float(np.mean(h[metric].values[0])))
+    return _measure("first", metric, lambda h: float(np.mean(h[metric].values[0])), unit)
 
 
-def mean(metric: str, unit: str, direction: int) -> Measure:
+def mean(metric: str) -> Measure:
     """The mean over the evaluations that recorded it, those with NaN left out; NaN where all are."""
 
     def read(history: History) -> float:
@@ -58,48 +63,29 @@ def mean(metric: str, unit: str, direction: int) -> Measure:
         known = values[~np.isnan(values)]
         return float(known.mean()) if len(known) else math.nan
 
-    return Measure(f"mean {words(metric)}", unit, direction, read)
+    return _measure("mean", metric, read)
 
 
-def stopped(metric: str, unit: str, direction: int) -> Measure:
+def stopped(metric: str) -> Measure:
     """The value at the evaluation with the lowest validation loss."""
 
     def read(history: History) -> float:
         return float(history[metric].values[int(history["validation_loss"].values.argmin())])
 
-    return Measure(f"{words(metric)} at the lowest validation loss", unit, direction, read)
+    card = cards.metric(metric)
+    return Measure(f"{card.label} at the lowest validation loss", card.unit, card.direction, read)
 
 
-def inactive_below(index: int, threshold: float) -> Measure:
-    """The share of neurons whose activity lies below one of the absolute thresholds, at the end."""
-    name = f"neurons with activity below {threshold:.1e}"
-    return Measure(name, "share", -1, lambda h: float(h["inactive_below"].values[-1][index]))
-
-
-def active() -> Measure:
-    """The share of active neurons at the end."""
-    return Measure("active neurons", "share", 1, lambda h: 1 - float(h["inactive"].values[-1]))
-
-
-def gap() -> Measure:
-    """How far accuracy by the training forward and by the discretised network lie apart at the last evaluation."""
-
-    def read(history: History) -> float:
-        drawn, fixed = (history[f"validation_accuracy{suffix}"].values[-1] for suffix in ("", "_argmax"))
-        return abs(float(fixed) - float(drawn))
-
-    return Measure("gap between trained and discretised validation accuracy", "share", -1, read)
-
-
-def reach(metric: str, target: float, direction: int, never: float) -> Measure:
+def reach(metric: str, target: float, never: float) -> Measure:
     """The first evaluated step as good as the target; `never` where none is."""
+    card = cards.metric(metric)
 
     def read(history: History) -> float:
         series = history[metric]
-        there = np.flatnonzero(direction * series.values >= direction * target)
+        there = np.flatnonzero(card.direction * series.values >= card.direction * target)
         return float(series.steps[there[0]]) if len(there) else never
 
-    return Measure(f"steps until {words(metric)} reaches {target:.4g}", "steps", -1, read, never, never=never)
+    return Measure(f"steps until {card.label} reaches {target:.4g}", "steps", -1, read, never, never=never)
 
 
 def after_the_end(metric: str) -> Measure:
@@ -117,7 +103,7 @@ def converged(metric: str, threshold: float) -> Measure:
     return Measure("converged runs", "share", 1, lambda h: float(h[metric].values[-1] < threshold), 0.0, True)
 
 
-def words(metric: str) -> str:
-    """ "validation_accuracy_argmax" -> "validation accuracy (argmax)"."""
-    text = metric.removesuffix("_argmax").replace("_", " ")
-    return f"{text} (argmax)" if metric.endswith("_argmax") else text
+def _measure(when: str, metric: str, read: Callable[[History], float], unit: str | None = None) -> Measure:
+    """By the metric's card; its unit where none is given. Without a good end, lower counts as better."""
+    card = cards.metric(metric)
+    return Measure(f"{when} {card.label}", card.unit if unit is None else unit, card.direction or -1, read)

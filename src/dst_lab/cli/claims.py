@@ -1,4 +1,4 @@
-"""`dst claims`: what the records say about each claim of the paper."""
+"""`dst claims`: what the records say about each claim of a study."""
 
 import argparse
 import math
@@ -10,16 +10,19 @@ from rich.table import Table
 
 from dst_lab.cli.console import Console
 from dst_lab.cli.records import WIDE
+from dst_lab.cli.report import add_study, chosen_study
 from dst_lab.store import Store
 
 if TYPE_CHECKING:
-    from dst_lab.claims import Comparison, Rows
+    from dst_lab.claims import Comparison
+    from dst_lab.records import Rows
+    from dst_lab.report import Study
 
 
 def add(jobs: Any) -> None:
-    """Add the word `claims`."""
-    parser = jobs.add_parser("claims", help="a verdict on each claim of the paper")
-    parser.add_argument("--scale", choices=("quick", "paper"), help="(paper where the store has such runs, else quick)")
+    """Add the job `claims`."""
+    parser = jobs.add_parser("claims", help="a verdict on each claim of a study")
+    add_study(parser)
     parser.add_argument("--store", type=Path, default=Path("dst.sqlite"), help="(dst.sqlite)")
     parser.add_argument(
         "--readings",
@@ -31,16 +34,17 @@ def add(jobs: Any) -> None:
 
 def _claims(args: argparse.Namespace) -> int:
     """Each verdict with the comparisons it rests on, or with what is missing."""
-    from dst_lab.claims import Rows
     from dst_lab.claims.verdict import LEVEL
     from dst_lab.report import pick_scale
-    from dst_lab.studies.paper.claims import judge
 
     with Store.open(args.store) as store:
-        scale = args.scale or pick_scale(store)
+        study = chosen_study(args, store)
+        if not study.rules:
+            raise ValueError(f"the study {study.name} judges no claim: choose another with --study")
+        rows = study.rows(store, args.scale or pick_scale(store))
         if args.readings:
-            return _readings(Rows.of(store, scale), args.store)
-        verdicts = judge(store, scale)
+            return _readings(study, rows, args.store)
+        verdicts = study.judge(rows)
     for verdict in verdicts:
         about = " on ".join(filter(None, (verdict.claim, verdict.task)))
         print(f"{verdict.verdict:13}  {about}: {verdict.title}")
@@ -58,14 +62,15 @@ def _claims(args: argparse.Namespace) -> int:
     return 0
 
 
-def _readings(rows: "Rows", path: Path) -> int:
-    """A table a question, and what to train for the cells that are not tested."""
+def _readings(study: "Study", rows: "Rows", path: Path) -> int:
+    """One table per question, and what to train for the cells that are not tested."""
     from dst_lab.report.commands import run_command
     from dst_lab.store.disk.compressed import is_compressed
-    from dst_lab.studies.paper.readings import ask, begun, lacking
 
+    if study.readings is None:
+        raise ValueError(f"the study {study.name} leaves no detail open that it would read otherwise")
     console = Console(highlight=False, width=None if Console().is_terminal else WIDE)
-    questions = ask(rows)
+    questions = study.readings.ask(rows)
     if not questions:
         print(
             f"no question can be asked: no claim is tested on the runs of {rows.scale} scale in {path}; `dst claims "
@@ -80,14 +85,14 @@ def _readings(rows: "Rows", path: Path) -> int:
                 said = [cell.verdict if cell else "" for cell in (first, *cells)]
                 table.add_row(first.claim, first.task, *said)
         console.print(table)
-    settings = lacking(rows) if questions else {}
-    details = begun(rows)
-    if is_compressed(path) and (settings or details):
+    settings = study.readings.lacking(rows) if questions else {}
+    begun = study.readings.begun(rows)
+    if is_compressed(path) and (settings or begun):
         path = path.with_suffix("")
         print(f"(before what follows: `dst copy --store {path}.xz {path}`)")
-    if details:
-        print(f"{details} runs with a detail set otherwise are not there:")
-        print(f"dst sweep details --scale {rows.scale} --store {path}")
+    for recipe, missing in begun.items():
+        print(f"{missing} runs with a detail set otherwise are not there:")
+        print(f"dst sweep {recipe} --scale {rows.scale} --store {path}")
     if settings:
         print("what other ways to choose ask for, and is not there; a search may ask for more when this is done:")
     for config, seeds in settings.items():

@@ -11,8 +11,9 @@ from rich.table import Table
 from dst_lab import data
 from dst_lab.cli.console import Console, say
 from dst_lab.configs import WHOLE
+from dst_lab.configs.cards import metric as card
 from dst_lab.replace import PREPARED, check_target
-from dst_lab.store import Run, Store, direction_of, export, field, salvage, summarise
+from dst_lab.store import Run, Store, export, field, salvage, summarise
 
 WIDE = 160
 SETTING = ("task", "estimator", "estimator.tau_f", "estimator.tau_b", "estimator.tau", "lr")
@@ -28,7 +29,9 @@ def add(jobs: Any) -> None:
     show.add_argument("--group", default=",".join(SETTING), help="fields to group by, with commas (the setting)")
     show.add_argument("--metric", default="validation_loss", help="(validation_loss)")
     show.add_argument(
-        "--at", choices=("last", "best"), help="which of a run's values (best; of test_*, which chooses nothing, last)"
+        "--at",
+        choices=("last", "best"),
+        help="which of a run's values (the metric's own: best of a validation loss, last of a test loss)",
     )
     show.set_defaults(do=_show)
     out = jobs.add_parser("export", help="every value as a long row")
@@ -90,7 +93,7 @@ def print_table(store: Store, where: Mapping[str, str], group: Sequence[str], me
     numbers = ["n", "mean", "std", "best", *(name for name in ENDS if any(row[name] for row in rows))]
     for name in numbers:
         table.add_column(name, justify="right")
-    sign = -direction_of(metric) or 1
+    sign = -card(metric).direction or 1
     last = math.inf  # a group of which no run is done
     for row in sorted(
         rows, key=lambda row: (str(row.get("task")), last if row["mean"] is None else sign * row["mean"])
@@ -124,7 +127,7 @@ def _show(args: argparse.Namespace) -> int:
         if name in where:
             raise ValueError(f"--where takes a field once, got {name}={where[name]} and {item}")
         where[name] = value.replace("-", "_") if name == "estimator" else value
-    at = args.at or ("last" if args.metric.startswith("test_") else "best")
+    at = args.at or card(args.metric).at
     with Store.open(args.store) as store:
         print_table(store, where, args.group.split(","), args.metric, at)
     return 0
@@ -159,13 +162,18 @@ def _salvage(args: argparse.Namespace) -> int:
 
 
 def _chosen_runs(store: Store) -> set[str]:
-    """The runs of every setting that a search chose: those that figures take artefacts from."""
-    from dst_lab.figures.rows import setting_key
-    from dst_lab.plans.pursue import scores
-    from dst_lab.studies.paper.recipes import chosen
+    """The runs of every setting that a search of any study chose: those that figures take artefacts from."""
+    from dst_lab.records import Reader, setting_key
+    from dst_lab.studies import STUDIES
 
-    lookup = scores(store)
-    found = {setting_key(one.to_dict()) for scale in ("quick", "paper") for one in chosen(lookup, scale).values()}
+    lookup = Reader(store).scores()
+    chosen = [
+        config
+        for study in STUDIES.values()
+        for scale in ("quick", "paper")
+        for config in study.recipes.chosen(lookup, scale).values()
+    ]
+    found = {setting_key(config.to_dict()) for config in chosen}
     return {run.id for run in store.runs() if setting_key(run.config) in found}
 
 

@@ -1,19 +1,20 @@
-"""`dst report`: one page from a store. `dst reproduce`: every recipe of the paper, then the page."""
+"""`dst report`: one page from a store. `dst reproduce`: every recipe of a study, then the page."""
 
 import argparse
 import sys
-import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dst_lab.cli.machine import LEFT, add_machine, at_least, code_after, deadline_of, driving
 from dst_lab.cli.parser import Parser
-from dst_lab.cli.run import LEFT, add_machine, at_least
 from dst_lab.store import Store
-from dst_lab.store.disk.header import spare
+
+if TYPE_CHECKING:
+    from dst_lab.report import Study
 
 
 def add(jobs: Any) -> None:
-    """Add the words."""
+    """Add the jobs."""
     report = jobs.add_parser(
         "report", help="verdicts, figures and runs as one page",
         description="Write one self-contained HTML page from a store. Needs no torch, no data and no network.",
@@ -21,86 +22,120 @@ def add(jobs: Any) -> None:
     report.add_argument("--store", type=Path, default=Path("dst.sqlite"), help="(dst.sqlite)")
     report.add_argument("--out", type=Path, default=Path("report.html"), help="the page (report.html)")
     report.add_argument("--figures", type=Path, metavar="DIR", help="also write every figure here, as PNG and SVG")
-    report.add_argument("--scale", choices=("quick", "paper"), help="(paper where the store has such runs, else quick)")
+    add_study(report)
+    report.add_argument(
+        "--overwrite", action="store_true", help="replace a file that `dst` did not write; a store never"
+    )
     report.set_defaults(do=_report)
     again = jobs.add_parser(
-        "reproduce", help="every recipe of the paper, then the report",
-        description="Train what the paper's recipes want and the store lacks, then write OUT/report.html and "
+        "reproduce", help="every recipe of a study, then the report",
+        description="Train what a study's recipes want and the store lacks, then write OUT/report.html and "
         "OUT/figures. Run again, it continues; with the budget over, the report is made of what is there.",
     )  # fmt: skip
     again.fill = _fill
 
 
-def _fill(parser: Parser) -> None:
-    from dst_lab.cli.sweep import of_a_task
+def add_study(parser: argparse.ArgumentParser) -> None:
+    """Which study, at which scale."""
+    parser.add_argument("--study", metavar="NAME", help="(the one whose tasks the store has; any: no claims)")
+    parser.add_argument("--scale", choices=("quick", "paper"), help="(paper where the store has such runs, else quick)")
 
+
+def _fill(parser: Parser) -> None:
+    from dst_lab.studies import DEFAULT, STUDIES
+
+    names = [name for name, study in STUDIES.items() if study.recipes.plans]
+    parser.add_argument("study", nargs="?", choices=names, default=DEFAULT, metavar="STUDY", help=f"({DEFAULT})")
     parser.add_argument(
         "--budget", type=at_least(float, 0), metavar="MINUTES", help="train only what ends inside this time"
     )
     parser.add_argument("--out", type=Path, default=Path("report"), metavar="DIR", help="(report)")
     add_machine(parser)
-    # What `dst sweep` reads and this word does not take.
-    unused = dict.fromkeys(("task", "grid", "adaptive", "settings", "sampler", "halving", "dry_run", *of_a_task()))
-    parser.set_defaults(do=reproduce, tables=False, **unused)
+    parser.set_defaults(do=reproduce)
 
 
 def _report(args: argparse.Namespace) -> int:
     from dst_lab.report import pick_scale
 
-    spare(args.out)
     with Store.open(args.store) as store:
-        write(store, args.scale or pick_scale(store), args.out, args.figures)
+        study = chosen_study(args, store)
+        write(study, store, args.scale or pick_scale(store), args.out, args.figures, overwrite=args.overwrite)
     return 0
 
 
-def reproduce(args: argparse.Namespace) -> int:
-    """Recipe after recipe, the confirmation last, then the page; the exit code is the worst of theirs."""
-    from dst_lab.cli.sweep import sweep
-    from dst_lab.plans.pursue import remaining
-    from dst_lab.report import OPTIONAL
-    from dst_lab.studies.paper.recipes import RECIPES
+def chosen_study(args: argparse.Namespace, store: Store) -> "Study":
+    """The study asked for, else the one that fits the store."""
+    from dst_lab.studies import study, study_of
 
-    names = [name for name in RECIPES if name not in (*OPTIONAL, "confirm")] + ["confirm"]
-    deadline = None if args.budget is None else time.monotonic() + 60 * args.budget
+    return study(args.study) if args.study else study_of(store)
+
+
+def reproduce(args: argparse.Namespace) -> int:
+    """Recipe after recipe, then the page; the exit code is the worst of theirs."""
+    from dst_lab.cli.sweep import print_end
+    from dst_lab.records import remaining
+    from dst_lab.studies import study
+
+    chosen = study(args.study)
+    recipes, names = chosen.recipes, chosen.recipes.needed
     args.out.mkdir(parents=True, exist_ok=True)
-    codes = [0]
-    for i, name in enumerate(names, 1):
-        left = None if deadline is None else (deadline - time.monotonic()) / 60
-        if left is not None and left <= 0:
-            break
-        print(f"[{i}/{len(names)}] {name}: {(RECIPES[name].__doc__ or '').strip()}", flush=True)
-        codes.append(sweep(argparse.Namespace(**{**vars(args), "what": name, "budget": left})))
-        if codes[-1] == 130:
-            return 130
+    check(chosen, args.out / "report.html", args.out / "figures")
+    code = 0
+
+    def begin(name: str) -> None:
+        print(f"[{names.index(name) + 1}/{len(names)}] {name}: {recipes.about(name)}", flush=True)
+
+    with driving(args, tables=False) as driver:
+        for name, followed in driver.reproduce(recipes, args.scale, deadline_of(args), begin):
+            print_end(followed, name)
+            code = max(code, code_after(followed))
     with Store.open(args.store, write=True) as store:
-        write(store, args.scale, args.out / "report.html", args.out / "figures")
-        lacking = {name: len(remaining(RECIPES[name](args.scale), store)) for name in names}
+        write(chosen, store, args.scale, args.out / "report.html", args.out / "figures")
+        lacking = {name: len(remaining(recipes.plans[name](args.scale), store)) for name in names}
     said = [f"{name} {count}" for name, count in lacking.items() if count]
     if said:
         print(
             f"dst: runs left: {', '.join(said)}, and what follows from them; the same command goes on", file=sys.stderr
         )
-    return max(codes) or (LEFT if said else 0)
+    return code or (LEFT if said else 0)
 
 
-def write(store: Store, scale: str, out: Path, figures: Path | None) -> None:
-    """The page, the figures where asked, and where they are."""
-    from dst_lab.figures import Rows, write_files
-    from dst_lab.report import own_runs, page
-    from dst_lab.studies.paper.figures import draw
+def check(study: "Study", out: Path, figures: Path | None, *, overwrite: bool = False) -> None:
+    """Raise before the work what would keep its result from being written; the folders are made."""
+    from dst_lab.figures import check_files
+    from dst_lab.replace import PAGE, check_target
 
-    rows = Rows(store, scale)
-    drawn = draw(rows)
-    text = page(rows, drawn)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text, encoding="utf-8")
+    check_target(out, PAGE, overwrite=overwrite)
+    if figures is not None:
+        check_files([*study.figures], figures, overwrite=overwrite)
+
+
+def write(
+    study: "Study", store: Store, scale: str, out: Path, figures: Path | None, *, overwrite: bool = False
+) -> None:
+    """The page, the figures where asked, and where they are."""
+    from dst_lab import report
+    from dst_lab.figures import check_files, draw, write_files
+    from dst_lab.replace import write_text
+
+    check(study, out, figures, overwrite=overwrite)
+    rows = study.rows(store, scale)
+    wanted = report.figures(study, rows)
+    if figures is not None:
+        check_files([*wanted], figures, overwrite=overwrite)
+    drawn = draw(wanted, rows)
+    text = report.page(study, rows, drawn)
+    write_text(out, text)
     if figures is not None:
         print(f"{len(write_files(drawn, figures))} files in {figures}")
-    own = len(own_runs(rows))
-    print(f"{out}: {own:,} runs of {scale} scale, {len(text.encode()) / 1e6:.1f} MB")
-    if own < len(rows.runs):
+    own = report.own_runs(rows)
+    others = report.left_out(rows, own, report.other_groups(study, rows))
+    of_scale = f" of {scale} scale" if study.recipes.plans else ""
+    print(f"{out}: {len(own):,} runs{of_scale}, {len(text.encode()) / 1e6:.1f} MB")
+    if others:
         print(
-            f"dst: {len(rows.runs) - own:,} of the store's {len(rows.runs):,} runs are not of {scale} scale: no "
-            f"verdict and no figure counts them; --scale takes quick or paper",
+            f"dst: {len(others):,} of the store's {len(rows.runs):,} runs are not of {scale} scale: no verdict and no "
+            "figure counts them; --scale takes quick or paper",
             file=sys.stderr,
         )

@@ -2,20 +2,26 @@
 
 import argparse
 import sys
-import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from dst_lab.cli.console import Console
 from dst_lab.cli.fields import read_config
+from dst_lab.cli.machine import at_least, code_after, deadline_of, driving, pick_device
 from dst_lab.cli.parser import Parser
-from dst_lab.cli.run import LEFT, add_common, at_least, choices, engine, pick_device, seeds, train
+from dst_lab.cli.run import add_common, choices, seeds
 from dst_lab.configs import CONFIGS, WHOLE, Config
 from dst_lab.configs.estimators import names_of_numbers
+from dst_lab.plans import Plan
+from dst_lab.records import known_to
 from dst_lab.store import Store
+
+if TYPE_CHECKING:
+    from dst_lab.driver import Followed
 
 MOST_VALUES = 10_000
 """Along one axis of a grid."""
@@ -36,14 +42,15 @@ def add(jobs: Any) -> None:
 
 
 def _fill(parser: Parser) -> None:
-    from dst_lab.studies.paper.recipes import RECIPES
+    from dst_lab.studies import recipes
 
-    recipes = [f"  {name:18} {(make.__doc__ or '').strip()}" for name, make in RECIPES.items()]
-    parser.epilog = "\n".join(["recipes:", *recipes])
+    known = recipes()
+    about = [f"  {name:18} {study.recipes.about(name)}" for name, (study, _) in known.items()]
+    parser.epilog = "\n".join(["recipes:", *about])
     parser.add_argument(
         "what",
         metavar="RECIPE|TASK",
-        choices=list(dict.fromkeys([*RECIPES, *CONFIGS])),
+        choices=list(dict.fromkeys([*known, *CONFIGS])),
         help="a recipe, or a task with --grid or --adaptive",
     )
     parser.add_argument("--task", choices=list(CONFIGS), help="of a recipe for several tasks, the runs of this one")
@@ -79,50 +86,42 @@ def _fill(parser: Parser) -> None:
 
 def sweep(args: argparse.Namespace) -> int:
     """Round after round: what the plan wants next, until it wants nothing or the time is up."""
-    from dst_lab.plans.pursue import known_to, pursue, remaining
-
     plan = read_plan(args)
     # Before there is a store, a plan that follows others wants nothing: say so, and leave no empty store behind.
     if args.dry_run or not (args.store.exists() or plan.wanted(lambda _: None)):
         return dry_run(plan, args)
-    deadline = None if args.budget is None else time.monotonic() + 60 * args.budget
-    codes: list[int] = []
-    with engine(args) as trainer:
-        if not args.store.exists():
-            # So that what cannot be trained leaves no empty store behind.
-            trainer.check(plan.wanted(lambda _: None))
-        with Store.open(args.store, write=True) as store:
-
-            def one_round(configs: list[Config]) -> bool:
-                codes.append(train(configs, args, trainer, store=store, deadline=deadline, prune=plan.early))
-                return codes[-1] == 0 and (deadline is None or time.monotonic() < deadline)
-
-            done = pursue(plan, store, one_round)
-            for note in plan.notes(known_to(plan, store)):
-                print(note)
-            if done and not codes:
-                print(idle(plan, known_to(plan, store), args))
-            left = len(remaining(plan, store))
-    if not done:
-        print(f"dst: {left} runs of this round are left; the same command goes on", file=sys.stderr)
-    return (codes[-1] or (0 if done else LEFT)) if codes else 0
+    with driving(args) as driver:
+        followed = driver.follow(plan, deadline_of(args))
+    print_end(followed, args.what, args.task)
+    return code_after(followed)
 
 
-def read_plan(args: argparse.Namespace) -> Any:
+def print_end(followed: "Followed", name: str, task: str | None = None) -> None:
+    """What a plan came to, and what is left of it."""
+    for note in followed.notes:
+        print(note)
+    if followed.done and not followed.rounds:
+        print(idle(followed.wanted, followed.notes, name, task))
+    if not followed.done:
+        print(f"dst: {followed.left} runs of this round are left; the same command goes on", file=sys.stderr)
+
+
+def read_plan(args: argparse.Namespace) -> Plan:
     """The recipe, or a grid or an adaptive search over a task's axes."""
     from dst_lab.plans import Adaptive, Grid, Halving
-    from dst_lab.studies.paper.recipes import RECIPES
+    from dst_lab.studies import recipes
 
+    known = recipes()
     of_a_search = {"--settings": args.settings, "--sampler": args.sampler, "--halving": args.halving}
     alone = [flag for flag, value in of_a_search.items() if value and not args.adaptive]
     if alone:
         raise ValueError(f"{' and '.join(alone)} goes with --adaptive")
     given = [flag for flag in ("grid", "adaptive") if getattr(args, flag)]
-    if args.what in RECIPES and not given:
+    if args.what in known and not given:
         own = [f"--{name.replace('_', '-')}" for name in of_a_task() if getattr(args, name) is not None]
         if own:
             raise ValueError(f"the recipe {args.what} has its own, got {' and '.join(own)}: leave out, or sweep a task")
-        plan = RECIPES[args.what](args.scale)
+        plan = known[args.what][1](args.scale)
         if not args.task:
             return plan
         part = plan.of(args.task)
@@ -223,26 +222,26 @@ def _axis_type(base: Config, name: str, allowed: tuple[type, ...]) -> Any:
     return types[name]
 
 
-def idle(plan: Any, lookup: Any, args: argparse.Namespace) -> str:
+def idle(wanted: int, notes: Sequence[str], name: str, task: str | None = None) -> str:
     """Why there is nothing to train, beside the plan's own notes."""
-    if plan.wanted(lookup):
+    if wanted:
         return "nothing to train: the store has every run that is wanted so far"
-    if not plan.notes(lookup):
-        of = f" of {args.task}" if args.task else ""
-        raise ValueError(f"the recipe {args.what} has no runs{of}, given what the searches chose")
+    if not notes:
+        of = f" of {task}" if task else ""
+        raise ValueError(f"the recipe {name} has no runs{of}, given what the searches chose")
     return "nothing to train before that"
 
 
-def dry_run(plan: Any, args: argparse.Namespace) -> int:
+def dry_run(plan: Plan, args: argparse.Namespace) -> int:
     """What would be trained next, or why nothing."""
     from dst_lab.fleet.loop import threads
-    from dst_lab.plans.pursue import known_to
 
     with Store.open(args.store) if args.store.exists() else nullcontext() as store:
         lookup = known_to(plan, store) if store else lambda _: None
         configs = [config for config in plan.wanted(lookup) if lookup(config) is None]
         if not configs:
-            print(*plan.notes(lookup), idle(plan, lookup, args), sep="\n")
+            notes = plan.notes(lookup)
+            print(*notes, idle(len(plan.wanted(lookup)), notes, args.what, args.task), sep="\n")
             return 0
     # As the engine does: Ray's workers have one thread each unless told otherwise.
     with threads(args.threads or (1 if args.engine == "ray" else None)):

@@ -55,6 +55,7 @@ class Card:
     Attributes:
         name: as in configs and records, with underscores.
         label: as in figures and tables.
+        short: as the literature abbreviates it; "" where it does not.
         temperatures: by name, in the order in which they are written.
         options: by name, in the order in which they are written.
         draw: what is drawn: the softmax at the temperature of this name or of this value; 0 is the argmax, and None
@@ -69,6 +70,7 @@ class Card:
 
     name: str
     label: str
+    short: str = ""
     temperatures: Mapping[str, Temperature] = field(default_factory=dict)
     options: Mapping[str, Option] = field(default_factory=dict)
     draw: str | float | None
@@ -116,8 +118,8 @@ ESTIMATORS: dict[str, Card] = {
             color="#d55e00", line=(0, (5, 2)), marker="s", hatch="////",
         ),
         Card(
-            name="gumbel_ste", label="ST Gumbel-Softmax", temperatures=_TAU, draw=1.0, surrogate=PERTURBED,
-            backward="tau", color="#009e73", line=(0, (5, 1.5, 1, 1.5)), marker="^", hatch="....",
+            name="gumbel_ste", label="ST Gumbel-Softmax", short="ST-GS", temperatures=_TAU, draw=1.0,
+            surrogate=PERTURBED, backward="tau", color="#009e73", line=(0, (5, 1.5, 1, 1.5)), marker="^", hatch="....",
         ),
         Card(
             name="identity_ste", label="Identity STE", draw=0.0, surrogate=IDENTITY,

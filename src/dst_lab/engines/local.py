@@ -1,6 +1,8 @@
 """The local engine: chunks of runs, one after the other, in this process. No server, no port."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -10,7 +12,7 @@ from dst_lab.engines.chunk import build, by_fleet, fleet_of, train_chunk
 from dst_lab.engines.ledger import Ledger
 from dst_lab.engines.ledger import Outcome as Outcome
 from dst_lab.fleet.capacity import runs_that_fit
-from dst_lab.fleet.loop import Prune, Report
+from dst_lab.fleet.loop import Prune, Report, threads
 from dst_lab.fleet.task import Task
 from dst_lab.store import Store
 
@@ -67,3 +69,19 @@ def check(configs: Iterable[Config], *, device: torch.device, source: str | None
     """Raise now what would keep these runs from being trained: data that are missing, sizes that do not fit."""
     for first, *_ in by_fleet(list(configs)):
         runs_that_fit(build(first, source, device), device)
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """The engine of this process, on one device, with data from one place."""
+
+    device: torch.device
+    source: str | None = None
+    threads: int | None = None
+
+    def check(self, configs: Iterable[Config]) -> None:
+        check(configs, device=self.device, source=self.source)
+
+    def train(self, configs: Iterable[Config], store: Store, *, watch: Report | None = None, **terms: Any) -> Outcome:
+        with threads(self.threads):
+            return train(configs, store, device=self.device, source=self.source, report=watch, **terms)

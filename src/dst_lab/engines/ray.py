@@ -21,6 +21,7 @@ from dst_lab.data import DataError
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.chunk import Result, build, by_fleet, failed, fleet_of, halves, train_chunk
 from dst_lab.engines.cluster import Cluster
+from dst_lab.engines.engine import Watch
 from dst_lab.engines.ledger import Ledger, Outcome
 from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.loop import Prune, TrainingStoppedError, threads
@@ -108,6 +109,21 @@ def check(configs: Iterable[Config], *, cluster: Cluster, source: str | None = N
         )
     cluster.connect()
     _value(cluster.submit(_check, 0, firsts, Terms(source, cluster.device, cluster.threads, 1)))
+
+
+@dataclass(frozen=True)
+class RayEngine:
+    """The engine of a cluster, with data from one place on its machines."""
+
+    cluster: Cluster
+    source: str | None = None
+
+    def check(self, configs: Iterable[Config]) -> None:
+        check(configs, cluster=self.cluster, source=self.source)
+
+    def train(self, configs: Iterable[Config], store: Store, *, watch: Watch | None = None, **terms: Any) -> Outcome:
+        report = watch.recorded if watch else None
+        return train(configs, store, cluster=self.cluster, source=self.source, report=report, **terms)
 
 
 class _Driver:

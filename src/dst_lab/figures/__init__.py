@@ -1,19 +1,39 @@
 """Figures, from a store alone. No torch, no data: what is drawn is what was recorded."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dst_lab.figures.rows import Rows
-from dst_lab.figures.style import Drawn, write
+from dst_lab import replace
+from dst_lab.figures.style import Drawn, settle, styled, write
+from dst_lab.records import Rows
 
-__all__ = ["Drawn", "Rows", "write", "write_files"]
+__all__ = ["Drawn", "check_files", "draw", "write", "write_files"]
+KINDS = {"png": replace.PNG, "svg": replace.SVG}
 
 
-def write_files(drawn: dict[str, Drawn], folder: Path) -> list[Path]:
+def draw(figures: Mapping[str, Callable[[Rows], Drawn]], rows: Rows) -> dict[str, Drawn]:
+    """Every figure by its name."""
+    with styled():
+        drawn = {name: make(rows) for name, make in figures.items()}
+        for one in drawn.values():
+            settle(one.figure)
+    return drawn
+
+
+def check_files(names: list[str], folder: Path, *, overwrite: bool = False) -> None:
+    """Make the folder, and raise `WriteError` where a figure of these could not be written into it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        for ending, kind in KINDS.items():
+            replace.check_target(folder / f"{name}.{ending}", kind, overwrite=overwrite)
+
+
+def write_files(drawn: Mapping[str, Drawn], folder: Path) -> list[Path]:
     """NAME.png and NAME.svg of each in the folder, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, one in drawn.items():
-        for kind in ("png", "svg"):
-            written.append(folder / f"{name}.{kind}")
-            written[-1].write_bytes(write(one.figure, kind))
+        for ending in KINDS:
+            written.append(folder / f"{name}.{ending}")
+            replace.write_bytes(written[-1], write(one.figure, ending))
     return written

@@ -7,7 +7,7 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,11 +17,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dst_lab.configs import ESTIMATORS
-from dst_lab.figures.rows import Array, spread
+from dst_lab.records import Array, spread
 
 INK, FAINT, RULE, PAPER = "#1d1e20", "#6d7075", "#d9dad6", "#ffffff"
-"""A page may replace these four, and the colours of LOOKS, by its own: no other colour is used for lines and text."""
+"""A page may replace these four, and the colours of estimators, by its own: lines and text have no others."""
 MAP = "cividis"
 WIDTH, HEIGHT = 3.9, 3.1
 """Inches a panel. All panels of a figure are equally wide, and each can be read alone."""
@@ -30,14 +29,6 @@ WIDTH, HEIGHT = 3.9, 3.1
 LACKING = "Not in this store yet:"
 
 
-LOOKS = ESTIMATORS
-"""How an estimator is drawn, always: by its card."""
-TASKS = {
-    "stochastic-binary": "binary network",
-    "categorical-autoencoder": "autoencoder",
-    "logic-gates": "logic gates",
-    "bias-variance": "exact gradient",
-}
 RC = {
     "font.family": "DejaVu Sans", "font.size": 9, "axes.titlesize": 10, "axes.titleweight": "bold",
     "axes.titlelocation": "left", "axes.labelsize": 9, "xtick.labelsize": 8, "ytick.labelsize": 8,
@@ -146,7 +137,17 @@ def listing(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
 
 
-def settings_text(values: dict[str, Any]) -> str:
+def settings_text(values: Mapping[str, Any]) -> str:
     """The temperatures of an estimator's dictionary, such as "τf 0.1, τb 0.7"."""
-    names = {"tau_f": r"$\tau_f$", "tau_b": r"$\tau_b$", "tau": r"$\tau$"}
-    return ", ".join(f"{names[key]} {value:g}" for key, value in values.items() if key in names)
+    return ", ".join(f"{letter(name)} {_plain(value)}" for name, value in values.items() if name.startswith("tau"))
+
+
+def letter(name: str) -> str:
+    """A temperature as it is set in a figure."""
+    head, _, index = name.partition("_")
+    return rf"$\{head}_{index}$" if index else rf"$\{head}$"
+
+
+def _plain(value: Any) -> str:
+    """A number, or the text of a schedule."""
+    return value if isinstance(value, str) else f"{value:g}"

@@ -1,8 +1,26 @@
-"""Which runs come next."""
+"""Which runs come next: functions from what is known to what is wanted. No store, no torch."""
 
 from dst_lab.plans.adaptive import Adaptive
+from dst_lab.plans.following import FRESH, FRESH_SEEDS, Confirm, Following
 from dst_lab.plans.halving import Halving
-from dst_lab.plans.plan import Grid, Lookup, Plan, Several
+from dst_lab.plans.plan import Early, Grid, Lookup, Measured, Plan, Several
+from dst_lab.plans.recipes import Recipe, Recipes
 from dst_lab.plans.sequential import Sequential
 
-__all__ = ["Adaptive", "Grid", "Halving", "Lookup", "Plan", "Sequential", "Several"]
+__all__ = [
+    "FRESH",
+    "FRESH_SEEDS",
+    "Adaptive",
+    "Confirm",
+    "Early",
+    "Following",
+    "Grid",
+    "Halving",
+    "Lookup",
+    "Measured",
+    "Plan",
+    "Recipe",
+    "Recipes",
+    "Sequential",
+    "Several",
+]

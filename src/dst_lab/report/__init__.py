@@ -1,5 +1,18 @@
-"""Figures and verdicts as one self-contained HTML page."""
+"""A study's verdicts, figures and runs as one self-contained HTML page."""
 
-from dst_lab.report.page import OPTIONAL, own_runs, page, pick_scale
+from dst_lab.report.page import figures, left_out, other_groups, own_runs, page, pick_scale
+from dst_lab.report.section import Page, Section
+from dst_lab.report.study import Readings, Study
 
-__all__ = ["OPTIONAL", "own_runs", "page", "pick_scale"]
+__all__ = [
+    "Page",
+    "Readings",
+    "Section",
+    "Study",
+    "figures",
+    "left_out",
+    "other_groups",
+    "own_runs",
+    "page",
+    "pick_scale",
+]

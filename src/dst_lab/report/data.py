@@ -6,44 +6,36 @@ from typing import Any
 
 import numpy as np
 
-from dst_lab.claims import Verdict
 from dst_lab.configs import Config
-from dst_lab.figures.rows import Row, Rows, setting_key, spread, together
-from dst_lab.figures.style import LOOKS, TASKS
+from dst_lab.configs.cards import estimator, listed, metric, parts, title
+from dst_lab.figures.sweeps import cells, diverged, optimum, rate, swept
+from dst_lab.records import Group, Row, Rows, setting_key, spread, together
 from dst_lab.report.commands import run_command
+from dst_lab.report.section import Page
+from dst_lab.report.study import Study
 from dst_lab.store import run_id
-from dst_lab.studies.paper.figures.maps import PAPER_OPTIMA, RECIPE, cells, diverged, optimum, rate, swept
-from dst_lab.studies.paper.recipes import RECIPES
 
-METRICS = (
-    "validation_loss", "validation_accuracy", "validation_loss_argmax", "validation_accuracy_argmax", "test_loss",
-    "test_accuracy", "test_loss_argmax", "test_accuracy_argmax", "train_loss", "gradient_norm", "inactive",
-    "perplexity", "snr", "gate_perplexity", "unused_gates", "dead_gates",
-)  # fmt: skip
-MEASURES = {
-    "stochastic-binary": ("validation_loss", "validation_accuracy", "inactive"),
-    "categorical-autoencoder": ("validation_loss", "perplexity"),
-    "logic-gates": ("validation_loss", "validation_accuracy", "gate_perplexity"),
-}
-SAID = {
-    "validation_loss": ("Validation loss", "lowest over training, nats", 1.0),
-    "validation_accuracy": ("Validation accuracy", "highest over training, %", 100.0),
-    "inactive": ("Inactive neurons", "at the end, %", 100.0),
-    "perplexity": ("Code perplexity", "at the end", 1.0),
-    "gate_perplexity": ("Gate perplexity", "at the end", 1.0),
-}
-SHORT = {"gumbel_ste": "ST-GS"}
 POINTS = 100
 """At most, of a curve."""
 
 
-def payload(rows: Rows, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    ids = {run: i for i, run in enumerate(rows.runs)}
+def payload(page: Page) -> dict[str, Any]:
+    ids = {run: i for i, run in enumerate(page.rows.runs)}
     return {
-        **_runs(rows),
-        "claims": [[ids[run] for run in verdict.runs if run in ids] for verdict in verdicts],
-        "maps": [found for task in RECIPE if (found := _map(rows, task))],
+        **_runs(page.rows),
+        "claims": [[ids[run] for run in verdict.runs if run in ids] for verdict in page.verdicts],
+        "maps": page.maps,
     }
+
+
+def maps(study: Study, rows: Rows, others: Sequence[Group]) -> list[dict[str, Any]]:
+    """Of each task of the study, its own estimator's sweep; of each other one, every sweep over two temperatures."""
+    found = [_map(rows, task, study.roles[0], title(task), study) for task in study.tasks if study.roles]
+    for group in others:
+        for name in group.swept:
+            heading = group.title if len(group.swept) == 1 else f"{group.title}, {estimator(name).label}"
+            found.append(_map(group.rows, group.task, name, heading, None))
+    return [one for one in found if one]
 
 
 def _runs(rows: Rows) -> dict[str, Any]:
@@ -51,8 +43,9 @@ def _runs(rows: Rows) -> dict[str, Any]:
     settings: dict[str, int] = {}
     shared: list[dict[str, Any]] = []
     columns: dict[str, list[Any]] = {"id": [], "setting": [], "plan": [], "seed": [], "status": [], "best": []}
-    plans = {run: i for i, name in reversed([*enumerate(RECIPES)]) for run in map(_id, rows.wanted(name))}
-    metrics: dict[str, list[Any]] = {metric: [] for metric in METRICS}
+    names = list(rows.recipes.plans)
+    plans = {run: i for i, name in reversed([*enumerate(names)]) for run in map(_id, rows.wanted(name))}
+    metrics: dict[str, list[Any]] = {name: [] for name in _recorded(rows)}
     for row in rows.runs.values():
         key = setting_key(row.run.config)
         if key not in settings:
@@ -60,13 +53,18 @@ def _runs(rows: Rows) -> dict[str, Any]:
             shared.append(_setting(row))
         run = row.run
         best = row.best("validation_loss") if row.has("validation_loss") else None
-        plan = plans.get(run.id, len(RECIPES))
+        plan = plans.get(run.id, len(names))
         for name, value in zip(columns, (run.id, settings[key], plan, run.seed, run.status, short(best)), strict=True):
             columns[name].append(value)
-        for metric, values in metrics.items():
-            values.append(short(row.last(metric)) if row.has(metric) and row.values(metric).ndim == 1 else None)
-    kept = {metric: values for metric, values in metrics.items() if any(value is not None for value in values)}
-    return {"settings": shared, "runs": columns, "metrics": kept, "plans": [*RECIPES, "none"]}
+        for name, values in metrics.items():
+            values.append(short(row.last(name)) if row.has(name) and row.values(name).ndim == 1 else None)
+    kept = {name: values for name, values in metrics.items() if any(value is not None for value in values)}
+    return {"settings": shared, "runs": columns, "metrics": kept, "plans": [*names, "none"]}
+
+
+def _recorded(rows: Rows) -> list[str]:
+    """The metrics that some run has and a page lists."""
+    return listed({name for row in rows.runs.values() for name in row.history})
 
 
 def _id(config: Config) -> str:
@@ -79,12 +77,12 @@ def _setting(row: Row) -> dict[str, Any]:
     given = {key: value for key, value in config.items() if key not in ("task", "estimator", "seed")}
     taus = config["estimator"]
     return {
-        "task": TASKS.get(row.run.task, row.run.task),
-        "estimator": LOOKS[name].label if name in LOOKS else name,
+        "task": title(row.run.task),
+        "estimator": estimator(name).label,
         "taus": [*row.taus],
         "tau": taus.get("tau"),
         # For the search: the names of configs and commands, and the short one of the literature.
-        "words": " ".join([row.run.task, name, name.replace("_", "-"), SHORT.get(name, "")]),
+        "words": " ".join([row.run.task, name, name.replace("_", "-"), estimator(name).short]),
         "lr": config.get("lr"),
         "config": given,
         # The seed is put in its place by the page.
@@ -92,38 +90,38 @@ def _setting(row: Row) -> dict[str, Any]:
     }
 
 
-def _map(rows: Rows, task: str) -> dict[str, Any] | None:
-    measures, lost = [], diverged(rows, task)
-    for metric in MEASURES[task]:
-        found = cells(rows, task, metric)
+def _map(rows: Rows, task: str, role: str, heading: str, study: Study | None) -> dict[str, Any] | None:
+    sweep = swept(rows, task, role)
+    names = parts(task, dict.fromkeys(name for row in sweep if row.done for name in row.history))
+    measures, lost = [], diverged(rows, task, role)
+    for name in names:
+        found = cells(rows, task, role, name)
         if not found:
             continue
-        title, unit, factor = SAID[metric]
+        card = metric(name, task)
         measures.append(
             {
-                "metric": metric, "title": title, "unit": unit, "low": metric in ("validation_loss", "inactive"),
-                "cells": [
-                    _cell(at, found.get(at, []), metric, factor, lost.get(at, 0)) for at in sorted({**found, **lost})
-                ],
+                "metric": name, "title": card.title, "unit": card.when, "low": card.direction < 0,
+                "cells": [_cell(at, found.get(at, []), name, lost.get(at, 0)) for at in sorted({**found, **lost})],
             }
         )  # fmt: skip
     if not measures:
         return None
-    in_epochs = any("epochs" in row.run.config for row in swept(rows, task)[:1])
+    in_epochs = any("epochs" in row.run.config for row in sweep[:1])
+    reported = study.reported.get(task) if study else None
     return {
-        "task": TASKS[task], "measures": measures, "ours": optimum(rows, task), "paper": PAPER_OPTIMA[task],
-        "lr": rate(rows, task),
-        "x": "epoch" if in_epochs else "step",
+        "task": heading, "measures": measures, "ours": optimum(rows, task, role), "searched": study is not None,
+        "reported": {"whose": study.reporter, "at": reported} if study and reported else None,
+        "lr": rate(rows, task, role), "x": "epoch" if in_epochs else "step",
     }  # fmt: skip
 
 
-def _cell(at: tuple[float, float], rows: list[Row], metric: str, factor: float, lost: int) -> dict[str, Any]:
+def _cell(at: tuple[float, float], rows: list[Row], name: str, lost: int) -> dict[str, Any]:
     if not rows:
         return {"at": at, "mean": None, "sd": None, "n": 0, "diverged": lost, "x": [], "y": [], "band": []}
-    # The highest perplexity says little: that of untrained gates, or of codes that then collapsed.
-    best = metric.startswith("validation")
-    values = factor * np.array([row.best(metric) if best else row.last(metric) for row in rows])
-    x, curves = together(rows, metric)
+    factor = metric(name).factor
+    values = factor * np.array([row.counted(name) for row in rows])
+    x, curves = together(rows, name)
     kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), POINTS)).round().astype(int))
     return {
         "at": at, "mean": short(values.mean()), "sd": short(spread(values)), "n": len(rows), "diverged": lost,

@@ -2,16 +2,15 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup, escape
 
-from dst_lab.figures.style import FAINT, INK, LOOKS, PAPER, RULE, Drawn, write
+from dst_lab.configs.estimators import ESTIMATORS
+from dst_lab.figures.style import FAINT, INK, PAPER, RULE, Drawn, write
 
-COLOURS = {INK: "ink", FAINT: "faint", RULE: "rule", PAPER: "card"} | {
-    look.color: name.replace("_", "-") for name, look in LOOKS.items()
-}
-"""A figure's colours -> the page's variables, which differ between light and dark."""
+STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 ROW, GAP = 1085, 16
 """Pixels: the room for panels beside each other on a wide screen, and between them."""
 LARGE, SMALL, WRAPPED = 125, 88, 112
@@ -31,7 +30,7 @@ def inline(name: str, drawn: Drawn) -> Markup:
     # Names are unique in a figure; on a page of many they need the figure's name before them.
     body = re.sub(r'\bid="', f'id="{name}-', body)
     body = re.sub(r'((?:xlink:)?href="|url\()#', rf"\g<1>#{name}-", body)
-    for colour, variable in COLOURS.items():
+    for colour, variable in _colours().items():
         body = re.sub(rf"{colour}(?![0-9a-f])", f"var(--{variable})", body, flags=re.IGNORECASE)
     width, height = (72 * inches for inches in drawn.figure.get_size_inches())
     part = width / drawn.panels
@@ -53,3 +52,11 @@ def embedded(data: Any) -> Markup:
     """Data as JSON that no text in it can break out of."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _colours() -> dict[str, str]:
+    """A figure's colours -> the page's variables, which differ between light and dark. An estimator that has no
+    variable keeps its colour."""
+    estimators = {card.color: name.replace("_", "-") for name, card in ESTIMATORS.items()}
+    known = {colour: name for colour, name in estimators.items() if f"--{name}:" in STYLE}
+    return {INK: "ink", FAINT: "faint", RULE: "rule", PAPER: "card"} | known

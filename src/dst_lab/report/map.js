@@ -125,7 +125,7 @@ function colour(share) {
       for (const [stroke, width, dash] of [["#000", 3, null], ["#fff", 1.4, "5 3"]])
         svg.append(make("path", { ...mark, d: `M${points.join("L")}`, stroke, "stroke-width": width, "stroke-dasharray": dash }));
     }
-    for (const [at, star] of [[map().paper, false], [map().ours, true]]) {
+    for (const [at, star] of [[map().reported && map().reported.at, false], [map().ours, true]]) {
       if (!at) continue;
       const [cx, cy] = [x(place(at[0], forward)), y(place(at[1], backward))];
       for (const [stroke, width] of [["#000", star ? 2.4 : 4.4], ["#fff", star ? 0 : 2]])
@@ -135,7 +135,7 @@ function colour(share) {
     field.replaceChildren(svg);
     const stops = RAMP.map((_, i) => colour(measure().low ? 1 - i / 9 : i / 9)).join(",");
     legend.replaceChildren(make("span", { class: "what" }, `${measure().title}, ${measure().unit}`), make("span", {}, number(low)), make("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), make("span", {}, number(high)), "brighter is better");
-    keys.replaceChildren(...[make("span", {}, "★ our optimum", map().ours ? ` (${map().ours.join(", ")})` : ": search not done"), make("span", {}, `○ the paper’s (${map().paper.join(", ")})`), whole ? make("span", {}, "┄ diagonal: both equal") : null, hatched.length ? make("span", {}, "▨ some runs diverged, and are in no mean") : null].filter(Boolean));
+    keys.replaceChildren(...[map().searched ? make("span", {}, "★ our optimum", map().ours ? ` (${map().ours.join(", ")})` : ": search not done") : null, map().reported ? make("span", {}, `○ ${map().reported.whose} (${map().reported.at.join(", ")})`) : null, whole ? make("span", {}, "┄ diagonal: both equal") : null, hatched.length ? make("span", {}, "▨ some runs diverged, and are in no mean") : null].filter(Boolean));
   }
 
   function starAt(cx, cy, r) {

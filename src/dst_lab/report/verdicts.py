@@ -1,13 +1,15 @@
 """Verdicts in words and pictures."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from dst_lab.claims import Comparison, Verdict
-from dst_lab.figures.style import TASKS, listing
+from dst_lab.configs.cards import title
+from dst_lab.figures.style import listing
+from dst_lab.report.study import Study
 
 MARKS = {"supported": "✓", "not supported": "\N{EN DASH}", "contradicted": "✗", "not tested": "?"}
 MEANING = {
@@ -16,13 +18,6 @@ MEANING = {
     "contradicted": "a comparison is significantly against it",
     "not tested": "runs are missing",
 }
-QUESTIONS = {
-    "C1": "Do the two temperatures want different values?",
-    "C2": "Is Decoupled ST better than the usual estimators?",
-    "C3": "Does each temperature do a job of its own?",
-}
-BOTH = listing([TASKS["stochastic-binary"], TASKS["categorical-autoencoder"]])
-"""Where a claim without a task is judged: logic gates have no sweep of one temperature."""
 WIDTH, HEIGHT = 150, 16
 MINUS = "\N{MINUS SIGN}"
 
@@ -63,8 +58,8 @@ class Shown:
     beside: list[Line]
 
 
-def shown(verdicts: Sequence[Verdict]) -> list[Shown]:
-    return [_shown(i, verdict) for i, verdict in enumerate(verdicts)]
+def shown(verdicts: Sequence[Verdict], study: Study) -> list[Shown]:
+    return [_shown(i, verdict, study) for i, verdict in enumerate(verdicts)]
 
 
 def tally(verdicts: Sequence[Verdict]) -> list[tuple[str, str, str, int]]:
@@ -73,40 +68,45 @@ def tally(verdicts: Sequence[Verdict]) -> list[tuple[str, str, str, int]]:
     return [(kind, MARKS[kind], MEANING[kind], count) for kind, count in counts.items()]
 
 
-def groups(items: Sequence[Shown]) -> list[tuple[str, str, list[tuple[str, list[Shown]]]]]:
-    """(claim, its question, [(title, its verdicts)]): C1, C2 and C3, and inside each what is claimed."""
+def groups(
+    items: Sequence[Shown], questions: Mapping[str, str]
+) -> list[tuple[str, str, list[tuple[str, list[Shown]]]]]:
+    """(claim, its question, [(title, its verdicts)]): by a claim's first word, and inside each what is claimed."""
     found: dict[str, dict[str, list[Shown]]] = {}
     for item in items:
         claim = item.verdict.claim.split()[0]
         found.setdefault(claim, {}).setdefault(item.verdict.title, []).append(item)
-    return [(claim, QUESTIONS.get(claim, claim), list(titles.items())) for claim, titles in found.items()]
+    return [(claim, questions.get(claim, claim), list(titles.items())) for claim, titles in found.items()]
 
 
-def board(items: Sequence[Shown]) -> list[tuple[str, str, list[tuple[str, dict[str, Shown]]]]]:
+def board(
+    items: Sequence[Shown], questions: Mapping[str, str]
+) -> list[tuple[str, str, list[tuple[str, dict[str, Shown]]]]]:
     """(claim, its question, [(title, task -> verdict)]): everything at a glance."""
     return [
         (claim, question, [(title, {item.place: item for item in found}) for title, found in titles])
-        for claim, question, titles in groups(items)
+        for claim, question, titles in groups(items, questions)
     ]
 
 
-def _shown(i: int, verdict: Verdict) -> Shown:
+def _shown(i: int, verdict: Verdict, study: Study) -> Shown:
     judged = [comparison for comparison in verdict.comparisons if comparison.judged]
     beside = [comparison for comparison in verdict.comparisons if not comparison.judged]
-    place = TASKS.get(verdict.task, verdict.task)
+    place = title(verdict.task)
     return Shown(
         index=i, key=f"verdict-{i}", verdict=verdict, kind=verdict.verdict.replace(" ", "-"),
-        mark=MARKS[verdict.verdict], place=place, where=place or BOTH, summary=_summary(verdict, judged),
+        mark=MARKS[verdict.verdict], place=place, where=place or study.where,
+        summary=_summary(verdict, judged, study.ours),
         judged=_lines(judged), beside=_lines(beside),
     )  # fmt: skip
 
 
-def _summary(verdict: Verdict, judged: Sequence[Comparison]) -> str:
+def _summary(verdict: Verdict, judged: Sequence[Comparison], ours: str) -> str:
     """One sentence for somebody in a hurry."""
     if not judged or verdict.missing:
         return f"{len(verdict.missing)} thing{'s' * (len(verdict.missing) != 1)} missing: see inside"
     if all(one.name.startswith("against ") for one in judged):
-        return "; ".join(filter(None, (verdict.because, _against(judged))))
+        return "; ".join(filter(None, (verdict.because, _against(judged, ours))))
     if len({(one.metric, one.ours) for one in judged}) == 1:
         return f"{judged[0].metric}: {_value(judged[0].ours, judged[0].unit)}"
     words = {"better": "", "worse": " (significantly not so)", "unclear": " (not clear)"}
@@ -117,17 +117,19 @@ def _summary(verdict: Verdict, judged: Sequence[Comparison]) -> str:
     return f"{found}; not found: {'; '.join(failing)}" if failing else found
 
 
-def _against(judged: Sequence[Comparison]) -> str:
+def _against(judged: Sequence[Comparison], ours: str) -> str:
     by_mood: dict[str, list[str]] = {}
     for one in judged:
         mood = "diverges" if not one.worse and one.diverged[0] > one.diverged[1] else _mood(one)
         by_mood.setdefault(mood, []).append(one.name.removeprefix("against "))
     unit = judged[0].unit
     names = [f"{one.name.removeprefix('against ')} {_side(one, 1, bare=True)}" for one in judged]
-    said = f"{judged[0].metric}{f', {unit}' * (unit not in ('', 'share'))}: "
-    said += ", ".join([f"Decoupled ST {_side(judged[0], 0, bare=True)}", *names])
+    metric = judged[0].metric if unit in ("", "share") else f"{judged[0].metric}, {unit}"
+    values = ", ".join([f"{ours} {_side(judged[0], 0, bare=True)}", *names])
     words = {"worse": "worse than", "diverges": "diverges more often than", "unclear": "no clear difference from"}
-    return "; ".join([said, *(f"{words[mood]} {listing(by_mood[mood])}" for mood in words if mood in by_mood)])
+    return "; ".join(
+        [f"{metric}: {values}", *(f"{words[mood]} {listing(by_mood[mood])}" for mood in words if mood in by_mood)]
+    )
 
 
 def _lines(comparisons: Sequence[Comparison]) -> list[Line]:

@@ -11,7 +11,6 @@ from dst_lab.store.salvage import Salvage as Salvage
 from dst_lab.store.salvage import salvage as salvage
 from dst_lab.store.store import MergeReport as MergeReport
 from dst_lab.store.store import Store as Store
-from dst_lab.store.table import direction_of as direction_of
 from dst_lab.store.table import field as field
 from dst_lab.store.table import summarise as summarise
 from dst_lab.store.temperatures import Temperatures as Temperatures
@@ -27,7 +26,6 @@ __all__ = [
     "Store",
     "StoreError",
     "Temperatures",
-    "direction_of",
     "export",
     "field",
     "run_id",

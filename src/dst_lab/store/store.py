@@ -20,6 +20,7 @@ from dst_lab.store.disk.connection import Connection, close_writer, connect_read
 from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.schema import create as create_file
 from dst_lab.store.disk.side_files import replacing_store
+from dst_lab.store.disk.slices import slices
 from dst_lab.store.disk.watch import VanishedError, Watch
 from dst_lab.store.errors import SALVAGE, StoreError, explained, sentence
 from dst_lab.store.record import Record, Run, Series, identify
@@ -57,7 +58,9 @@ class Store:
     def open(cls, path: str | os.PathLike[str], *, write: bool = False, create: bool = True) -> "Store":
         """Open a store to read or, with `write`, to write; a writer makes a missing one unless `create` is False.
 
-        A name that ends with `.xz` is a compressed store, made by `copy`, which can be read and not written.
+        A name that ends with `.xz` is a compressed store, made by `copy`, which can be read and not written. A folder
+        is read as the one store that all the stores in it make together; of a run that two of them hold, the first
+        counts.
 
         Raises `StoreError` for a file that is no store, is damaged or newer (it is left as it is), and, for a writer,
         where another process is writing or nothing can be written.
@@ -67,6 +70,8 @@ class Store:
             file = resolved(path)
         if is_compressed(file):
             return cls._open_compressed(file, write)
+        if file.is_dir():
+            return cls._open_folder(file, write)
         # Looked at before the lock is taken: a file that is no store does not even get a lock beside it.
         if not exists(file) and not (write and create):
             raise StoreError(f"there is no store at {file}. Give the path of one; training with --store makes it.")
@@ -104,6 +109,29 @@ class Store:
             return cls(file, connect_reader(plain), None, folder)
         except BaseException:
             folder.cleanup()
+            raise
+
+    @classmethod
+    def _open_folder(cls, folder: Path, write: bool) -> "Store":
+        if write:
+            raise StoreError(
+                f"{folder} is not a file: a store is one file, and a folder of slices is only read. To go on with "
+                f"their runs, make one store of them: `dst copy --store {folder.name} runs.sqlite`."
+            )
+        first, *others = slices(folder)
+        if not others:
+            only = cls.open(first)
+            only.path = folder
+            return only
+        temporary = TemporaryDirectory(prefix="dst-")
+        try:
+            joined = Path(temporary.name) / "joined.sqlite"
+            with cls.open(joined, write=True) as store:
+                for one in (first, *others):
+                    store.merge(one)
+            return cls(folder, connect_reader(joined), None, temporary)
+        except BaseException:
+            temporary.cleanup()
             raise
 
     def __enter__(self) -> "Store":

@@ -5,12 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from dst_lab.configs.cards import metric as card
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import Run, Series
 from dst_lab.store.store import Store
-
-# Which end of a metric is the good one, by what its name contains.
-_LOW, _HIGH = ("loss", "error"), ("accuracy", "perplexity", "utilisation")
 
 
 def summarise(
@@ -25,14 +23,14 @@ def summarise(
 
     `where` and `group` name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "tau_f" will do for a
     temperature, and "estimator" alone is its name), or "status". Each run counts with its `at="last"` value or its
-    `at="best"`, which is the lowest for a loss or an error and the highest for an accuracy, a perplexity or a
-    utilisation. Over the `n` runs that are done and have the metric come the mean, the standard deviation (n - 1; None
-    for one run), and the extremes, of which `best` is the good one (None where the name does not tell). The others are
-    counted, never averaged in. `worse` are those of the `n` that ended worse than untrained.
+    `at="best"`, the good end by the metric's card, such as the lowest for a loss. Over the `n` runs that are done and
+    have the metric come the mean, the standard deviation (n - 1; None for one run), and the extremes, of which `best`
+    is the good one (None where the card does not tell). The others are counted, never averaged in.
+    `worse` are those of the `n` that ended worse than untrained.
     """
     if at not in ("last", "best"):
         raise StoreError(f"a run counts with its 'last' or its 'best' value: got at={at!r}")
-    direction = direction_of(metric)
+    direction = card(metric).direction
     runs = store.runs()
     for name in (*(where or {}), *group):
         _check_field(name, runs)
@@ -57,8 +55,8 @@ def summarise(
         raise StoreError(f"no run has the metric {metric!r}; there are {', '.join(sorted(known))}.")
     if known and at == "best" and direction == 0:
         raise StoreError(
-            f"whether a high or a low {metric!r} is best is not known: names with {', '.join(_LOW)} are best low, "
-            f"with {', '.join(_HIGH)} high. Ask for each run's last value: --at last."
+            f"whether a high or a low {metric!r} is best is not known. Ask for each run's last value: --at last; or "
+            "register a card that says so (dst_lab.configs.cards)."
         )
     return table
 
@@ -111,13 +109,6 @@ def _order(value: Any) -> tuple[int, float, str]:
     if isinstance(value, int | float):
         return 0, float(value), ""
     return 1, 0.0, str(value)
-
-
-def direction_of(metric: str) -> int:
-    """1 where higher is better, -1 where lower is, by the metric's name; 0 where the name does not tell."""
-    if any(word in metric for word in _LOW):
-        return -1
-    return 1 if any(word in metric for word in _HIGH) else 0
 
 
 def _find(history: Mapping[str, Series], metric: str) -> Any:

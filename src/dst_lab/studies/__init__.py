@@ -1,1 +1,51 @@
 """One folder per question: its recipes, its rules, its figures, and what its page says."""
+
+from dst_lab.plans import Plan, Recipe
+from dst_lab.report import Study
+from dst_lab.store import Store
+from dst_lab.studies.any import ANY
+from dst_lab.studies.paper import PAPER
+
+STUDIES: dict[str, Study] = {study.name: study for study in (PAPER, ANY)}
+DEFAULT = PAPER.name
+BUILT_IN = frozenset(STUDIES)
+
+
+def register(study: Study) -> Study:
+    """Make a study of your own known to `dst` in this process."""
+    if study.name in BUILT_IN:
+        raise ValueError(f"there is a study called {study.name!r} already: give yours another name")
+    taken = recipes()
+    for name in study.recipes.plans:
+        owner, _ = taken.get(name, (study, None))
+        if owner.name != study.name:
+            raise ValueError(f"the study {owner.name} has a recipe called {name!r} already: give yours another name")
+    STUDIES[study.name] = study
+    return study
+
+
+def study(name: str) -> Study:
+    """A study by its name."""
+    if name not in STUDIES:
+        raise ValueError(f"there is no study {name!r}: choose among {', '.join(STUDIES)}")
+    return STUDIES[name]
+
+
+def recipes() -> dict[str, tuple[Study, Recipe]]:
+    """The recipes of all studies by their names, each with its study."""
+    return {name: (one, make) for one in STUDIES.values() for name, make in one.recipes.plans.items()}
+
+
+def study_of(store: Store) -> Study:
+    """The study of a page where none is asked for: the first with runs of its tasks in the store; for a store with
+    other runs alone, a page of those."""
+    tasks = {run.task for run in store.runs()}
+    if not tasks:
+        return STUDIES[DEFAULT]
+    return next((one for one in STUDIES.values() if tasks & _tasks(one)), ANY)
+
+
+def _tasks(one: Study) -> set[str]:
+    """What it is about, and what its recipes train from the start."""
+    plans: list[Plan] = [make("quick") for make in one.recipes.plans.values()]
+    return {*one.tasks, *(config.task for plan in plans for config in plan.wanted(lambda _: None))}

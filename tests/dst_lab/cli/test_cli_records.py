@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from dst_lab import data
-from dst_lab.figures import Rows, write
+from dst_lab.figures import write
+from dst_lab.plans import FRESH
 from dst_lab.store import Store
+from dst_lab.studies import PAPER
 from dst_lab.studies.paper.figures import reconstructions
-from dst_lab.studies.paper.recipes import FRESH
 
 SBN = ("run", "stochastic-binary", "--epochs", 2, "--hidden", "16,16", "--diagnose-every", 1, "--threads", 1)
 LOGIC = ("run", "logic-gates", "--width", 160, "--steps", 4, "--evaluate-every", 2, "--threads", 1)
@@ -210,7 +211,7 @@ def test_a_lean_compressed_copy_has_the_figures_and_the_claims(cli, tmp_path) ->
         kept = {run.id for run in lean.runs() if lean.artefacts(run.id)}
         assert fresh < kept < {run.id for run in whole.runs()}
         assert len(kept) == len(fresh) + 3 * len(fresh) // 10, "ten fresh seeds and the search's three of each setting"
-        pictures = [write(reconstructions.strip(Rows(store, "quick")).figure, "svg") for store in (whole, lean)]
+        pictures = [write(reconstructions.strip(PAPER.rows(store, "quick")).figure, "svg") for store in (whole, lean)]
     assert pictures[0] == pictures[1]
     assert cli("claims", "--store", "runs.sqlite").out == cli("claims", "--store", "lean.sqlite.xz").out
 

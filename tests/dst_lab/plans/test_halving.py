@@ -8,7 +8,7 @@ import pytest
 from dst_lab.configs import Choice, StochasticBinaryConfig
 from dst_lab.plans import Adaptive, Grid, Halving
 from dst_lab.plans.plan import best, seeded, value_of, with_value
-from dst_lab.plans.pursue import known_to, remaining, scores
+from dst_lab.records import Reader, known_to, remaining
 from dst_lab.store import Record, Series, Store
 
 BASE = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=1.0, tau_b=1.0))
@@ -66,7 +66,7 @@ def test_a_stopped_run_is_known_to_the_search_that_stopped_it_and_to_no_other(tm
     with Store.open(tmp_path / "store.sqlite", write=True) as store:
         store.put([record(whole, "done", [3.0, 1.0, 2.0]), record(cut, "stopped", [4.0, 5.0])])
         assert store.finished() == {store.runs()[0].id}
-        assert scores(store)(cut) is None
+        assert Reader(store).scores()(cut) is None
         assert known_to(search, store)(cut) == 4.0
         assert remaining(search, store) == []
         (chosen,) = search.chosen(known_to(search, store))
@@ -80,7 +80,7 @@ def test_a_stopped_run_is_known_to_the_search_that_stopped_it_and_to_no_other(tm
         assert store.put([record(cut, "done", [4.0, 5.0, 0.5])]) == 1
         assert store.put([record(cut, "stopped", [4.0, 5.0])]) == 0
         assert remaining(grid, store) == []
-        assert scores(store)(cut) == 0.5
+        assert Reader(store).scores()(cut) == 0.5
         assert known_to(search, store)(cut) == 0.5
 
 
@@ -106,4 +106,4 @@ def test_a_stopped_setting_is_not_chosen_even_where_what_went_on_diverged(tmp_pa
 def test_a_loss_that_is_not_a_number_is_never_the_lowest(tmp_path) -> None:
     with Store.open(tmp_path / "store.sqlite", write=True) as store:
         store.put([record(BASE, "done", [math.nan, 1.0])])
-        assert scores(store)(BASE) == math.inf
+        assert Reader(store).scores()(BASE) == math.inf

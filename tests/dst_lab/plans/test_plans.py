@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
-from dst_lab.plans import Adaptive, Grid, Lookup, Plan, Sequential, Several
-from dst_lab.plans.following import Annealed, Confirm, Detailed, otherwise
+from dst_lab.plans import FRESH, Adaptive, Confirm, Grid, Lookup, Plan, Sequential, Several
 from dst_lab.plans.plan import best, edge, value_of, with_value
 from dst_lab.plans.sequential import BEYOND, beyond
 from dst_lab.store import run_id
-from dst_lab.studies.paper.recipes import FRESH, RECIPES, SEARCHES
+from dst_lab.studies.paper.following import Annealed, Detailed, otherwise
+from dst_lab.studies.paper.recipes import RECIPES, SEARCHES
 
 BASE = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=1.0, tau_b=1.0))
 TAU_F = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -191,7 +191,7 @@ def test_details_change_one_thing_each_that_the_paper_does_not_state() -> None:
 
 @pytest.mark.parametrize("scale", ["quick", "paper"])
 def test_details_are_of_every_task_with_its_diagonal(scale: str) -> None:
-    wanted = RECIPES["details"](scale).wanted(lambda config: float(config.seed))
+    wanted = RECIPES.plans["details"](scale).wanted(lambda config: float(config.seed))
     settings = {replace(config, seed=0) for config in wanted}
     per_task = Counter(config.task for config in settings)
     assert per_task["stochastic-binary"] <= 5 * 1
@@ -221,9 +221,9 @@ def _changes(before: Config, after: Config) -> dict[str, Any]:
     ],
 )
 def test_the_papers_recipes_have_the_papers_size(name: str, runs: int) -> None:
-    wanted = RECIPES[name]("paper").wanted(lambda _: None)
+    wanted = RECIPES.plans[name]("paper").wanted(lambda _: None)
     assert len({run_id(config.to_dict()) for config in wanted}) == runs
-    assert len(RECIPES[name]("quick").wanted(lambda _: None)) <= 80
+    assert len(RECIPES.plans[name]("quick").wanted(lambda _: None)) <= 80
 
 
 def test_a_run_that_two_plans_want_is_one_run() -> None:
@@ -234,13 +234,14 @@ def test_a_run_that_two_plans_want_is_one_run() -> None:
 
 @pytest.mark.parametrize(("scale", "rate"), [("quick", 0.001), ("paper", 0.0005)])
 def test_the_autoencoder_at_one_rate_is_searched_confirmed_and_measured_there(scale: str, rate: float) -> None:
-    plan = RECIPES["catae-rate"](scale)
+    plan = RECIPES.plans["catae-rate"](scale)
     wanted = plan.wanted(lambda config: float(config.seed))
     assert {(config.task, config.lr) for config in wanted} == {("categorical-autoencoder", rate)}
     fresh = {config.estimator.name for config in wanted if config.seed >= FRESH}
     assert fresh == {"decoupled", "softmax_ste", "gumbel_ste", "identity_ste"}
     usual = {
-        run_id(with_value(c, "lr", rate).to_dict()) for c in RECIPES["tau-f-effects"](scale).wanted(lambda _: None)
+        run_id(with_value(c, "lr", rate).to_dict())
+        for c in RECIPES.plans["tau-f-effects"](scale).wanted(lambda _: None)
     }
     assert len(usual & {run_id(config.to_dict()) for config in wanted}) >= 40, "the effects, at that rate"
 
@@ -255,10 +256,10 @@ def most_settings(plan: Plan) -> int:
 
 @pytest.mark.parametrize("scale", ["quick", "paper"])
 def test_the_diagonal_has_at_least_as_many_settings_as_decoupled_st(scale: str) -> None:
-    diagonal = RECIPES["diagonal"](scale)
+    diagonal = RECIPES.plans["diagonal"](scale)
     assert isinstance(diagonal, Several)
     given = {plan.base.task: most_settings(plan) for plan in diagonal.plans if isinstance(plan, Grid)}
-    searches = [RECIPES[name](scale) for name in ("sbn-grid", "catae-sequential", "logic-sequential")]
+    searches = [RECIPES.plans[name](scale) for name in ("sbn-grid", "catae-sequential", "logic-sequential")]
     needed = {plan.base.task: most_settings(plan) for plan in searches if isinstance(plan, Grid | Sequential)}
     assert given.keys() == needed.keys() == {"stochastic-binary", "categorical-autoencoder", "logic-gates"}
     assert all(given[task] >= needed[task] > 0 for task in needed)
@@ -266,7 +267,7 @@ def test_the_diagonal_has_at_least_as_many_settings_as_decoupled_st(scale: str) 
 
 def test_all_the_searches_at_quick_scale_stay_few() -> None:
     """`make demo` trains them all, each with three seeds, and ten more of each setting chosen."""
-    runs = {run_id(c.to_dict()) for name in SEARCHES for c in RECIPES[name]("quick").wanted(lambda _: None)}
+    runs = {run_id(c.to_dict()) for name in SEARCHES for c in RECIPES.plans[name]("quick").wanted(lambda _: None)}
     assert 250 < len(runs) < 350
 
 
@@ -277,7 +278,7 @@ def test_a_task_is_confirmed_before_the_others_are_searched() -> None:
         tau = config.estimator.to_dict().get("tau", 0.3)
         return abs(tau - 0.3) + config.lr if config.task == "stochastic-binary" else None  # 0.3: the diagonal's alone
 
-    plan = RECIPES["confirm"]("quick")
+    plan = RECIPES.plans["confirm"]("quick")
     wanted = plan.wanted(lookup)
     assert {config.task for config in wanted} == {"stochastic-binary"}
     names = [config.estimator.name for config in wanted]
@@ -290,7 +291,7 @@ def test_a_task_is_confirmed_before_the_others_are_searched() -> None:
 
 
 def test_one_tasks_part_of_a_recipe() -> None:
-    whole = RECIPES["diagonal"]("quick")
+    whole = RECIPES.plans["diagonal"]("quick")
     part = whole.of("logic-gates")
     assert part
     wanted = [config for config in whole.wanted(lambda _: None) if config.task == "logic-gates"]
@@ -307,12 +308,12 @@ def test_one_tasks_part_of_a_recipe() -> None:
 
 
 def test_one_tasks_part_of_a_plan_that_follows_names_its_own_searches() -> None:
-    part = RECIPES["confirm"]("quick").of("stochastic-binary")
+    part = RECIPES.plans["confirm"]("quick").of("stochastic-binary")
     assert part
     assert [note.split(" is not done")[0] for note in part.notes(lambda _: None)] == [
         "sbn-grid", "sbn-baselines", "diagonal",
     ]  # fmt: skip
-    assert RECIPES["confirm"]("quick").of("bias-variance") is None
-    rate = RECIPES["catae-rate"]("quick")
+    assert RECIPES.plans["confirm"]("quick").of("bias-variance") is None
+    rate = RECIPES.plans["catae-rate"]("quick")
     assert rate.of("logic-gates") is None
     assert rate.of("categorical-autoencoder") == rate

@@ -10,10 +10,9 @@ import numpy as np
 import planted
 import pytest
 
-from dst_lab.figures import Rows
 from dst_lab.report import page
 from dst_lab.store import Record, Store, run_id
-from dst_lab.studies.paper.figures import draw
+from dst_lab.studies import PAPER
 from dst_lab.studies.paper.recipes import RECIPES
 
 pytestmark = pytest.mark.slow
@@ -61,15 +60,15 @@ def visit(browser: Any, html: Path) -> Iterator[Callable[..., Any]]:
 
 def build(path: Path, scale: str) -> Path:
     with Store.open(path) as opened:
-        rows = Rows(opened, scale)
+        rows = PAPER.rows(opened, scale)
         out = path.with_suffix(".html")
-        out.write_text(page(rows, draw(rows)), encoding="utf-8")
+        out.write_text(page(PAPER, rows), encoding="utf-8")
     return out
 
 
 def losses(store: Path, tau_f: float, tau_b: float) -> Any:
     """The lowest validation losses of the grid's runs at a setting, from the store."""
-    wanted = RECIPES["sbn-grid"]("quick").wanted(lambda _: None)
+    wanted = RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)
     at = {"name": "decoupled", "tau_f": tau_f, "tau_b": tau_b}
     ids = [run_id(config.to_dict()) for config in wanted if config.estimator.to_dict() == at]
     with Store.open(store) as opened:
@@ -211,7 +210,7 @@ def test_diverged_cells_are_hatched_and_counted(visit: Callable[..., Any], tmp_p
         return replace(planted.record(config), status="diverged") if lost else planted.record(config)
 
     with Store.open(tmp_path / "lost.sqlite", write=True) as opened:
-        opened.put(map(record, RECIPES["sbn-grid"]("quick").wanted(lambda _: None)))
+        opened.put(map(record, RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)))
     found = visit(file=build(tmp_path / "lost.sqlite", "quick"))
     assert found.locator(".hatched").count() == 2
     found.locator('.cell[data-at="0.5,0.3"]').hover()

@@ -1,27 +1,29 @@
 """The page and the commands around it, without a browser."""
 
-import argparse
 import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import planted
 import pytest
 
+from dst_lab.claims import Verdict
 from dst_lab.cli import report as word
-from dst_lab.cli import run, sweep
 from dst_lab.configs import Choice, StochasticBinaryConfig
-from dst_lab.figures import Rows
+from dst_lab.driver import Driver, Followed
+from dst_lab.fleet.loop import TrainingStoppedError
 from dst_lab.plans.plan import Grid
+from dst_lab.records import Rows
 from dst_lab.report import page, pick_scale
 from dst_lab.report.commands import run_command
-from dst_lab.report.page import prose
+from dst_lab.report.prose import prose
 from dst_lab.store import Record, Store
-from dst_lab.studies.paper import claims
-from dst_lab.studies.paper.figures import draw
+from dst_lab.studies import PAPER
+from dst_lab.studies.paper.claims import judge
 from dst_lab.studies.paper.recipes import RECIPES
 
 HOSTILE = '</script><img src=x onerror="window.hacked=1"><b>\'&'
@@ -39,8 +41,8 @@ def text(path: Path) -> str:
 
 def build(path: Path, scale: str = "quick") -> str:
     with Store.open(path) as store:
-        rows = Rows(store, scale)
-        return page(rows, draw(rows))
+        rows = PAPER.rows(store, scale)
+        return page(PAPER, rows)
 
 
 def embedded(text: str) -> Any:
@@ -53,7 +55,7 @@ def test_everything_is_on_the_page(text: str) -> None:
         assert f'id="{anchor}"' in text
     assert text.count('<details class="verdict') == 17
     assert text.count("<figure id=") == 12
-    assert "dst reproduce --scale quick" in text
+    assert "dst reproduce paper --scale quick" in text
     assert "dst sweep sbn-grid --scale quick" in text
     assert 'class="verdict supported"' in text, "the planted optimum is off the diagonal"
 
@@ -63,14 +65,12 @@ def test_a_data_set_is_named_once_with_or_without_images_held_out(text: str) -> 
     assert facts["Data"] == "scikit-learn&#39;s digits"
 
 
-def test_a_caution_stands_beside_the_verdict(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def judged(rows: claims.Rows) -> list[claims.Verdict]:
+def test_a_caution_stands_beside_the_verdict(path: Path) -> None:
+    def judged(rows: Rows) -> list[Verdict]:
         return [replace(one, caution="most of it <burnt>") if i == 0 else one for i, one in enumerate(judge(rows))]
 
-    judge = claims.judge_rows
-    monkeypatch.setattr(claims, "judge_rows", judged)
     with Store.open(path) as store:
-        text = page(Rows(store, "quick"), {})
+        text = page(replace(PAPER, rules=(judged,)), PAPER.rows(store, "quick"), {})
     assert text.count("Caution: most of it &lt;burnt&gt;.") == 1
     assert len(re.findall(r"supported, with caution</a>", text)) == 1
 
@@ -117,7 +117,7 @@ def test_runs_are_all_there_with_their_numbers(path: Path, text: str) -> None:
             assert data["runs"]["best"][i] == pytest.approx(history["validation_loss"].values.min(), rel=1e-4)
             if "test_loss" in history:
                 assert data["metrics"]["test_loss"][i] == pytest.approx(history["test_loss"].values[-1], rel=1e-4)
-    assert {data["plans"][i] for i in data["runs"]["plan"]} == set(RECIPES)
+    assert {data["plans"][i] for i in data["runs"]["plan"]} == set(RECIPES.plans)
 
 
 def test_maps_show_losses_at_their_lowest_and_perplexity_at_the_end(path: Path, text: str) -> None:
@@ -166,7 +166,7 @@ def test_a_sweep_that_shares_cells_with_the_search_is_shown_whole(tmp_path: Path
     base = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=0.5, tau_b=0.5))
     grid = Grid(base, (("tau_f", (0.0, 0.5, 1.0)), ("tau_b", (0.5, 1.0, 2.0))), (0,))
     falling = replace(base, estimator=Choice.make("decoupled", tau_f="1:0.5:linear", tau_b=1.0))
-    searched = RECIPES["sbn-grid"]("quick").wanted(lambda config: None)
+    searched = RECIPES.plans["sbn-grid"]("quick").wanted(lambda config: None)
     wanted = grid.wanted(lambda config: None)
     assert 0 < len({*wanted} & {*searched}) < 9, "some are in the paper's grid"
     with Store.open(tmp_path / "own.sqlite", write=True) as store:
@@ -186,7 +186,12 @@ def test_lines_do_not_break_beside_a_sign() -> None:
 def test_each_command_names_its_run(path: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any]) -> None:
     """Read by `dst run` itself, the command of a run gives the config of that run, of every kind of plan."""
     asked: list[Any] = []
-    monkeypatch.setattr(run, "train", lambda configs, *_, **__: asked.extend(configs) or 0)
+
+    def train(_: Driver, configs: list[Any]) -> Any:
+        asked.extend(configs)
+        return SimpleNamespace(failed={}, left=0)
+
+    monkeypatch.setattr(Driver, "train", train)
     with Store.open(path) as store:
         runs = store.runs()[::61]
     assert len({found.task for found in runs}) == 4
@@ -199,9 +204,9 @@ def test_each_command_names_its_run(path: Path, monkeypatch: pytest.MonkeyPatch,
 
 def test_scale_is_the_papers_where_there_are_such_runs(tmp_path: Path) -> None:
     with Store.open(tmp_path / "mixed.sqlite", write=True) as store:
-        store.put([planted.record(RECIPES["sbn-grid"]("quick").wanted(lambda _: None)[0])])
+        store.put([planted.record(RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)[0])])
         assert pick_scale(store) == "quick"
-        store.put([planted.record(RECIPES["sbn-grid"]("paper").wanted(lambda _: None)[0])])
+        store.put([planted.record(RECIPES.plans["sbn-grid"]("paper").wanted(lambda _: None)[0])])
         assert pick_scale(store) == "paper"
 
 
@@ -209,7 +214,7 @@ def test_a_store_without_runs_of_the_scale_is_said_to_have_none(
     tmp_path: Path, cli: Callable[..., Any], surroundings: Path
 ) -> None:
     with Store.open(tmp_path / "quick.sqlite", write=True) as store:
-        store.put(map(planted.record, RECIPES["sbn-grid"]("quick").wanted(lambda _: None)[:7]))
+        store.put(map(planted.record, RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)[:7]))
     done = cli("report", "--store", tmp_path / "quick.sqlite", "--scale", "paper", "--out", "new/folder/page.html")
     assert done.code == 0, done.err
     assert "0 runs of paper scale" in done.out
@@ -232,29 +237,37 @@ def test_report_writes_page_and_figures(path: Path, cli: Callable[..., Any], sur
 def test_reproduce_follows_every_recipe_and_confirms_last(
     path: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any], surroundings: Path
 ) -> None:
-    followed: list[str] = []
+    plans = [RECIPES.plans[name]("quick") for name in RECIPES.needed]
+    followed: list[Any] = []
 
-    def follow(args: argparse.Namespace) -> int:
-        followed.append(args.what)
-        return 1 if args.what == "diagonal" else 0
+    def follow(_: Driver, plan: Any, deadline: float | None) -> Followed:
+        followed.append(plan)
+        rounds: list[Any] = [SimpleNamespace(failed={"a run": "why"} if plan == plans[6] else {}, left=0)]
+        return Followed(done=True, rounds=rounds, notes=[], left=0, wanted=1)
 
-    monkeypatch.setattr(sweep, "sweep", follow)
-    monkeypatch.setattr(word, "write", lambda store, scale, out, figures: print(scale, out, figures))
+    monkeypatch.setattr(Driver, "follow", follow)
+    monkeypatch.setattr(word, "write", lambda study, store, scale, out, figures: print(study.name, scale, out, figures))
     done = cli("reproduce", "--store", path, "--out", "here")
-    left_out = ("annealed", "details", "catae-rate", "confirm")
-    assert followed == [name for name in RECIPES if name not in left_out] + ["confirm"]
+    assert followed == plans
+    assert RECIPES.needed[-1] == "confirm"
+    assert not {*RECIPES.needed} & {"annealed", "details", "catae-rate"}
     assert done.code == 1, "the worst of the recipes' own"
-    assert "quick here/report.html here/figures" in done.out
+    assert "paper quick here/report.html here/figures" in done.out
+    assert "[7/11] diagonal: " in done.out
+
+    def interrupted(*_: Any) -> None:
+        followed.append(None)
+        raise TrainingStoppedError(saved=True)
 
     followed.clear()
-    monkeypatch.setattr(sweep, "sweep", lambda args: followed.append(args.what) or 130)
+    monkeypatch.setattr(Driver, "follow", interrupted)
     assert cli("reproduce", "--store", path, "--out", "here").code == 130
     assert len(followed) == 1, "stopped by Ctrl-C, it stops"
 
 
 def test_without_time_the_report_is_of_what_is_there(cli: Callable[..., Any], surroundings: Path) -> None:
     done = cli("reproduce", "--budget", 0, "--store", "none.sqlite", "--out", "here")
-    assert done.code == 0, done.err
+    assert done.code == 3, done.err
     assert "runs left: sbn-grid 60" in done.err
     assert "not tested" in (surroundings / "here" / "report.html").read_text()
 

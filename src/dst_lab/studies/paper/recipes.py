@@ -1,8 +1,7 @@
 """The paper's own plans, at `paper` and at `quick` scale. A recipe is a function that returns a plan."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeGuard
 
 from dst_lab.configs import (
     BiasVarianceConfig,
@@ -12,11 +11,9 @@ from dst_lab.configs import (
     LogicGatesConfig,
     StochasticBinaryConfig,
 )
-from dst_lab.plans.following import Annealed, Confirm, Detailed
-from dst_lab.plans.plan import Axis, Grid, Lookup, Measured, Plan, Several, value_of, with_value
-from dst_lab.plans.sequential import Sequential
-
-Recipe: TypeAlias = Callable[[str], Plan]
+from dst_lab.plans import FRESH_SEEDS, Confirm, Grid, Measured, Plan, Recipes, Sequential, Several
+from dst_lab.plans.plan import Axis, value_of, with_value
+from dst_lab.studies.paper.following import Annealed, Detailed
 
 TENTHS = tuple(round(0.1 * i, 1) for i in range(21))
 SBN_TAU_B = (*(round(0.1 + 0.2 * i, 1) for i in range(10)), 2.0)
@@ -134,25 +131,25 @@ def bias_variance(scale: str) -> Plan:
 
 def confirm(scale: str) -> Plan:
     """Each setting that the searches chose, with 10 fresh seeds: what the claims are judged on."""
-    return Confirm(parts(scale, SEARCHES), FRESH_SEEDS)
+    return Confirm(RECIPES.parts(scale, SEARCHES), FRESH_SEEDS)
 
 
 def annealed(scale: str) -> Plan:
     """Beyond the paper: tau_f falling from the chosen value over training; the searches' seeds."""
     names = ("sbn-grid", "catae-sequential", "logic-sequential")
-    return Annealed(parts(scale, names), _seeds(5 if scale == "paper" else 3))
+    return Annealed(RECIPES.parts(scale, names), _seeds(5 if scale == "paper" else 3))
 
 
 def details(scale: str) -> Plan:
     """Beyond the paper: the chosen settings with one detail that it does not state set otherwise; 10 fresh seeds."""
-    return Detailed(parts(scale, SEARCHES), FRESH_SEEDS)
+    return Detailed(RECIPES.parts(scale, SEARCHES), FRESH_SEEDS)
 
 
 def catae_rate(scale: str) -> Plan:
     """Beyond the paper: all of the autoencoder at half its learning rate alone: searches, fresh seeds, effects."""
     rate = half_the_rate(scale)
-    searches = tuple((name, _at(rate, part)) for name, part in parts(scale, SEARCHES) if _of_autoencoder(part))
-    effects = tuple(_at(rate, part) for _, part in parts(scale, EFFECTS) if _of_autoencoder(part))
+    searches = tuple((name, _at(rate, part)) for name, part in RECIPES.parts(scale, SEARCHES) if _of_autoencoder(part))
+    effects = tuple(_at(rate, part) for _, part in RECIPES.parts(scale, EFFECTS) if _of_autoencoder(part))
     confirmed = Confirm(searches, FRESH_SEEDS)
     return Several((*(part for _, part in searches), confirmed, *effects))
 
@@ -162,42 +159,33 @@ SEARCHES = (
     "sbn-grid", "sbn-baselines", "catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines",
     "diagonal",
 )  # fmt: skip
-FRESH = 1000
-"""The first confirmation seed; searches count from 0."""
-FRESH_SEEDS = tuple(range(FRESH, FRESH + 10))
 
-RECIPES: dict[str, Recipe] = {
-    "sbn-grid": sbn_grid,
-    "sbn-baselines": sbn_baselines,
-    "catae-sequential": catae_sequential,
-    "catae-baselines": catae_baselines,
-    "logic-sequential": logic_sequential,
-    "logic-baselines": logic_baselines,
-    "diagonal": diagonal,
-    "tau-f-effects": tau_f_effects,
-    "tau-b-effects": tau_b_effects,
-    "bias-variance": bias_variance,
-    "confirm": confirm,
-    "annealed": annealed,
-    "details": details,
-    "catae-rate": catae_rate,
-}
-
-
-def chosen(lookup: Lookup, scale: str) -> dict[tuple[str, str], Config]:
-    """(task, role) -> the setting that was chosen for it, where that search is done.
-
-    A role is an estimator's name, or "diagonal" for the Softmax STE of the recipe of that name.
-    """
-    found: dict[tuple[str, str], Config] = {}
-    for name, plan in parts(scale, SEARCHES):
-        for config in plan.chosen(lookup):
-            found[config.task, "diagonal" if name == "diagonal" else config.estimator.name] = config
-    return found
+RECIPES = Recipes(
+    plans={
+        "sbn-grid": sbn_grid,
+        "sbn-baselines": sbn_baselines,
+        "catae-sequential": catae_sequential,
+        "catae-baselines": catae_baselines,
+        "logic-sequential": logic_sequential,
+        "logic-baselines": logic_baselines,
+        "diagonal": diagonal,
+        "tau-f-effects": tau_f_effects,
+        "tau-b-effects": tau_b_effects,
+        "bias-variance": bias_variance,
+        "confirm": confirm,
+        "annealed": annealed,
+        "details": details,
+        "catae-rate": catae_rate,
+    },
+    searches=SEARCHES,
+    confirm="confirm",
+    optional=("annealed", "details", "catae-rate"),
+    roles={"diagonal": "the diagonal"},
+)
 
 
 def half_the_rate(scale: str) -> float:
-    """Of the autoencoder's learning rate, half."""
+    """Half of the autoencoder's learning rate."""
     return _base(CategoricalAutoencoderConfig, scale, "identity_ste").lr / 2
 
 
@@ -215,12 +203,6 @@ def _but_rates(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 
 def _of_autoencoder(plan: Plan) -> TypeGuard[Grid | Sequential]:
     return isinstance(plan, Grid | Sequential) and plan.base.task == CategoricalAutoencoderConfig.task
-
-
-def parts(scale: str, names: Iterable[str]) -> tuple[tuple[str, Plan], ...]:
-    """(recipe, plan), one by one where a recipe has several: each can be done before the others."""
-    plans = [(name, RECIPES[name](scale)) for name in names]
-    return tuple((name, part) for name, p in plans for part in (p.plans if isinstance(p, Several) else (p,)))
 
 
 def _base(config_type: type[Config], scale: str, name: str, **temperatures: Any) -> Config:

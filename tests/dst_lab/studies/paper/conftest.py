@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dst_lab.claims import Rows
-from dst_lab.claims.rows import Row
 from dst_lab.configs import Config
 from dst_lab.configs.stochastic_binary import THRESHOLDS
+from dst_lab.plans import FRESH
 from dst_lab.plans.plan import value_of
-from dst_lab.store import Series
-from dst_lab.studies.paper.recipes import FRESH
+from dst_lab.records import Row, Rows
+from dst_lab.store import Run, Series
+from dst_lab.studies.paper.recipes import RECIPES
 
 STEPS = np.arange(10, 130, 10)
 START = np.append(np.linspace(0.45, -0.15, 11), 0.0)
@@ -66,18 +66,20 @@ class World:
         if config not in self.found:
             history = History(self, config, self.goodness(config))
             name = f"{config.task} {config.estimator.to_dict()} {config.lr} {config.seed}"
-            self.found[config] = Row(name, not self.diverges(config), lambda: history)
+            status = "diverged" if self.diverges(config) else "done"
+            run = Run(id=name, config=config.to_dict(), status=status, detail={}, provenance_id="")
+            self.found[config] = Row(run, lambda: history)
         return self.found[config]
 
     def lookup(self, config: Config) -> float | None:
         row = self.find(config)
         if row is None:
             return None
-        return float(row.history()["validation_loss"].values.min()) if row.done else math.inf
+        return float(row.history["validation_loss"].values.min()) if row.done else math.inf
 
     @property
     def rows(self) -> Rows:
-        return Rows(self.scale, self.find, self.lookup)
+        return Rows(RECIPES, self.scale, self.find, self.lookup)
 
 
 class History(dict[str, Series]):

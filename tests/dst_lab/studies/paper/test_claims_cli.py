@@ -1,10 +1,12 @@
 """`dst claims`."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from dst_lab.plans import FRESH
 from dst_lab.store import Store
-from dst_lab.studies.paper.claims import judge_rows
-from dst_lab.studies.paper.recipes import FRESH
+from dst_lab.studies import PAPER, STUDIES
+from dst_lab.studies.paper.claims import judge
 
 
 def test_every_claim_is_listed_with_what_it_lacks(cli) -> None:
@@ -24,8 +26,8 @@ def test_every_claim_is_listed_with_what_it_lacks(cli) -> None:
 def test_diverged_runs_are_counted_and_never_given_a_number(cli, world, monkeypatch) -> None:
     gone = lambda c: c.estimator.name == "gumbel_ste" and c.seed >= FRESH  # noqa: E731
     some = lambda c: gone(c) or (c.estimator.name == "identity_ste" and c.seed >= FRESH + 7)  # noqa: E731
-    found = judge_rows(world(gain=1.5, on=0.3, diverges=some).rows)
-    monkeypatch.setattr("dst_lab.studies.paper.claims.judge", lambda store, scale: found)
+    found = judge(world(gain=1.5, on=0.3, diverges=some).rows)
+    monkeypatch.setitem(STUDIES, "paper", replace(PAPER, rules=(lambda rows: found,)))
     Store.open(Path("dst.sqlite"), write=True).close()
     lines = [line.strip() for line in cli("claims").out.splitlines()]
     gumbel = [line for line in lines if line.startswith("against ST Gumbel-Softmax, lowest validation loss")]
@@ -37,8 +39,8 @@ def test_diverged_runs_are_counted_and_never_given_a_number(cli, world, monkeypa
 
 def test_the_level_comes_last_and_what_was_never_reached_is_no_step(cli, world, monkeypatch) -> None:
     """Ours are too good to be caught up with; of Gumbel's runs, which lag behind, none is there by the end."""
-    found = judge_rows(world(gain=1.5, baseline={"gumbel_ste": -1.0}).rows)
-    monkeypatch.setattr("dst_lab.studies.paper.claims.judge", lambda store, scale: found)
+    found = judge(world(gain=1.5, baseline={"gumbel_ste": -1.0}).rows)
+    monkeypatch.setitem(STUDIES, "paper", replace(PAPER, rules=(lambda rows: found,)))
     Store.open(Path("dst.sqlite"), write=True).close()
     *lines, last = [line.strip() for line in cli("claims").out.splitlines()]
     assert last == "A comparison is better, or worse, where that p is at most 0.025, on one side: see docs/claims.md."

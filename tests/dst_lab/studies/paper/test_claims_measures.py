@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dst_lab.claims.measures import converged, gap, inactive_below, last, reach, stopped
+from dst_lab.claims.measures import best, converged, last, reach, stopped
+from dst_lab.configs.cards import metric
 from dst_lab.configs.stochastic_binary import THRESHOLDS
 from dst_lab.store import Series, Store
-from dst_lab.studies.paper.claims import effects
-from dst_lab.studies.paper.claims.tasks import TASKS
+from dst_lab.studies.paper.claims import sweeps
+from dst_lab.studies.paper.claims.measures import gap, inactive_below
+from dst_lab.studies.paper.claims.tasks import RULES
 
 SMALL = {
     "stochastic-binary": ("--epochs", 2, "--hidden", "16,16", "--diagnose-every", 1),
@@ -19,15 +21,15 @@ SMALL = {
 }
 ASIDE = {
     "stochastic-binary": [
-        last("inactive", "share", -1), effects.NORM, effects.FIRST_NORM, effects.ACTIVE,
+        last("inactive"), sweeps.NORM, sweeps.FIRST_NORM, sweeps.ACTIVE,
         *(inactive_below(i, threshold) for i, threshold in enumerate(THRESHOLDS)),
     ],
-    "categorical-autoencoder": [converged("validation_loss", 30.0), effects.PERPLEXITY, effects.SNR],
-    "logic-gates": [last("gate_perplexity", "gates", 1), gap(), last("unused_gates", "gates", -1)],
+    "categorical-autoencoder": [converged("validation_loss", 30.0), sweeps.PERPLEXITY, sweeps.SNR],
+    "logic-gates": [last("gate_perplexity", "gates"), gap(), last("unused_gates", "gates")],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("rule", TASKS, ids=lambda rule: rule.task)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.task)
 def test_a_run_records_all_that_is_compared(rule, cli) -> None:
     assert cli("run", rule.task, "--seeds", 1, "--threads", 1, *SMALL[rule.task]).code == 0
     with Store.open(Path("dst.sqlite")) as store:
@@ -37,9 +39,9 @@ def test_a_run_records_all_that_is_compared(rule, cli) -> None:
     assert len({measure.name for measure in (rule.primary, *rule.beside)}) == 1 + len(rule.beside)
 
 
-def _mark(rule) -> tuple[str, float, int]:
-    metric, direction = rule.curve
-    return metric, 1e9 * direction, direction
+def _mark(rule) -> tuple[str, float]:
+    """A mark that no run reaches."""
+    return rule.curve, 1e9 * metric(rule.curve).direction
 
 
 def test_numbers_of_a_history() -> None:
@@ -48,12 +50,17 @@ def test_numbers_of_a_history() -> None:
     history = {"validation_loss": loss, "test_accuracy": accuracy, "validation_accuracy": accuracy}
     history["validation_accuracy_argmax"] = Series(steps, np.array([0.1, 0.2, 0.5]))
     history["perplexity"] = Series(steps, np.array([[1.0, 1.0], [2.0, 4.0], [7.0, 8.0]]))
-    assert TASKS[0].primary.read(history) == 1.0
-    assert TASKS[2].primary.read(history) == 0.5
-    assert last("validation_loss", "", -1).read(history) == 2.0
-    assert last("perplexity", "", 1).read(history) == 7.5
-    assert stopped("test_accuracy", "", 1).read(history) == 0.2
+    assert RULES[0].primary.read(history) == 1.0
+    assert RULES[2].primary.read(history) == 0.5
+    assert last("validation_loss").read(history) == 2.0
+    assert last("perplexity").read(history) == 7.5
+    assert stopped("test_accuracy").read(history) == 0.2
     assert gap().read(history) == pytest.approx(0.1)
-    assert [reach("validation_loss", mark, -1, 40.0).read(history) for mark in (3.0, 2.0, 1.0, 0.9)] == [10, 20, 20, 40]
-    assert [reach("test_accuracy", mark, 1, 40.0).read(history) for mark in (0.15, 0.6, 0.7)] == [20, 30, 40]
+    assert [reach("validation_loss", mark, 40.0).read(history) for mark in (3.0, 2.0, 1.0, 0.9)] == [10, 20, 20, 40]
+    assert [reach("test_accuracy", mark, 40.0).read(history) for mark in (0.15, 0.6, 0.7)] == [20, 30, 40]
     assert [converged("validation_loss", mark).read(history) for mark in (1.5, 2.5)] == [0, 1]
+
+
+def test_what_has_no_good_end_has_no_best_value() -> None:
+    with pytest.raises(ValueError, match="whether a high or a low gradient_norm is best is not known"):
+        best("gradient_norm")

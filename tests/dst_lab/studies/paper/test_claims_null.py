@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 import dst_lab.plans.plan
-from dst_lab.claims import Rows, Verdict
+from dst_lab.claims import Verdict
+from dst_lab.records import Rows
 from dst_lab.studies.paper.claims.baselines import judge_baselines
 from dst_lab.studies.paper.claims.effects import judge_effects
 from dst_lab.studies.paper.claims.off_diagonal import judge_off_diagonal
-from dst_lab.studies.paper.claims.tasks import TASKS
+from dst_lab.studies.paper.claims.tasks import RULES
 
 LEVEL = math.floor(0.025 * 1024) / 1024
 """Of a sign-flip test over 2^10 assignments: 25 of 1,024 sums, 2.44%."""
@@ -33,14 +34,14 @@ def quick_plans(monkeypatch) -> None:
     """The plans' configs made once instead of once a world, and nothing shown beside what is judged."""
     seeded, settings = (lru_cache(maxsize=None)(getattr(dst_lab.plans.plan, name)) for name in ("seeded", "settings"))
 
-    for module in ("plans.plan", "plans.sequential", "claims.rows", "studies.paper.claims.effects"):
+    for module in ("plans.plan", "plans.sequential", "claims.arms", "studies.paper.claims.sweeps"):
         for name, made in (("seeded", seeded), ("settings", settings)):
             if hasattr(sys.modules[f"dst_lab.{module}"], name):
                 frozen = lambda first, second, made=made: made(*map(_frozen, (first, second)))  # noqa: E731
                 monkeypatch.setattr(f"dst_lab.{module}.{name}", frozen)
-    bare = [replace(rule, beside=()) for rule in TASKS]
+    bare = [replace(rule, beside=()) for rule in RULES]
     for module in ("off_diagonal", "baselines"):
-        monkeypatch.setattr(f"dst_lab.studies.paper.claims.{module}.TASKS", bare)
+        monkeypatch.setattr(f"dst_lab.studies.paper.claims.{module}.RULES", bare)
 
 
 def _frozen(value):

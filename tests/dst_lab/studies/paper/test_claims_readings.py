@@ -8,16 +8,18 @@ from typing import Any
 import planted
 import pytest
 
-from dst_lab.claims import Rows
-from dst_lab.claims.rows import Row
+from dst_lab.claims.readings import Question
 from dst_lab.configs import Config
+from dst_lab.plans import FRESH
 from dst_lab.plans.plan import seeded, value_of, with_value
+from dst_lab.records import Row, Rows
 from dst_lab.store import Series, Store
-from dst_lab.studies.paper.claims import judge_rows
+from dst_lab.studies import PAPER
+from dst_lab.studies.paper.claims import judge
 from dst_lab.studies.paper.claims.mechanisms import judge_convergence
-from dst_lab.studies.paper.readings import Question, ask, begun, lacking
+from dst_lab.studies.paper.readings import ask, begun, lacking
 from dst_lab.studies.paper.readings.questions import LAST, chosen_by, searched
-from dst_lab.studies.paper.recipes import FRESH, RECIPES, SEARCHES, half_the_rate
+from dst_lab.studies.paper.recipes import RECIPES, SEARCHES, half_the_rate
 
 SBN, CATAE, LOGIC = "stochastic-binary", "categorical-autoencoder", "logic-gates"
 
@@ -42,7 +44,7 @@ def changed(rows: Rows, change: Callable[[Config, dict[str, Series]], dict[str, 
 
     def find(config: Config) -> Row | None:
         row = rows.find(config)
-        return row and replace(row, history=lambda: Changed(row.history(), change(config, row.history())))
+        return row and replace(row, read=lambda: Changed(row.history, change(config, row.history)))
 
     return replace(rows, find=find)
 
@@ -89,7 +91,7 @@ def test_where_all_is_clear_no_reading_turns_a_verdict(supported: Rows) -> None:
         "What is compared", "How settings are chosen", "When a neuron is inactive", "When a run has converged",
     ]  # fmt: skip
     assert not [found for question in questions[:3] for found in turned(question)]
-    rule = {(one.claim, one.task): one for one in judge_rows(supported)}
+    rule = {(one.claim, one.task): one for one in judge(supported)}
     for question in questions:
         assert question.columns[0].startswith("the rule")
         for first, *_ in question.rows:
@@ -298,14 +300,14 @@ def test_the_command_prints_tables_and_what_to_train(cli: Any) -> None:
 
 
 def test_details_that_were_begun_are_to_be_ended(cli: Any, world: Any) -> None:
-    assert begun(world(lost=unstated).rows) == 0, "none was trained, and none is asked for"
-    assert begun(world().rows) == 0
+    assert begun(world(lost=unstated).rows) == {}, "none was trained, and none is asked for"
+    assert begun(world().rows) == {}
     wired = world(lost=lambda config: config.task == LOGIC and config.wiring == "random").rows
-    assert begun(wired) == 5 * 10
+    assert begun(wired) == {"details": 5 * 10}
 
     planted.plant(Path("dst.sqlite"), recipes=(*SEARCHES, "confirm"))
     with Store.open(Path("dst.sqlite"), write=True) as store:
-        details = RECIPES["details"]("quick").wanted(Rows.of(store, "quick").lookup)
+        details = RECIPES.plans["details"]("quick").wanted(PAPER.rows(store, "quick").lookup)
         store.put(map(planted.record, details[:-7]))
     words = cli("claims", "--readings").out.splitlines()
     assert "7 runs with a detail set otherwise are not there:" in words

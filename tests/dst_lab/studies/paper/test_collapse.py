@@ -11,11 +11,13 @@ import pytest
 from matplotlib.axes import Axes
 
 from dst_lab.configs import Config
-from dst_lab.figures import Drawn, Rows
+from dst_lab.figures import Drawn
 from dst_lab.figures.style import number, plus_minus, settle, styled
-from dst_lab.plans.pursue import pursue
+from dst_lab.records import Rows, pursue
 from dst_lab.store import Record, Series, Store
+from dst_lab.studies import PAPER
 from dst_lab.studies.paper.claims import judge
+from dst_lab.studies.paper.claims.mechanisms import converged_below
 from dst_lab.studies.paper.figures import FIGURES
 from dst_lab.studies.paper.recipes import RECIPES
 
@@ -44,9 +46,9 @@ def collapsing(config: Config) -> Record:
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rows]:
     path = tmp_path_factory.mktemp("collapse") / "search.sqlite"
     with Store.open(path, write=True) as store:
-        plan = RECIPES["catae-sequential"]("paper")
+        plan = RECIPES.plans["catae-sequential"]("paper")
         pursue(plan, store, lambda configs: bool(store.put(map(collapsing, configs))) or True)
-        yield Rows(store, "paper")
+        yield PAPER.rows(store, "paper")
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +106,7 @@ def test_the_seeds_that_converged_are_counted_as_the_claims_count_them(rows: Row
     runs = [run for run in rows.store.runs() if run.status == "done"]
     best = min(rows.store.history(run.id)["validation_loss"].values.min() for run in runs)
     mark = (SILENT + best) / 2
-    assert rows.converged_below == pytest.approx(mark)
+    assert converged_below(rows) == pytest.approx(mark)
     total = dict.fromkeys(RATES, 0)
     settings = [[(tau, 1.0) for tau in (0, 0.25, 0.5, 1, 1.5, 2, 2.5, 3)]]
     settings += [[(2.0, tau) for tau in (0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3)]]
@@ -130,7 +132,7 @@ def test_the_seeds_that_converged_are_counted_as_the_claims_count_them(rows: Row
 def test_one_learning_rate_is_one_line_with_bars_and_only_the_autoencoder_is_counted(tmp_path: Path) -> None:
     path = planted.plant(tmp_path / "quick.sqlite", "quick", ("catae-sequential", "logic-sequential"))
     with Store.open(path) as store:
-        rows = Rows(store, "quick")
+        rows = PAPER.rows(store, "quick")
         both = {name: drawn(name, rows) for name in ("autoencoder-search", "logic-search")}
     for name, rows_of_axes in (("autoencoder-search", 2), ("logic-search", 1)):
         for part in both[name].figure.subfigs:
@@ -160,8 +162,8 @@ def effects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drawn]:
         return replace(one, history=history)
 
     with Store.open(tmp_path_factory.mktemp("effects") / "runs.sqlite", write=True) as store:
-        store.put(map(record, RECIPES["tau-f-effects"]("quick").wanted(lambda _: None)))
-        yield drawn("tau-f-effects", Rows(store, "quick"))
+        store.put(map(record, RECIPES.plans["tau-f-effects"]("quick").wanted(lambda _: None)))
+        yield drawn("tau-f-effects", PAPER.rows(store, "quick"))
 
 
 def test_labels_of_many_decades_do_not_overlap(effects: Drawn) -> None:
@@ -188,7 +190,7 @@ def visible(ax: Axes) -> list[tuple[str, tuple[float, float]]]:
 def test_few_decades_keep_their_plain_numbers(tmp_path: Path) -> None:
     path = planted.plant(tmp_path / "runs.sqlite", "quick", ("tau-f-effects",))
     with Store.open(path) as store:
-        one = drawn("tau-f-effects", Rows(store, "quick"))
+        one = drawn("tau-f-effects", PAPER.rows(store, "quick"))
     shown = [text for text, _ in visible(one.figure.subfigs[0].axes[1])]
     assert {"0.1", "0.2", "0.5"} <= {*shown}
     ratio = one.figure.subfigs[0].axes[1]
@@ -219,17 +221,17 @@ def test_a_sweep_that_turns_is_not_told_by_its_ends(tmp_path: Path) -> None:
         return replace(one, history={**one.history, "gradient_norm": Series(norm.steps, 0 * norm.values + height)})
 
     with Store.open(tmp_path / "runs.sqlite", write=True) as store:
-        store.put(map(record, RECIPES["tau-f-effects"]("quick").wanted(lambda _: None)))
-        caption = FIGURES["tau-f-effects"](Rows(store, "quick")).caption
+        store.put(map(record, RECIPES.plans["tau-f-effects"]("quick").wanted(lambda _: None)))
+        caption = FIGURES["tau-f-effects"](PAPER.rows(store, "quick")).caption
     assert "gradient norm from 1 (at 0.5) by way of 123,000 (at 2) to 1 (at 3)" in caption
 
 
 def test_curves_say_how_many_converged_and_to_what(tmp_path: Path) -> None:
     recipes = ("catae-sequential", "catae-baselines", "confirm")
     with Store.open(planted.plant(tmp_path / "runs.sqlite", "quick", recipes)) as store:
-        rows = Rows(store, "quick")
+        rows = PAPER.rows(store, "quick")
         one = drawn("autoencoder-curves", rows)
-        (verdict,) = (verdict for verdict in judge(store, "quick") if verdict.claim == "C2 convergence")
+        (verdict,) = (verdict for verdict in judge(PAPER.rows(store, "quick")) if verdict.claim == "C2 convergence")
         setting = rows.setting("categorical-autoencoder", "decoupled")
     shares = {"Decoupled ST": verdict.comparisons[0].ours}
     shares |= {one.name.removeprefix("against "): one.theirs for one in verdict.comparisons}

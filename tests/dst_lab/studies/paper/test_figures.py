@@ -15,12 +15,14 @@ import pytest
 from matplotlib.collections import LineCollection
 
 from dst_lab.configs import Config
-from dst_lab.figures import Drawn, Rows, write, write_files
-from dst_lab.plans.pursue import scores
+from dst_lab.figures import Drawn, draw, write, write_files
+from dst_lab.figures.sweeps import cells, diverged
+from dst_lab.plans import FRESH
+from dst_lab.records import Reader
 from dst_lab.store import Record, Store, run_id
-from dst_lab.studies.paper.figures import FIGURES, draw
-from dst_lab.studies.paper.figures.maps import cells, diverged
-from dst_lab.studies.paper.recipes import FRESH, RECIPES, chosen
+from dst_lab.studies import PAPER
+from dst_lab.studies.paper.figures import FIGURES
+from dst_lab.studies.paper.recipes import RECIPES
 
 SBN, CATAE, LOGIC = "stochastic-binary", "categorical-autoencoder", "logic-gates"
 
@@ -38,13 +40,13 @@ def store(path: Path) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def drawn(store: Store) -> dict[str, Drawn]:
-    return draw(Rows(store, "quick"))
+    return draw(FIGURES, PAPER.rows(store, "quick"))
 
 
 def series(store: Store, recipe: str, metric: str, **wanted: Any) -> dict[tuple[Any, ...], np.ndarray]:
     """(tau_f, tau_b) -> [seeds, T] straight from the store, for the recipe's runs whose config has these values."""
     found: dict[tuple[Any, ...], list[Any]] = {}
-    for config in RECIPES[recipe]("quick").wanted(lambda _: None):
+    for config in RECIPES.plans[recipe]("quick").wanted(lambda _: None):
         values = config.to_dict()
         if all(values[key] == value for key, value in wanted.items()):
             taus = values["estimator"]
@@ -55,7 +57,7 @@ def series(store: Store, recipe: str, metric: str, **wanted: Any) -> dict[tuple[
 
 @lru_cache
 def settled(store: Store) -> dict[tuple[str, str], Config]:
-    return chosen(scores(store), "quick")
+    return RECIPES.chosen(Reader(store).scores(), "quick")
 
 
 def confirmed(store: Store, task: str, estimator: str, metric: str) -> np.ndarray:
@@ -204,7 +206,7 @@ def test_effects_at_half_the_rate_are_beside_those_at_the_tasks_own(store: Store
     whole, half, network = drawn["tau-f-effects"].figure.subfigs
     titles = [part.axes[0].get_title("left") for part in (whole, half, network)]
     assert titles == ["autoencoder, learning rate 0.002", "autoencoder, learning rate 0.001", "binary network"]
-    configs = [c for c in RECIPES["tau-f-effects"]("quick").wanted(lambda _: None) if c.task == CATAE]
+    configs = [c for c in RECIPES.plans["tau-f-effects"]("quick").wanted(lambda _: None) if c.task == CATAE]
     line = half.axes[0].containers[0].lines[0]
     for tau, drawn_median in zip(*line.get_data(), strict=True):
         runs = [replace(c, lr=0.001).to_dict() for c in configs if c.to_dict()["estimator"]["tau_f"] == tau]
@@ -215,13 +217,12 @@ def test_effects_at_half_the_rate_are_beside_those_at_the_tasks_own(store: Store
 
 
 def test_what_is_lacking_at_either_rate_is_said(store: Store) -> None:
-    rows = Rows(store, "quick")
-    configs = [c for c in RECIPES["tau-f-effects"]("quick").wanted(lambda _: None) if c.task == CATAE]
+    rows = PAPER.rows(store, "quick")
+    configs = [c for c in RECIPES.plans["tau-f-effects"]("quick").wanted(lambda _: None) if c.task == CATAE]
     lost = {run_id(replace(c, lr=0.001).to_dict()) for c in configs if c.seed >= 3}
     lost |= {run_id(c.to_dict()) for c in configs if c.seed == 9}
-    rows.runs = {key: row for key, row in rows.runs.items() if key not in lost}
-    scored = rows.lookup
-    rows.lookup = lambda config: None if run_id(config.to_dict()) in lost else scored(config)
+    reader = rows.reader.only({key: row for key, row in rows.runs.items() if key not in lost})
+    rows = replace(rows, reader=reader, find=reader.find, lookup=reader.scores())
     one = FIGURES["tau-f-effects"](rows)
     assert one.missing == [
         "4 of 40 runs of tau-f-effects (autoencoder, learning rate 0.002)",
@@ -288,7 +289,7 @@ def test_axes_are_named(drawn: dict[str, Drawn]) -> None:
 def test_an_empty_store_is_said_to_be_empty(tmp_path: Path) -> None:
     Store.open(tmp_path / "empty.sqlite", write=True).close()
     with Store.open(tmp_path / "empty.sqlite") as store:
-        found = draw(Rows(store, "quick"))
+        found = draw(FIGURES, PAPER.rows(store, "quick"))
     assert list(found) == list(FIGURES)
     for name, one in found.items():
         assert one.missing, name
@@ -299,10 +300,10 @@ def test_an_empty_store_is_said_to_be_empty(tmp_path: Path) -> None:
 
 
 def test_part_of_a_grid_is_drawn_and_the_rest_is_said(tmp_path: Path) -> None:
-    configs = RECIPES["sbn-grid"]("quick").wanted(lambda _: None)
+    configs = RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)
     with Store.open(tmp_path / "part.sqlite", write=True) as store:
         store.put(map(planted.record, configs[:12]))
-        (one, *_) = draw(Rows(store, "quick")).values()
+        (one, *_) = draw(FIGURES, PAPER.rows(store, "quick")).values()
     assert one.missing == ["48 of 60 runs of sbn-grid"]
     assert np.isfinite(axes_of(one)[0].collections[0].get_array()).sum() == 4
 
@@ -317,10 +318,10 @@ def test_diverged_runs_are_hatched_and_said(tmp_path: Path) -> None:
         return replace(planted.record(config), status="diverged") if lost else planted.record(config)
 
     with Store.open(tmp_path / "lost.sqlite", write=True) as store:
-        store.put(map(record, RECIPES["sbn-grid"]("quick").wanted(lambda _: None)))
-        rows = Rows(store, "quick")
-        one, found = FIGURES["map"](rows), cells(rows, SBN, "validation_loss")
-    assert diverged(rows, SBN) == {(0.5, 0.3): 1, (2.0, 0.1): 3}
+        store.put(map(record, RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)))
+        rows = PAPER.rows(store, "quick")
+        one, found = FIGURES["map"](rows), cells(rows, SBN, "decoupled", "validation_loss")
+    assert diverged(rows, SBN, "decoupled") == {(0.5, 0.3): 1, (2.0, 0.1): 3}
     assert len(found[0.5, 0.3]) == 2
     ax = axes_of(one)[0]
     strokes = np.concatenate([path.get_segments() for path in ax.collections if isinstance(path, LineCollection)])
@@ -341,11 +342,15 @@ def test_a_chosen_setting_says_how_many_of_its_fresh_runs_diverged(tmp_path: Pat
 
     with Store.open(tmp_path / "lost.sqlite", write=True) as store:
         for name in ("sbn-grid", "sbn-baselines"):
-            store.put(map(record, RECIPES[name]("quick").wanted(lambda _: None)))
-        settings = {role: config for (task, role), config in chosen(scores(store), "quick").items() if task == SBN}
+            store.put(map(record, RECIPES.plans[name]("quick").wanted(lambda _: None)))
+        settings = {
+            role: config
+            for (task, role), config in RECIPES.chosen(Reader(store).scores(), "quick").items()
+            if task == SBN
+        }
         fresh = [replace(config, seed=seed) for config in settings.values() for seed in range(FRESH, FRESH + 10)]
         store.put(map(record, fresh))
-        rows = Rows(store, "quick")
+        rows = PAPER.rows(store, "quick")
         one = FIGURES["network-curves"](rows)
     gumbel, ours = rows.setting(SBN, "gumbel_ste"), rows.setting(SBN, "decoupled")
     assert gumbel is not None
@@ -360,12 +365,12 @@ def test_a_chosen_setting_says_how_many_of_its_fresh_runs_diverged(tmp_path: Pat
 
 
 def test_an_unfinished_search_is_mapped_at_one_learning_rate_and_drawn_at_all(tmp_path: Path) -> None:
-    wanted = RECIPES["catae-sequential"]("paper").wanted(lambda _: None)
+    wanted = RECIPES.plans["catae-sequential"]("paper").wanted(lambda _: None)
     wanted = [config for config in wanted if config.estimator.to_dict()["tau_f"] < 1 and config.seed < 2]
     with Store.open(tmp_path / "part.sqlite", write=True) as store:
         store.put(map(planted.record, wanted[:-1]))
-        rows = Rows(store, "paper")
-        found = cells(rows, CATAE, "validation_loss")
+        rows = PAPER.rows(store, "paper")
+        found = cells(rows, CATAE, "decoupled", "validation_loss")
         one = FIGURES["autoencoder-search"](rows)
     assert len(found) == 3
     for there in found.values():
@@ -380,9 +385,9 @@ def test_an_unfinished_search_is_mapped_at_one_learning_rate_and_drawn_at_all(tm
 def test_reading_needs_no_torch(path: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = sys.modules['decoupled_st'] = None\n"
-        "from dst_lab.store import Store; from dst_lab.figures import Rows; from dst_lab.report import page\n"
-        "from dst_lab.studies.paper.figures import FIGURES\n"
-        f"with Store.open({str(path)!r}) as store:\n    print(FIGURES['map'](Rows(store, 'quick')).caption)"
+        "from dst_lab.store import Store; from dst_lab.report import page\n"
+        "from dst_lab.studies import PAPER\n"
+        f"with Store.open({str(path)!r}) as store:\n    print(PAPER.figures['map'](PAPER.rows(store, 'quick')).caption)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Brighter is better")
@@ -393,8 +398,9 @@ def test_the_same_store_gives_the_same_bytes(path: Path, tmp_path: Path) -> None
     """Drawn here and in another process, whose dictionaries and sets are ordered by another seed."""
     code = (
         "import sys; from pathlib import Path; from dst_lab.store import Store\n"
-        "from dst_lab.figures import Rows, write_files; from dst_lab.studies.paper.figures import draw\n"
-        f"with Store.open({str(path)!r}) as store: write_files(draw(Rows(store, 'quick')), Path(sys.argv[1]))"
+        "from dst_lab.figures import draw, write_files; from dst_lab.studies import PAPER\n"
+        f"with Store.open({str(path)!r}) as store: \n"
+        "    write_files(draw(PAPER.figures, PAPER.rows(store, 'quick')), Path(sys.argv[1]))"
     )
     for seed in ("1", "2"):
         command = [sys.executable, "-c", code, str(tmp_path / seed)]

@@ -4,12 +4,16 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from dst_lab.claims.measures import History, Measure, converged, gap, inactive_below, last
-from dst_lab.claims.rows import BASELINES, NAMES, Rows
-from dst_lab.claims.verdict import NOT_TESTED, Verdict
+from dst_lab.claims import Measure, Verdict
+from dst_lab.claims.measures import converged, last
+from dst_lab.claims.verdict import NOT_TESTED
+from dst_lab.configs.cards import estimator
 from dst_lab.configs.stochastic_binary import THRESHOLDS
+from dst_lab.records import Rows
+from dst_lab.records.row import History
 from dst_lab.studies.paper.claims.baselines import ALL, contest
-from dst_lab.studies.paper.claims.tasks import CATAE, JUDGED, LOGIC, SBN
+from dst_lab.studies.paper.claims.measures import gap, inactive_below
+from dst_lab.studies.paper.claims.tasks import BASELINES, CATAE, JUDGED, LOGIC, OURS, SBN
 
 COLLAPSED = 1.05
 """Perplexity below which a latent says nothing."""
@@ -20,7 +24,7 @@ def collapsed(history: History) -> bool:
     return bool((history["perplexity"].values[-1] < COLLAPSED).all())
 
 
-INACTIVE = replace(last("inactive", "share", -1), name="inactive neurons")
+INACTIVE = replace(last("inactive"), name="inactive neurons")
 
 
 def judge_mechanisms(rows: Rows) -> list[Verdict]:
@@ -39,12 +43,12 @@ def judge_activity(rows: Rows, judged: Measure = INACTIVE) -> Verdict:
     named = ("softmax_ste", "gumbel_ste")
     verdict = contest(rows, verdict, judged, thresholds, named)
     notes = ["the paper: 11% inactive against 47% of Softmax STE and 60% of ST Gumbel-Softmax"]
-    for role in named:
-        over = [c for c in verdict.comparisons if c.name == f"against {NAMES[role]}" and c.metric != judged.name]
+    for name in (estimator(role).label for role in named):
+        over = [c for c in verdict.comparisons if c.name == f"against {name}" and c.metric != judged.name]
         if over:
             fewer, more = sum(c.better for c in over), sum(c.worse for c in over)
             notes.append(
-                f"of {len(over)} absolute thresholds, significantly fewer inactive than {NAMES[role]} at {fewer}, more "
+                f"of {len(over)} absolute thresholds, significantly fewer inactive than {name} at {fewer}, more "
                 f"at {more}"
             )
     return replace(verdict, notes=tuple(notes))
@@ -77,11 +81,17 @@ def mark_of_convergence(rows: Rows, share: float = 0.5) -> tuple[float, str]:
     return share * collapsed + (1 - share) * best, f"between {best:.4g}, the best, and {collapsed:.4g}, {how}"
 
 
+def converged_below(rows: Rows) -> float:
+    """The last validation loss below which a run of the autoencoder has converged; NaN where none of its searches' runs
+    is there."""
+    return mark_of_convergence(rows)[0]
+
+
 def _ends(rows: Rows) -> tuple[float, float, str] | None:
     """(the collapsed solution's loss, the best loss seen, how the former was found) over the autoencoder's searches."""
-    plans = [rows.searches[CATAE.task, role][1] for role in ("decoupled", *BASELINES)]
+    plans = [rows.searches[CATAE.task, role][1] for role in (OURS, *BASELINES)]
     wanted = dict.fromkeys(config for plan in plans for config in plan.wanted(rows.lookup))
-    found = [row.history() for row in map(rows.find, wanted) if row is not None and row.done]
+    found = [row.history for row in map(rows.find, wanted) if row is not None and row.done]
     if not found:
         return None
     lowest = [float(history["validation_loss"].values.min()) for history in found]
@@ -101,7 +111,7 @@ def judge_utilisation(rows: Rows) -> Verdict:
         rule=f"{JUDGED} Compared in the perplexity of the codes over the validation images at the end of training, "
         f"averaged over the latents. {ALL}",
     )  # fmt: skip
-    codes = replace(last("perplexity", "codes", 1), name="codes in use (perplexity)")
+    codes = replace(last("perplexity", "codes"), name="codes in use (perplexity)")
     return replace(contest(rows, verdict, codes), notes=("the paper: about 7.9 of 8",))
 
 
@@ -112,5 +122,5 @@ def judge_gates(rows: Rows) -> Verdict:
         "gap between accuracy by the training forward and by the discretised network is shown beside it: the paper "
         "makes no claim on it.",
     )  # fmt: skip
-    gates = replace(last("gate_perplexity", "gates", 1), name="gates in use (perplexity)")
-    return contest(rows, verdict, gates, (gap(), last("unused_gates", "gates", -1)))
+    gates = replace(last("gate_perplexity", "gates"), name="gates in use (perplexity)")
+    return contest(rows, verdict, gates, (gap(), last("unused_gates", "gates")))

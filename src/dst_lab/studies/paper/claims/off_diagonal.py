@@ -3,11 +3,13 @@
 import math
 from collections.abc import Sequence
 
-from dst_lab.claims.rows import NAMES, Rows, compare
-from dst_lab.claims.verdict import NOT_SUPPORTED, SUPPORTED, Verdict, decide
+from dst_lab.claims import Verdict, arm, compare, decide
+from dst_lab.claims.arms import role_name
+from dst_lab.claims.verdict import NOT_SUPPORTED, SUPPORTED
 from dst_lab.configs import Config
 from dst_lab.plans.plan import value_of
-from dst_lab.studies.paper.claims.tasks import JUDGED, TASKS, TaskRule, on_test
+from dst_lab.records import Rows
+from dst_lab.studies.paper.claims.tasks import JUDGED, OURS, RULES, TaskRule, on_test
 
 TITLE = "The best temperatures of Decoupled ST are not equal, and beat the best equal ones"
 RULE = (
@@ -15,16 +17,18 @@ RULE = (
     "Softmax STE, which are the diagonal: the one chosen among at least as many settings, and the one tuned for C2. "
     "Contradicted if one of them beats it. Otherwise not supported."
 )
+DIAGONAL = "diagonal"
+"""The recipe that searches along it."""
 EQUAL = "the chosen Decoupled ST has tau_f equal to tau_b"
 
 
-def judge_off_diagonal(rows: Rows, rules: Sequence[TaskRule] = TASKS) -> list[Verdict]:
+def judge_off_diagonal(rows: Rows, rules: Sequence[TaskRule] = RULES) -> list[Verdict]:
     return [_judge(rows, rule) for rule in rules]
 
 
 def _judge(rows: Rows, rule: TaskRule) -> Verdict:
-    ours, *equal = (rows.arms[rule.task, role] for role in ("decoupled", "diagonal", "softmax_ste"))
-    missing = tuple(lack for arm in (ours, *equal) for lack in arm.missing)
+    ours, *equal = (arm(rows, rule.task, role) for role in (OURS, DIAGONAL, "softmax_ste"))
+    missing = tuple(lack for side in (ours, *equal) for lack in side.missing)
     found = [compare(ours, theirs, rule.primary, primary=True, judged=True) for theirs in equal]
     found += [compare(ours, theirs, measure) for theirs in equal for measure in rule.beside]
     comparisons = tuple(comparison for comparison in found if comparison is not None)
@@ -37,7 +41,7 @@ def _judge(rows: Rows, rule: TaskRule) -> Verdict:
     return Verdict(
         claim="C1", task=rule.task, title=TITLE, rule=RULE.format(judged=JUDGED, metric=rule.primary.name),
         verdict=verdict, comparisons=comparisons, missing=missing,
-        runs=tuple(row.id for arm in (ours, *equal) for row in arm.rows), notes=tuple(notes), because=because,
+        runs=tuple(row.run.id for side in (ours, *equal) for row in side.rows), notes=tuple(notes), because=because,
     )  # fmt: skip
 
 
@@ -48,11 +52,13 @@ def _notes(rows: Rows, rule: TaskRule, config: Config, apart: bool) -> list[str]
         f"our optimum (tau_f, tau_b) = ({tau_f:g}, {tau_b:g}) lies {'off' if apart else 'on'} the diagonal; "
         f"the paper's is ({rule.optimum[0]:g}, {rule.optimum[1]:g}), {distance:.3g} away"
     ]
-    counts = {role: _settings(rows, rule.task, role) for role in ("decoupled", "diagonal")}
-    said.append(f"settings tried: {', '.join(f'{n} of {NAMES[role]}' for role, n in counts.items())}")
-    if counts["diagonal"] < counts["decoupled"]:
+    counts = {role: _settings(rows, rule.task, role) for role in (OURS, DIAGONAL)}
+    bases = {role: rows.searches[rule.task, role][1].base for role in counts}
+    tried = [f"{n} of {role_name(rows, role, bases[role])}" for role, n in counts.items()]
+    said.append(f"settings tried: {', '.join(tried)}")
+    if counts[DIAGONAL] < counts[OURS]:
         said.append("the diagonal was given fewer settings than Decoupled ST: the comparison favours Decoupled ST")
-    return said + [note.strip() for note in rows.searches[rule.task, "decoupled"][1].notes(rows.lookup)]
+    return said + [note.strip() for note in rows.searches[rule.task, OURS][1].notes(rows.lookup)]
 
 
 def _settings(rows: Rows, task: str, role: str) -> int:

@@ -3,31 +3,32 @@
 import numpy as np
 
 from dst_lab.configs.stochastic_binary import THRESHOLDS
-from dst_lab.figures.rows import Rows, spread
-from dst_lab.figures.style import FAINT, INK, LOOKS, Drawn, absent, listing, panels
-from dst_lab.studies.paper.figures.curves import ROLES, SEARCHES, lost
+from dst_lab.figures.curves import lost, recipes_of, searches_of
+from dst_lab.figures.style import FAINT, INK, Drawn, absent, listing, panels
+from dst_lab.records import Rows, Setting, spread
+from dst_lab.studies.paper.claims.tasks import OURS, ROLES, SBN
 
-TASK = "stochastic-binary"
-PAPER = {"decoupled": 11.0, "softmax_ste": 47.0, "gumbel_ste": 60.0}
+TASK = SBN.task
+PAPER = {OURS: 11.0, "softmax_ste": 47.0, "gumbel_ste": 60.0}
 """Per cent at the end of training, as the paper has it; its threshold is not stated."""
 
 
 def network(rows: Rows) -> Drawn:
     """Binary network: inactive neurons by threshold, and at 1% of each run's mean gradient."""
-    settings = {role: setting for role in ROLES if (setting := rows.setting(TASK, role))}
     settings = {
         role: s
-        for role, s in settings.items()
-        if s.n and all(r.has("inactive_below") and r.has("inactive") for r in s.rows)
+        for role, s in rows.settings(TASK, ROLES).items()
+        if all(r.has("inactive_below") and r.has("inactive") for r in s.rows)
     }
-    missing = [text for recipe in SEARCHES[TASK] for text in rows.missing(recipe, TASK)] if len(settings) < 4 else []
+    searches = searches_of(rows, TASK, ROLES) if len(settings) < len(ROLES) else []
+    missing = [text for recipe in searches for text in rows.missing(recipe, TASK)]
     figure, (left, right) = panels(2)
     said = []
     if not settings:
         absent(left, missing)
         absent(right, missing)
     for place, (role, setting) in enumerate(settings.items()):
-        look = LOOKS[role]
+        look = setting.look
         below = 100 * np.stack([row.values("inactive_below")[-1] for row in setting.rows])
         mean, width = below.mean(0), spread(below)
         left.fill_between(THRESHOLDS, mean - width, mean + width, color=look.color, alpha=0.18, lw=0)
@@ -44,22 +45,22 @@ def network(rows: Rows) -> Drawn:
         )
         if role in PAPER:
             right.plot([place - 0.4, place + 0.4], 2 * [PAPER[role]], color=FAINT, lw=2, ls=(0, (2, 1)),
-                       label="the paper's figure" if role == "decoupled" else "")  # fmt: skip
+                       label="the paper's figure" if role == OURS else "")  # fmt: skip
         said.append(f"{look.label} {quoted.mean():.0f}%")
     if settings:
         left.set(xscale="log", xlabel="threshold on mean |dL/dl|", ylabel="inactive neurons (%)", ylim=(0, 100))
         left.legend()
-        right.set_xticks(range(len(settings)), [LOOKS[role].label.replace(" ", "\n") for role in settings])
+        right.set_xticks(range(len(settings)), [s.look.label.replace(" ", "\n") for s in settings.values()])
         right.set(ylabel="inactive neurons (%)", ylim=(0, 100))
         right.set_title("below 1% of the run's mean", fontsize=9, fontweight="normal")
         left.set_title("by absolute threshold", fontsize=9, fontweight="normal")
         right.grid(axis="x", visible=False)
         right.legend()
     caption = _caption(settings, said) + lost(rows, TASK, ROLES)
-    return Drawn("Inactive neurons, binary network", figure, caption, 2, missing, (*SEARCHES[TASK], "confirm"))
+    return Drawn("Inactive neurons, binary network", figure, caption, 2, missing, recipes_of(rows, TASK, ROLES))
 
 
-def _caption(settings: dict, said: list[str]) -> str:  # type: ignore[type-arg]
+def _caption(settings: dict[str, Setting], said: list[str]) -> str:
     if not settings:
         return ""
     n = listing(sorted({f"{setting.n} {setting.seeds}" for setting in settings.values()}))

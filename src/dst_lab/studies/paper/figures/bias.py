@@ -6,10 +6,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
-from dst_lab.figures.rows import Row, Rows
-from dst_lab.figures.style import HEIGHT, LOOKS, Drawn, absent, listing, number, panels
-from dst_lab.studies.paper.figures.curves import ROLES
-from dst_lab.studies.paper.figures.maps import diagonal, heat_map
+from dst_lab.configs.cards import estimator
+from dst_lab.figures.heat_map import diagonal, heat_map
+from dst_lab.figures.style import HEIGHT, Drawn, absent, listing, number, panels
+from dst_lab.records import Row, Rows
+from dst_lab.studies.paper.claims.tasks import OURS, ROLES
 
 TASK = RECIPE = "bias-variance"
 MEASURES = (
@@ -25,7 +26,7 @@ def variance(rows: Rows) -> Drawn:
     missing = rows.missing(RECIPE, TASK)
     figure, axes = panels(3, height=HEIGHT + 0.3)
     for ax, (metric, label, log) in zip(axes, MEASURES, strict=False):
-        means = {(f, b): mean(there, metric) for (f, b), there in found.get("decoupled", {}).items() if f is not None}
+        means = {(f, b): mean(there, metric) for (f, b), there in found.get(OURS, {}).items() if f is not None}
         if not means:
             absent(ax, missing)
             continue
@@ -59,9 +60,9 @@ def _plane(ax: Axes, found: Mapping[str, Mapping[tuple[float | None, float | Non
     (across, x_label, _), (up, y_label, _) = MEASURES
     ax.set(yscale="log", xlabel=x_label, ylabel=y_label, xlim=(0, 1.04))
     for role in (role for role in ROLES if role in found):
-        look = LOOKS[role]
+        look = estimator(role)
         points = [(mean(there, across), mean(there, up)) for _, there in sorted(found[role].items(), key=str)]
-        line = "none" if role == "decoupled" else look.line
+        line = "none" if role == OURS else look.line
         if not any(variance for _, variance in points):
             ax.plot([bias for bias, _ in points], [0] * len(points), look.marker, color=look.color, ms=7, clip_on=False,
                     transform=ax.get_xaxis_transform(), label=f"{look.label} (variance 0)", zorder=5)  # fmt: skip
@@ -79,12 +80,12 @@ def _caption(found: Mapping[str, Mapping[tuple[float | None, float | None], list
     n = sorted({len(there) for settings in found.values() for there in settings.values()})
     count = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
     said = []
-    if "decoupled" in found:
+    if OURS in found:
         for metric, label, _ in MEASURES:
-            at, there = min(found["decoupled"].items(), key=lambda item: mean(item[1], metric))
+            at, there = min(found[OURS].items(), key=lambda item: mean(item[1], metric))
             what = label.split(",")[0]
             said.append(f"{what} is lowest, {number(mean(there, metric))}, at τf = {at[0]:g}, τb = {at[1]:g}")
-    where = f" Of Decoupled ST, {listing(said)}." if said else ""
+    where = f" Of {estimator(OURS).label}, {listing(said)}." if said else ""
     return (
         "On an autoencoder small enough to sum over every code, the gradient e that an estimator sends back beside the "
         "exact one, g, at the end of training. The factor s gives e the length that brings it nearest to g on average: "

@@ -8,14 +8,16 @@ from matplotlib.axes import Axes
 
 from dst_lab.claims.measures import mean
 from dst_lab.configs import Config
-from dst_lab.figures.rows import Row, Rows
-from dst_lab.figures.style import FAINT, LOOKS, TASKS, Drawn, absent, listing, number, panels
+from dst_lab.configs.cards import estimator, metric, title
+from dst_lab.figures.heat_map import plain_logarithm
+from dst_lab.figures.style import FAINT, Drawn, absent, letter, listing, number, panels
 from dst_lab.plans.plan import with_value
-from dst_lab.studies.paper.claims.mechanisms import COLLAPSED
-from dst_lab.studies.paper.figures.maps import plain_logarithm
+from dst_lab.records import Row, Rows
+from dst_lab.studies.paper.claims.mechanisms import COLLAPSED, collapsed
+from dst_lab.studies.paper.claims.tasks import CATAE, OURS, SBN
 from dst_lab.studies.paper.recipes import half_the_rate
 
-AUTOENCODER, NETWORK = "categorical-autoencoder", "stochastic-binary"
+AUTOENCODER, NETWORK = CATAE.task, SBN.task
 RATE = "catae-rate"
 
 
@@ -32,14 +34,14 @@ class Measure:
 
     def of(self, row: Row) -> float:
         if self.over_training:
-            return mean(self.metric, "", 1).read(row.history)
+            return mean(self.metric).read(row.history)
         value = row.last(self.metric)
         return 100 * (1 - value) if self.metric == "inactive" else value
 
 
-PERPLEXITY = Measure("perplexity", "perplexity of the codes", whole=(0.7, 8.2))
-SNR = Measure("snr", "gradient signal-to-noise ratio", over_training=True, logarithmic=True)
-NORM = Measure("gradient_norm", "gradient norm", over_training=True)
+PERPLEXITY = Measure("perplexity", metric("perplexity").axis, whole=(0.7, 8.2))
+SNR = Measure("snr", metric("snr").axis, over_training=True, logarithmic=True)
+NORM = Measure("gradient_norm", metric("gradient_norm").axis, over_training=True)
 ACTIVE = Measure("inactive", "active neurons (%)", whole=(0, 104))
 
 
@@ -57,10 +59,10 @@ class Panel:
 
     def rows(self, rows: Rows, metric: str) -> list[Row]:
         """Those that have the metric."""
-        return [row for row in rows.of(self._configs(rows)) if row.has(metric)]
+        return [row for row in rows.of_status(self._configs(rows)) if row.has(metric)]
 
     def diverged(self, rows: Rows) -> list[Row]:
-        return rows.of(self._configs(rows), "diverged")
+        return rows.of_status(self._configs(rows), "diverged")
 
     def missing(self, rows: Rows) -> list[str]:
         """In words, what the store lacks of it."""
@@ -87,8 +89,8 @@ def tau_b(rows: Rows) -> Drawn:
 
 def _panels(rows: Rows, recipe: str) -> list[Panel]:
     """The paper's first; the autoencoder at half its learning rate where that was trained."""
-    network = Panel(recipe, NETWORK, NORM, ACTIVE, TASKS[NETWORK])
-    autoencoder = Panel(recipe, AUTOENCODER, PERPLEXITY, SNR, TASKS[AUTOENCODER])
+    network = Panel(recipe, NETWORK, NORM, ACTIVE, title(NETWORK))
+    autoencoder = Panel(recipe, AUTOENCODER, PERPLEXITY, SNR, title(AUTOENCODER))
     rate = half_the_rate(rows.scale)
     titles = {lr: f"{autoencoder.title}, learning rate {lr:g}" for lr in (2 * rate, rate)}
     slower = replace(autoencoder, title=titles[rate], lr=rate)
@@ -122,28 +124,28 @@ def _draw(rows: Rows, recipe: str, name: str) -> Drawn:
         twin = ax.twinx()
         twin.spines["right"].set_visible(True)
         twin.grid(False)
-        for side, measure, values, role in ((ax, left, both[0], "decoupled"), (twin, right, both[1], "softmax_ste")):
+        for side, measure, values, role in ((ax, left, both[0], OURS), (twin, right, both[1], "softmax_ste")):
             _line(side, measure, values, role)
             counts[panel.title, measure.label] = set(map(len, values.values()))
         if right is SNR:
             _floor(twin, panel.rows(rows, SNR.metric))
             plain_logarithm(twin.yaxis)
-        ax.set_xlabel(rf"$\{name}$")
+        ax.set_xlabel(letter(name))
         ax.set_title(panel.title)
         said += _said(name, panel, both)
         if right is SNR:
             said += _silent(panel.rows(rows, PERPLEXITY.metric))
         if runs := panel.diverged(rows):
             said.append(f"Left out, since they diverged: {len(runs)} runs.")
-    title = {"tau_f": "What the forward temperature does", "tau_b": "What the backward temperature does"}[name]
+    heading = {"tau_f": "What the forward temperature does", "tau_b": "What the backward temperature does"}[name]
     if said:
         said.append(f"{_n(counts)}; points: median; bars: quartiles.")
     recipes = (recipe, RATE) if len(shown) > 2 else (recipe,)
-    return Drawn(title, figure, " ".join(said), len(shown), missing, recipes)
+    return Drawn(heading, figure, " ".join(said), len(shown), missing, recipes)
 
 
 def _line(ax: Axes, measure: Measure, values: dict[float, list[float]], role: str) -> None:
-    look = LOOKS[role]
+    look = estimator(role)
     ax.set_ylabel(measure.label, color=look.color)
     if not values:
         return
@@ -179,8 +181,8 @@ def _said(name: str, panel: Panel, both: list[dict[float, list[float]]]) -> list
             start, *way, end = (f"{number(middle)}{unit.rstrip(')')} (at {tau:g})" for tau, middle in _told(values))
             over = f" by way of {listing(way)}" if way else ""
             parts.append(f"{what} from {start}{over} to {end}")
-    letter = {"tau_f": "τf", "tau_b": "τb"}[name]
-    return [f"{panel.title.capitalize()}, as {letter} rises: {'; '.join(parts)}."] if parts else []
+    greek = {"tau_f": "τf", "tau_b": "τb"}[name]
+    return [f"{panel.title.capitalize()}, as {greek} rises: {'; '.join(parts)}."] if parts else []
 
 
 def _told(values: dict[float, list[float]]) -> list[tuple[float, float]]:
@@ -195,7 +197,7 @@ def _told(values: dict[float, list[float]]) -> list[tuple[float, float]]:
 
 def _silent(found: list[Row]) -> list[str]:
     """For a caption: how many runs collapsed, since their ratios are drawn too."""
-    count = sum(row.collapsed for row in found)
+    count = sum(collapsed(row.history) for row in found)
     if not count:
         return []
     return [
@@ -209,9 +211,9 @@ def _n(counts: dict[tuple[str, str], set[int]]) -> str:
     most = max((n for found in counts.values() for n in found), default=0)
     labels = [label for _, label in counts]
     fewer = []
-    for (title, label), found in counts.items():
+    for (place, label), found in counts.items():
         if found and found != {most}:
-            where = f" ({title})" if labels.count(label) > 1 else ""
+            where = f" ({place})" if labels.count(label) > 1 else ""
             ends = dict.fromkeys((min(found), max(found)))
             fewer.append(f"{label.partition(' (')[0]}{where} {' to '.join(map(str, ends))}")
     return f"n = {most} seeds a point" + (f" ({listing(fewer)}: of the others there is none)" if fewer else "")

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from dst_lab.figures.rows import Rows, spread
-from dst_lab.figures.style import FAINT, INK, LOOKS, Drawn, absent, listing, panels
-from dst_lab.studies.paper.figures.curves import ROLES, SEARCHES, counted, lost
+from dst_lab.figures.curves import counted, lost, recipes_of, searches_of
+from dst_lab.figures.style import FAINT, INK, Drawn, absent, listing, panels
+from dst_lab.records import Rows, spread
+from dst_lab.studies.paper.claims.tasks import LOGIC, REFERENCE, ROLES
 
-TASK = "logic-gates"
+TASK = LOGIC.task
 GATES = (
     "false", "a and b", "a, not b", "a", "b, not a", "b", "xor", "or",
     "nor", "xnor", "not b", "a or not b", "not a", "b or not a", "nand", "true",
@@ -15,19 +16,20 @@ GATES = (
 
 def histograms(rows: Rows) -> Drawn:
     """Logic gates: share of neurons by gate, one panel an estimator."""
-    roles = (*ROLES, "soft")
-    settings = {role: setting for role in roles if (setting := rows.setting(TASK, role))}
-    settings = {role: s for role, s in settings.items() if s.n and all(row.has("gate_histogram") for row in s.rows)}
-    missing = [text for recipe in SEARCHES[TASK] for text in rows.missing(recipe, TASK)]
+    roles = (*ROLES, REFERENCE)
+    settings = rows.settings(TASK, roles)
+    settings = {role: s for role, s in settings.items() if all(row.has("gate_histogram") for row in s.rows)}
+    searches = searches_of(rows, TASK, roles)
+    missing = [text for recipe in searches for text in rows.missing(recipe, TASK)]
     if not settings:
         figure, (ax,) = panels(1)
         absent(ax, missing)
-        return Drawn("Gates in use", figure, "", 1, missing, SEARCHES[TASK])
+        return Drawn("Gates in use", figure, "", 1, missing, searches)
     figure, axes = panels(len(settings), width=2.45, height=3.3)
     ends = {}
     top = 0.0
     for ax, (role, setting) in zip(axes, settings.items(), strict=True):
-        look = LOOKS[role]
+        look = setting.look
         counts = np.stack([row.values("gate_histogram")[-1] for row in setting.rows])
         share = 100 * counts / counts.sum(-1, keepdims=True)
         ends[role] = float(np.mean([row.last("gate_perplexity") for row in setting.rows]))
@@ -43,9 +45,9 @@ def histograms(rows: Rows) -> Drawn:
     for ax in axes:
         ax.set_xlim(0, 1.05 * max(top, 7.0))
     order = sorted(ends, key=lambda role: -ends[role])
-    named = listing([f"{LOOKS[role].label} {ends[role]:.1f}" for role in order])
+    named = listing([f"{settings[role].look.label} {ends[role]:.1f}" for role in order])
     caption = (
         f"Share of neurons by the gate they end with; a perplexity of 16 would be equal use (dashed). Most balanced "
         f"first: {named}. {counted(settings)}; thin lines: one standard deviation.{lost(rows, TASK, roles)}"
     )
-    return Drawn("Gates in use, logic gates", figure, caption, len(settings), missing, (*SEARCHES[TASK], "confirm"))
+    return Drawn("Gates in use, logic gates", figure, caption, len(settings), missing, recipes_of(rows, TASK, roles))

@@ -4,18 +4,19 @@ import math
 
 from matplotlib.axes import Axes
 
-from dst_lab.figures.rows import Array, Row, Rows
-from dst_lab.figures.style import LOOKS, Drawn, absent, number, panels
-from dst_lab.studies.paper.figures.curves import ROLES, SEARCHES, lost
+from dst_lab.figures.curves import lost, recipes_of, searches_of
+from dst_lab.figures.style import Drawn, absent, number, panels
+from dst_lab.records import Array, Row, Rows, Setting
+from dst_lab.studies.paper.claims.tasks import CATAE, ROLES
 
-TASK = "categorical-autoencoder"
+TASK = CATAE.task
 ACROSS = 4
 
 
 def strip(rows: Rows) -> Drawn:
     """Autoencoder: eight validation images by each estimator's run of middling loss."""
-    settings = {role: setting for role in ROLES if (setting := rows.setting(TASK, role)) and setting.n}
-    missing = [text for recipe in SEARCHES[TASK] for text in rows.missing(recipe, TASK)] if len(settings) < 4 else []
+    settings, searches = rows.settings(TASK, ROLES), searches_of(rows, TASK, ROLES)
+    missing = [text for recipe in searches for text in rows.missing(recipe, TASK)] if len(settings) < len(ROLES) else []
     runs = {role: middling(setting.rows) for role, setting in settings.items()}
     kept = {role: rows.store.artefacts(row.run.id) for role, row in runs.items()}
     kept = {role: arrays for role, arrays in kept.items() if {"reconstructions", "codes"} <= arrays.keys()}
@@ -23,13 +24,15 @@ def strip(rows: Rows) -> Drawn:
     if not kept:
         figure, (ax,) = panels(1)
         absent(ax, missing or ["reconstructions of the chosen settings"])
-        return Drawn(title, figure, "", 1, missing, SEARCHES[TASK])
+        return Drawn(title, figure, "", 1, missing, searches)
     first = next(iter(kept.values()))
     shown = [("The images", first["inputs"], [""] * len(first["inputs"]))] if "inputs" in first else []
     for role, arrays in kept.items():
         codes = ["".join(map(str, code)) for code in arrays["codes"]]
         loss = number(runs[role].last("validation_loss"))
-        shown.append((f"{LOOKS[role].label}: {loss} nats, {len(set(codes))} codes", arrays["reconstructions"], codes))
+        shown.append(
+            (f"{settings[role].look.label}: {loss} nats, {len(set(codes))} codes", arrays["reconstructions"], codes)
+        )
     figure, axes = panels(len(shown), width=2.9, height=2.3)
     figure.set_layout_engine("none")  # it would take the images for labels that need room
     for ax, (text, images, below) in zip(axes, shown, strict=True):
@@ -38,7 +41,7 @@ def strip(rows: Rows) -> Drawn:
         ax.set_title(text, fontsize=9, fontweight="normal")
         _tile(ax, images, below)
     caption = _caption(settings, len(first["codes"])) + lost(rows, TASK, ROLES)
-    return Drawn(title, figure, caption, len(shown), missing, (*SEARCHES[TASK], "confirm"))
+    return Drawn(title, figure, caption, len(shown), missing, recipes_of(rows, TASK, ROLES))
 
 
 def _tile(ax: Axes, images: Array, below: list[str]) -> None:
@@ -58,7 +61,7 @@ def middling(rows: list[Row]) -> Row:
     return ordered[(len(ordered) - 1) // 2]
 
 
-def _caption(settings: dict, count: int) -> str:  # type: ignore[type-arg]
+def _caption(settings: dict[str, Setting], count: int) -> str:
     n = sorted({setting.n for setting in settings.values()})
     return (
         f"The first {count} validation images as each estimator's autoencoder gives them back, with the code of each "

@@ -1,52 +1,27 @@
-"""Each detail read otherwise, on the runs that are recorded; the first column is always the committed rule."""
+"""Each detail read otherwise, on the runs that are recorded."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from dst_lab.claims import Rows, Verdict
-from dst_lab.claims.measures import Measure, best, converged, inactive_below, last, stopped
-from dst_lab.claims.verdict import NOT_TESTED
+from dst_lab.claims import Measure, Verdict
+from dst_lab.claims.measures import best, converged, last, stopped
+from dst_lab.claims.readings import RULE, Question, table
+from dst_lab.configs.cards import ARGMAX
 from dst_lab.configs.stochastic_binary import THRESHOLDS
+from dst_lab.records import Rows
 from dst_lab.studies.paper.claims.baselines import judge_baselines
+from dst_lab.studies.paper.claims.measures import inactive_below
 from dst_lab.studies.paper.claims.mechanisms import judge_activity, judge_convergence
 from dst_lab.studies.paper.claims.off_diagonal import judge_off_diagonal
-from dst_lab.studies.paper.claims.tasks import LOGIC, SBN, TASKS, TaskRule
-
-RULE = "the rule"
-Cells = tuple[Verdict | None, ...]
-"""None where a reading says nothing about a claim."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """One open detail: a row a claim and task, a column a reading."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[Cells, ...]
-    note: str = ""
-
-    @staticmethod
-    def turns(rule: Verdict | None, reading: Verdict | None) -> bool:
-        """Whether both are tested, and differ."""
-        found = [one.verdict for one in (rule, reading) if one is not None]
-        return NOT_TESTED not in found and len(set(found)) == 2
-
-
-def table(title: str, found: dict[str, list[Verdict]], note: str = "") -> Question:
-    """Columns by their names; the rows are the claims of the first column, those that some column has tested."""
-    by_claim = {name: {(one.claim, one.task): one for one in verdicts} for name, verdicts in found.items()}
-    tested = {key for by in by_claim.values() for key, one in by.items() if one.verdict != NOT_TESTED}
-    keys = [key for key in next(iter(by_claim.values())) if key in tested]
-    return Question(title, tuple(found), tuple(tuple(by.get(key) for by in by_claim.values()) for key in keys), note)
+from dst_lab.studies.paper.claims.tasks import LOGIC, RULES, SBN, TaskRule
 
 
 def judged_in(rows: Rows) -> Question:
     """The same runs, compared in something else."""
-    found = {RULE: judge_by(rows, TASKS)}
-    asked = {(rule.task, rule.curve) for rule in TASKS}
+    found = {RULE: judge_by(rows, RULES)}
+    asked = {(rule.task, rule.curve) for rule in RULES}
     for name, read in COMPARED.items():
-        others = [other for rule in TASKS if (other := read(rule)) is not None]
+        others = [other for rule in RULES if (other := read(rule)) is not None]
         # How soon is asked of a curve: a reading by a curve that was asked before says nothing new of it.
         same = {other.task for other in others if (other.task, other.curve) in asked}
         asked |= {(other.task, other.curve) for other in others}
@@ -64,33 +39,32 @@ def judge_by(rows: Rows, rules: list[TaskRule] | tuple[TaskRule, ...]) -> list[V
     return [*judge_off_diagonal(rows, rules), *judge_baselines(rows, rules)]
 
 
-def _by(rule: TaskRule, primary: Measure, curve: tuple[str, int] | None = None) -> TaskRule:
+def _by(rule: TaskRule, primary: Measure, curve: str = "") -> TaskRule:
     return replace(rule, primary=primary, curve=curve or rule.curve, beside=())
 
 
 def at_the_end(rule: TaskRule) -> TaskRule:
-    metric, direction = rule.curve
-    return _by(rule, last(metric, rule.primary.unit, direction))
+    return _by(rule, last(rule.curve))
 
 
 def other_forward(rule: TaskRule) -> TaskRule:
-    metric, direction = rule.curve
-    other = metric.removesuffix("_argmax") if metric.endswith("_argmax") else f"{metric}_argmax"
-    return _by(rule, best(other, rule.primary.unit, direction), (other, direction))
+    metric = rule.curve
+    other = metric.removesuffix(ARGMAX) if metric.endswith(ARGMAX) else metric + ARGMAX
+    return _by(rule, best(other), other)
 
 
 def _other_metric(rule: TaskRule) -> TaskRule | None:
     """Accuracy where the rule goes by loss, and the reverse, by the same forward."""
     if rule is SBN:
-        return _by(rule, best("validation_accuracy", "share", 1), ("validation_accuracy", 1))
+        return _by(rule, best("validation_accuracy"), "validation_accuracy")
     if rule is LOGIC:
-        return _by(rule, best("validation_loss_argmax", "nats", -1), ("validation_loss_argmax", -1))
+        return _by(rule, best("validation_loss_argmax"), "validation_loss_argmax")
     return None
 
 
-def _on_test(rule: TaskRule, read: Callable[[str, str, int], Measure]) -> TaskRule:
-    metric, direction = rule.curve[0].replace("validation", "test"), rule.curve[1]
-    return _by(rule, read(metric, rule.primary.unit, direction), (metric, direction))
+def _on_test(rule: TaskRule, read: Callable[[str], Measure]) -> TaskRule:
+    metric = rule.curve.replace("validation", "test")
+    return _by(rule, read(metric), metric)
 
 
 COMPARED: dict[str, Callable[[TaskRule], TaskRule | None]] = {

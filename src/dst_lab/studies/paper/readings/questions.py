@@ -3,45 +3,44 @@
 import math
 from dataclasses import replace
 
-from dst_lab.claims import Rows, Verdict
-from dst_lab.claims.measures import Measure, best, last
-from dst_lab.claims.rows import Row
+from dst_lab.claims import Measure, Verdict
+from dst_lab.claims.measures import best, last
+from dst_lab.claims.readings import RULE, Question, table
 from dst_lab.claims.verdict import NOT_TESTED
 from dst_lab.configs import Config
-from dst_lab.plans import Lookup
-from dst_lab.plans.following import otherwise
+from dst_lab.configs.cards import estimator, title
+from dst_lab.plans import FRESH, FRESH_SEEDS, Lookup
 from dst_lab.plans.plan import seeded, with_value
-from dst_lab.studies.paper.claims import judge_rows
+from dst_lab.records import Row, Rows
+from dst_lab.studies.paper.claims import judge
 from dst_lab.studies.paper.claims.baselines import judge_baselines
 from dst_lab.studies.paper.claims.mechanisms import judge_mechanisms
 from dst_lab.studies.paper.claims.off_diagonal import judge_off_diagonal
-from dst_lab.studies.paper.claims.tasks import CATAE, LOGIC, SBN, TASKS, TaskRule
+from dst_lab.studies.paper.claims.tasks import CATAE, LOGIC, OPTIMA, OURS, RULES, SBN, TaskRule
+from dst_lab.studies.paper.following import otherwise
 from dst_lab.studies.paper.readings.compared import (
-    RULE,
-    Question,
     active_from,
     at_the_end,
     converged_from,
     judge_by,
     judged_in,
     other_forward,
-    table,
 )
-from dst_lab.studies.paper.recipes import FRESH, FRESH_SEEDS, RECIPES, SEARCHES, half_the_rate, parts
+from dst_lab.studies.paper.recipes import half_the_rate
 
-LOSS = best("validation_loss", "nats", -1)
-LAST = {rule.task: last("validation_loss", "nats", -1) for rule in TASKS}
-ARGMAX = {rule.task: best("validation_loss_argmax", "nats", -1) for rule in TASKS}
+LOSS = best("validation_loss")
+LAST = {rule.task: last("validation_loss") for rule in RULES}
+ARGMAX = {rule.task: best("validation_loss_argmax") for rule in RULES}
 ACCURACY = {
-    SBN.task: best("validation_accuracy", "share", 1),
-    LOGIC.task: best("validation_accuracy_argmax", "share", 1),
+    SBN.task: best("validation_accuracy"),
+    LOGIC.task: best("validation_accuracy_argmax"),
 }
 CHOSEN: dict[str, tuple[dict[str, Measure], tuple[TaskRule, ...]]] = {
-    "by the last loss": (LAST, TASKS),
-    "by the last loss, compared at the end": (LAST, tuple(map(at_the_end, TASKS))),
-    "by argmax": (ARGMAX, TASKS),
+    "by the last loss": (LAST, RULES),
+    "by the last loss, compared at the end": (LAST, tuple(map(at_the_end, RULES))),
+    "by argmax": (ARGMAX, RULES),
     "by argmax, compared so": (ARGMAX, (other_forward(SBN), other_forward(CATAE), LOGIC)),
-    "by accuracy": (ACCURACY, TASKS),
+    "by accuracy": (ACCURACY, RULES),
 }
 """How a search could choose -> by task, in what; all on validation data. And in what to compare then."""
 
@@ -55,10 +54,10 @@ def ask(rows: Rows) -> list[Question]:
 
 def chosen_by(rows: Rows) -> Question:
     """Other settings, where the searches had chosen by something else, compared as the rule says."""
-    found = {RULE: judge_by(rows, TASKS)}
+    found = {RULE: judge_by(rows, RULES)}
     for name, (measures, rules) in CHOSEN.items():
         found[name] = [one for one in judge_by(searched(rows, measures), rules) if one.task in measures]
-    found["the paper's temperatures"] = judge_by(published(rows), TASKS)
+    found["the paper's temperatures"] = judge_by(published(rows), RULES)
     return table(
         "How settings are chosen", found,
         "Where a search would have chosen another setting, its ten fresh seeds must be trained first, and where it "
@@ -77,7 +76,7 @@ def _scored(rows: Rows, measures: dict[str, Measure]) -> Lookup:
         row, measure = rows.find(config), measures.get(config.task, LOSS)
         if row is None:
             return None
-        score = -measure.direction * measure.read(row.history()) if row.done else math.inf
+        score = -measure.direction * measure.read(row.history) if row.done else math.inf
         return score if math.isfinite(score) else math.inf
 
     return lookup
@@ -87,15 +86,15 @@ def published(rows: Rows) -> Rows:
     """The same runs, where the fresh seeds of Decoupled ST are those at the paper's temperatures."""
 
     def find(config: Config) -> Row | None:
-        ours = config.estimator.name == "decoupled" and config.seed >= FRESH
+        ours = config.estimator.name == OURS and config.seed >= FRESH
         return rows.find(_as_published(config) if ours else config)
 
     return replace(rows, find=find)
 
 
 def _as_published(config: Config) -> Config:
-    (optimum,) = (rule.optimum for rule in TASKS if rule.task == config.task)
-    return with_value(with_value(config, "tau_f", optimum[0]), "tau_b", optimum[1])
+    tau_f, tau_b = OPTIMA[config.task]
+    return with_value(with_value(config, "tau_f", tau_f), "tau_b", tau_b)
 
 
 def lacking(rows: Rows) -> dict[Config, list[int]]:
@@ -104,10 +103,10 @@ def lacking(rows: Rows) -> dict[Config, list[int]]:
     wanted: list[Config] = []
     for measures in (LAST, ARGMAX, ACCURACY):
         seen = searched(rows, measures)
-        found = [config for (_, role), config in seen.chosen.items() if role != "soft"]
+        found = [config for config in seen.chosen.values() if not estimator(config.estimator.name).reference]
         asked = [*_led_elsewhere(rows, seen), *seeded(found, FRESH_SEEDS)]
         wanted += [config for config in asked if config.task in measures]
-    ours = [_as_published(config) for (_, role), config in rows.chosen.items() if role == "decoupled"]
+    ours = [_as_published(config) for (_, role), config in rows.chosen.items() if role == OURS]
     settings: dict[Config, list[int]] = {}
     for config in dict.fromkeys([*wanted, *seeded(ours, FRESH_SEEDS)]):
         if rows.find(config) is None:
@@ -117,29 +116,29 @@ def lacking(rows: Rows) -> dict[Config, list[int]]:
 
 def _led_elsewhere(rows: Rows, seen: Rows) -> list[Config]:
     """Of the searches that are done, the runs that they lack as `seen` scores them."""
-    done = [plan for _, plan in parts(rows.scale, SEARCHES) if plan.chosen(rows.lookup)]
+    done = [plan for _, plan in rows.recipes.parts(rows.scale, rows.recipes.searches) if plan.chosen(rows.lookup)]
     return [config for plan in done for config in plan.wanted(seen.lookup) if seen.lookup(config) is None]
 
 
 def detailed(rows: Rows) -> list[Question]:
     """The chosen settings with one unstated detail set otherwise: the runs of the recipe `details`."""
-    if not any(map(rows.find, RECIPES["details"](rows.scale).wanted(rows.lookup))):
+    if not any(map(rows.find, rows.wanted("details"))):
         return []
     questions = []
-    for task, words in ((SBN.task, "binary network"), (CATAE.task, "autoencoder"), (LOGIC.task, "logic gates")):
-        config = rows.chosen.get((task, "decoupled"))
+    for task in OPTIMA:
+        config = rows.chosen.get((task, OURS))
         names = list(otherwise(config)) if config else []
         found = {RULE: _claims(rows, task)} | {name: _claims(_set(rows, task, name), task) for name in names}
         if any(one.verdict != NOT_TESTED for name in names for one in found[name]):
-            questions.append(table(f"What the paper does not state, {words}", found, DETAILS))
+            questions.append(table(f"What the paper does not state, {title(task)}", found, DETAILS))
     return questions
 
 
-def begun(rows: Rows) -> int:
+def begun(rows: Rows) -> dict[str, int]:
     """How many runs of the recipe `details` are not there, where some are."""
-    wanted = RECIPES["details"](rows.scale).wanted(rows.lookup)
+    wanted = rows.wanted("details")
     missing = sum(rows.find(config) is None for config in wanted)
-    return missing if missing < len(wanted) else 0
+    return {"details": missing} if 0 < missing < len(wanted) else {}
 
 
 def at_half_the_rate(rows: Rows) -> list[Question]:
@@ -154,7 +153,7 @@ def at_half_the_rate(rows: Rows) -> list[Question]:
     )
     name = f"{rate:g} alone"
     found = {
-        column: [one for one in judge_rows(seen) if one.task in (CATAE.task, "")]
+        column: [one for one in judge(seen) if one.task in (CATAE.task, "")]
         for column, seen in ((RULE, rows), (name, other))
     }
     if all(one.verdict == NOT_TESTED for one in found[name]):

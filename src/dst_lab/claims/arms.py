@@ -1,0 +1,98 @@
+"""The two sides of a comparison: chosen settings, each with its fresh seeds."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import compress
+from statistics import fmean
+
+from dst_lab.claims.measures import Measure
+from dst_lab.claims.paired import paired
+from dst_lab.claims.verdict import Comparison
+from dst_lab.configs import Config
+from dst_lab.configs.cards import estimator
+from dst_lab.plans import FRESH
+from dst_lab.plans.plan import seeded
+from dst_lab.records import Row, Rows
+
+SEEDS = 10
+"""Pairs behind a verdict; fewer, and the claim is not tested."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """The chosen setting of one role on one task, with its fresh seeds."""
+
+    name: str
+    config: Config | None
+    rows: tuple[Row, ...]
+    """In the order of the seeds; empty where one lacks."""
+    missing: tuple[str, ...]
+
+
+def arm(rows: Rows, task: str, role: str) -> Arm:
+    """The confirmation runs of a role on a task, or what lacks of them."""
+    recipe, search = rows.searches[task, role]
+    config, name = rows.chosen.get((task, role)), role_name(rows, role, search.base)
+    if config is None:
+        return Arm(name, None, (), (f"the search for {name} on {task}: {rows.command(recipe)}",))
+    found = [rows.find(run) for run in seeded([config], range(FRESH, FRESH + SEEDS))]
+    existing = tuple(row for row in found if row is not None)
+    if len(existing) < SEEDS:
+        missing, command = SEEDS - len(existing), rows.command(rows.recipes.confirm)
+        return Arm(name, config, (), (f"{missing} of {SEEDS} confirmation runs of {name} on {task}: {command}",))
+    return Arm(name, config, existing, ())
+
+
+def role_name(rows: Rows, role: str, config: Config) -> str:
+    """A role in words: its estimator, with the name of a search of its own."""
+    label = estimator(config.estimator.name).label
+    return f"{label} on {rows.recipes.roles[role]}" if role in rows.recipes.roles else label
+
+
+def compare(
+    ours: Arm, theirs: Arm, measure: Measure, *, primary: bool = False, judged: bool = False
+) -> Comparison | None:
+    """Two arms in one measure, paired by seed; None where a run is not there or did not record it.
+
+    For the test, a value that is not finite, such as that of a run that diverged, becomes the worst finite one of both
+    arms: leaving it out would reward an arm for it. What is shown leaves it out: means are of the runs that finished,
+    and where one did not there is neither interval nor effect.
+    """
+    if not (ours.rows and theirs.rows):
+        return None
+    try:
+        values = [[measure.of(row) for row in side.rows] for side in (ours, theirs)]
+    except KeyError:
+        return None
+    finite = [value for side in values for value in side if math.isfinite(value)]
+    worst = min(finite, key=lambda value: measure.direction * value, default=0.0)
+    filled = [[value if math.isfinite(value) else worst for value in side] for side in values]
+    found = paired(filled[0], filled[1], measure.direction, by_sign=measure.by_sign)
+    ended = [
+        [row.done and math.isfinite(value) for row, value in zip(side.rows, of_side, strict=True)]
+        for side, of_side in zip((ours, theirs), values, strict=True)
+    ]
+    diverged = ended[0].count(False), ended[1].count(False)
+    late = [sum(value == measure.never for value in compress(*side)) for side in zip(values, ended, strict=True)]
+    if any(diverged) or measure.yes_or_no:
+        found = replace(found, low=math.nan, high=math.nan, effect=math.nan)
+    if any(diverged) and not measure.yes_or_no:
+        a, b = (_mean(compress(*side)) for side in zip(values, ended, strict=True))
+        found = replace(found, ours=a, theirs=b, difference=a - b)
+    return Comparison(
+        name=f"against {theirs.name}",
+        metric=measure.name,
+        unit=measure.unit,
+        direction=measure.direction,
+        primary=primary,
+        judged=judged,
+        diverged=diverged,
+        late=(late[0], late[1]),
+        **vars(found),
+    )
+
+
+def _mean(values: Iterable[float]) -> float:
+    finished = list(values)
+    return fmean(finished) if finished else math.nan

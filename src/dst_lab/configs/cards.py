@@ -1,0 +1,236 @@
+"""What tables, figures and pages say about metrics, tasks, data sets and estimators: one card each.
+
+A name without a card gets one that its own words suggest, so that a metric or a task of one's own is shown, drawn and
+reported like any other; `register_metric` and `register_task` say it better.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from dst_lab.configs.estimators import ESTIMATORS, Card
+
+BEST, LAST = "best", "last"
+"""Which of a run's values counts: the good end over training, or the one at the end of training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricCard:
+    """What there is to know of a metric.
+
+    Attributes:
+        name: as recorded.
+        label: in words, as on an axis.
+        unit: "share" is shown as per cent, "" where there is none.
+        direction: the better end: 1 where higher is better, -1 where lower is, 0 where neither is.
+        at: which value of a run counts unless asked otherwise: BEST or LAST.
+        averaged: several numbers per evaluation, such as one per latent, whose mean counts.
+        listed: whether the table of runs on a page has a column of it.
+    """
+
+    name: str
+    label: str
+    unit: str = ""
+    direction: int = 0
+    at: str = LAST
+    averaged: bool = False
+    listed: bool = True
+
+    def __post_init__(self) -> None:
+        if self.direction not in (-1, 0, 1) or self.at not in (BEST, LAST) or (self.at == BEST and not self.direction):
+            raise ValueError(
+                f"the card of {self.name}: direction is -1, 0 or 1 and at is 'best' or 'last', 'best' with a direction "
+                f"only, got direction={self.direction} and at={self.at!r}"
+            )
+
+    @property
+    def factor(self) -> float:
+        """What a value is multiplied by to be shown."""
+        return 100.0 if self.unit == "share" else 1.0
+
+    @property
+    def shown_unit(self) -> str:
+        """The unit after that."""
+        return "%" if self.unit == "share" else self.unit
+
+    @property
+    def title(self) -> str:
+        """The label as a heading."""
+        return self.label[:1].upper() + self.label[1:]
+
+    @property
+    def good_end(self) -> str:
+        """ "lowest" or "highest", "" where neither end is good."""
+        return {-1: "lowest", 0: "", 1: "highest"}[self.direction]
+
+    @property
+    def axis(self) -> str:
+        """The label with its unit: for values over training."""
+        return _with_unit(self.label, self.shown_unit)
+
+    @property
+    def summary(self) -> str:
+        """The same for the one value of a run that counts."""
+        text = f"{self.good_end} {self.label}" if self.at == BEST else f"{self.label} at the end"
+        return _with_unit(text, self.shown_unit)
+
+    @property
+    def when(self) -> str:
+        """Which value that is, and its unit."""
+        text = f"{self.good_end} over training" if self.at == BEST else "at the end"
+        return f"{text}, {self.shown_unit}" if self.shown_unit else text
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskCard:
+    """What there is to know of a task.
+
+    Attributes:
+        name: as in configs and records.
+        title: in words.
+        parts: the metrics that its curves and maps show, the first ones first; () stands for the validation metrics
+            that its runs have.
+        loss_unit: the unit of its losses, "" where they have none.
+    """
+
+    name: str
+    title: str
+    parts: tuple[str, ...] = ()
+    loss_unit: str = ""
+
+
+LOSS_UNIT = "nats"
+_QUALITIES = (
+    *(
+        MetricCard(name=f"validation_{name}", label=f"validation {name}", unit=unit, direction=direction, at=BEST)
+        for name, unit, direction in (("loss", LOSS_UNIT, -1), ("accuracy", "share", 1))
+    ),
+    MetricCard(name="test_loss", label="test loss", unit=LOSS_UNIT, direction=-1),
+    MetricCard(name="test_accuracy", label="test accuracy", unit="share", direction=1),
+)
+_HIDDEN = (
+    "snr_median", "snr_constant", "exact_norm", "bias", "variance", "cosine", "rescale", "bias_rescaled",
+    "variance_rescaled", "bias_floor",
+)  # fmt: skip
+ARGMAX = "_argmax"
+"""After the name of a metric: choices are the argmax, not drawn."""
+
+
+def _argmax(card: MetricCard) -> MetricCard:
+    return replace(card, name=card.name + ARGMAX, label=f"{card.label} (argmax)")
+
+
+METRICS: dict[str, MetricCard] = {
+    card.name: card
+    for card in (
+        *_QUALITIES[:2],
+        *map(_argmax, _QUALITIES[:2]),
+        *_QUALITIES[2:],
+        *map(_argmax, _QUALITIES[2:]),
+        MetricCard(name="train_loss", label="training loss", unit=LOSS_UNIT, direction=-1, at=BEST),
+        MetricCard(name="gradient_norm", label="gradient norm"),
+        MetricCard(name="inactive", label="inactive neurons", unit="share", direction=-1),
+        MetricCard(name="perplexity", label="perplexity of the codes", direction=1, averaged=True),
+        MetricCard(name="snr", label="gradient signal-to-noise ratio"),
+        MetricCard(name="gate_perplexity", label="gate perplexity", direction=1),
+        MetricCard(name="unused_gates", label="unused gates", direction=-1),
+        MetricCard(name="dead_gates", label="dead gates", unit="share"),
+        *(MetricCard(name=name, label=name.replace("_", " "), listed=False) for name in _HIDDEN),
+    )
+}
+"""In the order in which a page lists them."""
+TASK_CARDS: dict[str, TaskCard] = {
+    card.name: card
+    for card in (
+        TaskCard(
+            name="stochastic-binary", title="binary network", loss_unit=LOSS_UNIT,
+            parts=("validation_loss", "validation_accuracy", "inactive"),
+        ),
+        TaskCard(
+            name="categorical-autoencoder", title="autoencoder", loss_unit=LOSS_UNIT,
+            parts=("validation_loss", "perplexity"),
+        ),
+        TaskCard(
+            name="logic-gates", title="logic gates", loss_unit=LOSS_UNIT,
+            parts=("validation_loss", "validation_accuracy", "gate_perplexity"),
+        ),
+        TaskCard(name="bias-variance", title="exact gradient", loss_unit=LOSS_UNIT),
+    )
+}  # fmt: skip
+DATASETS = {"digits": "scikit-learn's digits", "mnist": "MNIST", "fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
+"""Data sets in words."""
+_LOW, _HIGH = ("loss", "error"), ("accuracy", "perplexity", "utilisation")
+"""Which end of a metric is the good one, by what its name contains."""
+_AT_THE_START = "initial_"
+
+
+def register_metric(card: MetricCard) -> MetricCard:
+    """Say how a metric of your own is shown, in this process."""
+    METRICS[card.name] = card
+    return card
+
+
+def register_task(card: TaskCard) -> TaskCard:
+    """Say how a task of your own is shown, in this process."""
+    TASK_CARDS[card.name] = card
+    return card
+
+
+def metric(name: str, task: str = "") -> MetricCard:
+    """The card of a metric, on a task where one is given: the unit of a loss is the task's."""
+    name = name.partition("[")[0]  # one number of several, such as perplexity[2]
+    card = METRICS.get(name) or _suggested(name)
+    if task and card.unit == LOSS_UNIT:
+        return replace(card, unit=task_card(task).loss_unit)
+    return card
+
+
+def task_card(name: str) -> TaskCard:
+    """The card of a task."""
+    return TASK_CARDS.get(name) or TaskCard(name=name, title=name.replace("-", " ").replace("_", " "))
+
+
+def estimator(name: str) -> Card:
+    """The card of an estimator; of one that is not known here (a record may come from a process that knew more), one
+    with its name and a look that no other has."""
+    return ESTIMATORS.get(name) or Card(name=name, label=name.replace("_", " "), draw=None, surrogate="unknown")
+
+
+def title(task: str) -> str:
+    """A task in words."""
+    return task_card(task).title
+
+
+def listed(names: Iterable[str]) -> list[str]:
+    """Those of the metrics that a page lists: the known ones in their order, then the others by name."""
+    order = {name: i for i, name in enumerate(METRICS)}
+    shown = [name for name in set(names) if metric(name).listed]
+    return sorted(shown, key=lambda name: (order.get(name, len(order)), name))
+
+
+def parts(task: str, names: Iterable[str]) -> list[str]:
+    """The metrics that curves and maps of the task show, of those that its runs have."""
+    there = list(names)
+    wanted = task_card(task).parts or [name for name in listed(there) if name.startswith("validation_")]
+    return [name for name in wanted if name in there]
+
+
+def _suggested(name: str) -> MetricCard:
+    """What the name's own words suggest."""
+    if name.endswith(ARGMAX):
+        return _argmax(metric(name.removesuffix(ARGMAX)))
+    if name.startswith(_AT_THE_START):
+        base = metric(name.removeprefix(_AT_THE_START))
+        return replace(base, name=name, label=f"{base.label} at the start", at=LAST)
+    low, high = any(word in name for word in _LOW), any(word in name for word in _HIGH)
+    direction = -1 if low else 1 if high else 0
+    return MetricCard(
+        name=name,
+        label=name if name.startswith("tau") else name.replace("_", " "),
+        unit=LOSS_UNIT if name.endswith("loss") else "share" if name.endswith("accuracy") else "",
+        direction=direction,
+        at=BEST if direction and not name.startswith("test_") else LAST,
+    )
+
+
+def _with_unit(text: str, unit: str) -> str:
+    return f"{text} ({unit})" if unit else text

@@ -1,0 +1,145 @@
+"""Follow a plan on an engine into a store. The command line and studies call this; so can you.
+
+    from dst_lab.driver import Driver
+    from dst_lab.engines.local import LocalEngine
+
+    driver = Driver(LocalEngine(torch.device("cpu")), Path("dst.sqlite"))
+    driver.follow(Grid(base, (("tau_f", (0.0, 0.5, 1.0)),), seeds=(0, 1, 2)))
+
+Run again, it trains what is missing.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from dst_lab.configs import Config
+from dst_lab.engines.checkpoints import Checkpoints
+from dst_lab.engines.engine import Engine, Watch
+from dst_lab.engines.ledger import Outcome
+from dst_lab.plans import Plan, Recipes
+from dst_lab.records import known_to, pursue, remaining
+from dst_lab.store import Store
+
+
+class Look(NamedTuple):
+    """Who looks on at one round of training, and who may stop it."""
+
+    watch: Watch | None = None
+    stop: Callable[[], bool] | None = None
+    say: Callable[[str], None] | None = None
+
+
+class Audience(Protocol):
+    """Who is told what goes on."""
+
+    def looking(self) -> AbstractContextManager[Look]:
+        """For the time of a round."""
+
+    def told(self, outcome: Outcome, configs: Sequence[Config], store: Store) -> None:
+        """What became of a round."""
+
+
+class Nobody:
+    """An audience that is not there."""
+
+    def looking(self) -> AbstractContextManager[Look]:
+        return nullcontext(Look())
+
+    def told(self, outcome: Outcome, configs: Sequence[Config], store: Store) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Followed:
+    """How far a plan came."""
+
+    done: bool
+    rounds: list[Outcome]
+    notes: list[str]
+    """What the plan says of it."""
+    left: int
+    """Runs that it wants next and that are not there."""
+    wanted: int
+    """All runs that it wants so far."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Trains into one store on one engine.
+
+    Args:
+        engine: where runs are trained.
+        path: the store, made where it is missing; chunks in progress are saved beside it.
+        fleet: at most this many runs at once; None: as many as fit.
+        checkpoint_seconds: between one checkpoint and the next.
+        networks: whether to keep the trained networks beside the store.
+        audience: who is told what goes on.
+    """
+
+    engine: Engine
+    path: Path
+    fleet: int | None = None
+    checkpoint_seconds: float = 60.0
+    networks: bool = False
+    audience: Audience = field(default_factory=Nobody)
+
+    def train(self, configs: Sequence[Config], deadline: float | None = None) -> Outcome:
+        """These runs, those of them that the store lacks. `deadline` is a time of `time.monotonic`."""
+        with self._opened(configs) as store:
+            return self._round(configs, store, deadline)
+
+    def follow(self, plan: Plan, deadline: float | None = None) -> Followed:
+        """Round after round: what the plan wants next, until it wants nothing, a run fails, or the time is up."""
+        rounds: list[Outcome] = []
+        with self._opened(plan.wanted(lambda _: None)) as store:
+
+            def one_round(configs: list[Config]) -> bool:
+                rounds.append(self._round(configs, store, deadline, plan))
+                return not (rounds[-1].failed or rounds[-1].left) and (deadline is None or time.monotonic() < deadline)
+
+            done = pursue(plan, store, one_round)
+            lookup = known_to(plan, store)
+            left = len(remaining(plan, store))
+            return Followed(done, rounds, plan.notes(lookup), left, len(plan.wanted(lookup)))
+
+    def reproduce(
+        self, recipes: Recipes, scale: str, deadline: float | None = None, begin: Callable[[str], None] | None = None
+    ) -> Iterator[tuple[str, Followed]]:
+        """Every recipe that is not optional, one after the other, while there is time; `begin` is told its name."""
+        for name in recipes.needed:
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+            if begin:
+                begin(name)
+            yield name, self.follow(recipes.plans[name](scale), deadline)
+
+    @contextmanager
+    def _opened(self, configs: Sequence[Config]) -> Iterator[Store]:
+        if not self.path.exists():
+            # So that what cannot be trained leaves no empty store behind.
+            self.engine.check(configs)
+        with Store.open(self.path, write=True) as store:
+            yield store
+
+    def _round(
+        self, configs: Sequence[Config], store: Store, deadline: float | None, plan: Plan | None = None
+    ) -> Outcome:
+        with self.audience.looking() as look:
+            outcome = self.engine.train(
+                configs,
+                store,
+                checkpoints=Checkpoints(Path(f"{self.path}.checkpoints"), self.checkpoint_seconds, look.say),
+                watch=look.watch,
+                stop=look.stop,
+                most=self.fleet,
+                seconds_left=None if deadline is None else (lambda: deadline - time.monotonic()),
+                prune=plan.early if plan else None,
+                networks=self.networks,
+            )
+        # After the live display, which would be drawn over what is printed beside it.
+        self.audience.told(outcome, configs, store)
+        return outcome

@@ -1,0 +1,111 @@
+"""A map over both temperatures: equal cells, marks on it, logarithmic scales in plain numbers."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.collections import LineCollection
+from matplotlib.ticker import LogLocator, NullLocator
+
+from dst_lab.figures.style import INK, MAP
+from dst_lab.records import Array
+
+DARK, LIGHT = "#000000", "#fefefe"
+"""On the map itself, whatever the page: unlike style.INK and style.PAPER, never replaced."""
+
+
+class Mark(NamedTuple):
+    """A setting to be seen on the map."""
+
+    at: tuple[float, float]
+    label: str
+    chosen: bool = True
+    """A star for what a search chose, a ring for what others report."""
+
+
+def heat_map(
+    ax: Axes,
+    means: Mapping[tuple[float, float], float],
+    label: str,
+    bright_is_low: bool,
+    log: bool = False,
+    lost: Iterable[tuple[float, float]] = (),
+) -> None:
+    """Equal cells, one a setting: the grid's steps are not all equal, and an even map is easier to read. `lost` cells
+    are hatched."""
+    tau_f, tau_b = _axes([*means, *lost])
+    values = np.full((len(tau_b), len(tau_f)), np.nan)
+    for (f, b), mean in means.items():
+        values[tau_b.index(b), tau_f.index(f)] = mean
+    mesh = ax.pcolormesh(values, cmap=MAP + "_r" if bright_is_low else MAP, norm="log" if log else "linear")
+    bar = ax.figure.colorbar(mesh, ax=ax, label=label, pad=0.02)
+    bar.outline.set_visible(False)
+    if log:
+        plain_logarithm(bar.ax.yaxis)
+    for f, b in lost:
+        _hatch(ax, tau_f.index(f), tau_b.index(b))
+    for axis, taus in ((ax.xaxis, tau_f), (ax.yaxis, tau_b)):
+        every = max(1, round(len(taus) / 7))
+        axis.set_ticks(np.arange(len(taus))[::every] + 0.5, [f"{tau:g}" for tau in taus[::every]])
+        axis.set_tick_params(length=0)
+    ax.set(xlabel=r"$\tau_f$ (draws the choice)", ylabel=r"$\tau_b$ (carries the gradient)")
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+
+
+def _hatch(ax: Axes, x: int, y: int) -> None:
+    """Strokes that are seen on every colour: light ones on dark ones."""
+    ends = (((0, 0.5), (0.5, 1)), ((0, 0), (1, 1)), ((0.5, 0), (1, 0.5)))
+    strokes = [np.add(pair, (x, y)) for pair in ends]
+    for color, width in ((DARK, 2.0), (LIGHT, 0.9)):
+        ax.add_collection(LineCollection(strokes, colors=color, linewidths=width, capstyle="butt"))
+
+
+def plain_logarithm(axis: Axis) -> None:
+    """Ticks at 1, 2 and 5 of each decade, or at decades alone where more than three are in view; plain numbers, or
+    powers of ten where these would be long."""
+    low, high = sorted(axis.get_view_interval())
+    axis.set_major_locator(LogLocator(subs=(1,) if high / low > 1000 else (1, 2, 5)))
+    short = low > 1e-5 and high < 1e6
+    axis.set_major_formatter(lambda value, _: f"{value:g}" if short else f"$10^{{{round(math.log10(value))}}}$")
+    axis.set_minor_locator(NullLocator())
+
+
+def diagonal(ax: Axes, settings: Iterable[tuple[float, float]]) -> None:
+    """Where both temperatures are equal."""
+    tau_f, tau_b = _axes(settings)
+    both = np.linspace(max(tau_f[0], tau_b[0]), min(tau_f[-1], tau_b[-1]), 200)
+    x, y = _place(both, tau_f), _place(both, tau_b)
+    ax.plot(x, y, color=DARK, lw=2.4)
+    ax.plot(x, y, color=LIGHT, lw=1.2, ls=(0, (4, 2)), label=r"$\tau_f = \tau_b$")
+
+
+def _axes(settings: Iterable[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    pairs = list(settings)
+    return sorted({f for f, _ in pairs}), sorted({b for _, b in pairs})
+
+
+def _place(tau: Array | float, taus: list[float]) -> Array:
+    """From temperatures to the map's own units, straight between cells."""
+    return np.interp(tau, taus, np.arange(len(taus)) + 0.5)
+
+
+def marks(ax: Axes, settings: Iterable[tuple[float, float]], marked: Sequence[Mark]) -> None:
+    """The diagonal and these marks, with a legend below the map."""
+    pairs = list(settings)
+    tau_f, tau_b = _axes(pairs)
+    diagonal(ax, pairs)
+    edge: dict[str, Any] = {"markeredgecolor": DARK, "ls": "none", "clip_on": False}
+    for (f, b), label, chosen in marked:
+        x, y = _place(f, tau_f), _place(b, tau_b)
+        if chosen:
+            ax.plot(x, y, "*", ms=10, mfc=LIGHT, mew=0.9, label=label, **edge)
+            continue
+        ax.plot(x, y, "o", ms=12, mfc="none", mew=3.4, **edge)
+        ax.plot(x, y, "o", ms=12, mfc="none", mec=LIGHT, mew=1.6, ls="none", label=label)
+    legend = ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3, columnspacing=1.0)
+    for handle in filter(None, legend.legend_handles):  # light marks would not be seen beside the map
+        handle.set(color=INK, markeredgecolor=INK, markerfacecolor="none")

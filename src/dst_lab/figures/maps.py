@@ -1,0 +1,75 @@
+"""Where the optimum lies: maps over (tau_f, tau_b)."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dst_lab.configs.cards import metric, title
+from dst_lab.figures.heat_map import Mark, heat_map, marks
+from dst_lab.figures.style import HEIGHT, Drawn, absent, number, panels, plus_minus
+from dst_lab.figures.sweeps import cells, count_text, diverged, lost_text, optimum, rate_text, search
+from dst_lab.records import Rows
+
+Optimum = tuple[float, float]
+
+
+def temperature_map(
+    rows: Rows, task: str, role: str, metrics: Sequence[str], reported: Mapping[str, Optimum] | None = None
+) -> Drawn:
+    """One panel per metric, mean over seeds, over the sweep of one estimator; `reported` optima are marked too."""
+    recipe, lost = search(rows, task, role), diverged(rows, task, role)
+    missing = rows.missing(recipe, task) if recipe else []
+    ours = optimum(rows, task, role)
+    marked = [Mark(at, f"{whose} optimum", chosen=False) for whose, at in (reported or {}).items()]
+    marked += [Mark(ours, "our optimum")] if ours else []
+    figure, axes = panels(len(metrics), height=HEIGHT + 0.3)
+    for ax, name in zip(axes, metrics, strict=True):
+        card = metric(name, task)
+        found = cells(rows, task, role, name)
+        if not found:
+            absent(ax, missing or [card.label])
+            continue
+        means = {
+            at: card.factor * float(np.mean([row.counted(name) for row in members])) for at, members in found.items()
+        }
+        heat_map(ax, means, card.summary, bright_is_low=card.direction < 0, lost=lost)
+        marks(ax, {**means, **lost}, marked)
+    said = _caption(rows, task, role, len(metrics), reported or {})
+    return Drawn(f"Temperature map, {title(task)}", figure, said, len(metrics), missing, (recipe,) if recipe else ())
+
+
+def _caption(rows: Rows, task: str, role: str, panels: int, reported: Mapping[str, Optimum]) -> str:
+    found = cells(rows, task, role, "validation_loss")
+    if not found:
+        return ""
+    count = count_text(map(len, found.values()))
+    said, seeds = "The search is not done, so that no optimum is marked.", "seeds"
+    if not search(rows, task, role):
+        said = _lowest(rows, task, role)
+    ours = optimum(rows, task, role)
+    if ours is not None and ours in found:
+        seeds = "search seeds"
+        losses = np.array([row.best("validation_loss") for row in found[ours]])
+        diagonal = [
+            float(np.mean([row.best("validation_loss") for row in members]))
+            for (f, b), members in found.items()
+            if f == b
+        ]
+        where = "on the diagonal" if ours[0] == ours[1] else "off the diagonal"
+        others = "".join(f"; {whose} optimum is τf = {f:g}, τb = {b:g}" for whose, (f, b) in reported.items())
+        said = f"The lowest loss, {plus_minus(losses)}, lies {where} at τf = {ours[0]:g}, τb = {ours[1]:g}{others}."
+        if diagonal:
+            said += f" The lowest on the grid's own diagonal is {number(min(diagonal))}."
+    maps = {1: "the map", 2: "both maps", 3: "all three maps"}.get(panels, f"all {panels} maps")
+    return (
+        f"Brighter is better in {maps}. {said} Each cell is the mean over n = {count} {seeds}"
+        f"{rate_text(rows, task, role)}.{lost_text(diverged(rows, task, role), ' (hatched)')}"
+    )
+
+
+def _lowest(rows: Rows, task: str, role: str) -> str:
+    """For a sweep that no search chooses from."""
+    found = cells(rows, task, role, "validation_loss")
+    means = {at: float(np.mean([row.best("validation_loss") for row in members])) for at, members in found.items()}
+    (f, b), loss = min(means.items(), key=lambda item: item[1])
+    return f"The lowest mean loss, {number(loss)}, lies at τf = {f:g}, τb = {b:g}."

@@ -1,0 +1,95 @@
+"""The runs of one estimator over both of its temperatures."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from dst_lab.configs import WHOLE
+from dst_lab.figures.style import listing
+from dst_lab.records import Row, Rows, setting_key
+from dst_lab.records.reader import ENDED
+
+Cells: TypeAlias = Mapping[tuple[float, float], list[Row]]
+"""(tau_f, tau_b) -> runs."""
+
+
+def cells(rows: Rows, task: str, role: str, metric: str) -> dict[tuple[float, float], list[Row]]:
+    """(tau_f, tau_b) -> the search's runs there, at one learning rate, that have the metric."""
+    return at_rate((row for row in swept(rows, task, role) if row.done and row.has(metric)), rate(rows, task, role))
+
+
+def diverged(rows: Rows, task: str, role: str) -> dict[tuple[float, float], int]:
+    """(tau_f, tau_b) -> how many of the search's runs diverged there, at the same learning rate."""
+    found = at_rate((row for row in swept(rows, task, role) if not row.done), rate(rows, task, role))
+    return {at: len(members) for at, members in found.items()}
+
+
+def search(rows: Rows, task: str, role: str) -> str:
+    """The recipe that searches over both temperatures; "" where the study has none."""
+    return rows.searches.get((task, role), ("",))[0]
+
+
+def swept(rows: Rows, task: str, role: str) -> list[Row]:
+    """The search's runs; before it is done, the sweep of the estimator with most settings that is there, alike in all
+    fields but temperatures, learning rate and seed, and with images held out to choose by."""
+    recipe = search(rows, task, role)
+    found = [*rows.recipe(recipe, task), *rows.diverged(recipe, task)]
+    if (task, role) in rows.chosen:
+        return found
+    sweeps: dict[str, list[Row]] = {"": found}
+    for row in rows.runs.values():
+        constant = row.run.estimator == role and not row.taus.schedule
+        held_out = not str(row.run.config.get("dataset", "")).endswith(WHOLE)
+        if row.run.task == task and constant and held_out and row.run.status in ENDED:
+            sweeps.setdefault(setting_key({**row.run.config, "estimator": "", "lr": 0}), []).append(row)
+    most = max(sweeps.values(), key=lambda sweep: len({row.taus for row in sweep}))
+    return most if most is found or len({row.taus for row in most}) > 1 else []
+
+
+def rate(rows: Rows, task: str, role: str) -> float | None:
+    """The learning rate that is drawn: the chosen one; before that, the one with most runs (of equals, the first)."""
+    config = rows.chosen.get((task, role))
+    if config is not None:
+        return config.lr
+    counts = Counter(float(row.run.config["lr"]) for row in swept(rows, task, role) if row.done)
+    return max(counts, key=lambda lr: counts[lr], default=None)
+
+
+def at_rate(found: Iterable[Row], lr: float | None) -> dict[tuple[float, float], list[Row]]:
+    """(tau_f, tau_b) -> those of the runs that have this learning rate."""
+    members: dict[tuple[float, float], list[Row]] = {}
+    for row in found:
+        tau_f, tau_b, _ = row.taus
+        if tau_f is not None and tau_b is not None and row.run.config["lr"] == lr:
+            members.setdefault((tau_f, tau_b), []).append(row)
+    return members
+
+
+def optimum(rows: Rows, task: str, role: str) -> tuple[float, float] | None:
+    """What the search chose."""
+    config = rows.chosen.get((task, role))
+    if config is None:
+        return None
+    taus = config.estimator.to_dict()
+    return float(taus["tau_f"]), float(taus["tau_b"])
+
+
+def rate_text(rows: Rows, task: str, role: str) -> str:
+    """For a caption."""
+    lr = rate(rows, task, role)
+    return "" if lr is None else f" at learning rate {lr:g}"
+
+
+def lost_text(lost: Mapping[tuple[float, float], int], how: str = "") -> str:
+    """For a caption: where runs diverged."""
+    if not lost:
+        return ""
+    told = [f"{count} at τf = {f:g}, τb = {b:g}" for (f, b), count in sorted(lost.items())]
+    more = [f"the rest at {len(told) - 5} other settings"] if len(told) > 5 else []
+    return f" Diverged, and in no mean{how}: {listing([*told[:5], *more])}."
+
+
+def count_text(counts: Iterable[int]) -> str:
+    """How many seeds: "5", or "3 to 5"."""
+    n = sorted(set(counts))
+    return str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"

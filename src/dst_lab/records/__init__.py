@@ -1,0 +1,22 @@
+"""What is recorded, as plans, claims, figures and pages read it."""
+
+from dst_lab.records.groups import Group, groups
+from dst_lab.records.reader import Reader, known_to, pursue, remaining
+from dst_lab.records.row import Array, Row, setting_key, spread, together
+from dst_lab.records.rows import Rows, Setting
+
+__all__ = [
+    "Array",
+    "Group",
+    "Reader",
+    "Row",
+    "Rows",
+    "Setting",
+    "groups",
+    "known_to",
+    "pursue",
+    "remaining",
+    "setting_key",
+    "spread",
+    "together",
+]

@@ -1,0 +1,108 @@
+"""What a store holds of tasks that no recipe knows: runs that can be compared, and the best setting of each."""
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dst_lab.configs.cards import parts, title
+from dst_lab.records.reader import ENDED
+from dst_lab.records.row import Row, setting_key
+from dst_lab.records.rows import Rows, Setting
+
+APART = ("estimator", "lr", "seed")
+"""In what the runs of a group may differ."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The runs of one task, or of one objective of somebody's own."""
+
+    task: str
+    title: str
+    rows: Rows
+    """Of these runs alone."""
+
+    @property
+    def name(self) -> str:
+        """For the name of a file or an anchor."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "task"
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """What its curves and maps show."""
+        ended = [row for row in self.rows.runs.values() if row.done]
+        names = dict.fromkeys(name for row in ended for name in row.history if row.values(name).ndim == 1)
+        return parts(self.task, names)
+
+    @cached_property
+    def settings(self) -> list[Setting]:
+        """Every setting that was trained, the lowest mean validation loss first; one with a run that diverged last."""
+        found: dict[str, list[Row]] = {}
+        for row in self.rows.runs.values():
+            if row.run.status in ENDED and (not row.done or row.has("validation_loss")):
+                found.setdefault(setting_key(row.run.config), []).append(row)
+        return sorted(map(_setting, found.values()), key=score)
+
+    @property
+    def varied(self) -> list[str]:
+        """The fields in which its settings differ, beside estimator and learning rate."""
+        seen: dict[str, set[str]] = {}
+        for setting in self.settings:
+            for field, value in setting.config.items():
+                seen.setdefault(field, set()).add(repr(value))
+        return [field for field, values in seen.items() if len(values) > 1 and field not in APART]
+
+    @property
+    def best(self) -> dict[str, Setting]:
+        """The best setting of each estimator, among the runs that can be compared: those alike in all other fields, of
+        which there are most."""
+        alike: dict[str, list[Setting]] = {}
+        for setting in self.settings:
+            if setting.n:
+                key = setting_key({name: value for name, value in setting.config.items() if name not in APART})
+                alike.setdefault(key, []).append(setting)
+        found: dict[str, Setting] = {}
+        for setting in max(alike.values(), key=len, default=[]):
+            found.setdefault(str(setting.config["estimator"]["name"]), setting)
+        return found
+
+    @property
+    def swept(self) -> list[str]:
+        """The estimators that were trained at several pairs of two temperatures."""
+        pairs: dict[str, set[Any]] = {}
+        for row in self.rows.runs.values():
+            taus = [key for key in row.run.config["estimator"] if key.startswith("tau")]
+            if row.done and len(taus) > 1 and not row.taus.schedule:
+                pairs.setdefault(row.run.estimator, set()).add(row.taus)
+        return [name for name, found in pairs.items() if len(found) > 1]
+
+
+def groups(rows: Rows, leave_out: Collection[str] = ()) -> list[Group]:
+    """The store's runs by task, in the order of recording; an objective of one's own is a group of its own."""
+    members: dict[tuple[str, str], dict[str, Row]] = {}
+    for run, row in rows.runs.items():
+        if row.run.task not in leave_out:
+            members.setdefault((row.run.task, str(row.run.config.get("objective", ""))), {})[run] = row
+    return [
+        Group(task, objective or title(task), replace(rows, reader=rows.reader and rows.reader.only(found)))
+        for (task, objective), found in members.items()
+    ]
+
+
+def score(setting: Setting) -> float:
+    """The mean over seeds of the lowest validation loss; infinite where a run diverged."""
+    if setting.diverged or not setting.n:
+        return math.inf
+    value = float(np.mean([row.best("validation_loss") for row in setting.rows]))
+    return value if math.isfinite(value) else math.inf
+
+
+def _setting(rows: list[Row]) -> Setting:
+    done = [row for row in rows if row.done]
+    config: Mapping[str, Any] = rows[0].run.config
+    return Setting(config, done, "", len(rows) - len(done))

@@ -1,0 +1,81 @@
+"""A run with its history, and numbers over several of them."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dst_lab.configs.cards import BEST, metric
+from dst_lab.store import Run, Series, Temperatures, temperatures
+
+Array: TypeAlias = npt.NDArray[np.float64]
+History: TypeAlias = Mapping[str, Series]
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A run with its history, which is read when it is asked for, once."""
+
+    run: Run
+    read: Callable[[], History]
+
+    @cached_property
+    def history(self) -> History:
+        """The metrics over training; empty of a run whose code failed."""
+        return {} if self.run.status == "failed" else self.read()
+
+    @property
+    def done(self) -> bool:
+        """Whether it was trained to the end."""
+        return self.run.status == "done"
+
+    @property
+    def taus(self) -> Temperatures:
+        return temperatures(self.run.config["estimator"])
+
+    def has(self, name: str) -> bool:
+        return name in self.history and len(self.history[name].values) > 0
+
+    def values(self, name: str) -> Array:
+        """Over training; the mean where there are several numbers per evaluation that are counted so."""
+        values = np.asarray(self.history[name].values, dtype=np.float64)
+        return values.mean(-1) if metric(name).averaged and values.ndim > 1 else values
+
+    def last(self, name: str) -> float:
+        return float(self.values(name)[-1])
+
+    def best(self, name: str) -> float:
+        """The lowest loss over training, or the highest accuracy; of what has no good end, the last."""
+        values, direction = self.values(name), metric(name).direction
+        return float(direction * np.nanmax(direction * values)) if direction else float(values[-1])
+
+    def counted(self, name: str) -> float:
+        """The value that counts, by the metric's card."""
+        return self.best(name) if metric(name).at == BEST else self.last(name)
+
+    def progress(self, name: str) -> Array:
+        """The steps of the metric, in epochs where the task counts in them."""
+        steps = self.history[name].steps.astype(np.float64)
+        epochs = self.run.config.get("epochs")
+        last = max(int(series.steps[-1]) for series in self.history.values() if len(series.steps))
+        return steps if epochs is None else steps * (epochs / last)
+
+
+def setting_key(config: Mapping[str, Any]) -> str:
+    """What the runs of one setting share: their config without the seed."""
+    return json.dumps({key: value for key, value in config.items() if key != "seed"}, sort_keys=True)
+
+
+def together(rows: Sequence[Row], name: str) -> tuple[Array, Array]:
+    """(progress [T], values [runs, T, ..]) of runs that were evaluated alike; else up to the shortest."""
+    length = min(len(row.history[name].steps) for row in rows)
+    return rows[0].progress(name)[:length], np.stack([row.values(name)[:length] for row in rows])
+
+
+def spread(values: Array) -> Array:
+    """The standard deviation over runs (n - 1); 0 for one run."""
+    return values.std(0, ddof=1) if len(values) > 1 else np.zeros_like(values[0])

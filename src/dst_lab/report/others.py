@@ -1,0 +1,38 @@
+"""Figures of runs that no study asks for: a task of one's own, or an objective that was tuned."""
+
+from collections.abc import Callable
+from functools import partial
+
+from dst_lab.configs.cards import metric
+from dst_lab.figures import Drawn
+from dst_lab.figures.curves import caption, diverged, draw
+from dst_lab.figures.maps import temperature_map
+from dst_lab.records import Group, Rows
+
+CURVES = 2
+"""Panels of training curves at most."""
+
+
+def figures_of(group: Group) -> dict[str, Callable[[Rows], Drawn]]:
+    """Training curves of each estimator's best setting, and a map for each that was swept over two temperatures."""
+    if not group.metrics:
+        return {}
+    found: dict[str, Callable[[Rows], Drawn]] = {f"{group.name}-curves": partial(_curves, group)}
+    for name in group.swept:
+        found[f"{group.name}-{name.replace('_', '-')}-map"] = partial(_map, group, name)
+    return found
+
+
+def _curves(group: Group, _: Rows) -> Drawn:
+    best, metrics = group.best, group.metrics[:CURVES]
+    best = {name: s for name, s in best.items() if all(row.has(one) for row in s.rows for one in metrics)}
+    figure = draw(best, group.task, metrics, ["runs that were trained to the end"])
+    where = "at the setting of each estimator with the lowest mean validation loss"
+    said = caption(best, metric(metrics[0], group.task), where=where) + diverged(best)
+    return Drawn(f"Training curves, {group.title}", figure, said, len(metrics))
+
+
+def _map(group: Group, name: str, _: Rows) -> Drawn:
+    drawn = temperature_map(group.rows, group.task, name, group.metrics)
+    drawn.title = f"Temperature map, {group.title}"
+    return drawn

@@ -1,0 +1,94 @@
+"""The sections that any study can have on its page."""
+
+from collections.abc import Mapping, Sequence
+
+from dst_lab.configs.cards import title
+from dst_lab.report.others import figures_of
+from dst_lab.report.section import Page, Section
+from dst_lab.report.tables import chosen_table, provenance_table, recipe_table, settings_table
+from dst_lab.report.verdicts import MARKS, board, groups, shown, tally
+
+MOST = 40
+"""Rows of a table of settings."""
+
+
+def _verdicts(page: Page) -> str:
+    if not page.study.rules:
+        return ""
+    items = shown(page.verdicts, page.study)
+    return page.fill(
+        "verdicts.html",
+        total=len(items),
+        tally=tally(page.verdicts),
+        board=board(items, page.study.questions),
+        groups=groups(items, page.study.questions),
+        tasks=[title(task) for task in page.study.tasks],
+    )
+
+
+def _readings(page: Page) -> str:
+    readings = page.study.readings.ask(page.rows) if page.study.readings else []
+    names = {**{task: title(task) for task in page.study.tasks}, "": page.study.where}
+    return page.fill("readings.html", readings=readings, marks=MARKS, names=names) if readings else ""
+
+
+def _map(names: Sequence[str], page: Page) -> str:
+    if not page.maps and not names:
+        return ""
+    return page.fill("map.html", mapped=bool(page.maps), ours=page.study.ours, figures=page.figures(names))
+
+
+def _figures(parts: Mapping[str, Sequence[str]], page: Page) -> str:
+    return page.fill("figures.html", parts={heading: page.figures(names) for heading, names in parts.items()})
+
+
+def _settings(page: Page) -> str:
+    return page.fill("settings.html", chosen=chosen_table(page.rows)) if page.study.recipes.searches else ""
+
+
+def _others(page: Page) -> str:
+    parts = [
+        {
+            "title": group.title,
+            "name": group.name,
+            "figures": page.figures(list(figures_of(group))),
+            "varied": group.varied,
+            "rows": settings_table(group)[:MOST],
+            "more": max(0, len(group.settings) - MOST),
+        }
+        for group in page.others
+    ]
+    return page.fill("others.html", parts=parts) if parts else ""
+
+
+def _runs(page: Page) -> str:
+    return page.fill("runs.html")
+
+
+def _reproduce(page: Page) -> str:
+    return page.fill("reproduce.html", recipes=recipe_table(page.rows)) if page.study.recipes.plans else ""
+
+
+def _provenance(page: Page) -> str:
+    return page.fill("provenance.html", provenance=provenance_table(page.rows))
+
+
+VERDICTS = Section("main", "Verdicts", _verdicts)
+READINGS = Section("readings", "Other readings", _readings)
+SETTINGS = Section("settings", "Settings", _settings)
+OTHERS = Section("others", "Tasks", _others)
+RUNS = Section("runs", "All runs", _runs)
+REPRODUCE = Section("reproduce", "Reproduce", _reproduce)
+PROVENANCE = Section("provenance", "Provenance", _provenance)
+REST = (RUNS, REPRODUCE, PROVENANCE)
+"""What every page ends with."""
+
+
+def temperature_map(*names: str) -> Section:
+    """The map that answers to a pointer, with these figures for paper."""
+    return Section("map", "Temperature map", lambda page: _map(names, page))
+
+
+def figures(parts: Mapping[str, Sequence[str]]) -> Section:
+    """The study's figures under these headings."""
+    return Section("figures", "Figures", lambda page: _figures(parts, page))

@@ -1,0 +1,93 @@
+"""What a study is: a question, the plans that answer it, the rules, the figures and the page."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from dst_lab.claims import Verdict
+from dst_lab.claims.readings import Question
+from dst_lab.configs import Config
+from dst_lab.configs.cards import estimator, title
+from dst_lab.figures import Drawn
+from dst_lab.figures.style import listing
+from dst_lab.plans import Recipes
+from dst_lab.records import Rows
+from dst_lab.report.section import Section
+from dst_lab.store import Store
+
+Figure: TypeAlias = Callable[[Rows], Drawn]
+Rule: TypeAlias = Callable[[Rows], list[Verdict]]
+"""From the rows to the verdicts on one claim or several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readings:
+    """Details that the question leaves open, each read otherwise."""
+
+    ask: Callable[[Rows], list[Question]]
+    begun: Callable[[Rows], dict[str, int]]
+    """Recipes of which some runs are there, and how many are not."""
+    lacking: Callable[[Rows], dict[Config, list[int]]]
+    """Settings that other readings ask for and that are not there, each with its seeds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A question and everything that it needs.
+
+    Attributes:
+        name: as `--study NAME` has it.
+        title: the heading of its page.
+        topic: what the window of its page is called.
+        lead: the first paragraph of its page; this and the next two may be HTML (markupsafe.Markup).
+        notes: by scale, what a reader of a page of this scale must know.
+        footer: where the question comes from.
+        recipes: the plans to follow, which of them search, which are optional.
+        tasks: what its claims are about, in the order of the columns.
+        shared: where a claim that names no task is judged; () stands for all tasks.
+        roles: the estimators that it compares, its own first.
+        rules: from rows to verdicts.
+        questions: the first word of a claim -> the question that it answers.
+        claimant: the heading over the claims.
+        reported: by task, the best (tau_f, tau_b) that others report, and `reporter` whose that is.
+        readings: details read otherwise, where it has such.
+        figures: by name, in the order in which they are read.
+        sections: its page, from top to bottom.
+    """
+
+    name: str
+    title: str
+    topic: str
+    lead: str = ""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    footer: str = ""
+    recipes: Recipes = Recipes()  # noqa: RUF009 - frozen
+    tasks: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    questions: Mapping[str, str] = field(default_factory=dict)
+    claimant: str = "Claim"
+    reported: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    reporter: str = ""
+    readings: Readings | None = None
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    sections: tuple[Section, ...] = ()
+
+    def rows(self, store: Store, scale: str) -> Rows:
+        """A store as this study sees it."""
+        return Rows.of(store, self.recipes, scale)
+
+    def judge(self, rows: Rows) -> list[Verdict]:
+        """A verdict on every claim."""
+        return [verdict for rule in self.rules for verdict in rule(rows)]
+
+    @property
+    def ours(self) -> str:
+        """The estimator that its claims are about, in words."""
+        return estimator(self.roles[0]).label if self.roles else ""
+
+    @property
+    def where(self) -> str:
+        """Where a claim that names no task is judged, in words."""
+        return listing([title(task) for task in self.shared or self.tasks])

@@ -1,0 +1,147 @@
+"""The page's tables: what was run on what, the settings that were chosen, plans and provenance."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dst_lab.configs import WHOLE
+from dst_lab.configs.cards import DATASETS, estimator, title
+from dst_lab.figures.style import plus_minus
+from dst_lab.records import Group, Rows, Setting
+from dst_lab.store import Run
+
+
+def facts(rows: Rows, runs: Sequence[Run]) -> dict[str, str]:
+    """What was run, on what."""
+    status = Counter(run.status for run in runs)
+    rare = [f"{status[kind]} {kind}" for kind in ("stopped", "diverged", "failed") if status[kind]]
+    places = _provenances(rows, runs)
+    seconds = sum(float(found.get("seconds", 0)) for found, _ in places)
+    if not runs:
+        return {"Runs": "0"}
+    return {
+        "Runs": ", ".join([f"{len(runs):,}", *rare]),
+        "Data": ", ".join(_unique(_data(str(name)) for run in runs if (name := run.config.get("dataset")))),
+        "Trained on": ", ".join(_unique(_device(found) for found, _ in places)),
+        "Training time": duration(seconds),
+        "When": " to ".join(_unique(_days(places))),
+    }
+
+
+def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
+    """By task, the setting of each role with its score over the seeds there are."""
+    table: list[dict[str, Any]] = []
+    for (task, role), config in rows.chosen.items():
+        setting = rows.setting(task, role)
+        losses = np.array([row.best("validation_loss") for row in setting.rows]) if setting else np.array([])
+        name, words = estimator(config.estimator.name).label, rows.recipes.roles.get(role)
+        table.append(
+            {
+                "task": title(task),
+                "estimator": f"{name}, {words}" if words else name,
+                "taus": temperatures_text(config.estimator.to_dict()),
+                "lr": f"{config.lr:g}",
+                "loss": plus_minus(losses) if len(losses) else "",
+                "n": len(losses),
+                "diverged": setting.diverged if setting else 0,
+                "seeds": setting.seeds if setting else "",
+            }
+        )
+    tasks = _unique(str(row["task"]) for row in table)
+    return {task: [row for row in table if row["task"] == task] for task in tasks}
+
+
+def settings_table(group: Group) -> list[dict[str, Any]]:
+    """Every setting of a group, the best first, with the fields in which settings differ."""
+    return [
+        {
+            "estimator": setting.look.label,
+            "taus": temperatures_text(setting.config["estimator"]),
+            "lr": _plain(setting.config["lr"]),
+            "fields": [str(setting.config.get(field, "")) for field in group.varied],
+            "loss": _loss(setting),
+            "n": setting.n,
+            "diverged": setting.diverged,
+        }
+        for setting in group.settings
+    ]
+
+
+def temperatures_text(values: Mapping[str, Any]) -> str:
+    """The numbers of an estimator's dictionary, such as "tau_f = 0.1, tau_b = 0.7"."""
+    return ", ".join(f"{key} = {_plain(value)}" for key, value in values.items() if key != "name")
+
+
+def _loss(setting: Setting) -> str:
+    return plus_minus(np.array([row.best("validation_loss") for row in setting.rows])) if setting.n else ""
+
+
+def recipe_table(rows: Rows) -> list[dict[str, Any]]:
+    """What each recipe wants and what there is of it, with its command."""
+    table = []
+    for name in rows.recipes.plans:
+        wanted = rows.wanted(name)
+        there = sum(rows.lookup(config) is not None for config in wanted)
+        about = rows.recipes.about(name).partition("\n")[0]
+        command = f"dst sweep {name} --scale {rows.scale}"
+        beyond = name in rows.recipes.optional
+        table.append(
+            {"name": name, "about": about, "wanted": len(wanted), "there": there, "command": command, "beyond": beyond}
+        )
+    return table
+
+
+def provenance_table(rows: Rows) -> list[dict[str, Any]]:
+    """Code, versions and machines, each with its runs."""
+    found: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
+    for place, runs in _provenances(rows, [row.run for row in rows.runs.values()]):
+        names = ("version", "commit", "torch", "numpy", "python", "system", "threads")
+        told = {"device": _device(place), **{name: str(place.get(name, "")) for name in names}}
+        if place.get("dirty"):
+            told["commit"] += " (with changes)"
+        row = found.setdefault(tuple(told.items()), {**told, "runs": 0, "seconds": 0.0})
+        row["runs"] += runs
+        row["seconds"] += float(place.get("seconds", 0))
+    return [{**row, "seconds": duration(row["seconds"])} for row in found.values()]
+
+
+def _provenances(rows: Rows, runs: Sequence[Run]) -> list[tuple[dict[str, Any], int]]:
+    """Each chunk's provenance, with how many runs it had."""
+    first: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for run in runs:
+        first.setdefault(run.provenance_id, run.id)
+        counts[run.provenance_id] += 1
+    return [(rows.store.provenance(found), counts[key]) for key, found in first.items()]
+
+
+def _device(place: dict[str, Any]) -> str:
+    if "device_name" in place:
+        return str(place["device_name"])
+    return f"{place['cores']} CPU cores" if place.get("device") == "cpu" and "cores" in place else "an unknown device"
+
+
+def _days(places: list[tuple[dict[str, Any], int]]) -> list[str]:
+    days = sorted(str(place[name])[:10] for place, _ in places for name in ("started", "ended") if name in place)
+    return [days[0], days[-1]] if days else ["not recorded"]
+
+
+def _plain(value: Any) -> str:
+    """A number, or the text of a schedule."""
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _data(name: str) -> str:
+    base = name.removesuffix(WHOLE)
+    return DATASETS.get(base, base)
+
+
+def _unique(words: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(words))
+
+
+def duration(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
