@@ -169,8 +169,7 @@ def _finite(x: Tensor) -> Tensor:
 
 
 Weigh = Callable[[slice, slice, Tensor], Tensor]
-"""Of some rows, some columns and l = (s - peak) / tau: the gradient of p there, less that of `top`; exactly 0 at `top`
-or anything there, which is not read."""
+"""Of some rows, some columns and l = (s - peak) / tau: the gradient of p there, less that of `top`, in a new tensor."""
 
 
 @dataclass
@@ -191,6 +190,7 @@ def pull_back(
     scale: Tensor | None = None,
     picked: tuple[Tensor, Tensor] | None = None,
     gathered: tuple[Tensor, Tensor] | None = None,
+    learned: bool = True,
 ) -> Gradient:
     """The gradient through the Jacobian of softmax(s / tau), in two passes over the tiles.
 
@@ -203,6 +203,7 @@ def pull_back(
         noise: of a perturbed softmax.
         scale: [N], multiplies what goes to x and to codes.
         picked: index and gradient [N] of log p(index), added.
+        learned: whether the temperature's gradient is wanted; zeros otherwise.
         gathered: index [N] and gradient [N, D] of codes[index], added to the codes' gradient; -1 adds nothing.
     """
     N, dtype = len(scores.x), scores.dtype
@@ -214,11 +215,12 @@ def pull_back(
     def tile(rows: slice, columns: slice) -> tuple[Tensor, Tensor, Tensor]:
         s = scores.tile(rows, columns)
         if noise is not None:
-            s = s + noise.tile(rows, columns, s.dtype)
-        l = (s - p.peak[rows, None]) / p.tau[rows, None]
-        number = torch.arange(columns.start, columns.stop, device=s.device)
-        u = weigh(rows, columns, l).masked_fill(number == p.top[rows, None], 0.0)
-        return l, u.masked_fill_(l == -math.inf, 0.0), torch.exp(l) / total[rows, None]
+            s += noise.tile(rows, columns, s.dtype)
+        l = s.sub_(p.peak[rows, None]).div_(p.tau[rows, None])
+        u = _zero_at(p.top[rows] - columns.start, weigh(rows, columns, l))
+        if scores.masked:
+            u = u.masked_fill_(l == -math.inf, 0.0)
+        return l, u, torch.exp(l).div_(total[rows, None])
 
     for rows in rows_of(scores):
         for columns in columns_of(scores):
@@ -229,11 +231,12 @@ def pull_back(
         sums = torch.zeros(columns.stop - columns.start, dtype=dtype, device=lin.device)
         for rows in rows_of(scores):
             l, u, probability = tile(rows, columns)
-            ds = probability * (u - mean[rows, None])
+            ds = u.sub_(mean[rows, None]).mul_(probability)
             if picked is not None:
                 ds += _of_picked(picked, p, rows, columns, probability)
             ds /= p.tau[rows, None]
-            tau_grad[rows] -= (ds * l.masked_fill(l == -math.inf, 0.0)).sum(-1)
+            if learned:
+                tau_grad[rows] -= (ds * l.masked_fill_(l == -math.inf, 0.0)).sum(-1)
             if scale is not None:
                 ds *= scale[rows, None]
             lin[rows] += ds @ scores.columns(columns)
@@ -255,6 +258,12 @@ def stacked(gradients: list[Gradient], dtype: torch.dtype) -> tuple[Tensor, Tens
     if len(gradients) > 1:
         to_codes = torch.stack([gradient.codes for gradient in gradients])
     return to_x, to_codes, torch.stack([gradient.tau for gradient in gradients], 1)
+
+
+def _zero_at(column: Tensor, u: Tensor) -> Tensor:
+    """u with 0 at each row's column, where the tile has it."""
+    at = column.clamp(0, u.shape[1] - 1).unsqueeze(-1)
+    return u.scatter_(-1, at, u.gather(-1, at).masked_fill_(at == column.unsqueeze(-1), 0.0))
 
 
 def _of_picked(picked: tuple[Tensor, Tensor], p: Softmax, rows: slice, columns: slice, probability: Tensor) -> Tensor:

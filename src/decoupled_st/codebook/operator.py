@@ -70,7 +70,7 @@ def _backward(
                 pull_back(
                     scores, Softmax(top[:, h], peak[:, h], rest[:, h], tau_b[:, h]), weigh,
                     noise=None if seed is None else Noise(seed, _row_numbers(x, h)), scale=scale[:, h],
-                    gathered=(index[:, h], g),
+                    gathered=(index[:, h], g), learned=learned,
                 )
             )  # fmt: skip
         return stacked(gradients, x.dtype)

@@ -29,6 +29,7 @@ class Scores:
     """[K]: 1 / |e| for the cosine."""
     bias: Tensor | None
     """[K]: -|e|^2 for l2; -inf where the mask forbids."""
+    masked: bool
 
     @classmethod
     def of(cls, x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> "Scores":
@@ -39,7 +40,7 @@ class Scores:
             bias = torch.zeros(len(codes), dtype=dtype, device=codes.device) if bias is None else bias
             bias = bias.masked_fill(~mask, -math.inf)
         row_scale, code_scale = (_squares(t, dtype).rsqrt() if cosine else None for t in (x, codes))
-        return cls(x, codes, metric, row_scale, code_scale, bias)
+        return cls(x, codes, metric, row_scale, code_scale, bias, mask is not None)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -61,7 +62,7 @@ class Scores:
     def tile(self, rows: slice, columns: slice) -> Tensor:
         """The scores [n, k] of some rows against some codes."""
         s = self.rows(rows) @ self.columns(columns).T
-        return s if self.bias is None else s + self.bias[columns]
+        return s if self.bias is None else s.add_(self.bias[columns])
 
     def at(self, rows: slice, columns: Tensor) -> Tensor:
         """The scores [n, c] of each row against its own codes, columns [n, c]."""

@@ -1,0 +1,132 @@
+"""Plausible bugs of the codebooks, one at a time in a copy of the library: their own tests must go red for each."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mutations.test_mutations import ROOT, Mutation, copy_of_source
+
+PLAIN = ["tests/decoupled_st/codebook", "tests/decoupled_st/nn/test_codebook.py"]
+FUSED = ["tests/decoupled_st/kernels/test_codebook.py"]
+
+pytestmark = pytest.mark.slow
+
+MUTATIONS = [
+    Mutation(
+        "scale forgotten: no 1/tau_b", "codebook/chunked.py",
+        "            ds /= p.tau[rows, None]\n", "",
+    ),
+    Mutation(
+        "grad_scale forgotten", "codebook/chunked.py",
+        "                ds *= scale[rows, None]\n", "                pass\n",
+    ),
+    Mutation(
+        "the chosen row's own gradient missing", "codebook/chunked.py",
+        "            to_codes = _add_gathered(to_codes, columns, *gathered)\n", "            pass\n",
+    ),
+    Mutation(
+        "noise counted from each tile's start", "codebook/chunked.py",
+        "quads = torch.arange(columns.start // 4, -(-columns.stop // 4), device=self.row.device)",
+        "quads = torch.arange(0, -(-(columns.stop - columns.start) // 4), device=self.row.device)",
+    ),
+    Mutation(
+        "groups counted from each tile's start", "codebook/chunked.py",
+        "groups = (1 << 29) + first + torch.arange", "groups = (1 << 29) + torch.arange",
+    ),
+    Mutation(
+        "the same noise in every row", "codebook/chunked.py",
+        "return gumbel(self.seed, self.row[rows].unsqueeze(-1), groups.unsqueeze(0), dtype)[:, ::4]",
+        "return gumbel(self.seed, 0 * self.row[rows].unsqueeze(-1), groups.unsqueeze(0), dtype)[:, ::4]",
+    ),
+    Mutation(
+        "wrong normaliser across tiles: what was summed before keeps its old peak", "codebook/chunked.py",
+        "risen = others * after + (1 + self.rest) * before", "risen = others * after + (1 + self.rest)",
+    ),
+    Mutation(
+        "the last tile's normaliser alone", "codebook/chunked.py",
+        "self.rest + (1 + others) * after)", "self.rest)",
+    ),
+    Mutation(
+        "the top code's 1 - p by subtraction", "codebook/chunked.py",
+        "u = _zero_at(p.top[rows] - columns.start, weigh(rows, columns, l))", "u = weigh(rows, columns, l)",
+    ),
+    Mutation(
+        "l2 without the codes' own length", "codebook/scores.py",
+        "return lin - 2 * self.columns(columns) * total.unsqueeze(-1)", "return lin",
+    ),
+    Mutation(
+        "the cosine's part along x kept", "codebook/scores.py",
+        "unit, scale = self.rows(rows), self.row_scale[rows, None]\n        return scale * (lin - unit",
+        "unit, scale = self.rows(rows), self.row_scale[rows, None]\n        return scale * (lin - 0 * unit",
+    ),
+    Mutation(
+        "tau_f unused inside the group", "codebook/chunked.py",
+        "s = s + self.tau[part].unsqueeze(-1) * self.noise.inside", "s = s + self.noise.inside",
+    ),
+    Mutation(
+        "entropy's gradient with the wrong sign", "codebook/distribution.py",
+        "u = u - of_entropy[rows, None] * l", "u = u + of_entropy[rows, None] * l",
+    ),
+    Mutation(
+        "the mean's gradient not divided by N", "codebook/distribution.py",
+        "mean[h] / len(x)", "mean[h]",
+    ),
+    Mutation(
+        "rows of NaN counted as a code", "nn/codebook.py",
+        "torch.where(numbers < 0, self.heads * self.codes, numbers + offset)", "(numbers.clamp(min=0) + offset)",
+    ),
+    Mutation(
+        "residual stages detached: the gradient once per stage", "nn/codebook.py",
+        "part = stage(x - q, generator=generator)", "part = stage(x - q.detach(), generator=generator)",
+    ),
+    Mutation(
+        "kernels: the chosen row's own gradient missing", "kernels/codebook.py",
+        "if tl.max(tl.max(hit.to(tl.int32), 1), 0) > 0:", "if tl.max(tl.max(hit.to(tl.int32), 1), 0) > 1:",
+    ),
+    Mutation(
+        "kernels: wrong normaliser across tiles", "kernels/codebook.py",
+        "total = total * kept + tl.sum(", "total = total + tl.sum(",
+    ),
+    Mutation(
+        "kernels: no 1/tau_b in the codes' gradient", "kernels/codebook.py",
+        "/ (t * tl.load(total + row, there, other=1.0))", "/ tl.load(total + row, there, other=1.0)",
+    ),
+    Mutation(
+        "kernels: groups counted by rows of the program", "kernels/codebook.py",
+        "noises = gumbel(seed, row[:, None], quad, ROWS, 1)",
+        "noises = gumbel(seed, tl.arange(0, ROWS)[:, None], quad, ROWS, 1)",
+    ),
+    Mutation(
+        "kernels: the top code's 1 - p by subtraction", "kernels/codebook.py",
+        "pu = p * tl.where(code[None, :] == best[:, None], 0.0, v - reference[:, None])", "pu = p * v",
+    ),
+]  # fmt: skip
+
+
+def run_suite(folder: Path, fused: bool) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", *(FUSED if fused else PLAIN), "-q", "-x", "-m", "not slow"]
+    command += ["-k", "not compile and not memory", "-p", "no:cacheprovider", "--show-capture=no"]
+    environment = {**os.environ, "PYTHONPATH": str(folder), **({"TRITON_INTERPRET": "1"} if fused else {})}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_unchanged_copy_is_green(fused: bool, tmp_path: Path) -> None:
+    copy_of_source(tmp_path)
+    result = run_suite(tmp_path, fused)
+    assert result.returncode == 0, result.stdout[-2000:]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
+def test_the_suite_goes_red(mutation: Mutation, tmp_path: Path) -> None:
+    path = copy_of_source(tmp_path) / mutation.file
+    text = path.read_text()
+    assert text.count(mutation.old) == 1, "the mutation no longer fits the code: mend it"
+    path.write_text(text.replace(mutation.old, mutation.new))
+    result = run_suite(tmp_path, mutation.file.startswith("kernels"))
+    failed = [line.split(" - ")[0] for line in result.stdout.splitlines() if line.startswith("FAILED")]
+    print(f"| {mutation.name} | {failed[0].removeprefix('FAILED tests/') if failed else 'NOT SEEN'} |")
+    assert result.returncode == 1, result.stdout[-2000:]
+    assert failed
