@@ -55,6 +55,7 @@ SVG = Kind("a figure in SVG", b"<svg")
 CSV = Kind("an export made by `dst export`", b"run,task,estimator,tau_f,tau_b,seed,step,metric,value")
 PARQUET = Kind("an export made by `dst export`", b"dst export")
 PREPARED = Kind("a file made by `dst data prepare`", b"dst-levels ")
+CIRCUIT = Kind("a circuit made by `dst circuit`", b"decoupled-st circuit")
 STORE = Kind("a store", b"")
 
 

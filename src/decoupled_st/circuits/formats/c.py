@@ -53,7 +53,7 @@ int main(void)
 #endif
 """
 
-_HEADER = """/* {shown} */
+_HEADER = """/* decoupled-st circuit: {shown} */
 #ifndef {upper}_H
 #define {upper}_H
 #include <stddef.h>
@@ -82,7 +82,8 @@ def write(circuit: Circuit, stem: str) -> dict[str, str]:
     fields = f"{circuit.inputs}, {plan.slots}, {len(plan.runs)}, {circuit.numbers}, {bits}"
     binary = int(circuit.meaning == "winner")
     parts = [
-        f"/* {circuit!r}\n   cc -O3 -march=native -DCIRCUIT_MAIN {stem}.c -o {stem} && ./{stem} < images.txt */\n",
+        f"/* decoupled-st circuit: {circuit!r}\n"
+        f"   cc -O3 -march=native -DCIRCUIT_MAIN {stem}.c -o {stem} && ./{stem} < images.txt */\n",
         f'#include "{stem}.h"\n',
         engine(),
         _array("run", plan.runs.flatten()),

@@ -11,7 +11,12 @@ def write(circuit: Circuit, stem: str) -> dict[str, str]:
     """One file, `.dot`: inputs on the left, outputs on the right."""
     if len(circuit.gates) > MOST:
         raise ValueError(f"a drawing takes up to {MOST} gates, and this circuit has {len(circuit.gates)}")
-    lines = ["digraph circuit {", "    rankdir=LR;", "    node [shape=box, fontname=Helvetica];"]
+    lines = [
+        "// decoupled-st circuit",
+        "digraph circuit {",
+        "    rankdir=LR;",
+        "    node [shape=box, fontname=Helvetica];",
+    ]
     used = set(circuit.left.tolist()) | set(circuit.right.tolist()) | set(circuit.outputs.tolist())
     for i, name in enumerate(circuit.input_names):
         if i in used:

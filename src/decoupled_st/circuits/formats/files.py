@@ -26,6 +26,11 @@ _WRITERS: dict[str, Callable[..., Mapping[str, Content]]] = {
 
 def write(circuit: Circuit, path: str | os.PathLike[str], **options: Any) -> None:
     """See `Circuit.write`."""
+    _replace_all(contents(circuit, path, **options))
+
+
+def contents(circuit: Circuit, path: str | os.PathLike[str], **options: Any) -> dict[Path, Content]:
+    """What `write` would write, by path; each says `decoupled-st circuit` near its beginning or its end."""
     target = Path(path)
     writer = _WRITERS.get(target.suffix)
     if writer is None:
@@ -36,7 +41,7 @@ def write(circuit: Circuit, path: str | os.PathLike[str], **options: Any) -> Non
     if unknown := options.keys() - known:
         takes = f"takes {', '.join(sorted(known))}" if known else "takes no options"
         raise TypeError(f"{target.suffix} {takes}, got {', '.join(sorted(unknown))}")
-    _replace_all({target.with_name(name): text for name, text in writer(circuit, target.stem, **options).items()})
+    return {target.with_name(name): text for name, text in writer(circuit, target.stem, **options).items()}
 
 
 def load(path: str | os.PathLike[str]) -> Circuit:

@@ -36,7 +36,7 @@ def write(circuit: Circuit, stem: str, pipelined: bool = False, testbench: bool 
     lines = list(body.lines())
     clock = "    input wire clk,\n" if pipelined else ""
     head = [
-        f"// {circuit!r}",
+        f"// decoupled-st circuit: {circuit!r}",
         *([f"// {body.latency} clocks from x to {ports.name}"] if pipelined else []),
         f"module {name} (\n{clock}    input wire [0:{circuit.inputs - 1}] x,",
         f"    output {'reg' if pipelined and body.latency else 'wire'} [{ports.width - 1}:0] {ports.name}\n);",
@@ -200,7 +200,7 @@ def _testbench(circuit: Circuit, name: str, ports: _Ports, latency: int | None) 
     )  # fmt: skip
 
 
-_TESTBENCH = """// Reads images from images.txt and prints their numbers.
+_TESTBENCH = """// Testbench of a decoupled-st circuit: reads images from images.txt and prints their numbers.
 module {name}_tb;
     reg clk = 0;
     reg [0:{inputs}] x;
