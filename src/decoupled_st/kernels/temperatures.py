@@ -29,8 +29,7 @@ def step(
     enough: float,
     window: float,
     share: float,
-    floor: float,
-    ceiling: float,
+    least: tuple[float, float],
     over: float,
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """The temperatures, [runs...] each, and the state after a pass.
@@ -42,7 +41,8 @@ def step(
         samples: how many there are per run.
         stride: every how many of the first dimension after the runs is measured for the scale.
         span: by how much tau_f can exceed `low`; 0 where usage is not to be measured.
-        low, enough, window, share, floor, ceiling: the rule's constants.
+        low, enough, window, share: the rule's constants.
+        least: between which the least tau_b lies.
         over: the steps over which tau_f falls along a line; 0 where it follows usage.
     """
     logits = as_stored(logits)
@@ -59,7 +59,7 @@ def step(
     _step[(max(math.prod(runs), 1),)](
         logits, *before, *after, tau_f, tau_b,
         per_run, categories, blocks(first, stride) * inner, inner, stride, samples, rows // samples,
-        span, low, enough, window, share, floor, ceiling, over,
+        span, low, enough, window, share, *least, over,
         BINARY=binary, USAGE=span > 0 and over == 0, LINE=over > 0,
         WIDTH=width, HEIGHT=max(_ELEMENTS // width, 1), num_warps=4,
     )  # fmt: skip

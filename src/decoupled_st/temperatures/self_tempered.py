@@ -1,5 +1,6 @@
 """The rule that sets both temperatures from what it measures, with one set of constants for all networks."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
@@ -20,7 +21,8 @@ class SelfTempered(Rule):
     """No temperature to tune: tau_b follows the scale of the logits, tau_f falls as the choices come into use.
 
         tau_b = max(share * s, s_0)                            s  root mean square of the layer's centred logits
-                                                             s_0  that of the first pass, from `floor` to `ceiling`
+                                                             s_0  that of the first pass, but at least
+                                                                  floor * sqrt(log2 K) and at most `ceiling`
         tau_f = low + (high - low) * w * max(0, 1 - m/enough)  m  how evenly its argmax categories are in use, 0 to 1
                                                                w  1 for a layer of few bits, 0 for one of many
 
@@ -31,8 +33,7 @@ class SelfTempered(Rule):
     Args:
         steps: how many training steps there will be, if that is known.
         low, high: between these tau_f moves.
-        share, floor, ceiling: tau_b is this share of the logits' scale, and at least what that was at the beginning,
-            itself held between `floor` and `ceiling`.
+        share, floor, ceiling: of tau_b; `floor` is that of binary neurons, for which K is 2.
         few_bits: what few means: latents times log2 of the categories.
         enough: the usage at which tau_f has come down.
         window: passes.
@@ -89,7 +90,7 @@ class SelfTempered(Rule):
         return after
 
     def temperatures(self, state: State, view: View) -> Taus:
-        tau_b = torch.maximum(self.share * state["scale"], state["first"].clamp(self.floor, self.ceiling))
+        tau_b = torch.maximum(self.share * state["scale"], state["first"].clamp(*self._least(view)))
         few = self._few(view)
         if few == 0:
             return Taus(view.spread(torch.full_like(tau_b, self.low)), view.spread(tau_b))
@@ -118,11 +119,15 @@ class SelfTempered(Rule):
             enough=self.enough,
             window=self.window,
             share=self.share,
-            floor=self.floor,
-            ceiling=self.ceiling,
+            least=self._least(view),
             over=0.9 * self.steps if self.steps else 0.0,
         )
         return Taus(view.spread(tau_f), view.spread(tau_b)), after
+
+    def _least(self, view: View) -> tuple[float, float]:
+        """Between which the least tau_b lies: a choice among more categories has a warmer floor."""
+        floor = self.floor * math.sqrt(math.log2(max(view.categories, 2)))
+        return floor, max(self.ceiling, floor)
 
     def _few(self, view: View) -> float:
         """From 1, few bits, to 0, many, or logits that are parameters."""

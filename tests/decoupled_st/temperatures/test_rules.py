@@ -46,6 +46,8 @@ def test_tau_b_does_not_fall_below_the_scale_of_the_beginning() -> None:
     for first, want in ((0.01, 0.3), (0.4, 0.4), (0.9, 0.9), (2.0, 1.0)):
         assert follow(rule, [0 * logits, first * logits] + [0.001 * logits] * 60)[0].b.item() == pytest.approx(want)
     assert follow(rule, [0.4 * logits] + [8 * logits] * 500)[0].b.item() == pytest.approx(1.0, rel=1e-3)
+    assert follow(rule, [torch.zeros(6, 16)])[0].b.item() == pytest.approx(0.6)  # 4 bits: twice the floor of one
+    assert follow(SelfTempered(floor=0.9), [torch.zeros(6, 16)])[0].b.item() == pytest.approx(1.8)
 
 
 def test_tau_f_falls_as_codes_come_into_use() -> None:
@@ -87,7 +89,7 @@ def test_tau_f_is_low_where_noise_has_no_use(rule: SelfTempered) -> None:
 def test_a_pass_is_made_at_the_temperatures_that_the_passes_before_it_led_to() -> None:
     rule, state = SelfTempered(), SelfTempered().start()
     taus, after = rule(state, 1000 * torch.eye(4))
-    assert taus.b.item() == pytest.approx(rule.floor)
+    assert taus.b.item() == pytest.approx(rule.floor * 2**0.5)
     assert all(torch.equal(value, rule.start()[name]) for name, value in state.items())
     assert rule(after, torch.eye(4))[0].b.item() > 10
 
