@@ -8,7 +8,7 @@ from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 # Triton comes with CUDA builds of torch only.
-_NAMES = ("binary", "categorical", "codebook", "noise", "temperatures")
+_NAMES = ("binary", "categorical", "codebook", "noise", "temperatures", "reinmax")
 _KERNELS = [f"src/decoupled_st/kernels/{name}.py" for name in _NAMES]
 collect_ignore = [] if find_spec("triton") else ["src/dst_lab/fleet/cuda", *_KERNELS]
 

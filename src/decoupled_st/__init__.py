@@ -1,6 +1,16 @@
 """Straight-through estimators with separate temperatures for the forward sample and the backward gradient."""
 
-from decoupled_st import binary, categorical, circuits, codebook, diagnostics, estimators, nn, temperatures
+from decoupled_st import (
+    binary,
+    categorical,
+    circuits,
+    codebook,
+    diagnostics,
+    distributions,
+    estimators,
+    nn,
+    temperatures,
+)
 from decoupled_st.estimators import (
     Decoupled,
     Estimator,
@@ -37,6 +47,7 @@ __all__ = [
     "circuits",
     "codebook",
     "diagnostics",
+    "distributions",
     "estimators",
     "from_dict",
     "nn",

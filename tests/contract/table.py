@@ -123,7 +123,7 @@ def _rows(kind: str, vjp: Callable[..., Tensor]) -> list[Case]:
         ),
         Case(
             "reinmax", kind, {"tau_f": 0.7, "tau_b": 0.4}, reinmax_vjp(kind), lambda t: t["tau_f"],
-            fused=False, kept=2 if kind == "categorical" else 1,
+            kept=2 if kind == "categorical" else 1,
         ),
         Case(
             "gumbel_rao", kind, {"tau": 0.6}, lambda l, noise, g, t, dim: vjp(l + noise, t["tau"], g, dim),

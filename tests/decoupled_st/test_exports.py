@@ -14,8 +14,8 @@ def test_exported_names() -> None:
     assert set(dst.__all__) == {
         "Decoupled", "Estimator", "GappedSTE", "GumbelRao", "GumbelSTE", "GumbelSoft", "IdentitySTE", "ReinMax",
         "SelfTempered", "Soft", "SoftmaxSTE",
-        "binary", "categorical", "circuits", "codebook", "diagnostics", "estimators", "from_dict", "nn",
-        "straight_through", "temperatures", "use_kernels",
+        "binary", "categorical", "circuits", "codebook", "diagnostics", "distributions", "estimators", "from_dict",
+        "nn", "straight_through", "temperatures", "use_kernels",
     }  # fmt: skip
     assert set(dst.nn.__all__) == {
         "Binary", "Categorical", "Codebook", "GroupSum", "LogicLayer", "Quantised", "ResidualCodebook", "apply_gates",
@@ -23,6 +23,7 @@ def test_exported_names() -> None:
     assert set(dst.codebook.__all__) == {
         "Distribution", "decoupled", "distribution", "gumbel_ste", "identity_ste", "log_prob", "softmax_ste",
     }  # fmt: skip
+    assert set(dst.distributions.__all__) == {"Bernoulli", "OneHotCategorical"}
     assert set(dst.circuits.__all__) == {"Circuit", "CompiledCircuit", "from_network", "load", "write_images"}
     assert set(dst.diagnostics.__all__) == {
         "BiasVariance", "GradientSNR", "active_fraction", "bias_variance", "exact_gradient", "gate_histogram",

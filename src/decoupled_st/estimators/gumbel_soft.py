@@ -96,6 +96,7 @@ class GumbelSoft(Estimator):
 
     name: ClassVar[str] = "gumbel_soft"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
+    discrete: ClassVar[bool] = False
     tau: float = field(default=1.0, metadata=TEMPERATURE)
 
     @property

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from decoupled_st import kernels
 from decoupled_st.estimators import rows
 from decoupled_st.estimators.decoupled import Decoupled
 from decoupled_st.estimators.exported import exported
@@ -54,6 +55,13 @@ def categorical(
     tau_b = check("tau_b", tau_b, logits, dim)
     scale = check_scale(grad_scale, logits)
     check_source(logits, generator, noise)
+    if kernels.serves(logits, scale, tau_f, tau_b, mask, noise):
+        from decoupled_st.kernels import reinmax
+
+        if reinmax.can_run(logits.shape[dim]):
+            return reinmax.choose_category(
+                logits, tau_f, tau_b, scale, dim=dim, mask=mask, generator=generator, noise=noise
+            )
     l = rows.allowed(logits, mask)
     row = rows.centred(l, dim)
     scores = rows.perturbed(row.l.detach(), tau_f, gumbel(l, generator, noise)).detach()
@@ -94,6 +102,11 @@ def binary(
     tau_b = check("tau_b", tau_b, logits)
     scale = check_scale(grad_scale, logits)
     check_source(logits, generator, noise)
+    if kernels.serves(logits, scale, tau_f, tau_b, noise):
+        from decoupled_st.kernels import reinmax
+
+        if reinmax.can_run(1):
+            return reinmax.choose_bit(logits, tau_f, tau_b, scale, generator=generator, noise=noise)
     l = to_compute(logits, logits)
     hard = rows.threshold(rows.perturbed(l.detach(), tau_f, logistic(l, generator, noise)).detach())
     if not wanted(logits):

@@ -83,6 +83,7 @@ class Soft(Estimator):
 
     name: ClassVar[str] = "soft"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
+    discrete: ClassVar[bool] = False
     tau: float = field(default=1.0, metadata=TEMPERATURE)
 
     @property

@@ -1,0 +1,135 @@
+"""Distributions whose samples carry a gradient: `torch.distributions` with an estimator inside.
+
+log_prob, entropy, mean, mode, KL      of softmax(l / tau), tau the temperature that the estimator draws at
+rsample                                a choice with the estimator's gradient
+sample, sample_index                   a choice without one; the index without its one-hot
+"""
+
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+from torch import distributions as torch_distributions
+
+from decoupled_st.estimators import rows
+from decoupled_st.estimators.noise import gumbel
+from decoupled_st.estimators.spec import Estimator, check_estimator
+from decoupled_st.estimators.straight_through import check_logits, to_compute
+
+__all__ = ["Bernoulli", "OneHotCategorical"]
+
+
+class OneHotCategorical(torch_distributions.OneHotCategorical):
+    """A one-hot choice among categories: `torch.distributions.OneHotCategorical` with a reparameterised sample.
+
+    Args:
+        logits: [..., K]; -inf forbids a category.
+        estimator: such as `Decoupled(tau_f=1.0, tau_b=0.5)`; one whose choice is drawn.
+        validate_args: as in `torch.distributions`.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> q = dst.distributions.OneHotCategorical(torch.zeros(2, 4), dst.Decoupled(tau_f=1.0, tau_b=0.5))
+        >>> q.rsample((3,)).shape, q.entropy().exp()
+        (torch.Size([3, 2, 4]), tensor([4., 4.]))
+    """
+
+    has_rsample = True
+
+    def __init__(self, logits: Tensor, estimator: Estimator, validate_args: bool | None = None) -> None:
+        tau = _draws_at(estimator)
+        check_logits(logits)
+        self.estimator, self._drawn_from = estimator, logits
+        super().__init__(logits=to_compute(logits, logits) / tau, validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "OneHotCategorical":
+        new: OneHotCategorical = self._get_checked_instance(OneHotCategorical, _instance)
+        new.estimator = self.estimator
+        new._drawn_from = self._drawn_from.expand(*Size(batch_shape), *self.event_shape)
+        return super().expand(batch_shape, _instance=new)
+
+    def rsample(
+        self, sample_shape: Any = (), *, generator: torch.Generator | None = None, noise: Tensor | None = None
+    ) -> Tensor:
+        """One-hot samples [*sample_shape, ..., K] with the estimator's gradient."""
+        logits = self._drawn_from.expand(self._extended_shape(Size(sample_shape)))
+        return self.estimator.categorical(logits, generator=generator, noise=noise)
+
+    @torch.no_grad()
+    def sample(
+        self, sample_shape: Any = (), *, generator: torch.Generator | None = None, noise: Tensor | None = None
+    ) -> Tensor:
+        """The same samples, without a gradient."""
+        return self.rsample(sample_shape, generator=generator, noise=noise)
+
+    @torch.no_grad()
+    def sample_index(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        """The categories drawn, [*sample_shape, ...], int64: no one-hot is made."""
+        logits = self.logits.expand(self._extended_shape(Size(sample_shape)))
+        return rows.perturbed(logits, 1.0, gumbel(logits, generator, None)).argmax(-1)
+
+
+class Bernoulli(torch_distributions.Bernoulli):
+    """0 or 1 from log-odds: `torch.distributions.Bernoulli` with a reparameterised sample.
+
+    Args:
+        logits: log-odds, any shape.
+        estimator: such as `Decoupled(tau_f=1.0, tau_b=0.5)`; one whose choice is drawn.
+        validate_args: as in `torch.distributions`.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> q = dst.distributions.Bernoulli(torch.zeros(3), dst.ReinMax())
+        >>> q.log_prob(q.rsample()).exp()
+        tensor([0.5000, 0.5000, 0.5000])
+    """
+
+    has_rsample = True
+
+    def __init__(self, logits: Tensor, estimator: Estimator, validate_args: bool | None = None) -> None:
+        tau = _draws_at(estimator)
+        check_logits(logits)
+        self.estimator, self._drawn_from = estimator, logits
+        super().__init__(logits=to_compute(logits, logits) / tau, validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "Bernoulli":
+        new: Bernoulli = self._get_checked_instance(Bernoulli, _instance)
+        new.estimator = self.estimator
+        new._drawn_from = self._drawn_from.expand(*Size(batch_shape))
+        return super().expand(batch_shape, _instance=new)
+
+    def rsample(
+        self, sample_shape: Any = (), *, generator: torch.Generator | None = None, noise: Tensor | None = None
+    ) -> Tensor:
+        """Samples [*sample_shape, ...] with the estimator's gradient."""
+        logits = self._drawn_from.expand(self._extended_shape(Size(sample_shape)))
+        return self.estimator.binary(logits, generator=generator, noise=noise)
+
+    @torch.no_grad()
+    def sample(
+        self, sample_shape: Any = (), *, generator: torch.Generator | None = None, noise: Tensor | None = None
+    ) -> Tensor:
+        """The same samples, without a gradient."""
+        return self.rsample(sample_shape, generator=generator, noise=noise)
+
+
+def _draws_at(estimator: Estimator) -> float:
+    """The temperature of the distribution; refuses an estimator that has none."""
+    tau = check_estimator(estimator).sample_temperature
+    if not estimator.discrete:
+        raise ValueError(
+            f"{estimator} is a relaxation, whose samples are no choices: take GumbelSTE or another that draws"
+        )
+    if tau == 0:
+        raise ValueError(f"{estimator} takes the argmax, which is no distribution: choose tau_f > 0")
+    return tau
+
+
+def _kl_of(parent: type[torch_distributions.Distribution], child: type[torch_distributions.Distribution]) -> None:
+    exact = torch_distributions.kl._KL_REGISTRY[parent, parent]
+    for pair in ((child, child), (child, parent), (parent, child)):
+        torch_distributions.register_kl(*pair)(exact)
+
+
+_kl_of(torch_distributions.OneHotCategorical, OneHotCategorical)
+_kl_of(torch_distributions.Bernoulli, Bernoulli)

@@ -1,0 +1,89 @@
+"""The distributions beside torch's own."""
+
+import pytest
+import torch
+from torch import distributions as D
+
+import decoupled_st as dst
+
+PAIRS = [
+    (dst.distributions.OneHotCategorical, D.OneHotCategorical, "categorical"),
+    (dst.distributions.Bernoulli, D.Bernoulli, "binary"),
+]
+DRAWN = [
+    dst.Decoupled(tau_f=2.0, tau_b=0.5), dst.SoftmaxSTE(tau=0.7), dst.GumbelSTE(tau=0.5), dst.ReinMax(tau_f=0.7),
+    dst.GumbelRao(samples=3), dst.GappedSTE(),
+]  # fmt: skip
+LOGITS = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("estimator", DRAWN, ids=lambda e: e.name)
+@pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
+def test_it_is_torchs_at_the_temperature_of_the_draw(
+    ours: type, theirs: type, kind: str, estimator: dst.Estimator
+) -> None:
+    q, other = ours(LOGITS, estimator), theirs(logits=LOGITS.flip(-1))
+    p = theirs(logits=LOGITS / estimator.sample_temperature)
+    z = p.sample((5,))
+    for name in ("mean", "variance", "mode", "probs", "logits", "batch_shape", "event_shape"):
+        torch.testing.assert_close(getattr(q, name), getattr(p, name))
+    torch.testing.assert_close(q.log_prob(z), p.log_prob(z))
+    torch.testing.assert_close(q.entropy(), p.entropy())
+    for got, want in (((q, other), (p, other)), ((other, q), (other, p)), ((q, q.expand(q.batch_shape)), (p, p))):
+        torch.testing.assert_close(D.kl_divergence(*got), D.kl_divergence(*want))
+    assert D.kl_divergence(q, other).gt(0).all()
+
+
+@pytest.mark.parametrize("estimator", DRAWN, ids=lambda e: e.name)
+@pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
+def test_samples_carry_the_estimators_gradient(ours: type, theirs: type, kind: str, estimator: dst.Estimator) -> None:
+    leaf = LOGITS.clone().requires_grad_()
+    q = ours(leaf, estimator)
+    assert q.has_rsample
+    z = q.rsample((6, 2), generator=torch.Generator().manual_seed(1))
+    assert z.shape == (6, 2, 3, 4)
+    direct = getattr(estimator, kind)(leaf.expand(6, 2, 3, 4), generator=torch.Generator().manual_seed(1))
+    g = torch.randn(6, 2, 3, 4)
+    assert torch.equal(z, direct)
+    assert torch.equal(torch.autograd.grad(z, leaf, g)[0], torch.autograd.grad(direct, leaf, g)[0])
+    sample = q.sample((6, 2), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(sample, z)
+    assert not sample.requires_grad
+
+
+@pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
+def test_expanded_and_independent(ours: type, theirs: type, kind: str) -> None:
+    q = ours(LOGITS, dst.Decoupled(tau_f=2.0, tau_b=0.5))
+    wide = q.expand(torch.Size((7, *q.batch_shape)))
+    assert type(wide) is ours
+    assert wide.rsample((2,)).shape == (2, 7, 3, 4)
+    torch.testing.assert_close(wide.entropy(), q.entropy().expand(7, *q.batch_shape))
+    together = D.Independent(q, 1)
+    z = together.rsample((5,))
+    torch.testing.assert_close(together.log_prob(z), q.log_prob(z).sum(-1))
+
+
+def test_frequencies_and_indices() -> None:
+    """N = 100,000 draws each, each category within 5 standard errors."""
+    n, logits = 100_000, torch.tensor([1.3, -0.4, 0.2, -torch.inf])
+    q = dst.distributions.OneHotCategorical(logits, dst.Decoupled(tau_f=2.0, tau_b=0.5))
+    p = (logits.double() / 2.0).softmax(-1)
+    generator = torch.Generator().manual_seed(0)
+    index = q.sample_index((n,), generator=generator)
+    assert index.shape == (n,)
+    for counts in (q.sample((n,), generator=generator).sum(0), torch.bincount(index, minlength=4)):
+        assert ((counts.double() / n - p).abs() <= 5 * (p * (1 - p) / n).sqrt()).all()
+
+
+@pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
+def test_what_is_no_distribution(ours: type, theirs: type, kind: str) -> None:
+    with pytest.raises(ValueError, match=r"takes the argmax, which is no distribution: choose tau_f > 0"):
+        ours(LOGITS, dst.Decoupled(tau_f=0.0, tau_b=1.0))
+    with pytest.raises(ValueError, match=r"IdentitySTE.* takes the argmax"):
+        ours(LOGITS, dst.IdentitySTE())
+    with pytest.raises(ValueError, match=r"GumbelSoft.* is a relaxation"):
+        ours(LOGITS, dst.GumbelSoft())
+    with pytest.raises(TypeError, match="estimator must be a value such as"):
+        ours(LOGITS, "decoupled")
+    with pytest.raises(TypeError, match="logits must be a tensor, got list"):
+        ours([0.0, 1.0], dst.GumbelSTE())
