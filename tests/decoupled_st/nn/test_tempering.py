@@ -10,6 +10,7 @@ from torch.multiprocessing.spawn import spawn
 
 import decoupled_st as dst
 from decoupled_st.temperatures import Schedule, Scheduled, SelfTempered, Tempered
+from decoupled_st.temperatures.observe import View
 
 
 def statistics(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -110,8 +111,7 @@ def test_other_estimators() -> None:
     gumbel, noise, logits = dst.nn.Categorical(Tempered(SelfTempered(), dst.GumbelSTE())), torch.randn(6, 4), None
     for _ in range(2):
         logits = (40 * torch.randn(6, 4)).requires_grad_()
-        state = gumbel.tempering.state
-        tau = torch.maximum(0.125 * state["scale"], state["first"].clamp(0.3, 1.0))
+        tau = SelfTempered().temperatures(gumbel.tempering.state, View.of(logits)).b
         z, want = gumbel(logits, noise=noise), dst.categorical.gumbel_ste(logits, tau=tau, noise=noise)
         got, expected = (torch.autograd.grad(out[:, 0].sum(), logits)[0] for out in (z, want))
         assert torch.equal(z, want)
