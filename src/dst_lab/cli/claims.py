@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from dst_lab.cli.console import Console
-from dst_lab.cli.records import WIDE
 from dst_lab.cli.report import add_study, chosen_study
+from dst_lab.cli.show import WIDE
 from dst_lab.store import Store
 
 if TYPE_CHECKING:

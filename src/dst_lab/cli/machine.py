@@ -1,7 +1,6 @@
 """Where to train and record: the options, the engine that they ask for, and what a person sees of it."""
 
 import argparse
-import math
 import signal
 import sys
 import time
@@ -12,9 +11,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from dst_lab.cli.records import SETTING, print_table
+from dst_lab.cli.parser import at_least
+from dst_lab.cli.show import print_table
 from dst_lab.configs import Config
-from dst_lab.store import Store
+from dst_lab.store import Store, run_id
 
 if TYPE_CHECKING:
     from dst_lab.driver import Driver, Followed, Look
@@ -92,7 +92,8 @@ class Screen:
         for name, reason in outcome.failed.items():
             self.say(f"dst: failed: {name}: {reason}")
         for task in dict.fromkeys(config.task for config in configs if self.tables):
-            print_table(store, {"task": task}, SETTING, "validation_loss", "best")
+            asked = {run_id(config.to_dict()) for config in configs}
+            print_table(store, [f"task={task}"], "validation_loss", "best", asked)
 
 
 @contextmanager
@@ -171,22 +172,6 @@ def engine(args: argparse.Namespace) -> "Iterator[Engine]":
         yield RayEngine(cluster, args.data and str(Path(args.data).resolve()))
     finally:
         cluster.close()
-
-
-def at_least(kind: type[int] | type[float], least: int) -> Callable[[str], float]:
-    """A reader of numbers from `least` on, for argparse."""
-
-    def read(text: str) -> float:
-        try:
-            number = kind(text)
-            if not least <= number < math.inf:
-                raise ValueError
-        except ValueError:
-            what = "whole number" if kind is int else "number"
-            raise argparse.ArgumentTypeError(f"takes a {what}, at least {least}, got {text!r}") from None
-        return number
-
-    return read
 
 
 def pick_device(name: str) -> Any:

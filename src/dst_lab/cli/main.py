@@ -16,7 +16,7 @@ from importlib.metadata import version
 from typing import Any
 
 from dst_lab import plugins
-from dst_lab.cli import STOPPED, circuit, claims, records, report, run, sweep
+from dst_lab.cli import STOPPED, circuit, claims, records, report, run, show, sweep
 from dst_lab.cli.console import say
 from dst_lab.cli.parser import Parser
 from dst_lab.data import DataError
@@ -73,7 +73,7 @@ def _parser() -> Parser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
-    for command in (run, sweep, records, report, claims, circuit):
+    for command in (run, sweep, show, records, report, claims, circuit):
         command.add(jobs)
     return parser
 

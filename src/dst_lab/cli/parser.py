@@ -1,6 +1,7 @@
 """The parser behind every word of `dst`."""
 
 import argparse
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -32,3 +33,19 @@ class Parser(argparse.ArgumentParser):
         if fill:
             fill(self)
         return super().parse_known_args(args, namespace)
+
+
+def at_least(kind: type[int] | type[float], least: int) -> Callable[[str], float]:
+    """A reader of numbers from `least` on, for argparse."""
+
+    def read(text: str) -> float:
+        try:
+            number = kind(text)
+            if not least <= number < math.inf:
+                raise ValueError
+        except ValueError:
+            what = "whole number" if kind is int else "number"
+            raise argparse.ArgumentTypeError(f"takes a {what}, at least {least}, got {text!r}") from None
+        return number
+
+    return read

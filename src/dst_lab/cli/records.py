@@ -1,8 +1,6 @@
-"""`dst show`, `export`, `copy`, `merge` and `data`: what is in a store, and what data there are."""
+"""`dst export`, `copy`, `merge` and `data`: what is in a store, and what data there are."""
 
 import argparse
-import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +9,12 @@ from rich.table import Table
 from dst_lab import data
 from dst_lab.cli.console import Console, say
 from dst_lab.configs import WHOLE
-from dst_lab.configs.cards import metric as card
 from dst_lab.replace import PREPARED, check_target
-from dst_lab.store import Run, Store, export, field, salvage, summarise
-
-WIDE = 160
-SETTING = ("task", "estimator", "estimator.tau_f", "estimator.tau_b", "estimator.tau", "lr")
-"""What tells settings apart, with all other fields in which runs of a task differ: such runs are not averaged
-together."""
-ENDS = ("diverged", "failed", "stopped", "worse")
+from dst_lab.store import Store, export, salvage
 
 
 def add(jobs: Any) -> None:
     """Add the words."""
-    show = jobs.add_parser("show", help="a table of what is recorded")
-    show.add_argument("--where", action="append", default=[], metavar="FIELD=VALUE", help="such as tau_f=0.1")
-    show.add_argument("--group", default=",".join(SETTING), help="fields to group by, with commas (the setting)")
-    show.add_argument("--metric", default="validation_loss", help="(validation_loss)")
-    show.add_argument(
-        "--at",
-        choices=("last", "best"),
-        help="which of a run's values (the metric's own: best of a validation loss, last of a test loss)",
-    )
-    show.set_defaults(do=_show)
     out = jobs.add_parser("export", help="every value as a long row")
     out.add_argument("--format", choices=("csv", "parquet"), required=True)
     out.add_argument("--out", type=Path, required=True)
@@ -50,7 +31,7 @@ def add(jobs: Any) -> None:
     merge = jobs.add_parser("merge", help="join other stores into one; what is there already stays")
     merge.add_argument("others", type=Path, nargs="+")
     merge.set_defaults(do=_merge)
-    for parser in (show, out, copy, merge):
+    for parser in (out, copy, merge):
         parser.add_argument("--store", type=Path, default=Path("dst.sqlite"), help="(dst.sqlite)")
     sets = jobs.add_parser("data", help="which data sets are there, and whether they are whole")
     sets.add_argument("--data", help="folder to look in (DST_DATA, then the user's cache)")
@@ -72,65 +53,6 @@ def add_overwrite(parser: argparse.ArgumentParser, own: str = "") -> None:
     """The one flag of every command that writes a file; `own` is what the command replaces in any case."""
     more = f"; {own} is replaced in any case, a store never" if own else ""
     parser.add_argument("--overwrite", action="store_true", help=f"replace a file that is there already{more}")
-
-
-def print_table(store: Store, where: Mapping[str, str], group: Sequence[str], metric: str, at: str) -> None:
-    """Mean and spread over the runs of each group; inside a task, the best first."""
-    if tuple(group) == SETTING:
-        runs = store.runs()
-        group = [name for name in group if any(field(run, name) is not None for run in runs)] + _varied(runs)
-    rows = summarise(store, metric=metric, where=where, group=group, at=at)
-    rows = [row for row in rows if row["n"] or any(row[name] for name in ENDS)]
-    console = Console(width=None if Console().is_terminal else WIDE)
-    if not rows:
-        told = [f"{name}={value}" for name, value in where.items()]
-        console.print(f"no runs with {metric}" + f" where {' and '.join(told)}" * bool(told), soft_wrap=True)
-        return
-    table = Table(title=f"{metric} ({at} of each run)", title_justify="left")
-    shown = [name for name in group if any(row[name] is not None for row in rows)]
-    for name in shown:
-        table.add_column(name.removeprefix("estimator."))
-    numbers = ["n", "mean", "std", "best", *(name for name in ENDS if any(row[name] for row in rows))]
-    for name in numbers:
-        table.add_column(name, justify="right")
-    sign = -card(metric).direction or 1
-    last = math.inf  # a group of which no run is done
-    for row in sorted(
-        rows, key=lambda row: (str(row.get("task")), last if row["mean"] is None else sign * row["mean"])
-    ):
-        table.add_row(*(_text(row[name]) for name in shown), *(_number(row[name]) for name in numbers))
-    console.print(table)
-
-
-def _varied(runs: Sequence[Run]) -> list[str]:
-    """The config's other fields, in which runs of one task differ; the data set also where nothing was held out."""
-    seen: dict[tuple[str, str], set[str]] = {}
-    for run in runs:
-        for name, value in run.config.items():
-            if name not in (*SETTING, "seed"):
-                seen.setdefault((run.config["task"], name), set()).add(repr(value))
-    told = [name for (_, name), values in seen.items() if len(values) > 1 or _whole(name, values)]
-    return list(dict.fromkeys(told))
-
-
-def _whole(name: str, values: set[str]) -> bool:
-    """Whether "validation" are test images, which a table must say."""
-    return name == "dataset" and any(WHOLE in value for value in values)
-
-
-def _show(args: argparse.Namespace) -> int:
-    where: dict[str, str] = {}
-    for item in args.where:
-        name, sign, value = item.partition("=")
-        if not sign:
-            raise ValueError(f"--where takes FIELD=VALUE, got {item!r}")
-        if name in where:
-            raise ValueError(f"--where takes a field once, got {name}={where[name]} and {item}")
-        where[name] = value.replace("-", "_") if name == "estimator" else value
-    at = args.at or card(args.metric).at
-    with Store.open(args.store) as store:
-        print_table(store, where, args.group.split(","), args.metric, at)
-    return 0
 
 
 def _export(args: argparse.Namespace) -> int:
@@ -206,13 +128,3 @@ def _prepare(args: argparse.Namespace) -> int:
     data.prepare(data.load(name, args.data), args.thresholds, args.out, overwrite=args.overwrite)
     say(f"{args.out}: {name}, levels of {args.thresholds} thresholds, {args.out.stat().st_size / 1e6:.1f} MB")
     return 0
-
-
-def _number(value: Any) -> str:
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return " ".join([str(value["name"]), *(f"{k}={v}" for k, v in value.items() if k != "name")])
-    return _number(value)

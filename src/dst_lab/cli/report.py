@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dst_lab.cli.machine import LEFT, add_machine, at_least, code_after, deadline_of, driving
-from dst_lab.cli.parser import Parser
+from dst_lab.cli.machine import LEFT, add_machine, code_after, deadline_of, driving
+from dst_lab.cli.parser import Parser, at_least
 from dst_lab.store import Store
 
 if TYPE_CHECKING:

@@ -47,7 +47,9 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         options = [of.options[name].help for of in ESTIMATORS.values() if name in of.options]
         text = options[0] if options else 'a number, or start:end:shape such as "2.0:0.25:linear"'
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="X", help=text)
-    parser.add_argument("--seeds", default="5", help="how many, from 0; or a list such as 3,7,11, or 10, for one (5)")
+    parser.add_argument(
+        "--seeds", default="5", help="how many, from 0; or which, such as 3,7,11 or 5-7, or 10, for one (5)"
+    )
     add_machine(parser)
 
 
@@ -86,12 +88,19 @@ def _flags(names: Iterable[str]) -> list[str]:
 
 
 def seeds(text: str) -> list[int]:
-    """ "5" is 0 to 4; "3,7,11" those three; "7," seven alone."""
+    """ "5" is 0 to 4; "3,7,11" those three; "5-7" is 5, 6 and 7; "7," seven alone."""
     try:
-        listed = "," in text
-        found = [int(part) for part in text.split(",") if part] if listed else list(range(int(text)))
+        found = _listed(text) if "," in text or "-" in text[1:] else list(range(int(text)))
     except ValueError:
         found = []
     if not found:
-        raise ValueError(f"--seeds takes a number above 0 or a list such as 3,7,11, got {text!r}")
+        raise ValueError(f"--seeds takes a number above 0, a list such as 3,7,11 or a range such as 5-7, got {text!r}")
     return found
+
+
+def _listed(text: str) -> list[int]:
+    found: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, dash, last = part[1:].partition("-")
+        found += range(int(part[0] + first), int(last) + 1) if dash else [int(part)]
+    return list(dict.fromkeys(found))

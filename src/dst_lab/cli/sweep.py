@@ -11,8 +11,8 @@ from rich.table import Table
 
 from dst_lab.cli.console import Console
 from dst_lab.cli.fields import read_config
-from dst_lab.cli.machine import at_least, code_after, deadline_of, driving, pick_device
-from dst_lab.cli.parser import Parser
+from dst_lab.cli.machine import code_after, deadline_of, driving, pick_device
+from dst_lab.cli.parser import Parser, at_least
 from dst_lab.cli.run import add_common, choices, seeds
 from dst_lab.configs import CONFIGS, WHOLE, Config
 from dst_lab.configs.estimators import names_of_numbers

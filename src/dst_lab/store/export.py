@@ -90,12 +90,12 @@ def _write_csv(path: Path, kinds: dict[str, type], blocks: Iterator[_Block]) -> 
     count = 0
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(map(_harmless, kinds))
+        writer.writerow(map(harmless, kinds))
         own = list(kinds).index("step")
         before, after = list(kinds)[:own], list(kinds)[own + 3 :]  # step, metric and value lie between
         for block in blocks:
-            first, last = ([_cell(block.shared, name, kinds, _harmless) for name in part] for part in (before, after))
-            metric = _harmless(block.metric)
+            first, last = ([_cell(block.shared, name, kinds, harmless) for name in part] for part in (before, after))
+            metric = harmless(block.metric)
             pairs = zip(block.steps.tolist(), block.values.tolist(), strict=True)
             writer.writerows([*first, step, metric, value, *last] for step, value in pairs)
             count += block.steps.size
@@ -136,7 +136,7 @@ def _cell(shared: dict[str, Any], name: str, kinds: dict[str, type], text: Calla
     return text(value) if isinstance(value, str) else kinds[name](value)
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """A text that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 

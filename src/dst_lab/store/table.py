@@ -1,11 +1,12 @@
 """What `dst show` prints, as plain data: runs filtered, grouped, and one metric summarised over each group."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dst_lab.configs.cards import metric as card
+from dst_lab.store.conditions import parse
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import Run, Series
 from dst_lab.store.store import Store
@@ -15,29 +16,40 @@ def summarise(
     store: Store,
     *,
     metric: str,
-    where: Mapping[str, str] | None = None,
+    where: Sequence[str] = (),
     group: Sequence[str] = ("task", "estimator"),
     at: str = "last",
+    derived: Mapping[str, Callable[[Run], Any]] | None = None,
+    only: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
     """One dictionary per group: its fields, then `n, mean, std, min, max, best, diverged, failed, stopped, worse`.
 
-    `where` and `group` name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "tau_f" will do for a
-    temperature, and "estimator" alone is its name), or "status". Each run counts with its `at="last"` value or its
-    `at="best"`, the good end by the metric's card, such as the lowest for a loss. Over the `n` runs that are done and
-    have the metric come the mean, the standard deviation (n - 1; None for one run), and the extremes, of which `best`
-    is the good one (None where the card does not tell). The others are counted, never averaged in.
-    `worse` are those of the `n` that ended worse than untrained.
+    `where` are conditions such as "tau_f<=0.3" or "estimator=decoupled", of which a run fits all. They and `group`
+    name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "tau_f" will do for a temperature, and
+    "estimator" alone is its name), "status", or one of `derived`: fields computed from a run. `only` are the ids of
+    the runs that count at all (None: of all). Each run counts with its `at="last"` value or its `at="best"`, the good
+    end by the metric's card, such as the lowest for a loss. Over the `n` runs that are done and have the metric come
+    the mean, the standard deviation (n - 1; None for one run), and the extremes, of which `best` is the good one (None
+    where the card does not tell). The others are counted, never averaged in. `worse` are those of the `n` that ended
+    worse than untrained.
     """
     if at not in ("last", "best"):
         raise StoreError(f"a run counts with its 'last' or its 'best' value: got at={at!r}")
     direction = card(metric).direction
     runs = store.runs()
-    for name in (*(where or {}), *group):
-        _check_field(name, runs)
-    chosen = [run for run in runs if all(_fits(field(run, name), text) for name, text in (where or {}).items())]
+    conditions = parse(where)
+
+    def read(run: Run, name: str) -> Any:
+        return derived[name](run) if derived and name in derived else field(run, name)
+
+    for name in (*(condition.field for condition in conditions), *group):
+        if not (derived and name in derived):
+            _check_field(name, runs)
     groups: dict[tuple[Any, ...], list[Run]] = {}
-    for run in chosen:
-        groups.setdefault(tuple(field(run, name) for name in group), []).append(run)
+    for run in runs:
+        counts = only is None or run.id in only
+        if counts and all(condition.holds(read(run, condition.field)) for condition in conditions):
+            groups.setdefault(tuple(read(run, name) for name in group), []).append(run)
 
     table, known = [], set[str]()
     for key, members in sorted(groups.items(), key=lambda item: [_order(value) for value in item[0]]):
@@ -90,16 +102,6 @@ def names(config: Mapping[str, Any], before: str = "") -> list[str]:
     for name, value in config.items():
         found += names(value, f"{before}{name}.") if isinstance(value, Mapping) else [before + name]
     return found
-
-
-def _fits(value: Any, text: str) -> bool:
-    """Whether a value is what was typed: as a number where both are one, else as text."""
-    if isinstance(value, bool) or value is None:
-        return str(value).lower() == text.lower()
-    try:
-        return float(value) == float(text)
-    except ValueError:
-        return str(value) == text
 
 
 def _order(value: Any) -> tuple[int, float, str]:

@@ -235,7 +235,7 @@ def test_show_says_what_was_looked_for(store, cli) -> None:
     ended = cli("show", "--where", "tau_f=0.3", "--where", "seed=1")
     assert ended.out == "no runs with validation_loss where tau_f=0.3 and seed=1\n"
     ended = cli("show", "--where", "seed=0", "--where", "seed=1")
-    assert (ended.code, ended.err) == (2, "dst: --where takes a field once, got seed=0 and seed=1\n")
+    assert (ended.code, ended.err) == (2, "dst: no run has two values of seed, got seed=0 and seed=1\n")
 
 
 def test_asked_to_end_a_copy_leaves_nothing_behind(store) -> None:

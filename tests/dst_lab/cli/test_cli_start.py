@@ -90,8 +90,8 @@ def test_what_follows_an_option_is_its_value(value, cli) -> None:
 
 
 def test_the_parser_says_one_sentence(cli) -> None:
-    ended = cli("show", "--where")
-    assert ended.err == "dst: argument --where: expected one argument (`dst show --help` says what there is)\n"
+    ended = cli("show", "--metric")
+    assert ended.err == "dst: argument --metric: expected one argument (`dst show --help` says what there is)\n"
 
 
 def test_an_error_of_the_system_names_its_file(cli) -> None:

@@ -69,11 +69,11 @@ def test_dotted_fields_group_and_sort_by_number_with_the_missing_last(store):
 @pytest.mark.parametrize(
     ("where", "counts"),
     [
-        ({"estimator": "decoupled"}, 3),
-        ({"estimator.tau_f": "0.10"}, 2),
-        ({"estimator.tau_f": "2.0", "seed": "0"}, 1),
-        ({"lr": "0.003"}, 1),
-        ({"status": "done", "seed": "0"}, 3),
+        (["estimator=decoupled"], 3),
+        (["estimator.tau_f=0.10"], 2),
+        (["estimator.tau_f=2.0", "seed=0"], 1),
+        (["lr=0.003"], 1),
+        (["status=done", "seed=0"], 3),
     ],
 )
 def test_where_compares_numbers_as_numbers(store, where, counts):
@@ -82,18 +82,18 @@ def test_where_compares_numbers_as_numbers(store, where, counts):
 
 
 def test_nothing_fits_gives_no_rows(store):
-    assert summarise(store, metric="valid_loss", where={"seed": "77"}) == []
+    assert summarise(store, metric="valid_loss", where=["seed=77"]) == []
 
 
 def test_best_is_low_for_a_loss_and_high_for_an_accuracy(store):
-    loss = summarise(store, metric="valid_loss", where={"estimator.tau_f": "0.1"}, at="best")[0]
+    loss = summarise(store, metric="valid_loss", where=["estimator.tau_f=0.1"], at="best")[0]
     assert (loss["mean"], loss["best"]) == (pytest.approx((0.1 + 0.3) / 2), 0.1)
-    accuracy = summarise(store, metric="valid_accuracy", where={"estimator.tau_f": "0.1"}, at="best")[0]
+    accuracy = summarise(store, metric="valid_accuracy", where=["estimator.tau_f=0.1"], at="best")[0]
     assert (accuracy["mean"], accuracy["best"]) == (pytest.approx((0.9 + 0.7) / 2), 0.9)
 
 
 def test_one_component_of_a_vector(store):
-    row = summarise(store, metric="perplexity[1]", where={"estimator": "identity"}, at="best")[0]
+    row = summarise(store, metric="perplexity[1]", where=["estimator=identity"], at="best")[0]
     assert row["mean"] == 0.8
     with pytest.raises(StoreError, match=r"choose among perplexity\[0\], perplexity\[1\]"):
         summarise(store, metric="perplexity")
@@ -118,7 +118,7 @@ def test_a_last_value_that_is_nan_stays_visible_and_a_best_ignores_it(tmp_path):
         ({"metric": "los"}, "no run has the metric 'los'; there are norm, perplexity, valid_accuracy, valid_loss"),
         ({"metric": "los", "at": "best"}, "no run has the metric 'los'; there are norm, perplexity, valid_accuracy, "),
         ({"metric": "valid_loss", "group": ["tau_g"]}, r"no run has the field 'tau_g'; .*estimator\.tau_f"),
-        ({"metric": "valid_loss", "where": {"lrr": "1"}}, "no run has the field 'lrr'"),
+        ({"metric": "valid_loss", "where": ["lrr=1"]}, "no run has the field 'lrr'"),
         ({"metric": "valid_loss", "at": "first"}, "'last' or its 'best' value: got at='first'"),
     ],
 )
