@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dst_lab.cli.machine import at_least
+from dst_lab.cli.parser import at_least
 from dst_lab.cli.records import add_overwrite
 from dst_lab.data import DataError
 from dst_lab.replace import CIRCUIT, check_target

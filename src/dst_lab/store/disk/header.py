@@ -38,14 +38,6 @@ def is_store(path: Path) -> bool:
     )
 
 
-def spare(path: Path) -> None:
-    """Refuse to write anything else over a store, plain or compressed."""
-    if path.is_file():
-        with open(path, "rb") as file:
-            if file.read(len(_MAGIC)).startswith(STORE_MAGICS):
-                raise StoreError(f"{path} is a store, which this would overwrite: give another path.")
-
-
 def _read(path: Path) -> tuple[bytes, int]:
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
