@@ -134,6 +134,11 @@ METRICS: dict[str, MetricCard] = {
         MetricCard(name="gate_perplexity", label="gate perplexity", direction=1),
         MetricCard(name="unused_gates", label="unused gates", direction=-1),
         MetricCard(name="dead_gates", label="dead gates", unit="share"),
+        MetricCard(name="reconstruction", label="reconstruction loss", unit=LOSS_UNIT, direction=-1),
+        MetricCard(name="kl", label="KL term", unit=LOSS_UNIT),
+        MetricCard(name="validation_bound", label="importance-weighted validation loss", unit=LOSS_UNIT, direction=-1),
+        MetricCard(name="test_bound", label="importance-weighted test loss", unit=LOSS_UNIT, direction=-1),
+        MetricCard(name="excess", label="loss above the optimum", direction=-1),
         *(MetricCard(name=name, label=name.replace("_", " "), listed=False) for name in _HIDDEN),
     )
 }
@@ -154,6 +159,11 @@ TASK_CARDS: dict[str, TaskCard] = {
             parts=("validation_loss", "validation_accuracy", "gate_perplexity"),
         ),
         TaskCard(name="bias-variance", title="exact gradient", loss_unit=LOSS_UNIT),
+        TaskCard(
+            name="categorical-vae", title="categorical VAE", loss_unit=LOSS_UNIT,
+            parts=("validation_loss", "kl", "perplexity"),
+        ),
+        TaskCard(name="polynomial", title="polynomial programming", parts=("validation_loss", "excess")),
     )
 }  # fmt: skip
 DATASETS = {"digits": "scikit-learn's digits", "mnist": "MNIST", "fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10"}

@@ -282,3 +282,36 @@ def test_reproduced_already_it_trains_nothing_and_writes_the_report(
     assert "runs left" not in done.err
     assert (surroundings / "here" / "figures" / "map.svg").exists()
     assert (surroundings / "here" / "report.html").exists()
+
+
+def test_what_cannot_be_written_is_said_before_the_work(
+    path: Path, cli: Callable[..., Any], surroundings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Rows, "of", lambda *_: pytest.fail("the store was read first"))
+    (surroundings / "notes.html").write_text("mine")
+    (surroundings / "file").write_text("mine")
+    for out, said in (("notes.html", "exists already, and is not a page made by `dst report`"), ("file/page.html", "")):
+        done = cli("report", "--store", path, "--out", out)
+        assert done.code == 2
+        assert said in done.err
+        assert out.partition("/")[0] in done.err
+    assert (surroundings / "notes.html").read_text() == "mine"
+    figures = surroundings / "figures"
+    figures.mkdir()
+    (figures / "map.svg").write_text("a text of mine")
+    done = cli("report", "--store", path, "--figures", figures)
+    assert done.code == 2
+    assert "figures/map.svg exists already, and is not a figure in SVG" in done.err
+
+
+def test_a_page_is_written_over_its_own(tmp_path: Path, cli: Callable[..., Any], surroundings: Path) -> None:
+    with Store.open(surroundings / "dst.sqlite", write=True) as store:
+        store.put(map(planted.record, RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)[:3]))
+    assert cli("report", "--study", "any").code == 0
+    first = (surroundings / "report.html").read_text()
+    assert cli("report", "--study", "any").code == 0
+    assert (surroundings / "report.html").read_text() == first
+    (surroundings / "report.html").write_text("mine")
+    assert cli("report", "--study", "any").code == 2
+    assert cli("report", "--study", "any", "--overwrite").code == 0
+    assert (surroundings / "report.html").read_text() == first

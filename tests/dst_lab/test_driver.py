@@ -1,0 +1,102 @@
+"""A plan followed on an engine into a store, with an engine of the test's own."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dst_lab.configs import Choice, Config, StochasticBinaryConfig
+from dst_lab.driver import Driver
+from dst_lab.engines.ledger import Outcome
+from dst_lab.plans import Grid, Plan, Recipes, Sequential
+from dst_lab.store import Record, Series, Store
+
+BASE = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=1.0, tau_b=1.0))
+
+
+class Pretend:
+    """Records a loss that is lowest at tau_f = 0.5, tau_b = 2; fails where it is told to."""
+
+    def __init__(self, failing: Sequence[float] = ()) -> None:
+        self.rounds: list[int] = []
+        self.options: list[dict[str, Any]] = []
+        self.failing = failing
+
+    def check(self, configs: Sequence[Config]) -> None:
+        if not configs:
+            raise ValueError("nothing to check")
+
+    def train(self, configs: Sequence[Config], store: Store, **options: Any) -> Outcome:
+        self.rounds.append(len(configs))
+        self.options.append(options)
+        failed = {}
+        for config in configs:
+            taus = config.estimator.to_dict()
+            loss = (taus["tau_f"] - 0.5) ** 2 + (taus["tau_b"] - 2.0) ** 2
+            if taus["tau_f"] in self.failing:
+                failed[str(taus)] = "told to"
+                continue
+            history = {"validation_loss": Series(np.array([1]), np.array([loss]))}
+            store.put([Record(config=config.to_dict(), status="done", history=history)])
+        return Outcome(len(configs), 0, len(configs) - len(failed), 0, 0, failed)
+
+
+def search(*taus: float) -> Sequential:
+    return Sequential(BASE, ("tau_f", taus), ("tau_b", (0.5, 1.0, 2.0, 4.0)), (0, 1))
+
+
+def test_a_plan_is_followed_round_after_round_and_again_trains_nothing(tmp_path: Path) -> None:
+    engine = Pretend()
+    driver = Driver(engine, tmp_path / "runs.sqlite", fleet=7, networks=True)
+    followed = driver.follow(search(0.0, 0.5, 1.0))
+    assert engine.rounds == [6, 6], "tau_f at both seeds; then tau_b, of which one was there"
+    assert (followed.done, followed.left, followed.wanted) == (True, 0, 12)
+    assert followed.notes == ["chosen for stochastic-binary decoupled: tau_f=0.5, tau_b=2.0, 0"]
+    assert engine.options[0]["most"] == 7
+    assert engine.options[0]["networks"] is True
+    assert engine.options[0]["checkpoints"].folder == tmp_path / "runs.sqlite.checkpoints"
+    again = driver.follow(search(0.0, 0.5, 1.0))
+    assert (again.done, again.rounds) == (True, [])
+    assert engine.rounds == [6, 6]
+
+
+def test_a_run_that_fails_ends_the_plan_and_is_left(tmp_path: Path) -> None:
+    engine = Pretend(failing=[1.0])
+    followed = Driver(engine, tmp_path / "runs.sqlite").follow(search(0.0, 0.5, 1.0))
+    assert engine.rounds == [6]
+    assert not followed.done
+    assert followed.left == 2
+    assert followed.notes == []
+
+
+def test_when_the_time_is_up_the_round_is_the_last(tmp_path: Path) -> None:
+    engine = Pretend()
+    followed = Driver(engine, tmp_path / "runs.sqlite").follow(search(0.0, 0.5), time.monotonic() - 1)
+    assert engine.rounds == [4]
+    assert engine.options[0]["seconds_left"]() < 0
+    assert not followed.done
+
+
+def test_what_cannot_be_trained_leaves_no_store(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nothing to check"):
+        Driver(Pretend(), tmp_path / "runs.sqlite").train([])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_recipes_are_reproduced_in_their_order_without_the_optional(tmp_path: Path) -> None:
+    def grid(*taus: float) -> Any:
+        def make(scale: str) -> Plan:
+            return Grid(BASE, (("tau_f", taus),), (0,))
+
+        return make
+
+    recipes = Recipes({"a": grid(0.5), "b": grid(0.5, 1.0), "c": grid(2.0)}, optional=("b",))
+    begun: list[str] = []
+    driver = Driver(Pretend(), tmp_path / "runs.sqlite")
+    found = dict(driver.reproduce(recipes, "quick", begin=begun.append))
+    assert begun == list(found) == ["a", "c"]
+    assert [one.wanted for one in found.values()] == [1, 1]
+    assert dict(driver.reproduce(recipes, "quick", deadline=time.monotonic() - 1)) == {}
