@@ -100,7 +100,7 @@ MUTATIONS = [
     ),
     Mutation(
         "kernels: the top code's 1 - p by subtraction", "kernels/codebook.py",
-        "pu = p * tl.where(code[None, :] == best[:, None], 0.0, v - reference[:, None])", "pu = p * v",
+        "    return tl.where(code[None, :] == best[:, None], 0.0, u)", "    return u",
     ),
 ]  # fmt: skip
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from decoupled_st.codebook.chunked import Softmax, choose, columns_of, pull_back, rows_of, stacked
 from decoupled_st.codebook.inputs import check_index, prepare
+from decoupled_st.codebook.operator import from_linear, kernels_serve, scoring_of
 from decoupled_st.codebook.scores import Scores, heads_of
 from decoupled_st.estimators.temperature import Temperature
 
@@ -109,7 +110,7 @@ _library.define(
 )
 _library.define(
     "codebook_distribution_backward(Tensor? entropy, Tensor? mean, Tensor? log_prob, Tensor top, Tensor peak, "
-    "Tensor rest, Tensor x, Tensor codes, Tensor? mask, Tensor tau, Tensor? index, str metric) "
+    "Tensor rest, Tensor x, Tensor codes, Tensor? mask, Tensor tau, Tensor? index, str metric, bool learned) "
     "-> (Tensor, Tensor, Tensor)"
 )
 
@@ -120,8 +121,16 @@ def _forward(
     if x.shape[0] == 0:
         return _like(x, codes, mask, tau, index)
     with torch.autocast(x.device.type, enabled=False):
-        parts = []
-        for h, scores in enumerate(heads_of(x, codes, metric, mask)):
+        heads, parts = heads_of(x, codes, metric, mask), []
+        if index is None and kernels_serve(x, codes, False):
+            from decoupled_st.kernels.codebook import choose as choose_fused
+            from decoupled_st.kernels.codebook_distribution import moments
+
+            scoring = scoring_of(heads)
+            _, top, peak, rest = choose_fused(x, codes, scoring, None, tau, None)
+            entropy, mean, rest = moments(x, codes, scoring, top, peak, rest, tau)
+            return entropy, mean, torch.empty_like(entropy), top, peak, rest
+        for h, scores in enumerate(heads):
             _, p = choose(scores, None, tau[:, h], None, False)
             entropy, mean = _moments(scores, p) if index is None else (p.rest, p.rest[:0])
             picked = p.rest if index is None else _log_prob(scores, p, index[:, h])
@@ -162,17 +171,26 @@ def _log_prob(scores: Scores, p: Softmax, index: Tensor) -> Tensor:
 
 def _backward(
     entropy: Tensor | None, mean: Tensor | None, log_prob: Tensor | None, top: Tensor, peak: Tensor, rest: Tensor,
-    x: Tensor, codes: Tensor, mask: Tensor | None, tau: Tensor, index: Tensor | None, metric: str,
+    x: Tensor, codes: Tensor, mask: Tensor | None, tau: Tensor, index: Tensor | None, metric: str, learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     with torch.autocast(x.device.type, enabled=False):
-        gradients = []
-        for h, scores in enumerate(heads_of(x, codes, metric, mask)):
+        heads, gradients = heads_of(x, codes, metric, mask), []
+        if index is None and kernels_serve(x, codes, learned and metric == "l2"):
+            from decoupled_st.kernels.codebook_distribution import pull_back as pull_back_fused
+
+            entropy = torch.zeros_like(peak) if entropy is None else entropy
+            mean = peak.new_zeros(codes.shape[:2]) if mean is None else mean
+            scoring = scoring_of(heads)
+            lin, to_codes = pull_back_fused(entropy, mean, top, peak, rest, x, codes, scoring, tau)
+            to_x, to_tau = from_linear(lin, heads, tau, None, x.dtype)
+            return to_x, to_codes, to_tau
+        for h, scores in enumerate(heads):
             p = Softmax(top[:, h], peak[:, h], rest[:, h], tau[:, h])
             of_entropy = None if entropy is None else entropy[:, h]
             of_mean = None if mean is None else mean[h] / len(x)
             picked = None if log_prob is None or index is None else (index[:, h], log_prob[:, h])
             weigh = _weigh(of_entropy, of_mean, p)
-            gradients.append(pull_back(scores, p, weigh, picked=picked))
+            gradients.append(pull_back(scores, p, weigh, picked=picked, learned=learned))
         return stacked(gradients, x.dtype)
 
 
@@ -217,8 +235,9 @@ def _gradient(ctx: Any, entropy: Any, mean: Any, log_prob: Any, *_: object) -> t
     if all(grad is None for grad in used):
         return (None,) * 6
     call = torch.ops.decoupled_st.codebook_distribution_backward
-    to_x, to_codes, to_tau = call(*used, *ctx.saved_tensors, ctx.metric)
-    return to_x, to_codes, None, to_tau if ctx.needs_input_grad[3] else None, None, None
+    learned = ctx.needs_input_grad[3]
+    to_x, to_codes, to_tau = call(*used, *ctx.saved_tensors, ctx.metric, learned)
+    return to_x, to_codes, None, to_tau if learned else None, None, None
 
 
 def _refuse(ctx: Any, *_: object) -> None:

@@ -33,10 +33,10 @@ def _forward(
         if x.shape[0] == 0:
             return _like(x, codes)
         scores_of_heads = heads_of(x, codes, metric, mask)
-        if _kernels_serve(x, codes, False):
+        if kernels_serve(x, codes, False):
             from decoupled_st.kernels.codebook import choose as choose_fused
 
-            fused = choose_fused(x, codes, _scoring(scores_of_heads), tau_f, tau_b, seed)
+            fused = choose_fused(x, codes, scoring_of(scores_of_heads), tau_f, tau_b, seed)
             return gather(codes, fused[0]), *fused
         heads = []
         for h, scores in enumerate(scores_of_heads):
@@ -53,7 +53,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     with torch.autocast(x.device.type, enabled=False):
         scores_of_heads = heads_of(x, codes, metric, mask)
-        if _kernels_serve(x, codes, learned and (metric == "l2" or seed is not None)):
+        if kernels_serve(x, codes, learned and (metric == "l2" or seed is not None)):
             state = (index, top, peak, rest)
             return _fused_backward(grad, state, x, codes, scores_of_heads, tau_b, scale, seed)
         gradients = []
@@ -84,22 +84,31 @@ def _fused_backward(
 
     at_top = (grad.float() * gather(codes, state[1]).float()).sum(-1)
     grad = grad.to(x.dtype)
-    lin, to_codes = pull_back_fused(grad, at_top, *state, x, codes, _scoring(heads), tau_b, scale, seed)
-    to_x, to_tau, everything = torch.empty_like(x), torch.empty_like(lin[..., 0]), slice(0, len(x))
-    for h, scores in enumerate(heads):
-        # The scores are linear in the rows as they enter the product: sum ds s = rows . lin.
-        to_tau[:, h] = -(scores.rows(everything) * lin[:, h]).sum(-1) / tau_b[:, h]
-        to_x[:, h] = scores.to_x(everything, lin[:, h] * scale[:, h, None]).to(x.dtype)
+    lin, to_codes = pull_back_fused(grad, at_top, *state, x, codes, scoring_of(heads), tau_b, scale, seed)
+    to_x, to_tau = from_linear(lin, heads, tau_b, scale, x.dtype)
     return to_x, to_codes, to_tau
 
 
-def _kernels_serve(x: Tensor, codes: Tensor, lacking: bool) -> bool:
+def from_linear(
+    lin: Tensor, heads: list[Scores], tau: Tensor, scale: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """The gradients of x and of the temperature from that of the rows as they enter the product."""
+    to_x, to_tau, everything = torch.empty_like(lin, dtype=dtype), torch.empty_like(lin[..., 0]), slice(0, len(lin))
+    for h, scores in enumerate(heads):
+        # The scores are linear in the rows as they enter the product: sum ds s = rows . lin.
+        to_tau[:, h] = -(scores.rows(everything) * lin[:, h]).sum(-1) / tau[:, h]
+        scaled = lin[:, h] if scale is None else lin[:, h] * scale[:, h, None]
+        to_x[:, h] = scores.to_x(everything, scaled).to(dtype)
+    return to_x, to_tau
+
+
+def kernels_serve(x: Tensor, codes: Tensor, lacking: bool) -> bool:
     """Whether the kernels take these: not what they lack, more features than fit on chip, nor what no kernel takes."""
     fits = x.shape[-1] <= _WIDEST and x.shape[0] * x.shape[1] < 2**31 and x.shape[1] < 2**16
     return fits and not lacking and kernels.serves(x.detach(), 1.0, codes.detach())
 
 
-def _scoring(heads: list[Scores]) -> Any:
+def scoring_of(heads: list[Scores]) -> Any:
     from decoupled_st.kernels.codebook import Scoring
 
     def together(parts: list[Tensor | None], dim: int) -> Tensor | None:

@@ -107,11 +107,20 @@ def pull_back(
 
     `at_top`: the incoming gradient times the top code. With a seed, the scores are perturbed.
     """
+    state = [as_stored(t) for t in (at_top, top.int(), peak, 1 + rest, tau_b)]
+    incoming = as_stored(scale), as_stored(index.int()), None, None, as_stored(grad)
+    return launch_pull_back(incoming, x, codes, scoring, state, seed)
+
+
+def launch_pull_back(
+    incoming: tuple[Tensor | None, ...], x: Tensor, codes: Tensor, scoring: Scoring, state: list[Tensor],
+    seed: Tensor | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """`incoming`: scale, index, the gradients of entropies, of the mean and of q, as the kernels take them."""
     N, H, D = x.shape
     to_x, to_codes = torch.empty(N, H, D, dtype=torch.float32, device=x.device), torch.empty_like(codes)
     mean = torch.empty(N, H, dtype=torch.float32, device=x.device)
-    grad, x, codes = as_stored(grad), as_stored(x), as_stored(codes)
-    by_row = [as_stored(t) for t in (at_top, top.int(), peak, 1 + rest, tau_b)]
+    x, codes = as_stored(x), as_stored(codes)
     constants = {
         "HEADS": H, "K": codes.shape[1], "D": D, "L2": scoring.metric == "l2", "PRECISION": _precision(x),
         "WIDE": x.dtype == torch.float16, "WIDTH": _width(D),
@@ -120,13 +129,13 @@ def pull_back(
     with torch.cuda.device_of(x):
         height, width, warps, stages = tiling("to_x", row_bytes, _in_float32(x))
         _to_x[(blocks(N, height), H)](
-            to_x, mean, grad, x, codes, *scoring.pointers(), *by_row, seed, N, **constants,
+            to_x, mean, *incoming[2:], x, codes, *scoring.pointers(), *state, seed, N, **constants,
             ROWS=height, CODES=width, num_warps=warps, num_stages=stages,
         )  # fmt: skip
         height, width, warps, stages = tiling("to_codes", row_bytes, _in_float32(x))
         _to_codes[(blocks(codes.shape[1], width), H)](
-            to_codes, mean, as_stored(scale), as_stored(index.int()), grad, x, codes, *scoring.pointers(), *by_row,
-            seed, N, **constants, ROWS=height, CODES=width, num_warps=warps, num_stages=stages,
+            to_codes, mean, *incoming, x, codes, *scoring.pointers(), *state, seed, N, **constants,
+            ROWS=height, CODES=width, num_warps=warps, num_stages=stages,
         )  # fmt: skip
     return to_x, to_codes
 
@@ -190,6 +199,20 @@ def _scores(
     if seed is not None:
         s = s + gumbel(seed, row[:, None], first // 4 + tl.arange(0, CODES // 4)[None, :], ROWS, CODES // 4)
     return tl.where(inside[None, :], s, -float("inf"))
+
+
+@triton.jit
+def _relative(
+    g, tile, l, of_entropy, of_mean, reference, best, code, head,
+    K: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, CODES: tl.constexpr,
+):  # fmt: skip
+    """The gradient of p less that of the top code, where it is exactly 0: that of q, or of entropies and the mean."""
+    if of_mean is None:
+        u = _dot(g, tl.trans(tile), tl.zeros([ROWS, CODES], tl.float32), PRECISION) - reference[:, None]
+    else:
+        u = tl.load(of_mean + head * K + code, code < K, other=0.0)[None, :] - reference[:, None]
+        u = tl.where(l > -float("inf"), u - of_entropy[:, None] * l, 0.0)
+    return tl.where(code[None, :] == best[:, None], 0.0, u)
 
 
 @triton.jit
@@ -284,7 +307,7 @@ def _inside(
 
 @triton.jit
 def _to_x(
-    out, mean, grad, x, codes, row_scale, code_scale, bias, at_top, top, peak, total, tau, seed, N,
+    out, mean, of_entropy, of_mean, grad, x, codes, row_scale, code_scale, bias, at_top, top, peak, total, tau, seed, N,
     HEADS: tl.constexpr, K: tl.constexpr, D: tl.constexpr, L2: tl.constexpr, PRECISION: tl.constexpr,
     WIDE: tl.constexpr, ROWS: tl.constexpr, CODES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -294,8 +317,9 @@ def _to_x(
     number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     there = number < N
     row = number.to(tl.int64) * HEADS + head
-    vectors, g = _vectors(x, row, there, D, D, WIDTH), _vectors(grad, row, there, D, D, WIDTH)
-    scale = _optional(row_scale, row, there, 1.0)
+    vectors = _vectors(x, row, there, D, D, WIDTH)
+    g = vectors if grad is None else _vectors(grad, row, there, D, D, WIDTH)
+    scale, entropy = _optional(row_scale, row, there, 1.0), _optional(of_entropy, row, there, 0.0)
     highest, reference = tl.load(peak + row, there, other=0.0), tl.load(at_top + row, there, other=0.0)
     best, t = tl.load(top + row, there, other=-1), tl.load(tau + row, there, other=1.0)
     rate = _LOG2E / t
@@ -306,9 +330,9 @@ def _to_x(
         code = first + tl.arange(0, CODES)
         tile = _vectors(codes + head * K * D, code, code < K, D, D, WIDTH)
         s = _scores(vectors, tile, scale, code_scale, bias, seed, row, code, first, head, K, L2, PRECISION, ROWS, CODES)
-        p = tl.exp2((s - highest[:, None]) * rate[:, None])
-        v = _dot(g, tl.trans(tile), tl.zeros([ROWS, CODES], tl.float32), PRECISION)
-        pu = p * tl.where(code[None, :] == best[:, None], 0.0, v - reference[:, None])
+        l = (s - highest[:, None]) * rate[:, None]
+        p = tl.exp2(l)
+        pu = p * _relative(g, tile, l * _LN2, entropy, of_mean, reference, best, code, head, K, PRECISION, ROWS, CODES)
         sums += tl.sum(pu, 1)
         if code_scale is not None:
             lengths = tl.load(code_scale + head * K + code, code < K, other=0.0)[None, :]
@@ -325,7 +349,8 @@ def _to_x(
 
 @triton.jit
 def _to_codes(
-    out, mean, scale, index, grad, x, codes, row_scale, code_scale, bias, at_top, top, peak, total, tau, seed, N,
+    out, mean, scale, index, of_entropy, of_mean, grad, x, codes, row_scale, code_scale, bias, at_top, top, peak, total,
+    tau, seed, N,
     HEADS: tl.constexpr, K: tl.constexpr, D: tl.constexpr, L2: tl.constexpr, PRECISION: tl.constexpr,
     WIDE: tl.constexpr, ROWS: tl.constexpr, CODES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -339,8 +364,9 @@ def _to_codes(
         number = start + tl.arange(0, ROWS)
         there = number < N
         row = number.to(tl.int64) * HEADS + head
-        vectors, g = _vectors(x, row, there, D, D, WIDTH), _vectors(grad, row, there, D, D, WIDTH)
-        length = _optional(row_scale, row, there, 1.0)
+        vectors = _vectors(x, row, there, D, D, WIDTH)
+        g = vectors if grad is None else _vectors(grad, row, there, D, D, WIDTH)
+        length, entropy = _optional(row_scale, row, there, 1.0), _optional(of_entropy, row, there, 0.0)
         highest, reference = tl.load(peak + row, there, other=0.0), tl.load(at_top + row, there, other=0.0)
         best, t = tl.load(top + row, there, other=-1), tl.load(tau + row, there, other=1.0)
         s = _scores(
@@ -348,9 +374,9 @@ def _to_codes(
         )
         rate = _LOG2E / t
         weight = tl.load(scale + row, there, other=0.0) / (t * tl.load(total + row, there, other=1.0))
-        p = tl.exp2((s - highest[:, None]) * rate[:, None])
-        v = _dot(g, tl.trans(tile), tl.zeros([ROWS, CODES], tl.float32), PRECISION)
-        u = tl.where(code[None, :] == best[:, None], 0.0, v - reference[:, None])
+        l = (s - highest[:, None]) * rate[:, None]
+        p = tl.exp2(l)
+        u = _relative(g, tile, l * _LN2, entropy, of_mean, reference, best, code, head, K, PRECISION, ROWS, CODES)
         ds = p * (u - tl.load(mean + row, there, other=0.0)[:, None]) * weight[:, None]
         sums += tl.sum(ds, 0)
         if row_scale is not None:
@@ -362,14 +388,15 @@ def _to_codes(
         length = tl.load(code_scale + head * K + code, code < K, other=0.0)[:, None]
         unit = tile.to(tl.float32) * length
         lin = length * (lin - unit * tl.sum(unit * lin, 1)[:, None])
-    for start in range(0, N, ROWS):
-        number = start + tl.arange(0, ROWS)
-        there = number < N
-        row = number.to(tl.int64) * HEADS + head
-        hit = tl.load(index + row, there, other=-1)[None, :] == code[:, None]
-        if tl.max(tl.max(hit.to(tl.int32), 1), 0) > 0:
-            g = _vectors(grad, row, there, D, D, WIDTH)
-            lin = _dot(tl.where(hit, 1.0, 0.0).to(g.dtype), g, lin, "ieee")
+    if grad is not None:
+        for start in range(0, N, ROWS):
+            number = start + tl.arange(0, ROWS)
+            there = number < N
+            row = number.to(tl.int64) * HEADS + head
+            hit = tl.load(index + row, there, other=-1)[None, :] == code[:, None]
+            if tl.max(tl.max(hit.to(tl.int32), 1), 0) > 0:
+                g = _vectors(grad, row, there, D, D, WIDTH)
+                lin = _dot(tl.where(hit, 1.0, 0.0).to(g.dtype), g, lin, "ieee")
     feature = tl.arange(0, WIDTH)
     at = out + head * K * D + code.to(tl.int64)[:, None] * D + feature[None, :]
     tl.store(at, lin.to(out.dtype.element_ty), (code < K)[:, None] & (feature[None, :] < D))

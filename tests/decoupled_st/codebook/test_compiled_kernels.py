@@ -27,15 +27,18 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from decoupled_st.kernels import codebook
+    from decoupled_st.kernels import codebook, codebook_distribution
 
-    function = getattr(codebook, f"_{kernel}")
+    function = getattr(codebook_distribution if kernel.startswith("of_") else codebook, f"_{kernel}")
     cosine, width = metric == "cosine", max(16, triton.next_power_of_2(D))
     constants: dict[str, Any] = {
         "HEADS": 2, "K": 1000, "D": D, "L2": metric == "l2", "PRECISION": "ieee", "WIDTH": width, "SIZE": 128,
         "WIDE": dtype == torch.float16, "row_scale": None, "code_scale": None, "bias": None, "tau_f": None,
         "seed": None,
     }  # fmt: skip
+    if kernel in ("to_x", "to_codes"):
+        for name in ("of_entropy", "of_mean") if noise != "entropies" else ("grad", "index"):
+            constants[name] = None
     present = {"row_scale": cosine, "code_scale": cosine, "bias": metric == "l2", "tau_f": noise == "drawn"}
     present["seed"] = noise == "perturbed" or (noise == "drawn" and kernel in ("forward", "inside"))
     for name, is_present in present.items():
@@ -43,7 +46,9 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
             del constants[name]
     warps, stages = 4, 1
     if kernel != "inside":
-        tile = codebook.tiling(kernel, width * dtype.itemsize, dtype == torch.float32)
+        tile = codebook.tiling(
+            "forward" if kernel.startswith("of_") else kernel, width * dtype.itemsize, dtype == torch.float32
+        )
         constants["ROWS"], constants["CODES"], warps, stages = tile
     constants = {name: value for name, value in constants.items() if name in function.arg_names}
     types = dict.fromkeys(function.arg_names, "*fp32") | BY_ROW | NUMBERS
@@ -66,13 +71,14 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
         (torch.bfloat16, 256, "cosine", "drawn"),
         (torch.float16, 7, "l2", "perturbed"),
         (torch.float32, 64, "l2", "drawn"),
+        (torch.bfloat16, 64, "cosine", "entropies"),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("kernel", ["forward", "inside", "to_x", "to_codes"])
+@pytest.mark.parametrize("kernel", ["forward", "inside", "to_x", "to_codes", "of_rows", "of_codes"])
 def test_compiles_for_hopper(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -> None:
-    if kernel == "inside" and noise != "drawn":
-        pytest.skip("nothing is drawn")
+    if (kernel == "inside" and noise != "drawn") or (kernel.startswith("of_") and noise != "entropies"):
+        pytest.skip("not called so")
     made = compiled(kernel, dtype, D, metric, noise)
     assert made.metadata.shared <= 227 * 1024
     if dtype == torch.bfloat16 and kernel != "inside":

@@ -201,3 +201,32 @@ def test_tiles_fit_into_shared_memory(kernel: str) -> None:
         passes = {"forward": codes, "to_x": codes, "to_codes": 2 * rows}[kernel]
         assert (stays + stages * passes) * row_bytes <= 227 * 1024
         assert kernel != "forward" or codes == kernels.GROUP
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_entropies_and_mean(metric: str, small_tiles: None, device: str) -> None:
+    """Two heads, a mask, a temperature per row, some of them certain; against the chunked version."""
+    x, codes = random(21, 2, 5).to(device).requires_grad_(), random(2, 150, 5, seed=2).to(device).requires_grad_()
+    tau = (random(21, 2, 1, seed=3).abs() + 0.02).to(device)
+    tau[:6] = 2e-3
+    mask = random(150, seed=4).to(device) > -0.5
+    weights = random(21, 2, seed=5).to(device), random(2, 150, seed=6).to(device)
+    results = []
+    for on in (True, False):
+        dst.use_kernels(on)
+        found = dst.codebook.distribution(x, codes, tau=tau, metric=metric, mask=mask)
+        total = (found.entropy * weights[0]).sum() + (found.mean * weights[1]).sum() + found.mean_entropy.sum()
+        results.append((found.entropy, found.mean, *torch.autograd.grad(total, (x, codes))))
+    for fused, plain in zip(*results, strict=True):
+        torch.testing.assert_close(fused, plain, rtol=1e-3, atol=1e-5)
+    certain = results[1][0] < 1e-4
+    assert certain.any()
+    torch.testing.assert_close(results[0][0][certain], results[1][0][certain], rtol=1e-3, atol=0)
+
+
+def test_entropies_in_half_precision(small_tiles: None, device: str) -> None:
+    x, codes = random(21, 24).to(device), random(150, 24, seed=2).to(device) / 4
+    exact = dst.codebook.distribution(x.bfloat16().double(), codes.bfloat16().double())
+    found = dst.codebook.distribution(x.bfloat16(), codes.bfloat16())
+    torch.testing.assert_close(found.entropy.double(), exact.entropy, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.mean.double(), exact.mean, rtol=1e-5, atol=1e-7)

@@ -1,0 +1,116 @@
+"""Entropies and the mean of a codebook's distribution, fused; their gradient takes the kernels of the choice.
+
+of rows     one program per block of rows: sum p l and the sum of all p but the top one, with l = (s - peak) / tau
+of codes    one program per block of codes: the mean of p over the rows
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from decoupled_st.kernels.codebook import (
+    _LN2,
+    _LOG2E,
+    Scoring,
+    _in_float32,
+    _optional,
+    _precision,
+    _row_bytes,
+    _scores,
+    _vectors,
+    _width,
+    launch_pull_back,
+    tiling,
+)
+from decoupled_st.kernels.rows import as_stored, blocks
+
+
+def moments(
+    x: Tensor, codes: Tensor, scoring: Scoring, top: Tensor, peak: Tensor, rest: Tensor, tau: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The entropy [N, H] of each row, the mean [H, K], and `rest` again, without the rounding of a sum with 1."""
+    N, H, D = x.shape
+    K = codes.shape[1]
+    others, weighted = (torch.empty(N, H, dtype=torch.float32, device=x.device) for _ in range(2))
+    mean = torch.empty(H, K, dtype=torch.float32, device=x.device)
+    x, codes = as_stored(x), as_stored(codes)
+    state = [as_stored(t) for t in (top.int(), peak, tau)]
+    constants = {
+        "HEADS": H, "K": K, "D": D, "L2": scoring.metric == "l2", "PRECISION": _precision(x), "WIDTH": _width(D),
+    }  # fmt: skip
+    height, width, warps, stages = tiling("forward", _row_bytes(x), _in_float32(x))
+    constants |= {"ROWS": height, "CODES": width, "num_warps": warps, "num_stages": stages}
+    with torch.cuda.device_of(x):
+        _of_rows[(blocks(N, height), H)](others, weighted, x, codes, *scoring.pointers(), *state, N, **constants)
+        _of_codes[(blocks(K, width), H)](mean, 1 + others, x, codes, *scoring.pointers(), *state, N, **constants)
+    return torch.log1p(others) - weighted / (1 + others), mean, others
+
+
+def pull_back(
+    of_entropy: Tensor, of_mean: Tensor, top: Tensor, peak: Tensor, rest: Tensor, x: Tensor, codes: Tensor,
+    scoring: Scoring, tau: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The gradient [N, H, D] of the rows as they enter the product, in float32, and that of the codes."""
+    of_mean = of_mean / len(x)
+    at_top = of_mean.gather(1, top.T).T
+    state = [as_stored(t) for t in (at_top, top.int(), peak, 1 + rest, tau)]
+    incoming = torch.ones_like(state[2]), None, as_stored(of_entropy), as_stored(of_mean), None
+    return launch_pull_back(incoming, x, codes, scoring, state, None)
+
+
+@triton.jit
+def _of_rows(
+    others_out, weighted_out, x, codes, row_scale, code_scale, bias, top, peak, tau, N,
+    HEADS: tl.constexpr, K: tl.constexpr, D: tl.constexpr, L2: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, CODES: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(1).to(tl.int64)
+    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    there = number < N
+    row = number.to(tl.int64) * HEADS + head
+    vectors = _vectors(x, row, there, D, D, WIDTH)
+    length = _optional(row_scale, row, there, 1.0)
+    highest, best = tl.load(peak + row, there, other=0.0), tl.load(top + row, there, other=-1)
+    rate = _LOG2E / tl.load(tau + row, there, other=1.0)
+    others = tl.zeros([ROWS], tl.float32)
+    weighted = tl.zeros([ROWS], tl.float32)
+    for first in range(0, K, CODES):
+        code = first + tl.arange(0, CODES)
+        tile = _vectors(codes + head * K * D, code, code < K, D, D, WIDTH)
+        s = _scores(
+            vectors, tile, length, code_scale, bias, None, row, code, first, head, K, L2, PRECISION, ROWS, CODES
+        )
+        l = (s - highest[:, None]) * rate[:, None]
+        p = tl.where(code[None, :] == best[:, None], 0.0, tl.exp2(l))
+        others += tl.sum(p, 1)
+        weighted += tl.sum(tl.where(l > -float("inf"), p * l, 0.0), 1)
+    tl.store(others_out + row, others, there)
+    tl.store(weighted_out + row, weighted * _LN2, there)
+
+
+@triton.jit
+def _of_codes(
+    mean, total, x, codes, row_scale, code_scale, bias, top, peak, tau, N,
+    HEADS: tl.constexpr, K: tl.constexpr, D: tl.constexpr, L2: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, CODES: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(1).to(tl.int64)
+    first = tl.program_id(0) * CODES
+    code = first + tl.arange(0, CODES)
+    tile = _vectors(codes + head * K * D, code, code < K, D, D, WIDTH)
+    sums = tl.zeros([CODES], tl.float32)
+    for start in range(0, N, ROWS):
+        number = start + tl.arange(0, ROWS)
+        there = number < N
+        row = number.to(tl.int64) * HEADS + head
+        vectors = _vectors(x, row, there, D, D, WIDTH)
+        length = _optional(row_scale, row, there, 1.0)
+        s = _scores(
+            vectors, tile, length, code_scale, bias, None, row, code, first, head, K, L2, PRECISION, ROWS, CODES
+        )
+        rate = _LOG2E / tl.load(tau + row, there, other=1.0)
+        highest = tl.load(peak + row, there, other=0.0)
+        share = tl.where(there, 1.0, 0.0) / tl.load(total + row, there, other=1.0)
+        sums += tl.sum(tl.exp2((s - highest[:, None]) * rate[:, None]) * share[:, None], 0)
+    tl.store(mean + head * K + code, sums / N, code < K)
