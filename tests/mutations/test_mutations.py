@@ -40,11 +40,12 @@ MUTATIONS = [
     ),
     Mutation(
         "tau_b unused: the surrogate at tau_f", "estimators/decoupled.py",
-        "temper(rows.filled(row.l, row.empty), tau_b, scale)",
-        "temper(rows.filled(row.l, row.empty), tau_f or 1.0, scale)",
+        "surrogate.softmax(hard, l, row.largest, dim, tau_b, scale",
+        "surrogate.softmax(hard, l, row.largest, dim, tau_f or 1.0, scale",
     ),
     Mutation(
-        "tau_b unused in binary", "estimators/decoupled.py", "temper(l, tau_b, scale)", "temper(l, tau_f or 1.0, scale)"
+        "tau_b unused in binary", "estimators/decoupled.py", "surrogate.sigmoid(hard, l, tau_b, scale",
+        "surrogate.sigmoid(hard, l, tau_f or 1.0, scale",
     ),
     Mutation(
         "forward inexact", "estimators/straight_through.py",
@@ -56,12 +57,12 @@ MUTATIONS = [
     ),
     Mutation(
         "gradient through the sample: the surrogate at the perturbed logits", "estimators/decoupled.py",
-        "temper(rows.filled(row.l, row.empty), tau_b, scale)",
-        "temper(rows.filled(row.l + scores - row.l.detach(), row.empty), tau_b, scale)",
+        "    l = rows.filled(row.l, row.empty)", "    l = rows.filled(row.l + scores - row.l.detach(), row.empty)",
     ),
     Mutation(
         "ST-GS at the clean logits", "estimators/gumbel_ste.py",
-        "temper(rows.filled(perturbed, row.empty), tau, scale)", "temper(rows.filled(row.l, row.empty), tau, scale)",
+        "surrogate.softmax(hard, rows.filled(perturbed, row.empty)",
+        "surrogate.softmax(hard, rows.filled(row.l, row.empty)",
     ),
     Mutation(
         "ST-GS samples at tau", "estimators/gumbel_ste.py",
@@ -107,12 +108,52 @@ MUTATIONS = [
         "return torch.sigmoid(tempered * flip) * flip", "return torch.sigmoid(tempered)",
     ),
     Mutation(
+        "the same in the node of our own", "estimators/surrogate.py",
+        "h = g - g.gather(ctx.dim, largest)", "h = g",
+    ),
+    Mutation(
+        "a second derivative that forgets the probabilities", "estimators/surrogate.py",
+        "return hard, p\n", "ctx.mark_non_differentiable(p)\n        return hard, p\n",
+    ),
+    Mutation(
+        "ReinMax with the draw's distribution in its midpoint", "estimators/reinmax.py",
+        "_jacobian((hard + p_b) / 2, path, dim)", "_jacobian((hard + p_f) / 2, path, dim)",
+    ),
+    Mutation(
+        "ReinMax without its second term", "estimators/reinmax.py", " - 0.5 * _jacobian(p_f, path, dim)", "",
+    ),
+    Mutation(
+        "ReinMax of a neuron as if the likelier side were always drawn", "estimators/reinmax.py",
+        "likelier = hard == (l.detach() > 0)", "likelier = hard >= 0",
+    ),
+    Mutation(
+        "Gumbel-Rao with noise that knows nothing of the draw", "estimators/gumbel_rao.py",
+        "return -torch.logaddexp(-noise - l, -top).scatter(dim, index, -top)", "return noise + l",
+    ),
+    Mutation(
+        "Gumbel-Rao of a neuron likewise", "estimators/gumbel_rao.py",
+        "more = side * (softplus(-u) + softplus(side * l.detach() - softplus(u)))", "more = l.detach() + u",
+    ),
+    Mutation(
+        "a gap for the drawn category too", "estimators/gapped_ste.py",
+        "fixed.clamp(max=-lead).scatter(dim, drawn, torch.zeros_like(drawn, dtype=fixed.dtype))",
+        "fixed.clamp(max=-lead)",
+    ),
+    Mutation(
+        "a distribution at temperature 1, whatever is drawn", "distributions.py",
+        "    return tau\n\n\ndef _kl_of", "    return 1.0\n\n\ndef _kl_of",
+    ),
+    Mutation(
+        "any name is registered over another", "estimators/spec.py",
+        "if name in _registry and _registry[name].__qualname__ != cls.__qualname__:", "if False:",
+    ),
+    Mutation(
         "rows are taken for finite without looking", "estimators/rows.py",
         "return look and math.isfinite(top.sum())", "return look",
     ),
     Mutation(
         "half precision inside", "estimators/straight_through.py",
-        "return value.to(torch.promote_types(logits.dtype, torch.float32))", "return value.to(logits.dtype)",
+        "in (torch.float32, torch.float64) else torch.float32", "in _DTYPES else torch.float32",
     ),
     Mutation(
         "grad_scale reaches a learned temperature", "estimators/temperature.py",

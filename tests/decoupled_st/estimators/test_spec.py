@@ -85,3 +85,59 @@ def test_from_dict_wants_a_dictionary() -> None:
 def test_tensors_go_to_the_functions() -> None:
     with pytest.raises(TypeError, match="tau_f must be a number here, got Tensor"):
         dst.Decoupled(tau_f=torch.tensor(1.0), tau_b=1.0)
+
+
+NEW = [
+    dst.ReinMax(tau_f=0.7, tau_b=0.5), dst.GumbelRao(tau=0.7, samples=3), dst.GappedSTE(tau=0.7, gap="p"),
+    dst.GappedSTE(gap=2), dst.GumbelSoft(tau=0.7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", NEW, ids=str)
+def test_values_with_other_fields_than_temperatures(value: dst.Estimator) -> None:
+    assert dst.from_dict(json.loads(json.dumps(value.to_dict()))) == value
+    assert pickle.loads(pickle.dumps(value)) == value
+    assert set(value.temperatures()) <= {"tau", "tau_f", "tau_b"}
+    assert set(value.parameters()) - set(value.temperatures()) <= {"samples", "gap"}
+    logits = torch.randn(300, 5)
+    one_hot = torch.nn.functional.one_hot(logits.argmax(-1), 5).float()
+    assert torch.equal(value.deterministic().categorical(logits), one_hot)
+    assert value.sample_temperature == (0.7 if isinstance(value, dst.ReinMax) else 1.0)
+
+
+def test_every_registered_estimator_is_in_one_of_the_lists() -> None:
+    built_in = {
+        n for n in dst.estimators.names() if dst.estimators.registered(n).__module__.startswith("decoupled_st.")
+    }
+    assert {value.name for value in VALUES + NEW} == built_in
+
+
+def value_class(**changes: object) -> type[dst.Estimator]:
+    """A new estimator made of an old one's parts."""
+    own = {"name": "made_up", "functions": dst.SoftmaxSTE.functions, **changes}
+    return dataclasses.dataclass(frozen=True, kw_only=True)(type("MadeUp", (dst.SoftmaxSTE,), own))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "decoupled"}, "an estimator named 'decoupled' is registered already, Decoupled"),
+        (
+            {"functions": {"categorical": print}},
+            r"MadeUp.functions must have the keys \['binary', 'categorical'\], got",
+        ),
+        (
+            {"functions": {**dst.SoftmaxSTE.functions, "binary": lambda logits, tau: logits}},
+            r"the binary function of MadeUp must take \['generator', 'grad_scale', 'noise'\] as keywords",
+        ),
+        (
+            {"extra": 1, "__annotations__": {"extra": int}, "functions": dst.IdentitySTE.functions},
+            r"categorical function of MadeUp must take \['extra', 'tau'\]",
+        ),
+    ],
+)
+def test_what_may_not_be_registered(changes: dict, message: str) -> None:
+    before = dst.estimators.names()
+    with pytest.raises(ValueError, match=message):
+        dst.estimators.register(value_class(**changes))
+    assert dst.estimators.names() == before
