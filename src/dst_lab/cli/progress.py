@@ -2,7 +2,7 @@
 
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -36,6 +36,7 @@ class Display:
         self._bar: Progress | None = None
         self._line = TaskID(0)
         self._rows, self._drawn, self._last = 0, 0.0, ""
+        self._paths: list[dict[str, str]] = []
 
     def __enter__(self) -> "Display":
         return self
@@ -62,6 +63,7 @@ class Display:
     def _begin(self, fleet: Fleet) -> None:
         self._fleet, self._rows = weakref.ref(fleet), sum(step < fleet.step for step, _ in fleet.history)
         self._first, self._started = fleet.step - 1, time.monotonic()
+        self._say_path(fleet.path)
         if not self.console.is_terminal:
             return
         if self._bar:
@@ -76,6 +78,13 @@ class Display:
             self._bar.start()
         self._line = self._bar.add_task(_title(fleet), total=fleet.steps, rate="", losses="")
 
+    def _say_path(self, path: Mapping[str, str]) -> None:
+        """By which path a fleet is trained, once for each, and why not by a faster one."""
+        if path not in self._paths:
+            self._paths.append(dict(path))
+            why = f", since it is declined by {path['declined']}" if "declined" in path else ""
+            self.say(f"path: {path['path']}{why}")
+
     def recorded(self, records: Sequence[Record], done: int, wanted: int) -> None:
         """A chunk that came back from elsewhere; pass it as the Ray engine's `report`."""
         if self.console.is_terminal and not self._bar:
@@ -88,6 +97,9 @@ class Display:
             losses = [r.history["validation_loss"].values.min() for r in records if r.status == "done"]
             found = f"best {min(losses):.4g}, median {np.median(losses):.4g}" if losses else "none"
             title = f"{config['task']} {config['estimator']['name']}, {_runs(len(records))}"
+            self._say_path(
+                {key: records[0].provenance[key] for key in ("path", "declined") if key in records[0].provenance}
+            )
             self.say(f"{title}: validation loss: {found} {where}")
         if self._bar:
             self._bar.update(self._line, completed=done)

@@ -10,7 +10,7 @@ from typing import Any
 from dst_lab.cli.fields import add_fields, read_config
 from dst_lab.cli.machine import add_machine, code_of, driving
 from dst_lab.cli.parser import Parser
-from dst_lab.configs import CONFIGS, ESTIMATORS, Choice, Config, card
+from dst_lab.configs import CONFIGS, ESTIMATORS, RULES, Choice, Config, Ruled, card
 from dst_lab.configs.estimators import names_of_numbers
 
 
@@ -43,9 +43,11 @@ def _about(config_type: type[Config]) -> str:
 def add_common(parser: argparse.ArgumentParser) -> None:
     names = ", ".join(name.replace("_", "-") for name in ESTIMATORS)
     parser.add_argument("--estimator", default="decoupled", help=f"{names}; or all: the paper's four (decoupled)")
+    rules = ", ".join(RULES)
+    parser.add_argument("--temperatures", metavar="RULE", help=f"the rule that sets all of them: {rules}")
     for name in names_of_numbers():
         options = [of.options[name].help for of in ESTIMATORS.values() if name in of.options]
-        text = options[0] if options else 'a number, or start:end:shape such as "2.0:0.25:linear"'
+        text = options[0] if options else f'a number, start:end:shape such as "2.0:0.25:linear", or a rule: {rules}'
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="X", help=text)
     parser.add_argument(
         "--seeds", default="5", help="how many, from 0; or which, such as 3,7,11 or 5-7, or 10, for one (5)"
@@ -69,11 +71,13 @@ def choices(args: argparse.Namespace, config_type: type[Any]) -> list[Choice]:
     given = {name: getattr(args, name) for name in names_of_numbers() if getattr(args, name) is not None}
     defaults = {choice.name: choice for choice in config_type.default_choices()}
     if args.estimator == "all":
-        if given:
-            flags = " and ".join(_flags(given))
+        if given or args.temperatures is not None:
+            flags = " and ".join(_flags(given or ["temperatures"]))
             raise ValueError(f"--estimator all takes each estimator's own temperatures, got {flags}")
         return list(defaults.values())
     of = card(args.estimator)
+    if args.temperatures is not None:
+        given = {**_ruled(args, of.temperatures), **given}
     takes = [*of.temperatures, *of.options]
     foreign = [name for name in given if name not in takes]
     if foreign:
@@ -81,6 +85,14 @@ def choices(args: argparse.Namespace, config_type: type[Any]) -> list[Choice]:
         raise ValueError(f"--estimator {args.estimator} takes {flags}, got {' and '.join(_flags(foreign))}")
     own = (defaults[of.name] if of.name in defaults else Choice.default(of.name)).to_dict()
     return [Choice.make(**{**own, **given})]
+
+
+def _ruled(args: argparse.Namespace, temperatures: Iterable[str]) -> dict[str, str]:
+    """Every temperature by the one rule that `--temperatures` names."""
+    if not list(temperatures):
+        raise ValueError(f"--estimator {args.estimator} takes no temperature, got --temperatures {args.temperatures}")
+    Ruled.parse(args.temperatures)
+    return dict.fromkeys(temperatures, args.temperatures)
 
 
 def _flags(names: Iterable[str]) -> list[str]:

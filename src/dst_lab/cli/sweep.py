@@ -29,7 +29,7 @@ MOST_VALUES = 10_000
 
 def of_a_task() -> tuple[str, ...]:
     """The options that a recipe has its own values of."""
-    return ("estimator", *names_of_numbers(), "seeds")
+    return ("estimator", "temperatures", *names_of_numbers(), "seeds")
 
 
 def add(jobs: Any) -> None:

@@ -7,6 +7,7 @@ from dst_lab.configs.config import WHOLE, Choice, Config
 from dst_lab.configs.estimators import ESTIMATORS, Card, Option, Temperature, card
 from dst_lab.configs.logic_gates import LogicGatesConfig
 from dst_lab.configs.polynomial import PolynomialConfig
+from dst_lab.configs.rules import RULES, Ruled
 from dst_lab.configs.schedule import Schedule
 from dst_lab.configs.stochastic_binary import StochasticBinaryConfig
 
@@ -25,6 +26,7 @@ CONFIGS: dict[str, type[Config]] = {
 __all__ = [
     "CONFIGS",
     "ESTIMATORS",
+    "RULES",
     "WHOLE",
     "BiasVarianceConfig",
     "Card",
@@ -35,6 +37,7 @@ __all__ = [
     "LogicGatesConfig",
     "Option",
     "PolynomialConfig",
+    "Ruled",
     "Schedule",
     "StochasticBinaryConfig",
     "Temperature",

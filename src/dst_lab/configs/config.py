@@ -5,6 +5,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
 from dst_lab.configs.estimators import Card, card
+from dst_lab.configs.rules import RULES, Ruled
 from dst_lab.configs.schedule import Schedule
 
 OPTIMISERS = ("adam", "adamw", "radam")
@@ -14,10 +15,10 @@ C = TypeVar("C", bound="Config")
 
 @dataclass(frozen=True)
 class Choice:
-    """An estimator by name, with its temperatures as schedules, and its options."""
+    """An estimator by name, with its temperatures as schedules or rules, and its options."""
 
     name: str
-    temperatures: tuple[tuple[str, Schedule], ...] = ()
+    temperatures: tuple[tuple[str, Schedule | Ruled], ...] = ()
     options: tuple[tuple[str, float | str], ...] = ()
 
     @classmethod
@@ -28,17 +29,22 @@ class Choice:
         if set(numbers) != set(wanted):
             takes = " and ".join(wanted) or "no temperature"
             raise ValueError(f"estimator {of.name} takes {takes}, got {', '.join(sorted(numbers)) or 'none'}")
-        schedules = []
+        courses = []
         for key, temperature in of.temperatures.items():
             try:
-                schedule = Schedule.parse(numbers[key])
+                course = _course(numbers[key])
             except ValueError as error:
                 raise ValueError(f"{key}: {error}") from None
-            if not temperature.zero and 0 in (schedule.start, schedule.end):
-                raise ValueError(f"{key} must stay above 0, got {key}={schedule.to_json()}")
-            schedules.append((key, schedule))
+            if isinstance(course, Schedule) and not temperature.zero and 0 in (course.start, course.end):
+                raise ValueError(f"{key} must stay above 0, got {key}={course.to_json()}")
+            if isinstance(course, Ruled) and of.draw == of.backward:
+                raise ValueError(
+                    f"a rule sets the temperatures of draw and gradient apart, and {of.name} has one for both, got "
+                    f"{key}={course.to_json()}: take decoupled instead"
+                )
+            courses.append((key, course))
         options = tuple((key, option.read(key, numbers[key])) for key, option in of.options.items())
-        return cls(of.name, tuple(schedules), options)
+        return cls(of.name, tuple(courses), options)
 
     @classmethod
     def default(cls, name: str) -> "Choice":
@@ -53,8 +59,14 @@ class Choice:
         return card(self.name)
 
     def to_dict(self) -> dict[str, Any]:
-        temperatures = {key: schedule.to_json() for key, schedule in self.temperatures}
+        temperatures = {key: course.to_json() for key, course in self.temperatures}
         return {"name": self.name, **temperatures, **dict(self.options)}
+
+
+def _course(value: Any) -> Schedule | Ruled:
+    """A temperature over training, from a number or a text."""
+    text = str(value)
+    return Ruled.parse(text) if text.partition(":")[0] in RULES else Schedule.parse(value)
 
 
 WHOLE = "-whole"
@@ -150,10 +162,12 @@ class Config:
         return cls(estimator=Choice.make(estimator.pop("name"), **estimator), **rest)
 
     def fleet_key(self) -> str:
-        """Runs with equal keys can be trained as one program: they differ in seed, lr and temperatures alone."""
+        """Runs with equal keys can be trained as one program: they differ in seed, lr and temperatures alone, and share
+        the rules that set temperatures."""
         values = self.to_dict()
         shared = {key: value for key, value in values.items() if key not in ("seed", "lr")}
-        estimator = {"estimator": self.estimator.name, **dict(self.estimator.options)}
+        rules = {key: course for key, course in self.estimator.temperatures if isinstance(course, Ruled)}
+        estimator = {"estimator": self.estimator.name, **rules, **dict(self.estimator.options)}
         return repr(sorted({**shared, **estimator}.items()))
 
 

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from dst_lab.configs.rules import RULES
+
 SHAPES = ("constant", "linear", "cosine", "exponential")
 
 
@@ -48,7 +50,10 @@ class Schedule:
         except ValueError as error:
             if "could not convert" not in str(error):
                 raise
-        raise ValueError(f'a temperature is a number or start:end:shape, such as "2.0:0.25:linear", got {text!r}')
+        raise ValueError(
+            'a temperature is a number or start:end:shape, such as "2.0:0.25:linear", or a rule '
+            f"({', '.join(RULES)}), got {text!r}"
+        )
 
     def to_json(self) -> float | str:
         """A number where constant, else the text that `parse` reads."""

@@ -117,7 +117,7 @@ def train_chunk(
 def failed(config: Config, reason: str, where: str, device: torch.device, fleet: Fleet | None = None) -> Record:
     """The record of a run whose code failed."""
     detail = {"reason": reason, "where": where, "step": fleet.step if fleet else 0}
-    origin = provenance(device, fleet.seconds if fleet else 0.0, 1)
+    origin = provenance(device, fleet.seconds if fleet else 0.0, 1, fleet.path if fleet else {})
     return Record(config=config.to_dict(), status="failed", detail=detail, provenance=origin)
 
 

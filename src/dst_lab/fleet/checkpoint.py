@@ -141,6 +141,8 @@ def state(fleet: "Fleet") -> dict[str, Tensor]:
     """What training changes, [runs, ...] each."""
     kinds = {"parameters": fleet.parameters, "mean": fleet.optimiser.mean, "square": fleet.optimiser.square}
     named = {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
+    if fleet.rules:
+        named |= fleet.rules.state
     return {**named, "loss_sum": fleet.loss_sum, "bad_step": fleet.bad_step, "untrained": fleet.untrained}
 
 

@@ -12,6 +12,7 @@ from decoupled_st.estimators import registered
 from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
 from dst_lab.configs.config import Choice
 from dst_lab.configs.estimators import CLEAN, IDENTITY, PERTURBED, Card
+from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.streams import Source
 
 FUSED = (IDENTITY, CLEAN, PERTURBED)
@@ -23,25 +24,41 @@ class Chooser:
 
     Args:
         choice: the estimator, with the options that all runs share.
-        taus: its temperatures, [runs] each.
+        taus: its temperatures, [runs] each, but for those that rules set.
         source: of the draws; None takes the argmax everywhere.
+        rules: that set temperatures, if there are any.
+        observe: whether the rules take this pass into account: it is one of training.
     """
 
-    def __init__(self, choice: Choice, taus: Mapping[str, Tensor], source: Source | None) -> None:
+    def __init__(
+        self,
+        choice: Choice,
+        taus: Mapping[str, Tensor],
+        source: Source | None,
+        rules: Rules | None = None,
+        observe: bool = False,
+    ) -> None:
         self.card, self.options, self.taus, self.source = choice.card, dict(choice.options), taus, source
+        self.rules, self.observe = rules, observe
+        self.place = 0
 
     def binary(self, logits: Tensor) -> Tensor:
         """0 or 1 for log-odds [runs, ...]."""
-        return self._choose("binary", logits, logistic_from_uniform)
+        return self._choose("binary", logits, logistic_from_uniform, batch_dims=1)
 
-    def categorical(self, logits: Tensor) -> Tensor:
-        """One-hot along the last dim for logits [runs, ..., K]."""
-        return self._choose("categorical", logits, gumbel_from_uniform)
+    def categorical(self, logits: Tensor, *, parameters: bool = False) -> Tensor:
+        """One-hot along the last dim for logits [runs, ..., K]: [runs, images, ..., K], or, where the logits are
+        `parameters`, the same for all images."""
+        return self._choose("categorical", logits, gumbel_from_uniform, batch_dims=0 if parameters else 1)
 
-    def _choose(self, kind: str, logits: Tensor, to_noise: Callable[[Tensor], Tensor]) -> Tensor:
-        if logits.is_cuda and not declined(self.card):
+    def _choose(self, kind: str, logits: Tensor, to_noise: Callable[[Tensor], Tensor], batch_dims: int) -> Tensor:
+        if logits.is_cuda and not declined(self.card, self.rules):
             return self._fused(kind, logits)
         taus = {name: tau.view(-1, *[1] * (logits.dim() - 1)) for name, tau in self.taus.items()}
+        if self.rules:
+            dim = None if kind == "binary" else -1
+            taus |= self.rules.taus(self.place, logits, dim=dim, batch_dims=batch_dims, observe=self.observe)
+            self.place += 1
         if self.source is None:
             return argmax(self.card, kind, logits, taus)
         estimator = function_of(self.card, kind)
@@ -80,15 +97,23 @@ def argmax(card: Card, kind: str, logits: Tensor, taus: Mapping[str, Tensor]) ->
     return estimators.decoupled(logits, tau_f=0.0, tau_b=taus[card.backward])
 
 
-def drawn_at(choose: Chooser) -> Tensor:
-    """[runs] or [1]: the temperature of the distribution that is drawn from, or relaxed; 0 where it is the argmax."""
-    card = choose.card
+def drawn_at(choose: Chooser, logits: Tensor) -> Tensor:
+    """[runs] or [1]: the temperature of the distribution that is drawn from, or relaxed, in the chooser's next choice,
+    of logits [runs, images, ..., K]; 0 where it is the argmax."""
+    card, rules = choose.card, choose.rules
     draw = card.draw if card.draw is not None else 1.0 if card.takes_noise else card.backward
-    return choose.taus[draw] if isinstance(draw, str) else torch.full((1,), draw or 0.0)
+    if not isinstance(draw, str):
+        return torch.full((1,), draw or 0.0)
+    if rules and draw in rules.parts:
+        taus = rules.taus(choose.place, logits, dim=-1, batch_dims=1, observe=False)
+        return taus[draw].reshape(rules.runs, -1).mean(-1)
+    return choose.taus[draw]
 
 
-def declined(card: Card) -> str | None:
-    """Why kernels and compiled loops do not train an estimator; None where they do."""
+def declined(card: Card, rules: Rules | None = None) -> str | None:
+    """Why kernels do not train an estimator, or not with temperatures that rules set; None where they do."""
+    if rules:
+        return f"the rule {' and '.join(rules.rules)} sets the temperatures"
     if card.draw is None:
         return f"{card.name} relaxes the choice instead of drawing it"
     if card.needs_choice:
@@ -105,7 +130,7 @@ def declined(card: Card) -> str | None:
 @dataclass(frozen=True)
 class Draws:
     """What the kernels are told of a pass's choices: where random numbers come from, two temperatures per run, of the
-    draw and of the surrogate, and which surrogate."""
+    draw and of the surrogate ([runs], or [places, runs] where they differ from place to place), and which surrogate."""
 
     drawn: Tensor
     surrogate: Tensor
@@ -116,18 +141,24 @@ class Draws:
     through: str
 
     @classmethod
-    def of(cls, chooser: Chooser, runs: Tensor) -> "Draws":
-        """A chooser's, from its present site on; `runs` is any tensor [runs]. Without a source: the argmax."""
+    def of(cls, chooser: Chooser, runs: Tensor, ruled: Mapping[str, Tensor] | None = None) -> "Draws":
+        """A chooser's, from its present site on; `runs` is any tensor [runs]. Without a source: the argmax. `ruled` are
+        temperatures that rules set, [places, runs]."""
         card, source = chooser.card, chooser.source
-        if reason := declined(card):
+        if reason := declined(card, None if ruled else chooser.rules):
             raise ValueError(f"no kernel trains {card.name}: {reason}")
-        drawn, surrogate = draw_and_surrogate(card, chooser.taus, runs)
+        drawn, surrogate = draw_and_surrogate(card, {**chooser.taus, **(ruled or {})}, runs)
         if source is None:
             nothing = torch.zeros_like(runs, dtype=torch.int64)
             through = IDENTITY if card.surrogate == IDENTITY else CLEAN
             return cls(torch.zeros_like(runs), surrogate, nothing, nothing[0], 0, 0, through)
         step = torch.as_tensor(source.step, device=runs.device)
         return cls(drawn, surrogate, source.streams.key_of_run, step, int(source.use), source.site, card.surrogate)
+
+    def at(self, place: int) -> tuple[Tensor, Tensor]:
+        """The two temperatures [runs] of the choices made at a place."""
+        drawn, surrogate = (tau[place] if tau.dim() == 2 else tau for tau in (self.drawn, self.surrogate))
+        return drawn, surrogate
 
 
 def draw_and_surrogate(card: Card, taus: Mapping[str, Tensor], runs: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,17 +11,20 @@ import torch
 from torch import Tensor
 
 from decoupled_st.diagnostics import gradient_norm
-from dst_lab.configs import Card, Choice, Config
+from dst_lab.configs import Card, Choice, Config, Ruled, Schedule
 from dst_lab.fleet.checkpoint import Checkpoint, state
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.contract import check_artefacts, check_loss, check_metrics, gradients_of
+from dst_lab.fleet.contract import ContractError, check_artefacts, check_loss, check_metrics, gradients_of
 from dst_lab.fleet.optimiser import Optimiser, Rule
 from dst_lab.fleet.provenance import provenance
+from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.streams import Source, Streams, Use
-from dst_lab.fleet.task import Choosers, Metrics, Norm, Step, Task, sum_per_run
+from dst_lab.fleet.task import Choosers, Declined, Fused, Metrics, Norm, Step, Task, sum_per_run
 from dst_lab.store import Record, Series
 
 Array = npt.NDArray[Any]
+PLAIN = "plain"
+"""The path of `loss` and autograd, which trains every fleet."""
 Report = Callable[["Fleet"], None]
 Prune = Callable[[float, float, Sequence[Config], Sequence[float]], list[int] | None]
 """(share of training at the evaluation before, at this one, the runs, their lowest validation losses so far) -> those
@@ -54,6 +57,7 @@ class Fleet:
         self.history: list[tuple[int, dict[str, Array]]] = []
         self.stopped: dict[int, tuple[int, int]] = {}
         self.earlier, self._started = 0.0, time.monotonic()
+        self.path: dict[str, str] = {}
         self._gather(list(range(len(self.members))))
         self.checkpoint = checkpoint
         if checkpoint:
@@ -79,7 +83,8 @@ class Fleet:
         self.order = torch.zeros(orders, dtype=torch.int64, device=self.device)
         self.count = torch.zeros((), dtype=torch.int64, device=self.device)
         self.taus = self._temperatures(0.0)
-        self._moving = any(s.shape != "constant" for c in self.configs for _, s in c.estimator.temperatures)
+        self._moving = any(_moves(course) for c in self.configs for _, course in c.estimator.temperatures)
+        self.rules = self._ruled()
         self._epoch = -1
 
     def rows_of(self, alive: list[int]) -> list[int]:
@@ -124,22 +129,23 @@ class Fleet:
         artefacts = self.task.artefacts(self._all(), self._choosers(Use.EVALUATE))
         artefacts = check_artefacts(self.name, artefacts, self.runs)
         tensors = self._networks() if networks else {}
-        return self._records(artefacts, tensors, provenance(self.device, self.seconds, len(self.members)))
+        return self._records(artefacts, tensors, provenance(self.device, self.seconds, len(self.members), self.path))
 
     def _networks(self) -> dict[str, Array]:
         """What is kept of the runs, [runs, ...] each: parameters, what else belongs to the network, temperatures."""
         kinds = {"parameters": self.parameters, "fixed": self.task.lasting(self.fixed), "temperatures": self.taus}
-        return {
-            f"{kind}/{name}": tensor.detach().cpu().numpy()
-            for kind, tensors in kinds.items()
-            for name, tensor in tensors.items()
-        }
+        named = {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
+        if self.rules:
+            named |= self.rules.state
+        return {name: tensor.detach().cpu().numpy() for name, tensor in named.items()}
 
     def adopt(self, network: Mapping[str, Tensor]) -> None:
         """Put what `_networks` kept of the only run in its place, as at the end of training."""
         for kind, tensors in (("parameters", self.parameters), ("temperatures", self.taus)):
             for name, tensor in tensors.items():
                 tensor.copy_(network[f"{kind}/{name}"])
+        for name, tensor in self.rules.state.items() if self.rules else ():
+            tensor.copy_(network[name])
         self.step = self.steps
 
     def _worth(self, prune: Prune) -> list[int] | None:
@@ -170,7 +176,7 @@ class Fleet:
     def stepper(self) -> Step:
         """The training step; on CUDA a captured graph, of the task's own kernels where it has them."""
         self.count.fill_(self.step)
-        advance = self._counted(self.task.fused(self) or self._advance)
+        advance = self._counted(self.take_path())
         if self.device.type == "cuda":
             advance = self._captured(advance)
 
@@ -181,6 +187,17 @@ class Fleet:
             return norm
 
         return step
+
+    def take_path(self) -> Step:
+        """The step by the task's own kernels, or, where they decline or there are none, by the plain path."""
+        fused = self.task.fused(self)
+        if isinstance(fused, Fused):
+            self.path = {"path": fused.path}
+            return fused.step
+        self.path = {"path": PLAIN}
+        if isinstance(fused, Declined):
+            self.path["declined"] = f"{fused.path}: {fused.reason}"
+        return self._advance
 
     def _all(self) -> dict[str, Tensor]:
         return {**self.parameters, **self.fixed}
@@ -210,9 +227,29 @@ class Fleet:
         return step
 
     def _temperatures(self, progress: float) -> dict[str, Tensor]:
-        names = [name for name, _ in self.configs[0].estimator.temperatures]
-        rows = [dict(config.estimator.temperatures) for config in self.configs]
-        return {name: torch.tensor([row[name].at(progress) for row in rows], device=self.device) for name in names}
+        """What is constant or follows a schedule, [runs] each."""
+        taus: dict[str, list[float]] = {}
+        for config in self.configs:
+            for name, course in config.estimator.temperatures:
+                if isinstance(course, Schedule):
+                    taus.setdefault(name, []).append(course.at(progress))
+        return {name: torch.tensor(values, device=self.device) for name, values in taus.items()}
+
+    def _ruled(self) -> Rules | None:
+        """The rules that set temperatures, with a state for every place where choices are made: a pass that trains
+        nothing counts the places."""
+        rules = Rules(self.choice, self.runs, self.device)
+        if not rules.parts:
+            return None
+        self.rules = rules
+        with torch.no_grad():
+            self.task.loss(self._all(), self.index[:, :1], self.chooser(observe=False))
+        if not rules.states:
+            raise ContractError(
+                f"the task {self.name} makes no choice while it trains, so that a rule has nothing to observe: give "
+                f"{' and '.join(rules.parts)} as numbers"
+            )
+        return rules
 
     def _advance(self) -> Norm:
         """One step of every run."""
@@ -236,9 +273,9 @@ class Fleet:
         first_bad = ~loss.isfinite() & (self.bad_step == 0)
         self.bad_step += first_bad * (self.now + 1)
 
-    def chooser(self) -> Chooser:
+    def chooser(self, observe: bool = True) -> Chooser:
         """The choices of a training step."""
-        return Chooser(self.choice, self.taus, Source(self.streams, Use.TRAIN, self.now))
+        return Chooser(self.choice, self.taus, Source(self.streams, Use.TRAIN, self.now), self.rules, observe)
 
     @property
     def choice(self) -> Choice:
@@ -261,10 +298,8 @@ class Fleet:
         Warm-up and capture run the step for real, so what it changes is put back afterwards.
         """
         self._prepare()
-        moments = self.optimiser.mean, self.optimiser.square
-        state = [tensor for tensors in (self.parameters, *moments) for tensor in tensors.values()]
-        state += [self.loss_sum, self.bad_step, self.count]
-        kept = [tensor.clone() for tensor in state]
+        changed = [*state(self).values(), self.count]
+        kept = [tensor.clone() for tensor in changed]
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -274,7 +309,7 @@ class Fleet:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             norm = advance()
-        for tensor, value in zip(state, kept, strict=True):
+        for tensor, value in zip(changed, kept, strict=True):
             tensor.copy_(value)
 
         held = graph, advance  # the step holds tensors that the graph reads
@@ -293,7 +328,7 @@ class Fleet:
             number = next(passes)
             step = torch.tensor(self.step, device=self.device) if self.device.type == "cuda" else self.step
             source = Source(self.streams, use, step, 1000 * number)
-            return Chooser(self.choice, self.taus, source if stochastic else None)
+            return Chooser(self.choice, self.taus, source if stochastic else None, self.rules)
 
         return make
 
@@ -302,12 +337,23 @@ class Fleet:
         since = self.step - (self.history[-1][0] if self.history else 0)
         metrics = {"train_loss": self.loss_sum / since}
         metrics["gradient_norm"] = norm()
+        metrics |= self.temperatures()
         metrics |= self.measure()
         # The last update, too, can break a run, after its last training loss.
         broken = ~metrics["validation_loss"].isfinite() & (self.bad_step == 0)
         self.bad_step += broken * self.step
         self.history.append((self.step, {name: self._of_members(value) for name, value in metrics.items()}))
         self.loss_sum.zero_()
+
+    def temperatures(self) -> Metrics:
+        """tau_f and tau_b of the latest step, where they move in any run: [runs], or [runs, places] by a rule."""
+        if not (self._moving or self.rules):
+            return {}
+        named = {metric: name for metric, name in parts_of(self.card).items() if name}
+        return {
+            metric: self.rules.latest(name) if self.rules and name in self.rules.parts else self.taus[name].clone()
+            for metric, name in named.items()
+        }
 
     def measure(self) -> Metrics:
         """What the task measures of every run as it stands now, [runs, ...] each."""
@@ -340,7 +386,8 @@ class Fleet:
         for run, config in enumerate(self.members):
             last, bad_step = self.stopped.get(run) or (self.steps, bad[row_of[run]])
             rows = [(step, row) for step, row in self.history if step <= last and not 0 < bad_step <= step]
-            names = {name: None for _, row in rows for name in row}
+            still = unmoved(config.estimator)  # of others in the fleet
+            names = {name: None for _, row in rows for name in row if name not in still}
             history = {}
             for name in names:
                 points = [(step, row[name][run]) for step, row in rows if name in row]
@@ -370,6 +417,21 @@ def worse_than_untrained(untrained: float, history: Mapping[str, Series]) -> dic
     itself: a learning rate that was too high, say, without a loss that is not finite. Else nothing."""
     last = float(history["validation_loss"].values[-1])
     return {"worse_than_untrained": {"untrained": untrained, "last": last}} if last - untrained > abs(untrained) else {}
+
+
+def _moves(course: Schedule | Ruled) -> bool:
+    return isinstance(course, Ruled) or course.shape != "constant"
+
+
+def parts_of(card: Card) -> dict[str, str | None]:
+    """The metrics tau_f and tau_b -> the name of the temperature that each is; None where it is none."""
+    return {"tau_f": card.draw if isinstance(card.draw, str) else None, "tau_b": card.backward}
+
+
+def unmoved(choice: Choice) -> set[str]:
+    """Which of tau_f and tau_b a run need not record: they are constant, or there is none."""
+    moving = {name for name, course in choice.temperatures if _moves(course)}
+    return {metric for metric, name in parts_of(choice.card).items() if name not in moving}
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ import torch
 import decoupled_st
 
 
-def provenance(device: torch.device, seconds: float, runs: int) -> dict[str, Any]:
-    """What there is to know about the fleet that just ended after `seconds` of training `runs` runs."""
+def provenance(device: torch.device, seconds: float, runs: int, path: Mapping[str, str]) -> dict[str, Any]:
+    """What there is to know about the fleet that just ended after `seconds` of training `runs` runs by a `path`."""
     now = time.time()
     facts: dict[str, Any] = {
         "version": decoupled_st.__version__,
@@ -32,6 +33,7 @@ def provenance(device: torch.device, seconds: float, runs: int) -> dict[str, Any
         "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
         "seconds": round(seconds, 3),
         "fleet": runs,
+        **path,
         **_commit(),
     }
     if device.type == "cuda":

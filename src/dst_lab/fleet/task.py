@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from decoupled_st import Estimator
 from dst_lab.configs import Config
 from dst_lab.data import Split
 from dst_lab.fleet.chooser import Chooser
+from dst_lab.fleet.rules import rule_of, ruled_parts
 
 if TYPE_CHECKING:
     from dst_lab.fleet.loop import Fleet
@@ -25,6 +26,21 @@ Norm: TypeAlias = Callable[[], Tensor]
 """The norm of each run's gradient at the latest step, [runs], computed when asked for."""
 Step: TypeAlias = Callable[[], Norm]
 """Takes one step of every run."""
+
+
+class Fused(NamedTuple):
+    """A whole training step as kernels, and what they are called."""
+
+    path: str
+    step: Step
+
+
+class Declined(NamedTuple):
+    """Kernels that do not train a fleet: what they are called, and why not."""
+
+    path: str
+    reason: str
+
 
 FORWARDS = {"": True, "_argmax": False}
 """What a metric's name ends in -> whether choices are drawn, as in training, or the argmax."""
@@ -43,6 +59,8 @@ class Task(ABC):
 
     def __init__(self, config: Config, source: str | None, device: torch.device) -> None:
         self.config, self.device = config, device
+        for _, ruled, _ in ruled_parts(config.estimator):
+            rule_of(ruled)  # a sentence, before anything is trained
 
     @abstractmethod
     def initial(self, seed: int) -> Parameters:
@@ -56,8 +74,9 @@ class Task(ABC):
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
         """[runs, batch]: the loss of each image `index` [runs, batch] names."""
 
-    def fused(self, fleet: "Fleet") -> "Step | None":
-        """The whole training step as kernels, where the task has them for this fleet."""
+    def fused(self, fleet: "Fleet") -> "Fused | Declined | None":
+        """The whole training step as kernels, or why those that there are do not train this fleet; None where the task
+        has none for the device. The plain path, `loss` and autograd, trains every fleet."""
         return None
 
     @abstractmethod

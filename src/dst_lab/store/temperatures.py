@@ -25,8 +25,8 @@ def temperatures(estimator: Mapping[str, Any]) -> Temperatures:
     | identity STE | 0: the argmax | none: the gradient passes unchanged |
     | soft | none: nothing is drawn | tau |
 
-    A schedule such as "2.0:0.25:linear" counts with its first value. An estimator that this process does not know has
-    the two that its config names.
+    A schedule such as "2.0:0.25:linear" counts with its first value; a rule such as "self" has none. An estimator that
+    this process does not know has the two that its config names.
     """
     given: dict[str, Any] = {"tau_f": estimator.get("tau_f"), "tau_b": estimator.get("tau_b")}
     if is_known(str(estimator["name"])):
@@ -40,4 +40,7 @@ def temperatures(estimator: Mapping[str, Any]) -> Temperatures:
 def _first(value: float | str | None) -> float | None:
     if value is None:
         return None
-    return float(value.split(":")[0]) if isinstance(value, str) else float(value)
+    try:
+        return float(value.split(":")[0]) if isinstance(value, str) else float(value)
+    except ValueError:
+        return None  # a rule, by its name

@@ -127,7 +127,7 @@ class BiasVariance(Task):
         parameters = {name: tensor.double() for name, tensor in parameters.items()}
         x = self.train.double()
         logits = self.logits(parameters, x).detach()
-        tau = judged_at(choosers(True)).to(logits).view(-1, 1, 1, 1)
+        tau = judged_at(choosers(True), logits).to(logits).view(-1, 1, 1, 1)
         leaf = logits.clone().requires_grad_()
         expected = self.expected(leaf, self.nats_of_codes(parameters, x).detach(), tau)
         (exact,) = torch.autograd.grad(expected.sum(), leaf)
@@ -208,7 +208,7 @@ def compare(mean: Tensor, variance: Tensor, exact: Tensor) -> Metrics:
     }
 
 
-def judged_at(choose: Chooser) -> Tensor:
+def judged_at(choose: Chooser, logits: Tensor) -> Tensor:
     """[runs] or [1]: the temperature at which an estimator draws, or which it relaxes; 1 where it takes the argmax."""
-    tau = drawn_at(choose)
+    tau = drawn_at(choose, logits)
     return torch.where(tau == 0, 1.0, tau)

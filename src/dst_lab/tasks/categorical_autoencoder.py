@@ -23,7 +23,7 @@ from dst_lab import data
 from dst_lab.configs import CategoricalAutoencoderConfig, Config
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.linear import Link, autoencoder_module, initial_stack, linear
-from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Step, Task, chunks, pixels
+from dst_lab.fleet.task import FORWARDS, Choosers, Declined, Fused, Metrics, Parameters, Task, chunks, pixels
 
 if TYPE_CHECKING:
     from dst_lab.fleet.loop import Fleet
@@ -92,7 +92,7 @@ class CategoricalAutoencoder(Task):
         code = Link(f"encoder.{layers}", "categorical", self.config.classes)
         return [*encoder, code, *decoder, Link(f"decoder.{layers}", "pixels")]
 
-    def fused(self, fleet: "Fleet") -> Step | None:
+    def fused(self, fleet: "Fleet") -> Fused | Declined | None:
         """On CUDA, by the kernels of dense layers."""
         if self.device.type == "cpu":
             return None

@@ -73,7 +73,7 @@ class CategoricalVAE(Task):
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
         x = self.splits["train"][index]
         logits = self.logits(parameters, x)
-        kl = divergence(logits, drawn_at(choose))
+        kl = divergence(logits, drawn_at(choose, logits))
         return self.reconstruction(parameters, choose.categorical(logits), x) + kl
 
     def reconstruction(self, parameters: Parameters, code: Tensor, x: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class CategoricalVAE(Task):
         for index, weight in chunks(len(images), EVALUATE, self.device):
             x = images[index]
             logits = self.logits(parameters, x)
-            sums["kl"] = sums["kl"] + (divergence(logits, drawn_at(choosers(True))) * weight).sum(-1)
+            sums["kl"] = sums["kl"] + (divergence(logits, drawn_at(choosers(True), logits)) * weight).sum(-1)
             for suffix, stochastic in FORWARDS.items():
                 code = choosers(stochastic).categorical(logits)
                 sums[suffix] = sums[suffix] + (self.reconstruction(parameters, code, x) * weight).sum(-1)
@@ -129,7 +129,7 @@ class CategoricalVAE(Task):
         for index, weight in chunks(len(images), EVALUATE, self.device):
             x = images[index]
             logits = self.logits(parameters, x)
-            log_q = log_probabilities(logits, drawn_at(choosers(True)))
+            log_q = log_probabilities(logits, drawn_at(choosers(True), logits))
             weights = []
             for _ in range(self.config.bound_samples):
                 code = choosers(True).categorical(logits)

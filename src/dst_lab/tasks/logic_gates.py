@@ -26,7 +26,19 @@ from dst_lab import data
 from dst_lab.configs import Config, LogicGatesConfig
 from dst_lab.fleet.chooser import Chooser, Draws, declined
 from dst_lab.fleet.gates import apply_layer, consumers
-from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Norm, Parameters, Step, Task, chunks, sum_per_run
+from dst_lab.fleet.rules import by_place, has_one_per_run, ruled_parts
+from dst_lab.fleet.task import (
+    FORWARDS,
+    Choosers,
+    Declined,
+    Fused,
+    Metrics,
+    Norm,
+    Parameters,
+    Task,
+    chunks,
+    sum_per_run,
+)
 
 if TYPE_CHECKING:
     from dst_lab.fleet.loop import Fleet
@@ -34,6 +46,7 @@ if TYPE_CHECKING:
 Scorer: TypeAlias = Callable[[Tensor, Chooser], Tensor]
 """(indices of images, choices) -> class scores [runs, images, classes]."""
 EVALUATE = 512
+PATH = "packed bits"
 PACKED = 128
 """Images of a packed backward pass."""
 
@@ -59,7 +72,17 @@ class LogicGates(Task):
         self.images, bits = self.splits["train"][0].shape
         self.widths = (bits, *[config.width] * config.layers)
         self.coefficients = gate_coefficients(device)
-        self.packs = declined(config.estimator.card) is None
+        self.packs = self._declined() is None
+
+    def _declined(self) -> str | None:
+        """Why packed bits do not train the estimator; None where they do."""
+        rules = [ruled for _, ruled, _ in ruled_parts(self.config.estimator)]
+        named = " and ".join(dict.fromkeys(ruled.to_json() for ruled in rules))
+        if rules and self.device.type == "cuda":
+            return f"the rule {named} sets the temperatures"
+        if not all(has_one_per_run(ruled) for ruled in rules):
+            return f"the rule {named} sets one temperature per gate"
+        return declined(self.config.estimator.card)
 
     @cached_property
     def kernels(self) -> Any:
@@ -103,7 +126,7 @@ class LogicGates(Task):
         """[runs, images, classes] from bits [runs, images, bits]."""
         x = x.transpose(1, 2).float()
         for i, _ in self._layers():
-            gates = choose.categorical(parameters[f"logits.{i}"])
+            gates = choose.categorical(parameters[f"logits.{i}"], parameters=True)
             wires = (parameters[f"{kind}.{i}"] for kind in ("wiring", "users", "starts"))
             x = apply_layer(x, gates @ self.coefficients, *wires)
         sums = x.view(len(x), self.classes, -1, x.shape[-1]).sum(2)
@@ -113,19 +136,20 @@ class LogicGates(Task):
         x, labels = (tensor[index] for tensor in self.splits["train"])
         return F.cross_entropy(self.scores(parameters, x, choose).transpose(1, 2), labels, reduction="none")
 
-    def fused(self, fleet: "Fleet") -> Step | None:
+    def fused(self, fleet: "Fleet") -> Fused | Declined:
         """Packed bits, for the estimators that choose."""
-        if not self.packs:
-            return None
+        if reason := self._declined():
+            return Declined(PATH, reason)
         kernels, labels = self.kernels, self.splits["train"][1]
         for tensors in (fleet.parameters, fleet.optimiser.mean, fleet.optimiser.square):
             kernels.join(tensors)
         network = self._network({**fleet.parameters, **fleet.fixed})
-        lasting = Draws.of(fleet.chooser(), fleet.optimiser.lr)
+        lr = fleet.optimiser.lr
+        # On CUDA the step is a tensor, which a captured graph reads.
+        lasting = Draws.of(fleet.chooser(), lr) if isinstance(fleet.now, Tensor) else None
 
         def step() -> Norm:
-            # On CUDA the step is a tensor, which a captured graph reads.
-            draws = lasting if isinstance(fleet.now, Tensor) else Draws.of(fleet.chooser(), fleet.optimiser.lr)
+            draws = lasting or self._draws(fleet.parameters, fleet.chooser(), lr)
             done = network.forward(kernels.pack(self.words["train"], fleet.index), draws)
             counts = network.counts(done)
             slopes = kernels.loss_slopes(counts, labels, fleet.index, self.config.group_tau, fleet.loss_sum)
@@ -134,7 +158,13 @@ class LogicGates(Task):
                 fleet.watch(fleet.loss_sum)
             return lambda: sum_per_run(squares.transpose(0, 1).flatten(1)).sqrt()
 
-        return step
+        return Fused(PATH, step)
+
+    def _draws(self, parameters: Parameters, choose: Chooser, runs: Tensor) -> Draws:
+        """What the kernels are told of a pass, with the temperatures that rules set for each layer."""
+        logits = [parameters[f"logits.{i}"] for i, _ in self._layers()]
+        ruled = by_place(choose.rules, logits, observe=choose.observe) if choose.rules else None
+        return Draws.of(choose, runs, ruled)
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         metrics: Metrics = {}
@@ -174,7 +204,9 @@ class LogicGates(Task):
         broken = ~torch.stack(whole).all(0)
 
         def score(index: Tensor, choose: Chooser) -> Tensor:
-            done = network.forward(self.kernels.pack(self.words[split], index[None]), Draws.of(choose, like))
+            done = network.forward(
+                self.kernels.pack(self.words[split], index[None]), self._draws(parameters, choose, like)
+            )
             scores = network.counts(done)[..., : len(index)].transpose(1, 2) / self.config.group_tau
             return scores.masked_fill(broken.view(-1, 1, 1), math.nan)
 
@@ -205,7 +237,7 @@ class LogicGates(Task):
         reached = torch.zeros(self.config.layers, network.runs, self.config.width, dtype=torch.bool, device=self.device)
         for images in torch.split(torch.arange(len(labels), device=self.device), EVALUATE):
             choose = choosers(True)
-            draws = Draws.of(choose, total)
+            draws = self._draws(parameters, choose, total)
             for index in torch.split(images, PACKED):
                 done = network.forward(kernels.pack(self.words["validation"], index[None], PACKED), draws)
                 of_runs = index.expand(network.runs, -1).contiguous()

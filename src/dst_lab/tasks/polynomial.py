@@ -60,7 +60,8 @@ class Polynomial(Task):
         return (share * self.losses.to(logits)).sum(-1).mean(-1)
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
-        logits, tau = parameters["logits"].double(), drawn_at(choosers(True))
+        logits = parameters["logits"].double()
+        tau = drawn_at(choosers(True), logits.unsqueeze(1))
         loss = self.expected(logits, tau)
         argmax = self.expected(logits, torch.zeros(1, device=logits.device))
         metrics = {"validation_loss": loss, "validation_loss_argmax": argmax, "excess": loss - self.optimum}
@@ -70,7 +71,7 @@ class Polynomial(Task):
         """The estimator beside the exact gradient. The argmax, whose objective is piecewise constant, and what relaxes
         the choice are held against the gradient at temperature 1, and at their own."""
         logits = parameters["logits"].double()
-        tau = drawn_at(choosers(True)).to(logits)
+        tau = drawn_at(choosers(True), logits.unsqueeze(1)).to(logits)
         leaf = logits.clone().requires_grad_()
         (exact,) = torch.autograd.grad(self.expected(leaf, torch.where(tau == 0, 1.0, tau)).sum(), leaf)
         total, square, passes = torch.zeros_like(logits), torch.zeros_like(logits), self.config.passes

@@ -21,7 +21,7 @@ from dst_lab.configs import Config
 from dst_lab.configs.stochastic_binary import THRESHOLDS, StochasticBinaryConfig
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.linear import Link, initial_stack, linear, stack_modules
-from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Step, Task, chunks, pixels
+from dst_lab.fleet.task import FORWARDS, Choosers, Declined, Fused, Metrics, Parameters, Task, chunks, pixels
 
 if TYPE_CHECKING:
     from dst_lab.fleet.loop import Fleet
@@ -67,7 +67,7 @@ class StochasticBinary(Task):
         layers = len(self.config.hidden)
         return [*(Link(str(i), "binary") for i in range(layers)), Link(str(layers), "classes")]
 
-    def fused(self, fleet: "Fleet") -> Step | None:
+    def fused(self, fleet: "Fleet") -> Fused | Declined | None:
         """On CUDA, by the kernels of dense layers."""
         if self.device.type == "cpu":
             return None

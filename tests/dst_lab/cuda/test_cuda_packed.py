@@ -59,7 +59,7 @@ def step(fleet: Fleet) -> torch.Tensor:
     """One step as it is written, not captured; the gradient norm."""
     fleet.count.fill_(fleet.step)
     fleet._prepare()
-    norm = fleet._counted(fleet.task.fused(fleet) or fleet._advance)()
+    norm = fleet._counted(fleet.take_path())()
     fleet.step += 1
     return norm()
 

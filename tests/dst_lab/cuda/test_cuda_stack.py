@@ -15,6 +15,7 @@ from dst_lab.fleet.cuda.noise import philox_uniform
 from dst_lab.fleet.cuda.stack import dense_step
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.streams import Streams
+from dst_lab.fleet.task import Declined, Fused
 from dst_lab.tasks import TASKS, categorical_autoencoder, stochastic_binary
 
 AUTOENCODER, BINARY = "categorical-autoencoder", "stochastic-binary"
@@ -61,7 +62,7 @@ def configs(name: str, choice: str = "decoupled", seeds: Sequence[int] = (4, 0, 
 def step(fleet: Fleet, steps: int = 1) -> Tensor:
     """Steps as they are written, not captured; the last gradient norm."""
     fleet.count.fill_(fleet.step)
-    advance = fleet._counted(fleet.task.fused(fleet) or fleet._advance)
+    advance = fleet._counted(fleet.take_path())
     for _ in range(steps):
         fleet._prepare()
         norm = advance()
@@ -193,12 +194,14 @@ def test_what_the_kernels_do_not_take(
     """An estimator that mixes, batches that no program holds, products in float32: the plain step trains them."""
     for fields in ({"choice": "soft"}, {"batch": 257}, {"optimiser": "radam"}):
         fleet = make(configs(name, seeds=(4,), **fields))
-        assert fleet.task.fused(fleet) is None
+        assert isinstance(fleet.task.fused(fleet), Declined)
     fleet = make(configs(name, seeds=(4,), batch=256))
-    assert fleet.task.fused(fleet) is not None
+    assert isinstance(fleet.task.fused(fleet), Fused)
     assert (type(fleet.task).fused(fleet.task, fleet) is None) == (device.type == "cpu")
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "highest")
-    assert fleet.task.fused(fleet) is None
+    declined = fleet.task.fused(fleet)
+    assert isinstance(declined, Declined)
+    assert declined.reason == "products are asked for in float32"
 
 
 @pytest.mark.gpu

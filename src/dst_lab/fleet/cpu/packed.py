@@ -66,13 +66,13 @@ class PackedLogic:
     def forward(self, x: Tensor, draws: Draws) -> Pass:
         """From words [runs or 1, features, words] to every layer's."""
         words, gates, bad = [x.numpy()], [], _empty(len(self.layers), self.runs, self.blocks, dtype=torch.bool)
-        drawn, keys, step = draws.drawn.numpy(), draws.key.numpy(), int(draws.step)
+        keys, step = draws.key.numpy(), int(draws.step)
         for i, layer in enumerate(self.layers):
             gate = _empty(self.runs, self.neurons, dtype=torch.int8)
             y = _empty(self.runs, self.neurons, x.shape[-1], dtype=torch.uint32)
             in_parallel(
-                logic.layer_kernel, self.runs, self.blocks, layer.logits, drawn, keys, step, draws.use, draws.site + i,
-                words[-1], layer.wiring, gate, y, bad[i],
+                logic.layer_kernel, self.runs, self.blocks, layer.logits, draws.at(i)[0], keys, step, draws.use,
+                draws.site + i, words[-1], layer.wiring, gate, y, bad[i],
             )  # fmt: skip
             words.append(y)
             gates.append(gate)
@@ -120,9 +120,9 @@ class PackedLogic:
         self, corners: Array, draws: Draws, optimiser: Optimiser | None
     ) -> Callable[[int, Array], tuple[Any, ...]]:
         """(layer, sizes) -> what the update takes."""
-        step, tau, keys = int(draws.step), draws.surrogate.numpy(), draws.key.numpy()
+        step, keys, first = int(draws.step), draws.key.numpy(), draws.at(0)[1].numpy()
         surrogate = SURROGATES[draws.through]
-        rates: tuple[Any, ...] = (tau, tau, np.float32(1), np.float32(1))  # not read
+        rates: tuple[Any, ...] = (first, first, np.float32(1), np.float32(1))  # not read
         if optimiser:
             decay, mean, root, eps = optimiser.rule.scalars(step + 1)
             lr = optimiser.lr.double()
@@ -130,7 +130,7 @@ class PackedLogic:
             rates = (*by_run, np.float32(root), np.float32(eps))
 
         def args(i: int, sizes: Array) -> tuple[Any, ...]:
-            p = self.layers[i].logits
+            p, tau = self.layers[i].logits, draws.at(i)[1].numpy()
             m, v = (
                 (p, p)
                 if optimiser is None

@@ -14,11 +14,12 @@ from dst_lab.fleet.cuda import dense
 from dst_lab.fleet.cuda.choose import draw, through
 from dst_lab.fleet.linear import Link
 from dst_lab.fleet.optimiser import Optimiser
-from dst_lab.fleet.task import Norm, Step, sum_per_run
+from dst_lab.fleet.task import Declined, Fused, Norm, sum_per_run
 
 if TYPE_CHECKING:
     from dst_lab.fleet.loop import Fleet
 
+PATH = "dense kernels"
 BATCH, BLOCK = 256, dense.BLOCK.value
 """The most images of a batch that a program holds, and the columns that share a power of two."""
 
@@ -272,16 +273,25 @@ class Stack:
         return below.take(gradient.flatten(2), runs)
 
 
-def dense_step(fleet: "Fleet", links: Sequence[Link], images: Tensor, labels: Tensor | None = None) -> Step | None:
-    """The training step of a fleet; None where the kernels have none: for an estimator that mixes instead of choosing,
-    batches that no program holds, more classes than a program's columns, an optimiser whose updates have no bound
-    (float16 needs one), products asked for in float32, and GPUs other than NVIDIA's from Ampere on, for whose
-    tensor cores these kernels are made."""
+def dense_step(fleet: "Fleet", links: Sequence[Link], images: Tensor, labels: Tensor | None = None) -> Fused | Declined:
+    """The training step of a fleet, or why the kernels have none for it."""
+    if reason := _declined(fleet, links):
+        return Declined(PATH, reason)
+    return Fused(PATH, Stack(fleet, links, images, labels).step)
+
+
+def _declined(fleet: "Fleet", links: Sequence[Link]) -> str | None:
     outputs = fleet.parameters[f"{links[-1].name}.bias"].shape[-1]
-    if declined(fleet.card) or fleet.order.shape[2] > BATCH or (links[-1].then == "classes" and outputs > BLOCK):
-        return None
-    if torch.get_float32_matmul_precision() == "highest" or math.isinf(fleet.optimiser.rule.stride):
-        return None
+    if reason := declined(fleet.card, fleet.rules):
+        return reason
+    if fleet.order.shape[2] > BATCH:
+        return f"a program holds a batch of at most {BATCH}"
+    if links[-1].then == "classes" and outputs > BLOCK:
+        return f"a program has {BLOCK} columns, and there are {outputs} classes"
+    if math.isinf(fleet.optimiser.rule.stride):
+        return "updates of the optimiser have no bound, and float16 needs one"
+    if torch.get_float32_matmul_precision() == "highest":
+        return "products are asked for in float32"
     if fleet.device.type == "cuda" and (torch.version.hip or torch.cuda.get_device_capability(fleet.device)[0] < 8):
-        return None
-    return Stack(fleet, links, images, labels).step
+        return "they are made for the tensor cores of NVIDIA's GPUs from Ampere on"
+    return None

@@ -1,0 +1,115 @@
+"""Temperatures by the library's rules, and which temperatures are recorded."""
+
+from dataclasses import MISSING, fields
+
+import numpy as np
+import pytest
+import torch
+
+from decoupled_st import temperatures
+from dst_lab.configs import RULES, Choice, Ruled
+from dst_lab.fleet.contract import ContractError
+from dst_lab.fleet.loop import Fleet
+from dst_lab.tasks import TASKS
+
+SELF = Choice.make("decoupled", tau_f="self", tau_b="self")
+
+
+def fleet(configs) -> Fleet:
+    return Fleet(TASKS[configs[0].task](configs[0], None, torch.device("cpu")), configs)
+
+
+def test_the_rules_are_the_librarys_that_need_no_more_than_a_name() -> None:
+    def complete(rule) -> bool:
+        return all(spec.default is not MISSING for spec in fields(rule))
+
+    assert set(RULES) == {name for name, rule in temperatures.registered().items() if complete(rule)}
+
+
+@pytest.mark.parametrize("text", ["self", "confidence", "self:high=8.0:share=0.25", "self:steps=100"])
+def test_a_rule_is_written_and_read(text: str) -> None:
+    choice = Choice.make("decoupled", tau_f=text, tau_b=1.0)
+    assert choice.to_dict() == {"name": "decoupled", "tau_f": text, "tau_b": 1.0}
+    assert Choice.make(**choice.to_dict()) == choice
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("slef", r"tau_b: a temperature is a number or start:end:shape.*or a rule \(self, confidence\), got 'slef'"),
+        ("self:high", 'tau_b: a rule is written as "self" or "self:high=8:share=0.25", got'),
+        ("self:high=x", "tau_b: the constant high of the rule self takes a number, got 'x'"),
+        ("self:high=1:high=2", "tau_b: a rule is written as"),
+    ],
+)
+def test_what_is_no_rule_is_told(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Choice.make("decoupled", tau_f=1, tau_b=text)
+
+
+def test_one_temperature_for_both_takes_no_rule() -> None:
+    with pytest.raises(ValueError, match="apart, and softmax_ste has one for both, got tau=self: take decoupled"):
+        Choice.make("softmax_ste", tau="self")
+    assert Choice.make("gumbel_ste", tau="self").temperatures == (("tau", Ruled("self")),)
+
+
+def test_runs_of_other_rules_are_other_fleets(small) -> None:
+    keys = [
+        small("stochastic-binary", estimator=Choice.make("decoupled", tau_f=f, tau_b=1)).fleet_key()
+        for f in (1, "2:1:linear", "self", "self:high=2.0")
+    ]
+    assert keys[0] == keys[1]
+    assert len(set(keys[1:])) == 3
+
+
+def test_what_the_rule_says_is_what_a_run_has(small) -> None:
+    """The first places of the autoencoder: tau_f from the usage of its 12 bits, tau_b from the scale of its logits."""
+    one = fleet([small("categorical-autoencoder", estimator=SELF)])
+    advance = one.stepper()
+    for _ in range(4):
+        norm = advance()
+    one.evaluate(norm)
+    row = one.history[-1][1]
+    rule, state = temperatures.SelfTempered(), temperatures.SelfTempered().start((2,))
+    replay = fleet([small("categorical-autoencoder", estimator=SELF)])
+    assert replay.rules is not None
+    seen = []
+    replay.rules.rules = {"self": Recorded(seen, rule)}
+    again = replay.stepper()
+    for _ in range(4):
+        again()
+    for logits in seen:
+        taus, state = rule(state, logits, run_dims=1)
+    assert row["tau_f"] == taus.f.flatten()[0].item()
+    assert row["tau_b"] == taus.b.flatten()[0].item()
+
+
+class Recorded:
+    """A rule that writes down what it is shown."""
+
+    def __init__(self, seen, rule) -> None:
+        self.seen, self.rule = seen, rule
+
+    def __call__(self, state, logits, **how):
+        self.seen.append(logits.clone())
+        return self.rule(state, logits, **how)
+
+
+def test_a_task_without_choices_takes_no_rule(small) -> None:
+    with pytest.raises(ContractError, match="bias-variance makes no choice while it trains, so that a rule has noth"):
+        fleet([small("bias-variance", estimator=SELF)])
+
+
+def test_temperatures_are_recorded_where_they_move_and_nowhere_else(small, name) -> None:
+    choices = [
+        Choice.make("decoupled", tau_f="1.0:0.5:linear", tau_b=0.7),
+        Choice.make("decoupled", tau_f=0.5, tau_b="1.0:2.0:linear:0.5"),
+        Choice.make("decoupled", tau_f=0.5, tau_b=0.7),
+    ]
+    one = fleet([small(name, estimator=choice) for choice in choices])
+    first, second, third = (record.history for record in one.train())
+    assert ("tau_f" in first, "tau_b" in first) == (True, False)
+    assert ("tau_f" in second, "tau_b" in second) == (False, True)
+    assert not {"tau_f", "tau_b"} & third.keys()
+    expected = [dict(choices[0].temperatures)["tau_f"].at((step - 1) / one.steps) for step in first["tau_f"].steps]
+    np.testing.assert_array_equal(first["tau_f"].values, np.array(expected, np.float32))

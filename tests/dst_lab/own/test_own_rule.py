@@ -1,0 +1,84 @@
+"""A rule of one's own, registered and nothing more, sets a fleet's temperatures, which are recorded as they move."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dst_lab.configs import Choice, Ruled
+from dst_lab.fleet.checkpoint import Checkpoint
+from dst_lab.fleet.loop import Fleet, TrainingStoppedError
+from dst_lab.store import Store
+from dst_lab.tasks import TASKS
+
+TASKS_WITH_CHOICES = ("stochastic-binary", "categorical-autoencoder", "logic-gates")
+FALLING = Choice("decoupled", (("tau_f", Ruled("falling")), ("tau_b", Ruled("falling"))))
+
+
+def fleet(configs: list[Any], checkpoint: Checkpoint | None = None) -> Fleet:
+    return Fleet(TASKS[configs[0].task](configs[0], None, torch.device("cpu")), configs, checkpoint)
+
+
+@pytest.mark.parametrize("name", TASKS_WITH_CHOICES)
+def test_its_temperatures_are_those_of_every_step(small, name) -> None:
+    """tau_f is 2 over the number of the pass, at every place alike; tau_b goes by the logits of each place."""
+    (record,) = fleet([small(name, estimator=FALLING)]).train()
+    tau_f, tau_b = record.history["tau_f"], record.history["tau_b"]
+    places = 1 if name == "categorical-autoencoder" else 2
+    for step, row in zip(tau_f.steps, tau_f.values, strict=True):
+        np.testing.assert_array_equal(row, np.full_like(row, np.float32(2) / np.float32(step)))
+        assert row.size == places
+    assert (tau_b.values > 1).all()
+    if places == 2:
+        assert (tau_b.values[:, 0] != tau_b.values[:, 1]).all()
+
+
+@pytest.mark.parametrize("name", TASKS_WITH_CHOICES)
+def test_it_survives_a_stop_a_halving_and_any_company(small, name, content, tmp_path) -> None:
+    configs = [small(name, seed=seed, lr=lr, estimator=FALLING) for seed, lr in ((3, 1e-3), (4, 2e-3), (3, 3e-3))]
+    whole = [content(record) for record in fleet(configs).train()]
+    for place, config in enumerate(configs):
+        assert [content(record) for record in fleet([config]).train()] == [whole[place]]
+    for step in (1, fleet(configs).every, fleet(configs).every + 2):
+        path = tmp_path / f"{step}.npz"
+        begun = fleet(configs, Checkpoint(path))
+        with pytest.raises(TrainingStoppedError):
+            begun.train(stop=lambda begun=begun, step=step: begun.step == step)
+        resumed = fleet(configs, Checkpoint(path))
+        assert resumed.step == step
+        assert [content(record) for record in resumed.train()] == whole
+    halved = fleet(configs).train(prune=lambda *_: [0, 2])
+    assert [content(halved[place]) for place in (0, 2)] == [whole[0], whole[2]]
+    assert halved[1].status == "stopped"
+
+
+@pytest.mark.parametrize("name", TASKS_WITH_CHOICES)
+def test_only_training_changes_its_state(small, name) -> None:
+    one = fleet([small(name, estimator=FALLING), small(name, seed=2, estimator=FALLING)])
+    advance = one.stepper()
+    for _ in range(3):
+        norm = advance()
+    assert one.rules is not None
+    before = {key: tensor.clone() for key, tensor in one.rules.state.items()}
+    assert all((tensor == 3).all() for key, tensor in before.items() if key.endswith("passes"))
+    one.evaluate(norm)
+    assert all(torch.equal(tensor, one.rules.state[key]) for key, tensor in before.items())
+
+
+def test_it_has_constants_and_a_part_by_the_command_line(cli) -> None:
+    words = ("--hidden", "8", "--epochs", 1, "--seeds", 1, "--store", "own.sqlite", "--threads", 1)
+    assert cli("run", "stochastic-binary", "--temperatures", "falling:start_at=4", *words).code == 0
+    assert cli("run", "stochastic-binary", "--tau-f", "falling", "--tau-b", 0.5, *words).code == 0
+    with Store.open("own.sqlite") as store:
+        runs = {run.config["estimator"]["tau_f"]: run for run in store.runs()}
+        both, part = runs["falling:start_at=4"], runs["falling"]
+        assert part.config["estimator"] == {"name": "decoupled", "tau_f": "falling", "tau_b": 0.5}
+        (step,) = store.history(both.id)["tau_f"].steps
+        assert store.history(both.id)["tau_f"].values[0] == np.float32(4) / np.float32(step)
+        assert "tau_b" in store.history(both.id)
+        assert store.history(part.id)["tau_f"].values[0] == np.float32(2) / np.float32(step)
+        assert "tau_b" not in store.history(part.id)
+    refused = cli("run", "stochastic-binary", "--temperatures", "falling:colour=4", *words)
+    assert refused.code == 2
+    assert "rule 'falling' has no constant colour" in refused.err
