@@ -10,7 +10,7 @@ import torch
 
 RUN = ("run", "stochastic-binary", "--seeds", 1, "--epochs", 1)
 SWEEP = ("sweep", "stochastic-binary", "--seeds", 1, "--grid")
-AXES = "tau_f, tau_b, lr, dataset, batch, epochs, diagnose_every"
+AXES = "tau_f, tau_b, lr, dataset, batch, optimiser, weight_decay, lr_schedule, warmup, epochs, diagnose_every"
 LOGIC = ("run", "logic-gates", "--seeds", 1, "--steps", 2)
 
 
