@@ -1,6 +1,7 @@
-"""`dst export`, `copy`, `merge` and `data`: what is in a store, and what data there are."""
+"""`dst export`, `copy`, `merge`, `diff`, `rm` and `data`: what is in a store, and what data there are."""
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ from dst_lab import data
 from dst_lab.cli.console import Console, say
 from dst_lab.configs import WHOLE
 from dst_lab.replace import PREPARED, check_target
-from dst_lab.store import Store, export, salvage
+from dst_lab.store import Store, compare, export, field, salvage
+from dst_lab.store.conditions import parse
+
+MOST_LISTED = 50
 
 
 def add(jobs: Any) -> None:
@@ -30,8 +34,24 @@ def add(jobs: Any) -> None:
     copy.set_defaults(do=_copy)
     merge = jobs.add_parser("merge", help="join other stores into one; what is there already stays")
     merge.add_argument("others", type=Path, nargs="+")
+    merge.add_argument(
+        "--prefer", choices=("ours", "theirs"), default="ours",
+        help="whose result of a run stays, where both have one and they differ: this store's or the others' (ours)",
+    )  # fmt: skip
     merge.set_defaults(do=_merge)
-    for parser in (out, copy, merge):
+    diff = jobs.add_parser("diff", help="what tells two stores apart, run by run; exit code 1 where anything does")
+    diff.add_argument("first", type=Path)
+    diff.add_argument("second", type=Path)
+    diff.set_defaults(do=_diff)
+    rm = jobs.add_parser("rm", help="remove runs, and their kept networks")
+    rm.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs")
+    rm.add_argument(
+        "--where", nargs="+", action="extend", default=[], metavar="CONDITION",
+        help="or runs that fit all conditions, such as status=failed 'tau_f>2'",
+    )  # fmt: skip
+    rm.add_argument("--yes", action="store_true", help="do it (without it: say which they are)")
+    rm.set_defaults(do=_rm)
+    for parser in (out, copy, merge, rm):
         parser.add_argument("--store", type=Path, default=Path("dst.sqlite"), help="(dst.sqlite)")
     sets = jobs.add_parser("data", help="which data sets are there, and whether they are whole")
     sets.add_argument("--data", help="folder to look in (DST_DATA, then the user's cache)")
@@ -100,15 +120,67 @@ def _chosen_runs(store: Store) -> set[str]:
 
 
 def _merge(args: argparse.Namespace) -> int:
+    conflicts: list[Path] = []
     for other in args.others:
         # Before the store is made: a wrong path leaves none behind.
         Store.open(other).close()
     with Store.open(args.store, write=True) as store:
         for other in args.others:
-            report = store.merge(other)
+            report = store.merge(other, prefer_other=args.prefer == "theirs")
             say(f"{other}: {report.added} added, {report.already} already there, {report.replaced} replaced")
-            if report.differing:
-                say(f"  {len(report.differing)} differ from what was there, which stays: {', '.join(report.differing)}")
+            conflicts += [other] if report.differing else []
+    for other in conflicts:
+        differing = compare(args.store, other).differing
+        say(
+            f"{len(differing)} runs of {other} differ from what was there, which stays (--prefer theirs takes the "
+            "others):"
+        )
+        _list(f"  {name}: {what}" for name, what in differing.items())
+    return 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    found = compare(args.first, args.second)
+    for path, only in ((args.first, found.only_first), (args.second, found.only_second)):
+        if only:
+            say(f"{len(only)} runs only in {path}:")
+            _list(f"  {name}" for name in only)
+    if found.differing:
+        say(f"{len(found.differing)} runs differ:")
+        _list(f"  {name}: {what}" for name, what in found.differing.items())
+    say(f"{found.same} runs are the same in both")
+    return 0 if found.none else 1
+
+
+def _list(lines: Iterable[str]) -> None:
+    """The lines, of very many the first."""
+    lines = list(lines)
+    for line in lines[:MOST_LISTED]:
+        say(line)
+    if len(lines) > MOST_LISTED:
+        say(f"  and {len(lines) - MOST_LISTED} more")
+
+
+def _rm(args: argparse.Namespace) -> int:
+    if bool(args.runs) == bool(args.where):
+        raise ValueError("rm takes the ids of runs, or conditions with --where such as status=failed")
+    conditions = parse(args.where)
+    with Store.open(args.store, write=True, create=False) as store:
+        runs = store.runs()
+        unknown = sorted(set(args.runs) - {run.id for run in runs})
+        if unknown:
+            raise ValueError(f"{args.store} holds no run {', '.join(unknown)}")
+        chosen = [
+            run
+            for run in runs
+            if run.id in args.runs
+            or (conditions and all(condition.holds(field(run, condition.field)) for condition in conditions))
+        ]
+        if args.yes:
+            say(f"{store.remove([run.id for run in chosen])} runs removed from {args.store}")
+            return 0
+    say(f"{len(chosen)} runs of {args.store}; --yes removes them:")
+    _list(f"  {run.task} {run.estimator} seed={run.seed} {run.status} ({run.id})" for run in chosen)
     return 0
 
 

@@ -1,5 +1,7 @@
 """One SQLite file that holds every run of a study: what it found, how it ended, and where it came from."""
 
+from dst_lab.store.compare import StoreDifference as StoreDifference
+from dst_lab.store.compare import compare as compare
 from dst_lab.store.errors import StoreError as StoreError
 from dst_lab.store.export import COLUMNS as COLUMNS
 from dst_lab.store.export import export as export
@@ -24,8 +26,10 @@ __all__ = [
     "Salvage",
     "Series",
     "Store",
+    "StoreDifference",
     "StoreError",
     "Temperatures",
+    "compare",
     "export",
     "field",
     "run_id",

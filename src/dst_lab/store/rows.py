@@ -4,6 +4,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -14,6 +15,7 @@ from dst_lab.store import blob, history
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import Record, canonical, identify
 
+Columns = tuple[str, str, str, int, str, str, str, bytes, str]
 _COLUMNS = "id, task, estimator, seed, status, config, detail, digest, provenance"
 
 
@@ -35,7 +37,7 @@ class Outcome(Enum):
 class Row:
     """One run: its columns, in the order of the table, and its blobs."""
 
-    columns: tuple[str, str, str, int, str, str, str, bytes, str]
+    columns: Columns
     provenance: str
     history: bytes
     artefacts: dict[str, bytes]
@@ -73,7 +75,7 @@ class Row:
         computed: it is compared where there are artefacts, and with `whole` in any case.
         """
         self.verify_parts()
-        record = self._decoded()
+        record = self.decoded()
         found = _digest(record, self.columns[6])
         if found != self.columns[7] and (whole or self.artefacts):
             raise ValueError("what it found does not have the fingerprint it was recorded with")
@@ -95,7 +97,18 @@ class Row:
         for body in (self.history, *self.artefacts.values()):
             blob.verify(body)
 
-    def _decoded(self) -> Record:
+    @property
+    def name(self) -> str:
+        """The run in a person's words, as far as its row can be read."""
+        run, task, estimator, seed = self.columns[:4]
+        taus = ""
+        with suppress(ValueError, TypeError, KeyError, AttributeError):
+            values = json.loads(self.columns[5])["estimator"].items()
+            taus = "".join(f" {name}={value}" for name, value in values if name != "name")
+        return f"{task} {estimator}{taus} seed={seed} ({run})"
+
+    def decoded(self) -> Record:
+        """The record that it was encoded from; ValueError, with the reason, where it is damaged."""
         artefacts = {name: array for body in self.artefacts.values() for name, array in blob.unpack(body).items()}
         try:
             return Record(
@@ -124,9 +137,9 @@ def encode(record: Record) -> Row:
     return Row(columns, provenance, history.pack(record.history), artefacts)
 
 
-def insert(connection: sqlite3.Connection, row: Row) -> Outcome:
+def insert(connection: sqlite3.Connection, row: Row, *, prefer_new: bool = False) -> Outcome:
     """Write the row, inside the caller's transaction. The first result of a run stays; a failure gives way, and so does
-    a run that was stopped, to one that was trained whole."""
+    a run that was stopped, to one that was trained whole. `prefer_new`: another final result takes its place."""
     found = connection.execute("SELECT key, config, status, digest FROM runs WHERE id = ?", (row.id,)).fetchone()
     if found is not None:
         key, config, status, digest = found
@@ -138,7 +151,8 @@ def insert(connection: sqlite3.Connection, row: Row) -> Outcome:
         if _WEIGHT[new_status] <= _WEIGHT[status]:
             # What is not final says nothing against what is there.
             same = digest == new_digest or _WEIGHT[new_status] < _FINAL
-            return Outcome.PRESENT if same else Outcome.DIFFERS
+            if same or not prefer_new:
+                return Outcome.PRESENT if same else Outcome.DIFFERS
         connection.execute("DELETE FROM runs WHERE key = ?", (key,))
     connection.execute("INSERT OR IGNORE INTO provenance VALUES (?, ?)", (row.columns[8], row.provenance))
     key = connection.execute(f"INSERT INTO runs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row.columns).lastrowid

@@ -1,6 +1,5 @@
 """Bringing the healthy runs out of a damaged store."""
 
-import json
 import lzma
 import os
 import shutil
@@ -10,6 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import cast
 
 from dst_lab.replace import STORE, check_target, resolved
 from dst_lab.store import rows
@@ -111,7 +111,7 @@ def _unpacked(path: Path) -> bytes:
 class _Found:
     """Rows of the four tables, by the key that joins them; several of a key where old ones were left on free pages."""
 
-    runs: list[tuple[int, tuple[object, ...]]] = field(default_factory=list)
+    runs: list[tuple[int, rows.Columns]] = field(default_factory=list)
     histories: dict[int, list[bytes]] = field(default_factory=dict)
     artefacts: dict[int, list[tuple[str, bytes]]] = field(default_factory=dict)
     provenance: dict[str, str] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class _Found:
         for key, columns in found:
             match columns:
                 case (None, str(run), *_) if key is not None and len(columns) == 10 and len(run) == 16:
-                    tables.runs.append((key, columns[1:]))
+                    tables.runs.append((key, cast(rows.Columns, columns[1:])))
                 case (None, bytes(body)) if key is not None:
                     tables.histories.setdefault(key, []).append(body)
                 case (int(run), str(name), bytes(body)) if key is not None:
@@ -142,12 +142,12 @@ class _Found:
             try:
                 row, lack = self._row(key, columns)
             except ValueError as error:
-                lost.setdefault(run, (_name(columns), str(error)))
+                lost.setdefault(run, (rows.Row(columns, "", b"", {}).name, str(error)))
                 continue
             if run not in healthy or row.weight > healthy[run][1].weight:
                 healthy[run] = (key, row)
                 if lack:
-                    lost[run] = (f"{_name(columns)}, without its artefacts", lack)
+                    lost[run] = (f"{rows.Row(columns, '', b'', {}).name}, without its artefacts", lack)
                 else:
                     lost.pop(run, None)
         named = {name: why for run, (name, why) in lost.items() if run not in healthy or "without" in name}
@@ -156,7 +156,7 @@ class _Found:
             named[f"{orphans} more"] = "their histories are there, but not the rows that say whose they are"
         return [row for _, row in sorted(healthy.values(), key=lambda pair: pair[0])], named
 
-    def _row(self, key: int, columns: tuple[object, ...]) -> tuple[rows.Row, str]:
+    def _row(self, key: int, columns: rows.Columns) -> tuple[rows.Row, str]:
         """The run with what belongs to it, and what is wrong with its artefacts, if anything; ValueError otherwise."""
         bodies = self.histories.get(key, [])
         if not bodies:
@@ -167,7 +167,7 @@ class _Found:
         artefacts = dict(self.artefacts.get(key, []))
         reason = ""
         for body in bodies:
-            row = rows.Row(columns, provenance, body, artefacts)  # type: ignore[arg-type]
+            row = rows.Row(columns, provenance, body, artefacts)
             try:
                 row.verify()
                 return row, ""
@@ -175,17 +175,7 @@ class _Found:
                 reason = reason or str(error)
         for body in bodies:
             with suppress(ValueError):
-                bare = rows.Row(columns, provenance, body, {})  # type: ignore[arg-type]
+                bare = rows.Row(columns, provenance, body, {})
                 bare.verify(whole=len(bodies) > 1)
                 return bare, reason
         raise ValueError(reason)
-
-
-def _name(columns: tuple[object, ...]) -> str:
-    """A run in a person's words, as far as its row can be read."""
-    run, task, estimator, seed = columns[:4]
-    with suppress(ValueError, TypeError, KeyError, AttributeError):
-        config = json.loads(str(columns[5]))
-        taus = " ".join(f"{name}={value}" for name, value in config["estimator"].items() if name != "name")
-        return f"{task} {estimator} {taus} seed={seed} ({run})".replace("  ", " ")
-    return f"{task} {estimator} seed={seed} ({run})"

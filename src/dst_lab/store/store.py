@@ -182,15 +182,18 @@ class Store:
             (busy, _, _) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not busy
 
-    def merge(self, other: str | os.PathLike[str]) -> MergeReport:
+    def merge(self, other: str | os.PathLike[str], *, prefer_other: bool = False) -> MergeReport:
         """Add the runs of another store, all or none of them, by the rules of `put`; merging again changes nothing.
+
+        Where both have another final result of a run, this store's stays or, with `prefer_other`, the other's does.
 
         Kept networks come along where the run's record is the other store's, or equal to it.
         """
         outcomes: dict[str, rows.Outcome] = {}
         with Store.open(other) as source, self._transaction() as connection:
-            for row in source._read_all():
-                outcomes[row.id] = rows.insert(connection, row.repacked() if source._folder else row)
+            for row in source.verified_rows():
+                new = row.repacked() if source._folder else row
+                outcomes[row.id] = rows.insert(connection, new, prefer_new=prefer_other)
                 if self._takes_network(connection, row, outcomes[row.id]):
                     networks.carry(source.path, self.path, row.id)
         counts = {kind: sum(outcome is kind for outcome in outcomes.values()) for kind in rows.Outcome}
@@ -243,6 +246,17 @@ class Store:
                     raise StoreError(sentence(self.path, error)) from error
         finally:
             lock.release()
+
+    def remove(self, runs: Collection[str]) -> int:
+        """Remove runs and their kept networks, all or none of them, and return how many there were."""
+        with self._transaction() as connection:
+            # What is removed on purpose is not to come back by `salvage`.
+            connection.execute("PRAGMA secure_delete=ON")
+            count = connection.executemany("DELETE FROM runs WHERE id = ?", [(run,) for run in runs]).rowcount
+            connection.execute("DELETE FROM provenance WHERE id NOT IN (SELECT provenance FROM runs)")
+        for run in networks.kept(self.path, runs):
+            networks.path_of(self.path, run).unlink(missing_ok=True)
+        return count
 
     def finished(self) -> set[str]:
         """The ids of the runs that need no more training: done or diverged."""
@@ -327,7 +341,7 @@ class Store:
                 id=run, config=json.loads(config), status=status, detail=json.loads(detail), provenance_id=provenance
             )
 
-    def _read_all(self) -> Iterator[rows.Row]:
+    def verified_rows(self) -> Iterator[rows.Row]:
         """Every row, as of one moment, verified so that damage does not spread by merging."""
         with explained(self.path):
             self._connection.execute("BEGIN")

@@ -14,7 +14,7 @@ import pytest
 from dst_lab import data
 from dst_lab.figures import write
 from dst_lab.plans import FRESH
-from dst_lab.store import Store
+from dst_lab.store import Record, Series, Store
 from dst_lab.studies import PAPER
 from dst_lab.studies.paper.figures import reconstructions
 
@@ -278,3 +278,42 @@ def test_a_damaged_store_is_refused_before_training_and_salvaged(store, cli, row
     assert "--overwrite" in cli("copy", "--store", "harmed.sqlite", "--salvage", "saved.sqlite").err
     assert "leave --lean out" in cli("copy", "--lean", "--salvage", "other.sqlite").err
     assert cli("copy", "--salvage", "other.sqlite").code == 0
+
+
+def test_diff_merge_and_rm(store, cli, rows) -> None:
+    cli(*SBN, "--seeds", 2, "--store", "other.sqlite")
+    with Store.open(store) as opened, Store.open("other.sqlite", write=True) as other:
+        (run,) = (one.id for one in other.runs(seed=1))
+        other.remove([run])
+        found = opened.history(run)
+        half = {name: Series(series.steps, series.values / 2) for name, series in found.items()}
+        config = next(one.config for one in opened.runs() if one.id == run)
+        other.put([Record(config=config, status="done", history=half)])
+    ended = cli("diff", "dst.sqlite", "other.sqlite")
+    assert ended.code == 1
+    assert "4 runs only in dst.sqlite:" in ended.out
+    assert f"seed=1 ({run}): train_loss from step 20 on, at the end " in ended.out
+    assert ended.out.endswith("1 runs are the same in both\n")
+    assert cli("diff", "dst.sqlite", "dst.sqlite").out == "6 runs are the same in both\n"
+    kept = rows(store)
+    ended = cli("merge", "other.sqlite")
+    assert (
+        "1 runs of other.sqlite differ from what was there, which stays (--prefer theirs takes the others):"
+        in ended.out
+    )
+    assert f"({run}): train_loss from step 20 on" in ended.out
+    assert rows(store) == kept
+    assert "0 added, 1 already there, 1 replaced" in cli("merge", "other.sqlite", "--prefer", "theirs").out
+    assert rows(store)[run] == rows(Path("other.sqlite"))[run]
+
+    ended = cli("rm", "--where", "task=logic-gates")
+    assert ended.code == 0
+    assert ended.out.startswith("2 runs of dst.sqlite; --yes removes them:\n  logic-gates gumbel_ste seed=0 done (")
+    assert len(rows(store)) == 6
+    assert cli("rm", "--where", "task=logic-gates", "--yes").out == "2 runs removed from dst.sqlite\n"
+    assert cli("rm", run, "--yes").out == "1 runs removed from dst.sqlite\n"
+    assert len(rows(store)) == 3
+    assert run not in rows(store)
+    assert "rm takes the ids of runs, or conditions" in cli("rm", "--yes").err
+    assert "holds no run abc" in cli("rm", "abc", "--yes").err
+    assert cli("rm", "--where", "status=failed", "--yes").out == "0 runs removed from dst.sqlite\n"
