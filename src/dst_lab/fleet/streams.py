@@ -2,6 +2,11 @@
 
 Counter-based (Philox), so there is no state: who shares the fleet, in which order, and whether the run was resumed
 cannot matter, and there is nothing to checkpoint.
+
+A uniform number has 24 bits here (31 on CUDA and in the packed logic networks, clamped as if it had 24), so that
+Gumbel and logistic noise end near 16.6 where the library's own draws go on: what has a probability below 6e-8 is never
+drawn. That is kept: with 2 to 16 categories an event is so rare only where the logits leave no doubt, and other numbers
+would be other runs, so that no recorded run could be trained again.
 """
 
 from collections.abc import Sequence

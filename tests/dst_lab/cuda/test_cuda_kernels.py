@@ -151,3 +151,23 @@ def test_streams_are_those_of_the_cpus_logic_networks(device: torch.device) -> N
         cpu.philox(key, 11, 2, 3005, 0, bits)
         expected = [np.float32(cpu.uniform.py_func(word)) for word in bits[:50]]
         np.testing.assert_array_equal(row.numpy(), expected)
+
+
+@pytest.mark.parametrize("kind", ["binary", "categorical"])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_gradients_keep_their_tails(device: torch.device, kind: str, sign: float) -> None:
+    """Against exp(-|d|) in float64, at differences of 15 to 40 temperatures on either side."""
+    d = torch.linspace(15, 40, 8, dtype=torch.float64)
+    logits = (sign * d * 0.25).float()
+    logits = (logits if kind == "binary" else torch.stack([logits, torch.zeros(8)], -1)).unsqueeze(0).to(device)
+    where = Draws(
+        torch.zeros(1, device=device), torch.full((1,), 0.25, device=device), torch.tensor([5], device=device),
+        torch.tensor(0, device=device), 1, 0, CLEAN,
+    )  # fmt: skip
+    leaf = logits.clone().requires_grad_()
+    z = choose(leaf, where, kind)
+    (gradient,) = torch.autograd.grad((z if kind == "binary" else z[..., 0]).sum(), leaf)
+    gradient = gradient if kind == "binary" else gradient[..., 0]
+    t = logits.double().cpu() if kind == "binary" else logits.double().cpu()[..., 0]
+    exact = torch.sigmoid(t / 0.25) * torch.sigmoid(-t / 0.25) / 0.25
+    torch.testing.assert_close(gradient.double().cpu(), exact, rtol=1e-5, atol=0.0)

@@ -262,8 +262,13 @@ def _gate_gradients(s00, s01, s10, s11, grad):
 
 @_compiled
 def _softmax_gradients(l, tau, share, grad):
-    """The gradient by the logits from that by the gates [16, neurons], in place; `share` is room to work in."""
+    """The gradient by the logits from that by the gates [16, neurons], in place; `share` is room to work in.
+
+    Gradients are taken relative to the largest gate's, so that where its share rounds to 1 nothing is lost in the
+    difference.
+    """
     top, total, mean = np.full(BLOCK, -np.inf, np.float32), np.zeros(BLOCK, np.float32), np.zeros(BLOCK, np.float32)
+    largest = np.zeros(BLOCK, np.float32)
     gates = grad.shape[0]  # not known to the compiler, which would unroll loops over it for seconds
     for k in range(gates):
         for n in range(BLOCK):
@@ -273,6 +278,10 @@ def _softmax_gradients(l, tau, share, grad):
             top[n] = max(top[n], share[k, n])
     for k in range(gates):
         for n in range(BLOCK):
+            largest[n] = grad[k, n] if share[k, n] == top[n] else largest[n]
+    for k in range(gates):
+        for n in range(BLOCK):
+            grad[k, n] -= largest[n]
             share[k, n] = exp((share[k, n] - top[n]) / tau)
             total[n] += share[k, n]
             mean[n] += share[k, n] * grad[k, n]

@@ -226,6 +226,8 @@ def _update_kernel(
             logits += gumbel(uniform_at(tl.load(key + run), element, site + layer, count.to(tl.int32), use))
         e = tl.exp((logits - tl.max(logits, 1)[:, None]) / heat)
         share = e / tl.sum(e, 1)[:, None]
+        # Relative to the largest gate's, so that where its share rounds to 1 nothing is lost in the difference.
+        grad -= tl.sum(tl.where(gate == tl.argmax(logits, 1)[:, None], grad, 0.0), 1)[:, None]
         grad = share * (grad - tl.sum(share * grad, 1)[:, None]) / heat
     tl.store(size + neuron, tl.sum(grad * grad, 1) if UPDATE else tl.max(tl.abs(grad), 1), there)
     if UPDATE:
