@@ -16,7 +16,7 @@ from importlib.metadata import version
 from typing import Any
 
 from dst_lab import plugins
-from dst_lab.cli import STOPPED, circuit, claims, records, report, run, show, sweep
+from dst_lab.cli import STOPPED, circuit, claims, completion, records, report, run, show, sweep
 from dst_lab.cli.console import say
 from dst_lab.cli.parser import Parser
 from dst_lab.data import DataError
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _check_folder()
         plugins.load()
-        args = _parser().parse_args(arguments)
+        args = command_line().parse_args(arguments)
         debug = args.debug
         if _first():
             handlers = {signal.SIGTERM: _leave, signal.SIGINT: signal.default_int_handler}
@@ -68,12 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _parser() -> Parser:
+def command_line() -> Parser:
+    """Every command with its options."""
     parser = Parser(prog="dst", description="Train networks with discrete choices inside, by the fleet.")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
-    for command in (run, sweep, show, records, report, claims, circuit):
+    for command in (run, sweep, show, records, report, claims, circuit, completion):
         command.add(jobs)
     return parser
 

@@ -28,10 +28,14 @@ class Parser(argparse.ArgumentParser):
         say(f"dst: {message} (`{self.prog} --help` says what there is)", sys.stderr)
         sys.exit(2)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def fill_in(self) -> None:
+        """Add the options that were left for later."""
         fill, self.fill = self.fill, None
         if fill:
             fill(self)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.fill_in()
         return super().parse_known_args(args, namespace)
 
 
