@@ -31,7 +31,15 @@ class Arm:
 
 
 def arm(rows: Rows, task: str, role: str) -> Arm:
-    """The confirmation runs of a role on a task, or what lacks of them."""
+    """The confirmation runs of a role on a task, or what lacks of them; worked out once."""
+    key = Arm, task, role
+    if key not in rows.memory:
+        rows.memory[key] = _arm(rows, task, role)
+    found: Arm = rows.memory[key]
+    return found
+
+
+def _arm(rows: Rows, task: str, role: str) -> Arm:
     recipe, search = rows.searches[task, role]
     config, name = rows.chosen.get((task, role)), role_name(rows, role, search.base)
     if config is None:

@@ -1,6 +1,6 @@
 """The runs of a store as one study sees them at one scale: found by their configs, by its recipes, by their roles."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -129,6 +129,11 @@ class Rows:
     def command(self, recipe: str) -> str:
         """What trains it."""
         return f"`dst sweep {recipe} --scale {self.scale}`"
+
+    @cached_property
+    def memory(self) -> dict[Hashable, Any]:
+        """What others work out from these rows and need again, by what it is of."""
+        return {}
 
     @cached_property
     def _by_setting(self) -> dict[str, list[Row]]:

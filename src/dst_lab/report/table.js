@@ -19,7 +19,7 @@
   });
   let found = all;
   /* An example that finds something in this very store. */
-  const shown = all.find((i) => setting(i).words.includes("softmax_ste")) ?? 0;
+  const shown = all.find((i) => setting(i).tau !== null) ?? 0;
   const example = all.length ? `${setting(shown).words.split(" ")[1]}${setting(shown).tau === null ? "" : ` tau=${setting(shown).tau}`} seed=${runs.seed[shown]}` : "";
 
   const body = make("tbody");

@@ -84,7 +84,10 @@ def mark_of_convergence(rows: Rows, share: float = 0.5) -> tuple[float, str]:
 def converged_below(rows: Rows) -> float:
     """The last validation loss below which a run of the autoencoder has converged; NaN where none of its searches' runs
     is there."""
-    return mark_of_convergence(rows)[0]
+    if converged_below not in rows.memory:
+        rows.memory[converged_below] = mark_of_convergence(rows)[0]
+    mark: float = rows.memory[converged_below]
+    return mark
 
 
 def _ends(rows: Rows) -> tuple[float, float, str] | None:
