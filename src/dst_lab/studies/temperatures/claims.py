@@ -1,0 +1,155 @@
+"""The bars, written before the runs: what the rule must reach on each task to be called better than tuned constants."""
+
+import math
+from collections.abc import Sequence
+
+from dst_lab.claims import SEEDS, Arm, Comparison, Measure, Verdict, arm, compare, decide, paired
+from dst_lab.claims.measures import after_the_end, best, last, reach
+from dst_lab.claims.verdict import CONTRADICTED, NOT_SUPPORTED, NOT_TESTED, SUPPORTED
+from dst_lab.configs import CategoricalAutoencoderConfig, Config, LogicGatesConfig, StochasticBinaryConfig
+from dst_lab.plans import FRESH_SEEDS
+from dst_lab.plans.plan import seeded
+from dst_lab.records import Row, Rows
+from dst_lab.studies.temperatures.recipes import AUTOENCODER_LR, NETWORK_LR, ruled, tuned
+
+EVERYWHERE, SOMEWHERE = 126.0, 122.0
+"""Nats: the mean lowest validation loss at every learning rate, and at the best."""
+CONVERGED = 166.0
+"""Nats: the last validation loss half-way between the collapsed solution's and the best of the paper's searches."""
+PAPER_ONLY = "runs at the paper's scale, for which the bars are written"
+LOSS = best("validation_loss")
+ACCURACY = best("validation_accuracy_argmax")
+
+
+def judge(rows: Rows) -> list[Verdict]:
+    """The three bars."""
+    return [_autoencoder(rows), _network(rows), _gates(rows)]
+
+
+def fresh_arm(rows: Rows, name: str, config: Config, recipe: str) -> Arm:
+    """A setting with its ten fresh seeds, or what lacks of them."""
+    found = [rows.find(run) for run in seeded([config], FRESH_SEEDS)]
+    existing = tuple(row for row in found if row is not None)
+    if len(existing) == SEEDS:
+        return Arm(name, config, existing, ())
+    lack = f"{SEEDS - len(existing)} of {SEEDS} runs of {name} on {config.task}: {rows.command(recipe)}"
+    return Arm(name, config, (), (lack,))
+
+
+def _autoencoder(rows: Rows) -> Verdict:
+    task = CategoricalAutoencoderConfig.task
+    title = "The rule needs no learning rate to suit it, and is better than tuned constants"
+    rule = (
+        f"Ten fresh seeds at each of {', '.join(f'{lr:g}' for lr in AUTOENCODER_LR)}. Supported if at every rate all "
+        f"ten converge (last validation loss below {CONVERGED:g} nats) and the mean lowest validation loss is at most "
+        f"{EVERYWHERE:g}, and at one of them below {SOMEWHERE:g}. Contradicted if at some rate the loss is "
+        f"significantly above {EVERYWHERE:g}, or a run does not converge; otherwise not supported."
+    )
+    arms = [
+        fresh_arm(rows, f"the rule at {lr:g}", ruled(CategoricalAutoencoderConfig, rows.scale, lr), "self-autoencoder")
+        for lr in AUTOENCODER_LR
+    ]
+    missing = _missing(rows, arms)
+    if missing:
+        return Verdict(claim="T1", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=missing)
+    comparisons = tuple(_against(arm.name, [LOSS.of(row) for row in arm.rows]) for arm in arms)
+    lost = {arm.name: sum(not _converged(row) for row in arm.rows) for arm in arms}
+    notes = tuple(f"{count} of {SEEDS} runs of {name} did not converge" for name, count in lost.items() if count)
+    means = [comparison.ours for comparison in comparisons]
+    if any(lost.values()) or any(comparison.worse for comparison in comparisons):
+        verdict = CONTRADICTED
+    else:
+        verdict = SUPPORTED if max(means) <= EVERYWHERE and min(means) < SOMEWHERE else NOT_SUPPORTED
+    return Verdict(
+        claim="T1", task=task, title=title, rule=rule, verdict=verdict, comparisons=comparisons, notes=notes,
+        runs=_ids(arms), because="a run did not converge" if any(lost.values()) else "",
+    )  # fmt: skip
+
+
+def _network(rows: Rows) -> Verdict:
+    slow, usual, fast = NETWORK_LR
+    arms = [
+        fresh_arm(rows, f"the rule at {lr:g}", ruled(StochasticBinaryConfig, rows.scale, lr), "self-network")
+        for lr in NETWORK_LR
+    ]
+    constants = [
+        arm(rows, StochasticBinaryConfig.task, "constants-slow"),
+        fresh_arm(rows, "tuned constants", tuned(StochasticBinaryConfig, rows.scale), "tuned-constants"),
+        arm(rows, StochasticBinaryConfig.task, "constants-fast"),
+    ]
+    missing = _missing(rows, [*arms, *constants])
+    pairs = [] if missing else zip(arms, constants, strict=True)
+    found = tuple(c for ours, theirs in pairs if (c := compare(ours, theirs, LOSS, primary=True, judged=True)))
+    return Verdict(
+        claim="T2",
+        task=StochasticBinaryConfig.task,
+        title="The rule is better than the best constants at every learning rate",
+        rule=f"Ten fresh seeds, paired, in {LOSS.name}: at {usual:g} against the constants that the paper's grid of "
+        f"231 chose, at {slow:g} and {fast:g} against the best of a search there. Supported only if all three are "
+        "beaten; contradicted if one of them beats the rule; otherwise not supported.",
+        verdict=decide(found, missing),
+        comparisons=found,
+        missing=missing,
+        runs=_ids([*arms, *constants]),
+    )
+
+
+def _gates(rows: Rows) -> Verdict:
+    task = LogicGatesConfig.task
+    ours = fresh_arm(rows, "the rule", ruled(LogicGatesConfig, rows.scale), "self-gates")
+    theirs = fresh_arm(rows, "tuned constants", tuned(LogicGatesConfig, rows.scale), "tuned-constants")
+    title = "The rule is as good as tuned constants, and as soon"
+    rule = (
+        f"Ten fresh seeds, paired: {ACCURACY.name}, and the steps until the constants' mean last value is reached (one "
+        "evaluation past the end where it is not). Supported if neither is significantly worse than with the "
+        "constants; contradicted if one is."
+    )
+    missing = _missing(rows, [ours, theirs])
+    if missing:
+        return Verdict(claim="T3", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=missing)
+    comparisons = [compare(ours, theirs, measure, primary=True, judged=True) for measure in (ACCURACY, _soon(theirs))]
+    found = tuple(comparison for comparison in comparisons if comparison is not None)
+    if len(found) < len(comparisons):
+        lack = (f"{ACCURACY.name}, which the runs on {task} did not record",)
+        return Verdict(claim="T3", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=lack)
+    worse = any(comparison.worse for comparison in found)
+    return Verdict(
+        claim="T3", task=task, title=title, rule=rule, verdict=CONTRADICTED if worse else SUPPORTED,
+        comparisons=found, runs=_ids([ours, theirs]),
+    )  # fmt: skip
+
+
+def _soon(constants: Arm) -> Measure:
+    """The steps until a run is as good as the constants are at the end."""
+    done = [row for row in constants.rows if row.done and row.has("validation_accuracy_argmax")]
+    measure = last("validation_accuracy_argmax")
+    mark = math.fsum(measure.of(row) for row in done) / max(len(done), 1)
+    never = after_the_end("validation_accuracy_argmax").of(done[0]) if done else math.nan
+    return reach("validation_accuracy_argmax", mark, never)
+
+
+def _against(name: str, values: Sequence[float]) -> Comparison:
+    """Ten runs beside the bar at every rate; a run that diverged counts as the worst that finished."""
+    finite = [value for value in values if math.isfinite(value)]
+    filled = [value if math.isfinite(value) else max(finite, default=math.inf) for value in values]
+    if not finite:
+        filled = [2 * EVERYWHERE] * len(values)
+    found = paired(filled, [EVERYWHERE] * len(filled), LOSS.direction)
+    return Comparison(
+        name=f"{name}, against {EVERYWHERE:g}", metric=LOSS.name, unit=LOSS.unit, direction=LOSS.direction,
+        primary=True, judged=True, diverged=(len(values) - len(finite), 0), **vars(found),
+    )  # fmt: skip
+
+
+def _converged(row: Row) -> bool:
+    return row.done and row.last("validation_loss") < CONVERGED
+
+
+def _missing(rows: Rows, arms: Sequence[Arm]) -> tuple[str, ...]:
+    if rows.scale != "paper":
+        return (PAPER_ONLY,)
+    return tuple(lack for arm in arms for lack in arm.missing)
+
+
+def _ids(arms: Sequence[Arm]) -> tuple[str, ...]:
+    return tuple(row.run.id for arm in arms for row in arm.rows)

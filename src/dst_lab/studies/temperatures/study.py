@@ -1,0 +1,26 @@
+"""The study as a value: what its page says, and in which order."""
+
+from dst_lab.configs import CategoricalAutoencoderConfig, LogicGatesConfig, StochasticBinaryConfig
+from dst_lab.report import Study
+from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS
+from dst_lab.studies.temperatures.claims import judge
+from dst_lab.studies.temperatures.recipes import RECIPES
+
+TEMPERATURES = Study(
+    name="temperatures",
+    title="Temperatures that set themselves",
+    topic="Self-set temperatures",
+    lead="One rule, with one set of constants for all tasks, sets both temperatures of Decoupled ST while a network "
+    "trains. It is judged against constants that were tuned by the searches of the paper's study, on fresh seeds.",
+    recipes=RECIPES,
+    tasks=(StochasticBinaryConfig.task, CategoricalAutoencoderConfig.task, LogicGatesConfig.task),
+    roles=("decoupled",),
+    rules=(judge,),
+    questions={
+        "T1": "Does the rule do without a learning rate that suits it?",
+        "T2": "Is the rule better than the best constants?",
+        "T3": "Is the rule as good where constants are easy to tune?",
+    },
+    claimant="What the rule must do",
+    sections=(VERDICTS, SETTINGS, OTHERS, *REST),
+)
