@@ -3,6 +3,7 @@
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 
 Meaning: TypeAlias = Literal["bits", "scores", "winner"]
 MEANINGS = ("bits", "scores", "winner")
-_NAME = re.compile(r"[!-~]+")
-_BAD_IN_NAMES = set('"\\')
+_NAME = re.compile(r"""[!#-\[\]-~]+""")  # printing ASCII but for quotes and backslashes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -75,10 +75,10 @@ class Circuit:
         if not self.input_names:
             raise ValueError("a circuit has at least one input")
         for name in self.input_names:
-            if not isinstance(name, str) or not _NAME.fullmatch(name) or _BAD_IN_NAMES & set(name):
+            if not is_name(name):
                 raise ValueError(f"a name of an input is made of ASCII letters, digits and marks, got {name!r}")
         if len(set(self.input_names)) < len(self.input_names):
-            twice = next(name for i, name in enumerate(self.input_names) if name in self.input_names[:i])
+            twice = next(name for name, count in Counter(self.input_names).items() if count > 1)
             raise ValueError(f"names of inputs must differ, got {twice!r} twice")
 
     def _check_graph(self) -> None:
@@ -229,6 +229,11 @@ class Circuit:
         if self.meaning == "scores":
             return shown + f"{self.classes} scores of {len(self.outputs) // self.classes} bits, tau={self.tau})"
         return shown + (f"the winner of {self.classes})" if self.meaning == "winner" else f"{len(self.outputs)} bits)")
+
+
+def is_name(name: object) -> bool:
+    """Whether an input can have this name: every format must be able to hold it."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def _as_numbers(name: str, value: object) -> Tensor:

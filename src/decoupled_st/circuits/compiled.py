@@ -10,7 +10,7 @@ import tempfile
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -88,8 +88,11 @@ class CompiledCircuit:
         parts = max(1, min(self.threads, blocks))
         edges = [min(len(flat), blocks * part // parts * BLOCK) for part in range(parts + 1)]
         jobs = [(flat[a:b], numbers[a:b]) for a, b in pairwise(edges)]
-        apply = map if parts == 1 else _pool(parts).map
-        codes = list(apply(lambda job: self._run(*job), jobs))
+        if parts == 1:
+            codes = [self._run(*jobs[0])]
+        else:  # threads of this call alone: those of an earlier one would be missing in a forked process
+            with ThreadPoolExecutor(parts) as pool:
+                codes = list(pool.map(lambda job: self._run(*job), jobs))
         if any(codes):
             raise MemoryError("no memory for the circuit's words")
         return finish(numbers)
@@ -104,13 +107,12 @@ class CompiledCircuit:
             )
         )  # fmt: skip
 
+    def __reduce__(self) -> Any:
+        """In another process it is compiled again."""
+        return partial(compile_circuit, self.circuit, threads=self.threads, compiler=None, strict=False), ()
+
     def __repr__(self) -> str:
         return f"CompiledCircuit({self.circuit!r}, backend={self.backend}, threads={self.threads})"
-
-
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads)
 
 
 def compile_circuit(circuit: "Circuit", *, threads: int | None, compiler: str | None, strict: bool) -> CompiledCircuit:

@@ -20,7 +20,7 @@ def check_bits(bits: Tensor, inputs: int) -> Tensor:
     flat = bits.detach().cpu().reshape(-1, inputs)
     if flat.dtype == torch.bool:
         return flat.contiguous().view(torch.uint8)
-    if flat.dtype == torch.uint8 and not flat.numel():
+    if flat.dtype == torch.uint8 and (not flat.numel() or int(flat.max()) <= 1):
         return flat.contiguous()
     wrong = (flat != 0) & (flat != 1)
     if wrong.any():

@@ -1,5 +1,10 @@
 """Compiled circuits give the same numbers for any number of images, and say so where there is no compiler."""
 
+import os
+import pickle
+import signal
+import time
+
 import pytest
 import torch
 from circuit_samples import bits, every_input, random_circuit, stack
@@ -79,3 +84,30 @@ def test_a_compiler_that_is_not_there_or_fails() -> None:
         circuit.compile(compiler="gcc --no-such-option")
     with pytest.raises(ValueError, match="threads must be a whole number of at least 1, got 0"):
         circuit.compile(threads=0)
+
+
+def in_a_fork(compiled_circuit, x: torch.Tensor, want: torch.Tensor) -> None:
+    """Leaves with 0 where the numbers are right."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if torch.equal(compiled_circuit(x), want) else 1)
+    for _ in range(300):
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            assert status == 0
+            return
+        time.sleep(0.1)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    pytest.fail("the forked process hangs")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_in_other_processes() -> None:
+    circuit, x = from_network(stack(20, 30, classes=3)), bits(2000, 20)
+    fast = circuit.compile(threads=2, strict=True)
+    want = fast(x)
+    in_a_fork(fast, x, want)
+    again = pickle.loads(pickle.dumps(fast))
+    assert again.threads == 2
+    assert torch.equal(again(x), want)

@@ -46,6 +46,9 @@ def test_aiger_as_its_authors_write_it(tmp_path) -> None:
         circuit = load(path)
         assert circuit.input_names == ("x", "y")
         assert circuit(every_input(2)).tolist() == [[0, 0], [1, 0], [1, 0], [0, 1]]
+    for names in ("i0 a b\ni1 c\n", "i0 a\ni1 a\n"):  # which a circuit cannot have
+        path.write_text(head + "6 13 15\n12 2 4\n14 3 5\n" + names)
+        assert load(path).input_names == ("x0", "x1")
     path.write_text("aag 1 1 0 3 0\n2\n0\n1\n3\n")  # constants and an inversion
     assert load(path)(every_input(1)).tolist() == [[0, 1, 1], [0, 1, 0]]
 
@@ -68,7 +71,9 @@ def test_aiger_as_its_authors_write_it(tmp_path) -> None:
         ("aag 3 2 0 1 1\n2\n4\n6\n6 6 4\n", "in a circle"),
         ("aig 3 2 0 1 1\n6\n", "ANDs end too soon"),
         ("aig 3 2 0 1 1\n6\n\x00\x00", "sees what comes after it"),
-        ("aag 1 1 0 1 0\n2\n2\ni0 a b\n", "name of an input"),
+        ("aag 1 1 0 1 0\n2\n2\nc\ndecoupled-st circuit {}\n", "is not complete"),
+        ("aag 1 1 0 1 0\n2\n2\nc\ndecoupled-st circuit [\n", "no circuit that can be read"),
+        ('{"a":' * 100_000, "no circuit that can be read"),
     ],
 )  # fmt: skip
 def test_damaged_files(text: str, message: str, tmp_path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from decoupled_st.circuits.circuit import Circuit
+from decoupled_st.circuits.circuit import Circuit, is_name
 from decoupled_st.circuits.formats.json import about, read_about
 
 MOST = 2**26
@@ -156,7 +156,7 @@ def _binary_ands(lines: _Lines, inputs: int, size: int) -> Iterator[tuple[int, i
 
 
 def _read_symbols(lines: _Lines, inputs: int) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The names of the inputs, and what our own comment says about the outputs."""
+    """The names of the inputs (x0, x1, .. where a circuit cannot have them), and what our own comment says."""
     names = [f"x{i}" for i in range(inputs)]
     rest, fields = lines.rest(), {}
     for line in rest:
@@ -168,6 +168,8 @@ def _read_symbols(lines: _Lines, inputs: int) -> tuple[tuple[str, ...], dict[str
     for line in rest:
         if line.startswith(_MARK):
             fields = read_about(json.loads(line.removeprefix(_MARK)))
+    if not all(map(is_name, names)) or len(set(names)) < inputs:
+        names = [f"x{i}" for i in range(inputs)]
     return tuple(names), fields
 
 

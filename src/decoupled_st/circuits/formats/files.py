@@ -56,7 +56,7 @@ def load(path: str | os.PathLike[str]) -> Circuit:
             return aiger.read(content)
         if content.lstrip()[:1] == b"{":
             return json.read(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{str(target)!r} is no circuit that can be read: {error}") from error
     raise ValueError(f"{str(target)!r} is neither AIGER (it would begin with aag or aig) nor JSON of a circuit")
 

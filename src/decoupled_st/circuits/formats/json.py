@@ -31,6 +31,8 @@ def about(circuit: Circuit) -> dict[str, Any]:
 
 def read_about(values: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments of a Circuit from what `about` gave."""
+    if not isinstance(values, dict) or not values.keys() >= {"meaning", "classes", "tau", "dtype"}:
+        raise ValueError("what its outputs mean is not complete")
     dtype = getattr(torch, str(values["dtype"]), None)
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"dtype {values['dtype']!r} is none of torch's")

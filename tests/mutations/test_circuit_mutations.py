@@ -1,0 +1,105 @@
+"""Plausible bugs in circuits, one at a time in a copy of the library: their own tests must go red for each."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mutations.test_mutations import ROOT, Mutation, copy_of_source
+
+SUITE = ["tests/decoupled_st/circuits", "-m", "not slow"]
+
+pytestmark = pytest.mark.slow
+
+MUTATIONS = [
+    Mutation(
+        'an inversion on the right taken for one on the left', 'circuits/simplify.py',
+        '        if b & 1:\n            gate = flip_right(gate)',
+        '        if b & 1:\n            gate = flip_left(gate)',
+    ),
+    Mutation(
+        'inputs swapped without the gate', 'circuits/simplify.py',
+        'gate, a, b = swap(gate), b, a',
+        'a, b = b, a',
+    ),
+    Mutation(
+        'a gate shown both ways inverted for all', 'circuits/simplify.py',
+        'if literal & 1} - plain',
+        'if literal & 1}',
+    ),
+    Mutation(
+        "a common gate's inversion lost", 'circuits/simplify.py',
+        'literals.append(2 * place + inverted)',
+        'literals.append(2 * place)',
+    ),
+    Mutation(
+        'a slot used again while its value is needed', 'circuits/schedule.py',
+        '    last[circuit.outputs] = steps\n',
+        '',
+    ),
+    Mutation(
+        'of equal scores the last wins', 'circuits/winner.py',
+        'result = self.gate(B_AND_NOT_A, a[0], b[0])',
+        'result = self.gate(13, a[0], b[0])',
+    ),
+    Mutation(
+        'a counter that forgets its carry', 'circuits/engine.c',
+        '            carry = kept & carry;\n',
+        '',
+    ),
+    Mutation(
+        'the images of the last block cut off', 'circuits/engine.c',
+        'if (i < images) {',
+        'if (i + 1 < images) {',
+    ),
+    Mutation(
+        'scores not divided', 'circuits/circuit.py',
+        'exact / self.tau if self.meaning == "scores" else exact',
+        'exact',
+    ),
+    Mutation(
+        'bits packed the other way round', 'circuits/words.py',
+        'packed |= filled[:, :, i] << i',
+        'packed |= filled[:, :, i] << (7 - i)',
+    ),
+    Mutation(
+        "an AND's inputs in the wrong order", 'circuits/formats/aiger.py',
+        '(max(a, b), min(a, b))',
+        '(min(a, b), max(a, b))',
+    ),
+    Mutation(
+        'written in place', 'circuits/formats/files.py',
+        'parts = {target: target.with_name(target.name + mark) for target in contents}',
+        'parts = {target: target for target in contents}',
+    ),
+    Mutation(
+        'a module that is used twice seen once', 'circuits/network.py',
+        'enumerate(module)',
+        'enumerate(dict.fromkeys(module))',
+    ),
+]  # fmt: skip
+
+
+def failures(folder: Path) -> list[str]:
+    command = [sys.executable, "-m", "pytest", *SUITE, "-q", "-x", "-p", "no:cacheprovider", "--show-capture=no"]
+    # PYTHONPATH stands before the installed package's own path.
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    failed = [line.split(" - ")[0] for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    assert done.returncode == (1 if failed else 0), done.stdout[-2000:]
+    return failed
+
+
+def test_the_unchanged_copy_is_green(tmp_path: Path) -> None:
+    copy_of_source(tmp_path)
+    assert failures(tmp_path) == []
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
+def test_the_suite_goes_red(mutation: Mutation, tmp_path: Path) -> None:
+    path = copy_of_source(tmp_path) / mutation.file
+    text = path.read_text()
+    assert text.count(mutation.old) == 1, "the mutation no longer fits the code: mend it"
+    path.write_text(text.replace(mutation.old, mutation.new))
+    assert failures(tmp_path)
