@@ -11,7 +11,7 @@ from dst_lab import data
 from dst_lab.cli.console import Console, say
 from dst_lab.configs import WHOLE
 from dst_lab.replace import PREPARED, check_target
-from dst_lab.store import Store, compare, export, field, salvage
+from dst_lab.store import Store, compare, export, export_tensorboard, field, salvage
 from dst_lab.store.conditions import parse
 
 MOST_LISTED = 50
@@ -20,8 +20,10 @@ MOST_LISTED = 50
 def add(jobs: Any) -> None:
     """Add the words."""
     out = jobs.add_parser("export", help="every value as a long row")
-    out.add_argument("--format", choices=("csv", "parquet"), required=True)
-    out.add_argument("--out", type=Path, required=True)
+    out.add_argument("--format", choices=("csv", "parquet", "tensorboard"), required=True)
+    out.add_argument(
+        "--out", type=Path, required=True, help="a file; of tensorboard a folder, for `tensorboard --logdir`"
+    )
     out.set_defaults(do=_export)
     copy = jobs.add_parser("copy", help="a consistent copy of a store, even while it is written")
     copy.add_argument("target", type=Path, help="a name that ends with .xz is compressed, to be read only")
@@ -77,6 +79,10 @@ def add_overwrite(parser: argparse.ArgumentParser, own: str = "") -> None:
 
 def _export(args: argparse.Namespace) -> int:
     with Store.open(args.store) as store:
+        if args.format == "tensorboard":
+            values = export_tensorboard(store, args.out, overwrite=args.overwrite)
+            say(f"{values:,} values below {args.out}: tensorboard --logdir {args.out}")
+            return 0
         rows = export(store, args.format, args.out, overwrite=args.overwrite)
     say(f"{rows:,} rows in {args.out}")
     return 0

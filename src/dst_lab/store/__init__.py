@@ -17,6 +17,7 @@ from dst_lab.store.table import field as field
 from dst_lab.store.table import summarise as summarise
 from dst_lab.store.temperatures import Temperatures as Temperatures
 from dst_lab.store.temperatures import temperatures as temperatures
+from dst_lab.store.tensorboard import export_tensorboard as export_tensorboard
 
 __all__ = [
     "COLUMNS",
@@ -31,6 +32,7 @@ __all__ = [
     "Temperatures",
     "compare",
     "export",
+    "export_tensorboard",
     "field",
     "run_id",
     "salvage",

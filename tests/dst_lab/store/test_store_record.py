@@ -91,6 +91,7 @@ def test_the_public_names():
         "Temperatures",
         "compare",
         "export",
+        "export_tensorboard",
         "field",
         "run_id",
         "salvage",
