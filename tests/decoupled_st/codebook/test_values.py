@@ -150,14 +150,15 @@ def test_where_one_code_is_all_but_certain(dtype: torch.dtype, gap: float) -> No
 
     Two codes: dL/ds_0 = -dL/ds_1 = sigmoid(d) sigmoid(-d) (v_0 - v_1) / tau_b, with d = (s_0 - s_1) / tau_b.
     """
-    codes = torch.tensor([[1.0, 0.5], [-1.0, 0.25]], dtype=dtype, requires_grad=True)
-    x, g = torch.tensor([[gap / 2, 0.0]], dtype=dtype, requires_grad=True), torch.tensor([[0.3, -0.8]], dtype=dtype)
+    codes = random(2, 64).to(dtype).requires_grad_()
+    between, g = (codes[0] - codes[1]).detach(), random(1, 64, seed=3).to(dtype)
+    x = (gap * between / (between @ between)).unsqueeze(0).requires_grad_()
     q, _ = dst.codebook.decoupled(x, codes, tau_f=0.0, tau_b=1.0)
     to_x, to_codes = torch.autograd.grad(q, (x, codes), g)
-    d = torch.tensor(gap, dtype=torch.float64)
-    ds = d.sigmoid() * (-d).sigmoid() * (g @ (codes[0] - codes[1])).double()
-    torch.testing.assert_close(to_x[0].double(), ds * (codes[0] - codes[1]).double(), rtol=1e-5, atol=0)
-    torch.testing.assert_close(to_codes[1].double(), -ds * x[0].double(), rtol=1e-5, atol=0)
+    d = x[0].double() @ between.double()
+    ds = d.sigmoid() * (-d).sigmoid() * (g.double() @ between.double())
+    torch.testing.assert_close(to_x[0].double(), ds * between.double(), rtol=1e-3, atol=0)
+    torch.testing.assert_close(to_codes[1].double(), -ds * x[0].double(), rtol=1e-3, atol=0)
 
 
 def test_a_row_with_a_nan_is_nan_and_the_others_are_not() -> None:
