@@ -83,8 +83,15 @@ def as_restructured_text(app: Any, what: str, name: str, obj: object, options: o
         begins = line.startswith("    ") and not line.lstrip().startswith(">>>") and (i == 0 or not lines[i - 1])
         if begins and not section and not _in_literal(out):
             out += ["::", ""]
-        out.append(line)
+        literal = (line.startswith("    ") and _in_literal(out)) or line.lstrip().startswith((">>>", "..."))
+        out.append(line if literal else _escaped(line))
     lines[:] = out
+
+
+def _escaped(line: str) -> str:
+    """Stars and bars as they are: they mean something to reStructuredText, and nothing in our docstrings."""
+    parts = line.split("`")
+    return "`".join(part if i % 2 else re.sub(r"([*|])", r"\\\1", part) for i, part in enumerate(parts))
 
 
 def _in_literal(lines: list[str]) -> bool:
