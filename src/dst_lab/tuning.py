@@ -61,7 +61,7 @@ def tune(
     """Find temperatures for your own network. Killed and called again, it goes on; finished, it trains nothing.
 
     Args:
-        objective: called as `objective(tau_f=.., tau_b=.., seed=..)`; returns a validation loss, or one an epoch. Any
+        objective: called as `objective(tau_f=.., tau_b=.., seed=..)`; returns a validation loss, or one per epoch. Any
             code will do. A loss that is not finite counts as diverged.
         tau_f, tau_b: the values to try.
         plan: "sequential" (tau_f at `start_tau_b`, then tau_b: about len(tau_f) + len(tau_b) settings) or "grid".
@@ -141,7 +141,7 @@ def _train(objective: Objective, source: str, configs: Sequence[Config], store: 
 
 
 def _losses(returned: Any) -> npt.NDArray[np.float64]:
-    """What an objective returned, a number an epoch."""
+    """What an objective returned, one number per epoch."""
     many = isinstance(returned, list | tuple)
     numbers = [
         # A tensor may lie on a GPU, want a gradient and be of a dtype that NumPy does not know.
@@ -149,10 +149,10 @@ def _losses(returned: Any) -> npt.NDArray[np.float64]:
         for one in (returned if many else [returned])
     ]
     if any(one is None for one in numbers):  # NumPy would take it for a NaN
-        raise TypeError("the objective must return a validation loss, or one an epoch, got None")
+        raise TypeError("the objective must return a validation loss, or one per epoch, got None")
     losses = np.atleast_1d(np.asarray(numbers if many else numbers[0], np.float64))
     if losses.ndim != 1 or not losses.size:
-        raise StoreError(f"the objective must return a loss or one an epoch, got shape {losses.shape}")
+        raise StoreError(f"the objective must return a loss or one per epoch, got shape {losses.shape}")
     return losses
 
 

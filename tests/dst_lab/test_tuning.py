@@ -91,7 +91,7 @@ def test_what_an_objective_may_return(tmp_path: Path) -> None:
     assert dst_lab.tune(lambda tau_f, tau_b, seed: loss, **options, name="tensor").loss == 0.25
     assert dst_lab.tune(lambda tau_f, tau_b, seed: loss.bfloat16(), **options, name="half").loss == 0.25
     assert dst_lab.tune(lambda tau_f, tau_b, seed: [1, loss, loss + 1], **options, name="epochs").loss == 0.25
-    with pytest.raises(TypeError, match="must return a validation loss, or one an epoch, got None"):
+    with pytest.raises(TypeError, match="must return a validation loss, or one per epoch, got None"):
         dst_lab.tune(lambda tau_f, tau_b, seed: None, **options, name="none")
     with pytest.raises(ValueError, match="every setting of 'bad' has a run whose loss is not finite"):
         dst_lab.tune(lambda tau_f, tau_b, seed: math.inf, **options, name="bad")

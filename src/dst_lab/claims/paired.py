@@ -106,7 +106,7 @@ def _ranks(values: Vector) -> Vector:
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """Of the least-squares line.
+    """The slope of the least-squares line.
 
     Example:
         >>> slope([0.0, 1.0, 2.0], [1.0, 3.0, 5.0])

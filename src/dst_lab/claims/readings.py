@@ -20,7 +20,7 @@ class Question:
 
     @staticmethod
     def turns(rule: Verdict | None, reading: Verdict | None) -> bool:
-        """Whether both are tested, and differ."""
+        """True where both are tested, and differ."""
         found = [one.verdict for one in (rule, reading) if one is not None]
         return NOT_TESTED not in found and len(set(found)) == 2
 

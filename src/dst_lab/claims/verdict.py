@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LEVEL = 0.025
-"""Of each one-sided test."""
+"""The level of each one-sided test."""
 SUPPORTED, NOT_SUPPORTED, CONTRADICTED, NOT_TESTED = "supported", "not supported", "contradicted", "not tested"
 
 
@@ -25,7 +25,7 @@ class Comparison:
     """1 where higher is better for the claim, -1 where lower is."""
     primary: bool
     judged: bool
-    """Whether it enters the verdict; the rest is shown beside it."""
+    """True where it enters the verdict; the rest is shown beside it."""
     n: int
     ours: float
     theirs: float
@@ -36,7 +36,7 @@ class Comparison:
     p_better: float
     p_worse: float
     diverged: tuple[int, int] = (0, 0)
-    """Of our runs and of theirs."""
+    """How many of our runs and of theirs."""
     late: tuple[int, int] = (0, 0)
     """How many of those that finished did not get there; one evaluation past the end stands for them in the mean."""
 

@@ -34,7 +34,7 @@ def heat_map(
     log: bool = False,
     lost: Iterable[tuple[float, float]] = (),
 ) -> None:
-    """Equal cells, one a setting: the grid's steps are not all equal, and an even map is easier to read. `lost` cells
+    """Equal cells, one per setting: the grid's steps are not all equal, and an even map is easier to read. `lost` cells
     are hatched."""
     tau_f, tau_b = _axes([*means, *lost])
     values = np.full((len(tau_b), len(tau_f)), np.nan)

@@ -23,7 +23,7 @@ INK, FAINT, RULE, PAPER = "#1d1e20", "#6d7075", "#d9dad6", "#ffffff"
 """A page may replace these four, and the colours of estimators, by its own: lines and text have no others."""
 MAP = "cividis"
 WIDTH, HEIGHT = 3.9, 3.1
-"""Inches a panel. All panels of a figure are equally wide, and each can be read alone."""
+"""Inches per panel. All panels of a figure are equally wide, and each can be read alone."""
 
 
 LACKING = "Not in this store yet:"
@@ -56,7 +56,7 @@ class Drawn:
 
     @property
     def empty(self) -> bool:
-        """Whether it says in every place what is missing, and nothing else."""
+        """True where it says in every place what is missing, and nothing else."""
         return all(any(text.get_text().startswith(LACKING) for text in ax.texts) for ax in self.figure.axes)
 
 
@@ -70,8 +70,8 @@ def styled() -> Iterator[None]:
 def panels(
     count: int, width: float = WIDTH, height: float = HEIGHT, heights: Sequence[float] = (1,)
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of equal panels, side by side, and their axes: in each, from top to bottom, one a number in `heights`,
-    which are in proportion."""
+    """A figure of equal panels, side by side, and their axes: in each, from top to bottom, one for each number in
+    `heights`, which are in proportion."""
     figure = Figure(figsize=(count * width, height), layout="constrained")
     FigureCanvasAgg(figure)
     parts = figure.subfigures(1, count, squeeze=False)[0]

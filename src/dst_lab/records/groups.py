@@ -25,7 +25,7 @@ class Group:
     task: str
     title: str
     rows: Rows
-    """Of these runs alone."""
+    """These runs alone."""
 
     @property
     def name(self) -> str:

@@ -30,7 +30,7 @@ class Row:
 
     @property
     def done(self) -> bool:
-        """Whether it was trained to the end."""
+        """True where it was trained to the end."""
         return self.run.status == "done"
 
     @property

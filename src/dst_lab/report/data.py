@@ -29,7 +29,7 @@ def payload(page: Page) -> dict[str, Any]:
 
 
 def maps(study: Study, rows: Rows, others: Sequence[Group]) -> list[dict[str, Any]]:
-    """Of each task of the study, its own estimator's sweep; of each other one, every sweep over two temperatures."""
+    """For each task of the study the sweep of its own estimator; for the others every sweep over two temperatures."""
     found = [_map(rows, task, study.roles[0], title(task), study) for task in study.tasks if study.roles]
     for group in others:
         for name in group.swept:

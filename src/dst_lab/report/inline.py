@@ -1,4 +1,4 @@
-"""Figures inside the page: as SVG that follows the page's colours, one piece a panel."""
+"""Figures inside the page: as SVG that follows the page's colours, one piece per panel."""
 
 import json
 import re
@@ -14,7 +14,7 @@ STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 ROW, GAP = 1085, 16
 """Pixels: the room for panels beside each other on a wide screen, and between them."""
 LARGE, SMALL, WRAPPED = 125, 88, 112
-"""Pixels an inch: the most, the least that can be read well, and where a row is not enough."""
+"""Pixels per inch: the most, the least that can be read well, and where a row is not enough."""
 
 
 def inline(name: str, drawn: Drawn) -> Markup:

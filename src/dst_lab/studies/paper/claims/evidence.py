@@ -12,7 +12,7 @@ from dst_lab.studies.paper.claims.tasks import CATAE
 LARGELY = 0.5
 """The most that the other temperature may move a quantity, as a share of what its own does."""
 Keep = Callable[[float], bool]
-"""Whether a value enters."""
+"""True for a value that enters."""
 
 
 @dataclass

@@ -20,7 +20,7 @@ COLLAPSED = 1.05
 
 
 def collapsed(history: History) -> bool:
-    """Whether a run of the autoencoder ended with almost all images on one code."""
+    """True where a run of the autoencoder ended with almost all images on one code."""
     return bool((history["perplexity"].values[-1] < COLLAPSED).all())
 
 

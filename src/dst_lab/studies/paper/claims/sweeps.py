@@ -19,7 +19,7 @@ ACTIVE = active()
 LEAST = 3
 """Runs of a seed behind a trend, a slope or a range; fewer, and the claim is not tested."""
 Table = list[tuple[list[float], list[float]]]
-"""Of each seed, temperatures and values."""
+"""Temperatures and values, for each seed."""
 
 
 @dataclass(frozen=True)

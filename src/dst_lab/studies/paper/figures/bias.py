@@ -17,7 +17,7 @@ MEASURES = (
     ("bias_rescaled", "bias, |s E e - g| / |g|", False),
     ("variance_rescaled", "variance, tr Cov(s e) / |g|²", True),
 )
-"""Of s e, whose length is right: tau_b mostly changes the length, which swamps the rest where g is small."""
+"""Both are of s e, whose length is right: tau_b mostly changes the length, which swamps the rest where g is small."""
 
 
 def variance(rows: Rows) -> Drawn:

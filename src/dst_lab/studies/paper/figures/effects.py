@@ -55,7 +55,7 @@ class Panel:
     right: Measure
     title: str
     lr: float | None = None
-    """Of the runs of `catae-rate`, instead of the recipe's own."""
+    """The learning rate of the runs of `catae-rate`, which are drawn instead of the recipe's own."""
 
     def rows(self, rows: Rows, metric: str) -> list[Row]:
         """Those that have the metric."""

@@ -15,7 +15,7 @@ GATES = (
 
 
 def histograms(rows: Rows) -> Drawn:
-    """Logic gates: share of neurons by gate, one panel an estimator."""
+    """Logic gates: share of neurons by gate, one panel per estimator."""
     roles = (*ROLES, REFERENCE)
     settings = rows.settings(TASK, roles)
     settings = {role: s for role, s in settings.items() if all(row.has("gate_histogram") for row in s.rows)}

@@ -95,6 +95,6 @@ def converged_from(rows: Rows) -> Question:
 
 
 def _ever(metric: str, threshold: float) -> Measure:
-    """Whether the lowest loss over training lies below the threshold."""
+    """1 where the lowest loss over training lies below the threshold, else 0."""
     measure = converged(metric, threshold)
     return replace(measure, read=lambda history: float(history[metric].values.min() < threshold))

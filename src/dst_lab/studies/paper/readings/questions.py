@@ -115,7 +115,7 @@ def lacking(rows: Rows) -> dict[Config, list[int]]:
 
 
 def _led_elsewhere(rows: Rows, seen: Rows) -> list[Config]:
-    """Of the searches that are done, the runs that they lack as `seen` scores them."""
+    """The runs that searches which are done lack, as `seen` scores them."""
     done = [plan for _, plan in rows.recipes.parts(rows.scale, rows.recipes.searches) if plan.chosen(rows.lookup)]
     return [config for plan in done for config in plan.wanted(seen.lookup) if seen.lookup(config) is None]
 
