@@ -10,21 +10,21 @@ import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from dst_lab.configs import CONFIGS
+from dst_lab.configs import CONFIGS, ESTIMATORS, RULES
 
 GROUP = "dst_lab.plugins"
 
 
 @cache
 def load() -> frozenset[str]:
-    """Import what installed packages offer, once in a process; the names of the tasks among it.
+    """Import what installed packages offer, once in a process; the names of tasks, estimators and rules among it.
 
     One that cannot be imported is told, and left out: the others, and the records, stay in reach.
     """
-    before = set(CONFIGS)
+    before = {*CONFIGS, *ESTIMATORS, *RULES}
     for entry in entry_points(group=GROUP):
         _load(entry)
-    return frozenset(CONFIGS) - before
+    return frozenset({*CONFIGS, *ESTIMATORS, *RULES} - before)
 
 
 def _load(entry: EntryPoint) -> None:

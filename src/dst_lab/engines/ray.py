@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from dst_lab import plugins
-from dst_lab.configs import Config
+from dst_lab.configs import Config, Ruled
+from dst_lab.configs.rules import BUILT_IN as BUILT_IN_RULES
 from dst_lab.data import DataError
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.chunk import Result, build, by_fleet, failed, fleet_of, halves, train_chunk
@@ -99,13 +100,21 @@ def train(
     return ledger.close(lost)
 
 
+def _own(config: Config) -> list[str]:
+    """What of a run was registered from outside: its task, its estimator, the rules of its temperatures."""
+    estimator = config.estimator
+    rules = {course.name for _, course in estimator.temperatures if isinstance(course, Ruled)} - BUILT_IN_RULES
+    task = [] if config.task in BUILT_IN else [config.task]
+    return [*task, *([estimator.name] if estimator.card.own else []), *rules]
+
+
 def check(configs: Iterable[Config], *, cluster: Cluster, source: str | None = None) -> None:
     """`local.check`, on a machine of the cluster."""
     firsts = [first for first, *_ in by_fleet(list(configs))]
-    if own := sorted({first.task for first in firsts} - BUILT_IN - plugins.load()):
+    if own := sorted({name for first in firsts for name in _own(first)} - plugins.load()):
         raise ValueError(
             f"the engine ray trains in processes that do not know {', '.join(own)}: take --engine local, or install "
-            f"the task as a package with the entry point {plugins.GROUP}"
+            f"what registers it as a package with the entry point {plugins.GROUP}"
         )
     cluster.connect()
     _value(cluster.submit(_check, 0, firsts, Terms(source, cluster.device, cluster.threads, 1)))

@@ -47,20 +47,22 @@ class Rules:
             self._add_site()
         lone = len(logits) == 1
         # A lone run's sums would be rounded in another order than those of one of several: it gets company.
-        seen = torch.cat([logits.detach()] * 2) if lone else logits.detach()
+        seen = logits.detach().expand(2, *logits.shape[1:]) if lone else logits.detach()
         found: dict[str, dict[str, Tensor]] = {}
         for text, rule in self.rules.items():
             state = self.states[site][text]
-            given = {name: torch.cat([tensor] * 2) for name, tensor in state.items()} if lone else state
+            given = {name: tensor.expand(2, *tensor.shape[1:]) for name, tensor in state.items()} if lone else state
             taus, after = rule(given, seen, dim=dim, run_dims=1, batch_dims=batch_dims)
             found[text] = {part: tau[: len(logits)] for part, tau in taus._asdict().items()}
             if observe:
                 for name, tensor in state.items():
-                    tensor.copy_(after[name][: len(logits)])
+                    if after[name] is not given[name]:
+                        tensor.copy_(after[name][: len(logits)])
         result = {name: found[text][part] for name, (text, part) in self.parts.items()}
         if observe:
             for name, tau in result.items():
-                self.last[site][name].copy_(tau.reshape(self.runs, -1).mean(-1))
+                one = tau.numel() == self.runs
+                self.last[site][name].copy_(tau.reshape(self.runs) if one else tau.reshape(self.runs, -1).mean(-1))
         return result
 
     def _add_site(self) -> None:

@@ -3,11 +3,14 @@
 from dataclasses import MISSING, fields
 
 import pytest
+import torch
 
 import decoupled_st as dst
 from decoupled_st.estimators.spec import names, registered
 from dst_lab.configs import ESTIMATORS, Card, Choice, Option, Temperature, card
 from dst_lab.configs.estimators import CLEAN, IDENTITY, register
+from dst_lab.fleet.loop import Fleet
+from dst_lab.tasks import TASKS
 
 
 def test_the_table_has_the_librarys_estimators() -> None:
@@ -71,3 +74,28 @@ def test_a_bad_option_is_told(value: object, message: str) -> None:
     assert isinstance(option.read("samples", 7.0), int)
     with pytest.raises(ValueError, match=f"samples takes .*{message}"):
         option.read("samples", value)
+
+
+NEW = [
+    Choice.make("reinmax", tau_f=1.0, tau_b=0.7),
+    Choice.make("gumbel_rao", tau=0.6, samples=3),
+    Choice.make("gapped_ste", tau=0.6, gap="p"),
+    Choice.make("gumbel_soft", tau=0.6),
+]
+
+
+@pytest.mark.parametrize("choice", NEW, ids=lambda choice: choice.name)
+def test_a_run_is_itself_by_every_estimator(choice: Choice, small, content) -> None:
+    """Alone or beside others, bit for bit, further noise and all."""
+    configs = [small("stochastic-binary", seed=seed, epochs=1, estimator=choice) for seed in (3, 4, 5)]
+    task = TASKS["stochastic-binary"](configs[0], None, torch.device("cpu"))
+    together = [content(record) for record in Fleet(task, configs).train()]
+    assert all(record["status"] == "done" for record in together)
+    assert [content(record) for record in Fleet(task, configs[1:2]).train()] == together[1:2]
+
+
+def test_runs_of_other_options_are_other_fleets(small) -> None:
+    few, many = (
+        small("stochastic-binary", estimator=Choice.make("gumbel_rao", tau=0.6, samples=samples)) for samples in (2, 3)
+    )
+    assert few.fleet_key() != many.fleet_key()

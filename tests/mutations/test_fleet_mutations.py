@@ -1,0 +1,156 @@
+"""Plausible bugs in the fleets, applied to a copy of the laboratory one at a time: the tests named must go red.
+
+As `test_mutations.py` does for the library. Each bug names the few tests that are to see it, so that one takes seconds;
+these are green on the unchanged copy.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FLEET, OWN, CUDA = "tests/dst_lab/fleet/", "tests/dst_lab/own/", "tests/dst_lab/cuda/"
+PINS = (FLEET + "test_fleet_pins.py",)
+CONFIG = (FLEET + "test_fleet_config.py", FLEET + "test_fleet_estimators.py")
+RULES = (OWN + "test_own_rule.py", FLEET + "test_fleet_rules.py", "-k", "not logic")
+TOY = (OWN + "test_own_estimator.py",)
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Mutation:
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    interpreted: bool = False
+
+
+MUTATIONS = [
+    Mutation(
+        "surrogates swapped in the compiled loops", "fleet/cpu/packed.py",
+        "{IDENTITY: 0, CLEAN: 1, PERTURBED: 2}", "{IDENTITY: 0, CLEAN: 2, PERTURBED: 1}", (*PINS, "-k", "logic"),
+    ),
+    Mutation(
+        "surrogates swapped in a kernel", "fleet/cuda/choose.py",
+        "if SURROGATE == PERTURBED:\n        l += logistic(", "if SURROGATE != PERTURBED:\n        l += logistic(",
+        (CUDA + "test_cuda_kernels.py", "-k", "librarys and binary"), interpreted=True,
+    ),
+    Mutation(
+        "the temperatures of draw and surrogate swapped", "fleet/chooser.py",
+        "return drawn, taus[card.backward] if card.backward else torch.ones_like(runs)",
+        "return taus[card.backward] if card.backward else torch.ones_like(runs), drawn", (*PINS, "-k", "logic"),
+    ),
+    Mutation(
+        "kernels serve what they do not know", "fleet/chooser.py",
+        "    if card.draw is None:\n        return f", "    return None\n    if card.draw is None:\n        return f",
+        (*TOY, "-k", "declines"),
+    ),
+    Mutation(
+        "kernels serve temperatures that a rule sets", "fleet/chooser.py",
+        "    if rules:\n        return f", "    if False:\n        return f",
+        (CUDA + "test_cuda_own.py", "-k", "rule and binary"), interpreted=True,
+    ),
+    Mutation(
+        "an unknown name is served", "configs/estimators.py",
+        'raise ValueError(f"unknown estimator {name!r}', 'return ESTIMATORS["soft"]\n        (f"{name!r}', CONFIG,
+    ),
+    Mutation(
+        "another estimator's function", "fleet/chooser.py",
+        "return registered(card.name).functions[kind]", 'return registered("softmax_ste").functions[kind]',
+        (*TOY, "-k", "gradient"),
+    ),
+    Mutation(
+        "options do not part fleets", "configs/config.py",
+        '"estimator": self.estimator.name, **rules, **dict(self.estimator.options)}',
+        '"estimator": self.estimator.name, **rules}', CONFIG,
+    ),
+    Mutation(
+        "runs of two rules in one fleet", "configs/config.py",
+        '"estimator": self.estimator.name, **rules, **dict', '"estimator": self.estimator.name, **dict', RULES,
+    ),
+    Mutation(
+        "further noise from torch's own generator", "fleet/chooser.py", "if noises == 1:", "if noises:", CONFIG,
+    ),
+    Mutation(
+        "a rule's state not in the checkpoint", "fleet/checkpoint.py",
+        "named |= fleet.rules.state", "named |= {}", RULES,
+    ),
+    Mutation(
+        "evaluation changes a rule's state", "fleet/chooser.py", "observe=self.observe)", "observe=True)", RULES,
+    ),
+    Mutation(
+        "tau_f and tau_b of a rule swapped", "fleet/rules.py",
+        '"f" if name == card.draw else "b"', '"b" if name == card.draw else "f"', RULES,
+    ),
+    Mutation(
+        "one state for all places", "fleet/rules.py",
+        "state = self.states[site][text]", "state = self.states[0][text]", RULES,
+    ),
+    Mutation(
+        "a temperature that stands still is recorded", "fleet/loop.py",
+        "if name not in moving}", "if name in moving}", RULES,
+    ),
+    Mutation(
+        "a schedule that is not followed", "fleet/loop.py",
+        "self._temperatures(self.step / self.steps)", "self._temperatures(0.0)",
+        (FLEET + "test_fleet_rules.py", "-k", "recorded"),
+    ),
+    Mutation(
+        "the path is not recorded", "fleet/provenance.py", "        **path,\n", "", (*TOY, "-k", "declines"),
+    ),
+    Mutation(
+        "the leading gate's gradient cancels", "fleet/cpu/logic.py", "grad[k, n] -= largest[n]", "pass",
+        (FLEET + "test_fleet_packed_cpu.py", "-k", "tails"),
+    ),
+    Mutation(
+        "the leading category's gradient cancels", "fleet/cuda/choose.py",
+        "g -= tl.sum(tl.where(column == tl.argmax(l, 1)[:, None], g, 0.0), 1)[:, None]", "g -= 0.0",
+        (CUDA + "test_cuda_kernels.py", "-k", "tails"), interpreted=True,
+    ),
+]  # fmt: skip
+
+
+def run_tests(folder: Path, tests: tuple[str, ...], interpreted: bool) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", *tests, "-q", "-x", "-p", "no:cacheprovider", "--show-capture=no"]
+    if "-k" in tests and interpreted:
+        command += ["-m", "not gpu"]
+    # PYTHONPATH stands before the installed package's own path.
+    environment = {**os.environ, "PYTHONPATH": str(folder), "TRITON_INTERPRET": "1" if interpreted else "0"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def copy_of_source(folder: Path) -> Path:
+    # With Numba's cache: what is not changed is not compiled anew.
+    shutil.copytree(ROOT / "src", folder, dirs_exist_ok=True)
+    return folder / "dst_lab"
+
+
+def test_the_unchanged_copy_is_green_and_is_what_is_tested(tmp_path: Path) -> None:
+    source = copy_of_source(tmp_path)
+    for tests, interpreted in dict.fromkeys((mutation.tests, mutation.interpreted) for mutation in MUTATIONS):
+        result = run_tests(tmp_path, tests, interpreted)
+        assert result.returncode == 0, result.stdout[-2000:]
+    (source / "__init__.py").write_text("raise ImportError('the copy is imported')")
+    broken = run_tests(tmp_path, CONFIG, False)
+    assert "the copy is imported" in broken.stdout + broken.stderr
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
+def test_the_tests_go_red(mutation: Mutation, tmp_path: Path) -> None:
+    path = copy_of_source(tmp_path) / mutation.file
+    text = path.read_text()
+    assert text.count(mutation.old) == 1, "the mutation no longer fits the code: mend it"
+    path.write_text(text.replace(mutation.old, mutation.new))
+    result = run_tests(tmp_path, mutation.tests, mutation.interpreted)
+    failed = [line.split(" - ")[0] for line in result.stdout.splitlines() if line.startswith("FAILED")]
+    print(f"| {mutation.name} | {failed[0].removeprefix('FAILED tests/') if failed else 'NOT SEEN'} |")
+    assert result.returncode == 1, result.stdout[-2000:]
+    assert failed
