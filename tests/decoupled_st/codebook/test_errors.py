@@ -78,3 +78,30 @@ def test_a_second_derivative() -> None:
     (gradient,) = torch.autograd.grad(dst.codebook.distribution(x, codes).penalty, x, create_graph=True)
     with pytest.raises(NotImplementedError, match="a second derivative of a codebook's distribution"):
         gradient.sum().backward()
+
+
+def test_transforms() -> None:
+    """Without a refusal, forward mode would give a tangent of zero."""
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return dst.codebook.decoupled(x, CODES, tau_f=0.0, tau_b=1.0)[0].sum()
+
+    for transform in (lambda: torch.func.grad(loss)(X), lambda: torch.func.jvp(loss, (X,), (X,))):
+        with pytest.raises(NotImplementedError, match="codebooks do not follow forward-mode differentiation"):
+            transform()
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(X, X)
+        with pytest.raises(NotImplementedError, match="take the gradient by backward"):
+            dst.codebook.distribution(dual, CODES)
+
+
+def test_many_at_once_are_followed() -> None:
+    x, g = X.clone().requires_grad_(), torch.randn(3, 4, 3)
+    q, _ = dst.codebook.decoupled(x, CODES, tau_f=0.0, tau_b=1.0)
+    (batched,) = torch.autograd.grad(q, x, g, is_grads_batched=True, retain_graph=True)
+    torch.testing.assert_close(
+        batched, torch.stack([torch.autograd.grad(q, x, one, retain_graph=True)[0] for one in g])
+    )
+    many = torch.randn(3, 4, 3)
+    mapped = torch.vmap(lambda x: dst.codebook.decoupled(x, CODES, tau_f=0.0, tau_b=1.0)[1])(many)
+    assert torch.equal(mapped, (many @ CODES.T).argmax(-1))
