@@ -1,0 +1,29 @@
+"""The comparison as a study: what its page says, and in which order."""
+
+from dst_lab.configs import CategoricalVAEConfig
+from dst_lab.report import Study
+from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, temperature_map
+from dst_lab.studies.estimators.claims import judge
+from dst_lab.studies.estimators.recipes import RECIPES
+
+ESTIMATORS = Study(
+    name="estimators",
+    title="Straight-through estimators side by side",
+    topic="Straight-through estimators",
+    lead="Every estimator tuned over its own temperatures and the same learning rates, with equally many settings, on "
+    "categorical VAEs of three shapes; then judged on seeds that no search has seen.",
+    notes={"quick": "This page is of the quick scale: digits and small codes, to see that everything runs."},
+    recipes=RECIPES,
+    tasks=(CategoricalVAEConfig.task,),
+    roles=("decoupled", "reinmax", "softmax_ste", "gumbel_ste", "gumbel_rao", "gapped_ste"),
+    rules=(judge,),
+    questions={
+        "E0": "Are the published numbers met?",
+        "E1": "Does a backward temperature of its own help straight-through?",
+        "E2": "Does it help ReinMax?",
+        "E3": "Does Decoupled ST beat the others?",
+        "E4": "Does Decoupled ReinMax?",
+    },
+    claimant="What is asked",
+    sections=(VERDICTS, SETTINGS, temperature_map(), OTHERS, *REST),
+)
