@@ -99,93 +99,93 @@ NESTINGS = {
 
 
 @pytest.mark.parametrize("nesting", NESTINGS)
-def test_compiled_transforms_keep_the_gradient(case: Case, nesting: str) -> None:
+def test_compiled_transforms_keep_the_gradient(few: Case, nesting: str) -> None:
     """torch 2.13 drops the backward of a custom autograd.Function under compile(vmap(...)): ours must survive."""
     torch.compiler.reset()
-    logits, noise, w = random(4, 6, 5), case.noise((4, 6, 5)), random(4, 6, 5, seed=2)
-    got = NESTINGS[nesting](weighted(case))(logits, noise, w)
-    torch.testing.assert_close(got, closed_form(case, logits, noise, w), **TIGHT)
+    logits, noise, w = random(4, 6, 5), few.noise((4, 6, 5)), random(4, 6, 5, seed=2)
+    got = NESTINGS[nesting](weighted(few))(logits, noise, w)
+    torch.testing.assert_close(got, closed_form(few, logits, noise, w), **TIGHT)
 
 
-def test_compiled_vmap_followed_by_an_ordinary_backward(case: Case) -> None:
+def test_compiled_vmap_followed_by_an_ordinary_backward(few: Case) -> None:
     """The nesting that drops a custom Function's gradient upstream."""
     torch.compiler.reset()
-    logits, noise, w = random(4, 6, 5), case.noise((4, 6, 5)), random(4, 6, 5, seed=2)
+    logits, noise, w = random(4, 6, 5), few.noise((4, 6, 5)), random(4, 6, 5, seed=2)
     leaf = logits.clone().requires_grad_()
-    compiled = torch.compile(vmap(lambda l, e: case(l, noise=e)), fullgraph=True)
+    compiled = torch.compile(vmap(lambda l, e: few(l, noise=e)), fullgraph=True)
     (got,) = torch.autograd.grad(compiled(leaf, noise), leaf, w)
-    torch.testing.assert_close(got, closed_form(case, logits, noise, w), **TIGHT)
+    torch.testing.assert_close(got, closed_form(few, logits, noise, w), **TIGHT)
 
 
-def test_compiled_calls_of_changing_shape_draw(discrete: Case) -> None:
+def test_compiled_calls_of_changing_shape_draw(few_discrete: Case) -> None:
     """The last batch of an epoch is often shorter."""
     torch.compiler.reset()
-    compiled = torch.compile(lambda l: discrete(l), fullgraph=True)
+    compiled = torch.compile(lambda l: few_discrete(l), fullgraph=True)
     for rows in (6, 7, 9, 1):
         z = compiled(torch.randn(rows, 5))
         assert z.shape == (rows, 5)
         assert set(z.unique().tolist()) <= {0.0, 1.0}
 
 
-def test_compiled_tensor_temperatures(sampled: Case) -> None:
+def test_compiled_tensor_temperatures(few_sampled: Case) -> None:
     torch.compiler.reset()
-    logits, noise, w = random(4, 6, 5), sampled.noise((4, 6, 5)), random(4, 6, 5, seed=2)
-    taus = {name: torch.linspace(0.3, 1.7, 4, dtype=torch.float64).view(4, 1, 1) for name in sampled.temperatures}
-    scalars = {name: torch.tensor(0.6, dtype=torch.float64) for name in sampled.temperatures}
+    logits, noise, w = random(4, 6, 5), few_sampled.noise((4, 6, 5)), random(4, 6, 5, seed=2)
+    taus = {name: torch.linspace(0.3, 1.7, 4, dtype=torch.float64).view(4, 1, 1) for name in few_sampled.temperatures}
+    scalars = {name: torch.tensor(0.6, dtype=torch.float64) for name in few_sampled.temperatures}
     for temperatures in (taus, scalars):
-        compiled = torch.compile(lambda l, t=temperatures: sampled(l, noise=noise, **t), fullgraph=True)
+        compiled = torch.compile(lambda l, t=temperatures: few_sampled(l, noise=noise, **t), fullgraph=True)
         leaf = logits.clone().requires_grad_()
         (got,) = torch.autograd.grad(compiled(leaf), leaf, w)
-        torch.testing.assert_close(got, sampled.vjp(logits, noise, w, temperatures, -1), **TIGHT)
+        torch.testing.assert_close(got, few_sampled.vjp(logits, noise, w, temperatures, -1), **TIGHT)
 
 
-def test_compiled_call_and_backward(case: Case, device: str) -> None:
+def test_compiled_call_and_backward(few: Case, device: str) -> None:
     torch.compiler.reset()
-    logits, noise, w = random(6, 5).to(device), case.noise((6, 5)).to(device), random(6, 5, seed=2).to(device)
-    compiled = torch.compile(lambda l: case(l, noise=noise), fullgraph=True)
+    logits, noise, w = random(6, 5).to(device), few.noise((6, 5)).to(device), random(6, 5, seed=2).to(device)
+    compiled = torch.compile(lambda l: few(l, noise=noise), fullgraph=True)
     leaf = logits.clone().requires_grad_()
     z = compiled(leaf)
     (gradient,) = torch.autograd.grad(z, leaf, w)
-    assert torch.equal(z, case(logits, noise=noise))
-    torch.testing.assert_close(gradient, closed_form(case, logits, noise, w), **TIGHT)
+    torch.testing.assert_close(z, few(logits, noise=noise), **TIGHT)
+    torch.testing.assert_close(gradient, closed_form(few, logits, noise, w), **TIGHT)
 
 
-def test_compiled_draws(sampled: Case, device: str) -> None:
+def test_compiled_draws(few_sampled: Case, device: str) -> None:
     """Without noise a compiled call draws its own: N = 100,000 rows, each class within 5 standard errors."""
     torch.compiler.reset()
     torch.manual_seed(0)
     n, l = 100_000, torch.tensor([1.0, -0.5, 0.3], dtype=torch.float64, device=device)
-    compiled = torch.compile(lambda x: sampled(x), fullgraph=True)
+    compiled = torch.compile(lambda x: few_sampled(x), fullgraph=True)
     z = compiled(l.float().expand(n, 3)).double()
-    scaled = l / sampled.sample_tau(sampled.temperatures)
-    p = scaled.softmax(-1) if sampled.categorical else scaled.sigmoid()
+    scaled = l / few_sampled.sample_tau(few_sampled.temperatures)
+    p = scaled.softmax(-1) if few_sampled.categorical else scaled.sigmoid()
     assert ((z.mean(0) - p).abs() <= 5 * (p * (1 - p) / n).sqrt()).all()
     assert set(z.unique().tolist()) == {0.0, 1.0}
 
 
-def test_compiled_masks(categorical: Case) -> None:
+def test_compiled_masks(few_categorical: Case) -> None:
     torch.compiler.reset()
-    logits, noise = torch.randn(8, 5), categorical.noise((8, 5)).float()
+    logits, noise = torch.randn(8, 5), few_categorical.noise((8, 5)).float()
     logits[3], logits[4, 1], mask = -torch.inf, torch.nan, torch.arange(5) != 2
-    compiled = torch.compile(lambda l, m: categorical(l, noise=noise, mask=m), fullgraph=True)
+    compiled = torch.compile(lambda l, m: few_categorical(l, noise=noise, mask=m), fullgraph=True)
     torch.testing.assert_close(
-        compiled(logits, mask), categorical(logits, noise=noise, mask=mask), rtol=0, atol=0, equal_nan=True
+        compiled(logits, mask), few_categorical(logits, noise=noise, mask=mask), rtol=0, atol=0, equal_nan=True
     )
 
 
-def test_a_generator_under_fullgraph_says_to_pass_noise(sampled: Case) -> None:
+def test_a_generator_under_fullgraph_says_to_pass_noise(few_sampled: Case) -> None:
     torch.compiler.reset()
-    compiled = torch.compile(lambda l, g: sampled(l, generator=g), fullgraph=True)
+    compiled = torch.compile(lambda l, g: few_sampled(l, generator=g), fullgraph=True)
     with pytest.raises(RuntimeError, match="pass noise= instead of generator="):
         compiled(torch.zeros(3, 2), torch.Generator())
 
 
-def test_a_generator_without_fullgraph_falls_back_to_eager(sampled: Case) -> None:
+def test_a_generator_without_fullgraph_falls_back_to_eager(few_sampled: Case) -> None:
     torch.compiler.reset()
-    compiled = torch.compile(lambda l, g: sampled(l, generator=g))
+    compiled = torch.compile(lambda l, g: few_sampled(l, generator=g))
     logits = torch.randn(50, 6)
     got = compiled(logits, torch.Generator().manual_seed(4))
-    assert torch.equal(got, sampled(logits, generator=torch.Generator().manual_seed(4)))
+    assert torch.equal(got, few_sampled(logits, generator=torch.Generator().manual_seed(4)))
 
 
 def test_a_schedule_of_float_temperatures_compiles(device: str) -> None:

@@ -79,11 +79,11 @@ def test_tau_f_zero_as_a_float_draws_nothing(generator: torch.Generator) -> None
     assert torch.equal(generator.get_state(), before)
 
 
-def test_a_hundred_thousand_classes(categorical: Case, generator: torch.Generator) -> None:
+def test_a_hundred_thousand_classes(few_categorical: Case, generator: torch.Generator) -> None:
     """N = 400 rows of equal logits. Each quarter of the classes holds p = 1/4 of the draws."""
     n, classes = 400, 100_000
-    index = categorical(torch.zeros(n, classes), generator=generator).argmax(-1)
-    if categorical.sample_tau is None:
+    index = few_categorical(torch.zeros(n, classes), generator=generator).argmax(-1)
+    if few_categorical.sample_tau is None:
         assert index.eq(0).all()
         return
     quarters = torch.bincount(index // 25_000, minlength=4).double() / n
