@@ -24,7 +24,8 @@ from decoupled_st.circuits.schedule import schedule
 if TYPE_CHECKING:
     from decoupled_st.circuits.circuit import Circuit
 
-FLAGS = ("-O3", "-march=native", "-fPIC", "-shared")
+FLAGS = (("-O3", "-march=native", "-fPIC", "-shared"), ("-O3", "-fPIC", "-shared"))
+"""What is tried in turn: not every compiler knows the machine it runs on."""
 BLOCK = 512
 """Images per word of the engine."""
 _ENTRY = """
@@ -152,9 +153,12 @@ def _library(compiler: str) -> ctypes.CDLL:
     with tempfile.TemporaryDirectory(prefix="dst-circuit-") as folder:
         source, target = Path(folder, "engine.c"), Path(folder, "engine.so")
         source.write_text(engine() + _ENTRY, encoding="utf-8")
-        command = [*shlex.split(compiler), *FLAGS, str(source), "-o", str(target)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
+        for flags in FLAGS:
+            command = [*shlex.split(compiler), *flags, str(source), "-o", str(target)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                break
+        else:
             raise CompilerError(f"{shlex.join(command)} failed:\n{done.stderr.strip()[-2000:]}")
         try:
             library = ctypes.CDLL(str(target))

@@ -86,6 +86,15 @@ def test_a_compiler_that_is_not_there_or_fails() -> None:
         circuit.compile(threads=0)
 
 
+def test_a_compiler_that_does_not_know_its_machine(tmp_path) -> None:
+    """Without the processor's own instructions the numbers are the same."""
+    wrapper = tmp_path / "older-cc"
+    wrapper.write_text('#!/bin/sh\ncase "$*" in *-march=native*) echo unknown >&2; exit 1;; esac\nexec gcc "$@"\n')
+    wrapper.chmod(0o755)
+    circuit, x = from_network(stack(130, 90, 60, classes=3)), bits(1300, 130)
+    assert torch.equal(circuit.compile(compiler=str(wrapper))(x), circuit(x))
+
+
 def in_a_fork(compiled_circuit, x: torch.Tensor, want: torch.Tensor) -> None:
     """Leaves with 0 where the numbers are right."""
     pid = os.fork()
