@@ -24,8 +24,9 @@ def step(
     run_dims: int,
     samples: int,
     stride: int,
-    span: float,
+    few: float,
     low: float,
+    high: float,
     enough: float,
     window: float,
     share: float,
@@ -40,8 +41,8 @@ def step(
         binary: whether they are log-odds.
         samples: how many there are per run.
         stride: every how many of the first dimension after the runs is measured for the scale.
-        span: by how much tau_f can exceed `low`; 0 where usage is not to be measured.
-        low, enough, window, share: the rule's constants.
+        few: from 1, a layer of few bits, to 0, many, where usage is not measured.
+        low, high, enough, window, share: the rule's constants.
         least: between which the least tau_b lies.
         over: the steps over which tau_f falls along a line; 0 where it follows usage.
     """
@@ -59,8 +60,8 @@ def step(
     _step[(max(math.prod(runs), 1),)](
         logits, *before, *after, tau_f, tau_b,
         per_run, categories, blocks(first, stride) * inner, inner, stride, samples, rows // samples,
-        span, low, enough, window, share, *least, over,
-        BINARY=binary, USAGE=span > 0 and over == 0, LINE=over > 0,
+        few, low, high, enough, window, share, *least, over,
+        BINARY=binary, USAGE=few > 0 and over == 0, LINE=few > 0 and over > 0,
         WIDTH=width, HEIGHT=max(_ELEMENTS // width, 1), num_warps=4,
     )  # fmt: skip
     return tau_f, tau_b, dict(zip(_STATE, after, strict=True))
@@ -70,7 +71,7 @@ def step(
 def _step(
     logits, passes, usages, first, scale, usage, new_passes, new_usages, new_first, new_scale, new_usage, tau_f, tau_b,
     per_run, categories, measured, inner, stride, samples, latents,
-    span, low, enough, window, share, floor, ceiling, over,
+    few, low, high, enough, window, share, floor, ceiling, over,
     BINARY: tl.constexpr, USAGE: tl.constexpr, LINE: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(0)
@@ -83,8 +84,10 @@ def _step(
         left = tl.maximum(1 - n.to(tl.float32) / over, 0.0)
     if USAGE:
         left = tl.where(used > 0, tl.maximum(1 - m / enough, 0.0), 0.0)
-    tl.store(tau_f + run, low + span * left)
-    tl.store(tau_b + run, tl.maximum(share * s, tl.minimum(tl.maximum(begun, floor), ceiling)))
+    least = tl.minimum(tl.maximum(begun, floor), ceiling)
+    quiet = low * least
+    tl.store(tau_f + run, quiet + (high - quiet) * (few * left))
+    tl.store(tau_b + run, tl.maximum(share * s, least))
 
     value = _scale(mine, categories, measured, inner, stride, BINARY, WIDTH, HEIGHT)
     n += 1

@@ -20,11 +20,12 @@ from decoupled_st.temperatures.schedule import check_steps
 class SelfTempered(Rule):
     """No temperature to tune: tau_b follows the scale of the logits, tau_f falls as the choices come into use.
 
-        tau_b = max(share * s, s_0)                            s  root mean square of the layer's centred logits
-                                                             s_0  that of the first pass, but at least
-                                                                  floor * sqrt(log2 K) and at most `ceiling`
-        tau_f = low + (high - low) * w * max(0, 1 - m/enough)  m  how evenly its argmax categories are in use, 0 to 1
-                                                               w  1 for a layer of few bits, 0 for one of many
+        tau_b = max(share * s, s_0)                       s  root mean square of the layer's centred logits
+                                                        s_0  that of the first pass, but at least
+                                                             floor * sqrt(log2 K) and at most `ceiling`
+        tau_f = q + (high - q) * w * max(0, 1 - m/enough) q  low * s_0, a quiet draw
+                                                          m  how evenly the argmax categories are in use, 0 to 1
+                                                          w  1 for a layer of few bits, 0 for one of many
 
     s is a mean over about the last 50 passes, m over the last `window`. Where `steps` is known, the factor of m is
     replaced by a straight line from 1 to 0 over nine tenths of it. w is 1 up to `few_bits` bits per sample, 0 from
@@ -32,7 +33,7 @@ class SelfTempered(Rule):
 
     Args:
         steps: how many training steps there will be, if that is known.
-        low, high: between these tau_f moves.
+        low, high: between these tau_f moves; `low` is a share of s_0.
         share, floor, ceiling: of tau_b; `floor` is that of binary neurons, for which K is 2.
         few_bits: what few means: latents times log2 of the categories.
         enough: the usage at which tau_f has come down.
@@ -90,16 +91,17 @@ class SelfTempered(Rule):
         return after
 
     def temperatures(self, state: State, view: View) -> Taus:
-        tau_b = torch.maximum(self.share * state["scale"], state["first"].clamp(*self._least(view)))
-        few = self._few(view)
+        least = state["first"].clamp(*self._least(view))
+        tau_b = torch.maximum(self.share * state["scale"], least)
+        quiet, few = self.low * least, self._few(view)
         if few == 0:
-            return Taus(view.spread(torch.full_like(tau_b, self.low)), view.spread(tau_b))
+            return Taus(view.spread(quiet), view.spread(tau_b))
         if self.steps is None:
             unused = (1 - state["usage"] / self.enough).clamp(min=0.0)
             left = torch.where(state["usages"] > 0, unused, 0.0)
         else:
             left = (1 - state["passes"] / (0.9 * self.steps)).clamp(min=0.0)
-        return Taus(view.spread(self.low + (self.high - self.low) * few * left), view.spread(tau_b))
+        return Taus(view.spread(quiet + (self.high - quiet) * (few * left)), view.spread(tau_b))
 
     def step(self, state: State, view: View) -> tuple[Taus, State]:
         fits = view.mask is None and view.dim in (None, -1) and view.categories <= 4096
@@ -114,8 +116,9 @@ class SelfTempered(Rule):
             run_dims=view.run_dims,
             samples=view.samples,
             stride=view.stride,
-            span=(self.high - self.low) * self._few(view),
+            few=self._few(view),
             low=self.low,
+            high=self.high,
             enough=self.enough,
             window=self.window,
             share=self.share,

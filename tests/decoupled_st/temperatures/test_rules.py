@@ -50,40 +50,57 @@ def test_tau_b_does_not_fall_below_the_scale_of_the_beginning() -> None:
     assert follow(SelfTempered(floor=0.9), [torch.zeros(6, 16)])[0].b.item() == pytest.approx(1.8)
 
 
+def noise(taus: Taus) -> float:
+    """How far tau_f is on its way from a tenth of tau_b, which has its least value here, to 4."""
+    quiet = 0.1 * taus.b.item()
+    return (taus.f.item() - quiet) / (4.0 - quiet)
+
+
 def test_tau_f_falls_as_codes_come_into_use() -> None:
     rule = SelfTempered(low=0.1, high=4.0, enough=0.8, window=200)
     one_code = torch.eye(4)[0].expand(8, 4)
     two_codes = torch.eye(4)[:2].repeat(4, 1)
     every_code = torch.eye(4).repeat(2, 1)
-    assert follow(rule, [one_code])[0].f.item() == pytest.approx(4.0)
-    assert follow(rule, [two_codes])[0].f.item() == pytest.approx(0.1 + 3.9 * (1 - 0.5 / 0.8), rel=1e-5)
-    assert follow(rule, [every_code])[0].f.item() == pytest.approx(0.1)
+    assert noise(follow(rule, [one_code])[0]) == pytest.approx(1.0)
+    assert noise(follow(rule, [two_codes])[0]) == pytest.approx(1 - 0.5 / 0.8, rel=1e-5)
+    assert noise(follow(rule, [every_code])[0]) == pytest.approx(0.0, abs=1e-6)
     mixed = [one_code] * 30 + [every_code] * 10
-    assert follow(rule, mixed)[0].f.item() == pytest.approx(0.1 + 3.9 * (1 - 0.25 / 0.8), rel=1e-5)
+    assert noise(follow(rule, mixed)[0]) == pytest.approx(1 - 0.25 / 0.8, rel=1e-5)
     long = [every_code] * 250 + [one_code] * 100
     usage = (1 - 1 / 200) ** 100
-    assert follow(rule, long)[0].f.item() == pytest.approx(0.1 + 3.9 * (1 - usage / 0.8), rel=1e-4)
+    assert noise(follow(rule, long)[0]) == pytest.approx(1 - usage / 0.8, rel=1e-4)
 
 
 def test_with_known_steps_tau_f_falls_along_a_line() -> None:
     rule = SelfTempered(steps=100, low=0.1, high=4.0)
     one_code = torch.eye(4)[0].expand(8, 4)
-    for passes, want in ((45, 0.1 + 3.9 / 2), (90, 0.1), (100, 0.1)):
-        assert follow(rule, [one_code] * passes)[0].f.item() == pytest.approx(want, rel=1e-5)
+    for passes, want in ((0, 1.0), (45, 0.5), (90, 0.0), (100, 0.0)):
+        taus = follow(rule, [one_code] * passes)[0] if passes else rule(rule.start(), one_code)[0]
+        assert noise(taus) == pytest.approx(want, abs=1e-6)
 
 
 @pytest.mark.parametrize("rule", [SelfTempered(), SelfTempered(steps=100)], ids=["open", "steps"])
-def test_tau_f_is_low_where_noise_has_no_use(rule: SelfTempered) -> None:
+def test_the_draw_is_quiet_where_noise_has_no_use(rule: SelfTempered) -> None:
+    quiet = pytest.approx(0.0, abs=1e-6)
     many_bits = torch.eye(4)[0].expand(8, 16, 4)
-    assert follow(rule, [many_bits])[0].f.item() == pytest.approx(0.1)
-    assert follow(rule, [torch.ones(8, 200)], dim=None)[0].f.item() == pytest.approx(0.1)
+    assert noise(follow(rule, [many_bits])[0]) == quiet
+    assert noise(follow(rule, [torch.ones(8, 200)], dim=None)[0]) == quiet
     parameters = torch.eye(16)[0].expand(3, 16)
-    assert follow(rule, [parameters], batch_dims=0)[0].f.item() == pytest.approx(0.1)
+    assert noise(follow(rule, [parameters], batch_dims=0)[0]) == quiet
     if rule.steps is None:
-        assert follow(rule, [torch.eye(4)[:1]] * 5)[0].f.item() == pytest.approx(0.1)  # one sample per pass
+        assert noise(follow(rule, [torch.eye(4)[:1]] * 5)[0]) == quiet  # one sample per pass
     half_way = torch.eye(8)[0].expand(8, 8, 8)  # 24 bits
-    full = follow(rule, [torch.eye(8)[0].expand(8, 4, 8)])[0].f.item()
-    assert follow(rule, [half_way])[0].f.item() == pytest.approx((full + 0.1) / 2)
+    full = noise(follow(rule, [torch.eye(8)[0].expand(8, 4, 8)])[0])
+    assert full > 0.9
+    assert noise(follow(rule, [half_way])[0]) == pytest.approx(full / 2)
+
+
+def test_the_quiet_draw_is_a_share_of_the_least_tau_b() -> None:
+    log_odds = torch.ones(8, 200)
+    for first, want in ((0.01, 0.03), (0.5, 0.05), (7.0, 0.1)):
+        taus, _ = follow(SelfTempered(), [first * log_odds] + [20 * log_odds] * 200, dim=None)
+        assert taus.f.item() == pytest.approx(want)
+        assert taus.b.item() > 2
 
 
 def test_a_pass_is_made_at_the_temperatures_that_the_passes_before_it_led_to() -> None:
