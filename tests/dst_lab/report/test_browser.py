@@ -11,8 +11,8 @@ import planted
 import pytest
 
 from dst_lab.report import page
-from dst_lab.store import Record, Store, run_id
-from dst_lab.studies import PAPER
+from dst_lab.store import Record, Series, Store, run_id
+from dst_lab.studies import ANY, PAPER
 from dst_lab.studies.paper.recipes import RECIPES
 
 pytestmark = pytest.mark.slow
@@ -299,3 +299,22 @@ def test_six_thousand_runs_stay_quick_and_small(visit: Callable[..., Any], tmp_p
     )
     assert took < 2000, "three searches and a sort, in milliseconds"
     assert found.locator(".count").inner_text().startswith("6,")
+
+
+def test_a_store_of_ones_own_task_has_a_map_that_answers(visit: Callable[..., Any], tmp_path: Path) -> None:
+    """A map without a search and without a reported optimum."""
+    with Store.open(tmp_path / "own.sqlite", write=True) as opened:
+        for tau_f, tau_b in ((0.5, 1.0), (0.5, 2.0), (1.0, 1.0), (1.0, 2.0)):
+            config = {"task": "vane", "estimator": {"name": "decoupled", "tau_f": tau_f, "tau_b": tau_b}, "seed": 0}
+            loss = Series(np.arange(1, 5), np.array([4.0, 3.0, 2.0, tau_f + tau_b]))
+            opened.put([Record(config={**config, "lr": 0.1}, status="done", history={"validation_loss": loss})])
+        text = page(ANY, ANY.rows(opened, "quick"))
+    (tmp_path / "own.html").write_text(text, encoding="utf-8")
+    found = visit(file=tmp_path / "own.html")
+    found.locator('.cell[data-at="0.5,2"]').hover()
+    assert "2" in found.locator("#tip").inner_text()
+    assert "τf = 0.5, τb = 2" in found.locator("#tip").inner_text()
+    assert "optimum" not in found.locator("#explorer").inner_text()
+    assert found.locator("#others h3").inner_text() == "Vane"
+    assert found.locator("#others tbody tr").count() == 4
+    assert found.locator("#runs tbody tr").count() == 4
