@@ -24,7 +24,9 @@ def perplexity(codes: Tensor, classes: int, *, run_dims: int = 0) -> Tensor:
 
 
 def perplexity_of_counts(counts: Tensor) -> Tensor:
-    """The same from how often each class occurred, [..., classes] -> [...], float64; for counts summed over batches.
+    """The same from how often each class occurred, [..., classes] -> [...]; for counts summed over batches.
+
+    In float64, or in the dtype of counts that are floats.
 
     Example:
         >>> import torch
@@ -33,7 +35,7 @@ def perplexity_of_counts(counts: Tensor) -> Tensor:
     """
     if not isinstance(counts, Tensor) or counts.dim() == 0:
         raise TypeError(f"counts must be a tensor [..., classes], got {counts!r}")
-    counts = counts.double()
+    counts = counts if counts.is_floating_point() else counts.double()
     return torch.special.entr(counts / counts.sum(-1, keepdim=True)).sum(-1).exp()
 
 

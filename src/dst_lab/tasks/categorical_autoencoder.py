@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import decoupled_st as dst
-from decoupled_st.diagnostics import gradient_snr
+from decoupled_st.diagnostics import gradient_snr, perplexity_of_counts
 from dst_lab import data
 from dst_lab.configs import CategoricalAutoencoderConfig, Config
 from dst_lab.fleet.chooser import Chooser
@@ -117,8 +117,7 @@ class CategoricalAutoencoder(Task):
                         counts = counts + (code * weight.view(1, -1, 1, 1)).sum(1)
             metrics |= {f"{split}_loss{suffix}": loss / len(images) for suffix, loss in losses.items()}
             if split == "validation":
-                share = counts / counts.sum(-1, keepdim=True)
-                metrics["perplexity"] = torch.special.entr(share).sum(-1).exp()
+                metrics["perplexity"] = perplexity_of_counts(counts)
         return metrics
 
     def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import decoupled_st as dst
+from decoupled_st.diagnostics import perplexity_of_counts
 from dst_lab import data
 from dst_lab.configs import CategoricalVAEConfig, Config
 from dst_lab.fleet.chooser import Chooser, drawn_at
@@ -106,8 +107,7 @@ class CategoricalVAE(Task):
                 sums[suffix] = sums[suffix] + (self.reconstruction(parameters, code, x) * weight).sum(-1)
                 if stochastic:
                     counts = counts + (code * weight.view(1, -1, 1, 1)).sum(1)
-        share = counts / counts.sum(-1, keepdim=True)
-        perplexity = torch.special.entr(share).sum(-1).exp().mean(-1)
+        perplexity = perplexity_of_counts(counts).mean(-1)
         return {name: total / len(images) for name, total in sums.items()} | {"perplexity": perplexity}
 
     @torch.no_grad()

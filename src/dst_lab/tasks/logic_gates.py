@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import decoupled_st as dst
+from decoupled_st.diagnostics import gate_histogram, perplexity_of_counts
 from decoupled_st.nn.gates import PASS_THROUGH, gate_coefficients
 from decoupled_st.nn.wiring import random_wiring, unique_wiring
 from dst_lab import data
@@ -172,11 +173,11 @@ class LogicGates(Task):
             for suffix, stochastic in FORWARDS.items():
                 loss, accuracy = self._measure(parameters, split, choosers, stochastic)
                 metrics |= {f"{split}_loss{suffix}": loss, f"{split}_accuracy{suffix}": accuracy}
-        chosen = torch.cat([parameters[f"logits.{i}"].argmax(-1) for i, _ in self._layers()], -1)
-        counts = torch.stack([(chosen == gate).sum(-1) for gate in range(16)], -1).float()
-        share = counts / counts.sum(-1, keepdim=True)
+        # What is not a number stands for a run that has diverged: it must not stop the others.
+        logits = [parameters[f"logits.{i}"].nan_to_num() for i, _ in self._layers()]
+        counts = gate_histogram(logits, run_dims=1).float()
         metrics["gate_histogram"] = counts
-        metrics["gate_perplexity"] = torch.special.entr(share).sum(-1).exp()
+        metrics["gate_perplexity"] = perplexity_of_counts(counts)
         metrics["unused_gates"] = (counts == 0).float().sum(-1)
         return metrics
 

@@ -9,6 +9,7 @@ neurons whose mean |dL/dl| over the validation images lies below 1% of the run's
 against each absolute threshold in THRESHOLDS).
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import decoupled_st as dst
+from decoupled_st.diagnostics import active_fraction
 from dst_lab import data
 from dst_lab.configs import Config
 from dst_lab.configs.stochastic_binary import THRESHOLDS, StochasticBinaryConfig
@@ -98,10 +100,8 @@ class StochasticBinary(Task):
         if step != steps and (step // every) % self.config.diagnose_every:
             return {}
         activity = self._activity(parameters, choosers)
-        thresholds = torch.tensor(THRESHOLDS, device=self.device).view(-1, 1, 1)
-        active = (activity >= 0.01 * activity.mean(-1, keepdim=True)) & (activity > 0)
-        above = (activity >= thresholds).float().mean(-1)
-        return {"inactive": 1 - active.float().mean(-1), "inactive_below": 1 - above.T}
+        active = partial(active_fraction, activity.unsqueeze(1), run_dims=1)
+        return {"inactive": 1 - active(0.01), "inactive_below": 1 - active(THRESHOLDS, relative=False)}
 
     def _activity(self, parameters: Parameters, choosers: Choosers) -> Tensor:
         """[runs, hidden neurons]: the mean over validation images of |dL/dl|, L the loss of that image alone."""
