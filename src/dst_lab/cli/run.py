@@ -13,6 +13,8 @@ from dst_lab.cli.parser import Parser
 from dst_lab.configs import CONFIGS, ESTIMATORS, RULES, Choice, Config, Ruled, card
 from dst_lab.configs.estimators import names_of_numbers
 
+MOST_SEEDS = 100_000
+
 
 def add(jobs: Any) -> None:
     """Add the word `run`."""
@@ -102,17 +104,20 @@ def _flags(names: Iterable[str]) -> list[str]:
 def seeds(text: str) -> list[int]:
     """ "5" is 0 to 4; "3,7,11" those three; "5-7" is 5, 6 and 7; "7," seven alone."""
     try:
-        found = _listed(text) if "," in text or "-" in text[1:] else list(range(int(text)))
+        parts = _ranges(text) if "," in text or "-" in text[1:] else [range(int(text))]
+        count = sum(max(0, part.stop - part.start) for part in parts)
     except ValueError:
-        found = []
-    if not found:
+        count = 0
+    if not count:
         raise ValueError(f"--seeds takes a number above 0, a list such as 3,7,11 or a range such as 5-7, got {text!r}")
-    return found
+    if count > MOST_SEEDS:
+        raise ValueError(f"--seeds takes at most {MOST_SEEDS:,} seeds, got {text!r}")
+    return list(dict.fromkeys(seed for part in parts for seed in part))
 
 
-def _listed(text: str) -> list[int]:
-    found: list[int] = []
+def _ranges(text: str) -> list[range]:
+    found = []
     for part in filter(None, text.split(",")):
         first, dash, last = part[1:].partition("-")
-        found += range(int(part[0] + first), int(last) + 1) if dash else [int(part)]
-    return list(dict.fromkeys(found))
+        found.append(range(int(part[0] + first), int(last) + 1) if dash else range(int(part), int(part) + 1))
+    return found

@@ -65,6 +65,8 @@ def events(history: Mapping[str, Series], started: float) -> bytes:
 
 def _make_room(folder: Path, overwrite: bool) -> None:
     """Make the folder, or empty it of an earlier export."""
+    if folder.is_file():
+        raise StoreError(f"{folder} is a file: event files go into a folder, so give the path of one.")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite and not (folder / ABOUT).exists():
         raise StoreError(
             f"{folder} is a folder with other things in it: give another path, or export into it with --overwrite "

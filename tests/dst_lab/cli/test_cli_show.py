@@ -123,6 +123,12 @@ def test_seeds_are_a_number_a_list_or_a_range(text, expected) -> None:
     assert seeds(text) == expected
 
 
+@pytest.mark.parametrize("text", ["99999999999999999999", "1-9999999999", "5,0-100000"])
+def test_more_seeds_than_anybody_means(text) -> None:
+    with pytest.raises(ValueError, match=r"--seeds takes at most 100,000 seeds, got"):
+        seeds(text)
+
+
 @pytest.mark.parametrize("text", ["7-5", "-3", "0", "a-b", "1-", ""])
 def test_what_are_no_seeds(text) -> None:
     with pytest.raises(ValueError, match="--seeds takes a number above 0, a list such as 3,7,11 or a range"):

@@ -117,5 +117,5 @@ def test_no_name_leads_out_of_the_folder_and_nothing_else_is_overwritten(tmp_pat
             export_tensorboard(store, tmp_path / "mine")
         export_tensorboard(store, tmp_path / "mine", overwrite=True)
         assert (tmp_path / "mine" / "letter").read_text() == "dear reader"
-        with pytest.raises(StoreError, match="File exists"):
+        with pytest.raises(StoreError, match="letter is a file: event files go into a folder"):
             export_tensorboard(store, tmp_path / "mine" / "letter")
