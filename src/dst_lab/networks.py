@@ -5,6 +5,7 @@ metrics = dst_lab.evaluate("runs.sqlite", run)    what the run recorded at its e
 """
 
 import os
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import decoupled_st as dst
+from decoupled_st.nn.chooser import Chooser
 from dst_lab.configs import CONFIGS, Config
 from dst_lab.fleet.loop import Fleet, threads
 from dst_lab.store import Run, Store, StoreError
@@ -26,7 +28,8 @@ def load(store: StoreOrPath, run: str, *, deterministic: bool = True) -> nn.Modu
     """The network of a run that was trained with `--keep`, in `.eval()`.
 
     It is made of torch's modules and those of `decoupled_st.nn`, and needs nothing of the laboratory any more. Its
-    estimator has the temperatures that the run ended with. What goes in and comes out is on the task's page.
+    estimator has the temperatures that the run ended with, at each place where it chooses; where a rule sets one for
+    every row of logits, their mean. What goes in and comes out is on the task's page.
 
     Args:
         store: the path of a store, or an open one.
@@ -36,10 +39,13 @@ def load(store: StoreOrPath, run: str, *, deterministic: bool = True) -> nn.Modu
     with _opened(store) as records:
         found, config, tensors = _kept(records, run)
     parts = {kind: _part(tensors, kind) for kind in ("parameters", "fixed", "temperatures")}
-    written = found.config["estimator"]
-    taus = {name: _number(written[name], tau) for name, tau in parts["temperatures"].items()}
-    estimator = dst.from_dict({**written, **taus})
-    network = TASKS[found.task].network(config, {**parts["parameters"], **parts["fixed"]}, estimator, deterministic)
+    written, ended = found.config["estimator"], parts["temperatures"]
+    network = TASKS[found.task].network(
+        config, {**parts["parameters"], **parts["fixed"]}, _estimator(written, ended, 0), deterministic
+    )
+    choosers = [module for module in network.modules() if isinstance(module, Chooser)]
+    for place, module in enumerate(choosers):
+        module.estimator = _estimator(written, ended, place)
     return network.eval()
 
 
@@ -49,8 +55,8 @@ def evaluate(
     """What a run that was trained with `--keep` measured at its end, by name, computed anew from the kept network.
 
     On a CPU the values are those of the record bit for bit (with as many threads as then, which are taken): the draws,
-    too, are the run's own. On CUDA they are, to rounding. `train_loss` and `gradient_norm` are of training, not of the
-    network, and are not among them.
+    too, are the run's own. On CUDA they are, to rounding. What belongs to training and not to the
+    network is not among them: `train_loss`, `gradient_norm`, and temperatures that move.
 
     Args:
         store, run: as of `load`.
@@ -83,6 +89,12 @@ def _kept(store: Store, run: str) -> tuple[Run, Config, dict[str, Tensor]]:
         )
     tensors = {name: torch.from_numpy(np.array(array)) for name, array in network.tensors.items()}
     return found, CONFIGS[found.task].from_dict(found.config), tensors
+
+
+def _estimator(written: Mapping[str, Any], ended: Mapping[str, Tensor], place: int) -> dst.Estimator:
+    """The estimator at one of the places where the network chooses: a rule sets temperatures for each."""
+    taus = {name: _number(written[name], tau[place] if tau.dim() else tau) for name, tau in ended.items()}
+    return dst.from_dict({**written, **taus})
 
 
 def _number(written: object, tau: Tensor) -> float:

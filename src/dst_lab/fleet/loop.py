@@ -132,8 +132,10 @@ class Fleet:
         return self._records(artefacts, tensors, provenance(self.device, self.seconds, len(self.members), self.path))
 
     def _networks(self) -> dict[str, Array]:
-        """What is kept of the runs, [runs, ...] each: parameters, what else belongs to the network, temperatures."""
-        kinds = {"parameters": self.parameters, "fixed": self.task.lasting(self.fixed), "temperatures": self.taus}
+        """What is kept of the runs, [runs, ...] each: parameters, what else belongs to the network, temperatures as
+        they are at the end, and the states of the rules that set them."""
+        taus = {**self.taus, **({name: self.rules.latest(name) for name in self.rules.parts} if self.rules else {})}
+        kinds = {"parameters": self.parameters, "fixed": self.task.lasting(self.fixed), "temperatures": taus}
         named = {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
         if self.rules:
             named |= self.rules.state

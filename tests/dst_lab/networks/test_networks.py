@@ -26,7 +26,7 @@ CHOICES = [
     Choice.make("identity_ste"),
     Choice.make("soft", tau=0.8),
 ]
-NOT_OF_THE_NETWORK = {"train_loss", "gradient_norm"}
+NOT_OF_THE_NETWORK = {"train_loss", "gradient_norm", "tau_f", "tau_b"}
 AGAIN = """
 import json, sys, dst_lab
 path, *runs = sys.argv[1:]
@@ -156,6 +156,22 @@ def test_what_it_is_made_of(trained) -> None:
     logic = dst_lab.load(trained, found.id)
     assert [type(part) for part in logic] == [dst.nn.LogicLayer, dst.nn.LogicLayer, dst.nn.GroupSum]
     assert logic[0].estimator == dst.GumbelSTE(tau=0.6)
+
+
+@pytest.mark.parametrize("task", ["stochastic-binary", "logic-gates", "categorical-vae"])
+def test_what_a_rule_ended_with_is_kept(tmp_path, task, small) -> None:
+    """Its state, so that the record is computed again bit for bit, and the temperatures it last set at each place."""
+    config = small(task, estimator=Choice.make("decoupled", tau_f="self", tau_b="self"))
+    with Store.open(tmp_path / "a.sqlite", write=True) as store:
+        local.train([config], store, device=CPU, networks=True)
+        run = run_id(config.to_dict())
+        history, again = store.history(run), dst_lab.evaluate(store, run)
+        for name, value in again.items():
+            assert np.array_equal(value, history[name].values[-1], equal_nan=True), name
+        modules = [part for part in dst_lab.load(store, run).modules() if hasattr(part, "deterministic")]
+    found = np.array([module.estimator.tau_b for module in modules])
+    np.testing.assert_allclose(found, np.atleast_1d(history["tau_b"].values[-1]), rtol=1e-6)
+    assert (found != 1).all()
 
 
 def test_it_draws_where_it_is_asked_to_and_can_be_trained_on(trained) -> None:
