@@ -117,10 +117,10 @@ MUTATIONS = [
     ),
     Mutation(
         "ReinMax with the draw's distribution in its midpoint", "estimators/reinmax.py",
-        "_jacobian((hard + p_b) / 2, path, dim)", "_jacobian((hard + p_f) / 2, path, dim)",
+        "m = (hard + p_b) / 2", "m = (hard + p_f) / 2",
     ),
     Mutation(
-        "ReinMax without its second term", "estimators/reinmax.py", " - 0.5 * _jacobian(p_f, path, dim)", "",
+        "ReinMax without its second term", "estimators/reinmax.py", " - 0.5 * _jacobian(p_f, h, ctx.dim)", "",
     ),
     Mutation(
         "ReinMax of a neuron as if the likelier side were always drawn", "estimators/reinmax.py",

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators import rows
+from decoupled_st.estimators import rows, surrogate
 from decoupled_st.estimators.decoupled import Decoupled
 from decoupled_st.estimators.exported import exported
 from decoupled_st.estimators.noise import check_source, gumbel, logistic
@@ -70,8 +70,12 @@ def categorical(
         return hard.to(logits.dtype)
     filled = rows.filled(row.l, row.empty)
     p_f, p_b = (torch.softmax((filled / tau).detach(), dim) for tau in (tau_f, tau_b))
+    m = (hard + p_b) / 2
+    if surrogate.is_fixed(filled, tau_f, scale):
+        z: Tensor = _Midpoint.apply(filled, hard, m, p_f, row.largest, dim, tau_f, scale)  # type: ignore[no-untyped-call]
+        return z.to(logits.dtype)
     path, gain = fixed_path(filled, tau_f, scale)
-    path = 2 * _jacobian((hard + p_b) / 2, path, dim) - 0.5 * _jacobian(p_f, path, dim)
+    path = 2 * _jacobian(m, path, dim) - 0.5 * _jacobian(p_f, path, dim)
     # Both Jacobians give 0 for equal gradients; relative to the largest category's they lose nothing to rounding.
     return emit(hard, path.scatter_add(dim, row.largest, -path.sum(dim, keepdim=True)), gain, logits.dtype)
 
@@ -119,6 +123,33 @@ def binary(
     slope = m - rare_f * (1 - rare_f) / 2
     path, gain = fixed_path(l, tau_f, scale)
     return emit(hard, path * slope.masked_fill_(l.detach().isnan(), torch.nan), gain, logits.dtype)
+
+
+class _Midpoint(torch.autograd.Function):
+    """The value of `hard`, with ReinMax's gradient: one node, as in `surrogate`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        l: Tensor,
+        hard: Tensor,
+        m: Tensor,
+        p_f: Tensor,
+        largest: Tensor,
+        dim: int,
+        tau: Temperature,
+        scale: float,
+    ) -> Tensor:
+        ctx.save_for_backward(m, p_f, largest, *([tau] if isinstance(tau, Tensor) else []))
+        ctx.dim, ctx.tau, ctx.scale = dim, tau if isinstance(tau, float) else None, scale
+        return hard
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        m, p_f, largest, *tau = ctx.saved_tensors
+        h = (g - g.gather(ctx.dim, largest)) * ctx.scale
+        result = 2 * _jacobian(m, h, ctx.dim) - 0.5 * _jacobian(p_f, h, ctx.dim)
+        return (result / (tau[0] if tau else ctx.tau), *(None,) * 7)
 
 
 def _jacobian(p: Tensor, path: Tensor, dim: int) -> Tensor:

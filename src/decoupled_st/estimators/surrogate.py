@@ -22,7 +22,7 @@ def softmax(
     hard: Tensor, scores: Tensor, largest: Tensor, dim: int, tau: Temperature, scale: Scale, dtype: torch.dtype
 ) -> Tensor:
     """The value of `hard`, with the gradient of softmax(scores / tau); `largest` is where a row's largest score is."""
-    if _fixed(scores, tau, scale):
+    if is_fixed(scores, tau, scale):
         z, _ = _Softmax.apply(scores, hard, largest, dim, tau, scale)  # type: ignore[no-untyped-call]
         return z if z.dtype == dtype else z.to(dtype)
     tempered, gain = temper(scores, tau, scale)
@@ -31,14 +31,15 @@ def softmax(
 
 def sigmoid(hard: Tensor, scores: Tensor, tau: Temperature, scale: Scale, dtype: torch.dtype) -> Tensor:
     """The value of `hard`, with the gradient of sigmoid(scores / tau)."""
-    if _fixed(scores, tau, scale):
+    if is_fixed(scores, tau, scale):
         z, _ = _Sigmoid.apply(scores, hard, tau, scale)  # type: ignore[no-untyped-call]
         return z if z.dtype == dtype else z.to(dtype)
     tempered, gain = temper(scores, tau, scale)
     return emit(hard, rows.sigmoid(tempered), gain, dtype)
 
 
-def _fixed(scores: Tensor, tau: Temperature, scale: Scale) -> bool:
+def is_fixed(scores: Tensor, tau: Temperature, scale: Scale) -> bool:
+    """Whether a node of our own can be used: nothing transforms or traces the call, and no temperature learns."""
     plain = type(scores) is Tensor and isinstance(scale, float) and not kernels.traced()
     return plain and (isinstance(tau, float) or (type(tau) is Tensor and not tau.requires_grad))
 

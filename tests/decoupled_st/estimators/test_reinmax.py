@@ -76,6 +76,19 @@ def test_a_binary_neuron_is_the_two_way_choice() -> None:
     torch.testing.assert_close(got, want[:, 1], **TIGHT)
 
 
+def test_our_own_node_and_plain_operations_agree() -> None:
+    """The plain ones are what torch.func follows; the second derivative is that of a linear map."""
+    call = lambda l, w: (dst.categorical.reinmax(l, tau_f=0.7, tau_b=1.2, noise=1e3 * D, grad_scale=0.5) * w).sum()  # noqa: E731
+    plain = torch.func.grad(call)(LOGITS, G)
+    leaf, w = LOGITS.clone().requires_grad_(), G.clone().requires_grad_()
+    z = dst.categorical.reinmax(leaf, tau_f=0.7, tau_b=1.2, noise=1e3 * D, grad_scale=0.5)
+    assert "_Midpoint" in type(z.grad_fn).__name__
+    (own,) = torch.autograd.grad(z, leaf, w, create_graph=True)
+    torch.testing.assert_close(own, plain, **TIGHT)
+    (by_w,) = torch.autograd.grad((own * LOGITS).sum(), w)
+    torch.testing.assert_close((by_w * G).sum(), (own * LOGITS).sum(), **TIGHT)
+
+
 def test_zero_is_no_forward_temperature() -> None:
     for call in (
         lambda: dst.categorical.reinmax(LOGITS, tau_f=0.0),
