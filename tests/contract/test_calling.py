@@ -1,9 +1,12 @@
 """Every way of calling: shapes, generators, torch.func, torch.compile, autocast."""
 
+from functools import partial
+
 import pytest
 import torch
 from contract.table import Case
 from torch.func import grad, vmap
+from torch.utils.checkpoint import checkpoint
 
 import decoupled_st as dst
 
@@ -201,6 +204,22 @@ def test_a_schedule_of_float_temperatures_compiles(device: str) -> None:
         (got,) = torch.autograd.grad(step(leaf, tau), leaf, w)
         p = (logits / tau).softmax(-1)
         torch.testing.assert_close(got, p * (w - (p * w).sum(-1, keepdim=True)), **TIGHT)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpoint_runs_the_same_choices_again(case: Case, reentrant: bool) -> None:
+    """Two in a row: the second's noise is right only if the first took as much of the stream both times."""
+    start, results = torch.randn(20, 6), []
+    block = lambda x: case(x.flip(-1) + case(x))  # noqa: E731
+    for call in (block, partial(checkpoint, block, use_reentrant=reentrant)):
+        torch.manual_seed(0)
+        x = start.clone().requires_grad_()
+        out = call(x)
+        (out * torch.arange(6.0)).sum().backward()
+        results.append((out, x.grad))
+    (want, gradient), (got, recomputed) = results
+    assert torch.equal(got, want)
+    assert torch.equal(recomputed, gradient)
 
 
 def test_autocast_leaves_the_arithmetic_alone(case: Case) -> None:

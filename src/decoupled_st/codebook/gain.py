@@ -36,9 +36,14 @@ def straight_through_gain(
         True
     """
     direction = torch.randn(x.shape, dtype=torch.float32, device=x.device, generator=generator).to(x.dtype)
-    with torch.enable_grad():
+    # Hooks of our own: what this keeps for its own backward is not part of a checkpoint that it may be called in.
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(_itself, _itself):
         leaf = x.detach().requires_grad_()
         tau = tau_b.detach() if isinstance(tau_b, Tensor) else tau_b
         q, _ = decoupled(leaf, codes.detach(), tau_f=0.0, tau_b=tau, metric=metric, mask=mask)
         (gradient,) = torch.autograd.grad(q, leaf, direction.to(q.dtype))
     return torch.linalg.vector_norm(gradient.float(), dim=-1) / torch.linalg.vector_norm(direction.float(), dim=-1)
+
+
+def _itself(tensor: Tensor) -> Tensor:
+    return tensor

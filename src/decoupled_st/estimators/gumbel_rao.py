@@ -1,5 +1,6 @@
 """Gumbel-Rao: ST Gumbel-Softmax with the noise averaged out, given what was drawn."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -56,17 +57,17 @@ def categorical(
     row = rows.centred(l, dim)
     perturbed = (row.l + gumbel(l, generator, first)).detach()
     hard, drawn = rows.one_hot(perturbed, dim, finite=row.empty is None and noise is None)
+    more = _of_the_others(gumbel, l, samples, generator, others)
     if not wanted(logits, tau):
         return hard.to(logits.dtype)
     filled, perturbed = rows.filled(row.l, row.empty), rows.filled(perturbed, row.empty)
-    if samples > 1:
-        like = l.detach().expand(samples - 1, *l.shape)
-        more = _given_the_draw(filled.detach(), gumbel(like, generator, others), drawn, dim)
+    if more is not None:
+        more = _given_the_draw(filled.detach(), more, drawn, dim)
         perturbed = torch.cat([perturbed.unsqueeze(0), more])
         drawn = drawn.expand(samples, *drawn.shape)
     tempered, gain = temper(rows.shifted(filled, perturbed), tau, scale)
     surrogate = rows.softmax(tempered, drawn, dim)
-    return emit(hard, surrogate.mean(0) if samples > 1 else surrogate, gain, logits.dtype)
+    return emit(hard, surrogate if more is None else surrogate.mean(0), gain, logits.dtype)
 
 
 @exported("decoupled_st.binary.gumbel_rao")
@@ -100,17 +101,18 @@ def binary(
     l = to_compute(logits, logits)
     perturbed = (l + logistic(l, generator, first)).detach()
     hard = rows.threshold(perturbed)
+    u = _of_the_others(logistic, l, samples, generator, others)
     if not wanted(logits, tau):
         return hard.to(logits.dtype)
-    if samples > 1:
-        side, u = 2 * hard - 1, logistic(l.detach().expand(samples - 1, *l.shape), generator, others)
+    if u is not None:
+        side = 2 * hard - 1
         # P(l + u > x) = sigmoid(l - x): the part of it above 0, turned back. By symmetry for the part below.
         softplus = torch.nn.functional.softplus
         more = side * (softplus(-u) + softplus(side * l.detach() - softplus(u)))
         perturbed = torch.cat([perturbed.unsqueeze(0), more])
     tempered, gain = temper(rows.shifted(l, perturbed), tau, scale)
     surrogate = rows.sigmoid(tempered)
-    return emit(hard, surrogate.mean(0) if samples > 1 else surrogate, gain, logits.dtype)
+    return emit(hard, surrogate if u is None else surrogate.mean(0), gain, logits.dtype)
 
 
 def check_samples(name: str, value: Any) -> int:
@@ -131,6 +133,20 @@ def _split(
         return noise[0], noise[1:]
     check_source(logits, generator, noise)
     return noise, None
+
+
+def _of_the_others(
+    draw: Callable[..., Tensor], l: Tensor, samples: int, generator: torch.Generator | None, noise: Tensor | None
+) -> Tensor | None:
+    """The noise of all samples but the first; None where there is one.
+
+    Drawn even where no gradient is wanted: `torch.utils.checkpoint` may run a pass without gradients first, and what is
+    drawn after this must be the same in both. What inference mode makes is never run again.
+    """
+    # torch.compile cannot ask for the mode.
+    if samples == 1 or (not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()):
+        return None
+    return draw(l.detach().expand(samples - 1, *l.shape), generator, noise)
 
 
 def _given_the_draw(l: Tensor, noise: Tensor, drawn: Tensor, dim: int) -> Tensor:

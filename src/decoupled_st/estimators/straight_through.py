@@ -62,6 +62,11 @@ def wanted(*sources: object) -> bool:
     return kernels.transformed() or any(isinstance(x, Tensor) and x.requires_grad for x in sources)
 
 
+def recomputed() -> bool:
+    """Whether this forward is one that `torch.utils.checkpoint` runs again: a backward pass is under way."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
 def check_logits(logits: Tensor) -> None:
     """Refuse what is no floating-point tensor."""
     if not isinstance(logits, Tensor):

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from decoupled_st import kernels
 from decoupled_st.estimators import Decoupled
+from decoupled_st.estimators.straight_through import recomputed
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import State, Taus
 from decoupled_st.temperatures.tempered import Tempered
@@ -19,7 +21,8 @@ class Tempering(nn.Module):
 
     A pass of training updates the buffers; one in `.eval()` or without gradients leaves them as they are. They are
     float32 and int64 whatever the network is cast to. Under DistributedDataParallel they are those of rank 0, which
-    broadcasts its buffers before each pass, so that all ranks work at the same temperatures.
+    broadcasts its buffers before each pass, so that all ranks work at the same temperatures. Where
+    `torch.utils.checkpoint` runs a pass again, it has the temperatures of the first time, and counts once.
     """
 
     def __init__(self, tempered: Tempered) -> None:
@@ -31,6 +34,7 @@ class Tempering(nn.Module):
             self.register_buffer(name, value)
         for name in Taus._fields:  # of the last pass of training, for diagnostics
             self.register_buffer(f"last_{name}", torch.full((), math.nan), persistent=False)
+        self._counted: Taus | None = None  # the temperatures of the last pass, if the rule has taken it into account
 
     @property
     def state(self) -> State:
@@ -58,9 +62,13 @@ class Tempering(nn.Module):
         if any(value.device != logits.device for value in state.values()):
             self.to(logits.device)
             state = self.state
+        if self.training and self._counted is not None and recomputed():
+            return self._counted
         if not (self.training and torch.is_grad_enabled()):
+            self._counted = None if self.training else self._counted
             return self.tempered.rule.temperatures(state, view)
         taus, after = self.tempered.rule.step(state, view)
+        self._counted = taus if _can_be_kept(taus.f) and not recomputed() else None
         with torch.no_grad():
             for name, value in after.items():
                 if value is not state[name]:
@@ -75,6 +83,11 @@ class Tempering(nn.Module):
             if value is not None and value.is_floating_point():
                 self._buffers[name] = value.float()  # a mean over thousands of passes stands still in float16
         return self
+
+
+def _can_be_kept(tensor: Tensor) -> bool:
+    """Whether a tensor means something after the call: not one that a compiler or a transform made for its own use."""
+    return not torch.compiler.is_compiling() and type(tensor) is Tensor and not kernels.transformed()
 
 
 class InForce:

@@ -175,3 +175,16 @@ def test_bad_parameters_are_named(kind: str) -> None:
                 call(gap=bad)
     with pytest.raises(ValueError, match=r"noise has \(4, 3, 2\), logits \(3, 2\)"):
         functions.gumbel_rao(l, samples=5, noise=torch.zeros(4, 3, 2))
+
+
+@pytest.mark.parametrize("kind", ["categorical", "binary"])
+def test_what_is_drawn_after_it_does_not_depend_on_gradients(kind: str) -> None:
+    """A checkpoint that runs without gradients first would else make other choices when it runs again."""
+    function, logits = getattr(dst, kind).gumbel_rao, torch.randn(20, 6)
+    drawn = []
+    for with_gradient in (True, False):
+        torch.manual_seed(0)
+        with torch.set_grad_enabled(with_gradient):
+            z = function(logits.clone().requires_grad_(), samples=3).detach()
+        drawn.append((z, torch.rand(5)))
+    assert all(torch.equal(*pair) for pair in zip(*drawn, strict=True))

@@ -1,12 +1,14 @@
 """Modules whose temperatures a rule sets."""
 
 import copy
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from torch.multiprocessing.spawn import spawn
+from torch.utils.checkpoint import checkpoint
 
 import decoupled_st as dst
 from decoupled_st.temperatures import Schedule, Scheduled, SelfTempered, Tempered
@@ -80,6 +82,22 @@ def test_statistics_are_in_the_state_dict_and_come_back() -> None:
         assert changed(again, statistics(module))
         again.load_state_dict(module.state_dict())
         assert not changed(again, statistics(module))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpointed_pass_has_one_temperature_and_counts_once(reentrant: bool) -> None:
+    rule, start = SelfTempered(), 9 * torch.randn(64, 2, 8)
+    plain, recomputed = dst.nn.Categorical(rule), dst.nn.Categorical(rule)
+    for _ in range(3):
+        gradients = []
+        for choice, call in ((plain, plain), (recomputed, partial(checkpoint, recomputed, use_reentrant=reentrant))):
+            torch.manual_seed(1)
+            logits = start.clone().requires_grad_()
+            (call(logits) * torch.arange(8.0)).sum().backward()
+            choice(start.detach()).sum()  # a pass without a backward is a pass too
+            gradients.append(logits.grad)
+        assert torch.equal(*gradients)
+        assert plain.tempering.state == recomputed.tempering.state
 
 
 def test_constants_have_no_statistics() -> None:
