@@ -60,7 +60,7 @@ def categorical(
         return hard.to(logits.dtype)
     filled = rows.filled(row.l, row.empty)
     fixed = filled.detach()
-    lead: float | Tensor = gap if isinstance(gap, float) else _mean_lead(torch.softmax(fixed, dim), drawn, dim)
+    lead: float | Tensor = gap if isinstance(gap, float) else _mean_lead(fixed, drawn, dim)
     moved = fixed.clamp(max=-lead).scatter(dim, drawn, torch.zeros_like(drawn, dtype=fixed.dtype))
     return surrogate.softmax(hard, rows.shifted(filled, moved), drawn, dim, tau, scale, logits.dtype)
 
@@ -117,11 +117,14 @@ def check_gap(name: str, value: Any) -> float | str:
     return float(value)
 
 
-def _mean_lead(p: Tensor, drawn: Tensor, dim: int) -> Tensor:
+def _mean_lead(l: Tensor, drawn: Tensor, dim: int) -> Tensor:
     """-log(1 - p_D) / p_D; infinite where there is nothing else to draw."""
-    others = p.scatter(dim, drawn, torch.zeros_like(drawn, dtype=p.dtype)).sum(dim, keepdim=True)
-    own = p.gather(dim, drawn).clamp(min=1e-30)  # the quotient is 1 there, and later 0 / 0
-    return -torch.where(own < 0.5, torch.log1p(-own), others.log()) / own
+    total = torch.logsumexp(l, dim, keepdim=True)
+    others = l.scatter(dim, drawn, torch.full_like(drawn, -math.inf, dtype=l.dtype))
+    own = (l.gather(dim, drawn) - total).exp().clamp(min=1e-30)  # the quotient is 1 there, and later 0 / 0
+    # Of log(1 - p_D) the form that rounding leaves alone: 1 - p_D itself is 0 once p_D rounds to 1.
+    rest = torch.logsumexp(others, dim, keepdim=True) - total
+    return -torch.where(own < 0.5, torch.log1p(-own), rest) / own
 
 
 @register
