@@ -30,12 +30,18 @@ def check_categories(logits: Tensor, dim: int, mask: Tensor | None) -> int:
         raise ValueError(f"dim must name a dimension of the logits, got dim={dim} for shape {tuple(logits.shape)}")
     if logits.shape[dim] == 0:
         raise ValueError(f"there must be at least one category, got shape {tuple(logits.shape)} with dim={dim}")
-    if mask is not None:
-        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-            given = getattr(mask, "dtype", type(mask).__name__)
-            raise TypeError(f"mask must be a bool tensor (True = allowed), got {given}")
-        check_broadcast("mask", mask, logits)
+    check_mask(mask, logits)
     return dim - logits.dim() if dim >= 0 else dim
+
+
+def check_mask(mask: Tensor | None, logits: Tensor) -> None:
+    """Refuse a mask that is not of bools, or that does not broadcast to the logits."""
+    if mask is None:
+        return
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        given = getattr(mask, "dtype", type(mask).__name__)
+        raise TypeError(f"mask must be a bool tensor (True = allowed), got {given}")
+    check_broadcast("mask", mask, logits)
 
 
 def allowed(logits: Tensor, mask: Tensor | None) -> Tensor:

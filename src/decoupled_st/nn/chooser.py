@@ -20,10 +20,8 @@ class Chooser(nn.Module):
 
     def __init__(self, estimator: Estimator | Rule | Tempered, deterministic: bool) -> None:
         super().__init__()
-        if not isinstance(deterministic, bool):
-            raise TypeError(f"deterministic must be True or False, got {deterministic!r}")
         self.estimator = estimator
-        self.deterministic = deterministic
+        self.deterministic = check_deterministic(deterministic)
 
     @property
     def estimator(self) -> Estimator | Rule | Tempered:
@@ -46,12 +44,19 @@ class Chooser(nn.Module):
         return estimator.deterministic() if argmax else estimator
 
 
-def check_dim(dim: object) -> int:
+def check_deterministic(value: object) -> bool:
+    """True or False; a word such as "no" would be true."""
+    if not isinstance(value, bool):
+        raise TypeError(f"deterministic must be True or False, got {value!r}")
+    return value
+
+
+def check_dim(dim: object, name: str = "dim") -> int:
     """A dimension, as an integer."""
     try:
         return operator.index(dim)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"dim must be an integer such as -1, got {dim!r}") from None
+        raise TypeError(f"{name} must be an integer such as -1, got {dim!r}") from None
 
 
 def check_grad_scale(grad_scale: float | Tensor) -> float | Tensor:

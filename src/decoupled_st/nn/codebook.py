@@ -13,7 +13,10 @@ from decoupled_st.codebook.gain import straight_through_gain
 from decoupled_st.codebook.inputs import check_range
 from decoupled_st.codebook.scores import METRICS
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
+from decoupled_st.estimators.straight_through import recomputed
+from decoupled_st.estimators.temperature import check_float
 from decoupled_st.kernels import seen
+from decoupled_st.nn.chooser import check_deterministic, check_dim, check_grad_scale
 from decoupled_st.nn.replicas import broadcast_from_first, sum_over_replicas
 
 FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
@@ -92,11 +95,13 @@ class Codebook(nn.Module):
         _check_sizes(codes, dim, heads)
         if metric not in METRICS:
             raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
-        if isinstance(losses, str) or set(losses) - set(LOSSES):
+        if not isinstance(losses, (list, tuple, set)) or set(losses) - set(LOSSES):
             raise ValueError(f"losses must be some of {', '.join(LOSSES)}, as a list, got {losses!r}")
-        self.codes, self.dim, self.heads, self.metric, self.axis = codes, dim, heads, metric, axis
-        self.losses, self.entropy_tau = tuple(losses), entropy_tau
-        self.estimator, self.deterministic, self.grad_scale = estimator, deterministic, grad_scale
+        self.codes, self.dim, self.heads, self.metric = codes, dim, heads, metric
+        self.axis, self.losses = check_dim(axis, "axis"), tuple(losses)
+        self.entropy_tau = check_float("entropy_tau", entropy_tau)
+        self.estimator, self.deterministic = estimator, check_deterministic(deterministic)
+        self.grad_scale = check_grad_scale(grad_scale)
         shape = (codes, dim) if heads == 1 else (heads, codes, dim // heads)
         self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         for name in ("usage", "idle"):
@@ -141,7 +146,7 @@ class Codebook(nn.Module):
         weight = self.weight.detach() if isinstance(estimator, IdentitySTE) else self.weight
         options: dict[str, Any] = {"mask": mask, "generator": generator, "seed": seed, "grad_scale": self.grad_scale}
         q, index = FORMS[estimator.name](rows, weight, metric=self.metric, **estimator.parameters(), **options)
-        if self.training:
+        if self.training and not recomputed():
             self._count(index)
             self._recent = rows.detach()
         return Quantised(self._shaped(q), index, self._losses(rows, index, mask))
@@ -172,8 +177,11 @@ class Codebook(nn.Module):
     @torch.no_grad()
     def initialise(self, x: Tensor) -> None:
         """Set every code to a random row of x. In several processes, all get the first one's."""
+        rows = self._rows(x).detach()
+        if rows.numel() == 0:
+            raise ValueError(f"x must have at least one row to take codes from, got shape {tuple(x.shape)}")
         everything = torch.ones(self.weight.shape[:-1], dtype=torch.bool, device=self.weight.device)
-        self._set(everything, self._rows(x.detach()))
+        self._set(everything, rows)
 
     @torch.no_grad()
     def revive(self, after: int, optimiser: torch.optim.Optimizer | None = None) -> int:
@@ -185,8 +193,7 @@ class Codebook(nn.Module):
         Returns:
             How many codes were revived.
         """
-        if after < 1:
-            raise ValueError(f"after must be at least 1 pass, got {after}")
+        _check_size("after", after, 1)
         dead = self.idle >= after
         count = int(dead.sum())
         if count == 0 or self._recent is None:
@@ -299,8 +306,7 @@ class ResidualCodebook(nn.Module):
 
     def __init__(self, codes: int, dim: int, estimator: Estimator, *, stages: int, **options: Any) -> None:
         super().__init__()
-        if stages < 1:
-            raise ValueError(f"stages must be at least 1, got {stages}")
+        _check_size("stages", stages, 1)
         self.stages = nn.ModuleList(Codebook(codes, dim, estimator, **options) for _ in range(stages))
 
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Quantised:
@@ -337,9 +343,13 @@ class ResidualCodebook(nn.Module):
 
 def _check_sizes(codes: int, dim: int, heads: int) -> None:
     for name, value, least in (("codes", codes, 2), ("dim", dim, 1), ("heads", heads, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+        _check_size(name, value, least)
     if codes >= 2**31:
         raise ValueError(f"there may be at most 2^31 - 1 codes, got {codes}: use heads or residual stages")
     if dim % heads:
         raise ValueError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}")
+
+
+def _check_size(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from decoupled_st.estimators.rows import check_categories, check_mask
 from decoupled_st.estimators.straight_through import check_logits, to_compute
-from decoupled_st.estimators.temperature import check_broadcast
 
 _LARGEST = 1e30  # of a mean square
 _ENOUGH = 4096  # logits per run
@@ -28,11 +28,11 @@ class View:
         cls, logits: Tensor, *, dim: int | None = -1, mask: Tensor | None = None, run_dims: int = 0, batch_dims: int = 1
     ) -> "View":
         """Checked; see `Rule.__call__` for the arguments."""
-        check_logits(logits)
         if dim is not None:
-            if not -logits.dim() <= dim < logits.dim():
-                raise IndexError(f"dim {dim} is out of range for logits of shape {tuple(logits.shape)}")
-            dim = dim - logits.dim() if dim >= 0 else dim
+            dim = check_categories(logits, dim, mask)
+        else:
+            check_logits(logits)
+            check_mask(mask, logits)
         leading = logits.dim() if dim is None else logits.dim() + dim
         if run_dims < 0 or batch_dims < 0 or run_dims + batch_dims > leading:
             before = "the" if dim is None else "before the categories the"
@@ -40,8 +40,6 @@ class View:
                 f"{before} logits must have run_dims + batch_dims = {run_dims} + {batch_dims} leading dimensions, "
                 f"got shape {tuple(logits.shape)}"
             )
-        if mask is not None:
-            check_broadcast("mask", mask, logits)
         return cls(logits.detach(), mask, dim, run_dims, batch_dims)
 
     def spread(self, value: Tensor) -> Tensor:
@@ -131,6 +129,7 @@ def _sampled(view: View) -> tuple[Tensor, Tensor | None]:
 
 def _counts_binary(view: View) -> tuple[Tensor, Tensor]:
     l = view.logits
+    l = l if view.mask is None else torch.where(view.mask, l, math.nan)
     grouped = l.reshape(*l.shape[: view.run_dims], view.samples, view.latents)
     known = ~grouped.isnan()
     ones = (grouped > 0).sum(-2)

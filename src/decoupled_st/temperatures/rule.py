@@ -83,6 +83,13 @@ class Rule(ABC):
             batch_dims: how many dimensions after those count samples; 0 where the logits are parameters.
         """
         view = View.of(logits, dim=dim, mask=mask, run_dims=run_dims, batch_dims=batch_dims)
+        runs = tuple(logits.shape[:run_dims])
+        for name, value in state.items():
+            if tuple(value.shape) != runs:
+                raise ValueError(
+                    f"the state must be of the logits' runs, {runs}: {name!r} has shape {tuple(value.shape)}; "
+                    f"start(runs={runs}) makes one"
+                )
         return self.step(state, view)
 
     def to_dict(self) -> dict[str, Any]:

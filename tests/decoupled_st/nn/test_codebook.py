@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import decoupled_st as dst
 
@@ -87,6 +88,15 @@ def test_usage_is_counted_over_all_tokens_of_training() -> None:
     assert again.usage.tolist() == [2, 1, 1, 0]
     module.reset_usage()
     assert module.usage.sum() == 0
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpointed_pass_counts_once(reentrant: bool) -> None:
+    book = dst.nn.Codebook(6, 4, dst.Decoupled(tau_f=1.0, tau_b=1.0))
+    x = torch.randn(50, 4, requires_grad=True)
+    checkpoint(lambda x: book(x).q, x, use_reentrant=reentrant).sum().backward()
+    assert book.usage.sum() == 50
+    assert x.grad.abs().sum() > 0
 
 
 def test_revival_sets_idle_codes_to_rows_of_the_last_batch() -> None:
@@ -181,8 +191,16 @@ REFUSED = {
     "index of a NaN row": (lambda: dst.nn.Codebook(8, 6, ARGMAX).decode(torch.tensor([-1])), "must lie in [0, 8)"),
     "float index": (lambda: dst.nn.Codebook(8, 6, ARGMAX).decode(torch.zeros(2)), "index must be an integer tensor"),
     "heads in index": (lambda: dst.nn.Codebook(8, 6, ARGMAX, heads=2).decode(torch.tensor([1])), "[..., 2], one"),
-    "stages": (lambda: dst.nn.ResidualCodebook(8, 6, ARGMAX, stages=0), "stages must be at least 1"),
-    "revive": (lambda: dst.nn.Codebook(8, 6, ARGMAX).revive(0), "after must be at least 1 pass"),
+    "stages": (lambda: dst.nn.ResidualCodebook(8, 6, ARGMAX, stages=0), "stages must be an integer of at least 1"),
+    "deterministic": (lambda: dst.nn.Codebook(8, 6, ARGMAX, deterministic="no"), "must be True or False, got 'no'"),
+    "grad_scale": (lambda: dst.nn.Codebook(8, 6, ARGMAX, grad_scale="x"), "grad_scale must be a number or a tensor"),
+    "axis": (lambda: dst.nn.Codebook(8, 6, ARGMAX, axis="last"), "axis must be an integer such as -1, got 'last'"),
+    "entropy_tau": (lambda: dst.nn.Codebook(8, 6, ARGMAX, entropy_tau=0.0), "entropy_tau must be finite and above 0"),
+    "no losses": (lambda: dst.nn.Codebook(8, 6, ARGMAX, losses=None), "as a list, got None"),
+    "nothing to begin with": (
+        lambda: dst.nn.Codebook(8, 6, ARGMAX).initialise(torch.zeros(0, 6)), "x must have at least one row"
+    ),
+    "revive": (lambda: dst.nn.Codebook(8, 6, ARGMAX).revive(0), "after must be an integer of at least 1, got 0"),
 }  # fmt: skip
 
 

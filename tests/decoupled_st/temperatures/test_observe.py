@@ -59,6 +59,15 @@ def test_usage_of_log_odds() -> None:
     assert value.item() == pytest.approx(0.5)  # one neuron is always on, the other half of the time
 
 
+def test_a_mask_leaves_log_odds_out() -> None:
+    log_odds, mask = torch.randn(12, 5), torch.arange(12).unsqueeze(-1) < 8
+    for measure in (scale, usage):
+        masked, alone = (
+            measure(View.of(*v, dim=None, mask=m))[0] for *v, m in ((log_odds, mask), (log_odds[:8], None))
+        )
+        torch.testing.assert_close(masked, alone)
+
+
 def test_each_run_is_measured_alone() -> None:
     logits = torch.randn(4, 20, 3, 5) * torch.tensor([0.1, 1.0, 10.0, 0.0]).view(4, 1, 1, 1)
     for measure in (scale, usage):
@@ -155,7 +164,7 @@ def test_bits_of_a_layer() -> None:
 def test_wrong_shapes_are_sentences() -> None:
     with pytest.raises(ValueError, match=r"run_dims \+ batch_dims = 1 \+ 1 leading dimensions, got shape \(5, 4\)"):
         View.of(torch.zeros(5, 4), run_dims=1)
-    with pytest.raises(IndexError, match=r"dim 2 is out of range for logits of shape \(5, 4\)"):
+    with pytest.raises(ValueError, match=r"dim must name a dimension of the logits, got dim=2 for shape \(5, 4\)"):
         View.of(torch.zeros(5, 4), dim=2)
     with pytest.raises(ValueError, match="mask must broadcast"):
         View.of(torch.zeros(5, 4), mask=torch.ones(3, dtype=torch.bool))

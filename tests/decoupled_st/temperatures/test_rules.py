@@ -280,3 +280,13 @@ def test_wrong_rules_are_sentences() -> None:
         Schedule(1.0, 0.0, steps=5, shape="exponential")
     with pytest.raises(ValueError, match=r"at least 1, got 2\.5"):
         Schedule(1.0, 0.5, steps=2.5)  # type: ignore[arg-type]
+
+
+def test_a_state_of_other_runs_and_a_mask_of_numbers_are_sentences() -> None:
+    rule, logits = SelfTempered(), torch.randn(2, 3, 4)
+    with pytest.raises(ValueError, match=r"of the logits' runs, \(2,\): 'passes' has shape \(\); start\(runs=\(2,\)\)"):
+        rule(rule.start(), logits, run_dims=1)
+    with pytest.raises(TypeError, match="mask must be a bool tensor"):
+        rule(rule.start(), logits, mask=torch.ones(4))
+    with pytest.raises(TypeError, match="dim must be an integer"):
+        rule(rule.start(), logits, dim="last")
