@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sybil import Sybil
@@ -12,14 +13,33 @@ _NAMES = ("binary", "categorical", "codebook", "noise", "temperatures", "reinmax
 _KERNELS = [f"src/decoupled_st/kernels/{name}.py" for name in _NAMES]
 collect_ignore = [] if find_spec("triton") else ["src/dst_lab/fleet/cuda", *_KERNELS]
 
+
+def remember(page: dict[str, Any]) -> None:
+    """Note what is registered before the examples of a page, which may register estimators, rules and cards."""
+    from decoupled_st.estimators import spec
+    from decoupled_st.temperatures import rule
+    from dst_lab.configs import cards, estimators, rules
+
+    tables: list[dict[str, Any]] = [spec._registry, rule._RULES, estimators.ESTIMATORS, rules.RULES, cards.METRICS]
+    page["registered_before"] = [(table, dict(table)) for table in tables]
+
+
+def restore(page: dict[str, Any]) -> None:
+    """Let other tests in this process find what was registered before."""
+    for table, before in page["registered_before"]:
+        table.clear()
+        table.update(before)
+
+
 pytest_collect_file = Sybil(
-    parsers=[PythonCodeBlockParser()], patterns=["README.md", "docs/*.md"], path=str(Path(__file__).parent)
-).pytest()
+    parsers=[PythonCodeBlockParser()], patterns=["README.md", "docs/*.md"], path=str(Path(__file__).parent),
+    setup=remember, teardown=restore,
+).pytest()  # fmt: skip
 
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
-    """One process a core is enough: torch's own threads would only get in each other's way."""
+    """One process per core is enough: torch's own threads would only get in each other's way."""
     import torch
 
     torch.set_num_threads(1)

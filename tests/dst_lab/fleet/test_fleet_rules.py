@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from decoupled_st import temperatures
-from dst_lab.configs import RULES, Choice, Ruled
+from dst_lab.configs import Choice, Ruled
+from dst_lab.configs.rules import BUILT_IN
 from dst_lab.fleet.contract import ContractError
 from dst_lab.fleet.loop import Fleet
 from dst_lab.tasks import TASKS
@@ -23,7 +24,8 @@ def test_the_rules_are_the_librarys_that_need_no_more_than_a_name() -> None:
     def complete(rule) -> bool:
         return all(spec.default is not MISSING for spec in fields(rule))
 
-    assert set(RULES) == {name for name, rule in temperatures.registered().items() if complete(rule)}
+    ours = {n: rule for n, rule in temperatures.registered().items() if rule.__module__.startswith("decoupled_st.")}
+    assert set(BUILT_IN) == {name for name, rule in ours.items() if complete(rule)}
 
 
 @pytest.mark.parametrize("text", ["self", "confidence", "self:high=8.0:share=0.25", "self:steps=100"])
