@@ -91,7 +91,7 @@ MUTATIONS = [
     ),
     Mutation(
         "kernels: no 1/tau_b in the codes' gradient", "kernels/codebook.py",
-        "/ (t * tl.load(total + row, there, other=1.0))", "/ tl.load(total + row, there, other=1.0)",
+        "/ (t * tl.load(total + row, valid, other=1.0))", "/ tl.load(total + row, valid, other=1.0)",
     ),
     Mutation(
         "kernels: groups counted by rows of the program", "kernels/codebook.py",

@@ -232,7 +232,7 @@ class Circuit:
 
 
 def is_name(name: object) -> bool:
-    """Whether an input can have this name: every format must be able to hold it."""
+    """True where an input can have this name: every format must be able to hold it."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 

@@ -94,7 +94,7 @@ def _of_one(gate: int, a: int, b: int) -> tuple[int, int, int]:
 
 
 def _live(inputs: int, kept: list[tuple[int, int, int]], outputs: list[int]) -> list[bool]:
-    """Whether an output depends on each gate."""
+    """For each gate, True where an output depends on it."""
     needed = [False] * (inputs + 1 + len(kept))
     for literal in outputs:
         needed[literal >> 1] = True

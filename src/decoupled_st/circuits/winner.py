@@ -50,7 +50,7 @@ class _Builder:
         return number
 
     def greater(self, a: list[int], b: list[int]) -> int:
-        """Whether b is greater than a, two numbers of equal length."""
+        """1 where b is greater than a, two numbers of equal length."""
         result = self.gate(B_AND_NOT_A, a[0], b[0])
         for i in range(1, len(a)):
             same, higher = self.gate(XNOR, a[i], b[i]), self.gate(B_AND_NOT_A, a[i], b[i])

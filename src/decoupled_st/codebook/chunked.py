@@ -169,7 +169,7 @@ def _finite(x: Tensor) -> Tensor:
 
 
 Weigh = Callable[[slice, slice, Tensor], Tensor]
-"""Of some rows, some columns and l = (s - peak) / tau: the gradient of p there, less that of `top`, in a new tensor."""
+"""(rows, columns, l = (s - peak) / tau) -> the gradient of p there, less that of `top`, in a new tensor."""
 
 
 @dataclass

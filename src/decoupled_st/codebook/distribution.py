@@ -11,7 +11,7 @@ from torch import Tensor
 
 from decoupled_st.codebook.chunked import Softmax, choose, columns_of, pull_back, rows_of, stacked
 from decoupled_st.codebook.inputs import check_index, prepare
-from decoupled_st.codebook.operator import from_linear, kernels_serve, scoring_of
+from decoupled_st.codebook.operator import can_run_fused, from_linear, scoring_of
 from decoupled_st.codebook.scores import Scores, heads_of
 from decoupled_st.estimators.temperature import Temperature
 
@@ -122,7 +122,7 @@ def _forward(
         return _like(x, codes, mask, tau, index)
     with torch.autocast(x.device.type, enabled=False):
         heads, parts = heads_of(x, codes, metric, mask), []
-        if index is None and kernels_serve(x, codes, False):
+        if index is None and can_run_fused(x, codes, False):
             from decoupled_st.kernels.codebook import choose as choose_fused
             from decoupled_st.kernels.codebook_distribution import moments
 
@@ -175,7 +175,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     with torch.autocast(x.device.type, enabled=False):
         heads, gradients = heads_of(x, codes, metric, mask), []
-        if index is None and kernels_serve(x, codes, learned and metric == "l2"):
+        if index is None and can_run_fused(x, codes, learned and metric == "l2"):
             from decoupled_st.kernels.codebook_distribution import pull_back as pull_back_fused
 
             entropy = torch.zeros_like(peak) if entropy is None else entropy

@@ -33,7 +33,7 @@ def _forward(
         if x.shape[0] == 0:
             return _like(x, codes)
         scores_of_heads = heads_of(x, codes, metric, mask)
-        if kernels_serve(x, codes, False):
+        if can_run_fused(x, codes, False):
             from decoupled_st.kernels.codebook import choose as choose_fused
 
             fused = choose_fused(x, codes, scoring_of(scores_of_heads), tau_f, tau_b, seed)
@@ -53,7 +53,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     with torch.autocast(x.device.type, enabled=False):
         scores_of_heads = heads_of(x, codes, metric, mask)
-        if kernels_serve(x, codes, learned and (metric == "l2" or seed is not None)):
+        if can_run_fused(x, codes, learned and (metric == "l2" or seed is not None)):
             state = (index, top, peak, rest)
             return _fused_backward(grad, state, x, codes, scores_of_heads, tau_b, scale, seed)
         gradients = []
@@ -102,10 +102,10 @@ def from_linear(
     return to_x, to_tau
 
 
-def kernels_serve(x: Tensor, codes: Tensor, lacking: bool) -> bool:
-    """Whether the kernels take these: not what they lack, more features than fit on chip, nor what no kernel takes."""
+def can_run_fused(x: Tensor, codes: Tensor, lacking: bool) -> bool:
+    """True where the kernels take these: nothing that they lack, no more features than fit on chip."""
     fits = x.shape[-1] <= _WIDEST and x.shape[0] * x.shape[1] < 2**31 and x.shape[1] < 2**16
-    return fits and not lacking and kernels.serves(x.detach(), 1.0, codes.detach())
+    return fits and not lacking and kernels.can_run_fused(x.detach(), 1.0, codes.detach())
 
 
 def scoring_of(heads: list[Scores]) -> Any:

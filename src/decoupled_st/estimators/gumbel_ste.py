@@ -47,7 +47,7 @@ def categorical(
     tau = check("tau", tau, logits, dim)
     scale = check_scale(grad_scale, logits)
     check_source(logits, generator, noise)
-    if kernels.serves(logits, scale, tau, mask, noise):
+    if kernels.can_run_fused(logits, scale, tau, mask, noise):
         from decoupled_st.kernels.categorical import choose
 
         return choose(logits, 1.0, tau, scale, perturbed=True, dim=dim, mask=mask, generator=generator, noise=noise)
@@ -83,7 +83,7 @@ def binary(
     tau = check("tau", tau, logits)
     scale = check_scale(grad_scale, logits)
     check_source(logits, generator, noise)
-    if kernels.serves(logits, scale, tau, noise):
+    if kernels.can_run_fused(logits, scale, tau, noise):
         from decoupled_st.kernels.binary import choose
 
         return choose(logits, 1.0, tau, scale, perturbed=True, generator=generator, noise=noise)

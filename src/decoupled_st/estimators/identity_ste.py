@@ -41,7 +41,7 @@ def categorical(
     dim = rows.check_categories(logits, dim, mask)
     scale = check_scale(grad_scale, logits)
     check_source(logits, generator, noise)
-    if kernels.serves(logits, scale, mask):
+    if kernels.can_run_fused(logits, scale, mask):
         from decoupled_st.kernels.categorical import choose
 
         return choose(logits, 0.0, None, scale, dim=dim, mask=mask, generator=None, noise=None)
@@ -74,7 +74,7 @@ def binary(
     check_logits(logits)
     scale = check_scale(grad_scale, logits)
     check_source(logits, generator, noise)
-    if kernels.serves(logits, scale):
+    if kernels.can_run_fused(logits, scale):
         from decoupled_st.kernels.binary import choose
 
         return choose(logits, 0.0, None, scale, generator=None, noise=None)

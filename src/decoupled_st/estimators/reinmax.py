@@ -55,7 +55,7 @@ def categorical(
     tau_b = check("tau_b", tau_b, logits, dim)
     scale = check_scale(grad_scale, logits)
     check_source(logits, generator, noise)
-    if kernels.serves(logits, scale, tau_f, tau_b, mask, noise):
+    if kernels.can_run_fused(logits, scale, tau_f, tau_b, mask, noise):
         from decoupled_st.kernels import reinmax
 
         if reinmax.can_run(logits.shape[dim]):
@@ -106,7 +106,7 @@ def binary(
     tau_b = check("tau_b", tau_b, logits)
     scale = check_scale(grad_scale, logits)
     check_source(logits, generator, noise)
-    if kernels.serves(logits, scale, tau_f, tau_b, noise):
+    if kernels.can_run_fused(logits, scale, tau_f, tau_b, noise):
         from decoupled_st.kernels import reinmax
 
         if reinmax.can_run(1):

@@ -69,7 +69,7 @@ def filled(scores: Tensor, empty: Tensor | None) -> Tensor:
 
 
 def drawn(tau: Temperature) -> bool:
-    """Whether a choice at this temperature is drawn, or may be; at 0 it is the argmax."""
+    """True where a choice at this temperature is drawn, or may be; at 0 it is the argmax."""
     return isinstance(tau, Tensor) or tau > 0
 
 

@@ -31,7 +31,7 @@ class Estimator(ABC):
     functions: ClassVar[Mapping[str, Callable[..., Tensor]]]
     """`"categorical"` and `"binary"`: the functions, which take the fields as keywords, temperatures as tensors too."""
     discrete: ClassVar[bool] = True
-    """Whether the output is a choice; not so for relaxations."""
+    """True where the output is a choice; False for relaxations."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

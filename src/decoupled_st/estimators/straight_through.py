@@ -43,7 +43,7 @@ def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
 def emit(hard: Tensor, soft: Tensor, gain: float, dtype: torch.dtype) -> Tensor:
     """An estimator's output: the value of `hard`, the gradient of `soft` times `gain`, in the given dtype."""
     path = soft - soft.detach()
-    if kernels.seen():
+    if kernels.is_watched():
         # Zero once more: a compiler may fuse the product that made soft into the line above, and leave its rounding.
         path = path - path.detach()
     if gain != 1.0:
@@ -52,7 +52,7 @@ def emit(hard: Tensor, soft: Tensor, gain: float, dtype: torch.dtype) -> Tensor:
 
 
 def wanted(*sources: object) -> bool:
-    """Whether a gradient may be asked for with respect to any of these: if not, an estimator is its choice alone."""
+    """True where a gradient may be asked for with respect to any of these: if not, an estimator is its choice alone."""
     # The level is read here, where torch.compile guards it. What torch.jit traces is meant for other tensors.
     if forward_ad._current_level >= 0 or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         return True

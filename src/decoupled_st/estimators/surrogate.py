@@ -39,7 +39,7 @@ def sigmoid(hard: Tensor, scores: Tensor, tau: Temperature, scale: Scale, dtype:
 
 
 def is_fixed(scores: Tensor, tau: Temperature, scale: Scale) -> bool:
-    """Whether a node of our own can be used: nothing transforms or traces the call, and no temperature learns."""
+    """True where a node of our own can be used: nothing transforms or traces the call, and no temperature learns."""
     plain = type(scores) is Tensor and isinstance(scale, float) and not kernels.traced()
     return plain and (isinstance(tau, float) or (type(tau) is Tensor and not tau.requires_grad))
 

@@ -99,7 +99,7 @@ def _check_real(name: str, value: Tensor) -> None:
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` is a float, or turns into one as NumPy's scalars do; arrays, which have dimensions, do not."""
+    """True where `value` is a float, or turns into one as NumPy's scalars do; arrays, which have dimensions, do not."""
     if isinstance(value, (float, int)):
         return True
     other = isinstance(value, (Tensor, complex)) or getattr(value, "ndim", 0) > 0

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-_SERVED = (torch.float16, torch.bfloat16, torch.float32)
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # Under Triton's interpreter the kernels run on the CPU: that is how they are tested without a GPU.
 _DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 _on = find_spec("triton") is not None
 
 
 def use_kernels(on: bool) -> None:
-    """Whether estimators on CUDA take the fused kernels, as they do from the start where Triton is installed.
+    """Switch the fused kernels of estimators on CUDA on or off; where Triton is installed they are on from the start.
 
     Example:
         >>> import decoupled_st as dst
@@ -30,8 +30,8 @@ def use_kernels(on: bool) -> None:
     _on = on and find_spec("triton") is not None
 
 
-def serves(logits: Tensor, grad_scale: float | Tensor, *others: object) -> bool:
-    """Whether a kernel may be used for these logits; `others` are the temperatures, mask and noise, floats or tensors.
+def can_run_fused(logits: Tensor, grad_scale: float | Tensor, *others: object) -> bool:
+    """True where a kernel can take these logits; `others` are the temperatures, mask and noise, floats or tensors.
 
     Not for float64, empty logits, more elements than the noise can number, subclasses of `Tensor`, tensors as
     `grad_scale`, learned temperatures and tensors on another device, and not inside `torch.func` transforms and
@@ -41,7 +41,7 @@ def serves(logits: Tensor, grad_scale: float | Tensor, *others: object) -> bool:
         _on
         and type(logits) in (Tensor, torch.nn.Parameter)
         and logits.device.type == _DEVICE
-        and logits.dtype in _SERVED
+        and logits.dtype in _DTYPES
         and 0 < logits.numel() < 2**32
         and not isinstance(grad_scale, Tensor)
         and all(not isinstance(t, Tensor) or _fixed(t, logits) for t in others)
@@ -55,23 +55,23 @@ def _fixed(tensor: Tensor, logits: Tensor) -> bool:
     return tensor.device == logits.device and not tensor.requires_grad
 
 
-def follows(grad: Tensor) -> bool:
-    """Whether a kernel can take this gradient: not while it is transformed, or stands for many (`is_grads_batched`)."""
+def can_take_gradient(grad: Tensor) -> bool:
+    """True where a kernel can take this gradient: it is not transformed, and not many at once (`is_grads_batched`)."""
     return not transformed() and not torch._C._functorch.is_legacy_batchedtensor(grad)
 
 
-def seen() -> bool:
-    """Whether someone traces or watches what is called: then a kernel must be called as an operator."""
+def is_watched() -> bool:
+    """True where someone traces or watches what is called: then a kernel must be called as an operator."""
     return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
 
 
 def traced() -> bool:
-    """Whether more than this one call depends on what is looked up now: a value inside a tensor must not decide."""
-    return seen() or transformed() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    """True where more than this one call depends on what is looked up now: a value inside a tensor must not decide."""
+    return is_watched() or transformed() or torch.jit.is_tracing()  # type: ignore[attr-defined]
 
 
 def transformed() -> bool:
-    """Whether `torch.func` or forward-mode differentiation is at work."""
+    """True where `torch.func` or forward-mode differentiation is at work."""
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from decoupled_st.kernels import follows, seen
+from decoupled_st.kernels import can_take_gradient, is_watched
 from decoupled_st.kernels.noise import draw_seed, logistic, write_out
 from decoupled_st.kernels.rows import as_stored, blocks, by_row, number
 
@@ -37,7 +37,7 @@ def choose(
     shape = (*logits.shape, 1)
     taus = [by_row(t[..., None], shape, -1, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
     numbers = [x for value in (*taus, grad_scale) for x in number(value, logits.device)]
-    call = torch.ops.decoupled_st.binary if seen() else _Choose.apply
+    call = torch.ops.decoupled_st.binary if is_watched() else _Choose.apply
     return call(as_stored(logits), seed, noise, *numbers, tau_b is None, perturbed)
 
 
@@ -48,7 +48,7 @@ def _save(ctx, inputs, output):
 
 def _gradient(ctx, grad, backward):
     logits, seed, noise, tau, scale = ctx.saved_tensors
-    if ctx.identity or torch.is_grad_enabled() or not follows(grad):  # is_grad_enabled: for create_graph=True
+    if ctx.identity or torch.is_grad_enabled() or not can_take_gradient(grad):  # is_grad_enabled: for create_graph=True
         tau, scale = ctx.tau if tau is None else tau, ctx.scale if scale is None else scale
         if ctx.identity:
             result = (grad * scale).to(grad.dtype).masked_fill(logits.isinf(), 0.0)

@@ -1,8 +1,8 @@
 """The categorical estimators, fused: forward reads the logits and writes z, backward reads the logits and the incoming
 gradient and writes the gradient. Nothing else of the logits' size is kept or moved.
 
-A row of up to 16,384 categories is held on chip, several rows a program where they are short. A longer one is walked
-through in blocks, a program a row, and read again from the cache.
+A row of up to 16,384 categories is held on chip, several rows per program where they are short. A longer one is walked
+through in blocks, one program per row, and read again from the cache.
 
 All arithmetic is in float32. NaN becomes +inf on loading: either makes the row NaN.
 """
@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from decoupled_st.kernels import follows, seen
+from decoupled_st.kernels import can_take_gradient, is_watched
 from decoupled_st.kernels.noise import draw_seed, gumbel, write_out
 from decoupled_st.kernels.rows import as_stored, blocks, by_row, number
 
@@ -64,7 +64,7 @@ def choose(
         mask = by_row(mask, shape, dim, shape[dim])
     taus = [by_row(t, shape, dim, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
     numbers = [x for value in (*taus, grad_scale) for x in number(value, device)]
-    call = torch.ops.decoupled_st.categorical if seen() else _Choose.apply
+    call = torch.ops.decoupled_st.categorical if is_watched() else _Choose.apply
     z = call(as_stored(moved), seed, noise, mask, *numbers, tau_b is None, perturbed)
     return z if dim == -1 else z.movedim(-1, dim)
 
@@ -76,7 +76,7 @@ def _save(ctx, inputs, output):
 
 def _gradient(ctx, grad, backward):
     logits, seed, noise, mask, tau, scale = ctx.saved_tensors
-    if ctx.identity or torch.is_grad_enabled() or not follows(grad):  # is_grad_enabled: for create_graph=True
+    if ctx.identity or torch.is_grad_enabled() or not can_take_gradient(grad):  # is_grad_enabled: for create_graph=True
         tau, scale = ctx.tau if tau is None else tau, ctx.scale if scale is None else scale
         if ctx.identity:
             result = _identity(grad, logits, mask, scale)
@@ -184,7 +184,7 @@ _library.impl("categorical_backward", _run_backward, "CompositeExplicitAutograd"
 
 
 @triton.jit
-def _may(mask, row, col, inside, shared, K: tl.constexpr):
+def _is_allowed(mask, row, col, inside, shared, K: tl.constexpr):
     """Which elements are there and allowed."""
     allowed = inside if mask is None else inside & (tl.load(mask + row // shared * K + col, inside, other=0) != 0)
     return allowed
@@ -249,7 +249,7 @@ def _forward(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < K)
-    scores = _load(logits, row, col, _may(mask, row, col, inside, mask_shared, K), K, False)
+    scores = _load(logits, row, col, _is_allowed(mask, row, col, inside, mask_shared, K), K, False)
     if NOISE > 0:
         drawn = _noise(seed, noise, row, 0, inside, NOISE, K, ROWS, BLOCK)
         centred = scores - _centre(tl.max(scores, 1)[:, None])
@@ -268,7 +268,7 @@ def _backward(
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < K)
     g = tl.load(grad + row * K + col, inside, other=0.0).to(tl.float32)
-    allowed = _may(mask, row, col, inside, mask_shared, K)
+    allowed = _is_allowed(mask, row, col, inside, mask_shared, K)
     x = _load(logits, row, col, allowed, K, False)
     top = tl.max(x, 1)[:, None]
     x = x - _centre(top)
@@ -299,7 +299,7 @@ def _row_top(logits, mask, row, mask_shared, K: tl.constexpr, BLOCK: tl.constexp
     largest = tl.full([1, BLOCK], -float("inf"), tl.float32)
     for start in range(0, K, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :]
-        allowed = _may(mask, row, col, col < K, mask_shared, K)
+        allowed = _is_allowed(mask, row, col, col < K, mask_shared, K)
         largest = tl.maximum(largest, _load(logits, row, col, allowed, K, False))
     return tl.max(largest, 1)[:, None]
 
@@ -318,7 +318,7 @@ def _forward_split(
     for start in range(0, K, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :]
         inside = col < K
-        scores = _load(logits, row, col, _may(mask, row, col, inside, mask_shared, K), K, False)
+        scores = _load(logits, row, col, _is_allowed(mask, row, col, inside, mask_shared, K), K, False)
         if NOISE > 0:
             higher = tl.maximum(centre, scores)
             best = best + (centre - _centre(higher))
@@ -367,7 +367,7 @@ def _backward_split(
         col = start + tl.arange(0, BLOCK)[None, :]
         inside = col < K
         g = tl.load(grad + row * K + col, inside, other=0.0).to(tl.float32)
-        allowed = _may(mask, row, col, inside, mask_shared, K)
+        allowed = _is_allowed(mask, row, col, inside, mask_shared, K)
         x = _surrogate_scores(logits, seed, noise, row, start, centre, allowed, inside, NOISE, K, BLOCK, False)
         higher = tl.maximum(largest, x)
         base = _centre(higher)
@@ -388,7 +388,7 @@ def _backward_split(
         col = start + tl.arange(0, BLOCK)[None, :]
         inside = col < K
         g = tl.load(grad + row * K + col, inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
-        allowed = _may(mask, row, col, inside, mask_shared, K)
+        allowed = _is_allowed(mask, row, col, inside, mask_shared, K)
         x = _surrogate_scores(logits, seed, noise, row, start, centre, allowed, inside, NOISE, K, BLOCK, True)
         y = tl.exp2((x - _centre(top)) * rate) * (g - g_top - mean) * factor
         _store_gradient(out, row, col, inside, allowed, top, y, K)

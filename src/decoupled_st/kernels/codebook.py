@@ -229,18 +229,18 @@ def _forward(
 ):  # fmt: skip
     head = tl.program_id(1).to(tl.int64)
     number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    there = number < N
+    valid = number < N
     row = number.to(tl.int64) * HEADS + head
-    vectors = _vectors(x, row, there, D, D, WIDTH)
-    scale = _optional(row_scale, row, there, 1.0)
-    rate = _LOG2E / tl.load(tau_b + row, there, other=1.0)
+    vectors = _vectors(x, row, valid, D, D, WIDTH)
+    scale = _optional(row_scale, row, valid, 1.0)
+    rate = _LOG2E / tl.load(tau_b + row, valid, other=1.0)
     peak = tl.full([ROWS], -float("inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     top = tl.zeros([ROWS], tl.int32)
     best = tl.full([ROWS], -float("inf"), tl.float32)
     more = tl.zeros([ROWS], tl.float32)
     group = tl.zeros([ROWS], tl.int32)
-    drawn_at = _optional(tau_f, row, there, 1.0)
+    drawn_at = _optional(tau_f, row, valid, 1.0)
     draw_rate = _LOG2E / tl.where(drawn_at > 0, drawn_at, 1.0)
     for first in range(0, K, CODES):
         code = first + tl.arange(0, CODES)
@@ -270,10 +270,10 @@ def _forward(
             group = tl.where(better, first // CODES, group)
             best = tl.where(better, high, best)
             more = tl.where(better, added, more)
-    tl.store(top_out + row, top, there)
-    tl.store(peak_out + row, peak, there)
-    tl.store(total_out + row, total, there)
-    tl.store(group_out + row, group, there)
+    tl.store(top_out + row, top, valid)
+    tl.store(peak_out + row, peak, valid)
+    tl.store(total_out + row, total, valid)
+    tl.store(group_out + row, group, valid)
 
 
 @triton.jit
@@ -315,13 +315,13 @@ def _to_x(
     (sum p u c - (sum p u) (sum p c)) / tau. u is relative to the top code, whose own is exactly 0."""
     head = tl.program_id(1).to(tl.int64)
     number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    there = number < N
+    valid = number < N
     row = number.to(tl.int64) * HEADS + head
-    vectors = _vectors(x, row, there, D, D, WIDTH)
-    g = vectors if grad is None else _vectors(grad, row, there, D, D, WIDTH)
-    scale, entropy = _optional(row_scale, row, there, 1.0), _optional(of_entropy, row, there, 0.0)
-    highest, reference = tl.load(peak + row, there, other=0.0), tl.load(at_top + row, there, other=0.0)
-    best, t = tl.load(top + row, there, other=-1), tl.load(tau + row, there, other=1.0)
+    vectors = _vectors(x, row, valid, D, D, WIDTH)
+    g = vectors if grad is None else _vectors(grad, row, valid, D, D, WIDTH)
+    scale, entropy = _optional(row_scale, row, valid, 1.0), _optional(of_entropy, row, valid, 0.0)
+    highest, reference = tl.load(peak + row, valid, other=0.0), tl.load(at_top + row, valid, other=0.0)
+    best, t = tl.load(top + row, valid, other=-1), tl.load(tau + row, valid, other=1.0)
     rate = _LOG2E / t
     weighed = tl.zeros([ROWS, WIDTH], tl.float32)
     soft = tl.zeros([ROWS, WIDTH], tl.float32)
@@ -339,12 +339,12 @@ def _to_x(
             p, pu = p * lengths, pu * lengths
         weighed = _gradient_dot(pu, tile, weighed, WIDE, PRECISION)
         soft = _gradient_dot(p, tile, soft, WIDE, PRECISION)
-    z = tl.load(total + row, there, other=1.0)
+    z = tl.load(total + row, valid, other=1.0)
     average = sums / z
     lin = (weighed - average[:, None] * soft) / (z * t)[:, None]
     feature = tl.arange(0, WIDTH)
-    tl.store(out + row[:, None] * D + feature[None, :], lin, there[:, None] & (feature[None, :] < D))
-    tl.store(mean + row, average, there)
+    tl.store(out + row[:, None] * D + feature[None, :], lin, valid[:, None] & (feature[None, :] < D))
+    tl.store(mean + row, average, valid)
 
 
 @triton.jit
@@ -362,22 +362,22 @@ def _to_codes(
     sums = tl.zeros([CODES], tl.float32)
     for start in range(0, N, ROWS):
         number = start + tl.arange(0, ROWS)
-        there = number < N
+        valid = number < N
         row = number.to(tl.int64) * HEADS + head
-        vectors = _vectors(x, row, there, D, D, WIDTH)
-        g = vectors if grad is None else _vectors(grad, row, there, D, D, WIDTH)
-        length, entropy = _optional(row_scale, row, there, 1.0), _optional(of_entropy, row, there, 0.0)
-        highest, reference = tl.load(peak + row, there, other=0.0), tl.load(at_top + row, there, other=0.0)
-        best, t = tl.load(top + row, there, other=-1), tl.load(tau + row, there, other=1.0)
+        vectors = _vectors(x, row, valid, D, D, WIDTH)
+        g = vectors if grad is None else _vectors(grad, row, valid, D, D, WIDTH)
+        length, entropy = _optional(row_scale, row, valid, 1.0), _optional(of_entropy, row, valid, 0.0)
+        highest, reference = tl.load(peak + row, valid, other=0.0), tl.load(at_top + row, valid, other=0.0)
+        best, t = tl.load(top + row, valid, other=-1), tl.load(tau + row, valid, other=1.0)
         s = _scores(
             vectors, tile, length, code_scale, bias, seed, row, code, first, head, K, L2, PRECISION, ROWS, CODES
         )
         rate = _LOG2E / t
-        weight = tl.load(scale + row, there, other=0.0) / (t * tl.load(total + row, there, other=1.0))
+        weight = tl.load(scale + row, valid, other=0.0) / (t * tl.load(total + row, valid, other=1.0))
         l = (s - highest[:, None]) * rate[:, None]
         p = tl.exp2(l)
         u = _relative(g, tile, l * _LN2, entropy, of_mean, reference, best, code, head, K, PRECISION, ROWS, CODES)
-        ds = p * (u - tl.load(mean + row, there, other=0.0)[:, None]) * weight[:, None]
+        ds = p * (u - tl.load(mean + row, valid, other=0.0)[:, None]) * weight[:, None]
         sums += tl.sum(ds, 0)
         if row_scale is not None:
             ds = ds * length[:, None]
@@ -391,11 +391,11 @@ def _to_codes(
     if grad is not None:
         for start in range(0, N, ROWS):
             number = start + tl.arange(0, ROWS)
-            there = number < N
+            valid = number < N
             row = number.to(tl.int64) * HEADS + head
-            hit = tl.load(index + row, there, other=-1)[None, :] == code[:, None]
+            hit = tl.load(index + row, valid, other=-1)[None, :] == code[:, None]
             if tl.max(tl.max(hit.to(tl.int32), 1), 0) > 0:
-                g = _vectors(grad, row, there, D, D, WIDTH)
+                g = _vectors(grad, row, valid, D, D, WIDTH)
                 lin = _dot(tl.where(hit, 1.0, 0.0).to(g.dtype), g, lin, "ieee")
     feature = tl.arange(0, WIDTH)
     at = out + head * K * D + code.to(tl.int64)[:, None] * D + feature[None, :]

@@ -67,12 +67,12 @@ def _of_rows(
 ):  # fmt: skip
     head = tl.program_id(1).to(tl.int64)
     number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    there = number < N
+    valid = number < N
     row = number.to(tl.int64) * HEADS + head
-    vectors = _vectors(x, row, there, D, D, WIDTH)
-    length = _optional(row_scale, row, there, 1.0)
-    highest, best = tl.load(peak + row, there, other=0.0), tl.load(top + row, there, other=-1)
-    rate = _LOG2E / tl.load(tau + row, there, other=1.0)
+    vectors = _vectors(x, row, valid, D, D, WIDTH)
+    length = _optional(row_scale, row, valid, 1.0)
+    highest, best = tl.load(peak + row, valid, other=0.0), tl.load(top + row, valid, other=-1)
+    rate = _LOG2E / tl.load(tau + row, valid, other=1.0)
     others = tl.zeros([ROWS], tl.float32)
     weighted = tl.zeros([ROWS], tl.float32)
     for first in range(0, K, CODES):
@@ -85,8 +85,8 @@ def _of_rows(
         p = tl.where(code[None, :] == best[:, None], 0.0, tl.exp2(l))
         others += tl.sum(p, 1)
         weighted += tl.sum(tl.where(l > -float("inf"), p * l, 0.0), 1)
-    tl.store(others_out + row, others, there)
-    tl.store(weighted_out + row, weighted * _LN2, there)
+    tl.store(others_out + row, others, valid)
+    tl.store(weighted_out + row, weighted * _LN2, valid)
 
 
 @triton.jit
@@ -102,15 +102,15 @@ def _of_codes(
     sums = tl.zeros([CODES], tl.float32)
     for start in range(0, N, ROWS):
         number = start + tl.arange(0, ROWS)
-        there = number < N
+        valid = number < N
         row = number.to(tl.int64) * HEADS + head
-        vectors = _vectors(x, row, there, D, D, WIDTH)
-        length = _optional(row_scale, row, there, 1.0)
+        vectors = _vectors(x, row, valid, D, D, WIDTH)
+        length = _optional(row_scale, row, valid, 1.0)
         s = _scores(
             vectors, tile, length, code_scale, bias, None, row, code, first, head, K, L2, PRECISION, ROWS, CODES
         )
-        rate = _LOG2E / tl.load(tau + row, there, other=1.0)
-        highest = tl.load(peak + row, there, other=0.0)
-        share = tl.where(there, 1.0, 0.0) / tl.load(total + row, there, other=1.0)
+        rate = _LOG2E / tl.load(tau + row, valid, other=1.0)
+        highest = tl.load(peak + row, valid, other=0.0)
+        share = tl.where(valid, 1.0, 0.0) / tl.load(total + row, valid, other=1.0)
         sums += tl.sum(tl.exp2((s - highest[:, None]) * rate[:, None]) * share[:, None], 0)
     tl.store(mean + head * K + code, sums / N, code < K)

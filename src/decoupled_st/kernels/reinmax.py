@@ -11,10 +11,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from decoupled_st.kernels import binary, categorical, follows, seen
+from decoupled_st.kernels import binary, can_take_gradient, categorical, is_watched
 from decoupled_st.kernels.binary import _start
 from decoupled_st.kernels.binary import _tau as binary_tau
-from decoupled_st.kernels.categorical import _centre, _load, _may, _store_choice, _tau
+from decoupled_st.kernels.categorical import _centre, _is_allowed, _load, _store_choice, _tau
 from decoupled_st.kernels.categorical import _noise as categorical_noise
 from decoupled_st.kernels.noise import draw_seed
 from decoupled_st.kernels.rows import as_stored, blocks, by_row
@@ -23,8 +23,8 @@ _LOG2E = tl.constexpr(1 / math.log(2))
 
 
 def can_run(categories: int) -> bool:
-    """Whether there is a kernel for rows of so many categories, called as this call is."""
-    return categories <= categorical.ONE_PASS and not seen()
+    """True where there is a kernel for rows of so many categories, called as this call is."""
+    return categories <= categorical.ONE_PASS and not is_watched()
 
 
 def choose_category(
@@ -101,7 +101,7 @@ class _Categorical(torch.autograd.Function):
     def backward(ctx, grad):
         logits, index, mask, *tensors = ctx.saved_tensors
         tau_f, tau_b = (tensors.pop(0) if tau is None else tau for tau in ctx.taus)
-        plain = torch.is_grad_enabled() or not follows(grad)  # is_grad_enabled: for create_graph=True
+        plain = torch.is_grad_enabled() or not can_take_gradient(grad)  # is_grad_enabled: for create_graph=True
         step = _plain_categorical if plain else _run_backward
         return (step(grad, logits, index, mask, tau_f, tau_b, ctx.scale), *(None,) * 6)
 
@@ -118,7 +118,7 @@ class _Binary(torch.autograd.Function):
     def backward(ctx, grad):
         logits, z, *tensors = ctx.saved_tensors
         tau_f, tau_b = (tensors.pop(0) if tau is None else tau for tau in ctx.taus)
-        plain = torch.is_grad_enabled() or not follows(grad)
+        plain = torch.is_grad_enabled() or not can_take_gradient(grad)
         step = _plain_binary if plain else _run_binary_backward
         return (step(grad, logits, z.detach(), tau_f, tau_b, ctx.scale), *(None,) * 5)
 
@@ -192,7 +192,7 @@ def _forward(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < K)
-    l = _load(logits, row, col, _may(mask, row, col, inside, mask_shared, K), K, False)
+    l = _load(logits, row, col, _is_allowed(mask, row, col, inside, mask_shared, K), K, False)
     drawn = categorical_noise(seed, noise, row, 0, inside, NOISE, K, ROWS, BLOCK)
     scores = l - _centre(tl.max(l, 1)[:, None]) + _tau(tau, tau_value, row, rows, tau_shared) * drawn
     scores = tl.where(scores == scores, scores, float("inf"))
@@ -212,7 +212,7 @@ def _backward(
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < K)
     g = tl.load(grad + row * K + col, inside, other=0.0).to(tl.float32)
-    allowed = _may(mask, row, col, inside, mask_shared, K)
+    allowed = _is_allowed(mask, row, col, inside, mask_shared, K)
     x = _load(logits, row, col, allowed, K, False)
     top = tl.max(x, 1)[:, None]
     x = x - _centre(top)

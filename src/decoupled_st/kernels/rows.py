@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def blocks(count: int, size: int) -> int:
-    """How many blocks of a size hold `count`: as `triton.cdiv`, without its microseconds a call."""
+    """How many blocks of a size hold `count`: as `triton.cdiv`, without its microseconds per call."""
     return -(-count // size)
 
 

@@ -15,7 +15,7 @@ from decoupled_st.codebook.scores import METRICS
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
 from decoupled_st.estimators.straight_through import recomputed
 from decoupled_st.estimators.temperature import check_float
-from decoupled_st.kernels import seen
+from decoupled_st.kernels import is_watched
 from decoupled_st.nn.chooser import check_deterministic, check_dim, check_grad_scale
 from decoupled_st.nn.replicas import broadcast_from_first, sum_over_replicas
 
@@ -140,7 +140,7 @@ class Codebook(nn.Module):
         """q, index and losses of x; `mask`, `generator` and `seed` as in `codebook.decoupled`."""
         rows = self._rows(x)
         estimator = self.estimator.deterministic() if self.deterministic and not self.training else self.estimator
-        if self.training and not self._gain_checked and not seen():
+        if self.training and not self._gain_checked and not is_watched():
             self._check_gain(rows.detach(), mask)
         # VQ-VAE's codes hear nothing of what comes after them.
         weight = self.weight.detach() if isinstance(estimator, IdentitySTE) else self.weight

@@ -105,7 +105,7 @@ class SelfTempered(Rule):
 
     def step(self, state: State, view: View) -> tuple[Taus, State]:
         fits = view.mask is None and view.dim in (None, -1) and view.categories <= 4096
-        if not (fits and kernels.serves(view.logits, 1.0, *state.values())) or kernels.seen():
+        if not (fits and kernels.can_run_fused(view.logits, 1.0, *state.values())) or kernels.is_watched():
             return super().step(state, view)
         from decoupled_st.kernels.temperatures import step
 

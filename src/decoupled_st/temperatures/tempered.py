@@ -39,7 +39,7 @@ class Tempered:
 
 
 def backward_alone(estimator: Estimator) -> bool:
-    """Whether the estimator's one temperature is its surrogate's; refuses an estimator that no rule can serve."""
+    """True where the estimator's one temperature is its surrogate's; refuses an estimator that no rule can serve."""
     names = {spec.name for spec in fields(estimator)}
     if {"tau_f", "tau_b"} <= names:
         return False

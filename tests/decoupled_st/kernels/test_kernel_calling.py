@@ -12,7 +12,7 @@ from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import decoupled_st as dst
-from decoupled_st.kernels import serves
+from decoupled_st.kernels import can_run_fused
 from decoupled_st.kernels.noise import draw_seed, write_out
 
 
@@ -210,8 +210,8 @@ def test_a_sign_that_is_still_to_be_applied(case: Case, device: str) -> None:
 
 
 def test_more_elements_than_the_noise_can_number(device: str) -> None:
-    assert serves(torch.zeros(1, device=device).expand(2**31, 1), 1.0)
-    assert not serves(torch.zeros(1, device=device).expand(2**31, 2), 1.0)
+    assert can_run_fused(torch.zeros(1, device=device).expand(2**31, 1), 1.0)
+    assert not can_run_fused(torch.zeros(1, device=device).expand(2**31, 2), 1.0)
 
 
 def test_only_the_logits_are_kept(sampled: Case, device: str) -> None:

@@ -12,7 +12,7 @@ from dst_lab.configs.estimators import CLEAN, IDENTITY, PERTURBED
 from dst_lab.fleet.chooser import Draws
 from dst_lab.fleet.cuda.choose import through
 from dst_lab.fleet.cuda.optimiser import rates_of
-from dst_lab.fleet.cuda.stack import BLOCK, Halves, Layer, Passed, Runs, weight_scale
+from dst_lab.fleet.cuda.stack import BLOCK, Layer, Passed, Runs, Scaled16, weight_scale
 from dst_lab.fleet.linear import Link
 from dst_lab.fleet.optimiser import STRIDE, Optimiser, Rule
 
@@ -41,15 +41,15 @@ def tf32(x: Tensor) -> Tensor:
     return torch.ldexp((mantissa * 2**11).round() / 2**11, exponent)
 
 
-def halves(x: Tensor) -> Halves:
+def scaled16(x: Tensor) -> Scaled16:
     """Float32 as the kernels keep it."""
     blocks = math.ceil(x.shape[2] / BLOCK)
     largest = torch.nn.functional.pad(x.abs().amax(1), (0, blocks * BLOCK - x.shape[2]))
     power = torch.exp2(torch.log2(largest.view(len(x), blocks, BLOCK).amax(-1).clamp(min=2.0**-100)).floor() - 14)
-    return Halves((x / power.repeat_interleave(BLOCK, 1)[:, None, : x.shape[2]]).half(), power)
+    return Scaled16((x / power.repeat_interleave(BLOCK, 1)[:, None, : x.shape[2]]).half(), power)
 
 
-def whole(x: Halves) -> Tensor:
+def whole(x: Scaled16) -> Tensor:
     """In float64, as the kernels mean it."""
     assert x.values.dtype == torch.float16
     return x.values.double() * x.scale.double().repeat_interleave(BLOCK, 1)[:, None, : x.values.shape[2]]
@@ -81,17 +81,17 @@ def assert_close(ours: Tensor, exact: Tensor, rounded: Tensor) -> None:
     assert (miss <= 2 * allowed + 1e-6 * exact.cpu().flatten(1).norm(dim=1)).all(), (miss / allowed).tolist()
 
 
-def inputs_of(kind: str, batch: int, width: int, device: torch.device) -> tuple[Halves, Tensor]:
+def inputs_of(kind: str, batch: int, width: int, device: torch.device) -> tuple[Scaled16, Tensor]:
     """What a layer reads, and what it means: [3, batch, width] in float32."""
     if kind == "images":
         grey = torch.randint(256, (2, batch, width), device=device)
-        return Halves(grey.half(), torch.tensor([1 / 255], device=device), shared=True), (grey / 255)[[1, 0, 1]]
+        return Scaled16(grey.half(), torch.tensor([1 / 255], device=device), shared=True), (grey / 255)[[1, 0, 1]]
     if kind == "choices":
         bits = torch.randint(2, (3, batch, width), device=device)
-        return Halves(bits.half(), torch.ones(1, device=device)), bits.float()
+        return Scaled16(bits.half(), torch.ones(1, device=device)), bits.float()
     columns = torch.logspace(-3, 3, width)  # blocks of columns unlike each other
     x = (torch.relu(torch.randn(3, batch, width)) * columns * SPREAD).to(device)
-    return halves(x), x
+    return scaled16(x), x
 
 
 @pytest.mark.parametrize(("batch", "inputs", "outputs"), SIZES, ids=str)
@@ -117,7 +117,7 @@ def test_weights_beyond_float16_are_shrunk(device: torch.device) -> None:
     assert_close(one.logits(x, runs), meant.double() @ w.double() + bias, tf32(meant) @ tf32(w) + bias)
     g = torch.randn(3, 20, 30).to(device)
     passed = Passed(Link("", "categorical"), x, meant, draws(device))
-    assert_close(one.to_choice(halves(g), runs, passed), g.double() @ w.double().mT, tf32(g) @ tf32(w).mT)
+    assert_close(one.to_choice(scaled16(g), runs, passed), g.double() @ w.double().mT, tf32(g) @ tf32(w).mT)
 
 
 def test_a_block_of_large_columns_leaves_the_others_their_bits(device: torch.device) -> None:
@@ -128,7 +128,7 @@ def test_a_block_of_large_columns_leaves_the_others_their_bits(device: torch.dev
     x[:, 7, 3] = 2.0**14
     w, bias = one.weight[0], one.bias[0].double()
     exact, rounded = x.double() @ w.double() + bias, tf32(x) @ tf32(w) + bias
-    ours = one.logits(halves(x), runs)
+    ours = one.logits(scaled16(x), runs)
     assert_close(ours.flatten(0, 1), exact.flatten(0, 1), rounded.flatten(0, 1))
 
 
@@ -190,7 +190,9 @@ def test_loss(device: torch.device, kind: str, batch: int, inputs: int, outputs:
     ("then", "surrogate"),
     [("relu", CLEAN), ("categorical", CLEAN), ("binary", CLEAN), ("binary", PERTURBED), ("binary", IDENTITY)],
 )
-def test_down(device: torch.device, then: str, surrogate: str, batch: int, inputs: int, outputs: int) -> None:
+def test_backward_to_layer(
+    device: torch.device, then: str, surrogate: str, batch: int, inputs: int, outputs: int
+) -> None:
     one, below, runs = layer(inputs, outputs, device), layer(4, inputs, device), runs_at(4, device)
     x, kept = inputs_of("scaled", batch, inputs, device)
     if then == "binary":
@@ -206,9 +208,9 @@ def test_down(device: torch.device, then: str, surrogate: str, batch: int, input
     w = one.weight[0]
     exact, rounded = (r(g) @ r(w).mT * slope.double() for r in (torch.Tensor.double, tf32))
     if then == "categorical":
-        assert_close(one.to_choice(halves(g), runs, passed), exact, rounded)
+        assert_close(one.to_choice(scaled16(g), runs, passed), exact, rounded)
         return
-    ours, squares = one.down(halves(g), runs, below, passed)
+    ours, squares = one.backward_to_layer(scaled16(g), runs, below, passed)
     assert_close(whole(ours), exact, tf32(rounded))
     assert_updated(below.bias, before, exact.sum(1, keepdim=True), rounded.sum(1, keepdim=True))
     torch.testing.assert_close(squares.sum(1).double(), exact.sum(1).square().sum(1), rtol=5e-3, atol=0)
@@ -219,7 +221,7 @@ def test_a_gradient_is_taken_from_float32(device: torch.device, batch: int, inpu
     one, runs = layer(inputs, outputs, device), runs_at(4, device)
     g = (torch.randn(3, batch, outputs) * SPREAD).to(device)
     before = with_moments(one.bias)
-    ours, squares = one.take(g, runs)
+    ours, squares = one.store_gradient(g, runs)
     sums = g.double().sum(1, keepdim=True)
     assert_close(whole(ours), g.double(), tf32(g))
     assert_updated(one.bias, before, sums, sums)
@@ -233,7 +235,7 @@ def test_update(device: torch.device, kind: str, batch: int, inputs: int, output
     x, meant = inputs_of(kind, batch, inputs, device)
     g = (torch.randn(3, batch, outputs) * torch.logspace(-2, 2, outputs) / SPREAD).to(device)
     before = with_moments(one.weight)
-    squares = one.update(x, halves(g), runs)
+    squares = one.update(x, scaled16(g), runs)
     exact, rounded = (r(meant).mT @ r(g) for r in (torch.Tensor.double, tf32))
     assert_updated(one.weight, before, exact, rounded)
     torch.testing.assert_close(squares.sum(1).double(), exact.square().sum((1, 2)), rtol=2e-3, atol=0)

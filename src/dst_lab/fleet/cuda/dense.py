@@ -34,7 +34,7 @@ def _account(losses, loss_sum, bad_step, count, PARTS: tl.constexpr, POWER: tl.c
 
 
 @triton.jit
-def _put(values, out, scale, run, b, column, BATCH: tl.constexpr, WIDTH: tl.constexpr):
+def _store_columns(values, out, scale, run, b, column, BATCH: tl.constexpr, WIDTH: tl.constexpr):
     """Store a program's columns as float16, and what to multiply them by. Infinity and NaN stay what they are."""
     largest = tl.max(tl.max(tl.abs(values), 1), 0)
     power = (largest.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)  # the one at or below it
@@ -56,7 +56,7 @@ def _update_bias(grad, p, m, v, rates, squares, run, column, WIDTH: tl.constexpr
 
 @triton.jit
 def _largest(scale, run, BLOCKS: tl.constexpr, POWER: tl.constexpr):
-    """Of a run's numbers in `scale`."""
+    """The largest of a run's numbers in `scale`."""
     k = tl.arange(0, POWER)
     return tl.max(tl.load(scale + run * BLOCKS + k, k < BLOCKS, 0.0), 0)
 
@@ -121,7 +121,7 @@ def _forward(
     if THEN == "plain":
         tl.store(y + run * BATCH * OUTPUTS + b[:, None] * OUTPUTS + column[None, :], acc, mask)
     elif THEN == "relu":
-        _put(tl.where(mask & ~(acc <= 0), acc, 0.0), y, y_scale, run, b, column, BATCH, OUTPUTS)
+        _store_columns(tl.where(mask & ~(acc <= 0), acc, 0.0), y, y_scale, run, b, column, BATCH, OUTPUTS)
     else:
         if THEN == "pixels":
             nats, grad = _pixel_loss(acc, target + seed * BATCH * OUTPUTS, b, column, mask, BATCH, OUTPUTS)
@@ -129,11 +129,11 @@ def _forward(
             nats, grad = _class_loss(acc, target + seed * BATCH, b, column, mask, BATCH, OUTPUTS)
         tl.store(loss + run * tl.num_programs(0) + tl.program_id(0), nats / BATCH)
         _update_bias(grad, bias, bias_m, bias_v, rates, squares, run, column, OUTPUTS)
-        _put(grad, y, y_scale, run, b, column, BATCH, OUTPUTS)
+        _store_columns(grad, y, y_scale, run, b, column, BATCH, OUTPUTS)
 
 
 @triton.jit(do_not_specialize=["use", "site"])
-def _down(
+def _backward_to_input(
     g, g_scale, w, w_scale, below, bias, bias_m, bias_v, out, out_scale, surrogate, key, step, use, site, rates,
     squares, THROUGH: tl.constexpr, SURROGATE: tl.constexpr, BATCH: tl.constexpr, INPUTS: tl.constexpr,
     OUTPUTS: tl.constexpr, IMAGES: tl.constexpr, COLUMNS: tl.constexpr, K: tl.constexpr, BLOCKS: tl.constexpr,
@@ -172,11 +172,11 @@ def _down(
                 l += logistic(uniform_at(tl.load(key + run), element, site, tl.load(step).to(tl.int32), use))
             acc *= binary_slope(l, tl.load(surrogate + run))
         _update_bias(acc, bias, bias_m, bias_v, rates, squares, run, column, INPUTS)
-        _put(acc, out, out_scale, run, b, column, BATCH, INPUTS)
+        _store_columns(acc, out, out_scale, run, b, column, BATCH, INPUTS)
 
 
 @triton.jit
-def _take(
+def _store_gradient(
     grad, bias, bias_m, bias_v, out, out_scale, rates, squares,
     BATCH: tl.constexpr, WIDTH: tl.constexpr, IMAGES: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -186,7 +186,7 @@ def _take(
     mask = (b < BATCH)[:, None] & (column < WIDTH)[None, :]
     values = tl.load(grad + run * BATCH * WIDTH + b[:, None] * WIDTH + column[None, :], mask, 0.0)
     _update_bias(values, bias, bias_m, bias_v, rates, squares, run, column, WIDTH)
-    _put(values, out, out_scale, run, b, column, BATCH, WIDTH)
+    _store_columns(values, out, out_scale, run, b, column, BATCH, WIDTH)
 
 
 @triton.jit

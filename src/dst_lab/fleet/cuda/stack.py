@@ -25,7 +25,7 @@ BATCH, BLOCK = 256, dense.BLOCK.value
 
 
 @dataclass(frozen=True)
-class Halves:
+class Scaled16:
     """[runs, batch, width] in float16, and what to multiply it by: [runs, blocks of columns], or one number for all."""
 
     values: Tensor
@@ -52,7 +52,7 @@ class Passed:
     """What a layer leaves for the backward pass: its input, and its logits or the output of its ReLU."""
 
     link: Link
-    x: Halves
+    x: Scaled16
     kept: Tensor
     draws: Draws
 
@@ -66,31 +66,31 @@ class Layer:
         self.bias = [tensors[f"{name}.bias"] for tensors in kinds]
         self.runs, self.inputs, self.outputs = self.weight[0].shape
 
-    def relu(self, x: Halves, runs: Runs) -> Halves:
+    def relu(self, x: Scaled16, runs: Runs) -> Scaled16:
         """The ReLU of x w + bias."""
-        y = self._halves(x.values.shape[1], self.outputs)
+        y = self._scaled16(x.values.shape[1], self.outputs)
         self._forward(x, runs, "relu", y.values, scale=y.scale)
         return y
 
-    def logits(self, x: Halves, runs: Runs) -> Tensor:
+    def logits(self, x: Scaled16, runs: Runs) -> Tensor:
         """x w + bias in float32."""
         y = self._empty(x.values.shape[1], self.outputs)
         self._forward(x, runs, "plain", y)
         return y
 
-    def loss(self, x: Halves, runs: Runs, kind: str, target: Tensor) -> tuple[Halves, Tensor, Tensor]:
+    def loss(self, x: Scaled16, runs: Runs, kind: str, target: Tensor) -> tuple[Scaled16, Tensor, Tensor]:
         """The gradient of x w + bias, the loss [runs, parts], and the squares of the biases, which are updated.
 
         `kind` is "pixels" (`target` [seeds, batch, outputs] in 255ths) or "classes" (labels [seeds, batch]).
         """
-        g = self._halves(x.values.shape[1], self.outputs)
+        g = self._scaled16(x.values.shape[1], self.outputs)
         loss, squares = torch.empty_like(g.scale), torch.empty_like(g.scale)
         self._forward(x, runs, kind, g.values, scale=g.scale, target=target, loss=loss, squares=squares)
         return g, loss, squares
 
     def _forward(
         self,
-        x: Halves,
+        x: Scaled16,
         runs: Runs,
         then: str,
         y: Tensor,
@@ -111,23 +111,25 @@ class Layer:
             POWER=power, **options,
         )  # fmt: skip
 
-    def down(self, g: Halves, runs: Runs, below: "Layer", passed: Passed) -> tuple[Halves, Tensor]:
+    def backward_to_layer(self, g: Scaled16, runs: Runs, below: "Layer", passed: Passed) -> tuple[Scaled16, Tensor]:
         """From our gradient that of the layer below, which left `passed`, and the squares of its biases, which are
         updated."""
-        out = self._halves(g.values.shape[1], self.inputs)
+        out = self._scaled16(g.values.shape[1], self.inputs)
         squares = torch.empty_like(out.scale)
-        self._down(g, runs, passed, passed.link.then, out.values, scale=out.scale, squares=squares, bias=below.bias)
+        self._backward_to_input(
+            g, runs, passed, passed.link.then, out.values, scale=out.scale, squares=squares, bias=below.bias
+        )
         return out, squares
 
-    def to_choice(self, g: Halves, runs: Runs, passed: Passed) -> Tensor:
+    def to_choice(self, g: Scaled16, runs: Runs, passed: Passed) -> Tensor:
         """From our gradient that of our inputs, in float32."""
         out = self._empty(g.values.shape[1], self.inputs)
-        self._down(g, runs, passed, "plain", out)
+        self._backward_to_input(g, runs, passed, "plain", out)
         return out
 
-    def _down(
+    def _backward_to_input(
         self,
-        g: Halves,
+        g: Scaled16,
         runs: Runs,
         passed: Passed,
         how: str,
@@ -138,7 +140,7 @@ class Layer:
         bias: Sequence[Tensor | None] = (None, None, None),
     ) -> None:
         batch, (inner, blocks, power), draws = g.values.shape[1], _inner(self.outputs), passed.draws
-        dense._down[_parts(self.inputs), self.runs](
+        dense._backward_to_input[_parts(self.inputs), self.runs](
             g.values, g.scale, self.weight[0], runs.w_scale, passed.kept, *bias, out, scale, draws.surrogate, draws.key,
             draws.step, draws.use, draws.site, runs.rates, squares, THROUGH=how,
             SURROGATE=draws.through if how == "binary" else "", BATCH=batch, INPUTS=self.inputs,
@@ -146,18 +148,18 @@ class Layer:
             POWER=power, num_warps=8,
         )  # fmt: skip
 
-    def take(self, gradient: Tensor, runs: Runs) -> tuple[Halves, Tensor]:
+    def store_gradient(self, gradient: Tensor, runs: Runs) -> tuple[Scaled16, Tensor]:
         """A gradient [runs, batch, outputs] in float32 as the other kernels read it, and the biases' squares."""
         batch = gradient.shape[1]
-        out = self._halves(batch, self.outputs)
+        out = self._scaled16(batch, self.outputs)
         squares = torch.empty_like(out.scale)
-        dense._take[_parts(self.outputs), self.runs](
+        dense._store_gradient[_parts(self.outputs), self.runs](
             gradient, *self.bias, out.values, out.scale, runs.rates, squares, BATCH=batch, WIDTH=self.outputs,
             IMAGES=_images(batch), COLUMNS=_tile(self.outputs), num_warps=8,
         )  # fmt: skip
         return out, squares
 
-    def update(self, x: Halves, g: Halves, runs: Runs) -> Tensor:
+    def update(self, x: Scaled16, g: Scaled16, runs: Runs) -> Tensor:
         """The update of the weights; their squares."""
         batch, high, wide = x.values.shape[1], _tile(self.inputs), _tile(self.outputs)
         parts = _parts(self.inputs) * _parts(self.outputs)
@@ -174,12 +176,12 @@ class Layer:
     def _empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(self.runs, *shape, dtype=dtype, device=self.weight[0].device)
 
-    def _halves(self, batch: int, width: int) -> Halves:
-        return Halves(self._empty(batch, width, dtype=torch.float16), self._empty(_parts(width)))
+    def _scaled16(self, batch: int, width: int) -> Scaled16:
+        return Scaled16(self._empty(batch, width, dtype=torch.float16), self._empty(_parts(width)))
 
 
 def _tile(size: int) -> int:
-    """Of a program, along an axis of that size."""
+    """The tile of a program along an axis of that size."""
     return min(BLOCK, max(16, triton.next_power_of_2(size)))
 
 
@@ -192,14 +194,14 @@ def _images(batch: int) -> int:
 
 
 def _inner(size: int) -> tuple[int, int, int]:
-    """Of a product's inner axis: the step along it, its blocks of columns, and the power of two above their number."""
+    """Along a product's inner axis: the step, the blocks of columns, and the power of two above their number."""
     blocks = triton.cdiv(size, BLOCK)
     return min(32, _tile(size)), blocks, triton.next_power_of_2(blocks)
 
 
 def weight_scale(lr: float, steps: int, stride: float) -> float:
     """The power of two that brings a run's weights as near to the end of float16's range as the optimiser, which moves
-    them by at most `stride` learning rates a step, lets them grow."""
+    them by at most `stride` learning rates per step, lets them grow."""
     bound = 1 + stride * lr * steps  # they begin within 1
     return 2.0 ** max(15 - math.frexp(bound)[1], -113)
 
@@ -232,7 +234,7 @@ class Stack:
         index = fleet.order.index_select(1, (fleet.count % fleet.batches).view(1)).flatten()
         images = self.images.index_select(0, index).view(len(fleet.order), fleet.order.shape[2], -1)
         runs = Runs(self.rows, self.w_scale, fleet.optimiser.rates(fleet.count))
-        x, passed = Halves(images, self.grey, shared=True), list[Passed]()
+        x, passed = Scaled16(images, self.grey, shared=True), list[Passed]()
         for place in range(len(self.layers) - 1):
             x, done = self._rise(place, x, runs)
             passed.append(done)
@@ -250,7 +252,7 @@ class Stack:
         )
         return lambda: sum_per_run(torch.cat(parts, 1)).sqrt()
 
-    def _rise(self, place: int, x: Halves, runs: Runs) -> tuple[Halves, Passed]:
+    def _rise(self, place: int, x: Scaled16, runs: Runs) -> tuple[Scaled16, Passed]:
         """The output of a layer and what follows it."""
         layer, link, draws = self.layers[place], self.links[place], self.draws[place]
         if link.then == "relu":
@@ -260,17 +262,17 @@ class Stack:
             kept = layer.logits(x, runs)
             if link.then == "categorical":
                 kept = kept.view(*kept.shape[:2], -1, link.classes)
-            y = Halves(draw(kept, draws, link.then, torch.float16).flatten(2), self.one)
+            y = Scaled16(draw(kept, draws, link.then, torch.float16).flatten(2), self.one)
         return y, Passed(link, x, kept, draws)
 
-    def _descend(self, place: int, g: Halves, runs: Runs, passed: Passed) -> tuple[Halves, Tensor]:
+    def _descend(self, place: int, g: Scaled16, runs: Runs, passed: Passed) -> tuple[Scaled16, Tensor]:
         """The gradient of the outputs of the layer below, whose biases are updated, and their squares."""
         layer, below = self.layers[place], self.layers[place - 1]
         if passed.link.then != "categorical":
-            return layer.down(g, runs, below, passed)
+            return layer.backward_to_layer(g, runs, below, passed)
         upstream = layer.to_choice(g, runs, passed).view_as(passed.kept)
         gradient = through(passed.kept, upstream, passed.draws, "categorical")
-        return below.take(gradient.flatten(2), runs)
+        return below.store_gradient(gradient.flatten(2), runs)
 
 
 def dense_step(fleet: "Fleet", links: Sequence[Link], images: Tensor, labels: Tensor | None = None) -> Fused | Declined:
