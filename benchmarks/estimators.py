@@ -53,7 +53,7 @@ def plain(call: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 
 
 def measure(steps: dict[str, Step], seconds: float) -> dict[str, list[float]]:
-    """Milliseconds a call, sorted; the candidates take turns, ten calls at a time."""
+    """Milliseconds per call, sorted; the candidates take turns, ten calls at a time."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for run in steps.values():
         for _ in range(5):

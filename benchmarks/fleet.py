@@ -141,7 +141,7 @@ def logic_step(device: torch.device) -> Callable[[nn.Module], None]:
 
 
 def measure(steps: dict[str, Step], seconds: float, device: torch.device) -> dict[str, list[float]]:
-    """Milliseconds a call, sorted; the candidates take turns."""
+    """Milliseconds per call, sorted; the candidates take turns."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():

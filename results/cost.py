@@ -30,7 +30,7 @@ class Cost:
     runs: int = 0
     ends: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
-    """Of training; a chunk of runs counts once."""
+    """The seconds of training; a chunk of runs counts once."""
     plain: float = 0.0
     """Seconds of a plain script: its time for a step, times the steps of every run."""
     compared: float = 0.0

@@ -65,7 +65,7 @@ def tune(
             code will do. A loss that is not finite counts as diverged.
         tau_f, tau_b: the values to try.
         plan: "sequential" (tau_f at `start_tau_b`, then tau_b: about len(tau_f) + len(tau_b) settings) or "grid".
-        seeds: how many runs a setting.
+        seeds: how many runs per setting.
         start_tau_b: where tau_f is swept.
         store: file to record in; `dst show --store FILE` prints it.
         name: what the objective is called in the store (its own name). Runs are known by it: change it, or the store,

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dst_lab.cli.parser import at_least
+from dst_lab.cli.parser import add_store, at_least
 from dst_lab.cli.records import add_overwrite
 from dst_lab.data import DataError
 from dst_lab.replace import CIRCUIT, check_target
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from dst_lab.configs import LogicGatesConfig
 
 
-def add(jobs: Any) -> None:
-    """Add the subcommand."""
-    parser = jobs.add_parser(
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
         "circuit", help="a kept logic network as C, Verilog, AIGER or JSON",
         description="Turn the logic gate network of a run that was trained with --keep into a circuit of its argmax "
         "gates, simplify it, compare it with the network on the test images, and write it.",
     )  # fmt: skip
     parser.add_argument("run", metavar="RUN", nargs="?", help="the id of a run (the only logic network that is kept)")
-    parser.add_argument("--store", type=Path, default=Path("dst.sqlite"), help="(dst.sqlite)")
+    add_store(parser)
     parser.add_argument("--out", type=Path, action="append", default=[], metavar="FILE",
                         help="ends with .c, .v, .aag, .aig, .json or .dot; may be given several times")  # fmt: skip
     parser.add_argument("--winner", action="store_true", help="end with the winning class instead of class counts")
@@ -152,7 +152,7 @@ def _write(args: argparse.Namespace, circuit: "Circuit", images: "Tensor | None"
 
 
 def _is_images(path: Path) -> bool:
-    """Whether a file looks like what `write_images` writes."""
+    """True where a file looks like what `write_images` writes."""
     if not path.is_file():
         return False
     with open(path, "rb") as file:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from dst_lab.cli.console import Console
+from dst_lab.cli.parser import add_store
 from dst_lab.cli.report import add_study, chosen_study
 from dst_lab.cli.show import WIDE
 from dst_lab.store import Store
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from dst_lab.report import Study
 
 
-def add(jobs: Any) -> None:
-    """Add the job `claims`."""
-    parser = jobs.add_parser("claims", help="a verdict on each claim of a study")
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser("claims", help="a verdict on each claim of a study")
     add_study(parser)
-    parser.add_argument("--store", type=Path, default=Path("dst.sqlite"), help="(dst.sqlite)")
+    add_store(parser)
     parser.add_argument(
         "--readings",
         action="store_true",

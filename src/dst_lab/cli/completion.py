@@ -13,9 +13,9 @@ HOW = {
 }
 
 
-def add(jobs: Any) -> None:
+def add(commands: Any) -> None:
     """Add the command."""
-    parser = jobs.add_parser(
+    parser = commands.add_parser(
         "completion", help="a script with which a shell completes what you type", epilog="; ".join(HOW.values())
     )
     parser.add_argument("shell", choices=tuple(HOW))

@@ -10,7 +10,7 @@ SHARED = ("estimator", "seed")
 
 
 def add_fields(parser: argparse.ArgumentParser, config_type: type[Config]) -> None:
-    """One option a field; what is not given keeps the scale's value."""
+    """One option per field; what is not given keeps the scale's value."""
     group = parser.add_argument_group(
         f"fields of {config_type.task}", "defaults are those of the scale, quick or paper"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from dst_lab.cli.parser import at_least
+from dst_lab.cli.parser import add_store, at_least
 from dst_lab.cli.show import print_table
 from dst_lab.configs import Config
 from dst_lab.store import Store, run_id
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from dst_lab.engines.engine import Engine
     from dst_lab.engines.ledger import Outcome
 
-STORE = "dst.sqlite"
 LEFT, INTERRUPTED = 3, 130
 """Exit codes: runs are left, and the same command goes on (a shell loop can tell it from success); Ctrl-C."""
 
@@ -29,7 +28,7 @@ LEFT, INTERRUPTED = 3, 130
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """Where to train and record, at which scale."""
     parser.add_argument("--scale", choices=("quick", "paper"), default="quick", help="(quick)")
-    parser.add_argument("--store", type=Path, default=Path(STORE), help=f"file to record in ({STORE})")
+    add_store(parser, "file to record in")
     parser.add_argument("--keep", action="store_true", help="keep the trained networks, in a folder beside the store")
     parser.add_argument("--data", help="folder with the data sets, or a file made by `dst data prepare`")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(auto)")

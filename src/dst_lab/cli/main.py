@@ -1,4 +1,4 @@
-"""`dst`: one command, a word for each job.
+"""The command line: `dst COMMAND ..`.
 
 Exit codes: 0 all is well; 1 a run failed, or could not be salvaged; 2 something is wrong with what was asked (a
 sentence says what); 3 runs are left, because the time was up or a worker was lost, and the same command goes on; 130
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         plugins.load()
         args = command_line().parse_args(arguments)
         debug = args.debug
-        if _first():
+        if _is_main_thread():
             handlers = {signal.SIGTERM: _leave, signal.SIGINT: signal.default_int_handler}
             before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         code = args.do(args)
@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if debug:
             traceback.print_exc()
         known = isinstance(error, EXPECTED)
-        said = _sentence(error) if known else f"unexpected {type(error).__name__}: {error} (--debug shows where)"
-        say(f"dst: {said}", sys.stderr)
+        message = _sentence(error) if known else f"unexpected {type(error).__name__}: {error} (--debug shows where)"
+        say(f"dst: {message}", sys.stderr)
         code = 2 if known else 1
     finally:
         for number, handler in before.items():
@@ -73,9 +73,9 @@ def command_line() -> Parser:
     parser = Parser(prog="dst", description="Train networks with discrete choices inside, by the fleet.")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
-    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in (run, sweep, show, records, report, claims, circuit, completion):
-        command.add(jobs)
+        command.add(commands)
     return parser
 
 
@@ -104,8 +104,8 @@ def _sentence(error: Exception) -> str:
     return str(error)
 
 
-def _first() -> bool:
-    """Whether this is the thread that may set signals."""
+def _is_main_thread() -> bool:
+    """True in the one thread that may set signals."""
     return threading.current_thread() is threading.main_thread()
 
 

@@ -1,19 +1,22 @@
-"""The parser behind every word of `dst`."""
+"""The parser behind every command of `dst`, and options that several share."""
 
 import argparse
 import math
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from dst_lab.cli.console import say
+
+STORE = Path("dst.sqlite")
 
 
 class Parser(argparse.ArgumentParser):
     """Takes options by their whole names: --seed, short for --seeds, would mean something else than it seems to.
 
-    `fill`, where set, adds the options when the word is used: `dst show` need not load torch to know those of `run`.
+    `fill`, where set, adds the options when the command is used: `dst show` need not load torch to know those of `run`.
     """
 
     fill: Callable[["Parser"], None] | None = None
@@ -37,6 +40,11 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.fill_in()
         return super().parse_known_args(args, namespace)
+
+
+def add_store(parser: argparse.ArgumentParser, about: str = "") -> None:
+    """Add the option that names the store."""
+    parser.add_argument("--store", type=Path, default=STORE, help=f"{about} ({STORE})".strip())
 
 
 def at_least(kind: type[int] | type[float], least: int) -> Callable[[str], float]:

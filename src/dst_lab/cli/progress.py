@@ -27,7 +27,7 @@ class _TwoLines(Progress):
 
 
 class Display:
-    """Two live lines on a terminal; elsewhere one line an evaluation. Pass it as a fleet's `report`."""
+    """Two live lines on a terminal; elsewhere one line per evaluation. Pass it as a fleet's `report`."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from dst_lab import data
 from dst_lab.cli.console import Console, say
+from dst_lab.cli.parser import add_store
 from dst_lab.configs import WHOLE
 from dst_lab.replace import PREPARED, check_target
 from dst_lab.store import Store, compare, export, export_tensorboard, field, salvage
@@ -17,15 +18,15 @@ from dst_lab.store.conditions import parse
 MOST_LISTED = 50
 
 
-def add(jobs: Any) -> None:
-    """Add the words."""
-    out = jobs.add_parser("export", help="every value as a long row")
+def add(commands: Any) -> None:
+    """Add the commands."""
+    out = commands.add_parser("export", help="every value as a long row")
     out.add_argument("--format", choices=("csv", "parquet", "tensorboard"), required=True)
     out.add_argument(
         "--out", type=Path, required=True, help="a file; of tensorboard a folder, for `tensorboard --logdir`"
     )
     out.set_defaults(do=_export)
-    copy = jobs.add_parser("copy", help="a consistent copy of a store, even while it is written")
+    copy = commands.add_parser("copy", help="a consistent copy of a store, even while it is written")
     copy.add_argument("target", type=Path, help="a name that ends with .xz is compressed, to be read only")
     copy.add_argument(
         "--lean", action="store_true", help="artefacts (reconstructions, gates) of the chosen settings alone"
@@ -34,18 +35,18 @@ def add(jobs: Any) -> None:
         "--salvage", action="store_true", help="of a damaged store, every run that is whole; the others are named"
     )
     copy.set_defaults(do=_copy)
-    merge = jobs.add_parser("merge", help="join other stores into one; what is there already stays")
+    merge = commands.add_parser("merge", help="join other stores into one; what is there already stays")
     merge.add_argument("others", type=Path, nargs="+")
     merge.add_argument(
         "--prefer", choices=("ours", "theirs"), default="ours",
         help="whose result of a run stays, where both have one and they differ: this store's or the others' (ours)",
     )  # fmt: skip
     merge.set_defaults(do=_merge)
-    diff = jobs.add_parser("diff", help="what tells two stores apart, run by run; exit code 1 where anything does")
+    diff = commands.add_parser("diff", help="what tells two stores apart, run by run; exit code 1 where anything does")
     diff.add_argument("first", type=Path)
     diff.add_argument("second", type=Path)
     diff.set_defaults(do=_diff)
-    rm = jobs.add_parser("rm", help="remove runs, and their kept networks")
+    rm = commands.add_parser("rm", help="remove runs, and their kept networks")
     rm.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs")
     rm.add_argument(
         "--where", nargs="+", action="extend", default=[], metavar="CONDITION",
@@ -54,8 +55,8 @@ def add(jobs: Any) -> None:
     rm.add_argument("--yes", action="store_true", help="do it (without it: say which they are)")
     rm.set_defaults(do=_rm)
     for parser in (out, copy, merge, rm):
-        parser.add_argument("--store", type=Path, default=Path("dst.sqlite"), help="(dst.sqlite)")
-    sets = jobs.add_parser("data", help="which data sets are there, and whether they are whole")
+        add_store(parser)
+    sets = commands.add_parser("data", help="which data sets are there, and whether they are whole")
     sets.add_argument("--data", help="folder to look in (DST_DATA, then the user's cache)")
     sets.set_defaults(do=_data)
     actions = sets.add_subparsers(dest="action", metavar="ACTION")
@@ -63,7 +64,7 @@ def add(jobs: Any) -> None:
     prepare.add_argument("dataset")
     prepare.add_argument("--thresholds", type=int, default=3, help="(3)")
     prepare.add_argument("--out", type=Path, required=True)
-    # Without a default of its own, which would overwrite what was given before the word.
+    # Without a default of its own, which would overwrite what was given before `prepare`.
     prepare.add_argument("--data", default=argparse.SUPPRESS, help="folder with the data sets")
     prepare.set_defaults(do=_prepare)
     add_overwrite(copy)

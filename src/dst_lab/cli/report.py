@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dst_lab.cli.machine import LEFT, add_machine, code_after, deadline_of, driving
-from dst_lab.cli.parser import Parser, at_least
+from dst_lab.cli.parser import Parser, add_store, at_least
 from dst_lab.store import Store
 
 if TYPE_CHECKING:
     from dst_lab.report import Study
 
 
-def add(jobs: Any) -> None:
-    """Add the jobs."""
-    report = jobs.add_parser(
+def add(commands: Any) -> None:
+    """Add the commands."""
+    report = commands.add_parser(
         "report", help="verdicts, figures and runs as one page",
         description="Write one self-contained HTML page from a store. Needs no torch, no data and no network.",
     )  # fmt: skip
-    report.add_argument("--store", type=Path, default=Path("dst.sqlite"), help="(dst.sqlite)")
+    add_store(report)
     report.add_argument("--out", type=Path, default=Path("report.html"), help="the page (report.html)")
     report.add_argument("--figures", type=Path, metavar="DIR", help="also write every figure here, as PNG and SVG")
     add_study(report)
@@ -27,7 +27,7 @@ def add(jobs: Any) -> None:
         "--overwrite", action="store_true", help="replace a file that `dst` did not write; a store never"
     )
     report.set_defaults(do=_report)
-    again = jobs.add_parser(
+    again = commands.add_parser(
         "reproduce", help="every recipe of a study, then the report",
         description="Train what a study's recipes want and the store lacks, then write OUT/report.html and "
         "OUT/figures. Run again, it continues; with the budget over, the report is made of what is there.",

@@ -16,9 +16,9 @@ from dst_lab.configs.estimators import names_of_numbers
 MOST_SEEDS = 100_000
 
 
-def add(jobs: Any) -> None:
-    """Add the word `run`."""
-    parser = jobs.add_parser("run", help="train a task", description="Train runs of one task and record them.")
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser("run", help="train a task", description="Train runs of one task and record them.")
     parser.fill = _fill
 
 
@@ -52,7 +52,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         text = options[0] if options else f'a number, start:end:shape such as "2.0:0.25:linear", or a rule: {rules}'
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="X", help=text)
     parser.add_argument(
-        "--seeds", default="5", help="how many, from 0; or which, such as 3,7,11 or 5-7, or 10, for one (5)"
+        "--seeds", default="5", help='how many, counted from 0; or which: "3,7,11", "5-7", or "10," for one (5)'
     )
     add_machine(parser)
 

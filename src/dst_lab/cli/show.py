@@ -6,20 +6,20 @@ import json
 import math
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.measure import Measurement
 from rich.table import Table
 
 from dst_lab.cli.console import Console
-from dst_lab.cli.parser import at_least
+from dst_lab.cli.parser import add_store, at_least
 from dst_lab.configs import WHOLE
 from dst_lab.configs.cards import metric as card
 from dst_lab.plans import FRESH
 from dst_lab.store import Run, Store, field, summarise
 from dst_lab.store.conditions import parse
 from dst_lab.store.export import harmless
+from dst_lab.store.table import order
 
 WIDE = 160
 SETTING = ("task", "estimator", "estimator.tau_f", "estimator.tau_b", "estimator.tau", "lr")
@@ -28,9 +28,9 @@ together."""
 ENDS = ("diverged", "failed", "stopped", "worse")
 
 
-def add(jobs: Any) -> None:
+def add(commands: Any) -> None:
     """Add the command."""
-    show = jobs.add_parser(
+    show = commands.add_parser(
         "show", help="a table of what is recorded",
         description="Mean, standard deviation and best of a metric over the runs of each setting, the best first.",
     )  # fmt: skip
@@ -54,7 +54,7 @@ def add(jobs: Any) -> None:
     form = show.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="rows as JSON, numbers in full")
     form.add_argument("--csv", action="store_true", help="rows as CSV, numbers in full")
-    show.add_argument("--store", type=Path, default=Path("dst.sqlite"), help="(dst.sqlite)")
+    add_store(show)
     show.set_defaults(do=_show)
 
 
@@ -102,7 +102,7 @@ def arranged(
         if named.get(sort, sort) not in rows[0]:
             raise ValueError(f"--sort takes a column, got {sort!r}: choose among {', '.join(named)}")
         column = named.get(sort, sort)
-        rows = sorted(rows, key=lambda row: _order(row[column]))
+        rows = sorted(rows, key=lambda row: order(row[column]))
     elif rows:
         sign = -card(metric).direction or 1
         last = math.inf  # a group of which no run is done
@@ -216,13 +216,6 @@ def _varied(runs: Sequence[Run]) -> list[str]:
 def _whole(name: str, values: set[str]) -> bool:
     """True where "validation" are test images, which a table must say."""
     return name == "dataset" and any(WHOLE in value for value in values)
-
-
-def _order(value: Any) -> tuple[int, float, str]:
-    """Numbers by size, then text, then what is missing."""
-    if value is None:
-        return 2, 0.0, ""
-    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
 
 def _number(value: Any) -> str:

@@ -32,9 +32,9 @@ def of_a_task() -> tuple[str, ...]:
     return ("estimator", "temperatures", *names_of_numbers(), "seeds")
 
 
-def add(jobs: Any) -> None:
-    """Add the word `sweep`."""
-    parser = jobs.add_parser(
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
         "sweep", help="follow a plan", formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Train what a plan wants and the store lacks; run again, it trains nothing.",
     )  # fmt: skip

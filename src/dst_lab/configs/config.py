@@ -86,7 +86,7 @@ class Config:
         default="digits",
         metadata={"help": "digits, mnist, fashion-mnist or cifar10; -whole after it: nothing held out"},
     )
-    batch: int = field(default=64, metadata={"help": "images a step"})
+    batch: int = field(default=64, metadata={"help": "images per step"})
     optimiser: str = field(default="adam", metadata={"help": "adam, adamw or radam", "omit": True})
     weight_decay: float = field(default=0.0, metadata={"help": "of adamw", "omit": True})
     lr_schedule: str = field(

@@ -95,12 +95,12 @@ class Card:
 
     @property
     def takes_noise(self) -> bool:
-        """Whether anything random is in it."""
+        """True where anything random is in it."""
         return self.draw not in (None, 0) or self.surrogate == PERTURBED
 
     @property
     def own(self) -> bool:
-        """Whether it was registered from outside: what its function computes, no kernel can know."""
+        """True where it was registered from outside: what its function computes, no kernel can know."""
         return self.name not in BUILT_IN
 
 
@@ -162,7 +162,7 @@ def card(name: str) -> Card:
 
 
 def is_known(name: str) -> bool:
-    """Whether it has a card here: a record may come from a process that knew more."""
+    """True where it has a card here: a record may come from a process that knew more."""
     return name.replace("-", "_") in ESTIMATORS
 
 

@@ -12,7 +12,7 @@ class LogicGatesConfig(Config):
 
     task: ClassVar[str] = "logic-gates"
     lr: float = field(default=0.03, metadata={"help": "learning rate"})
-    thresholds: int = field(default=3, metadata={"help": "bits a pixel and channel"})
+    thresholds: int = field(default=3, metadata={"help": "bits per pixel and channel"})
     layers: int = field(default=2, metadata={"help": "layers of gates"})
     width: int = field(default=640, metadata={"help": "gates in a layer"})
     wiring: str = field(default="unique", metadata={"help": "unique or random"})

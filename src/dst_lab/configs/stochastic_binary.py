@@ -6,7 +6,7 @@ from typing import ClassVar
 from dst_lab.configs.config import Choice, Config
 
 THRESHOLDS = tuple(10.0 ** (half / 2) for half in range(-16, -1))
-"""1e-8 to 1e-1, two a decade."""
+"""1e-8 to 1e-1, two per decade."""
 
 
 @dataclass(frozen=True, kw_only=True)

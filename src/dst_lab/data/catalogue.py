@@ -36,7 +36,7 @@ class Source:
 
     @property
     def archived(self) -> bool:
-        """Whether the address is one archive of all files, rather than the folder that they lie in."""
+        """True where the address is one archive of all files, rather than the folder that they lie in."""
         return self.address.endswith(".tar.gz")
 
     def places(self, root: Path, file: File) -> Iterator[Path]:

@@ -205,7 +205,7 @@ def _watched(call: Callable[..., Any] | None) -> Any:
 
 
 def _works(device: torch.device) -> bool:
-    """Whether the device can still be used: after some errors CUDA refuses everything, and no run would be to blame."""
+    """True where the device can still be used: after some errors CUDA refuses everything, and no run is to blame."""
     try:
         if device.type == "cuda":
             torch.cuda.synchronize()

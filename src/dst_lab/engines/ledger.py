@@ -24,7 +24,7 @@ class Outcome:
     stopped: int = 0
     """Given up early, because others did better."""
     without_network: tuple[str, ...] = ()
-    """Of those that were there already and whose network is wanted, the ids of those that have none."""
+    """The ids of runs that were there already, without the network that is wanted."""
     worse: tuple[str, ...] = ()
     """The ids of those that are done, and worse than untrained networks."""
     lost: str = ""

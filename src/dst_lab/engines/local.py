@@ -41,7 +41,7 @@ def train(
         source: where the data lie (a folder or a prepared file); None looks in the usual places.
         report: called after every step.
         stop: asked after every step; True saves a checkpoint and raises TrainingStoppedError.
-        most: at most this many runs a chunk, whatever memory allows.
+        most: at most this many runs per chunk, whatever memory allows.
         seconds_left: how much time there is. Chunks are sized to end inside it, and none is begun that would not; one
             that was begun before goes on. What is not done when the time is up is saved, and left.
         prune: asked at every evaluation which runs of a chunk to give up; they are recorded as stopped.

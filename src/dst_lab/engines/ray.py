@@ -51,7 +51,7 @@ class Terms:
     """How many chunks are trained in the memory of a node."""
     most: int | None = None
     deadline: float | None = None
-    """Of the wall clock, which the machines of a cluster share."""
+    """A time of the wall clock, which the machines of a cluster share."""
     mark: Path | None = None
     """A file in the folder of checkpoints; a worker that does not see it goes without."""
     checkpoint_seconds: float = 0.0
@@ -259,7 +259,7 @@ def _check(configs: list[Config], terms: Terms) -> None:
 
 
 class _Stop:
-    """Whether the driver says so in its mark, or has gone. Read a few times a second: a step may take less time."""
+    """True where the driver says so in its mark, which is read a few times a second, or has gone."""
 
     def __init__(self, mark: Path) -> None:
         self.mark, self.next, self.said = mark, 0.0, False

@@ -139,7 +139,7 @@ def listing(words: Sequence[str]) -> str:
 
 def settings_text(values: Mapping[str, Any]) -> str:
     """The temperatures of an estimator's dictionary, such as "τf 0.1, τb 0.7"."""
-    return ", ".join(f"{letter(name)} {_plain(value)}" for name, value in values.items() if name.startswith("tau"))
+    return ", ".join(f"{letter(name)} {value_text(value)}" for name, value in values.items() if name.startswith("tau"))
 
 
 def letter(name: str) -> str:
@@ -148,6 +148,6 @@ def letter(name: str) -> str:
     return rf"$\{head}_{index}$" if index else rf"$\{head}$"
 
 
-def _plain(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A number, or the text of a schedule."""
     return value if isinstance(value, str) else f"{value:g}"

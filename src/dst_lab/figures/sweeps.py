@@ -8,6 +8,7 @@ from dst_lab.configs import WHOLE
 from dst_lab.figures.style import listing
 from dst_lab.records import Row, Rows, setting_key
 from dst_lab.records.reader import ENDED
+from dst_lab.store import temperatures
 
 Cells: TypeAlias = Mapping[tuple[float, float], list[Row]]
 """(tau_f, tau_b) -> runs."""
@@ -66,12 +67,12 @@ def at_rate(found: Iterable[Row], lr: float | None) -> dict[tuple[float, float],
 
 
 def optimum(rows: Rows, task: str, role: str) -> tuple[float, float] | None:
-    """What the search chose."""
+    """The temperatures that the search chose; None where it has not, or a rule sets them."""
     config = rows.chosen.get((task, role))
     if config is None:
         return None
-    taus = config.estimator.to_dict()
-    return float(taus["tau_f"]), float(taus["tau_b"])
+    tau_f, tau_b, _ = temperatures(config.estimator.to_dict())
+    return None if tau_f is None or tau_b is None else (tau_f, tau_b)
 
 
 def rate_text(rows: Rows, task: str, role: str) -> str:

@@ -11,7 +11,7 @@ MOST = {"cpu": 64, "cuda": 2048}
 
 
 def runs_that_fit(task: Task, device: torch.device, sharers: int = 1) -> int:
-    """A safe number of runs a fleet, from the memory that is free now and its `sharers`; at least 1."""
+    """A safe number of runs per fleet, from the memory that is free now and its `sharers`; at least 1."""
     return max(1, min(MOST[device.type], int(0.7 * free_bytes(device) / sharers) // bytes_per_run(task)))
 
 

@@ -47,7 +47,7 @@ class Checkpoint:
         return time.monotonic() - self._last >= max(self.seconds, self._took / SHARE)
 
     def save(self, fleet: "Fleet") -> bool:
-        """Whether the disk took it. The one before stays until this one is whole."""
+        """True where the disk took it. The one before stays until this one is whole."""
         begun = time.monotonic()
         packed = {name: tensor.detach().cpu().numpy() for name, tensor in state(fleet).items()}
         for number, (_, row) in enumerate(fleet.history):

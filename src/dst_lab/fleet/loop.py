@@ -172,7 +172,7 @@ class Fleet:
 
     @property
     def seconds(self) -> float:
-        """Of training so far, those before an interruption included."""
+        """The seconds of training so far, those before an interruption included."""
         return self.earlier + time.monotonic() - self._started
 
     def stepper(self) -> Step:

@@ -94,7 +94,7 @@ def rule_of(ruled: Ruled) -> Rule:
 
 
 def has_one_per_run(ruled: Ruled) -> bool:
-    """Whether a rule sets one temperature per run and place, and not one per row of logits."""
+    """True where a rule sets one temperature per run and place, and not one per row of logits."""
     rule = rule_of(ruled)
     taus, _ = rule(rule.start((1,)), torch.zeros(1, 2, 3), dim=-1, run_dims=1, batch_dims=0)
     return all(tau.numel() == 1 for tau in taus)

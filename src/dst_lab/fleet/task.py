@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from decoupled_st import Estimator
 from dst_lab.configs import Config
+from dst_lab.configs.cards import ARGMAX
 from dst_lab.data import Split
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.rules import rule_of, ruled_parts
@@ -42,7 +43,7 @@ class Declined(NamedTuple):
     reason: str
 
 
-FORWARDS = {"": True, "_argmax": False}
+FORWARDS = {"": True, ARGMAX: False}
 """What a metric's name ends in -> whether choices are drawn, as in training, or the argmax."""
 GRAIN = 64
 """Images are evaluated in multiples of this, so that no kernel's vector tail falls inside a run (see `chunks`)."""
@@ -55,7 +56,7 @@ class Task(ABC):
     images: int
     """How many there are to train on."""
     pairs_a_lone_run: ClassVar[bool] = True
-    """Whether a run alone on a CPU is trained twice over, because a run axis of 1 would round differently."""
+    """True where a run alone on a CPU is trained twice over, because a run axis of 1 would round differently."""
 
     def __init__(self, config: Config, source: str | None, device: torch.device) -> None:
         self.config, self.device = config, device

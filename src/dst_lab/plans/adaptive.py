@@ -29,7 +29,7 @@ class Adaptive(Plan):
     sampler: str = "tpe"
     sampler_seed: int = 0
     halving: Halving | None = None
-    """Whether the worse settings of a batch are given up early. The search learns from what they reached; it never
+    """When the worse settings of a batch are given up; None: never. The search learns from what they reached; it never
     chooses one of them."""
 
     def __post_init__(self) -> None:

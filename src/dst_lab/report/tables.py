@@ -8,7 +8,7 @@ import numpy as np
 
 from dst_lab.configs import WHOLE
 from dst_lab.configs.cards import DATASETS, estimator, title
-from dst_lab.figures.style import plus_minus
+from dst_lab.figures.style import plus_minus, value_text
 from dst_lab.records import Group, Rows, Setting
 from dst_lab.store import Run
 
@@ -59,7 +59,7 @@ def settings_table(group: Group) -> list[dict[str, Any]]:
         {
             "estimator": setting.look.label,
             "taus": temperatures_text(setting.config["estimator"]),
-            "lr": _plain(setting.config["lr"]),
+            "lr": value_text(setting.config["lr"]),
             "fields": [str(setting.config.get(field, "")) for field in group.varied],
             "loss": _loss(setting),
             "n": setting.n,
@@ -71,7 +71,7 @@ def settings_table(group: Group) -> list[dict[str, Any]]:
 
 def temperatures_text(values: Mapping[str, Any]) -> str:
     """The numbers of an estimator's dictionary, such as "tau_f = 0.1, tau_b = 0.7"."""
-    return ", ".join(f"{key} = {_plain(value)}" for key, value in values.items() if key != "name")
+    return ", ".join(f"{key} = {value_text(value)}" for key, value in values.items() if key != "name")
 
 
 def _loss(setting: Setting) -> str:
@@ -126,11 +126,6 @@ def _device(place: dict[str, Any]) -> str:
 def _days(places: list[tuple[dict[str, Any], int]]) -> list[str]:
     days = sorted(str(place[name])[:10] for place, _ in places for name in ("started", "ended") if name in place)
     return [days[0], days[-1]] if days else ["not recorded"]
-
-
-def _plain(value: Any) -> str:
-    """A number, or the text of a schedule."""
-    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _data(name: str) -> str:

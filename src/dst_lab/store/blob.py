@@ -20,7 +20,7 @@ _HEAD = struct.Struct("<3sBI")
 _LENGTH = struct.Struct("<I")
 _MAGIC, _VERSION = b"dst", 1
 LEVEL = 9
-"""Of a blob that nothing compresses again."""
+"""The compression of a blob that nothing compresses again."""
 _DTYPES = frozenset(["|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"])
 
 

@@ -17,7 +17,7 @@ from dst_lab.store.table import names, value_at
 from dst_lab.store.temperatures import temperatures
 
 COLUMNS = ("run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value", "schedule", "status")
-"""Of every export; the other fields of the configs follow."""
+"""The columns of every export; the other fields of the configs follow."""
 
 _KINDS: dict[str, type] = {"tau_f": float, "tau_b": float, "value": float, "seed": int, "step": int}
 

@@ -21,7 +21,7 @@ _COLUMNS = "id, task, estimator, seed, status, config, detail, digest, provenanc
 
 _FINAL = 2
 _WEIGHT = {"failed": 0, "stopped": 1, "done": _FINAL, "diverged": _FINAL}
-"""Of two records of a run the heavier is kept."""
+"""The heavier of two records of a run is kept."""
 
 
 class Outcome(Enum):
@@ -64,7 +64,7 @@ class Row:
 
     @property
     def weight(self) -> int:
-        """Of two records of a run the heavier is kept."""
+        """The heavier of two records of a run is kept."""
         return _WEIGHT.get(self.columns[4], -1)
 
     def verify(self, *, whole: bool = False) -> None:

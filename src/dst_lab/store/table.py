@@ -25,8 +25,8 @@ def summarise(
     """One dictionary per group: its fields, then `n, mean, std, min, max, best, diverged, failed, stopped, worse`.
 
     `where` are conditions such as "tau_f<=0.3" or "estimator=decoupled", of which a run fits all. They and `group`
-    name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "tau_f" will do for a temperature, and
-    "estimator" alone is its name), "status", or one of `derived`: fields computed from a run. `only` are the ids of
+    name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "tau_f" will do inside "estimator",
+    which alone is its name), "status", or one of `derived`: fields computed from a run. `only` are the ids of
     the runs that count at all (None: of all). Each run counts with its `at="last"` value or its `at="best"`, the good
     end by the metric's card, such as the lowest for a loss. Over the `n` runs that are done and have the metric come
     the mean, the standard deviation (n - 1; None for one run), and the extremes, of which `best` is the good one (None
@@ -52,7 +52,7 @@ def summarise(
             groups.setdefault(tuple(read(run, name) for name in group), []).append(run)
 
     table, known = [], set[str]()
-    for key, members in sorted(groups.items(), key=lambda item: [_order(value) for value in item[0]]):
+    for key, members in sorted(groups.items(), key=lambda item: [order(value) for value in item[0]]):
         values = []
         for run in members:
             if run.status != "done":
@@ -74,10 +74,11 @@ def summarise(
 
 
 def field(run: Run, name: str) -> Any:
-    """A field of a run by its dotted name, a temperature also by its own ("tau_f"); None where this run has none."""
+    """A field of a run by its dotted name, one of its estimator also by its own ("tau_f"); None where it has none."""
     if name in ("status", "id"):
         return getattr(run, name)
-    if name in ("tau_f", "tau_b", "tau") and name not in run.config:
+    estimator = run.config.get("estimator")
+    if name not in (*run.config, "name") and isinstance(estimator, Mapping) and name in estimator:
         name = f"estimator.{name}"
     return run.estimator if name == "estimator" else value_at(run.config, name)
 
@@ -104,8 +105,8 @@ def names(config: Mapping[str, Any], before: str = "") -> list[str]:
     return found
 
 
-def _order(value: Any) -> tuple[int, float, str]:
-    """Numbers by size, then text, then what is missing: groups mix all three."""
+def order(value: Any) -> tuple[int, float, str]:
+    """A key to sort by: numbers by size, then text, then what is missing."""
     if value is None:
         return 2, 0.0, ""
     if isinstance(value, int | float):

@@ -139,7 +139,7 @@ class BiasVariance(Task):
     def _moments(
         self, parameters: Parameters, logits: Tensor, x: Tensor, choosers: Choosers, tau: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the estimates: mean [runs, images, latents, classes], trace of the covariance [runs], floor [runs]."""
+        """The estimates' mean [runs, images, latents, classes], trace of the covariance [runs], and floor [runs]."""
         card, taus = choosers(True).card, choosers(True).taus
         if card.surrogate not in OF_THE_CHOICE:
             return self._drawn(parameters, logits, x, choosers)

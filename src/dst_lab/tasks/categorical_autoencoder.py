@@ -2,7 +2,7 @@
 
     pixels -> linear, ReLU (x2) -> latents x classes -> one-hot codes -> linear, ReLU (x2) -> pixels
 
-Loss: binary cross-entropy against the grey values, summed over pixels, in nats an image. Metrics, at every evaluation:
+Loss: binary cross-entropy against the grey values, summed over pixels, in nats per image. Metrics, at every evaluation:
 train_loss, gradient_norm; loss on validation and test data by the training forward and by the deterministic one
 (`.._argmax`); `perplexity` of each latent's codes over the validation images. Where `snr_every` > 0: `snr` (gradient
 signal-to-noise of the logit layer's parameters over `snr_passes` passes on the first batch, averaged), `snr_median` and

@@ -2,7 +2,7 @@
 
     bits -> gates (x layers) -> sums of equal groups / group_tau -> classes
 
-One gate is drawn a neuron and step. Metrics, at every evaluation: train_loss, gradient_norm; loss and accuracy on
+One gate is drawn per neuron and step. Metrics, at every evaluation: train_loss, gradient_norm; loss and accuracy on
 validation and test data by the training forward and by the discretised network, whose gates are fixed to their argmax
 (`.._argmax`); `gate_histogram` [16] (neurons by their argmax gate), `gate_perplexity`, `unused_gates` (of the sixteen,
 those that no neuron has), `dead_gates` (share of neurons whose logits get no gradient at all over one pass through
@@ -218,7 +218,7 @@ class LogicGates(Task):
         return {"dead_gates": 1 - torch.cat(reached, -1).float().mean(-1)}
 
     def _reached(self, parameters: Parameters, choosers: Choosers) -> list[Tensor]:
-        """[runs, neurons] a layer: whether a neuron's logits got any gradient over the validation images."""
+        """[runs, neurons] per layer: True where a neuron's logits got any gradient over the validation images."""
         names = [f"logits.{i}" for i, _ in self._layers()]
         labels = self.splits["validation"][1]
         reached = [torch.zeros(parameters[name].shape[:2], dtype=torch.bool, device=self.device) for name in names]

@@ -135,9 +135,9 @@ def test_a_sentence_and_nothing_left(words, sentence, cli, surroundings) -> None
         ((*SWEEP, "tau_f=1", "--budget", "nan"), "argument --budget: takes a number, at least 0, got 'nan'"),
         ((*SWEEP, "tau_f=1", "--budget", "-1"), "argument --budget: takes a number, at least 0, got '-1'"),
         (("run", "nothing"), "argument TASK: invalid choice: 'nothing'"),
-        (("walk",), "argument JOB: invalid choice: 'walk'"),
+        (("walk",), "argument COMMAND: invalid choice: 'walk'"),
         (("export", "--format", "xml", "--out", "x"), "argument --format: invalid choice: 'xml'"),
-        ((), "the following arguments are required: JOB"),
+        ((), "the following arguments are required: COMMAND"),
     ],
     ids=last_words,
 )

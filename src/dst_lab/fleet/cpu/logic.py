@@ -137,7 +137,7 @@ def _transpose(square):
 def layer_kernel(runs, first, last, logits, tau, keys, step, use, site, x, wiring, gates, y, bad):
     """Draw every neuron's gate, argmax(l + tau g), and apply it; `bad` where a logit is not a number.
 
-    logits are [runs, neurons * 16]; x has one row for all runs, or one a run.
+    logits are [runs, neurons * 16]; x has one row for all runs, or one per run.
     """
     neurons, words = y.shape[1], y.shape[2]
     bits, scores = np.empty(16 * BLOCK, np.int32), np.zeros(16 * BLOCK, np.float32)
@@ -224,7 +224,7 @@ def loss_kernel(runs, first, last, counts, labels, index, group_tau, slopes, los
 def update_kernel(
     runs, first, last, p, m, v, decay, rate, root, eps, tau, keys, step, use, site, corners, surrogate, moves, size
 ):
-    """Gate gradients from the corner sums, and the update; `size` gets the squared norm a neuron, or the largest entry.
+    """Gate gradients from the corner sums, and the update; `size` gets a neuron's squared norm, or its largest entry.
 
     p, m and v are [runs, neurons * 16], corners [runs, 4, neurons]. `surrogate` is 0 for the identity, 1 for softmax, 2
     for softmax with the draw's noise. `decay` [runs], `root` and `eps` are those of `optimiser.Scalars`, `rate` [runs]

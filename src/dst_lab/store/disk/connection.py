@@ -32,7 +32,7 @@ _live: WeakSet[Connection] = WeakSet()
 
 
 def exists(path: Path) -> bool:
-    """Whether there is a store at `path` that can be opened here; `StoreError` for a file that is none.
+    """True where there is a store at `path` that can be opened here; `StoreError` for a file that is none.
 
     A file this process has open is not looked at again: closing any descriptor of a file drops the POSIX locks that
     SQLite holds on it in the same process, and those locks keep its log alive.

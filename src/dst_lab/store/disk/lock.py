@@ -163,7 +163,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the open file is still the one under this name."""
+    """True where the open file is still the one under this name."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), path.stat())
     return False

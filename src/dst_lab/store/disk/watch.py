@@ -1,4 +1,4 @@
-"""Whether the file that a writer has open is still the store under its name.
+"""A look at whether the file that a writer has open is still the store under its name.
 
 A store can be removed, moved, replaced or written over by others (`rm`, `mv`, `cp`, an editor) while runs are trained
 for hours. SQLite would go on writing into a file that nobody sees any more, or mix its pages with those of another.

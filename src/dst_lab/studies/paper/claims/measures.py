@@ -1,6 +1,7 @@
 """Numbers of a run that only the paper's tasks have."""
 
 from dst_lab.claims import Measure
+from dst_lab.configs.cards import ARGMAX
 from dst_lab.records.row import History
 
 
@@ -19,7 +20,7 @@ def gap() -> Measure:
     """How far accuracy by the training forward and by the discretised network lie apart at the last evaluation."""
 
     def read(history: History) -> float:
-        drawn, fixed = (history[f"validation_accuracy{suffix}"].values[-1] for suffix in ("", "_argmax"))
+        drawn, fixed = (history[f"validation_accuracy{suffix}"].values[-1] for suffix in ("", ARGMAX))
         return abs(float(fixed) - float(drawn))
 
     return Measure("gap between trained and discretised validation accuracy", "share", -1, read)

@@ -98,7 +98,7 @@ def _losses(
 
 
 def _counts(ax: Axes, sweeps: Mapping[float, dict[float, list[Row]]], below: float) -> None:
-    """How many runs ended with a validation loss below this, a row of numbers a rate."""
+    """How many runs ended with a validation loss below this, one row of numbers per rate."""
     for y, across in enumerate(sweeps.values()):
         for tau, there in across.items():
             count = sum(row.last("validation_loss") < below for row in there)
