@@ -46,8 +46,12 @@ CONTENTS = {
     ],
     "Beyond one choice": ["docs/codebooks", "docs/circuits", "docs/diagnostics", "docs/temperatures-theory"],
     "Laboratory": [
-        "docs/laboratory", "docs/plans", "docs/own-task", "docs/optimisers", "docs/kept-networks",
+        "docs/laboratory", "docs/plans", "docs/own-task", "docs/own-estimator", "docs/optimisers", "docs/kept-networks",
         "docs/laptop-to-cluster", "docs/report", "docs/claims",
+    ],
+    "Tasks": [
+        "docs/stochastic-binary", "docs/categorical-autoencoder", "docs/logic-gates", "docs/categorical-vae",
+        "docs/polynomial", "docs/bias-variance",
     ],
     "Results": ["docs/results", "docs/performance", "docs/kernels", "docs/memory-and-precision"],
     "Reference": ["docs/api/*", "docs/architecture", "CONTRIBUTING", "CHANGELOG"],
