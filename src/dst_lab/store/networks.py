@@ -9,7 +9,7 @@ checked before any of it is used. Nothing is pickled: reading runs no code.
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,16 +95,21 @@ def read(store: str | os.PathLike[str], run: str) -> Network:
     return Network(run, about["record"], tensors)
 
 
-def check(store: str | os.PathLike[str], runs: Collection[str]) -> None:
-    """Raise `StoreError` where the network of one of these runs is damaged."""
-    for run in sorted(kept(store, runs)):
-        read(store, run)
+def read_for(store: str | os.PathLike[str], run: str, digest: str) -> Network:
+    """A run's network, checked, and `StoreError` also where it belongs to another result than this one."""
+    network = read(store, run)
+    if network.digest != digest:
+        raise StoreError(
+            f"{path_of(store, run)} is of another training of run {run} than the one recorded in {os.fspath(store)}: "
+            "restore the file that belongs to it, or delete it."
+        )
+    return network
 
 
-def carry(source: str | os.PathLike[str], target: str | os.PathLike[str], run: str) -> None:
-    """Copy a run's network, where it has one, to another store's folder, checked."""
-    if kept(source, [run]):
-        write(target, read(source, run))
+def remove(store: str | os.PathLike[str], runs: Iterable[str]) -> None:
+    """Remove the networks of these runs, where they have one."""
+    for run in kept(store, runs):
+        path_of(store, run).unlink(missing_ok=True)
 
 
 def _damaged(path: Path) -> str:

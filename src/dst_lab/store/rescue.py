@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dst_lab.replace import WriteError
-from dst_lab.store import rows
+from dst_lab.store import networks, rows
 from dst_lab.store.disk.connection import Connection, close_writer, connect_writer
 from dst_lab.store.disk.schema import create
 from dst_lab.store.disk.side_files import replacing_store
@@ -19,9 +19,10 @@ MOST_KEPT = 256 * 2**20
 
 
 class Kept:
-    """The rows that this process has written, the newest first to be kept."""
+    """The rows that this process has written, of very many the newest, and networks that are not on the disk yet."""
 
     def __init__(self) -> None:
+        self.networks: list[networks.Network] = []
         self._rows: dict[str, rows.Row] = {}
         self._bytes = 0
 
@@ -36,21 +37,25 @@ class Kept:
         return iter(self._rows.values())
 
 
-def rescue(path: Path, connection: Connection, kept: Iterable[rows.Row], *, intact: bool) -> str:
-    """Write a store beside `path` with these rows and, where the open file is intact, all that it holds.
+def rescue(path: Path, connection: Connection, kept: Kept, *, intact: bool) -> str:
+    """Write a store beside `path` with these rows and networks and, where the open file is intact, all that it holds.
 
     Returns a sentence that says where it is, or why there is none.
     """
     failure = ""
     for target in _targets(path):
         try:
+            for network in kept.networks:
+                networks.write(target, network)
             count = _write(target, connection, kept, intact=intact)
         except (StoreError, WriteError, sqlite3.Error, OSError) as error:
             failure = f" ({error})"
             continue
+        # A merge brings the networks along; a file put in its place would leave them behind.
+        how = "join it with" if kept.networks else "put that file in its place, or join it with"
         return (
-            f"{count} runs that this process had or trained are saved in {target}: put that file in its place, or "
-            f"join it with `dst merge --store {path} {target}`, and run the same command again."
+            f"{count} runs that this process had or trained are saved in {target}: {how} "
+            f"`dst merge --store {path} {target}`, and run the same command again."
         )
     return f"The runs that this process had could not be saved{failure}."
 

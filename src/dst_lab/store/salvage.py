@@ -4,7 +4,7 @@ import lzma
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import cast
 
 from dst_lab.replace import STORE, check_target, resolved
-from dst_lab.store import rows
+from dst_lab.store import networks, rows
 from dst_lab.store.disk.compressed import is_compressed
 from dst_lab.store.disk.connection import close_writer, connect_writer
 from dst_lab.store.disk.lock import Lock
@@ -29,7 +29,7 @@ class Salvage:
 
     saved: int
     lost: Mapping[str, str]
-    """Runs that did not come out, and those whose artefacts are damaged and did not: who they are, and why."""
+    """Runs that did not come out, and those whose artefacts or network are damaged and did not: who, and why."""
     bare: int = 0
     """Runs that came out without the artefacts they were recorded with: lost, or left out before, by a lean copy."""
 
@@ -39,25 +39,38 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, o
 
     The file is read page by page, so that neither a damaged row nor a destroyed page keeps the others from being read.
     Each run is verified before it is written: its config by its id, its history and artefacts by their checksums, all
-    of it by its fingerprint. A compressed store is unpacked as far as it goes.
+    of it by its fingerprint. A compressed store is unpacked as far as it goes. Networks that were kept come along.
     """
     with explained(Path(target)):
         file = resolved(target)
         if is_compressed(file):
             raise StoreError(f"{file}: a salvage writes a plain store; compress it afterwards, with `dst copy`.")
         check_target(file, STORE, overwrite=overwrite)
-    found = _Found.of(cells(_bytes(resolved(source)), PAGE_SIZE))
+    origin = resolved(source)
+    found = _Found.of(cells(_bytes(origin), PAGE_SIZE))
     if not (found.runs or found.histories):
         raise StoreError(f"{source}: nothing of a dst store was found in it.")
     healthy, lost = found.assembled()
     lock = Lock(file)
     try:
+        kept = networks.kept(origin, [row.id for row in healthy])
+        lost |= {name: why for row in healthy if row.id in kept for name, why in _carry(origin, file, row)}
         with explained(file), replacing_store(file) as draft:
             create(draft)
             _insert(draft, healthy)
     finally:
         lock.release()
     return Salvage(len(healthy), lost, sum(not row.artefacts and not _is_whole(row) for row in healthy))
+
+
+def _carry(source: Path, target: Path, row: rows.Row) -> Iterator[tuple[str, str]]:
+    """Carry the network of a run; where it is damaged, whose it is, and why it stays."""
+    try:
+        network = networks.read_for(source, row.id, row.digest)
+    except StoreError as error:
+        yield f"the network of {row.name}", str(error)
+        return
+    networks.write(target, network)
 
 
 def _is_whole(row: rows.Row) -> bool:

@@ -48,6 +48,7 @@ class Store:
         self, path: Path, connection: Connection, lock: Lock | None, folder: "TemporaryDirectory[str] | None" = None
     ) -> None:
         self.path = path
+        self._places: tuple[Path, ...] = (path,)  # stores with networks beside them: of a folder, every slice
         self._connection = connection
         self._lock = lock
         self._folder = folder
@@ -122,14 +123,16 @@ class Store:
         if not others:
             only = cls.open(first)
             only.path = folder
-            return only
+            return only  # which looks for networks beside the slice
         temporary = TemporaryDirectory(prefix="dst-")
         try:
             joined = Path(temporary.name) / "joined.sqlite"
             with cls.open(joined, write=True) as store:
                 for one in (first, *others):
-                    store.merge(one)
-            return cls(folder, connect_reader(joined), None, temporary)
+                    store._merge(one, carry=False)
+            together = cls(folder, connect_reader(joined), None, temporary)
+            together._places = (first, *others)
+            return together
         except BaseException:
             temporary.cleanup()
             raise
@@ -164,12 +167,19 @@ class Store:
         records = list(records)
         encoded = [rows.encode(record) for record in records]
         self._kept.add(encoded)
+        self._kept.networks = [
+            networks.Network(row.id, row.digest, record.network)
+            for record, row in zip(records, encoded, strict=True)
+            if record.network
+        ]
         with self._transaction() as connection:
             outcomes = [rows.insert(connection, row) for row in encoded]
             # Before the record is there for good: a run that is recorded as kept has its file.
-            for record, row, outcome in zip(records, encoded, outcomes, strict=True):
-                if record.network and self._takes_network(connection, row, outcome):
-                    networks.write(self.path, networks.Network(row.id, row.digest, record.network))
+            found = {row.id: (row, outcome) for row, outcome in zip(encoded, outcomes, strict=True)}
+            for network in self._kept.networks:
+                if self._takes_network(connection, *found[network.run]):
+                    networks.write(self.path, network)
+        self._kept.networks = []
         return sum(outcome in (rows.Outcome.ADDED, rows.Outcome.REPLACED) for outcome in outcomes)
 
     def fold(self) -> bool:
@@ -189,13 +199,22 @@ class Store:
 
         Kept networks come along where the run's record is the other store's, or equal to it.
         """
+        return self._merge(other, prefer_other=prefer_other)
+
+    def _merge(self, other: str | os.PathLike[str], *, prefer_other: bool = False, carry: bool = True) -> MergeReport:
+        """`merge`; without `carry`, networks stay where they are."""
         outcomes: dict[str, rows.Outcome] = {}
+        outdated: list[str] = []
         with Store.open(other) as source, self._transaction() as connection:
+            networks_there = source.kept() if carry else set()
             for row in source.verified_rows():
                 new = row.repacked() if source._folder else row
                 outcomes[row.id] = rows.insert(connection, new, prefer_new=prefer_other)
-                if self._takes_network(connection, row, outcomes[row.id]):
-                    networks.carry(source.path, self.path, row.id)
+                if row.id in networks_there and self._takes_network(connection, row, outcomes[row.id]):
+                    networks.write(self.path, source.network(row.id))
+                elif outcomes[row.id] is rows.Outcome.REPLACED:
+                    outdated.append(row.id)
+        networks.remove(self.path, outdated)
         counts = {kind: sum(outcome is kind for outcome in outcomes.values()) for kind in rows.Outcome}
         return MergeReport(
             added=counts[rows.Outcome.ADDED],
@@ -226,10 +245,11 @@ class Store:
         lock = Lock(file)
         try:
             if artefacts_of is None:
-                runs = networks.kept(self.path, self.finished())
-                networks.check(self.path, runs)
-                for run in sorted(runs):
-                    networks.carry(self.path, file, run)
+                runs = sorted(self.kept())
+                for run in runs:
+                    self.network(run)  # before anything is written
+                for run in runs:
+                    networks.write(file, self.network(run))
             with explained(file), replacing_store(file) as draft:
                 try:
                     self._connection.execute("VACUUM INTO ?", (str(draft),))
@@ -254,8 +274,7 @@ class Store:
             connection.execute("PRAGMA secure_delete=ON")
             count = connection.executemany("DELETE FROM runs WHERE id = ?", [(run,) for run in runs]).rowcount
             connection.execute("DELETE FROM provenance WHERE id NOT IN (SELECT provenance FROM runs)")
-        for run in networks.kept(self.path, runs):
-            networks.path_of(self.path, run).unlink(missing_ok=True)
+        networks.remove(self.path, runs)
         return count
 
     def finished(self) -> set[str]:
@@ -295,17 +314,16 @@ class Store:
     def network(self, run_id: str) -> networks.Network:
         """The network of a run that was kept; `StoreError` where it was not, or is not the one of this record."""
         ((digest,),) = self._about(run_id, "SELECT digest FROM runs WHERE key = ?")
-        network = networks.read(self.path, run_id)
-        if network.digest != digest.hex():
-            raise StoreError(
-                f"{networks.path_of(self.path, run_id)} is of another training of run {run_id} than the one recorded "
-                f"in {self.path}: restore the file that belongs to it, or delete it."
-            )
-        return network
+        places = [place for place in self._places if networks.kept(place, [run_id])] or self._places
+        for place in places[:-1]:
+            with suppress(StoreError):  # another slice has one too
+                return networks.read_for(place, run_id, digest.hex())
+        return networks.read_for(places[-1], run_id, digest.hex())
 
     def kept(self) -> set[str]:
         """The ids of the runs whose network lies beside the store."""
-        return networks.kept(self.path, self.finished())
+        finished = self.finished()
+        return {run for place in self._places for run in networks.kept(place, finished)}
 
     def _takes_network(self, connection: Connection, row: rows.Row, outcome: rows.Outcome) -> bool:
         """True where a row's network belongs to what is recorded now, and is not there yet."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dst_lab.store import Record, Series, Store, StoreError
+from dst_lab.store import Record, Series, Store, StoreError, salvage
 from dst_lab.store.networks import Network, path_of, write
 
 CONFIG = {"task": "t", "estimator": {"name": "decoupled", "tau_f": 1.0, "tau_b": 1.0}, "lr": 0.1}
@@ -133,6 +133,64 @@ def test_merges_carry_those_of_the_records_that_stay(kept, tmp_path) -> None:
         assert store.kept() == set(ids(0, 1, 2, 3))
         assert all(store.network(run).run == run for run in ids(0, 1, 2, 3))
     assert path_of(kept, ids(0)[0]).read_bytes() == before
+
+
+def test_a_result_that_gave_way_takes_its_network_with_it(kept, tmp_path) -> None:
+    """Run 0 of the other store has another result and no network: a network of the first is of no record any more."""
+    with Store.open(tmp_path / "b.sqlite", write=True) as store:
+        store.put([record(0, value=7.0, network=False)])
+    with Store.open(kept, write=True) as store:
+        assert store.merge(tmp_path / "b.sqlite", prefer_other=True).replaced == 1
+        assert store.kept() == set(ids(1))
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_a_folder_of_slices_has_the_networks_beside_its_slices(kept, tmp_path, slices) -> None:
+    """Run 0 lies in both slices, with another result and network in the second: the first counts."""
+    folder = tmp_path / "slices"
+    folder.mkdir()
+    with Store.open(kept) as store:
+        store.copy(folder / "0001.sqlite.xz")
+    if slices == 2:
+        with Store.open(folder / "0002.sqlite", write=True) as store:
+            store.put([record(0, value=7.0), record(2), record(3)])
+        path_of(folder / "0001.sqlite.xz", ids(1)[0]).unlink()
+    expected = set(ids(0, 1) if slices == 1 else ids(0, 2, 3))
+    with Store.open(folder) as store:
+        assert store.kept() == expected
+        assert all(store.network(run).run == run for run in expected)
+        store.copy(tmp_path / "copied.sqlite")
+    with Store.open(tmp_path / "merged.sqlite", write=True) as store:
+        store.merge(folder)
+    for name in ("copied.sqlite", "merged.sqlite"):
+        with Store.open(tmp_path / name) as store:
+            assert store.kept() == expected
+            assert all(store.network(run).run == run for run in expected)
+
+
+def test_a_salvage_brings_them_out_and_names_those_that_are_damaged(kept, tmp_path) -> None:
+    path_of(kept, ids(1)[0]).write_bytes(b"nothing")
+    found = salvage(kept, tmp_path / "saved.sqlite")
+    assert found.saved == 3
+    ((name, why),) = found.lost.items()
+    assert name.startswith("the network of t decoupled")
+    assert ids(1)[0] in name
+    assert "is damaged" in why
+    with Store.open(tmp_path / "saved.sqlite") as store:
+        assert store.kept() == set(ids(0))
+        assert store.network(ids(0)[0]).run == ids(0)[0]
+
+
+def test_a_store_that_vanished_costs_no_network(kept) -> None:
+    """What was trained last is on no disk yet: it goes where the rescued runs go, and a merge brings both back."""
+    with Store.open(kept, write=True) as store:
+        kept.unlink()
+        with pytest.raises(StoreError, match=r"4 runs .*a.rescued.sqlite: join it with `dst merge"):
+            store.put([record(3)])
+    with Store.open(kept, write=True) as store:
+        assert store.merge(kept.with_name("a.rescued.sqlite")).added == 4
+        assert store.kept() == set(ids(0, 1, 3))
+        assert store.network(ids(3)[0]).run == ids(3)[0]
 
 
 def test_a_file_of_a_later_format_says_so(kept, monkeypatch) -> None:
