@@ -11,7 +11,7 @@ from typing import Any
 from rich.measure import Measurement
 from rich.table import Table
 
-from dst_lab.cli.console import Console
+from dst_lab.cli.console import Console, shown
 from dst_lab.cli.parser import add_store, at_least
 from dst_lab.configs import WHOLE
 from dst_lab.configs.cards import metric as card
@@ -19,7 +19,7 @@ from dst_lab.plans import FRESH
 from dst_lab.store import Run, Store, field, summarise
 from dst_lab.store.conditions import parse
 from dst_lab.store.export import harmless
-from dst_lab.store.table import order
+from dst_lab.store.table import names, order, value_at
 
 WIDE = 160
 SETTING = ("task", "estimator", "estimator.tau_f", "estimator.tau_b", "estimator.tau", "lr")
@@ -184,9 +184,9 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str
 
 def _write_csv(rows: Sequence[Mapping[str, Any]], group: Sequence[str]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(harmless(name.removeprefix("estimator.")) for name in (rows[0] if rows else group))
+    writer.writerow(shown(harmless(name.removeprefix("estimator."))) for name in (rows[0] if rows else group))
     for row in rows:
-        writer.writerow(harmless(value) if isinstance(value, str) else value for value in row.values())
+        writer.writerow(shown(harmless(value)) if isinstance(value, str) else value for value in row.values())
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,12 +203,13 @@ def _seeds(run: Run) -> str:
 
 
 def _varied(runs: Sequence[Run]) -> list[str]:
-    """The config's other fields, in which runs of one task differ; the data set also where nothing was held out."""
+    """The config's other fields, also those of the estimator, in which runs of one task differ; the data set also
+    where nothing was held out."""
     seen: dict[tuple[str, str], set[str]] = {}
     for run in runs:
-        for name, value in run.config.items():
-            if name not in (*SETTING, "seed"):
-                seen.setdefault((run.config["task"], name), set()).add(repr(value))
+        for name in names(run.config):
+            if name not in (*SETTING, "estimator.name", "seed"):
+                seen.setdefault((run.config["task"], name), set()).add(repr(value_at(run.config, name)))
     told = [name for (_, name), values in seen.items() if len(values) > 1 or _whole(name, values)]
     return list(dict.fromkeys(told))
 

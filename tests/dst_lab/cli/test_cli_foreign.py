@@ -65,3 +65,12 @@ def test_a_spreadsheet_takes_no_exported_text_for_a_formula(cli) -> None:
     with open("numbers.csv", newline="") as file:
         (line, *_) = csv.DictReader(file)
     assert (line["offset"], line["label"]) == ("-2.0", "-3"), "numbers are left alone"
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_text_of_a_store_as_csv_on_the_screen_is_not_obeyed(name, cli) -> None:
+    _put(Path("dst.sqlite"), dataset=name)
+    ended = cli("show", "--csv", "--group", "dataset")
+    assert ended.code == 0
+    assert [row["dataset"] for row in csv.DictReader(ended.out.splitlines())] == [shown(name)]
+    assert not set(ended.out) & set("\x1b\x07\r\x9b\u202e")

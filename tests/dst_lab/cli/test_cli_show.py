@@ -43,6 +43,23 @@ def rows(cli, *words: object) -> list[dict[str, object]]:
     return json.loads(ended.out)
 
 
+def test_options_of_an_estimator_tell_settings_apart(surroundings, cli) -> None:
+    """Runs with another gap, or another number of samples, are not averaged together."""
+    choices = [{"name": "gapped_ste", "tau": 1.0, "gap": gap} for gap in (1.0, 2.0, "p")]
+    choices += [{"name": "gumbel_rao", "tau": 1.0, "samples": samples} for samples in (1, 10)]
+    choices += [{"name": "soft", "tau": 1.0}]
+    with Store.open("dst.sqlite", write=True) as store:
+        for loss, choice in enumerate(choices):
+            config = {"task": "polynomial", "estimator": choice, "seed": 0, "lr": 0.01}
+            history = {"validation_loss": Series([1], np.array([float(loss)]))}
+            store.put([Record(config=config, status="done", history=history)])
+    told = [(row["estimator"], row["gap"], row["samples"], row["n"], row["mean"]) for row in rows(cli)]
+    assert told == [
+        ("gapped_ste", 1.0, None, 1, 0.0), ("gapped_ste", 2.0, None, 1, 1.0), ("gapped_ste", "p", None, 1, 2.0),
+        ("gumbel_rao", None, 1, 1, 3.0), ("gumbel_rao", None, 10, 1, 4.0), ("soft", None, None, 1, 5.0),
+    ]  # fmt: skip
+
+
 def test_conditions_compare_and_combine(store, cli) -> None:
     few = rows(cli, "--where", "tau_f<=0.3", "seed>=1000", "--group", "tau_f,tau_b")
     assert [(row["tau_f"], row["tau_b"], row["n"]) for row in few] == [(0.0, 1.0, 4), (0.1, 1.0, 4)]
