@@ -19,10 +19,10 @@ from typing import NamedTuple, Protocol
 from dst_lab.configs import Config
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.engine import Engine, Watch
-from dst_lab.engines.ledger import Outcome
+from dst_lab.engines.ledger import Outcome, without_network
 from dst_lab.plans import Plan, Recipes
 from dst_lab.records import known_to, pursue, remaining
-from dst_lab.store import Store
+from dst_lab.store import Store, run_id
 
 
 class Look(NamedTuple):
@@ -65,6 +65,8 @@ class Followed:
     """Runs that it wants next and that are not there."""
     wanted: int
     """All runs that it wants so far."""
+    without_network: tuple[str, ...] = ()
+    """Of these, where networks are kept, the ids of those that were recorded without theirs."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,9 @@ class Driver:
 
             done = pursue(plan, store, one_round)
             lookup = known_to(plan, store)
-            left = len(remaining(plan, store))
-            return Followed(done, rounds, plan.notes(lookup), left, len(plan.wanted(lookup)))
+            left, wanted = len(remaining(plan, store)), plan.wanted(lookup)
+            lacking = without_network(store, [run_id(config.to_dict()) for config in wanted]) if self.networks else ()
+            return Followed(done, rounds, plan.notes(lookup), left, len(wanted), lacking)
 
     def reproduce(
         self, recipes: Recipes, scale: str, deadline: float | None = None, begin: Callable[[str], None] | None = None

@@ -100,3 +100,13 @@ def test_recipes_are_reproduced_in_their_order_without_the_optional(tmp_path: Pa
     assert begun == list(found) == ["a", "c"]
     assert [one.wanted for one in found.values()] == [1, 1]
     assert dict(driver.reproduce(recipes, "quick", deadline=time.monotonic() - 1)) == {}
+
+
+def test_runs_that_were_recorded_without_their_network_are_told_of(tmp_path: Path) -> None:
+    grid = Grid(BASE, (("tau_f", (0.0, 0.5)),), (0,))
+    assert Driver(Pretend(), tmp_path / "runs.sqlite").follow(grid).without_network == ()
+    with Store.open(tmp_path / "runs.sqlite") as store:
+        recorded = tuple(sorted(run.id for run in store.runs()))
+    followed = Driver(Pretend(), tmp_path / "runs.sqlite", networks=True).follow(grid)
+    assert (followed.done, followed.rounds) == (True, [])
+    assert followed.without_network == recorded

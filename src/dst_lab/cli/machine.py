@@ -85,7 +85,7 @@ class Screen:
         if outcome.worse:
             self.say(_worse(outcome.worse))
         if outcome.without_network:
-            self.say(_without_network(outcome.without_network, self.store))
+            self.say(missing_networks(outcome.without_network, self.store))
         if outcome.lost:
             self.say(f"dst: {outcome.lost}")
         for name, reason in outcome.failed.items():
@@ -135,7 +135,7 @@ def _worse(runs: tuple[str, ...]) -> str:
     return f"dst: {ended} worse than untrained ({named}): is the learning rate too high? They count as done."
 
 
-def _without_network(runs: tuple[str, ...], store: Path) -> str:
+def missing_networks(runs: tuple[str, ...], store: Path) -> str:
     """What to say of runs whose networks are wanted, but that were recorded without."""
     one = len(runs) == 1
     named = ", ".join(runs[:3]) + ", .." * (len(runs) > 3)

@@ -87,7 +87,7 @@ def reproduce(args: argparse.Namespace) -> int:
 
     with driving(args, tables=False) as driver:
         for name, followed in driver.reproduce(recipes, args.scale, deadline_of(args), begin):
-            print_end(followed, name)
+            print_end(followed, args.store, name)
             code = max(code, code_after(followed))
     with Store.open(args.store, write=True) as store:
         write(chosen, store, args.scale, args.out / "report.html", args.out / "figures")

@@ -5,13 +5,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from dst_lab.cli.console import Console
+from dst_lab.cli.console import Console, say
 from dst_lab.cli.fields import read_config
-from dst_lab.cli.machine import code_after, deadline_of, driving, pick_device
+from dst_lab.cli.machine import code_after, deadline_of, driving, missing_networks, pick_device
 from dst_lab.cli.parser import Parser, at_least
 from dst_lab.cli.run import add_common, choices, seeds
 from dst_lab.configs import CONFIGS, WHOLE, Config
@@ -92,16 +93,18 @@ def sweep(args: argparse.Namespace) -> int:
         return dry_run(plan, args)
     with driving(args) as driver:
         followed = driver.follow(plan, deadline_of(args))
-    print_end(followed, args.what, args.task)
+    print_end(followed, args.store, args.what, args.task)
     return code_after(followed)
 
 
-def print_end(followed: "Followed", name: str, task: str | None = None) -> None:
+def print_end(followed: "Followed", store: Path, name: str, task: str | None = None) -> None:
     """What a plan came to, and what is left of it."""
     for note in followed.notes:
         print(note)
     if followed.done and not followed.rounds:
         print(idle(followed.wanted, followed.notes, name, task))
+    if followed.without_network:
+        say(missing_networks(followed.without_network, store), sys.stderr)
     if not followed.done:
         print(f"dst: {followed.left} runs of this round are left; the same command goes on", file=sys.stderr)
 

@@ -1,6 +1,6 @@
 """What a plan still lacks, and what became of it: the same for every engine. Only the driver has one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dst_lab.configs import Config
@@ -49,8 +49,7 @@ class Ledger:
         finished = store.finished()
         self.pending = {run: config for run, config in wanted.items() if run not in finished}
         self._wanted, self._already = len(wanted), len(wanted) - len(self.pending)
-        done = {run.id for run in store.runs(status="done")} & wanted.keys() if networks else set()
-        self._without = tuple(sorted(done - store.kept()))
+        self._without = without_network(store, wanted) if networks else ()
         self._trained = self._diverged = self._stopped = 0
         self._failed: dict[str, str] = {}
         self._worse: list[str] = []
@@ -98,6 +97,12 @@ class Ledger:
             tuple(self._worse),
             lost,
         )
+
+
+def without_network(store: Store, runs: Collection[str]) -> tuple[str, ...]:
+    """Of these runs, those that are done and whose network was not kept."""
+    done = {run.id for run in store.runs(status="done")}
+    return tuple(sorted(done.intersection(runs) - store.kept()))
 
 
 def _name(config: Config) -> str:
