@@ -68,7 +68,8 @@ def test_all_estimators_with_their_own_temperatures(cli, rows) -> None:
 
 
 def test_one_line_an_evaluation_where_nobody_watches(cli) -> None:
-    lines = cli(*SBN, "--seeds", 1).err.splitlines()
+    path, *lines = cli(*SBN, "--seeds", 1).err.splitlines()
+    assert path == "path: plain"
     assert len(lines) == 3
     for line, step in zip(lines, (20, 40), strict=False):
         pattern = rf"stochastic-binary decoupled, 1 run: step {step}/40, validation loss: best [\d.]+, median [\d.]+"
@@ -77,7 +78,8 @@ def test_one_line_an_evaluation_where_nobody_watches(cli) -> None:
 
 def test_every_step_an_evaluation_is_every_step_a_line(cli) -> None:
     logic = ("run", "logic-gates", "--width", 160, "--steps", 3, "--evaluate-every", 1, "--seeds", 2, "--fleet", 1)
-    lines = cli(*logic).err.splitlines()
+    path, *lines = cli(*logic).err.splitlines()
+    assert path == "path: packed bits"
     assert [line.split(",")[1] for line in lines[:-1]] == [f" 1 run: step {step}/3" for step in (1, 2, 3)] * 2
 
 
