@@ -45,7 +45,7 @@ format: $(SETUP)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache
 
 # Remade when what it installs changes.
 $(SETUP): pyproject.toml constraints.txt

@@ -152,7 +152,7 @@ class CodebookAutoencoder(Task):
         dataset = data.load(config.dataset, source)
         self.splits = {
             name: torch.from_numpy(split.images).to(device).float() / 255 - 0.5
-            for name, split in (("train", dataset.train), ("validation", dataset.validation), ("test", dataset.test))
+            for name, split in dataset.splits.items()
         }
         self.images, channels, *_ = self.splits["train"].shape
         self.variance = self.splits["train"].var().item()

@@ -63,6 +63,11 @@ class Dataset:
     validation: Split
     test: Split
 
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The three by their names."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LevelDataset:
@@ -74,6 +79,11 @@ class LevelDataset:
     train: LevelSplit
     validation: LevelSplit
     test: LevelSplit
+
+    @property
+    def splits(self) -> dict[str, LevelSplit]:
+        """The three by their names."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
 AnyDataset = TypeVar("AnyDataset", Dataset, LevelDataset)

@@ -14,7 +14,7 @@ from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.contract import ContractError, check_built
 from dst_lab.fleet.loop import Fleet, Prune, Report, TrainingStoppedError
-from dst_lab.fleet.optimiser import Rule
+from dst_lab.fleet.optimiser import UpdateRule
 from dst_lab.fleet.provenance import provenance
 from dst_lab.fleet.task import Task
 from dst_lab.store import Record, StoreError, run_id
@@ -44,7 +44,7 @@ def build(config: Config, source: str | None, device: torch.device) -> Task:
     """The task of a fleet. What it raises (no data, sizes that do not fit) holds for every run of the fleet."""
     task = TASKS[config.task](config, source, device)
     check_built(task)
-    Rule.of(config, task.images)
+    UpdateRule.of(config, task.images)
     return task
 
 

@@ -42,8 +42,8 @@ def train(
         report: called after every step.
         stop: asked after every step; True saves a checkpoint and raises TrainingStoppedError.
         most: at most this many runs per chunk, whatever memory allows.
-        seconds_left: how much time there is. Chunks are sized to end inside it, and none is begun that would not; one
-            that was begun before goes on. What is not done when the time is up is saved, and left.
+        seconds_left: how much time there is. Chunks are sized to end inside it, and no other is begun; one that was
+            begun before goes on. What is not done when the time is up is saved, and left.
         prune: asked at every evaluation which runs of a chunk to give up; they are recorded as stopped.
         networks: whether to keep what was trained, beside the store.
     """

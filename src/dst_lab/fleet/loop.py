@@ -15,7 +15,7 @@ from dst_lab.configs import Card, Choice, Config, Ruled, Schedule
 from dst_lab.fleet.checkpoint import Checkpoint, state
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.contract import ContractError, check_artefacts, check_loss, check_metrics, gradients_of
-from dst_lab.fleet.optimiser import Optimiser, Rule
+from dst_lab.fleet.optimiser import Optimiser, UpdateRule
 from dst_lab.fleet.provenance import provenance
 from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.streams import Source, Streams, Use
@@ -72,7 +72,7 @@ class Fleet:
         self.streams = Streams(seeds, self.device)
         self.parameters = self._stack(self.task.initial, seeds)
         self.fixed = self._stack(self.task.fixed, seeds)
-        rule = Rule.of(self.members[0], self.task.images)
+        rule = UpdateRule.of(self.members[0], self.task.images)
         self.optimiser = Optimiser(self.parameters, [config.lr for config in self.configs], rule)
         self.loss_sum = torch.zeros(self.runs, device=self.device)
         self.bad_step = torch.zeros(self.runs, dtype=torch.int64, device=self.device)

@@ -5,7 +5,7 @@
     p <- p - lr (decay p + (m / mean) / (sqrt(v) / root + eps))
 
 Adam, AdamW and RAdam differ in the four numbers `decay`, `mean`, `root` and `eps` alone, which depend on the number of
-the update and on nothing else (`Rule.scalars`). Triton's and Numba's kernels are told them, and know no optimiser.
+the update and nothing else (`UpdateRule.scalars`). Triton's and Numba's kernels are told them, and know no optimiser.
 """
 
 import math
@@ -37,7 +37,7 @@ class Scalars(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rule:
+class UpdateRule:
     """What the updates of a fleet have in common.
 
     Args:
@@ -56,7 +56,7 @@ class Rule:
     steps: int = 1
 
     @classmethod
-    def of(cls, config: Config, images: int) -> "Rule":
+    def of(cls, config: Config, images: int) -> "UpdateRule":
         """A config's, when there are `images` to train on."""
         steps, warmup = config.steps_of(images)[0], round(config.warmup * config.batches_of(images))
         if warmup > steps:
@@ -115,8 +115,8 @@ class Optimiser:
     one kernel does it all.
     """
 
-    def __init__(self, parameters: dict[str, Tensor], lr: Sequence[float], rule: Rule | None = None) -> None:
-        self.parameters, self.rule = parameters, rule or Rule()
+    def __init__(self, parameters: dict[str, Tensor], lr: Sequence[float], rule: UpdateRule | None = None) -> None:
+        self.parameters, self.rule = parameters, rule or UpdateRule()
         self.mean = {name: torch.zeros_like(p) for name, p in parameters.items()}
         self.square = {name: torch.zeros_like(p) for name, p in parameters.items()}
         self.device = next(iter(parameters.values())).device
@@ -157,7 +157,7 @@ class Optimiser:
         )  # fmt: skip
 
     def rates(self, done: Tensor) -> Tensor:
-        """[runs, 4], as `Rule.table` has them, for the kernels: the first two times each run's learning rate.
+        """[runs, 4], as `UpdateRule.table` has them, for the kernels: the first two times each run's learning rate.
         `done` counts the updates before this one."""
         from dst_lab.fleet.cuda.optimiser import rates_of
 

@@ -16,7 +16,7 @@ from dst_lab.report.section import Section
 from dst_lab.store import Store
 
 Figure: TypeAlias = Callable[[Rows], Drawn]
-Rule: TypeAlias = Callable[[Rows], list[Verdict]]
+ClaimRule: TypeAlias = Callable[[Rows], list[Verdict]]
 """From the rows to the verdicts on one claim or several."""
 
 
@@ -65,7 +65,7 @@ class Study:
     tasks: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ClaimRule, ...] = ()
     questions: Mapping[str, str] = field(default_factory=dict)
     claimant: str = "Claim"
     reported: Mapping[str, tuple[float, float]] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dst_lab.store.record import Series
-from dst_lab.store.rows import Row
+from dst_lab.store.rows import StoredRow
 from dst_lab.store.store import Store
 
 
@@ -41,7 +41,7 @@ def compare(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> St
     )
 
 
-def difference(ours: Row, theirs: Row) -> str:
+def difference(ours: StoredRow, theirs: StoredRow) -> str:
     """What differs between two results of a run, in words; empty where nothing does.
 
     Artefacts that one of them lacks altogether are no difference: a lean copy leaves them out.

@@ -23,17 +23,17 @@ class Kept:
 
     def __init__(self) -> None:
         self.networks: list[networks.Network] = []
-        self._rows: dict[str, rows.Row] = {}
+        self._rows: dict[str, rows.StoredRow] = {}
         self._bytes = 0
 
-    def add(self, new: Iterable[rows.Row]) -> None:
+    def add(self, new: Iterable[rows.StoredRow]) -> None:
         for row in new:
             self._rows[row.id] = row
             self._bytes += row.size
         while self._bytes > MOST_KEPT:
             self._bytes -= self._rows.pop(next(iter(self._rows))).size
 
-    def __iter__(self) -> Iterator[rows.Row]:
+    def __iter__(self) -> Iterator[rows.StoredRow]:
         return iter(self._rows.values())
 
 
@@ -72,7 +72,7 @@ def _targets(path: Path) -> Iterator[Path]:
                     break
 
 
-def _write(target: Path, connection: Connection, kept: Iterable[rows.Row], *, intact: bool) -> int:
+def _write(target: Path, connection: Connection, kept: Iterable[rows.StoredRow], *, intact: bool) -> int:
     if intact:
         with suppress(sqlite3.Error), replacing_store(target) as draft:
             connection.execute("VACUUM INTO ?", (os.fspath(draft),))

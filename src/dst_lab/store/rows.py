@@ -34,7 +34,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class Row:
+class StoredRow:
     """One run: its columns, in the order of the table, and its blobs."""
 
     columns: Columns
@@ -57,7 +57,7 @@ class Row:
         texts = sum(len(text) for text in (*self.columns, self.provenance) if isinstance(text, str))
         return texts + len(self.history) + sum(map(len, self.artefacts.values()))
 
-    def repacked(self) -> "Row":
+    def repacked(self) -> "StoredRow":
         """The same with blobs compressed as `encode` does it: those of a compressed store are not."""
         artefacts = {name: blob.repacked(body, blob.LEVEL) for name, body in self.artefacts.items()}
         return replace(self, history=blob.repacked(self.history, blob.LEVEL), artefacts=artefacts)
@@ -119,7 +119,7 @@ class Row:
             raise ValueError(str(error)) from error
 
 
-def encode(record: Record) -> Row:
+def encode(record: Record) -> StoredRow:
     """The row of a record."""
     config, detail, provenance = canonical(record.config), _json(record.detail), _json(record.provenance)
     columns = (
@@ -134,10 +134,10 @@ def encode(record: Record) -> Row:
         identify(provenance),
     )
     artefacts = {name: blob.pack({name: np.asarray(array)}) for name, array in record.artefacts.items()}
-    return Row(columns, provenance, history.pack(record.history), artefacts)
+    return StoredRow(columns, provenance, history.pack(record.history), artefacts)
 
 
-def insert(connection: sqlite3.Connection, row: Row, *, prefer_new: bool = False) -> Outcome:
+def insert(connection: sqlite3.Connection, row: StoredRow, *, prefer_new: bool = False) -> Outcome:
     """Write the row, inside the caller's transaction. The first result of a run stays; a failure gives way, and so does
     a run that was stopped, to one that was trained whole. `prefer_new`: another final result takes its place."""
     found = connection.execute("SELECT key, config, status, digest FROM runs WHERE id = ?", (row.id,)).fetchone()
@@ -166,7 +166,7 @@ def insert(connection: sqlite3.Connection, row: Row, *, prefer_new: bool = False
     return Outcome.REPLACED
 
 
-def read_all(connection: sqlite3.Connection) -> Iterator[Row]:
+def read_all(connection: sqlite3.Connection) -> Iterator[StoredRow]:
     """Every run of a store, one at a time, in the order they were recorded."""
     listing = connection.execute(
         f"SELECT key, {_COLUMNS}, (SELECT body FROM provenance WHERE id = runs.provenance), "
@@ -174,7 +174,7 @@ def read_all(connection: sqlite3.Connection) -> Iterator[Row]:
     )
     for key, *columns, provenance, body in listing:
         artefacts = connection.execute("SELECT name, body FROM artefacts WHERE run = ?", (key,)).fetchall()
-        yield Row(tuple(columns), provenance, body, dict(artefacts))
+        yield StoredRow(tuple(columns), provenance, body, dict(artefacts))
 
 
 def _json(values: Mapping[str, Any]) -> str:

@@ -63,7 +63,7 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, o
     return Salvage(len(healthy), lost, sum(not row.artefacts and not _is_whole(row) for row in healthy))
 
 
-def _carry(source: Path, target: Path, row: rows.Row) -> Iterator[tuple[str, str]]:
+def _carry(source: Path, target: Path, row: rows.StoredRow) -> Iterator[tuple[str, str]]:
     """Carry the network of a run; where it is damaged, whose it is, and why it stays."""
     try:
         network = networks.read_for(source, row.id, row.digest)
@@ -73,7 +73,7 @@ def _carry(source: Path, target: Path, row: rows.Row) -> Iterator[tuple[str, str
     networks.write(target, network)
 
 
-def _is_whole(row: rows.Row) -> bool:
+def _is_whole(row: rows.StoredRow) -> bool:
     try:
         row.verify(whole=True)
     except ValueError:
@@ -81,7 +81,7 @@ def _is_whole(row: rows.Row) -> bool:
     return True
 
 
-def _insert(path: Path, healthy: Iterable[rows.Row]) -> None:
+def _insert(path: Path, healthy: Iterable[rows.StoredRow]) -> None:
     connection = connect_writer(path)
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -146,21 +146,21 @@ class _Found:
                         tables.provenance[run] = body
         return tables
 
-    def assembled(self) -> tuple[list[rows.Row], dict[str, str]]:
+    def assembled(self) -> tuple[list[rows.StoredRow], dict[str, str]]:
         """The runs that are whole, in the order they were recorded, and what is wrong with the others."""
-        healthy: dict[str, tuple[int, rows.Row]] = {}
+        healthy: dict[str, tuple[int, rows.StoredRow]] = {}
         lost: dict[str, tuple[str, str]] = {}
         for key, columns in self.runs:
             run = str(columns[0])
             try:
                 row, lack = self._row(key, columns)
             except ValueError as error:
-                lost.setdefault(run, (rows.Row(columns, "", b"", {}).name, str(error)))
+                lost.setdefault(run, (rows.StoredRow(columns, "", b"", {}).name, str(error)))
                 continue
             if run not in healthy or row.weight > healthy[run][1].weight:
                 healthy[run] = (key, row)
                 if lack:
-                    lost[run] = (f"{rows.Row(columns, '', b'', {}).name}, without its artefacts", lack)
+                    lost[run] = (f"{rows.StoredRow(columns, '', b'', {}).name}, without its artefacts", lack)
                 else:
                     lost.pop(run, None)
         named = {name: why for run, (name, why) in lost.items() if run not in healthy or "without" in name}
@@ -169,7 +169,7 @@ class _Found:
             named[f"{orphans} more"] = "their histories are there, but not the rows that say whose they are"
         return [row for _, row in sorted(healthy.values(), key=lambda pair: pair[0])], named
 
-    def _row(self, key: int, columns: rows.Columns) -> tuple[rows.Row, str]:
+    def _row(self, key: int, columns: rows.Columns) -> tuple[rows.StoredRow, str]:
         """The run with what belongs to it, and what is wrong with its artefacts, if anything; ValueError otherwise."""
         bodies = self.histories.get(key, [])
         if not bodies:
@@ -180,7 +180,7 @@ class _Found:
         artefacts = dict(self.artefacts.get(key, []))
         reason = ""
         for body in bodies:
-            row = rows.Row(columns, provenance, body, artefacts)
+            row = rows.StoredRow(columns, provenance, body, artefacts)
             try:
                 row.verify()
                 return row, ""
@@ -188,7 +188,7 @@ class _Found:
                 reason = reason or str(error)
         for body in bodies:
             with suppress(ValueError):
-                bare = rows.Row(columns, provenance, body, {})
+                bare = rows.StoredRow(columns, provenance, body, {})
                 bare.verify(whole=len(bodies) > 1)
                 return bare, reason
         raise ValueError(reason)

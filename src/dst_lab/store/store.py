@@ -325,7 +325,7 @@ class Store:
         finished = self.finished()
         return {run for place in self._places for run in networks.kept(place, finished)}
 
-    def _takes_network(self, connection: Connection, row: rows.Row, outcome: rows.Outcome) -> bool:
+    def _takes_network(self, connection: Connection, row: rows.StoredRow, outcome: rows.Outcome) -> bool:
         """True where a row's network belongs to what is recorded now, and is not there yet."""
         if outcome in (rows.Outcome.ADDED, rows.Outcome.REPLACED):
             return True
@@ -359,7 +359,7 @@ class Store:
                 id=run, config=json.loads(config), status=status, detail=json.loads(detail), provenance_id=provenance
             )
 
-    def verified_rows(self) -> Iterator[rows.Row]:
+    def verified_rows(self) -> Iterator[rows.StoredRow]:
         """Every row, as of one moment, verified so that damage does not spread by merging."""
         with explained(self.path):
             self._connection.execute("BEGIN")

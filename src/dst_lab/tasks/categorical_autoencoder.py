@@ -39,10 +39,7 @@ class CategoricalAutoencoder(Task):
     def __init__(self, config: CategoricalAutoencoderConfig, source: str | None, device: torch.device) -> None:
         super().__init__(config, source, device)
         dataset = data.load(config.dataset, source)
-        self.splits = {
-            name: pixels(split, device)
-            for name, split in (("train", dataset.train), ("validation", dataset.validation), ("test", dataset.test))
-        }
+        self.splits = {name: pixels(split, device) for name, split in dataset.splits.items()}
         self.images, inputs = self.splits["train"].shape
         code = config.latents * config.classes
         self.encoder = (inputs, *config.hidden, code)

@@ -40,10 +40,7 @@ class CategoricalVAE(Task):
     def __init__(self, config: CategoricalVAEConfig, source: str | None, device: torch.device) -> None:
         super().__init__(config, source, device)
         dataset = data.load(config.dataset, source)
-        self.splits = {
-            name: pixels(split, device)
-            for name, split in (("train", dataset.train), ("validation", dataset.validation), ("test", dataset.test))
-        }
+        self.splits = {name: pixels(split, device) for name, split in dataset.splits.items()}
         if config.pixels == "binarised":
             self.splits = {name: (images > 0.5).float() for name, images in self.splits.items()}
         self.images, inputs = self.splits["train"].shape

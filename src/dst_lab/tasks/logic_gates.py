@@ -68,7 +68,7 @@ class LogicGates(Task):
                 torch.from_numpy(data.bits(split.levels, config.thresholds)).to(device),
                 torch.from_numpy(split.labels).to(device),
             )
-            for name, split in (("train", dataset.train), ("validation", dataset.validation), ("test", dataset.test))
+            for name, split in dataset.splits.items()
         }
         self.images, bits = self.splits["train"][0].shape
         self.widths = (bits, *[config.width] * config.layers)

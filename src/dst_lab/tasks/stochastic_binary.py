@@ -43,7 +43,7 @@ class StochasticBinary(Task):
                 pixels(split, device),
                 torch.from_numpy(split.labels).to(device),
             )
-            for name, split in (("train", dataset.train), ("validation", dataset.validation), ("test", dataset.test))
+            for name, split in dataset.splits.items()
         }
         self.images, inputs = self.splits["train"][0].shape
         self.widths = (inputs, *config.hidden, dataset.classes)

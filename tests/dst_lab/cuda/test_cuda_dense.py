@@ -14,7 +14,7 @@ from dst_lab.fleet.cuda.choose import through
 from dst_lab.fleet.cuda.optimiser import rates_of
 from dst_lab.fleet.cuda.stack import BLOCK, Layer, Passed, Runs, Scaled16, weight_scale
 from dst_lab.fleet.linear import Link
-from dst_lab.fleet.optimiser import STRIDE, Optimiser, Rule
+from dst_lab.fleet.optimiser import STRIDE, Optimiser, UpdateRule
 
 SIZES = [(20, 72, 40), (33, 10, 130), (1, 3, 50), (128, 72, 10), (200, 40, 72)]
 """Images, inputs, outputs."""
@@ -59,13 +59,13 @@ def layer(inputs: int, outputs: int, device: torch.device) -> Layer:
     bound = 1 / math.sqrt(inputs)
     shapes = {"0.weight": (3, inputs, outputs), "0.bias": (3, 1, outputs)}
     parameters = {name: (bound * (2 * torch.rand(shape) - 1)).to(device) for name, shape in shapes.items()}
-    return Layer("0", parameters, Optimiser(parameters, RATES, Rule(steps=100)))
+    return Layer("0", parameters, Optimiser(parameters, RATES, UpdateRule(steps=100)))
 
 
 def runs_at(count: int, device: torch.device) -> Runs:
     """Before the update that follows `count` others; the runs' seeds are the second, the first and the second."""
     rates = rates_of(
-        Rule(steps=100).table().to(device), torch.tensor(RATES, device=device), torch.tensor(count, device=device)
+        UpdateRule(steps=100).table().to(device), torch.tensor(RATES, device=device), torch.tensor(count, device=device)
     )
     return Runs(torch.tensor([1, 0, 1], dtype=torch.int32, device=device), torch.ones(3, device=device), rates)
 

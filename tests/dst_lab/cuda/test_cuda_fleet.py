@@ -6,7 +6,7 @@ import torch
 
 from dst_lab.configs import Choice
 from dst_lab.fleet.loop import Fleet
-from dst_lab.fleet.optimiser import Optimiser, Rule
+from dst_lab.fleet.optimiser import Optimiser, UpdateRule
 from dst_lab.fleet.streams import Streams, Use
 from dst_lab.tasks import TASKS
 
@@ -45,7 +45,7 @@ def test_adam_is_torchs_with_a_rate_a_run() -> None:
     torch.manual_seed(0)
     rates, start = [1e-3, 3e-2, 1e-4], torch.randn(3, 7, 5, device=CUDA)
     ours, theirs = start.clone(), [start[i].clone().requires_grad_() for i in range(3)]
-    mine = Optimiser({"w": ours}, rates, Rule(steps=50))
+    mine = Optimiser({"w": ours}, rates, UpdateRule(steps=50))
     optimisers = [torch.optim.Adam([p], lr=rate) for p, rate in zip(theirs, rates, strict=True)]
     for done in range(50):
         gradient = torch.randn(3, 7, 5, device=CUDA)

@@ -9,20 +9,20 @@ from torch.optim import lr_scheduler
 from dst_lab.configs import Choice
 from dst_lab.configs.config import LR_SCHEDULES, OPTIMISERS
 from dst_lab.fleet.loop import Fleet
-from dst_lab.fleet.optimiser import STRIDE, Optimiser, Rule, update
+from dst_lab.fleet.optimiser import STRIDE, Optimiser, UpdateRule, update
 from dst_lab.tasks import TASKS
 
 RATES = [1e-3, 3e-2, 1e-3, 1e-4, 0.5]
 SHAPES = {"weight": (7, 5), "bias": (1, 3), "logits": (33,)}
 STEPS = 60
 RULES = [
-    Rule("adam", steps=STEPS),
-    Rule("adam", schedule="cosine", warmup=7, steps=STEPS),
-    Rule("adamw", weight_decay=0.1, steps=STEPS),
-    Rule("adamw", weight_decay=0.02, schedule="cosine", warmup=10, steps=STEPS),
-    Rule("radam", steps=STEPS),
-    Rule("radam", schedule="cosine", steps=STEPS),
-    Rule("radam", warmup=STEPS, steps=STEPS),
+    UpdateRule("adam", steps=STEPS),
+    UpdateRule("adam", schedule="cosine", warmup=7, steps=STEPS),
+    UpdateRule("adamw", weight_decay=0.1, steps=STEPS),
+    UpdateRule("adamw", weight_decay=0.02, schedule="cosine", warmup=10, steps=STEPS),
+    UpdateRule("radam", steps=STEPS),
+    UpdateRule("radam", schedule="cosine", steps=STEPS),
+    UpdateRule("radam", warmup=STEPS, steps=STEPS),
 ]
 TORCHS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "radam": torch.optim.RAdam}
 
@@ -82,7 +82,7 @@ def doubled(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def test_every_name_that_a_config_may_give_has_its_numbers() -> None:
     assert set(OPTIMISERS) == set(STRIDE) == {rule.name for rule in RULES}
     assert set(LR_SCHEDULES) == {rule.schedule for rule in RULES}
-    assert Rule() == Rule("adam", 0.0, "constant", 0, 1)
+    assert UpdateRule() == UpdateRule("adam", 0.0, "constant", 0, 1)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
@@ -130,7 +130,7 @@ def test_the_numbers_for_kernels_give_torchs_update(rule, start, gradients) -> N
 def test_no_update_is_longer_than_the_stride(name) -> None:
     """Gradients that grow as beta2^(-t/2) beta1^t fill the inequality: an update of 7.3 rates, where torch's own
     bound of 1 fails."""
-    rule, p = Rule(name, steps=400), {"w": torch.zeros(1, 1, dtype=torch.float64)}
+    rule, p = UpdateRule(name, steps=400), {"w": torch.zeros(1, 1, dtype=torch.float64)}
     optimiser, longest = Optimiser(p, [1.0], rule), 0.0
     growth = 0.999 / 0.9
     for done in range(400):
@@ -143,9 +143,9 @@ def test_no_update_is_longer_than_the_stride(name) -> None:
 def test_radam_has_no_stride() -> None:
     """Its first update is the rate times the gradient itself."""
     p = {"w": torch.zeros(1, 1)}
-    Optimiser(p, [1.0], Rule("radam")).step({"w": torch.full((1, 1), 1e4)}, 0)
+    Optimiser(p, [1.0], UpdateRule("radam")).step({"w": torch.full((1, 1), 1e4)}, 0)
     assert p["w"].item() == pytest.approx(-1e4)
-    assert Rule("radam").stride == math.inf
+    assert UpdateRule("radam").stride == math.inf
 
 
 def test_first_update_in_closed_form(start, gradients) -> None:
@@ -193,13 +193,13 @@ def test_a_gradient_that_is_not_finite_stays_in_its_run(start, gradients) -> Non
 
 def test_the_rate_over_training() -> None:
     """Up in equal steps, at its full value when the warm-up ends and one update later, then down half a cosine."""
-    rule = Rule(schedule="cosine", warmup=4, steps=12)
+    rule = UpdateRule(schedule="cosine", warmup=4, steps=12)
     found = [rule.factor(number) for number in range(1, 13)]
     assert found[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert found[8] == pytest.approx(0.5)
     assert found[11] == pytest.approx(0.5 * (1 + math.cos(math.pi * 7 / 8)))
     assert rule.factor(13) == found[11] > 0
-    assert [Rule(warmup=2, steps=4).factor(number) for number in range(1, 5)] == [0.5, 1.0, 1.0, 1.0]
+    assert [UpdateRule(warmup=2, steps=4).factor(number) for number in range(1, 5)] == [0.5, 1.0, 1.0, 1.0]
 
 
 def test_a_config_gives_the_rule() -> None:
@@ -207,10 +207,10 @@ def test_a_config_gives_the_rule() -> None:
     make = TASKS["categorical-autoencoder"].config_type
     given = {"optimiser": "adamw", "weight_decay": 0.1, "lr_schedule": "cosine", "warmup": 1.5, "epochs": 3}
     config = make(estimator=Choice.make("softmax_ste", tau=1), **given)
-    assert Rule.of(config, 1024) == Rule("adamw", 0.1, "cosine", 24, 48)
+    assert UpdateRule.of(config, 1024) == UpdateRule("adamw", 0.1, "cosine", 24, 48)
     late = make(estimator=config.estimator, warmup=4, epochs=3)
     with pytest.raises(ValueError, match="warmup must end before training does: 4 epochs are 64 of 48 steps"):
-        Rule.of(late, 1024)
+        UpdateRule.of(late, 1024)
 
 
 def test_a_fleet_trains_by_its_rule() -> None:

@@ -23,7 +23,7 @@ def _rates(table, updates, lr, done, rates):
 
 
 def rates_of(table: Tensor, lr: Tensor, done: Tensor) -> Tensor:
-    """[runs, 4]: what the kernels take for the update after `done` others; see `Rule.table`."""
+    """[runs, 4]: what the kernels take for the update after `done` others; see `UpdateRule.table`."""
     rates = torch.empty(len(lr), 4, device=lr.device)
     _rates[(len(lr),)](table, len(table), lr, done, rates)
     return rates
