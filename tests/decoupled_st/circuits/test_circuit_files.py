@@ -73,6 +73,8 @@ def test_aiger_as_its_authors_write_it(tmp_path) -> None:
         ("aig 3 2 0 1 1\n6\n\x00\x00", "sees what comes after it"),
         ("aag 1 1 0 1 0\n2\n2\nc\ndecoupled-st circuit {}\n", "is not complete"),
         ("aag 1 1 0 1 0\n2\n2\nc\ndecoupled-st circuit [\n", "no circuit that can be read"),
+        ("aag 1 1 0 1 0\n2\n2\ni0 na", "in the middle of a name"),
+        ("aag 1 1 0 1 0\n2\n2\ni0 name\nc\ndecoupled-st cir", "in the middle of what its outputs mean"),
         ('{"a":' * 100_000, "no circuit that can be read"),
     ],
 )  # fmt: skip

@@ -165,7 +165,12 @@ def _read_symbols(lines: _Lines, inputs: int) -> tuple[tuple[str, ...], dict[str
         place, _, name = line.partition(" ")
         if place[:1] == "i" and place[1:].isdecimal() and int(place[1:]) < inputs and name:
             names[int(place[1:])] = name
+    else:
+        if line:  # what follows the last newline
+            raise ValueError("it ends in the middle of a name")
     for line in rest:
+        if line and len(line) < len(_MARK) and _MARK.startswith(line):
+            raise ValueError("it ends in the middle of what its outputs mean")
         if line.startswith(_MARK):
             fields = read_about(json.loads(line.removeprefix(_MARK)))
     if not all(map(is_name, names)) or len(set(names)) < inputs:
