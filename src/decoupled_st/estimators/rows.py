@@ -87,6 +87,7 @@ def one_hot(scores: Tensor, dim: int, *, finite: bool = False) -> tuple[Tensor, 
         index = scores.argmax(dim, keepdim=True)
     else:
         top, index = scores.max(dim, keepdim=True)
+        finite = _known_to_be_finite(top)
     zeros = torch.zeros_like(scores)
     # torch.func.vmap and DTensor know the one only, memory is saved by the other.
     plain = type(zeros) is Tensor and not kernels.transformed()
