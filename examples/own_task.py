@@ -29,7 +29,7 @@ class RoutingConfig(Config):
     task: ClassVar[str] = "routing"
     lr: float = field(default=3e-3, metadata={"help": "Adam's learning rate"})
     dataset: str = field(default="tokens", metadata={"help": "made up"})
-    batch: int = field(default=128, metadata={"help": "tokens a step"})
+    batch: int = field(default=128, metadata={"help": "tokens per step"})
     experts: int = field(default=4, metadata={"help": "linear maps to choose from"})
     steps: int = field(default=1500, metadata={"help": "updates"})
 

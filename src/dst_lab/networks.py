@@ -37,10 +37,10 @@ def load(store: StoreOrPath, run: str, *, deterministic: bool = True) -> nn.Modu
         deterministic: what `.eval()` does: True takes the argmax, False draws, as `.train()` does.
     """
     with _opened(store) as records:
-        found, config, tensors = _kept(records, run)
+        entry, config, tensors = _kept(records, run)
     parts = {kind: _part(tensors, kind) for kind in ("parameters", "fixed", "temperatures")}
-    written, ended = found.config["estimator"], parts["temperatures"]
-    network = TASKS[found.task].network(
+    written, ended = entry.config["estimator"], parts["temperatures"]
+    network = TASKS[entry.task].network(
         config, {**parts["parameters"], **parts["fixed"]}, _estimator(written, ended, 0), deterministic
     )
     choosers = [module for module in network.modules() if isinstance(module, Chooser)]
@@ -64,12 +64,12 @@ def evaluate(
         device: "cpu" or "cuda"; None takes the one that the run was trained on, where it is there.
     """
     with _opened(store) as records:
-        found, config, tensors = _kept(records, run)
+        entry, config, tensors = _kept(records, run)
         origin = records.provenance(run)
     if device is None:
         device = str(origin.get("device", "cpu")) if torch.cuda.is_available() else "cpu"
     with threads(origin.get("threads")):
-        task = TASKS[found.task](config, data, torch.device(device))
+        task = TASKS[entry.task](config, data, torch.device(device))
         fleet = Fleet(task, [config])
         fleet.adopt(tensors)
         return {name: value[0].cpu().numpy().astype(np.float32) for name, value in fleet.measure().items()}
@@ -82,13 +82,13 @@ def _opened(store: StoreOrPath) -> Any:
 def _kept(store: Store, run: str) -> tuple[Run, Config, dict[str, Tensor]]:
     """A run, its config, and the tensors of its network."""
     network = store.network(run)
-    (found,) = (one for one in store.runs() if one.id == run)
-    if found.task not in TASKS:
+    (entry,) = (one for one in store.runs() if one.id == run)
+    if entry.task not in TASKS:
         raise StoreError(
-            f"run {run} is of the task {found.task}, which is not known here: import the module that registers it first"
+            f"run {run} is of the task {entry.task}, which is not known here: import the module that registers it first"
         )
     tensors = {name: torch.from_numpy(np.array(array)) for name, array in network.tensors.items()}
-    return found, CONFIGS[found.task].from_dict(found.config), tensors
+    return entry, CONFIGS[entry.task].from_dict(entry.config), tensors
 
 
 def _estimator(written: Mapping[str, Any], ended: Mapping[str, Tensor], place: int) -> dst.Estimator:

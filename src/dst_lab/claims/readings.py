@@ -21,13 +21,13 @@ class Question:
     @staticmethod
     def turns(rule: Verdict | None, reading: Verdict | None) -> bool:
         """True where both are tested, and differ."""
-        found = [one.verdict for one in (rule, reading) if one is not None]
-        return NOT_TESTED not in found and len(set(found)) == 2
+        verdicts = [one.verdict for one in (rule, reading) if one is not None]
+        return NOT_TESTED not in verdicts and len(set(verdicts)) == 2
 
 
-def table(title: str, found: dict[str, list[Verdict]], note: str = "") -> Question:
+def table(title: str, columns: dict[str, list[Verdict]], note: str = "") -> Question:
     """Columns by their names; the rows are the claims of the first column, those that some column has tested."""
-    by_claim = {name: {(one.claim, one.task): one for one in verdicts} for name, verdicts in found.items()}
+    by_claim = {name: {(one.claim, one.task): one for one in verdicts} for name, verdicts in columns.items()}
     tested = {key for by in by_claim.values() for key, one in by.items() if one.verdict != NOT_TESTED}
     keys = [key for key in next(iter(by_claim.values())) if key in tested]
-    return Question(title, tuple(found), tuple(tuple(by.get(key) for by in by_claim.values()) for key in keys), note)
+    return Question(title, tuple(columns), tuple(tuple(by.get(key) for by in by_claim.values()) for key in keys), note)

@@ -27,11 +27,18 @@ LEFT, INTERRUPTED = 3, 130
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """Where to train and record, at which scale."""
-    parser.add_argument("--scale", choices=("quick", "paper"), default="quick", help="(quick)")
+    parser.add_argument(
+        "--scale", choices=("quick", "paper"), default="quick", help="size of networks and data (quick)"
+    )
     add_store(parser, "file to record in")
     parser.add_argument("--keep", action="store_true", help="keep the trained networks, in a folder beside the store")
     parser.add_argument("--data", help="folder with the data sets, or a file made by `dst data prepare`")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(auto)")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="where to compute (auto: a GPU if there is one)",
+    )
     count = at_least(int, 1)
     parser.add_argument(
         "--threads", type=count, metavar="N", help="CPU threads; a run's bits depend on it (all; Ray: 1)"

@@ -42,9 +42,9 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
 
-def add_store(parser: argparse.ArgumentParser, about: str = "") -> None:
+def add_store(parser: argparse.ArgumentParser, about: str = "the store") -> None:
     """Add the option that names the store."""
-    parser.add_argument("--store", type=Path, default=STORE, help=f"{about} ({STORE})".strip())
+    parser.add_argument("--store", type=Path, default=STORE, help=f"{about} ({STORE})")
 
 
 def at_least(kind: type[int] | type[float], least: int) -> Callable[[str], float]:

@@ -20,7 +20,12 @@ MOST_LISTED = 50
 
 def add(commands: Any) -> None:
     """Add the commands."""
-    out = commands.add_parser("export", help="every value as a long row")
+    _add_stores(commands)
+    _add_data(commands)
+
+
+def _add_stores(commands: Any) -> None:
+    out = commands.add_parser("export", help="every value for other tools: CSV, Parquet or TensorBoard")
     out.add_argument("--format", choices=("csv", "parquet", "tensorboard"), required=True)
     out.add_argument(
         "--out", type=Path, required=True, help="a file; of tensorboard a folder, for `tensorboard --logdir`"
@@ -56,19 +61,22 @@ def add(commands: Any) -> None:
     rm.set_defaults(do=_rm)
     for parser in (out, copy, merge, rm):
         add_store(parser)
+    add_overwrite(copy)
+    add_overwrite(out, "an earlier export")
+
+
+def _add_data(commands: Any) -> None:
     sets = commands.add_parser("data", help="which data sets are there, and whether they are whole")
     sets.add_argument("--data", help="folder to look in (DST_DATA, then the user's cache)")
     sets.set_defaults(do=_data)
     actions = sets.add_subparsers(dest="action", metavar="ACTION")
     prepare = actions.add_parser("prepare", help="write a data set's levels, compressed, to carry to another machine")
     prepare.add_argument("dataset")
-    prepare.add_argument("--thresholds", type=int, default=3, help="(3)")
-    prepare.add_argument("--out", type=Path, required=True)
+    prepare.add_argument("--thresholds", type=int, default=3, help="bits per pixel and channel (3)")
+    prepare.add_argument("--out", type=Path, required=True, help="file to write")
     # Without a default of its own, which would overwrite what was given before `prepare`.
     prepare.add_argument("--data", default=argparse.SUPPRESS, help="folder with the data sets")
     prepare.set_defaults(do=_prepare)
-    add_overwrite(copy)
-    add_overwrite(out, "an earlier export")
     add_overwrite(prepare, "an earlier prepared file")
 
 

@@ -37,19 +37,25 @@ def add(commands: Any) -> None:
 
 def add_study(parser: argparse.ArgumentParser) -> None:
     """Which study, at which scale."""
-    parser.add_argument("--study", metavar="NAME", help="(the one whose tasks the store has; any: no claims)")
-    parser.add_argument("--scale", choices=("quick", "paper"), help="(paper where the store has such runs, else quick)")
+    parser.add_argument("--study", metavar="NAME", help="the study (the one whose tasks the store has; any: no claims)")
+    parser.add_argument(
+        "--scale", choices=("quick", "paper"), help="scale of its runs (paper where the store has such, else quick)"
+    )
 
 
 def _fill(parser: Parser) -> None:
     from dst_lab.studies import DEFAULT, STUDIES
 
     names = [name for name, study in STUDIES.items() if study.recipes.plans]
-    parser.add_argument("study", nargs="?", choices=names, default=DEFAULT, metavar="STUDY", help=f"({DEFAULT})")
+    parser.add_argument(
+        "study", nargs="?", choices=names, default=DEFAULT, metavar="STUDY", help=f"the study ({DEFAULT})"
+    )
     parser.add_argument(
         "--budget", type=at_least(float, 0), metavar="MINUTES", help="train only what ends inside this time"
     )
-    parser.add_argument("--out", type=Path, default=Path("report"), metavar="DIR", help="(report)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("report"), metavar="DIR", help="folder for page and figures (report)"
+    )
     add_machine(parser)
     parser.set_defaults(do=reproduce)
 

@@ -46,7 +46,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     names = ", ".join(name.replace("_", "-") for name in ESTIMATORS)
     parser.add_argument("--estimator", default="decoupled", help=f"{names}; or all: the paper's four (decoupled)")
     rules = ", ".join(RULES)
-    parser.add_argument("--temperatures", metavar="RULE", help=f"the rule that sets all of them: {rules}")
+    parser.add_argument("--temperatures", metavar="RULE", help=f"a rule that sets every temperature: {rules}")
     for name in names_of_numbers():
         options = [of.options[name].help for of in ESTIMATORS.values() if name in of.options]
         text = options[0] if options else f'a number, start:end:shape such as "2.0:0.25:linear", or a rule: {rules}'

@@ -42,7 +42,7 @@ def add(commands: Any) -> None:
         "--group", default=",".join(SETTING),
         help="fields to group by, with commas; seeds tells search seeds (below 1000) from fresh ones (the setting)",
     )  # fmt: skip
-    show.add_argument("--metric", default="validation_loss", help="(validation_loss)")
+    show.add_argument("--metric", default="validation_loss", help="what to summarise (validation_loss)")
     show.add_argument(
         "--at",
         choices=("last", "best"),

@@ -54,7 +54,7 @@ def _fill(parser: Parser) -> None:
         choices=list(dict.fromkeys([*known, *CONFIGS])),
         help="a recipe, or a task with --grid or --adaptive",
     )
-    parser.add_argument("--task", choices=list(CONFIGS), help="of a recipe for several tasks, the runs of this one")
+    parser.add_argument("--task", choices=list(CONFIGS), help="only the runs of this task, where a recipe has several")
     parser.add_argument(
         "--grid",
         nargs="+",
@@ -70,7 +70,7 @@ def _fill(parser: Parser) -> None:
     parser.add_argument(
         "--settings", type=at_least(int, 1), metavar="N", help="how many an adaptive search tries, 8 at a time (40)"
     )
-    parser.add_argument("--sampler", choices=("tpe", "cma-es"), help="of an adaptive search (tpe)")
+    parser.add_argument("--sampler", choices=("tpe", "cma-es"), help="how an adaptive search proposes settings (tpe)")
     parser.add_argument(
         "--halving", action="store_true", help="stop the worse half of 8 settings at 1/4 and again at 1/2 of training"
     )

@@ -136,13 +136,13 @@ ESTIMATORS: dict[str, Card] = {
         ),
         Card(
             name="gumbel_rao", label="Gumbel-Rao", temperatures=_TAU, draw=1.0, surrogate=AVERAGED, backward="tau",
-            options={"samples": Option(default=10, help="noises averaged, for gumbel-rao (10)", least=1, whole=True)},
+            options={"samples": Option(default=10, help="noises that gumbel-rao averages (10)", least=1, whole=True)},
             needs_choice=True, noises="samples",
             color="#56b4e9", line=(0, (5, 1.5, 1, 1.5, 1, 1.5)), marker="<", hatch="oooo",
         ),
         Card(
             name="gapped_ste", label="Gapped ST", temperatures=_TAU, draw=1.0, surrogate=GAPPED, backward="tau",
-            options={"gap": Option(default=1.0, help='lead of the choice, or "p", for gapped-ste (1)', words=("p",))},
+            options={"gap": Option(default=1.0, help='lead of the choice in gapped-ste, or "p" (1)', words=("p",))},
             needs_choice=True, color="#7a5195", line=(0, (2, 1, 5, 1)), marker=">", hatch="----",
         ),
         Card(

@@ -56,10 +56,10 @@ def rate(rows: Rows, task: str, role: str) -> float | None:
     return max(counts, key=lambda lr: counts[lr], default=None)
 
 
-def at_rate(found: Iterable[Row], lr: float | None) -> dict[tuple[float, float], list[Row]]:
+def at_rate(runs: Iterable[Row], lr: float | None) -> dict[tuple[float, float], list[Row]]:
     """(tau_f, tau_b) -> those of the runs that have this learning rate."""
     members: dict[tuple[float, float], list[Row]] = {}
-    for row in found:
+    for row in runs:
         tau_f, tau_b, _ = row.taus
         if tau_f is not None and tau_b is not None and row.run.config["lr"] == lr:
             members.setdefault((tau_f, tau_b), []).append(row)

@@ -51,15 +51,15 @@ class Adaptive(Plan):
     def chosen(self, lookup: Lookup) -> list[Config]:
         proposed = self._proposed(lookup)
         whole = [config for config in proposed if not self._early(config, lookup)]
-        found = best(whole, self.seeds, lookup) if whole and len(proposed) == self.settings else None
-        return [] if found is None else [found]
+        winner = best(whole, self.seeds, lookup) if whole and len(proposed) == self.settings else None
+        return [] if winner is None else [winner]
 
     def notes(self, lookup: Lookup) -> list[str]:
         how = f"{self.settings} settings by {self.sampler}" + (" with halving" if self.halving else "")
         return [
-            f"chosen for {describe(found)}: {', '.join(f'{n}={value_of(found, n)}' for n, _, _ in self.axes)}, "
-            f"{score(found, self.seeds, lookup):.6g}, of {how}"
-            for found in self.chosen(lookup)
+            f"chosen for {describe(winner)}: {', '.join(f'{n}={value_of(winner, n)}' for n, _, _ in self.axes)}, "
+            f"{score(winner, self.seeds, lookup):.6g}, of {how}"
+            for winner in self.chosen(lookup)
         ]
 
     def _early(self, config: Config, lookup: Lookup) -> bool:

@@ -60,18 +60,20 @@ class Grid(Plan):
         return seeded(settings(self.base, self.axes), self.seeds)
 
     def chosen(self, lookup: Lookup) -> list[Config]:
-        found = best(settings(self.base, self.axes), self.seeds, lookup)
-        return [] if found is None else [found]
+        winner = best(settings(self.base, self.axes), self.seeds, lookup)
+        return [] if winner is None else [winner]
 
     def notes(self, lookup: Lookup) -> list[str]:
         if not self.chosen(lookup):
             return []
-        (found,) = self.chosen(lookup)
-        said = [f"best of {describe(self.base)}: {_values(found, self.axes)}, {score(found, self.seeds, lookup):.6g}"]
+        (winner,) = self.chosen(lookup)
+        remarks = [
+            f"best of {describe(self.base)}: {_values(winner, self.axes)}, {score(winner, self.seeds, lookup):.6g}"
+        ]
         for name, values in self.axes:
-            if edge(values, value_of(found, name)) is not None:
-                said.append(f"  {name}={value_of(found, name)} lies on the edge of the grid")
-        return said
+            if edge(values, value_of(winner, name)) is not None:
+                remarks.append(f"  {name}={value_of(winner, name)} lies on the edge of the grid")
+        return remarks
 
 
 class Measured(Grid):
@@ -94,8 +96,8 @@ class Several(Plan):
         return list(dict.fromkeys(config for plan in self.plans for config in plan.wanted(lookup)))
 
     def chosen(self, lookup: Lookup) -> list[Config]:
-        found = [plan.chosen(lookup) for plan in self.plans]
-        return [config for configs in found for config in configs] if all(found) else []
+        parts = [plan.chosen(lookup) for plan in self.plans]
+        return [config for configs in parts for config in configs] if all(parts) else []
 
     def notes(self, lookup: Lookup) -> list[str]:
         return [note for plan in self.plans for note in plan.notes(lookup)]

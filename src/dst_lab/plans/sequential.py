@@ -40,27 +40,29 @@ class Sequential(Plan):
         return seeded(self._settings(lookup)[0], self.seeds)
 
     def chosen(self, lookup: Lookup) -> list[Config]:
-        found = self._settings(lookup)[1]
-        return [] if found is None else [found]
+        winner = self._settings(lookup)[1]
+        return [] if winner is None else [winner]
 
     def notes(self, lookup: Lookup) -> list[str]:
-        _, found, said = self._settings(lookup)
-        if found is not None:
+        _, winner, remarks = self._settings(lookup)
+        if winner is not None:
             names = [self.first[0], self.second[0], *(name for name, _ in self.always)]
-            values = ", ".join(f"{name}={value_of(found, name)}" for name in names)
-            said = [*said, f"chosen for {describe(found)}: {values}, {score(found, self.seeds, lookup):.6g}"]
-        return said
+            values = ", ".join(f"{name}={value_of(winner, name)}" for name in names)
+            remarks = [*remarks, f"chosen for {describe(winner)}: {values}, {score(winner, self.seeds, lookup):.6g}"]
+        return remarks
 
     def _settings(self, lookup: Lookup) -> tuple[list[Config], Config | None, list[str]]:
-        said: list[str] = []
-        one, top = self._sweep(self.base, self.first, lookup, said)
+        remarks: list[str] = []
+        one, top = self._sweep(self.base, self.first, lookup, remarks)
         if top is None:
-            return one, None, said
+            return one, None, remarks
         held = with_value(self.base, self.first[0], value_of(top, self.first[0]))
-        two, top = self._sweep(held, self.second, lookup, said)
-        return list(dict.fromkeys([*one, *two])), top, said
+        two, top = self._sweep(held, self.second, lookup, remarks)
+        return list(dict.fromkeys([*one, *two])), top, remarks
 
-    def _sweep(self, base: Config, axis: Axis, lookup: Lookup, said: list[str]) -> tuple[list[Config], Config | None]:
+    def _sweep(
+        self, base: Config, axis: Axis, lookup: Lookup, remarks: list[str]
+    ) -> tuple[list[Config], Config | None]:
         """The settings of one sweep, extended where needed, and its best once all are known."""
         name, values = axis
         tried = settings(base, [axis, *self.always])
@@ -69,7 +71,7 @@ class Sequential(Plan):
         if side is None:
             return tried, top
         more = beyond([float(value) for value in values], side)
-        said.append(f"{name} of {describe(base)}: best on the {side} edge of the sweep, extended by {more}")
+        remarks.append(f"{name} of {describe(base)}: best on the {side} edge of the sweep, extended by {more}")
         tried = [*tried, *settings(base, [(name, more), *self.always])]
         return tried, best(tried, self.seeds, lookup)
 
