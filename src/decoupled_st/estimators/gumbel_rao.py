@@ -131,6 +131,11 @@ def _split(
     if isinstance(noise, Tensor) and samples > 1 and noise.shape == (samples, *logits.shape):
         check_source(logits, generator, noise[0])
         return noise[0], noise[1:]
+    if isinstance(noise, Tensor) and noise.dim() == logits.dim() + 1:
+        raise ValueError(
+            f"noise must have the logits' shape, {tuple(logits.shape)}, or one more for each of {samples} samples, "
+            f"{(samples, *logits.shape)}: it has {tuple(noise.shape)}"
+        )
     check_source(logits, generator, noise)
     return noise, None
 
