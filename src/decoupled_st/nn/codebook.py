@@ -148,7 +148,7 @@ class Codebook(nn.Module):
         q, index = FORMS[estimator.name](rows, weight, metric=self.metric, **estimator.parameters(), **options)
         if self.training and not recomputed():
             self._count(index)
-            self._recent = rows.detach()
+            self._recent = rows.detach() if rows.numel() else self._recent
         return Quantised(self._shaped(q), index, self._losses(rows, index, mask))
 
     @torch.no_grad()
@@ -212,6 +212,8 @@ class Codebook(nn.Module):
             count = int(chosen.sum())
             if count == 0:
                 continue
+            finite = source.isfinite().all(-1)
+            source = source[finite] if finite.any() else source  # a code of NaN would end the training
             # Without replacement where there are rows enough.
             pick = torch.randperm(len(source), device=source.device).repeat(-(-count // len(source)))[:count]
             drawn = broadcast_from_first(source[pick].to(self.weight.dtype))

@@ -121,6 +121,15 @@ def test_revival_sets_idle_codes_to_rows_of_the_last_batch() -> None:
     assert module.idle.max() < 3
 
 
+def test_revival_takes_no_broken_row_and_no_empty_batch() -> None:
+    module = dst.nn.Codebook(64, 2, ARGMAX, metric="l2")
+    module(torch.cat([torch.full((500, 2), torch.nan), torch.full((1, 2), 7.0)]))
+    module(torch.zeros(0, 2))
+    assert module.revive(after=2) >= 63
+    assert module.weight.isfinite().all()
+    assert module.weight.eq(7.0).all(-1).sum() >= 63
+
+
 def test_initialise_sets_codes_to_different_rows() -> None:
     module, x = dst.nn.Codebook(16, 4, ARGMAX, heads=2), torch.randn(30, 4)
     module.initialise(x)
