@@ -1,18 +1,14 @@
-"""Plausible bugs in circuits, one at a time in a copy of the library: their own tests must go red for each."""
+"""Plausible bugs of the circuits, one at a time in a copy of the library: their own tests must go red for each."""
 
-import os
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mutations.test_mutations import ROOT, Mutation, copy_of_source
-
-SUITE = ["tests/decoupled_st/circuits", "-m", "not slow"]
+from mutations.mutation import Mutation, goes_red, is_green_unchanged
 
 pytestmark = pytest.mark.slow
-
-MUTATIONS = [
+SEEN_BY = ("tests/decoupled_st/circuits",)
+PLANTED = [
     Mutation(
         'an inversion on the right taken for one on the left', 'circuits/simplify.py',
         '        if b & 1:\n            gate = flip_right(gate)',
@@ -79,27 +75,13 @@ MUTATIONS = [
         'enumerate(dict.fromkeys(module))',
     ),
 ]  # fmt: skip
+MUTATIONS = [replace(bug, file=f"decoupled_st/{bug.file}", tests=SEEN_BY) for bug in PLANTED]
 
 
-def failures(folder: Path) -> list[str]:
-    command = [sys.executable, "-m", "pytest", *SUITE, "-q", "-x", "-p", "no:cacheprovider", "--show-capture=no"]
-    # PYTHONPATH stands before the installed package's own path.
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    failed = [line.split(" - ")[0] for line in done.stdout.splitlines() if line.startswith("FAILED")]
-    assert done.returncode == (1 if failed else 0), done.stdout[-2000:]
-    return failed
-
-
-def test_the_unchanged_copy_is_green(tmp_path: Path) -> None:
-    copy_of_source(tmp_path)
-    assert failures(tmp_path) == []
+def test_the_unchanged_copy_is_green_and_is_what_is_tested(tmp_path: Path) -> None:
+    is_green_unchanged(MUTATIONS, tmp_path)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
-def test_the_suite_goes_red(mutation: Mutation, tmp_path: Path) -> None:
-    path = copy_of_source(tmp_path) / mutation.file
-    text = path.read_text()
-    assert text.count(mutation.old) == 1, "the mutation no longer fits the code: mend it"
-    path.write_text(text.replace(mutation.old, mutation.new))
-    assert failures(tmp_path)
+def test_the_tests_go_red(mutation: Mutation, tmp_path: Path) -> None:
+    goes_red(mutation, tmp_path)

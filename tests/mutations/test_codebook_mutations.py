@@ -1,19 +1,16 @@
 """Plausible bugs of the codebooks, one at a time in a copy of the library: their own tests must go red for each."""
 
-import os
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mutations.test_mutations import ROOT, Mutation, copy_of_source
-
-PLAIN = ["tests/decoupled_st/codebook", "tests/decoupled_st/nn/test_codebook.py"]
-FUSED = ["tests/decoupled_st/kernels/test_codebook.py"]
+from mutations.mutation import Mutation, goes_red, is_green_unchanged
 
 pytestmark = pytest.mark.slow
-
-MUTATIONS = [
+ONLY = ("-k", "not compile and not memory")
+PLAIN = ("tests/decoupled_st/codebook", "tests/decoupled_st/nn/test_codebook.py", *ONLY)
+FUSED = ("tests/decoupled_st/kernels/test_codebook.py", *ONLY)
+PLANTED = [
     Mutation(
         "scale forgotten: no 1/tau_b", "codebook/chunked.py",
         "            ds /= p.tau[rows, None]\n", "",
@@ -103,30 +100,17 @@ MUTATIONS = [
         "    return tl.where(code[None, :] == best[:, None], 0.0, u)", "    return u",
     ),
 ]  # fmt: skip
+MUTATIONS = [
+    replace(bug, file=f"decoupled_st/{bug.file}", tests=FUSED if fused else PLAIN, interpreted=fused)
+    for bug in PLANTED
+    for fused in [bug.file.startswith("kernels")]
+]
 
 
-def run_suite(folder: Path, fused: bool) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", *(FUSED if fused else PLAIN), "-q", "-x", "-m", "not slow"]
-    command += ["-k", "not compile and not memory", "-p", "no:cacheprovider", "--show-capture=no"]
-    environment = {**os.environ, "PYTHONPATH": str(folder), **({"TRITON_INTERPRET": "1"} if fused else {})}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_the_unchanged_copy_is_green(fused: bool, tmp_path: Path) -> None:
-    copy_of_source(tmp_path)
-    result = run_suite(tmp_path, fused)
-    assert result.returncode == 0, result.stdout[-2000:]
+def test_the_unchanged_copy_is_green_and_is_what_is_tested(tmp_path: Path) -> None:
+    is_green_unchanged(MUTATIONS, tmp_path)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
-def test_the_suite_goes_red(mutation: Mutation, tmp_path: Path) -> None:
-    path = copy_of_source(tmp_path) / mutation.file
-    text = path.read_text()
-    assert text.count(mutation.old) == 1, "the mutation no longer fits the code: mend it"
-    path.write_text(text.replace(mutation.old, mutation.new))
-    result = run_suite(tmp_path, mutation.file.startswith("kernels"))
-    failed = [line.split(" - ")[0] for line in result.stdout.splitlines() if line.startswith("FAILED")]
-    print(f"| {mutation.name} | {failed[0].removeprefix('FAILED tests/') if failed else 'NOT SEEN'} |")
-    assert result.returncode == 1, result.stdout[-2000:]
-    assert failed
+def test_the_tests_go_red(mutation: Mutation, tmp_path: Path) -> None:
+    goes_red(mutation, tmp_path)

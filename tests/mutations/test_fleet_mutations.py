@@ -1,39 +1,18 @@
-"""Plausible bugs in the fleets, applied to a copy of the laboratory one at a time: the tests named must go red.
+"""Plausible bugs in the fleets, one at a time in a copy of the laboratory: the tests named must go red for each."""
 
-As `test_mutations.py` does for the library. Each bug names the few tests that are to see it, so that one takes seconds;
-these are green on the unchanged copy.
-"""
-
-import os
-import shutil
-import subprocess
-import sys
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mutations.mutation import Mutation, goes_red, is_green_unchanged
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
 FLEET, OWN, CUDA = "tests/dst_lab/fleet/", "tests/dst_lab/own/", "tests/dst_lab/cuda/"
 PINS = (FLEET + "test_fleet_pins.py",)
 CONFIG = (FLEET + "test_fleet_config.py", FLEET + "test_fleet_estimators.py")
 RULES = (OWN + "test_own_rule.py", FLEET + "test_fleet_rules.py", "-k", "not logic")
 TOY = (OWN + "test_own_estimator.py",)
-
-pytestmark = pytest.mark.slow
-
-
-@dataclass(frozen=True)
-class Mutation:
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-    interpreted: bool = False
-
-
-MUTATIONS = [
+PLANTED = [
     Mutation(
         "surrogates swapped in the compiled loops", "fleet/cpu/packed.py",
         "{IDENTITY: 0, CLEAN: 1, PERTURBED: 2}", "{IDENTITY: 0, CLEAN: 2, PERTURBED: 1}", (*PINS, "-k", "logic"),
@@ -116,41 +95,13 @@ MUTATIONS = [
         (CUDA + "test_cuda_kernels.py", "-k", "tails"), interpreted=True,
     ),
 ]  # fmt: skip
-
-
-def run_tests(folder: Path, tests: tuple[str, ...], interpreted: bool) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", *tests, "-q", "-x", "-p", "no:cacheprovider", "--show-capture=no"]
-    if "-k" in tests and interpreted:
-        command += ["-m", "not gpu"]
-    # PYTHONPATH stands before the installed package's own path.
-    environment = {**os.environ, "PYTHONPATH": str(folder), "TRITON_INTERPRET": "1" if interpreted else "0"}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-
-
-def copy_of_source(folder: Path) -> Path:
-    # With Numba's cache: what is not changed is not compiled anew.
-    shutil.copytree(ROOT / "src", folder, dirs_exist_ok=True)
-    return folder / "dst_lab"
+MUTATIONS = [replace(bug, file=f"dst_lab/{bug.file}") for bug in PLANTED]
 
 
 def test_the_unchanged_copy_is_green_and_is_what_is_tested(tmp_path: Path) -> None:
-    source = copy_of_source(tmp_path)
-    for tests, interpreted in dict.fromkeys((mutation.tests, mutation.interpreted) for mutation in MUTATIONS):
-        result = run_tests(tmp_path, tests, interpreted)
-        assert result.returncode == 0, result.stdout[-2000:]
-    (source / "__init__.py").write_text("raise ImportError('the copy is imported')")
-    broken = run_tests(tmp_path, CONFIG, False)
-    assert "the copy is imported" in broken.stdout + broken.stderr
+    is_green_unchanged(MUTATIONS, tmp_path)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
 def test_the_tests_go_red(mutation: Mutation, tmp_path: Path) -> None:
-    path = copy_of_source(tmp_path) / mutation.file
-    text = path.read_text()
-    assert text.count(mutation.old) == 1, "the mutation no longer fits the code: mend it"
-    path.write_text(text.replace(mutation.old, mutation.new))
-    result = run_tests(tmp_path, mutation.tests, mutation.interpreted)
-    failed = [line.split(" - ")[0] for line in result.stdout.splitlines() if line.startswith("FAILED")]
-    print(f"| {mutation.name} | {failed[0].removeprefix('FAILED tests/') if failed else 'NOT SEEN'} |")
-    assert result.returncode == 1, result.stdout[-2000:]
-    assert failed
+    goes_red(mutation, tmp_path)
