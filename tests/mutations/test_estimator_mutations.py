@@ -23,7 +23,7 @@ SEEN_BY = {
     "estimators/noise.py": (GRADIENTS, SAMPLES, "-k", "no_gradient or frequencies"),
     "estimators/reinmax.py": (ESTIMATORS + "test_reinmax.py",),
     "estimators/rows.py": (CONTRACT + "test_tails.py", CONTRACT + "test_masks.py"),
-    "estimators/spec.py": (ESTIMATORS + "test_spec.py", CONTRACT + "test_values.py"),
+    "estimators/spec.py": (ESTIMATORS + "test_spec.py", "tests/decoupled_st/nn/test_logic.py"),
     "estimators/straight_through.py": (
         GRADIENTS, CONTRACT + "test_values.py", ESTIMATORS + "test_identities.py", "-k", "half or exactly or straight",
     ),

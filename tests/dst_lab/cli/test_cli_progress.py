@@ -18,7 +18,7 @@ class _Fleet(SimpleNamespace):
 def _fleet(step: int) -> _Fleet:
     config = SimpleNamespace(task="categorical-autoencoder", estimator=SimpleNamespace(name="gumbel_ste"))
     history = [(100, {"validation_loss": np.array([131.25, 140.5, 150.0])})]
-    return _Fleet(configs=[config], wanted=1155, step=step, steps=1_234_567, history=history)
+    return _Fleet(configs=[config], wanted=1155, step=step, steps=1_234_567, history=history, path={"path": "plain"})
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
