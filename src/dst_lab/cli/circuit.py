@@ -43,8 +43,7 @@ def _circuit(args: argparse.Namespace) -> int:
     from decoupled_st import circuits
     from dst_lab.networks import load
 
-    if args.images and not args.out:
-        raise ValueError("--images writes beside the first --out: give one")
+    options = _check(args)
     run, config = _kept_run(args.store, args.run)
     network = load(args.store, run)
     print(f"run:         {run}")
@@ -66,8 +65,24 @@ def _circuit(args: argparse.Namespace) -> int:
         print(f"simplified:  {len(circuit.gates):,} gates, depth {circuit.depth} ({removed})")
     if test is not None:
         _compare(circuit, network, *test)
-    _write(args, circuit, test and test[0][: args.images])
+    _write(args, circuit, options, test and test[0][: args.images])
     return 0
+
+
+def _check(args: argparse.Namespace) -> dict[str, bool]:
+    """Raise before the work what would keep its result from being written; the options of Verilog."""
+    from decoupled_st.circuits.formats.files import check_path
+
+    if args.images and not args.out:
+        raise ValueError("--images writes beside the first --out: give one")
+    asked = {"pipelined": args.pipelined, "testbench": args.testbench}
+    options = {name: True for name, given in asked.items() if given}
+    if options and not any(out.suffix == ".v" for out in args.out):
+        verb = "changes" if len(options) == 1 else "change"
+        raise ValueError(f"--{' and --'.join(options)} {verb} Verilog alone: give an --out that ends with .v")
+    for out in args.out:
+        check_target(check_path(out), CIRCUIT, overwrite=args.overwrite)
+    return options
 
 
 def _kept_run(path: Path, run: str | None) -> tuple[str, "LogicGatesConfig"]:
@@ -78,8 +93,10 @@ def _kept_run(path: Path, run: str | None) -> tuple[str, "LogicGatesConfig"]:
         tasks, kept = {one.id: one for one in store.runs()}, store.kept()
     possible = [one for one in sorted(kept) if tasks[one].task == LogicGatesConfig.task]
     shown = ", ".join(possible[:10]) + (f" and {len(possible) - 10} more" if len(possible) > 10 else "")
-    if run is None and len(possible) != 1:
-        raise StoreError(f"{path} keeps {len(possible)} logic networks: give the id of one of {shown or 'none'}")
+    if run is None and not possible:
+        raise StoreError(f"{path} keeps no logic network: train one into it with `dst run logic-gates --keep`")
+    if run is None and len(possible) > 1:
+        raise StoreError(f"{path} keeps {len(possible)} logic networks: give the id of one of {shown}")
     found = tasks.get(run or possible[0])
     if found is None:
         raise StoreError(f"there is no run {run} in {path}; logic networks are kept of: {shown or 'none'}")
@@ -128,15 +145,11 @@ def _compare(circuit: "Circuit", network: "nn.Module", bits: "Tensor", labels: "
     print(f"compared:    equal to the network on all {len(bits):,} test images, {right / len(bits):.2%} of them right")
 
 
-def _write(args: argparse.Namespace, circuit: "Circuit", images: "Tensor | None") -> None:
-    """Every file, once it is known that each may be written."""
+def _write(args: argparse.Namespace, circuit: "Circuit", options: dict[str, bool], images: "Tensor | None") -> None:
+    """Write every file, once it is known that each may be written."""
     from decoupled_st.circuits import write_images
     from decoupled_st.circuits.formats.files import contents
 
-    asked = {"pipelined": args.pipelined, "testbench": args.testbench}
-    options = {name: True for name, given in asked.items() if given}
-    if options and not any(out.suffix == ".v" for out in args.out):
-        raise ValueError(f"--{' and --'.join(options)} change Verilog alone: give an --out that ends with .v")
     planned = [(out, contents(circuit, out, **(options if out.suffix == ".v" else {}))) for out in args.out]
     for path in (path for _, files in planned for path in files):
         check_target(path, CIRCUIT, overwrite=args.overwrite)

@@ -43,7 +43,7 @@ REFUSED = {
     "there is no run nope in dst.sqlite; logic networks are kept of: ": ("circuit", "nope"),
     "is of the task stochastic-binary: a circuit is made of a logic-gates network": ("circuit", "BINARY"),
     "--images writes beside the first --out: give one": ("circuit", "LOGIC", "--images", 3),
-    "--pipelined change Verilog alone": ("circuit", "LOGIC", "--pipelined", "--out", "a.c"),
+    "--pipelined changes Verilog alone": ("circuit", "LOGIC", "--pipelined", "--out", "a.c"),
     "ends with one of .c, .v": ("circuit", "LOGIC", "--out", "a.txt"),
     "there is no folder 'no'": ("circuit", "LOGIC", "--out", "no/a.v"),
     "exists already, and is not a circuit made by `dst circuit`": ("circuit", "LOGIC", "--out", "notes.v"),
@@ -60,5 +60,8 @@ def test_sentences(cli) -> None:
         done = cli(*(ids.get(str(word), word) for word in words))
         assert done.code == 2
         assert message in done.err
+        assert done.out == "", "found before the work"
         assert sorted(path.name for path in Path().iterdir()) == before
     assert Path("notes.v").read_text() == "mine"
+    cli("run", "polynomial", "--steps", 2, "--passes", 2, "--seeds", 1, "--store", "none.sqlite")
+    assert "keeps no logic network: train one" in cli("circuit", "--store", "none.sqlite").err

@@ -31,17 +31,23 @@ def write(circuit: Circuit, path: str | os.PathLike[str], **options: Any) -> Non
 
 def contents(circuit: Circuit, path: str | os.PathLike[str], **options: Any) -> dict[Path, Content]:
     """What `write` would write, by path; each says `decoupled-st circuit` near its beginning or its end."""
-    target = Path(path)
-    writer = _WRITERS.get(target.suffix)
-    if writer is None:
-        raise ValueError(f"a circuit's path ends with one of {', '.join(_WRITERS)}, got {str(target)!r}")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(target.parent)!r} to write {target.name} into")
+    target = check_path(path)
+    writer = _WRITERS[target.suffix]
     known = set(writer.__annotations__) - {"circuit", "stem", "return"}
     if unknown := options.keys() - known:
         takes = f"takes {', '.join(sorted(known))}" if known else "takes no options"
         raise TypeError(f"{target.suffix} {takes}, got {', '.join(sorted(unknown))}")
     return {target.with_name(name): text for name, text in writer(circuit, target.stem, **options).items()}
+
+
+def check_path(path: str | os.PathLike[str]) -> Path:
+    """The path, where its ending means a format and its folder is there."""
+    target = Path(path)
+    if target.suffix not in _WRITERS:
+        raise ValueError(f"a circuit's path ends with one of {', '.join(_WRITERS)}, got {str(target)!r}")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(target.parent)!r} to write {target.name} into")
+    return target
 
 
 def load(path: str | os.PathLike[str]) -> Circuit:
