@@ -127,7 +127,7 @@ def counted(settings: Mapping[str, Setting]) -> str:
         return "n = 0"
     (((n, seeds), _),) = Counter((setting.n, setting.seeds) for setting in settings.values()).most_common(1)
     others = [f"{s.look.label} {s.n} {s.seeds}".rstrip() for s in settings.values() if (s.n, s.seeds) != (n, seeds)]
-    kind = f"{seeds} seeds" if seeds else "seeds"
+    kind = f"{seeds} seed".strip() + "s" * (n != 1)
     return f"n = {n} {kind} each" + (f"; {listing(others)} seeds" if others else "")
 
 

@@ -36,6 +36,7 @@ RC = {
     "lines.markersize": 4.5, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": FAINT, "xtick.color": FAINT,
     "ytick.color": FAINT, "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.spines.top": False,
     "axes.spines.right": False, "axes.grid": True, "grid.color": RULE, "grid.linewidth": 0.7, "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
     "figure.facecolor": PAPER, "axes.facecolor": PAPER, "savefig.facecolor": PAPER, "hatch.linewidth": 0.6,
     "figure.constrained_layout.w_pad": 0.1, "figure.constrained_layout.h_pad": 0.06,
     "svg.fonttype": "path", "svg.hashsalt": "dst", "savefig.dpi": 160, "image.cmap": MAP,

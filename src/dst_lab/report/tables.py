@@ -23,7 +23,7 @@ def facts(rows: Rows, runs: Sequence[Run]) -> dict[str, str]:
         return {"Runs": "0"}
     return {
         "Runs": ", ".join([f"{len(runs):,}", *rare]),
-        "Data": ", ".join(_unique(_data(str(name)) for run in runs if (name := run.config.get("dataset")))),
+        "Data": ", ".join(_unique(_data(name) for run in runs if (name := _dataset(run)) != "none")) or "none",
         "Trained on": ", ".join(_unique(_device(found) for found, _ in places)),
         "Training time": duration(seconds),
         "When": " to ".join(_unique(_days(places))),
@@ -126,6 +126,10 @@ def _device(place: dict[str, Any]) -> str:
 def _days(places: list[tuple[dict[str, Any], int]]) -> list[str]:
     days = sorted(str(place[name])[:10] for place, _ in places for name in ("started", "ended") if name in place)
     return [days[0], days[-1]] if days else ["not recorded"]
+
+
+def _dataset(run: Run) -> str:
+    return str(run.config.get("dataset") or "none")
 
 
 def _data(name: str) -> str:

@@ -8,20 +8,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import planted
 import pytest
 
 from dst_lab.claims import Verdict
 from dst_lab.cli import report as word
-from dst_lab.configs import Choice, StochasticBinaryConfig
+from dst_lab.configs import CONFIGS, Choice, StochasticBinaryConfig
 from dst_lab.driver import Driver, Followed
+from dst_lab.figures import draw
 from dst_lab.fleet.loop import TrainingStoppedError
 from dst_lab.plans.plan import Grid
 from dst_lab.records import Rows
-from dst_lab.report import page, pick_scale
+from dst_lab.report import figures, page, pick_scale
 from dst_lab.report.commands import run_command
 from dst_lab.report.prose import prose
-from dst_lab.store import Record, Store
+from dst_lab.store import Record, Series, Store
 from dst_lab.studies import PAPER
 from dst_lab.studies.paper.claims import judge
 from dst_lab.studies.paper.recipes import RECIPES
@@ -63,6 +65,23 @@ def test_everything_is_on_the_page(text: str) -> None:
 def test_a_data_set_is_named_once_with_or_without_images_held_out(text: str) -> None:
     facts = dict(re.findall(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>", text))
     assert facts["Data"] == "scikit-learn&#39;s digits"
+
+
+def test_other_tasks_by_their_names_and_no_data_set_of_a_task_that_reads_none(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "others.sqlite", write=True) as store:
+        for task in ("polynomial", "categorical-vae"):
+            config = CONFIGS[task](estimator=Choice.make("reinmax", tau_f=1.0, tau_b=1.0))
+            history = {"validation_loss": Series([1, 2], np.array([40.631, 40.632]))}
+            store.put([Record(config=config.to_dict(), status="done", history=history)])
+        rows = PAPER.rows(store, "quick")
+        wanted = figures(PAPER, rows)
+        text = page(PAPER, rows, draw({name: wanted[name] for name in wanted if "vae" in name}, rows))
+    facts = dict(re.findall(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>", text))
+    assert facts["Data"] == "scikit-learn&#39;s digits"
+    assert ">Categorical VAE</h3>" in text
+    assert ">Polynomial programming</h3>" in text
+    assert "n = 1 seed each" in text
+    assert "<!-- 40.63" in text, "ticks are whole numbers, without an offset to be added"
 
 
 def test_a_caution_stands_beside_the_verdict(path: Path) -> None:
