@@ -39,7 +39,11 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.fill_in()
-        return super().parse_known_args(args, namespace)
+        found, rest = super().parse_known_args(args, namespace)
+        if rest and " " in self.prog:  # a command's own, so that the sentence names its help and not that of `dst`
+            stray = not rest[0].startswith("-") and "--store" in self._option_string_actions
+            self.error(f"unrecognized arguments: {' '.join(rest)}" + ("; a store goes after --store" if stray else ""))
+        return found, rest
 
 
 def add_store(parser: argparse.ArgumentParser, about: str = "the store") -> None:

@@ -251,3 +251,18 @@ def test_what_nobody_expected_is_exit_code_1(cli, monkeypatch, surroundings: Pat
     code, _, err = cli(*RUN)
     assert only_sentence(err) == "dst: unexpected RuntimeError: a bolt is loose (--debug shows where)"
     assert code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("show", "runs.sqlite"), "runs.sqlite; a store goes after --store (`dst show --help` says what there is)"),
+        (("show", "--colour", "red"), "--colour red (`dst show --help` says what there is)"),
+        (("diff", "a", "b", "--deep"), "--deep (`dst diff --help` says what there is)"),
+        (("run", "polynomial", "--width=3"), "--width=3 (`dst run polynomial --help` says what there is)"),
+    ],
+)
+def test_an_unknown_argument_leads_to_the_help_of_its_command(words, sentence, cli) -> None:
+    ended = cli(*words)
+    assert ended.code == 2
+    assert f"dst: unrecognized arguments: {sentence}" in ended.err
