@@ -91,7 +91,7 @@ PLANTED = [
     ),
     Mutation(
         "the leading category's gradient cancels", "fleet/cuda/choose.py",
-        "g -= tl.sum(tl.where(column == tl.argmax(l, 1)[:, None], g, 0.0), 1)[:, None]", "g -= 0.0",
+        "g -= tl.sum(tl.where(column == largest, g, 0.0), 1)[:, None]", "g -= 0.0",
         (CUDA + "test_cuda_kernels.py", "-k", "tails"), interpreted=True,
     ),
 ]  # fmt: skip

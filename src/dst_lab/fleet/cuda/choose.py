@@ -100,7 +100,8 @@ def _categorical_backward(
     p = e / tl.sum(e, 1)[:, None]
     g = tl.load(grad + run * rows * K + element, mask, 0.0)
     # Relative to the largest category's, so that where its p rounds to 1 nothing is lost in the difference.
-    g -= tl.sum(tl.where(column == tl.argmax(l, 1)[:, None], g, 0.0), 1)[:, None]
+    largest = tl.argmax(tl.where(l == l, l, float("-inf")), 1)[:, None]
+    g -= tl.sum(tl.where(column == largest, g, 0.0), 1)[:, None]
     tl.store(out + run * rows * K + element, p * (g - tl.sum(p * g, 1)[:, None]) / tau, mask)
 
 

@@ -227,7 +227,8 @@ def _update_kernel(
         e = tl.exp((logits - tl.max(logits, 1)[:, None]) / heat)
         share = e / tl.sum(e, 1)[:, None]
         # Relative to the largest gate's, so that where its share rounds to 1 nothing is lost in the difference.
-        grad -= tl.sum(tl.where(gate == tl.argmax(logits, 1)[:, None], grad, 0.0), 1)[:, None]
+        largest = tl.argmax(tl.where(logits == logits, logits, float("-inf")), 1)[:, None]
+        grad -= tl.sum(tl.where(gate == largest, grad, 0.0), 1)[:, None]
         grad = share * (grad - tl.sum(share * grad, 1)[:, None]) / heat
     tl.store(size + neuron, tl.sum(grad * grad, 1) if UPDATE else tl.max(tl.abs(grad), 1), there)
     if UPDATE:
