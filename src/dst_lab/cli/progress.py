@@ -80,7 +80,7 @@ class Display:
 
     def _say_path(self, path: Mapping[str, str]) -> None:
         """By which path a fleet is trained, once for each, and why not by a faster one."""
-        if path not in self._paths:
+        if path and path not in self._paths:  # a run that failed took none
             self._paths.append(dict(path))
             why = f", since it is declined by {path['declined']}" if "declined" in path else ""
             self.say(f"path: {path['path']}{why}")

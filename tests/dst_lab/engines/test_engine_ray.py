@@ -94,7 +94,9 @@ def test_workers_killed_five_times(start, ray_words, undisturbed, rows, short, d
             time.sleep(0.05)
             continue
         time.sleep(clock.uniform(0.0, 1.5))
-        training = [pid for pid, title in descendants(process.pid).items() if "ray::_train" in title]
+        training = [
+            pid for pid, title in descendants(process.pid).items() if "ray::_train" in title and pid not in killed
+        ]
         if training:
             killed.append(clock.choice(sorted(training)))
             os.kill(killed[-1], signal.SIGKILL)
@@ -173,8 +175,7 @@ def test_ctrl_c_saves_and_goes_on(start, dst, ray_words, undisturbed, rows, shor
     assert process.returncode == 130, err
     assert out == ""
     said = "dst: stopped and saved; the same command goes on from there (store: dst.sqlite)"
-    left = 24 - recorded(Path("dst.sqlite"))
-    assert err.splitlines()[-2:] == [said, f"dst: {left} runs of this round are left; the same command goes on"]
+    assert err.splitlines()[-1] == said
     assert {path.suffix for path in folder.iterdir()} == {".npz"}
     assert list(short.glob("dst-ray-*")) == []
     again = dst(*words)

@@ -58,7 +58,8 @@ def test_twice_is_at_once(start, cli) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=10)
     assert process.returncode == 130
-    assert err.splitlines() == ["dst: stopped at once; what was recorded is safe, and the same command goes on"]
+    said = "dst: stopped at once; what was recorded is safe, and the same command goes on"
+    assert err.splitlines() == ["path: plain", said]
     assert [path.name for path in Path().iterdir()] == ["dst.sqlite"]
     assert cli(*words, "--snr-passes", 10).code == 0
 
