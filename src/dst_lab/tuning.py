@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dst_lab.configs import Choice, Config
+from dst_lab.configs.estimators import DEFAULT
 from dst_lab.plans.plan import Grid, Plan, score, settings, value_of
 from dst_lab.plans.sequential import Sequential
 from dst_lab.records import Reader, pursue
@@ -82,7 +83,7 @@ def tune(
         (0.5, 2.0)
     """
     name = name or str(getattr(objective, "__qualname__", "objective"))
-    base = OwnConfig(estimator=Choice.make("decoupled", tau_f=tau_f[0], tau_b=start_tau_b), objective=name)
+    base = OwnConfig(estimator=Choice.make(DEFAULT, tau_f=tau_f[0], tau_b=start_tau_b), objective=name)
     runs = tuple(range(seeds))
     f_axis, b_axis = ("tau_f", tuple(map(float, tau_f))), ("tau_b", tuple(map(float, tau_b)))
     search: Plan

@@ -11,7 +11,7 @@ from dst_lab.cli.fields import add_fields, read_config
 from dst_lab.cli.machine import add_machine, code_of, driving
 from dst_lab.cli.parser import Parser
 from dst_lab.configs import CONFIGS, ESTIMATORS, RULES, Choice, Config, Ruled, card
-from dst_lab.configs.estimators import names_of_numbers
+from dst_lab.configs.estimators import DEFAULT, names_of_numbers
 
 MOST_SEEDS = 100_000
 
@@ -44,7 +44,7 @@ def _about(config_type: type[Config]) -> str:
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     names = ", ".join(name.replace("_", "-") for name in ESTIMATORS)
-    parser.add_argument("--estimator", default="decoupled", help=f"{names}; or all: the paper's four (decoupled)")
+    parser.add_argument("--estimator", default=DEFAULT, help=f"{names}; or all: those that a task compares ({DEFAULT})")
     rules = ", ".join(RULES)
     parser.add_argument("--temperatures", metavar="RULE", help=f"a rule that sets every temperature: {rules}")
     for name in names_of_numbers():

@@ -16,7 +16,7 @@ from dst_lab.cli.machine import code_after, deadline_of, driving, missing_networ
 from dst_lab.cli.parser import Parser, at_least
 from dst_lab.cli.run import add_common, choices, seeds
 from dst_lab.configs import CONFIGS, WHOLE, Config
-from dst_lab.configs.estimators import names_of_numbers
+from dst_lab.configs.estimators import DEFAULT, names_of_numbers
 from dst_lab.plans import Plan
 from dst_lab.records import known_to
 from dst_lab.store import Store
@@ -142,7 +142,7 @@ def read_plan(args: argparse.Namespace) -> Plan:
             "--adaptive tau_f=0.05:3 tau_b=0.05:3"
         )
     config_type = CONFIGS[args.what]
-    args.estimator, args.seeds = args.estimator or "decoupled", args.seeds or "5"
+    args.estimator, args.seeds = args.estimator or DEFAULT, args.seeds or "5"
     if args.estimator == "all":
         raise ValueError("a sweep is over one estimator's temperatures, got --estimator all: sweep them one by one")
     (choice,) = choices(args, config_type)

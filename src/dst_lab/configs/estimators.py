@@ -152,6 +152,8 @@ ESTIMATORS: dict[str, Card] = {
     )
 }  # fmt: skip
 BUILT_IN = frozenset(ESTIMATORS)
+DEFAULT = "decoupled"
+"""The estimator of a run where none is named."""
 
 
 def card(name: str) -> Card:
