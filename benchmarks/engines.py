@@ -29,9 +29,11 @@ import torch
 from recording import record
 
 from dst_lab.configs import Choice, Config
-from dst_lab.engines import local, ray
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.cluster import Cluster
+from dst_lab.engines.engine import Job
+from dst_lab.engines.local import LocalEngine
+from dst_lab.engines.ray import RayEngine
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.task import Task
 from dst_lab.store import Store
@@ -134,7 +136,7 @@ def bare(chunks: int, clock: Clock) -> None:
 def with_local(chunks: int, clock: Clock) -> None:
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "a.sqlite", write=True) as store:
         clock.started()
-        outcome = local.train(configs(chunks), store, device=CPU, checkpoints=Checkpoints(Path(folder) / "c"), most=1)
+        outcome = LocalEngine(CPU).train(configs(chunks), store, Job(Checkpoints(Path(folder) / "c"), most=1))
         clock.ended()
         assert outcome.trained == chunks
         clock.say([store.provenance(run.id)["seconds"] for run in store.runs()])
@@ -149,8 +151,8 @@ def with_ray(chunks: int, clock: Clock) -> None:
             while references:
                 references = [reference for reference in references if reference not in cluster.wait(references, 1)]
             clock.started()
-            options = {"checkpoints": Checkpoints(Path(folder) / "c"), "most": 1}
-            outcome = ray.train(configs(chunks), store, cluster=cluster, **options)
+            job = Job(Checkpoints(Path(folder) / "c"), most=1)
+            outcome = RayEngine(cluster).train(configs(chunks), store, job)
             clock.ended()
             assert outcome.trained == chunks
             clock.say([store.provenance(run.id)["seconds"] for run in store.runs()])

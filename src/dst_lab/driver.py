@@ -18,8 +18,8 @@ from typing import NamedTuple, Protocol
 
 from dst_lab.configs import Config
 from dst_lab.engines.checkpoints import Checkpoints
-from dst_lab.engines.engine import Engine, Watch
-from dst_lab.engines.ledger import Outcome, without_network
+from dst_lab.engines.engine import Engine, Job, Outcome, Watch
+from dst_lab.engines.ledger import without_network
 from dst_lab.plans import Plan, Recipes
 from dst_lab.records import known_to, pursue, remaining
 from dst_lab.store import Store, run_id
@@ -132,9 +132,7 @@ class Driver:
         self, configs: Sequence[Config], store: Store, deadline: float | None, plan: Plan | None = None
     ) -> Outcome:
         with self.audience.looking() as look:
-            outcome = self.engine.train(
-                configs,
-                store,
+            job = Job(
                 checkpoints=Checkpoints(Path(f"{self.path}.checkpoints"), self.checkpoint_seconds, look.say),
                 watch=look.watch,
                 stop=look.stop,
@@ -143,6 +141,7 @@ class Driver:
                 prune=plan.early if plan else None,
                 networks=self.networks,
             )
+            outcome = self.engine.train(configs, store, job)
         # After the live display, which would be drawn over what is printed beside it.
         self.audience.told(outcome, configs, store)
         return outcome

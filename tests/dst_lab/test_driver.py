@@ -10,7 +10,7 @@ import pytest
 
 from dst_lab.configs import Choice, Config, StochasticBinaryConfig
 from dst_lab.driver import Driver
-from dst_lab.engines.ledger import Outcome
+from dst_lab.engines.engine import Job, Outcome
 from dst_lab.plans import Grid, Plan, Recipes, Sequential
 from dst_lab.store import Record, Series, Store
 
@@ -22,16 +22,16 @@ class Pretend:
 
     def __init__(self, failing: Sequence[float] = ()) -> None:
         self.rounds: list[int] = []
-        self.options: list[dict[str, Any]] = []
+        self.jobs: list[Job] = []
         self.failing = failing
 
     def check(self, configs: Sequence[Config]) -> None:
         if not configs:
             raise ValueError("nothing to check")
 
-    def train(self, configs: Sequence[Config], store: Store, **options: Any) -> Outcome:
+    def train(self, configs: Sequence[Config], store: Store, job: Job) -> Outcome:
         self.rounds.append(len(configs))
-        self.options.append(options)
+        self.jobs.append(job)
         failed = {}
         for config in configs:
             taus = config.estimator.to_dict()
@@ -55,9 +55,9 @@ def test_a_plan_is_followed_round_after_round_and_again_trains_nothing(tmp_path:
     assert engine.rounds == [6, 6], "tau_f at both seeds; then tau_b, of which one was there"
     assert (followed.done, followed.left, followed.wanted) == (True, 0, 12)
     assert followed.notes == ["chosen for stochastic-binary decoupled: tau_f=0.5, tau_b=2.0, 0"]
-    assert engine.options[0]["most"] == 7
-    assert engine.options[0]["networks"] is True
-    assert engine.options[0]["checkpoints"].folder == tmp_path / "runs.sqlite.checkpoints"
+    assert engine.jobs[0].most == 7
+    assert engine.jobs[0].networks is True
+    assert engine.jobs[0].checkpoints.folder == tmp_path / "runs.sqlite.checkpoints"
     again = driver.follow(search(0.0, 0.5, 1.0))
     assert (again.done, again.rounds) == (True, [])
     assert engine.rounds == [6, 6]
@@ -76,7 +76,7 @@ def test_when_the_time_is_up_the_round_is_the_last(tmp_path: Path) -> None:
     engine = Pretend()
     followed = Driver(engine, tmp_path / "runs.sqlite").follow(search(0.0, 0.5), time.monotonic() - 1)
     assert engine.rounds == [4]
-    assert engine.options[0]["seconds_left"]() < 0
+    assert engine.jobs[0].seconds_left() < 0
     assert not followed.done
 
 

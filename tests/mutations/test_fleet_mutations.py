@@ -74,7 +74,7 @@ PLANTED = [
         "state = self.states[site][text]", "state = self.states[0][text]", RULES,
     ),
     Mutation(
-        "a temperature that stands still is recorded", "fleet/loop.py",
+        "a temperature that stands still is recorded", "fleet/recording.py",
         "if name not in moving}", "if name in moving}", RULES,
     ),
     Mutation(

@@ -18,8 +18,7 @@ from dst_lab.store import Store, run_id
 
 if TYPE_CHECKING:
     from dst_lab.driver import Driver, Followed, Look
-    from dst_lab.engines.engine import Engine
-    from dst_lab.engines.ledger import Outcome
+    from dst_lab.engines.engine import Engine, Outcome
 
 LEFT, INTERRUPTED = 3, 130
 """Exit codes: runs are left, and the same command goes on (a shell loop can tell it from success); Ctrl-C."""

@@ -10,10 +10,10 @@ import torch
 
 from dst_lab.configs import Config
 from dst_lab.engines.calibrate import estimate_seconds
-from dst_lab.engines.checkpoints import Checkpoints
+from dst_lab.engines.engine import Job
 from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.contract import ContractError, check_built
-from dst_lab.fleet.loop import Fleet, Prune, Report, TrainingStoppedError
+from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.optimiser import UpdateRule
 from dst_lab.fleet.provenance import provenance
 from dst_lab.fleet.task import Task
@@ -48,46 +48,35 @@ def build(config: Config, source: str | None, device: torch.device) -> Task:
     return task
 
 
-def train_chunk(
-    task: Task,
-    configs: Sequence[Config],
-    *,
-    checkpoints: Checkpoints | None = None,
-    report: Report | None = None,
-    stop: Callable[[], bool] | None = None,
-    most: int | None = None,
-    seconds_left: Callable[[], float] | None = None,
-    sharers: int = 1,
-    prune: Prune | None = None,
-    networks: bool = False,
-) -> Result:
-    """Train the first of these runs, as many as fit. One fleet; see `local.train` for the arguments, and `sharers` for
-    the chunks that are trained in the same memory.
+def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 1) -> Result:
+    """Train the first of these runs, as many as fit, as one fleet; `sharers` are the chunks that are trained in the
+    same memory.
 
     Ordinary exceptions are taken for those of a single run: the chunk is halved until it stands alone, and then
     recorded as failed. Halves begin anew, and the checkpoint goes: it would lead into the same failure again.
     """
-    fit = _size(task, configs, checkpoints, most or len(configs), seconds_left, sharers, prune is not None)
+    fit = _size(task, configs, job, sharers)
     members, rest = list(configs[:fit]), list(configs[fit:])
     if not members:
         return Result([], [])
-    checkpoint = checkpoints.of(ids(members)) if checkpoints else None
+    checkpoint = job.checkpoints.of(ids(members)) if job.checkpoints else None
     late = False
 
     def ended() -> bool:
         nonlocal late
-        if stop and stop():
+        if job.stop and job.stop():
             return True
-        late = seconds_left is not None and seconds_left() <= 0
+        late = job.seconds_left is not None and job.seconds_left() <= 0
         return late
 
     fleet: Fleet | None = None
     try:
         fleet = Fleet(task, members, checkpoint)
-        if fleet.stopped and not prune and checkpoint:
+        if fleet.stopped and not job.prune and checkpoint:
             checkpoint.remove()  # of a search that gave runs up: here they are wanted whole
             fleet = Fleet(task, members, checkpoint)
-        return Result(fleet.train(_watched(report), _watched(ended), prune, networks), [rest] if rest else [])
+        records = fleet.train(_watched(job.watch), _watched(ended), job.prune, job.networks)
+        return Result(records, [rest] if rest else [])
     except _WatcherError as error:
         raise error.args[0] from None
     except TrainingStoppedError:
@@ -110,7 +99,7 @@ def train_chunk(
         torch.cuda.empty_cache()
     if checkpoint:
         checkpoint.remove()
-    again = halves(members, together=prune is not None) + ([rest] if rest else [])
+    again = halves(members, together=job.prune is not None) + ([rest] if rest else [])
     return Result([failure] if failure and len(members) == 1 else [], again)
 
 
@@ -146,26 +135,18 @@ def fleet_of(config: Config) -> str:
     return f"{config.task} {config.fleet_key()}"
 
 
-def _size(
-    task: Task,
-    configs: Sequence[Config],
-    checkpoints: Checkpoints | None,
-    most: int,
-    seconds_left: Callable[[], float] | None,
-    sharers: int,
-    together: bool,
-) -> int:
+def _size(task: Task, configs: Sequence[Config], job: Job, sharers: int) -> int:
     """How many of these runs to train together; 0 where not even one can be trained in the time."""
-    if seconds_left and seconds_left() <= 0:
+    if job.seconds_left and job.seconds_left() <= 0:
         return 0
-    runs = ids(configs)
-    for begun in checkpoints.begun(runs) if checkpoints else []:
+    runs, most = ids(configs), job.most or len(configs)
+    for begun in job.checkpoints.begun(runs) if job.checkpoints else []:
         # What was begun goes on as it is, even where less fits by now: in pieces it would begin anew.
         if begun == runs[: len(begun)] and len(begun) <= most:
             return len(begun)
     fit = min(runs_that_fit(task, task.device, sharers), most, len(runs))
-    fit = _inside(task, configs[:fit], seconds_left) if seconds_left else fit
-    return _whole(configs, fit) or fit if together else fit
+    fit = _inside(task, configs[:fit], job.seconds_left) if job.seconds_left else fit
+    return _whole(configs, fit) or fit if job.prune else fit
 
 
 def _whole(configs: Sequence[Config], most: int) -> int:

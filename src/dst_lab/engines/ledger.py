@@ -1,34 +1,11 @@
 """What a plan still lacks, and what became of it: the same for every engine. Only the driver has one."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from dst_lab.configs import Config
-from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.chunk import by_fleet
+from dst_lab.engines.engine import Job, Outcome
 from dst_lab.store import Record, Store, run_id
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a plan."""
-
-    wanted: int
-    already: int
-    trained: int
-    diverged: int
-    left: int
-    """Not trained because the time was up, or for the reason in `lost`."""
-    failed: dict[str, str] = field(default_factory=dict)
-    """Runs whose code failed: what they are, and why."""
-    stopped: int = 0
-    """Given up early, because others did better."""
-    without_network: tuple[str, ...] = ()
-    """The ids of runs that were there already, without the network that is wanted."""
-    worse: tuple[str, ...] = ()
-    """The ids of those that are done, and worse than untrained networks."""
-    lost: str = ""
-    """What broke off the training, in a sentence: the engine's workers are gone."""
 
 
 class Ledger:
@@ -37,24 +14,22 @@ class Ledger:
     Args:
         configs: the plan.
         store: open for writing; this process is its only writer.
-        checkpoints: where chunks in progress are saved.
-        networks: whether what is trained is kept: then those that are there already without it are counted.
+        job: where chunks in progress are saved, and whether what is trained is kept: then those that are there already
+            without it are counted.
     """
 
-    def __init__(
-        self, configs: Iterable[Config], store: Store, checkpoints: Checkpoints | None, networks: bool = False
-    ) -> None:
-        self._store, self._checkpoints = store, checkpoints
+    def __init__(self, configs: Iterable[Config], store: Store, job: Job) -> None:
+        self._store, self._checkpoints = store, job.checkpoints
         wanted = {run_id(config.to_dict()): config for config in configs}
         finished = store.finished()
         self.pending = {run: config for run, config in wanted.items() if run not in finished}
         self._wanted, self._already = len(wanted), len(wanted) - len(self.pending)
-        self._without = without_network(store, wanted) if networks else ()
+        self._without = without_network(store, wanted) if job.networks else ()
         self._trained = self._diverged = self._stopped = 0
         self._failed: dict[str, str] = {}
         self._worse: list[str] = []
-        if checkpoints:
-            checkpoints.tidy(finished)
+        if self._checkpoints:
+            self._checkpoints.tidy(finished)
 
     def chunks(self) -> tuple[list[list[Config]], list[list[Config]]]:
         """(chunks begun before, the rest of the runs by fleet). No run is in two of them."""

@@ -7,8 +7,8 @@ training, Ray gives to another; it goes on from the checkpoint where the folder 
 import math
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from dst_lab.data import DataError
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.chunk import Result, build, by_fleet, failed, fleet_of, halves, train_chunk
 from dst_lab.engines.cluster import Cluster
-from dst_lab.engines.engine import Watch
-from dst_lab.engines.ledger import Ledger, Outcome
+from dst_lab.engines.engine import Job, Outcome
+from dst_lab.engines.ledger import Ledger
 from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.loop import Prune, TrainingStoppedError, threads
 from dst_lab.fleet.task import Task
@@ -36,8 +36,6 @@ STOP = "stop"
 """What the driver writes into its mark among the checkpoints."""
 PATIENCE = 30.0
 """Seconds that workers have to save when the driver is asked to stop, or the time is up."""
-
-Tell = Callable[[Sequence[Record], int, int], None]
 
 
 @dataclass(frozen=True)
@@ -59,47 +57,6 @@ class Terms:
     networks: bool = False
 
 
-def train(
-    configs: Iterable[Config],
-    store: Store,
-    *,
-    cluster: Cluster,
-    checkpoints: Checkpoints | None = None,
-    source: str | None = None,
-    report: Tell | None = None,
-    stop: Callable[[], bool] | None = None,
-    most: int | None = None,
-    seconds_left: Callable[[], float] | None = None,
-    prune: Prune | None = None,
-    networks: bool = False,
-) -> Outcome:
-    """Train what the store does not hold yet, as `local.train` does, in chunks that give every worker something to do.
-
-    Args:
-        cluster: where; connected to when there is something to train.
-        source: where the data lie on the machines of the cluster.
-        report: called as chunks are recorded, with their records, the number of runs so far and that of all.
-
-    The others are those of `local.train`. `stop` is asked a few times a second.
-    """
-    ledger = Ledger(configs, store, checkpoints, networks)
-    begun, fresh = ledger.chunks()
-    lost = ""
-    if begun or fresh:
-        cluster.connect()
-        deadline = None if seconds_left is None else time.time() + seconds_left()
-        terms = Terms(
-            source, cluster.device, cluster.threads, cluster.sharers(), most, deadline, prune=prune, networks=networks
-        )
-        if checkpoints:
-            with checkpoints.shared() as mark:
-                shared = Terms(**{**vars(terms), "mark": mark, "checkpoint_seconds": checkpoints.seconds})
-                lost = _Driver(ledger, cluster, shared, report, stop).follow(begun, fresh)
-        else:
-            lost = _Driver(ledger, cluster, terms, report, stop).follow(begun, fresh)
-    return ledger.close(lost)
-
-
 def _own(config: Config) -> list[str]:
     """What of a run was registered from outside: its task, its estimator, the rules of its temperatures."""
     estimator = config.estimator
@@ -108,40 +65,62 @@ def _own(config: Config) -> list[str]:
     return [*task, *([estimator.name] if estimator.card.own else []), *rules]
 
 
-def check(configs: Iterable[Config], *, cluster: Cluster, source: str | None = None) -> None:
-    """`local.check`, on a machine of the cluster."""
-    firsts = [first for first, *_ in by_fleet(list(configs))]
-    if own := sorted({name for first in firsts for name in _own(first)} - plugins.load()):
-        raise ValueError(
-            f"the engine ray trains in processes that do not know {', '.join(own)}: take --engine local, or install "
-            f"what registers it as a package with the entry point {plugins.GROUP}"
-        )
-    cluster.connect()
-    _value(cluster.submit(_check, 0, firsts, Terms(source, cluster.device, cluster.threads, 1)))
-
-
 @dataclass(frozen=True)
 class RayEngine:
-    """The engine of a cluster, with data from one place on its machines."""
+    """The engine of a cluster.
+
+    Args:
+        cluster: where; connected to when there is something to train.
+        source: where the data lie on its machines.
+    """
 
     cluster: Cluster
     source: str | None = None
 
-    def check(self, configs: Iterable[Config]) -> None:
-        check(configs, cluster=self.cluster, source=self.source)
+    def check(self, configs: Sequence[Config]) -> None:
+        """On a machine of the cluster."""
+        firsts = [first for first, *_ in by_fleet(configs)]
+        if own := sorted({name for first in firsts for name in _own(first)} - plugins.load()):
+            raise ValueError(
+                f"the engine ray trains in processes that do not know {', '.join(own)}: take --engine local, or "
+                f"install what registers it as a package with the entry point {plugins.GROUP}"
+            )
+        self.cluster.connect()
+        terms = Terms(self.source, self.cluster.device, self.cluster.threads, 1)
+        _value(self.cluster.submit(_check, 0, firsts, terms))
 
-    def train(self, configs: Iterable[Config], store: Store, *, watch: Watch | None = None, **terms: Any) -> Outcome:
-        report = watch.recorded if watch else None
-        return train(configs, store, cluster=self.cluster, source=self.source, report=report, **terms)
+    def train(self, configs: Sequence[Config], store: Store, job: Job) -> Outcome:
+        """In chunks that give every worker something to do."""
+        ledger = Ledger(configs, store, job)
+        begun, fresh = ledger.chunks()
+        lost = ""
+        if begun or fresh:
+            self.cluster.connect()
+            with job.checkpoints.shared() if job.checkpoints else nullcontext() as mark:
+                lost = _Driver(ledger, self.cluster, self._terms(job, mark), job).follow(begun, fresh)
+        return ledger.close(lost)
+
+    def _terms(self, job: Job, mark: Path | None) -> Terms:
+        cluster = self.cluster
+        return Terms(
+            source=self.source,
+            device=cluster.device,
+            threads=cluster.threads,
+            sharers=cluster.sharers(),
+            most=job.most,
+            deadline=None if job.seconds_left is None else time.time() + job.seconds_left(),
+            mark=mark,
+            checkpoint_seconds=job.checkpoints.seconds if job.checkpoints else 0.0,
+            prune=job.prune,
+            networks=job.networks,
+        )
 
 
 class _Driver:
     """Hands out chunks, as many at a time as there are workers, and records what comes back."""
 
-    def __init__(
-        self, ledger: Ledger, cluster: Cluster, terms: Terms, report: Tell | None, stop: Callable[[], bool] | None
-    ) -> None:
-        self.ledger, self.cluster, self.terms, self.report, self.stop = ledger, cluster, terms, report, stop
+    def __init__(self, ledger: Ledger, cluster: Cluster, terms: Terms, job: Job) -> None:
+        self.ledger, self.cluster, self.terms, self.job = ledger, cluster, terms, job
         self.flying: dict[Any, list[Config]] = {}
         self.wanted = len(ledger.pending)
 
@@ -161,7 +140,7 @@ class _Driver:
         self._record([])
         queue = begun + self._spread(fresh, begun)
         while queue or self.flying:
-            if self.stop and self.stop():
+            if self.job.stop and self.job.stop():
                 self._stop()
             late = time.time() - (self.terms.deadline or math.inf)
             if late >= 0:
@@ -188,8 +167,8 @@ class _Driver:
 
     def _record(self, records: list[Record]) -> None:
         self.ledger.record(records)
-        if self.report:
-            self.report(records, self.wanted - len(self.ledger.pending), self.wanted)
+        if self.job.watch:
+            self.job.watch.recorded(records, self.wanted - len(self.ledger.pending), self.wanted)
 
     def _result(self, ready: Any, chunk: list[Config]) -> Result:
         from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, WorkerCrashedError
@@ -244,10 +223,8 @@ def _train(configs: list[Config], terms: Terms) -> Result:
     left = None if deadline is None else (lambda: deadline - time.time())
     with threads(terms.threads):
         try:
-            return train_chunk(
-                task, configs, checkpoints=checkpoints, stop=stop, most=terms.most, seconds_left=left,
-                sharers=terms.sharers, prune=terms.prune, networks=terms.networks,
-            )  # fmt: skip
+            job = Job(checkpoints, None, stop, terms.most, left, terms.prune, terms.networks)
+            return train_chunk(task, configs, job, terms.sharers)
         except TrainingStoppedError as stopped:
             return Result([], [], stopped.saved)
 

@@ -11,16 +11,17 @@ import torch
 from torch import Tensor
 
 from decoupled_st.diagnostics import gradient_norm
-from dst_lab.configs import Card, Choice, Config, Ruled, Schedule
+from dst_lab.configs import Card, Choice, Config, Schedule
 from dst_lab.fleet.checkpoint import Checkpoint, state
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.contract import ContractError, check_artefacts, check_loss, check_metrics, gradients_of
 from dst_lab.fleet.optimiser import Optimiser, UpdateRule
 from dst_lab.fleet.provenance import provenance
+from dst_lab.fleet.recording import moves, parts_of, records_of
 from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.fleet.task import Choosers, Declined, Fused, Metrics, Norm, Step, Task, sum_per_run
-from dst_lab.store import Record, Series
+from dst_lab.store import Record
 
 Array = npt.NDArray[Any]
 PLAIN = "plain"
@@ -83,7 +84,7 @@ class Fleet:
         self.order = torch.zeros(orders, dtype=torch.int64, device=self.device)
         self.count = torch.zeros((), dtype=torch.int64, device=self.device)
         self.taus = self._temperatures(0.0)
-        self._moving = any(_moves(course) for c in self.configs for _, course in c.estimator.temperatures)
+        self._moving = any(moves(course) for c in self.configs for _, course in c.estimator.temperatures)
         self.rules = self._ruled()
         self._epoch = -1
 
@@ -129,7 +130,8 @@ class Fleet:
         artefacts = self.task.artefacts(self._all(), self._choosers(Use.EVALUATE))
         artefacts = check_artefacts(self.name, artefacts, self.runs)
         tensors = self._networks() if networks else {}
-        return self._records(artefacts, tensors, provenance(self.device, self.seconds, len(self.members), self.path))
+        origin = provenance(self.device, self.seconds, len(self.members), self.path)
+        return records_of(self, artefacts, tensors, origin)
 
     def _networks(self) -> dict[str, Array]:
         """What is kept of the runs, [runs, ...] each: parameters, what else belongs to the network, temperatures as
@@ -380,60 +382,6 @@ class Fleet:
         """Wait for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
-
-    def _records(self, artefacts: dict[str, Array], tensors: dict[str, Array], origin: dict[str, Any]) -> list[Record]:
-        bad = self.bad_step.tolist()
-        row_of = {member: row for row, member in enumerate(self.alive)}
-        records = []
-        for run, config in enumerate(self.members):
-            last, bad_step = self.stopped.get(run) or (self.steps, bad[row_of[run]])
-            rows = [(step, row) for step, row in self.history if step <= last and not 0 < bad_step <= step]
-            still = unmoved(config.estimator)  # of others in the fleet
-            names = {name: None for _, row in rows for name in row if name not in still}
-            history = {}
-            for name in names:
-                points = [(step, row[name][run]) for step, row in rows if name in row]
-                history[name] = Series(np.array([s for s, _ in points]), np.stack([v for _, v in points]))
-            status, detail, kept, network = "done", dict[str, Any](), dict[str, Array](), dict[str, Array]()
-            if bad_step:
-                ends = {name: float(series.values[-1]) for name, series in history.items() if series.values.ndim == 1}
-                reason = "the loss is not finite" + ", before any update" * (bad_step == 1)
-                status, detail = "diverged", {"step": bad_step, "reason": reason, "last": ends}
-            elif run in self.stopped:
-                status, detail = "stopped", {"step": last, "of": self.steps, "reason": "other settings did better"}
-            else:
-                detail = worse_than_untrained(float(self.untrained[row_of[run]]), history)
-                kept = {name: array[row_of[run]] for name, array in artefacts.items()}
-                network = {name: array[row_of[run]] for name, array in tensors.items()}
-            records.append(
-                Record(
-                    config=config.to_dict(), status=status, detail=detail, history=history, artefacts=kept,
-                    provenance=origin, network=network,
-                )
-            )  # fmt: skip
-        return records
-
-
-def worse_than_untrained(untrained: float, history: Mapping[str, Series]) -> dict[str, Any]:
-    """The detail of a run whose last validation loss is above its loss before any update by more than that loss
-    itself: a learning rate that was too high, say, without a loss that is not finite. Else nothing."""
-    last = float(history["validation_loss"].values[-1])
-    return {"worse_than_untrained": {"untrained": untrained, "last": last}} if last - untrained > abs(untrained) else {}
-
-
-def _moves(course: Schedule | Ruled) -> bool:
-    return isinstance(course, Ruled) or course.shape != "constant"
-
-
-def parts_of(card: Card) -> dict[str, str | None]:
-    """The metrics tau_f and tau_b -> the name of the temperature that each is; None where it is none."""
-    return {"tau_f": card.draw if isinstance(card.draw, str) else None, "tau_b": card.backward}
-
-
-def unmoved(choice: Choice) -> set[str]:
-    """Which of tau_f and tau_b a run need not record: they are constant, or there is none."""
-    moving = {name for name, course in choice.temperatures if _moves(course)}
-    return {metric for metric, name in parts_of(choice.card).items() if name not in moving}
 
 
 @contextmanager

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from dst_lab.data import DataError
-from dst_lab.engines import chunk, local
+from dst_lab.engines import chunk
 from dst_lab.engines.checkpoints import Checkpoints
+from dst_lab.engines.engine import Job, Outcome
+from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.loop import Fleet
 from dst_lab.store import Store, StoreError, run_id
 from dst_lab.tasks import TASKS
@@ -24,11 +26,11 @@ def plan(small: Callable[..., Any]) -> list[Any]:
 
 
 @pytest.fixture
-def train(tmp_path: Path) -> Callable[..., local.Outcome]:
-    def run(configs: Any, file: str = "a.sqlite", **options: Any) -> local.Outcome:
+def train(tmp_path: Path) -> Callable[..., Outcome]:
+    def run(configs: Any, file: str = "a.sqlite", **options: Any) -> Outcome:
         folder = Checkpoints(tmp_path / f"{file}.checkpoints", seconds=0.0)
         with Store.open(tmp_path / file, write=True) as store:
-            return local.train(configs, store, device=CPU, checkpoints=folder, **options)
+            return LocalEngine(CPU).train(configs, store, Job(folder, **options))
 
     return run
 
@@ -68,7 +70,7 @@ def test_the_chunk_is_halved_until_the_failing_run_stands_alone(plan, train, row
     failed = {name: outcome.failed[name]}
     assert failed[name].startswith("ZeroDivisionError: no good (test_engine_failures.py:")
     assert ", from loop.py:" in failed[name], "and by which way it came there"
-    assert outcome == local.Outcome(wanted=8, already=0, trained=7, diverged=0, left=0, failed=failed)
+    assert outcome == Outcome(wanted=8, already=0, trained=7, diverged=0, left=0, failed=failed)
     found = rows(tmp_path / "a.sqlite")
     assert {run: row for run, row in found.items() if run != bad} == {run: whole[run] for run in whole if run != bad}
     assert found[bad]["status"] == "failed"
@@ -93,7 +95,7 @@ def test_again_only_the_failed_run_is_tried(plan, train, rows, tmp_path, broken)
     assert fleets == [[0, 7], [0], [7]]
     seeds.clear()
     fixed = train(plan)
-    assert fixed == local.Outcome(wanted=8, already=6, trained=2, diverged=0, left=0)
+    assert fixed == Outcome(wanted=8, already=6, trained=2, diverged=0, left=0)
     assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
     assert train(plan).already == 8
 
@@ -162,7 +164,7 @@ def test_these_stop_everything(error, plan, train, tmp_path, monkeypatch) -> Non
         assert store.runs() == []
 
 
-@pytest.mark.parametrize("watcher", ["report", "stop"])
+@pytest.mark.parametrize("watcher", ["watch", "stop"])
 def test_who_watches_is_no_failure_of_the_runs(watcher, plan, train, tmp_path) -> None:
     def gone(*_: Any) -> None:
         raise OSError(28, "no room")

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from dst_lab.configs import Choice
-from dst_lab.engines import calibrate, chunk, local
+from dst_lab.engines import calibrate, chunk
 from dst_lab.engines.checkpoints import Checkpoints
+from dst_lab.engines.engine import Job, Outcome
+from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet import capacity
 from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
@@ -39,7 +41,7 @@ class Steps:
 
 
 @pytest.fixture
-def train(tmp_path: Path) -> Callable[..., tuple[local.Outcome | None, Steps]]:
+def train(tmp_path: Path) -> Callable[..., tuple[Outcome | None, Steps]]:
     """Train a plan into `file`, with checkpoints beside it; None as the outcome of one that was stopped."""
 
     def run(configs: Any, file: str = "a.sqlite", after: int | None = None, **options: Any) -> Any:
@@ -47,9 +49,7 @@ def train(tmp_path: Path) -> Callable[..., tuple[local.Outcome | None, Steps]]:
         folder = Checkpoints(tmp_path / f"{file}.checkpoints", seconds=options.pop("seconds", 60.0))
         with Store.open(tmp_path / file, write=True) as store:
             try:
-                outcome = local.train(
-                    configs, store, device=CPU, checkpoints=folder, report=steps, stop=steps.stop, **options
-                )
+                outcome = LocalEngine(CPU).train(configs, store, Job(folder, steps, steps.stop, **options))
             except TrainingStoppedError:
                 return None, steps
         return outcome, steps
@@ -83,7 +83,7 @@ def names(folder: Path) -> list[str]:
 @pytest.mark.parametrize("most", [1, 2, 4, 100])
 def test_chunks_of_any_size_give_the_same_rows(most, plan, train, rows, tmp_path) -> None:
     whole, steps = train(plan, "whole.sqlite")
-    assert whole == local.Outcome(wanted=5, already=0, trained=5, diverged=0, left=0)
+    assert whole == Outcome(wanted=5, already=0, trained=5, diverged=0, left=0)
     assert steps.sizes == [5]
     pieces, steps = train(plan, "pieces.sqlite", most=most)
     assert pieces == whole
@@ -102,14 +102,14 @@ def test_chunks_that_share_a_machine_share_its_memory(plan, monkeypatch) -> None
     room = 4.5 * capacity.bytes_per_run(task) / 0.7
     monkeypatch.setattr(capacity, "free_bytes", lambda device: int(room))
     for sharers, fit in ((1, 4), (2, 2), (4, 1), (40, 1)):
-        result = chunk.train_chunk(task, plan, sharers=sharers)
+        result = chunk.train_chunk(task, plan, Job(), sharers)
         assert len(result.records) == fit
         assert result.again == [plan[fit:]]
 
 
 def test_a_plan_of_many_tasks_and_estimators(mixed, train, rows, tmp_path) -> None:
     outcome, steps = train(mixed)
-    assert outcome == local.Outcome(wanted=14, already=0, trained=14, diverged=1, left=0)
+    assert outcome == Outcome(wanted=14, already=0, trained=14, diverged=1, left=0)
     assert sorted(steps.sizes) == [1, 2, 2, 2, 2, 2, 3]
     together = rows(tmp_path / "a.sqlite")
     assert together.keys() == {run_id(config.to_dict()) for config in mixed}
@@ -122,10 +122,10 @@ def test_again_it_trains_nothing_and_wider_only_what_is_new(plan, train, rows, t
     train(plan[:3])
     first = rows(tmp_path / "a.sqlite")
     outcome, steps = train(plan[:3])
-    assert outcome == local.Outcome(wanted=3, already=3, trained=0, diverged=0, left=0)
+    assert outcome == Outcome(wanted=3, already=3, trained=0, diverged=0, left=0)
     assert steps.taken == 0
     outcome, steps = train([*plan, *plan])
-    assert outcome == local.Outcome(wanted=5, already=3, trained=2, diverged=0, left=0)
+    assert outcome == Outcome(wanted=5, already=3, trained=2, diverged=0, left=0)
     assert steps.sizes == [2]
     train(plan, "whole.sqlite")
     wider = rows(tmp_path / "a.sqlite")
@@ -163,7 +163,7 @@ def test_what_was_begun_comes_first_in_a_wider_plan(plan, train, rows, tmp_path)
     train(plan, "whole.sqlite")
     train(plan[2:4], after=15)
     outcome, steps = train(plan)
-    assert outcome == local.Outcome(wanted=5, already=0, trained=5, diverged=0, left=0)
+    assert outcome == Outcome(wanted=5, already=0, trained=5, diverged=0, left=0)
     assert [fleet.wanted for fleet in steps.fleets.values()] == [2, 3]
     assert steps.taken == 5 + 20
     assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
@@ -195,7 +195,7 @@ def test_killed_between_recording_and_removing_it_leaves_nothing_for_good(plan, 
     left.with_suffix(".77.part").write_bytes(b"half")
     (left.parent / "0123456789abcdef.npz").write_bytes(b"spoilt")
     outcome, steps = train(plan)
-    assert outcome == local.Outcome(wanted=5, already=5, trained=0, diverged=0, left=0)
+    assert outcome == Outcome(wanted=5, already=5, trained=0, diverged=0, left=0)
     assert steps.taken == 0
     assert names(tmp_path) == ["0123456789abcdef.npz.damaged", "a.sqlite", "a.sqlite.checkpoints"], "damaged, and kept"
 
@@ -281,7 +281,7 @@ def test_the_disk_is_told_about_once(plan, tmp_path) -> None:
     told: list[str] = []
     folder = Checkpoints(tmp_path / "file", seconds=0.0, tell=told.append)
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
-        outcome = local.train(plan, store, device=CPU, checkpoints=folder, most=2)
+        outcome = LocalEngine(CPU).train(plan, store, Job(folder, most=2))
     assert outcome.trained == 5
     assert told == [
         f"no checkpoint could be written in {tmp_path / 'file'} (File exists); training goes on, but if it is "
@@ -292,7 +292,7 @@ def test_the_disk_is_told_about_once(plan, tmp_path) -> None:
 def test_without_checkpoints_it_trains_the_same(plan, train, rows, tmp_path) -> None:
     train(plan, "whole.sqlite")
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
-        local.train(plan, store, device=CPU)
+        LocalEngine(CPU).train(plan, store, Job())
     assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
 
 
@@ -306,9 +306,9 @@ def test_without_checkpoints_it_trains_the_same(plan, train, rows, tmp_path) -> 
     ],
 )
 def test_check_finds_what_cannot_be_trained(fields, complaint, small, mixed) -> None:
-    local.check(mixed, device=CPU)
+    LocalEngine(CPU).check(mixed)
     with pytest.raises(Exception, match=complaint):
-        local.check([*mixed, small("logic-gates", **fields)], device=CPU)
+        LocalEngine(CPU).check([*mixed, small("logic-gates", **fields)])
     # The loop itself refuses too, rather than record a run that took no step.
     if "batch" in fields:
         with pytest.raises(ValueError, match=complaint):
@@ -318,13 +318,13 @@ def test_check_finds_what_cannot_be_trained(fields, complaint, small, mixed) -> 
 def test_time_that_is_up_leaves_runs(plan, train, rows, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(chunk, "estimate_seconds", lambda task, configs: 10.0 * len(configs))
     train(plan, "whole.sqlite")
-    none = local.Outcome(wanted=5, already=0, trained=0, diverged=0, left=5)
+    none = Outcome(wanted=5, already=0, trained=0, diverged=0, left=5)
     assert train(plan, seconds_left=lambda: 5.0)[0] == none
     assert train(plan, seconds_left=lambda: 0.0)[0] == none
     # 10 s a run, 1.1 times over: two end inside 23 s, and one inside 13.
     clock = iter([23.0] * 24 + [13.0] * 1000)
     outcome, steps = train(plan, seconds_left=lambda: next(clock))
-    assert outcome == local.Outcome(wanted=5, already=0, trained=5, diverged=0, left=0)
+    assert outcome == Outcome(wanted=5, already=0, trained=5, diverged=0, left=0)
     assert steps.sizes == [2, 1, 1, 1]
     assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
 
@@ -353,9 +353,8 @@ def test_a_damaged_checkpoint_is_told_of_and_kept(plan, train, rows, tmp_path) -
     saved.write_bytes(raw)
     told: list[str] = []
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
-        outcome = local.train(
-            plan, store, device=CPU, checkpoints=Checkpoints(tmp_path / "a.sqlite.checkpoints", tell=told.append)
-        )
+        folder = Checkpoints(tmp_path / "a.sqlite.checkpoints", tell=told.append)
+        outcome = LocalEngine(CPU).train(plan, store, Job(folder))
     assert outcome.trained == 5
     kept = saved.with_name(f"{saved.name}.damaged")
     assert kept.read_bytes() == raw

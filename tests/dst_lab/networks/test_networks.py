@@ -15,7 +15,8 @@ import decoupled_st as dst
 import dst_lab
 from dst_lab import data
 from dst_lab.configs import Choice
-from dst_lab.engines import local
+from dst_lab.engines.engine import Job
+from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.task import pixels
 from dst_lab.store import Store, StoreError, run_id
 
@@ -47,7 +48,7 @@ def trained(tmp_path_factory) -> Path:
         for seed in (0, 1)
     ]
     with Store.open(path, write=True) as store:
-        outcome = local.train(configs, store, device=CPU, networks=True)
+        outcome = LocalEngine(CPU).train(configs, store, Job(networks=True))
     assert outcome.trained == len(configs)
     assert outcome.without_network == ()
     return path
@@ -163,7 +164,7 @@ def test_what_a_rule_ended_with_is_kept(tmp_path, task, small) -> None:
     """Its state, so that the record is computed again bit for bit, and the temperatures it last set at each place."""
     config = small(task, estimator=Choice.make("decoupled", tau_f="self", tau_b="self"))
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
-        local.train([config], store, device=CPU, networks=True)
+        LocalEngine(CPU).train([config], store, Job(networks=True))
         run = run_id(config.to_dict())
         history, again = store.history(run), dst_lab.evaluate(store, run)
         for name, value in again.items():
@@ -227,7 +228,7 @@ def test_keep_says_which_runs_were_recorded_without(cli) -> None:
 def test_a_run_that_diverges_leaves_no_network(tmp_path, small) -> None:
     configs = [small("stochastic-binary", lr=lr) for lr in (1e-3, 1e38)]
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
-        outcome = local.train(configs, store, device=CPU, networks=True)
+        outcome = LocalEngine(CPU).train(configs, store, Job(networks=True))
         assert outcome.diverged == 1
         assert store.kept() == {run_id(configs[0].to_dict())}
 
@@ -244,8 +245,8 @@ def test_a_resumed_run_is_kept_as_the_undisturbed_one(tmp_path, small) -> None:
             if name == "stopped":
                 asked = iter(range(100))
                 with pytest.raises(TrainingStoppedError):
-                    local.train([config], store, device=CPU, checkpoints=folder, stop=lambda: next(asked) == 20)  # noqa: B023
-            local.train([config], store, device=CPU, checkpoints=folder, networks=True)
+                    LocalEngine(CPU).train([config], store, Job(folder, stop=lambda: next(asked) == 20))  # noqa: B023
+            LocalEngine(CPU).train([config], store, Job(folder, networks=True))
             tensors.append(store.network(run_id(config.to_dict())).tensors)
     assert tensors[0].keys() == tensors[1].keys()
     assert all(np.array_equal(tensors[0][name], tensors[1][name]) for name in tensors[0])

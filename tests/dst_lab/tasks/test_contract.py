@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from dst_lab.configs import CONFIGS, Choice, Config
-from dst_lab.engines import local
+from dst_lab.engines.engine import Job
+from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.contract import ContractError
-from dst_lab.fleet.loop import worse_than_untrained
+from dst_lab.fleet.recording import worse_than_untrained
 from dst_lab.fleet.task import Task
 from dst_lab.store import Series, Store
 from dst_lab.tasks import TASKS, register
@@ -57,7 +58,7 @@ def train(tmp_path, monkeypatch):
         configs = [ToyConfig(estimator=Choice.make("identity_ste"), seed=seed, lr=lr) for seed in range(4)]
         store = Store.open(tmp_path / "toy.sqlite", write=True)
         stores.append(store)
-        go.outcome = local.train(configs, store, device=CPU)
+        go.outcome = LocalEngine(CPU).train(configs, store, Job())
         return store
 
     stores: list[Store] = []

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from dst_lab.engines import local
+from dst_lab.engines.engine import Job
+from dst_lab.engines.local import LocalEngine
 from dst_lab.plans.plan import settings
 from dst_lab.records import Rows
 from dst_lab.store import Record, Series, Store
@@ -120,7 +121,7 @@ def test_the_published_numbers_are_met_within_a_nat_or_not(tmp_path, off, verdic
 def test_every_arm_trains(arm, tmp_path) -> None:
     config = base("quick", "8x64", TUNED[arm].choice(), epochs=1, hidden=(16,), bound_samples=2)
     with Store.open(tmp_path / "runs.sqlite", write=True) as store:
-        local.train([config, replace(config, seed=1)], store, device=torch.device("cpu"))
+        LocalEngine(torch.device("cpu")).train([config, replace(config, seed=1)], store, Job())
         assert [run.status for run in store.runs()] == ["done", "done"]
         history = store.history(store.runs()[0].id)
         assert history["validation_loss"].values[-1] < 64 * np.log(2) + 4 * np.log(16)

@@ -1,0 +1,79 @@
+"""What is recorded of a fleet when it has ended: each run's history, and how it ended."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dst_lab.configs import Card, Choice, Ruled, Schedule
+from dst_lab.store import Record, Series
+
+if TYPE_CHECKING:
+    from dst_lab.fleet.loop import Fleet
+
+Array = npt.NDArray[Any]
+
+
+def records_of(
+    fleet: "Fleet", artefacts: Mapping[str, Array], tensors: Mapping[str, Array], origin: Mapping[str, Any]
+) -> list[Record]:
+    """The record of every member, with its part of the artefacts and of the kept tensors, [runs, ...] each."""
+    bad = fleet.bad_step.tolist()
+    row_of = {member: row for row, member in enumerate(fleet.alive)}
+    records = []
+    for run, config in enumerate(fleet.members):
+        last, bad_step = fleet.stopped.get(run) or (fleet.steps, bad[row_of[run]])
+        history = _history(fleet, run, last, bad_step)
+        status, detail, kept, network = "done", dict[str, Any](), dict[str, Array](), dict[str, Array]()
+        if bad_step:
+            ends = {name: float(series.values[-1]) for name, series in history.items() if series.values.ndim == 1}
+            reason = "the loss is not finite" + ", before any update" * (bad_step == 1)
+            status, detail = "diverged", {"step": bad_step, "reason": reason, "last": ends}
+        elif run in fleet.stopped:
+            status, detail = "stopped", {"step": last, "of": fleet.steps, "reason": "other settings did better"}
+        else:
+            detail = worse_than_untrained(float(fleet.untrained[row_of[run]]), history)
+            kept = {name: array[row_of[run]] for name, array in artefacts.items()}
+            network = {name: array[row_of[run]] for name, array in tensors.items()}
+        records.append(
+            Record(
+                config=config.to_dict(), status=status, detail=detail, history=history, artefacts=kept,
+                provenance=origin, network=network,
+            )
+        )  # fmt: skip
+    return records
+
+
+def _history(fleet: "Fleet", run: int, last: int, bad_step: int) -> dict[str, Series]:
+    """A member's metrics up to its last step, or to the one before its loss was not finite."""
+    rows = [(step, row) for step, row in fleet.history if step <= last and not 0 < bad_step <= step]
+    still = unmoved(fleet.members[run].estimator)  # of others in the fleet
+    history = {}
+    for name in {name: None for _, row in rows for name in row if name not in still}:
+        points = [(step, row[name][run]) for step, row in rows if name in row]
+        history[name] = Series(np.array([s for s, _ in points]), np.stack([v for _, v in points]))
+    return history
+
+
+def worse_than_untrained(untrained: float, history: Mapping[str, Series]) -> dict[str, Any]:
+    """The detail of a run whose last validation loss is above its loss before any update by more than that loss
+    itself: a learning rate that was too high, say, without a loss that is not finite. Else nothing."""
+    last = float(history["validation_loss"].values[-1])
+    return {"worse_than_untrained": {"untrained": untrained, "last": last}} if last - untrained > abs(untrained) else {}
+
+
+def moves(course: Schedule | Ruled) -> bool:
+    """True where a temperature is not the same at every step."""
+    return isinstance(course, Ruled) or course.shape != "constant"
+
+
+def parts_of(card: Card) -> dict[str, str | None]:
+    """The metrics tau_f and tau_b -> the name of the temperature that each is; None where it is none."""
+    return {"tau_f": card.draw if isinstance(card.draw, str) else None, "tau_b": card.backward}
+
+
+def unmoved(choice: Choice) -> set[str]:
+    """Which of tau_f and tau_b a run need not record: they are constant, or there is none."""
+    moving = {name for name, course in choice.temperatures if moves(course)}
+    return {metric for metric, name in parts_of(choice.card).items() if name not in moving}
