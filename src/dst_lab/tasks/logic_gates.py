@@ -50,6 +50,8 @@ EVALUATE = 512
 PATH = "packed bits"
 PACKED = 128
 """Images of a packed backward pass."""
+AT_ONCE = 2**25
+"""Bits that are packed at a time."""
 
 
 class LogicGates(Task):
@@ -63,26 +65,24 @@ class LogicGates(Task):
         self.classes = dataset.classes
         if config.width % self.classes:
             raise ValueError(f"width must be a multiple of the {self.classes} classes, got width={config.width}")
-        self.splits = {
-            name: (
-                torch.from_numpy(data.bits(split.levels, config.thresholds)).to(device),
-                torch.from_numpy(split.labels).to(device),
-            )
-            for name, split in dataset.splits.items()
-        }
-        self.images, bits = self.splits["train"][0].shape
-        self.widths = (bits, *[config.width] * config.layers)
+        splits = dataset.splits.items()
+        # Levels, a byte per value: as bits the largest networks' images would be a byte per threshold and value.
+        self.levels = {name: torch.from_numpy(split.levels).flatten(1).to(device) for name, split in splits}
+        self.labels = {name: torch.from_numpy(split.labels).to(device) for name, split in splits}
+        self.images, values = self.levels["train"].shape
+        self.widths = (config.thresholds * values, *[config.width] * config.layers)
         self.coefficients = gate_coefficients(device)
         self.packs = self._declined() is None
 
     def _declined(self) -> str | None:
         """Why packed bits do not train the estimator; None where they do."""
         rules = [ruled for _, ruled, _ in ruled_parts(self.config.estimator)]
-        named = " and ".join(dict.fromkeys(ruled.to_json() for ruled in rules))
-        if rules and self.device.type == "cuda":
-            return f"the rule {named} sets the temperatures"
         if not all(has_one_per_run(ruled) for ruled in rules):
+            named = " and ".join(dict.fromkeys(ruled.to_json() for ruled in rules))
             return f"the rule {named} sets one temperature per gate"
+        images = max(self.config.batch, EVALUATE)
+        if self.device.type == "cuda" and self.config.width * images >= 2**31:
+            return f"{self.config.width} gates times {images} images are more than 32-bit indices reach"
         return declined(self.config.estimator.card)
 
     @cached_property
@@ -99,7 +99,16 @@ class LogicGates(Task):
     @cached_property
     def words(self) -> Parameters:
         """The images of each split with their bits packed into words."""
-        return {name: self.kernels.pack_features(images) for name, (images, _) in self.splits.items()}
+        rows = max(1, AT_ONCE // self.widths[0])
+        return {
+            name: torch.cat([self.kernels.pack_features(self._bits(part)) for part in torch.split(levels, rows)])
+            for name, levels in self.levels.items()
+        }
+
+    def _bits(self, levels: Tensor) -> Tensor:
+        """[..., bits] from levels [..., values], as `data.bits` spreads them."""
+        ranks = torch.arange(self.config.thresholds, dtype=torch.uint8, device=levels.device)
+        return (levels.unsqueeze(-2) > ranks[:, None]).flatten(-2)
 
     def _network(self, parameters: Parameters) -> Any:
         return self.kernels.PackedLogic(parameters, self.config.layers, self.classes)
@@ -134,20 +143,20 @@ class LogicGates(Task):
         return sums.transpose(1, 2) / self.config.group_tau
 
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
-        x, labels = (tensor[index] for tensor in self.splits["train"])
+        x, labels = self._bits(self.levels["train"][index]), self.labels["train"][index]
         return F.cross_entropy(self.scores(parameters, x, choose).transpose(1, 2), labels, reduction="none")
 
     def fused(self, fleet: "Fleet") -> Fused | Declined:
         """Packed bits, for the estimators that choose."""
         if reason := self._declined():
             return Declined(PATH, reason)
-        kernels, labels = self.kernels, self.splits["train"][1]
+        kernels, labels = self.kernels, self.labels["train"]
         for tensors in (fleet.parameters, fleet.optimiser.mean, fleet.optimiser.square):
             kernels.join(tensors)
         network = self._network({**fleet.parameters, **fleet.fixed})
         lr = fleet.optimiser.lr
-        # On CUDA the step is a tensor, which a captured graph reads.
-        lasting = Draws.of(fleet.chooser(), lr) if isinstance(fleet.now, Tensor) else None
+        # On CUDA the step is a tensor, which a captured graph reads; what rules set is computed inside the graph.
+        lasting = Draws.of(fleet.chooser(), lr) if isinstance(fleet.now, Tensor) and not fleet.rules else None
 
         def step() -> Norm:
             draws = lasting or self._draws(fleet.parameters, fleet.chooser(), lr)
@@ -184,18 +193,18 @@ class LogicGates(Task):
     def _measure(
         self, parameters: Parameters, split: str, choosers: Choosers, stochastic: bool
     ) -> tuple[Tensor, Tensor]:
-        runs, (images, labels) = len(parameters["logits.0"]), self.splits[split]
+        runs, labels = len(parameters["logits.0"]), self.labels[split]
         loss = accuracy = torch.zeros(runs, device=self.device)
         score = self._packed_scorer(parameters, split) if self.packs else self._scorer(parameters, split)
-        for index, weight in chunks(len(images), EVALUATE, self.device):
+        for index, weight in chunks(len(labels), EVALUATE, self.device):
             scores, target = score(index, choosers(stochastic)), labels[index].expand(runs, -1)
             loss = loss + sum_per_run(F.cross_entropy(scores.transpose(1, 2), target, reduction="none") * weight)
             accuracy = accuracy + sum_per_run((scores.argmax(-1) == target) * weight)
-        return loss / len(images), accuracy / len(images)
+        return loss / len(labels), accuracy / len(labels)
 
     def _scorer(self, parameters: Parameters, split: str) -> Scorer:
-        images, runs = self.splits[split][0], len(parameters["logits.0"])
-        return lambda index, choose: self.scores(parameters, images[index].expand(runs, -1, -1), choose)
+        levels, runs = self.levels[split], len(parameters["logits.0"])
+        return lambda index, choose: self.scores(parameters, self._bits(levels[index]).expand(runs, -1, -1), choose)
 
     def _packed_scorer(self, parameters: Parameters, split: str) -> Scorer:
         network = self._network(parameters)
@@ -220,7 +229,7 @@ class LogicGates(Task):
     def _reached(self, parameters: Parameters, choosers: Choosers) -> list[Tensor]:
         """[runs, neurons] per layer: True where a neuron's logits got any gradient over the validation images."""
         names = [f"logits.{i}" for i, _ in self._layers()]
-        labels = self.splits["validation"][1]
+        labels = self.labels["validation"]
         reached = [torch.zeros(parameters[name].shape[:2], dtype=torch.bool, device=self.device) for name in names]
         for index, weight in chunks(len(labels), EVALUATE, self.device):
             leaves = [parameters[name].detach().requires_grad_() for name in names]
@@ -233,7 +242,7 @@ class LogicGates(Task):
 
     def _packed_reached(self, parameters: Parameters, choosers: Choosers) -> list[Tensor]:
         kernels, network = self.kernels, self._network(parameters)
-        labels = self.splits["validation"][1]
+        labels = self.labels["validation"]
         total = torch.zeros(network.runs, device=self.device)
         reached = torch.zeros(self.config.layers, network.runs, self.config.width, dtype=torch.bool, device=self.device)
         for images in torch.split(torch.arange(len(labels), device=self.device), EVALUATE):

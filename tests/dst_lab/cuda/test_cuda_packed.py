@@ -22,6 +22,7 @@ CHOICES = [
     Choice.make("gumbel_ste", tau=0.6),
     Choice.make("identity_ste"),
 ]
+RULED = Choice.make("decoupled", tau_f="self", tau_b="self")
 Pair = Callable[..., tuple[Fleet, Fleet]]
 
 
@@ -47,8 +48,7 @@ def pair(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Pair:
             task = LogicGates(configs[0], None, device)
             task.packs, task.kernels = packs, packed
             for split in ("validation", "test"):
-                images, labels = task.splits[split]
-                task.splits[split] = images[:150], labels[:150]
+                task.levels[split], task.labels[split] = task.levels[split][:150], task.labels[split][:150]
             fleets.append(Fleet(task, configs))
         return fleets[0], fleets[1]
 
@@ -80,6 +80,9 @@ VARIANTS: list[tuple[Choice, dict[str, Any]]] = [
     (CHOICES[0], {"wiring": "random"}),
     (CHOICES[0], {"layers": 1, "batch": 70}),
     (CHOICES[2], {"layers": 2, "batch": 64}),
+    (CHOICES[0], {"thresholds": 7, "width": 230}),
+    (RULED, {}),
+    (Choice.make("decoupled", tau_f=0.3, tau_b="self"), {"layers": 2}),
 ]
 
 
@@ -99,6 +102,50 @@ def test_a_step_is_the_plain_step(pair: Pair, choice: Choice, fields: dict[str, 
         sure = gradient.abs() > 1e-3 * gradient.abs().max()
         assert sure.float().mean() > 0.05
         torch.testing.assert_close(fused.parameters[name][sure], plain.parameters[name][sure], rtol=0, atol=1e-5)
+
+
+def test_rules_move_the_temperatures_of_every_layer(pair: Pair) -> None:
+    """Layers that begin at different scales have different temperatures, and each takes its own."""
+    plain, fused = pair(RULED)
+    for fleet in (plain, fused):
+        fleet.parameters["logits.2"] *= 0.2
+        for _ in range(2):
+            step(fleet)
+    assert fused.path == {"path": "packed bits"}
+    assert plain.rules
+    assert fused.rules
+    for name in ("tau_f", "tau_b"):
+        found = fused.rules.latest(name)
+        assert (found[:, 2] < 0.8 * found[:, 0]).all()
+        torch.testing.assert_close(found, plain.rules.latest(name), rtol=1e-5, atol=0)
+    for name in plain.parameters:
+        apart = (fused.parameters[name] - plain.parameters[name]).abs()
+        assert (apart < 1e-3).float().mean() > 0.99
+
+
+@pytest.mark.parametrize("groups", [11, 64, 4096])
+def test_classes_are_counted_in_parts(pair: Pair, monkeypatch: pytest.MonkeyPatch, groups: int) -> None:
+    """Every neuron once, however many programs share a class's group."""
+    monkeypatch.setattr(packed, "COUNTED", groups)
+    _, fleet = pair(CHOICES[0], width=1410)
+    network, y = fleet.task._network(fleet._all()), torch.randint(-(2**31), 2**31 - 1, (2, 1410, 3), dtype=torch.int32)
+    counts = network.counts(packed.Pass([y.to(fleet.device)], []))
+    bits = (y.view(2, 10, 141, 3, 1) >> torch.arange(32)) & 1
+    assert torch.equal(counts.cpu(), bits.sum(2).flatten(2).int())
+
+
+@pytest.mark.gpu
+def test_a_step_of_a_large_network_is_the_plain_step(pair: Pair) -> None:
+    """Layers of 1,024,000 gates, one run: what indices must hold."""
+    plain, fused = pair(CHOICES[0], seeds=(0,), width=1_024_000, layers=3, thresholds=31, batch=100)
+    norms = step(plain), step(fused)
+    assert fused.path["path"] == "packed bits"
+    torch.testing.assert_close(norms[1], norms[0], rtol=1e-3, atol=1e-9)
+    torch.testing.assert_close(fused.loss_sum, plain.loss_sum, rtol=1e-4, atol=0)
+    for name in plain.parameters:
+        gradient = plain.optimiser.mean[name]
+        apart = (fused.optimiser.mean[name] - gradient).abs() > 1e-3 * gradient.abs() + 1e-5 * gradient.abs().max()
+        assert apart.float().mean() < 1e-4, name
 
 
 def test_evaluation_is_the_plain_one(pair: Pair) -> None:

@@ -67,8 +67,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Pair:
             task = LogicGates(configs[0], None, CPU)
             task.packs = packs
             for split in ("validation", "test"):
-                images, labels = task.splits[split]
-                task.splits[split] = images[:150], labels[:150]
+                task.levels[split], task.labels[split] = task.levels[split][:150], task.labels[split][:150]
             fleets.append(Fleet(task, configs))
         return fleets[0], fleets[1]
 
@@ -177,8 +176,9 @@ def test_evaluation_is_the_plain_one(pair: Pair) -> None:
 def test_neurons_without_a_gradient_are_found(pair: Pair, choice: Choice) -> None:
     """100 validation images: one pass of either, with the same draws."""
     plain, packed = pair(choice)
-    few = {split: (images[:100], labels[:100]) for split, (images, labels) in plain.task.splits.items()}
-    plain.task.splits = packed.task.splits = few
+    for task in (plain.task, packed.task):
+        for of_splits in (task.levels, task.labels):
+            of_splits["validation"] = of_splits["validation"][:100]
     reached = plain.task._reached(plain._all(), plain._choosers(3))
     found = packed.task._packed_reached(packed._all(), packed._choosers(3))
     assert torch.cat(reached, -1).any()

@@ -78,20 +78,30 @@ def _layer_kernel(
 
 
 @triton.jit
-def _count_kernel(y, counts, group, words, BLOCK: tl.constexpr, WORDS: tl.constexpr):
-    """How many neurons of a class's group are 1, for every image."""
-    label, run, classes = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
+def _count_kernel(
+    y, counts, classes, group, words, span, BLOCK: tl.constexpr, WORDS: tl.constexpr, ADD: tl.constexpr
+):  # fmt: skip
+    """How many neurons of a class's group are 1, for every image; a program counts at most `span` of them.
+
+    Where that is not the whole group, programs ADD to counts that are 0 before: whole numbers, in any order.
+    """
+    label, part, run = tl.program_id(0) % classes, tl.program_id(0) // classes, tl.program_id(1).to(tl.int64)
     w = tl.program_id(2) * WORDS + tl.arange(0, WORDS)
     i = tl.arange(0, 32)[None, :]
     first = (run * classes + label) * group
     total = tl.zeros([WORDS, 32], tl.int32)
-    for start in range(0, group, BLOCK):
+    end = tl.minimum((part + 1) * span, group)
+    for start in range(part * span, end, BLOCK):
         n = start + tl.arange(0, BLOCK)
-        mask = (n < group)[:, None] & (w < words)[None, :]
+        mask = (n < end)[:, None] & (w < words)[None, :]
         values = tl.load(y + (first + n)[:, None] * words + w[None, :], mask, 0)
         total += tl.sum((values[:, :, None] >> i[None, :, :]) & 1, 0)
-    at = ((run * classes + label) * words + w)[:, None] * 32 + i
-    tl.store(counts + at, total, (w < words)[:, None] & (i >= 0))
+    at = counts + ((run * classes + label) * words + w)[:, None] * 32 + i
+    mask = (w < words)[:, None] & (i >= 0)
+    if ADD:
+        tl.atomic_add(at, total, mask, sem="relaxed")
+    else:
+        tl.store(at, total, mask)
 
 
 @triton.jit(do_not_specialize=["batch"])
@@ -201,10 +211,11 @@ def _sum_where(words, g, i):
 
 @triton.jit(do_not_specialize=["use", "site"])
 def _update_kernel(
-    p, m, v, rates, tau, key, step, use, site, corners, size, neurons,
+    p, m, v, rates, tau, places, key, step, use, site, corners, size, neurons,
     SURROGATE: tl.constexpr, UPDATE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Gate gradients from the corner sums, and the update; `size` is a neuron's squared norm, or its largest entry."""
+    """Gate gradients from the corner sums, and the update; `size` is a neuron's squared norm, or its largest entry.
+    `places` is how far apart the temperatures of one layer and the next are, 0 where all layers share them."""
     run, layer = tl.program_id(1), tl.program_id(2)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = n < neurons
@@ -219,7 +230,7 @@ def _update_kernel(
     at, ok = neuron[:, None] * 16 + gate, there[:, None] & (gate >= 0)
     count = tl.load(step)
     if SURROGATE != IDENTITY:
-        heat = tl.load(tau + run)
+        heat = tl.load(tau + layer * places + run)
         logits = tl.load(p + at, ok, 0.0)
         if SURROGATE == PERTURBED:
             element = n[:, None] * 16 + gate
@@ -236,12 +247,8 @@ def _update_kernel(
         update(p, m, v, at, ok, grad, decay, rate, root, eps)
 
 
-def pack_features(bits: Tensor, rows: int = 4096) -> Tensor:
+def pack_features(bits: Tensor) -> Tensor:
     """[images, features] of 0 and 1 -> [images, features / 32] words; the features are filled up with zeros."""
-    weights = (1 << torch.arange(32, device=bits.device)).to(torch.int64)
-    missing = -bits.shape[1] % 32
-    parts = []
-    for part in bits.split(rows):
-        filled = torch.nn.functional.pad(part, (0, missing)).view(len(part), -1, 32)
-        parts.append((filled.to(torch.int64) * weights).sum(-1).to(torch.int32))
-    return torch.cat(parts)
+    weights = 1 << torch.arange(32, device=bits.device)
+    filled = torch.nn.functional.pad(bits, (0, -bits.shape[1] % 32)).view(len(bits), -1, 32)
+    return (filled * weights).sum(-1).to(torch.int32)

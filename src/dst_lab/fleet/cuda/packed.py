@@ -14,6 +14,8 @@ from dst_lab.fleet.optimiser import Optimiser
 WORD = 32
 FORWARD, BACKWARD, UPDATE = (64, 4), (8, 2), (64, 4)
 """Neurons and warps of a program."""
+COUNTED = 2048
+"""Neurons that a program counts: of the larger groups, several programs count parts."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class PackedLogic:
     def forward(self, x: Tensor, draws: Draws) -> Pass:
         """From words [runs or 1, features, words] to every layer's."""
         words, gates = [x], []
-        for site, layer in enumerate(self.layers, draws.site):
+        for i, layer in enumerate(self.layers):
             neurons, count = layer.wiring.shape[-1], x.shape[-1]
             drawn = torch.empty(self.runs, neurons, dtype=torch.int8, device=x.device)
             y = torch.empty(self.runs, neurons, count, dtype=torch.int32, device=x.device)
@@ -63,8 +65,8 @@ class PackedLogic:
             block, warps = FORWARD
             grid = (triton.cdiv(neurons, block), self.runs, triton.cdiv(count, tile))
             logic._layer_kernel[grid](
-                layer.logits, draws.drawn, draws.key, draws.step, draws.use, site, words[-1], _stride(words[-1]),
-                layer.wiring, drawn, y, neurons, count, BLOCK=block, WORDS=tile, num_warps=warps,
+                layer.logits, draws.at(i)[0], draws.key, draws.step, draws.use, draws.site + i, words[-1],
+                _stride(words[-1]), layer.wiring, drawn, y, neurons, count, BLOCK=block, WORDS=tile, num_warps=warps,
             )  # fmt: skip
             words.append(y)
             gates.append(drawn)
@@ -74,8 +76,12 @@ class PackedLogic:
         """[runs, classes, images]: how many neurons of each class's group are 1."""
         y = done.words[-1]
         group, words = y.shape[1] // self.classes, y.shape[2]
-        counts = torch.empty(self.runs, self.classes, words * WORD, dtype=torch.int32, device=y.device)
-        logic._count_kernel[self.classes, self.runs, words](y, counts, group, words, BLOCK=128, WORDS=1)
+        parts = triton.cdiv(group, COUNTED)
+        make = torch.empty if parts == 1 else torch.zeros
+        counts = make(self.runs, self.classes, words * WORD, dtype=torch.int32, device=y.device)
+        logic._count_kernel[self.classes * parts, self.runs, words](
+            y, counts, self.classes, group, words, COUNTED, BLOCK=128, WORDS=1, ADD=parts > 1
+        )
         return counts
 
     def backward(self, done: Pass, slopes: Tensor, draws: Draws, optimiser: Optimiser | None) -> Tensor:
@@ -127,8 +133,9 @@ class PackedLogic:
             m, v, rates = _joined(optimiser.mean), _joined(optimiser.square), optimiser.rates(draws.step)
         block, warps = UPDATE
         logic._update_kernel[triton.cdiv(neurons, block), runs, layers](
-            p, m, v, rates, draws.surrogate, draws.key, draws.step, draws.use, draws.site, corners, size, neurons,
-            SURROGATE=draws.through, UPDATE=optimiser is not None, BLOCK=block, num_warps=warps,
+            p, m, v, rates, draws.surrogate, runs if draws.surrogate.dim() == 2 else 0, draws.key, draws.step,
+            draws.use, draws.site, corners, size, neurons, SURROGATE=draws.through, UPDATE=optimiser is not None,
+            BLOCK=block, num_warps=warps,
         )  # fmt: skip
         return size
 
