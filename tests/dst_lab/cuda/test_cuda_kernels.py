@@ -47,8 +47,8 @@ def test_choices_are_the_librarys(
     device: torch.device, kind: str, name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same draw for the same noise (no two scores here are within rounding), and a gradient that errs at most twice
-    as much as plain torch in float32, three times where the noise, which is not stored, is part of it; buffers begin as
-    NaN."""
+    as much as plain torch in float32. Where the noise is part of it, which is not stored, its last place counts too, by
+    the temperature. Buffers begin as NaN."""
     torch.manual_seed(0)
     logits = torch.randn(RUNS, *shape, device=device) * 3
     upstream = torch.randn_like(logits)
@@ -72,9 +72,10 @@ def test_choices_are_the_librarys(
     (ours,) = torch.autograd.grad(z, leaf, upstream)
     assert torch.equal(z.double(), exact)
     error = (ours.double() - gradient).abs().max()
-    allowed = (3 if name == "gumbel_ste" else 2) * (
-        rounded.double() - gradient
-    ).abs().max() + 2e-7 * gradient.abs().max()
+    place = 2e-7
+    if name == "gumbel_ste":
+        place += torch.finfo(torch.float32).eps * float(noise.abs().max()) / min(ESTIMATORS[name]["tau"])
+    allowed = 2 * (rounded.double() - gradient).abs().max() + place * gradient.abs().max()
     assert error <= allowed
 
 
