@@ -79,7 +79,7 @@ PLANTED = [
     ),
     Mutation(
         "a schedule that is not followed", "fleet/loop.py",
-        "self._temperatures(self.step / self.steps)", "self._temperatures(0.0)",
+        "schedule.at(share) for share in shares", "schedule.at(0.0) for share in shares",
         (FLEET + "test_fleet_rules.py", "-k", "recorded"),
     ),
     Mutation(
@@ -93,6 +93,21 @@ PLANTED = [
         "the leading category's gradient cancels", "fleet/cuda/choose.py",
         "g -= tl.sum(tl.where(column == largest, g, 0.0), 1)[:, None]", "g -= 0.0",
         (CUDA + "test_cuda_kernels.py", "-k", "tails"), interpreted=True,
+    ),
+    Mutation(
+        "noise that does not know the choice", "fleet/cuda/choose.py",
+        "-high - tl.log(1 + tl.exp(low - high))", "-below",
+        (CUDA + "test_cuda_kernels.py", "-k", "given_the_choice and gumbel-rao"), interpreted=True,
+    ),
+    Mutation(
+        "a divergence that is counted and not trained", "fleet/cuda/choose.py",
+        "tl.where(tau == 0, old, old + slope)", "old",
+        (CUDA + "test_cuda_kernels.py", "-k", "divergence"), interpreted=True,
+    ),
+    Mutation(
+        "a LeakyReLU that does not leak on the way back", "fleet/cuda/dense.py",
+        "acc = tl.where(on, acc, LEAK * acc)", "acc = tl.where(on, acc, 0.0)",
+        (CUDA + "test_cuda_stack.py", "-k", "plain_step and reinmax and vae"), interpreted=True,
     ),
 ]  # fmt: skip
 MUTATIONS = [replace(bug, file=f"dst_lab/{bug.file}") for bug in PLANTED]

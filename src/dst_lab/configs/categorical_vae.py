@@ -19,6 +19,7 @@ class CategoricalVAEConfig(Config):
     classes: int = field(default=4, metadata={"help": "classes of each, K of n x K", "least": 2})
     pixels: str = field(default="grey", metadata={"help": "grey: values from 0 to 1; binarised: 1 above a half"})
     epochs: int = field(default=30, metadata={"help": "passes over the training images"})
+    evaluate_every: int = field(default=1, metadata={"help": "epochs between evaluations", "omit": True})
     bound_samples: int = field(
         default=100, metadata={"help": "of the importance bound at the end; 0: none", "least": 0}
     )
@@ -34,7 +35,8 @@ class CategoricalVAEConfig(Config):
             raise ValueError(f"pixels must be one of {', '.join(PIXELS)}, got {self.pixels!r}")
 
     def steps_of(self, images: int) -> tuple[int, int]:
-        return self.epochs * (images // self.batch), images // self.batch
+        batches = images // self.batch
+        return self.epochs * batches, self.evaluate_every * batches
 
     @classmethod
     def paper(cls) -> dict[str, object]:

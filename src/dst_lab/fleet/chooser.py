@@ -1,5 +1,6 @@
 """The discrete choices inside a fleet's forward pass: the library's estimators, per-run temperatures, per-run noise."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +12,14 @@ import decoupled_st as dst
 from decoupled_st.estimators import registered
 from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
 from dst_lab.configs.config import Choice
-from dst_lab.configs.estimators import CLEAN, IDENTITY, PERTURBED, Card
+from dst_lab.configs.estimators import AVERAGED, CLEAN, GAPPED, IDENTITY, PERTURBED, SECOND_ORDER, Card
 from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.streams import Source
 
 FUSED = (IDENTITY, CLEAN, PERTURBED)
-"""The surrogates that kernels and compiled loops have."""
+"""The surrogates that all kernels and compiled loops have."""
+GIVEN_CHOICE = (SECOND_ORDER, GAPPED, AVERAGED)
+"""Those that depend on what was drawn, which the kernels of categorical choices have too."""
 
 
 class Chooser:
@@ -52,7 +55,7 @@ class Chooser:
         return self._choose("categorical", logits, gumbel_from_uniform, batch_dims=0 if parameters else 1)
 
     def _choose(self, kind: str, logits: Tensor, to_noise: Callable[[Tensor], Tensor], batch_dims: int) -> Tensor:
-        if logits.is_cuda and not declined(self.card, self.rules):
+        if logits.is_cuda and not declined(self.card, self.rules, surrogates_of(kind)):
             return self._fused(kind, logits)
         taus = {name: tau.view(-1, *[1] * (logits.dim() - 1)) for name, tau in self.taus.items()}
         if self.rules:
@@ -78,7 +81,7 @@ class Chooser:
     def _fused(self, kind: str, logits: Tensor) -> Tensor:
         from dst_lab.fleet.cuda.choose import choose
 
-        draws = Draws.of(self, logits.detach().flatten(1)[:, 0])
+        draws = Draws.of(self, logits.detach().flatten(1)[:, 0], surrogates=surrogates_of(kind))
         if self.source is not None:
             self.source.site += 1
         return choose(logits, draws, kind)
@@ -110,27 +113,32 @@ def drawn_at(choose: Chooser, logits: Tensor) -> Tensor:
     return choose.taus[draw]
 
 
-def declined(card: Card, rules: Rules | None = None) -> str | None:
-    """Why kernels do not train an estimator, or not with temperatures that rules set; None where they do."""
+def surrogates_of(kind: str) -> tuple[str, ...]:
+    """The surrogates that kernels have for choices of a kind, "categorical" or "binary"."""
+    return (*FUSED, *GIVEN_CHOICE) if kind == "categorical" else FUSED
+
+
+def declined(card: Card, rules: Rules | None = None, surrogates: tuple[str, ...] = FUSED) -> str | None:
+    """Why kernels that have these surrogates do not train an estimator, or not with temperatures that rules set; None
+    where they do."""
     if rules:
         return f"the rule {' and '.join(rules.rules)} sets the temperatures"
+    if card.surrogate in surrogates and card.draw is not None and not card.own:
+        return None
     if card.draw is None:
         return f"{card.name} relaxes the choice instead of drawing it"
     if card.needs_choice:
         return f"the gradient of {card.name} needs the choice"
-    if card.surrogate not in FUSED:
-        return f"the surrogate of {card.name} is {card.surrogate}, and there are {', '.join(FUSED)}"
-    if card.own:
-        return f"{card.name} is an estimator of your own"
-    if card.options:
-        return f"{card.name} has options"
-    return None
+    if card.surrogate not in surrogates:
+        return f"the surrogate of {card.name} is {card.surrogate}, and there are {', '.join(surrogates)}"
+    return f"{card.name} is an estimator of your own"
 
 
 @dataclass(frozen=True)
 class Draws:
     """What the kernels are told of a pass's choices: where random numbers come from, two temperatures per run, of the
-    draw and of the surrogate ([runs], or [places, runs] where they differ from place to place), and which surrogate."""
+    draw and of the surrogate ([runs], or [places, runs] where they differ from place to place), which surrogate, and
+    the numbers that it takes: over how many noises it is averaged, by how much the choice leads (NaN for "p")."""
 
     drawn: Tensor
     surrogate: Tensor
@@ -139,13 +147,21 @@ class Draws:
     use: int
     site: int
     through: str
+    samples: int = 1
+    gap: float = 0.0
 
     @classmethod
-    def of(cls, chooser: Chooser, runs: Tensor, ruled: Mapping[str, Tensor] | None = None) -> "Draws":
+    def of(
+        cls,
+        chooser: Chooser,
+        runs: Tensor,
+        ruled: Mapping[str, Tensor] | None = None,
+        surrogates: tuple[str, ...] = FUSED,
+    ) -> "Draws":
         """A chooser's, from its present site on; `runs` is any tensor [runs]. Without a source: the argmax. `ruled` are
-        temperatures that rules set, [places, runs]."""
+        temperatures that rules set, [places, runs]; `surrogates` those that the kernels have."""
         card, source = chooser.card, chooser.source
-        if reason := declined(card, None if ruled else chooser.rules):
+        if reason := declined(card, None if ruled else chooser.rules, surrogates):
             raise ValueError(f"no kernel trains {card.name}: {reason}")
         drawn, surrogate = draw_and_surrogate(card, {**chooser.taus, **(ruled or {})}, runs)
         if source is None:
@@ -153,7 +169,11 @@ class Draws:
             through = IDENTITY if card.surrogate == IDENTITY else CLEAN
             return cls(torch.zeros_like(runs), surrogate, nothing, nothing[0], 0, 0, through)
         step = torch.as_tensor(source.step, device=runs.device)
-        return cls(drawn, surrogate, source.streams.key_of_run, step, int(source.use), source.site, card.surrogate)
+        key, gap = source.streams.key_of_run, chooser.options.get("gap", 0.0)
+        return cls(
+            drawn, surrogate, key, step, int(source.use), source.site, card.surrogate,
+            samples=int(chooser.options.get("samples", 1)), gap=gap if isinstance(gap, float) else math.nan,
+        )  # fmt: skip
 
     def at(self, place: int) -> tuple[Tensor, Tensor]:
         """The two temperatures [runs] of the choices made at a place."""

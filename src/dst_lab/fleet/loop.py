@@ -83,8 +83,12 @@ class Fleet:
         orders = (len(self.streams.seeds), self.batches, self.configs[0].batch)
         self.order = torch.zeros(orders, dtype=torch.int64, device=self.device)
         self.count = torch.zeros((), dtype=torch.int64, device=self.device)
-        self.taus = self._temperatures(0.0)
+        self.taus = {
+            name: torch.tensor([schedule.at(0.0) for schedule in schedules], device=self.device)
+            for name, schedules in self._schedules().items()
+        }
         self._moving = any(moves(course) for c in self.configs for _, course in c.estimator.temperatures)
+        self.courses = self._courses(0)
         self.rules = self._ruled()
         self._epoch = -1
 
@@ -207,37 +211,49 @@ class Fleet:
         return {**self.parameters, **self.fixed}
 
     def _prepare(self) -> None:
-        """An epoch's order and a step's temperatures, into tensors that a captured graph reads."""
+        """An epoch's order and temperatures, into tensors that a captured graph reads."""
         epoch = self.step // self.batches
         if epoch != self._epoch:
             size = self.configs[0].batch
             order = self.streams.order(epoch, self.task.images)[:, : self.batches * size]
             self.order.copy_(order.view(len(order), self.batches, size))
+            for name, course in self._courses(epoch).items():
+                self.courses[name].copy_(course)
             self._epoch = epoch
-        if self._moving:
-            for name, tau in self._temperatures(self.step / self.steps).items():
-                self.taus[name].copy_(tau)
 
     def _counted(self, advance: Step) -> Step:
-        """The step with the batch picked before it and counted after it, by tensors alone."""
+        """The step with batch and temperatures picked before it and counted after it, by tensors alone."""
 
         def step() -> Norm:
             batch = (self.count % self.batches).expand(self.runs)  # a tensor of no dimension would be read here
             self.index.copy_(self.order[self.streams.rows, batch])
+            for name, course in self.courses.items():
+                self.taus[name].copy_(course.index_select(0, batch[:1])[0])
             norm = advance()
             self.count += 1
             return norm
 
         return step
 
-    def _temperatures(self, progress: float) -> dict[str, Tensor]:
-        """What is constant or follows a schedule, [runs] each."""
-        taus: dict[str, list[float]] = {}
+    def _schedules(self) -> dict[str, list[Schedule]]:
+        """The course of every temperature that no rule sets, for each run."""
+        schedules: dict[str, list[Schedule]] = {}
         for config in self.configs:
             for name, course in config.estimator.temperatures:
                 if isinstance(course, Schedule):
-                    taus.setdefault(name, []).append(course.at(progress))
-        return {name: torch.tensor(values, device=self.device) for name, values in taus.items()}
+                    schedules.setdefault(name, []).append(course)
+        return schedules
+
+    def _courses(self, epoch: int) -> dict[str, Tensor]:
+        """The temperatures that move in any run, at every step of an epoch: [batches, runs] each."""
+        shares = [(epoch * self.batches + batch) / self.steps for batch in range(self.batches)]
+        tables: dict[str, Tensor] = {}
+        for name, schedules in self._schedules().items():
+            if any(map(moves, schedules)):
+                values = {schedule: [schedule.at(share) for share in shares] for schedule in set(schedules)}
+                of_runs = torch.tensor([values[schedule] for schedule in schedules], device=self.device)
+                tables[name] = of_runs.T.contiguous()
+        return tables
 
     def _ruled(self) -> Rules | None:
         """The rules that set temperatures, with a state for every place where choices are made: a pass that trains

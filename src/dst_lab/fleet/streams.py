@@ -10,7 +10,7 @@ would be other runs, so that no recorded run could be trained again.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -40,6 +40,7 @@ class Streams:
         self.rows = torch.tensor([row[seed] for seed in seeds], device=device)
         self.key_of_run = torch.tensor(list(seeds), dtype=torch.int64, device=device)
         self._pool = ThreadPoolExecutor(max_workers=max(1, torch.get_num_threads()))
+        self._next: tuple[tuple[int, int], list[Future[npt.NDArray[np.int64]]]] | None = None
 
     def uniform(self, use: Use, step: int | Tensor, site: int, shape: Sequence[int]) -> Tensor:
         """[runs, *shape] from [0, 1), float32, for the `site`-th draw of that step.
@@ -61,12 +62,22 @@ class Streams:
         return torch.from_numpy(out).index_select(0, self.rows)
 
     def order(self, epoch: int, images: int) -> Tensor:
-        """[distinct seeds, images]: each seed's own order of the training images in that epoch."""
-        orders: list[npt.NDArray[np.int64]] = []
-        for seed in self.seeds:
+        """[distinct seeds, images]: each seed's own order of the training images in that epoch.
+
+        On CUDA the next epoch's is made while this one trains: a small fleet would wait for it.
+        """
+        begun, self._next = self._next, None
+        orders = begun[1] if begun and begun[0] == (epoch, images) else self._shuffle(epoch, images)
+        if self.device.type == "cuda":
+            self._next = (epoch + 1, images), self._shuffle(epoch + 1, images)
+        return torch.from_numpy(np.stack([order.result() for order in orders])).to(self.device)
+
+    def _shuffle(self, epoch: int, images: int) -> "list[Future[npt.NDArray[np.int64]]]":
+        def one(seed: int) -> npt.NDArray[np.int64]:
             key, counter = np.array([seed, Use.ORDER], np.uint64), np.array([0, 0, epoch, 0], np.uint64)
-            orders.append(Generator(Philox(key=key, counter=counter)).permutation(images))
-        return torch.from_numpy(np.stack(orders)).to(self.device)
+            return Generator(Philox(key=key, counter=counter)).permutation(images)
+
+        return [self._pool.submit(one, seed) for seed in self.seeds]
 
 
 @dataclass

@@ -16,6 +16,7 @@ al., 2016).
 """
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -26,11 +27,13 @@ from decoupled_st.diagnostics import perplexity_of_counts
 from dst_lab import data
 from dst_lab.configs import CategoricalVAEConfig, Config
 from dst_lab.fleet.chooser import Chooser, drawn_at
-from dst_lab.fleet.linear import autoencoder_module, initial_stack, linear
-from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, pixels
+from dst_lab.fleet.linear import SLOPE, Link, autoencoder_module, initial_stack, linear
+from dst_lab.fleet.task import FORWARDS, Choosers, Declined, Fused, Metrics, Parameters, Task, chunks, pixels
+
+if TYPE_CHECKING:
+    from dst_lab.fleet.loop import Fleet
 
 EVALUATE = 1024
-SLOPE = 0.2
 
 
 class CategoricalVAE(Task):
@@ -77,7 +80,27 @@ class CategoricalVAE(Task):
     def reconstruction(self, parameters: Parameters, code: Tensor, x: Tensor) -> Tensor:
         """[runs, images]: -log p(x | z)."""
         output = self.decode(parameters, code)
+        if output.is_cuda:
+            from dst_lab.fleet.cuda.cross_entropy import pixel_cross_entropy
+
+            return pixel_cross_entropy(output, x.expand_as(output))
         return F.binary_cross_entropy_with_logits(output, x.expand_as(output), reduction="none").sum(-1)
+
+    @property
+    def links(self) -> list[Link]:
+        """The network as a row of layers."""
+        layers = len(self.config.hidden)
+        encoder, decoder = ([Link(f"{part}.{i}", "leaky") for i in range(layers)] for part in ("encoder", "decoder"))
+        code = Link(f"encoder.{layers}", "categorical", self.config.classes, divergence=True)
+        return [*encoder, code, *decoder, Link(f"decoder.{layers}", "pixels")]
+
+    def fused(self, fleet: "Fleet") -> Fused | Declined | None:
+        """On CUDA, by the kernels of dense layers."""
+        if self.device.type == "cpu":
+            return None
+        from dst_lab.fleet.cuda.stack import dense_step
+
+        return dense_step(fleet, self.links, self.splits["train"])
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         metrics: Metrics = {}

@@ -13,7 +13,7 @@ from dst_lab.fleet.chooser import Draws
 from dst_lab.fleet.cuda.choose import through
 from dst_lab.fleet.cuda.optimiser import rates_of
 from dst_lab.fleet.cuda.stack import BLOCK, Layer, Passed, Runs, Scaled16, weight_scale
-from dst_lab.fleet.linear import Link
+from dst_lab.fleet.linear import SLOPE, Link
 from dst_lab.fleet.optimiser import STRIDE, Optimiser, UpdateRule
 
 SIZES = [(20, 72, 40), (33, 10, 130), (1, 3, 50), (128, 72, 10), (200, 40, 72)]
@@ -102,7 +102,9 @@ def test_forward(device: torch.device, kind: str, batch: int, inputs: int, outpu
     w, bias = one.weight[0], one.bias[0].double()
     exact, rounded = meant.double() @ w.double() + bias, tf32(meant) @ tf32(w) + bias
     assert_close(one.logits(x, runs), exact, rounded)
-    assert_close(whole(one.relu(x, runs)), exact.relu(), tf32(rounded.relu()))
+    assert_close(whole(one.activation(x, runs, "relu")), exact.relu(), tf32(rounded.relu()))
+    leaked, leaked32 = (torch.nn.functional.leaky_relu(t, SLOPE) for t in (exact, rounded))
+    assert_close(whole(one.activation(x, runs, "leaky")), leaked, tf32(leaked32))
 
 
 def test_weights_beyond_float16_are_shrunk(device: torch.device) -> None:
@@ -246,7 +248,7 @@ def test_what_is_not_finite_stays_so_and_in_its_run(device: torch.device) -> Non
     one, runs = layer(40, 30, device), runs_at(4, device)
     x, _ = inputs_of("images", 20, 40, device)
     one.weight[0][0, 3, 5], one.bias[0][2, 0, 7] = float("nan"), float("inf")
-    y = one.relu(x, runs).values
+    y = one.activation(x, runs, "relu").values
     assert y[0, :, 5].isnan().all()
     assert y[2, :, 7].isinf().all()
     assert y[1].isfinite().all()

@@ -1,5 +1,9 @@
 """The fleet's kernels against the library's estimators and torch."""
 
+import math
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +15,7 @@ from dst_lab.configs.estimators import CLEAN
 from dst_lab.fleet.cpu import layer as cpu_layer
 from dst_lab.fleet.cpu import logic as cpu
 from dst_lab.fleet.cuda import layer as cuda_layer
-from dst_lab.fleet.cuda.choose import Draws, choose
+from dst_lab.fleet.cuda.choose import Draws, add_divergence, choose
 from dst_lab.fleet.cuda.cross_entropy import pixel_cross_entropy
 from dst_lab.fleet.cuda.noise import philox_uniform
 from dst_lab.fleet.gates import consumers
@@ -77,6 +81,69 @@ def test_choices_are_the_librarys(
         place += torch.finfo(torch.float32).eps * float(noise.abs().max()) / min(ESTIMATORS[name]["tau"])
     allowed = 2 * (rounded.double() - gradient).abs().max() + place * gradient.abs().max()
     assert error <= allowed
+
+
+GIVEN_CHOICE: dict[str, tuple[str, dict[str, list[float]], dict[str, Any]]] = {
+    "reinmax": ("reinmax", {"tau_f": [0.4, 1.0, 2.0], "tau_b": [1.5, 1.0, 0.3]}, {}),
+    "gapped": ("gapped_ste", {"tau": [0.3, 1.0, 2.0]}, {"gap": 1.0}),
+    "gapped by p": ("gapped_ste", {"tau": [0.3, 1.0, 2.0]}, {"gap": "p"}),
+    "gumbel-rao of one": ("gumbel_rao", {"tau": [0.3, 1.0, 2.0]}, {"samples": 1}),
+    "gumbel-rao": ("gumbel_rao", {"tau": [0.3, 1.0, 2.0]}, {"samples": 7}),
+}
+
+
+@pytest.mark.parametrize("case", GIVEN_CHOICE)
+@pytest.mark.parametrize("shape", [(5, 3), (9, 130), (2, 3, 8), (7, 4)], ids=str)
+def test_gradients_given_the_choice_are_the_librarys(
+    device: torch.device, case: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The draw, then a gradient that errs at most three times as much as plain torch in float32: its noise, and the
+    choice, are computed again. Buffers begin as NaN."""
+    name, taus, options = GIVEN_CHOICE[case]
+    torch.manual_seed(1)
+    logits = torch.randn(RUNS, *shape, device=device) * 3
+    upstream = torch.randn_like(logits)
+    samples, gap = options.get("samples", 1), options.get("gap", 0.0)
+    where = replace(
+        draws("gumbel_ste", device), through=card(name).surrogate, samples=samples,
+        drawn=torch.tensor(taus.get("tau_f", [1.0] * RUNS), device=device),
+        surrogate=torch.tensor(taus.get("tau_b", taus.get("tau")), device=device),
+        gap=float("nan") if gap == "p" else gap,
+    )  # fmt: skip
+    u = philox_uniform(where.key, where.step, where.use, where.site, (samples, *shape)).transpose(0, 1)
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        leaf = logits.to(dtype).requires_grad_()
+        own = {key: torch.tensor(v, dtype=dtype, device=device).view(-1, *[1] * len(shape)) for key, v in taus.items()}
+        noise = gumbel_from_uniform(u).to(dtype)
+        plain = getattr(dst.categorical, name)
+        z = plain(leaf, noise=noise if samples > 1 else noise[0], **own, **options)
+        results.append((z, torch.autograd.grad(z, leaf, upstream.to(dtype))[0]))
+    (exact, gradient), (_, rounded) = results
+    empty_like = torch.empty_like
+    monkeypatch.setattr(torch, "empty_like", lambda t, **how: empty_like(t, **how).fill_(float("nan")))
+    leaf = logits.clone().requires_grad_()
+    z = choose(leaf, where, "categorical")
+    (ours,) = torch.autograd.grad(z, leaf, upstream)
+    assert torch.equal(z.double(), exact)
+    error = (ours.double() - gradient).abs().max()
+    assert error <= 3 * (rounded.double() - gradient).abs().max() + 1e-6 * gradient.abs().max()
+
+
+@pytest.mark.parametrize("shape", [(5, 6, 3), (4, 2, 16), (3, 1, 130)], ids=str)
+def test_divergence_is_the_formula(device: torch.device, shape: tuple[int, ...]) -> None:
+    """KL from the uniform distribution and its gradient, in float64 by autograd; at temperature 0 it is log K."""
+    torch.manual_seed(0)
+    logits = (4 * torch.randn(RUNS, *shape, device=device)).contiguous()
+    tau, old = torch.tensor([0.5, 0.0, 2.0], device=device), torch.randn_like(logits)
+    leaf = logits.double().requires_grad_()
+    q = torch.softmax(leaf / torch.where(tau == 0, 1.0, tau).double().view(-1, 1, 1, 1), -1)
+    kl = (q * q.log()).sum((-1, -2)).mean(-1) * (tau != 0)
+    (exact,) = torch.autograd.grad(kl.sum(), leaf)
+    gradient = old.clone()
+    loss = add_divergence(logits, gradient, tau).sum(1)
+    torch.testing.assert_close(loss.double(), kl.detach() + shape[1] * math.log(shape[2]), rtol=1e-5, atol=0)
+    torch.testing.assert_close((gradient - old).double(), exact, rtol=1e-4, atol=3e-7)
 
 
 @pytest.mark.parametrize("kind", ["binary", "categorical"])

@@ -16,15 +16,19 @@ from dst_lab.fleet.cuda.stack import dense_step
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.streams import Streams
 from dst_lab.fleet.task import Declined, Fused
-from dst_lab.tasks import TASKS, categorical_autoencoder, stochastic_binary
+from dst_lab.tasks import TASKS, categorical_autoencoder, categorical_vae, stochastic_binary
 
-AUTOENCODER, BINARY = "categorical-autoencoder", "stochastic-binary"
+AUTOENCODER, BINARY, VAE = "categorical-autoencoder", "stochastic-binary", "categorical-vae"
 CHOICES = {
     "decoupled": Choice.make("decoupled", tau_f=0.5, tau_b=0.7),
     "softmax_ste": Choice.make("softmax_ste", tau=0.4),
     "gumbel_ste": Choice.make("gumbel_ste", tau=0.6),
     "identity_ste": Choice.make("identity_ste"),
     "soft": Choice.make("soft", tau=0.5),
+    "argmax": Choice.make("decoupled", tau_f=0.0, tau_b=0.7),
+    "reinmax": Choice.make("reinmax", tau_f=0.8, tau_b=1.2),
+    "gumbel_rao": Choice.make("gumbel_rao", tau=0.5, samples=3),
+    "gapped_ste": Choice.make("gapped_ste", tau=0.5, gap=1.0),
 }
 Make = Callable[..., Fleet]
 
@@ -111,6 +115,12 @@ def distance(a: Tensor, b: Tensor) -> float:
         (AUTOENCODER, {"hidden": (6,), "latents": 3, "classes": 5, "batch": 33}),
         (AUTOENCODER, {"choice": "gumbel_ste", "hidden": (40,)}),
         (AUTOENCODER, {"choice": "identity_ste", "hidden": (40,), "seeds": (5,)}),
+        (AUTOENCODER, {"choice": "reinmax", "hidden": (40,)}),
+        (VAE, {"warmup": 0.0}),
+        (VAE, {"warmup": 0.0, "choice": "argmax", "hidden": (40,), "latents": 3, "classes": 5}),
+        (VAE, {"warmup": 0.0, "choice": "reinmax", "hidden": (40,)}),
+        (VAE, {"warmup": 0.0, "choice": "gumbel_rao", "hidden": (40,)}),
+        (VAE, {"warmup": 0.0, "choice": "gapped_ste", "hidden": (40,), "latents": 3, "classes": 5}),
         (BINARY, {}),
         (BINARY, {"hidden": (1,), "batch": 33}),
         (BINARY, {"choice": "softmax_ste", "hidden": (130,), "batch": 16}),
@@ -127,7 +137,7 @@ def test_a_step_is_the_plain_step(
     is the update where the gradient is not rounding error itself: Adam's first step is the rate times its sign."""
     plain, fused, tf32 = (make(configs(name, **fields), fused=fused) for fused in (False, True, False))
     norms = step(plain), step(fused)
-    for task in (categorical_autoencoder, stochastic_binary):
+    for task in (categorical_autoencoder, categorical_vae, stochastic_binary):
         monkeypatch.setattr(task, "linear", tf32_linear)
     step(tf32)
     torch.testing.assert_close(norms[1], norms[0], rtol=1e-3, atol=0)
@@ -155,7 +165,7 @@ def test_steps_converge_alike(make: Make, name: str) -> None:
         assert 0 < distance(fused.optimiser.mean[key], mean) <= 0.05 * float(mean.norm()), key
 
 
-@pytest.mark.parametrize("name", [AUTOENCODER, BINARY])
+@pytest.mark.parametrize("name", [AUTOENCODER, BINARY, VAE])
 def test_a_run_is_itself_in_any_company(make: Make, name: str, tmp_path: Path) -> None:
     """Bit for bit: alone, after another was given up, and after an interruption."""
     members = configs(name, hidden=(20,), batch=16)
@@ -187,12 +197,12 @@ def test_a_run_that_explodes_is_marked_and_leaves_the_others_alone(make: Make, n
     assert_same(fleet, others, [0, 2])
 
 
-@pytest.mark.parametrize("name", [AUTOENCODER, BINARY])
+@pytest.mark.parametrize("name", [AUTOENCODER, BINARY, VAE])
 def test_what_the_kernels_do_not_take(
     make: Make, device: torch.device, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An estimator that mixes, batches that no program holds, products in float32: the plain step trains them."""
-    for fields in ({"choice": "soft"}, {"batch": 257}, {"optimiser": "radam"}):
+    for fields in ({"choice": "soft"}, {"batch": 257}, {"optimiser": "radam", "weight_decay": 0.0}):
         fleet = make(configs(name, seeds=(4,), **fields))
         assert isinstance(fleet.task.fused(fleet), Declined)
     fleet = make(configs(name, seeds=(4,), batch=256))
@@ -205,7 +215,7 @@ def test_what_the_kernels_do_not_take(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", [AUTOENCODER, BINARY])
+@pytest.mark.parametrize("name", [AUTOENCODER, BINARY, VAE])
 def test_a_captured_step_is_the_step(make: Make, name: str) -> None:
     eager, captured = make(configs(name)), make(configs(name))
     norm = step(eager, 5)

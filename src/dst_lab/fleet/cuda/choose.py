@@ -13,19 +13,20 @@ import triton.language as tl
 from torch import Tensor
 
 from dst_lab.configs import estimators
-from dst_lab.fleet.chooser import Draws
+from dst_lab.fleet.chooser import GIVEN_CHOICE, Draws
 from dst_lab.fleet.cuda.noise import gumbel, logistic, uniform_at
 
 IDENTITY, PERTURBED = tl.constexpr(estimators.IDENTITY), tl.constexpr(estimators.PERTURBED)
+SECOND_ORDER, GAPPED = tl.constexpr(estimators.SECOND_ORDER), tl.constexpr(estimators.GAPPED)
 
 
 @triton.jit
 def _noise(key, step, use, site, quad):
-    """Four uniform numbers for each quad of elements, [quads, 4]."""
+    """Four uniform numbers for each quad of elements, one quad behind the other along the last dim: [rows, 4 quads]."""
     zero = quad * 0
     a, b, c, d = tl.philox(key, quad, zero + site, zero + step, zero + use)
     bits = tl.join(tl.join(a, c), tl.join(b, d))
-    return tl.uint_to_uniform_float(tl.reshape(bits, (quad.shape[0], 4)))
+    return tl.uint_to_uniform_float(tl.reshape(bits, (quad.shape[0], 4 * quad.shape[1])))
 
 
 @triton.jit(do_not_specialize=["use", "site"])
@@ -34,7 +35,7 @@ def _binary_forward(logits, out, drawn, key, step, use, site, size, BLOCK: tl.co
     quad = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     at = 4 * quad[:, None] + tl.arange(0, 4)[None, :]
     mask = at < size
-    u = _noise(tl.load(key + run), tl.load(step).to(tl.int32), use, site, quad)
+    u = _noise(tl.load(key + run), tl.load(step).to(tl.int32), use, site, quad[:, None])
     score = tl.load(logits + run * size + at, mask, 0.0) + tl.load(drawn + run) * logistic(u)
     z = tl.where(score > 0, 1.0, 0.0)
     tl.store(out + run * size + at, tl.where(score != score, score, z), mask)
@@ -58,7 +59,7 @@ def _binary_backward(
     mask = at < size
     l = tl.load(logits + run * size + at, mask, 0.0)
     if SURROGATE == PERTURBED:
-        l += logistic(_noise(tl.load(key + run), tl.load(step).to(tl.int32), use, site, quad))
+        l += logistic(_noise(tl.load(key + run), tl.load(step).to(tl.int32), use, site, quad[:, None]))
     g = tl.load(grad + run * size + at, mask, 0.0)
     tl.store(out + run * size + at, g * binary_slope(l, tl.load(surrogate + run)), mask)
 
@@ -105,6 +106,121 @@ def _categorical_backward(
     tl.store(out + run * rows * K + element, p * (g - tl.sum(p * g, 1)[:, None]) / tau, mask)
 
 
+@triton.jit
+def _softmax(l, tau):
+    """softmax(l / tau) of every row."""
+    e = tl.exp((l - tl.max(l, 1)[:, None]) / tau)
+    return e / tl.sum(e, 1)[:, None]
+
+
+@triton.jit
+def _jacobian(p, h):
+    """(diag(p) - p p') h of every row."""
+    weighted = p * h
+    return weighted - p * tl.sum(weighted, 1)[:, None]
+
+
+@triton.jit
+def _mean_lead(l, hit):
+    """-log(1 - p) / p with p the probability of what was drawn; the forms that rounding leaves alone."""
+    e = tl.exp(l - tl.max(l, 1)[:, None])
+    total, own = tl.sum(e, 1)[:, None], tl.sum(tl.where(hit, e, 0.0), 1)[:, None]
+    rest = tl.sum(tl.where(hit, 0.0, e), 1)[:, None]
+    p = tl.maximum(own / total, 1e-30)
+    kept = 1 - p  # rounded, so that its logarithm is that of another p: it is scaled by how far off that is
+    small = tl.where(kept == 1, -p, tl.log(kept) * (p / tl.where(kept == 1, 1.0, 1 - kept)))
+    return -tl.where(p < 0.5, small, tl.log(rest / total)) / p
+
+
+@triton.jit
+def _averaged(l, score, hit, h, tau, key, step, use, site, row, rows, SAMPLES: tl.constexpr, K: tl.constexpr,
+              COLUMNS: tl.constexpr):  # fmt: skip
+    """The sum over samples of J(p) h, with p the softmax of logits and noise that would have drawn the same."""
+    result = _jacobian(_softmax(score, tau), h)
+    top = tl.max(l, 1)[:, None]
+    total = top + tl.log(tl.sum(tl.exp(l - top), 1)[:, None])
+    for sample in range(1, SAMPLES):
+        if K == COLUMNS and K % 4 == 0:  # a call of Philox gives the numbers of four columns
+            quad = sample * (rows * (K // 4)) + row * (K // 4) + tl.arange(0, COLUMNS // 4)[None, :]
+            u = _noise(key, step, use, site, quad)
+        else:
+            u = uniform_at(key, sample * (rows * K) + row * K + tl.arange(0, COLUMNS)[None, :], site, step, use)
+        noise = gumbel(u)
+        # With e = exp(-noise): the largest is -log(e_D / Z), each other -log(e_i / exp(l_i) + e_D / Z).
+        lead = tl.sum(tl.where(hit, noise, 0.0), 1)[:, None] + total
+        below = -noise - l
+        high, low = tl.maximum(below, -lead), tl.minimum(below, -lead)
+        result += _jacobian(_softmax(tl.where(hit, lead, -high - tl.log(1 + tl.exp(low - high))), tau), h)
+    return result
+
+
+@triton.jit(do_not_specialize=["use", "site"])
+def _backward_given_choice(
+    logits, grad, out, drawn, surrogate, key, step, use, site, rows, gap,
+    SURROGATE: tl.constexpr, SAMPLES: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Where the gradient depends on what was drawn, which is drawn again."""
+    run = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, COLUMNS)[None, :]
+    element = row * K + column
+    mask = (row < rows) & (column < K)
+    l = tl.where(column < K, tl.load(logits + run * rows * K + element, mask, 0.0), float("-inf"))
+    g = tl.load(grad + run * rows * K + element, mask, 0.0)
+    of_run, now = tl.load(key + run), tl.load(step).to(tl.int32)
+    tau_f, tau = tl.load(drawn + run), tl.load(surrogate + run)
+    score = l + tau_f * gumbel(uniform_at(of_run, element, site, now, use))
+    hit = column == tl.argmax(tl.where(score < float("inf"), score, float("-inf")), 1)[:, None]
+    if SURROGATE == SECOND_ORDER:
+        largest = tl.argmax(tl.where(l == l, l, float("-inf")), 1)[:, None]
+        h = g - tl.sum(tl.where(column == largest, g, 0.0), 1)[:, None]
+        middle = (tl.where(hit, 1.0, 0.0) + _softmax(l, tau)) / 2
+        result = (2 * _jacobian(middle, h) - 0.5 * _jacobian(_softmax(l, tau_f), h)) / tau_f
+    else:
+        h = g - tl.sum(tl.where(hit, g, 0.0), 1)[:, None]
+        if SURROGATE == GAPPED:
+            lead = _mean_lead(l, hit) if gap != gap else gap
+            top = tl.max(l, 1)[:, None]
+            result = _jacobian(_softmax(tl.where(hit, top, tl.minimum(l, top - lead)), tau), h) / tau
+        else:
+            result = _averaged(l, score, hit, h, tau, of_run, now, use, site, row, rows, SAMPLES, K, COLUMNS)
+            result /= SAMPLES * tau
+    tl.store(out + run * rows * K + element, result, mask)
+
+
+@triton.jit
+def _divergence(
+    logits, gradient, drawn, losses, rows, BATCH: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):  # fmt: skip
+    run = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, COLUMNS)[None, :]
+    at, mask = run * rows * K + row * K + column, (row < rows) & (column < K)
+    tau = tl.load(drawn + run)
+    l = tl.load(logits + at, mask, 0.0) / tl.where(tau == 0, 1.0, tau)
+    l = tl.where(column < K, l - tl.max(tl.where(column < K, l, float("-inf")), 1)[:, None], -1e4)
+    e = tl.exp(l)
+    total = tl.sum(e, 1)[:, None]
+    q, log_q = e / total, l - tl.log(total)
+    nats = tl.sum(q * log_q, 1)[:, None]
+    slope = q * (log_q - nats) / (tl.where(tau == 0, 1.0, tau) * BATCH)
+    old = tl.load(gradient + at, mask, 0.0)
+    tl.store(gradient + at, tl.where(tau == 0, old, old + slope), mask)
+    nats = tl.where(tau == 0, 0.0, nats) + tl.log(K * 1.0)
+    part = tl.sum(tl.sum(tl.where(row < rows, nats, 0.0), 1), 0) / BATCH
+    tl.store(losses + run * tl.num_programs(0) + tl.program_id(0), part)
+
+
+def add_divergence(logits: Tensor, gradient: Tensor, drawn: Tensor) -> Tensor:
+    """The mean over images of the KL divergence of q = softmax(logits / drawn) from the uniform distribution, in parts
+    [runs, parts]; its gradient is added to `gradient`. A temperature of 0 has no gradient."""
+    grid, rows, options = _shape(logits, "categorical")
+    losses = torch.empty(len(logits), grid[0], device=logits.device)
+    _divergence[grid](logits, gradient, drawn, losses, rows, BATCH=logits.shape[1], **options)
+    return losses
+
+
 def draw(logits: Tensor, draws: Draws, kind: str, dtype: torch.dtype) -> Tensor:
     """0 or 1 for contiguous log-odds, or one-hot along the last dim; `kind` is which."""
     out = torch.empty_like(logits, dtype=dtype)
@@ -121,6 +237,10 @@ def through(logits: Tensor, grad: Tensor, draws: Draws, kind: str) -> Tensor:
     out = torch.empty_like(logits)
     common = (logits, grad, out, draws.surrogate, draws.key, draws.step, draws.use, draws.site)
     grid, size, options = _shape(logits, kind)
+    if draws.through in GIVEN_CHOICE:
+        given = {"SURROGATE": draws.through, "SAMPLES": draws.samples, **options}
+        _backward_given_choice[grid](*common[:3], draws.drawn, *common[3:], size, draws.gap, **given)
+        return out
     kernel = _binary_backward if kind == "binary" else _categorical_backward
     kernel[grid](*common, size, SURROGATE=draws.through, **options)
     return out

@@ -17,9 +17,11 @@ import triton.language as tl
 from dst_lab.fleet.cuda.choose import IDENTITY, PERTURBED, binary_slope
 from dst_lab.fleet.cuda.noise import logistic, uniform_at
 from dst_lab.fleet.cuda.optimiser import read_rates, update
+from dst_lab.fleet.linear import SLOPE
 
 BLOCK = tl.constexpr(64)
 """Columns that share a power of two."""
+LEAK = tl.constexpr(SLOPE)
 
 
 @triton.jit
@@ -91,8 +93,8 @@ def _forward(
     INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, IMAGES: tl.constexpr, COLUMNS: tl.constexpr, K: tl.constexpr,
     BLOCKS: tl.constexpr, POWER: tl.constexpr,
 ):  # fmt: skip
-    """x w + bias of all images of a run and some columns, and THEN: "plain" stores it as float32, "relu" its ReLU;
-    "pixels" and "classes" take the loss, store the gradient in its place, and update the biases.
+    """x w + bias of all images of a run and some columns, and THEN: "plain" stores it as float32, "relu" its ReLU,
+    "leaky" its LeakyReLU; "pixels" and "classes" take the loss, store the gradient in its place, and update the biases.
 
     SHARED: x is that of the run's seed. SCALED: it has numbers a block, not one for all. FLIP: the transposed product.
     """
@@ -122,6 +124,9 @@ def _forward(
         tl.store(y + run * BATCH * OUTPUTS + b[:, None] * OUTPUTS + column[None, :], acc, mask)
     elif THEN == "relu":
         _store_columns(tl.where(mask & ~(acc <= 0), acc, 0.0), y, y_scale, run, b, column, BATCH, OUTPUTS)
+    elif THEN == "leaky":
+        leaked = tl.where(acc <= 0, LEAK * acc, acc)
+        _store_columns(tl.where(mask, leaked, 0.0), y, y_scale, run, b, column, BATCH, OUTPUTS)
     else:
         if THEN == "pixels":
             nats, grad = _pixel_loss(acc, target + seed * BATCH * OUTPUTS, b, column, mask, BATCH, OUTPUTS)
@@ -139,8 +144,8 @@ def _backward_to_input(
     OUTPUTS: tl.constexpr, IMAGES: tl.constexpr, COLUMNS: tl.constexpr, K: tl.constexpr, BLOCKS: tl.constexpr,
     POWER: tl.constexpr,
 ):  # fmt: skip
-    """g w^T of all images of a run and some inputs, THROUGH what made these inputs: "relu" (`below` is its output) or
-    "binary" (`below` are its log-odds), and the update of the biases there; "plain" stores it as float32."""
+    """g w^T of all images of a run and some inputs, THROUGH what made these inputs: "relu" or "leaky" (`below` is its
+    output) or "binary" (`below` are its log-odds), and the update of the biases there; "plain" stores it as float32."""
     run = tl.program_id(1).to(tl.int64)
     column, b = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, IMAGES)
     g += run * BATCH * OUTPUTS
@@ -166,6 +171,9 @@ def _backward_to_input(
         if THROUGH == "relu":
             on = tl.load(below + run * BATCH * INPUTS + element, mask, 0.0) > 0
             acc = tl.where(on, acc, 0.0)
+        elif THROUGH == "leaky":
+            on = tl.load(below + run * BATCH * INPUTS + element, mask, 0.0) > 0
+            acc = tl.where(on, acc, LEAK * acc)
         elif SURROGATE != IDENTITY:
             l = tl.load(below + run * BATCH * INPUTS + element, mask, 0.0)
             if SURROGATE == PERTURBED:

@@ -9,9 +9,9 @@ import torch
 import triton
 from torch import Tensor
 
-from dst_lab.fleet.chooser import Draws, declined
+from dst_lab.fleet.chooser import Draws, declined, surrogates_of
 from dst_lab.fleet.cuda import dense
-from dst_lab.fleet.cuda.choose import draw, through
+from dst_lab.fleet.cuda.choose import add_divergence, draw, through
 from dst_lab.fleet.linear import Link
 from dst_lab.fleet.optimiser import Optimiser
 from dst_lab.fleet.task import Declined, Fused, Norm, sum_per_run
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dst_lab.fleet.loop import Fleet
 
 PATH = "dense kernels"
+ACTIVATIONS = ("relu", "leaky")
 BATCH, BLOCK = 256, dense.BLOCK.value
 """The most images of a batch that a program holds, and the columns that share a power of two."""
 
@@ -49,7 +50,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Passed:
-    """What a layer leaves for the backward pass: its input, and its logits or the output of its ReLU."""
+    """What a layer leaves for the backward pass: its input, and its logits or the output of its activation."""
 
     link: Link
     x: Scaled16
@@ -66,10 +67,10 @@ class Layer:
         self.bias = [tensors[f"{name}.bias"] for tensors in kinds]
         self.runs, self.inputs, self.outputs = self.weight[0].shape
 
-    def relu(self, x: Scaled16, runs: Runs) -> Scaled16:
-        """The ReLU of x w + bias."""
+    def activation(self, x: Scaled16, runs: Runs, kind: str) -> Scaled16:
+        """The ReLU of x w + bias, or, where the kind is "leaky", its LeakyReLU."""
         y = self._scaled16(x.values.shape[1], self.outputs)
-        self._forward(x, runs, "relu", y.values, scale=y.scale)
+        self._forward(x, runs, kind, y.values, scale=y.scale)
         return y
 
     def logits(self, x: Scaled16, runs: Runs) -> Tensor:
@@ -224,8 +225,9 @@ class Stack:
         scales = [weight_scale(config.lr, fleet.steps, fleet.optimiser.rule.stride) for config in fleet.configs]
         self.w_scale = torch.tensor(scales, device=fleet.device)
         self.one, self.grey = (torch.tensor([value], device=fleet.device) for value in (1.0, 1 / 255))
-        draws = replace(Draws.of(fleet.chooser(), fleet.optimiser.lr), step=fleet.count)
-        before = (sum(link.then != "relu" for link in links[:place]) for place in range(len(links)))
+        surrogates = _surrogates(links)
+        draws = replace(Draws.of(fleet.chooser(), fleet.optimiser.lr, surrogates=surrogates), step=fleet.count)
+        before = (sum(link.then not in ACTIVATIONS for link in links[:place]) for place in range(len(links)))
         self.draws = [replace(draws, site=draws.site + count) for count in before]
 
     def step(self) -> Norm:
@@ -240,12 +242,13 @@ class Stack:
             passed.append(done)
         target = images if self.labels is None else self.labels.index_select(0, index)
         g, losses, squares = self.layers[-1].loss(x, runs, self.links[-1].then, target)
-        parts = [squares]
+        parts, loss = [squares], [losses]
         for place in range(len(self.layers) - 1, 0, -1):
-            below, squares = self._descend(place, g, runs, passed[place - 1])  # reads the weights: before the update
+            below, squares = self._descend(place, g, runs, passed[place - 1], loss)  # reads the weights, then updated
             parts += [squares, self.layers[place].update(x, g, runs)]
             x, g = passed[place - 1].x, below
         parts.append(self.layers[0].update(x, g, runs))
+        losses = torch.cat(loss, 1) if len(loss) > 1 else losses
         count = losses.shape[1]
         dense._account[(fleet.runs,)](
             losses, fleet.loss_sum, fleet.bad_step, fleet.count, PARTS=count, POWER=triton.next_power_of_2(count)
@@ -255,8 +258,8 @@ class Stack:
     def _rise(self, place: int, x: Scaled16, runs: Runs) -> tuple[Scaled16, Passed]:
         """The output of a layer and what follows it."""
         layer, link, draws = self.layers[place], self.links[place], self.draws[place]
-        if link.then == "relu":
-            y = layer.relu(x, runs)
+        if link.then in ACTIVATIONS:
+            y = layer.activation(x, runs, link.then)
             kept = y.values
         else:
             kept = layer.logits(x, runs)
@@ -265,13 +268,18 @@ class Stack:
             y = Scaled16(draw(kept, draws, link.then, torch.float16).flatten(2), self.one)
         return y, Passed(link, x, kept, draws)
 
-    def _descend(self, place: int, g: Scaled16, runs: Runs, passed: Passed) -> tuple[Scaled16, Tensor]:
-        """The gradient of the outputs of the layer below, whose biases are updated, and their squares."""
+    def _descend(
+        self, place: int, g: Scaled16, runs: Runs, passed: Passed, loss: list[Tensor]
+    ) -> tuple[Scaled16, Tensor]:
+        """The gradient of the outputs of the layer below, whose biases are updated, and their squares. What its choices
+        add to the loss is appended to it."""
         layer, below = self.layers[place], self.layers[place - 1]
         if passed.link.then != "categorical":
             return layer.backward_to_layer(g, runs, below, passed)
         upstream = layer.to_choice(g, runs, passed).view_as(passed.kept)
         gradient = through(passed.kept, upstream, passed.draws, "categorical")
+        if passed.link.divergence:
+            loss.append(add_divergence(passed.kept, gradient, passed.draws.drawn))
         return below.store_gradient(gradient.flatten(2), runs)
 
 
@@ -282,9 +290,14 @@ def dense_step(fleet: "Fleet", links: Sequence[Link], images: Tensor, labels: Te
     return Fused(PATH, Stack(fleet, links, images, labels).step)
 
 
+def _surrogates(links: Sequence[Link]) -> tuple[str, ...]:
+    """Those that the kernels have for all the choices of a row of layers."""
+    return surrogates_of("binary" if any(link.then == "binary" for link in links) else "categorical")
+
+
 def _declined(fleet: "Fleet", links: Sequence[Link]) -> str | None:
     outputs = fleet.parameters[f"{links[-1].name}.bias"].shape[-1]
-    if reason := declined(fleet.card, fleet.rules):
+    if reason := declined(fleet.card, fleet.rules, _surrogates(links)):
         return reason
     if fleet.order.shape[2] > BATCH:
         return f"a program holds a batch of at most {BATCH}"
