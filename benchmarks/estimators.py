@@ -1,12 +1,14 @@
-"""The estimators' kernels against F.gumbel_softmax(hard=True), forward and backward, float32, on CUDA, in one run.
+"""The estimators against F.gumbel_softmax(hard=True), forward and backward, float32, in one run.
 
-    PYTHONPATH=src python benchmarks/estimators.py [shapes] [memory] [estimators] [size]    all of them by default
-    PYTHONPATH=src python benchmarks/estimators.py tune                                     tiles, printed only
+    PYTHONPATH=src python benchmarks/estimators.py [shapes] [memory] [estimators] [size]    on CUDA; these by default
+    PYTHONPATH=src python benchmarks/estimators.py host      what a call takes of Python's time, and its parts, on CUDA
+    PYTHONPATH=src python benchmarks/estimators.py cpu       the plain operations on one thread of a CPU
+    PYTHONPATH=src python benchmarks/estimators.py tune      tiles, printed only
 
-Each prints one row a line and appends it to benchmarks/results.csv. Times are of CUDA-graph replay, ours and the peer's
-alike, and beside it as called from Python; the candidates take turns. The floor is the traffic that nothing can save:
-forward reads the logits and writes z, backward reads the logits and the incoming gradient and writes the gradient, five
-passes at 4.3 TB/s, the most that one H200 was seen to copy.
+Each prints one row per line and appends it to benchmarks/results.csv. Times are of CUDA-graph replay, ours and the
+peer's alike, and beside it as called from Python; the candidates take turns. The floor is the traffic that nothing can
+save: forward reads the logits and writes z, backward reads the logits and the incoming gradient and writes the
+gradient, five passes at 4.3 TB/s, the most that one H200 was seen to copy.
 """
 
 import argparse
@@ -21,8 +23,11 @@ from torch import Tensor
 
 import decoupled_st as dst
 from decoupled_st.kernels import categorical as kernels
+from decoupled_st.kernels import launch as launching
+from decoupled_st.kernels.noise import draw_seed
 
-SHAPES = [(1_048_576, 8), (262_144, 32), (16_384, 1_024), (1_024, 32_768)]
+SHAPES = [(1_048_576, 8), (262_144, 32), (16_384, 1_024), (1_024, 32_768), (64, 8)]
+CPU_SHAPES = [(64, 4), (1_024, 16), (4_096, 64)]
 BANDWIDTH = 4.3e12
 CUDA = torch.device("cuda")
 
@@ -35,10 +40,10 @@ def peer(logits: Tensor) -> Tensor:
     return F.gumbel_softmax(logits, hard=True)
 
 
-def step(call: Callable[[Tensor], Tensor], rows: int, columns: int) -> Step:
+def step(call: Callable[[Tensor], Tensor], rows: int, columns: int, device: torch.device = CUDA) -> Step:
     """Forward and backward."""
-    logits = torch.randn(rows, columns, device="cuda", requires_grad=True)
-    gradient = torch.randn(rows, columns, device="cuda")
+    logits = torch.randn(rows, columns, device=device, requires_grad=True)
+    gradient = torch.randn(rows, columns, device=device)
     return lambda: torch.autograd.grad(call(logits), logits, gradient)
 
 
@@ -71,6 +76,25 @@ def measure(steps: dict[str, Step], seconds: float) -> dict[str, list[float]]:
     return {name: sorted(values) for name, values in times.items()}
 
 
+def measure_host(steps: dict[str, Step], seconds: float) -> dict[str, list[float]]:
+    """Milliseconds per call until Python goes on, sorted: the device is not waited for. In turns, 20 calls at a time,
+    which fit into its queue."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for run in steps.values():
+        for _ in range(5):
+            run()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or min(map(len, times.values())) < 10:
+        for name, run in steps.items():
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(20):
+                run()
+            times[name].append((time.perf_counter() - start) / 20 * 1e3)
+    return {name: sorted(values) for name, values in times.items()}
+
+
 def floor(rows: int, columns: int) -> float:
     return 5 * 4 * rows * columns / BANDWIDTH * 1e3
 
@@ -97,6 +121,74 @@ def shapes(seconds: float) -> None:
                 least = floor(rows, columns)
                 record(name, f"floor, {20 * rows * columns / 1e6:.0f} MB at 4.3 TB/s", size, [least], None, CUDA)
                 print(f"    {ours / least:.2f} times the floor, {min(theirs) / ours:.1f} times as fast as the peer")
+
+
+def host(seconds: float) -> None:
+    """Python's time of a call, forward and backward, and of what it is made of."""
+    for rows, columns in SHAPES:
+        steps = {"decoupled, kernels": step(decoupled, rows, columns), "F.gumbel_softmax": step(peer, rows, columns)}
+        times = measure_host(steps, seconds)
+        ratio = middle(times["F.gumbel_softmax"]) / middle(times["decoupled, kernels"])
+        for what, values in times.items():
+            mine = ratio if what.startswith("decoupled") else None
+            record("categorical, host time", what, f"{rows:,} x {columns:,}", values, mine, CUDA)
+    for what, values in measure_host(parts(), seconds).items():
+        record("categorical, host time", what, "64 x 8", values, None, CUDA)
+
+
+class Nothing(torch.autograd.Function):
+    """The least that a node of one's own does."""
+
+    @staticmethod
+    def forward(ctx, logits):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(logits)
+        return torch.empty_like(logits)
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        (logits,) = ctx.saved_tensors
+        return torch.empty_like(logits)
+
+
+def parts() -> dict[str, Step]:
+    """What a call at 64 x 8 is made of, one by one."""
+    logits = torch.randn(64, 8, device="cuda", requires_grad=True)
+    fixed, gradient, seed = logits.detach(), torch.randn(64, 8, device="cuda"), draw_seed(CUDA, None)
+
+    def ordinary() -> None:
+        with torch.cuda.device_of(fixed):
+            kernels._forward[(1,)](gradient, fixed, seed, None, None, None, 0.7, 64, 1, 1, 1, 8, 128, 8, num_warps=4)
+
+    return {
+        "forward": lambda: decoupled(logits),
+        "forward without gradient": lambda: decoupled(fixed),
+        "a node that does nothing, and its gradient": lambda: torch.autograd.grad(
+            Nothing.apply(logits), logits, gradient
+        ),
+        "the seed": lambda: draw_seed(fixed.device, None),
+        "the forward kernel's launch": lambda: launching.launch(
+            kernels._forward, 1, (gradient, fixed, seed, None, None, None), (0.7,), (64, 1, 1), (1, 8, 128, 8), 4
+        ),
+        "the same by Triton": ordinary,
+        "an empty tensor": lambda: torch.empty_like(fixed),
+    }
+
+
+def cpu(seconds: float) -> None:
+    """The plain operations on one thread of a CPU."""
+    device, threads = torch.device("cpu"), torch.get_num_threads()
+    torch.set_num_threads(1)
+    calls = {
+        "decoupled": decoupled,
+        "decoupled, tau_f = 0": lambda logits: dst.categorical.decoupled(logits, tau_f=0.0, tau_b=0.5),
+        "F.gumbel_softmax": peer,
+    }
+    for rows, columns in CPU_SHAPES:
+        times = measure_host({what: step(call, rows, columns, device) for what, call in calls.items()}, seconds)
+        for what, values in times.items():
+            ratio = middle(times["F.gumbel_softmax"]) / middle(values) if what.startswith("decoupled") else None
+            record("categorical", what, f"{rows:,} x {columns:,}", values, ratio, device)
+    torch.set_num_threads(threads)
 
 
 def memory(seconds: float) -> None:
@@ -180,7 +272,10 @@ def tune(seconds: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    jobs = {"shapes": shapes, "memory": memory, "estimators": estimators, "size": size, "tune": tune}
+    jobs = {
+        "shapes": shapes, "memory": memory, "estimators": estimators, "size": size, "host": host, "cpu": cpu,
+        "tune": tune,
+    }  # fmt: skip
     parser.add_argument("jobs", nargs="*", help=", ".join(jobs))
     parser.add_argument("--seconds", type=float, default=0.8, help="for each comparison")
     args = parser.parse_args()

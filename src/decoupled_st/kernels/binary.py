@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from decoupled_st.kernels import can_take_gradient, is_watched
+from decoupled_st.kernels.launch import launch
 from decoupled_st.kernels.noise import draw_seed, logistic, write_out
 from decoupled_st.kernels.rows import as_stored, blocks, by_row, number
 
@@ -37,8 +38,12 @@ def choose(
     shape = (*logits.shape, 1)
     taus = [by_row(t[..., None], shape, -1, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
     numbers = [x for value in (*taus, grad_scale) for x in number(value, logits.device)]
-    call = torch.ops.decoupled_st.binary if is_watched() else _Choose.apply
-    return call(as_stored(logits), seed, noise, *numbers, tau_b is None, perturbed)
+    inputs = (as_stored(logits), seed, noise, *numbers, tau_b is None, perturbed)
+    if is_watched():
+        return torch.ops.decoupled_st.binary(*inputs)
+    if logits.requires_grad and torch.is_grad_enabled():
+        return _Choose.apply(inputs[0], inputs[1:])
+    return _run_forward(*inputs)
 
 
 def _save(ctx, inputs, output):
@@ -56,20 +61,21 @@ def _gradient(ctx, grad, backward):
             result = _differentiable(grad, logits, seed, noise, tau, scale)
     else:
         result = backward(as_stored(grad), logits, seed, noise, tau, ctx.tau, scale, ctx.scale)
-    return (result, *(None,) * 10)
+    return result
 
 
 class _Choose(torch.autograd.Function):
-    """The operator as called eagerly: the dispatcher would take longer than a small kernel."""
+    """The operator as called eagerly, as in `categorical`."""
 
     @staticmethod
-    def forward(ctx, *inputs):
+    def forward(ctx, logits, others):
+        inputs = (logits, *others)
         _save(ctx, inputs, None)
         return _run_forward(*inputs)
 
     @staticmethod
     def backward(ctx, grad):
-        return _gradient(ctx, grad, _run_backward)
+        return _gradient(ctx, grad, _run_backward), None
 
 
 def _differentiable(grad, logits, seed, noise, tau, scale):
@@ -99,19 +105,17 @@ torch.library.register_fake("decoupled_st::binary", lambda logits, *_: torch.emp
 torch.library.register_fake("decoupled_st::binary_backward", lambda grad, logits, *_: torch.empty_like(logits))
 torch.library.register_autograd(
     "decoupled_st::binary",
-    lambda ctx, grad: _gradient(ctx, grad, torch.ops.decoupled_st.binary_backward),
+    lambda ctx, grad: (_gradient(ctx, grad, torch.ops.decoupled_st.binary_backward), *(None,) * 10),
     setup_context=_save,
 )
 
 
-def _launch(kernel, pointers, numbers, logits, seed, noise, tau):
+def _launch(kernel, tensors, numbers, logits, seed, noise, tau, *scale):
     n = logits.numel()
     source = 0 if seed is None and noise is None else 1 if noise is None else 2
-    with torch.cuda.device_of(logits):
-        kernel[(blocks(n, _BLOCK),)](
-            *pointers, logits, seed, noise, tau, *numbers, n, 1 if tau is None else n // len(tau),
-            NOISE=source, WIDE=n >= 2**31 - _BLOCK, BLOCK=_BLOCK, num_warps=_WARPS,
-        )  # fmt: skip
+    tensors = (*tensors, logits, seed, noise, tau, *scale)
+    counts = (n, 1 if tau is None else n // len(tau))
+    launch(kernel, blocks(n, _BLOCK), tensors, numbers, counts, (source, n >= 2**31 - _BLOCK, _BLOCK), _WARPS)
 
 
 def _run_forward(logits, seed, noise, tau, tau_value, *_):
@@ -122,7 +126,7 @@ def _run_forward(logits, seed, noise, tau, tau_value, *_):
 
 def _run_backward(grad, logits, seed, noise, tau, tau_value, scale, scale_value):
     out = torch.empty_like(logits)
-    _launch(_backward, (out, grad), (tau_value, scale, scale_value), logits, seed, noise, tau)
+    _launch(_backward, (out, grad), (tau_value, scale_value), logits, seed, noise, tau, scale)
     return out
 
 
@@ -172,7 +176,7 @@ def _forward(
 
 @triton.jit
 def _backward(
-    out, grad, logits, seed, noise, tau, tau_value, scale, scale_value, n, tau_shared,
+    out, grad, logits, seed, noise, tau, scale, tau_value, scale_value, n, tau_shared,
     NOISE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     start = _start(WIDE, BLOCK)

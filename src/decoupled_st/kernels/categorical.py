@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from decoupled_st.kernels import can_take_gradient, is_watched
+from decoupled_st.kernels.launch import launch
 from decoupled_st.kernels.noise import draw_seed, gumbel, write_out
 from decoupled_st.kernels.rows import as_stored, blocks, by_row, number
 
@@ -64,8 +65,13 @@ def choose(
         mask = by_row(mask, shape, dim, shape[dim])
     taus = [by_row(t, shape, dim, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
     numbers = [x for value in (*taus, grad_scale) for x in number(value, device)]
-    call = torch.ops.decoupled_st.categorical if is_watched() else _Choose.apply
-    z = call(as_stored(moved), seed, noise, mask, *numbers, tau_b is None, perturbed)
+    inputs = (as_stored(moved), seed, noise, mask, *numbers, tau_b is None, perturbed)
+    if is_watched():
+        z = torch.ops.decoupled_st.categorical(*inputs)
+    elif logits.requires_grad and torch.is_grad_enabled():
+        z = _Choose.apply(inputs[0], inputs[1:])
+    else:
+        z = _run_forward(*inputs)
     return z if dim == -1 else z.movedim(-1, dim)
 
 
@@ -84,20 +90,22 @@ def _gradient(ctx, grad, backward):
             result = _differentiable(grad, logits, seed, noise, mask, tau, scale)
     else:
         result = backward(as_stored(grad), logits, seed, noise, mask, tau, ctx.tau, scale, ctx.scale)
-    return (result, *(None,) * 11)
+    return result
 
 
 class _Choose(torch.autograd.Function):
-    """The operator as called eagerly: the dispatcher would take longer than a small kernel."""
+    """The operator as called eagerly: the dispatcher would take longer than a small kernel. What has no gradient comes
+    as one argument, since each takes its time."""
 
     @staticmethod
-    def forward(ctx, *inputs):
+    def forward(ctx, logits, others):
+        inputs = (logits, *others)
         _save(ctx, inputs, None)
         return _run_forward(*inputs)
 
     @staticmethod
     def backward(ctx, grad):
-        return _gradient(ctx, grad, _run_backward)
+        return _gradient(ctx, grad, _run_backward), None
 
 
 def _allowed(mask: Tensor, like: Tensor) -> Tensor:
@@ -147,23 +155,20 @@ torch.library.register_fake("decoupled_st::categorical", lambda logits, *_: torc
 torch.library.register_fake("decoupled_st::categorical_backward", lambda grad, logits, *_: torch.empty_like(logits))
 torch.library.register_autograd(
     "decoupled_st::categorical",
-    lambda ctx, grad: _gradient(ctx, grad, torch.ops.decoupled_st.categorical_backward),
+    lambda ctx, grad: (_gradient(ctx, grad, torch.ops.decoupled_st.categorical_backward), *(None,) * 11),
     setup_context=_save,
 )
 
 
-def _launch(one_pass, split, pointers, numbers, logits, seed, noise, mask, tau):
+def _launch(one_pass, split, tensors, numbers, logits, seed, noise, mask, tau, *scale):
     K = logits.shape[-1]
     rows = logits.numel() // K
     height, block, warps = tiling(K)
-    shared = (1 if mask is None else rows // len(mask), 1 if tau is None else rows // len(tau))
+    counts = (rows, 1 if mask is None else rows // len(mask), 1 if tau is None else rows // len(tau))
     source = 0 if seed is None and noise is None else 1 if noise is None else 2
     kernel = one_pass if block >= K else split
-    with torch.cuda.device_of(logits):
-        kernel[(blocks(rows, height),)](
-            *pointers, logits, seed, noise, None if mask is None else mask.view(torch.uint8), tau, *numbers,
-            rows, *shared, NOISE=source, K=K, ROWS=height, BLOCK=block, num_warps=warps,
-        )  # fmt: skip
+    tensors = (*tensors, logits, seed, noise, None if mask is None else mask.view(torch.uint8), tau, *scale)
+    launch(kernel, blocks(rows, height), tensors, numbers, counts, (source, K, height, block), warps)
 
 
 def _run_forward(logits, seed, noise, mask, tau, tau_value, *_):
@@ -174,8 +179,8 @@ def _run_forward(logits, seed, noise, mask, tau, tau_value, *_):
 
 def _run_backward(grad, logits, seed, noise, mask, tau, tau_value, scale, scale_value):
     out = torch.empty_like(logits)
-    numbers = (tau_value, scale, scale_value)
-    _launch(_backward, _backward_split, (out, grad), numbers, logits, seed, noise, mask, tau)
+    numbers = (tau_value, scale_value)
+    _launch(_backward, _backward_split, (out, grad), numbers, logits, seed, noise, mask, tau, scale)
     return out
 
 
@@ -261,7 +266,7 @@ def _forward(
 
 @triton.jit
 def _backward(
-    out, grad, logits, seed, noise, mask, tau, tau_value, scale, scale_value, rows, mask_shared, tau_shared,
+    out, grad, logits, seed, noise, mask, tau, scale, tau_value, scale_value, rows, mask_shared, tau_shared,
     NOISE: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -349,7 +354,7 @@ def _surrogate_scores(
 
 @triton.jit
 def _backward_split(
-    out, grad, logits, seed, noise, mask, tau, tau_value, scale, scale_value, rows, mask_shared, tau_shared,
+    out, grad, logits, seed, noise, mask, tau, scale, tau_value, scale_value, rows, mask_shared, tau_shared,
     NOISE: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) + tl.zeros([1, 1], tl.int64)

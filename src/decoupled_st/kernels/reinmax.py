@@ -16,6 +16,7 @@ from decoupled_st.kernels.binary import _start
 from decoupled_st.kernels.binary import _tau as binary_tau
 from decoupled_st.kernels.categorical import _centre, _is_allowed, _load, _store_choice, _tau
 from decoupled_st.kernels.categorical import _noise as categorical_noise
+from decoupled_st.kernels.launch import launch
 from decoupled_st.kernels.noise import draw_seed
 from decoupled_st.kernels.rows import as_stored, blocks, by_row
 
@@ -87,12 +88,10 @@ class _Categorical(torch.autograd.Function):
         z, index = torch.empty_like(logits), torch.empty(rows, dtype=torch.int32, device=logits.device)
         height, block, warps = categorical.tiling(K)
         tensor, value = _number(tau_f)
-        with torch.cuda.device_of(logits):
-            _forward[(blocks(rows, height),)](
-                z, index, logits, seed, noise, _bytes(mask), tensor, value,
-                rows, _shared(rows, mask), _shared(rows, tensor),
-                NOISE=1 if noise is None else 2, K=K, ROWS=height, BLOCK=block, num_warps=warps,
-            )  # fmt: skip
+        tensors = (z, index, logits, seed, noise, _bytes(mask), tensor)
+        counts = (rows, _shared(rows, mask), _shared(rows, tensor))
+        constants = (1 if noise is None else 2, K, height, block)
+        launch(_forward, blocks(rows, height), tensors, (value,), counts, constants, warps)
         ctx.save_for_backward(logits, index, mask, *(t for t in (tau_f, tau_b) if isinstance(t, Tensor)))
         ctx.taus, ctx.scale = [None if isinstance(t, Tensor) else t for t in (tau_f, tau_b)], scale
         return z
@@ -136,23 +135,21 @@ def _run_backward(grad, logits, index, mask, tau_f, tau_b, scale):
     rows, out = logits.numel() // K, torch.empty_like(logits)
     height, block, warps = categorical.tiling(K)
     (f, f_value), (b, b_value) = _number(tau_f), _number(tau_b)
-    with torch.cuda.device_of(logits):
-        _backward[(blocks(rows, height),)](
-            out, as_stored(grad), logits, index, _bytes(mask), f, f_value, b, b_value, scale,
-            rows, _shared(rows, mask), _shared(rows, f), _shared(rows, b),
-            K=K, ROWS=height, BLOCK=block, num_warps=warps,
-        )  # fmt: skip
+    tensors = (out, as_stored(grad), logits, index, _bytes(mask), f, b)
+    counts = (rows, _shared(rows, mask), _shared(rows, f), _shared(rows, b))
+    numbers = (f_value, b_value, scale)
+    launch(_backward, blocks(rows, height), tensors, numbers, counts, (K, height, block), warps)
     return out
 
 
 def _run_binary_backward(grad, logits, z, tau_f, tau_b, scale):
     n, out = logits.numel(), torch.empty_like(logits)
     (f, f_value), (b, b_value) = _number(tau_f), _number(tau_b)
-    with torch.cuda.device_of(logits):
-        _backward_binary[(blocks(n, binary._BLOCK),)](
-            out, as_stored(grad), logits, z, f, f_value, b, b_value, scale, n, _shared(n, f), _shared(n, b),
-            WIDE=n >= 2**31 - binary._BLOCK, BLOCK=binary._BLOCK, num_warps=binary._WARPS,
-        )  # fmt: skip
+    tensors = (out, as_stored(grad), logits, z, f, b)
+    counts = (n, _shared(n, f), _shared(n, b))
+    constants = (n >= 2**31 - binary._BLOCK, binary._BLOCK)
+    numbers = (f_value, b_value, scale)
+    launch(_backward_binary, blocks(n, binary._BLOCK), tensors, numbers, counts, constants, binary._WARPS)
     return out
 
 
@@ -204,7 +201,7 @@ def _forward(
 
 @triton.jit
 def _backward(
-    out, grad, logits, index, mask, tau_f, tau_f_value, tau_b, tau_b_value, scale,
+    out, grad, logits, index, mask, tau_f, tau_b, tau_f_value, tau_b_value, scale,
     rows, mask_shared, f_shared, b_shared,
     K: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -233,7 +230,7 @@ def _backward(
 
 @triton.jit
 def _backward_binary(
-    out, grad, logits, z, tau_f, tau_f_value, tau_b, tau_b_value, scale, n, f_shared, b_shared,
+    out, grad, logits, z, tau_f, tau_b, tau_f_value, tau_b_value, scale, n, f_shared, b_shared,
     WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     at = _start(WIDE, BLOCK) + tl.arange(0, BLOCK)[None, :]

@@ -39,8 +39,8 @@ def number(value: float | Tensor | None, device: torch.device) -> tuple[Tensor |
 
     Compiled code gets a tensor in either case, since a float that changes would be compiled again and again.
     """
+    if isinstance(value, float) and not torch.compiler.is_compiling():
+        return None, value
     if value is None or isinstance(value, Tensor):
         return value, 0.0
-    if torch.compiler.is_compiling():
-        return torch.ones(1, dtype=torch.float32, device=device) * value, 0.0
-    return None, value
+    return torch.ones(1, dtype=torch.float32, device=device) * value, 0.0

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from contract.table import Case
 
 import decoupled_st as dst
+from decoupled_st.kernels import launch as launching
 
 pytestmark = pytest.mark.gpu
 
@@ -106,3 +107,19 @@ def test_peak_memory_is_at_most_half_of_the_peers() -> None:
         torch.autograd.grad(call(logits), logits, g)
         peaks.append(torch.cuda.max_memory_allocated() - before)
     assert 2 * peaks[0] <= peaks[1]
+
+
+@pytest.mark.parametrize("offset", [0, 1], ids=["aligned", "off the 16 bytes"])
+@pytest.mark.parametrize("shape", [(64, 8), (1, 8), (33, 7)], ids=str)
+def test_bit_for_bit_tritons_own_launch(shape: tuple[int, int], offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    n = shape[0] * shape[1]
+    x, g = (torch.randn(n + 4, device="cuda")[offset : offset + n].view(shape) for _ in range(2))
+    x.requires_grad_()
+    results = []
+    for known in (True, True, False):
+        monkeypatch.setattr(launching, "_is_known", lambda known=known: known)
+        torch.manual_seed(0)
+        z = dst.categorical.gumbel_ste(x, tau=0.6)
+        results.append((z.detach(), *torch.autograd.grad(z, x, g)))
+    for _, second, ordinary in zip(*results, strict=True):
+        assert torch.equal(second, ordinary)

@@ -1,0 +1,121 @@
+"""Launching a kernel that is compiled already.
+
+`kernel[grid](...)` classifies every argument to find the compiled kernel: tens of microseconds of Python at each call,
+more than a small kernel takes. What it finds depends on little; `launch` remembers it by that, and does what Triton's
+own launch ends with.
+"""
+
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from triton.runtime.jit import JITFunction
+
+try:
+    from triton import knobs
+except ImportError:  # before 3.4
+    knobs = None
+
+_LAST_STEP = (
+    "kernel.run(grid_0, grid_1, grid_2, stream, kernel.function, kernel.packed_metadata, launch_metadata, "
+    "knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook, *bound_args.values())"
+)
+"""How Triton launches what it has found, from 3.4 to 3.9 at least."""
+
+
+class _Compiled(NamedTuple):
+    """A kernel that is loaded on a device."""
+
+    run: Callable[..., None]
+    function: int
+    metadata: Any
+    owner: Any
+    """Triton's own object, which unloads the code when it goes."""
+
+
+_compiled: dict[tuple[object, ...], _Compiled] = {}
+
+
+def launch(
+    kernel: Any,
+    programs: int,
+    tensors: Sequence[Tensor | None],
+    floats: Sequence[float],
+    integers: Sequence[int],
+    constants: Sequence[int],
+    warps: int,
+) -> None:
+    """Run a kernel on the device of its first tensor and the current stream, as `kernel[(programs,)](...)` does.
+
+    Its parameters are tensors, of which any but the first may be None, floats, integers and compile-time constants, in
+    this order. Triton's own launch is called the first time, with a tensor that does not begin at a multiple of 16
+    bytes, while hooks watch Triton's launches, in its interpreter, and with a Triton that launches in another way than
+    those known.
+    """
+    ordinary = (kernel, programs, (*tensors, *floats, *integers, *constants), warps)
+    if not _is_known():
+        _launch_ordinarily(*ordinary)
+        return
+    device = tensors[0].get_device()  # type: ignore[union-attr]
+    if device != torch._C._cuda_getDevice():
+        with torch.cuda.device(device):
+            launch(kernel, programs, tensors, floats, integers, constants, warps)
+        return
+    pointers = [None if x is None else x.data_ptr() for x in tensors]
+    if max([x % 16 for x in pointers if x is not None]) or _is_hooked(kernel):
+        _launch_ordinarily(*ordinary)
+        return
+    key = (id(kernel), device, warps, *constants, *_kinds(tensors, integers))
+    compiled = _compiled.get(key)
+    if compiled is None:
+        owner = _launch_ordinarily(*ordinary)
+        if owner is not None:  # as it is where a hook of Triton's has kept it from compiling
+            _compiled[key] = _Compiled(owner.run, owner.function, owner.packed_metadata, owner)
+        return
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    compiled.run(
+        programs, 1, 1, stream, compiled.function, compiled.metadata, None, None, None,
+        *pointers, *floats, *integers, *constants,
+    )  # fmt: skip
+
+
+def _kinds(tensors: Sequence[Tensor | None], integers: Sequence[int]) -> list[object]:
+    """What Triton compiles a kernel anew for: dtypes and what is None; integers that are 1, that 16 divides, or that
+    take 64 bits. Of pointers also whether 16 divides them, but here it does."""
+    kinds: list[object] = [None if x is None else x.dtype for x in tensors]
+    kinds += [(n == 1) + 2 * (n % 16 == 0) + 4 * (n >= 2**31) for n in integers]
+    return kinds
+
+
+def _launch_ordinarily(kernel: Any, programs: int, arguments: Sequence[object], warps: int) -> Any:
+    with torch.cuda.device_of(arguments[0]):
+        return kernel[(programs,)](*arguments, num_warps=warps)
+
+
+@cache
+def _is_known() -> bool:
+    """True where kernels are compiled for CUDA, by a Triton that ends its launch in the known step."""
+    if os.environ.get("TRITON_INTERPRET") == "1" or torch.version.cuda is None or knobs is None:
+        return False
+    try:
+        return _LAST_STEP in " ".join(inspect.getsource(JITFunction.run).split())
+    except OSError:  # a Triton without its source
+        return False
+
+
+def _is_hooked(kernel: Any) -> bool:
+    """True where someone is to be told of launches, or has Triton compile in another way than usual."""
+    runtime, compilation = knobs.runtime, knobs.compilation
+    enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
+    return bool(
+        getattr(enter, "calls", enter)  # None, or a chain of hooks that may be empty
+        or getattr(leave, "calls", leave)
+        or kernel.pre_run_hooks
+        or runtime.debug
+        or getattr(runtime, "add_stages_inspection_hook", None)
+        or getattr(compilation, "instrumentation_mode", None)
+    )
