@@ -1,0 +1,71 @@
+"""How the question is judged. Written down before any run at full scale."""
+
+from statistics import fmean
+
+from dst_lab.claims import Verdict
+from dst_lab.claims.verdict import NOT_SUPPORTED, NOT_TESTED, SUPPORTED
+from dst_lab.configs import LogicGatesConfig
+from dst_lab.records import Row, Rows
+from dst_lab.studies.circuits.recipes import SIZES
+
+TASK = LogicGatesConfig.task
+METRIC = "test_accuracy_argmax"
+MINUTES = 10.0
+"""In which the largest network must be trained."""
+
+
+def judge(rows: Rows) -> list[Verdict]:
+    """The published accuracy of every size, and the time of the largest."""
+    return [*(judge_size(rows, name) for name in SIZES), judge_time(rows)]
+
+
+def judge_size(rows: Rows, name: str) -> Verdict:
+    """At or above the published accuracy, or not."""
+    size, recipe = SIZES[name], f"circuits-{name}"
+    done, missing = _runs(rows, recipe)
+    notes: tuple[str, ...] = ()
+    verdict = NOT_TESTED
+    if not missing:
+        ours = 100 * fmean(row.last(METRIC) for row in done)
+        seconds = fmean(seconds_of(rows, row) for row in done)
+        notes = (f"{ours:.2f}% (n = {len(done)}) after {seconds / 60:.2f} minutes, published {size.published:.2f}%",)
+        if rows.scale == "paper":
+            verdict = SUPPORTED if ours >= size.published else NOT_SUPPORTED
+    return Verdict(
+        claim=f"S1 {name}", task=TASK, title=f"{size.layers} x {size.width:,} gates reach the published accuracy",
+        rule="The discretised network's share of CIFAR-10's test images at the end of training, mean over the seeds, "
+        "trained on all 50,000 training images: at least the published one. Judged at paper scale alone.",
+        verdict=verdict, missing=missing, runs=tuple(row.run.id for row in done), notes=notes,
+    )  # fmt: skip
+
+
+def judge_time(rows: Rows) -> Verdict:
+    """The largest network in ten minutes of one GPU."""
+    name = list(SIZES)[-1]
+    size, (done, missing) = SIZES[name], _runs(rows, f"circuits-{name}")
+    notes: tuple[str, ...] = ()
+    verdict = NOT_TESTED
+    if not missing:
+        longest = max(seconds_of(rows, row) for row in done) / 60
+        reached = 100 * fmean(row.last(METRIC) for row in done) >= size.published
+        notes = (f"{longest:.2f} minutes",)
+        if rows.scale == "paper":
+            verdict = SUPPORTED if longest < MINUTES and reached else NOT_SUPPORTED
+    return Verdict(
+        claim="S2", task=TASK, title=f"The largest network, {size.gates:,} gates, trains in {MINUTES:g} minutes",
+        rule=f"Every run of it ends after less than {MINUTES:g} minutes on one GPU, evaluations included, with at "
+        "least the published accuracy. Judged at paper scale alone.",
+        verdict=verdict, missing=missing, runs=tuple(row.run.id for row in done), notes=notes,
+    )  # fmt: skip
+
+
+def seconds_of(rows: Rows, row: Row) -> float:
+    """What a run took, of the seconds that its fleet trained."""
+    origin = rows.store.provenance(row.run.id)
+    return float(origin["seconds"]) / int(origin["fleet"])
+
+
+def _runs(rows: Rows, recipe: str) -> tuple[list[Row], tuple[str, ...]]:
+    """Those of a recipe that are done, and what is missing."""
+    done, missing = rows.recipe(recipe, TASK, METRIC), rows.missing(recipe, TASK)
+    return done, tuple(f"{text}: {rows.command(recipe)}" for text in missing)

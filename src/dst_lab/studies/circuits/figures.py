@@ -1,0 +1,115 @@
+"""Accuracy against gates, minutes and images per second, beside the published numbers."""
+
+from collections.abc import Callable
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dst_lab.configs.cards import estimator
+from dst_lab.figures.style import FAINT, INK, Drawn, absent, listing, panels
+from dst_lab.records import Row, Rows
+from dst_lab.studies.circuits import measured
+from dst_lab.studies.circuits.claims import METRIC, TASK, seconds_of
+from dst_lab.studies.circuits.measured import Measured
+from dst_lab.studies.circuits.recipes import SIZES
+
+RECIPES = tuple(f"circuits-{name}" for name in SIZES)
+PUBLISHED = "published: soft, discretised"
+
+
+def minutes(rows: Rows) -> Drawn:
+    """Accuracy on the test images over the minutes of training, one line per size."""
+    figure, (ax,) = panels(1, width=5.6, height=3.6)
+    found = _trained(rows)
+    if not found:
+        return _nothing(rows, figure, ax, "Accuracy against training time")
+    look = estimator("decoupled")
+    for number, (name, runs) in enumerate(found.items()):
+        for row in runs:
+            steps, values = row.history[METRIC].steps, 100 * row.values(METRIC)
+            spent = seconds_of(rows, row) / 60 * steps / steps[-1]
+            shade = 0.35 + 0.65 * number / max(len(found) - 1, 1)
+            ax.plot(spent, values, color=look.color, alpha=shade, lw=1.4)
+            ax.plot(spent[-1], values[-1], marker=look.marker, color=look.color, alpha=shade)
+        end = max(runs, key=lambda row: row.last(METRIC))
+        ax.annotate(
+            _label(name), (seconds_of(rows, end) / 60, 100 * end.last(METRIC)), textcoords="offset points",
+            xytext=(4, 3), fontsize=7, color=INK,
+        )  # fmt: skip
+        ax.axhline(SIZES[name].published, color=FAINT, lw=0.8, ls=(0, (4, 2)))
+    ax.set_xscale("log")
+    ax.set_xlabel("minutes of training on one GPU, evaluations included")
+    ax.set_ylabel("test images (%), argmax")
+    ends = [f"{_label(name)} {_mean(runs):.2f}% (n = {len(runs)})" for name, runs in found.items()]
+    caption = f"The discretised networks over training: {listing(ends)}. Dashed: the published accuracies."
+    return Drawn("Accuracy against training time", figure, caption, 1, _missing(rows), RECIPES)
+
+
+def gates(rows: Rows) -> Drawn:
+    """Accuracy against gates, as trained and after simplification."""
+    return _against(
+        rows, "Accuracy against gates", "gates after simplification", lambda one: one.simplified,
+        "The published networks stand at their number of gates as trained.", published=True,
+    )  # fmt: skip
+
+
+def speed(rows: Rows) -> Drawn:
+    """Accuracy against images per second of the compiled circuit."""
+    return _against(
+        rows, "Accuracy against speed", "images per second, one thread", lambda one: one.images_per_s,
+        "The circuits, simplified and compiled, on one thread of a CPU that others used too.", published=False,
+    )  # fmt: skip
+
+
+def _against(
+    rows: Rows, title: str, label: str, of: Callable[[Measured], float], remark: str, *, published: bool
+) -> Drawn:
+    figure, (ax,) = panels(1, width=5.6, height=3.6)
+    known = measured.read(rows)
+    found = {
+        name: pairs
+        for name, runs in _trained(rows).items()
+        if (pairs := [(row, known[row.run.id]) for row in runs if row.run.id in known])
+    }
+    if not found:
+        return _nothing(rows, figure, ax, title)
+    look, said = estimator("decoupled"), list[str]()
+    for name, pairs in found.items():
+        x, y = [of(one) for _, one in pairs], [100 * row.last(METRIC) for row, _ in pairs]
+        ax.plot(x, y, ls="", marker=look.marker, color=look.color, label=look.label if not said else None)
+        ax.annotate(_label(name), (x[0], y[0]), textcoords="offset points", xytext=(5, -9), fontsize=7, color=INK)
+        said.append(f"{_label(name)} {sum(x) / len(x):,.0f}")
+    if published:
+        sizes = SIZES.values()
+        ax.plot([size.gates for size in sizes], [size.published for size in sizes], marker="o", mfc="none", color=FAINT,
+                ls=(0, (4, 2)), lw=0.8, label=PUBLISHED)  # fmt: skip
+        ax.legend(loc="lower right")
+    ax.set_xscale("log")
+    ax.set_xlabel(label)
+    ax.set_ylabel("test images (%), argmax")
+    return Drawn(title, figure, f"{label.capitalize()}: {listing(said)}. {remark}", 1, _missing(rows), RECIPES)
+
+
+def _trained(rows: Rows) -> dict[str, list[Row]]:
+    """The finished runs of each size that has any."""
+    found = {name: rows.recipe(f"circuits-{name}", TASK, METRIC) for name in SIZES}
+    return {name: runs for name, runs in found.items() if runs}
+
+
+def _missing(rows: Rows) -> list[str]:
+    return [text for recipe in RECIPES for text in rows.missing(recipe, TASK)]
+
+
+def _nothing(rows: Rows, figure: Figure, ax: Axes, title: str) -> Drawn:
+    missing = _missing(rows) or [measured.NAME]
+    absent(ax, missing)
+    return Drawn(title, figure, "", 1, missing, RECIPES)
+
+
+def _label(name: str) -> str:
+    size = SIZES[name]
+    return f"{size.layers} x {size.width:,}"
+
+
+def _mean(runs: list[Row]) -> float:
+    return 100 * sum(row.last(METRIC) for row in runs) / len(runs)

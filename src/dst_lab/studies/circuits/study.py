@@ -1,0 +1,33 @@
+"""The study as a value: what its page says, and in which order."""
+
+from dst_lab.configs import LogicGatesConfig
+from dst_lab.report import Study
+from dst_lab.report.sections import OTHERS, REST, VERDICTS, figures
+from dst_lab.studies.circuits.claims import judge
+from dst_lab.studies.circuits.figures import gates, minutes, speed
+from dst_lab.studies.circuits.recipes import RECIPES
+
+CIRCUITS = Study(
+    name="circuits",
+    title="Logic networks of every published size",
+    topic="Logic networks as circuits",
+    lead="The five CIFAR-10 networks of Petersen et al. (2022), from 48,000 to 5 million gates, trained by Decoupled "
+    "ST in packed bits on one GPU, and compared with the published accuracy of the discretised networks.",
+    notes={"quick": "This page is of the quick scale: digits and small networks, to see that everything runs."},
+    recipes=RECIPES,
+    tasks=(LogicGatesConfig.task,),
+    roles=("decoupled",),
+    rules=(judge,),
+    questions={
+        "S1": "Are the published accuracies reached?",
+        "S2": "Does the largest network train in minutes?",
+    },
+    claimant="What is asked",
+    figures={"accuracy-minutes": minutes, "accuracy-gates": gates, "accuracy-speed": speed},
+    sections=(
+        VERDICTS,
+        figures({"Training": ["accuracy-minutes"], "Circuits": ["accuracy-gates", "accuracy-speed"]}),
+        OTHERS,
+        *REST,
+    ),
+)

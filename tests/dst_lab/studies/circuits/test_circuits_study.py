@@ -1,0 +1,116 @@
+"""The study of circuits on invented runs: reached, missed by a little, not there; its figures, and what they read."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from planted import PROVENANCE
+
+from dst_lab.configs import Config, LogicGatesConfig
+from dst_lab.figures import draw
+from dst_lab.records import Rows, pursue
+from dst_lab.store import Record, Series, Store
+from dst_lab.studies import CIRCUITS, STUDIES, recipes
+from dst_lab.studies.circuits import measured
+from dst_lab.studies.circuits.measured import Measured
+from dst_lab.studies.circuits.recipes import RECIPES, SIZES
+
+STEPS = np.array([10, 20], dtype=np.int64)
+
+
+def published_of(config: Config) -> float:
+    assert isinstance(config, LogicGatesConfig)
+    return next(size.published for size in SIZES.values() if size.width == config.width)
+
+
+def rows_of(path: Path, accuracy: Callable[[Config], float], seconds: float = 120.0) -> tuple[Store, Rows]:
+    """A store with a run of everything that the study needs, in per cent of the test images."""
+    store = Store.open(path / "runs.sqlite", write=True)
+
+    def record(config: Config) -> Record:
+        end = accuracy(config) / 100
+        curves = {"validation_loss": [1.5, 1.2], "test_accuracy_argmax": [end - 0.1, end]}
+        history = {name: Series(STEPS, np.array(values, np.float32)) for name, values in curves.items()}
+        origin = {**PROVENANCE, "seconds": seconds, "fleet": 1}
+        return Record(config=config.to_dict(), status="done", history=history, artefacts={}, provenance=origin)
+
+    for name in RECIPES.needed:
+        pursue(RECIPES.plans[name]("paper"), store, lambda configs: bool(store.put(map(record, configs))) or True)
+    return store, CIRCUITS.rows(store, "paper")
+
+
+def test_the_sizes_are_the_published_ones() -> None:
+    found = [(size.layers, size.width, size.thresholds, size.published) for size in SIZES.values()]
+    assert found == [
+        (4, 12_000, 3, 51.27),
+        (4, 128_000, 3, 57.39),
+        (5, 256_000, 31, 60.78),
+        (5, 512_000, 31, 61.41),
+        (5, 1_024_000, 31, 62.14),
+    ]
+    assert STUDIES["circuits"] is CIRCUITS
+    for name, size in SIZES.items():
+        owner, make = recipes()[f"circuits-{name}"]
+        wanted = make("paper").wanted(lambda _: None)
+        assert owner is CIRCUITS
+        assert {config.dataset for config in wanted} == {"cifar10-whole"}
+        assert len({config.seed for config in wanted}) == size.seeds
+
+
+def test_choices_are_made_with_images_held_out() -> None:
+    for name in RECIPES.optional:
+        assert {config.dataset for config in RECIPES.plans[name]("paper").wanted(lambda _: None)} == {"cifar10"}
+
+
+@pytest.mark.parametrize(
+    ("above", "seconds", "expected"),
+    [
+        (0.01, 120.0, ["supported"] * 6),
+        (-0.02, 120.0, ["not supported"] * 6),
+        (0.01, 700.0, ["supported"] * 5 + ["not supported"]),
+    ],
+    ids=["reached", "missed", "slow"],
+)
+def test_the_published_numbers_are_reached_or_not(
+    tmp_path: Path, above: float, seconds: float, expected: list[str]
+) -> None:
+    store, rows = rows_of(tmp_path, lambda config: published_of(config) + above, seconds)
+    with store:
+        verdicts = CIRCUITS.judge(rows)
+    assert [verdict.verdict for verdict in verdicts] == expected
+    assert verdicts[0].notes[0].endswith(f"{seconds / 60:.2f} minutes, published 51.27%")
+
+
+def test_nothing_is_judged_where_runs_lack(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "empty.sqlite", write=True) as store:
+        verdicts = CIRCUITS.judge(CIRCUITS.rows(store, "paper"))
+        drawn = draw(CIRCUITS.figures, CIRCUITS.rows(store, "paper"))
+    assert {verdict.verdict for verdict in verdicts} == {"not tested"}
+    assert "dst sweep circuits-1m --scale paper" in verdicts[-1].missing[0]
+    assert all(one.empty for one in drawn.values())
+
+
+def test_figures_read_what_was_measured_of_circuits(tmp_path: Path) -> None:
+    store, rows = rows_of(tmp_path, published_of)
+    runs = [run for run in store.runs() if run.config["width"] == 12_000]
+    circuits = [
+        Measured(run=run.id, gates=48_000, simplified=20_000 + i, depth=4, correct=5127, simplify_s=1.0, compile_s=2.5,
+                 images_per_s=1e5, device="some CPU") for i, run in enumerate(runs)
+    ]  # fmt: skip
+    measured.write(tmp_path / measured.NAME, circuits)
+    with store:
+        assert list(measured.read(rows).values()) == circuits
+        drawn = draw(CIRCUITS.figures, rows)
+    assert not any(one.empty for one in drawn.values())
+    assert "4 x 12,000 20,001" in drawn["accuracy-gates"].caption
+    assert "4 x 12,000 100,000" in drawn["accuracy-speed"].caption
+    assert "5 x 1,024,000 62.14% (n = 1)" in drawn["accuracy-minutes"].caption
+
+
+@pytest.mark.parametrize("name", [f"circuits-{name}" for name in SIZES])
+def test_recipes_train_at_quick_scale(name: str) -> None:
+    """The quick configs are legal and of one fleet each."""
+    wanted = RECIPES.plans[name]("quick").wanted(lambda _: None)
+    assert {config.dataset for config in wanted} == {"digits-whole"}
+    assert len({config.fleet_key() for config in wanted}) == 1
