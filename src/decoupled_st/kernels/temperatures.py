@@ -19,6 +19,7 @@ _STATE = ("passes", "usages", "first", "scale", "usage")
 def step(
     logits: Tensor,
     state: dict[str, Tensor],
+    after: dict[str, Tensor],
     *,
     binary: bool,
     run_dims: int,
@@ -32,19 +33,21 @@ def step(
     share: float,
     least: tuple[float, float],
     over: float,
-) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """The temperatures, [runs...] each, and the state after a pass.
+) -> tuple[Tensor, Tensor]:
+    """The temperatures, [runs...] each, of a pass.
 
     Args:
         logits: [runs..., samples..., latents..., K], or log-odds without the K.
         state: passes, usages, first, scale and usage, [runs...] each.
+        after: the same after the pass, which is written here; may be `state` itself.
         binary: whether they are log-odds.
         samples: how many there are per run.
         stride: every how many of the first dimension after the runs is measured for the scale.
         few: from 1, a layer of few bits, to 0, many, where usage is not measured.
-        low, high, enough, window, share: the rule's constants.
+        low, high, window, share: the rule's constants.
+        enough: the usage below which tau_f is raised; 0 where it is not measured.
         least: between which the least tau_b lies.
-        over: the steps over which tau_f falls along a line; 0 where it follows usage.
+        over: the steps over which tau_f falls along a line; 0 where they are not known.
     """
     logits = as_stored(logits)
     runs = tuple(logits.shape[:run_dims])
@@ -53,18 +56,17 @@ def step(
     first = logits.shape[run_dims] if logits.dim() > run_dims + (not binary) else 1
     rows = per_run // categories
     before = [state[name].contiguous() for name in _STATE]
-    after = [torch.empty_like(value) for value in before]
     tau_f, tau_b = (torch.empty(runs, dtype=torch.float32, device=logits.device) for _ in range(2))
     inner = rows // first
     width = triton.next_power_of_2(categories)
     _step[(max(math.prod(runs), 1),)](
-        logits, *before, *after, tau_f, tau_b,
+        logits, *before, *(after[name] for name in _STATE), tau_f, tau_b,
         per_run, categories, blocks(first, stride) * inner, inner, stride, samples, rows // samples,
         few, low, high, enough, window, share, *least, over,
-        BINARY=binary, USAGE=few > 0 and over == 0, LINE=few > 0 and over > 0,
+        BINARY=binary, USAGE=few > 0 and enough > 0, LINE=few > 0 and over > 0,
         WIDTH=width, HEIGHT=max(_ELEMENTS // width, 1), num_warps=4,
     )  # fmt: skip
-    return tau_f, tau_b, dict(zip(_STATE, after, strict=True))
+    return tau_f, tau_b
 
 
 @triton.jit
@@ -83,13 +85,14 @@ def _step(
     if LINE:
         left = tl.maximum(1 - n.to(tl.float32) / over, 0.0)
     if USAGE:
-        left = tl.where(used > 0, tl.maximum(1 - m / enough, 0.0), 0.0)
+        left = tl.where(used > 0, tl.maximum(1 - m / enough, left), left)
     least = tl.minimum(tl.maximum(begun, floor), ceiling)
     quiet = low * least
     tl.store(tau_f + run, quiet + (high - quiet) * (few * left))
     tl.store(tau_b + run, tl.maximum(share * s, least))
 
     value = _scale(mine, categories, measured, inner, stride, BINARY, WIDTH, HEIGHT)
+    tl.debug_barrier()  # the state may be written where it was read, and every thread reads it for itself
     n += 1
     tl.store(new_first + run, tl.where(begun > 0, begun, value))
     tl.store(new_passes + run, n)

@@ -87,7 +87,7 @@ def scale(view: View) -> tuple[Tensor, Tensor]:
     Returns:
         The scale, finite, 0 where there is nothing to measure; and whether it is above 0.
     """
-    l, mask = _sampled(view)
+    l, mask = sampled(view)
     allowed = l.isfinite() if mask is None else l.isfinite() & mask
     l = torch.where(allowed, to_compute(l, l), 0.0)
     if view.dim is not None:
@@ -119,7 +119,7 @@ def usage(view: View) -> tuple[Tensor, Tensor]:
     return (each.sum(-1) / latents.clamp(min=1)).clamp(0.0, 1.0).float(), latents > 0
 
 
-def _sampled(view: View) -> tuple[Tensor, Tensor | None]:
+def sampled(view: View) -> tuple[Tensor, Tensor | None]:
     """Logits and mask, thinned along the first dimension after the runs where there are many."""
     if view.stride == 1:
         return view.logits, view.mask

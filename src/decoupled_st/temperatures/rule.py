@@ -21,6 +21,13 @@ class Taus(NamedTuple):
     b: Tensor
 
 
+class Numbers(NamedTuple):
+    """The temperatures of one pass of one network, the same for all logits."""
+
+    f: float
+    b: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule(ABC):
     """A rule that sets tau_f and tau_b while a network trains; one state per layer.
@@ -60,6 +67,15 @@ class Rule(ABC):
     def step(self, state: State, view: View) -> tuple[Taus, State]:
         """`temperatures` and `observe` at once; a rule with a fused kernel has its own."""
         return self.temperatures(state, view), self.observe(state, view)
+
+    @torch.no_grad()
+    def advance(self, state: State, view: View) -> "Taus | Numbers":
+        """The temperatures of `step`, with the state changed in place; as numbers where a rule has them at hand."""
+        taus, after = self.step(state, view)
+        for name, value in after.items():
+            if value is not state[name]:
+                state[name].copy_(value)
+        return taus
 
     def __call__(
         self,

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from decoupled_st import kernels
 from decoupled_st.estimators.temperature import check_float
+from decoupled_st.temperatures import numbers
 from decoupled_st.temperatures.observe import View, scale, usage
-from decoupled_st.temperatures.rule import Rule, State, Taus, register
+from decoupled_st.temperatures.rule import Numbers, Rule, State, Taus, register
 from decoupled_st.temperatures.schedule import check_steps
 
 
@@ -56,10 +57,12 @@ class SelfTempered(Rule):
     few_bits: float = 16.0
     enough: float = 0.8
     window: float = 200.0
+    fall: float = 0.9
+    collapsed: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self)[1:]:
-            zero = field.name in ("low", "high", "share")
+            zero = field.name in ("low", "high", "share", "collapsed")
             object.__setattr__(self, field.name, check_float(field.name, getattr(self, field.name), zero=zero))
         for most, least in (("high", "low"), ("ceiling", "floor")):
             if getattr(self, most) < getattr(self, least):
@@ -84,7 +87,7 @@ class SelfTempered(Rule):
             "first": torch.where(state["first"] > 0, state["first"], s),
             "scale": _towards(state["scale"], s, known, 1 / passes.clamp(max=50)),
         }
-        if self.steps is None and self._few(view) > 0:
+        if self._enough and self._few(view) > 0:
             m, known = usage(view)
             after["usages"] = state["usages"] + known
             after["usage"] = _towards(state["usage"], m, known, 1 / after["usages"].clamp(1, self.window))
@@ -96,22 +99,39 @@ class SelfTempered(Rule):
         quiet, few = self.low * least, self._few(view)
         if few == 0:
             return Taus(view.spread(quiet), view.spread(tau_b))
-        if self.steps is None:
-            unused = (1 - state["usage"] / self.enough).clamp(min=0.0)
-            left = torch.where(state["usages"] > 0, unused, 0.0)
-        else:
-            left = (1 - state["passes"] / (0.9 * self.steps)).clamp(min=0.0)
+        left = torch.zeros_like(least)
+        if self.steps:
+            left = (1 - state["passes"] / (self.fall * self.steps)).clamp(min=0.0)
+        if self._enough:
+            left = torch.where(state["usages"] > 0, torch.maximum(left, 1 - state["usage"] / self._enough), left)
         return Taus(view.spread(quiet + (self.high - quiet) * (few * left)), view.spread(tau_b))
 
     def step(self, state: State, view: View) -> tuple[Taus, State]:
-        fits = view.mask is None and view.dim in (None, -1) and view.categories <= 4096
-        if not (fits and kernels.can_run_fused(view.logits, 1.0, *state.values())) or kernels.is_watched():
+        if not self._can_run_fused(state, view):
             return super().step(state, view)
+        after = {name: torch.empty_like(value) for name, value in state.items()}
+        return self._fused(state, view, after), after
+
+    @torch.no_grad()
+    def advance(self, state: State, view: View) -> Taus | Numbers:
+        if numbers.can_measure(view):
+            return self._numbers(state, view)
+        if self._can_run_fused(state, view) and all(value.is_contiguous() for value in state.values()):
+            return self._fused(state, view, state)
+        return super().advance(state, view)
+
+    def _can_run_fused(self, state: State, view: View) -> bool:
+        fits = view.mask is None and view.dim in (None, -1) and view.categories <= 4096
+        return fits and kernels.can_run_fused(view.logits, 1.0, *state.values()) and not kernels.is_watched()
+
+    def _fused(self, state: State, view: View, after: State) -> Taus:
+        """One pass by the kernel, which writes the state after it into `after`."""
         from decoupled_st.kernels.temperatures import step
 
-        tau_f, tau_b, after = step(
+        tau_f, tau_b = step(
             view.logits,
             state,
+            after,
             binary=view.dim is None,
             run_dims=view.run_dims,
             samples=view.samples,
@@ -119,13 +139,40 @@ class SelfTempered(Rule):
             few=self._few(view),
             low=self.low,
             high=self.high,
-            enough=self.enough,
+            enough=self._enough,
             window=self.window,
             share=self.share,
             least=self._least(view),
-            over=0.9 * self.steps if self.steps else 0.0,
+            over=self.fall * self.steps if self.steps else 0.0,
         )
-        return Taus(view.spread(tau_f), view.spread(tau_b)), after
+        return Taus(view.spread(tau_f), view.spread(tau_b))
+
+    def _numbers(self, state: State, view: View) -> Numbers:
+        """One pass of one network on a CPU: what the functions above say, in Python's numbers."""
+        before = {name: value.item() for name, value in state.items()}
+        floor, ceiling = self._least(view)
+        least = min(max(before["first"], floor), ceiling)
+        quiet, few, left = self.low * least, self._few(view), 0.0
+        if few and self.steps:
+            left = max(1 - before["passes"] / (self.fall * self.steps), 0.0)
+        if few and self._enough and before["usages"]:
+            left = max(left, 1 - before["usage"] / self._enough)
+        passes, s = before["passes"] + 1, numbers.scale(view)
+        state["passes"].fill_(passes)
+        if s > 0:
+            state["scale"].fill_(before["scale"] + (s - before["scale"]) / min(passes, 50))
+            if not before["first"]:
+                state["first"].fill_(s)
+        if few and self._enough and (m := numbers.usage(view)) is not None:
+            usages = before["usages"] + 1
+            state["usages"].fill_(usages)
+            state["usage"].fill_(before["usage"] + (m - before["usage"]) / min(usages, self.window))
+        return Numbers(quiet + (self.high - quiet) * (few * left), max(self.share * before["scale"], least))
+
+    @property
+    def _enough(self) -> float:
+        """The usage below which tau_f is raised; 0 where usage is not measured."""
+        return self.collapsed if self.steps else self.enough
 
     def _least(self, view: View) -> tuple[float, float]:
         """Between which the least tau_b lies: a choice among more categories has a warmer floor."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from torch import Tensor
 
 from decoupled_st.estimators import Decoupled, Estimator
-from decoupled_st.temperatures.rule import Rule, Taus
+from decoupled_st.temperatures.rule import Numbers, Rule, Taus
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Tempered:
             raise TypeError(f"estimator must be a value such as GumbelSTE(), got {self.estimator!r}")
         backward_alone(self.estimator)
 
-    def place(self, taus: Taus) -> Mapping[str, Tensor]:
+    def place(self, taus: Taus | Numbers) -> Mapping[str, Tensor | float]:
         """The temperatures by the names that the estimator has for them."""
         return {"tau": taus.b} if backward_alone(self.estimator) else {"tau_f": taus.f, "tau_b": taus.b}
 

@@ -12,7 +12,7 @@ from decoupled_st import kernels
 from decoupled_st.estimators import Decoupled
 from decoupled_st.estimators.straight_through import recomputed
 from decoupled_st.temperatures.observe import View
-from decoupled_st.temperatures.rule import State, Taus
+from decoupled_st.temperatures.rule import Numbers, State, Taus
 from decoupled_st.temperatures.tempered import Tempered
 
 
@@ -34,7 +34,9 @@ class Tempering(nn.Module):
             self.register_buffer(name, value)
         for name in Taus._fields:  # of the last pass of training, for diagnostics
             self.register_buffer(f"last_{name}", torch.full((), math.nan), persistent=False)
-        self._counted: Taus | None = None  # the temperatures of the last pass, if the rule has taken it into account
+        self._counted: Taus | Numbers | None = (
+            None  # the temperatures of the last pass, if the rule has taken it into account
+        )
 
     @property
     def state(self) -> State:
@@ -55,7 +57,9 @@ class Tempering(nn.Module):
         taus = {f"tau_{name}": self.get_buffer(f"last_{name}").item() for name in Taus._fields}
         return {**taus, **{name: value.item() for name, value in self.state.items()}}
 
-    def taus(self, logits: Tensor, *, dim: int | None, mask: Tensor | None = None, batch_dims: int = 1) -> Taus:
+    def taus(
+        self, logits: Tensor, *, dim: int | None, mask: Tensor | None = None, batch_dims: int = 1
+    ) -> Taus | Numbers:
         """The temperatures of this pass; where the network trains, the rule then takes the logits into account."""
         view = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims)
         state = self.state
@@ -67,14 +71,11 @@ class Tempering(nn.Module):
         if not (self.training and torch.is_grad_enabled()):
             self._counted = None if self.training else self._counted
             return self.tempered.rule.temperatures(state, view)
-        taus, after = self.tempered.rule.step(state, view)
+        taus = self.tempered.rule.advance(state, view)
         self._counted = taus if _can_be_kept(taus.f) and not recomputed() else None
         with torch.no_grad():
-            for name, value in after.items():
-                if value is not state[name]:
-                    state[name].copy_(value)
-            for name, tau in taus._asdict().items():
-                self.get_buffer(f"last_{name}").copy_(tau.mean())
+            _put(self.get_buffer("last_f"), taus.f)
+            _put(self.get_buffer("last_b"), taus.b)
         return taus
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Tempering":
@@ -85,9 +86,19 @@ class Tempering(nn.Module):
         return self
 
 
-def _can_be_kept(tensor: Tensor) -> bool:
-    """Whether a tensor means something after the call: not one that a compiler or a transform made for its own use."""
-    return not torch.compiler.is_compiling() and type(tensor) is Tensor and not kernels.transformed()
+def _put(last: Tensor, tau: Tensor | float) -> None:
+    """Write a temperature down; the mean, where it differs inside a batch."""
+    if isinstance(tau, float):
+        last.fill_(tau)
+    else:
+        last.copy_(tau.reshape(()) if tau.numel() == 1 else tau.mean())
+
+
+def _can_be_kept(tau: Tensor | float) -> bool:
+    """True where a temperature means something after the call: a compiler or a transform makes some for its own use."""
+    if isinstance(tau, float):
+        return True
+    return not torch.compiler.is_compiling() and type(tau) is Tensor and not kernels.transformed()
 
 
 class InForce:
@@ -106,7 +117,7 @@ class InForce:
         taus = self.tempering.taus(logits, dim=None, batch_dims=self.batch_dims)
         return self._choose("binary", taus)(logits, **options)
 
-    def _choose(self, kind: str, taus: Taus) -> Callable[..., Tensor]:
+    def _choose(self, kind: str, taus: Taus | Numbers) -> Callable[..., Tensor]:
         if self.argmax:
             return partial(Decoupled.functions[kind], tau_f=0.0, tau_b=taus.b)
         tempered = self.tempering.tempered

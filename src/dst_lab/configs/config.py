@@ -58,6 +58,17 @@ class Choice:
         """What there is to know of the estimator."""
         return card(self.name)
 
+    @property
+    def rules(self) -> dict[str, str]:
+        """The temperatures that rules set -> a label of the rule: its name, with a number after it where there is
+        another of that name and other constants."""
+        courses = {key: course for key, course in self.temperatures if isinstance(course, Ruled)}
+        labels: dict[Ruled, str] = {}
+        for course in courses.values():
+            before = sum(course.name == other.name for other in labels)
+            labels.setdefault(course, f"{course.name}-{before + 1}" if before else course.name)
+        return {key: labels[course] for key, course in courses.items()}
+
     def to_dict(self) -> dict[str, Any]:
         temperatures = {key: course.to_json() for key, course in self.temperatures}
         return {"name": self.name, **temperatures, **dict(self.options)}
@@ -162,12 +173,11 @@ class Config:
         return cls(estimator=Choice.make(estimator.pop("name"), **estimator), **rest)
 
     def fleet_key(self) -> str:
-        """Runs with equal keys can be trained as one program: they differ in seed, lr and temperatures alone, and share
-        the rules that set temperatures."""
+        """Runs with equal keys can be trained as one program: they differ in seed, lr, temperatures and the constants
+        of the rules that set them."""
         values = self.to_dict()
         shared = {key: value for key, value in values.items() if key not in ("seed", "lr")}
-        rules = {key: course for key, course in self.estimator.temperatures if isinstance(course, Ruled)}
-        estimator = {"estimator": self.estimator.name, **rules, **dict(self.estimator.options)}
+        estimator = {"estimator": self.estimator.name, **self.estimator.rules, **dict(self.estimator.options)}
         return repr(sorted({**shared, **estimator}.items()))
 
 

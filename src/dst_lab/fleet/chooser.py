@@ -13,7 +13,7 @@ from decoupled_st.estimators import registered
 from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
 from dst_lab.configs.config import Choice
 from dst_lab.configs.estimators import AVERAGED, CLEAN, GAPPED, IDENTITY, PERTURBED, SECOND_ORDER, Card
-from dst_lab.fleet.rules import Rules
+from dst_lab.fleet.rules import Rules, by_row
 from dst_lab.fleet.streams import Source
 
 FUSED = (IDENTITY, CLEAN, PERTURBED)
@@ -41,7 +41,8 @@ class Chooser:
         rules: Rules | None = None,
         observe: bool = False,
     ) -> None:
-        self.card, self.options, self.taus, self.source = choice.card, dict(choice.options), taus, source
+        self.choice, self.card, self.options = choice, choice.card, dict(choice.options)
+        self.taus, self.source = taus, source
         self.rules, self.observe = rules, observe
         self.place = 0
 
@@ -55,13 +56,10 @@ class Chooser:
         return self._choose("categorical", logits, gumbel_from_uniform, batch_dims=0 if parameters else 1)
 
     def _choose(self, kind: str, logits: Tensor, to_noise: Callable[[Tensor], Tensor], batch_dims: int) -> Tensor:
-        if logits.is_cuda and not declined(self.card, self.rules, surrogates_of(kind)):
-            return self._fused(kind, logits)
-        taus = {name: tau.view(-1, *[1] * (logits.dim() - 1)) for name, tau in self.taus.items()}
-        if self.rules:
-            dim = None if kind == "binary" else -1
-            taus |= self.rules.taus(self.place, logits, dim=dim, batch_dims=batch_dims, observe=self.observe)
-            self.place += 1
+        ruled = self.ruled(kind, logits, batch_dims)
+        if logits.is_cuda and not declined(self.choice, surrogates_of(kind)):
+            return self._fused(kind, logits, ruled)
+        taus = {name: tau.view(-1, *[1] * (logits.dim() - 1)) for name, tau in self.taus.items()} | ruled
         if self.source is None:
             return argmax(self.card, kind, logits, taus)
         estimator = function_of(self.card, kind)
@@ -69,6 +67,14 @@ class Chooser:
             return estimator(logits, **taus, **self.options)
         noise = self._noise(logits.shape[1:], to_noise)
         return estimator(logits, noise=noise, **taus, **self.options)
+
+    def ruled(self, kind: str, logits: Tensor, batch_dims: int = 1) -> dict[str, Tensor]:
+        """The temperatures that rules set at the next place, for these logits, which they broadcast to."""
+        if not self.rules:
+            return {}
+        dim, place = None if kind == "binary" else -1, self.place
+        self.place += 1
+        return self.rules.taus(place, logits, dim=dim, batch_dims=batch_dims, observe=self.observe)
 
     def _noise(self, shape: torch.Size, to_noise: Callable[[Tensor], Tensor]) -> Tensor:
         """[runs, *shape], or [noises, runs, *shape] where the estimator takes several."""
@@ -78,10 +84,10 @@ class Chooser:
             return to_noise(self.source.uniform(shape))
         return to_noise(self.source.uniform((noises, *shape))).transpose(0, 1)
 
-    def _fused(self, kind: str, logits: Tensor) -> Tensor:
+    def _fused(self, kind: str, logits: Tensor, ruled: Mapping[str, Tensor]) -> Tensor:
         from dst_lab.fleet.cuda.choose import choose
 
-        draws = Draws.of(self, logits.detach().flatten(1)[:, 0], surrogates=surrogates_of(kind))
+        draws = Draws.of(self, logits.detach().flatten(1)[:, 0], ruled, surrogates_of(kind))
         if self.source is not None:
             self.source.site += 1
         return choose(logits, draws, kind)
@@ -118,11 +124,11 @@ def surrogates_of(kind: str) -> tuple[str, ...]:
     return (*FUSED, *GIVEN_CHOICE) if kind == "categorical" else FUSED
 
 
-def declined(card: Card, rules: Rules | None = None, surrogates: tuple[str, ...] = FUSED) -> str | None:
-    """Why kernels that have these surrogates do not train an estimator, or not with temperatures that rules set; None
-    where they do."""
-    if rules:
-        return f"the rule {' and '.join(rules.rules)} sets the temperatures"
+def declined(choice: Choice, surrogates: tuple[str, ...] = FUSED) -> str | None:
+    """Why kernels that have these surrogates do not train an estimator, or not with its rules; None where they do."""
+    card = choice.card
+    if rules := by_row(choice):
+        return f"the rule {rules} sets one temperature per row of logits"
     if card.surrogate in surrogates and card.draw is not None and not card.own:
         return None
     if card.draw is None:
@@ -159,11 +165,12 @@ class Draws:
         surrogates: tuple[str, ...] = FUSED,
     ) -> "Draws":
         """A chooser's, from its present site on; `runs` is any tensor [runs]. Without a source: the argmax. `ruled` are
-        temperatures that rules set, [places, runs]; `surrogates` those that the kernels have."""
+        temperatures that rules set, [runs, 1, ..] or [places, runs]; `surrogates` those that the kernels have."""
         card, source = chooser.card, chooser.source
-        if reason := declined(card, None if ruled else chooser.rules, surrogates):
+        if reason := declined(chooser.choice, surrogates):
             raise ValueError(f"no kernel trains {card.name}: {reason}")
-        drawn, surrogate = draw_and_surrogate(card, {**chooser.taus, **(ruled or {})}, runs)
+        flat = {name: tau.flatten() if tau.numel() == len(runs) else tau for name, tau in (ruled or {}).items()}
+        drawn, surrogate = draw_and_surrogate(card, {**chooser.taus, **flat}, runs)
         if source is None:
             nothing = torch.zeros_like(runs, dtype=torch.int64)
             through = IDENTITY if card.surrogate == IDENTITY else CLEAN

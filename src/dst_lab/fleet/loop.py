@@ -258,7 +258,7 @@ class Fleet:
     def _ruled(self) -> Rules | None:
         """The rules that set temperatures, with a state for every place where choices are made: a pass that trains
         nothing counts the places."""
-        rules = Rules(self.choice, self.runs, self.device)
+        rules = Rules([config.estimator for config in self.configs], self.device, self.steps)
         if not rules.parts:
             return None
         self.rules = rules

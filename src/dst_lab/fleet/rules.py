@@ -4,28 +4,44 @@ Only passes of training change a state, in place, so that a captured CUDA graph 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from decoupled_st import temperatures
-from decoupled_st.temperatures import Rule, State
+from decoupled_st.temperatures import Rule, State, Taus
+from decoupled_st.temperatures.observe import View
+from decoupled_st.temperatures.rule import Numbers
 from dst_lab.configs import Choice, Ruled
 
 
 class Rules:
     """The rules of an estimator's temperatures.
 
+    All runs of a fleet have rules of the same names; the constants may differ from run to run.
+
     Args:
-        choice: the estimator, whose rules all runs of a fleet share.
-        runs: how many.
+        choices: the estimator of each run.
         device: of the states.
+        steps: how many there are, which is told to the rules that ask for it.
     """
 
-    def __init__(self, choice: Choice, runs: int, device: torch.device) -> None:
-        self.runs, self.device = runs, device
-        self.parts = {name: (ruled.to_json(), part) for name, ruled, part in ruled_parts(choice)}
-        self.rules = {ruled.to_json(): rule_of(ruled) for _, ruled, _ in ruled_parts(choice)}
+    def __init__(self, choices: Sequence[Choice], device: torch.device, steps: int) -> None:
+        self.runs, self.device = len(choices), device
+        labels = choices[0].rules
+        self.parts = {name: (labels[name], part) for name, _, part in ruled_parts(choices[0])}
+        self.groups: dict[str, list[Group]] = {}
+        """The rules behind a label of `Choice.rules`, and which runs each is for."""
+        for name, (label, _) in self.parts.items():
+            courses = [dict(choice.temperatures)[name] for choice in choices]
+            self.groups[label] = [
+                Group(rule_of(ruled, steps), _rows([course == ruled for course in courses], device))
+                for ruled in dict.fromkeys(courses)
+                if isinstance(ruled, Ruled)
+            ]
         self.states: list[dict[str, State]] = []
         self.last: list[dict[str, Tensor]] = []
         """At each place, the temperatures [runs] of the latest pass of training; the mean where they differ inside."""
@@ -34,9 +50,9 @@ class Rules:
     def state(self) -> dict[str, Tensor]:
         """What training changes, [runs, ...] each, by name."""
         return {
-            f"rules/{site}/{text}/{name}": tensor
+            f"rules/{site}/{label}/{name}": tensor
             for site, states in enumerate(self.states)
-            for text, state in states.items()
+            for label, state in states.items()
             for name, tensor in state.items()
         }
 
@@ -45,20 +61,13 @@ class Rules:
         """The temperatures at a place for these logits [runs, ...], which they broadcast to; by their names."""
         if site == len(self.states):
             self._add_site()
-        lone = len(logits) == 1
-        # A lone run's sums would be rounded in another order than those of one of several: it gets company.
-        seen = logits.detach().expand(2, *logits.shape[1:]) if lone else logits.detach()
+        logits = logits.detach()
         found: dict[str, dict[str, Tensor]] = {}
-        for text, rule in self.rules.items():
-            state = self.states[site][text]
-            given = {name: tensor.expand(2, *tensor.shape[1:]) for name, tensor in state.items()} if lone else state
-            taus, after = rule(given, seen, dim=dim, run_dims=1, batch_dims=batch_dims)
-            found[text] = {part: tau[: len(logits)] for part, tau in taus._asdict().items()}
-            if observe:
-                for name, tensor in state.items():
-                    if after[name] is not given[name]:
-                        tensor.copy_(after[name][: len(logits)])
-        result = {name: found[text][part] for name, (text, part) in self.parts.items()}
+        for label, groups in self.groups.items():
+            state, how = self.states[site][label], {"dim": dim, "run_dims": 1, "batch_dims": batch_dims}
+            taus = [group.taus(state, logits, observe=observe, **how) for group in groups]
+            found[label] = {part: _joined([tau[part] for tau in taus], groups) for part in Taus._fields}
+        result = {name: found[label][part] for name, (label, part) in self.parts.items()}
         if observe:
             for name, tau in result.items():
                 one = tau.numel() == self.runs
@@ -66,13 +75,59 @@ class Rules:
         return result
 
     def _add_site(self) -> None:
-        self.states.append({text: rule.start((self.runs,), self.device) for text, rule in self.rules.items()})
+        starts = {label: groups[0].rule.start((self.runs,), self.device) for label, groups in self.groups.items()}
+        self.states.append(starts)
         self.last.append({name: torch.full((self.runs,), torch.nan, device=self.device) for name in self.parts})
 
     def latest(self, name: str) -> Tensor:
         """[runs], or [runs, places] where there are several: a temperature as the latest pass of training had it."""
         values = torch.stack([last[name] for last in self.last], 1)
         return values[:, 0] if values.shape[1] == 1 else values
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The runs of a fleet for which a rule has the same constants."""
+
+    rule: Rule
+    rows: slice | Tensor
+    """Which they are: a slice where they lie one behind the other."""
+
+    def taus(self, state: State, logits: Tensor, *, observe: bool, **how: Any) -> dict[str, Tensor]:
+        """The temperatures for these runs, "f" and "b"; `state` is that of all runs."""
+        own = {name: tensor[self.rows] for name, tensor in state.items()}
+        seen = logits[self.rows]
+        lone = len(seen) == 1 and seen.device.type == "cpu"
+        if lone:  # a lone run's sums would be rounded in another order than those of one of several: it gets company
+            own = {name: tensor.repeat(2, *[1] * (tensor.dim() - 1)) for name, tensor in own.items()}
+            seen = seen.expand(2, *seen.shape[1:])
+        view = View.of(seen, dim=how["dim"], run_dims=how["run_dims"], batch_dims=how["batch_dims"])
+        if not observe:
+            taus: Taus | Numbers = self.rule.temperatures(own, view)
+        else:
+            taus = self.rule.advance(own, view)
+            if lone or isinstance(self.rows, Tensor):
+                for name, tensor in state.items():
+                    tensor[self.rows] = own[name][:1] if lone else own[name]
+        return {part: torch.as_tensor(tau)[: len(logits[self.rows])] for part, tau in taus._asdict().items()}
+
+
+def _joined(taus: Sequence[Tensor], groups: Sequence[Group]) -> Tensor:
+    """The temperatures of all runs from those of the groups."""
+    if len(groups) == 1:
+        return taus[0]
+    whole = taus[0].new_empty((sum(len(tau) for tau in taus), *taus[0].shape[1:]))
+    for tau, group in zip(taus, groups, strict=True):
+        whole[group.rows] = tau
+    return whole
+
+
+def _rows(chosen: Sequence[bool], device: torch.device) -> slice | Tensor:
+    """The places of what is true: as a slice where they lie one behind the other."""
+    places = [place for place, true in enumerate(chosen) if true]
+    if places[-1] - places[0] + 1 == len(places):
+        return slice(places[0], places[-1] + 1)
+    return torch.tensor(places, device=device)
 
 
 def ruled_parts(choice: Choice) -> list[tuple[str, Ruled, str]]:
@@ -85,19 +140,32 @@ def ruled_parts(choice: Choice) -> list[tuple[str, Ruled, str]]:
     ]
 
 
-def rule_of(ruled: Ruled) -> Rule:
-    """The library's value; a sentence where it does not know the rule or the constants."""
+def rule_of(ruled: Ruled, steps: int | None = None) -> Rule:
+    """The library's value; a sentence where it does not know the rule or the constants.
+
+    A rule with a constant `steps` is told those of the fleet, but where it has one of its own: 0 tells it none.
+    """
+    constants = dict(ruled.constants)
+    kind = temperatures.registered().get(ruled.name)
+    if kind is not None and any(field.name == "steps" for field in fields(kind)):
+        constants["steps"] = constants.get("steps", steps) or None  # type: ignore[assignment]
     try:
-        return temperatures.from_dict({"name": ruled.name, **dict(ruled.constants)})
+        return temperatures.from_dict({"name": ruled.name, **constants})
     except TypeError as error:
         raise ValueError(f"the rule {ruled.to_json()}: {error}") from None
 
 
-def has_one_per_run(ruled: Ruled) -> bool:
+@lru_cache(maxsize=64)
+def has_one_per_run(rule: Rule) -> bool:
     """True where a rule sets one temperature per run and place, and not one per row of logits."""
-    rule = rule_of(ruled)
     taus, _ = rule(rule.start((1,)), torch.zeros(1, 2, 3), dim=-1, run_dims=1, batch_dims=0)
     return all(tau.numel() == 1 for tau in taus)
+
+
+def by_row(choice: Choice) -> str | None:
+    """The rules that set a temperature per row of logits, by their names; None where there are none."""
+    rules = dict.fromkeys(ruled.name for _, ruled, _ in ruled_parts(choice) if not has_one_per_run(rule_of(ruled)))
+    return " and ".join(rules) or None
 
 
 def by_place(rules: "Rules", logits: Sequence[Tensor], *, observe: bool) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ from dst_lab import data
 from dst_lab.configs import Config, LogicGatesConfig
 from dst_lab.fleet.chooser import Chooser, Draws, declined
 from dst_lab.fleet.gates import apply_layer, consumers
-from dst_lab.fleet.rules import by_place, has_one_per_run, ruled_parts
+from dst_lab.fleet.rules import by_place
 from dst_lab.fleet.task import (
     FORWARDS,
     Choosers,
@@ -76,14 +76,10 @@ class LogicGates(Task):
 
     def _declined(self) -> str | None:
         """Why packed bits do not train the estimator; None where they do."""
-        rules = [ruled for _, ruled, _ in ruled_parts(self.config.estimator)]
-        if not all(has_one_per_run(ruled) for ruled in rules):
-            named = " and ".join(dict.fromkeys(ruled.to_json() for ruled in rules))
-            return f"the rule {named} sets one temperature per gate"
         images = max(self.config.batch, EVALUATE)
         if self.device.type == "cuda" and self.config.width * images >= 2**31:
             return f"{self.config.width} gates times {images} images are more than 32-bit indices reach"
-        return declined(self.config.estimator.card)
+        return declined(self.config.estimator)
 
     @cached_property
     def kernels(self) -> Any:

@@ -52,10 +52,10 @@ def test_binary_and_logic_gates_tell_the_rule_what_their_logits_are() -> None:
     rule = SelfTempered()
     neuron, log_odds = dst.nn.Binary(rule), torch.randn(16, 5)
     neuron(log_odds)
-    assert neuron.tempering.state == rule(rule.start(), log_odds, dim=None)[1]
+    torch.testing.assert_close(neuron.tempering.state, rule(rule.start(), log_odds, dim=None)[1])
     layer = dst.nn.LogicLayer(8, 16, rule)
     layer(torch.rand(5, 8))
-    assert layer.tempering.state == rule(rule.start(), layer.logits, batch_dims=0)[1]
+    torch.testing.assert_close(layer.tempering.state, rule(rule.start(), layer.logits, batch_dims=0)[1])
     assert layer.tempering.state["usages"] == 0
 
 

@@ -30,7 +30,10 @@ def known() -> Iterator[None]:
         (("toy_ste", {"tau": 0.5}), "the gradient of toy_ste needs the choice"),
         (("reinmax", {"tau_f": 1.0, "tau_b": 0.5}), "the gradient of reinmax needs the choice"),
         (("gumbel_soft", {"tau": 0.5}), "gumbel_soft relaxes the choice instead of drawing it"),
-        (("decoupled", {"tau_f": 0.5, "tau_b": "self"}), "the rule self sets the temperatures"),
+        (
+            ("decoupled", {"tau_f": 0.5, "tau_b": "confidence"}),
+            "the rule confidence sets one temperature per row of logits",
+        ),
     ],
     ids=["own", "reinmax", "relaxed", "rule"],
 )
@@ -38,7 +41,8 @@ def test_the_plain_path_trains_it(
     device: torch.device, name: str, choice: tuple[str, dict[str, object]], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if (name, choice[0]) == ("categorical-autoencoder", "reinmax"):
-        choice, reason = ("reinmax", {"tau_f": 1.0, "tau_b": "self"}), "the rule self sets the temperatures"
+        choice = ("reinmax", {"tau_f": 1.0, "tau_b": "confidence"})
+        reason = "the rule confidence sets one temperature per row of logits"
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
     make = TASKS[name].config_type
     config = make(estimator=Choice.make(choice[0], **choice[1]), hidden=(8,), epochs=1)

@@ -21,6 +21,7 @@ CHOICES = [
     Choice.make("softmax_ste", tau=0.4),
     Choice.make("gumbel_ste", tau=0.6),
     Choice.make("identity_ste"),
+    Choice.make("decoupled", tau_f="self", tau_b="self:floor=0.5:ceiling=4"),
 ]
 RULED = Choice.make("decoupled", tau_f="self", tau_b="self")
 Pair = Callable[..., tuple[Fleet, Fleet]]

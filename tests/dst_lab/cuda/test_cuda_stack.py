@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import decoupled_st as dst
 from dst_lab.configs import Choice, Config
 from dst_lab.fleet.checkpoint import Checkpoint, state
 from dst_lab.fleet.cuda.noise import philox_uniform
@@ -29,6 +31,9 @@ CHOICES = {
     "reinmax": Choice.make("reinmax", tau_f=0.8, tau_b=1.2),
     "gumbel_rao": Choice.make("gumbel_rao", tau=0.5, samples=3),
     "gapped_ste": Choice.make("gapped_ste", tau=0.5, gap=1.0),
+    "self": Choice.make("decoupled", tau_f="self", tau_b="self"),
+    "half a rule": Choice.make("decoupled", tau_f=0.5, tau_b="self:share=0.5"),
+    "own steps": Choice.make("decoupled", tau_f="self:steps=3", tau_b="self:steps=3"),
 }
 Make = Callable[..., Fleet]
 
@@ -126,6 +131,9 @@ def distance(a: Tensor, b: Tensor) -> float:
         (BINARY, {"choice": "softmax_ste", "hidden": (130,), "batch": 16}),
         (BINARY, {"choice": "gumbel_ste", "hidden": (40,)}),
         (BINARY, {"choice": "identity_ste", "hidden": (30,), "seeds": (5,)}),
+        (AUTOENCODER, {"choice": "self", "hidden": (40,)}),
+        (VAE, {"warmup": 0.0, "choice": "self", "hidden": (40,)}),
+        (BINARY, {"choice": "half a rule", "hidden": (40, 20)}),
         (BINARY, {"hidden": (1,), "batch": 33, "optimiser": "adamw", "weight_decay": 9.0, "lr_schedule": "cosine"}),
     ],
     ids=str,
@@ -165,10 +173,41 @@ def test_steps_converge_alike(make: Make, name: str) -> None:
         assert 0 < distance(fused.optimiser.mean[key], mean) <= 0.05 * float(mean.norm()), key
 
 
-@pytest.mark.parametrize("name", [AUTOENCODER, BINARY, VAE])
-def test_a_run_is_itself_in_any_company(make: Make, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [AUTOENCODER, BINARY])
+def test_a_rule_sets_what_it_sets_on_the_plain_path(make: Make, name: str) -> None:
+    """Temperatures and states after three steps; the kernel of the rule is off on one side and on on the other."""
+    members = configs(name, choice="self", hidden=(20,), batch=16)
+    plain, fused = make(members, fused=False), make(members)
+    step(plain, 3)
+    dst.use_kernels(True)
+    step(fused, 3)
+    assert fused.rules is not None
+    assert plain.rules is not None
+    states = fused.rules.state, plain.rules.state
+    assert list(states[0]) == list(states[1])
+    for key, tensor in states[0].items():
+        torch.testing.assert_close(tensor, states[1][key], rtol=1e-2, atol=0)  # the fused path's products are rounded
+    for tau in ("tau_f", "tau_b"):
+        assert (fused.rules.latest(tau) > 0).all()
+        torch.testing.assert_close(fused.rules.latest(tau), plain.rules.latest(tau), rtol=1e-2, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "choices"),
+    [
+        (AUTOENCODER, ["decoupled"] * 3),
+        (BINARY, ["decoupled"] * 3),
+        (VAE, ["decoupled"] * 3),
+        (AUTOENCODER, ["self", "own steps", "self"]),
+        (BINARY, ["self", "self", "own steps"]),
+    ],
+    ids=["autoencoder", "binary", "vae", "autoencoder, rules", "binary, rules"],
+)
+def test_a_run_is_itself_in_any_company(make: Make, name: str, choices: list[str], tmp_path: Path) -> None:
     """Bit for bit: alone, after another was given up, and after an interruption."""
     members = configs(name, hidden=(20,), batch=16)
+    members = [replace(member, estimator=CHOICES[choice]) for member, choice in zip(members, choices, strict=True)]
+    dst.use_kernels(True)
     whole, kept, alone = make(members), make(members), make(members[1:2])
     step(whole)
     assert Checkpoint(tmp_path / "fleet").save(whole)
@@ -215,9 +254,11 @@ def test_what_the_kernels_do_not_take(
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("choice", ["decoupled", "self"])
 @pytest.mark.parametrize("name", [AUTOENCODER, BINARY, VAE])
-def test_a_captured_step_is_the_step(make: Make, name: str) -> None:
-    eager, captured = make(configs(name)), make(configs(name))
+def test_a_captured_step_is_the_step(make: Make, name: str, choice: str) -> None:
+    dst.use_kernels(True)
+    eager, captured = make(configs(name, choice)), make(configs(name, choice))
     norm = step(eager, 5)
     advance = captured.stepper()
     for _ in range(5):

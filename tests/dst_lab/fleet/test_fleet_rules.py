@@ -55,13 +55,70 @@ def test_one_temperature_for_both_takes_no_rule() -> None:
     assert Choice.make("gumbel_ste", tau="self").temperatures == (("tau", Ruled("self")),)
 
 
-def test_runs_of_other_rules_are_other_fleets(small) -> None:
-    keys = [
-        small("stochastic-binary", estimator=Choice.make("decoupled", tau_f=f, tau_b=1)).fleet_key()
-        for f in (1, "2:1:linear", "self", "self:high=2.0")
+def test_runs_of_a_rule_are_one_fleet_whatever_its_constants(small) -> None:
+    def key(f, b) -> str:
+        return small("stochastic-binary", estimator=Choice.make("decoupled", tau_f=f, tau_b=b)).fleet_key()
+
+    assert key(1, 1) == key("2:1:linear", 1)
+    assert key("self", 1) == key("self:high=2.0", 1)
+    assert key("self", "self") == key("self:high=2.0", "self:high=2.0")
+    apart = [key(1, 1), key("self", 1), key("confidence", 1), key("self", "self"), key("self:high=2.0", "self")]
+    assert len(set(apart)) == len(apart)
+
+
+@pytest.mark.parametrize("name", ["categorical-autoencoder", "stochastic-binary", "logic-gates"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)], ids=["between each other", "in a row"])
+def test_constants_of_a_rule_differ_from_run_to_run(small, name, order) -> None:
+    """Bit for bit as alone: parameters, states and the temperatures that are recorded."""
+    texts = ["self:share=0.5", "self:share=0.5:steps=0", "self:share=0.5"]
+    configs = [
+        small(name, seed=seed, estimator=Choice.make("decoupled", tau_f=text, tau_b=text))
+        for seed, text in enumerate(texts)
     ]
-    assert keys[0] == keys[1]
-    assert len(set(keys[1:])) == 3
+    together = fleet([configs[place] for place in order])
+    advance = together.stepper()
+    for _ in range(3):
+        advance()
+    assert together.rules is not None
+    for row, place in enumerate(order):
+        alone = fleet([configs[place]])
+        advance = alone.stepper()
+        for _ in range(3):
+            advance()
+        assert alone.rules is not None
+        for key, tensor in alone.rules.state.items():
+            assert torch.equal(tensor[0], together.rules.state[key][row]), key
+        for tau in ("tau_f", "tau_b"):
+            assert torch.equal(alone.rules.latest(tau)[0], together.rules.latest(tau)[row])
+        for key, tensor in alone.parameters.items():
+            assert torch.equal(tensor[0], together.parameters[key][row]), key
+
+
+def test_two_rules_of_a_name_in_one_estimator_keep_apart(small) -> None:
+    choice = Choice.make("decoupled", tau_f="self:high=8", tau_b="self:share=0.5")
+    assert choice.rules == {"tau_f": "self", "tau_b": "self-2"}
+    one = fleet([small("categorical-autoencoder", estimator=choice, epochs=2)])
+    advance = one.stepper()
+    for _ in range(2):
+        advance()
+    assert one.rules is not None
+    assert len(one.rules.state) == 2 * len(temperatures.SelfTempered().start())
+    first, second = (groups[0].rule for groups in one.rules.groups.values())
+    assert (first.high, first.share) == (8, 0.125)
+    assert (second.high, second.share) == (4, 0.5)
+    assert one.rules.latest("tau_f")[0] > 4
+
+
+def test_a_rule_is_told_the_steps(small) -> None:
+    rules = {}
+    for text in ("self", "self:steps=7", "self:steps=0", "confidence"):
+        one = fleet([small("categorical-autoencoder", estimator=Choice.make("decoupled", tau_f=text, tau_b=text))])
+        assert one.rules is not None
+        rules[text] = next(iter(one.rules.groups.values()))[0].rule
+    assert rules["self"] == temperatures.SelfTempered(steps=one.steps)
+    assert rules["self:steps=7"] == temperatures.SelfTempered(steps=7)
+    assert rules["self:steps=0"] == temperatures.SelfTempered()
+    assert rules["confidence"] == temperatures.Confidence()
 
 
 def test_what_the_rule_says_is_what_a_run_has(small) -> None:
@@ -72,11 +129,12 @@ def test_what_the_rule_says_is_what_a_run_has(small) -> None:
         norm = advance()
     one.evaluate(norm)
     row = one.history[-1][1]
-    rule, state = temperatures.SelfTempered(), temperatures.SelfTempered().start((2,))
+    rule = temperatures.SelfTempered(steps=one.steps)
+    state = rule.start((2,))
     replay = fleet([small("categorical-autoencoder", estimator=SELF)])
     assert replay.rules is not None
-    seen = []
-    replay.rules.rules = {"self": Recorded(seen, rule)}
+    seen, taken = [], replay.rules.taus
+    replay.rules.taus = lambda site, logits, **how: seen.append(logits.detach().clone()) or taken(site, logits, **how)
     again = replay.stepper()
     for _ in range(4):
         again()
@@ -84,17 +142,6 @@ def test_what_the_rule_says_is_what_a_run_has(small) -> None:
         taus, state = rule(state, logits, run_dims=1)
     assert row["tau_f"] == taus.f.flatten()[0].item()
     assert row["tau_b"] == taus.b.flatten()[0].item()
-
-
-class Recorded:
-    """A rule that writes down what it is shown."""
-
-    def __init__(self, seen, rule) -> None:
-        self.seen, self.rule = seen, rule
-
-    def __call__(self, state, logits, **how):
-        self.seen.append(logits.clone())
-        return self.rule(state, logits, **how)
 
 
 def test_a_task_without_choices_takes_no_rule(small) -> None:

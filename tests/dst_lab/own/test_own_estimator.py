@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from dst_lab.configs import Choice, card
+from dst_lab.configs import Choice
 from dst_lab.fleet.chooser import Chooser, Draws, declined
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.streams import Source, Streams, Use
@@ -49,7 +49,7 @@ def test_a_fused_path_declines_it(small) -> None:
     assert record.provenance["declined"] == "packed bits: the gradient of toy_ste needs the choice"
     with pytest.raises(ValueError, match="no kernel trains toy_ste: the gradient of toy_ste needs the choice"):
         Draws.of(fleet.chooser(), torch.zeros(fleet.runs))
-    assert declined(card("decoupled")) is None
+    assert declined(Choice.default("decoupled")) is None
 
 
 def test_it_is_run_and_shown_by_the_command_line(cli) -> None:

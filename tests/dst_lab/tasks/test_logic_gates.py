@@ -37,7 +37,7 @@ def test_cuda_declines_layers_beyond_its_indices() -> None:
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_rules_are_taken_where_they_set_one_temperature_per_layer(kind: str) -> None:
-    for name, reason in (("self", None), ("confidence", "the rule confidence sets one temperature per gate")):
+    for name, reason in (("self", None), ("confidence", "the rule confidence sets one temperature per row of logits")):
         task = LogicGates(LogicGatesConfig(estimator=CHOICE, width=1000), None, CPU)
         task.device = torch.device(kind)
         task.config = LogicGatesConfig(estimator=Choice.make("decoupled", tau_f=name, tau_b=name), width=1000)

@@ -9,7 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
-from dst_lab.fleet.chooser import Draws, declined, surrogates_of
+from dst_lab.fleet.chooser import Chooser, Draws, declined, surrogates_of
 from dst_lab.fleet.cuda import dense
 from dst_lab.fleet.cuda.choose import add_divergence, draw, through
 from dst_lab.fleet.linear import Link
@@ -55,7 +55,7 @@ class Passed:
     link: Link
     x: Scaled16
     kept: Tensor
-    draws: Draws
+    draws: Draws | None
 
 
 class Layer:
@@ -141,10 +141,10 @@ class Layer:
         bias: Sequence[Tensor | None] = (None, None, None),
     ) -> None:
         batch, (inner, blocks, power), draws = g.values.shape[1], _inner(self.outputs), passed.draws
+        told = (draws.surrogate, draws.key, draws.step, draws.use, draws.site) if draws else (None, None, None, 0, 0)
         dense._backward_to_input[_parts(self.inputs), self.runs](
-            g.values, g.scale, self.weight[0], runs.w_scale, passed.kept, *bias, out, scale, draws.surrogate, draws.key,
-            draws.step, draws.use, draws.site, runs.rates, squares, THROUGH=how,
-            SURROGATE=draws.through if how == "binary" else "", BATCH=batch, INPUTS=self.inputs,
+            g.values, g.scale, self.weight[0], runs.w_scale, passed.kept, *bias, out, scale, *told, runs.rates, squares,
+            THROUGH=how, SURROGATE=draws.through if draws and how == "binary" else "", BATCH=batch, INPUTS=self.inputs,
             OUTPUTS=self.outputs, IMAGES=_images(batch), COLUMNS=_tile(self.inputs), K=inner, BLOCKS=blocks,
             POWER=power, num_warps=8,
         )  # fmt: skip
@@ -225,10 +225,11 @@ class Stack:
         scales = [weight_scale(config.lr, fleet.steps, fleet.optimiser.rule.stride) for config in fleet.configs]
         self.w_scale = torch.tensor(scales, device=fleet.device)
         self.one, self.grey = (torch.tensor([value], device=fleet.device) for value in (1.0, 1 / 255))
-        surrogates = _surrogates(links)
-        draws = replace(Draws.of(fleet.chooser(), fleet.optimiser.lr, surrogates=surrogates), step=fleet.count)
-        before = (sum(link.then not in ACTIVATIONS for link in links[:place]) for place in range(len(links)))
-        self.draws = [replace(draws, site=draws.site + count) for count in before]
+        self.surrogates = _surrogates(links)
+        self.sites = [sum(link.then not in ACTIVATIONS for link in links[:place]) for place in range(len(links))]
+        lasting = None if fleet.rules else Draws.of(fleet.chooser(), fleet.optimiser.lr, surrogates=self.surrogates)
+        self.lasting = lasting
+        """What is told of all choices, where no rule sets temperatures at each step."""
 
     def step(self) -> Norm:
         """Forward, backward and update of every run."""
@@ -236,9 +237,9 @@ class Stack:
         index = fleet.order.index_select(1, (fleet.count % fleet.batches).view(1)).flatten()
         images = self.images.index_select(0, index).view(len(fleet.order), fleet.order.shape[2], -1)
         runs = Runs(self.rows, self.w_scale, fleet.optimiser.rates(fleet.count))
-        x, passed = Scaled16(images, self.grey, shared=True), list[Passed]()
+        x, passed, choose = Scaled16(images, self.grey, shared=True), list[Passed](), fleet.chooser()
         for place in range(len(self.layers) - 1):
-            x, done = self._rise(place, x, runs)
+            x, done = self._rise(place, x, runs, choose)
             passed.append(done)
         target = images if self.labels is None else self.labels.index_select(0, index)
         g, losses, squares = self.layers[-1].loss(x, runs, self.links[-1].then, target)
@@ -255,18 +256,26 @@ class Stack:
         )
         return lambda: sum_per_run(torch.cat(parts, 1)).sqrt()
 
-    def _rise(self, place: int, x: Scaled16, runs: Runs) -> tuple[Scaled16, Passed]:
+    def _rise(self, place: int, x: Scaled16, runs: Runs, choose: Chooser) -> tuple[Scaled16, Passed]:
         """The output of a layer and what follows it."""
-        layer, link, draws = self.layers[place], self.links[place], self.draws[place]
+        layer, link = self.layers[place], self.links[place]
         if link.then in ACTIVATIONS:
             y = layer.activation(x, runs, link.then)
-            kept = y.values
-        else:
-            kept = layer.logits(x, runs)
-            if link.then == "categorical":
-                kept = kept.view(*kept.shape[:2], -1, link.classes)
-            y = Scaled16(draw(kept, draws, link.then, torch.float16).flatten(2), self.one)
+            return y, Passed(link, x, y.values, None)
+        kept = layer.logits(x, runs)
+        if link.then == "categorical":
+            kept = kept.view(*kept.shape[:2], -1, link.classes)
+        draws = self._draws(place, kept, choose)
+        y = Scaled16(draw(kept, draws, link.then, torch.float16).flatten(2), self.one)
         return y, Passed(link, x, kept, draws)
+
+    def _draws(self, place: int, logits: Tensor, choose: Chooser) -> Draws:
+        """What the kernels are told of the choices behind a layer, made of these logits."""
+        draws = self.lasting
+        if draws is None:
+            ruled = choose.ruled(self.links[place].then, logits)
+            draws = Draws.of(choose, self.fleet.optimiser.lr, ruled, self.surrogates)
+        return replace(draws, step=self.fleet.count, site=self.sites[place])
 
     def _descend(
         self, place: int, g: Scaled16, runs: Runs, passed: Passed, loss: list[Tensor]
@@ -274,7 +283,7 @@ class Stack:
         """The gradient of the outputs of the layer below, whose biases are updated, and their squares. What its choices
         add to the loss is appended to it."""
         layer, below = self.layers[place], self.layers[place - 1]
-        if passed.link.then != "categorical":
+        if passed.link.then != "categorical" or passed.draws is None:
             return layer.backward_to_layer(g, runs, below, passed)
         upstream = layer.to_choice(g, runs, passed).view_as(passed.kept)
         gradient = through(passed.kept, upstream, passed.draws, "categorical")
@@ -297,7 +306,7 @@ def _surrogates(links: Sequence[Link]) -> tuple[str, ...]:
 
 def _declined(fleet: "Fleet", links: Sequence[Link]) -> str | None:
     outputs = fleet.parameters[f"{links[-1].name}.bias"].shape[-1]
-    if reason := declined(fleet.card, fleet.rules, _surrogates(links)):
+    if reason := declined(fleet.choice, _surrogates(links)):
         return reason
     if fleet.order.shape[2] > BATCH:
         return f"a program holds a batch of at most {BATCH}"

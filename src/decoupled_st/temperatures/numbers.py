@@ -1,0 +1,55 @@
+"""What `SelfTempered` measures of one network's logits on a CPU, as Python numbers.
+
+There the many small operations of `observe` cost more than the numbers they make: twenty launches of a few microseconds
+each. Where all logits are finite a few operations say the same; where they are not, `observe` is asked.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from decoupled_st import kernels
+from decoupled_st.estimators.straight_through import to_compute
+from decoupled_st.temperatures import observe
+from decoupled_st.temperatures.observe import View
+
+_MOST_SQUARE = 1e30  # beyond, `observe` holds it there
+
+
+def can_measure(view: View) -> bool:
+    """True for one network without a mask on a CPU, where a number may be read and decide what comes next."""
+    l = view.logits
+    plain = view.run_dims == 0 and view.mask is None and view.dim in (None, -1) and type(l) is Tensor
+    return plain and l.device.type == "cpu" and not kernels.traced() and l.numel() > 0
+
+
+def scale(view: View) -> float:
+    """`observe.scale`, 0 where there is nothing to measure."""
+    l, _ = observe.sampled(view)
+    l = to_compute(l, l)
+    if view.dim is None:
+        square = torch.linalg.vector_norm(l).item() ** 2 / l.numel()
+    else:
+        square = torch.var(l, -1, correction=0).mean().item()
+    if square <= _MOST_SQUARE:  # not so where it is NaN
+        return math.sqrt(square)
+    return observe.scale(view)[0].item()
+
+
+def usage(view: View) -> float | None:
+    """`observe.usage`; None where there is nothing to measure."""
+    samples, categories = view.samples, view.categories
+    l = view.logits.reshape(samples, view.latents, *(() if view.dim is None else (categories,)))
+    most = math.log(min(samples, categories))
+    if not (most and math.isfinite(l.sum().item())):
+        value, known = observe.usage(view)
+        return value.item() if known.item() else None
+    if view.dim is None:
+        ones = (l > 0).sum(0)
+        counts = torch.stack([ones, samples - ones])
+    else:
+        at = l.argmax(-1) + torch.arange(0, view.latents * categories, categories)
+        counts = torch.bincount(at.flatten(), minlength=view.latents * categories)
+    entropy = torch.special.entr(counts / samples).sum().item()
+    return min(max(entropy / (view.latents * most), 0.0), 1.0)
