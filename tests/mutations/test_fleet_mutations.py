@@ -33,8 +33,8 @@ PLANTED = [
         (*TOY, "-k", "declines"),
     ),
     Mutation(
-        "kernels serve temperatures that a rule sets", "fleet/chooser.py",
-        "    if rules:\n        return f", "    if False:\n        return f",
+        "kernels serve temperatures by row", "fleet/chooser.py",
+        "    if rules := by_row(choice):\n        return f", "    if rules := None:\n        return f",
         (CUDA + "test_cuda_own.py", "-k", "rule and binary"), interpreted=True,
     ),
     Mutation(
@@ -48,12 +48,11 @@ PLANTED = [
     ),
     Mutation(
         "options do not part fleets", "configs/config.py",
-        '"estimator": self.estimator.name, **rules, **dict(self.estimator.options)}',
-        '"estimator": self.estimator.name, **rules}', CONFIG,
+        "**self.estimator.rules, **dict(self.estimator.options)}", "**self.estimator.rules}", CONFIG,
     ),
     Mutation(
         "runs of two rules in one fleet", "configs/config.py",
-        '"estimator": self.estimator.name, **rules, **dict', '"estimator": self.estimator.name, **dict', RULES,
+        "**self.estimator.rules, **dict", "**dict", RULES,
     ),
     Mutation(
         "further noise from torch's own generator", "fleet/chooser.py", "if noises == 1:", "if noises:", CONFIG,
@@ -71,7 +70,11 @@ PLANTED = [
     ),
     Mutation(
         "one state for all places", "fleet/rules.py",
-        "state = self.states[site][text]", "state = self.states[0][text]", RULES,
+        "state, how = self.states[site][label]", "state, how = self.states[0][label]", RULES,
+    ),
+    Mutation(
+        "the constants of the first run for all", "fleet/rules.py",
+        "for ruled in dict.fromkeys(courses)", "for ruled in dict.fromkeys(courses[:1])", RULES,
     ),
     Mutation(
         "a temperature that stands still is recorded", "fleet/recording.py",

@@ -29,6 +29,14 @@ PLANTED = [
         'torch.where(state["first"] > 0, state["first"], s)', "s",
     ),
     Mutation(
+        "numbers of this pass after it", "temperatures/self_tempered.py",
+        'max(self.share * before["scale"], least))', 'max(self.share * state["scale"].item(), least))',
+    ),
+    Mutation(
+        "numbers of thinned logits as those of all", "temperatures/numbers.py",
+        "math.isfinite(l.sum().item())", "True",
+    ),
+    Mutation(
         "noise where the logits are parameters", "temperatures/self_tempered.py", "if view.batch_dims else 0.0", ""
     ),
     Mutation(
