@@ -20,6 +20,7 @@ from dst_lab.configs import Config
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.engine import Engine, Job, Outcome, Watch
 from dst_lab.engines.ledger import without_network
+from dst_lab.engines.live import folder_of
 from dst_lab.plans import Plan, Recipes
 from dst_lab.records import known_to, pursue, remaining
 from dst_lab.store import Store, run_id
@@ -133,7 +134,7 @@ class Driver:
     ) -> Outcome:
         with self.audience.looking() as look:
             job = Job(
-                checkpoints=Checkpoints(Path(f"{self.path}.checkpoints"), self.checkpoint_seconds, look.say),
+                checkpoints=Checkpoints(folder_of(self.path), self.checkpoint_seconds, look.say),
                 watch=look.watch,
                 stop=look.stop,
                 most=self.fleet,

@@ -122,7 +122,7 @@ def draft(target: Path) -> Iterator[Path]:
     for dead in _left_behind(target):
         with suppress(OSError):
             dead.unlink()
-    part = target.with_name(f".{target.name}.{os.getpid()}.{_host()}-{secrets.token_hex(3)}.part")
+    part = target.with_name(f".{target.name}.{os.getpid()}.{host()}-{secrets.token_hex(3)}.part")
     try:
         yield part
     finally:
@@ -202,8 +202,8 @@ def _left_behind(target: Path) -> list[Path]:
         for path in target.parent.iterdir():
             if not path.name.startswith(before) or ".part" not in path.name[len(before) :]:
                 continue
-            pid, host, *_ = path.name[len(before) :].replace("-", ".").split(".")
-            if pid.isdigit() and host in (_host(), "part") and not is_alive(int(pid)):
+            pid, machine, *_ = path.name[len(before) :].replace("-", ".").split(".")
+            if pid.isdigit() and machine in (host(), "part") and not is_alive(int(pid)):
                 found.append(path)
     return found
 
@@ -221,7 +221,7 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def _host() -> str:
+def host() -> str:
     """Six letters for this machine: a folder may be shared with others, whose processes cannot be seen from here."""
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
 

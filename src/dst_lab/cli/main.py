@@ -16,7 +16,7 @@ from importlib.metadata import version
 from typing import Any
 
 from dst_lab import plugins
-from dst_lab.cli import STOPPED, circuit, claims, completion, records, report, run, show, sweep
+from dst_lab.cli import STOPPED, circuit, claims, completion, records, report, run, show, sweep, watch
 from dst_lab.cli.console import say
 from dst_lab.cli.parser import Parser
 from dst_lab.data import DataError
@@ -74,7 +74,7 @@ def command_line() -> Parser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (run, sweep, show, records, report, claims, circuit, completion):
+    for command in (run, sweep, watch, show, records, report, claims, circuit, completion):
         command.add(commands)
     return parser
 
