@@ -179,7 +179,7 @@ def _backward_given_choice(
     else:
         h = g - tl.sum(tl.where(hit, g, 0.0), 1)[:, None]
         if SURROGATE == GAPPED:
-            lead = _mean_lead(l, hit) if gap != gap else gap
+            lead = tl.where(gap != gap, _mean_lead(l, hit), gap)
             top = tl.max(l, 1)[:, None]
             result = _jacobian(_softmax(tl.where(hit, top, tl.minimum(l, top - lead)), tau), h) / tau
         else:
@@ -190,8 +190,8 @@ def _backward_given_choice(
 
 @triton.jit
 def _divergence(
-    logits, gradient, drawn, losses, rows, BATCH: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    logits, gradient, drawn, losses, rows, BATCH: tl.constexpr, LOG_K: tl.constexpr, K: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -207,7 +207,7 @@ def _divergence(
     slope = q * (log_q - nats) / (tl.where(tau == 0, 1.0, tau) * BATCH)
     old = tl.load(gradient + at, mask, 0.0)
     tl.store(gradient + at, tl.where(tau == 0, old, old + slope), mask)
-    nats = tl.where(tau == 0, 0.0, nats) + tl.log(K * 1.0)
+    nats = tl.where(tau == 0, 0.0, nats) + LOG_K
     part = tl.sum(tl.sum(tl.where(row < rows, nats, 0.0), 1), 0) / BATCH
     tl.store(losses + run * tl.num_programs(0) + tl.program_id(0), part)
 
@@ -217,7 +217,8 @@ def add_divergence(logits: Tensor, gradient: Tensor, drawn: Tensor) -> Tensor:
     [runs, parts]; its gradient is added to `gradient`. A temperature of 0 has no gradient."""
     grid, rows, options = _shape(logits, "categorical")
     losses = torch.empty(len(logits), grid[0], device=logits.device)
-    _divergence[grid](logits, gradient, drawn, losses, rows, BATCH=logits.shape[1], **options)
+    constants = {"BATCH": logits.shape[1], "LOG_K": math.log(logits.shape[-1]), **options}
+    _divergence[grid](logits, gradient, drawn, losses, rows, **constants)
     return losses
 
 
