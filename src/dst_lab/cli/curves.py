@@ -15,7 +15,7 @@ from dst_lab.cli.show import SETTING
 from dst_lab.configs.cards import metric as card
 from dst_lab.engines.live import Chunk
 from dst_lab.records import Row, setting_key
-from dst_lab.store import Run, Store, field, run_id
+from dst_lab.store import DamagedRunError, Run, Store, field, run_id
 from dst_lab.store.conditions import Condition
 from dst_lab.store.disk.side_files import side_files
 from dst_lab.store.table import names, value_at
@@ -55,6 +55,8 @@ class Recorded:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.runs: list[Run] = []
+        self.damaged = 0
+        """How many others it holds, which cannot be read."""
         self._seen: object = None
         self._curves: dict[tuple[str, ...], Curve | None] = {}
 
@@ -64,7 +66,11 @@ class Recorded:
         now = [(s.st_ino, s.st_size, s.st_mtime_ns) for s in (file.stat() for file in files if file.exists())]
         if not now or now != self._seen:
             with Store.open(self.path) as store:
-                self.runs = store.runs()
+                try:
+                    self.runs = store.runs()
+                except DamagedRunError:
+                    self.damaged = len(store.leave_out_damaged())
+                    self.runs = store.runs()
             self._seen = now
 
     def curves(self, runs: Sequence[Run], metric: str) -> list[tuple[Run, Curve]]:

@@ -1,4 +1,4 @@
-"""`dst export`, `copy`, `merge`, `diff`, `rm` and `data`: what is in a store, and what data there are."""
+"""`dst export`, `copy`, `merge`, `diff`, `rm`, `note` and `data`: what is in a store, and what data there are."""
 
 import argparse
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from dst_lab.cli.console import Console, say
 from dst_lab.cli.parser import add_store
 from dst_lab.configs import WHOLE
 from dst_lab.replace import PREPARED, check_target
-from dst_lab.store import Store, compare, export, export_tensorboard, field, salvage
+from dst_lab.store import Run, Store, compare, export, export_tensorboard, field, salvage
 from dst_lab.store.conditions import parse
 
 MOST_LISTED = 50
@@ -51,15 +51,23 @@ def _add_stores(commands: Any) -> None:
     diff.add_argument("first", type=Path)
     diff.add_argument("second", type=Path)
     diff.set_defaults(do=_diff)
-    rm = commands.add_parser("rm", help="remove runs, and their kept networks")
-    rm.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs")
-    rm.add_argument(
-        "--where", nargs="+", action="extend", default=[], metavar="CONDITION",
-        help="or runs that fit all conditions, such as status=failed 'tau_f>2'",
-    )  # fmt: skip
+    rm = commands.add_parser("rm", help="remove runs, their notes and their kept networks")
     rm.add_argument("--yes", action="store_true", help="do it (without it: say which they are)")
     rm.set_defaults(do=_rm)
-    for parser in (out, copy, merge, rm):
+    note = commands.add_parser(
+        "note", help="a note of your own on runs",
+        description="Put a note on runs, in the place of one that is there; without --text, list the notes. Copies, "
+        "merges and exports carry them.",
+    )  # fmt: skip
+    note.add_argument("--text", help='the note; "" removes it')
+    note.set_defaults(do=_note)
+    for parser in (rm, note):
+        parser.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs (`dst show --group id` lists them)")
+        parser.add_argument(
+            "--where", nargs="+", action="extend", default=[], metavar="CONDITION",
+            help="or runs that fit all conditions, such as status=failed 'tau_f>2'",
+        )  # fmt: skip
+    for parser in (out, copy, merge, rm, note):
         add_store(parser)
     add_overwrite(copy)
     add_overwrite(out, "an earlier export")
@@ -144,6 +152,9 @@ def _merge(args: argparse.Namespace) -> int:
             report = store.merge(other, prefer_other=args.prefer == "theirs")
             say(f"{other}: {report.added} added, {report.already} already there, {report.replaced} replaced")
             conflicts += [other] if report.differing else []
+            if report.notes:
+                whose = "the others' take their place" if args.prefer == "theirs" else "these stay (--prefer theirs)"
+                say(f"{len(report.notes)} notes of {other} differ from those that were there: {whose}")
     for other in conflicts:
         differing = compare(args.store, other).differing
         say(
@@ -179,24 +190,49 @@ def _list(lines: Iterable[str]) -> None:
 def _rm(args: argparse.Namespace) -> int:
     if bool(args.runs) == bool(args.where):
         raise ValueError("rm takes the ids of runs, or conditions with --where such as status=failed")
-    conditions = parse(args.where)
     with Store.open(args.store, write=True, create=False) as store:
-        runs = store.runs()
-        unknown = sorted(set(args.runs) - {run.id for run in runs})
-        if unknown:
-            raise ValueError(f"{args.store} holds no run {', '.join(unknown)}")
-        chosen = [
-            run
-            for run in runs
-            if run.id in args.runs
-            or (conditions and all(condition.holds(field(run, condition.field)) for condition in conditions))
-        ]
+        chosen = _chosen(store, args)
         if args.yes:
             say(f"{store.remove([run.id for run in chosen])} runs removed from {args.store}")
             return 0
     say(f"{len(chosen)} runs of {args.store}; --yes removes them:")
-    _list(f"  {run.task} {run.estimator} seed={run.seed} {run.status} ({run.id})" for run in chosen)
+    _list(f"  {_name(run)}" for run in chosen)
     return 0
+
+
+def _chosen(store: Store, args: argparse.Namespace) -> list[Run]:
+    """The runs that are named by their ids, or by conditions; all where neither is given."""
+    conditions, runs = parse(args.where), store.runs()
+    unknown = sorted(set(args.runs) - {run.id for run in runs})
+    if unknown:
+        raise ValueError(f"{args.store} holds no run {', '.join(unknown)}")
+    if args.runs:
+        return [run for run in runs if run.id in args.runs]
+    return [run for run in runs if all(condition.holds(field(run, condition.field)) for condition in conditions)]
+
+
+def _note(args: argparse.Namespace) -> int:
+    if args.runs and args.where:
+        raise ValueError("note takes the ids of runs, or conditions with --where such as 'tau_f>2', not both")
+    if args.text is None:
+        with Store.open(args.store) as store:
+            notes, chosen = store.notes(), _chosen(store, args)
+        found = [f"{_name(run)}: {notes[run.id]}" for run in chosen if run.id in notes]
+        say("\n".join(found) if found else f"no notes on {len(chosen)} runs of {args.store}")
+        return 0
+    if not (args.runs or args.where):
+        raise ValueError("which runs is the note on? Give their ids, or conditions with --where such as 'tau_f>2'")
+    with Store.open(args.store, write=True, create=False) as store:
+        chosen = _chosen(store, args)
+        store.note([run.id for run in chosen], args.text)
+    say(f"{len(chosen)} runs {'noted' if args.text.strip() else 'without a note'} in {args.store}")
+    return 0
+
+
+def _name(run: Run) -> str:
+    """A run in a person's words."""
+    numbers = "".join(f" {name}={value}" for name, value in run.config["estimator"].items() if name != "name")
+    return f"{run.task} {run.estimator}{numbers} seed={run.seed} {run.status} ({run.id})"
 
 
 def _data(args: argparse.Namespace) -> int:

@@ -11,17 +11,20 @@ from typing import Any
 from rich.measure import Measurement
 from rich.table import Table
 
-from dst_lab.cli.console import Console, shown
+from dst_lab.cli.console import Console, say, shown
 from dst_lab.cli.parser import add_store, at_least
 from dst_lab.configs import WHOLE
 from dst_lab.configs.cards import metric as card
 from dst_lab.plans import FRESH
-from dst_lab.store import Run, Store, field, summarise
+from dst_lab.store import DamagedRunError, Run, Store, field, summarise
 from dst_lab.store.conditions import parse
+from dst_lab.store.errors import SALVAGE
 from dst_lab.store.export import harmless
 from dst_lab.store.table import names, order, value_at
 
 WIDE = 160
+MOST_NOTES = 20
+"""Of very many, so many are shown below a table."""
 SETTING = ("task", "estimator", "estimator.tau_f", "estimator.tau_b", "estimator.tau", "lr")
 """What tells settings apart, with all other fields in which runs of a task differ: such runs are not averaged
 together."""
@@ -40,7 +43,8 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     show.add_argument(
         "--group", default=",".join(SETTING),
-        help="fields to group by, with commas; seeds tells search seeds (below 1000) from fresh ones (the setting)",
+        help="fields to group by, with commas; seeds tells search seeds (below 1000) from fresh ones, id runs one by "
+        "one (the setting)",
     )  # fmt: skip
     show.add_argument("--metric", default="validation_loss", help="what to summarise (validation_loss)")
     show.add_argument(
@@ -61,8 +65,13 @@ def add(commands: Any) -> None:
 def _show(args: argparse.Namespace) -> int:
     parse(args.where)  # before anything is opened
     at = args.at or card(args.metric).at
+    damaged: dict[str, str] = {}
     with Store.open(args.store) as store:
-        rows, group = gather(store, args.where, args.group.split(","), args.metric, at)
+        try:
+            rows, group = gather(store, args.where, args.group.split(","), args.metric, at)
+        except DamagedRunError:
+            damaged = store.leave_out_damaged()
+            rows, group = gather(store, args.where, args.group.split(","), args.metric, at)
     rows = arranged(rows, args.metric, args.sort, reverse=args.reverse, top=args.top)
     if args.json:
         print(json.dumps([_plain(row) for row in rows], indent=1))
@@ -70,7 +79,11 @@ def _show(args: argparse.Namespace) -> int:
         _write_csv(rows, group)
     else:
         draw(rows, group, args.metric, at, args.where)
-    return 0
+    for name, reason in damaged.items():
+        say(f"dst: damaged, and left out: {name}: {reason}", sys.stderr)
+    if damaged:
+        say(f"dst: {SALVAGE}", sys.stderr)
+    return 1 if damaged else 0
 
 
 def print_table(store: Store, where: Sequence[str], metric: str, at: str, only: Collection[str] | None = None) -> None:
@@ -135,6 +148,11 @@ def draw(
     else:
         for task in dict.fromkeys(row.get("task") for row in rows):
             _draw_narrow(console, [row for row in rows if row.get("task") == task], group, title)
+    notes = [f"  {run}: {text}" for row in rows for run, text in row["notes"].items()]
+    if notes:
+        console.print("notes:", *notes[:MOST_NOTES], sep="\n", soft_wrap=True)
+    if len(notes) > MOST_NOTES:
+        console.print(f"  and {len(notes) - MOST_NOTES} more (`dst note` lists them)", soft_wrap=True)
 
 
 def _draw_narrow(console: Console, rows: Sequence[Mapping[str, Any]], group: Sequence[str], title: str) -> None:
@@ -186,7 +204,8 @@ def _write_csv(rows: Sequence[Mapping[str, Any]], group: Sequence[str]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(shown(harmless(name.removeprefix("estimator."))) for name in (rows[0] if rows else group))
     for row in rows:
-        writer.writerow(shown(harmless(value)) if isinstance(value, str) else value for value in row.values())
+        values = {**row, "notes": "; ".join(row["notes"].values())}
+        writer.writerow(shown(harmless(value)) if isinstance(value, str) else value for value in values.values())
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

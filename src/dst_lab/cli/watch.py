@@ -110,6 +110,8 @@ def _standing(store: Path, recorded: Recorded) -> list[RenderableType]:
     if counts:
         ends = ", ".join(f"{count:,} {status}" for status, count in counts.items())
         told = f"{len(recorded.runs):,} runs recorded ({ends})"
+    if recorded.damaged:
+        told += f", {recorded.damaged:,} damaged (`dst show` names them)"
     return [Text(shown(f"{time.strftime('%H:%M:%S')}  {store}: {told}"), no_wrap=True, overflow="ellipsis")]
 
 

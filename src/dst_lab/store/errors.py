@@ -45,6 +45,10 @@ class StoreError(Exception):
     """A store could not do what was asked. The message is meant for the person at the keyboard."""
 
 
+class DamagedRunError(StoreError):
+    """A run of a store that can be read otherwise is damaged."""
+
+
 def sentence(path: Path, error: Exception) -> str:
     """What an error of SQLite or of the system means for the store at `path`."""
     text = str(error)

@@ -97,6 +97,14 @@ class StoredRow:
         for body in (self.history, *self.artefacts.values()):
             blob.verify(body)
 
+    def damage(self) -> str:
+        """What `verify` says; empty where the run is whole."""
+        try:
+            self.verify()
+        except (ValueError, TypeError, KeyError) as error:
+            return str(error) or type(error).__name__
+        return ""
+
     @property
     def name(self) -> str:
         """The run in a person's words, as far as its row can be read."""

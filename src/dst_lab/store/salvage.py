@@ -4,7 +4,7 @@ import lzma
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import cast
 
 from dst_lab.replace import STORE, check_target, resolved
-from dst_lab.store import networks, rows
+from dst_lab.store import networks, notes, rows
 from dst_lab.store.disk.compressed import is_compressed
 from dst_lab.store.disk.connection import close_writer, connect_writer
 from dst_lab.store.disk.lock import Lock
@@ -57,7 +57,7 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, o
         lost |= {name: why for row in healthy if row.id in kept for name, why in _carry(origin, file, row)}
         with explained(file), replacing_store(file) as draft:
             create(draft)
-            _insert(draft, healthy)
+            _insert(draft, healthy, found.notes)
     finally:
         lock.release()
     return Salvage(len(healthy), lost, sum(not row.artefacts and not _is_whole(row) for row in healthy))
@@ -81,12 +81,13 @@ def _is_whole(row: rows.StoredRow) -> bool:
     return True
 
 
-def _insert(path: Path, healthy: Iterable[rows.StoredRow]) -> None:
+def _insert(path: Path, healthy: Sequence[rows.StoredRow], noted: Mapping[str, str]) -> None:
     connection = connect_writer(path)
     try:
         connection.execute("BEGIN IMMEDIATE")
         for row in healthy:
             rows.insert(connection, row)
+        notes.merge(connection, noted, [row.id for row in healthy], prefer_other=True)
         connection.execute("COMMIT")
     finally:
         close_writer(connection)
@@ -122,12 +123,13 @@ def _unpacked(path: Path) -> bytes:
 
 @dataclass
 class _Found:
-    """Rows of the four tables, by the key that joins them; several of a key where old ones were left on free pages."""
+    """Rows of the five tables, by the key that joins them; several of a key where old ones were left on free pages."""
 
     runs: list[tuple[int, rows.Columns]] = field(default_factory=list)
     histories: dict[int, list[bytes]] = field(default_factory=dict)
     artefacts: dict[int, list[tuple[str, bytes]]] = field(default_factory=dict)
     provenance: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, found: Iterable[Cell]) -> "_Found":
@@ -144,6 +146,8 @@ class _Found:
                 case (str(run), str(body)) if key is None:
                     if identify(body) == run:
                         tables.provenance[run] = body
+                case (str(run), str(body), str(fingerprint)) if key is None and notes.is_whole(run, body, fingerprint):
+                    tables.notes[run] = body
         return tables
 
     def assembled(self) -> tuple[list[rows.StoredRow], dict[str, str]]:

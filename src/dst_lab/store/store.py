@@ -2,10 +2,8 @@
 
 import json
 import os
-import sqlite3
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -14,27 +12,17 @@ from typing import Any
 import numpy.typing as npt
 
 from dst_lab.replace import STORE, check_target, resolved
-from dst_lab.store import blob, history, networks, rows
-from dst_lab.store.disk.compressed import is_compressed, pack, rewrite, unpacked
+from dst_lab.store import blob, history, networks, notes, rows
+from dst_lab.store.copying import write_copy
+from dst_lab.store.disk.compressed import is_compressed, unpacked
 from dst_lab.store.disk.connection import Connection, close_writer, connect_reader, connect_writer, exists
 from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.schema import create as create_file
-from dst_lab.store.disk.side_files import replacing_store
 from dst_lab.store.disk.slices import slices
-from dst_lab.store.disk.watch import VanishedError, Watch
-from dst_lab.store.errors import SALVAGE, StoreError, explained, sentence
+from dst_lab.store.errors import SALVAGE, DamagedRunError, StoreError, explained
+from dst_lab.store.merging import MergeReport, Merging, takes_network
 from dst_lab.store.record import Record, Run, Series, identify
-from dst_lab.store.rescue import Kept, rescue
-
-
-@dataclass(frozen=True)
-class MergeReport:
-    """What a merge did. `differing` are those `already` there whose two results are not the same; the first stayed."""
-
-    added: int
-    already: int
-    replaced: int
-    differing: tuple[str, ...]
+from dst_lab.store.writer import Writer
 
 
 class Store:
@@ -49,11 +37,10 @@ class Store:
     ) -> None:
         self.path = path
         self._places: tuple[Path, ...] = (path,)  # stores with networks beside them: of a folder, every slice
-        self._connection = connection
-        self._lock = lock
+        self._reader = connection
+        self._writer = Writer(path, connection, lock) if lock else None
         self._folder = folder
-        self._watch = Watch(connection, path) if lock else None
-        self._kept = Kept()
+        self._left_out: set[str] = set()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, write: bool = False, create: bool = True) -> "Store":
@@ -147,15 +134,21 @@ class Store:
 
     def close(self) -> None:
         """Close the file, and let the next writer in."""
-        if self._lock is None:
-            self._connection.close()
-            if self._folder is not None:
-                self._folder.cleanup()
+        if self._writer is not None:
+            self._writer.close()
             return
-        try:
-            close_writer(self._connection)
-        finally:
-            self._lock.release()
+        self._reader.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    @property
+    def _connection(self) -> Connection:
+        return self._writer.connection if self._writer else self._reader
+
+    def _writing(self) -> Writer:
+        if self._writer is None:
+            raise StoreError(f"{self.path} was opened for reading. Open it with write=True to record runs.")
+        return self._writer
 
     def put(self, records: Iterable[Record]) -> int:
         """Record runs, all or none of them, and return how many were new.
@@ -164,22 +157,22 @@ class Store:
         Only a failed or a stopped run gives way, to one that is done or diverged, and a failed one to a stopped one.
         When this returns, the runs are on the disk.
         """
-        records = list(records)
+        writer, records = self._writing(), list(records)
         encoded = [rows.encode(record) for record in records]
-        self._kept.add(encoded)
-        self._kept.networks = [
+        writer.kept.add(encoded)
+        writer.kept.networks = [
             networks.Network(row.id, row.digest, record.network)
             for record, row in zip(records, encoded, strict=True)
             if record.network
         ]
-        with self._transaction() as connection:
+        with writer.transaction() as connection:
             outcomes = [rows.insert(connection, row) for row in encoded]
             # Before the record is there for good: a run that is recorded as kept has its file.
             found = {row.id: (row, outcome) for row, outcome in zip(encoded, outcomes, strict=True)}
-            for network in self._kept.networks:
-                if self._takes_network(connection, *found[network.run]):
+            for network in writer.kept.networks:
+                if takes_network(connection, self.path, *found[network.run]):
                     networks.write(self.path, network)
-        self._kept.networks = []
+        writer.kept.networks = []
         return sum(outcome in (rows.Outcome.ADDED, rows.Outcome.REPLACED) for outcome in outcomes)
 
     def fold(self) -> bool:
@@ -187,41 +180,35 @@ class Store:
 
         False where a reader kept it from finishing: nothing is lost, and the next fold does the rest.
         """
-        self._check_writer()
-        with explained(self.path):
-            (busy, _, _) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        return not busy
+        return self._writing().fold()
+
+    def check(self) -> None:
+        """Raise `StoreError` unless the file under the writer's path is the one it has open, as it left it.
+
+        Where it is not, the runs are first saved in another file, which the message names.
+        """
+        self._writing().check()
 
     def merge(self, other: str | os.PathLike[str], *, prefer_other: bool = False) -> MergeReport:
         """Add the runs of another store, all or none of them, by the rules of `put`; merging again changes nothing.
 
         Where both have another final result of a run, this store's stays or, with `prefer_other`, the other's does.
 
-        Kept networks come along where the run's record is the other store's, or equal to it.
+        Kept networks come along where the run's record is the other store's, or equal to it; notes by the same rule as
+        results.
         """
         return self._merge(other, prefer_other=prefer_other)
 
     def _merge(self, other: str | os.PathLike[str], *, prefer_other: bool = False, carry: bool = True) -> MergeReport:
         """`merge`; without `carry`, networks stay where they are."""
-        outcomes: dict[str, rows.Outcome] = {}
-        outdated: list[str] = []
-        with Store.open(other) as source, self._transaction() as connection:
-            networks_there = source.kept() if carry else set()
+        with Store.open(other) as source, self._writing().transaction() as connection:
+            merging = Merging(connection, self.path, prefer_other)
+            carried = source.kept() if carry else set()
             for row in source.verified_rows():
                 new = row.repacked() if source._folder else row
-                outcomes[row.id] = rows.insert(connection, new, prefer_new=prefer_other)
-                if row.id in networks_there and self._takes_network(connection, row, outcomes[row.id]):
-                    networks.write(self.path, source.network(row.id))
-                elif outcomes[row.id] is rows.Outcome.REPLACED:
-                    outdated.append(row.id)
-        networks.remove(self.path, outdated)
-        counts = {kind: sum(outcome is kind for outcome in outcomes.values()) for kind in rows.Outcome}
-        return MergeReport(
-            added=counts[rows.Outcome.ADDED],
-            already=counts[rows.Outcome.PRESENT] + counts[rows.Outcome.DIFFERS],
-            replaced=counts[rows.Outcome.REPLACED],
-            differing=tuple(run for run, outcome in outcomes.items() if outcome is rows.Outcome.DIFFERS),
-        )
+                merging.add(new, source.network if row.id in carried else None)
+            merging.add_notes(source.notes())
+        return merging.close()
 
     def copy(
         self,
@@ -250,32 +237,39 @@ class Store:
                     self.network(run)  # before anything is written
                 for run in runs:
                     networks.write(file, self.network(run))
-            with explained(file), replacing_store(file) as draft:
-                try:
-                    self._connection.execute("VACUUM INTO ?", (str(draft),))
-                    small = is_compressed(file)
-                    if small or artefacts_of is not None or self._folder is not None:
-                        rewrite(draft, level=0 if small else blob.LEVEL, artefacts_of=artefacts_of)
-                    _verify(draft)
-                    if small:
-                        pack(draft)
-                except sqlite3.OperationalError:
-                    raise
-                except (sqlite3.DatabaseError, ValueError) as error:
-                    # Damage is in what is read, not in what is written.
-                    raise StoreError(sentence(self.path, error)) from error
+            # The blobs of a store that was joined or unpacked are not compressed as others are.
+            with explained(file):
+                write_copy(self._connection, self.path, file, artefacts_of, repack=self._folder is not None)
         finally:
             lock.release()
 
     def remove(self, runs: Collection[str]) -> int:
-        """Remove runs and their kept networks, all or none of them, and return how many there were."""
-        with self._transaction() as connection:
+        """Remove runs, their notes and their kept networks, all or none of them, and return how many there were."""
+        with self._writing().transaction() as connection:
             # What is removed on purpose is not to come back by `salvage`.
             connection.execute("PRAGMA secure_delete=ON")
             count = connection.executemany("DELETE FROM runs WHERE id = ?", [(run,) for run in runs]).rowcount
             connection.execute("DELETE FROM provenance WHERE id NOT IN (SELECT provenance FROM runs)")
+            notes.write(connection, {run: "" for run in notes.read(connection) if run in runs})
         networks.remove(self.path, runs)
         return count
+
+    def note(self, runs: Collection[str], text: str) -> None:
+        """Put a note on each of these runs, in the place of the one that is there; an empty text removes it.
+
+        A note is no part of what a run found: copies, merges and exports carry it, comparisons leave it out.
+        """
+        known = {run for (run,) in self._query("SELECT id FROM runs")}
+        for run in runs:
+            if run not in known:
+                raise StoreError(f"{self.path} holds no run {run!r}. `dst show --group id` lists the runs there are.")
+        with self._writing().transaction() as connection:
+            notes.write(connection, dict.fromkeys(runs, text.strip()))
+
+    def notes(self) -> dict[str, str]:
+        """The notes on runs, by their ids."""
+        with explained(self.path):
+            return notes.read(self._connection)
 
     def finished(self) -> set[str]:
         """The ids of the runs that need no more training: done or diverged."""
@@ -296,7 +290,7 @@ class Store:
         found = self._query(
             f"SELECT id, config, status, detail, provenance FROM runs WHERE {where} ORDER BY key", *chosen.values()
         )
-        return [self._run(*columns) for columns in found]
+        return [self._run(*columns) for columns in found if columns[0] not in self._left_out]
 
     def history(self, run_id: str) -> dict[str, Series]:
         """The metrics of a run over its steps."""
@@ -324,13 +318,6 @@ class Store:
         """The ids of the runs whose network lies beside the store."""
         finished = self.finished()
         return {run for place in self._places for run in networks.kept(place, finished)}
-
-    def _takes_network(self, connection: Connection, row: rows.StoredRow, outcome: rows.Outcome) -> bool:
-        """True where a row's network belongs to what is recorded now, and is not there yet."""
-        if outcome in (rows.Outcome.ADDED, rows.Outcome.REPLACED):
-            return True
-        same = connection.execute("SELECT 1 FROM runs WHERE id = ? AND digest = ?", (row.id, row.columns[7])).fetchone()
-        return bool(same) and not networks.kept(self.path, [row.id])
 
     def provenance(self, run_id: str) -> dict[str, Any]:
         """Where, when and with what a run was trained."""
@@ -369,6 +356,13 @@ class Store:
                 yield row
             self._connection.execute("COMMIT")
 
+    def leave_out_damaged(self) -> dict[str, str]:
+        """List only the runs that are whole from now on; the others by their names, and what is wrong with them."""
+        with explained(self.path):
+            damaged = [(row, why) for row in rows.read_all(self._connection) if (why := row.damage())]
+        self._left_out = {row.id for row, _ in damaged}
+        return {row.name: why for row, why in damaged}
+
     def _verify_parts(self) -> None:
         """Find a damaged row now, rather than after an hour of training."""
         with explained(self.path):
@@ -381,71 +375,4 @@ class Store:
         try:
             yield
         except (ValueError, TypeError, KeyError) as error:
-            raise StoreError(f"{self.path}: the {what} of run {run_id} is damaged ({error}). {SALVAGE}") from error
-
-    def _check_writer(self) -> None:
-        if self._lock is None:
-            raise StoreError(f"{self.path} was opened for reading. Open it with write=True to record runs.")
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        """All or nothing, then folded into the file, which is looked at before and after."""
-        self.check()
-        with explained(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException as error:
-                # After some errors, a full disk among them, SQLite has already rolled back by itself.
-                with suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
-                if isinstance(error, sqlite3.Error):
-                    self.check()  # where the file was changed under it, that is what to say
-                raise
-        self.fold()
-        with self._in_place() as watch, explained(self.path):
-            watch.remember(self._connection)
-
-    def check(self) -> None:
-        """Raise `StoreError` unless the file under the writer's path is the one it has open, as it left it.
-
-        Where it is not, the runs are first saved in another file, which the message names.
-        """
-        with self._in_place() as watch:
-            watch.moved()
-            if not watch.touched():
-                return
-            # What SQLite remembers of its pages may be of a file that is no more: read it anew.
-            try:
-                self._connection.close()
-                self._connection = connect_writer(self.path)
-                watch.compare(self._connection)
-                watch.remember(self._connection)
-            except (StoreError, sqlite3.Error) as error:
-                raise VanishedError("was changed by something else", intact=False) from error
-
-    @contextmanager
-    def _in_place(self) -> Iterator[Watch]:
-        self._check_writer()
-        assert self._watch is not None
-        try:
-            yield self._watch
-        except VanishedError as error:
-            saved = rescue(self.path, self._connection, self._kept, intact=error.intact)
-            self._kept = Kept()
-            raise StoreError(
-                f"{self.path} {error} while runs were trained; nothing more is recorded. {saved}"
-            ) from error
-
-
-def _verify(path: Path) -> None:
-    """Raise ValueError, with the run and the reason, unless every run of the file is whole."""
-    with closing(sqlite3.connect(path)) as connection:
-        run = ""
-        try:
-            for row in rows.read_all(connection):
-                run = row.id
-                row.verify()
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"malformed: run {run}: {error}") from error
+            raise DamagedRunError(f"{self.path}: the {what} of run {run_id} is damaged ({error}). {SALVAGE}") from error

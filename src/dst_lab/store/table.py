@@ -22,7 +22,8 @@ def summarise(
     derived: Mapping[str, Callable[[Run], Any]] | None = None,
     only: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """One dictionary per group: its fields, then `n, mean, std, min, max, best, diverged, failed, stopped, worse`.
+    """One dictionary per group: its fields, then `n, mean, std, min, max, best, diverged, failed, stopped, worse` and
+    `notes`, those on its runs by their ids.
 
     `where` are conditions such as "tau_f<=0.3" or "estimator=decoupled", of which a run fits all. They and `group`
     name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "tau_f" will do inside "estimator",
@@ -51,7 +52,7 @@ def summarise(
         if counts and all(condition.holds(read(run, condition.field)) for condition in conditions):
             groups.setdefault(tuple(read(run, name) for name in group), []).append(run)
 
-    table, known = [], set[str]()
+    table, known, notes = [], set[str](), store.notes()
     for key, members in sorted(groups.items(), key=lambda item: [order(value) for value in item[0]]):
         values = []
         for run in members:
@@ -62,7 +63,9 @@ def summarise(
             known.update(history)
             if series is not None and series.size:
                 values.append(float(series[-1]) if at == "last" else _best(series, direction))
-        table.append({**dict(zip(group, key, strict=True)), **_statistics(values, direction), **_ends(members)})
+        noted = {run.id: notes[run.id] for run in members if run.id in notes}
+        fields = dict(zip(group, key, strict=True))
+        table.append({**fields, **_statistics(values, direction), **_ends(members), "notes": noted})
     if known and not any(row["n"] for row in table):
         raise StoreError(f"no run has the metric {metric!r}; there are {', '.join(sorted(known))}.")
     if known and at == "best" and direction == 0:

@@ -16,31 +16,35 @@ from typing import Any
 
 from dst_lab.replace import TENSORBOARD, WriteError, check_target, write_bytes, write_text
 from dst_lab.store.errors import StoreError
-from dst_lab.store.record import Run, Series
+from dst_lab.store.record import Run, Series, identify
 from dst_lab.store.store import Store
 from dst_lab.store.temperatures import temperatures
 
 FILE = "events.out.tfevents.0.dst"
 ABOUT = "dst-export.txt"
+LONGEST = 200
+"""Bytes in the name of a folder: file systems take 255, drafts of files add to theirs."""
 
 
 def export_tensorboard(store: Store, out: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write every metric of every run below the folder `out`, and return the number of values.
 
     A run lies in TASK/ESTIMATOR tau_f=.. tau_b=../seed=.. ID, so that TensorBoard groups and filters by name; its
-    config is beside it, in config.json. An earlier export is replaced. A folder that holds anything else is left alone,
-    unless `overwrite`.
+    config is beside it, in config.json, and a note on it in note.txt. An earlier export is replaced. A folder that
+    holds anything else is left alone, unless `overwrite`.
     """
     folder = Path(out).expanduser()
     try:
         _make_room(folder, overwrite)
-        count = 0
+        count, notes = 0, store.notes()
         for run in store.runs():
             place = folder.joinpath(*map(_safe, _names(run)))
             place.mkdir(parents=True, exist_ok=True)
             history = store.history(run.id)
             write_bytes(place / FILE, events(history, _started(store.provenance(run.id))))
             write_text(place / "config.json", json.dumps(run.config, indent=1) + "\n")
+            if run.id in notes:
+                write_text(place / "note.txt", notes[run.id] + "\n")
             count += sum(series.values.size for series in history.values())
     except WriteError as error:
         raise StoreError(str(error)) from error
@@ -77,7 +81,8 @@ def _make_room(folder: Path, overwrite: bool) -> None:
     for old in list(folder.rglob(FILE)):
         old.unlink()
         with suppress(OSError):
-            (old.parent / "config.json").unlink(missing_ok=True)
+            for beside in ("config.json", "note.txt"):
+                (old.parent / beside).unlink(missing_ok=True)
             old.parent.rmdir()
     write_text(folder / ABOUT, f"{TENSORBOARD.mark.decode()}: tensorboard --logdir THIS FOLDER\n")
 
@@ -90,8 +95,11 @@ def _names(run: Run) -> tuple[str, str, str]:
 
 
 def _safe(name: str) -> str:
-    """A name that is one folder, whatever the store says."""
-    return re.sub(r"[^\w.= +-]", "_", name).strip(". ") or "_"
+    """A name that is one folder, whatever the store says; of a very long one the beginning, and a hash of all."""
+    safe = re.sub(r"[^\w.= +-]", "_", name).strip(". ") or "_"
+    if len(safe.encode()) <= LONGEST:
+        return safe
+    return f"{safe.encode()[: LONGEST - 18].decode(errors='ignore')}..{identify(name)}"
 
 
 def _started(provenance: Mapping[str, Any]) -> float:

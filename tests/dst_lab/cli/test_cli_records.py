@@ -308,7 +308,9 @@ def test_diff_merge_and_rm(store, cli, rows) -> None:
 
     ended = cli("rm", "--where", "task=logic-gates")
     assert ended.code == 0
-    assert ended.out.startswith("2 runs of dst.sqlite; --yes removes them:\n  logic-gates gumbel_ste seed=0 done (")
+    assert ended.out.startswith(
+        "2 runs of dst.sqlite; --yes removes them:\n  logic-gates gumbel_ste tau=0.5 seed=0 done ("
+    )
     assert len(rows(store)) == 6
     assert cli("rm", "--where", "task=logic-gates", "--yes").out == "2 runs removed from dst.sqlite\n"
     assert cli("rm", run, "--yes").out == "1 runs removed from dst.sqlite\n"

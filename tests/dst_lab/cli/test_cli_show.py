@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -150,3 +152,44 @@ def test_more_seeds_than_anybody_means(text) -> None:
 def test_what_are_no_seeds(text) -> None:
     with pytest.raises(ValueError, match="--seeds takes a number above 0, a list such as 3,7,11 or a range"):
         seeds(text)
+
+
+def test_notes_stand_below_the_table_and_in_every_form(store, cli) -> None:
+    with Store.open(store) as opened:
+        first, second = (run.id for run in opened.runs()[:2])
+    assert cli("note").out == "no notes on 33 runs of dst.sqlite\n"
+    ended = cli("note", first, second, "--text", "with [bold] and \x1b[31m")
+    assert (ended.code, ended.out) == (0, "2 runs noted in dst.sqlite\n")
+    listed = cli("note").out.splitlines()
+    assert len(listed) == 2
+    assert listed[0].startswith("stochastic-binary decoupled tau_b=0.5 tau_f=0.0 seed=0 done (")
+    assert listed[0].endswith(f"({first}): with [bold] and \\x1b[31m")
+    out = cli("show").out
+    assert f"notes:\n  {first}: with [bold] and \\x1b[31m\n  {second}: " in out
+    assert "notes" not in cli("show", "--where", "tau_f=0.5").out
+    (row,) = rows(cli, "--where", "tau_f=0", "tau_b=0.5")
+    assert row["notes"] == dict.fromkeys([first, second], "with [bold] and \x1b[31m")
+    table = list(csv.DictReader(io.StringIO(cli("show", "--csv", "--group", "id").out)))
+    assert {row["id"]: row["notes"] for row in table}[first] == "with [bold] and \\x1b[31m"
+    cli("note", "--where", "tau_f=0", "--text", "")
+    assert "notes" not in cli("show").out
+    for words in (["--text", "x"], [first, "--where", "seed=0", "--text", "x"], ["none", "--text", "x"]):
+        assert cli("note", *words).code == 2
+
+
+def test_damaged_runs_are_named_and_the_others_shown(store, cli) -> None:
+    with Store.open(store) as opened:
+        runs = opened.runs()
+    with closing(sqlite3.connect(store)) as raw:
+        raw.execute("UPDATE runs SET config = replace(config, '0.003', '0.004') WHERE id = ?", (runs[0].id,))
+        raw.execute("UPDATE histories SET body = x'00' WHERE run = (SELECT key FROM runs WHERE id = ?)", (runs[3].id,))
+        raw.commit()
+    ended = cli("show", "--json")
+    assert ended.code == 1
+    assert sum(row["n"] for row in json.loads(ended.out)) == 31
+    first, second, last = ended.err.splitlines()
+    assert f"({runs[0].id}): its config does not belong to its id" in first
+    assert first.startswith("dst: damaged, and left out: stochastic-binary decoupled tau_b=0.5 tau_f=0.0 seed=0 (")
+    assert runs[3].id in second
+    assert "--salvage" in last
+    assert "31 runs recorded (31 done), 2 damaged" in cli("watch", "--once").out

@@ -80,6 +80,7 @@ def test_components_name_every_number_of_a_vector():
 def test_the_public_names():
     assert dst_lab.store.__all__ == [
         "COLUMNS",
+        "DamagedRunError",
         "MergeReport",
         "Record",
         "Run",

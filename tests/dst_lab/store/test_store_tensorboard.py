@@ -119,3 +119,16 @@ def test_no_name_leads_out_of_the_folder_and_nothing_else_is_overwritten(tmp_pat
         assert (tmp_path / "mine" / "letter").read_text() == "dear reader"
         with pytest.raises(StoreError, match="letter is a file: event files go into a folder"):
             export_tensorboard(store, tmp_path / "mine" / "letter")
+
+
+def test_a_very_long_name_is_cut_and_stays_its_own(tmp_path) -> None:
+    """Names of 255 bytes are all that file systems take, of which drafts need some."""
+    names = ["ä" * 300 + end for end in "ab"]
+    with Store.open(tmp_path / "a.sqlite", write=True) as store:
+        for task in names:
+            config = {"task": task, "estimator": {"name": "e" * 400}, "seed": 10**18, "lr": 0.1}
+            store.put([Record(config=config, status="done", history={"m" * 300: Series([1], np.array([0.5]))})])
+        assert export_tensorboard(store, tmp_path / "out") == 2
+    places = [path.parent.relative_to(tmp_path / "out").parts for path in (tmp_path / "out").rglob("config.json")]
+    assert len({place[0] for place in places}) == 2, "two tasks are two folders"
+    assert max(len(part.encode()) for place in places for part in place) <= 200

@@ -83,8 +83,8 @@ def test_the_writer_stops_and_saves_what_there_is(harm, words, saved, path, reco
 
 def test_harm_in_the_middle_of_a_write_is_found_after_it(path, record, monkeypatch):
     with Store.open(path, write=True) as store:
-        fold = store.fold
-        monkeypatch.setattr(store, "fold", lambda: (fold(), path.unlink()))
+        fold = store._writer.fold
+        monkeypatch.setattr(store._writer, "fold", lambda: (fold(), path.unlink()))
         with pytest.raises(StoreError, match="is gone"):
             store.put([record(2)])
     with Store.open(path.with_name("runs.rescued.sqlite")) as store:

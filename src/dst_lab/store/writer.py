@@ -1,0 +1,85 @@
+"""The one writer's hold on the file of a store: transactions, and a look at whether the file is still the one."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dst_lab.store.disk.connection import Connection, close_writer, connect_writer
+from dst_lab.store.disk.lock import Lock
+from dst_lab.store.disk.watch import VanishedError, Watch
+from dst_lab.store.errors import StoreError, explained
+from dst_lab.store.rescue import Kept, rescue
+
+
+class Writer:
+    """Holds the lock and the connection until it is closed. What it has `kept` is saved elsewhere where the file
+    vanishes under it."""
+
+    def __init__(self, path: Path, connection: Connection, lock: Lock) -> None:
+        self.path, self.connection = path, connection
+        self.kept = Kept()
+        self._lock = lock
+        self._watch = Watch(connection, path)
+
+    def close(self) -> None:
+        """Close the file, and let the next writer in."""
+        try:
+            close_writer(self.connection)
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """All or nothing, then folded into the file, which is looked at before and after."""
+        self.check()
+        with explained(self.path):
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.connection
+                self.connection.execute("COMMIT")
+            except BaseException as error:
+                # After some errors, a full disk among them, SQLite has already rolled back by itself.
+                with suppress(sqlite3.Error):
+                    self.connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    self.check()  # where the file was changed under it, that is what to say
+                raise
+        self.fold()
+        with self._in_place(), explained(self.path):
+            self._watch.remember(self.connection)
+
+    def fold(self) -> bool:
+        """Fold the log into the file, so that the file alone is whole; False where a reader kept it from finishing."""
+        with explained(self.path):
+            (busy, _, _) = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not busy
+
+    def check(self) -> None:
+        """Raise `StoreError` unless the file under the path is the one that is open, as it was left.
+
+        Where it is not, the runs are first saved in another file, which the message names.
+        """
+        with self._in_place():
+            self._watch.moved()
+            if not self._watch.touched():
+                return
+            # What SQLite remembers of its pages may be of a file that is no more: read it anew.
+            try:
+                self.connection.close()
+                self.connection = connect_writer(self.path)
+                self._watch.compare(self.connection)
+                self._watch.remember(self.connection)
+            except (StoreError, sqlite3.Error) as error:
+                raise VanishedError("was changed by something else", intact=False) from error
+
+    @contextmanager
+    def _in_place(self) -> Iterator[None]:
+        try:
+            yield
+        except VanishedError as error:
+            saved = rescue(self.path, self.connection, self.kept, intact=error.intact)
+            self.kept = Kept()
+            raise StoreError(
+                f"{self.path} {error} while runs were trained; nothing more is recorded. {saved}"
+            ) from error
