@@ -1,31 +1,23 @@
 """A circuit as machine code: `engine.c` compiled by the system's compiler, loaded, and given the circuit's gates."""
 
 import ctypes
-import os
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from importlib.resources import files
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from decoupled_st.circuits.schedule import schedule
+from decoupled_st.kernels.compiler import CompilerError, find_compiler, load
 
 if TYPE_CHECKING:
     from decoupled_st.circuits.circuit import Circuit
 
-FLAGS = (("-O3", "-march=native", "-fPIC", "-shared"), ("-O3", "-fPIC", "-shared"))
-"""What is tried in turn: not every compiler knows the machine it runs on."""
 BLOCK = 512
 """Images per word of the engine."""
 _ENTRY = """
@@ -34,10 +26,6 @@ int run(const circuit *c, const uint8_t *bytes, size_t images, uint32_t *numbers
     return run_circuit(c, bytes, images, numbers);
 }
 """
-
-
-class CompilerError(RuntimeError):
-    """There is no C compiler, or it failed."""
 
 
 def engine() -> str:
@@ -124,7 +112,7 @@ def compile_circuit(circuit: "Circuit", *, threads: int | None, compiler: str | 
     started = time.perf_counter()
     library = None
     try:
-        library = _library(_find(compiler))
+        library = _library(find_compiler(compiler))
     except CompilerError as error:
         if strict or compiler is not None:
             raise
@@ -134,35 +122,9 @@ def compile_circuit(circuit: "Circuit", *, threads: int | None, compiler: str | 
     return compiled
 
 
-def _find(compiler: str | None) -> str:
-    """The compiler's command."""
-    if compiler is not None:
-        if not compiler.split() or shutil.which(shlex.split(compiler)[0]) is None:
-            raise CompilerError(f"there is no C compiler {compiler!r}")
-        return compiler
-    candidates = [os.environ.get("CC", ""), "cc", "gcc", "clang"]
-    for candidate in candidates:
-        if candidate.split() and shutil.which(shlex.split(candidate)[0]):
-            return candidate
-    raise CompilerError("there is no C compiler ($CC, cc, gcc and clang were looked for): install one, such as gcc")
-
-
 @cache
 def _library(compiler: str) -> ctypes.CDLL:
     """The engine, loaded; one per compiler and process, since circuits come to it as data."""
-    with tempfile.TemporaryDirectory(prefix="dst-circuit-") as folder:
-        source, target = Path(folder, "engine.c"), Path(folder, "engine.so")
-        source.write_text(engine() + _ENTRY, encoding="utf-8")
-        for flags in FLAGS:
-            command = [*shlex.split(compiler), *flags, str(source), "-o", str(target)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode == 0:
-                break
-        else:
-            raise CompilerError(f"{shlex.join(command)} failed:\n{done.stderr.strip()[-2000:]}")
-        try:
-            library = ctypes.CDLL(str(target))
-        except OSError as error:
-            raise CompilerError(f"what {compiler} made cannot be loaded on {sys.platform}: {error}") from error
+    library = load(engine() + _ENTRY, compiler)
     library.run.restype = ctypes.c_int
     return library

@@ -1,4 +1,4 @@
-"""Fused kernels of the estimators, in Triton: the functions in `estimators` take them on CUDA by themselves.
+"""Fused kernels, in Triton: what they speed up takes them on CUDA by itself. Logic layers have them in C on CPUs too.
 
 The plain version beside each is its specification, and serves every case that a kernel does not.
 """
@@ -14,21 +14,29 @@ _TYPES = (Tensor, torch.nn.Parameter)
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # Under Triton's interpreter the kernels run on the CPU: that is how they are tested without a GPU.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+_wanted = True
 _on = find_spec("triton") is not None
 
 
 def use_kernels(on: bool) -> None:
-    """Switch the fused kernels of estimators on CUDA on or off; where Triton is installed they are on from the start.
+    """Switch fused kernels on or off: Triton's on CUDA, where it is installed, and those of large logic layers on a
+    CPU, where there is a C compiler. They are on from the start.
 
     Example:
         >>> import decoupled_st as dst
         >>> dst.use_kernels(False)  # plain PyTorch from here on
         >>> dst.use_kernels(True)
     """
-    global _on
+    global _on, _wanted
     if not isinstance(on, bool):
         raise TypeError(f"use_kernels takes True or False, got {on!r}")
+    _wanted = on
     _on = on and find_spec("triton") is not None
+
+
+def is_wanted() -> bool:
+    """True unless `use_kernels(False)` was called."""
+    return _wanted
 
 
 def can_run_fused(logits: Tensor, grad_scale: float | Tensor, *others: object) -> bool:

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from decoupled_st.estimators.spec import Estimator
 from decoupled_st.estimators.temperature import check_float
 from decoupled_st.nn.chooser import Chooser
-from decoupled_st.nn.gates import PASS_THROUGH, apply_gates
+from decoupled_st.nn.gates import PASS_THROUGH
+from decoupled_st.nn.layer import Readers, apply_layer
 from decoupled_st.nn.wiring import check_generator, check_wiring, random_wiring, unique_wiring
 from decoupled_st.temperatures import Rule, Tempered
 
@@ -71,7 +72,7 @@ class LogicLayer(Chooser):
             raise ValueError(f'wiring must be "unique", "random" or a tensor [2, {out_features}], got {wiring!r}')
         if dtype is not None and not dtype.is_floating_point:
             raise TypeError(f"dtype must be a floating-point type, got {dtype}")
-        self._wiring = wiring
+        self._wiring, self._readers = wiring, Readers()
         self.register_buffer("wiring", torch.empty(2, out_features, dtype=torch.int64, device=device))
         self.logits = nn.Parameter(torch.empty(out_features, 16, dtype=dtype, device=device))
         self.reset_parameters(generator)
@@ -96,6 +97,9 @@ class LogicLayer(Chooser):
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None) -> Tensor:
         """[..., in] of values between 0 and 1 to [..., out], in the dtype of the logits.
 
+        On CUDA, and for large layers on a CPU, it is one fused operation (`dst.use_kernels(False)` switches that off),
+        whose result lies in memory neuron by neuron: `reshape` takes it where `view` may not.
+
         Args:
             x: one gate per neuron serves every row of it.
             generator: source of the draw.
@@ -104,7 +108,7 @@ class LogicLayer(Chooser):
         if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[-1] != self.in_features:
             given = f"x of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
             raise ValueError(f"this layer takes {self.in_features} inputs, got {given}")
-        return apply_gates(x, self._gates(generator, noise), self.wiring)
+        return apply_layer(x, self._gates(generator, noise), self.wiring, self._readers)
 
     def _gates(self, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
         """[out, 16], one-hot or mixed."""

@@ -1,9 +1,9 @@
 """A layer of logic gates with a run axis: y = c0 + c1 u + c2 v + c3 u v, with u and v picked by the wiring.
 
 Activations are [runs, neurons, images]: a neuron's inputs are then two contiguous rows. The work is done by compiled
-loops on a CPU (`fleet.cpu.layer`) and by kernels on CUDA (`fleet.cuda.layer`), the same three functions in both. The
-input's gradient gathers, for each input, from the neurons that use it (`consumers`) instead of scattering from them:
-nothing is written twice, so threads need no locks and sums have one order.
+loops on a CPU (`fleet.cpu.layer`) and by the library's kernels on CUDA (`decoupled_st.kernels.gates`), the same three
+functions in both. The input's gradient gathers, for each input, from the neurons that use it (`consumers`) instead of
+scattering from them: nothing is written twice, so threads need no locks and sums have one order.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ def apply_layer(x: Tensor, coefficients: Tensor, wiring: Tensor, users: Tensor, 
 
 def _kernels(device: torch.device) -> Any:
     if device.type == "cuda":
-        from dst_lab.fleet.cuda import layer as on_cuda
+        from decoupled_st.kernels import gates as on_cuda
 
         return on_cuda
     from dst_lab.fleet.cpu import layer as on_cpu
@@ -62,8 +62,8 @@ class _Layer(torch.autograd.Function):
         by_input = by_coefficient = None
         if ctx.needs_input_grad[0]:
             by_input = torch.empty_like(x)
-            kernels.backward_input(x, coefficients, wiring, users, starts, g, by_input)
+            kernels.backward_to_input(x, coefficients, wiring, users, starts, g, by_input)
         if ctx.needs_input_grad[1]:
             by_coefficient = torch.empty_like(coefficients)
-            kernels.backward_coefficients(x, wiring, g, by_coefficient)
+            kernels.backward_to_gates(x, wiring, g, by_coefficient)
         return by_input, by_coefficient, None, None, None

@@ -10,11 +10,11 @@ import torch
 
 import decoupled_st as dst
 from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
+from decoupled_st.kernels import gates as cuda_layer
 from dst_lab.configs import card
 from dst_lab.configs.estimators import CLEAN
 from dst_lab.fleet.cpu import layer as cpu_layer
 from dst_lab.fleet.cpu import logic as cpu
-from dst_lab.fleet.cuda import layer as cuda_layer
 from dst_lab.fleet.cuda.choose import Draws, add_divergence, choose
 from dst_lab.fleet.cuda.cross_entropy import pixel_cross_entropy
 from dst_lab.fleet.cuda.noise import philox_uniform
@@ -204,8 +204,8 @@ def test_a_layer_of_mixed_gates_is_the_cpus(device: torch.device, inputs: int, n
         a, b, w, u, s, up = (tensor.to(where) for tensor in (x, c, wiring, users, starts, g))
         out = [torch.full_like(tensor, float("nan")) for tensor in (up, a, b)]
         kernels.forward(a, b, w, out[0])
-        kernels.backward_input(a, b, w, u, s, up, out[1])
-        kernels.backward_coefficients(a, w, up, out[2])
+        kernels.backward_to_input(a, b, w, u, s, up, out[1])
+        kernels.backward_to_gates(a, w, up, out[2])
         results.append([tensor.cpu() for tensor in out])
     for expected, ours in zip(*results, strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-5, atol=2e-7 * max(images, neurons) * g.abs().max().item())

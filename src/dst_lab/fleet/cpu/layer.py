@@ -10,12 +10,14 @@ def forward(x: Tensor, c: Tensor, wiring: Tensor, y: Tensor) -> None:
     in_parallel(_forward, len(x), y.shape[1], x, c, wiring, y)
 
 
-def backward_input(x: Tensor, c: Tensor, wiring: Tensor, users: Tensor, starts: Tensor, g: Tensor, out: Tensor) -> None:
-    in_parallel(_backward_input, len(x), x.shape[1], x, c, wiring, users, starts, g, out)
+def backward_to_input(
+    x: Tensor, c: Tensor, wiring: Tensor, users: Tensor, starts: Tensor, g: Tensor, out: Tensor
+) -> None:
+    in_parallel(_backward_to_input, len(x), x.shape[1], x, c, wiring, users, starts, g, out)
 
 
-def backward_coefficients(x: Tensor, wiring: Tensor, g: Tensor, out: Tensor) -> None:
-    in_parallel(_backward_coefficients, len(x), g.shape[1], x, wiring, g, out)
+def backward_to_gates(x: Tensor, wiring: Tensor, g: Tensor, out: Tensor) -> None:
+    in_parallel(_backward_to_gates, len(x), g.shape[1], x, wiring, g, out)
 
 
 # Sums may be reordered (into vector lanes), the same way in every row; NaN and infinities keep their meaning.
@@ -33,7 +35,7 @@ def _forward(runs, first, last, x, c, wiring, y):  # type: ignore[no-untyped-def
 
 
 @_compiled
-def _backward_input(runs, first, last, x, c, wiring, users, starts, g, by_input):  # type: ignore[no-untyped-def]
+def _backward_to_input(runs, first, last, x, c, wiring, users, starts, g, by_input):  # type: ignore[no-untyped-def]
     neurons = wiring.shape[2]
     for r in range(runs):
         for i in range(first, last):
@@ -48,7 +50,7 @@ def _backward_input(runs, first, last, x, c, wiring, users, starts, g, by_input)
 
 
 @_compiled
-def _backward_coefficients(runs, first, last, x, wiring, g, by_coefficient):  # type: ignore[no-untyped-def]
+def _backward_to_gates(runs, first, last, x, wiring, g, by_coefficient):  # type: ignore[no-untyped-def]
     for r in range(runs):
         for j in range(first, last):
             u, v, grad = x[r, wiring[r, 0, j]], x[r, wiring[r, 1, j]], g[r, j]
