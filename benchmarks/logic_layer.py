@@ -1,0 +1,113 @@
+"""A training step of `dst.nn.LogicLayer` in a plain loop, fused and by plain operations, beside torchlogix.
+
+    python benchmarks/logic_layer.py [--rounds 20] [--width 12000] [--no-record]
+
+The paper's CIFAR-10 network: 9,216 bits, 4 x 12,000 gates, batch 100, cross-entropy of the class sums, Adam. Candidates
+take turns, so that all meet the same load. On CUDA steps are called one by one, as a user's loop does. Beside it the
+time that the process itself spent, which does not see what others do to the machine (OMP_NUM_THREADS=1 keeps threads
+from waiting in it).
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from recording import record
+from torch import nn
+
+import decoupled_st as dst
+from decoupled_st.nn import layer as module
+
+INPUTS, LAYERS, CLASSES, BATCH = 9216, 4, 10, 100
+Step = Callable[[], object]
+
+
+def step_of(network: nn.Module, device: torch.device) -> Step:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(BATCH, INPUTS, generator=generator).round().to(device)
+    labels = torch.randint(CLASSES, (BATCH,), generator=generator).to(device)
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.01, fused=True)
+
+    def step() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        nn.functional.cross_entropy(network(x), labels).backward()
+        optimiser.step()
+
+    return step
+
+
+def ours(width: int, device: torch.device, kernels: bool, layer: bool) -> Step:
+    """With or without kernels at all, and with those of the layer or only those of the estimator."""
+    estimator = dst.Decoupled(tau_f=0.1, tau_b=2.0)
+    widths = [INPUTS, *[width] * LAYERS]
+    layers = [dst.nn.LogicLayer(a, b, estimator, device=device) for a, b in pairwise(widths)]
+    step = step_of(nn.Sequential(*layers, dst.nn.GroupSum(CLASSES, tau=100 / 3)), device)
+    fused = module.backend
+
+    def switched() -> None:
+        dst.use_kernels(kernels)
+        module.backend = fused if layer else lambda *_: None
+        step()
+        module.backend = fused
+        dst.use_kernels(True)
+
+    return switched
+
+
+def theirs(width: int, device: torch.device) -> Step | None:
+    """torchlogix with straight-through Gumbel gates, where it imports."""
+    try:
+        from torchlogix.layers import GroupSum, LogicDense
+    except (ImportError, SyntaxError):
+        return None
+    widths = [INPUTS, *[width] * LAYERS]
+    options = {"parametrization_kwargs": {"forward_sampling": "gumbel_hard"}, "device": device.type}
+    layers = [LogicDense(a, b, **options) for a, b in pairwise(widths)]
+    return step_of(nn.Sequential(*layers, GroupSum(CLASSES, tau=100 / 3)).to(device), device)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--width", type=int, default=12_000)
+    parser.add_argument("--no-record", action="store_true")
+    args = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    steps = {
+        "LogicLayer, fused": ours(args.width, device, True, True),
+        "LogicLayer, estimator's kernels alone": ours(args.width, device, True, False),
+        "LogicLayer, plain operations": ours(args.width, device, False, False),
+        "torchlogix gumbel_hard": theirs(args.width, device),
+    }
+    if device.type == "cpu":
+        del steps["LogicLayer, estimator's kernels alone"]  # there are none
+    found: dict[str, list[float]] = {name: [] for name, step in steps.items() if step}
+    spent: dict[str, list[float]] = {name: [] for name in found}
+    for turn in range(args.rounds + 2):
+        for name, step in steps.items():
+            if step is None:
+                continue
+            before, own = time.perf_counter(), time.process_time()
+            for _ in range(10 if device.type == "cuda" else 1):
+                step()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            if turn > 1:
+                many = 10 if device.type == "cuda" else 1
+                found[name].append(1e3 * (time.perf_counter() - before) / many)
+                spent[name].append(1e3 * (time.process_time() - own) / many)
+    size = f"{LAYERS} x {args.width:,}, batch {BATCH}"
+    peer = sorted(found.get("torchlogix gumbel_hard", [float("nan")]))
+    for name, times in found.items():
+        times.sort()
+        middle = times[len(times) // 2]
+        print(f"{name:40} {middle:9.3f} ms, CPU time {sorted(spent[name])[len(times) // 2]:9.3f} ms", flush=True)
+        if not args.no_record:
+            ratio = peer[len(peer) // 2] / middle if len(peer) == len(times) and "torchlogix" not in name else None
+            record("logic-layer", name, size, times, ratio, device)
+
+
+if __name__ == "__main__":
+    main()
