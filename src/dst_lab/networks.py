@@ -38,10 +38,13 @@ def load(store: StoreOrPath, run: str, *, deterministic: bool = True) -> nn.Modu
     """
     with _opened(store) as records:
         entry, config, tensors = _kept(records, run)
-    parts = {kind: _part(tensors, kind) for kind in ("parameters", "fixed", "temperatures")}
+    parts = {kind: _part(tensors, kind) for kind in ("parameters", "fixed", "buffers", "temperatures")}
     written, ended = entry.config["estimator"], parts["temperatures"]
     network = TASKS[entry.task].network(
-        config, {**parts["parameters"], **parts["fixed"]}, _estimator(written, ended, 0), deterministic
+        config,
+        {**parts["parameters"], **parts["fixed"], **parts["buffers"]},
+        _estimator(written, ended, 0),
+        deterministic,
     )
     choosers = [module for module in network.modules() if isinstance(module, Chooser)]
     for place, module in enumerate(choosers):

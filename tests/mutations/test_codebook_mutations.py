@@ -79,15 +79,15 @@ PLANTED = [
         "part = stage(x - q, generator=generator)", "part = stage(x - q.detach(), generator=generator)",
     ),
     Mutation(
-        "kernels: the chosen row's own gradient missing", "kernels/codebook.py",
-        "if tl.max(tl.max(hit.to(tl.int32), 1), 0) > 0:", "if tl.max(tl.max(hit.to(tl.int32), 1), 0) > 1:",
+        "kernels: the chosen row's own gradient missing", "kernels/codebook_backward.py",
+        "for start in range(tl.load(places), end, ROWS):", "for start in range(tl.load(places) + ROWS, end, ROWS):",
     ),
     Mutation(
         "kernels: wrong normaliser across tiles", "kernels/codebook.py",
         "total = total * kept + tl.sum(", "total = total + tl.sum(",
     ),
     Mutation(
-        "kernels: no 1/tau_b in the codes' gradient", "kernels/codebook.py",
+        "kernels: no 1/tau_b in the codes' gradient", "kernels/codebook_backward.py",
         "/ (t * tl.load(total + row, valid, other=1.0))", "/ tl.load(total + row, valid, other=1.0)",
     ),
     Mutation(
@@ -96,7 +96,7 @@ PLANTED = [
         "noises = gumbel(seed, tl.arange(0, ROWS)[:, None], quad, ROWS, 1)",
     ),
     Mutation(
-        "kernels: the top code's 1 - p by subtraction", "kernels/codebook.py",
+        "kernels: the top code's 1 - p by subtraction", "kernels/codebook_tiles.py",
         "    return tl.where(code[None, :] == best[:, None], 0.0, u)", "    return u",
     ),
 ]  # fmt: skip

@@ -80,7 +80,7 @@ def _fused_backward(
     grad: Tensor, state: tuple[Tensor, Tensor, Tensor, Tensor], x: Tensor, codes: Tensor, heads: list[Scores],
     tau_b: Tensor, scale: Tensor, seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    from decoupled_st.kernels.codebook import pull_back as pull_back_fused
+    from decoupled_st.kernels.codebook_backward import pull_back as pull_back_fused
 
     at_top = (grad.float() * gather(codes, state[1]).float()).sum(-1)
     grad = grad.to(x.dtype)
@@ -109,7 +109,7 @@ def can_run_fused(x: Tensor, codes: Tensor, lacking: bool) -> bool:
 
 
 def scoring_of(heads: list[Scores]) -> Any:
-    from decoupled_st.kernels.codebook import Scoring
+    from decoupled_st.kernels.codebook_tiles import Scoring
 
     def together(parts: list[Tensor | None], dim: int) -> Tensor | None:
         present = [part for part in parts if part is not None]

@@ -9,20 +9,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from decoupled_st.kernels.codebook import (
-    _LN2,
-    _LOG2E,
-    Scoring,
-    _in_float32,
-    _optional,
-    _precision,
-    _row_bytes,
-    _scores,
-    _vectors,
-    _width,
-    launch_pull_back,
-    tiling,
-)
+from decoupled_st.kernels import codebook_tiles as tiles
+from decoupled_st.kernels.codebook_backward import launch
+from decoupled_st.kernels.codebook_tiles import _LN2, _LOG2E, Scoring, exponential, optional, scores_of, vectors_of
 from decoupled_st.kernels.rows import as_stored, blocks
 
 
@@ -30,20 +19,17 @@ def moments(
     x: Tensor, codes: Tensor, scoring: Scoring, top: Tensor, peak: Tensor, rest: Tensor, tau: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The entropy [N, H] of each row, the mean [H, K], and `rest` again, without the rounding of a sum with 1."""
-    N, H, D = x.shape
+    N, H, _ = x.shape
     K = codes.shape[1]
     others, weighted = (torch.empty(N, H, dtype=torch.float32, device=x.device) for _ in range(2))
     mean = torch.empty(H, K, dtype=torch.float32, device=x.device)
     x, codes = as_stored(x), as_stored(codes)
     state = [as_stored(t) for t in (top.int(), peak, tau)]
-    constants = {
-        "HEADS": H, "K": K, "D": D, "L2": scoring.metric == "l2", "PRECISION": _precision(x), "WIDTH": _width(D),
-    }  # fmt: skip
-    height, width, warps, stages = tiling("forward", _row_bytes(x), _in_float32(x))
-    constants |= {"ROWS": height, "CODES": width, "num_warps": warps, "num_stages": stages}
+    tile = tiles.tiling("forward", tiles.row_bytes_of(x), tiles.in_float32(x))
+    shape = tiles.shape_of(x, codes, scoring.metric, tile)
     with torch.cuda.device_of(x):
-        _of_rows[(blocks(N, height), H)](others, weighted, x, codes, *scoring.pointers(), *state, N, **constants)
-        _of_codes[(blocks(K, width), H)](mean, 1 + others, x, codes, *scoring.pointers(), *state, N, **constants)
+        _of_rows[(blocks(N, tile[0]), H)](others, weighted, x, codes, *scoring.pointers(), *state, N, K, **shape)
+        _of_codes[(blocks(K, tile[1]), H)](mean, 1 + others, x, codes, *scoring.pointers(), *state, N, K, **shape)
     return torch.log1p(others) - weighted / (1 + others), mean, others
 
 
@@ -55,34 +41,35 @@ def pull_back(
     of_mean = of_mean / len(x)
     at_top = of_mean.gather(1, top.T).T
     state = [as_stored(t) for t in (at_top, top.int(), peak, 1 + rest, tau)]
-    incoming = torch.ones_like(state[2]), None, as_stored(of_entropy), as_stored(of_mean), None
-    return launch_pull_back(incoming, x, codes, scoring, state, None)
+    gradients = torch.ones_like(state[2]), as_stored(of_entropy), as_stored(of_mean), None, None
+    return launch(*gradients, x, codes, scoring, state, None)
 
 
 @triton.jit
 def _of_rows(
-    others_out, weighted_out, x, codes, row_scale, code_scale, bias, top, peak, tau, N,
-    HEADS: tl.constexpr, K: tl.constexpr, D: tl.constexpr, L2: tl.constexpr, PRECISION: tl.constexpr,
-    ROWS: tl.constexpr, CODES: tl.constexpr, WIDTH: tl.constexpr,
+    others_out, weighted_out, x, codes, row_scale, code_scale, bias, top, peak, tau, N, K,
+    HEADS: tl.constexpr, D: tl.constexpr, L2: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr,
+    ROWS: tl.constexpr, CODES: tl.constexpr, WHOLE_ROWS: tl.constexpr, WHOLE_CODES: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(1).to(tl.int64)
     number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     valid = number < N
     row = number.to(tl.int64) * HEADS + head
-    vectors = _vectors(x, row, valid, D, D, WIDTH)
-    length = _optional(row_scale, row, valid, 1.0)
+    vectors = vectors_of(x, row, valid, D, WIDTH, WHOLE_ROWS)
+    length = optional(row_scale, row, valid, 1.0)
     highest, best = tl.load(peak + row, valid, other=0.0), tl.load(top + row, valid, other=-1)
     rate = _LOG2E / tl.load(tau + row, valid, other=1.0)
     others = tl.zeros([ROWS], tl.float32)
     weighted = tl.zeros([ROWS], tl.float32)
     for first in range(0, K, CODES):
         code = first + tl.arange(0, CODES)
-        tile = _vectors(codes + head * K * D, code, code < K, D, D, WIDTH)
-        s = _scores(
-            vectors, tile, length, code_scale, bias, None, row, code, first, head, K, L2, PRECISION, ROWS, CODES
-        )
+        tile = vectors_of(codes + head * K * D, code, code < K, D, WIDTH, WHOLE_CODES)
+        s = scores_of(
+            vectors, tile, length, code_scale, bias, None, row, code, first, head, K, L2, PRECISION, ROWS, CODES,
+            WHOLE_CODES,
+        )  # fmt: skip
         l = (s - highest[:, None]) * rate[:, None]
-        p = tl.where(code[None, :] == best[:, None], 0.0, tl.exp2(l))
+        p = tl.where(code[None, :] == best[:, None], 0.0, exponential(s, highest[:, None], rate[:, None], PRECISION))
         others += tl.sum(p, 1)
         weighted += tl.sum(tl.where(l > -float("inf"), p * l, 0.0), 1)
     tl.store(others_out + row, others, valid)
@@ -91,26 +78,27 @@ def _of_rows(
 
 @triton.jit
 def _of_codes(
-    mean, total, x, codes, row_scale, code_scale, bias, top, peak, tau, N,
-    HEADS: tl.constexpr, K: tl.constexpr, D: tl.constexpr, L2: tl.constexpr, PRECISION: tl.constexpr,
-    ROWS: tl.constexpr, CODES: tl.constexpr, WIDTH: tl.constexpr,
+    mean, total, x, codes, row_scale, code_scale, bias, top, peak, tau, N, K,
+    HEADS: tl.constexpr, D: tl.constexpr, L2: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr,
+    ROWS: tl.constexpr, CODES: tl.constexpr, WHOLE_ROWS: tl.constexpr, WHOLE_CODES: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(1).to(tl.int64)
     first = tl.program_id(0) * CODES
     code = first + tl.arange(0, CODES)
-    tile = _vectors(codes + head * K * D, code, code < K, D, D, WIDTH)
+    tile = vectors_of(codes + head * K * D, code, code < K, D, WIDTH, WHOLE_CODES)
     sums = tl.zeros([CODES], tl.float32)
     for start in range(0, N, ROWS):
         number = start + tl.arange(0, ROWS)
         valid = number < N
         row = number.to(tl.int64) * HEADS + head
-        vectors = _vectors(x, row, valid, D, D, WIDTH)
-        length = _optional(row_scale, row, valid, 1.0)
-        s = _scores(
-            vectors, tile, length, code_scale, bias, None, row, code, first, head, K, L2, PRECISION, ROWS, CODES
-        )
+        vectors = vectors_of(x, row, valid, D, WIDTH, WHOLE_ROWS)
+        length = optional(row_scale, row, valid, 1.0)
+        s = scores_of(
+            vectors, tile, length, code_scale, bias, None, row, code, first, head, K, L2, PRECISION, ROWS, CODES,
+            WHOLE_CODES,
+        )  # fmt: skip
         rate = _LOG2E / tl.load(tau + row, valid, other=1.0)
         highest = tl.load(peak + row, valid, other=0.0)
         share = tl.where(valid, 1.0, 0.0) / tl.load(total + row, valid, other=1.0)
-        sums += tl.sum(tl.exp2((s - highest[:, None]) * rate[:, None]) * share[:, None], 0)
+        sums += tl.sum(exponential(s, highest[:, None], rate[:, None], PRECISION) * share[:, None], 0)
     tl.store(mean + head * K + code, sums / N, code < K)

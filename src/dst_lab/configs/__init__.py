@@ -3,6 +3,7 @@
 from dst_lab.configs.bias_variance import BiasVarianceConfig
 from dst_lab.configs.categorical_autoencoder import CategoricalAutoencoderConfig
 from dst_lab.configs.categorical_vae import CategoricalVAEConfig
+from dst_lab.configs.codebook_vae import CodebookVAEConfig
 from dst_lab.configs.config import WHOLE, Choice, Config
 from dst_lab.configs.estimators import ESTIMATORS, Card, Option, Temperature, card
 from dst_lab.configs.logic_gates import LogicGatesConfig
@@ -20,6 +21,7 @@ CONFIGS: dict[str, type[Config]] = {
         BiasVarianceConfig,
         CategoricalVAEConfig,
         PolynomialConfig,
+        CodebookVAEConfig,
     )
 }
 
@@ -33,6 +35,7 @@ __all__ = [
     "CategoricalAutoencoderConfig",
     "CategoricalVAEConfig",
     "Choice",
+    "CodebookVAEConfig",
     "Config",
     "LogicGatesConfig",
     "Option",

@@ -138,6 +138,18 @@ METRICS: dict[str, MetricCard] = {
         MetricCard(name="kl", label="KL term", unit=LOSS_UNIT),
         MetricCard(name="validation_bound", label="importance-weighted validation loss", unit=LOSS_UNIT, direction=-1),
         MetricCard(name="test_bound", label="importance-weighted test loss", unit=LOSS_UNIT, direction=-1),
+        MetricCard(name="psnr", label="PSNR", unit="dB", direction=1),
+        MetricCard(name="usage", label="codes in use", unit="share", direction=1),
+        MetricCard(name="test_psnr", label="test PSNR", unit="dB", direction=1),
+        MetricCard(name="test_mse", label="test squared error", direction=-1),
+        MetricCard(name="test_usage", label="codes in use on test images", unit="share", direction=1),
+        MetricCard(name="test_perplexity", label="perplexity of the test images' codes", direction=1),
+        MetricCard(name="train_nmse", label="squared error over the variance, training images", direction=-1),
+        MetricCard(name="batch_perplexity", label="perplexity of a batch's codes", direction=1),
+        MetricCard(name="step_ms", label="time of a step", unit="ms", direction=-1),
+        MetricCard(name="peak_mib", label="peak of memory", unit="MiB", direction=-1),
+        MetricCard(name="effective_codes", label="effective codes of the surrogate"),
+        MetricCard(name="gain", label="gain of the straight-through path"),
         MetricCard(name="excess", label="loss above the optimum", direction=-1),
         *(MetricCard(name=name, label=name.replace("_", " "), listed=False) for name in _HIDDEN),
     )
@@ -163,6 +175,7 @@ TASK_CARDS: dict[str, TaskCard] = {
             name="categorical-vae", title="categorical VAE", loss_unit=LOSS_UNIT,
             parts=("validation_loss", "kl", "perplexity"),
         ),
+        TaskCard(name="codebook-vae", title="codebook autoencoder", parts=("validation_loss", "psnr", "usage")),
         TaskCard(name="polynomial", title="polynomial programming", parts=("validation_loss", "excess")),
     )
 }  # fmt: skip

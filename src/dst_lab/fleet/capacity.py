@@ -12,13 +12,16 @@ MOST = {"cpu": 64, "cuda": 2048}
 
 def runs_that_fit(task: Task, device: torch.device, sharers: int = 1) -> int:
     """A safe number of runs per fleet, from the memory that is free now and its `sharers`; at least 1."""
+    if task.alone:
+        return 1
     return max(1, min(MOST[device.type], int(0.7 * free_bytes(device) / sharers) // bytes_per_run(task)))
 
 
 def bytes_per_run(task: Task) -> int:
     """About how much memory one more run takes."""
     numbers = sum(tensor.numel() for tensor in task.initial(0).values())
-    fixed = sum(tensor.numel() * tensor.element_size() for tensor in task.fixed(0).values())
+    others = [*task.fixed(0).values(), *task.buffers(0).values()]
+    fixed = sum(tensor.numel() * tensor.element_size() for tensor in others)
     # Parameters, gradients and the optimiser's two moments, in float32.
     return 4 * 4 * numbers + fixed + task.bytes_per_run()
 

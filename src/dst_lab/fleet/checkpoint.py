@@ -139,7 +139,10 @@ def _runs(fleet: "Fleet") -> list[str]:
 
 def state(fleet: "Fleet") -> dict[str, Tensor]:
     """What training changes, [runs, ...] each."""
-    kinds = {"parameters": fleet.parameters, "mean": fleet.optimiser.mean, "square": fleet.optimiser.square}
+    kinds = {
+        "parameters": fleet.parameters, "buffers": fleet.buffers, "mean": fleet.optimiser.mean,
+        "square": fleet.optimiser.square,
+    }  # fmt: skip
     named = {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
     if fleet.rules:
         named |= fleet.rules.state

@@ -73,6 +73,7 @@ class Fleet:
         self.streams = Streams(seeds, self.device)
         self.parameters = self._stack(self.task.initial, seeds)
         self.fixed = self._stack(self.task.fixed, seeds)
+        self.buffers = self._stack(self.task.buffers, seeds)
         rule = UpdateRule.of(self.members[0], self.task.images)
         self.optimiser = Optimiser(self.parameters, [config.lr for config in self.configs], rule)
         self.loss_sum = torch.zeros(self.runs, device=self.device)
@@ -141,7 +142,10 @@ class Fleet:
         """What is kept of the runs, [runs, ...] each: parameters, what else belongs to the network, temperatures as
         they are at the end, and the states of the rules that set them."""
         taus = {**self.taus, **({name: self.rules.latest(name) for name in self.rules.parts} if self.rules else {})}
-        kinds = {"parameters": self.parameters, "fixed": self.task.lasting(self.fixed), "temperatures": taus}
+        kinds = {
+            "parameters": self.parameters, "fixed": self.task.lasting(self.fixed), "buffers": self.buffers,
+            "temperatures": taus,
+        }  # fmt: skip
         named = {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
         if self.rules:
             named |= self.rules.state
@@ -149,7 +153,8 @@ class Fleet:
 
     def adopt(self, network: Mapping[str, Tensor]) -> None:
         """Put what `_networks` kept of the only run in its place, as at the end of training."""
-        for kind, tensors in (("parameters", self.parameters), ("temperatures", self.taus)):
+        kinds = ("parameters", self.parameters), ("buffers", self.buffers), ("temperatures", self.taus)
+        for kind, tensors in kinds:
             for name, tensor in tensors.items():
                 tensor.copy_(network[f"{kind}/{name}"])
         for name, tensor in self.rules.state.items() if self.rules else ():
@@ -208,7 +213,7 @@ class Fleet:
         return self._advance
 
     def _all(self) -> dict[str, Tensor]:
-        return {**self.parameters, **self.fixed}
+        return {**self.parameters, **self.fixed, **self.buffers}
 
     def _prepare(self) -> None:
         """An epoch's order and temperatures, into tensors that a captured graph reads."""
@@ -274,7 +279,7 @@ class Fleet:
     def _advance(self) -> Norm:
         """One step of every run."""
         leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
-        losses = self.task.loss({**leaves, **self.fixed}, self.index, self.chooser())
+        losses = self.task.loss({**self._all(), **leaves}, self.index, self.chooser())
         loss = sum_per_run(check_loss(self.name, losses, self.index)) / self.index.shape[-1]
         gradients = gradients_of(self.name, loss.sum(), leaves)
         self.optimiser.step(gradients, self.now)

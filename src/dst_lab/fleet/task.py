@@ -57,6 +57,8 @@ class Task(ABC):
     """How many there are to train on."""
     pairs_a_lone_run: ClassVar[bool] = True
     """True where a run alone on a CPU is trained twice over, because a run axis of 1 would round differently."""
+    alone: ClassVar[bool] = False
+    """True where every run is an ordinary network that fills the device by itself: an engine trains one at a time."""
 
     def __init__(self, config: Config, source: str | None, device: torch.device) -> None:
         self.config, self.device = config, device
@@ -69,6 +71,11 @@ class Task(ABC):
 
     def fixed(self, seed: int) -> Parameters:
         """One run's tensors that are not trained."""
+        return {}
+
+    def buffers(self, seed: int) -> Parameters:
+        """One run's tensors that a training pass changes by itself, such as running means: `loss` writes into them in
+        place where gradients are recorded, and nowhere else."""
         return {}
 
     @abstractmethod

@@ -5,11 +5,14 @@ from dst_lab.report import Study
 from dst_lab.store import Store
 from dst_lab.studies.any import ANY
 from dst_lab.studies.circuits import CIRCUITS
+from dst_lab.studies.codebooks import CODEBOOKS
 from dst_lab.studies.estimators import ESTIMATORS
 from dst_lab.studies.paper import PAPER
 from dst_lab.studies.temperatures import TEMPERATURES
 
-STUDIES: dict[str, Study] = {study.name: study for study in (PAPER, ESTIMATORS, TEMPERATURES, CIRCUITS, ANY)}
+STUDIES: dict[str, Study] = {
+    study.name: study for study in (PAPER, ESTIMATORS, TEMPERATURES, CIRCUITS, CODEBOOKS, ANY)
+}
 DEFAULT = PAPER.name
 BUILT_IN = frozenset(STUDIES)
 

@@ -9,6 +9,7 @@ from dst_lab.fleet.task import Task
 from dst_lab.tasks.bias_variance import BiasVariance
 from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoder
 from dst_lab.tasks.categorical_vae import CategoricalVAE
+from dst_lab.tasks.codebook_vae import CodebookVAE
 from dst_lab.tasks.logic_gates import LogicGates
 from dst_lab.tasks.polynomial import Polynomial
 from dst_lab.tasks.stochastic_binary import StochasticBinary
@@ -16,7 +17,15 @@ from dst_lab.tasks.stochastic_binary import StochasticBinary
 OwnTask = TypeVar("OwnTask", bound=type[Task])
 TASKS: dict[str, type[Task]] = {
     task.config_type.task: task
-    for task in (StochasticBinary, CategoricalAutoencoder, LogicGates, BiasVariance, CategoricalVAE, Polynomial)
+    for task in (
+        StochasticBinary,
+        CategoricalAutoencoder,
+        LogicGates,
+        BiasVariance,
+        CategoricalVAE,
+        Polynomial,
+        CodebookVAE,
+    )
 }
 BUILT_IN = frozenset(TASKS)
 
@@ -42,6 +51,7 @@ __all__ = [
     "BiasVariance",
     "CategoricalAutoencoder",
     "CategoricalVAE",
+    "CodebookVAE",
     "LogicGates",
     "Polynomial",
     "StochasticBinary",

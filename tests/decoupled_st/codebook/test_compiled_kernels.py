@@ -19,7 +19,8 @@ pytestmark = [
 ]
 POINTERS = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
 BY_ROW = dict.fromkeys(("at_top", "peak", "total", "tau", "mean", "scale", "peak_out", "total_out", "tau_b"), "*fp32")
-NUMBERS = dict.fromkeys(("top", "index", "top_out", "group_out", "group"), "*i32") | {"N": "i32", "seed": "*i64"}
+NUMBERS = dict.fromkeys(("top", "index", "order", "bounds", "top_out", "drawn_out", "group"), "*i32")
+NUMBERS |= {"N": "i32", "K": "i32", "seed": "*i64"}
 
 
 def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -> Any:
@@ -27,17 +28,19 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from decoupled_st.kernels import codebook, codebook_distribution
+    from decoupled_st.kernels import codebook, codebook_backward, codebook_distribution, codebook_tiles
 
-    function = getattr(codebook_distribution if kernel.startswith("of_") else codebook, f"_{kernel}")
+    modules = {"forward": codebook, "inside": codebook, "to_x": codebook_backward, "to_codes": codebook_backward}
+    function = getattr(modules.get(kernel, codebook_distribution), f"_{kernel}")
     cosine, width = metric == "cosine", max(16, triton.next_power_of_2(D))
     constants: dict[str, Any] = {
-        "HEADS": 2, "K": 1000, "D": D, "L2": metric == "l2", "PRECISION": "ieee", "WIDTH": width, "SIZE": 128,
+        "HEADS": 2, "D": D, "L2": metric == "l2", "WIDTH": width, "SIZE": 128,
+        "PRECISION": "ieee" if dtype == torch.float32 else "tf32", "WHOLE_ROWS": width == D, "WHOLE_CODES": width == D,
         "WIDE": dtype == torch.float16, "row_scale": None, "code_scale": None, "bias": None, "tau_f": None,
         "seed": None,
     }  # fmt: skip
     if kernel in ("to_x", "to_codes"):
-        for name in ("of_entropy", "of_mean") if noise != "entropies" else ("grad", "index"):
+        for name in ("of_entropy", "of_mean") if noise != "entropies" else ("grad", "index", "order", "bounds"):
             constants[name] = None
     present = {"row_scale": cosine, "code_scale": cosine, "bias": metric == "l2", "tau_f": noise == "drawn"}
     present["seed"] = noise == "perturbed" or (noise == "drawn" and kernel in ("forward", "inside"))
@@ -46,7 +49,7 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
             del constants[name]
     warps, stages = 4, 1
     if kernel != "inside":
-        tile = codebook.tiling(
+        tile = codebook_tiles.tiling(
             "forward" if kernel.startswith("of_") else kernel, width * dtype.itemsize, dtype == torch.float32
         )
         constants["ROWS"], constants["CODES"], warps, stages = tile

@@ -14,6 +14,7 @@ import decoupled_st as dst
 from decoupled_st.codebook import dense
 from decoupled_st.codebook import noise as plain_noise
 from decoupled_st.kernels import codebook as kernels
+from decoupled_st.kernels import codebook_tiles as tiles
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 METRICS = ["dot", "cosine", "l2"]
@@ -39,7 +40,7 @@ def codebook_poison(monkeypatch: pytest.MonkeyPatch) -> None:
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks of rows and of codes at sizes that the interpreter can bear."""
     sizes = {"forward": (16, 128, 4, 1), "to_x": (32, 64, 4, 1), "to_codes": (16, 128, 4, 1)}
-    monkeypatch.setattr(kernels, "tiling", lambda kernel, *_: sizes[kernel])
+    monkeypatch.setattr(tiles, "tiling", lambda kernel, *_: sizes[kernel])
 
 
 def random(*shape: int, seed: int = 1) -> Tensor:
@@ -108,7 +109,7 @@ def test_draws_are_the_same_for_every_tile(call: str, monkeypatch: pytest.Monkey
     for rows in (16, 32):
         # A drawing tile is one group; a perturbed one may be anything.
         width = 128 if call == "drawn" else 4 * rows
-        monkeypatch.setattr(kernels, "tiling", lambda *_, r=rows, w=width: (r, w, 4, 1))
+        monkeypatch.setattr(tiles, "tiling", lambda *_, r=rows, w=width: (r, w, 4, 1))
         draws.append(getattr(dst.codebook, name)(x, codes, **options)[1])
     dst.use_kernels(False)
     draws.append(getattr(dst.codebook, name)(x, codes, **options)[1])
@@ -196,11 +197,11 @@ def test_what_the_kernels_decline(monkeypatch: pytest.MonkeyPatch, device: str) 
 def test_tiles_fit_into_shared_memory(kernel: str) -> None:
     """What a program keeps on chip by its own count: the tile that stays, and as many others as there are stages."""
     for row_bytes, float32 in itertools.product((32, 128, 256, 512, 1024), (False, True)):
-        rows, codes, _, stages = kernels.tiling(kernel, row_bytes, float32)
+        rows, codes, _, stages = tiles.tiling(kernel, row_bytes, float32)
         stays = {"forward": rows, "to_x": 2 * rows, "to_codes": codes}[kernel]
         passes = {"forward": codes, "to_x": codes, "to_codes": 2 * rows}[kernel]
         assert (stays + stages * passes) * row_bytes <= 227 * 1024
-        assert kernel != "forward" or codes == kernels.GROUP
+        assert kernel != "forward" or codes == tiles.GROUP
 
 
 @pytest.mark.parametrize("metric", METRICS)

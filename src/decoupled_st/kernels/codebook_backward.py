@@ -1,0 +1,180 @@
+"""The gradient of a codebook's choice, fused: tiles of the scores are made again from rows and codes.
+
+    to x        one program per block of rows: sum p u e, sum p e and sum p u, which give the gradient of x in one walk
+    to codes    one program per block of codes walks over the rows; then over those rows that chose one of its codes
+
+No atomics, so the same numbers every time. In float16 the softmax's gradient would underflow: its products take TF32,
+which holds every float16 exactly.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from decoupled_st.kernels import codebook_tiles as tiles
+from decoupled_st.kernels.codebook_tiles import (
+    _LN2,
+    _LOG2E,
+    Scoring,
+    dot,
+    exponential,
+    gradient_dot,
+    optional,
+    relative,
+    scores_of,
+    vectors_of,
+)
+from decoupled_st.kernels.rows import as_stored, blocks
+
+
+def pull_back(
+    grad: Tensor, at_top: Tensor, index: Tensor, top: Tensor, peak: Tensor, rest: Tensor, x: Tensor, codes: Tensor,
+    scoring: Scoring, tau_b: Tensor, scale: Tensor, seed: Tensor | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The gradient [N, H, D] of the rows as they enter the product, in float32 and without `scale`; that of the codes.
+
+    `at_top`: the incoming gradient times the top code. With a seed, the scores are perturbed.
+    """
+    state = [as_stored(t) for t in (at_top, top.int(), peak, 1 + rest, tau_b)]
+    return launch(as_stored(scale), None, None, as_stored(grad), index, x, codes, scoring, state, seed)
+
+
+def launch(
+    scale: Tensor, of_entropy: Tensor | None, of_mean: Tensor | None, grad: Tensor | None, index: Tensor | None,
+    x: Tensor, codes: Tensor, scoring: Scoring, state: list[Tensor], seed: Tensor | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The two kernels. Incoming are the gradients of entropies and of the mean, or that of q, with the index."""
+    N, H, D = x.shape
+    K = codes.shape[1]
+    to_x, to_codes = torch.empty(N, H, D, dtype=torch.float32, device=x.device), torch.empty_like(codes)
+    mean = torch.empty(N, H, dtype=torch.float32, device=x.device)
+    x, codes = as_stored(x), as_stored(codes)
+    wide = x.dtype == torch.float16
+    row_bytes = tiles.row_bytes_of(x) * (2 if wide else 1)
+    tile = tiles.tiling("to_x", row_bytes, tiles.in_float32(x))
+    with torch.cuda.device_of(x):
+        _to_x[(blocks(N, tile[0]), H)](
+            to_x, mean, of_entropy, of_mean, grad, x, codes, *scoring.pointers(), *state, seed, N, K, WIDE=wide,
+            **tiles.shape_of(x, codes, scoring.metric, tile),
+        )  # fmt: skip
+        tile = tiles.tiling("to_codes", row_bytes, tiles.in_float32(x))
+        order, bounds = _chosen_by_block(index, K, tile[1]) if index is not None else (None, None)
+        _to_codes[(blocks(K, tile[1]), H)](
+            to_codes, mean, scale, None if index is None else as_stored(index.int()), order, bounds, of_entropy,
+            of_mean, grad, x, codes, *scoring.pointers(), *state, seed, N, K, WIDE=wide,
+            **tiles.shape_of(x, codes, scoring.metric, tile),
+        )  # fmt: skip
+    return to_x, to_codes
+
+
+def _chosen_by_block(index: Tensor, K: int, width: int) -> tuple[Tensor, Tensor]:
+    """The rows [H, N] in the order of their codes, and where in it each block of `width` codes begins [H, blocks + 1].
+    Rows without a code come first, and in no block."""
+    numbers, order = torch.sort(index.T.contiguous(), dim=-1, stable=True)
+    edges = torch.arange(blocks(K, width) + 1, device=index.device) * width
+    bounds = torch.searchsorted(numbers, edges.expand(len(numbers), -1).contiguous())
+    return order.int(), bounds.int()
+
+
+@triton.jit
+def _to_x(
+    out, mean, of_entropy, of_mean, grad, x, codes, row_scale, code_scale, bias, at_top, top, peak, total, tau, seed,
+    N, K, HEADS: tl.constexpr, D: tl.constexpr, L2: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, CODES: tl.constexpr, WHOLE_ROWS: tl.constexpr, WHOLE_CODES: tl.constexpr,
+):  # fmt: skip
+    """sum_k ds_k c_k of the codes c as they enter the product, with ds = p (u - sum p u) / tau: in one walk, as
+    (sum p u c - (sum p u) (sum p c)) / tau. u is relative to the top code, whose own is exactly 0."""
+    head = tl.program_id(1).to(tl.int64)
+    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    valid = number < N
+    row = number.to(tl.int64) * HEADS + head
+    vectors = vectors_of(x, row, valid, D, WIDTH, WHOLE_ROWS)
+    g = vectors if grad is None else vectors_of(grad, row, valid, D, WIDTH, WHOLE_ROWS)
+    scale, entropy = optional(row_scale, row, valid, 1.0), optional(of_entropy, row, valid, 0.0)
+    highest, reference = tl.load(peak + row, valid, other=0.0), tl.load(at_top + row, valid, other=0.0)
+    best, t = tl.load(top + row, valid, other=-1), tl.load(tau + row, valid, other=1.0)
+    rate = _LOG2E / t
+    weighed = tl.zeros([ROWS, WIDTH], tl.float32)
+    soft = tl.zeros([ROWS, WIDTH], tl.float32)
+    sums = tl.zeros([ROWS], tl.float32)
+    for first in range(0, K, CODES):
+        code = first + tl.arange(0, CODES)
+        tile = vectors_of(codes + head * K * D, code, code < K, D, WIDTH, WHOLE_CODES)
+        s = scores_of(
+            vectors, tile, scale, code_scale, bias, seed, row, code, first, head, K, L2, PRECISION, ROWS, CODES,
+            WHOLE_CODES,
+        )  # fmt: skip
+        p = exponential(s, highest[:, None], rate[:, None], PRECISION)
+        l = (s - highest[:, None]) * (rate * _LN2)[:, None] if of_mean is not None else s
+        pu = p * relative(g, tile, l, entropy, of_mean, reference, best, code, head, K, PRECISION, ROWS, CODES)
+        sums += tl.sum(pu, 1)
+        if code_scale is not None:
+            lengths = tl.load(code_scale + head * K + code, code < K, other=0.0)[None, :]
+            p, pu = p * lengths, pu * lengths
+        weighed = gradient_dot(pu, tile, weighed, WIDE, PRECISION)
+        soft = gradient_dot(p, tile, soft, WIDE, PRECISION)
+    z = tl.load(total + row, valid, other=1.0)
+    average = sums / z
+    lin = (weighed - average[:, None] * soft) / (z * t)[:, None]
+    feature = tl.arange(0, WIDTH)
+    tl.store(out + row[:, None] * D + feature[None, :], lin, valid[:, None] & (feature[None, :] < D))
+    tl.store(mean + row, average, valid)
+
+
+@triton.jit
+def _to_codes(
+    out, mean, scale, index, order, bounds, of_entropy, of_mean, grad, x, codes, row_scale, code_scale, bias, at_top,
+    top, peak, total, tau, seed, N, K,
+    HEADS: tl.constexpr, D: tl.constexpr, L2: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, CODES: tl.constexpr, WHOLE_ROWS: tl.constexpr, WHOLE_CODES: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(1).to(tl.int64)
+    first = tl.program_id(0) * CODES
+    code = first + tl.arange(0, CODES)
+    tile = vectors_of(codes + head * K * D, code, code < K, D, WIDTH, WHOLE_CODES)
+    lin = tl.zeros([CODES, WIDTH], tl.float32)
+    sums = tl.zeros([CODES], tl.float32)
+    for start in range(0, N, ROWS):
+        number = start + tl.arange(0, ROWS)
+        valid = number < N
+        row = number.to(tl.int64) * HEADS + head
+        vectors = vectors_of(x, row, valid, D, WIDTH, WHOLE_ROWS)
+        g = vectors if grad is None else vectors_of(grad, row, valid, D, WIDTH, WHOLE_ROWS)
+        length, entropy = optional(row_scale, row, valid, 1.0), optional(of_entropy, row, valid, 0.0)
+        highest, reference = tl.load(peak + row, valid, other=0.0), tl.load(at_top + row, valid, other=0.0)
+        best, t = tl.load(top + row, valid, other=-1), tl.load(tau + row, valid, other=1.0)
+        s = scores_of(
+            vectors, tile, length, code_scale, bias, seed, row, code, first, head, K, L2, PRECISION, ROWS, CODES,
+            WHOLE_CODES,
+        )  # fmt: skip
+        rate = _LOG2E / t
+        weight = tl.load(scale + row, valid, other=0.0) / (t * tl.load(total + row, valid, other=1.0))
+        p = exponential(s, highest[:, None], rate[:, None], PRECISION)
+        l = (s - highest[:, None]) * (rate * _LN2)[:, None] if of_mean is not None else s
+        u = relative(g, tile, l, entropy, of_mean, reference, best, code, head, K, PRECISION, ROWS, CODES)
+        ds = p * (u - tl.load(mean + row, valid, other=0.0)[:, None]) * weight[:, None]
+        if L2:
+            sums += tl.sum(ds, 0)
+        if row_scale is not None:
+            ds = ds * length[:, None]
+        lin = gradient_dot(tl.trans(ds), vectors, lin, WIDE, PRECISION)
+    if L2:
+        lin = 2 * lin - 2 * tile.to(tl.float32) * sums[:, None]
+    if code_scale is not None:
+        length = tl.load(code_scale + head * K + code, code < K, other=0.0)[:, None]
+        unit = tile.to(tl.float32) * length
+        lin = length * (lin - unit * tl.sum(unit * lin, 1)[:, None])
+    if grad is not None:
+        places = bounds + head * (tl.num_programs(0) + 1) + tl.program_id(0)
+        end = tl.load(places + 1)
+        for start in range(tl.load(places), end, ROWS):
+            place = start + tl.arange(0, ROWS)
+            number = tl.load(order + head * N + place, place < end, other=0)
+            row = number.to(tl.int64) * HEADS + head
+            hit = tl.load(index + row, place < end, other=-1)[None, :] == code[:, None]
+            g = vectors_of(grad, row, place < end, D, WIDTH, False)
+            lin = dot(tl.where(hit, 1.0, 0.0).to(g.dtype), g, lin, "ieee")
+    feature = tl.arange(0, WIDTH)
+    at = out + head * K * D + code.to(tl.int64)[:, None] * D + feature[None, :]
+    tl.store(at, lin.to(out.dtype.element_ty), (code < K)[:, None] & (feature[None, :] < D))

@@ -1,0 +1,171 @@
+"""What the kernels of codebooks share: how large their tiles are, and what a tile is made of."""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from decoupled_st.kernels.noise import gumbel
+
+GROUP = 128
+_LOG2E = tl.constexpr(1 / math.log(2))
+_LN2 = tl.constexpr(math.log(2))
+# Triton's interpreter would multiply the bits of bfloat16 as integers.
+_INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+
+
+@dataclass
+class Scoring:
+    """What scales and shifts the products of x [N, H, D] and codes [H, K, D] into scores."""
+
+    metric: str
+    row_scale: Tensor | None
+    """[N, H]"""
+    code_scale: Tensor | None
+    """[H, K]"""
+    bias: Tensor | None
+    """[H, K]; -inf for a code that may not be chosen."""
+
+    def pointers(self) -> tuple[Tensor | None, ...]:
+        return self.row_scale, self.code_scale, self.bias
+
+
+# Rows and codes of a tile, warps and stages, for rows of at most 128, 256, 512 and 1,024 bytes.
+_ON_TENSOR_CORES = {
+    "forward": ((128, GROUP, 8, 3), (128, GROUP, 8, 3), (64, GROUP, 8, 2), (32, GROUP, 8, 1)),
+    "to_x": ((128, 64, 8, 2), (128, 64, 8, 2), (64, 64, 8, 2), (32, 32, 8, 2)),
+    "to_codes": ((64, 128, 8, 2), (64, 64, 8, 2), (64, 64, 8, 2), (32, 32, 8, 2)),
+}
+# Products of float32 as such keep their operands in registers, which larger tiles would spill.
+_IN_FLOAT32 = {
+    "forward": ((64, GROUP, 8, 2), (64, GROUP, 8, 2), (32, GROUP, 8, 2), (16, GROUP, 8, 1)),
+    "to_x": ((64, 32, 8, 1), (64, 32, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1)),
+    "to_codes": ((32, 64, 8, 1), (32, 64, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1)),
+}
+
+
+def tiling(kernel: str, row_bytes: int, float32: bool) -> tuple[int, int, int, int]:
+    """Rows and codes of a tile, warps and stages, as Hopper's registers and 227 KiB of shared memory hold them."""
+    size = sum(row_bytes > limit for limit in (128, 256, 512))
+    return (_IN_FLOAT32 if float32 else _ON_TENSOR_CORES)[kernel][size]
+
+
+def shape_of(x: Tensor, codes: Tensor, metric: str, tile: tuple[int, int, int, int]) -> dict[str, Any]:
+    """What a kernel is compiled for: features, metric, precision, tile, and whether every tile is whole."""
+    (N, H, D), (height, width, warps, stages) = x.shape, tile
+    return {
+        "HEADS": H, "D": D, "L2": metric == "l2", "PRECISION": precision(x), "WIDTH": width_of(D),
+        "ROWS": height, "CODES": width, "WHOLE_ROWS": N % height == 0 and width_of(D) == D,
+        "WHOLE_CODES": codes.shape[1] % width == 0 and width_of(D) == D, "num_warps": warps, "num_stages": stages,
+    }  # fmt: skip
+
+
+def width_of(features: int) -> int:
+    """The features of a tile: a power of 2 that tensor cores take."""
+    return max(16, triton.next_power_of_2(features))
+
+
+def row_bytes_of(x: Tensor) -> int:
+    return width_of(x.shape[-1]) * x.element_size()
+
+
+def precision(x: Tensor) -> str:
+    """How products are taken: of float32 as such ("ieee"), or on tensor cores, as always in half precision."""
+    exact = x.dtype == torch.float32 and not (x.is_cuda and torch.backends.cuda.matmul.allow_tf32)
+    return "ieee" if exact else "tf32"
+
+
+def in_float32(x: Tensor) -> bool:
+    return precision(x) == "ieee"
+
+
+@triton.jit
+def vectors_of(pointer, number, inside, D: tl.constexpr, WIDTH: tl.constexpr, WHOLE: tl.constexpr):
+    """Rows of a matrix, [n, WIDTH], with zeros beyond D and for those that are not there; WHOLE: all are."""
+    feature = tl.arange(0, WIDTH)
+    at = pointer + number.to(tl.int64)[:, None] * D + feature[None, :]
+    return tl.load(at) if WHOLE else tl.load(at, inside[:, None] & (feature[None, :] < D), other=0.0)
+
+
+@triton.jit
+def optional(pointer, at, inside, other):
+    value = other if pointer is None else tl.load(pointer + at, inside, other=other)
+    return value
+
+
+@triton.jit
+def dot(a, b, sum, PRECISION: tl.constexpr):
+    """sum + a b, in float32."""
+    if _INTERPRETED:
+        sum = tl.dot(a.to(tl.float32), b.to(tl.float32), sum)
+    else:
+        sum = tl.dot(a, b, sum, input_precision=PRECISION)
+    return sum
+
+
+@triton.jit
+def gradient_dot(a, b, sum, WIDE: tl.constexpr, PRECISION: tl.constexpr):
+    """sum + a b, where a is of the softmax's gradient."""
+    return dot(a, b.to(tl.float32), sum, "tf32") if WIDE else dot(a.to(b.dtype), b, sum, PRECISION)
+
+
+@triton.jit
+def exponential(s, peak, rate, PRECISION: tl.constexpr):
+    """2^((s - peak) rate). Of products that were rounded anyway one instruction makes the exponent, and one the power;
+    of float32 as such the difference is taken first, and the power is as exact as torch's."""
+    return _exact_power((s - peak) * rate) if PRECISION == "ieee" else tl.exp2(s * rate - peak * rate)
+
+
+@triton.jit
+def _exact_power(l):
+    """2^l to the last digit or two, where the hardware's own is right to 22 bits."""
+    l = tl.where(l < -160.0, -160.0, l)  # a NaN stays one
+    whole = tl.floor(l + 0.5)
+    f = l - whole
+    p = 1.540353039e-4 + f * 1.525273380e-5
+    p = 1.333355815e-3 + f * p
+    p = 9.618129108e-3 + f * p
+    p = 5.550410866e-2 + f * p
+    p = 2.402265070e-1 + f * p
+    p = 6.931471806e-1 + f * p
+    return (1.0 + f * p) * tl.exp2(whole)
+
+
+@triton.jit
+def scores_of(
+    x, codes, row_scale, code_scale, bias, seed, row, code, first, head, K, L2: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, CODES: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    """The scores [ROWS, CODES] of loaded rows and codes; `row_scale` is loaded too. -inf beyond K."""
+    s = dot(x, tl.trans(codes), tl.zeros([ROWS, CODES], tl.float32), PRECISION)
+    inside = code < K
+    if L2:
+        s = 2 * s
+    if code_scale is not None:
+        s = s * row_scale[:, None] * tl.load(code_scale + head * K + code, inside, other=0.0)[None, :]
+    if bias is not None:
+        s = s + tl.load(bias + head * K + code, inside, other=0.0)[None, :]
+    if seed is not None:
+        s = s + gumbel(seed, row[:, None], first // 4 + tl.arange(0, CODES // 4)[None, :], ROWS, CODES // 4)
+    if not WHOLE:
+        s = tl.where(inside[None, :], s, -float("inf"))
+    return s
+
+
+@triton.jit
+def relative(
+    g, tile, l, of_entropy, of_mean, reference, best, code, head, K,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr, CODES: tl.constexpr,
+):  # fmt: skip
+    """The gradient of p less that of the top code, where it is exactly 0: that of q, or of entropies and the mean."""
+    if of_mean is None:
+        u = dot(g, tl.trans(tile), tl.zeros([ROWS, CODES], tl.float32), PRECISION) - reference[:, None]
+    else:
+        u = tl.load(of_mean + head * K + code, code < K, other=0.0)[None, :] - reference[:, None]
+        u = tl.where(l > -float("inf"), u - of_entropy[:, None] * l, 0.0)
+    return tl.where(code[None, :] == best[:, None], 0.0, u)

@@ -1,0 +1,182 @@
+"""The plans: every method at two sizes with as many settings as any other, then fresh seeds; the largest size with what
+was chosen at the size below it; what a step costs; and the published setting first of all."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dst_lab.configs import Choice, CodebookVAEConfig, Config
+from dst_lab.plans import FRESH, Confirm, Grid, Measured, Plan, Recipe, Recipes, Several
+from dst_lab.plans.following import Following
+from dst_lab.plans.plan import Axis, with_value
+
+TASK = CodebookVAEConfig.task
+SIZES = {
+    "paper": {"512": 512, "16k": 16_384, "262k": 262_144},
+    "quick": {"512": 16, "16k": 32, "262k": 64},
+}
+"""How many codes, by the name of the paper's scale; the quick scale has smaller ones in their place."""
+TUNED_AT = ("512", "16k")
+LARGEST = "262k"
+STEPS = {"paper": 1000, "quick": 60}
+SEEDS = tuple(range(FRESH, FRESH + 3))
+_QUICK: dict[str, Any] = {"features": 4, "width": 8, "lr": 1e-2, "batch": 64}
+_PAPER: dict[str, Any] = {**CodebookVAEConfig.paper(), "lr": 1e-3}
+PUBLISHED = {"train_nmse": 0.056, "batch_perplexity": 327.0}
+"""Sonnet's notebook: K = 512, moving means, batches of 32, 10,000 steps; means over its last batches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A method as it is tuned: what is fixed, and three values of the one number that is tuned.
+
+    Attributes:
+        label: in words.
+        choice: its estimator.
+        axis: what is tuned, with its values at paper scale; the quick scale has the last two.
+        fields: of the config.
+        color, marker, line: how it is drawn.
+    """
+
+    label: str
+    choice: Choice
+    axis: Axis
+    fields: tuple[tuple[str, Any], ...] = ()
+    color: str
+    marker: str
+    line: Any = "-"
+
+
+_IDENTITY = Choice.make("identity_ste")
+_WEIGHTS: Axis = ("commitment", (0.1, 0.25, 1.0))
+_DASHED, _DOTTED = (0, (5, 2)), (0, (1, 1.2))
+METHODS = {
+    "ema": Method(
+        label="VQ, moving means", choice=_IDENTITY, axis=_WEIGHTS, fields=(("quantiser", "ema"), ("metric", "l2")),
+        color="#c08a00", marker="D", line=_DOTTED,
+    ),
+    "rotation": Method(
+        label="rotation trick", choice=_IDENTITY, axis=_WEIGHTS, fields=(("quantiser", "rotation"), ("metric", "l2")),
+        color="#8c6d31", marker="d", line=_DOTTED,
+    ),
+    "simvq": Method(
+        label="SimVQ", choice=_IDENTITY, axis=_WEIGHTS, fields=(("quantiser", "simvq"), ("metric", "l2")),
+        color="#cc79a7", marker="X", line=_DOTTED,
+    ),
+    "fsq": Method(
+        label="FSQ", choice=_IDENTITY, axis=("lr", (5e-4, 1e-3, 2e-3)), fields=(("quantiser", "fsq"),),
+        color="#7d7f86", marker="v", line=_DOTTED,
+    ),
+    "ibq": Method(
+        label="IBQ", choice=Choice.make("decoupled", tau_f=0.0, tau_b=1.0), axis=_WEIGHTS, fields=(("metric", "dot"),),
+        color="#d55e00", marker="s", line=_DASHED,
+    ),
+    "ibq-entropy": Method(
+        label="IBQ with its penalty", choice=Choice.make("decoupled", tau_f=0.0, tau_b=1.0),
+        axis=("entropy", (0.01, 0.05, 0.2)), fields=(("metric", "dot"), ("entropy_tau", 0.01)),
+        color="#e69f00", marker="P", line=_DASHED,
+    ),
+    "gumbel": Method(
+        label="ST Gumbel-Softmax", choice=Choice.make("gumbel_ste", tau=1.0), axis=("tau", (0.5, 1.0, 2.0)),
+        fields=(("metric", "dot"),), color="#009e73", marker="^", line=_DASHED,
+    ),
+    "argmax": Method(
+        label="Decoupled ST, argmax", choice=Choice.make("decoupled", tau_f=0.0, tau_b=0.1),
+        axis=("tau_b", (0.03, 0.1, 0.3)), color="#0072b2", marker="o",
+    ),
+    "drawn": Method(
+        label="Decoupled ST, drawn", choice=Choice.make("decoupled", tau_f=0.01, tau_b=0.1),
+        axis=("tau_f", (0.003, 0.01, 0.03)), color="#56b4e9", marker="<",
+    ),
+    "self": Method(
+        label="Decoupled ST, self-set", choice=Choice.make("decoupled", tau_f="self", tau_b="self"), axis=_WEIGHTS,
+        fields=(("metric", "dot"),), color="#7a5195", marker=">",
+    ),
+}  # fmt: skip
+"""By name. All start from tokens of training images, where they have codes to start."""
+
+
+def base(scale: str, size: str, name: str, **fields: Any) -> Config:
+    """A run of a method on a codebook of this size, at the middle of what is tuned."""
+    method = METHODS[name]
+    own: dict[str, Any] = {**(_PAPER if scale == "paper" else _QUICK), "steps": STEPS[scale], **dict(method.fields)}
+    config = CodebookVAEConfig(estimator=method.choice, **{**own, "codes": SIZES[scale][size], **fields})
+    return with_value(config, method.axis[0], method.axis[1][1])
+
+
+def short(scale: str, size: str, name: str) -> Config:
+    """The same, just long enough to see what a step costs."""
+    return base(scale, size, name, steps={"paper": 40, "quick": 8}[scale], evaluations=2)
+
+
+def role_of(size: str, name: str) -> str:
+    """The name of the recipe that tunes a method at a size, which is its role too."""
+    return f"codebook-{size}-{name}"
+
+
+def axis_of(scale: str, name: str) -> Axis:
+    """What is tuned of a method, and its values."""
+    tuned, values = METHODS[name].axis
+    return tuned, values if scale == "paper" else values[1:]
+
+
+def _search(size: str, name: str) -> Recipe:
+    def recipe(scale: str) -> Plan:
+        return Grid(base(scale, size, name), (axis_of(scale, name),), (0,))
+
+    recipe.__doc__ = f"Codebook autoencoder, {size} codes: {METHODS[name].label} over {METHODS[name].axis[0]}."
+    return recipe
+
+
+def anchor(scale: str) -> Plan:
+    """The published setting: moving means, 512 codes, batches of 32, 10,000 steps."""
+    published: dict[str, Any] = {"batch": 32, "lr": 3e-4, "steps": 10_000, "precision": "float32", "start": "normal"}
+    quick: dict[str, Any] = {"start": "normal"}
+    return Measured(base(scale, "512", "ema", **(published if scale == "paper" else quick)), (), (0,))
+
+
+def confirm(scale: str) -> Plan:
+    """Each setting that the searches chose, with 3 fresh seeds: what the claims are judged on."""
+    return Confirm(RECIPES.parts(scale, SEARCHES), SEEDS)
+
+
+@dataclass(frozen=True)
+class Larger(Following):
+    """What was chosen, with more codes."""
+
+    codes: int = 0
+
+    def variants(self, config: Config) -> list[Config]:
+        return [with_value(config, "codes", self.codes)]
+
+
+def largest(scale: str) -> Plan:
+    """262,144 codes: the settings that were chosen at 16,384, with 3 fresh seeds."""
+    searches = [role_of("16k", name) for name in METHODS]
+    return Larger(RECIPES.parts(scale, searches), SEEDS, SIZES[scale][LARGEST])
+
+
+def cost(scale: str) -> Plan:
+    """What a step takes, each method at each size, alone on its device: short runs."""
+    return Several(tuple(Measured(short(scale, size, name), (), (0,)) for size in SIZES[scale] for name in METHODS))
+
+
+def chosen_at(chosen: dict[tuple[str, str], Config], scale: str, size: str, name: str) -> Config | None:
+    """The setting of a method at a size, where its search is done: at the largest size that of the size below."""
+    config = chosen.get((TASK, role_of("16k" if size == LARGEST else size, name)))
+    return replace(config, codes=SIZES[scale][size]) if isinstance(config, CodebookVAEConfig) else None
+
+
+_SEARCHED = {role_of(size, name): (size, name) for size in TUNED_AT for name in METHODS}
+SEARCHES = tuple(_SEARCHED)
+RECIPES = Recipes(
+    plans={
+        "codebook-anchor": anchor,
+        "codebook-cost": cost,
+        **{recipe: _search(size, name) for recipe, (size, name) in _SEARCHED.items()},
+        "codebook-confirm": confirm,
+        "codebook-largest": largest,
+    },
+    searches=SEARCHES,
+    confirm="codebook-confirm",
+    roles={recipe: f"{METHODS[name].label}, {size} codes" for recipe, (size, name) in _SEARCHED.items()},
+)

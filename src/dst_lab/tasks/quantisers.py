@@ -1,0 +1,201 @@
+"""How a token becomes a code: the estimators over a codebook, and four methods of others beside them.
+
+Each module takes tokens [N, D] and gives what is decoded, the codes' numbers and, per token, the weighted losses that
+it adds. All find the nearest code by `dst.codebook`, so that none of them builds N x K distances. The others' methods
+compute what `vector-quantize-pytorch` computes, which tests/clients holds them to.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import decoupled_st as dst
+from dst_lab.configs import CodebookVAEConfig
+
+Choose = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(tokens, codes) -> (chosen codes with the estimator's gradient, their numbers)."""
+_SMOOTH = 1e-5
+"""Added to every code's count before the means are taken."""
+
+
+class Quantised(NamedTuple):
+    """What becomes of N tokens."""
+
+    q: Tensor
+    """[N, D]"""
+    index: Tensor  # type: ignore[assignment]
+    """[N]; -1 where a token is NaN."""
+    losses: Tensor
+    """[N], weighted."""
+
+
+class Quantiser(nn.Module):
+    """What all have in common: sizes, weights, and how numbers are rounded before they are compared."""
+
+    moves: ClassVar[bool] = False
+    """True where a pass of training moves its buffers; elsewhere they are constants."""
+
+    def __init__(self, config: CodebookVAEConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+
+    def forward(self, tokens: Tensor, choose: Choose) -> Quantised:
+        raise NotImplementedError
+
+    def start(self, tokens: Tensor | None) -> None:
+        """Codes before training: from these tokens, or as the method has them where there are none."""
+
+    def nearest(self, tokens: Tensor, codes: Tensor) -> Tensor:
+        """The number of the nearest code, [N]."""
+        return dst.codebook.identity_ste(tokens.detach().to(self.dtype), codes.detach().to(self.dtype))[1]
+
+    def commitment(self, tokens: Tensor, chosen: Tensor) -> Tensor:
+        return self.config.commitment * (tokens - chosen.detach()).square().mean(-1)
+
+
+class Learned(Quantiser):
+    """A codebook that learns by gradients: through the estimator, and towards its tokens."""
+
+    def __init__(self, config: CodebookVAEConfig) -> None:
+        super().__init__(config)
+        self.codes = nn.Parameter(torch.randn(config.codes, config.features) / config.features**0.5)
+
+    @torch.no_grad()
+    def start(self, tokens: Tensor | None) -> None:
+        if tokens is not None:
+            self.codes.copy_(some_rows(tokens, len(self.codes)))
+
+    def forward(self, tokens: Tensor, choose: Choose) -> Quantised:
+        config = self.config
+        x, codes = tokens.to(self.dtype), self.codes.to(self.dtype)
+        q, index = choose(x, codes)
+        chosen = F.embedding(index.clamp(min=0), self.codes)
+        losses = self.commitment(tokens, chosen)
+        losses = losses + config.codebook * (tokens.detach() - chosen).square().mean(-1)
+        if config.entropy and torch.is_grad_enabled():
+            found = dst.codebook.distribution(x, codes, tau=config.entropy_tau, metric=config.metric)
+            losses = losses + config.entropy * found.penalty
+        return Quantised(q.to(tokens.dtype), index, losses)
+
+
+class MovingMeans(Quantiser):
+    """VQ-VAE whose codes are moving means of their tokens. `rotate`: the gradient by the rotation trick."""
+
+    moves = True
+    codes: Tensor
+    counts: Tensor
+    sums: Tensor
+
+    def __init__(self, config: CodebookVAEConfig) -> None:
+        super().__init__(config)
+        codes = torch.randn(config.codes, config.features) / config.features**0.5
+        self.register_buffer("codes", codes)
+        self.register_buffer("counts", torch.ones(config.codes))
+        self.register_buffer("sums", codes.clone())
+
+    @torch.no_grad()
+    def start(self, tokens: Tensor | None) -> None:
+        if tokens is not None:
+            self.codes.copy_(some_rows(tokens, len(self.codes)))
+            self.sums.copy_(self.codes)
+
+    def forward(self, tokens: Tensor, choose: Choose) -> Quantised:
+        index = self.nearest(tokens, self.codes)
+        chosen = F.embedding(index.clamp(min=0), self.codes)
+        if torch.is_grad_enabled():
+            self._follow(tokens.detach(), index)
+        path = rotated if self.config.quantiser == "rotation" else copied
+        return Quantised(path(tokens, chosen), index, self.commitment(tokens, chosen))
+
+    @torch.no_grad()
+    def _follow(self, tokens: Tensor, index: Tensor) -> None:
+        """Move the means by one batch."""
+        rate, known = 1 - self.config.decay, (index >= 0).to(tokens.dtype)
+        at = index.clamp(min=0)
+        counts = torch.zeros_like(self.counts).index_add_(0, at, known)
+        sums = torch.zeros_like(self.sums).index_add_(0, at, torch.where(index[:, None] >= 0, tokens, 0.0))
+        self.counts.lerp_(counts, rate)
+        self.sums.lerp_(sums, rate)
+        total = self.counts.sum()
+        smooth = (self.counts + _SMOOTH) / (total + len(self.counts) * _SMOOTH) * total
+        self.codes.copy_(self.sums / smooth[:, None])
+
+
+class Projected(Quantiser):
+    """SimVQ: codes that never move, behind a linear layer that learns."""
+
+    frozen: Tensor
+
+    def __init__(self, config: CodebookVAEConfig) -> None:
+        super().__init__(config)
+        self.project = nn.Linear(config.features, config.features, bias=False)
+        self.register_buffer("frozen", torch.randn(config.codes, config.features) / config.features**0.5)
+
+    def forward(self, tokens: Tensor, choose: Choose) -> Quantised:
+        index = self.nearest(tokens, self.project(self.frozen))
+        chosen = self.project(F.embedding(index.clamp(min=0), self.frozen))
+        losses = self.commitment(tokens, chosen) + (tokens.detach() - chosen).square().mean(-1)
+        return Quantised(rotated(tokens, chosen), index, losses)
+
+
+class Rounded(Quantiser):
+    """FSQ: a few numbers per token, each rounded to one of its levels; the gradient as if it were not."""
+
+    levels: Tensor
+
+    def __init__(self, config: CodebookVAEConfig) -> None:
+        super().__init__(config)
+        levels = levels_of(config.codes)
+        self.project_in = nn.Linear(config.features, len(levels))
+        self.project_out = nn.Linear(len(levels), config.features)
+        self.register_buffer("levels", torch.tensor(levels, dtype=torch.float32))
+
+    def forward(self, tokens: Tensor, choose: Choose) -> Quantised:
+        # All levels are even: half a step off, so that rounding gives as many as there are.
+        half = (self.levels - 1) * (1 + 1e-3) / 2
+        bounded = torch.tanh(self.project_in(tokens) + torch.atanh(0.5 / half)) * half - 0.5
+        whole = bounded + (bounded.round() - bounded).detach()
+        basis = torch.cumprod(self.levels, 0) / self.levels
+        index = ((whole.detach().round() + self.levels // 2) * basis).sum(-1).long()
+        q = self.project_out(whole / (self.levels // 2))
+        return Quantised(q, index, torch.zeros_like(tokens[:, 0]))
+
+
+KINDS: dict[str, type[Quantiser]] = {
+    "codebook": Learned, "ema": MovingMeans, "rotation": MovingMeans, "simvq": Projected, "fsq": Rounded,
+}  # fmt: skip
+"""The module of each of the config's names."""
+
+
+def levels_of(codes: int) -> list[int]:
+    """The levels of FSQ for a power of 2: as many eights as there can be, the rest fours, which make it exact."""
+    bits = codes.bit_length() - 1
+    fours = -bits % 3
+    return [8] * ((bits - 2 * fours) // 3) + [4] * fours
+
+
+def some_rows(tokens: Tensor, count: int) -> Tensor:
+    """Random rows of tokens [N, D], all different where there are enough; by torch's global generator of the CPU."""
+    pick = torch.randperm(len(tokens)).repeat(-(-count // len(tokens)))[:count]
+    return tokens[pick.to(tokens.device)]
+
+
+def copied(tokens: Tensor, chosen: Tensor) -> Tensor:
+    """The codes, with the tokens' gradient copied."""
+    return tokens + (chosen - tokens).detach()
+
+
+def rotated(tokens: Tensor, chosen: Tensor) -> Tensor:
+    """The codes as the tokens turned and stretched onto them, turn and stretch held constant (Fifty et al., 2024)."""
+    with torch.no_grad():
+        lengths, of_chosen = (t.norm(dim=-1, keepdim=True) for t in (tokens, chosen))
+        u, v = tokens / lengths.clamp(min=1e-6), chosen / of_chosen.clamp(min=1e-6)
+        w = F.normalize(u + v, dim=-1, eps=1e-6)
+        stretch = of_chosen / lengths.clamp(min=1e-6)
+    along = (tokens * w).sum(-1, keepdim=True) * w
+    turned = tokens - 2 * along + 2 * (tokens * u).sum(-1, keepdim=True) * v
+    return turned * stretch
