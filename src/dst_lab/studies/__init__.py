@@ -10,9 +10,7 @@ from dst_lab.studies.estimators import ESTIMATORS
 from dst_lab.studies.paper import PAPER
 from dst_lab.studies.temperatures import TEMPERATURES
 
-STUDIES: dict[str, Study] = {
-    study.name: study for study in (PAPER, ESTIMATORS, TEMPERATURES, CIRCUITS, CODEBOOKS, ANY)
-}
+STUDIES: dict[str, Study] = {study.name: study for study in (PAPER, ESTIMATORS, TEMPERATURES, CIRCUITS, CODEBOOKS, ANY)}
 DEFAULT = PAPER.name
 BUILT_IN = frozenset(STUDIES)
 

@@ -9,7 +9,8 @@ import torch
 
 import dst_lab
 from dst_lab.configs import Choice, CodebookVAEConfig
-from dst_lab.engines import local
+from dst_lab.engines.engine import Job
+from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
@@ -29,7 +30,7 @@ def small(estimator: Choice = DECOUPLED, **fields: Any) -> CodebookVAEConfig:
 
 def trained(path: Path, *configs: CodebookVAEConfig, networks: bool = False) -> list[dict[str, np.ndarray]]:
     with Store.open(path, write=True) as store:
-        local.train(configs, store, device=CPU, networks=networks)
+        LocalEngine(CPU).train(configs, store, Job(networks=networks))
         assert [run.status for run in store.runs()] == ["done"] * len(configs)
         return [{name: curve.values for name, curve in store.history(run.id).items()} for run in store.runs()]
 
