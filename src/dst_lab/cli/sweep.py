@@ -4,18 +4,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from dst_lab.cli.axes import read_axis, read_range
 from dst_lab.cli.console import Console, say
 from dst_lab.cli.fields import read_config
 from dst_lab.cli.machine import code_after, deadline_of, driving, missing_networks, pick_device
 from dst_lab.cli.parser import Parser, at_least
 from dst_lab.cli.run import add_common, choices, seeds
-from dst_lab.configs import CONFIGS, WHOLE, Config
+from dst_lab.configs import CONFIGS, Config
 from dst_lab.configs.estimators import DEFAULT, names_of_numbers
 from dst_lab.plans import Plan
 from dst_lab.records import known_to
@@ -23,9 +23,6 @@ from dst_lab.store import Store
 
 if TYPE_CHECKING:
     from dst_lab.driver import Followed
-
-MOST_VALUES = 10_000
-"""Along one axis of a grid."""
 
 
 def of_a_task() -> tuple[str, ...]:
@@ -59,7 +56,7 @@ def _fill(parser: Parser) -> None:
         "--grid",
         nargs="+",
         metavar="AXIS=VALUES",
-        help="such as tau_f=0:2:0.1 (from, to, step), tau_b=0.1,0.3 or, for all runs, epochs=2",
+        help="such as tau_f=0:2:0.1 (from, to, step), tau_b=0.1,0.3,2:0.1:linear,self or, for all runs, epochs=2",
     )
     parser.add_argument(
         "--adaptive",
@@ -163,66 +160,6 @@ def _once(args: argparse.Namespace, axes: list[Any]) -> list[Any]:
         if getattr(args, name, None) is not None:
             raise ValueError(f"{name} is an axis, and given by --{name.replace('_', '-')} too: leave one of them out")
     return axes
-
-
-def read_range(text: str, base: Config) -> tuple[str, float, float]:
-    """`name=low:high`."""
-    name, _, ends = text.partition("=")
-    try:
-        low, high = (float(part) for part in ends.split(":"))
-    except ValueError:
-        raise ValueError(f"the axis of a search is name=low:high, such as tau_f=0.05:3, got {text!r}") from None
-    _axis_type(base, name, (float,))
-    return name, low, high
-
-
-def read_axis(text: str, base: Config) -> tuple[str, tuple[Any, ...]]:
-    """`name=from:to:step`, both ends included, or `name=a,b,c`, which may be words."""
-    name, sign, values = text.partition("=")
-    if sign and _axis_type(base, name, (float, int, str)) is str:
-        words = tuple(dict.fromkeys(values.split(",")))
-        if name == "dataset" and len(words) > 1:
-            raise ValueError(f"a grid looks for the lowest loss, on one data set: sweep them one by one, got {text!r}")
-        if name == "dataset" and values.endswith(WHOLE):
-            raise ValueError(
-                f"a grid would choose by test images: sweep {values.removesuffix(WHOLE)}, then `dst run --dataset "
-                f"{values}` with what it chose"
-            )
-        return name, words
-    try:
-        if not sign:
-            raise ValueError
-        if ":" not in values:
-            return name, tuple(dict.fromkeys(float(value) for value in values.split(",")))
-        first, last, step = (float(part) for part in values.split(":"))
-        count = round((last - first) / step)
-        if step <= 0 or not 0 <= count < MOST_VALUES or abs(first + count * step - last) > 1e-9 * max(1.0, abs(last)):
-            raise ValueError
-        return name, tuple(round(first + i * step, 10) for i in range(count + 1))
-    except (ValueError, ArithmeticError):
-        raise ValueError(
-            f"an axis is name=a,b,c or name=from:to:step with a whole number of steps, at most {MOST_VALUES:,}, got "
-            f"{text!r}"
-        ) from None
-
-
-def _axis_type(base: Config, name: str, allowed: tuple[type, ...]) -> Any:
-    """The type of a temperature or field that an axis may vary; why not, where it may not."""
-    types: dict[str, Any] = dict.fromkeys(base.estimator.card.temperatures, float)
-    types |= {key: int if option.whole else float for key, option in base.estimator.card.options.items()}
-    types |= {spec.name: spec.type for spec in fields(base)}
-    if name == "seed":
-        raise ValueError("seed is no axis: every setting is trained with the seeds that --seeds names")
-    if types.get(name) == tuple[int, ...]:
-        flag = f"--{name.replace('_', '-')}"
-        raise ValueError(
-            f"{name} is a list of numbers, and an axis takes single values: train such settings one by one, by "
-            f"`dst run {base.task} {flag} {','.join(map(str, getattr(base, name)))}`"
-        )
-    if types.get(name) not in allowed:
-        known = [axis for axis, kind in types.items() if kind in allowed and axis != "seed"]
-        raise ValueError(f"{base.task} with {base.estimator.name} has no axis {name}: choose among {', '.join(known)}")
-    return types[name]
 
 
 def idle(wanted: int, notes: Sequence[str], name: str, task: str | None = None) -> str:

@@ -32,17 +32,17 @@ class Choice:
         courses = []
         for key, temperature in of.temperatures.items():
             try:
-                course = _course(numbers[key])
+                found = course(numbers[key])
             except ValueError as error:
                 raise ValueError(f"{key}: {error}") from None
-            if isinstance(course, Schedule) and not temperature.zero and 0 in (course.start, course.end):
-                raise ValueError(f"{key} must stay above 0, got {key}={course.to_json()}")
-            if isinstance(course, Ruled) and of.draw == of.backward:
+            if isinstance(found, Schedule) and not temperature.zero and 0 in (found.start, found.end):
+                raise ValueError(f"{key} must stay above 0, got {key}={found.to_json()}")
+            if isinstance(found, Ruled) and of.draw == of.backward:
                 raise ValueError(
                     f"a rule sets the temperatures of draw and gradient apart, and {of.name} has one for both, got "
-                    f"{key}={course.to_json()}: take decoupled instead"
+                    f"{key}={found.to_json()}: take decoupled instead"
                 )
-            courses.append((key, course))
+            courses.append((key, found))
         options = tuple((key, option.read(key, numbers[key])) for key, option in of.options.items())
         return cls(of.name, tuple(courses), options)
 
@@ -74,7 +74,7 @@ class Choice:
         return {"name": self.name, **temperatures, **dict(self.options)}
 
 
-def _course(value: Any) -> Schedule | Ruled:
+def course(value: Any) -> Schedule | Ruled:
     """A temperature over training, from a number or a text."""
     text = str(value)
     return Ruled.parse(text) if text.partition(":")[0] in RULES else Schedule.parse(value)

@@ -68,6 +68,13 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ((*SWEEP, "tau_f=3", "tau_f=4"), "the axis tau_f is given twice: write its values one after the other"),
     ((*SWEEP, "tau_f=3,4", "--tau-f", 2), "tau_f is an axis, and given by --tau-f too: leave one of them out"),
     ((*SWEEP, "tau_f=0:1e9:0.001"), "an axis is name=a,b,c or name=from:to:step with a whole number of steps, at most"),
+    ((*SWEEP, "tau_f=2:0.1:odd"), "a temperature takes schedules such as 2:0.1:linear and rules (self, confidence) as"),
+    ((*SWEEP, "tau_b=1,0:0.5:exponential"), "an exponential schedule cannot begin or end at 0, got 0.0:0.5"),
+    ((*SWEEP, "tau_b=self:high=x"), "the constant high of the rule self takes a number, got 'x'"),
+    (
+        (*SWEEP, "lr=self"),
+        "an axis is name=a,b,c or name=from:to:step with a whole number of steps, at most 10,000, got",
+    ),
     ((*SWEEP, "dataset=letters"), "there is no data set 'letters': choose one of digits, mnist"),
     (("sweep", "logic-gates", "--grid", "wiring=odd"), "wiring must be unique or random, got 'odd'"),
     ((*SWEEP, "batch=64,5000"), "batch must be at most the 1280 images there are to train on, got batch=5000"),

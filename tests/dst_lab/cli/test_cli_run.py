@@ -127,6 +127,19 @@ def test_words_make_an_axis_too(cli, rows) -> None:
     assert [(c["wiring"], c["width"], c["steps"]) for c in configs] == [("random", 160, 2), ("unique", 160, 2)]
 
 
+def test_schedules_and_rules_are_values_of_a_temperature(cli, rows) -> None:
+    grid = ("tau_f=0:1:0.5,2:0.1:linear,1.0", "tau_b=1,self", "epochs=1")
+    ended = cli("sweep", "stochastic-binary", "--seeds", 1, "--threads", 1, "--grid", *grid)
+    assert ended.code == 0, ended.err
+    found = [row["config"]["estimator"] for row in rows(Path("dst.sqlite")).values()]
+    expected = [(tau_f, tau_b) for tau_f in (0.0, 0.5, 1.0, "2.0:0.1:linear") for tau_b in (1.0, "self")]
+    assert {(one["tau_f"], one["tau_b"]) for one in found} == set(expected)
+    assert len(found) == 8, "1.0 is there once"
+    ended = cli("sweep", "polynomial", "--estimator", "gapped-ste", "--dry-run", "--grid", "gap=1,p", "steps=2")
+    assert "gapped_ste" in ended.out
+    assert "10 runs to train next" in ended.out
+
+
 @pytest.mark.parametrize(("words", "expected"), [(("--threads", 1), 1), ((), 3), (("--engine", "ray"), 1)])
 def test_a_dry_run_tries_with_the_threads_of_the_run(words, expected, cli, monkeypatch) -> None:
     from dst_lab.engines import calibrate
