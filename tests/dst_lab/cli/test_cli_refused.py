@@ -249,12 +249,12 @@ def test_the_traceback_is_there_for_who_asks(cli) -> None:
 
 
 def test_what_nobody_expected_is_exit_code_1(cli, monkeypatch, surroundings: Path) -> None:
-    from dst_lab.engines import local
+    from dst_lab.engines.local import LocalEngine
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bolt is loose")
 
-    monkeypatch.setattr(local, "train", broken)
+    monkeypatch.setattr(LocalEngine, "train", broken)
     code, _, err = cli(*RUN)
     assert only_sentence(err) == "dst: unexpected RuntimeError: a bolt is loose (--debug shows where)"
     assert code == 1
