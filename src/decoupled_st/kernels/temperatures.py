@@ -33,6 +33,8 @@ def step(
     share: float,
     least: tuple[float, float],
     over: float,
+    settled: int,
+    every: int,
 ) -> tuple[Tensor, Tensor]:
     """The temperatures, [runs...] each, of a pass.
 
@@ -48,6 +50,7 @@ def step(
         enough: the usage below which tau_f is raised; 0 where it is not measured.
         least: between which the least tau_b lies.
         over: the steps over which tau_f falls along a line; 0 where they are not known.
+        settled, every: up to the first all passes are measured, after it only these.
     """
     logits = as_stored(logits)
     runs = tuple(logits.shape[:run_dims])
@@ -63,7 +66,7 @@ def step(
         logits, *before, *(after[name] for name in _STATE), tau_f, tau_b,
         per_run, categories, blocks(first, stride) * inner, inner, stride, samples, rows // samples,
         few, low, high, enough, window, share, *least, over,
-        BINARY=binary, USAGE=few > 0 and enough > 0, LINE=few > 0 and over > 0,
+        SETTLED=settled, EVERY=every, BINARY=binary, USAGE=few > 0 and enough > 0, LINE=few > 0 and over > 0,
         WIDTH=width, HEIGHT=max(_ELEMENTS // width, 1), num_warps=4,
     )  # fmt: skip
     return tau_f, tau_b
@@ -74,7 +77,8 @@ def _step(
     logits, passes, usages, first, scale, usage, new_passes, new_usages, new_first, new_scale, new_usage, tau_f, tau_b,
     per_run, categories, measured, inner, stride, samples, latents,
     few, low, high, enough, window, share, floor, ceiling, over,
-    BINARY: tl.constexpr, USAGE: tl.constexpr, LINE: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
+    SETTLED: tl.constexpr, EVERY: tl.constexpr, BINARY: tl.constexpr, USAGE: tl.constexpr, LINE: tl.constexpr,
+    WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(0)
     mine = logits + run.to(tl.int64) * per_run
@@ -91,16 +95,22 @@ def _step(
     tl.store(tau_f + run, quiet + (high - quiet) * (few * left))
     tl.store(tau_b + run, tl.maximum(share * s, least))
 
+    n += 1
+    settled = n > SETTLED
+    weight = tl.where(settled, EVERY, 1).to(tl.float32)
+    if settled & (n % EVERY != 0):  # nothing is read
+        measured, samples = 0, 0
     value = _scale(mine, categories, measured, inner, stride, BINARY, WIDTH, HEIGHT)
     tl.debug_barrier()  # the state may be written where it was read, and every thread reads it for itself
-    n += 1
     tl.store(new_first + run, tl.where(begun > 0, begun, value))
     tl.store(new_passes + run, n)
-    tl.store(new_scale + run, tl.where(value > 0, s + (value - s) / tl.minimum(n, 50).to(tl.float32), s))
+    rate = tl.maximum(1 / n.to(tl.float32), weight / SETTLED)
+    tl.store(new_scale + run, tl.where(value > 0, s + (value - s) * rate, s))
     if USAGE:
         even, known = _usage(mine, categories, samples, latents, BINARY, WIDTH, HEIGHT)
         used += known.to(tl.int64)
-        m = tl.where(known, m + (even - m) / tl.minimum(tl.maximum(used, 1).to(tl.float32), window), m)
+        rate = tl.minimum(tl.maximum(1 / tl.maximum(used, 1).to(tl.float32), weight / window), 1.0)
+        m = tl.where(known, m + (even - m) * rate, m)
     tl.store(new_usages + run, used)
     tl.store(new_usage + run, m)
 

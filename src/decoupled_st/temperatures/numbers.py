@@ -28,10 +28,8 @@ def scale(view: View) -> float:
     """`observe.scale`, 0 where there is nothing to measure."""
     l, _ = observe.sampled(view)
     l = to_compute(l, l)
-    if view.dim is None:
-        square = torch.linalg.vector_norm(l).item() ** 2 / l.numel()
-    else:
-        square = torch.var(l, -1, correction=0).mean().item()
+    centred = l if view.dim is None else l - l.mean(-1, keepdim=True)  # torch.var takes eight times as long
+    square = torch.linalg.vector_norm(centred).item() ** 2 / l.numel()
     if square <= _MOST_SQUARE:  # not so where it is NaN
         return math.sqrt(square)
     return observe.scale(view)[0].item()

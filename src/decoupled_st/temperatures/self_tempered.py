@@ -15,6 +15,9 @@ from decoupled_st.temperatures.observe import View, scale, usage
 from decoupled_st.temperatures.rule import Numbers, Rule, State, Taus, register
 from decoupled_st.temperatures.schedule import check_steps
 
+SETTLED, EVERY = 50, 8
+"""Passes: up to the first all are measured, after it every eighth, which counts as eight."""
+
 
 @register
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +31,8 @@ class SelfTempered(Rule):
                                                           m  how evenly the argmax categories are in use, 0 to 1
                                                           w  1 for a layer of few bits, 0 for one of many
 
-    s is a mean over about the last 50 passes, m over the last `window`. Where `steps` is known, the factor of m is
+    s is a mean over about the last 50 passes, m over the last `window`; of the passes after the 50th every eighth is
+    measured. Where `steps` is known, the factor of m is
     replaced by a straight line from 1 to 0 over nine tenths of it. w is 1 up to `few_bits` bits per sample, 0 from
     twice as many on, and 0 where there is no batch to measure: logits that are parameters, or one sample per pass.
 
@@ -80,17 +84,22 @@ class SelfTempered(Rule):
 
     def observe(self, state: State, view: View) -> State:
         passes = state["passes"] + 1
+        settled = passes > SETTLED
+        measured, weight = ~settled | (passes % EVERY == 0), torch.where(settled, float(EVERY), 1.0)
         s, known = scale(view)
+        known = known & measured
         after = {
             **state,
             "passes": passes,
-            "first": torch.where(state["first"] > 0, state["first"], s),
-            "scale": _towards(state["scale"], s, known, 1 / passes.clamp(max=50)),
+            "first": torch.where((state["first"] == 0) & known, s, state["first"]),
+            "scale": _towards(state["scale"], s, known, torch.maximum(1 / passes, weight / SETTLED)),
         }
         if self._enough and self._few(view) > 0:
             m, known = usage(view)
-            after["usages"] = state["usages"] + known
-            after["usage"] = _towards(state["usage"], m, known, 1 / after["usages"].clamp(1, self.window))
+            known = known & measured
+            usages = after["usages"] = state["usages"] + known
+            rate = torch.maximum(1 / usages.clamp(min=1), weight / self.window).clamp(max=1.0)
+            after["usage"] = _towards(state["usage"], m, known, rate)
         return after
 
     def temperatures(self, state: State, view: View) -> Taus:
@@ -144,6 +153,8 @@ class SelfTempered(Rule):
             share=self.share,
             least=self._least(view),
             over=self.fall * self.steps if self.steps else 0.0,
+            settled=SETTLED,
+            every=EVERY,
         )
         return Taus(view.spread(tau_f), view.spread(tau_b))
 
@@ -157,16 +168,20 @@ class SelfTempered(Rule):
             left = max(1 - before["passes"] / (self.fall * self.steps), 0.0)
         if few and self._enough and before["usages"]:
             left = max(left, 1 - before["usage"] / self._enough)
-        passes, s = before["passes"] + 1, numbers.scale(view)
+        passes = before["passes"] + 1
         state["passes"].fill_(passes)
-        if s > 0:
-            state["scale"].fill_(before["scale"] + (s - before["scale"]) / min(passes, 50))
-            if not before["first"]:
-                state["first"].fill_(s)
-        if few and self._enough and (m := numbers.usage(view)) is not None:
-            usages = before["usages"] + 1
-            state["usages"].fill_(usages)
-            state["usage"].fill_(before["usage"] + (m - before["usage"]) / min(usages, self.window))
+        if passes <= SETTLED or passes % EVERY == 0:
+            weight = EVERY if passes > SETTLED else 1
+            if (s := numbers.scale(view)) > 0:
+                rate = max(1 / passes, weight / SETTLED)
+                state["scale"].fill_(before["scale"] + rate * (s - before["scale"]))
+                if not before["first"]:
+                    state["first"].fill_(s)
+            if few and self._enough and (m := numbers.usage(view)) is not None:
+                usages = before["usages"] + 1
+                rate = min(max(1 / usages, weight / self.window), 1.0)
+                state["usages"].fill_(usages)
+                state["usage"].fill_(before["usage"] + rate * (m - before["usage"]))
         return Numbers(quiet + (self.high - quiet) * (few * left), max(self.share * before["scale"], least))
 
     @property

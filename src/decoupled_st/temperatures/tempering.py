@@ -41,7 +41,7 @@ class Tempering(nn.Module):
     @property
     def state(self) -> State:
         """The rule's state, by name."""
-        return {name: self.get_buffer(name) for name in self.names}
+        return {name: self._buffers[name] for name in self.names}  # type: ignore[misc]  # none of them is None
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -74,8 +74,8 @@ class Tempering(nn.Module):
         taus = self.tempered.rule.advance(state, view)
         self._counted = taus if _can_be_kept(taus.f) and not recomputed() else None
         with torch.no_grad():
-            _put(self.get_buffer("last_f"), taus.f)
-            _put(self.get_buffer("last_b"), taus.b)
+            _put(self._buffers["last_f"], taus.f)
+            _put(self._buffers["last_b"], taus.b)
         return taus
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Tempering":
@@ -86,8 +86,9 @@ class Tempering(nn.Module):
         return self
 
 
-def _put(last: Tensor, tau: Tensor | float) -> None:
+def _put(last: Tensor | None, tau: Tensor | float) -> None:
     """Write a temperature down; the mean, where it differs inside a batch."""
+    assert last is not None
     if isinstance(tau, float):
         last.fill_(tau)
     else:

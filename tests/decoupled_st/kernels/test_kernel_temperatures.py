@@ -60,6 +60,15 @@ def test_half_precision(dtype: torch.dtype, device: str) -> None:
         assert torch.allclose(one, other, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "rule", [SelfTempered(window=60), SelfTempered(steps=70, collapsed=0.9)], ids=["open", "steps"]
+)
+def test_passes_after_the_fiftieth(rule: Rule, device: str) -> None:
+    passes = [(1 + n % 5) * torch.randn(12, 2, 4).to(device) for n in range(60)]
+    for one, other in zip(*both(rule, passes), strict=True):
+        assert torch.allclose(one, other, rtol=1e-4)
+
+
 def test_logits_with_nothing_to_say(device: str) -> None:
     good = torch.randn(20, 2, 4)
     spoilt = good.clone()

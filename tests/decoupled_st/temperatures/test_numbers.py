@@ -48,6 +48,21 @@ def test_as_the_pass_in_tensors(shape: str, rule: str) -> None:
     both(RULES[rule], [2.0**n * (torch.randn(sizes) + torch.randn(sizes[-1])) for n in range(5)], **options)
 
 
+def test_passes_after_the_fiftieth() -> None:
+    """Every eighth is measured, and the others are not."""
+    for rule in RULES.values():
+        both(rule, [(1 + 0.01 * n) * torch.randn(16, 2, 4) for n in range(80)])
+    rule, logits = SelfTempered(), torch.randn(16, 2, 4)
+    state = rule.start()
+    moved = []
+    for _ in range(80):
+        before = state
+        _, state = rule(state, (1 + 0.01 * before["passes"]) * logits)
+        moved.append(state["scale"] != before["scale"])
+        assert state["passes"] == before["passes"] + 1
+    assert [place + 1 for place, other in enumerate(moved) if not other] == [n for n in range(51, 81) if n % 8 != 0]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_dtypes(dtype: torch.dtype) -> None:
     both(SelfTempered(), [3 * torch.randn(30, 4, 8).to(dtype) for _ in range(3)])
