@@ -98,8 +98,8 @@ def _step(
     n += 1
     settled = n > SETTLED
     weight = tl.where(settled, EVERY, 1).to(tl.float32)
-    if settled & (n % EVERY != 0):  # nothing is read
-        measured, samples = 0, 0
+    skipped = settled & (n % EVERY != 0)  # then nothing is read
+    measured, samples = tl.where(skipped, 0, measured), tl.where(skipped, 0, samples)
     value = _scale(mine, categories, measured, inner, stride, BINARY, WIDTH, HEIGHT)
     tl.debug_barrier()  # the state may be written where it was read, and every thread reads it for itself
     tl.store(new_first + run, tl.where(begun > 0, begun, value))
