@@ -300,8 +300,7 @@ def _badge(verdict: Verdict) -> str:
 
 
 def _line(line: Line) -> list[str]:
-    interval = re.sub(r"(\d) [a-z]+\b", r"\1", line.interval.replace(" to ", "|")).replace("|", " to ")
-    difference = f"{line.difference} ({interval})" if interval else line.difference
+    difference = f"{line.difference} ({line.interval})" if line.interval else line.difference
     return [line.ours, line.theirs, difference, line.effect, line.p, str(line.n)]
 
 

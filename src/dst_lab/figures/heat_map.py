@@ -26,6 +26,19 @@ class Mark(NamedTuple):
     """A star for what a search chose, a ring for what others report."""
 
 
+def fence(values: Iterable[float], direction: int) -> float | None:
+    """Where colours end on the worse side, so that those near the best can be told apart: 1.5 interquartile ranges
+    beyond the worse quartile, the usual mark of an outlier. None where nothing lies beyond it, where the quartiles are
+    equal, and for a metric (direction 0) that has no worse side."""
+    found = np.array([value for value in values if math.isfinite(value)])
+    if not direction or not found.size:
+        return None
+    low, high = np.quantile(found, (0.25, 0.75))
+    end = float(high + 1.5 * (high - low)) if direction < 0 else float(low - 1.5 * (high - low))
+    beyond = found > end if direction < 0 else found < end
+    return end if high > low and beyond.any() else None
+
+
 def heat_map(
     ax: Axes,
     means: Mapping[tuple[float, float], float],
@@ -33,15 +46,18 @@ def heat_map(
     bright_is_low: bool,
     log: bool = False,
     lost: Iterable[tuple[float, float]] = (),
+    end: float | None = None,
 ) -> None:
     """Equal cells, one per setting: the grid's steps are not all equal, and an even map is easier to read. `lost` cells
-    are hatched."""
+    are hatched. What is worse than `end` has the colour of `end`, and the bar beside the map a point there."""
     tau_f, tau_b = _axes([*means, *lost])
     values = np.full((len(tau_b), len(tau_f)), np.nan)
     for (f, b), mean in means.items():
         values[tau_b.index(b), tau_f.index(f)] = mean
-    mesh = ax.pcolormesh(values, cmap=MAP + "_r" if bright_is_low else MAP, norm="log" if log else "linear")
-    bar = ax.figure.colorbar(mesh, ax=ax, label=label, pad=0.02)
+    limits: dict[str, Any] = {} if end is None else {"vmax" if bright_is_low else "vmin": end}
+    mesh = ax.pcolormesh(values, cmap=MAP + "_r" if bright_is_low else MAP, norm="log" if log else "linear", **limits)
+    extend = "neither" if end is None else "max" if bright_is_low else "min"
+    bar = ax.figure.colorbar(mesh, ax=ax, label=label, pad=0.02, extend=extend, extendfrac=0.03)
     bar.outline.set_visible(False)
     if log:
         plain_logarithm(bar.ax.yaxis)

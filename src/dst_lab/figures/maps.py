@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dst_lab.configs.cards import metric, title
-from dst_lab.figures.heat_map import Mark, heat_map, marks
+from dst_lab.figures.heat_map import Mark, fence, heat_map, marks
 from dst_lab.figures.style import HEIGHT, Drawn, absent, number, panels, plus_minus
 from dst_lab.figures.sweeps import cells, count_text, diverged, lost_text, optimum, rate_text, search
 from dst_lab.records import Rows
@@ -23,6 +23,7 @@ def temperature_map(
     marked = [Mark(at, f"{whose} optimum", chosen=False) for whose, at in (reported or {}).items()]
     marked += [Mark(ours, "our optimum")] if ours else []
     figure, axes = panels(len(metrics), height=HEIGHT + 0.3)
+    ended = False
     for ax, name in zip(axes, metrics, strict=True):
         card = metric(name, task)
         found = cells(rows, task, role, name)
@@ -32,9 +33,13 @@ def temperature_map(
         means = {
             at: card.factor * float(np.mean([row.counted(name) for row in members])) for at, members in found.items()
         }
-        heat_map(ax, means, card.summary, bright_is_low=card.direction < 0, lost=lost)
+        end = fence(means.values(), card.direction)
+        ended = ended or end is not None
+        heat_map(ax, means, card.summary, bright_is_low=card.direction < 0, lost=lost, end=end)
         marks(ax, {**means, **lost}, marked)
     said = _caption(rows, task, role, len(metrics), reported or {})
+    if said and ended:
+        said += " Beyond the point of a colour bar all settings have one colour, so that the others can be told apart."
     return Drawn(f"Temperature map, {title(task)}", figure, said, len(metrics), missing, (recipe,) if recipe else ())
 
 
@@ -59,7 +64,7 @@ def _caption(rows: Rows, task: str, role: str, panels: int, reported: Mapping[st
         others = "".join(f"; {whose} optimum is τf = {f:g}, τb = {b:g}" for whose, (f, b) in reported.items())
         said = f"The lowest loss, {plus_minus(losses)}, lies {where} at τf = {ours[0]:g}, τb = {ours[1]:g}{others}."
         if diagonal:
-            said += f" The lowest on the grid's own diagonal is {number(min(diagonal))}."
+            said += f" The lowest on the grid's own diagonal is {number(min(diagonal), 4)}."
     maps = {1: "the map", 2: "both maps", 3: "all three maps"}.get(panels, f"all {panels} maps")
     return (
         f"Brighter is better in {maps}. {said} Each cell is the mean over n = {count} {seeds}"
@@ -72,4 +77,4 @@ def _lowest(rows: Rows, task: str, role: str) -> str:
     found = cells(rows, task, role, "validation_loss")
     means = {at: float(np.mean([row.best("validation_loss") for row in members])) for at, members in found.items()}
     (f, b), loss = min(means.items(), key=lambda item: item[1])
-    return f"The lowest mean loss, {number(loss)}, lies at τf = {f:g}, τb = {b:g}."
+    return f"The lowest mean loss, {number(loss, 4)}, lies at τf = {f:g}, τb = {b:g}."

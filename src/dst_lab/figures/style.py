@@ -125,11 +125,14 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def plus_minus(values: Array) -> str:
-    """Mean and standard deviation over runs, to the second digit of the latter; of one run, its value."""
+    """Mean and standard deviation over runs, to the second digit of the latter and at least four of the mean; of one
+    run, its value."""
     mean, width = float(values.mean()), float(spread(values))
     if not width:
         return number(mean, 4)
-    decimals = max(0, 1 - math.floor(math.log10(width)))
+    of_width = 1 - math.floor(math.log10(width))
+    of_mean = 3 - math.floor(math.log10(abs(mean))) if mean else 0
+    decimals = max(0, of_width, min(of_mean, of_width + 2))
     return f"{mean:,.{decimals}f} ± {width:,.{decimals}f}"
 
 

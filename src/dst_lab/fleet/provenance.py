@@ -1,5 +1,6 @@
 """Where a result comes from: code, versions, device, host and time."""
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -13,6 +14,9 @@ import numpy as np
 import torch
 
 import decoupled_st
+
+FILES = 20
+"""How many changed files are named at most."""
 
 
 def provenance(device: torch.device, seconds: float, runs: int, path: Mapping[str, str]) -> dict[str, Any]:
@@ -43,16 +47,25 @@ def provenance(device: torch.device, seconds: float, runs: int, path: Mapping[st
 
 @cache
 def _commit() -> dict[str, Any]:
-    """The commit of the source and whether it was changed since; {} where the source is no checkout.
+    """The commit of the source and, where it was changed since, which files and by what; {} where the source is no
+    checkout.
 
     Asked once: what this process has loaded does not change with the files, and git costs more than recording a chunk.
     """
     here = Path(__file__).parent
+    sources = (str(here.parent), str(Path(decoupled_st.__file__).parent))
     try:
-        commit, changes = _git(here, "rev-parse", "HEAD"), _git(here, "status", "--porcelain", "--", str(here.parent))
+        commit = _git(here, "rev-parse", "HEAD")
+        diff = _git(here, "diff", "HEAD", "--", *sources)
+        changed = _git(here, "diff", "--name-only", "HEAD", "--", *sources).splitlines()
+        new = _git(here, "ls-files", "--others", "--exclude-standard", "--full-name", "--", *sources).splitlines()
     except (OSError, subprocess.SubprocessError):
         return {}
-    return {"commit": commit, "dirty": bool(changes)}
+    files = sorted({*changed, *new})
+    if not files:
+        return {"commit": commit, "dirty": False}
+    told = files[:FILES] + [f"{len(files) - FILES} more"] * (len(files) > FILES)
+    return {"commit": commit, "dirty": True, "changed": told, "diff": hashlib.sha256(diff.encode()).hexdigest()[:12]}
 
 
 def _git(folder: Path, *words: str) -> str:

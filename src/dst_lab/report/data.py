@@ -8,7 +8,9 @@ import numpy as np
 
 from dst_lab.configs import Config
 from dst_lab.configs.cards import estimator, listed, metric, parts, title
+from dst_lab.figures.heat_map import fence
 from dst_lab.figures.sweeps import cells, diverged, optimum, rate, swept
+from dst_lab.plans import FRESH
 from dst_lab.records import Group, Row, Rows, setting_key, spread, together
 from dst_lab.report.commands import run_command
 from dst_lab.report.section import Page
@@ -25,6 +27,7 @@ def payload(page: Page) -> dict[str, Any]:
         **_runs(page.rows),
         "claims": [[ids[run] for run in verdict.runs if run in ids] for verdict in page.verdicts],
         "maps": page.maps,
+        "fresh": FRESH,
     }
 
 
@@ -59,7 +62,14 @@ def _runs(rows: Rows) -> dict[str, Any]:
         for name, values in metrics.items():
             values.append(short(row.last(name)) if row.has(name) and row.values(name).ndim == 1 else None)
     kept = {name: values for name, values in metrics.items() if any(value is not None for value in values)}
-    return {"settings": shared, "runs": columns, "metrics": kept, "plans": [*names, "none"]}
+    cards = {name: metric(name) for name in kept}
+    return {
+        "settings": shared, "runs": columns, "metrics": kept, "plans": [*names, "none"],
+        "cards": {
+            name: {"title": card.label, "factor": card.factor, "unit": "%" if card.unit == "share" else ""}
+            for name, card in cards.items()
+        },
+    }  # fmt: skip
 
 
 def _recorded(rows: Rows) -> list[str]:
@@ -74,17 +84,13 @@ def _id(config: Config) -> str:
 def _setting(row: Row) -> dict[str, Any]:
     config = row.run.config
     name = row.run.estimator
-    given = {key: value for key, value in config.items() if key not in ("task", "estimator", "seed")}
-    taus = config["estimator"]
     return {
         "task": title(row.run.task),
         "estimator": estimator(name).label,
         "taus": [*row.taus],
-        "tau": taus.get("tau"),
         # For the search: the names of configs and commands, and the short one of the literature.
         "words": " ".join([row.run.task, name, name.replace("_", "-"), estimator(name).short]),
-        "lr": config.get("lr"),
-        "config": given,
+        "config": {key: value for key, value in config.items() if key != "seed"},
         # The seed is put in its place by the page.
         "command": run_command({**config, "seed": 0}),
     }
@@ -99,10 +105,12 @@ def _map(rows: Rows, task: str, role: str, heading: str, study: Study | None) ->
         if not found:
             continue
         card = metric(name, task)
+        shown = [_cell(at, found.get(at, []), name, lost.get(at, 0)) for at in sorted({**found, **lost})]
+        near = fence([one["mean"] for one in shown if one["mean"] is not None], card.direction)
         measures.append(
             {
-                "metric": name, "title": card.title, "unit": card.when, "low": card.direction < 0,
-                "cells": [_cell(at, found.get(at, []), name, lost.get(at, 0)) for at in sorted({**found, **lost})],
+                "metric": name, "title": card.title, "axis": card.axis, "unit": card.when, "low": card.direction < 0,
+                "near": short(near), "cells": shown,
             }
         )  # fmt: skip
     if not measures:

@@ -6,6 +6,7 @@ from functools import partial
 from dst_lab.configs.cards import metric
 from dst_lab.figures import Drawn
 from dst_lab.figures.curves import caption, diverged, draw
+from dst_lab.figures.importance import FEWEST, importance, varied
 from dst_lab.figures.maps import temperature_map
 from dst_lab.records import Group, Rows
 
@@ -14,10 +15,13 @@ CURVES = 2
 
 
 def figures_of(group: Group) -> dict[str, Callable[[Rows], Drawn]]:
-    """Training curves of each estimator's best setting, and a map for each that was swept over two temperatures."""
+    """Training curves of each estimator's best setting, what mattered of all that was varied, and a map for each that
+    was swept over two temperatures."""
     if not group.metrics:
         return {}
     found: dict[str, Callable[[Rows], Drawn]] = {f"{group.name}-curves": partial(_curves, group)}
+    if len(group.settings) >= FEWEST and len(varied(group.settings)) > 1:
+        found[f"{group.name}-importance"] = partial(_importance, group)
     for name in group.swept:
         found[f"{group.name}-{name.replace('_', '-')}-map"] = partial(_map, group, name)
     return found
@@ -30,6 +34,10 @@ def _curves(group: Group, _: Rows) -> Drawn:
     where = "at the setting of each estimator with the lowest mean validation loss"
     said = caption(best, metric(metrics[0], group.task), where=where) + diverged(best)
     return Drawn(f"Training curves, {group.title}", figure, said, len(metrics))
+
+
+def _importance(group: Group, _: Rows) -> Drawn:
+    return importance(group.settings, group.title)
 
 
 def _map(group: Group, name: str, _: Rows) -> Drawn:

@@ -9,6 +9,7 @@ from dst_lab.figures import Drawn, draw
 from dst_lab.records import Group, Rows, groups
 from dst_lab.report.commands import scale_of
 from dst_lab.report.data import maps, payload
+from dst_lab.report.glossary import anchor
 from dst_lab.report.inline import STYLE, embedded
 from dst_lab.report.others import figures_of
 from dst_lab.report.section import Page
@@ -16,7 +17,9 @@ from dst_lab.report.study import Figure, Study
 from dst_lab.report.tables import facts
 from dst_lab.store import Run, Store, run_id
 
-HERE = Path(__file__).parent
+PROGRAM = ("base", "conditions", "downloads", "map", "table", "page")
+"""The parts of the page's program, in their order."""
+ASSETS = Path(__file__).parent / "assets"
 
 
 def pick_scale(store: Store) -> str:
@@ -67,6 +70,8 @@ def page(study: Study, rows: Rows, drawn: Mapping[str, Drawn] | None = None) -> 
         contents=[section for section, text in sections if text],
         sections=[Markup(text) for _, text in sections if text],
         style=Markup(STYLE),
-        program=[Markup((HERE / name).read_text(encoding="utf-8")) for name in ("map.js", "table.js")],
+        program=[Markup((ASSETS / f"{name}.js").read_text(encoding="utf-8")) for name in PROGRAM],
+        terms={term: meaning for term, meaning in context.terms.items() if term in context.used},
+        anchor=anchor,
         data=embedded(payload(context)),
     )

@@ -1,17 +1,19 @@
 """A part of a page, and what it is made of."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 
 from dst_lab.claims import Verdict
 from dst_lab.figures import Drawn
 from dst_lab.records import Group, Rows
+from dst_lab.report.glossary import GLOSSARY
 from dst_lab.report.inline import inline
 from dst_lab.report.prose import prose
 
@@ -45,10 +47,17 @@ class Page:
     """The runs of tasks that the study knows nothing of."""
     maps: Sequence[Mapping[str, Any]] = ()
     """What the map that answers to a pointer reads."""
+    used: set[str] = field(default_factory=set)
+    """The terms that the sections so far explain."""
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         return self.study.judge(self.rows)
+
+    @cached_property
+    def terms(self) -> dict[str, str]:
+        """Words that are explained, with what they mean."""
+        return {**GLOSSARY, **self.study.terms}
 
     def figures(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """For the macro `show`."""
@@ -64,10 +73,19 @@ class Page:
         found = (
             ENVIRONMENT.get_template(template) if not path.is_absolute() else ENVIRONMENT.from_string(path.read_text())
         )
-        return Markup(found.render(scale=self.rows.scale, study=self.study, **values))
+        return Markup(found.render(scale=self.rows.scale, study=self.study, page=self, **values))
 
 
 ENVIRONMENT = Environment(
     loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
-ENVIRONMENT.filters["prose"] = prose
+
+
+@pass_context
+def explained(context: Context, text: str) -> Markup:
+    """Prose whose terms lead to what they mean."""
+    page: Page = context["page"]
+    return prose(text, page.terms, page.used)
+
+
+ENVIRONMENT.filters |= {"prose": prose, "explained": explained}

@@ -2,14 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 
+from dst_lab.claims.readings import Question
 from dst_lab.configs.cards import title
+from dst_lab.report.answer import answers
 from dst_lab.report.others import figures_of
+from dst_lab.report.results import best_results, results
 from dst_lab.report.section import Page, Section
 from dst_lab.report.tables import chosen_table, provenance_table, recipe_table, settings_table
 from dst_lab.report.verdicts import MARKS, board, groups, shown, tally
 
 MOST = 40
 """Rows of a table of settings."""
+
+
+def _answer(names: Sequence[str], page: Page) -> str:
+    study = page.study
+    # A study without tasks has no question: what there is are the other tasks, each at its best.
+    table = results(study, page.rows) if study.tasks else best_results(study, page.others)
+    return page.fill(
+        "answer.html",
+        answers=answers(page.verdicts, study.questions),
+        results=table,
+        figures=[figure for figure in page.figures(names) if not figure["drawn"].empty],
+    )
 
 
 def _verdicts(page: Page) -> str:
@@ -29,7 +44,16 @@ def _verdicts(page: Page) -> str:
 def _readings(page: Page) -> str:
     readings = page.study.readings.ask(page.rows) if page.study.readings else []
     names = {**{task: title(task) for task in page.study.tasks}, "": page.study.where}
-    return page.fill("readings.html", readings=readings, marks=MARKS, names=names) if readings else ""
+    if not readings:
+        return ""
+    return page.fill("readings.html", readings=readings, marks=MARKS, names=names, turned=_turned)
+
+
+def _turned(question: Question) -> str:
+    """How many verdicts another reading turns, for the line over a folded table."""
+    count = sum(question.turns(cells[0], cell) for cells in question.rows for cell in cells[1:])
+    asked = sum(cell is not None for cells in question.rows for cell in cells[1:])
+    return f"{count} of {asked} verdicts turned" if count else f"none of {asked} verdicts turned"
 
 
 def _map(names: Sequence[str], page: Page) -> str:
@@ -70,10 +94,10 @@ def _reproduce(page: Page) -> str:
 
 
 def _provenance(page: Page) -> str:
-    return page.fill("provenance.html", provenance=provenance_table(page.rows))
+    return page.fill("provenance.html", provenance=provenance_table(page.rows, page.study.changes))
 
 
-VERDICTS = Section("main", "Verdicts", _verdicts)
+VERDICTS = Section("verdicts", "Verdicts", _verdicts)
 READINGS = Section("readings", "Other readings", _readings)
 SETTINGS = Section("settings", "Settings", _settings)
 OTHERS = Section("others", "Tasks", _others)
@@ -82,6 +106,11 @@ REPRODUCE = Section("reproduce", "Reproduce", _reproduce)
 PROVENANCE = Section("provenance", "Provenance", _provenance)
 REST = (RUNS, REPRODUCE, PROVENANCE)
 """What every page ends with."""
+
+
+def answer(*names: str) -> Section:
+    """What the study found: a sentence per question, the chosen settings on test data, and these figures."""
+    return Section("answer", "Answer", lambda page: _answer(names, page))
 
 
 def temperature_map(*names: str) -> Section:

@@ -11,7 +11,7 @@ from dst_lab.configs.cards import estimator, title
 from dst_lab.figures import Drawn
 from dst_lab.figures.style import listing
 from dst_lab.plans import Recipes
-from dst_lab.records import Rows
+from dst_lab.records import Rows, Setting
 from dst_lab.report.section import Section
 from dst_lab.store import Store
 
@@ -50,6 +50,11 @@ class Study:
         questions: the first word of a claim -> the question that it answers.
         claimant: the heading over the claims.
         reported: by task, the best (tau_f, tau_b) that others report, and `reporter` whose that is.
+        headline: by task, the metrics that stand for it in the answer, the first on test data; where none are named,
+            test accuracy, bound or loss, whichever there is, and the validation loss.
+        remarks: by task, what else is said of a chosen setting there.
+        terms: words of its own that its page explains, in small letters, and what they mean.
+        changes: by commit, what had changed where runs were trained from a checkout with changes.
         readings: details read otherwise, where it has such.
         figures: by name, in the order in which they are read.
         sections: its page, from top to bottom.
@@ -70,6 +75,10 @@ class Study:
     claimant: str = "Claim"
     reported: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     reporter: str = ""
+    headline: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    remarks: Mapping[str, Callable[[Rows, Setting], str]] = field(default_factory=dict)
+    terms: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, str] = field(default_factory=dict)
     readings: Readings | None = None
     figures: Mapping[str, Figure] = field(default_factory=dict)
     sections: tuple[Section, ...] = ()

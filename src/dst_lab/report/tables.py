@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dst_lab.configs import WHOLE
+from dst_lab.configs import WHOLE, Config
 from dst_lab.configs.cards import DATASETS, estimator, title
 from dst_lab.figures.style import plus_minus, value_text
 from dst_lab.records import Group, Rows, Setting
@@ -36,11 +36,10 @@ def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
     for (task, role), config in rows.chosen.items():
         setting = rows.setting(task, role)
         losses = np.array([row.best("validation_loss") for row in setting.rows]) if setting else np.array([])
-        name, words = estimator(config.estimator.name).label, rows.recipes.roles.get(role)
         table.append(
             {
                 "task": title(task),
-                "estimator": f"{name}, {words}" if words else name,
+                "estimator": role_label(rows, config, role),
                 "taus": temperatures_text(config.estimator.to_dict()),
                 "lr": f"{config.lr:g}",
                 "loss": plus_minus(losses) if len(losses) else "",
@@ -51,6 +50,12 @@ def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
         )
     tasks = _unique(str(row["task"]) for row in table)
     return {task: [row for row in table if row["task"] == task] for task in tasks}
+
+
+def role_label(rows: Rows, config: Config, role: str) -> str:
+    """A role in words: its estimator, with the name of the search where that has one of its own."""
+    name, words = estimator(config.estimator.name).label, rows.recipes.roles.get(role)
+    return f"{name}, {words}" if words else name
 
 
 def settings_table(group: Group) -> list[dict[str, Any]]:
@@ -93,18 +98,27 @@ def recipe_table(rows: Rows) -> list[dict[str, Any]]:
     return table
 
 
-def provenance_table(rows: Rows) -> list[dict[str, Any]]:
-    """Code, versions and machines, each with its runs."""
+def provenance_table(rows: Rows, changes: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Code, versions and machines, each with its runs; `changes` says by commit what else is known of checkouts with
+    changes."""
     found: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
     for place, runs in _provenances(rows, [row.run for row in rows.runs.values()]):
         names = ("version", "commit", "torch", "numpy", "python", "system", "threads")
         told = {"device": _device(place), **{name: str(place.get(name, "")) for name in names}}
-        if place.get("dirty"):
-            told["commit"] += " (with changes)"
+        told["changes"] = _changes(place, changes) if place.get("dirty") else ""
         row = found.setdefault(tuple(told.items()), {**told, "runs": 0, "seconds": 0.0})
         row["runs"] += runs
         row["seconds"] += float(place.get("seconds", 0))
     return [{**row, "seconds": duration(row["seconds"])} for row in found.values()]
+
+
+def _changes(place: Mapping[str, Any], known: Mapping[str, str]) -> str:
+    """What had changed since the commit: the files, or what the study knows, or that it was not recorded."""
+    files = place.get("changed")
+    if files:
+        return f"changes in {', '.join(map(str, files))} (diff {place.get('diff', 'not recorded')})"
+    commit = str(place.get("commit", ""))
+    return next((text for start, text in known.items() if commit.startswith(start)), "changes that were not recorded")
 
 
 def _provenances(rows: Rows, runs: Sequence[Run]) -> list[tuple[dict[str, Any], int]]:

@@ -108,7 +108,7 @@ def _summary(verdict: Verdict, judged: Sequence[Comparison], ours: str) -> str:
     if all(one.name.startswith("against ") for one in judged):
         return "; ".join(filter(None, (verdict.because, _against(judged, ours))))
     if len({(one.metric, one.ours) for one in judged}) == 1:
-        return f"{judged[0].metric}: {_value(judged[0].ours, judged[0].unit)}"
+        return f"{judged[0].metric}: {_value(judged[0].ours, judged[0])}"
     words = {"better": "", "worse": " (significantly not so)", "unclear": " (not clear)"}
     if all(one.metric == "Spearman's rho" for one in judged):
         return "; ".join(f"{one.name}, rho {_signed(one.ours)}{words[_mood(one)]}" for one in judged)
@@ -142,11 +142,12 @@ def _lines(comparisons: Sequence[Comparison]) -> list[Line]:
 
 def _line(one: Comparison, reach: float) -> Line:
     known = math.isfinite(one.low)
-    interval = f"{_value(one.low, one.unit, sign=True)} to {_value(one.high, one.unit, sign=True)}" if known else ""
+    interval = f"{_difference(one.low, one)} to {_difference(one.high, one)}" if known else ""
+    unit = {"": "", "share": " points"}.get(one.unit, f" {one.unit}")
     p, side = min((one.p_better, "better"), (one.p_worse, "worse"))
     return Line(
         name=one.name, metric=one.metric, ours=_side(one, 0), theirs=_side(one, 1),
-        difference=_value(one.difference, one.unit, sign=True), interval=interval,
+        difference=_difference(one.difference, one) + unit * math.isfinite(one.difference), interval=interval,
         p=f"{p:.2g} ({side})" if p < 0.5 else "> 0.5",
         effect="" if math.isnan(one.effect) else _signed(one.effect),
         n=one.n, mood=_mood(one), judged=one.judged, plot=_plot(one, reach),
@@ -175,21 +176,44 @@ def _side(one: Comparison, side: int, bare: bool = False) -> str:
     """The mean of our runs (0) or of theirs (1) with how many of them diverged, or that alone where all did."""
     value, fate = (one.ours, one.theirs)[side], one.fates[side]
     if not fate:
-        return _value(value, one.unit, bare=bare)
-    return f"{_value(value, one.unit, bare=bare)} ({fate})" if math.isfinite(value) else fate
+        return _value(value, one, bare=bare)
+    return f"{_value(value, one, bare=bare)} ({fate})" if math.isfinite(value) else fate
 
 
-def _value(value: float, unit: str, sign: bool = False, bare: bool = False) -> str:
-    """A number with its unit, or without where `bare`; a share as per cent."""
+def _value(value: float, one: Comparison, bare: bool = False) -> str:
+    """A mean with its unit, or without where `bare`; a share as per cent."""
+    text = _number(value, one)
+    if one.unit == "share" and math.isfinite(value):
+        return f"{text}%"
+    return f"{text} {one.unit}" if one.unit and not bare and math.isfinite(value) else text
+
+
+def _difference(value: float, one: Comparison) -> str:
+    """With its sign, and without a unit: of shares, percentage points."""
+    return _number(value, one, sign="+")
+
+
+def _number(value: float, one: Comparison, sign: str = "") -> str:
+    """All numbers of a comparison have as many decimals, so that they can be subtracted by eye."""
     if not math.isfinite(value):
         return "not known"
-    plus = "+" if sign else ""
-    if unit == "share":
-        text = f"{100 * value:{plus}.3g}%"
-    else:
-        text = f"{value:{plus},.0f}" if abs(value) >= 1000 else f"{value:{plus}.3g}"
-        text += f" {unit}" if unit and not bare else ""
-    return text.replace("-", MINUS)
+    factor = 100 if one.unit == "share" else 1
+    return "0" if value == 0 else f"{factor * value:{sign},.{_decimals(one)}f}".replace("-", MINUS)
+
+
+def _decimals(one: Comparison) -> int:
+    """At least four digits of the larger mean (three of what has no unit) and two of the difference; none of whole
+    numbers and of thousands."""
+    factor = 100 if one.unit == "share" else 1
+    means = [factor * value for value in (one.ours, one.theirs) if math.isfinite(value)]
+    largest = max(map(abs, means), default=0.0)
+    if largest >= 1000 or all(abs(mean - round(mean)) < 1e-9 for mean in means):
+        return 0
+    digits = 4 if one.unit else 3
+    of_mean = digits - 1 - math.floor(math.log10(largest))
+    gap = abs(factor * one.difference)
+    of_gap = 1 - math.floor(math.log10(gap)) if math.isfinite(gap) and gap > 0 else 0
+    return max(0, of_mean, min(of_gap, of_mean + 2))
 
 
 def _signed(value: float) -> str:

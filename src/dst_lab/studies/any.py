@@ -1,12 +1,12 @@
 """No question at all: a page for whatever a store holds."""
 
 from dst_lab.report import Study
-from dst_lab.report.sections import OTHERS, REST, temperature_map
+from dst_lab.report.sections import OTHERS, REST, answer, temperature_map
 
 ANY = Study(
     name="any",
     title="Runs of a store",
     topic="Runs of a store",
     lead="Every task that is recorded here: curves, maps over temperatures, settings and runs, without a claim.",
-    sections=(OTHERS, temperature_map(), *REST),
+    sections=(answer(), OTHERS, temperature_map(), *REST),
 )

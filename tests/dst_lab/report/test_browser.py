@@ -1,17 +1,23 @@
 """The page in a real browser, opened from a file with the network off."""
 
+import csv
+import io
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import planted
 import pytest
+from matplotlib.image import imread
 
+from dst_lab.figures.style import plus_minus
 from dst_lab.report import page
-from dst_lab.store import Record, Series, Store, run_id
+from dst_lab.store import Record, Series, Store, field, run_id
+from dst_lab.store.conditions import parse
 from dst_lab.studies import ANY, PAPER
 from dst_lab.studies.paper.recipes import RECIPES
 
@@ -22,7 +28,7 @@ HOSTILE = '</script><img src=x onerror="window.hacked=1">'
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = planted.plant(tmp_path_factory.mktemp("browser") / "planted.sqlite")
-    config = {"task": HOSTILE, "estimator": {"name": HOSTILE}, "seed": 7, "dataset": HOSTILE, "lr": 0.5}
+    config = {"task": HOSTILE, "estimator": {"name": HOSTILE}, "seed": 7, "dataset": "=1+1", "lr": 0.5}
     with Store.open(path, write=True) as opened:
         opened.put([Record(config=config, status="failed", provenance={"device_name": HOSTILE})])
     return path
@@ -38,7 +44,7 @@ def visit(browser: Any, html: Path) -> Iterator[Callable[..., Any]]:
     """`visit(width=.., scheme=..)`: the page, offline; at the end nothing may have gone wrong in it."""
     contexts, wrong = [], []
 
-    def go(width: int = 1440, scheme: str = "light", file: Path = html) -> Any:
+    def go(width: int = 1440, scheme: str = "light", file: Path = html, view: str = "") -> Any:
         context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, reduced_motion="reduce"
         )
@@ -49,7 +55,7 @@ def visit(browser: Any, html: Path) -> Iterator[Callable[..., Any]]:
         )
         found.on("pageerror", lambda error: wrong.append(str(error)))
         found.on("request", lambda request: None if request.url.startswith("file:") else wrong.append(request.url))
-        found.goto(file.as_uri())
+        found.goto(file.as_uri() + view)
         return found
 
     yield go
@@ -80,11 +86,10 @@ def test_the_pointer_reads_the_stores_number(visit: Callable[..., Any], store: P
     found.locator('.cell[data-at="0.5,0.3"]').hover()
     values = losses(store, 0.5, 0.3)
     said = found.locator("#tip").inner_text()
-    assert f"{float(f'{values.mean():.4g}'):g}" in said
-    assert f"± {float(f'{values.std(ddof=1):.2g}'):g}" in said
+    assert plus_minus(values) in said
     assert "n = 3" in said
     assert "τf = 0.5, τb = 0.3" in said
-    assert f"{float(f'{values.mean():.4g}'):g}" in found.locator(".readout").inner_text()
+    assert plus_minus(values) in found.locator(".readout").inner_text()
     found.mouse.move(5, 5)
     assert found.locator("#tip").is_hidden()
 
@@ -113,7 +118,7 @@ def test_the_map_answers_to_the_keyboard(visit: Callable[..., Any], store: Path)
     tau_f, tau_b = (float(tau) for tau in at.split(","))
     assert tau_f > start[0]
     assert tau_b < start[1]
-    assert f"{float(f'{losses(store, tau_f, tau_b).mean():.4g}'):g}" in found.locator(".readout").inner_text()
+    assert plus_minus(losses(store, tau_f, tau_b)) in found.locator(".readout").inner_text()
     found.keyboard.press("Enter")
     found.keyboard.press("ArrowRight")
     assert found.locator(".curve").evaluate_all("all => all.map((one) => one.dataset.at)")[0] == at
@@ -140,7 +145,7 @@ def test_filter_and_sort(visit: Callable[..., Any], store: Path) -> None:
     assert found.locator(".runs tbody tr").count() == 50, "the rest is drawn when asked for"
     found.locator("#run-search").fill("stgs seed=2")
     assert found.locator(".count").inner_text().startswith("0 of")
-    found.locator("#run-search").fill("binary softmax_ste seed=2 tau_b=0.5")
+    found.locator("#run-search").fill("binary estimator=softmax-ste seed=2 tau=0.5")
     wanted = [
         run
         for run in runs
@@ -161,6 +166,89 @@ def test_filter_and_sort(visit: Callable[..., Any], store: Path) -> None:
     shown = [float(text) for text in found.locator(column).all_inner_texts()]
     assert shown == pytest.approx(lowest[::-1][:50], rel=1e-3)
     assert found.locator('th[aria-sort="descending"]').inner_text().startswith("Lowest")
+
+
+def test_the_search_box_speaks_the_language_of_where(visit: Callable[..., Any], store: Path) -> None:
+    found = visit()
+    with Store.open(store) as opened:
+        runs = opened.runs()
+    for words in (
+        "tau_f<=0.3 seed>=1",
+        "estimator=softmax-ste tau=0.50",
+        "estimator.tau_b > 0.5 status!=failed",
+        "task=stochastic-binary tau_b==0.3",
+        "dataset=digits lr<1e-2 seed=1001",
+        "hidden='[64, 64]'",
+        "tau=none seed<2",
+    ):
+        found.locator("#run-search").fill(words)
+        typed = words.replace(" > ", ">").replace("'[64, 64]'", "[64,_64]").split()
+        conditions = parse(one.replace("_64", " 64") for one in typed)
+        fits = [run for run in runs if all(one.holds(field(run, one.field)) for one in conditions)]
+        assert found.locator(".count").inner_text().startswith(f"{len(fits):,} of"), words
+        assert fits, words
+    found.locator("#run-search").fill("tau_x<=0.3")
+    assert found.locator(".wrong").inner_text() == "No run has the field tau_x."
+    found.locator("#run-search").fill("tau_f<=low")
+    assert found.locator(".wrong").inner_text() == "Sizes are compared with a number, got tau_f<=low."
+
+
+def test_a_link_opens_the_same_view(visit: Callable[..., Any]) -> None:
+    found = visit()
+    found.locator("#verdict-0 > summary").click()
+    found.locator("#verdict-0 button[data-claim]").click()
+    found.locator("#run-search").fill("seed>=1002")
+    found.locator("#run-estimator").select_option("Decoupled ST")
+    for _ in range(2):
+        found.locator(".runs th button", has_text="Seed").click()
+    shown = [found.locator(".count").inner_text(), *found.locator(".runs tbody tr").all_inner_texts()]
+    assert shown[0].startswith("8 of")
+    address = found.locator(".address").get_attribute("href")
+    again = visit(view=address)
+    assert [again.locator(".count").inner_text(), *again.locator(".runs tbody tr").all_inner_texts()] == shown
+    assert again.locator("#run-search").input_value() == "seed>=1002"
+
+
+def test_figures_and_tables_can_be_taken_away(visit: Callable[..., Any], store: Path) -> None:
+    found = visit()
+
+    def download(name: str) -> bytes:
+        with found.expect_download() as begun:
+            found.get_by_role("button", name=f"Download {name}", exact=True).click()
+        return Path(begun.value.path()).read_bytes()
+
+    for name in ("network-curves as SVG", "temperature-map as SVG"):
+        drawing = download(name).decode()
+        assert ElementTree.fromstring(drawing).tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(--" not in drawing, "it stands alone"
+        assert drawing.count("<path") + drawing.count("<rect") > 25
+    for name in ("network-curves as PNG", "training-curve as PNG"):
+        picture = imread(io.BytesIO(download(name)))
+        assert picture.shape[0] > 300
+        assert picture.std() > 0.01, "not a blank sheet"
+    rows = list(csv.reader(io.StringIO(download("verdicts as CSV").decode())))
+    assert ["C1 Do the two temperatures want different values?", "supported"] in [[row[0], row[2][2:]] for row in rows]
+    found.locator("#run-search").fill("seed=7")
+    rows = list(csv.reader(io.StringIO(download("these runs as CSV").decode())))
+    assert rows[0][:3] == ["run", "task", "estimator"]
+    (hostile,) = [row for row in rows[1:] if row[1] == HOSTILE]
+    assert hostile[rows[0].index("dataset")] == "'=1+1", "no spreadsheet takes it for a formula"
+
+
+def test_contents_stay_and_terms_are_explained(visit: Callable[..., Any]) -> None:
+    found = visit()
+    found.locator('.contents a[href="#figures"]').click()
+    assert found.locator(".contents").bounding_box()["y"] == 0
+    found.wait_for_selector('.contents a[aria-current][href="#figures"]')
+    assert found.locator("#figures").bounding_box()["y"] >= 0, "the heading is below the contents"
+    term = found.locator("#figures a.term", has_text="nats").first
+    term.hover()
+    assert "natural logarithms" in found.locator("#tip").inner_text()
+    assert "natural logarithms" in found.locator("#term-nats").inner_text(), "and for paper"
+    assert found.locator(".readings").first.is_hidden(), "other readings are folded"
+    assert [one.get_attribute("href") for one in found.locator(".contents a").all()][:5] == [
+        "#answer", "#verdicts", "#map", "#figures", "#readings",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -258,6 +346,12 @@ def test_nothing_lies_beyond_the_edge(visit: Callable[..., Any], width: int, sch
     found.locator(".runs .open").first.click()
     found.locator(".badge").evaluate_all("all => all.forEach((one) => { one.textContent = '- not supported'; })")
     assert found.evaluate("document.documentElement.scrollWidth") == width
+    found.locator(".fold").evaluate_all("all => all.forEach((one) => { one.open = true; })")
+    found.wait_for_timeout(100)
+    for frame in found.locator(".frame:visible").all():
+        wide = frame.locator(".scroll").first.evaluate("one => one.scrollWidth > one.clientWidth + 2")
+        assert frame.locator("> .cue").is_visible() == wide, "a table that goes on says so"
+    assert found.locator(".cue:visible").count() > 0
     paper, ink = (found.evaluate(f"getComputedStyle(document.body).{name}") for name in ("backgroundColor", "color"))
     light, dark = (sum(map(int, value[4:-1].split(","))) for value in (paper, ink))
     assert (light > dark) == (scheme == "light")
@@ -280,6 +374,9 @@ def test_paper_shows_the_maps_and_the_evidence(visit: Callable[..., Any]) -> Non
     assert found.locator("#explorer").is_hidden()
     assert found.locator("#verdict-0 .rule").is_visible()
     assert found.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    for frame in found.locator(".scroll:visible").all():
+        assert frame.evaluate("one => one.scrollWidth <= one.clientWidth + 1"), frame.inner_text()
+    assert found.locator(".readings").count() == found.locator(".readings:visible").count() > 3
     assert found.pdf(format="A4").startswith(b"%PDF")
 
 
@@ -302,19 +399,42 @@ def test_six_thousand_runs_stay_quick_and_small(visit: Callable[..., Any], tmp_p
 
 
 def test_a_store_of_ones_own_task_has_a_map_that_answers(visit: Callable[..., Any], tmp_path: Path) -> None:
-    """A map without a search and without a reported optimum."""
+    """A map without a search and without a reported optimum; one of its settings is far worse than all others."""
+    pairs = [(tau_f, tau_b) for tau_f in (0.25, 0.5, 1.0) for tau_b in (0.5, 1.0, 2.0)]
+    ends = {at: 2.0 + 0.01 * i for i, at in enumerate(pairs)} | {(1.0, 2.0): 60.0}
     with Store.open(tmp_path / "own.sqlite", write=True) as opened:
-        for tau_f, tau_b in ((0.5, 1.0), (0.5, 2.0), (1.0, 1.0), (1.0, 2.0)):
+        for (tau_f, tau_b), end in ends.items():
             config = {"task": "vane", "estimator": {"name": "decoupled", "tau_f": tau_f, "tau_b": tau_b}, "seed": 0}
-            loss = Series(np.arange(1, 5), np.array([4.0, 3.0, 2.0, tau_f + tau_b]))
+            loss = Series(np.arange(1, 41), np.linspace(end + 1, end, 40))
             opened.put([Record(config={**config, "lr": 0.1}, status="done", history={"validation_loss": loss})])
         text = page(ANY, ANY.rows(opened, "quick"))
     (tmp_path / "own.html").write_text(text, encoding="utf-8")
     found = visit(file=tmp_path / "own.html")
     found.locator('.cell[data-at="0.5,2"]').hover()
-    assert "2" in found.locator("#tip").inner_text()
+    assert "2.050" in found.locator("#tip").inner_text()
     assert "τf = 0.5, τb = 2" in found.locator("#tip").inner_text()
     assert "optimum" not in found.locator("#explorer").inner_text()
     assert found.locator("#others h3").inner_text() == "Vane"
-    assert found.locator("#others tbody tr").count() == 4
-    assert found.locator("#runs tbody tr").count() == 4
+    assert found.locator("#others tbody tr").count() == 9
+    assert found.locator("#runs tbody tr").count() == 9
+
+    def state() -> tuple[list[str], str, int]:
+        """The frame of the curve, the ends of the colours, and how many colours there are."""
+        cells = found.locator(".cell").evaluate_all("all => all.map((one) => one.getAttribute('fill'))")
+        ticks = found.locator(".explorer svg[role=img] .tick").all_text_contents()
+        return ticks, found.locator(".legend").inner_text(), len(set(cells))
+
+    ticks, legend, colours = state()
+    assert "≥" in legend
+    assert colours == 9, "close settings can be told apart"
+    assert "validation loss" in found.locator(".explorer svg[role=img] text").all_text_contents()
+    found.locator('.cell[data-at="0.25,0.5"]').click()
+    found.locator('.cell[data-at="1,2"]').hover()
+    assert state()[0] == ticks, "the frame stays while the pointer moves"
+    assert "outside the frame" in found.locator(".pins").inner_text()
+    found.locator('input[name="map-range"][value="1"]').check()
+    whole = state()
+    assert "≥" not in whole[1]
+    assert whole[2] < 9
+    assert whole[0] != ticks
+    assert "outside the frame" not in found.locator(".pins").inner_text()

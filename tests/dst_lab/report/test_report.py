@@ -53,10 +53,10 @@ def embedded(text: str) -> Any:
 
 
 def test_everything_is_on_the_page(text: str) -> None:
-    for anchor in ("main", "map", "figures", "settings", "runs", "reproduce", "provenance"):
+    for anchor in ("main", "answer", "verdicts", "map", "figures", "settings", "runs", "reproduce", "provenance"):
         assert f'id="{anchor}"' in text
     assert text.count('<details class="verdict') == 17
-    assert text.count("<figure id=") == 12
+    assert text.count("<figure id=") == 13
     assert "dst reproduce paper --scale quick" in text
     assert "dst sweep sbn-grid --scale quick" in text
     assert 'class="verdict supported"' in text, "the planted optimum is off the diagonal"

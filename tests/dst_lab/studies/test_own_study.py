@@ -133,7 +133,7 @@ def test_any_store_has_a_page_with_curves_a_map_and_a_table(cli: Callable[..., A
     assert done.code == 0, done.err
     assert "report.html: 10 runs, " in done.out
     assert done.err == ""
-    names = {"weather-vane-curves", "weather-vane-decoupled-map"}
+    names = {"weather-vane-curves", "weather-vane-importance", "weather-vane-decoupled-map"}
     assert {file.stem for file in (surroundings / "figures").iterdir()} == names
     text = (surroundings / "report.html").read_text()
     assert "<h1>Runs of a store: what the records say</h1>" in text
@@ -152,6 +152,10 @@ def test_any_store_has_a_page_with_curves_a_map_and_a_table(cli: Callable[..., A
     assert [row[0] for row in rows].count("Decoupled ST") == 5
     assert "0.2550 ± 0.0071" in text
     assert "1 diverged" in text
+    answer = text[text.index('id="answer"') : text.index('id="others"')]
+    assert "<b>0.2550 ± 0.0071</b>" in answer, "the best setting first"
+    assert "n = 2 seeds unless said otherwise" in answer.replace("\N{NO-BREAK SPACE}", " ")
+    assert "6 settings differ in rank" in text
 
 
 def test_tuned_objectives_have_a_page_each_in_its_own_part(cli: Callable[..., Any], surroundings: Path) -> None:

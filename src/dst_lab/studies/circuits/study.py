@@ -2,7 +2,7 @@
 
 from dst_lab.configs import LogicGatesConfig
 from dst_lab.report import Study
-from dst_lab.report.sections import OTHERS, REST, VERDICTS, figures
+from dst_lab.report.sections import OTHERS, REST, VERDICTS, answer, figures
 from dst_lab.studies.circuits.claims import judge
 from dst_lab.studies.circuits.figures import gates, minutes, speed
 from dst_lab.studies.circuits.recipes import RECIPES
@@ -25,8 +25,9 @@ CIRCUITS = Study(
     claimant="What is asked",
     figures={"accuracy-minutes": minutes, "accuracy-gates": gates, "accuracy-speed": speed},
     sections=(
+        answer("accuracy-minutes"),
         VERDICTS,
-        figures({"Training": ["accuracy-minutes"], "Circuits": ["accuracy-gates", "accuracy-speed"]}),
+        figures({"Circuits": ["accuracy-gates", "accuracy-speed"]}),
         OTHERS,
         *REST,
     ),

@@ -2,7 +2,7 @@
 
 from dst_lab.configs import CategoricalVAEConfig
 from dst_lab.report import Study
-from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, temperature_map
+from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, temperature_map
 from dst_lab.studies.estimators.claims import judge
 from dst_lab.studies.estimators.recipes import RECIPES
 
@@ -25,5 +25,5 @@ ESTIMATORS = Study(
         "E4": "Does Decoupled ReinMax?",
     },
     claimant="What is asked",
-    sections=(VERDICTS, SETTINGS, temperature_map(), OTHERS, *REST),
+    sections=(answer(), VERDICTS, SETTINGS, temperature_map(), OTHERS, *REST),
 )

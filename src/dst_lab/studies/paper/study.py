@@ -4,11 +4,14 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from dst_lab.records import Rows, Setting
 from dst_lab.report import Readings, Study
-from dst_lab.report.sections import OTHERS, READINGS, REST, SETTINGS, VERDICTS, figures, temperature_map
+from dst_lab.report.sections import OTHERS, READINGS, REST, SETTINGS, VERDICTS, answer, figures, temperature_map
 from dst_lab.studies.paper.claims import judge
+from dst_lab.studies.paper.claims.mechanisms import converged_below
 from dst_lab.studies.paper.claims.tasks import CATAE, OPTIMA, ROLES, SBN
 from dst_lab.studies.paper.figures import FIGURES
+from dst_lab.studies.paper.figures.seeds import HEADLINE
 from dst_lab.studies.paper.readings import ask, begun, lacking
 from dst_lab.studies.paper.recipes import RECIPES
 
@@ -21,8 +24,28 @@ PARTS = {
 }
 
 
+TERMS = {
+    "converged": "Of the autoencoder: the last validation loss lies in the better half between the collapsed solution "
+    "and the best loss of the searches.",
+    "collapsed": "Of the autoencoder: (almost) all images share one code, so that it draws the same picture for each.",
+    "inactive neurons": "Neurons that hardly learn: their gradient is below 1% of the mean over the neurons of a run.",
+}
+COMMITTED = "changes that were committed the same day"
+CHANGES = {
+    "563d25aca62d": f"{COMMITTED}; of the runs without images held out, those of 6435ebf",
+    **dict.fromkeys(("14e641b77b18", "5f7a4aab6607", "8c6206f0df7a"), COMMITTED),
+}
+"""Of the committed records, which were made when a run did not record which files had changed."""
+
+
 def _text(name: str) -> Markup:
     return Markup((HERE / f"{name}.html").read_text(encoding="utf-8").strip())
+
+
+def _converged(rows: Rows, setting: Setting) -> str:
+    """How many of the runs converge: a mean over both outcomes says little alone."""
+    count = sum(row.last("validation_loss") < converged_below(rows) for row in setting.rows)
+    return f"{count} of {setting.n + setting.diverged} converged"
 
 
 PAPER = Study(
@@ -45,7 +68,11 @@ PAPER = Study(
     claimant="What the paper claims",
     reported=OPTIMA,
     reporter="the paper\N{RIGHT SINGLE QUOTATION MARK}s",
+    headline=HEADLINE,
+    remarks={CATAE.task: _converged},
+    terms=TERMS,
+    changes=CHANGES,
     readings=Readings(ask=ask, begun=begun, lacking=lacking),
     figures=FIGURES,
-    sections=(VERDICTS, READINGS, temperature_map("map"), figures(PARTS), SETTINGS, OTHERS, *REST),
+    sections=(answer("seeds"), VERDICTS, temperature_map("map"), figures(PARTS), READINGS, SETTINGS, OTHERS, *REST),
 )

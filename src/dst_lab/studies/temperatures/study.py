@@ -2,7 +2,7 @@
 
 from dst_lab.configs import CategoricalAutoencoderConfig, LogicGatesConfig, StochasticBinaryConfig
 from dst_lab.report import Study
-from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS
+from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer
 from dst_lab.studies.temperatures.claims import judge
 from dst_lab.studies.temperatures.recipes import RECIPES
 
@@ -22,5 +22,5 @@ TEMPERATURES = Study(
         "T3": "Is the rule as good where constants are easy to tune?",
     },
     claimant="What the rule must do",
-    sections=(VERDICTS, SETTINGS, OTHERS, *REST),
+    sections=(answer(), VERDICTS, SETTINGS, OTHERS, *REST),
 )

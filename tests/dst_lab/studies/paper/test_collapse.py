@@ -247,7 +247,7 @@ def test_curves_say_how_many_converged_and_to_what(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ((113.0, 161.0), "137 ± 34"),
+        ((113.0, 161.0), "137.0 ± 33.9"),
         ((126.1, 126.7), "126.40 ± 0.42"),
         ((0.3197, 0.3257), "0.3227 ± 0.0042"),
         ((0.42,), "0.42"),

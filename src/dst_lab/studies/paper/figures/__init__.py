@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 from dst_lab.figures import Drawn
 from dst_lab.records import Rows
-from dst_lab.studies.paper.figures import activity, bias, curves, effects, gates, maps, reconstructions, search
+from dst_lab.studies.paper.figures import activity, bias, curves, effects, gates, maps, reconstructions, search, seeds
 
 FIGURES: dict[str, Callable[[Rows], Drawn]] = {
+    "seeds": seeds.chosen,
     "map": maps.network,
     "network-curves": curves.network,
     "inactive": activity.network,

@@ -57,5 +57,5 @@ def _converged(settings: Mapping[str, Setting], below: float) -> str:
         ends = np.array([loss for row in setting.rows if (loss := row.last("validation_loss")) < below])
         value = f" ({plus_minus(ends)})" if len(ends) else ""
         said.append(f"{setting.look.label} {len(ends)} of {setting.n + setting.diverged}{value}")
-    how = f"as claim C2 has it, with a last validation loss below {below:.4g} nats"
+    how = f"with a last validation loss below {below:.4g} nats"
     return f" Converged, {how}: {listing(said)}." if said else ""

@@ -1,47 +1,9 @@
-"use strict";
-const DATA = JSON.parse(document.getElementById("data").textContent);
-document.documentElement.classList.add("js");
-
-/* An element with attributes and children; text is only ever set as text. */
-function make(name, attributes = {}, ...children) {
-  const drawn = ["svg", "g", "rect", "path", "text", "tspan", "circle", "line", "title"].includes(name);
-  const element = drawn ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("aria-")) element.setAttribute(key, String(value));
-    else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value === true ? "" : value);
-  }
-  element.append(...children.filter((child) => child !== null));
-  return element;
-}
-
-function number(value, digits = 4) {
-  if (value === null || value === undefined) return "–";
-  if (value !== 0 && Math.abs(value) < 1e-4) return value.toExponential(1);
-  return String(Number(value.toPrecision(digits)));
-}
-
-function tau(letter) { return [make("i", {}, "τ"), make("sub", {}, letter)]; }
-/* Inside SVG there is no <sub>. */
-function drawnTau(letter) { return [make("tspan", { "font-style": "italic" }, "τ"), make("tspan", { dy: 3, "font-size": 9 }, letter)]; }
-
-const RAMP = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
-function colour(share) {
-  const place = Math.min(Math.max(share, 0), 1) * (RAMP.length - 1);
-  const below = Math.min(Math.floor(place), RAMP.length - 2);
-  const mix = [1, 3, 5].map((i) => {
-    const [a, b] = [RAMP[below], RAMP[below + 1]].map((hex) => parseInt(hex.slice(i, i + 2), 16));
-    return Math.round(a + (b - a) * (place - below));
-  });
-  return `rgb(${mix.join(",")})`;
-}
-
 (function explorer() {
   const root = document.getElementById("explorer");
   if (!DATA.maps.length) return;
   root.hidden = false;
   const PINS = [["#d55e00", "6 3"], ["#009e73", "2 2"], ["#b07f00", "8 3 2 3"], ["#cc79a7", "4 4"]];
-  const state = { map: 0, measure: 0, at: null, pins: [] };
+  const state = { map: 0, measure: 0, at: null, pins: [], whole: false };
   const key = (at) => at.join(",");
   const map = () => DATA.maps[state.map];
   const measure = () => map().measures[state.measure];
@@ -53,8 +15,8 @@ function colour(share) {
   const readout = make("p", { class: "readout", "aria-live": "polite" });
   const chart = make("div");
   const pins = make("div", { class: "pins" });
-  root.append(choices, make("div", { class: "explorer" }, make("div", {}, field, legend, keys), make("div", {}, readout, chart, pins)));
-  const tip = document.getElementById("tip");
+  root.append(choices, make("div", { class: "explorer" }, make("div", {}, field, legend, keys, pictureButtons("temperature-map", () => styledDrawing(field.querySelector("svg")))),
+    make("div", {}, readout, chart, pins, pictureButtons("training-curve", () => styledDrawing(chart.querySelector("svg"))))));
 
   function radios(title, name, texts, chosen, change) {
     return make("fieldset", {}, make("legend", {}, title), ...texts.map((text, i) =>
@@ -63,8 +25,20 @@ function colour(share) {
 
   function drawChoices() {
     choices.replaceChildren(
-      radios("Task", "map-task", DATA.maps.map((one) => one.task), state.map, (i) => { Object.assign(state, { map: i, measure: 0, pins: [] }); start(); }),
-      radios("Show", "map-measure", map().measures.map((one) => one.title), state.measure, (i) => { state.measure = i; if (!cell(state.at)) state.at = measure().cells[0].at; drawAll(); }));
+      radios("Task", "map-task", DATA.maps.map((one) => one.task), state.map, (i) => { Object.assign(state, { map: i, measure: 0, pins: [], whole: false }); start(); }),
+      radios("Show", "map-measure", map().measures.map((one) => one.title), state.measure, (i) => { state.measure = i; if (!cell(state.at)) state.at = measure().cells[0].at; drawAll(); }),
+      ...(measure().near === null ? [] : [radios("Range", "map-range", ["near the best", "whole"], Number(state.whole), (i) => { state.whole = Boolean(i); drawAll(); })]));
+  }
+
+  /* The values that colours tell apart: up to where outliers begin, or all. */
+  function span() {
+    const means = measure().cells.map((one) => one.mean).filter((value) => value !== null);
+    let [low, high] = [Math.min(...means), Math.max(...means)];
+    if (measure().near !== null && !state.whole) {
+      if (measure().low) high = measure().near;
+      else low = measure().near;
+    }
+    return [low, high];
   }
 
   /* Drawn in the pixels there are, so that letters keep their size on a phone. */
@@ -88,8 +62,7 @@ function colour(share) {
     const size = (wide - left - 8) / forward.length;
     const step = Math.min(Math.max(size, 26), 56, 400 / backward.length);
     const tall = top + step * backward.length + bottom;
-    const means = measure().cells.map((one) => one.mean).filter((value) => value !== null);
-    const [low, high] = [Math.min(...means), Math.max(...means)];
+    const [low, high] = span();
     const svg = make("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "grid", "aria-label": `${measure().title} over both temperatures, ${map().task}` });
     const x = (i) => left + i * size, y = (i) => top + (backward.length - i) * step;
     const hatched = [];
@@ -103,7 +76,7 @@ function colour(share) {
         line.append(make("rect", {
           class: "cell", role: "gridcell", x: x(column), y: y(row + 1), width: size, height: step, rx: 2,
           fill: one.mean === null ? "transparent" : colour(measure().low ? 1 - share : share), "data-at": key(one.at), tabindex: key(one.at) === key(state.at) ? 0 : -1,
-          "aria-label": `forward ${f}, backward ${b}: ${one.n ? `${number(one.mean)} plus or minus ${number(one.sd, 2)}, n ${one.n}` : "no run ended"}${lost(one)}`,
+          "aria-label": `forward ${f}, backward ${b}: ${one.n ? `${plusMinus(one.mean, one.sd).replace("±", "plus or minus")}, n ${one.n}` : "no run ended"}${lost(one)}`,
           onpointerenter: (event) => { look(one.at); point(event, one); }, onpointermove: (event) => point(event, one), onpointerleave: () => { tip.hidden = true; },
           onfocus: () => look(one.at), onclick: () => { look(one.at); pin(one.at); }, onkeydown: (event) => move(event, column, row, forward, backward),
         }));
@@ -133,9 +106,10 @@ function colour(share) {
     }
     svg.append(make("rect", { class: "cursor", width: size, height: step }), make("rect", { class: "cursor inner", width: size, height: step }));
     field.replaceChildren(svg);
+    const cut = measure().near !== null && !state.whole;
     const stops = RAMP.map((_, i) => colour(measure().low ? 1 - i / 9 : i / 9)).join(",");
-    legend.replaceChildren(make("span", { class: "what" }, `${measure().title}, ${measure().unit}`), make("span", {}, number(low)), make("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), make("span", {}, number(high)), "brighter is better");
-    keys.replaceChildren(...[map().searched ? make("span", {}, "★ our optimum", map().ours ? ` (${map().ours.join(", ")})` : ": search not done") : null, map().reported ? make("span", {}, `○ ${map().reported.whose} (${map().reported.at.join(", ")})`) : null, whole ? make("span", {}, "┄ diagonal: both equal") : null, hatched.length ? make("span", {}, "▨ some runs diverged, and are in no mean") : null].filter(Boolean));
+    legend.replaceChildren(make("span", { class: "what" }, `${measure().title}, ${measure().unit}`), make("span", {}, `${cut && !measure().low ? "≤ " : ""}${digits(low)}`), make("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), make("span", {}, `${cut && measure().low ? "≥ " : ""}${digits(high)}`), "brighter is better");
+    keys.replaceChildren(...[map().searched ? make("span", {}, "★ our optimum", map().ours ? ` (${map().ours.join(", ")})` : ": search not done") : null, map().reported ? make("span", {}, `○ ${map().reported.whose} (${map().reported.at.join(", ")})`) : null, whole ? make("span", {}, "┄ diagonal: both temperatures equal") : null, hatched.length ? make("span", {}, "▨ some runs diverged, and are in no mean") : null].filter(Boolean));
   }
 
   function starAt(cx, cy, r) {
@@ -160,14 +134,10 @@ function colour(share) {
 
   function lost(one) { return one.diverged ? `, ${one.diverged} diverged` : ""; }
 
-  function value(one) { return one.n ? `${number(one.mean)} ± ${number(one.sd, 2)}` : "no run ended"; }
+  function value(one) { return one.n ? plusMinus(one.mean, one.sd) : "no run ended"; }
 
   function point(event, one) {
-    tip.replaceChildren(make("strong", {}, value(one)), ` (n = ${one.n}${lost(one)})`, make("br"), ...tau("f"), ` = ${one.at[0]}, `, ...tau("b"), ` = ${one.at[1]}`);
-    tip.hidden = false;
-    const box = tip.getBoundingClientRect();
-    tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - box.width - 8))}px`;
-    tip.style.top = `${Math.max(4, event.clientY - box.height - 14)}px`;
+    showTip(event.clientX, event.clientY, make("strong", {}, value(one)), ` (n = ${one.n}${lost(one)})`, make("br"), ...tau("f"), ` = ${one.at[0]}, `, ...tau("b"), ` = ${one.at[1]}`);
   }
 
   function look(at) {
@@ -195,25 +165,41 @@ function colour(share) {
     return found;
   }
 
+  /* The frame is that of the map, not of the curve: it stays where it is while the pointer moves. As in the figures,
+     what lies in the first tenth of training may be outside. */
+  function frame() {
+    const known = `${state.map} ${state.measure} ${state.whole}`;
+    if (frames.has(known)) return frames.get(known);
+    const [least, most] = span();
+    const shown = measure().cells.filter((one) => one.x.length && one.mean >= least && one.mean <= most);
+    let [low, high, end] = [Infinity, -Infinity, 0];
+    for (const { x, y, band } of shown) {
+      end = Math.max(end, x.at(-1));
+      for (let i = Math.floor(y.length * 0.1); i < y.length; i++) {
+        if (y[i] === null) continue;
+        low = Math.min(low, y[i] - (band[i] || 0));
+        high = Math.max(high, y[i] + (band[i] || 0));
+      }
+    }
+    const pad = 0.04 * (high - low) || 0.5;
+    frames.set(known, [low - pad, high + pad, end || 1]);
+    return frames.get(known);
+  }
+
   function drawChart() {
     const shown = [...state.pins.map((at, i) => [at, ...PINS[i]]), [state.at, "var(--decoupled)", null]].filter(([at]) => cell(at) && cell(at).x.length);
-    if (!shown.length) { chart.replaceChildren(); pins.replaceChildren("No run of this setting trained to the end."); return; }
-    const wide = room(), tall = 300, left = 56, right = 10, top = 8, bottom = 44;
-    /* As in the figures: what lies outside the last nine tenths of training may be cut off. */
-    const late = shown.flatMap(([at]) => {
-      const { y: means, band } = cell(at);
-      return means.flatMap((value, i) => (i < Math.floor(means.length * 0.1) || value === null ? [] : [value - (band[i] || 0), value + (band[i] || 0)]));
-    });
-    let [low, high] = [Math.min(...late), Math.max(...late)];
-    const pad = 0.06 * (high - low) || 0.5;
-    [low, high] = [low - pad, high + pad];
-    const end = Math.max(...shown.map(([at]) => cell(at).x.at(-1)));
+    const wide = room(), tall = 320, left = 72, right = 10, top = 8, bottom = 44;
+    const [low, high, end] = frame();
     const x = (value) => left + (wide - left - right) * value / end;
     const y = (value) => top + (tall - top - bottom) * (high - value) / (high - low);
     const svg = make("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "img", "aria-label": `${measure().title} over training for ${shown.length} settings` });
-    for (const value of ticks(low, high, 5)) svg.append(make("line", { x1: left, x2: wide - right, y1: y(value), y2: y(value), stroke: "var(--rule)" }), make("text", { class: "tick", x: left - 7, y: y(value) + 4, "text-anchor": "end" }, number(value, 5)));
+    const marked = ticks(low, high, 5), decimals = Math.max(...marked.map((value) => (String(value).split(".")[1] || "").length));
+    for (const value of marked) svg.append(make("line", { x1: left, x2: wide - right, y1: y(value), y2: y(value), stroke: "var(--rule)" }), make("text", { class: "tick", x: left - 7, y: y(value) + 4, "text-anchor": "end" }, value.toFixed(decimals)));
     for (const value of ticks(0, end, 5)) svg.append(make("text", { class: "tick", x: x(value), y: tall - bottom + 17, "text-anchor": "middle" }, value >= 1e4 ? `${value / 1000}k` : String(value)));
-    svg.append(make("text", { x: (left + wide - right) / 2, y: tall - 6, "text-anchor": "middle" }, `${map().x}`));
+    svg.append(
+      make("path", { d: `M${left} ${top}V${tall - bottom}H${wide - right}`, fill: "none", stroke: "var(--faint)", class: "axes" }),
+      make("text", { x: (left + wide - right) / 2, y: tall - 6, "text-anchor": "middle" }, `${map().x}`),
+      make("text", { transform: `translate(14 ${(top + tall - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, measure().axis));
     const inner = make("svg", { x: left, y: top, width: wide - left - right, height: tall - top - bottom, viewBox: `${left} ${top} ${wide - left - right} ${tall - top - bottom}`, style: "overflow:hidden" });
     for (const [at, stroke, dash] of shown) {
       const one = cell(at);
@@ -226,10 +212,14 @@ function colour(share) {
     svg.append(inner);
     chart.replaceChildren(svg);
     const sample = (stroke, dash) => make("svg", { viewBox: "0 0 26 10", "aria-hidden": true }, make("path", { d: "M0 5H26", stroke, "stroke-width": 2.4, "stroke-dasharray": dash }));
+    const outside = shown.some(([at]) => cell(at).y.slice(Math.floor(cell(at).y.length * 0.1)).some((one) => one !== null && (one < low || one > high)));
     pins.replaceChildren(
-      make("span", {}, sample("var(--decoupled)", null), " shown now"),
+      make("span", {}, sample("var(--decoupled)", null), cell(state.at) && cell(state.at).x.length ? " shown now" : " no run of this setting trained to the end"),
+      ...(outside ? [make("span", { class: "outside" }, "A part lies outside the frame: choose the whole range.")] : []),
       ...state.pins.map((at, i) => make("button", { type: "button", onclick: () => pin(at), "aria-label": `Unpin forward ${at[0]}, backward ${at[1]}` }, sample(...PINS[i]), make("span", {}, ...tau("f"), ` ${at[0]}, `, ...tau("b"), ` ${at[1]}`), "×")));
   }
+
+  const frames = new Map();
 
   function drawAll() { drawChoicesKeepingFocus(); drawMap(); look(state.at); }
 

@@ -1,0 +1,90 @@
+"""Which of the things that were varied made the difference: the share of the loss that each accounts for alone."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dst_lab.figures.style import FAINT, INK, Drawn, listing, panels
+from dst_lab.records import Array, Setting
+from dst_lab.records.groups import score
+
+MOST, BINS = 12, 6
+"""A number with more values than the first is taken in groups of neighbours: as many as the second, of about one
+size."""
+FEWEST = 6
+"""Settings below which there is nothing to say."""
+
+
+def importance(settings: Sequence[Setting], where: str) -> Drawn:
+    """Bars, the largest first."""
+    shares = shares_of(settings)
+    ordered = dict(sorted(shares.items(), key=lambda item: -item[1]))
+    figure, (ax,) = panels(1, width=5.2, height=0.75 + 0.32 * len(ordered))
+    for line, share in enumerate(ordered.values()):
+        ax.barh(line, 100 * share, height=0.62, color=FAINT)
+        ax.text(100 * share + 1, line, f"{100 * share:.0f}", va="center", color=INK)
+    ax.set(xlim=(0, 108), ylim=(len(ordered) - 0.4, -0.6), xlabel="share of the differences in rank (%)")
+    ax.set_yticks(range(len(ordered)), list(ordered))
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="y", visible=False)
+    rest = 1 - sum(ordered.values())
+    first = listing([f"{name} {100 * share:.0f}%" for name, share in list(ordered.items())[:3]])
+    caption = (
+        f"{first} of how the {len(settings)} settings differ in rank by their mean lowest validation loss"
+        + (f"; {100 * rest:.0f}% lie in combinations" if rest > 0.005 else "")
+        + ". A share is what the values of a field, each averaged over all settings that have it, explain of the "
+        "variance of the ranks, less what chance would (epsilon squared). Settings with a run that diverged rank last. "
+        "Fields that were varied together cannot be told apart here."
+    )
+    return Drawn(f"What mattered, {where}", figure, caption)
+
+
+def shares_of(settings: Sequence[Setting]) -> dict[str, float]:
+    """Field -> the share of the variance of the ranks that it explains by itself; 0 where chance would do as much."""
+    ranks = _ranks(np.array([score(setting) for setting in settings]))
+    total = float(((ranks - ranks.mean()) ** 2).sum())
+    shares = {}
+    for name, values in varied(settings).items():
+        groups = _grouped(values)
+        count, members = len(ranks), len(set(groups))
+        if not 1 < members < count or not total:
+            continue
+        within = sum(
+            float(((ranks[chosen] - ranks[chosen].mean()) ** 2).sum())
+            for group in set(groups)
+            if len(chosen := np.array([one == group for one in groups]).nonzero()[0])
+        )
+        chance = (members - 1) * within / (count - members)
+        shares[name] = max(0.0, (total - within - chance) / total)
+    return shares
+
+
+def varied(settings: Sequence[Setting]) -> dict[str, list[Any]]:
+    """What differs between settings: the estimator, its numbers and the config's fields, each with its values."""
+    configs = [_flat(setting.config) for setting in settings]
+    names = dict.fromkeys(name for config in configs for name in config)
+    found = {name: [config.get(name) for config in configs] for name in names}
+    return {name: values for name, values in found.items() if len(set(map(repr, values))) > 1}
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    estimator = dict(config["estimator"])
+    fields = {name: value for name, value in config.items() if name not in ("estimator", "seed", "task", "objective")}
+    return {"estimator": estimator.pop("name"), **estimator, **fields}
+
+
+def _ranks(scores: Array) -> Array:
+    """From 0, equal ones alike; what is infinite comes last."""
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return np.asarray((ends - (counts + 1) / 2)[inverse.reshape(-1)], dtype=np.float64)
+
+
+def _grouped(values: Sequence[Any]) -> list[Any]:
+    """The values themselves, or groups of neighbours where they are many numbers."""
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(set(numbers)) <= MOST:
+        return [repr(value) for value in values]
+    edges = np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1])
+    return [int(np.searchsorted(edges, value)) if value in numbers else repr(value) for value in values]

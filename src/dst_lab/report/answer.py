@@ -1,0 +1,58 @@
+"""What a page says first: an answer to each of a study's questions, in a sentence made of its verdicts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dst_lab.claims import Verdict
+from dst_lab.claims.verdict import CONTRADICTED, NOT_SUPPORTED, NOT_TESTED, SUPPORTED
+from dst_lab.configs.cards import title
+from dst_lab.figures.style import listing
+
+WORDS = {SUPPORTED: "yes", NOT_SUPPORTED: "not shown", CONTRADICTED: "no", NOT_TESTED: "not tested"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question, and what the verdicts say."""
+
+    claim: str
+    """The first word of its claims, by which the page knows them."""
+    question: str
+    text: str
+
+
+def answers(verdicts: Sequence[Verdict], questions: Mapping[str, str]) -> list[Answer]:
+    """One per question. A claim that goes by the question's own name ("C2") answers it, task by task; the others ("C2
+    speed") are counted."""
+    found: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        found.setdefault(verdict.claim.split()[0], []).append(verdict)
+    return [Answer(claim, questions.get(claim, claim), _text(claim, members)) for claim, members in found.items()]
+
+
+def _text(claim: str, verdicts: Sequence[Verdict]) -> str:
+    main = [one for one in verdicts if one.claim == claim]
+    rest = [one for one in verdicts if one.claim != claim]
+    said = [_by_task(main)] if main else []
+    if rest:
+        said.append(_counted(rest, "further verdict" if main else "verdict"))
+    return " ".join(said)
+
+
+def _by_task(verdicts: Sequence[Verdict]) -> str:
+    """Yes on these tasks; not shown on those."""
+    parts = []
+    for kind, word in WORDS.items():
+        here = [one for one in verdicts if one.verdict == kind]
+        places = listing([title(one.task) for one in here if one.task])
+        if here:
+            cautious = " (with caution)" if any(one.caution for one in here) else ""
+            parts.append(f"{word} on {places}{cautious}" if places else word + cautious)
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _counted(verdicts: Sequence[Verdict], noun: str) -> str:
+    counts = {kind: sum(one.verdict == kind for one in verdicts) for kind in WORDS}
+    told = listing([f"{count} {kind}" for kind, count in counts.items() if count])
+    return f"Of {len(verdicts)} {noun}s: {told}." if len(verdicts) > 1 else f"One {noun}: {told.partition(' ')[2]}."

@@ -1,0 +1,72 @@
+/* What `dst show --where` understands: words with a sign (<= >= != == = < >) between a field and a value are conditions,
+   of which a run fits all. Other words must be found somewhere in a run. */
+
+/* Words, those in quotes whole. */
+function wordsOf(text) {
+  const joined = text.replace(/\s*(<=|>=|!=|==|=|<|>)\s*/g, "$1");
+  return [...joined.matchAll(/(?:[^\s"']+|"[^"]*"|'[^']*')+/g)].map(([word]) => word.replace(/["']/g, ""));
+}
+
+/* A word as a condition, or null where it is none. */
+function conditionOf(word) {
+  const found = word.match(/^([\w.]+)(<=|>=|!=|==|=|<|>)(.*)$/s);
+  if (!found) return null;
+  const [, field, sign, text] = found;
+  return { field, sign: sign === "==" ? "=" : sign, text: field === "estimator" ? text.replaceAll("-", "_") : text };
+}
+
+/* As Python reads a number; null where it is none. */
+function numeric(value) {
+  if (typeof value === "number") return value;
+  if (typeof value === "boolean") return Number(value);
+  if (typeof value !== "string" || !value.trim()) return null;
+  const spelled = { inf: Infinity, "+inf": Infinity, "-inf": -Infinity }[value.trim().toLowerCase()];
+  if (spelled !== undefined) return spelled;
+  return /^[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(value.trim()) ? Number(value.trim().replaceAll("_", "")) : null;
+}
+
+/* As Python writes what is no number: lists and truths. */
+function written(value) {
+  if (Array.isArray(value)) return `[${value.map((one) => (typeof one === "string" ? `'${one}'` : written(one))).join(", ")}]`;
+  if (typeof value === "boolean") return value ? "True" : "False";
+  return value === null || value === undefined ? "None" : String(value);
+}
+
+function equal(value, text) {
+  if (typeof value === "boolean" || value === null || value === undefined) return written(value).toLowerCase() === text.toLowerCase();
+  const [a, b] = [numeric(value), numeric(text)];
+  return a !== null && b !== null ? a === b : written(value) === text;
+}
+
+function holds({ sign, text }, value) {
+  if (sign === "=" || sign === "!=") return equal(value, text) === (sign === "=");
+  const [a, b] = [value === null || value === undefined || Array.isArray(value) ? null : numeric(value), numeric(text)];
+  if (a === null || b === null) return false;
+  return { "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b }[sign];
+}
+
+/* A field of a run by its dotted name, one of its estimator also by its own ("tau_f"); null where it has none. */
+function fieldOf(i, name) {
+  const { runs, settings } = DATA, { config } = settings[runs.setting[i]];
+  if (name === "status" || name === "id" || name === "seed") return runs[name][i];
+  if (name === "seeds") return runs.seed[i] >= DATA.fresh ? "fresh" : "search";
+  if (name === "estimator") return config.estimator.name;
+  const known = (where, key) => where !== null && typeof where === "object" && !Array.isArray(where) && Object.hasOwn(where, key);
+  const path = !known(config, name) && name !== "name" && known(config.estimator, name) ? ["estimator", name] : name.split(".");
+  let value = config;
+  for (const part of path) value = known(value, part) ? value[part] : null;
+  return value;
+}
+
+/* The words of a text: what must be found somewhere, the conditions, and what is wrong with them. */
+function query(text) {
+  const found = { words: [], conditions: [], wrong: "" };
+  for (const word of wordsOf(text)) {
+    const condition = conditionOf(word);
+    if (!condition) { found.words.push(word.toLowerCase()); continue; }
+    found.conditions.push(condition);
+    if (!["=", "!="].includes(condition.sign) && numeric(condition.text) === null) found.wrong = `sizes are compared with a number, got ${word}`;
+    else if (DATA.runs.id.length && DATA.runs.id.every((_, i) => fieldOf(i, condition.field) === null)) found.wrong = `no run has the field ${condition.field}`;
+  }
+  return found;
+}

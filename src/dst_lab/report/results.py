@@ -1,0 +1,117 @@
+"""The chosen settings on test data, and in what their study judges them: one row per estimator."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dst_lab.configs.cards import MetricCard, estimator, metric, title
+from dst_lab.figures.style import plus_minus
+from dst_lab.records import Group, Rows, Setting
+from dst_lab.report.study import Study
+from dst_lab.report.tables import role_label, temperatures_text
+
+TESTED = ("test_accuracy", "test_bound", "test_loss")
+"""What is shown of a task that its study names no metrics for: the first of these that its runs have, and the loss."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A setting on a task."""
+
+    values: tuple[str, ...]
+    """In each metric, mean ± standard deviation over the runs that did not diverge; "" where they lack it."""
+    setting: str
+    """Its temperatures and learning rate."""
+    runs: str
+    """How many runs, of which seeds, and how many diverged."""
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Results:
+    """A table: what heads each column, and the rows, each with as many cells; None where there is no such setting."""
+
+    columns: tuple[tuple[str, tuple[str, ...]], ...]
+    """(task, metrics), in words."""
+    rows: tuple[tuple[str, tuple[Cell | None, ...]], ...]
+
+    @property
+    def usual(self) -> str:
+        """What most cells say of their runs."""
+        said = Counter(cell.runs for _, cells in self.rows for cell in cells if cell)
+        return said.most_common(1)[0][0] if said else ""
+
+
+def results(study: Study, rows: Rows) -> Results:
+    """Every setting that the searches chose, on its confirmation runs where there are such."""
+    settings = {key: found for key in rows.chosen if (found := rows.setting(*key)) is not None}
+    by_task: dict[str, dict[str, Setting]] = {}
+    for (task, role), setting in settings.items():
+        label = role_label(rows, rows.chosen[task, role], role)
+        by_task.setdefault(task, {})[label] = setting
+    ordered = [role_label(rows, rows.chosen[key], key[1]) for role in study.roles for key in settings if key[1] == role]
+    return _table(study, rows, {task: (title(task), found) for task, found in by_task.items()}, ordered)
+
+
+def best_results(study: Study, groups: Sequence[Group]) -> Results:
+    """Of runs that no search chooses among: the best setting of each estimator, on the seeds it was found with."""
+    if not groups:
+        return Results((), ())
+    found = {
+        group.name: (group.title, {estimator(name).label: setting for name, setting in group.best.items()})
+        for group in groups
+        if group.best
+    }
+    return _table(study, groups[0].rows, found, ())
+
+
+def _table(
+    study: Study, rows: Rows, tasks: Mapping[str, tuple[str, Mapping[str, Setting]]], first: Iterable[str]
+) -> Results:
+    labels = dict.fromkeys([*first, *(label for _, found in tasks.values() for label in found)])
+    cards = {task: headline(study, list(found.values())) for task, (_, found) in tasks.items()}
+    return Results(
+        tuple((name, tuple(card.summary for card in cards[task])) for task, (name, _) in tasks.items()),
+        tuple(
+            (
+                label,
+                tuple(
+                    cell(study, rows, found[label], cards[task]) if label in found else None
+                    for task, (_, found) in tasks.items()
+                ),
+            )
+            for label in labels
+        ),
+    )
+
+
+def headline(study: Study, settings: Sequence[Setting]) -> list[MetricCard]:
+    """The cards of the metrics that stand for a task, whose settings these are."""
+    task = str(settings[0].config["task"])
+    names = study.headline.get(task, ())
+    if not names:
+        had = {one for setting in settings for row in setting.rows for one in row.history}
+        names = (*[one for one in TESTED if one in had][:1], "validation_loss")
+    return [metric(name, task) for name in names]
+
+
+def cell(study: Study, rows: Rows, setting: Setting, cards: Sequence[MetricCard]) -> Cell:
+    """One setting in these metrics."""
+    lost = f", {setting.diverged} diverged" if setting.diverged else ""
+    taus = temperatures_text(setting.config["estimator"])
+    rate = f"lr {setting.config['lr']:g}" if "lr" in setting.config else ""
+    remark = study.remarks.get(str(setting.config["task"]))
+    seeds = f"{setting.seeds} seed".strip() + "s" * (setting.n != 1)
+    return Cell(
+        values=tuple(_value(setting, card) for card in cards),
+        setting=", ".join(filter(None, (taus, rate))),
+        runs=f"n = {setting.n} {seeds}{lost}",
+        remark=remark(rows, setting) if remark and setting.n else "",
+    )
+
+
+def _value(setting: Setting, card: MetricCard) -> str:
+    values = card.factor * np.array([row.counted(card.name) for row in setting.rows if row.has(card.name)])
+    return plus_minus(values) if len(values) else "diverged" if setting.diverged else ""
