@@ -25,7 +25,7 @@ from torch.func import functional_call
 import decoupled_st as dst
 from decoupled_st.nn.codebook import FORMS
 from dst_lab import data
-from dst_lab.configs import CodebookVAEConfig, Config
+from dst_lab.configs import CodebookVAEConfig, Config, Schedule
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task
 from dst_lab.tasks.quantisers import KINDS, Learned, Quantised
@@ -121,7 +121,7 @@ class Choice:
         backward = choose.card.backward
         self.surrogate = self.taus[backward] if backward else None
         self.form, self.metric = FORMS[choose.card.name], metric
-        if seeds is None and self.surrogate is not None:  # the argmax
+        if self.surrogate is not None and (seeds is None or always_argmax(choose)):
             self.form, self.taus = dst.codebook.decoupled, {"tau_f": 0.0, "tau_b": self.surrogate}
         self.seed = None if seeds is None else seeds[run]
 
@@ -129,6 +129,13 @@ class Choice:
         # VQ-VAE's codes hear nothing of what comes after them.
         codes = codes.detach() if self.form is dst.codebook.identity_ste else codes
         return self.form(tokens, codes, metric=self.metric, seed=self.seed, **self.taus)
+
+
+def always_argmax(choose: Chooser) -> bool:
+    """True where a run alone has a forward temperature of 0 from first to last: nothing has to be drawn."""
+    drawn = dict(choose.choice.temperatures).get(str(choose.card.draw))
+    alone = all(tau.numel() == 1 for tau in choose.taus.values())
+    return alone and drawn == Schedule.parse(0.0)
 
 
 class CodebookVAE(Task):
@@ -144,8 +151,8 @@ class CodebookVAE(Task):
         self.images, channels, *sides = self.splits["train"].shape
         if any(side % 4 for side in sides):
             raise ValueError(f"{config.task} takes images whose sides are multiples of 4, got {sides[0]} x {sides[1]}")
-        measured = self.splits["train"].double().div_(255).var().item()
-        self.variance = VARIANCES.get(config.dataset, measured)
+        published = VARIANCES.get(config.dataset)
+        self.variance = published or self.splits["train"].double().div_(255).var().item()
         with torch.random.fork_rng(devices=[]):
             self.module = Autoencoder(channels, config).to(device)
         self.made: tuple[int, Parameters] | None = None
@@ -204,9 +211,7 @@ class CodebookVAE(Task):
         if choose.rules:
             with torch.no_grad():
                 logits = torch.stack([self._scores(of_one(parameters, run), x) for run, x in enumerate(images)])
-            ruled = choose.rules.taus(choose.place, logits, dim=-1, batch_dims=1, observe=choose.observe)
-            taus |= {name: tau.reshape(len(images)) for name, tau in ruled.items()}
-            choose.place += 1
+            taus |= {name: tau.reshape(len(images)) for name, tau in choose.ruled("categorical", logits).items()}
         return [Choice(choose, self.config.metric, taus, seeds, run) for run in range(len(images))]
 
     def _scores(self, own: Parameters, images: Tensor) -> Tensor:

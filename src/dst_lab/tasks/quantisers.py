@@ -73,7 +73,7 @@ class Learned(Quantiser):
         config = self.config
         x, codes = tokens.to(self.dtype), self.codes.to(self.dtype)
         q, index = choose(x, codes)
-        chosen = F.embedding(index.clamp(min=0), self.codes)
+        chosen = self.codes.index_select(0, index.clamp(min=0))
         losses = self.commitment(tokens, chosen)
         losses = losses + config.codebook * (tokens.detach() - chosen).square().mean(-1)
         if config.entropy and torch.is_grad_enabled():
@@ -105,7 +105,7 @@ class MovingMeans(Quantiser):
 
     def forward(self, tokens: Tensor, choose: Choose) -> Quantised:
         index = self.nearest(tokens, self.codes)
-        chosen = F.embedding(index.clamp(min=0), self.codes)
+        chosen = self.codes.index_select(0, index.clamp(min=0))
         if torch.is_grad_enabled():
             self._follow(tokens.detach(), index)
         path = rotated if self.config.quantiser == "rotation" else copied
@@ -137,7 +137,7 @@ class Projected(Quantiser):
 
     def forward(self, tokens: Tensor, choose: Choose) -> Quantised:
         index = self.nearest(tokens, self.project(self.frozen))
-        chosen = self.project(F.embedding(index.clamp(min=0), self.frozen))
+        chosen = self.project(self.frozen.index_select(0, index.clamp(min=0)))
         losses = self.commitment(tokens, chosen) + (tokens.detach() - chosen).square().mean(-1)
         return Quantised(rotated(tokens, chosen), index, losses)
 
