@@ -48,6 +48,8 @@ def pair(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Pair:
         for packs in (False, True):
             task = LogicGates(configs[0], None, device)
             task.packs, task.kernels = packs, packed
+            if not packs:
+                task.fused = lambda fleet: None
             for split in ("validation", "test"):
                 task.levels[split], task.labels[split] = task.levels[split][:150], task.labels[split][:150]
             fleets.append(Fleet(task, configs))
@@ -93,6 +95,7 @@ def test_a_step_is_the_plain_step(pair: Pair, choice: Choice, fields: dict[str, 
     step is the rate times the gradient's sign."""
     plain, fused = pair(choice, **fields)
     norms = step(plain), step(fused)
+    assert (plain.path["path"], fused.path["path"]) == ("plain", "packed bits")
     torch.testing.assert_close(norms[1], norms[0], rtol=1e-4, atol=1e-9)
     torch.testing.assert_close(fused.loss_sum, plain.loss_sum, rtol=1e-5, atol=0)
     for name in plain.parameters:
