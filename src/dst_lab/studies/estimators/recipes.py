@@ -159,11 +159,10 @@ def polynomial(scale: str) -> Plan:
 
 def bias(scale: str) -> Plan:
     """Bias and variance of every estimator against the exact gradient, over the temperatures that it is tuned over."""
-    seeds = tuple(range(10 if scale == "paper" else 3))
-    plans = [
-        Measured(BiasVarianceConfig(estimator=tuned.choice()), tuned.axes(scale), seeds) for tuned in TUNED.values()
-    ]
-    return Several(tuple(plans))
+    seeds, passes = (tuple(range(10)), 1024) if scale == "paper" else ((0, 1, 2), 64)
+    bases = [BiasVarianceConfig(estimator=tuned.choice(), passes=passes) for tuned in TUNED.values()]
+    axes = [tuned.axes(scale) for tuned in TUNED.values()]
+    return Several(tuple(Measured(one, own, seeds) for one, own in zip(bases, axes, strict=True)))
 
 
 def confirm(scale: str) -> Plan:

@@ -1,17 +1,37 @@
 """The comparison as a study: what its page says, and in which order."""
 
+from pathlib import Path
+
 from dst_lab.configs import CategoricalVAEConfig
 from dst_lab.report import Study
-from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, temperature_map
+from dst_lab.report.section import Page, Section
+from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures, temperature_map
+from dst_lab.studies.estimators import tables
 from dst_lab.studies.estimators.claims import judge
-from dst_lab.studies.estimators.recipes import RECIPES
+from dst_lab.studies.estimators.figures import FIGURES
+from dst_lab.studies.estimators.recipes import POWERS, RECIPES, SHAPES
+
+TEMPLATE = Path(__file__).parent / "tables.html"
+
+
+def _tables(page: Page) -> str:
+    return page.fill(
+        str(TEMPLATE),
+        arms={tables.label(arm): cells for arm, cells in tables.arms(page.rows).items()},
+        anchors=tables.anchors(page.rows),
+        polynomial=tables.polynomial(page.rows),
+        shapes=list(SHAPES["paper"]),
+        powers=POWERS,
+    )
+
 
 ESTIMATORS = Study(
     name="estimators",
     title="Straight-through estimators side by side",
     topic="Straight-through estimators",
     lead="Every estimator tuned over its own temperatures and the same learning rates, with equally many settings, on "
-    "categorical VAEs of three shapes; then judged on seeds that no search has seen.",
+    "categorical VAEs of three shapes; then judged on seeds that no search has seen. Before that, the published "
+    "settings, at their full length: are the published numbers met?",
     notes={"quick": "This page is of the quick scale: digits and small codes, to see that everything runs."},
     recipes=RECIPES,
     tasks=(CategoricalVAEConfig.task,),
@@ -25,5 +45,15 @@ ESTIMATORS = Study(
         "E4": "Does Decoupled ReinMax?",
     },
     claimant="What is asked",
-    sections=(answer(), VERDICTS, SETTINGS, temperature_map(), OTHERS, *REST),
+    figures=FIGURES,
+    sections=(
+        answer(),
+        VERDICTS,
+        Section("tables", "Tables", _tables),
+        figures({"Categorical VAE": tuple(FIGURES)[:2], "Exact gradients": tuple(FIGURES)[2:]}),
+        temperature_map(),
+        SETTINGS,
+        OTHERS,
+        *REST,
+    ),
 )

@@ -1,0 +1,160 @@
+"""The study's figures: curves of every arm, maps over both temperatures, and bias against variance."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullLocator
+
+from dst_lab.configs import BiasVarianceConfig, CategoricalVAEConfig
+from dst_lab.configs.cards import estimator, metric
+from dst_lab.figures.curves import diverged, frame
+from dst_lab.figures.heat_map import Mark, heat_map, marks
+from dst_lab.figures.style import HEIGHT, Drawn, absent, letter, listing, number, panels, plus_minus
+from dst_lab.records import Row, Rows, Setting, spread, together
+from dst_lab.studies.estimators.recipes import MAP_ROLES, MAPPED, RECIPES, SEARCHES, SHAPES, TUNED, role_of
+from dst_lab.studies.estimators.tables import label
+
+TASK, EXACT = CategoricalVAEConfig.task, BiasVarianceConfig.task
+BIAS, VARIANCE = "bias_rescaled", "variance_rescaled"
+APART = (0, (1, 1))
+"""How the second ReinMax, whose temperatures are apart, is drawn."""
+
+
+def curves(rows: Rows) -> Drawn:
+    """Validation -ELBO over training, one panel per shape, every arm at what its search chose."""
+    figure, axes = panels(len(SHAPES["paper"]), height=HEIGHT + 0.9)
+    card = metric("validation_loss", TASK)
+    said, missing = [], list[str]()
+    for ax, shape in zip(axes, SHAPES["paper"], strict=True):
+        found = {arm: rows.setting(TASK, role_of(shape, arm)) for arm in TUNED}
+        there = {arm: setting for arm, setting in found.items() if setting is not None and setting.n}
+        lacking = [text for arm in TUNED if arm not in there for text in rows.missing(role_of(shape, arm), TASK)]
+        missing += lacking
+        if not there:
+            absent(ax, lacking[:3])
+            continue
+        for arm, setting in there.items():
+            _curve(ax, arm, setting)
+        frame(ax, [together(setting.rows, "validation_loss")[1] for setting in there.values()])
+        ax.set(xlabel="epoch", ylabel=card.axis)
+        ax.set_title(f"{shape.replace('x', ' x ')} codes")
+        ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.17), ncols=2, columnspacing=1.0)
+        said.append(_order(shape, there) + diverged(there))
+    caption = ("At the end of training, mean ± standard deviation over seeds: " + " ".join(said)) if said else ""
+    caption += " Line: mean; band: one standard deviation. The first tenth of training may lie outside the frame."
+    return Drawn(
+        "-ELBO over training", figure, caption if said else "", len(axes), missing, (*SEARCHES, RECIPES.confirm)
+    )
+
+
+def _curve(ax: Axes, arm: str, setting: Setting) -> None:
+    look, (x, values) = setting.look, together(setting.rows, "validation_loss")
+    apart = arm == "reinmax-decoupled"
+    mean, width = values.mean(0), spread(values)
+    ax.fill_between(x, mean - width, mean + width, color=look.color, alpha=0.15, lw=0)
+    ax.plot(x, mean, color=look.color, ls=APART if apart else look.line, marker="" if apart else look.marker,
+            markevery=max(1, len(x) // 5), label=label(arm))  # fmt: skip
+
+
+def _order(shape: str, found: Mapping[str, Setting]) -> str:
+    """The arms of a shape, the lowest first."""
+    ends = {arm: np.array([row.last("validation_loss") for row in setting.rows]) for arm, setting in found.items()}
+    order = sorted(ends, key=lambda arm: float(ends[arm].mean()))
+    n = sorted({len(values) for values in ends.values()})
+    count = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
+    told = listing([f"{label(arm)} {plus_minus(ends[arm])}" for arm in order])
+    return f"{shape.replace('x', ' x ')} codes (n = {count}): {told}."
+
+
+def maps(rows: Rows) -> Drawn:
+    """Validation -ELBO over both temperatures, of Decoupled ST and of ReinMax, at one learning rate."""
+    recipe = "vae-maps"
+    missing = rows.missing(recipe, TASK)
+    figure, axes = panels(len(MAP_ROLES), height=HEIGHT + 0.5)
+    said = []
+    for ax, role in zip(axes, MAP_ROLES, strict=True):
+        found = _cells(rows, recipe, role)
+        if not found:
+            absent(ax, missing)
+            continue
+        lost = [taus for row in rows.diverged(recipe, TASK) if (taus := _taus(row)) and row.run.estimator == role]
+        heat_map(ax, found, metric("validation_loss", TASK).summary, bright_is_low=True, lost=lost)
+        best = min(found, key=lambda at: found[at])
+        marks(ax, [*found, *lost], [Mark(best, "lowest")])
+        ax.set_title(estimator(role).label)
+        at_one = found.get((1.0, 1.0))
+        told = (
+            f"{estimator(role).label} is lowest, {number(found[best], 4)} nats, at τf = {best[0]:g}, τb = {best[1]:g}"
+        )
+        said.append(told + (f" (at both 1: {number(at_one, 4)})" if at_one is not None else ""))
+    caption = f"{MAPPED.replace('x', ' x ')} codes, learning rate 1e-3, one seed per cell. {'; '.join(said)}."
+    return Drawn("Both temperatures", figure, caption if said else "", len(axes), missing, (recipe,))
+
+
+def _cells(rows: Rows, recipe: str, role: str) -> dict[tuple[float, float], float]:
+    """(tau_f, tau_b) -> the lowest validation loss, mean over seeds."""
+    found: dict[tuple[float, float], list[float]] = {}
+    for row in rows.recipe(recipe, TASK, "validation_loss"):
+        taus = _taus(row)
+        if row.run.estimator == role and taus:
+            found.setdefault(taus, []).append(row.best("validation_loss"))
+    return {at: float(np.mean(values)) for at, values in found.items()}
+
+
+def _taus(row: Row) -> tuple[float, float] | None:
+    tau_f, tau_b = row.taus[:2]
+    return None if tau_f is None or tau_b is None else (tau_f, tau_b)
+
+
+def bias(rows: Rows) -> Drawn:
+    """Bias across, variance up, a point for every estimator and temperature, joined along the temperatures."""
+    recipe = "estimator-bias"
+    missing = rows.missing(recipe, EXACT)
+    figure, (ax,) = panels(1, width=6.2, height=HEIGHT + 1.3)
+    found = _points(rows, recipe)
+    if not found:
+        absent(ax, missing)
+        return Drawn("Bias against variance", figure, "", 1, missing, (recipe,))
+    ax.set(yscale="log", xlabel="bias, |s E e - g| / |g|", ylabel="variance, tr Cov(s e) / |g|²")
+    for name, points in found.items():
+        look = estimator(name)
+        line = "none" if len(points[0][0]) > 1 else "-"  # two temperatures are a plane: nothing to join
+        ax.plot([x for _, x, _ in points], [y for *_, y in points], color=look.color, ls=line, lw=1, alpha=0.8,
+                marker=look.marker, label=look.label)  # fmt: skip
+        taus, x, y = points[-1]
+        ends = ", ".join(f"{letter(key)} {value:g}" for key, value in taus.items())
+        ax.annotate(ends, (x, y), textcoords="offset points", xytext=(5, 3), fontsize=7, color=look.color)
+    ax.set_xlim(left=0)
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.legend(loc="upper center", bbox_to_anchor=(0.48, -0.13), ncols=3, columnspacing=1.0)
+    lowest = min(((x, name, taus) for name, points in found.items() for taus, x, _ in points), key=lambda one: one[0])
+    where = ", ".join(f"{key} {value:g}" for key, value in lowest[2].items())
+    caption = (
+        "On an autoencoder small enough to sum over every code, the gradient e that an estimator sends back beside the "
+        "exact one, g, at the end of training; s gives e the length that brings it nearest to g on average. Every "
+        "point is a setting, mean over seeds; a line joins the temperatures of one estimator, the last of which is "
+        f"written at its end. The lower left corner would be exact. The least bias, {number(lowest[0])}, has "
+        f"{estimator(lowest[1]).label} at {where}."
+    )
+    return Drawn("Bias against variance", figure, caption, 1, missing, (recipe,))
+
+
+def _points(rows: Rows, recipe: str) -> dict[str, list[tuple[dict[str, float], float, float]]]:
+    """Estimator -> (temperatures, bias, variance), in the order of the temperatures."""
+    runs: dict[tuple[str, tuple[tuple[str, float], ...]], list[Row]] = {}
+    for row in rows.recipe(recipe, EXACT, BIAS, VARIANCE):
+        given = row.run.config["estimator"]
+        axes = {name for tuned in TUNED.values() if tuned.estimator == given["name"] for name, _ in tuned.paper}
+        taus = tuple((key, float(given[key])) for key in sorted(axes, reverse=True))  # tau_f before tau_b
+        runs.setdefault((row.run.estimator, taus), []).append(row)
+    found: dict[str, list[tuple[dict[str, float], float, float]]] = {}
+    for (name, taus), members in sorted(runs.items(), key=lambda item: item[0][1]):
+        x, y = (float(np.mean([row.last(which) for row in members])) for which in (BIAS, VARIANCE))
+        found.setdefault(name, []).append((dict(taus), x, y))
+    return {name: found[name] for name in dict.fromkeys(t.estimator for t in TUNED.values()) if name in found}
+
+
+FIGURES = {"elbo-curves": curves, "temperature-maps": maps, "bias-against-variance": bias}

@@ -1,0 +1,111 @@
+"""The study's tables: every arm on every shape, the published numbers, and polynomial programming."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dst_lab.configs import CategoricalVAEConfig
+from dst_lab.configs.cards import estimator
+from dst_lab.figures.style import plus_minus, value_text
+from dst_lab.plans.plan import seeded, settings, value_of
+from dst_lab.records import Row, Rows, Setting
+from dst_lab.studies.estimators.recipes import POWERS, PUBLISHED, SHAPES, TUNED, anchor_plans, role_of
+
+TASK = CategoricalVAEConfig.task
+ENDS = {
+    "validation_loss": "-ELBO, validation images",
+    "test_loss": "-ELBO, test images",
+    "test_bound": "bound of 20 draws, test images",
+}
+"""What the table of arms has for each: at the end of training, in nats per image."""
+POLYNOMIAL = {"softmax_ste": (0.2272, 0.1480, 0.0688), "reinmax": (0.0152, 0.0043, 0.0007)}
+"""Published for four classes, by power: the mean loss over the last 200 of 10,000 steps, one seed."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An arm on a shape."""
+
+    setting: str
+    """What the search chose."""
+    values: dict[str, str]
+    """By metric, mean and standard deviation over seeds."""
+    n: int
+    diverged: int
+    seeds: str
+    first: bool = False
+    """The lowest mean validation loss of the shape's arms."""
+
+
+def label(arm: str) -> str:
+    """An arm in words."""
+    return estimator(TUNED[arm].estimator).label + (", decoupled" if arm == "reinmax-decoupled" else "")
+
+
+def arms(rows: Rows) -> dict[str, dict[str, Cell]]:
+    """Arm -> shape -> what was chosen and what it came to on fresh seeds; without the arms that have no runs."""
+    found: dict[str, dict[str, Setting]] = {}
+    for arm in TUNED:
+        for shape in SHAPES["paper"]:
+            setting = rows.setting(TASK, role_of(shape, arm))
+            if setting is not None and setting.n:
+                found.setdefault(arm, {})[shape] = setting
+    lowest = {
+        shape: min((_mean(of[shape].rows) for of in found.values() if shape in of), default=0.0)
+        for shape in SHAPES["paper"]
+    }
+    return {
+        arm: {shape: _cell(arm, one, _mean(one.rows) == lowest[shape]) for shape, one in of.items()}
+        for arm, of in found.items()
+    }
+
+
+def _mean(rows: list[Row]) -> float:
+    return float(np.mean([row.best("validation_loss") for row in rows]))
+
+
+def _cell(arm: str, setting: Setting, first: bool) -> Cell:
+    names = [name for name in ENDS if all(row.has(name) for row in setting.rows)]
+    values = {name: plus_minus(np.array([row.last(name) for row in setting.rows])) for name in names}
+    taus = {name: setting.config["estimator"][name] for name, _ in TUNED[arm].paper}
+    words = [f"{name} {value_text(value)}" for name, value in taus.items()]
+    words.append(f"rate {setting.config['lr']:.2g}")
+    return Cell(", ".join(words), values, setting.n, setting.diverged, setting.seeds, first)
+
+
+def anchors(rows: Rows) -> dict[str, dict[str, tuple[str, float, int]]]:
+    """Published name -> shape -> (ours, published, n); a setting of which no run is there is left out."""
+    found: dict[str, dict[str, tuple[str, float, int]]] = {}
+    for shape in SHAPES["paper"]:
+        for name, plan in anchor_plans(rows.scale, shape).items():
+            there = [rows.find(run) for run in seeded(settings(plan.base, plan.axes), plan.seeds)]
+            values = [row.last("train_set_loss") for row in there if row is not None and row.done]
+            if values:
+                ours = plus_minus(np.array(values))
+                found.setdefault(name, {})[shape] = (ours, PUBLISHED[name].at(shape)[1], len(values))
+    return found
+
+
+def polynomial(rows: Rows) -> list[dict[str, Any]]:
+    """The last loss of each estimator, classes 2 and 4, by power, with its published value where there is one."""
+    table: list[dict[str, Any]] = []
+    found: dict[tuple[str, int, float], list[float]] = {}
+    for config in rows.wanted("polynomial-programs"):
+        row = rows.find(config)
+        if row is not None and row.done:
+            key = config.estimator.name, value_of(config, "classes"), value_of(config, "power")
+            found.setdefault(key, []).append(row.last("train_loss"))
+    for name in dict.fromkeys(tuned.estimator for tuned in TUNED.values()):
+        for classes in (2, 4):
+            values = [found.get((name, classes, power), []) for power in POWERS]
+            if all(values):
+                losses = [f"{np.mean(one):.4f} ± {np.std(one, ddof=1) if len(one) > 1 else 0:.4f}" for one in values]
+                published = POLYNOMIAL.get(name) if classes == 4 and rows.scale == "paper" else None
+                table.append(
+                    {
+                        "estimator": estimator(name).label, "classes": classes, "losses": losses, "n": len(values[0]),
+                        "published": [f"{value:.4f}" for value in published] if published else [""] * len(POWERS),
+                    }
+                )  # fmt: skip
+    return sorted(table, key=lambda row: int(row["classes"]))
