@@ -63,7 +63,7 @@ PLANTED = [
     ),
     Mutation(
         "gradient through the sample: the surrogate at the perturbed logits", "estimators/decoupled.py",
-        "    l = rows.filled(row.l, row.empty)", "    l = rows.filled(row.l + scores - row.l.detach(), row.empty)",
+        "None, rows.filled(row.l, row.empty)", "None, rows.filled(row.l + scores - row.l.detach(), row.empty)",
     ),
     Mutation(
         "ST-GS at the clean logits", "estimators/gumbel_ste.py",
@@ -155,7 +155,11 @@ PLANTED = [
     ),
     Mutation(
         "rows are taken for finite without looking", "estimators/rows.py",
-        "return look and math.isfinite(top.sum())", "return look",
+        "_may_look(top) and math.isfinite(top.sum())", "_may_look(top)",
+    ),
+    Mutation(
+        "centred rows are taken for finite without looking", "estimators/rows.py",
+        "if torch.equal(less, less):", "if True:",
     ),
     Mutation(
         "half precision inside", "estimators/straight_through.py",

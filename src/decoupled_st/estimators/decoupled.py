@@ -69,15 +69,16 @@ def categorical(
     drawn, trained = rows.drawn(tau_f), wanted(logits, tau_b)
     if not drawn and not trained:
         return rows.one_hot(l, dim)[0].to(logits.dtype)
-    row = rows.centred(l, dim)
-    scores = row.l.detach()
+    fixed = trained and surrogate.is_fixed(l, tau_b, scale)
+    row = rows.centred(l.detach() if fixed else l, dim)
+    scores = row.l if fixed else row.l.detach()
     if drawn:
         scores = rows.perturbed(scores, tau_f, gumbel(l, generator, noise)).detach()
     hard, _ = rows.one_hot(scores, dim, finite=row.empty is None and noise is None)
     if not trained:
         return hard.to(logits.dtype)
-    l = rows.filled(row.l, row.empty)
-    return surrogate.softmax(hard, l, row.largest, dim, tau_b, scale, logits.dtype)
+    source, l = rows.filled(l, row.empty) if fixed else None, rows.filled(row.l, row.empty)
+    return surrogate.softmax(hard, l, row.largest, dim, tau_b, scale, logits.dtype, source)
 
 
 @exported("decoupled_st.binary.decoupled")

@@ -52,12 +52,15 @@ def categorical(
 
         return choose(logits, 1.0, tau, scale, perturbed=True, dim=dim, mask=mask, generator=generator, noise=noise)
     l = rows.allowed(logits, mask)
-    row = rows.centred(l, dim)
+    trained = wanted(logits, tau)
+    fixed = trained and surrogate.is_fixed(l, tau, scale)
+    row = rows.centred(l.detach() if fixed else l, dim)
     perturbed = row.l + gumbel(l, generator, noise)
     hard, largest = rows.one_hot(perturbed.detach(), dim, finite=row.empty is None and noise is None)
-    if not wanted(logits, tau):
+    if not trained:
         return hard.to(logits.dtype)
-    return surrogate.softmax(hard, rows.filled(perturbed, row.empty), largest, dim, tau, scale, logits.dtype)
+    source = rows.filled(l, row.empty) if fixed else None
+    return surrogate.softmax(hard, rows.filled(perturbed, row.empty), largest, dim, tau, scale, logits.dtype, source)
 
 
 @exported("decoupled_st.binary.gumbel_ste")

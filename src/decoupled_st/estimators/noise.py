@@ -5,6 +5,11 @@ from torch import Tensor
 
 from decoupled_st import kernels
 
+_MANY = 512
+"""From so many draws on `_fill_exponential` is the faster."""
+_BLOCK = 1 << 14
+"""Draws of 53 bits at a time, which stay in a core's cache."""
+
 
 def gumbel(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
     """Standard Gumbel noise of the shape and dtype of `like`, drawn, or the caller's own: -log(e), e exponential."""
@@ -28,14 +33,23 @@ def exponential(like: Tensor, generator: torch.Generator | None) -> Tensor:
     Gumbel noise at 16.6: -log(1 - u) of a u with a second draw between the multiples of 2^-24.
     """
     drawn_now = not kernels.transformed() if generator else not kernels.traced()
-    if like.device.type == "cpu" and drawn_now:
+    if like.is_cpu and drawn_now:
         e = torch.empty_like(like, memory_format=torch.contiguous_format)
+        if like.dtype == torch.float32 and e.numel() >= _MANY:
+            return _fill_exponential(e, generator)
         # torch.compile cannot trace a generator: it runs this eagerly, or with fullgraph=True quotes the line.
         return e.exponential_(generator=generator)  # pass noise= instead of generator=
     u = _uniform(like, generator)
     if u.dtype == torch.float32:
         u = u + _uniform(like, generator) * 2.0**-24
     return -torch.log1p(-u.clamp(2.0**-54, 1 - torch.finfo(u.dtype).eps / 2))
+
+
+def _fill_exponential(e: Tensor, generator: torch.Generator | None) -> Tensor:
+    """What `e.exponential_()` draws, from the same 53 bits, in vector instructions instead of one by one."""
+    for part in e.view(-1).split(_BLOCK):  # type: ignore[no-untyped-call]
+        part.copy_(torch.rand(len(part), dtype=torch.float64, generator=generator).neg_().log1p_())
+    return e.neg_()
 
 
 def gumbel_from_uniform(u: Tensor) -> Tensor:

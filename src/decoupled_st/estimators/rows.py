@@ -56,8 +56,11 @@ def centred(l: Tensor, dim: int) -> Rows:
     A row with a NaN or +inf becomes NaN: an error upstream must not come out as a plausible sample.
     """
     top, largest = l.detach().max(dim, keepdim=True)
-    if _known_to_be_finite(top):
-        return Rows(l - top, largest, None)
+    if _may_look(top):
+        less = l - top
+        # Unequal to itself where NaN: inf - inf, in a row that is empty or has a +inf, or a NaN of the caller's.
+        if torch.equal(less, less):
+            return Rows(less, largest, None)
     empty = top == -math.inf
     top = top.masked_fill(empty, 0.0).masked_fill(top == math.inf, math.nan)
     return Rows(l - top, largest, empty)
@@ -87,7 +90,7 @@ def one_hot(scores: Tensor, dim: int, *, finite: bool = False) -> tuple[Tensor, 
         index = scores.argmax(dim, keepdim=True)
     else:
         top, index = scores.max(dim, keepdim=True)
-        finite = _known_to_be_finite(top)
+        finite = _may_look(top) and math.isfinite(top.sum())
     zeros = torch.zeros_like(scores)
     # torch.func.vmap and DTensor know the one only, memory is saved by the other.
     plain = type(zeros) is Tensor and not kernels.transformed()
@@ -131,7 +134,6 @@ def sigmoid(tempered: Tensor) -> Tensor:
     return torch.sigmoid(tempered * flip) * flip
 
 
-def _known_to_be_finite(top: Tensor) -> bool:
-    """Looking is cheaper than being careful, but only on a CPU, where no device is waited for."""
-    look = type(top) is Tensor and top.device.type == "cpu" and not kernels.traced()
-    return look and math.isfinite(top.sum())
+def _may_look(values: Tensor) -> bool:
+    """True where looking at values is cheaper than being careful: on a CPU, where no device is waited for."""
+    return type(values) is Tensor and values.is_cpu and not kernels.traced()

@@ -58,8 +58,11 @@ def wanted(*sources: object) -> bool:
         return True
     if not torch.is_grad_enabled():
         return False
+    for x in sources:
+        if isinstance(x, Tensor) and x.requires_grad:
+            return True
     # Inside torch.func a tensor may need a gradient without saying so.
-    return kernels.transformed() or any(isinstance(x, Tensor) and x.requires_grad for x in sources)
+    return kernels.transformed()
 
 
 def recomputed() -> bool:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-_TYPES = (Tensor, torch.nn.Parameter)
+TENSORS = (Tensor, torch.nn.Parameter)
+"""torch's own, not subclasses."""
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # Under Triton's interpreter the kernels run on the CPU: that is how they are tested without a GPU.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -48,7 +49,7 @@ def can_run_fused(logits: Tensor, grad_scale: float | Tensor, *others: object) -
     """
     fits = (
         _on
-        and type(logits) in _TYPES
+        and type(logits) in TENSORS
         and (logits.is_cpu if _INTERPRETED else logits.is_cuda)
         and logits.dtype in _DTYPES
         and 0 < logits.numel() < 2**32

@@ -4,6 +4,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch._C._functorch import unwrap_if_dead
 
 from decoupled_st.kernels import can_take_gradient, is_watched
 from decoupled_st.kernels.launch import launch
@@ -38,12 +39,13 @@ def choose(
     shape = (*logits.shape, 1)
     taus = [by_row(t[..., None], shape, -1, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
     numbers = [x for value in (*taus, grad_scale) for x in number(value, logits.device)]
-    inputs = (as_stored(logits), seed, noise, *numbers, tau_b is None, perturbed)
+    stored = as_stored(logits)
+    others = (seed, noise, *numbers, tau_b is None, perturbed)
     if is_watched():
-        return torch.ops.decoupled_st.binary(*inputs)
+        return torch.ops.decoupled_st.binary(stored, *others)
     if logits.requires_grad and torch.is_grad_enabled():
-        return _Choose.apply(inputs[0], inputs[1:])
-    return _run_forward(*inputs)
+        return _apply(unwrap_if_dead(stored), others)
+    return _run_forward(stored, *others)
 
 
 def _save(ctx, inputs, output):
@@ -76,6 +78,10 @@ class _Choose(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return _gradient(ctx, grad, _run_backward), None
+
+
+# `Function.apply` looks for transforms of torch.func first, as `can_run_fused` has done.
+_apply = super(torch.autograd.Function, _Choose).apply
 
 
 def _differentiable(grad, logits, seed, noise, tau, scale):

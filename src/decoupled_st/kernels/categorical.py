@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch._C._functorch import unwrap_if_dead
 
 from decoupled_st.kernels import can_take_gradient, is_watched
 from decoupled_st.kernels.launch import launch
@@ -65,13 +66,14 @@ def choose(
         mask = by_row(mask, shape, dim, shape[dim])
     taus = [by_row(t, shape, dim, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
     numbers = [x for value in (*taus, grad_scale) for x in number(value, device)]
-    inputs = (as_stored(moved), seed, noise, mask, *numbers, tau_b is None, perturbed)
+    stored = as_stored(moved)
+    others = (seed, noise, mask, *numbers, tau_b is None, perturbed)
     if is_watched():
-        z = torch.ops.decoupled_st.categorical(*inputs)
+        z = torch.ops.decoupled_st.categorical(stored, *others)
     elif logits.requires_grad and torch.is_grad_enabled():
-        z = _Choose.apply(inputs[0], inputs[1:])
+        z = _apply(unwrap_if_dead(stored), others)
     else:
-        z = _run_forward(*inputs)
+        z = _run_forward(stored, *others)
     return z if dim == -1 else z.movedim(-1, dim)
 
 
@@ -106,6 +108,10 @@ class _Choose(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return _gradient(ctx, grad, _run_backward), None
+
+
+# `Function.apply` looks for transforms of torch.func first, as `can_run_fused` has done.
+_apply = super(torch.autograd.Function, _Choose).apply
 
 
 def _allowed(mask: Tensor, like: Tensor) -> Tensor:
