@@ -45,7 +45,7 @@ class Pretend:
 
 
 def search(*taus: float) -> Sequential:
-    return Sequential(BASE, ("tau_f", taus), ("tau_b", (0.5, 1.0, 2.0, 4.0)), (0, 1))
+    return Sequential(BASE, (("tau_f", taus), ("tau_b", (0.5, 1.0, 2.0, 4.0))), (0, 1))
 
 
 def test_a_plan_is_followed_round_after_round_and_again_trains_nothing(tmp_path: Path) -> None:

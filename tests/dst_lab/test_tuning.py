@@ -1,11 +1,15 @@
 """Tuning somebody's own objective: resume, divergence, errors."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from own_objective import bowl
 
 import dst_lab
 from dst_lab.store import Store
@@ -99,7 +103,112 @@ def test_what_an_objective_may_return(tmp_path: Path) -> None:
         assert [run.config["objective"] for run in store.runs(status="diverged")] == ["bad"]
 
 
+def test_more_parameters_than_temperatures(tmp_path: Path) -> None:
+    """One after the other, each at its best from then on; words, whole numbers and NumPy's are parameters too."""
+    calls: list[dict[str, Any]] = []
+
+    def objective(**given: Any) -> float:
+        calls.append(given)
+        depth, kind = given["depth"], given["kind"]
+        assert isinstance(depth, int)
+        return (given["tau_f"] - 0.5) ** 2 + abs(math.log(given["lr"] / 0.01)) + abs(depth - 3) + (kind != "b")
+
+    options = {
+        "tau_f": np.linspace(0, 1, 3), "lr": [0.001, 0.01, 0.1], "depth": [1, 3, 5], "kind": ["a", "b"], "seeds": 2,
+        "start": {"lr": 0.1, "scale": 7}, "store": tmp_path / "t.sqlite", "name": "many",
+    }  # fmt: skip
+    result = dst_lab.tune(objective, **options)
+    assert (result.tau_f, result.lr, result.depth, result.kind) == (0.5, 0.01, 3, "b")
+    assert dict(result.values) == {"tau_f": 0.5, "lr": 0.01, "depth": 3, "kind": "b"}
+    assert result.loss == 0
+    assert len(calls) == 2 * (3 + 2 + 2 + 1), "what a sweep has in common with the one before it is trained once"
+    assert calls[0] == {"tau_f": 0.0, "lr": 0.1, "depth": 1, "kind": "a", "scale": 7, "seed": 0}
+    assert result.table[0] == (0.5, 0.01, 3, "b", 0.0)
+    with pytest.raises(AttributeError, match="no parameter 'tau_b' was tuned"):
+        _ = result.tau_b
+    assert dst_lab.tune(objective, **options) == result
+    assert len(calls) == 16
+    with Store.open(tmp_path / "t.sqlite") as store:
+        config = store.runs()[0].config
+    assert config["lr"] == 0.1
+    assert config["parameters"] == {"depth": 1, "kind": "a", "scale": 7}
+
+
+def test_runs_of_the_two_temperatures_are_known_as_before(tmp_path: Path) -> None:
+    dst_lab.tune(Counted(), tau_f=[0.5], tau_b=[2], seeds=1, store=tmp_path / "t.sqlite", name="bowl")
+    with Store.open(tmp_path / "t.sqlite") as store:
+        assert [run.id for run in store.runs()] == ["0fbb73f77ce911fe", "f2772a772d8a870b"]
+
+
+def test_an_adaptive_search_takes_ranges_and_values(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+
+    def objective(tau_f: float, tau_b: float, kind: str, seed: int) -> float:
+        return math.log(tau_f / 0.4) ** 2 + math.log(tau_b / 3.0) ** 2 + (kind != "b")
+
+    options = {"seeds": 1, "store": tmp_path / "t.sqlite", "plan": "adaptive", "settings": 24, "kind": ["a", "b"]}
+    result = dst_lab.tune(objective, tau_f=(0.05, 3), tau_b=(0.05, 3), **options)
+    assert len(result.table) == 24
+    assert result.kind == "b"
+    assert result.loss < 0.5
+    assert result.notes[0].startswith("chosen for own decoupled: tau_f=")
+    edge = dst_lab.tune(lambda tau_f, kind, seed: -tau_f, tau_f=(0.5, 0.51), name="edge", **options)
+    assert edge.notes[1] == f"  tau_f={edge.tau_f} lies at the end of its range, 0.5 to 0.51"
+    with pytest.raises(ValueError, match="tau_f needs a lowest value above 0"):
+        dst_lab.tune(objective, tau_f=(0, 3), **options)
+    with pytest.raises(ValueError, match=r"a range is \(lowest, highest\), and values to choose among are a list"):
+        dst_lab.tune(objective, tau_f=(1, 2, 3), **options)
+
+
+def test_the_best_at_the_end_of_its_own_extension_is_told(tmp_path: Path) -> None:
+    options = {"tau_f": [0.5], "seeds": 1, "store": tmp_path / "t.sqlite"}
+    result = dst_lab.tune(lambda tau_f, tau_b, seed: -tau_b, tau_b=[1, 2], **options, name="up")
+    assert result.tau_b == 4
+    assert result.notes[0] == "tau_b of own decoupled: best on the high edge of the sweep, extended by [3.0, 4.0]"
+    assert result.notes[1] == "  tau_b=4.0 lies at the end of that extension too: better values may lie beyond"
+    result = dst_lab.tune(lambda tau_f, tau_b, seed: abs(tau_b - 3), tau_b=[1, 2], **options, name="inside")
+    assert result.tau_b == 3
+    assert not any("better values" in note for note in result.notes)
+    result = dst_lab.tune(lambda tau_f, depth, seed: -depth, depth=[1, 2], **options, name="whole")
+    assert result.depth == 2, "what is no temperature is not extended"
+    assert "depth of own decoupled: best on the high edge of the sweep" in result.notes
+
+
+def test_several_workers_find_the_same(tmp_path: Path) -> None:
+    (tmp_path / "seen").mkdir()
+    alone = dst_lab.tune(bowl, **GRID, seeds=2, store=tmp_path / "alone.sqlite", name="bowl")
+    options = {**GRID, "seeds": 2, "name": "bowl", "workers": 2, "start": {"folder": str(tmp_path / "seen")}}
+    beside = dst_lab.tune(bowl, **options, store=tmp_path / "beside.sqlite")
+    assert (beside.tau_f, beside.tau_b, beside.loss) == (alone.tau_f, alone.tau_b, alone.loss) == (0.5, 2.0, 0.0005)
+    calls = [len(file.read_text().splitlines()) for file in (tmp_path / "seen").iterdir()]
+    assert len(calls) == 2, "two processes"
+    assert sum(calls) == 2 * (4 + 5 - 1)
+    with ThreadPoolExecutor(2) as pool:
+        own = dst_lab.tune(Counted(), **GRID, seeds=1, store=tmp_path / "own.sqlite", name="bowl", workers=pool)
+    assert (own.tau_f, own.tau_b) == (0.5, 2.0)
+    with pytest.raises(ValueError, match="which import the objective: write it in a module"):
+        dst_lab.tune(lambda tau_f, seed: 0.0, tau_f=[1], workers=2, store=tmp_path / "own.sqlite")
+
+
+def test_a_worker_that_raises_ends_the_search_and_nothing_is_lost(tmp_path: Path) -> None:
+    options = {"tau_f": [0.5, 9, 1.0], "tau_b": [2.0], "seeds": 1, "store": tmp_path / "t.sqlite", "name": "bowl"}
+    with ThreadPoolExecutor(1) as pool, pytest.raises(RuntimeError, match="the power went"):
+        dst_lab.tune(bowl, **options, workers=pool)
+    with Store.open(tmp_path / "t.sqlite") as store:
+        trained = {run.config["estimator"]["tau_f"] for run in store.runs()}
+    assert 0.5 in trained
+    assert 9 not in trained
+
+
 def test_errors(tmp_path: Path) -> None:
+    for given, sentence in (
+        ({}, "what is to be tuned"),
+        ({"tau": [1.0]}, "decoupled takes tau_f and tau_b, got tau: name the estimator"),
+        ({"task": [1]}, "a parameter cannot be called task"),
+        ({"tau_f": []}, "tau_f takes a list of values to try"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            dst_lab.tune(Counted(), **given, store=tmp_path / "t.sqlite")
     with pytest.raises(ValueError, match="plan must be"):
         dst_lab.tune(Counted(), **GRID, plan="random", store=tmp_path / "t.sqlite")
     with pytest.raises(ValueError, match="tau_b must stay above 0"):

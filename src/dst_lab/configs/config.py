@@ -1,7 +1,7 @@
 """What a run is: one frozen value, its dictionary, and what may differ inside a fleet."""
 
 import math
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 from dst_lab.configs.estimators import Card, card
@@ -145,6 +145,14 @@ class Config:
     def paper(cls) -> dict[str, object]:
         """The fields of the paper's scale."""
         return {}
+
+    def values(self) -> dict[str, Any]:
+        """What can be varied, by name: every field but the estimator, which has temperatures and options of its own."""
+        return {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name != "estimator"}
+
+    def with_value(self: C, name: str, value: Any) -> C:
+        """The same with one of `values` changed."""
+        return replace(self, **{name: value})
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; the run's identity is a hash of this. A field marked "omit" is left out at its default: runs

@@ -6,11 +6,13 @@ from typing import Any
 
 from dst_lab.configs import Config
 from dst_lab.plans.halving import Halving
-from dst_lab.plans.plan import Early, Lookup, Plan, best, describe, score, seeded, value_of, with_value
+from dst_lab.plans.plan import Axis, Early, Lookup, Plan, best, describe, score, seeded, value_of, with_value
 
 BATCH = 8
 """New settings at a time: each is trained with all its seeds, and all of them as one fleet."""
 SAMPLERS = ("tpe", "cma-es")
+END = 0.02
+"""This share of a range, on a logarithmic scale, is its end."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Adaptive(Plan):
     settings: int = 40
     sampler: str = "tpe"
     sampler_seed: int = 0
+    choices: tuple[Axis, ...] = ()
+    """(name, values): parameters that take one of some values; TPE alone knows these."""
     halving: Halving | None = None
     """When the worse settings of a batch are given up; None: never. The search learns from what they reached; it never
     chooses one of them."""
@@ -37,6 +41,9 @@ class Adaptive(Plan):
             raise ValueError(f"a search tries at least 1 setting, got settings={self.settings}")
         if self.sampler not in SAMPLERS:
             raise ValueError(f"sampler must be one of {', '.join(SAMPLERS)}, got {self.sampler!r}")
+        if self.choices and self.sampler != "tpe":
+            named = ", ".join(name for name, _ in self.choices)
+            raise ValueError(f"{self.sampler} searches ranges alone, and {named} takes one of some values: take tpe")
         for name, low, high in self.axes:
             if not 0 < low < high < math.inf:
                 raise ValueError(f"{name} needs a lowest value above 0 and a higher highest, got {low} and {high}")
@@ -56,11 +63,20 @@ class Adaptive(Plan):
 
     def notes(self, lookup: Lookup) -> list[str]:
         how = f"{self.settings} settings by {self.sampler}" + (" with halving" if self.halving else "")
-        return [
-            f"chosen for {describe(winner)}: {', '.join(f'{n}={value_of(winner, n)}' for n, _, _ in self.axes)}, "
-            f"{score(winner, self.seeds, lookup):.6g}, of {how}"
-            for winner in self.chosen(lookup)
-        ]
+        names = [*(name for name, _, _ in self.axes), *(name for name, _ in self.choices)]
+        remarks = []
+        for winner in self.chosen(lookup):
+            values = ", ".join(f"{name}={value_of(winner, name)}" for name in names)
+            remarks.append(
+                f"chosen for {describe(winner)}: {values}, {score(winner, self.seeds, lookup):.6g}, of {how}"
+            )
+            for name, low, high in self.axes:
+                place = math.log(value_of(winner, name) / low) / math.log(high / low)
+                if not END < place < 1 - END:
+                    remarks.append(
+                        f"  {name}={value_of(winner, name)} lies at the end of its range, {low:g} to {high:g}"
+                    )
+        return remarks
 
     def _early(self, config: Config, lookup: Lookup) -> bool:
         return any(isinstance(lookup(run), Early) for run in seeded([config], self.seeds))
@@ -70,6 +86,7 @@ class Adaptive(Plan):
         optuna = _optuna()
         study = optuna.create_study(sampler=self._sampler(optuna))
         space = {name: optuna.distributions.FloatDistribution(low, high, log=True) for name, low, high in self.axes}
+        space |= {name: optuna.distributions.CategoricalDistribution(values) for name, values in self.choices}
         proposed: list[Config] = []
         while len(proposed) < self.settings:
             trials = [study.ask(space) for _ in range(min(BATCH, self.settings - len(proposed)))]
@@ -83,10 +100,12 @@ class Adaptive(Plan):
                 study.tell(trial, None if failed else value, state=optuna.trial.TrialState.FAIL if failed else None)
         return proposed
 
-    def _config(self, values: dict[str, float]) -> Config:
+    def _config(self, values: dict[str, Any]) -> Config:
         config = self.base
-        for name, value in values.items():
-            config = with_value(config, name, float(f"{value:.4g}"))
+        for name, _, _ in self.axes:
+            config = with_value(config, name, float(f"{values[name]:.4g}"))
+        for name, _ in self.choices:
+            config = with_value(config, name, values[name])
         return config
 
     def _sampler(self, optuna: Any) -> Any:

@@ -125,15 +125,15 @@ def with_value(config: Config, name: str, value: Any) -> Config:
     estimator = numbers.pop("name")
     if name in numbers:
         return replace(config, estimator=Choice.make(estimator, **{**numbers, name: value}))
-    if name not in config.to_dict():
-        known = [*numbers, *(key for key in config.to_dict() if key != "estimator")]
+    if name not in config.values():
+        known = [*numbers, *config.values()]
         raise ValueError(f"{config.task} with {config.estimator.name} has no {name}: choose among {', '.join(known)}")
-    return type(config).from_dict({**config.to_dict(), name: value})
+    return config.with_value(name, value)
 
 
 def value_of(config: Config, name: str) -> Any:
     taus: Mapping[str, Any] = config.estimator.to_dict()
-    return taus[name] if name in taus else getattr(config, name)
+    return taus[name] if name in taus else config.values()[name]
 
 
 def score(config: Config, seeds: Sequence[int], lookup: Lookup) -> float | None:

@@ -23,16 +23,15 @@ BEYOND = 2
 
 @dataclass(frozen=True)
 class Sequential(Plan):
-    """Sweep `first` with everything else as in `base`; fix its best value; then sweep `second`.
+    """One sweep after the other: the first with everything else as in `base`; its best value is fixed, then the next.
 
     The best setting has the lowest mean over seeds of each run's lowest validation loss; of equals, the first in the
-    sweep's order. Axes in `always` (such as learning rates) are tried in full with every value of both sweeps. A sweep
-    whose best value lies on its edge is extended once in that direction.
+    sweep's order. Axes in `always` (such as learning rates) are tried in full with every value of every sweep. A sweep
+    of a temperature whose best value lies on its edge is extended once in that direction.
     """
 
     base: Config
-    first: Axis
-    second: Axis
+    sweeps: tuple[Axis, ...]
     seeds: tuple[int, ...]
     always: tuple[Axis, ...] = ()
 
@@ -46,19 +45,22 @@ class Sequential(Plan):
     def notes(self, lookup: Lookup) -> list[str]:
         _, winner, remarks = self._settings(lookup)
         if winner is not None:
-            names = [self.first[0], self.second[0], *(name for name, _ in self.always)]
+            names = [name for name, _ in (*self.sweeps, *self.always)]
             values = ", ".join(f"{name}={value_of(winner, name)}" for name in names)
             remarks = [*remarks, f"chosen for {describe(winner)}: {values}, {score(winner, self.seeds, lookup):.6g}"]
         return remarks
 
     def _settings(self, lookup: Lookup) -> tuple[list[Config], Config | None, list[str]]:
         remarks: list[str] = []
-        one, top = self._sweep(self.base, self.first, lookup, remarks)
-        if top is None:
-            return one, None, remarks
-        held = with_value(self.base, self.first[0], value_of(top, self.first[0]))
-        two, top = self._sweep(held, self.second, lookup, remarks)
-        return list(dict.fromkeys([*one, *two])), top, remarks
+        tried: list[Config] = []
+        held, top = self.base, None
+        for axis in self.sweeps:
+            swept, top = self._sweep(held, axis, lookup, remarks)
+            tried += swept
+            if top is None:
+                break
+            held = with_value(held, axis[0], value_of(top, axis[0]))
+        return list(dict.fromkeys(tried)), top, remarks
 
     def _sweep(
         self, base: Config, axis: Axis, lookup: Lookup, remarks: list[str]
@@ -70,10 +72,16 @@ class Sequential(Plan):
         side = edge(values, value_of(top, name)) if top is not None else None
         if side is None:
             return tried, top
-        more = beyond([float(value) for value in values], side)
+        if name not in base.estimator.card.temperatures:
+            remarks.append(f"{name} of {describe(base)}: best on the {side} edge of the sweep")
+            return tried, top
+        more = beyond([float(value) for value in values if isinstance(value, int | float)], side)
         remarks.append(f"{name} of {describe(base)}: best on the {side} edge of the sweep, extended by {more}")
         tried = [*tried, *settings(base, [(name, more), *self.always])]
-        return tried, best(tried, self.seeds, lookup)
+        top = best(tried, self.seeds, lookup)
+        if top is not None and value_of(top, name) == more[-1]:
+            remarks.append(f"  {name}={more[-1]} lies at the end of that extension too: better values may lie beyond")
+        return tried, top
 
 
 def beyond(values: list[float], side: str) -> list[float]:

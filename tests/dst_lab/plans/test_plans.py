@@ -52,7 +52,7 @@ def distinct(trained: dict[str, Config]) -> set[tuple[object, object]]:
 
 
 def test_sequential_trains_n_f_plus_n_b_minus_1_settings_and_lands_on_its_optimum() -> None:
-    plan = Sequential(BASE, ("tau_f", TAU_F), ("tau_b", TAU_B), (0, 1, 2))
+    plan = Sequential(BASE, (("tau_f", TAU_F), ("tau_b", TAU_B)), (0, 1, 2))
     trained, lookup = follow(plan, surface(0.33, 0.45))
     assert len(distinct(trained)) == len(TAU_F) + len(TAU_B) - 1
     assert len(trained) == 3 * (len(TAU_F) + len(TAU_B) - 1)
@@ -63,14 +63,14 @@ def test_sequential_trains_n_f_plus_n_b_minus_1_settings_and_lands_on_its_optimu
 
 def test_sequential_over_learning_rates() -> None:
     rates = (3e-4, 1e-3, 3e-3)
-    plan = Sequential(BASE, ("tau_f", TAU_F), ("tau_b", TAU_B), (0,), (("lr", rates),))
+    plan = Sequential(BASE, (("tau_f", TAU_F), ("tau_b", TAU_B)), (0,), (("lr", rates),))
     trained, lookup = follow(plan, surface(0.33, 0.45))
     assert len(trained) == 3 * (len(TAU_F) + len(TAU_B) - 1)
     assert plan.chosen(lookup)[0].lr == 1e-3
 
 
 def test_an_optimum_on_the_edge_extends_the_sweep_once_and_is_flagged() -> None:
-    plan = Sequential(BASE, ("tau_f", TAU_F), ("tau_b", TAU_B), (0,))
+    plan = Sequential(BASE, (("tau_f", TAU_F), ("tau_b", TAU_B)), (0,))
     trained, lookup = follow(plan, surface(0.33, 40.0))
     assert {b for _, b in distinct(trained)} == {*TAU_B, 6.0, 8.0}
     assert value_of(plan.chosen(lookup)[0], "tau_b") == 8.0
@@ -148,7 +148,7 @@ def test_adaptive_errors() -> None:
 
 
 def test_confirmation_follows_what_was_chosen_with_fresh_seeds() -> None:
-    search = Sequential(BASE, ("tau_f", TAU_F), ("tau_b", TAU_B), (0, 1, 2))
+    search = Sequential(BASE, (("tau_f", TAU_F), ("tau_b", TAU_B)), (0, 1, 2))
     plan = Confirm((("search", search),), tuple(range(1000, 1010)))
     assert plan.wanted(lambda _: None) == []
     assert plan.notes(lambda _: None) == ["search is not done: sweep it first"]
@@ -165,7 +165,7 @@ def test_the_reference_is_not_confirmed() -> None:
 
 
 def test_annealing_starts_at_what_was_chosen() -> None:
-    search = Sequential(BASE, ("tau_f", TAU_F), ("tau_b", TAU_B), (0,))
+    search = Sequential(BASE, (("tau_f", TAU_F), ("tau_b", TAU_B)), (0,))
     _, lookup = follow(search, surface(0.33, 0.45))
     wanted = Annealed((("search", search),), (0,)).wanted(lookup)
     assert [value_of(c, "tau_f") for c in wanted] == ["0.3:0.075:linear", "0.3:0.0:linear", "0.3:0.0:cosine"]
@@ -249,7 +249,7 @@ def test_the_autoencoder_at_one_rate_is_searched_confirmed_and_measured_there(sc
 def most_settings(plan: Plan) -> int:
     """How many settings a search can come to, its extensions included."""
     if isinstance(plan, Sequential):
-        sweeps = len(plan.first[1]) + len(plan.second[1]) - 1 + 2 * BEYOND
+        sweeps = sum(len(values) for _, values in plan.sweeps) - 1 + 2 * BEYOND
         return sweeps * math.prod(len(values) for _, values in plan.always)
     return len(plan.wanted(lambda _: None)) // len(plan.seeds) if isinstance(plan, Grid) else 0
 

@@ -52,8 +52,8 @@ def catae_sequential(scale: str) -> Plan:
     """Categorical autoencoder: tau_f at tau_b = 1, then tau_b, at every learning rate."""
     base = _base(CategoricalAutoencoderConfig, scale, "decoupled", tau_f=1.0, tau_b=1.0)
     if scale == "paper":
-        return Sequential(base, ("tau_f", CATAE_TAU_F), ("tau_b", CATAE_TAU), _seeds(10), (("lr", CATAE_LR),))
-    return Sequential(base, ("tau_f", (0.0, 0.5, 1.0, 2.0)), ("tau_b", (0.25, 0.5, 1.0, 2.0)), _seeds(3))
+        return Sequential(base, (("tau_f", CATAE_TAU_F), ("tau_b", CATAE_TAU)), _seeds(10), (("lr", CATAE_LR),))
+    return Sequential(base, (("tau_f", (0.0, 0.5, 1.0, 2.0)), ("tau_b", (0.25, 0.5, 1.0, 2.0))), _seeds(3))
 
 
 def catae_baselines(scale: str) -> Plan:
@@ -68,8 +68,8 @@ def logic_sequential(scale: str) -> Plan:
     """Logic gate network: tau_f at tau_b = 1, then tau_b."""
     base = _base(LogicGatesConfig, scale, "decoupled", tau_f=0.1, tau_b=1.0)
     if scale == "paper":
-        return Sequential(base, ("tau_f", LOGIC_TAU_F), ("tau_b", LOGIC_TAU_B), _seeds(3))
-    return Sequential(base, ("tau_f", (0.0, 0.1, 0.3, 1.0)), ("tau_b", (0.25, 0.5, 1.0, 2.0)), _seeds(3))
+        return Sequential(base, (("tau_f", LOGIC_TAU_F), ("tau_b", LOGIC_TAU_B)), _seeds(3))
+    return Sequential(base, (("tau_f", (0.0, 0.1, 0.3, 1.0)), ("tau_b", (0.25, 0.5, 1.0, 2.0))), _seeds(3))
 
 
 def logic_baselines(scale: str) -> Plan:

@@ -1,0 +1,5 @@
+"""A training function of somebody's own, tuned with the laboratory's plans and store."""
+
+from dst_lab.tuning.tune import Tuned, tune
+
+__all__ = ["Tuned", "tune"]

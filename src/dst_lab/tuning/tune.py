@@ -1,0 +1,253 @@
+"""The temperatures of your own training function, and whatever else it takes, tuned with the laboratory's plans."""
+
+import hashlib
+import inspect
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dst_lab.configs import Choice, Config
+from dst_lab.configs.estimators import DEFAULT, Card, card, names_of_numbers
+from dst_lab.plans.adaptive import Adaptive
+from dst_lab.plans.plan import Grid, Plan, score, value_of
+from dst_lab.plans.sequential import Sequential
+from dst_lab.records import Reader, pursue
+from dst_lab.store import Record, Series, Store, StoreError
+from dst_lab.tuning.config import OwnConfig
+from dst_lab.tuning.workers import Progress, at_once
+
+Objective = Callable[..., float | Sequence[float]]
+_TAKEN = ("seed", "task", "objective", "estimator", "parameters")
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What came out. Each parameter is an attribute too: `result.tau_f`, `result.lr`."""
+
+    values: Mapping[str, Any]
+    """The best value of each parameter."""
+    loss: float
+    """Mean over seeds of each run's lowest loss."""
+    table: tuple[tuple[Any, ...], ...]
+    """(tau_f, tau_b, .., loss) of every setting tried, best first; the parameters in the order of `values`."""
+    notes: tuple[str, ...]
+    """How it went, and which of the values lie on the edge of what was tried."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name not in self.values:
+            raise AttributeError(f"no parameter {name!r} was tuned")
+        return self.values[name]
+
+
+def tune(
+    objective: Objective,
+    *,
+    plan: str = "sequential",
+    seeds: int = 3,
+    start: Mapping[str, Any] | None = None,
+    settings: int = 40,
+    workers: int | Executor = 1,
+    store: str | Path = "tune.sqlite",
+    name: str | None = None,
+    estimator: str = DEFAULT,
+    **parameters: Sequence[Any],
+) -> Tuned:
+    """Find temperatures, and other parameters, for your own network. Killed and called again, it goes on; finished, it
+    trains nothing. On a terminal a line shows how far it is.
+
+    Args:
+        objective: called as `objective(tau_f=.., tau_b=.., seed=..)`, with every parameter by its name; returns a
+            validation loss, or one per epoch. Any code will do. A loss that is not finite counts as diverged.
+        plan: "sequential" (one parameter after the other, in the order given, the others at their best so far or at
+            their start: about as many settings as there are values), "grid" (every combination) or "adaptive" (Optuna
+            proposes, eight settings at a time).
+        seeds: how many runs per setting.
+        start: where a parameter stands before it is swept; a temperature at 1, another at its first value. What is not
+            swept at all is passed to the objective too.
+        settings: how many an adaptive search tries.
+        workers: how many runs at a time, in processes of their own; the objective is then a function that can be
+            imported. Or an executor of yours (`concurrent.futures`): threads, a cluster.
+        store: file to record in; `dst show --store FILE` prints it, `dst watch` draws it.
+        name: what the objective is called in the store (its own name). Runs are known by it: change it, or the store,
+            when you change the objective. Where the objective's own source has changed, a warning says so.
+        estimator: whose temperatures are tuned; runs are recorded under its name.
+        parameters: the values to try, such as `tau_f=[0, 0.5, 1]`, `lr=[1e-3, 3e-3]`. An adaptive search takes ranges,
+            `tau_f=(0.05, 3)`, beside lists of values. A sweep of a temperature whose best lies on its edge is extended.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> def objective(tau_f, tau_b, lr, seed):                    # stands for a training run
+        ...     return (tau_f - 0.5) ** 2 + (tau_b - 2.0) ** 2 + abs(lr - 0.01) + 0.001 * seed
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder) / "tune.sqlite"
+        ...     result = tune(objective, tau_f=[0, 0.5, 1, 2], tau_b=[0.5, 1, 2, 4], lr=[0.003, 0.01, 0.03], store=file)
+        >>> result.tau_f, result.tau_b, result.lr
+        (0.5, 2.0, 0.01)
+    """
+    name = name or str(getattr(objective, "__qualname__", "objective"))
+    of, start = card(estimator), dict(start or {})
+    axes = {key: _values(key, values, of) for key, values in parameters.items()}
+    search = _search(plan, _base(name, of, start, axes), axes, seeds, settings)
+    names = list(dict.fromkeys([*axes, *start]))
+    with Store.open(Path(store), write=True) as records, Progress(name) as progress:
+        source = _source(objective)  # once: a file that is edited meanwhile is not what runs
+        _warn_of_change(source, name, records)
+        with at_once(workers, objective) as call:
+            job = _Job(call, source, names, records, progress)
+            pursue(search, records, lambda configs: job.train(configs))
+        return _tuned(search, Reader(records), list(axes), seeds, name)
+
+
+def _search(
+    plan: str, base: OwnConfig, axes: Mapping[str, Sequence[Any]], seeds: int, settings: int
+) -> Sequential | Grid | Adaptive:
+    runs = tuple(range(seeds))
+    if plan == "adaptive":
+        ranges = {name: ends for name, ends in axes.items() if isinstance(ends, tuple)}
+        if bad := [name for name, ends in ranges.items() if len(ends) != 2]:
+            raise ValueError(f"a range is (lowest, highest), and values to choose among are a list; got {bad[0]}")
+        choices = tuple((name, tuple(values)) for name, values in axes.items() if name not in ranges)
+        ends = tuple((name, float(low), float(high)) for name, (low, high) in ranges.items())
+        return Adaptive(base, ends, runs, settings, choices=choices)
+    values = tuple((name, tuple(values)) for name, values in axes.items())
+    if plan == "sequential":
+        return Sequential(base, values, runs)
+    if plan == "grid":
+        return Grid(base, values, runs)
+    raise ValueError(f'plan must be "sequential", "grid" or "adaptive", got {plan!r}')
+
+
+def _values(name: str, values: Sequence[Any], of: Card) -> list[Any] | tuple[Any, ...]:
+    """The values in the type that they are recorded in, so that equal runs are known by the same name; a tuple stays
+    one, since it may be a range."""
+    if isinstance(values, str) or not len(values):
+        raise ValueError(f"{name} takes a list of values to try, got {values!r}")
+    plain = [value.item() if hasattr(value, "item") else value for value in values]  # of NumPy and torch
+    if name in of.temperatures:
+        plain = [float(value) if isinstance(value, int) else value for value in plain]
+    plain = [tuple(value) if isinstance(value, list) else value for value in plain]
+    return tuple(plain) if isinstance(values, tuple) else plain
+
+
+def _base(name: str, of: Card, start: Mapping[str, Any], parameters: Mapping[str, Sequence[Any]]) -> OwnConfig:
+    """Where the search begins."""
+    if not parameters:
+        raise ValueError(
+            f"what is to be tuned? Give values to try, such as {' '.join(f'{t}=[0.5, 1]' for t in of.temperatures)}"
+        )
+    taken = [key for key in (*parameters, *start) if key in _TAKEN]
+    if taken:
+        raise ValueError(f"a parameter cannot be called {taken[0]}: give it another name")
+    foreign = [key for key in parameters if key in names_of_numbers() and key not in (*of.temperatures, *of.options)]
+    if foreign:
+        raise ValueError(
+            f"{of.name} takes {' and '.join(of.temperatures) or 'no temperature'}, got {', '.join(foreign)}: name the "
+            'estimator that takes it, such as estimator="softmax_ste"'
+        )
+    first = {key: values[0] for key, values in parameters.items()}
+    taus = {key: start.get(key, temperature.default) for key, temperature in of.temperatures.items()}
+    taus |= {key: first[key] for key in list(first)[:1] if key in taus}  # the first to be swept
+    options = {key: start.get(key, first.get(key, option.default)) for key, option in of.options.items()}
+    config = OwnConfig(estimator=Choice.make(of.name, **taus, **options), objective=name)
+    for key in dict.fromkeys([*parameters, *start]):
+        if key not in taus and key not in options:
+            config = config.with_value(key, start.get(key, first.get(key)))
+    return config
+
+
+def _tuned(search: Plan, reader: Reader, names: Sequence[str], seeds: int, name: str) -> Tuned:
+    lookup, runs = reader.scores(), tuple(range(seeds))
+    tried = dict.fromkeys(replace(config, seed=0) for config in search.wanted(lookup))
+    losses = {config: value for config in tried if (value := score(config, runs, lookup)) is not None}
+    (best,) = search.chosen(lookup)
+    if losses[best] == math.inf:
+        raise ValueError(
+            f"every setting of {name!r} has a run whose loss is not finite, so none can be chosen. These runs are "
+            "recorded: once the objective is mended, give another name= or store="
+        )
+    table = tuple(
+        (*(value_of(config, key) for key in names), loss)
+        for config, loss in sorted(losses.items(), key=lambda item: item[1])
+    )
+    return Tuned({key: value_of(best, key) for key in names}, losses[best], table, tuple(search.notes(lookup)))
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Trains rounds of runs, and records each as it ends."""
+
+    call: Callable[[list[dict[str, Any]]], Any]
+    source: str
+    names: Sequence[str]
+    store: Store
+    progress: Progress
+
+    def train(self, configs: Sequence[Config]) -> bool:
+        """An objective that raises ends the search; nothing is lost."""
+        self.progress.wanted(len(configs))
+        values = [{**{key: value_of(c, key) for key in self.names}, "seed": c.seed} for c in configs]
+        for place, returned, started, seconds in self.call(values):
+            losses = _losses(returned)
+            self.store.put([self._record(configs[place], losses, started, seconds)])
+            self.progress.ended(float(np.nanmin(losses, initial=math.inf)), values[place])
+        return True
+
+    def _record(self, config: Config, losses: npt.NDArray[np.float64], started: float, seconds: float) -> Record:
+        finite = np.isfinite(losses)
+        status, detail = "done", {}
+        if not finite.all():
+            bad = int(np.argmin(finite))
+            status, detail = "diverged", {"step": bad + 1, "reason": "the loss is not finite"}
+            losses = losses[:bad]
+        history = {"validation_loss": Series(np.arange(1, len(losses) + 1), losses)} if losses.size else {}
+        provenance: dict[str, Any] = {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))}
+        provenance |= {"source": self.source, "seconds": round(seconds, 3)}
+        return Record(config=config.to_dict(), status=status, detail=detail, history=history, provenance=provenance)
+
+
+def _losses(returned: Any) -> npt.NDArray[np.float64]:
+    """What an objective returned, one number per epoch."""
+    many = isinstance(returned, list | tuple)
+    numbers = [
+        # A tensor may lie on a GPU, want a gradient and be of a dtype that NumPy does not know.
+        one.detach().cpu().double().numpy() if hasattr(one, "detach") else one
+        for one in (returned if many else [returned])
+    ]
+    if any(one is None for one in numbers):  # NumPy would take it for a NaN
+        raise TypeError("the objective must return a validation loss, or one per epoch, got None")
+    losses = np.atleast_1d(np.asarray(numbers if many else numbers[0], np.float64))
+    if losses.ndim != 1 or not losses.size:
+        raise StoreError(f"the objective must return a loss or one per epoch, got shape {losses.shape}")
+    return losses
+
+
+def _source(objective: Objective) -> str:
+    """A hash of the objective's own source, "" where there is none to be had. What it calls is not in it."""
+    while isinstance(objective, partial):
+        objective = objective.func
+    try:
+        text = inspect.getsource(objective if inspect.isroutine(objective) else type(objective))
+    except (OSError, TypeError):
+        return ""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _warn_of_change(now: str, name: str, store: Store) -> None:
+    runs = [run for run in store.runs() if run.config.get("objective") == name]
+    before = [str(store.provenance(run.id).get("source", "")) for run in runs]
+    changed = sum(bool(now and then) and then != now for then in before)
+    if changed:
+        warnings.warn(
+            f"{changed} of the {len(runs)} runs of {name!r} in {store.path} were trained by another source of the "
+            "objective, and are taken as they are: to train them anew, give another name= or store=",
+            stacklevel=3,
+        )

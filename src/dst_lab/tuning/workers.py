@@ -1,0 +1,154 @@
+"""Calls of a function of somebody's own, several at once where asked for, and a line that shows how far they are."""
+
+import math
+import os
+import pickle
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, nullcontext
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.table import Column
+
+
+class Ended(NamedTuple):
+    """A call that has returned."""
+
+    place: int
+    """Its number among those that were asked for."""
+    returned: Any
+    started: float
+    """A time of the wall clock."""
+    seconds: float
+
+
+Calls = Callable[[Sequence[Mapping[str, Any]]], Iterator[Ended]]
+"""Keyword arguments of many calls -> the calls, as they end."""
+
+
+@contextmanager
+def at_once(workers: int | Executor, function: Callable[..., Any]) -> Iterator[Calls]:
+    """Calls of a function, one after the other or, with more workers or an executor, side by side.
+
+    The first call that raises ends them all: what others have returned by then still comes, then its error.
+    """
+    if isinstance(workers, int) and workers <= 1:
+        yield lambda arguments: (_timed(function, place, given) for place, given in enumerate(arguments))
+        return
+    if isinstance(workers, int):
+        _check_importable(function)
+    with _pool(workers) if isinstance(workers, int) else nullcontext(workers) as executor:
+        yield lambda arguments: _side_by_side(executor, function, arguments)
+
+
+def _timed(function: Callable[..., Any], place: int, given: Mapping[str, Any]) -> Ended:
+    started, clock = time.time(), time.monotonic()
+    returned = function(**given)
+    return Ended(place, returned, started, time.monotonic() - clock)
+
+
+def _side_by_side(
+    executor: Executor, function: Callable[..., Any], arguments: Sequence[Mapping[str, Any]]
+) -> Iterator[Ended]:
+    futures: list[Future[Ended]] = [
+        executor.submit(_timed, function, place, given) for place, given in enumerate(arguments)
+    ]
+    failure: BaseException | None = None
+    try:
+        for future in as_completed(futures):
+            if future.cancelled():
+                continue
+            if error := future.exception():
+                failure = failure or error
+                for other in futures:
+                    other.cancel()
+            else:
+                yield future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+    if isinstance(failure, BrokenProcessPool):
+        raise RuntimeError(
+            "a worker process ended by itself (killed, or out of memory?); what was recorded before is safe, and the "
+            "same call goes on"
+        ) from failure
+    if failure:
+        raise failure
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that begin afresh: a copy of this one would inherit threads that do not run in it."""
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin_worker, (threads,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin_worker(threads: int) -> None:
+    """Share the cores with the other workers, and end at once on Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+
+
+def _check_importable(function: Callable[..., Any]) -> None:
+    main = sys.modules["__main__"]
+    interactive = getattr(function, "__module__", "") == "__main__" and not hasattr(main, "__file__")
+    try:
+        pickle.dumps(function)
+    except Exception:
+        interactive = True
+    if interactive:
+        raise ValueError(
+            "several workers are processes of their own, which import the objective: write it in a module, as a "
+            "function with a name, or pass an executor of yours (workers=ThreadPoolExecutor(2))"
+        )
+
+
+class Progress:
+    """One live line on a terminal or in a notebook; nothing elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        console = Console(stderr=True)
+        shown = console.is_terminal or console.is_jupyter
+        cut = Column(no_wrap=True, overflow="ellipsis", ratio=3)  # where the screen is narrow
+        columns = (
+            TextColumn("{task.description}", markup=False, table_column=cut),
+            BarColumn(None, table_column=Column(ratio=1)),
+        )
+        counts = (TextColumn("{task.completed:,}/{task.total:,} runs"), TimeRemainingColumn())
+        self._bar = Bar(*columns, *counts, console=console, disable=not shown, expand=True, transient=True)
+        self._name, self._total, self._lowest = name, 0, math.inf
+        self._task = self._bar.add_task(name, total=0)
+
+    def __enter__(self) -> "Progress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def wanted(self, more: int) -> None:
+        """A round of so many runs begins."""
+        self._total += more
+        self._bar.update(self._task, total=self._total)
+
+    def ended(self, loss: float, values: Mapping[str, Any]) -> None:
+        """A run has ended, with this as its lowest loss."""
+        if loss < self._lowest:
+            self._lowest = loss
+            told = " ".join(f"{name}={value}" for name, value in values.items())
+            self._bar.update(self._task, description=f"{self._name}: lowest loss {loss:.4g} at {told}")
+        self._bar.advance(self._task)
