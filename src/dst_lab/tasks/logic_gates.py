@@ -117,11 +117,8 @@ class LogicGates(Task):
         return logits
 
     def fixed(self, seed: int) -> Parameters:
-        generator = torch.Generator().manual_seed(seed + 2**32)
-        make = {"unique": unique_wiring, "random": random_wiring}[self.config.wiring]
-        tensors: Parameters = {}
-        for i, width in self._layers():
-            tensors[f"wiring.{i}"] = make(self.widths[i], width, generator)
+        tensors = wiring_of(self.config, self.widths[0], seed)
+        for i, _ in self._layers():
             tensors[f"users.{i}"], tensors[f"starts.{i}"] = consumers(tensors[f"wiring.{i}"], self.widths[i])
         return tensors
 
@@ -282,3 +279,11 @@ class LogicGates(Task):
             # Gradients of a layer, packed activations, indices; class scores of an evaluation.
             return 4 * neurons * (2 * self.config.batch + 80) + 32 * EVALUATE * self.classes
         return 4 * (6 * EVALUATE * neurons + 3 * 16 * neurons)
+
+
+def wiring_of(config: LogicGatesConfig, bits: int, seed: int) -> Parameters:
+    """`wiring.i` [2, width] of each layer of the network that begins with this seed and sees so many bits."""
+    generator = torch.Generator().manual_seed(seed + 2**32)
+    make = {"unique": unique_wiring, "random": random_wiring}[config.wiring]
+    widths = [bits, *[config.width] * config.layers]
+    return {f"wiring.{i}": make(before, config.width, generator) for i, before in enumerate(widths[:-1])}
