@@ -100,8 +100,8 @@ class Driver:
         rounds: list[Outcome] = []
         with self._opened(plan.wanted(lambda _: None)) as store:
 
-            def one_round(configs: list[Config]) -> bool:
-                rounds.append(self._round(configs, store, deadline, plan))
+            def one_round(missing: list[Config], wanted: list[Config]) -> bool:
+                rounds.append(self._round(missing, store, deadline, plan, wanted))
                 return not (rounds[-1].failed or rounds[-1].left) and (deadline is None or time.monotonic() < deadline)
 
             done = pursue(plan, store, one_round)
@@ -130,8 +130,14 @@ class Driver:
             yield store
 
     def _round(
-        self, configs: Sequence[Config], store: Store, deadline: float | None, plan: Plan | None = None
+        self,
+        configs: Sequence[Config],
+        store: Store,
+        deadline: float | None,
+        plan: Plan | None = None,
+        wanted: Sequence[Config] = (),
     ) -> Outcome:
+        """Train these configs; `wanted` are all that their plan wants so far."""
         with self.audience.looking() as look:
             job = Job(
                 checkpoints=Checkpoints(folder_of(self.path), self.checkpoint_seconds, look.say),
@@ -141,8 +147,9 @@ class Driver:
                 seconds_left=None if deadline is None else (lambda: deadline - time.monotonic()),
                 prune=plan.early if plan else None,
                 networks=self.networks,
+                before=len(wanted) - len(configs) if wanted else 0,
             )
             outcome = self.engine.train(configs, store, job)
         # After the live display, which would be drawn over what is printed beside it.
-        self.audience.told(outcome, configs, store)
+        self.audience.told(outcome, wanted or configs, store)
         return outcome

@@ -34,6 +34,7 @@ class Job:
             begun before goes on. What is not done when the time is up is saved, and left.
         prune: asked at every evaluation which runs of a chunk to give up; they are recorded as stopped.
         networks: whether to keep what was trained, beside the store.
+        before: how many runs the plan has had before; they count as already there.
     """
 
     checkpoints: Checkpoints | None = None
@@ -43,6 +44,7 @@ class Job:
     seconds_left: Callable[[], float] | None = None
     prune: Prune | None = None
     networks: bool = False
+    before: int = 0
 
 
 @dataclass(frozen=True)

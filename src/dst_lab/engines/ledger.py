@@ -16,8 +16,8 @@ class Ledger:
     Args:
         configs: the plan.
         store: open for writing; this process is its only writer.
-        job: where chunks in progress are saved, and whether what is trained is kept: then those that are there already
-            without it are counted.
+        job: where chunks in progress are saved; how many runs there were before; whether what is trained is kept: then
+            those that are there already without it are counted.
     """
 
     def __init__(self, configs: Iterable[Config], store: Store, job: Job) -> None:
@@ -25,7 +25,8 @@ class Ledger:
         wanted = {run_id(config.to_dict()): config for config in configs}
         finished = store.finished()
         self.pending = {run: config for run, config in wanted.items() if run not in finished}
-        self._wanted, self._already = len(wanted), len(wanted) - len(self.pending)
+        self._wanted = len(wanted) + job.before
+        self._already = self._wanted - len(self.pending)
         self._without = without_network(store, wanted) if job.networks else ()
         self._trained = self._diverged = self._stopped = 0
         self._failed: dict[str, str] = {}

@@ -103,7 +103,7 @@ def tune(
         _warn_of_change(source, name, records)
         with at_once(workers, objective) as call:
             job = _Job(call, source, names, records, progress)
-            pursue(search, records, lambda configs: job.train(configs))
+            pursue(search, records, job.train)
         return _tuned(search, Reader(records), list(axes), seeds, name)
 
 
@@ -191,9 +191,9 @@ class _Job:
     store: Store
     progress: Progress
 
-    def train(self, configs: Sequence[Config]) -> bool:
+    def train(self, configs: Sequence[Config], wanted: Sequence[Config]) -> bool:
         """An objective that raises ends the search; nothing is lost."""
-        self.progress.wanted(len(configs))
+        self.progress.begin(len(wanted), len(wanted) - len(configs))
         values = [{**{key: value_of(c, key) for key in self.names}, "seed": c.seed} for c in configs]
         for place, returned, started, seconds in self.call(values):
             losses = _losses(returned)

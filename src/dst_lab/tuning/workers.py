@@ -130,7 +130,7 @@ class Progress:
         )
         counts = (TextColumn("{task.completed:,}/{task.total:,} runs"), TimeRemainingColumn())
         self._bar = Bar(*columns, *counts, console=console, disable=not shown, expand=True, transient=True)
-        self._name, self._total, self._lowest = name, 0, math.inf
+        self._name, self._lowest = name, math.inf
         self._task = self._bar.add_task(name, total=0)
 
     def __enter__(self) -> "Progress":
@@ -140,10 +140,9 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def wanted(self, more: int) -> None:
-        """A round of so many runs begins."""
-        self._total += more
-        self._bar.update(self._task, total=self._total)
+    def begin(self, wanted: int, there: int) -> None:
+        """A round begins: so many runs are wanted by now, and so many of them are there."""
+        self._bar.update(self._task, total=wanted, completed=there)
 
     def ended(self, loss: float, values: Mapping[str, Any]) -> None:
         """A run has ended, with this as its lowest loss."""

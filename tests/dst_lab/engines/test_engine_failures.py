@@ -209,7 +209,7 @@ def test_the_command_lists_failures_finishes_the_round_and_ends_with_1(cli, rows
     assert lines[-1] == "dst: 2 runs of this round are left; the same command goes on"
     again = cli(*words)
     assert again.code == 1
-    assert "2 runs: 0 trained, 0 already there, 2 failed. Store: dst.sqlite" in again.err
+    assert "4 runs: 0 trained, 2 already there, 2 failed. Store: dst.sqlite" in again.err
     seeds.clear()
     assert cli(*words).code == 0
     assert {row["status"] for row in rows(Path("dst.sqlite")).values()} == {"done"}

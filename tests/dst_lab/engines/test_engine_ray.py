@@ -157,7 +157,7 @@ def test_the_driver_killed_and_finished_by_either_engine(
         ended = dst(*words, "--store", store)
         assert ended.code == 0, ended.err
         left = 24 - done
-        assert f"{left} runs: {left} trained, 0 already there. Store: {store}" in ended.err
+        assert f"24 runs: {left} trained, {24 - left} already there. Store: {store}" in ended.err
         assert rows(Path(store)) == whole
     assert sorted(path.name for path in Path().iterdir()) == ["dst.sqlite", "other.sqlite"]
 
@@ -230,7 +230,7 @@ def test_a_setting_that_fails(dst, ray_words, undisturbed, rows, short, tmp_path
     (folder / "mended").touch()
     again = dst(*ray_words)
     assert again.code == 0, again.err
-    assert "6 runs: 6 trained, 0 already there. Store: dst.sqlite" in again.err
+    assert "24 runs: 6 trained, 18 already there. Store: dst.sqlite" in again.err
     assert rows(Path("dst.sqlite")) == whole
 
 
