@@ -8,6 +8,7 @@ from mutations.mutation import Mutation, goes_red, is_green_unchanged
 
 pytestmark = pytest.mark.slow
 SEEN_BY = ("tests/decoupled_st/circuits",)
+LAYER = "tests/decoupled_st/nn/test_layer.py"
 PLANTED = [
     Mutation(
         'an inversion on the right taken for one on the left', 'circuits/simplify.py',
@@ -74,8 +75,26 @@ PLANTED = [
         'enumerate(module)',
         'enumerate(dict.fromkeys(module))',
     ),
+    Mutation(
+        "the slope of a gate's other input, in C", 'kernels/gates.c',
+        'side ? c.c2 : c.c1',
+        'side ? c.c1 : c.c2',
+        (LAYER, '-k', 'plain_layer'),
+    ),
+    Mutation(
+        "the slope of a gate's other input, in Triton", 'kernels/gates.py',
+        'tl.where(side[:, None] == 0, c1, c2)',
+        'tl.where(side[:, None] == 0, c2, c1)',
+        ('tests/decoupled_st/kernels/test_kernel_gates.py', '-k', 'plain_layer'), interpreted=True,
+    ),
+    Mutation(
+        'readers of an earlier wiring', 'nn/layer.py',
+        'of = (wiring.data_ptr(), wiring._version, ',
+        'of = (wiring.data_ptr(), ',
+        (LAYER, '-k', 'readers_follow'),
+    ),
 ]  # fmt: skip
-MUTATIONS = [replace(bug, file=f"decoupled_st/{bug.file}", tests=SEEN_BY) for bug in PLANTED]
+MUTATIONS = [replace(bug, file=f"decoupled_st/{bug.file}", tests=bug.tests or SEEN_BY) for bug in PLANTED]
 
 
 def test_the_unchanged_copy_is_green_and_is_what_is_tested(tmp_path: Path) -> None:

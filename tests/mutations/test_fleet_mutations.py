@@ -112,6 +112,14 @@ PLANTED = [
         "acc = tl.where(on, acc, LEAK * acc)", "acc = tl.where(on, acc, 0.0)",
         (CUDA + "test_cuda_stack.py", "-k", "plain_step and reinmax and vae"), interpreted=True,
     ),
+    Mutation(
+        "neurons counted by two programs", "fleet/cuda/logic.py", "mask = (n < end)[:, None]",
+        "mask = (n < group)[:, None]", (CUDA + "test_cuda_packed.py", "-k", "counted_in_parts"), interpreted=True,
+    ),
+    Mutation(
+        "every layer at the first one's temperature", "fleet/cuda/logic.py", "tau + layer * places + run", "tau + run",
+        (CUDA + "test_cuda_packed.py", "-k", "rules_move"), interpreted=True,
+    ),
 ]  # fmt: skip
 MUTATIONS = [replace(bug, file=f"dst_lab/{bug.file}") for bug in PLANTED]
 
