@@ -71,6 +71,21 @@ class Tempering(nn.Module):
         if not (self.training and torch.is_grad_enabled()):
             self._counted = None if self.training else self._counted
             return self.tempered.rule.temperatures(state, view)
+        if torch.compiler.is_compiling() or not kernels.transformed():
+            return self._advance(state, view)
+        try:
+            return self._advance(state, view)
+        except RuntimeError as error:
+            if "in-place" not in str(error) and "inplace" not in str(error):
+                raise
+            raise RuntimeError(
+                f"{type(self.tempered.rule).__name__} updates its statistics while it trains, and torch.func lets a "
+                "function change only what it is given: pass the buffers as well, functional_call(module, (parameters, "
+                "buffers), ..), under vmap one copy of them per batch; or call .eval(), which leaves them as they are"
+            ) from error
+
+    def _advance(self, state: State, view: View) -> Taus | Numbers:
+        """The temperatures of a pass of training, which the rule takes into account."""
         taus = self.tempered.rule.advance(state, view)
         self._counted = taus if _can_be_kept(taus.f) and not recomputed() else None
         with torch.no_grad():

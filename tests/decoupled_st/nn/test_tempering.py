@@ -251,3 +251,27 @@ def test_diagnostics_show_what_the_rules_do() -> None:
     assert dst.diagnostics.temperatures(network)["1"] == before
     assert dst.diagnostics.temperatures(network[1])[""] == before
     assert not any("last" in name for name in network.state_dict())
+
+
+def test_torch_func_is_told_to_pass_the_buffers() -> None:
+    network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered()), nn.Linear(8, 2))
+    parameters, buffers = (
+        {k: v.detach() for k, v in of} for of in (network.named_parameters(), network.named_buffers())
+    )
+    x = torch.randn(5, 3)
+
+    def loss(parameters, x, buffers=None):
+        state = parameters if buffers is None else (parameters, buffers)
+        return torch.func.functional_call(network, state, (x,)).square().sum()
+
+    for transformed in (
+        lambda: torch.func.grad(loss)(parameters, x),
+        lambda: torch.vmap(torch.func.grad(loss), (None, 0), randomness="different")(parameters, x[:, None]),
+        lambda: torch.vmap(lambda one: loss(parameters, one[None]), randomness="different")(x),
+    ):
+        with pytest.raises(RuntimeError, match=r"SelfTempered updates its statistics .* pass the buffers as well"):
+            transformed()
+    assert torch.func.grad(loss)(parameters, x, buffers)["0.weight"].abs().sum() > 0
+    copies = {name: torch.stack([value, value]) for name, value in buffers.items()}
+    assert torch.vmap(lambda b: loss(parameters, x, b), randomness="different")(copies).shape == (2,)
+    assert copies["1.tempering.passes"].tolist() == [int(buffers["1.tempering.passes"]) + 1] * 2
