@@ -47,13 +47,16 @@ CONTENTS = {
     "Beyond one choice": ["docs/codebooks", "docs/circuits", "docs/diagnostics", "docs/temperatures-theory"],
     "Laboratory": [
         "docs/laboratory", "docs/plans", "docs/own-task", "docs/own-estimator", "docs/optimisers", "docs/kept-networks",
-        "docs/laptop-to-cluster", "docs/report", "docs/claims",
+        "docs/laptop-to-cluster", "docs/report", "docs/claims", "docs/claims-in-detail",
     ],
     "Tasks": [
         "docs/stochastic-binary", "docs/categorical-autoencoder", "docs/logic-gates", "docs/categorical-vae",
         "docs/polynomial", "docs/bias-variance",
     ],
-    "Results": ["docs/results", "docs/performance", "docs/kernels", "docs/memory-and-precision"],
+    "Results": [
+        "docs/results", "docs/results-in-detail", "docs/performance", "docs/performance-in-detail", "docs/kernels",
+        "docs/memory-and-precision",
+    ],
     "Reference": ["docs/api/*", "docs/architecture", "CONTRIBUTING", "CHANGELOG"],
 }  # fmt: skip
 """The pages beside the text, by heading; those that exist and are not named here stand under "More"."""

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dst_lab.cli.console import Console
 from dst_lab.cli.machine import LEFT, add_machine, code_after, deadline_of, driving
 from dst_lab.cli.parser import Parser, add_store, at_least
 from dst_lab.store import Store
@@ -37,7 +38,9 @@ def add(commands: Any) -> None:
 
 def add_study(parser: argparse.ArgumentParser) -> None:
     """Which study, at which scale."""
-    parser.add_argument("--study", metavar="NAME", help="the study (the one whose tasks the store has; any: no claims)")
+    parser.add_argument(
+        "--study", metavar="NAME", help="the study (the one of whose runs the store has most; any: no claims)"
+    )
     parser.add_argument(
         "--scale", choices=("quick", "paper"), help="scale of its runs (paper where the store has such, else quick)"
     )
@@ -126,15 +129,19 @@ def write(
     from dst_lab.replace import write_text
 
     check(study, out, figures, overwrite=overwrite)
-    rows = study.rows(store, scale)
-    wanted = report.figures(study, rows)
+    # On a terminal alone: elsewhere a status prints nothing.
+    with Console(stderr=True).status("reading runs") as status:
+        rows = study.rows(store, scale)
+        wanted = report.figures(study, rows)
+        if figures is not None:
+            check_files([*wanted], figures, overwrite=overwrite)
+        drawn = draw(wanted, rows, status.update)
+        status.update("judging and writing the page")
+        text = report.page(study, rows, drawn)
+        write_text(out, text)
+        written = write_files(drawn, figures) if figures is not None else []
     if figures is not None:
-        check_files([*wanted], figures, overwrite=overwrite)
-    drawn = draw(wanted, rows)
-    text = report.page(study, rows, drawn)
-    write_text(out, text)
-    if figures is not None:
-        print(f"{len(write_files(drawn, figures))} files in {figures}")
+        print(f"{len(written)} files in {figures}")
     own = report.own_runs(rows)
     others = report.left_out(rows, own, report.other_groups(study, rows))
     of_scale = f" of {scale} scale" if study.recipes.plans else ""

@@ -11,12 +11,16 @@ __all__ = ["Drawn", "check_files", "draw", "write", "write_files"]
 KINDS = {"png": replace.PNG, "svg": replace.SVG}
 
 
-def draw(figures: Mapping[str, Callable[[Rows], Drawn]], rows: Rows) -> dict[str, Drawn]:
-    """Every figure by its name."""
+def draw(
+    figures: Mapping[str, Callable[[Rows], Drawn]], rows: Rows, tell: Callable[[str], None] = lambda _: None
+) -> dict[str, Drawn]:
+    """Every figure by its name; `tell` hears which is drawn."""
+    drawn: dict[str, Drawn] = {}
     with styled():
-        drawn = {name: make(rows) for name, make in figures.items()}
-        for one in drawn.values():
-            settle(one.figure)
+        for count, (name, make) in enumerate(figures.items(), 1):
+            tell(f"drawing {name}, {count} of {len(figures)}")
+            drawn[name] = make(rows)
+            settle(drawn[name].figure)
     return drawn
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from dst_lab.figures.style import FAINT, INK, Drawn, listing, panels
+from dst_lab.figures.style import FAINT, INK, Drawn, listing, numbers_of, panels
 from dst_lab.records import Array, Setting
 from dst_lab.records.groups import score
 
@@ -69,9 +69,12 @@ def varied(settings: Sequence[Setting]) -> dict[str, list[Any]]:
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    estimator = dict(config["estimator"])
-    fields = {name: value for name, value in config.items() if name not in ("estimator", "seed", "task", "objective")}
-    return {"estimator": estimator.pop("name"), **estimator, **fields}
+    """The fields by their own names, those inside others too."""
+    fields: dict[str, Any] = {"estimator": config["estimator"]["name"], **numbers_of(config["estimator"])}
+    for name, value in config.items():
+        if name not in ("estimator", "seed", "task", "objective"):
+            fields |= dict(value) if isinstance(value, Mapping) else {name: value}
+    return fields
 
 
 def _ranks(scores: Array) -> Array:

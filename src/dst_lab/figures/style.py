@@ -143,7 +143,15 @@ def listing(words: Sequence[str]) -> str:
 
 def settings_text(values: Mapping[str, Any]) -> str:
     """The temperatures of an estimator's dictionary, such as "τf 0.1, τb 0.7"."""
-    return ", ".join(f"{letter(name)} {value_text(value)}" for name, value in values.items() if name.startswith("tau"))
+    taus = {name: value for name, value in numbers_of(values).items() if name.startswith("tau")}
+    return ", ".join(f"{letter(name)} {value_text(value)}" for name, value in taus.items())
+
+
+def numbers_of(estimator: Mapping[str, Any]) -> dict[str, Any]:
+    """What an estimator's dictionary has beside its name, tau_f before tau_b: a store keeps no order."""
+    known = ("tau", "tau_f", "tau_b")
+    names = sorted(estimator, key=lambda name: (known.index(name) if name in known else len(known), name))
+    return {name: estimator[name] for name in names if name != "name"}
 
 
 def letter(name: str) -> str:

@@ -10,7 +10,7 @@ from dst_lab.configs.cards import MetricCard, estimator, metric, title
 from dst_lab.figures.style import plus_minus
 from dst_lab.records import Group, Rows, Setting
 from dst_lab.report.study import Study
-from dst_lab.report.tables import role_label, temperatures_text
+from dst_lab.report.tables import rate_text, role_label, temperatures_text
 
 TESTED = ("test_accuracy", "test_bound", "test_loss")
 """What is shown of a task that its study names no metrics for: the first of these that its runs have, and the loss."""
@@ -101,7 +101,7 @@ def cell(study: Study, rows: Rows, setting: Setting, cards: Sequence[MetricCard]
     """One setting in these metrics."""
     lost = f", {setting.diverged} diverged" if setting.diverged else ""
     taus = temperatures_text(setting.config["estimator"])
-    rate = f"lr {setting.config['lr']:g}" if "lr" in setting.config else ""
+    rate = f"lr {lr}" if (lr := rate_text(setting.config)) else ""
     remark = study.remarks.get(str(setting.config["task"]))
     seeds = f"{setting.seeds} seed".strip() + "s" * (setting.n != 1)
     return Cell(

@@ -1,9 +1,11 @@
 """The sections that any study can have on its page."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dst_lab.claims.readings import Question
 from dst_lab.configs.cards import title
+from dst_lab.records import Group
 from dst_lab.report.answer import answers
 from dst_lab.report.others import figures_of
 from dst_lab.report.results import best_results, results
@@ -71,18 +73,22 @@ def _settings(page: Page) -> str:
 
 
 def _others(page: Page) -> str:
-    parts = [
-        {
-            "title": group.title,
-            "name": group.name,
-            "figures": page.figures(list(figures_of(group))),
-            "varied": group.varied,
-            "rows": settings_table(group)[:MOST],
-            "more": max(0, len(group.settings) - MOST),
-        }
-        for group in page.others
-    ]
+    parts = [_part(page, group) for group in page.others]
     return page.fill("others.html", parts=parts) if parts else ""
+
+
+def _part(page: Page, group: Group) -> dict[str, Any]:
+    """One task: its figures and its settings."""
+    rows = settings_table(group)
+    return {
+        "title": group.title,
+        "name": group.name,
+        "figures": page.figures(list(figures_of(group))),
+        "varied": group.varied,
+        "rated": any(row["lr"] for row in rows),
+        "rows": rows[:MOST],
+        "more": max(0, len(rows) - MOST),
+    }
 
 
 def _runs(page: Page) -> str:

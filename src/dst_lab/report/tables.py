@@ -8,9 +8,11 @@ import numpy as np
 
 from dst_lab.configs import WHOLE, Config
 from dst_lab.configs.cards import DATASETS, estimator, title
-from dst_lab.figures.style import plus_minus, value_text
+from dst_lab.figures.style import numbers_of, plus_minus, value_text
 from dst_lab.records import Group, Rows, Setting
 from dst_lab.store import Run
+
+UNKNOWN = "an unknown device"
 
 
 def facts(rows: Rows, runs: Sequence[Run]) -> dict[str, str]:
@@ -21,13 +23,14 @@ def facts(rows: Rows, runs: Sequence[Run]) -> dict[str, str]:
     seconds = sum(float(found.get("seconds", 0)) for found, _ in places)
     if not runs:
         return {"Runs": "0"}
-    return {
+    told = {
         "Runs": ", ".join([f"{len(runs):,}", *rare]),
-        "Data": ", ".join(_unique(_data(name) for run in runs if (name := _dataset(run)) != "none")) or "none",
-        "Trained on": ", ".join(_unique(_device(found) for found, _ in places)),
-        "Training time": duration(seconds),
+        "Data": ", ".join(_unique(_data(name) for run in runs if (name := _dataset(run)) != "none")),
+        "Trained on": ", ".join(name for name in _unique(_device(found) for found, _ in places) if name != UNKNOWN),
+        "Training time": duration(seconds) if seconds >= 1 else "",
         "When": " to ".join(_unique(_days(places))),
     }
+    return {name: text for name, text in told.items() if text}
 
 
 def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
@@ -64,8 +67,8 @@ def settings_table(group: Group) -> list[dict[str, Any]]:
         {
             "estimator": setting.look.label,
             "taus": temperatures_text(setting.config["estimator"]),
-            "lr": value_text(setting.config["lr"]),
-            "fields": [str(setting.config.get(field, "")) for field in group.varied],
+            "lr": rate_text(setting.config),
+            "fields": [_field_text(setting.config.get(field, "")) for field in group.varied],
             "loss": _loss(setting),
             "n": setting.n,
             "diverged": setting.diverged,
@@ -76,7 +79,18 @@ def settings_table(group: Group) -> list[dict[str, Any]]:
 
 def temperatures_text(values: Mapping[str, Any]) -> str:
     """The numbers of an estimator's dictionary, such as "tau_f = 0.1, tau_b = 0.7"."""
-    return ", ".join(f"{key} = {value_text(value)}" for key, value in values.items() if key != "name")
+    return ", ".join(f"{key} = {value_text(value)}" for key, value in numbers_of(values).items())
+
+
+def rate_text(config: Mapping[str, Any]) -> str:
+    """The learning rate of a run; "" where it has none: that of somebody's own objective is not told."""
+    return "" if "lr" not in config or ("objective" in config and config["lr"] == 1) else value_text(config["lr"])
+
+
+def _field_text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} = {_field_text(one)}" for name, one in value.items())
+    return value_text(value) if isinstance(value, float) else str(value)
 
 
 def _loss(setting: Setting) -> str:
@@ -134,7 +148,7 @@ def _provenances(rows: Rows, runs: Sequence[Run]) -> list[tuple[dict[str, Any], 
 def _device(place: dict[str, Any]) -> str:
     if "device_name" in place:
         return str(place["device_name"])
-    return f"{place['cores']} CPU cores" if place.get("device") == "cpu" and "cores" in place else "an unknown device"
+    return f"{place['cores']} CPU cores" if place.get("device") == "cpu" and "cores" in place else UNKNOWN
 
 
 def _days(places: list[tuple[dict[str, Any], int]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from dst_lab.plans import Plan, Recipe
 from dst_lab.report import Study
-from dst_lab.store import Store
+from dst_lab.store import Store, run_id
 from dst_lab.studies.any import ANY
 from dst_lab.studies.circuits import CIRCUITS
 from dst_lab.studies.codebooks import CODEBOOKS
@@ -41,15 +41,17 @@ def recipes() -> dict[str, tuple[Study, Recipe]]:
 
 
 def study_of(store: Store) -> Study:
-    """The study of a page where none is asked for: the first with runs of its tasks in the store; for a store with
-    other runs alone, a page of those."""
-    tasks = {run.task for run in store.runs()}
-    if not tasks:
+    """The study of a page where none is asked for: the one of whose recipes the store has most runs, of equals the
+    first; for a store of other runs alone, a page of those."""
+    runs = {run.id for run in store.runs()}
+    if not runs:
         return STUDIES[DEFAULT]
-    return next((one for one in STUDIES.values() if tasks & _tasks(one)), ANY)
+    shared = {name: len(runs & _begun(one)) for name, one in STUDIES.items()}
+    most = max(shared, key=lambda name: shared[name])
+    return STUDIES[most] if shared[most] else ANY
 
 
-def _tasks(one: Study) -> set[str]:
-    """What it is about, and what its recipes train from the start."""
-    plans: list[Plan] = [make("quick") for make in one.recipes.plans.values()]
-    return {*one.tasks, *(config.task for plan in plans for config in plan.wanted(lambda _: None))}
+def _begun(one: Study) -> set[str]:
+    """The ids of the runs that its recipes begin with, at both scales."""
+    plans: list[Plan] = [make(scale) for make in one.recipes.plans.values() for scale in ("quick", "paper")]
+    return {run_id(config.to_dict()) for plan in plans for config in plan.wanted(lambda _: None)}

@@ -7,6 +7,7 @@ ANY = Study(
     name="any",
     title="Runs of a store",
     topic="Runs of a store",
-    lead="Every task that is recorded here: curves, maps over temperatures, settings and runs, without a claim.",
-    sections=(answer(), OTHERS, temperature_map(), *REST),
+    lead="Every task that is recorded here: the best settings, maps over temperatures, curves, what mattered, and all "
+    "runs, without a claim.",
+    sections=(answer(), temperature_map(), OTHERS, *REST),
 )

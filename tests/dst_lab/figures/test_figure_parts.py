@@ -1,0 +1,75 @@
+"""What figures are made of, by numbers worked out by hand."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dst_lab.figures.heat_map import fence
+from dst_lab.figures.importance import importance, shares_of
+from dst_lab.figures.seeds import far
+from dst_lab.figures.style import settings_text
+from dst_lab.records import Row, Setting
+from dst_lab.store import Run, Series
+
+
+def setting(loss: float, **fields: Any) -> Setting:
+    config = {"task": "own", "estimator": {"name": "decoupled", "tau_b": 1.0, "tau_f": 1.0}, "seed": 0, "lr": 0.1}
+    config["estimator"] |= {name: fields.pop(name) for name in ("tau_f", "tau_b") if name in fields}
+    run = Run(id="0", config={**config, **fields}, status="done", detail={}, provenance_id="")
+    history = {"validation_loss": Series(np.array([1]), np.array([loss]))}
+    return Setting(run.config, [Row(run, lambda: history)] if math.isfinite(loss) else [], "", 0)
+
+
+def test_colours_end_where_outliers_begin_on_the_worse_side() -> None:
+    values = [1.0, 2.0, 3.0, 4.0, 100.0]  # quartiles 2 and 4
+    assert fence(values, -1) == pytest.approx(7.0)
+    assert fence([-value for value in values], 1) == pytest.approx(-7.0)
+    assert fence(values, 1) is None, "nothing lies beyond it on that side"
+    assert fence(values, 0) is None, "no side is the worse one"
+    assert fence([0.0, 0.0, 0.0, 0.0, 5.0], -1) is None, "quartiles that are equal end nothing"
+    assert fence([*values, math.nan], -1) == pytest.approx(7.0)
+    assert fence([], -1) is None
+
+
+def test_importance_is_epsilon_squared_of_the_ranks() -> None:
+    """Six settings, ranks 0 to 5, squares 17.5 in all: tau_f splits them 0, 1, 3 and 2, 4, 5; tau_b in pairs."""
+    losses = {
+        (0.1, 1.0): 0.10,
+        (0.1, 2.0): 0.11,
+        (0.1, 3.0): 0.13,
+        (0.5, 1.0): 0.12,
+        (0.5, 2.0): 0.14,
+        (0.5, 3.0): 0.15,
+    }
+    found = shares_of([setting(loss, tau_f=f, tau_b=b) for (f, b), loss in losses.items()])
+    within = 2 * ((0 - 4 / 3) ** 2 + (1 - 4 / 3) ** 2 + (3 - 4 / 3) ** 2)
+    assert found["tau_f"] == pytest.approx((17.5 - within - within / 4) / 17.5)
+    assert found["tau_b"] == pytest.approx((17.5 - 8.5 - 2 * 8.5 / 3) / 17.5)
+    assert set(found) == {"tau_f", "tau_b"}, "what was not varied is not named"
+
+
+def test_a_field_inside_another_counts_and_a_diverged_setting_ranks_last() -> None:
+    settings = [
+        setting(0.1 * rate, parameters={"rate": rate, "width": 8 * width}) for rate in (1, 2, 3) for width in (1, 2)
+    ]
+    found = shares_of(settings)
+    assert found["rate"] > 0.9
+    assert found["width"] == 0.0
+    lost = shares_of([*settings, setting(math.inf, parameters={"rate": 9, "width": 8})])
+    assert lost["rate"] > 0.9
+    drawn = importance(settings, "own")
+    assert drawn.caption.startswith("rate 100% and width 0% of how the 6 settings differ")
+
+
+def test_an_estimator_far_from_all_others_is_written_at_the_edge() -> None:
+    near = {"a": np.array([1.0, 2.0]), "b": np.array([1.5, 3.0])}
+    assert far({**near, "c": np.array([30.0, 31.0])}) == ["c"]
+    assert far({**near, "c": np.array([2.5, 31.0])}) == [], "one seed of it lies among the others"
+    assert far(near) == []
+    assert far({"a": np.array([1.0])}) == []
+
+
+def test_temperatures_are_told_in_one_order() -> None:
+    assert settings_text({"name": "decoupled", "tau_b": 0.5, "tau_f": 2.0}) == r"$\tau_f$ 2, $\tau_b$ 0.5"

@@ -1,0 +1,109 @@
+"""Parts of the page, one by one."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dst_lab.claims import Comparison, Verdict
+from dst_lab.fleet import provenance
+from dst_lab.report.answer import answers
+from dst_lab.report.glossary import linked
+from dst_lab.report.prose import prose
+from dst_lab.report.tables import _changes, rate_text
+from dst_lab.report.verdicts import _line
+from dst_lab.studies import PAPER
+
+LOSS = Comparison(
+    name="against that", metric="loss", unit="nats", direction=-1, primary=True, judged=True, n=10,
+    ours=0.319712, theirs=0.326219, difference=-0.006507, low=-0.01019, high=-0.00282, effect=1.26,
+    p_better=0.0039, p_worse=1.0,
+)  # fmt: skip
+
+
+def told(**values: Any) -> list[str]:
+    line = _line(replace(LOSS, **values), 1.0)
+    return [line.ours, line.theirs, line.difference, line.interval]
+
+
+def test_digits_that_tell_two_means_apart_are_kept() -> None:
+    minus = "\N{MINUS SIGN}"
+    assert told() == ["0.3197 nats", "0.3262 nats", f"{minus}0.0065 nats", f"{minus}0.0102 to {minus}0.0028"]
+    share = told(unit="share", ours=0.51494, theirs=0.50772, difference=0.00722, low=0.00349, high=0.011)
+    assert share == ["51.49%", "50.77%", "+0.72 points", "+0.35 to +1.10"]
+    whole = told(unit="share", ours=0.9, theirs=1.0, difference=-0.1, low=math.nan, high=math.nan)
+    assert whole == ["90%", "100%", f"{minus}10 points", ""]
+    steps = told(unit="steps", ours=2262.0, theirs=4134.4, difference=-1872.4, low=-2284.0, high=-1460.0)
+    assert steps[:3] == ["2,262 steps", "4,134 steps", f"{minus}1,872 steps"]
+    close = told(unit="gates", ours=14.8281, theirs=14.7835, difference=0.0446, low=0.0106, high=0.0784)
+    assert close == ["14.828 gates", "14.784 gates", "+0.045 gates", "+0.011 to +0.078"]
+
+
+def test_a_question_is_answered_by_its_own_claim_and_the_rest_is_counted() -> None:
+    def verdict(claim: str, task: str, said: str, caution: str = "") -> Verdict:
+        return Verdict(claim=claim, task=task, title="", rule="", verdict=said, caution=caution)
+
+    found = answers(
+        [
+            verdict("Q1", "logic-gates", "supported"),
+            verdict("Q1", "categorical-autoencoder", "contradicted"),
+            verdict("Q1", "stochastic-binary", "supported", "a small sample"),
+            verdict("Q1 speed", "logic-gates", "not tested"),
+            verdict("Q1 codes", "logic-gates", "supported"),
+            verdict("Q2 alone", "", "not supported"),
+        ],
+        {"Q1": "Is it so?"},
+    )
+    assert [(one.claim, one.question, one.text) for one in found] == [
+        (
+            "Q1",
+            "Is it so?",
+            "Yes on logic gates and binary network (with caution); no on autoencoder. Of 2 further verdicts: 1 "
+            "supported and 1 not tested.",
+        ),
+        ("Q2", "Q2", "One verdict: not supported."),
+    ]
+
+
+def test_the_first_of_each_term_is_linked_and_nothing_else() -> None:
+    used: set[str] = set()
+    said = linked("Nats, 3 nats on search seeds; carbonats", {"nats": "a unit", "search seeds": "", "seeds": ""}, used)
+    first, second = (
+        f'<a class="term" href="#term-{end}' for end in ('nats">Nats</a>', 'search-seeds">search seeds</a>')
+    )
+    assert said == f"{first}, 3 nats on {second}; carbonats"
+    assert used == {"nats", "search seeds"}
+    said = str(prose("<nats> `nats`", {"nats": "x"}))
+    assert said == '&lt;<a class="term" href="#term-nats">nats</a>&gt; <code>nats</code>'
+
+
+def test_what_had_changed_is_told() -> None:
+    files = {"dirty": True, "commit": "5f7a4aab66070000", "changed": ["src/a.py", "src/b.py"], "diff": "abc"}
+    assert _changes(files, PAPER.changes) == "changes in src/a.py, src/b.py (diff abc)"
+    before = {"dirty": True, "commit": "5f7a4aab66070000"}
+    assert _changes(before, PAPER.changes) == "changes that were committed the same day"
+    assert _changes({"dirty": True, "commit": "0"}, PAPER.changes) == "changes that were not recorded"
+
+
+def test_a_changed_checkout_names_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {"rev-parse": "c0ffee", "ls-files": "src/new.py", "--name-only": "src/b.py\nsrc/a.py", "diff": "- x"}
+
+    def git(_: object, *words: str) -> str:
+        return answers["--name-only" if "--name-only" in words else words[0]]
+
+    monkeypatch.setattr(provenance, "_git", git)
+    found = provenance._commit.__wrapped__()
+    assert found["changed"] == ["src/a.py", "src/b.py", "src/new.py"]
+    assert found["dirty"] is True
+    assert len(found["diff"]) == 12
+    answers |= {"ls-files": "", "--name-only": "", "diff": ""}
+    assert provenance._commit.__wrapped__() == {"commit": "c0ffee", "dirty": False}
+    answers |= {"--name-only": "\n".join(f"src/{i:02}.py" for i in range(25))}
+    assert provenance._commit.__wrapped__()["changed"][-2:] == ["src/19.py", "5 more"]
+
+
+def test_the_rate_of_an_objective_that_has_none_is_not_told() -> None:
+    assert rate_text({"lr": 0.001}) == "0.001"
+    assert rate_text({"lr": 1.0, "objective": "mine"}) == ""
+    assert rate_text({}) == ""
