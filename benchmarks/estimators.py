@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 import torch
+import torch._inductor.config
 import torch.nn.functional as F
 from recording import Step, captured, record
 from torch import Tensor
@@ -105,6 +106,8 @@ def middle(times: list[float]) -> float:
 
 def shapes(seconds: float) -> None:
     """Decoupled ST against F.gumbel_softmax: replayed, and as called."""
+    # A pool of compiling processes would take every core for the first half minute, and slow down what is measured.
+    torch._inductor.config.compile_threads = 1
     compiled = torch.compile(peer)
     for rows, columns in SHAPES:
         torch.compiler.reset()
@@ -123,15 +126,29 @@ def shapes(seconds: float) -> None:
                 print(f"    {ours / least:.2f} times the floor, {min(theirs) / ours:.1f} times as fast as the peer")
 
 
+def on_one_thread(run: Step) -> Step:
+    """The step with its backward pass in the calling thread, and not in the device's, which has to be woken."""
+
+    def alone() -> None:
+        with torch.autograd.set_multithreading_enabled(False):
+            run()
+
+    return alone
+
+
 def host(seconds: float) -> None:
     """Python's time of a call, forward and backward, and of what it is made of."""
     for rows, columns in SHAPES:
         steps = {"decoupled, kernels": step(decoupled, rows, columns), "F.gumbel_softmax": step(peer, rows, columns)}
-        times = measure_host(steps, seconds)
-        ratio = middle(times["F.gumbel_softmax"]) / middle(times["decoupled, kernels"])
-        for what, values in times.items():
-            mine = ratio if what.startswith("decoupled") else None
-            record("categorical, host time", what, f"{rows:,} x {columns:,}", values, mine, CUDA)
+        for way, runs in (
+            ("", steps),
+            (", backward on the same thread", {what: on_one_thread(run) for what, run in steps.items()}),
+        ):
+            times = measure_host(runs, seconds)
+            ratio = middle(times["F.gumbel_softmax"]) / middle(times["decoupled, kernels"])
+            for what, values in times.items():
+                mine = ratio if what.startswith("decoupled") else None
+                record("categorical, host time", what + way, f"{rows:,} x {columns:,}", values, mine, CUDA)
     for what, values in measure_host(parts(), seconds).items():
         record("categorical, host time", what, "64 x 8", values, None, CUDA)
 
@@ -164,6 +181,9 @@ def parts() -> dict[str, Step]:
         "forward without gradient": lambda: decoupled(fixed),
         "a node that does nothing, and its gradient": lambda: torch.autograd.grad(
             Nothing.apply(logits), logits, gradient
+        ),
+        "the same, backward on the same thread": on_one_thread(
+            lambda: torch.autograd.grad(Nothing.apply(logits), logits, gradient)
         ),
         "the seed": lambda: draw_seed(fixed.device, None),
         "the forward kernel's launch": lambda: launching.launch(

@@ -9,7 +9,7 @@ from torch._C._functorch import unwrap_if_dead
 from decoupled_st.kernels import can_take_gradient, is_watched
 from decoupled_st.kernels.launch import launch
 from decoupled_st.kernels.noise import draw_seed, logistic, write_out
-from decoupled_st.kernels.rows import as_stored, blocks, by_row, number
+from decoupled_st.kernels.rows import as_stored, blocks, number
 
 _BLOCK, _WARPS = 2048, 4
 
@@ -36,9 +36,7 @@ def choose(
         seed = draw_seed(logits.device, generator)
     else:
         noise = as_stored(noise)
-    shape = (*logits.shape, 1)
-    taus = [by_row(t[..., None], shape, -1, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
-    numbers = [x for value in (*taus, grad_scale) for x in number(value, logits.device)]
+    numbers = (*number(tau_f, logits), *number(tau_b, logits), *number(grad_scale, logits))
     stored = as_stored(logits)
     others = (seed, noise, *numbers, tau_b is None, perturbed)
     if is_watched():

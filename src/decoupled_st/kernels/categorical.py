@@ -53,20 +53,17 @@ def choose(
     `grad_scale` is one number. `perturbed`: the surrogate is at l + g; without `tau_b` it is the identity. The caller
     has checked the arguments.
     """
-    shape, device = logits.shape, logits.device
-    moved = logits if dim == -1 else logits.movedim(dim, -1)
+    stored = as_stored(logits if dim == -1 else logits.movedim(dim, -1))
     seed = None
     if isinstance(tau_f, float) and tau_f == 0:
         noise = None
     elif noise is None:
-        seed = draw_seed(device, generator)
+        seed = draw_seed(logits.device, generator)
     else:
         noise = as_stored(noise.movedim(dim, -1))
     if mask is not None:
-        mask = by_row(mask, shape, dim, shape[dim])
-    taus = [by_row(t, shape, dim, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
-    numbers = [x for value in (*taus, grad_scale) for x in number(value, device)]
-    stored = as_stored(moved)
+        mask = by_row(mask, logits.shape, dim, logits.shape[dim])
+    numbers = (*number(tau_f, logits, dim), *number(tau_b, logits, dim), *number(grad_scale, logits, dim))
     others = (seed, noise, mask, *numbers, tau_b is None, perturbed)
     if is_watched():
         z = torch.ops.decoupled_st.categorical(stored, *others)
@@ -395,7 +392,8 @@ def _backward_split(
     g_top = tl.sum(tl.where(tl.arange(0, BLOCK)[None, :] == first, origin, 0.0), 1)[:, None]
     mean = tl.sum((dot + total * (origin - g_top)) * weight, 1)[:, None] / total_all
     factor = _number(scale, scale_value, 0) / (t * total_all)
-    for start in range(0, K, BLOCK):
+    for before in range(0, K, BLOCK):
+        start = (K - 1) // BLOCK * BLOCK - before  # backwards: what was read last is in the cache still
         col = start + tl.arange(0, BLOCK)[None, :]
         inside = col < K
         g = tl.load(grad + row * K + col, inside, other=0.0, eviction_policy="evict_first").to(tl.float32)

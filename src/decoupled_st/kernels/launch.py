@@ -46,7 +46,7 @@ def launch(
     tensors: Sequence[Tensor | None],
     floats: Sequence[float],
     integers: Sequence[int],
-    constants: Sequence[int],
+    constants: tuple[int, ...],
     warps: int,
 ) -> None:
     """Run a kernel on the device of its first tensor and the current stream, as `kernel[(programs,)](...)` does.
@@ -56,24 +56,20 @@ def launch(
     bytes, while hooks watch Triton's launches, in its interpreter, and with a Triton that launches in another way than
     those known.
     """
-    ordinary = (kernel, programs, (*tensors, *floats, *integers, *constants), warps)
-    if not _is_known():
-        _launch_ordinarily(*ordinary)
-        return
     device = tensors[0].get_device()  # type: ignore[union-attr]
+    if not _is_known() or _is_hooked(kernel):
+        _launch_ordinarily(kernel, programs, (*tensors, *floats, *integers, *constants), warps)
+        return
     if device != torch._C._cuda_getDevice():
         with torch.cuda.device(device):
             launch(kernel, programs, tensors, floats, integers, constants, warps)
         return
-    pointers = [None if x is None else x.data_ptr() for x in tensors]
-    if max([x % 16 for x in pointers if x is not None]) or _is_hooked(kernel):
-        _launch_ordinarily(*ordinary)
-        return
-    key = (id(kernel), device, warps, *constants, *_kinds(tensors, integers))
-    compiled = _compiled.get(key)
+    pointers, kinds = _classified(tensors, integers)
+    key = (id(kernel), device, warps, constants, kinds)
+    compiled = None if kinds is None else _compiled.get(key)
     if compiled is None:
-        owner = _launch_ordinarily(*ordinary)
-        if owner is not None:  # as it is where a hook of Triton's has kept it from compiling
+        owner = _launch_ordinarily(kernel, programs, (*tensors, *floats, *integers, *constants), warps)
+        if kinds is not None and owner is not None:  # None where a hook of Triton's has kept it from compiling
             _compiled[key] = _Compiled(owner.run, owner.function, owner.packed_metadata, owner)
         return
     stream = torch._C._cuda_getCurrentRawStream(device)
@@ -83,12 +79,25 @@ def launch(
     )  # fmt: skip
 
 
-def _kinds(tensors: Sequence[Tensor | None], integers: Sequence[int]) -> list[object]:
-    """What Triton compiles a kernel anew for: dtypes and what is None; integers that are 1, that 16 divides, or that
-    take 64 bits. Of pointers also whether 16 divides them, but here it does."""
-    kinds: list[object] = [None if x is None else x.dtype for x in tensors]
-    kinds += [(n == 1) + 2 * (n % 16 == 0) + 4 * (n >= 2**31) for n in integers]
-    return kinds
+def _classified(
+    tensors: Sequence[Tensor | None], integers: Sequence[int]
+) -> tuple[list[int | None], tuple[object, ...] | None]:
+    """Where tensors begin, and what Triton compiles a kernel anew for: dtypes and what is None; integers that are 1,
+    that 16 divides, or that take 64 bits. None instead where a tensor begins at no multiple of 16 bytes."""
+    pointers: list[int | None] = []
+    kinds: list[object] = []
+    bits = 0
+    for x in tensors:
+        if x is None:
+            pointers.append(None)
+            kinds.append(None)
+        else:
+            pointer = x.data_ptr()
+            bits |= pointer
+            pointers.append(pointer)
+            kinds.append(x.dtype)
+    kinds += [1 if n == 1 else (n % 16 == 0, n >= 2**31) for n in integers]
+    return pointers, None if bits % 16 else tuple(kinds)
 
 
 def _launch_ordinarily(kernel: Any, programs: int, arguments: Sequence[object], warps: int) -> Any:

@@ -46,7 +46,7 @@ def choose_category(
     noise = None if noise is None else as_stored(noise.movedim(dim, -1))
     mask = None if mask is None else by_row(mask, shape, dim, shape[dim])
     taus = [by_row(t, shape, dim, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
-    z = _Categorical.apply(as_stored(moved), seed, noise, mask, *taus, grad_scale)
+    z = _Categorical.apply(as_stored(moved), (seed, noise, mask, *taus, grad_scale))
     return z if dim == -1 else z.movedim(-1, dim)
 
 
@@ -63,7 +63,8 @@ def choose_bit(
     seed = draw_seed(logits.device, generator) if noise is None else None
     shape = (*logits.shape, 1)
     taus = [by_row(t[..., None], shape, -1, 1) if isinstance(t, Tensor) else t for t in (tau_f, tau_b)]
-    return _Binary.apply(as_stored(logits), seed, None if noise is None else as_stored(noise), *taus, grad_scale)
+    noise = None if noise is None else as_stored(noise)
+    return _Binary.apply(as_stored(logits), (seed, noise, *taus, grad_scale))
 
 
 def _number(tau):
@@ -82,7 +83,8 @@ def _wide(tau, like: Tensor, width: int):
 
 class _Categorical(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, logits, seed, noise, mask, tau_f, tau_b, scale):
+    def forward(ctx, logits, others):
+        seed, noise, mask, tau_f, tau_b, scale = others
         K = logits.shape[-1]
         rows = logits.numel() // K
         z, index = torch.empty_like(logits), torch.empty(rows, dtype=torch.int32, device=logits.device)
@@ -102,12 +104,13 @@ class _Categorical(torch.autograd.Function):
         tau_f, tau_b = (tensors.pop(0) if tau is None else tau for tau in ctx.taus)
         plain = torch.is_grad_enabled() or not can_take_gradient(grad)  # is_grad_enabled: for create_graph=True
         step = _plain_categorical if plain else _run_backward
-        return (step(grad, logits, index, mask, tau_f, tau_b, ctx.scale), *(None,) * 6)
+        return step(grad, logits, index, mask, tau_f, tau_b, ctx.scale), None
 
 
 class _Binary(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, logits, seed, noise, tau_f, tau_b, scale):
+    def forward(ctx, logits, others):
+        seed, noise, tau_f, tau_b, scale = others
         z = binary._run_forward(logits, seed, noise, *_number(tau_f))
         ctx.save_for_backward(logits, z, *(t for t in (tau_f, tau_b) if isinstance(t, Tensor)))
         ctx.taus, ctx.scale = [None if isinstance(t, Tensor) else t for t in (tau_f, tau_b)], scale
@@ -119,7 +122,7 @@ class _Binary(torch.autograd.Function):
         tau_f, tau_b = (tensors.pop(0) if tau is None else tau for tau in ctx.taus)
         plain = torch.is_grad_enabled() or not can_take_gradient(grad)
         step = _plain_binary if plain else _run_binary_backward
-        return (step(grad, logits, z.detach(), tau_f, tau_b, ctx.scale), *(None,) * 5)
+        return step(grad, logits, z.detach(), tau_f, tau_b, ctx.scale), None
 
 
 def _bytes(mask):

@@ -34,13 +34,18 @@ def by_row(value: Tensor, shape: Sequence[int], dim: int, width: int) -> Tensor:
     return as_stored(value.expand(*lead, width).reshape(math.prod(lead), width))
 
 
-def number(value: float | Tensor | None, device: torch.device) -> tuple[Tensor | None, float]:
-    """A temperature or scale as the operators take it: a tensor, or a float; neither for None.
+def number(value: float | Tensor | None, logits: Tensor, dim: int | None = None) -> tuple[Tensor | None, float]:
+    """A temperature or scale as the operators take it: a tensor by row, or a float; neither for None.
 
-    Compiled code gets a tensor in either case, since a float that changes would be compiled again and again.
+    `dim` is where the categories lie; without it each element is a row. Compiled code gets a tensor in either case,
+    since a float that changes would be compiled again and again.
     """
     if isinstance(value, float) and not torch.compiler.is_compiling():
         return None, value
-    if value is None or isinstance(value, Tensor):
-        return value, 0.0
-    return torch.ones(1, dtype=torch.float32, device=device) * value, 0.0
+    if value is None:
+        return None, 0.0
+    if not isinstance(value, Tensor):
+        return torch.ones(1, dtype=torch.float32, device=logits.device) * value, 0.0
+    if dim is None:
+        return by_row(value[..., None], (*logits.shape, 1), -1, 1), 0.0
+    return by_row(value, logits.shape, dim, 1), 0.0

@@ -167,8 +167,8 @@ def test_no_coarser_than_tritons_own_key() -> None:
     integers = [1, 2, 15, 16, 17, 4096, 4097, 2**31 - 16, 2**31 - 1, 2**31, 2**31 + 1, 2**32 - 1]
     seen = 0
     for values, kinds in (
-        (tensors, [launching._kinds([x], []) for x in tensors]),
-        (integers, [launching._kinds([], [n]) for n in integers]),
+        (tensors, [launching._classified([x], [])[1] for x in tensors]),
+        (integers, [launching._classified([], [n])[1] for n in integers]),
     ):
         theirs = [native_specialize_impl(backend, x, False, True, True) for x in values]
         for a, b in itertools.combinations(range(len(values)), 2):
