@@ -7,7 +7,11 @@
     for (const { target, isIntersecting } of entries) isIntersecting ? inView.add(target) : inView.delete(target);
     const current = parts.find((part) => inView.has(part));
     for (const [id, link] of links) {
-      if (current && id === current.id) link.setAttribute("aria-current", "true");
+      if (current && id === current.id) {
+        link.setAttribute("aria-current", "true");
+        /* On a phone the row is wider than the screen: what is read stays in view. */
+        link.parentElement.scrollLeft = link.offsetLeft - link.parentElement.clientWidth / 2 + link.offsetWidth / 2;
+      }
       else link.removeAttribute("aria-current");
     }
   }, { rootMargin: "-64px 0px -60% 0px" });
