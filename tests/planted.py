@@ -35,7 +35,7 @@ def plant(path: Path, scale: str = "quick", recipes: Iterable[str] = tuple(RECIP
     """Follow the recipes to their end, with `record` in the place of training."""
     with Store.open(path, write=True) as store:
         for name in recipes:
-            pursue(RECIPES.plans[name](scale), store, lambda configs: bool(store.put(map(record, configs))) or True)
+            pursue(RECIPES.plans[name](scale), store, lambda configs, _: bool(store.put(map(record, configs))) or True)
     return path
 
 

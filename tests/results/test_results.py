@@ -69,7 +69,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Store.open(path, write=True) as store:
         for name in names:
 
-            def train(configs, name=name):
+            def train(configs, _, name=name):
                 by_task = {task: [one for one in configs if one.task == task] for task in planted.HISTORIES}
                 chunks = [part[i : i + 50] for part in by_task.values() for i in range(0, len(part), 50)]
                 for number, chunk in enumerate(chunks):

@@ -36,7 +36,7 @@ def rows_of(path: Path, accuracy: Callable[[Config], float], seconds: float = 12
         return Record(config=config.to_dict(), status="done", history=history, artefacts={}, provenance=origin)
 
     for name in RECIPES.needed:
-        pursue(RECIPES.plans[name]("paper"), store, lambda configs: bool(store.put(map(record, configs))) or True)
+        pursue(RECIPES.plans[name]("paper"), store, lambda configs, _: bool(store.put(map(record, configs))) or True)
     return store, CIRCUITS.rows(store, "paper")
 
 

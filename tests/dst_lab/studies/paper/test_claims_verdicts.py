@@ -264,7 +264,7 @@ def test_a_store_says_what_its_rows_say(world, tmp_path) -> None:
         TASKS[2]: ("accuracy", "gate_perplexity", "unused_gates", "train_loss"),
     }
 
-    def train(configs) -> bool:
+    def train(configs, _) -> bool:
         store.put(record(config) for config in configs)
         return True
 

@@ -47,7 +47,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rows]:
     path = tmp_path_factory.mktemp("collapse") / "search.sqlite"
     with Store.open(path, write=True) as store:
         plan = RECIPES.plans["catae-sequential"]("paper")
-        pursue(plan, store, lambda configs: bool(store.put(map(collapsing, configs))) or True)
+        pursue(plan, store, lambda configs, _: bool(store.put(map(collapsing, configs))) or True)
         yield PAPER.rows(store, "paper")
 
 

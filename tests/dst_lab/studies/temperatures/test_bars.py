@@ -51,7 +51,7 @@ def judged(path: Path, values: Values, lost: Callable[[Config], bool] = lambda _
             pursue(
                 plan,
                 store,
-                lambda configs: (
+                lambda configs, _: (
                     bool(store.put(record(c, values, "diverged" if lost(c) else "done") for c in configs)) or True
                 ),
             )
