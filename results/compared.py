@@ -1,0 +1,122 @@
+"""What follows from the records of the study of estimators: its figures, and the tables that its page quotes.
+
+python -m results.compared        or: make results
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from dst_lab.figures import draw, write
+from dst_lab.records import Rows
+from dst_lab.replace import write_bytes
+from dst_lab.report import pick_scale
+from dst_lab.report.verdicts import MARKS
+from dst_lab.store import Store
+from dst_lab.studies.estimators import ESTIMATORS, tables
+from dst_lab.studies.estimators.recipes import POWERS, SHAPES
+from results.build import BLOCK, ROOT, table
+
+RECORDS = "results/estimators"
+"""A folder of slices; a new one is another file."""
+PAGE = "docs/estimators-compared.md"
+
+
+def arms(rows: Rows) -> str:
+    """Every arm on every shape; the lowest of a shape in bold."""
+    body = []
+    for arm, cells in tables.arms(rows).items():
+        row = [tables.label(arm)]
+        for shape in SHAPES["paper"]:
+            cell = cells.get(shape)
+            if cell is None:
+                row.append("not run")
+                continue
+            loss = cell.values["validation_loss"]
+            lost = f", {cell.diverged} diverged" if cell.diverged else ""
+            row.append(f"{f'**{loss}**' if cell.first else loss} (n = {cell.n}{lost}; {cell.setting})")
+        body.append(row)
+    return table(["estimator", *(shape.replace("x", " x ") for shape in SHAPES["paper"])], body)
+
+
+def test_images(rows: Rows) -> str:
+    """The same on test images: -ELBO, and the bound of several draws."""
+    body = []
+    for arm, cells in tables.arms(rows).items():
+        values = [cells[shape].values if shape in cells else {} for shape in SHAPES["paper"]]
+        body.append([tables.label(arm), *(v.get(name, "") for v in values for name in ("test_loss", "test_bound"))])
+    head = [f"{shape.replace('x', ' x ')}, {what}" for shape in SHAPES["paper"] for what in ("-ELBO", "bound")]
+    return table(["estimator", *head], body)
+
+
+def anchors(rows: Rows) -> str:
+    """Ours beside what is published."""
+    body = []
+    for name, cells in tables.anchors(rows).items():
+        found = [cells.get(shape) for shape in SHAPES["paper"]]
+        body.append([name, *(f"{one[0]} (n = {one[2]}); {one[1]:.2f}" if one else "not run" for one in found)])
+    head = [f"{shape.replace('x', ' x ')}, ours; published" for shape in SHAPES["paper"]]
+    return table(["setting", *head], body)
+
+
+def polynomial(rows: Rows) -> str:
+    """The last loss of each estimator by power, and as published."""
+    body = []
+    for row in tables.polynomial(rows):
+        pairs = zip(row["losses"], row["published"], strict=True)
+        said = [f"{loss}; {published}" if published else loss for loss, published in pairs]
+        body.append([str(row["classes"]), row["estimator"], *said, str(row["n"])])
+    return table(["classes", "estimator", *(f"p = {power}" for power in POWERS), "seeds"], body)
+
+
+def verdicts(rows: Rows) -> str:
+    """Every question on every shape, and what it rests on."""
+    body = []
+    for verdict in ESTIMATORS.judge(rows):
+        judged = [one for one in verdict.comparisons if one.judged]
+        told = [f"{one.name}: {one.difference:+.2f} nats, p {min(one.p_better, one.p_worse):.2g}" for one in judged]
+        notes = "; ".join(told) or "; ".join(verdict.notes)
+        body.append([verdict.claim, verdict.title, f"{MARKS[verdict.verdict]} {verdict.verdict}", notes])
+    return table(["", "question", "verdict", "by validation -ELBO of fresh seeds"], body)
+
+
+def captions(rows: Rows) -> str:
+    """The figures with their captions."""
+    parts = []
+    for name, one in draw(ESTIMATORS.figures, rows).items():
+        parts.append(f"![{one.title}](../{RECORDS}/figures/{name}.svg)\n\n{one.caption}")
+    return "\n\n".join(parts)
+
+
+def figures(rows: Rows) -> dict[str, bytes]:
+    """Each figure's file."""
+    drawn = draw(ESTIMATORS.figures, rows)
+    return {f"{RECORDS}/figures/{name}.svg": write(one.figure, "svg") for name, one in drawn.items()}
+
+
+BLOCKS: dict[str, Callable[[Rows], str]] = {
+    "arms": arms, "test-images": test_images, "anchors": anchors, "polynomial": polynomial, "verdicts": verdicts,
+    "figures": captions,
+}  # fmt: skip
+
+
+def page(rows: Rows, root: Path = ROOT) -> str:
+    """The page with its blocks made anew."""
+    text = (root / PAGE).read_text(encoding="utf-8")
+    return BLOCK.sub(lambda found: f"{found[1]}\n{BLOCKS[found[2]](rows)}\n\n{found[4]}", text)
+
+
+def build(root: Path = ROOT) -> list[Path]:
+    """Write figures and page under `root`, and return what was written."""
+    with Store.open(root / RECORDS) as store:
+        rows = ESTIMATORS.rows(store, pick_scale(store))
+        made = {PAGE: page(rows, root).encode(), **figures(rows)}
+    for name, body in made.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(root / name, body)
+    return [root / name for name in made]
+
+
+if __name__ == "__main__":
+    for file in build():
+        print(f"{file.relative_to(ROOT)}: {file.stat().st_size / 1e6:.2f} MB", file=sys.stderr)
