@@ -1,5 +1,5 @@
 """The plans: the published settings at their full length; then every estimator on every shape of codes with as many
-settings as any other, at a tenth of it, and fresh seeds."""
+settings as any other, in 30 epochs, and fresh seeds."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,16 +13,18 @@ SHAPES = {
     "quick": {"128x4": (16, 4), "32x16": (8, 8), "8x64": (4, 16)},
 }
 """n x K by the name of the paper's scale; the quick scale has smaller ones in their place."""
-RATES = {"paper": (1e-4, 3.1623e-4, 1e-3, 3.1623e-3, 1e-2), "quick": (1e-3, 3.1623e-3)}
+RATES = {"paper": (1e-3, 3.1623e-3, 1e-2), "quick": (1e-3, 3.1623e-3)}
+"""Of the published five, 1e-4 and 3.2e-4 are left out: after 50 epochs the published runs at 3.2e-4 are 4 to 9 nats
+behind those at 1e-3, whatever the estimator, and those at 1e-4 14 to 26."""
 POWERS = (1.5, 2.0, 3.0)
 SEARCH_SEEDS = {"paper": (0,), "quick": (0, 1)}
 ANCHOR_SEEDS = {"paper": (0, 1, 2), "quick": (0,)}
 SEARCHED: dict[str, dict[str, Any]] = {
-    "paper": {"epochs": 50, "warmup": 5.0, "evaluate_every": 5, "bound_samples": 20},
+    "paper": {"epochs": 30, "warmup": 3.0, "evaluate_every": 3, "bound_samples": 20},
     "quick": {"epochs": 8, "bound_samples": 10},
 }
-"""A search and its fresh seeds train for a tenth of the published 500 epochs, with half of their warm-up, as the
-published code does at this length: 840 runs of 500 epochs would take most of an hour."""
+"""A search and its fresh seeds train for 30 epochs, not for the published 500: 588 runs of 500 epochs would take half
+an hour of a GPU. A tenth of them is warm-up."""
 MAPPED = "32x16"
 MAP: dict[str, tuple[Axis, ...]] = {
     "paper": (("tau_f", (0.5, 0.7, 1.0, 1.4, 2.0)), ("tau_b", (0.5, 0.7, 1.0, 1.4, 2.0, 3.0))),
@@ -83,7 +85,7 @@ class Published:
         return self.rates[place], self.nats[place]
 
 
-_LOW, _HIGH = RATES["paper"][2:4]
+_LOW, _HIGH = RATES["paper"][:2]
 PUBLISHED = {
     "ST": Published(Choice.make("softmax_ste", tau=1.0), (_HIGH,) * 3, (112.47, 112.75, 111.40)),
     "ZGR": Published(Choice.make("reinmax", tau_f=1.0, tau_b=1.0), (_LOW,) * 3, (95.96, 94.36, 98.29)),
