@@ -54,10 +54,8 @@ CONTENTS = {
         "docs/polynomial", "docs/bias-variance",
     ],
     "Results": [
-    "Results": [
         "docs/results", "docs/results-in-detail", "docs/estimators-compared", "docs/performance",
         "docs/performance-in-detail", "docs/kernels", "docs/memory-and-precision",
-    ],
     ],
     "Reference": ["docs/api/*", "docs/architecture", "CONTRIBUTING", "CHANGELOG"],
 }  # fmt: skip
