@@ -1,7 +1,7 @@
 """The page of the study of estimators, and its figures, follow from the committed records."""
 
 import pytest
-from test_results import seen
+from drawings import seen
 
 from dst_lab.store import Store
 from dst_lab.studies.estimators import ESTIMATORS

@@ -1,7 +1,5 @@
 """What is committed under results/ follows from its records; and the machinery that makes it, on a planted store."""
 
-import base64
-import io
 import re
 import shutil
 from dataclasses import replace
@@ -10,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import planted
 import pytest
-from matplotlib.image import imread
+from drawings import seen
 
 from dst_lab.figures import draw
 from dst_lab.records import pursue
@@ -50,15 +48,6 @@ def test_the_figures_are_those_of_the_records(committed: build.Results) -> None:
     assert there == made.keys()
     for name, body in made.items():
         assert seen(body) == seen((build.ROOT / name).read_bytes()), f"{name} is stale: make results"
-
-
-def seen(body: bytes) -> str:
-    """A drawing with its pictures as pixels: how a PNG is compressed differs between versions of zlib."""
-
-    def pixels(found: re.Match[str]) -> str:
-        return repr(np.asarray(imread(io.BytesIO(base64.b64decode(found[1])))).tobytes())
-
-    return re.sub(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)", pixels, body.decode())
 
 
 @pytest.fixture(scope="module")
