@@ -31,7 +31,7 @@ def step(
     enough: float,
     window: float,
     share: float,
-    least: tuple[float, float],
+    least: tuple[float, float, float],
     over: float,
     settled: int,
     every: int,
@@ -48,7 +48,7 @@ def step(
         few: from 1, a layer of few bits, to 0, many, where usage is not measured.
         low, high, window, share: the rule's constants.
         enough: the usage below which tau_f is raised; 0 where it is not measured.
-        least: between which the least tau_b lies.
+        least: (factor, low, high): the least tau_b is the first pass's scale times the factor, between the two.
         over: the steps over which tau_f falls along a line; 0 where they are not known.
         settled, every: up to the first all passes are measured, after it only these.
     """
@@ -76,7 +76,7 @@ def step(
 def _step(
     logits, passes, usages, first, scale, usage, new_passes, new_usages, new_first, new_scale, new_usage, tau_f, tau_b,
     per_run, categories, measured, inner, stride, samples, latents,
-    few, low, high, enough, window, share, floor, ceiling, over,
+    few, low, high, enough, window, share, factor, floor, ceiling, over,
     SETTLED: tl.constexpr, EVERY: tl.constexpr, BINARY: tl.constexpr, USAGE: tl.constexpr, LINE: tl.constexpr,
     WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
@@ -90,7 +90,7 @@ def _step(
         left = tl.maximum(1 - n.to(tl.float32) / over, 0.0)
     if USAGE:
         left = tl.where(used > 0, tl.maximum(1 - m / enough, left), left)
-    least = tl.minimum(tl.maximum(begun, floor), ceiling)
+    least = tl.minimum(tl.maximum(factor * begun, floor), ceiling)
     quiet = low * least
     tl.store(tau_f + run, quiet + (high - quiet) * (few * left))
     tl.store(tau_b + run, tl.maximum(share * s, least))

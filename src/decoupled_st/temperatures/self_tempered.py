@@ -15,6 +15,7 @@ from decoupled_st.temperatures.observe import View, scale, usage
 from decoupled_st.temperatures.rule import Numbers, Rule, State, Taus, register
 from decoupled_st.temperatures.schedule import check_steps
 
+_LARGEST = 1e30
 SETTLED, EVERY = 50, 8
 """Passes: up to the first all are measured, after it every eighth, which counts as eight."""
 
@@ -22,27 +23,28 @@ SETTLED, EVERY = 50, 8
 @register
 @dataclass(frozen=True, kw_only=True)
 class SelfTempered(Rule):
-    """No temperature to tune: tau_b follows the scale of the logits, tau_f falls as the choices come into use.
+    """No temperature to tune: tau_b follows the scale of the logits, tau_f falls while the network trains.
 
-        tau_b = max(share * s, s_0)                       s  root mean square of the layer's centred logits
-                                                        s_0  that of the first pass, but at least
-                                                             floor * sqrt(log2 K) and at most `ceiling`
-        tau_f = q + (high - q) * w * max(0, 1 - m/enough) q  low * s_0, a quiet draw
-                                                          m  how evenly the argmax categories are in use, 0 to 1
-                                                          w  1 for a layer of few bits, 0 for one of many
+        tau_b = max(share * s, b)       s  root mean square of the layer's centred logits
+                                        b  floor * sqrt(log2 K); where the logits are parameters at least
+                                           `parameters` times the s of the first pass
+        tau_f = q + (high - q) * w * r  q  low * b, a quiet draw
+                                        r  from 1 to 0 along a line over the share `fall` of the `steps`
+                                        w  1 for a layer of few bits, 0 for one of many
 
-    s is a mean over about the last 50 passes, m over the last `window`; of the passes after the 50th every eighth is
-    measured. Where `steps` is known, the factor of m is
-    replaced by a straight line from 1 to 0 over nine tenths of it. w is 1 up to `few_bits` bits per sample, 0 from
-    twice as many on, and 0 where there is no batch to measure: logits that are parameters, or one sample per pass.
+    s is a mean over about the last 50 passes; of the passes after the 50th every eighth is measured. Where `steps` is
+    not known, r is max(0, 1 - m / enough) with m how evenly the argmax categories are in use, from 0 to 1, over about
+    the last `window` passes: that does less well. w is 1 up to `few_bits` bits per sample, 0 from twice as many on, and
+    0 where there is no batch to measure: logits that are parameters, or one sample per pass.
 
     Args:
         steps: how many training steps there will be, if that is known.
-        low, high: between these tau_f moves; `low` is a share of s_0.
-        share, floor, ceiling: of tau_b; `floor` is that of binary neurons, for which K is 2.
+        low, high: between these tau_f moves; `low` is a share of b.
+        share, floor, parameters: of tau_b; `floor` is that of binary neurons, for which K is 2.
+        ceiling: up to here the s of the first pass raises b, where it is above the floor.
         few_bits: what few means: latents times log2 of the categories.
-        enough: the usage at which tau_f has come down.
-        window: passes.
+        enough, window: of the usage, where `steps` is not known.
+        fall: the share of `steps` over which tau_f falls.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -53,25 +55,23 @@ class SelfTempered(Rule):
 
     name: ClassVar[str] = "self"
     steps: int | None = None
-    low: float = 0.1
+    low: float = 0.05
     high: float = 4.0
     share: float = 0.125
     floor: float = 0.3
-    ceiling: float = 1.0
+    ceiling: float = 0.3
+    parameters: float = 2.0
     few_bits: float = 16.0
-    enough: float = 0.8
-    window: float = 200.0
+    enough: float = 0.99
+    window: float = 4000.0
     fall: float = 0.9
-    collapsed: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self)[1:]:
-            zero = field.name in ("low", "high", "share", "collapsed")
+            zero = field.name in ("low", "high", "share", "parameters")
             object.__setattr__(self, field.name, check_float(field.name, getattr(self, field.name), zero=zero))
-        for most, least in (("high", "low"), ("ceiling", "floor")):
-            if getattr(self, most) < getattr(self, least):
-                given = f"{most}={getattr(self, most)} and {least}={getattr(self, least)}"
-                raise ValueError(f"{most} must be at least {least}, got {given}")
+        if self.high < self.low:
+            raise ValueError(f"high must be at least low, got high={self.high} and low={self.low}")
         if self.steps is not None:
             check_steps(self.steps)
 
@@ -103,7 +103,8 @@ class SelfTempered(Rule):
         return after
 
     def temperatures(self, state: State, view: View) -> Taus:
-        least = state["first"].clamp(*self._least(view))
+        factor, floor, ceiling = self._least(view)
+        least = (factor * state["first"]).clamp(floor, ceiling)
         tau_b = torch.maximum(self.share * state["scale"], least)
         quiet, few = self.low * least, self._few(view)
         if few == 0:
@@ -161,8 +162,8 @@ class SelfTempered(Rule):
     def _numbers(self, state: State, view: View) -> Numbers:
         """One pass of one network on a CPU: what the functions above say, in Python's numbers."""
         before = {name: value.item() for name, value in state.items()}
-        floor, ceiling = self._least(view)
-        least = min(max(before["first"], floor), ceiling)
+        factor, floor, ceiling = self._least(view)
+        least = min(max(factor * before["first"], floor), ceiling)
         quiet, few, left = self.low * least, self._few(view), 0.0
         if few and self.steps:
             left = max(1 - before["passes"] / (self.fall * self.steps), 0.0)
@@ -187,12 +188,13 @@ class SelfTempered(Rule):
     @property
     def _enough(self) -> float:
         """The usage below which tau_f is raised; 0 where usage is not measured."""
-        return self.collapsed if self.steps else self.enough
+        return 0.0 if self.steps else self.enough
 
-    def _least(self, view: View) -> tuple[float, float]:
-        """Between which the least tau_b lies: a choice among more categories has a warmer floor."""
+    def _least(self, view: View) -> tuple[float, float, float]:
+        """(factor, low, high): the least tau_b is the first pass's scale times the factor, held between the two. A
+        choice among more categories has a warmer floor; of logits that are parameters there is no ceiling."""
         floor = self.floor * math.sqrt(math.log2(max(view.categories, 2)))
-        return floor, max(self.ceiling, floor)
+        return (1.0, floor, max(self.ceiling, floor)) if view.batch_dims else (self.parameters, floor, _LARGEST)
 
     def _few(self, view: View) -> float:
         """From 1, few bits, to 0, many, or logits that are parameters."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 RULES = {
-    "self": "tau_b follows the scale of the logits, tau_f falls as the choices come into use",
+    "self": "tau_b follows the scale of the logits, tau_f falls while a layer of few bits trains",
     "confidence": "tau_b of each row from how sure its choice is",
 }
 """The rules of the library that need no more than their name, and what each does; a test holds them equal."""

@@ -60,9 +60,7 @@ def test_half_precision(dtype: torch.dtype, device: str) -> None:
         assert torch.allclose(one, other, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "rule", [SelfTempered(window=60), SelfTempered(steps=70, collapsed=0.9)], ids=["open", "steps"]
-)
+@pytest.mark.parametrize("rule", [SelfTempered(window=60), SelfTempered(steps=70)], ids=["open", "steps"])
 def test_passes_after_the_fiftieth(rule: Rule, device: str) -> None:
     passes = [(1 + n % 5) * torch.randn(12, 2, 4).to(device) for n in range(60)]
     for one, other in zip(*both(rule, passes), strict=True):

@@ -25,7 +25,8 @@ SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 RULES = {
     "open": SelfTempered(),
     "steps": SelfTempered(steps=6, share=0.5),
-    "both": SelfTempered(steps=6, collapsed=0.5, window=2),
+    "window": SelfTempered(enough=0.5, window=2),
+    "first": SelfTempered(ceiling=2.0),
 }
 
 

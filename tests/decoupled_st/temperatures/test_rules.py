@@ -51,6 +51,14 @@ def test_tau_b_does_not_fall_below_the_scale_of_the_beginning() -> None:
     assert follow(SelfTempered(floor=0.9), [torch.zeros(6, 16)])[0].b.item() == pytest.approx(1.8)
 
 
+def test_where_logits_are_parameters_the_first_pass_sets_the_least_tau_b() -> None:
+    rule = SelfTempered()
+    logits = torch.tensor([1.0, -1.0] * 8).expand(6, 16)
+    for first, want in ((0.1, 0.6), (1.0, 2.0), (5.0, 10.0)):
+        assert follow(rule, [first * logits, 0.1 * logits], batch_dims=0)[0].b.item() == pytest.approx(want)
+        assert follow(rule, [first * logits, 0.1 * logits])[0].b.item() == pytest.approx(0.6)
+
+
 def noise(taus: Taus) -> float:
     """How far tau_f is on its way from a tenth of tau_b, which has its least value here, to 4."""
     quiet = 0.1 * taus.b.item()
@@ -81,7 +89,7 @@ def test_with_known_steps_tau_f_falls_along_a_line() -> None:
         assert noise(taus) == pytest.approx(want, abs=1e-6)
 
 
-@pytest.mark.parametrize("rule", [SelfTempered(), SelfTempered(steps=100)], ids=["open", "steps"])
+@pytest.mark.parametrize("rule", [SelfTempered(low=0.1), SelfTempered(low=0.1, steps=100)], ids=["open", "steps"])
 def test_the_draw_is_quiet_where_noise_has_no_use(rule: SelfTempered) -> None:
     quiet = pytest.approx(0.0, abs=1e-6)
     many_bits = torch.eye(4)[0].expand(8, 16, 4)
@@ -100,7 +108,7 @@ def test_the_draw_is_quiet_where_noise_has_no_use(rule: SelfTempered) -> None:
 def test_the_quiet_draw_is_a_share_of_the_least_tau_b() -> None:
     log_odds = torch.ones(8, 200)
     for first, want in ((0.01, 0.03), (0.5, 0.05), (7.0, 0.1)):
-        taus, _ = follow(SelfTempered(), [first * log_odds] + [20 * log_odds] * 200, dim=None)
+        taus, _ = follow(SelfTempered(low=0.1, ceiling=1.0), [first * log_odds] + [20 * log_odds] * 200, dim=None)
         assert taus.f.item() == pytest.approx(want)
         assert taus.b.item() > 2
 
@@ -259,7 +267,6 @@ def test_a_rule_of_ones_own_is_found_by_name() -> None:
 def test_wrong_rules_are_sentences() -> None:
     for wrong, sentence in {
         "high must be at least low": {"low": 2.0, "high": 1.0},
-        "ceiling must be at least floor": {"floor": 2.0},
         "steps must be a whole number": {"steps": 0},
         "floor must be finite and above 0": {"floor": 0.0},
         "share must be finite": {"share": NAN},

@@ -3,6 +3,7 @@
 What is judged has ten fresh seeds; nothing about the rule was chosen on them, nor on the seeds of the searches.
 """
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
@@ -11,7 +12,8 @@ from dst_lab.plans.plan import Axis
 
 Pair: TypeAlias = tuple[float | str, float | str]
 """(tau_f, tau_b): numbers, schedules or rules."""
-RULE = "self"
+RULE, UNTOLD = "self", "self:steps=0"
+"""The rule, which a fleet tells how many steps there are; and the same rule without that."""
 AUTOENCODER_LR = (3e-4, 5e-4, 7e-4, 1e-3, 2e-3)
 NETWORK_LR = (3e-4, 1e-3, 3e-3)
 QUICK_LR = (1e-3, 3e-3, 1e-2)
@@ -21,14 +23,52 @@ TUNED: dict[type[Config], tuple[float, float, float]] = {
     LogicGatesConfig: (0.2, 5.0, 0.01),
 }
 """(tau_f, tau_b, learning rate) that the paper's searches at full scale chose for Decoupled ST."""
-VARIED = ("high=2", "high=8", "high=16", "share=0.03125", "share=0.0625", "share=0.25", "share=0.5", "floor=0.15",
-          "floor=0.6", "floor=1.2", "enough=0.4", "enough=0.99", "window=50", "window=800", "window=4000", "few_bits=1",
-          "few_bits=1000")  # fmt: skip
+BEST: dict[float, tuple[float, float]] = {3e-4: (2.5, 1.0), 5e-4: (2.0, 0.3), 7e-4: (4.0, 0.75), 1e-3: (4.0, 3.0)}
+"""Autoencoder: by learning rate, the constants with the lowest mean loss among all that the paper's study trained."""
+EXPLORED_LR = {CategoricalAutoencoderConfig: (3e-4, 7e-4, 2e-3), StochasticBinaryConfig: (3e-4, 1e-3, 3e-3)}
+START = {"ceiling": 1.0, "fall": 0.9, "few_bits": 16.0, "floor": 0.3, "high": 4.0, "low": 0.1, "share": 0.125}
+"""The constants that were varied, one or two at a time, before the rule was fixed. Each run has all of them written
+out, so that it says what it was trained with whatever the rule's own are now."""
+EXPLORED: dict[type[Config], dict[str, dict[str, float]]] = {
+    CategoricalAutoencoderConfig: {
+        "as it was": {},
+        "steps not told": {"steps": 0, "enough": 0.99, "window": 4000.0},
+        "low 0": {"low": 0.0},
+        "high 2.5": {"high": 2.5},
+        "high 6": {"high": 6.0},
+        "floor 0.45": {"floor": 0.45},
+        "floor 0.6": {"floor": 0.6},
+        "share 1/4": {"share": 0.25},
+        "share 1/16": {"share": 0.0625},
+        "fall 0.7": {"fall": 0.7},
+        "fall 0.5": {"fall": 0.5},
+        "fall 0.7, floor 0.45": {"fall": 0.7, "floor": 0.45},
+    },
+    StochasticBinaryConfig: {
+        "as it was": {},
+        "low 0": {"low": 0.0},
+        "low 0.3": {"low": 0.3},
+        "share 1/10": {"share": 0.1},
+        "share 1/16": {"share": 0.0625},
+        "share 3/16": {"share": 0.1875},
+        "share 1/4": {"share": 0.25},
+        "floor 0.2": {"floor": 0.2},
+        "floor 0.45": {"floor": 0.45},
+        "ceiling 0.3": {"ceiling": 0.3},
+        "ceiling 0.3, low 0": {"ceiling": 0.3, "low": 0.0},
+        "ceiling 0.3, low 0, share 1/10": {"ceiling": 0.3, "low": 0.0, "share": 0.1},
+    },
+}
 
 
 def self_autoencoder(scale: str) -> Plan:
     """Categorical autoencoder: the rule at every learning rate; 10 fresh seeds."""
     return _ruled(CategoricalAutoencoderConfig, scale, AUTOENCODER_LR)
+
+
+def self_untold(scale: str) -> Plan:
+    """Categorical autoencoder: the rule without being told the number of steps; 10 fresh seeds."""
+    return _ruled(CategoricalAutoencoderConfig, scale, AUTOENCODER_LR, UNTOLD)
 
 
 def self_network(scale: str) -> Plan:
@@ -62,7 +102,7 @@ def confirm_constants(scale: str) -> Plan:
 
 
 def self_parts(scale: str) -> Plan:
-    """Autoencoder and binary network: each part of the rule alone, beside a constant for the other; 5 seeds."""
+    """Autoencoder and binary network: each part of the rule alone, and a rule by confidence; 5 seeds."""
     autoencoder: list[Pair] = [
         (RULE, 0.5),
         (RULE, 1.0),
@@ -82,12 +122,44 @@ def self_parts(scale: str) -> Plan:
     )
 
 
+def explored(task: type[Config], scale: str) -> dict[str, Config]:
+    """The rule with other constants, by what is other."""
+    return {
+        name: _base(task, scale, *(written(changed),) * 2)
+        for name, changed in list(EXPLORED[task].items())[: None if scale == "paper" else 3]
+    }
+
+
+def explored_seeds(task: type[Config], scale: str) -> tuple[int, ...]:
+    """Those with which constants were varied."""
+    return _explored(scale, 4 if task is CategoricalAutoencoderConfig else 5)
+
+
+def written(changed: Mapping[str, float]) -> str:
+    """The rule with all constants that were varied written out."""
+    return ":".join([RULE, *(f"{key}={value}" for key, value in sorted({**START, **changed}.items()))])
+
+
 def self_constants(scale: str) -> Plan:
-    """Autoencoder: the rule's own constants varied two and four times, one at a time; 5 seeds."""
-    rates = _rates(scale, (5e-4, 1e-3))
-    rules = [f"{RULE}:{constant}" for constant in (VARIED if scale == "paper" else VARIED[:2])]
-    bases = [_base(CategoricalAutoencoderConfig, scale, rule, rule) for rule in rules]
-    return Several(tuple(Measured(base, (("lr", rates),), _explored(scale)) for base in bases))
+    """Autoencoder and binary network: the rule's own constants varied, on which it was fixed; 4 and 5 seeds."""
+    return Several(
+        tuple(
+            Measured(config, (("lr", _rates(scale, EXPLORED_LR[task])),), explored_seeds(task, scale))
+            for task in EXPLORED
+            for config in explored(task, scale).values()
+        )
+    )
+
+
+def best_constants(scale: str) -> Plan:
+    """Autoencoder: at each learning rate the best constants of the paper's study, with the seeds of its searches."""
+    seeds = tuple(range(10 if scale == "paper" else 2))
+    best = BEST if scale == "paper" else {QUICK_LR[0]: (2.0, 0.5)}
+    return Several(
+        tuple(
+            Measured(_base(CategoricalAutoencoderConfig, scale, *taus, lr=lr), (), seeds) for lr, taus in best.items()
+        )
+    )
 
 
 def self_shapes(scale: str) -> Plan:
@@ -106,17 +178,17 @@ def _fresh(scale: str) -> tuple[int, ...]:
     return FRESH_SEEDS if scale == "paper" else FRESH_SEEDS[:3]
 
 
-def _explored(scale: str) -> tuple[int, ...]:
+def _explored(scale: str, count: int = 5) -> tuple[int, ...]:
     """Seeds of what is shown and not judged."""
-    return tuple(range(100, 105 if scale == "paper" else 102))
+    return tuple(range(100, 100 + (count if scale == "paper" else 2)))
 
 
 def _rates(scale: str, paper: tuple[float, ...]) -> tuple[float, ...]:
     return paper if scale == "paper" else QUICK_LR[: len(paper)]
 
 
-def _ruled(task: type[Config], scale: str, rates: tuple[float, ...]) -> Plan:
-    return Measured(_base(task, scale, RULE, RULE), (("lr", _rates(scale, rates)),), _fresh(scale))
+def _ruled(task: type[Config], scale: str, rates: tuple[float, ...], rule: str = RULE) -> Plan:
+    return Measured(_base(task, scale, rule, rule), (("lr", _rates(scale, rates)),), _fresh(scale))
 
 
 def _constants(scale: str, which: Any) -> Plan:
@@ -133,9 +205,9 @@ def tuned(task: type[Config], scale: str) -> Config:
     return _base(task, scale, tau_f, tau_b, **({"lr": lr} if scale == "paper" else {}))
 
 
-def ruled(task: type[Config], scale: str, lr: float | None = None) -> Config:
+def ruled(task: type[Config], scale: str, lr: float | None = None, rule: str = RULE) -> Config:
     """The rule on a task, at a learning rate."""
-    return _base(task, scale, RULE, RULE, **({} if lr is None else {"lr": lr}))
+    return _base(task, scale, rule, rule, **({} if lr is None else {"lr": lr}))
 
 
 def _base(task: type[Config], scale: str, tau_f: float | str, tau_b: float | str, **fields: Any) -> Config:
@@ -149,15 +221,17 @@ RECIPES = Recipes(
         "self-network": self_network,
         "self-gates": self_gates,
         "tuned-constants": tuned_constants,
+        "best-constants": best_constants,
         "constants-slow": constants_slow,
         "constants-fast": constants_fast,
         "confirm-constants": confirm_constants,
+        "self-untold": self_untold,
         "self-parts": self_parts,
         "self-constants": self_constants,
         "self-shapes": self_shapes,
     },
     searches=("constants-slow", "constants-fast"),
     confirm="confirm-constants",
-    optional=("self-parts", "self-constants", "self-shapes"),
+    optional=("best-constants", "self-untold", "self-parts", "self-constants", "self-shapes"),
     roles={"constants-slow": "the lowest rate", "constants-fast": "the highest rate"},
 )

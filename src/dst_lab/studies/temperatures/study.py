@@ -2,8 +2,10 @@
 
 from dst_lab.configs import CategoricalAutoencoderConfig, LogicGatesConfig, StochasticBinaryConfig
 from dst_lab.report import Study
-from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer
+from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures
+from dst_lab.studies.temperatures.ablation import ABLATION
 from dst_lab.studies.temperatures.claims import judge
+from dst_lab.studies.temperatures.figures import courses, rates
 from dst_lab.studies.temperatures.recipes import RECIPES
 
 TEMPERATURES = Study(
@@ -22,5 +24,14 @@ TEMPERATURES = Study(
         "T3": "Is the rule as good where constants are easy to tune?",
     },
     claimant="What the rule must do",
-    sections=(answer(), VERDICTS, SETTINGS, OTHERS, *REST),
+    figures={"rates": rates, "courses": courses},
+    sections=(
+        answer(),
+        VERDICTS,
+        figures({"Learning rates": ["rates"], "What the rule does": ["courses"]}),
+        ABLATION,
+        SETTINGS,
+        OTHERS,
+        *REST,
+    ),
 )
