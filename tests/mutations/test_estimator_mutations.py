@@ -35,9 +35,9 @@ SEEN_BY = {
 }  # fmt: skip
 PLANTED = [
     Mutation(
-        "noise before the division, so that tau_f drops out", "estimators/decoupled.py",
-        "scores = rows.perturbed(scores, tau_f, gumbel(l, generator, noise)).detach()",
-        "scores = ((scores + gumbel(l, generator, noise)) / tau_f).detach()",
+        "noise before the division, so that tau_f drops out", "estimators/noise.py",
+        "return torch.add(scores, exponential(scores, generator).log_(), alpha=-tau)",
+        "return (scores - exponential(scores, generator).log_()) / tau",
     ),
     Mutation(
         "the same for binary neurons", "estimators/decoupled.py",

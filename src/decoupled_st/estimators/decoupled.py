@@ -9,7 +9,7 @@ from torch import Tensor
 from decoupled_st import kernels
 from decoupled_st.estimators import rows, surrogate
 from decoupled_st.estimators.exported import exported
-from decoupled_st.estimators.noise import check_source, gumbel, logistic
+from decoupled_st.estimators.noise import check_source, logistic, perturb
 from decoupled_st.estimators.spec import FORWARD, TEMPERATURE, Estimator, register
 from decoupled_st.estimators.straight_through import check_logits, to_compute, wanted
 from decoupled_st.estimators.temperature import Temperature, check, check_scale
@@ -73,7 +73,7 @@ def categorical(
     row = rows.centred(l.detach() if fixed else l, dim)
     scores = row.l if fixed else row.l.detach()
     if drawn:
-        scores = rows.perturbed(scores, tau_f, gumbel(l, generator, noise)).detach()
+        scores = perturb(scores, tau_f, generator, noise).detach()
     hard, _ = rows.one_hot(scores, dim, finite=row.empty is None and noise is None)
     if not trained:
         return hard.to(logits.dtype)

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
+from decoupled_st.estimators import rows
+from decoupled_st.estimators.temperature import Temperature
 
 _MANY = 512
 """From so many draws on `_fill_exponential` is the faster."""
@@ -16,6 +18,13 @@ def gumbel(like: Tensor, generator: torch.Generator | None, noise: Tensor | None
     if noise is not None:
         return noise.detach().to(like.dtype)
     return exponential(like, generator).log_().neg_()
+
+
+def perturb(scores: Tensor, tau: Temperature, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
+    """`scores + tau * noise` with Gumbel noise: orders categories as scores / tau + noise does; at 0 the argmax."""
+    if noise is None and isinstance(tau, float):
+        return torch.add(scores, exponential(scores, generator).log_(), alpha=-tau)
+    return rows.perturbed(scores, tau, gumbel(scores, generator, noise))
 
 
 def logistic(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:

@@ -11,7 +11,7 @@ from decoupled_st import kernels
 from decoupled_st.estimators import rows, surrogate
 from decoupled_st.estimators.decoupled import Decoupled
 from decoupled_st.estimators.exported import exported
-from decoupled_st.estimators.noise import check_source, gumbel, logistic
+from decoupled_st.estimators.noise import check_source, logistic, perturb
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
 from decoupled_st.estimators.straight_through import check_logits, emit, to_compute, wanted
 from decoupled_st.estimators.temperature import Temperature, check, check_float, check_scale, fixed_path
@@ -64,7 +64,7 @@ def categorical(
             )
     l = rows.allowed(logits, mask)
     row = rows.centred(l, dim)
-    scores = rows.perturbed(row.l.detach(), tau_f, gumbel(l, generator, noise)).detach()
+    scores = perturb(row.l.detach(), tau_f, generator, noise).detach()
     hard, _ = rows.one_hot(scores, dim, finite=row.empty is None and noise is None)
     if not wanted(logits):
         return hard.to(logits.dtype)
