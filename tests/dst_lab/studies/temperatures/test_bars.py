@@ -126,11 +126,11 @@ def test_recipes_at_both_scales_and_no_seed_of_the_paper_is_explored() -> None:
     assert STUDIES["temperatures"] is TEMPERATURES
     assert set(RECIPES.plans) <= set(recipes())
     for scale in ("quick", "paper"):
-        for name in RECIPES.optional:
+        for name in ("self-parts", "self-constants", "self-shapes"):
             wanted = RECIPES.plans[name](scale).wanted(lambda _: None)
             assert wanted
             assert {config.seed for config in wanted} <= set(range(100, 400))
-        for name in ("self-autoencoder", "self-network", "self-gates", "tuned-constants"):
+        for name in ("self-autoencoder", "self-untold", "self-network", "self-gates", "tuned-constants"):
             wanted = RECIPES.plans[name](scale).wanted(lambda _: None)
             assert {config.seed for config in wanted} <= set(FRESH_SEEDS)
             assert len({replace(config, seed=0) for config in wanted}) * len({c.seed for c in wanted}) == len(wanted)

@@ -1,0 +1,88 @@
+"""Figures and tables of self-set temperatures, on invented runs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from planted import PROVENANCE
+
+from dst_lab.configs import CategoricalAutoencoderConfig, Config, StochasticBinaryConfig
+from dst_lab.figures import draw
+from dst_lab.records import Rows, pursue
+from dst_lab.report import page
+from dst_lab.store import Record, Series, Store
+from dst_lab.studies import TEMPERATURES
+from dst_lab.studies.temperatures.ablation import table
+from dst_lab.studies.temperatures.recipes import EXPLORED, RECIPES, START, explored
+
+STEPS = np.array([10, 20, 30, 40], dtype=np.int64)
+
+
+def loss(config: Config) -> float:
+    level = 120.0 if config.task == "categorical-autoencoder" else 0.3
+    return level * (1 + config.lr) + 0.001 * config.seed
+
+
+def record(config: Config) -> Record:
+    layers = {"categorical-autoencoder": 1, "stochastic-binary": 2, "logic-gates": 4}[config.task]
+    history = {"validation_loss": np.array([1.3, 1.1, 1.0, 1.05]) * loss(config), "train_loss": np.ones(4)}
+    history["validation_accuracy_argmax"] = np.array([0.1, 0.2, 0.3, 0.4])
+    if config.estimator.rules:
+        by_layer = np.arange(1, 5)[:, None] * np.arange(1, 1 + layers)
+        history |= {"tau_f": 0.01 * by_layer, "tau_b": (0.1 * by_layer)[:, 0] if layers == 1 else 0.1 * by_layer}
+    series = {name: Series(STEPS, values.astype(np.float32)) for name, values in history.items()}
+    return Record(config=config.to_dict(), status="done", history=series, artefacts={}, provenance=PROVENANCE)
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Rows:
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        for recipe in RECIPES.plans.values():
+            pursue(recipe("paper"), store, lambda missing, _: bool(store.put(map(record, missing))) or True)
+        yield TEMPERATURES.rows(store, "paper")
+
+
+def test_loss_against_the_learning_rate(rows: Rows) -> None:
+    drawn = draw(TEMPERATURES.figures, rows)["rates"]
+    assert not drawn.missing
+    autoencoder, network = (ax for part in drawn.figure.subfigs for ax in part.axes)
+    names = [text.get_text() for text in autoencoder.get_legend().get_texts()]
+    assert names == [
+        "the rule", "the rule, steps not told", "the best constants at each rate, their search's seeds",
+        "the tuned constants",
+    ]  # fmt: skip
+    rule = autoencoder.containers[0].lines[0]
+    assert rule.get_xdata().tolist() == [3e-4, 5e-4, 7e-4, 1e-3, 2e-3]
+    expected = [120 * (1 + lr) + 0.001 * 1004.5 for lr in rule.get_xdata()]
+    assert rule.get_ydata().tolist() == pytest.approx(expected, rel=1e-6)
+    assert len(network.containers[1].lines[0].get_xdata()) == 3
+    assert "121.0405 ± 0.0030 at 0.0003 (n = 10)" in drawn.caption
+
+
+def test_temperatures_by_layer(rows: Rows) -> None:
+    drawn = draw(TEMPERATURES.figures, rows)["courses"]
+    assert not drawn.missing
+    for name, ax in zip(("tau_f", "tau_b"), (ax for part in drawn.figure.subfigs for ax in part.axes), strict=True):
+        assert len(ax.lines) == 1 + 2 + 4
+        factor = {"tau_f": 0.01, "tau_b": 0.1}[name]
+        assert ax.lines[2].get_ydata().tolist() == pytest.approx([2 * factor * n for n in range(1, 5)])
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "empty.sqlite", write=True) as store:
+        rows = TEMPERATURES.rows(store, "paper")
+        drawn = draw(TEMPERATURES.figures, rows)
+        assert all(one.empty and one.missing for one in drawn.values())
+        assert table(rows, CategoricalAutoencoderConfig) is None
+
+
+def test_variants_of_the_rule(rows: Rows) -> None:
+    found = table(rows, StochasticBinaryConfig)
+    assert found is not None
+    assert [line["name"] for line in found["lines"]] == list(EXPLORED[StochasticBinaryConfig])
+    assert found["lines"][0]["cells"][0] == "0.4021 ± 0.0016 (n = 5)"
+    for name, config in explored(StochasticBinaryConfig, "paper").items():
+        constants = dict(dict(config.estimator.temperatures)["tau_b"].constants)
+        assert constants == {**START, **EXPLORED[StochasticBinaryConfig][name]}
+    html = page(TEMPERATURES, rows, draw(TEMPERATURES.figures, rows))
+    assert "ceiling 0.3, low 0, share 1/10" in html
