@@ -80,11 +80,11 @@ def _hatch(ax: Axes, x: int, y: int) -> None:
         ax.add_collection(LineCollection(strokes, colors=color, linewidths=width, capstyle="butt"))
 
 
-def plain_logarithm(axis: Axis) -> None:
-    """Ticks at 1, 2 and 5 of each decade, or at decades alone where more than three are in view; plain numbers, or
-    powers of ten where these would be long."""
+def plain_logarithm(axis: Axis, widest: float = 1000) -> None:
+    """Ticks at 1, 2 and 5 of each decade, or at decades alone where the ends are further apart than by the factor
+    `widest`; plain numbers, or powers of ten where these would be long."""
     low, high = sorted(axis.get_view_interval())
-    axis.set_major_locator(LogLocator(subs=(1,) if high / low > 1000 else (1, 2, 5)))
+    axis.set_major_locator(LogLocator(subs=(1,) if high / low > widest else (1, 2, 5)))
     short = low > 1e-5 and high < 1e6
     axis.set_major_formatter(lambda value, _: f"{value:g}" if short else f"$10^{{{round(math.log10(value))}}}$")
     axis.set_minor_locator(NullLocator())

@@ -60,11 +60,12 @@ class Group:
     @property
     def best(self) -> dict[str, Setting]:
         """The best setting of each estimator, among the runs that can be compared: those alike in all other fields, of
-        which there are most."""
+        which there are most. The parameters of an objective of one's own are there to be compared."""
         alike: dict[str, list[Setting]] = {}
         for setting in self.settings:
             if setting.n:
-                key = setting_key({name: value for name, value in setting.config.items() if name not in APART})
+                fixed = {name: value for name, value in setting.config.items() if name not in (*APART, "parameters")}
+                key = setting_key(fixed)
                 alike.setdefault(key, []).append(setting)
         found: dict[str, Setting] = {}
         for setting in max(alike.values(), key=len, default=[]):

@@ -13,6 +13,7 @@ from dst_lab.figures.sweeps import cells, diverged, optimum, rate, swept
 from dst_lab.plans import FRESH
 from dst_lab.records import Group, Row, Rows, setting_key, spread, together
 from dst_lab.report.commands import run_command
+from dst_lab.report.others import mapped
 from dst_lab.report.section import Page
 from dst_lab.report.study import Study
 from dst_lab.store import run_id
@@ -35,8 +36,9 @@ def maps(study: Study, rows: Rows, others: Sequence[Group]) -> list[dict[str, An
     """For each task of the study the sweep of its own estimator; for the others every sweep over two temperatures."""
     found = [_map(rows, task, study.roles[0], title(task), study) for task in study.tasks if study.roles]
     for group in others:
-        for name in group.swept:
-            heading = group.title if len(group.swept) == 1 else f"{group.title}, {estimator(name).label}"
+        names = mapped(group)
+        for name in names:
+            heading = group.title if len(names) == 1 else f"{group.title}, {estimator(name).label}"
             found.append(_map(group.rows, group.task, name, heading, None))
     return [one for one in found if one]
 

@@ -8,21 +8,25 @@ from dst_lab.figures import Drawn
 from dst_lab.figures.curves import caption, diverged, draw
 from dst_lab.figures.importance import FEWEST, importance, varied
 from dst_lab.figures.maps import temperature_map
+from dst_lab.figures.slices import numbers_varied, slices
+from dst_lab.figures.sweeps import cells
 from dst_lab.records import Group, Rows
 
-CURVES = 2
-"""Panels of training curves at most."""
+CURVES, CELLS = 2, 3
+"""Panels of training curves at most, and cells of a map at least."""
 
 
 def figures_of(group: Group) -> dict[str, Callable[[Rows], Drawn]]:
-    """Training curves of each estimator's best setting, what mattered of all that was varied, and a map for each that
-    was swept over two temperatures."""
+    """Training curves of each estimator's best setting, what mattered of all that was varied, the loss against each
+    number, and a map for each estimator that was swept over two temperatures."""
     if not group.metrics:
         return {}
     found: dict[str, Callable[[Rows], Drawn]] = {f"{group.name}-curves": partial(_curves, group)}
     if len(group.settings) >= FEWEST and len(varied(group.settings)) > 1:
         found[f"{group.name}-importance"] = partial(_importance, group)
-    for name in group.swept:
+        if numbers_varied(group.settings):
+            found[f"{group.name}-slices"] = partial(_slices, group)
+    for name in mapped(group):
         found[f"{group.name}-{name.replace('_', '-')}-map"] = partial(_map, group, name)
     return found
 
@@ -38,6 +42,15 @@ def _curves(group: Group, _: Rows) -> Drawn:
 
 def _importance(group: Group, _: Rows) -> Drawn:
     return importance(group.settings, group.title)
+
+
+def _slices(group: Group, _: Rows) -> Drawn:
+    return slices(group.settings, group.title)
+
+
+def mapped(group: Group) -> list[str]:
+    """The estimators with a map: swept over two temperatures, with several pairs at one learning rate."""
+    return [name for name in group.swept if len(cells(group.rows, group.task, name, "validation_loss")) >= CELLS]
 
 
 def _map(group: Group, name: str, _: Rows) -> Drawn:

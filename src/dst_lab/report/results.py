@@ -10,7 +10,7 @@ from dst_lab.configs.cards import MetricCard, estimator, metric, title
 from dst_lab.figures.style import plus_minus
 from dst_lab.records import Group, Rows, Setting
 from dst_lab.report.study import Study
-from dst_lab.report.tables import rate_text, role_label, temperatures_text
+from dst_lab.report.tables import field_text, rate_text, role_label, temperatures_text
 
 TESTED = ("test_accuracy", "test_bound", "test_loss")
 """What is shown of a task that its study names no metrics for: the first of these that its runs have, and the loss."""
@@ -106,7 +106,7 @@ def cell(study: Study, rows: Rows, setting: Setting, cards: Sequence[MetricCard]
     seeds = f"{setting.seeds} seed".strip() + "s" * (setting.n != 1)
     return Cell(
         values=tuple(_value(setting, card) for card in cards),
-        setting=", ".join(filter(None, (taus, rate))),
+        setting=", ".join(filter(None, (taus, rate, field_text(setting.config.get("parameters", {}))))),
         runs=f"n = {setting.n} {seeds}{lost}",
         remark=remark(rows, setting) if remark and setting.n else "",
     )

@@ -68,7 +68,7 @@ def settings_table(group: Group) -> list[dict[str, Any]]:
             "estimator": setting.look.label,
             "taus": temperatures_text(setting.config["estimator"]),
             "lr": rate_text(setting.config),
-            "fields": [_field_text(setting.config.get(field, "")) for field in group.varied],
+            "fields": [field_text(setting.config.get(field, "")) for field in group.varied],
             "loss": _loss(setting),
             "n": setting.n,
             "diverged": setting.diverged,
@@ -87,9 +87,10 @@ def rate_text(config: Mapping[str, Any]) -> str:
     return "" if "lr" not in config or ("objective" in config and config["lr"] == 1) else value_text(config["lr"])
 
 
-def _field_text(value: Any) -> str:
+def field_text(value: Any) -> str:
+    """A config's value; one that holds others as "name = value, .."."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} = {_field_text(one)}" for name, one in value.items())
+        return ", ".join(f"{name} = {field_text(one)}" for name, one in value.items())
     return value_text(value) if isinstance(value, float) else str(value)
 
 

@@ -9,6 +9,7 @@ import pytest
 from dst_lab.figures.heat_map import fence
 from dst_lab.figures.importance import importance, shares_of
 from dst_lab.figures.seeds import far
+from dst_lab.figures.slices import numbers_varied, slices
 from dst_lab.figures.style import settings_text
 from dst_lab.records import Row, Setting
 from dst_lab.store import Run, Series
@@ -61,6 +62,19 @@ def test_a_field_inside_another_counts_and_a_diverged_setting_ranks_last() -> No
     assert lost["rate"] > 0.9
     drawn = importance(settings, "own")
     assert drawn.caption.startswith("rate 100% and width 0% of how the 6 settings differ")
+
+
+def test_each_number_that_was_varied_has_a_panel_the_one_that_mattered_first() -> None:
+    pairs = [(rate, tau) for rate in (0.001, 0.01, 0.1) for tau in (0.5, 1.0, 1.5)]
+    settings = [setting(10 * rate + 0.001 * tau, lr=rate, tau_f=tau, deep=rate > 0.05) for rate, tau in pairs]
+    assert numbers_varied(settings) == ["lr", "tau_f"], "a truth is no number"
+    drawn = slices([*settings, setting(math.inf, lr=0.02, tau_f=0.7, deep=False)], "own")
+    left, right = (part.axes[0] for part in drawn.figure.subfigs)
+    assert (left.get_xlabel(), left.get_xscale()) == ("lr", "log")
+    assert (right.get_xlabel(), right.get_xscale()) == (r"$\tau_f$", "linear")
+    (dots,) = left.get_lines()
+    assert sorted(dots.get_xdata()) == sorted(rate for rate, _ in pairs)
+    assert drawn.caption.endswith("Above the frame, or with a run that diverged: 1.")
 
 
 def test_an_estimator_far_from_all_others_is_written_at_the_edge() -> None:

@@ -133,7 +133,7 @@ def test_any_store_has_a_page_with_curves_a_map_and_a_table(cli: Callable[..., A
     assert done.code == 0, done.err
     assert "report.html: 10 runs, " in done.out
     assert done.err == ""
-    names = {"weather-vane-curves", "weather-vane-importance", "weather-vane-decoupled-map"}
+    names = {f"weather-vane-{name}" for name in ("curves", "importance", "slices", "decoupled-map")}
     assert {file.stem for file in (surroundings / "figures").iterdir()} == names
     text = (surroundings / "report.html").read_text()
     assert "<h1>Runs of a store: what the records say</h1>" in text

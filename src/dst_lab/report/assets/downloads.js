@@ -56,7 +56,7 @@ function pictureButtons(name, picture) {
 /* No spreadsheet takes a text for a formula; a number stays one, whichever minus it was written with. */
 function csvCell(value) {
   if (value === null || value === undefined) return "";
-  let text = String(value).replace(/\s+/g, " ").trim();
+  let text = String(value).replace(/\s+/g, " ").trim().replace(/^\+(?=[\d.])/, "");
   const plain = text.replace(/^−/, "-");
   if (/^[+-]?[\d,]*\.?\d+(e[+-]?\d+)?$/i.test(plain)) text = plain.replaceAll(",", "");
   else if (/^[=+\-@\t\r]/.test(text)) text = `'${text}`;

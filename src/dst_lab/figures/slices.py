@@ -1,0 +1,69 @@
+"""The loss of every setting against each number that was varied: for searches that have no grid, and so no map."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from dst_lab.configs.cards import metric
+from dst_lab.figures.heat_map import fence, plain_logarithm
+from dst_lab.figures.importance import shares_of, varied
+from dst_lab.figures.style import Drawn, letter, panels
+from dst_lab.records import Setting
+from dst_lab.records.groups import score
+
+MOST, FEWEST = 3, 3
+"""Panels at most, and different values of a number at least."""
+WIDE = 20
+"""From this ratio of its largest value to its smallest, a number has a logarithmic axis."""
+
+
+def slices(settings: Sequence[Setting], where: str) -> Drawn:
+    """One panel per number, those that mattered most first; a dot is a setting."""
+    names = numbers_varied(settings)[:MOST]
+    scores = [score(setting) for setting in settings]
+    end = fence(scores, -1)
+    task = str(settings[0].config["task"])
+    figure, axes = panels(len(names))
+    for ax, name in zip(axes, names, strict=True):
+        values = varied(settings)[name]
+        numbers = [value if isinstance(value, int | float) else math.nan for value in values]
+        _panel(ax, settings, numbers, scores)
+        ax.set(xlabel=letter(name) if name.startswith("tau") else name, ylabel=metric("validation_loss", task).summary)
+        if end is not None:
+            ax.set_ylim(top=end)
+        present = [number for number in numbers if math.isfinite(number)]
+        if min(present) > 0 and max(present) / min(present) >= WIDE:
+            ax.set_xscale("log")
+            plain_logarithm(ax.xaxis, 100)
+        if len({setting.look.label for setting in settings}) > 1:
+            ax.legend(loc="best")
+    outside = sum(not math.isfinite(value) or (end is not None and value > end) for value in scores)
+    said = (
+        f"A dot is one of {len(settings)} settings: its mean lowest validation loss over seeds, against each number "
+        "that was varied, what else differs left aside."
+    )
+    if outside:
+        said += f" Above the frame, or with a run that diverged: {outside}."
+    return Drawn(f"Loss against each number, {where}", figure, said, len(names))
+
+
+def numbers_varied(settings: Sequence[Setting]) -> list[str]:
+    """The numbers of which several values were trained, the one that mattered most first."""
+    shares = shares_of(settings)
+    found = [
+        name
+        for name, values in varied(settings).items()
+        if len({value for value in values if isinstance(value, int | float) and not isinstance(value, bool)}) >= FEWEST
+    ]
+    return sorted(found, key=lambda name: -shares.get(name, 0.0))
+
+
+def _panel(ax: Axes, settings: Sequence[Setting], numbers: Sequence[float], scores: Sequence[float]) -> None:
+    looks = {setting.look.label: setting.look for setting in settings}
+    for label, look in looks.items():
+        chosen = [i for i, setting in enumerate(settings) if setting.look.label == label and math.isfinite(scores[i])]
+        if any(math.isfinite(numbers[i]) for i in chosen):
+            x, y = np.array([numbers[i] for i in chosen]), np.array([scores[i] for i in chosen])
+            ax.plot(x, y, look.marker, color=look.color, ls="none", alpha=0.75, mew=0, label=label)
