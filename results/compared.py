@@ -4,7 +4,7 @@ python -m results.compared        or: make results
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dst_lab.figures import draw, write
@@ -14,6 +14,7 @@ from dst_lab.report import pick_scale
 from dst_lab.report.verdicts import MARKS
 from dst_lab.store import Store
 from dst_lab.studies.estimators import ESTIMATORS, tables
+from dst_lab.studies.estimators.claims import Place, places
 from dst_lab.studies.estimators.recipes import POWERS, SHAPES
 from results.build import BLOCK, ROOT, table
 
@@ -22,13 +23,13 @@ RECORDS = "results/estimators"
 PAGE = "docs/estimators-compared.md"
 
 
-def arms(rows: Rows) -> str:
-    """Every arm on every shape; the lowest of a shape in bold."""
+def arms(rows: Rows, places: Sequence[Place]) -> str:
+    """Every arm in every place; the lowest of a place in bold."""
     body = []
-    for arm, cells in tables.arms(rows).items():
+    for arm, cells in tables.arms(rows, places).items():
         row = [tables.label(arm)]
-        for shape in SHAPES["paper"]:
-            cell = cells.get(shape)
+        for place in places:
+            cell = cells.get(place.name)
             if cell is None:
                 row.append("not run")
                 continue
@@ -36,17 +37,17 @@ def arms(rows: Rows) -> str:
             lost = f", {cell.diverged} diverged" if cell.diverged else ""
             row.append(f"{f'**{loss}**' if cell.first else loss} (n = {cell.n}{lost}; {cell.setting})")
         body.append(row)
-    return table(["estimator", *(shape.replace("x", " x ") for shape in SHAPES["paper"])], body)
+    return table(["estimator", *(place.words for place in places)], body) if body else "Not run yet."
 
 
 def test_images(rows: Rows) -> str:
     """The same on test images: -ELBO, and the bound of several draws."""
-    body = []
-    for arm, cells in tables.arms(rows).items():
-        values = [cells[shape].values if shape in cells else {} for shape in SHAPES["paper"]]
+    body, (shapes, _) = [], places()
+    for arm, cells in tables.arms(rows, shapes).items():
+        values = [cells[place.name].values if place.name in cells else {} for place in shapes]
         body.append([tables.label(arm), *(v.get(name, "") for v in values for name in ("test_loss", "test_bound"))])
-    head = [f"{shape.replace('x', ' x ')}, {what}" for shape in SHAPES["paper"] for what in ("-ELBO", "bound")]
-    return table(["estimator", *head], body)
+    head = [f"{place.words}, {what}" for place in shapes for what in ("-ELBO", "bound")]
+    return table(["estimator", *head], body) if body else "Not run yet."
 
 
 def anchors(rows: Rows) -> str:
@@ -95,7 +96,8 @@ def figures(rows: Rows) -> dict[str, bytes]:
 
 
 BLOCKS: dict[str, Callable[[Rows], str]] = {
-    "arms": arms, "test-images": test_images, "anchors": anchors, "polynomial": polynomial, "verdicts": verdicts,
+    "arms": lambda rows: arms(rows, places()[0]), "paper-tasks": lambda rows: arms(rows, places()[1]),
+    "test-images": test_images, "anchors": anchors, "polynomial": polynomial, "verdicts": verdicts,
     "figures": captions,
 }  # fmt: skip
 

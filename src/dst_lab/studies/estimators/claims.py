@@ -5,59 +5,104 @@ on 10 fresh seeds of the same length: 30 epochs, where what is published has 500
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, stdev
 
 from dst_lab.claims import Verdict, arm, compare, decide
-from dst_lab.claims.measures import best, last
+from dst_lab.claims.measures import Measure, best, last
 from dst_lab.claims.verdict import NOT_SUPPORTED, NOT_TESTED, SUPPORTED
 from dst_lab.configs import CategoricalVAEConfig
 from dst_lab.plans.plan import seeded, settings
 from dst_lab.records import Rows
-from dst_lab.studies.estimators.recipes import PUBLISHED, SHAPES, TUNED, anchor_plans, role_of
+from dst_lab.studies.estimators.recipes import (
+    PAPER_TASKS,
+    PUBLISHED,
+    SEARCHED,
+    SHAPES,
+    TUNED,
+    anchor_plans,
+    role_of,
+    role_on,
+)
 
 TASK = CategoricalVAEConfig.task
 NATS = 1.0
 """How near to a published number ours must come."""
 JUDGED = (
-    "Settings are chosen by the lowest validation -ELBO over 30 epochs of training (published: 500; one seed), from "
-    "equally many settings per estimator, and judged by the same on 10 fresh seeds, paired by seed: exact sign-flip "
-    "tests over the 2^10 assignments, one-sided at 0.025 each way. A run that diverged takes the worst value that "
-    "either arm has. One arm beats another if it is significantly better and has no more runs that diverged."
+    "Settings are chosen by the lowest validation loss over {epochs} epochs of training (published: {published}; one "
+    "seed), from equally many settings per estimator, and judged by the same on 10 fresh seeds, paired by seed: exact "
+    "sign-flip tests over the 2^10 assignments, one-sided at 0.025 each way. A run that diverged takes the worst value "
+    "that either arm has. One arm beats another if it is significantly better and has no more runs that diverged. "
+    "Supported only if all are beaten; contradicted if one of them beats it."
 )
 BESIDE = (last("validation_loss"), last("train_loss"), last("test_loss"), last("test_bound"), last("perplexity"))
 OTHERS = tuple(name for name in TUNED if name not in ("decoupled", "reinmax-decoupled"))
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where arms meet: a shape of the VAE, or a task of the paper."""
+
+    name: str
+    task: str
+    words: str
+    epochs: int
+    published: int
+    beside: tuple[Measure, ...]
+    role: Callable[[str], str]
+    """From an arm to the recipe that tunes it here."""
+
+
+def places() -> tuple[list[Place], list[Place]]:
+    """The shapes of the VAE, and the tasks of the paper."""
+    epochs = SEARCHED["paper"]["epochs"]
+    shapes = [
+        Place(shape, TASK, f"{shape.replace('x', ' x ')} codes", epochs, 500, BESIDE, partial(role_of, shape))
+        for shape in SHAPES["paper"]
+    ]
+    tasks = [
+        Place(name, on.config.task, f"the {on.words}", on.epochs, int(str(on.config.paper()["epochs"])),
+              (last("test_loss"),), partial(role_on, name))
+        for name, on in PAPER_TASKS.items()
+    ]  # fmt: skip
+    return shapes, tasks
+
+
 def judge(rows: Rows) -> list[Verdict]:
-    """Every question on every shape."""
-    found = [judge_anchors(rows)]
-    for shape in SHAPES["paper"]:
+    """Every question on every shape, and one on the paper's tasks."""
+    found, (shapes, tasks) = [judge_anchors(rows)], places()
+    for place in shapes:
         found += [
             contest(
-                rows, shape, "E1", "A backward temperature of its own helps straight-through", "decoupled", ("st",)
+                rows, place, "E1", "A backward temperature of its own helps straight-through", "decoupled", ("st",)
             ),
-            contest(rows, shape, "E2", "Temperatures apart help ReinMax", "reinmax-decoupled", ("reinmax",)),
-            contest(rows, shape, "E3", "Decoupled ST beats every other estimator", "decoupled", OTHERS),
-            contest(rows, shape, "E4", "Decoupled ReinMax beats every other estimator", "reinmax-decoupled", OTHERS),
+            contest(rows, place, "E2", "Temperatures apart help ReinMax", "reinmax-decoupled", ("reinmax",)),
+            contest(rows, place, "E3", "Decoupled ST beats every other estimator", "decoupled", OTHERS),
+            contest(rows, place, "E4", "Decoupled ReinMax beats every other estimator", "reinmax-decoupled", OTHERS),
         ]
+    everyone = (*OTHERS, "reinmax-decoupled")
+    found += [
+        contest(rows, place, "E5", "Decoupled ST beats every other estimator", "decoupled", everyone) for place in tasks
+    ]
     return found
 
 
-def contest(rows: Rows, shape: str, claim: str, title: str, ours: str, theirs: Sequence[str]) -> Verdict:
-    """One arm against others on one shape: supported if all are beaten, contradicted if one of them beats it."""
-    us = arm(rows, TASK, role_of(shape, ours))
+def contest(rows: Rows, place: Place, claim: str, title: str, ours: str, theirs: Sequence[str]) -> Verdict:
+    """One arm against others in one place: supported if all are beaten, contradicted if one of them beats it."""
+    us = arm(rows, place.task, place.role(ours))
     comparisons, missing, runs = [], [*us.missing], [row.run.id for row in us.rows]
     for name in theirs:
-        them = arm(rows, TASK, role_of(shape, name))
+        them = arm(rows, place.task, place.role(name))
         missing += them.missing
         runs += [row.run.id for row in them.rows]
         comparisons.append(compare(us, them, best("validation_loss"), primary=True, judged=True))
-        comparisons += [compare(us, them, measure) for measure in BESIDE]
+        comparisons += [compare(us, them, measure) for measure in place.beside]
     found = tuple(comparison for comparison in comparisons if comparison is not None)
     return Verdict(
-        claim=f"{claim} {shape}", task=TASK, title=f"{title}, {shape.replace('x', ' x ')} codes",
-        rule=f"{JUDGED} Supported only if all are beaten; contradicted if one of them beats it.",
+        claim=f"{claim} {place.name}", task=place.task, title=f"{title}, {place.words}",
+        rule=JUDGED.format(epochs=place.epochs, published=place.published),
         verdict=decide(found, missing), comparisons=found, missing=tuple(missing), runs=tuple(runs),
     )  # fmt: skip
 

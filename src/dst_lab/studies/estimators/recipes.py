@@ -1,10 +1,19 @@
 """The plans: the published settings at their full length; then every estimator on every shape of codes with as many
 settings as any other, in 30 epochs, and fresh seeds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dst_lab.configs import WHOLE, BiasVarianceConfig, CategoricalVAEConfig, Choice, Config, PolynomialConfig
+from dst_lab.configs import (
+    WHOLE,
+    BiasVarianceConfig,
+    CategoricalAutoencoderConfig,
+    CategoricalVAEConfig,
+    Choice,
+    Config,
+    PolynomialConfig,
+    StochasticBinaryConfig,
+)
 from dst_lab.plans import FRESH_SEEDS, Confirm, Grid, Measured, Plan, Recipe, Recipes, Several
 from dst_lab.plans.plan import Axis
 
@@ -72,6 +81,45 @@ TUNED = {
 
 
 @dataclass(frozen=True)
+class PaperTask:
+    """A task of the paper's study, for fewer epochs than there: what every arm is tuned over, six settings of
+    temperatures times three learning rates, about what the paper's study chose for its own four."""
+
+    config: type[Config]
+    words: str
+    epochs: int
+    rates: tuple[float, ...]
+    tau: tuple[float, ...]
+    both: tuple[Axis, ...]
+
+    def tuned(self, arm: str) -> Tuned:
+        """An arm with the temperatures of this task."""
+        one = TUNED[arm]
+        if arm in ("decoupled", "reinmax-decoupled"):
+            axes = self.both
+        elif arm == "reinmax":
+            axes = (("tau_b", (0.5, 0.75, 1.0, 1.2, 1.5, 2.0)),)
+        else:
+            axes = _tau(*self.tau)
+        *first, (name, values) = axes
+        quick = (*((other, few[:1]) for other, few in first), (name, values[:2]))
+        return replace(one, paper=axes, quick=quick)
+
+
+PAPER_TASKS = {
+    "autoencoder": PaperTask(
+        CategoricalAutoencoderConfig, "autoencoder", 30, (5e-4, 1e-3, 2e-3), (0.5, 1.0, 1.5, 2.0, 3.0, 4.0),
+        (("tau_f", (1.0, 2.0, 3.0)), ("tau_b", (0.5, 1.0))),
+    ),
+    "network": PaperTask(
+        StochasticBinaryConfig, "binary network", 20, (1e-3, 3e-3, 1e-2), (0.1, 0.2, 0.35, 0.5, 0.75, 1.0),
+        (("tau_f", (0.1, 0.3)), ("tau_b", (0.4, 0.7, 1.2))),
+    ),
+}  # fmt: skip
+"""Logic gates are not among them: there the gradients of ReinMax, Gumbel-Rao and gapped ST have no kernel."""
+
+
+@dataclass(frozen=True)
 class Published:
     """A published setting: the learning rate that was best of the five on each shape, and the last train -ELBO."""
 
@@ -118,6 +166,24 @@ def _search(shape: str, arm: str) -> Recipe:
         return Grid(base(scale, shape, tuned.choice()), axes, SEARCH_SEEDS[scale])
 
     recipe.__doc__ = f"Categorical VAE, {shape} codes: {arm} over its temperatures and the learning rates."
+    return recipe
+
+
+def role_on(place: str, arm: str) -> str:
+    """The name of the recipe that tunes an arm on a task of the paper, which is its role too."""
+    return f"{place}-{arm}"
+
+
+def _paper_search(place: str, arm: str) -> Recipe:
+    on = PAPER_TASKS[place]
+
+    def recipe(scale: str) -> Plan:
+        tuned = on.tuned(arm)
+        fields: dict[str, Any] = {**on.config.paper(), "epochs": on.epochs} if scale == "paper" else {"epochs": 4}
+        rates = on.rates if scale == "paper" else on.rates[1:]
+        return Grid(on.config(**fields, estimator=tuned.choice()), (*tuned.axes(scale), ("lr", rates)), (0,))
+
+    recipe.__doc__ = f"The paper's {on.words}, {on.epochs} epochs: {arm} over its temperatures and the learning rates."
     return recipe
 
 
@@ -172,23 +238,26 @@ def confirm(scale: str) -> Plan:
     return Confirm(RECIPES.parts(scale, SEARCHES), FRESH_SEEDS)
 
 
-def _words(shape: str, arm: str) -> str:
+def _words(where: str, arm: str) -> str:
     """Where an arm was tuned; ReinMax is there twice."""
-    return f"{shape.replace('x', ' x ')} codes" + ", temperatures apart" * (arm == "reinmax-decoupled")
+    return where + ", temperatures apart" * (arm == "reinmax-decoupled")
 
 
 _SEARCHED = {role_of(shape, arm): (shape, arm) for shape in SHAPES["paper"] for arm in TUNED}
-SEARCHES = tuple(_SEARCHED)
+_ON_PAPER = {role_on(place, arm): (place, arm) for place in PAPER_TASKS for arm in TUNED}
+SEARCHES = (*_SEARCHED, *_ON_PAPER)
 RECIPES = Recipes(
     plans={
         "vae-anchors": anchors,
         **{name: _search(shape, arm) for name, (shape, arm) in _SEARCHED.items()},
-        "vae-confirm": confirm,
+        **{name: _paper_search(place, arm) for name, (place, arm) in _ON_PAPER.items()},
+        "estimators-confirm": confirm,
         "vae-maps": maps,
         "polynomial-programs": polynomial,
         "estimator-bias": bias,
     },
     searches=SEARCHES,
-    confirm="vae-confirm",
-    roles={name: _words(shape, arm) for name, (shape, arm) in _SEARCHED.items()},
+    confirm="estimators-confirm",
+    roles={name: _words(f"{shape.replace('x', ' x ')} codes", arm) for name, (shape, arm) in _SEARCHED.items()}
+    | {name: _words(f"the {PAPER_TASKS[place].words}", arm) for name, (place, arm) in _ON_PAPER.items()},
 )

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from dst_lab.configs import CategoricalVAEConfig
+from dst_lab.configs import CategoricalAutoencoderConfig, CategoricalVAEConfig, StochasticBinaryConfig
 from dst_lab.report import Study
 from dst_lab.report.section import Page, Section
 from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures, temperature_map
 from dst_lab.studies.estimators import tables
-from dst_lab.studies.estimators.claims import judge
+from dst_lab.studies.estimators.claims import judge, places
 from dst_lab.studies.estimators.figures import FIGURES
 from dst_lab.studies.estimators.recipes import POWERS, RECIPES, SHAPES
 
@@ -15,9 +15,14 @@ TEMPLATE = Path(__file__).parent / "tables.html"
 
 
 def _tables(page: Page) -> str:
+    shapes, tasks = places()
+    compared = {
+        heading: ({tables.label(arm): cells for arm, cells in tables.arms(page.rows, where).items()}, where)
+        for heading, where in (("Every estimator on every shape", shapes), ("The paper's tasks", tasks))
+    }
     return page.fill(
         str(TEMPLATE),
-        arms={tables.label(arm): cells for arm, cells in tables.arms(page.rows).items()},
+        compared=compared,
         anchors=tables.anchors(page.rows),
         polynomial=tables.polynomial(page.rows),
         shapes=list(SHAPES["paper"]),
@@ -34,7 +39,7 @@ ESTIMATORS = Study(
     "settings, at their full length: are the published numbers met?",
     notes={"quick": "This page is of the quick scale: digits and small codes, to see that everything runs."},
     recipes=RECIPES,
-    tasks=(CategoricalVAEConfig.task,),
+    tasks=(CategoricalVAEConfig.task, CategoricalAutoencoderConfig.task, StochasticBinaryConfig.task),
     roles=("decoupled", "reinmax", "softmax_ste", "gumbel_ste", "gumbel_rao", "gapped_ste"),
     rules=(judge,),
     questions={
@@ -43,6 +48,7 @@ ESTIMATORS = Study(
         "E2": "Does it help ReinMax?",
         "E3": "Does Decoupled ST beat the others?",
         "E4": "Does Decoupled ReinMax?",
+        "E5": "Does Decoupled ST on the paper's tasks?",
     },
     claimant="What is asked",
     figures=FIGURES,

@@ -1,18 +1,18 @@
 """The study's tables: every arm on every shape, the published numbers, and polynomial programming."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dst_lab.configs import CategoricalVAEConfig
 from dst_lab.configs.cards import estimator
 from dst_lab.figures.style import plus_minus, value_text
 from dst_lab.plans.plan import seeded, settings, value_of
 from dst_lab.records import Row, Rows, Setting
-from dst_lab.studies.estimators.recipes import POWERS, PUBLISHED, SHAPES, TUNED, anchor_plans, role_of
+from dst_lab.studies.estimators.claims import Place
+from dst_lab.studies.estimators.recipes import POWERS, PUBLISHED, SHAPES, TUNED, anchor_plans
 
-TASK = CategoricalVAEConfig.task
 MEASURED = ("validation_loss", "test_loss", "test_bound")
 """What the table of arms has for each, in nats per image: by validation images the lowest over training, which is what
 the rules judge by; by test images the last."""
@@ -40,20 +40,20 @@ def label(arm: str) -> str:
     return estimator(TUNED[arm].estimator).label + (", decoupled" if arm == "reinmax-decoupled" else "")
 
 
-def arms(rows: Rows) -> dict[str, dict[str, Cell]]:
-    """Arm -> shape -> what was chosen and what it came to on fresh seeds; without the arms that have no runs."""
+def arms(rows: Rows, places: Sequence[Place]) -> dict[str, dict[str, Cell]]:
+    """Arm -> place -> what was chosen and what it came to on fresh seeds; without the arms that have no runs."""
     found: dict[str, dict[str, Setting]] = {}
     for arm in TUNED:
-        for shape in SHAPES["paper"]:
-            setting = rows.setting(TASK, role_of(shape, arm))
+        for place in places:
+            setting = rows.setting(place.task, place.role(arm))
             if setting is not None and setting.n:
-                found.setdefault(arm, {})[shape] = setting
+                found.setdefault(arm, {})[place.name] = setting
     lowest = {
-        shape: min((_mean(of[shape].rows) for of in found.values() if shape in of), default=0.0)
-        for shape in SHAPES["paper"]
+        place.name: min((_mean(of[place.name].rows) for of in found.values() if place.name in of), default=0.0)
+        for place in places
     }
     return {
-        arm: {shape: _cell(arm, one, _mean(one.rows) == lowest[shape]) for shape, one in of.items()}
+        arm: {name: _cell(arm, one, _mean(one.rows) == lowest[name]) for name, one in of.items()}
         for arm, of in found.items()
     }
 
@@ -69,8 +69,8 @@ def _value(row: Row, name: str) -> float:
 def _cell(arm: str, setting: Setting, first: bool) -> Cell:
     names = [name for name in MEASURED if all(row.has(name) for row in setting.rows)]
     values = {name: plus_minus(np.array([_value(row, name) for row in setting.rows])) for name in names}
-    taus = {name: setting.config["estimator"][name] for name, _ in TUNED[arm].paper}
-    words = [f"{name} {value_text(value)}" for name, value in taus.items()]
+    varied = [name for name, _ in TUNED[arm].paper]
+    words = [f"{name} {value_text(setting.config['estimator'][name])}" for name in varied]
     words.append(f"rate {setting.config['lr']:.2g}")
     return Cell(", ".join(words), values, setting.n, setting.diverged, setting.seeds, first)
 

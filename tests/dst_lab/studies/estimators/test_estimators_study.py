@@ -16,9 +16,19 @@ from dst_lab.records import Rows
 from dst_lab.store import Record, Series, Store
 from dst_lab.studies import STUDIES, recipes
 from dst_lab.studies.estimators import tables
-from dst_lab.studies.estimators.claims import judge, judge_anchors
+from dst_lab.studies.estimators.claims import judge, judge_anchors, places
 from dst_lab.studies.estimators.figures import FIGURES
-from dst_lab.studies.estimators.recipes import PUBLISHED, RECIPES, SHAPES, TUNED, anchor_plans, base, role_of
+from dst_lab.studies.estimators.recipes import (
+    PAPER_TASKS,
+    PUBLISHED,
+    RECIPES,
+    SHAPES,
+    TUNED,
+    anchor_plans,
+    base,
+    role_of,
+    role_on,
+)
 
 METRICS = ("validation_loss", "train_loss", "train_set_loss", "test_loss", "test_bound", "perplexity")
 NATS = {"st": 0.0, "decoupled": -3.0, "gumbel": 1.0, "gumbel-rao": -2.0, "gapped": 2.0, "reinmax": -6.0}
@@ -59,6 +69,15 @@ def test_every_arm_has_as_many_settings(scale, number) -> None:
             assert len({replace(run, seed=0) for run in wanted}) == number
             assert (wanted[0].latents, wanted[0].classes) == SHAPES[scale][shape]
             assert wanted[0].estimator.name == TUNED[arm].estimator
+
+
+@pytest.mark.parametrize("place", list(PAPER_TASKS))
+def test_every_arm_has_as_many_settings_on_the_papers_tasks(place) -> None:
+    for arm in TUNED:
+        wanted = RECIPES.plans[role_on(place, arm)]("paper").wanted(lambda _: None)
+        assert len({replace(run, seed=0) for run in wanted}) == len(wanted) == 18
+        assert {run.epochs for run in wanted} == {PAPER_TASKS[place].epochs}
+        assert {run.estimator.name for run in wanted} == {TUNED[arm].estimator}
 
 
 def test_the_paper_scale_is_the_published_setting() -> None:
@@ -105,7 +124,7 @@ def test_its_page_shows_verdicts_and_chosen_settings(planted, cli) -> None:
 
 
 def test_its_tables_have_every_arm_and_the_lowest_in_bold(planted) -> None:
-    found = tables.arms(planted)
+    found = tables.arms(planted, places()[0])
     assert list(found) == list(TUNED)
     for shape in SHAPES["paper"]:
         assert [arm for arm in found if found[arm][shape].first] == ["reinmax"]
