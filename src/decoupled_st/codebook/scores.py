@@ -39,7 +39,7 @@ class Scores:
         if mask is not None:
             bias = torch.zeros(len(codes), dtype=dtype, device=codes.device) if bias is None else bias
             bias = bias.masked_fill(~mask, -math.inf)
-        row_scale, code_scale = (_squares(t, dtype).rsqrt() if cosine else None for t in (x, codes))
+        row_scale, code_scale = (_squares(t, dtype).sqrt().reciprocal() if cosine else None for t in (x, codes))
         return cls(x, codes, metric, row_scale, code_scale, bias, mask is not None)
 
     @property

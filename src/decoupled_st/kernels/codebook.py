@@ -16,7 +16,16 @@ import triton.language as tl
 from torch import Tensor
 
 from decoupled_st.kernels import codebook_tiles as tiles
-from decoupled_st.kernels.codebook_tiles import _LN2, _LOG2E, Scoring, exponential, optional, scores_of, vectors_of
+from decoupled_st.kernels.codebook_tiles import (
+    _LN2,
+    _LOG2E,
+    Scoring,
+    exponential,
+    optional,
+    scores_of,
+    unit_of,
+    vectors_of,
+)
 from decoupled_st.kernels.noise import gumbel
 from decoupled_st.kernels.rows import as_stored, blocks
 
@@ -76,6 +85,7 @@ def _forward(
     row = number.to(tl.int64) * HEADS + head
     vectors = vectors_of(x, row, valid, D, WIDTH, WHOLE_ROWS)
     scale = optional(row_scale, row, valid, 1.0)
+    unit = unit_of(scale, seed if tau_f is None else None, PRECISION, ROWS)
     rate = _LOG2E / tl.load(tau_b + row, valid, other=1.0)
     peak = tl.full([ROWS], -float("inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
@@ -92,18 +102,18 @@ def _forward(
             vectors, tile, scale, code_scale, bias, seed if tau_f is None else None, row, code, first, head, K,
             L2, PRECISION, ROWS, CODES, WHOLE_CODES,
         )  # fmt: skip
-        high = tl.max(s, 1)
+        high = tl.max(s, 1) * unit
         top = tl.where(high > peak, first // CODES, top)
         higher = tl.maximum(peak, high)
         centre = tl.where(higher > -float("inf"), higher, 0.0)
         kept = tl.exp2((peak - centre) * rate)
-        total = total * kept + tl.sum(exponential(s, centre[:, None], rate[:, None], PRECISION), 1)
+        total = total * kept + tl.sum(exponential(s, unit[:, None], centre[:, None], rate[:, None], PRECISION), 1)
         peak = higher
         if tau_f is not None:
             # A tile is a group. Its peak and what noise and log-sum-exp add are kept apart: beside a large peak the
             # noise would be rounded away.
             centre = tl.where(high > -float("inf"), high, 0.0)
-            sums = tl.sum(exponential(s, centre[:, None], draw_rate[:, None], PRECISION), 1)
+            sums = tl.sum(exponential(s, unit[:, None], centre[:, None], draw_rate[:, None], PRECISION), 1)
             quad = _GROUPS_FROM + first // CODES + tl.zeros([1, 1], tl.int32)
             noises = gumbel(seed, row[:, None], quad, ROWS, 1)
             noise = tl.sum(tl.where(tl.arange(0, 4)[None, :] == 0, noises, 0.0), 1)

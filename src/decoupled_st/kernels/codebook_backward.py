@@ -23,6 +23,7 @@ from decoupled_st.kernels.codebook_tiles import (
     optional,
     relative,
     scores_of,
+    unit_of,
     vectors_of,
 )
 from decoupled_st.kernels.rows import as_stored, blocks
@@ -53,9 +54,11 @@ def launch(
     wide = x.dtype == torch.float16
     row_bytes = tiles.row_bytes_of(x) * (2 if wide else 1)
     tile = tiles.tiling("to_x", row_bytes, tiles.in_float32(x))
+    parts = tiles.parts_of(tiles.width_of(D))
     with torch.cuda.device_of(x):
-        _to_x[(blocks(N, tile[0]), H)](
+        _to_x[(blocks(N, tile[0]), H, parts)](
             to_x, mean, of_entropy, of_mean, grad, x, codes, *scoring.pointers(), *state, seed, N, K, WIDE=wide,
+            PARTS=parts,
             **tiles.shape_of(x, codes, scoring.metric, tile),
         )  # fmt: skip
         tile = tiles.tiling("to_codes", row_bytes, tiles.in_float32(x))
@@ -82,6 +85,7 @@ def _to_x(
     out, mean, of_entropy, of_mean, grad, x, codes, row_scale, code_scale, bias, at_top, top, peak, total, tau, seed,
     N, K, HEADS: tl.constexpr, D: tl.constexpr, L2: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr,
     WIDE: tl.constexpr, ROWS: tl.constexpr, CODES: tl.constexpr, WHOLE_ROWS: tl.constexpr, WHOLE_CODES: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """sum_k ds_k c_k of the codes c as they enter the product, with ds = p (u - sum p u) / tau: in one walk, as
     (sum p u c - (sum p u) (sum p c)) / tau. u is relative to the top code, whose own is exactly 0."""
@@ -95,8 +99,11 @@ def _to_x(
     highest, reference = tl.load(peak + row, valid, other=0.0), tl.load(at_top + row, valid, other=0.0)
     best, t = tl.load(top + row, valid, other=-1), tl.load(tau + row, valid, other=1.0)
     rate = _LOG2E / t
-    weighed = tl.zeros([ROWS, WIDTH], tl.float32)
-    soft = tl.zeros([ROWS, WIDTH], tl.float32)
+    unit = unit_of(scale, seed, PRECISION, ROWS)
+    SHARE: tl.constexpr = WIDTH // PARTS
+    feature = tl.program_id(2) * SHARE + tl.arange(0, SHARE)
+    weighed = tl.zeros([ROWS, SHARE], tl.float32)
+    soft = tl.zeros([ROWS, SHARE], tl.float32)
     sums = tl.zeros([ROWS], tl.float32)
     for first in range(0, K, CODES):
         code = first + tl.arange(0, CODES)
@@ -105,21 +112,25 @@ def _to_x(
             vectors, tile, scale, code_scale, bias, seed, row, code, first, head, K, L2, PRECISION, ROWS, CODES,
             WHOLE_CODES,
         )  # fmt: skip
-        p = exponential(s, highest[:, None], rate[:, None], PRECISION)
-        l = (s - highest[:, None]) * (rate * _LN2)[:, None] if of_mean is not None else s
+        p = exponential(s, unit[:, None], highest[:, None], rate[:, None], PRECISION)
+        l = (s * unit[:, None] - highest[:, None]) * (rate * _LN2)[:, None] if of_mean is not None else s
         pu = p * relative(g, tile, l, entropy, of_mean, reference, best, code, head, K, PRECISION, ROWS, CODES)
         sums += tl.sum(pu, 1)
         if code_scale is not None:
             lengths = tl.load(code_scale + head * K + code, code < K, other=0.0)[None, :]
             p, pu = p * lengths, pu * lengths
-        weighed = gradient_dot(pu, tile, weighed, WIDE, PRECISION)
-        soft = gradient_dot(p, tile, soft, WIDE, PRECISION)
+        part = tile
+        if PARTS > 1:
+            at = codes + head * K * D + code.to(tl.int64)[:, None] * D + feature[None, :]
+            part = tl.load(at) if WHOLE_CODES else tl.load(at, (code < K)[:, None] & (feature[None, :] < D), other=0.0)
+        weighed = gradient_dot(pu, part, weighed, WIDE, PRECISION)
+        soft = gradient_dot(p, part, soft, WIDE, PRECISION)
     z = tl.load(total + row, valid, other=1.0)
     average = sums / z
     lin = (weighed - average[:, None] * soft) / (z * t)[:, None]
-    feature = tl.arange(0, WIDTH)
     tl.store(out + row[:, None] * D + feature[None, :], lin, valid[:, None] & (feature[None, :] < D))
-    tl.store(mean + row, average, valid)
+    if tl.program_id(2) == 0:
+        tl.store(mean + row, average, valid)
 
 
 @triton.jit
@@ -149,15 +160,16 @@ def _to_codes(
             WHOLE_CODES,
         )  # fmt: skip
         rate = _LOG2E / t
+        unit = unit_of(length, seed, PRECISION, ROWS)
         weight = tl.load(scale + row, valid, other=0.0) / (t * tl.load(total + row, valid, other=1.0))
-        p = exponential(s, highest[:, None], rate[:, None], PRECISION)
-        l = (s - highest[:, None]) * (rate * _LN2)[:, None] if of_mean is not None else s
+        p = exponential(s, unit[:, None], highest[:, None], rate[:, None], PRECISION)
+        l = (s * unit[:, None] - highest[:, None]) * (rate * _LN2)[:, None] if of_mean is not None else s
         u = relative(g, tile, l, entropy, of_mean, reference, best, code, head, K, PRECISION, ROWS, CODES)
+        if row_scale is not None:
+            weight = weight * length
         ds = p * (u - tl.load(mean + row, valid, other=0.0)[:, None]) * weight[:, None]
         if L2:
             sums += tl.sum(ds, 0)
-        if row_scale is not None:
-            ds = ds * length[:, None]
         lin = gradient_dot(tl.trans(ds), vectors, lin, WIDE, PRECISION)
     if L2:
         lin = 2 * lin - 2 * tile.to(tl.float32) * sums[:, None]

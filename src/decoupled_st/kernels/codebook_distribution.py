@@ -11,7 +11,16 @@ from torch import Tensor
 
 from decoupled_st.kernels import codebook_tiles as tiles
 from decoupled_st.kernels.codebook_backward import launch
-from decoupled_st.kernels.codebook_tiles import _LN2, _LOG2E, Scoring, exponential, optional, scores_of, vectors_of
+from decoupled_st.kernels.codebook_tiles import (
+    _LN2,
+    _LOG2E,
+    Scoring,
+    exponential,
+    optional,
+    scores_of,
+    unit_of,
+    vectors_of,
+)
 from decoupled_st.kernels.rows import as_stored, blocks
 
 
@@ -59,6 +68,7 @@ def _of_rows(
     length = optional(row_scale, row, valid, 1.0)
     highest, best = tl.load(peak + row, valid, other=0.0), tl.load(top + row, valid, other=-1)
     rate = _LOG2E / tl.load(tau + row, valid, other=1.0)
+    unit = unit_of(length, None, PRECISION, ROWS)
     others = tl.zeros([ROWS], tl.float32)
     weighted = tl.zeros([ROWS], tl.float32)
     for first in range(0, K, CODES):
@@ -68,8 +78,9 @@ def _of_rows(
             vectors, tile, length, code_scale, bias, None, row, code, first, head, K, L2, PRECISION, ROWS, CODES,
             WHOLE_CODES,
         )  # fmt: skip
-        l = (s - highest[:, None]) * rate[:, None]
-        p = tl.where(code[None, :] == best[:, None], 0.0, exponential(s, highest[:, None], rate[:, None], PRECISION))
+        l = (s * unit[:, None] - highest[:, None]) * rate[:, None]
+        power = exponential(s, unit[:, None], highest[:, None], rate[:, None], PRECISION)
+        p = tl.where(code[None, :] == best[:, None], 0.0, power)
         others += tl.sum(p, 1)
         weighted += tl.sum(tl.where(l > -float("inf"), p * l, 0.0), 1)
     tl.store(others_out + row, others, valid)
@@ -98,7 +109,9 @@ def _of_codes(
             WHOLE_CODES,
         )  # fmt: skip
         rate = _LOG2E / tl.load(tau + row, valid, other=1.0)
+        unit = unit_of(length, None, PRECISION, ROWS)
         highest = tl.load(peak + row, valid, other=0.0)
         share = tl.where(valid, 1.0, 0.0) / tl.load(total + row, valid, other=1.0)
-        sums += tl.sum(exponential(s, highest[:, None], rate[:, None], PRECISION) * share[:, None], 0)
+        power = exponential(s, unit[:, None], highest[:, None], rate[:, None], PRECISION)
+        sums += tl.sum(power * share[:, None], 0)
     tl.store(mean + head * K + code, sums / N, code < K)

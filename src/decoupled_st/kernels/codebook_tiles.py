@@ -35,17 +35,17 @@ class Scoring:
         return self.row_scale, self.code_scale, self.bias
 
 
-# Rows and codes of a tile, warps and stages, for rows of at most 128, 256, 512 and 1,024 bytes.
+# Rows and codes of a tile, warps and stages, for rows of at most 128, 256, 512 and 1,024 bytes; fastest on an H200.
 _ON_TENSOR_CORES = {
-    "forward": ((128, GROUP, 8, 3), (128, GROUP, 8, 3), (64, GROUP, 8, 2), (32, GROUP, 8, 1)),
-    "to_x": ((128, 64, 8, 2), (128, 64, 8, 2), (64, 64, 8, 2), (32, 32, 8, 2)),
-    "to_codes": ((64, 128, 8, 2), (64, 64, 8, 2), (64, 64, 8, 2), (32, 32, 8, 2)),
+    "forward": ((64, GROUP, 4, 4), (64, GROUP, 4, 3), (128, GROUP, 8, 2), (32, GROUP, 8, 1)),
+    "to_x": ((64, 64, 4, 4), (128, 64, 8, 3), (64, 64, 8, 3), (32, 32, 8, 2)),
+    "to_codes": ((64, 128, 4, 3), (64, 64, 4, 2), (64, 64, 4, 2), (32, 32, 8, 2)),
 }
-# Products of float32 as such keep their operands in registers, which larger tiles would spill.
+# Products of float32 as such keep three parts of their operands on chip.
 _IN_FLOAT32 = {
-    "forward": ((64, GROUP, 8, 2), (64, GROUP, 8, 2), (32, GROUP, 8, 2), (16, GROUP, 8, 1)),
-    "to_x": ((64, 32, 8, 1), (64, 32, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1)),
-    "to_codes": ((32, 64, 8, 1), (32, 64, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1)),
+    "forward": ((64, GROUP, 4, 2), (64, GROUP, 4, 2), (32, GROUP, 8, 2), (16, GROUP, 8, 1)),
+    "to_x": ((64, 32, 4, 2), (64, 32, 4, 2), (32, 32, 8, 1), (16, 16, 8, 1)),
+    "to_codes": ((32, 64, 4, 2), (32, 64, 4, 2), (32, 32, 8, 1), (16, 16, 8, 1)),
 }
 
 
@@ -65,6 +65,12 @@ def shape_of(x: Tensor, codes: Tensor, metric: str, tile: tuple[int, int, int, i
     }  # fmt: skip
 
 
+def parts_of(width: int) -> int:
+    """Into how many parts the features of a gradient are cut, one program each: two sums of more would not fit into a
+    program's registers."""
+    return 2 if width > 128 else 1
+
+
 def width_of(features: int) -> int:
     """The features of a tile: a power of 2 that tensor cores take."""
     return max(16, triton.next_power_of_2(features))
@@ -75,13 +81,14 @@ def row_bytes_of(x: Tensor) -> int:
 
 
 def precision(x: Tensor) -> str:
-    """How products are taken: of float32 as such ("ieee"), or on tensor cores, as always in half precision."""
+    """How products are taken: on tensor cores as they are, as always in half precision, or, of float32 as such, as
+    three products of TF32, which err as float32 does."""
     exact = x.dtype == torch.float32 and not (x.is_cuda and torch.backends.cuda.matmul.allow_tf32)
-    return "ieee" if exact else "tf32"
+    return "tf32x3" if exact else "tf32"
 
 
 def in_float32(x: Tensor) -> bool:
-    return precision(x) == "ieee"
+    return precision(x) == "tf32x3"
 
 
 @triton.jit
@@ -115,10 +122,19 @@ def gradient_dot(a, b, sum, WIDE: tl.constexpr, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def exponential(s, peak, rate, PRECISION: tl.constexpr):
-    """2^((s - peak) rate). Of products that were rounded anyway one instruction makes the exponent, and one the power;
-    of float32 as such the difference is taken first, and the power is as exact as torch's."""
-    return _exact_power((s - peak) * rate) if PRECISION == "ieee" else tl.exp2(s * rate - peak * rate)
+def exponential(s, unit, peak, rate, PRECISION: tl.constexpr):
+    """2^((s unit - peak) rate). Of products that were rounded anyway one
+    instruction makes the exponent, and one the power; of float32 as such the difference is taken first, and the power
+    is as exact as torch's."""
+    return _exact_power((s - peak) * rate) if PRECISION == "tf32x3" else tl.exp2(s * (rate * unit) - peak * rate)
+
+
+@triton.jit
+def unit_of(scale, seed, PRECISION: tl.constexpr, ROWS: tl.constexpr):
+    """What the scores of `scores_of` are still to be multiplied by, [ROWS]: the rows' own scale, but where noise or
+    exactness want it inside."""
+    unit = tl.zeros([ROWS], tl.float32)
+    return unit + (1.0 if seed is not None or PRECISION == "tf32x3" else scale)
 
 
 @triton.jit
@@ -141,13 +157,15 @@ def scores_of(
     x, codes, row_scale, code_scale, bias, seed, row, code, first, head, K, L2: tl.constexpr, PRECISION: tl.constexpr,
     ROWS: tl.constexpr, CODES: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """The scores [ROWS, CODES] of loaded rows and codes; `row_scale` is loaded too. -inf beyond K."""
+    """The scores [ROWS, CODES] of loaded rows and codes, but for `unit_of`; `row_scale` is loaded. -inf beyond K."""
     s = dot(x, tl.trans(codes), tl.zeros([ROWS, CODES], tl.float32), PRECISION)
     inside = code < K
     if L2:
         s = 2 * s
     if code_scale is not None:
-        s = s * row_scale[:, None] * tl.load(code_scale + head * K + code, inside, other=0.0)[None, :]
+        s = s * tl.load(code_scale + head * K + code, inside, other=0.0)[None, :]
+        if seed is not None or PRECISION == "tf32x3":
+            s = s * row_scale[:, None]
     if bias is not None:
         s = s + tl.load(bias + head * K + code, inside, other=0.0)[None, :]
     if seed is not None:

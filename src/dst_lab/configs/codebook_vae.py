@@ -13,7 +13,7 @@ QUANTISERS = {
     "fsq": "rounded scalars, no codebook",
 }
 """How a token becomes a code, by name."""
-STARTS = {"rows": "tokens of training images", "normal": "from N(0, 1 / features)"}
+STARTS = {"rows": "tokens of training images", "normal": "from N(0, 1 / features)", "unit": "from N(0, 1)"}
 """What codes are before training."""
 METRICS = ("dot", "cosine", "l2")
 PRECISIONS = ("float32", "bfloat16")

@@ -181,17 +181,15 @@ class CodebookVAE(Task):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 module = Autoencoder(self.splits["train"].shape[1], self.config).to(self.device)
-                if self.config.start == "rows":
-                    parts = torch.split(self.splits["train"][: self._images_for_rows()], EVALUATE)
-                    rows = [module.tokens(centred(part)).flatten(0, -2) for part in parts]
-                    module.quantiser.start(torch.cat(rows))
+                module.quantiser.start(self._tokens(module) if self.config.start == "rows" else None)
             self.made = seed, {name: tensor.cpu() for name, tensor in module.state_dict().items()}
         return {name: tensor.clone() for name, tensor in self.made[1].items() if name in names}
 
-    def _images_for_rows(self) -> int:
-        """As many training images as have a token for each code, but at least one part."""
-        tokens = math.prod(self.splits["train"].shape[-2:]) // 16
-        return max(EVALUATE, -(-self.config.codes // tokens))
+    def _tokens(self, module: Autoencoder) -> Tensor:
+        """The tokens of as many training images as have one for each code, but at least of one part."""
+        per_image = math.prod(self.splits["train"].shape[-2:]) // 16
+        images = self.splits["train"][: max(EVALUATE, -(-self.config.codes // per_image))]
+        return torch.cat([module.tokens(centred(part)).flatten(0, -2) for part in torch.split(images, EVALUATE)])
 
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
         losses, images = [], [centred(self.splits["train"][of_run]) for of_run in index]

@@ -68,6 +68,8 @@ class Learned(Quantiser):
     def start(self, tokens: Tensor | None) -> None:
         if tokens is not None:
             self.codes.copy_(some_rows(tokens, len(self.codes)))
+        elif self.config.start == "unit":
+            self.codes.mul_(self.config.features**0.5)
 
     def forward(self, tokens: Tensor, choose: Choose) -> Quantised:
         config = self.config

@@ -35,7 +35,8 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
     cosine, width = metric == "cosine", max(16, triton.next_power_of_2(D))
     constants: dict[str, Any] = {
         "HEADS": 2, "D": D, "L2": metric == "l2", "WIDTH": width, "SIZE": 128,
-        "PRECISION": "ieee" if dtype == torch.float32 else "tf32", "WHOLE_ROWS": width == D, "WHOLE_CODES": width == D,
+        "PRECISION": "tf32x3" if dtype == torch.float32 else "tf32", "PARTS": codebook_tiles.parts_of(width),
+        "WHOLE_ROWS": width == D, "WHOLE_CODES": width == D,
         "WIDE": dtype == torch.float16, "row_scale": None, "code_scale": None, "bias": None, "tau_f": None,
         "seed": None,
     }  # fmt: skip

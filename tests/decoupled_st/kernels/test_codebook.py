@@ -87,18 +87,23 @@ def test_equal_to_the_chunked_version(call: str, metric: str, small_tiles: None,
 def test_errors_are_at_most_twice_plain_torchs(
     N: int, K: int, D: int, metric: str, dtype: torch.dtype, device: str
 ) -> None:
-    inputs, g = (random(N, D).to(device, dtype), random(K, D, seed=2).to(device, dtype)), random(N, D, seed=3)
-    g, options = g.to(device, dtype), {"tau_f": 0.0, "tau_b": 0.7, "metric": metric}
-    index, q, *gradients = run("decoupled", inputs, g, True, **options)
-    assert torch.equal(q, inputs[1][index])
-    exact = dense_gradients(tuple(t.double() for t in inputs), g.double(), index, 0.7, metric)
-    plain = dense_gradients(inputs, g, index, 0.7, metric)
-    # With a few elements either may be exact by luck; the interpreter truncates to bfloat16 where a GPU rounds.
-    luck = torch.finfo(dtype).eps * g.double().norm() if N * D < 100 else 0.0
+    options, squares, luck = {"tau_f": 0.0, "tau_b": 0.7, "metric": metric}, torch.zeros(2, 2), 0.0
+    for draw in range(3):  # of one draw a single row decides
+        x, codes, g = (random(n, D, seed=10 * draw + i).to(device, dtype) for i, n in ((1, N), (2, K), (3, N)))
+        index, q, *gradients = run("decoupled", (x, codes), g, True, **options)
+        assert torch.equal(q, codes[index])
+        exact = dense_gradients((x.double(), codes.double()), g.double(), index, 0.7, metric)
+        plain = dense_gradients((x, codes), g, index, 0.7, metric)
+        assert all(gradient.dtype == dtype for gradient in gradients)
+        for side, found in enumerate((gradients, plain)):
+            errors = [(a.double() - b).square().sum().cpu() for a, b in zip(found, exact, strict=True)]
+            squares[side] += torch.stack(errors).float()
+        # With a few elements either may be exact by luck.
+        luck += torch.finfo(dtype).eps * g.double().norm().item() if N * D < 100 else 0.0
+    # The interpreter truncates to bfloat16 where a GPU rounds.
     twice = 4 if dtype == torch.bfloat16 and device == "cpu" else 2
-    for ours, theirs, wanted in zip(gradients, plain, exact, strict=True):
-        assert ours.dtype == dtype
-        assert (ours.double() - wanted).norm() <= twice * (theirs.double() - wanted).norm() + luck
+    ours, theirs = squares.sqrt()
+    assert (ours <= twice * theirs + luck).all(), (ours / theirs).tolist()
 
 
 @pytest.mark.parametrize("call", ["drawn", "perturbed"])
@@ -222,7 +227,9 @@ def test_entropies_and_mean(metric: str, small_tiles: None, device: str) -> None
         torch.testing.assert_close(fused, plain, rtol=1e-3, atol=1e-5)
     certain = results[1][0] < 1e-4
     assert certain.any()
-    torch.testing.assert_close(results[0][0][certain], results[1][0][certain], rtol=1e-3, atol=0)
+    # A GPU takes numbers below the smallest normal one for 0.
+    tiny = torch.finfo(torch.float32).tiny
+    torch.testing.assert_close(results[0][0][certain], results[1][0][certain], rtol=1e-3, atol=10 * tiny)
 
 
 def test_entropies_in_half_precision(small_tiles: None, device: str) -> None:

@@ -1,8 +1,9 @@
 """How the questions are judged. Written down before any run at full scale.
 
-A setting is chosen by the validation loss of one run each, from three settings per method, and judged on 3 fresh seeds
-by the test images and the argmax forward, which is how a tokeniser is used. Three pairs cannot be significant at 0.025,
-so the bar is another: every seed of one method beats the same seed of the other, by 0.1 dB on average.
+A setting is chosen at 16,384 codes by the validation loss of one run each, from three settings per method, and judged
+at each size on 3 fresh seeds by the test images and the argmax forward, which is how a tokeniser is used. Three pairs
+cannot be significant at 0.025, so the bar is another: every seed of one method beats the same seed of the other, by
+0.1 dB on average.
 """
 
 import math
@@ -25,7 +26,7 @@ COLLAPSED, IN_USE = 0.05, 0.5
 NEAR = {"train_nmse": 0.05, "batch_perplexity": 0.10}
 """How near to a published number ours must come, as a share of it."""
 JUDGED = (
-    "One setting of three per method, chosen by validation loss (at 262,144 codes the one of 16,384), judged on 3 "
+    "One setting of three per method, chosen at 16,384 codes by validation loss, judged at each size on 3 "
     "fresh seeds: one method beats another if it has the higher test PSNR by argmax on every seed, and by "
     f"{MARGIN:g} dB on average. A run that diverged is beaten by any other."
 )
@@ -52,14 +53,13 @@ def judge(rows: Rows) -> list[Verdict]:
 def arm_of(rows: Rows, size: str, name: str) -> Arm:
     """A method's chosen setting at a size with its fresh seeds, or what lacks of them."""
     label, config = f"{METHODS[name].label}, {size} codes", chosen_at(rows.chosen, rows.scale, size, name)
-    recipe = "codebook-largest" if size == LARGEST else "codebook-confirm"
     if config is None:
         return Arm(label, None, (), (f"the search for {label}",))
     found = [rows.find(run) for run in seeded([config], SEEDS)]
     existing = tuple(row for row in found if row is not None)
     if len(existing) == len(SEEDS):
         return Arm(label, config, existing, ())
-    lack = f"{len(SEEDS) - len(existing)} of {len(SEEDS)} runs of {label}: {rows.command(recipe)}"
+    lack = f"{len(SEEDS) - len(existing)} of {len(SEEDS)} runs of {label}: {rows.command('codebook-sizes')}"
     return Arm(label, config, (), (lack,))
 
 

@@ -1,11 +1,11 @@
-"""The plans: every method at two sizes with as many settings as any other, then fresh seeds; the largest size with what
-was chosen at the size below it; what a step costs; and the published setting first of all."""
+"""The plans: every method tuned at the middle size with as many settings as any other, then what was chosen at all
+three with fresh seeds; what a step costs; and the published setting first of all."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dst_lab.configs import Choice, CodebookVAEConfig, Config
-from dst_lab.plans import FRESH, Confirm, Grid, Measured, Plan, Recipe, Recipes, Several
+from dst_lab.plans import FRESH, Grid, Measured, Plan, Recipe, Recipes, Several
 from dst_lab.plans.following import Following
 from dst_lab.plans.plan import Axis, with_value
 
@@ -15,9 +15,8 @@ SIZES = {
     "quick": {"512": 16, "16k": 32, "262k": 64},
 }
 """How many codes, by the name of the paper's scale; the quick scale has smaller ones in their place."""
-TUNED_AT = ("512", "16k")
-LARGEST = "262k"
-STEPS = {"paper": 1000, "quick": 60}
+TUNED_AT, LARGEST = "16k", "262k"
+STEPS = {"paper": 500, "quick": 60}
 SEEDS = tuple(range(FRESH, FRESH + 3))
 _QUICK: dict[str, Any] = {"features": 4, "width": 8, "lr": 1e-2, "batch": 64}
 _PAPER: dict[str, Any] = {**CodebookVAEConfig.paper(), "lr": 1e-3}
@@ -48,6 +47,7 @@ class Method:
 
 _IDENTITY = Choice.make("identity_ste")
 _WEIGHTS: Axis = ("commitment", (0.1, 0.25, 1.0))
+_DOT = (("metric", "dot"), ("start", "unit"))
 _DASHED, _DOTTED = (0, (5, 2)), (0, (1, 1.2))
 METHODS = {
     "ema": Method(
@@ -67,32 +67,33 @@ METHODS = {
         color="#7d7f86", marker="v", line=_DOTTED,
     ),
     "ibq": Method(
-        label="IBQ", choice=Choice.make("decoupled", tau_f=0.0, tau_b=1.0), axis=_WEIGHTS, fields=(("metric", "dot"),),
+        label="IBQ", choice=Choice.make("decoupled", tau_f=0.0, tau_b=1.0), axis=_WEIGHTS, fields=_DOT,
         color="#d55e00", marker="s", line=_DASHED,
     ),
     "ibq-entropy": Method(
         label="IBQ with its penalty", choice=Choice.make("decoupled", tau_f=0.0, tau_b=1.0),
-        axis=("entropy", (0.01, 0.05, 0.2)), fields=(("metric", "dot"), ("entropy_tau", 0.01)),
+        axis=("entropy", (0.01, 0.05, 0.2)), fields=(*_DOT, ("entropy_tau", 0.01)),
         color="#e69f00", marker="P", line=_DASHED,
     ),
     "gumbel": Method(
         label="ST Gumbel-Softmax", choice=Choice.make("gumbel_ste", tau=1.0), axis=("tau", (0.5, 1.0, 2.0)),
-        fields=(("metric", "dot"),), color="#009e73", marker="^", line=_DASHED,
+        fields=_DOT, color="#009e73", marker="^", line=_DASHED,
     ),
     "argmax": Method(
-        label="Decoupled ST, argmax", choice=Choice.make("decoupled", tau_f=0.0, tau_b=0.1),
-        axis=("tau_b", (0.03, 0.1, 0.3)), color="#0072b2", marker="o",
+        label="Decoupled ST, argmax", choice=Choice.make("decoupled", tau_f=0.0, tau_b=0.01),
+        axis=("tau_b", (0.001, 0.01, 0.1)), fields=(("metric", "l2"),), color="#0072b2", marker="o",
     ),
     "drawn": Method(
-        label="Decoupled ST, drawn", choice=Choice.make("decoupled", tau_f=0.01, tau_b=0.1),
-        axis=("tau_f", (0.003, 0.01, 0.03)), color="#56b4e9", marker="<",
+        label="Decoupled ST, drawn", choice=Choice.make("decoupled", tau_f=0.001, tau_b=0.01),
+        axis=("tau_f", (0.0001, 0.001, 0.01)), fields=(("metric", "l2"),), color="#56b4e9", marker="<",
     ),
     "self": Method(
         label="Decoupled ST, self-set", choice=Choice.make("decoupled", tau_f="self", tau_b="self"), axis=_WEIGHTS,
-        fields=(("metric", "dot"),), color="#7a5195", marker=">",
+        fields=_DOT, color="#7a5195", marker=">",
     ),
 }  # fmt: skip
-"""By name. All start from tokens of training images, where they have codes to start."""
+"""By name. Codes start as tokens of training images; those whose score is the dot product, under which the longest
+token would take all, from N(0, 1), as IBQ has them; SimVQ's never move."""
 
 
 def base(scale: str, size: str, name: str, **fields: Any) -> Config:
@@ -108,9 +109,9 @@ def short(scale: str, size: str, name: str) -> Config:
     return base(scale, size, name, steps={"paper": 40, "quick": 8}[scale], evaluations=2)
 
 
-def role_of(size: str, name: str) -> str:
-    """The name of the recipe that tunes a method at a size, which is its role too."""
-    return f"codebook-{size}-{name}"
+def role_of(name: str) -> str:
+    """The name of the recipe that tunes a method, which is its role too."""
+    return f"codebook-{name}"
 
 
 def axis_of(scale: str, name: str) -> Axis:
@@ -119,11 +120,11 @@ def axis_of(scale: str, name: str) -> Axis:
     return tuned, values if scale == "paper" else values[1:]
 
 
-def _search(size: str, name: str) -> Recipe:
+def _search(name: str) -> Recipe:
     def recipe(scale: str) -> Plan:
-        return Grid(base(scale, size, name), (axis_of(scale, name),), (0,))
+        return Grid(base(scale, TUNED_AT, name), (axis_of(scale, name),), (0,))
 
-    recipe.__doc__ = f"Codebook autoencoder, {size} codes: {METHODS[name].label} over {METHODS[name].axis[0]}."
+    recipe.__doc__ = f"Codebook autoencoder, 16,384 codes: {METHODS[name].label} over {METHODS[name].axis[0]}."
     return recipe
 
 
@@ -134,14 +135,9 @@ def anchor(scale: str) -> Plan:
     return Measured(base(scale, "512", "ema", **(published if scale == "paper" else quick)), (), (0,))
 
 
-def confirm(scale: str) -> Plan:
-    """Each setting that the searches chose, with 3 fresh seeds: what the claims are judged on."""
-    return Confirm(RECIPES.parts(scale, SEARCHES), SEEDS)
-
-
 @dataclass(frozen=True)
-class Larger(Following):
-    """What was chosen, with more codes."""
+class AtSize(Following):
+    """What was chosen, with another number of codes."""
 
     codes: int = 0
 
@@ -149,10 +145,10 @@ class Larger(Following):
         return [with_value(config, "codes", self.codes)]
 
 
-def largest(scale: str) -> Plan:
-    """262,144 codes: the settings that were chosen at 16,384, with 3 fresh seeds."""
-    searches = [role_of("16k", name) for name in METHODS]
-    return Larger(RECIPES.parts(scale, searches), SEEDS, SIZES[scale][LARGEST])
+def sizes(scale: str) -> Plan:
+    """Each setting that the searches chose, at all three sizes with 3 fresh seeds: what the claims are judged on."""
+    searches = RECIPES.parts(scale, SEARCHES)
+    return Several(tuple(AtSize(searches, SEEDS, codes) for codes in SIZES[scale].values()))
 
 
 def cost(scale: str) -> Plan:
@@ -161,22 +157,21 @@ def cost(scale: str) -> Plan:
 
 
 def chosen_at(chosen: dict[tuple[str, str], Config], scale: str, size: str, name: str) -> Config | None:
-    """The setting of a method at a size, where its search is done: at the largest size that of the size below."""
-    config = chosen.get((TASK, role_of("16k" if size == LARGEST else size, name)))
-    return replace(config, codes=SIZES[scale][size]) if isinstance(config, CodebookVAEConfig) else None
+    """The setting of a method at a size, where its search is done."""
+    config = chosen.get((TASK, role_of(name)))
+    return None if config is None else with_value(config, "codes", SIZES[scale][size])
 
 
-_SEARCHED = {role_of(size, name): (size, name) for size in TUNED_AT for name in METHODS}
+_SEARCHED = {role_of(name): name for name in METHODS}
 SEARCHES = tuple(_SEARCHED)
 RECIPES = Recipes(
     plans={
         "codebook-anchor": anchor,
         "codebook-cost": cost,
-        **{recipe: _search(size, name) for recipe, (size, name) in _SEARCHED.items()},
-        "codebook-confirm": confirm,
-        "codebook-largest": largest,
+        **{recipe: _search(name) for recipe, name in _SEARCHED.items()},
+        "codebook-sizes": sizes,
     },
     searches=SEARCHES,
-    confirm="codebook-confirm",
-    roles={recipe: f"{METHODS[name].label}, {size} codes" for recipe, (size, name) in _SEARCHED.items()},
+    confirm="codebook-sizes",
+    roles={recipe: METHODS[name].label for recipe, name in _SEARCHED.items()},
 )

@@ -48,16 +48,12 @@ def planted_runs():
     """Every run of the quick scale: in each search the last setting is the best one."""
     for name in METHODS:
         level, usage = 20 + DECIBELS.get(name, 0.0), 0.02 if name == "ema" else 0.9
-        for size in TUNED_AT:
-            plan = RECIPES.plans[role_of(size, name)]("quick")
-            best = settings(plan.base, plan.axes)[-1]
-            yield from (
-                record(run, level - (replace(run, seed=0) != best), usage) for run in plan.wanted(lambda _: None)
-            )
-            yield from (record(replace(best, seed=seed), level, usage) for seed in SEEDS)
-            if size == "16k":
-                large = replace(best, codes=SIZES["quick"][LARGEST])
-                yield from (record(replace(large, seed=seed), level + 1, usage) for seed in SEEDS)
+        plan = RECIPES.plans[role_of(name)]("quick")
+        best = settings(plan.base, plan.axes)[-1]
+        yield from (record(run, level - (replace(run, seed=0) != best), usage) for run in plan.wanted(lambda _: None))
+        for size, codes in SIZES["quick"].items():
+            gain = 1.0 if size == LARGEST else 0.0
+            yield from (record(replace(best, codes=codes, seed=seed), level + gain, usage) for seed in SEEDS)
         yield from (record(short("quick", size, name), 3.0) for size in SIZES["quick"])
 
 
@@ -73,14 +69,13 @@ def test_every_method_has_as_many_settings_and_is_what_it_says() -> None:
         for name, method in METHODS.items():
             _, values = axis_of(scale, name)
             assert len(values) == number
-            for size in TUNED_AT:
-                runs = RECIPES.plans[role_of(size, name)](scale).wanted(lambda _: None)
-                assert len(runs) == number
-                assert {run.codes for run in runs} == {SIZES[scale][size]}
-                assert {run.estimator.name for run in runs} == {method.choice.name}
+            runs = RECIPES.plans[role_of(name)](scale).wanted(lambda _: None)
+            assert len(runs) == number
+            assert {run.codes for run in runs} == {SIZES[scale][TUNED_AT]}
+            assert {run.estimator.name for run in runs} == {method.choice.name}
             middle = base(scale, "512", name)
             # Methods differ in nothing but what defines them and what is tuned.
-            same = {"dataset", "batch", "features", "width", "steps", "precision", "start", "decay", "optimiser"}
+            same = {"dataset", "batch", "features", "width", "steps", "precision", "decay", "optimiser"}
             assert all(getattr(middle, field) == getattr(base(scale, "512", "ema"), field) for field in same)
 
 
@@ -97,13 +92,13 @@ def test_the_anchor_is_the_published_setting() -> None:
     )
 
 
-def test_the_largest_size_takes_what_was_chosen_below(planted) -> None:
-    wanted = planted.wanted("codebook-largest")
-    assert len(wanted) == len(METHODS) * len(SEEDS)
-    assert {run.codes for run in wanted} == {SIZES["quick"][LARGEST]}
+def test_every_size_takes_what_was_chosen_at_one(planted) -> None:
+    wanted = planted.wanted("codebook-sizes")
+    assert len(wanted) == len(METHODS) * len(SEEDS) * len(SIZES["quick"])
+    assert {run.codes for run in wanted} == set(SIZES["quick"].values())
     for name in METHODS:
-        chosen, below = (chosen_at(planted.chosen, "quick", size, name) for size in (LARGEST, "16k"))
-        assert replace(chosen, codes=below.codes) == below
+        found = [chosen_at(planted.chosen, "quick", size, name) for size in SIZES["quick"]]
+        assert {replace(config, codes=4, seed=0) for config in found} == {replace(found[0], codes=4, seed=0)}
 
 
 def test_what_is_planted_is_found(planted) -> None:

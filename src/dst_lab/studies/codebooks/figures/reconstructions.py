@@ -19,7 +19,7 @@ def strip(rows: Rows) -> Drawn:
     if not kept:
         figure, (ax,) = panels(1)
         absent(ax, missing[:3] or ["reconstructions of the chosen settings"])
-        return Drawn(title, figure, "", 1, missing, ["codebook-largest"])
+        return Drawn(title, figure, "", 1, missing, ["codebook-sizes"])
     shown = [("the images", next(iter(kept.values()))["inputs"])]
     for name, arrays in kept.items():
         row = middle[name]
@@ -35,7 +35,7 @@ def strip(rows: Rows) -> Drawn:
         f"The first {len(shown[0][1])} validation images of CIFAR-10 as each method's network gives them back, codes "
         "by argmax; the run of middling test PSNR, which stands beside its name."
     )
-    return Drawn(title, figure, caption, 1, missing, ["codebook-largest"])
+    return Drawn(title, figure, caption, 1, missing, ["codebook-sizes"])
 
 
 def _row(ax: Axes, text: str, images: Array, place: int, rows: int) -> None:

@@ -20,11 +20,11 @@ def quality(rows: Rows) -> Drawn:
     parts = {"test_psnr_argmax": False, "test_usage_argmax": False}
     lacking = [lack for size in SIZES[rows.scale] for name in METHODS for lack in arm_of(rows, size, name).missing]
     caption = (
-        "Each method at the setting that its search chose (at the largest size, that of the size before). Line: mean "
+        "Each method at the setting that its search chose at the middle size. Line: mean "
         f"over at most {len(SEEDS)} fresh seeds; each run is a small dot. Test images, codes by argmax; usage is the "
         "share of codes that at least one of all test tokens chooses."
     )
-    return _draw(rows, "Reconstruction and usage", parts, _chosen, lacking, caption, ["codebook-confirm"])
+    return _draw(rows, "Reconstruction and usage", parts, _chosen, lacking, caption, ["codebook-sizes"])
 
 
 def cost(rows: Rows) -> Drawn:
