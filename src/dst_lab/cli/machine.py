@@ -11,6 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from dst_lab.cli.console import say
+from dst_lab.cli.cores import sleep_where_busy
 from dst_lab.cli.parser import add_store, at_least
 from dst_lab.cli.show import print_table
 from dst_lab.configs import Config
@@ -104,6 +106,7 @@ class Screen:
 @contextmanager
 def driving(args: argparse.Namespace, tables: bool = True) -> "Iterator[Driver]":
     """A driver with the engine asked for, until the block ends; stopped by Ctrl-C, the command ends."""
+    share_cores(args)
     from dst_lab.driver import Driver
     from dst_lab.fleet.loop import TrainingStoppedError
 
@@ -113,6 +116,12 @@ def driving(args: argparse.Namespace, tables: bool = True) -> "Iterator[Driver]"
             yield Driver(chosen, args.store, args.fleet, args.checkpoint_seconds, args.keep, screen)
     except TrainingStoppedError:
         sys.exit(INTERRUPTED)
+
+
+def share_cores(args: argparse.Namespace) -> None:
+    """Before torch is loaded: how its threads wait for each other beside busy neighbours, and a line that says so."""
+    if args.engine == "local" and (waiting := sleep_where_busy(args.threads)):
+        say(waiting, sys.stderr)
 
 
 def code_of(outcome: "Outcome") -> int:

@@ -12,7 +12,7 @@ from rich.table import Table
 from dst_lab.cli.axes import read_axis, read_range
 from dst_lab.cli.console import Console, say
 from dst_lab.cli.fields import read_config
-from dst_lab.cli.machine import code_after, deadline_of, driving, missing_networks, pick_device
+from dst_lab.cli.machine import code_after, deadline_of, driving, missing_networks, pick_device, share_cores
 from dst_lab.cli.parser import Parser, at_least
 from dst_lab.cli.run import add_common, choices, seeds
 from dst_lab.configs import CONFIGS, Config
@@ -174,6 +174,7 @@ def idle(wanted: int, notes: Sequence[str], name: str, task: str | None = None) 
 
 def dry_run(plan: Plan, args: argparse.Namespace) -> int:
     """What would be trained next, or why nothing."""
+    share_cores(args)
     from dst_lab.fleet.loop import threads
 
     with Store.open(args.store) if args.store.exists() else nullcontext() as store:
