@@ -2,7 +2,7 @@
 
 from dst_lab.configs import CodebookVAEConfig
 from dst_lab.report import Study
-from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, figures
+from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures
 from dst_lab.studies.codebooks.claims import judge
 from dst_lab.studies.codebooks.figures import FIGURES
 from dst_lab.studies.codebooks.recipes import RECIPES, STEPS
@@ -31,6 +31,7 @@ CODEBOOKS = Study(
     claimant="What is asked",
     figures=FIGURES,
     sections=(
-        VERDICTS, figures({"Quality": ["quality", "reconstructions"], "Cost": ["cost"]}), SETTINGS, OTHERS, *REST,
+        answer(), VERDICTS, figures({"Quality": ["quality", "reconstructions"], "Cost": ["cost"]}), SETTINGS, OTHERS,
+        *REST,
     ),
 )  # fmt: skip
