@@ -100,8 +100,7 @@ class Driver:
         rounds: list[Outcome] = []
         with self._opened(plan.wanted(lambda _: None)) as store:
 
-            def one_round(missing: list[Config]) -> bool:
-                wanted = plan.wanted(known_to(plan, store))
+            def one_round(missing: list[Config], wanted: list[Config]) -> bool:
                 rounds.append(self._round(missing, store, deadline, plan, wanted))
                 return not (rounds[-1].failed or rounds[-1].left) and (deadline is None or time.monotonic() < deadline)
 

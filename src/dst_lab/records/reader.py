@@ -62,14 +62,22 @@ def known_to(plan: Plan, store: Store) -> Lookup:
 
 def remaining(plan: Plan, store: Store) -> list[Config]:
     """What the plan wants next, given the store, and the store lacks."""
+    return _asked(plan, store)[0]
+
+
+def _asked(plan: Plan, store: Store) -> tuple[list[Config], list[Config]]:
+    """What the plan wants and the store lacks, and all that it wants so far."""
     lookup = known_to(plan, store)
-    return [config for config in plan.wanted(lookup) if lookup(config) is None]
+    wanted = plan.wanted(lookup)
+    return [config for config in wanted if lookup(config) is None], wanted
 
 
-def pursue(plan: Plan, store: Store, train: Callable[[list[Config]], bool]) -> bool:
-    """Train what the plan wants and the store lacks, round after round. `train` says whether to go on after a round;
-    returns whether the plan is done."""
-    while missing := remaining(plan, store):
-        if not train(missing):
+def pursue(plan: Plan, store: Store, train: Callable[[list[Config], list[Config]], bool]) -> bool:
+    """Train what the plan wants and the store lacks, round after round. `train` is given what is lacking, and all that
+    is wanted so far, and says whether to go on after the round; returns whether the plan is done."""
+    while True:
+        missing, wanted = _asked(plan, store)
+        if not missing:
+            return True
+        if not train(missing, wanted):
             return False
-    return True

@@ -102,7 +102,7 @@ def tune(
         source = _source(objective)  # once: a file that is edited meanwhile is not what runs
         _warn_of_change(source, name, records)
         with at_once(workers, objective) as call:
-            job = _Job(search, call, source, names, records, progress)
+            job = _Job(call, source, names, records, progress)
             pursue(search, records, job.train)
         return _tuned(search, Reader(records), list(axes), seeds, name)
 
@@ -185,17 +185,15 @@ def _tuned(search: Plan, reader: Reader, names: Sequence[str], seeds: int, name:
 class _Job:
     """Trains rounds of runs, and records each as it ends."""
 
-    search: Plan
     call: Callable[[list[dict[str, Any]]], Any]
     source: str
     names: Sequence[str]
     store: Store
     progress: Progress
 
-    def train(self, configs: Sequence[Config]) -> bool:
+    def train(self, configs: Sequence[Config], wanted: Sequence[Config]) -> bool:
         """An objective that raises ends the search; nothing is lost."""
-        wanted = len(self.search.wanted(Reader(self.store).scores()))
-        self.progress.begin(wanted, wanted - len(configs))
+        self.progress.begin(len(wanted), len(wanted) - len(configs))
         values = [{**{key: value_of(c, key) for key in self.names}, "seed": c.seed} for c in configs]
         for place, returned, started, seconds in self.call(values):
             losses = _losses(returned)
