@@ -18,6 +18,10 @@ class LogicGatesConfig(Config):
     wiring: str = field(default="unique", metadata={"help": "unique or random"})
     group_tau: float = field(default=10 / 3, metadata={"help": "what the class sums are divided by"})
     residual: float = field(default=0.0, metadata={"help": "added to the logit of the gate that passes A through"})
+    augment: str = field(
+        default="none",
+        metadata={"help": "none, or mirror: train on every image and on its mirror image", "omit": True},
+    )
     steps: int = field(default=250, metadata={"help": "training steps"})
     evaluate_every: int = field(default=25, metadata={"help": "steps between evaluations"})
 
@@ -25,6 +29,8 @@ class LogicGatesConfig(Config):
         super().__post_init__()
         if self.wiring not in ("unique", "random"):
             raise ValueError(f"wiring must be unique or random, got {self.wiring!r}")
+        if self.augment not in ("none", "mirror"):
+            raise ValueError(f"augment must be none or mirror, got {self.augment!r}")
         if not self.group_tau > 0:
             raise ValueError(f"group_tau must be above 0, got {self.group_tau}")
 

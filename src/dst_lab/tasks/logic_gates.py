@@ -65,10 +65,13 @@ class LogicGates(Task):
         self.classes = dataset.classes
         if config.width % self.classes:
             raise ValueError(f"width must be a multiple of the {self.classes} classes, got width={config.width}")
-        splits = dataset.splits.items()
+        splits = dict(dataset.splits)
+        if config.augment == "mirror":
+            train = splits["train"]
+            splits["train"] = train + data.LevelSplit(train.levels[..., ::-1].copy(), train.labels)
         # Levels, a byte per value: as bits the largest networks' images would be a byte per threshold and value.
-        self.levels = {name: torch.from_numpy(split.levels).flatten(1).to(device) for name, split in splits}
-        self.labels = {name: torch.from_numpy(split.labels).to(device) for name, split in splits}
+        self.levels = {name: torch.from_numpy(split.levels).flatten(1).to(device) for name, split in splits.items()}
+        self.labels = {name: torch.from_numpy(split.labels).to(device) for name, split in splits.items()}
         self.images, values = self.levels["train"].shape
         self.widths = (config.thresholds * values, *[config.width] * config.layers)
         self.coefficients = gate_coefficients(device)

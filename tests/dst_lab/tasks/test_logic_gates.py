@@ -26,6 +26,24 @@ def test_images_are_bits_in_the_order_of_the_data(thresholds: int, monkeypatch: 
         assert not bits.all()
 
 
+def test_mirror_images_are_trained_on_beside_the_others() -> None:
+    """Those that choices are made by and those that are reported stay as they are; a run's identity too."""
+    plain, mirrored = (LogicGatesConfig(estimator=CHOICE, augment=augment) for augment in ("none", "mirror"))
+    assert "augment" not in plain.to_dict()
+    assert LogicGatesConfig.from_dict(mirrored.to_dict()) == mirrored
+    one, two = (LogicGates(config, None, CPU) for config in (plain, mirrored))
+    assert two.images == 2 * one.images
+    images = two.levels["train"].view(2, one.images, 1, 8, 8)
+    assert torch.equal(images[0].flatten(1), one.levels["train"])
+    assert torch.equal(images[1], images[0].flip(-1))
+    assert not torch.equal(images[1], images[0])
+    assert torch.equal(two.labels["train"], one.labels["train"].repeat(2))
+    for split in ("validation", "test"):
+        assert torch.equal(two.levels[split], one.levels[split])
+    with pytest.raises(ValueError, match="augment must be none or mirror, got 'flip'"):
+        LogicGatesConfig(estimator=CHOICE, augment="flip")
+
+
 def test_cuda_declines_layers_beyond_its_indices() -> None:
     config = LogicGatesConfig(estimator=CHOICE, width=1000, batch=64)
     task = LogicGates(config, None, CPU)
