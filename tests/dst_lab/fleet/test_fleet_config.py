@@ -9,7 +9,7 @@ from dst_lab.configs import ESTIMATORS, Choice
 from dst_lab.store import run_id
 from dst_lab.tasks import TASKS
 
-OTHER = {"dataset": "mnist", "wiring": "random", "optimiser": "radam"}
+OTHER = {"augment": "mirror", "dataset": "mnist", "wiring": "random", "optimiser": "radam"}
 """For each field of text a value that is not the default."""
 OTHER |= {"lr_schedule": "cosine", "pixels": "binarised"}
 PLAIN = {"weight_decay": 0.0, "lr_schedule": "constant"}
