@@ -17,14 +17,15 @@ MOST = 40
 """Rows of a table of settings."""
 
 
-def _answer(names: Sequence[str], page: Page) -> str:
+def _answer(names: Sequence[str], table: bool, page: Page) -> str:
     study = page.study
     # A study without tasks has no question: what there is are the other tasks, each at its best.
-    table = results(study, page.rows) if study.tasks else best_results(study, page.others)
+    found = results(study, page.rows) if study.tasks else best_results(study, page.others)
     return page.fill(
         "answer.html",
         answers=answers(page.verdicts, study.questions),
-        results=table,
+        results=found,
+        table=table,
         figures=[figure for figure in page.figures(names) if not figure["drawn"].empty],
     )
 
@@ -114,9 +115,10 @@ REST = (RUNS, REPRODUCE, PROVENANCE)
 """What every page ends with."""
 
 
-def answer(*names: str) -> Section:
-    """What the study found: a sentence per question, the chosen settings on test data, and these figures."""
-    return Section("answer", "Answer", lambda page: _answer(names, page))
+def answer(*names: str, table: bool = True) -> Section:
+    """What the study found: a sentence per question, the chosen settings on test data, and these figures. Without the
+    `table` where the study has a better one, as of several arms of one estimator."""
+    return Section("answer", "Answer", lambda page: _answer(names, table, page))
 
 
 def temperature_map(*names: str) -> Section:

@@ -53,9 +53,9 @@ ESTIMATORS = Study(
     claimant="What is asked",
     figures=FIGURES,
     sections=(
-        answer(),
-        VERDICTS,
+        answer(table=False),
         Section("tables", "Tables", _tables),
+        VERDICTS,
         figures({"Categorical VAE": tuple(FIGURES)[:2], "Exact gradients": tuple(FIGURES)[2:]}),
         temperature_map(),
         SETTINGS,
