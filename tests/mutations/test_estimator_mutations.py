@@ -46,8 +46,8 @@ PLANTED = [
     ),
     Mutation(
         "tau_b unused: the surrogate at tau_f", "estimators/decoupled.py",
-        "surrogate.softmax(hard, l, row.largest, dim, tau_b, scale",
-        "surrogate.softmax(hard, l, row.largest, dim, tau_f or 1.0, scale",
+        "surrogate.softmax(hard, scores, row.largest, dim, tau_b, scale",
+        "surrogate.softmax(hard, scores, row.largest, dim, tau_f or 1.0, scale",
     ),
     Mutation(
         "tau_b unused in binary", "estimators/decoupled.py", "surrogate.sigmoid(hard, l, tau_b, scale",
@@ -67,12 +67,11 @@ PLANTED = [
     ),
     Mutation(
         "ST-GS at the clean logits", "estimators/gumbel_ste.py",
-        "surrogate.softmax(hard, rows.filled(perturbed, row.empty)",
-        "surrogate.softmax(hard, rows.filled(row.l, row.empty)",
+        "None, rows.filled(scores, empty)", "None, rows.filled(rows.centred(l, dim).l, empty)",
     ),
     Mutation(
         "ST-GS samples at tau", "estimators/gumbel_ste.py",
-        "rows.one_hot(perturbed.detach(), dim,", "rows.one_hot((row.l / tau + perturbed - row.l).detach(), dim,",
+        "rows.one_hot(scores.detach(), dim,", "rows.one_hot((scores + l / tau - l).detach(), dim,",
     ),
     Mutation(
         "gradient into hard", "estimators/straight_through.py",

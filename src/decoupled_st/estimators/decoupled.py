@@ -77,8 +77,8 @@ def categorical(
     hard, _ = rows.one_hot(scores, dim, finite=row.empty is None and noise is None)
     if not trained:
         return hard.to(logits.dtype)
-    source, l = rows.filled(l, row.empty) if fixed else None, rows.filled(row.l, row.empty)
-    return surrogate.softmax(hard, l, row.largest, dim, tau_b, scale, logits.dtype, source)
+    source, scores = rows.filled(l, row.empty) if fixed else None, rows.filled(row.l, row.empty)
+    return surrogate.softmax(hard, scores, row.largest, dim, tau_b, scale, logits.dtype, source)
 
 
 @exported("decoupled_st.binary.decoupled")

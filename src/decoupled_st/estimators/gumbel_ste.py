@@ -54,13 +54,13 @@ def categorical(
     l = rows.allowed(logits, mask)
     trained = wanted(logits, tau)
     fixed = trained and surrogate.is_fixed(l, tau, scale)
-    row = rows.centred(l.detach() if fixed else l, dim)
-    perturbed = row.l + gumbel(l, generator, noise)
-    hard, largest = rows.one_hot(perturbed.detach(), dim, finite=row.empty is None and noise is None)
+    scores, _, empty = rows.centred(l.detach() if fixed else l, dim)
+    scores = scores + gumbel(l, generator, noise)
+    hard, largest = rows.one_hot(scores.detach(), dim, finite=empty is None and noise is None)
     if not trained:
         return hard.to(logits.dtype)
-    source = rows.filled(l, row.empty) if fixed else None
-    return surrogate.softmax(hard, rows.filled(perturbed, row.empty), largest, dim, tau, scale, logits.dtype, source)
+    source, scores = rows.filled(l, empty) if fixed else None, rows.filled(scores, empty)
+    return surrogate.softmax(hard, scores, largest, dim, tau, scale, logits.dtype, source)
 
 
 @exported("decoupled_st.binary.gumbel_ste")

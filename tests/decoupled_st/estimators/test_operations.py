@@ -164,3 +164,33 @@ def test_many_draws_are_those_of_torchs_exponential(shape: tuple[int, ...], give
     assert (drawn == want).float().mean() > 0.999
     assert drawn.is_contiguous()
     assert torch.equal(torch.rand(1, generator=generator), after)
+
+
+PEAK = """
+import re, torch, torch.nn.functional as F, decoupled_st as dst
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()).group(1)) * 1024
+
+logits, g = torch.randn(1500, 1500, requires_grad=True), torch.randn(1500, 1500)
+calls = [
+    lambda l: dst.categorical.decoupled(l, tau_f=0.7, tau_b=0.5),
+    lambda l: dst.categorical.gumbel_ste(l, tau=0.5),
+    lambda l: F.gumbel_softmax(l, hard=True),
+]
+small = torch.randn(4, 4, requires_grad=True)
+for call in calls:
+    torch.autograd.grad(call(small), small, small)
+base = peak()
+for call in calls:
+    torch.autograd.grad(call(logits), logits, g)
+    print((peak() - base) / logits.nbytes)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from /proc")
+def test_peak_memory_is_below_the_peers() -> None:
+    """In sizes of the logits, forward and backward: the peak only rises, so the peer, who is last, must raise it."""
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
+    decoupled, gumbel, peer = map(float, done.stdout.split())
+    assert 3.5 < decoupled <= gumbel <= peer - 0.5
