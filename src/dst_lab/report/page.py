@@ -8,13 +8,13 @@ from markupsafe import Markup
 from dst_lab.figures import Drawn, draw
 from dst_lab.records import Group, Rows, groups
 from dst_lab.report.commands import scale_of
-from dst_lab.report.data import maps, payload
-from dst_lab.report.glossary import anchor
-from dst_lab.report.inline import STYLE, embedded
+from dst_lab.report.embed.data import maps, payload
+from dst_lab.report.embed.inline import STYLE, embedded
 from dst_lab.report.others import figures_of
 from dst_lab.report.section import Page
 from dst_lab.report.study import Figure, Study
 from dst_lab.report.tables import facts
+from dst_lab.report.text.glossary import anchor
 from dst_lab.store import Run, Store, run_id
 
 PROGRAM = ("base", "conditions", "downloads", "map", "table", "page")

@@ -13,9 +13,9 @@ from markupsafe import Markup
 from dst_lab.claims import Verdict
 from dst_lab.figures import Drawn
 from dst_lab.records import Group, Rows
-from dst_lab.report.glossary import GLOSSARY
-from dst_lab.report.inline import inline
-from dst_lab.report.prose import prose
+from dst_lab.report.embed.inline import inline
+from dst_lab.report.text.glossary import GLOSSARY
+from dst_lab.report.text.prose import prose
 
 if TYPE_CHECKING:
     from dst_lab.report.study import Study

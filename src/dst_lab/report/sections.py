@@ -6,11 +6,11 @@ from typing import Any
 from dst_lab.claims.readings import Question
 from dst_lab.configs.cards import title
 from dst_lab.records import Group
-from dst_lab.report.answer import answers
 from dst_lab.report.others import figures_of
 from dst_lab.report.results import best_results, results
 from dst_lab.report.section import Page, Section
 from dst_lab.report.tables import chosen_table, provenance_table, recipe_table, settings_table
+from dst_lab.report.text.answer import answers
 from dst_lab.report.verdicts import MARKS, board, groups, shown, tally
 
 MOST = 40

@@ -22,7 +22,7 @@ from dst_lab.plans.plan import Grid
 from dst_lab.records import Rows
 from dst_lab.report import figures, page, pick_scale
 from dst_lab.report.commands import run_command
-from dst_lab.report.prose import prose
+from dst_lab.report.text.prose import prose
 from dst_lab.store import Record, Series, Store
 from dst_lab.studies import PAPER
 from dst_lab.studies.paper.claims import judge

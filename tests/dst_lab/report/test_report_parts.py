@@ -8,10 +8,10 @@ import pytest
 
 from dst_lab.claims import Comparison, Verdict
 from dst_lab.fleet import provenance
-from dst_lab.report.answer import answers
-from dst_lab.report.glossary import linked
-from dst_lab.report.prose import prose
 from dst_lab.report.tables import _changes, rate_text
+from dst_lab.report.text.answer import answers
+from dst_lab.report.text.glossary import linked
+from dst_lab.report.text.prose import prose
 from dst_lab.report.verdicts import _line
 from dst_lab.studies import PAPER
 

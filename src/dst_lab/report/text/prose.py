@@ -5,7 +5,7 @@ from collections.abc import Mapping, MutableSet
 
 from markupsafe import Markup, escape
 
-from dst_lab.report.glossary import linked
+from dst_lab.report.text.glossary import linked
 
 
 def prose(text: str, terms: Mapping[str, str] | None = None, used: MutableSet[str] | None = None) -> Markup:

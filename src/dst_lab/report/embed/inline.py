@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from dst_lab.configs.estimators import ESTIMATORS
 from dst_lab.figures.style import FAINT, INK, PAPER, RULE, Drawn, write
 
-STYLE = (Path(__file__).parent / "assets" / "page.css").read_text(encoding="utf-8")
+STYLE = (Path(__file__).parents[1] / "assets" / "page.css").read_text(encoding="utf-8")
 ROW, GAP = 1085, 16
 """Pixels: the room for panels beside each other on a wide screen, and between them."""
 LARGE, SMALL, WRAPPED = 125, 88, 112

@@ -1,0 +1,1 @@
+"""Words for the page: prose as HTML, terms explained, and the sentences that answer a question."""
