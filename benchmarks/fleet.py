@@ -26,6 +26,7 @@ from recording import Step, captured, record
 from torch import nn
 
 from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
+from dst_lab.configs.estimators import DEFAULT
 from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.task import Task
@@ -177,7 +178,7 @@ def compare(
 
 def fleet_of(config_type: type[Config], runs: int, seeds: int, **fields: object) -> list[Config]:
     """That many runs at the paper's scale: some seeds, and a temperature for each of these."""
-    first = config_type.default_choices()[0]
+    first = config_type.choice(DEFAULT)
     tau_f, tau_b = (schedule.start for _, schedule in first.temperatures)
     return [
         config_type(

@@ -44,7 +44,9 @@ def _about(config_type: type[Config]) -> str:
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     names = ", ".join(name.replace("_", "-") for name in ESTIMATORS)
-    parser.add_argument("--estimator", default=DEFAULT, help=f"{names}; or all: those that a task compares ({DEFAULT})")
+    parser.add_argument(
+        "--estimator", default=DEFAULT, help=f"{names}; or all: those that a study of the task compares ({DEFAULT})"
+    )
     rules = ", ".join(RULES)
     parser.add_argument("--temperatures", metavar="RULE", help=f"a rule that sets every temperature: {rules}")
     for name in names_of_numbers():
@@ -71,12 +73,13 @@ def run(args: argparse.Namespace) -> int:
 def choices(args: argparse.Namespace, config_type: type[Any]) -> list[Choice]:
     """The estimators asked for, with the temperatures given or the task's own."""
     given = {name: getattr(args, name) for name in names_of_numbers() if getattr(args, name) is not None}
-    defaults = {choice.name: choice for choice in config_type.default_choices()}
     if args.estimator == "all":
         if given or args.temperatures is not None:
             flags = " and ".join(_flags(given or ["temperatures"]))
             raise ValueError(f"--estimator all takes each estimator's own temperatures, got {flags}")
-        return list(defaults.values())
+        from dst_lab.studies import compared
+
+        return [config_type.choice(name) for name in compared(config_type.task)]
     of = card(args.estimator)
     if args.temperatures is not None:
         given = {**_ruled(args, of.temperatures), **given}
@@ -85,8 +88,7 @@ def choices(args: argparse.Namespace, config_type: type[Any]) -> list[Choice]:
     if foreign:
         flags = " and ".join(_flags(takes)) or "no temperature"
         raise ValueError(f"--estimator {args.estimator} takes {flags}, got {' and '.join(_flags(foreign))}")
-    own = (defaults[of.name] if of.name in defaults else Choice.default(of.name)).to_dict()
-    return [Choice.make(**{**own, **given})]
+    return [Choice.make(**{**config_type.choice(of.name).to_dict(), **given})]
 
 
 def _ruled(args: argparse.Namespace, temperatures: Iterable[str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from dst_lab.cli.console import Console, say, shown
 from dst_lab.cli.parser import add_store, at_least
 from dst_lab.configs import WHOLE
 from dst_lab.configs.cards import metric as card
+from dst_lab.configs.estimators import names_of_temperatures
 from dst_lab.plans import FRESH
 from dst_lab.store import DamagedRunError, Run, Store, field, summarise
 from dst_lab.store.conditions import parse
@@ -25,7 +26,7 @@ from dst_lab.store.table import names, order, value_at
 WIDE = 160
 MOST_NOTES = 20
 """Of very many, so many are shown below a table."""
-SETTING = ("task", "estimator", "estimator.tau_f", "estimator.tau_b", "estimator.tau", "lr")
+SETTING = ("task", "estimator", *(f"estimator.{name}" for name in names_of_temperatures()), "lr")
 """What tells settings apart, with all other fields in which runs of a task differ: such runs are not averaged
 together."""
 ENDS = ("diverged", "failed", "stopped", "worse")

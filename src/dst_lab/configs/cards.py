@@ -7,7 +7,7 @@ reported like any other; `register_metric` and `register_task` say it better.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dst_lab.configs.estimators import ESTIMATORS, Card
+from dst_lab.configs.estimators import ESTIMATORS, Card, names_of_temperatures
 
 BEST, LAST = "best", "last"
 """Which of a run's values counts: the good end over training, or the one at the end of training."""
@@ -248,7 +248,7 @@ def _suggested(name: str) -> MetricCard:
     direction = -1 if low else 1 if high else 0
     return MetricCard(
         name=name,
-        label=name if name.startswith("tau") else name.replace("_", " "),
+        label=name if name in names_of_temperatures() else name.replace("_", " "),
         unit=LOSS_UNIT if name.endswith("loss") else "share" if name.endswith("accuracy") else "",
         direction=direction,
         at=BEST if direction and not name.startswith("test_") else LAST,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dst_lab.configs.config import Choice, Config
+from dst_lab.configs.config import Config, Defaults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,6 +11,12 @@ class CategoricalAutoencoderConfig(Config):
     """Defaults are the quick scale; see `quick` and `paper`."""
 
     task: ClassVar[str] = "categorical-autoencoder"
+    defaults: ClassVar[Defaults] = {
+        "decoupled": {"tau_f": 2.0, "tau_b": 0.5},
+        "softmax_ste": {"tau": 3.0},
+        "gumbel_ste": {"tau": 2.0},
+    }
+    """Decoupled ST at the paper's temperatures, the others at what our search at the paper's scale chose."""
     lr: float = field(default=2e-3, metadata={"help": "learning rate"})
     hidden: tuple[int, ...] = field(default=(64, 32), metadata={"help": "widths of the encoder; mirrored to decode"})
     latents: int = field(default=4, metadata={"help": "categorical variables"})
@@ -25,13 +31,3 @@ class CategoricalAutoencoderConfig(Config):
     @classmethod
     def paper(cls) -> dict[str, object]:
         return {"dataset": "mnist", "hidden": (512, 256), "batch": 200, "epochs": 160, "lr": 1e-3}
-
-    @classmethod
-    def default_choices(cls) -> tuple[Choice, ...]:
-        """Decoupled ST at the paper's temperatures, the others at what our search at the paper's scale chose."""
-        return (
-            Choice.make("decoupled", tau_f=2.0, tau_b=0.5),
-            Choice.make("softmax_ste", tau=3.0),
-            Choice.make("gumbel_ste", tau=2.0),
-            Choice.make("identity_ste"),
-        )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dst_lab.configs.config import Choice, Config
+from dst_lab.configs.config import Config
 
 PIXELS = ("grey", "binarised")
 
@@ -41,8 +41,3 @@ class CategoricalVAEConfig(Config):
     @classmethod
     def paper(cls) -> dict[str, object]:
         return {"dataset": "mnist", "hidden": (512, 256), "batch": 200, "epochs": 500, "lr": 1e-3, "warmup": 10.0}
-
-    @classmethod
-    def default_choices(cls) -> tuple[Choice, ...]:
-        """Temperature 1 of everything: what is published is tuned from there."""
-        return super().default_choices()

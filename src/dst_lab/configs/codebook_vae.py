@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dst_lab.configs.config import Choice, Config
+from dst_lab.configs.config import Config, Defaults
 
 QUANTISERS = {
     "codebook": "the estimator over a learned codebook",
@@ -24,6 +24,7 @@ class CodebookVAEConfig(Config):
     """Defaults are the quick scale, on small grey images; `paper` is the network of Sonnet's notebook."""
 
     task: ClassVar[str] = "codebook-vae"
+    defaults: ClassVar[Defaults] = {"decoupled": {"tau_f": 0.0, "tau_b": 0.1}, "softmax_ste": {"tau": 0.1}}
     lr: float = field(default=1e-3, metadata={"help": "learning rate"})
     batch: int = field(default=32, metadata={"help": "images per step"})
     quantiser: str = field(
@@ -76,12 +77,3 @@ class CodebookVAEConfig(Config):
             "dataset": "cifar10", "batch": 256, "codes": 512, "features": 64, "width": 128, "steps": 1000,
             "precision": "bfloat16",
         }  # fmt: skip
-
-    @classmethod
-    def default_choices(cls) -> tuple[Choice, ...]:
-        return (
-            Choice.make("decoupled", tau_f=0.0, tau_b=0.1),
-            Choice.make("softmax_ste", tau=0.1),
-            Choice.make("gumbel_ste", tau=1.0),
-            Choice.make("identity_ste"),
-        )

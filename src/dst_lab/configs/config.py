@@ -1,8 +1,9 @@
 """What a run is: one frozen value, its dictionary, and what may differ inside a fleet."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from dst_lab.configs.estimators import Card, card
 from dst_lab.configs.rules import RULES, Ruled
@@ -11,6 +12,8 @@ from dst_lab.configs.schedule import Schedule
 OPTIMISERS = ("adam", "adamw", "radam")
 LR_SCHEDULES = ("constant", "cosine")
 C = TypeVar("C", bound="Config")
+Defaults: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""By estimator, its temperatures and options."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,8 @@ class Config:
     """The fields that every task has; a task adds its own."""
 
     task: ClassVar[str]
+    defaults: ClassVar[Defaults] = {}
+    """By estimator, the temperatures and options that suit the task better than those of its card."""
 
     estimator: Choice = field(metadata={"help": "estimator and its temperatures"})
     seed: int = field(default=0, metadata={"help": "of initialisation, order of data and noise", "least": 0})
@@ -117,14 +122,9 @@ class Config:
             raise ValueError(f"seed must be below 2**32, got seed={self.seed}")
 
     @classmethod
-    def default_choices(cls) -> "tuple[Choice, ...]":
-        """What `--estimator` stands for where no temperature is given."""
-        return (
-            Choice.make("decoupled", tau_f=1.0, tau_b=1.0),
-            Choice.make("softmax_ste", tau=1.0),
-            Choice.make("gumbel_ste", tau=1.0),
-            Choice.make("identity_ste"),
-        )
+    def choice(cls, name: str) -> Choice:
+        """What `--estimator NAME` stands for where no temperature is given."""
+        return Choice.make(**{**Choice.default(name).to_dict(), **cls.defaults.get(card(name).name, {})})
 
     def batches_of(self, images: int) -> int:
         """How many whole batches there are in `images`."""

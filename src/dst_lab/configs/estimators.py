@@ -178,8 +178,20 @@ def register(new: Card) -> Card:
     return new
 
 
+def names_of_temperatures() -> list[str]:
+    """Every temperature that some estimator takes, by name."""
+    return list(dict.fromkeys(name for of in ESTIMATORS.values() for name in of.temperatures))
+
+
 def names_of_numbers() -> list[str]:
     """Every temperature and option that some estimator takes, temperatures first."""
-    cards = list(ESTIMATORS.values())
-    taus = [name for of in cards for name in of.temperatures]
-    return list(dict.fromkeys([*taus, *(name for of in cards for name in of.options)]))
+    options = dict.fromkeys(name for of in ESTIMATORS.values() for name in of.options)
+    return [*names_of_temperatures(), *(name for name in options if name not in names_of_temperatures())]
+
+
+def temperatures_in(estimator: Mapping[str, Any]) -> dict[str, Any]:
+    """The temperatures in a record's dictionary of an estimator, in the order of its card; of one that is not known
+    here, those that bear the name of some other's."""
+    name = str(estimator["name"])
+    names = card(name).temperatures if is_known(name) else names_of_temperatures()
+    return {tau: estimator[tau] for tau in names if tau in estimator}

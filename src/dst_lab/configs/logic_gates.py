@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dst_lab.configs.config import Choice, Config
+from dst_lab.configs.config import Config, Defaults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,6 +11,12 @@ class LogicGatesConfig(Config):
     """Defaults are the quick scale; see `quick` and `paper`."""
 
     task: ClassVar[str] = "logic-gates"
+    defaults: ClassVar[Defaults] = {
+        "decoupled": {"tau_f": 0.1, "tau_b": 2.0},
+        "softmax_ste": {"tau": 0.5},
+        "gumbel_ste": {"tau": 0.5},
+    }
+    """Decoupled ST at the paper's temperatures, the others at what our search at the paper's scale chose."""
     lr: float = field(default=0.03, metadata={"help": "learning rate"})
     thresholds: int = field(default=3, metadata={"help": "bits per pixel and channel"})
     layers: int = field(default=2, metadata={"help": "layers of gates"})
@@ -43,13 +49,3 @@ class LogicGatesConfig(Config):
             "dataset": "cifar10", "layers": 4, "width": 12_000, "batch": 100, "steps": 200_000, "lr": 0.01,
             "group_tau": 100 / 3, "evaluate_every": 2_000,
         }  # fmt: skip
-
-    @classmethod
-    def default_choices(cls) -> tuple[Choice, ...]:
-        """Decoupled ST at the paper's temperatures, the others at what our search at the paper's scale chose."""
-        return (
-            Choice.make("decoupled", tau_f=0.1, tau_b=2.0),
-            Choice.make("softmax_ste", tau=0.5),
-            Choice.make("gumbel_ste", tau=0.5),
-            Choice.make("identity_ste"),
-        )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dst_lab.configs.config import Choice, Config
+from dst_lab.configs.config import Config, Defaults
 
 THRESHOLDS = tuple(10.0 ** (half / 2) for half in range(-16, -1))
 """1e-8 to 1e-1, two per decade."""
@@ -14,6 +14,12 @@ class StochasticBinaryConfig(Config):
     """Defaults are the quick scale; see `quick` and `paper`."""
 
     task: ClassVar[str] = "stochastic-binary"
+    defaults: ClassVar[Defaults] = {
+        "decoupled": {"tau_f": 0.1, "tau_b": 0.7},
+        "softmax_ste": {"tau": 0.2},
+        "gumbel_ste": {"tau": 0.5},
+    }
+    """Decoupled ST at the paper's temperatures, the others at what our search at the paper's scale chose."""
     lr: float = field(default=3e-3, metadata={"help": "learning rate"})
     hidden: tuple[int, ...] = field(default=(64, 64), metadata={"help": "binary neurons in each hidden layer"})
     epochs: int = field(default=12, metadata={"help": "passes over the training images"})
@@ -25,13 +31,3 @@ class StochasticBinaryConfig(Config):
     @classmethod
     def paper(cls) -> dict[str, object]:
         return {"dataset": "fashion-mnist", "hidden": (200, 200), "batch": 128, "epochs": 100, "lr": 1e-3}
-
-    @classmethod
-    def default_choices(cls) -> tuple[Choice, ...]:
-        """Decoupled ST at the paper's temperatures, the others at what our search at the paper's scale chose."""
-        return (
-            Choice.make("decoupled", tau_f=0.1, tau_b=0.7),
-            Choice.make("softmax_ste", tau=0.2),
-            Choice.make("gumbel_ste", tau=0.5),
-            Choice.make("identity_ste"),
-        )

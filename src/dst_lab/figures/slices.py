@@ -30,7 +30,7 @@ def slices(settings: Sequence[Setting], where: str) -> Drawn:
         values = varied(settings)[name]
         numbers = [value if isinstance(value, int | float) else math.nan for value in values]
         _panel(ax, settings, numbers, scores)
-        ax.set(xlabel=letter(name) if name.startswith("tau") else name, ylabel=metric("validation_loss", task).summary)
+        ax.set(xlabel=letter(name), ylabel=metric("validation_loss", task).summary)
         if end is not None:
             ax.set_ylim(top=end)
         present = [number for number in numbers if math.isfinite(number)]

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from dst_lab.configs.estimators import temperatures_in
 from dst_lab.records import Array, spread
 
 INK, FAINT, RULE, PAPER = "#1d1e20", "#6d7075", "#d9dad6", "#ffffff"
@@ -143,20 +144,20 @@ def listing(words: Sequence[str]) -> str:
 
 def settings_text(values: Mapping[str, Any]) -> str:
     """The temperatures of an estimator's dictionary, such as "τf 0.1, τb 0.7"."""
-    taus = {name: value for name, value in numbers_of(values).items() if name.startswith("tau")}
-    return ", ".join(f"{letter(name)} {value_text(value)}" for name, value in taus.items())
+    return ", ".join(f"{letter(name)} {value_text(value)}" for name, value in temperatures_in(values).items())
 
 
 def numbers_of(estimator: Mapping[str, Any]) -> dict[str, Any]:
-    """What an estimator's dictionary has beside its name, tau_f before tau_b: a store keeps no order."""
-    known = ("tau", "tau_f", "tau_b")
-    names = sorted(estimator, key=lambda name: (known.index(name) if name in known else len(known), name))
-    return {name: estimator[name] for name in names if name != "name"}
+    """What an estimator's dictionary has beside its name, temperatures first and in their order: a store keeps none."""
+    others = {name: value for name, value in sorted(estimator.items()) if name != "name"}
+    return temperatures_in(estimator) | others
 
 
 def letter(name: str) -> str:
-    """A temperature as it is set in a figure."""
+    """A temperature as it is set in a figure; its name where that is no Greek letter."""
     head, _, index = name.partition("_")
+    if head != "tau":
+        return name
     return rf"$\{head}_{index}$" if index else rf"$\{head}$"
 
 

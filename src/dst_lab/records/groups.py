@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dst_lab.configs.cards import parts, title
+from dst_lab.configs.estimators import temperatures_in
 from dst_lab.records.reader import ENDED
 from dst_lab.records.row import Row, setting_key
 from dst_lab.records.rows import Rows, Setting
@@ -77,8 +78,7 @@ class Group:
         """The estimators that were trained at several pairs of two temperatures."""
         pairs: dict[str, set[Any]] = {}
         for row in self.rows.runs.values():
-            taus = [key for key in row.run.config["estimator"] if key.startswith("tau")]
-            if row.done and len(taus) > 1 and not row.taus.schedule:
+            if row.done and len(temperatures_in(row.run.config["estimator"])) > 1 and not row.taus.schedule:
                 pairs.setdefault(row.run.estimator, set()).add(row.taus)
         return [name for name, found in pairs.items() if len(found) > 1]
 

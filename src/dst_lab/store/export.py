@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dst_lab.configs.estimators import names_of_temperatures
 from dst_lab.replace import CSV, PARQUET, check_target, replacing
 from dst_lab.store.errors import StoreError, explained
 from dst_lab.store.record import Run
@@ -56,7 +57,7 @@ def export(store: Store, format: str, out: str | os.PathLike[str], *, overwrite:
     with explained(Path(out)):
         check_target(out, {"csv": CSV, "parquet": PARQUET}[format], overwrite=overwrite)
     runs = store.runs()
-    told = {"task", "seed", "estimator.name", "estimator.tau_f", "estimator.tau_b", "estimator.tau"}
+    told = {"task", "seed", "estimator.name", *(f"estimator.{name}" for name in names_of_temperatures())}
     others = sorted({name for run in runs for name in names(run.config)} - told)
     kinds: dict[str, type] = {name: _KINDS.get(name, str) for name in COLUMNS}
     kinds |= {_column(name): _kind([value_at(run.config, name) for run in runs]) for name in others}

@@ -1,5 +1,6 @@
 """One folder per question: its recipes, its rules, its figures, and what its page says."""
 
+from dst_lab.configs.estimators import is_known
 from dst_lab.plans import Plan, Recipe
 from dst_lab.report import Study
 from dst_lab.store import Store, run_id
@@ -38,6 +39,13 @@ def study(name: str) -> Study:
 def recipes() -> dict[str, tuple[Study, Recipe]]:
     """The recipes of all studies by their names, each with its study."""
     return {name: (one, make) for one in STUDIES.values() for name, make in one.recipes.plans.items()}
+
+
+def compared(task: str) -> list[str]:
+    """The estimators that a study of this task compares, of several studies the first; of none, those of the default
+    study."""
+    roles = next((one.roles for one in STUDIES.values() if task in one.tasks), STUDIES[DEFAULT].roles)
+    return [role for role in roles if is_known(role)]
 
 
 def study_of(store: Store) -> Study:

@@ -24,7 +24,7 @@ BEFORE = {
 @pytest.mark.parametrize("scale", ["quick", "paper"])
 def test_there_and_back(scale, name) -> None:
     config_type = TASKS[name].config_type
-    for choice in [*config_type.default_choices(), Choice.make("decoupled", tau_f="2:0.5:cosine:0.3", tau_b=1)]:
+    for choice in [*map(config_type.choice, ESTIMATORS), Choice.make("decoupled", tau_f="2:0.5:cosine:0.3", tau_b=1)]:
         config = config_type(**getattr(config_type, scale)(), estimator=choice, seed=3)
         through_json = json.loads(json.dumps(config.to_dict()))
         assert config_type.from_dict(through_json) == config
@@ -172,3 +172,47 @@ def test_runs_from_before_there_were_optimisers_keep_their_identity() -> None:
 def test_an_optimiser_that_makes_no_sense_is_a_sentence(given, message) -> None:
     with pytest.raises(ValueError, match=message):
         TASKS["stochastic-binary"].config_type(estimator=Choice.make("identity_ste"), **given)
+
+
+def test_temperatures_where_none_are_given() -> None:
+    """The task's own where it has some, else the card's."""
+    from dst_lab.configs import LogicGatesConfig, PolynomialConfig
+
+    assert LogicGatesConfig.choice("decoupled").to_dict() == {"name": "decoupled", "tau_f": 0.1, "tau_b": 2.0}
+    assert LogicGatesConfig.choice("gapped-ste").to_dict() == {"name": "gapped_ste", "tau": 1.0, "gap": 1.0}
+    assert PolynomialConfig.choice("softmax-ste").to_dict() == {"name": "softmax_ste", "tau": 1.0}
+    assert LogicGatesConfig.choice("identity_ste").to_dict() == {"name": "identity_ste"}
+
+
+def test_all_estimators_are_those_that_a_study_of_the_task_compares() -> None:
+    from dst_lab.studies import STUDIES, compared
+
+    assert compared("stochastic-binary") == ["decoupled", "softmax_ste", "gumbel_ste", "identity_ste"]
+    assert compared("a-task-of-ones-own") == compared("stochastic-binary")
+    assert compared("categorical-vae") == list(STUDIES["estimators"].roles)
+
+
+def test_temperatures_are_told_by_the_table() -> None:
+    from dst_lab.configs import Card, Temperature
+    from dst_lab.configs.estimators import ESTIMATORS, names_of_temperatures, register, temperatures_in
+    from dst_lab.figures.style import settings_text
+
+    record = {"name": "warm_ste", "tauten": 3, "heat": 0.5, "cold": 2.0}
+    try:
+        register(
+            Card(
+                name="warm_ste",
+                label="Warm",
+                draw="heat",
+                surrogate="clean",
+                backward="cold",
+                temperatures={"heat": Temperature(), "cold": Temperature()},
+            )
+        )
+        assert temperatures_in(record) == {"heat": 0.5, "cold": 2.0}
+        assert settings_text(record) == "heat 0.5, cold 2"
+        assert names_of_temperatures() == ["tau_f", "tau_b", "tau", "heat", "cold"]
+    finally:
+        ESTIMATORS.pop("warm_ste", None)
+    assert temperatures_in(record) == {}, "of one that is not known, only names that are"
+    assert temperatures_in({"name": "foreign", "tau_b": 1.0, "tau_f": 0.1}) == {"tau_f": 0.1, "tau_b": 1.0}
