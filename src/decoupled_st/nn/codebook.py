@@ -1,7 +1,7 @@
 """A codebook as a module: vectors in, codes out, with what people expect of a quantiser around it."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -11,13 +11,15 @@ from torch import Tensor, nn
 from decoupled_st import codebook
 from decoupled_st.codebook.gain import straight_through_gain
 from decoupled_st.codebook.inputs import check_range
-from decoupled_st.codebook.scores import METRICS
+from decoupled_st.codebook.scores import METRICS, heads_of
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
 from decoupled_st.estimators.straight_through import recomputed
 from decoupled_st.estimators.temperature import check_float
 from decoupled_st.kernels import is_watched
 from decoupled_st.nn.chooser import check_deterministic, check_dim, check_grad_scale
 from decoupled_st.nn.replicas import broadcast_from_first, sum_over_replicas
+from decoupled_st.temperatures import Rule, Tempered
+from decoupled_st.temperatures.tempering import Tempering
 
 FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "decoupled": codebook.decoupled,
@@ -27,6 +29,8 @@ FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
 }
 """The functions of the estimators that have a form for codebooks, by the estimators' names."""
 LOSSES = ("commitment", "codebook", "entropy")
+_SEEN = 16
+"""Rows of a batch whose scores a rule sees: enough for their scale, and few beside the rows themselves."""
 _DEAF = 1e-5
 """A gain below which nothing is learned through the codes."""
 
@@ -48,8 +52,9 @@ class Codebook(nn.Module):
     Args:
         codes: how many codes (per head).
         dim: how many features x has.
-        estimator: `Decoupled`, `SoftmaxSTE`, `GumbelSTE` or `IdentitySTE`. The attribute may be replaced in training.
-            `IdentitySTE` is VQ-VAE: its codes learn by the loss "codebook" alone.
+        estimator: `Decoupled`, `SoftmaxSTE`, `GumbelSTE` or `IdentitySTE`; or a rule such as `SelfTempered()`, which
+            sets the temperatures of `Decoupled` by the scores of some rows of each batch. The attribute may be
+            replaced in training. `IdentitySTE` is VQ-VAE: its codes learn by the loss "codebook" alone.
         metric: the score of a code, "dot", "cosine" or "l2".
         heads: x's features are split into so many parts, each with codes of its own.
         losses: which of these to return, averaged over all elements, to be weighted by you. "commitment": |x - q|^2, to
@@ -74,12 +79,13 @@ class Codebook(nn.Module):
 
     usage: Tensor
     idle: Tensor
+    tempering: Tempering | None
 
     def __init__(
         self,
         codes: int,
         dim: int,
-        estimator: Estimator,
+        estimator: Estimator | Rule | Tempered,
         *,
         metric: str = "dot",
         heads: int = 1,
@@ -111,16 +117,20 @@ class Codebook(nn.Module):
         self.reset_parameters()
 
     @property
-    def estimator(self) -> Estimator:
-        """What the choice is made by; checked when it is assigned."""
+    def estimator(self) -> Estimator | Rule | Tempered:
+        """What the choice is made by; checked when it is assigned. A rule's statistics begin anew then."""
         return self._estimator
 
     @estimator.setter
-    def estimator(self, value: Estimator) -> None:
-        if check_estimator(value).name not in FORMS:
+    def estimator(self, value: Estimator | Rule | Tempered) -> None:
+        tempered = Tempered(value) if isinstance(value, Rule) else value
+        chosen = tempered.estimator if isinstance(tempered, Tempered) else check_estimator(tempered)
+        if chosen.name not in FORMS:
             raise ValueError(
-                f"{type(value).__name__} has no form for codebooks: use Decoupled, SoftmaxSTE, GumbelSTE or IdentitySTE"
+                f"{type(chosen).__name__} has no form for codebooks: use Decoupled, SoftmaxSTE, GumbelSTE or "
+                "IdentitySTE"
             )
+        self.tempering = Tempering(tempered) if isinstance(tempered, Tempered) else None
         self._estimator = value
 
     def reset_parameters(self) -> None:
@@ -139,13 +149,13 @@ class Codebook(nn.Module):
     ) -> Quantised:
         """q, index and losses of x; `mask`, `generator` and `seed` as in `codebook.decoupled`."""
         rows = self._rows(x)
-        estimator = self.estimator.deterministic() if self.deterministic and not self.training else self.estimator
+        name, taus = self._in_force(rows.detach(), mask)
         if self.training and not self._gain_checked and not is_watched():
-            self._check_gain(rows.detach(), mask)
+            self._check_gain(rows.detach(), mask, taus)
         # VQ-VAE's codes hear nothing of what comes after them.
-        weight = self.weight.detach() if isinstance(estimator, IdentitySTE) else self.weight
+        weight = self.weight.detach() if name == IdentitySTE.name else self.weight
         options: dict[str, Any] = {"mask": mask, "generator": generator, "seed": seed, "grad_scale": self.grad_scale}
-        q, index = FORMS[estimator.name](rows, weight, metric=self.metric, **estimator.parameters(), **options)
+        q, index = FORMS[name](rows, weight, metric=self.metric, **taus, **options)
         if self.training and not recomputed():
             self._count(index)
             self._recent = rows.detach() if rows.numel() else self._recent
@@ -220,6 +230,29 @@ class Codebook(nn.Module):
             (self.weight if self.heads == 1 else self.weight[h])[chosen] = drawn
         self.idle.masked_fill_(which, 0)
 
+    def _in_force(self, rows: Tensor, mask: Tensor | None) -> tuple[str, dict[str, Any]]:
+        """The estimator of this pass by name, with its temperatures: the argmax where `.eval()` says so."""
+        argmax = self.deterministic and not self.training
+        if self.tempering is None:
+            assert isinstance(self._estimator, Estimator)
+            estimator = self._estimator.deterministic() if argmax else self._estimator
+            return estimator.name, dict(estimator.parameters())
+        # As the choices of one sample: [1, rows, heads, K].
+        taus = self.tempering.taus(self._scores(rows).unsqueeze(0), dim=-1, mask=mask)
+        tempered = self.tempering.tempered
+        placed = {"tau_f": 0.0, "tau_b": taus.b} if argmax else dict(tempered.place(taus))
+        found = {name: tau.mean() if isinstance(tau, Tensor) else tau for name, tau in placed.items()}
+        chosen = "decoupled" if argmax else tempered.estimator.name
+        return chosen, found if argmax else {**tempered.estimator.parameters(), **found}
+
+    @torch.no_grad()
+    def _scores(self, rows: Tensor) -> Tensor:
+        """The scores [rows, heads, K] of the first rows."""
+        few = rows.reshape(-1, self.heads, rows.shape[-1])[:_SEEN]
+        codes = self.weight.reshape(self.heads, self.codes, -1)
+        every = slice(None)
+        return torch.stack([head.tile(every, every) for head in heads_of(few, codes, self.metric, None)], 1)
+
     def _rows(self, x: Tensor) -> Tensor:
         """x as the functions take it, [..., dim] or [..., heads, dim / heads]."""
         if not isinstance(x, Tensor) or not -x.dim() <= self.axis < x.dim() or x.shape[self.axis] != self.dim:
@@ -263,10 +296,9 @@ class Codebook(nn.Module):
             found["entropy"] = codebook.distribution(rows, self.weight, **options).penalty
         return found
 
-    def _check_gain(self, rows: Tensor, mask: Tensor | None) -> None:
+    def _check_gain(self, rows: Tensor, mask: Tensor | None, taus: Mapping[str, Any]) -> None:
         """Warn at the first training pass where next to no gradient will reach x."""
         self._gain_checked = True
-        taus = self.estimator.parameters()
         tau = taus.get("tau_b", taus.get("tau"))
         if tau is None or rows.numel() == 0:
             return
@@ -306,7 +338,9 @@ class ResidualCodebook(nn.Module):
         ((10, 3), True)
     """
 
-    def __init__(self, codes: int, dim: int, estimator: Estimator, *, stages: int, **options: Any) -> None:
+    def __init__(
+        self, codes: int, dim: int, estimator: Estimator | Rule | Tempered, *, stages: int, **options: Any
+    ) -> None:
         super().__init__()
         _check_size("stages", stages, 1)
         self.stages = nn.ModuleList(Codebook(codes, dim, estimator, **options) for _ in range(stages))

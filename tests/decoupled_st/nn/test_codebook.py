@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import decoupled_st as dst
+from decoupled_st.codebook import dense
 
 ARGMAX = dst.Decoupled(tau_f=0.0, tau_b=0.5)
 
@@ -247,3 +248,41 @@ def test_two_processes_agree(tmp_path: Path) -> None:
     assert first[3] == second[3] > 0
     for ours, theirs in zip(first[:3], second[:3], strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(("metric", "heads"), [("dot", 1), ("l2", 2)])
+def test_a_rule_sets_the_temperatures_by_the_scores_it_sees(metric: str, heads: int) -> None:
+    torch.manual_seed(0)
+    module = dst.nn.Codebook(32, 8, dst.SelfTempered(), metric=metric, heads=heads)
+    x = torch.randn(40, 8, requires_grad=True)
+    parts, codes = x.detach().reshape(40, heads, -1)[:16], module.weight.detach().reshape(heads, 32, -1)
+    scores = torch.stack([dense.scores(parts[:, h], codes[h], metric) for h in range(heads)], 1)
+    rule = dst.SelfTempered()
+    state = rule.start()
+    for _ in range(3):
+        taus, state = rule(state, scores.unsqueeze(0))
+        module(x, seed=1)
+    reading = module.tempering.reading()
+    assert reading["tau_b"] == pytest.approx(taus.b.item(), rel=1e-5)
+    assert reading["tau_f"] == pytest.approx(taus.f.item(), rel=1e-5)
+    q, index, _ = module(x, seed=5)
+    taus, state = rule(state, scores.unsqueeze(0))
+    by_hand = {"tau_f": taus.f.item(), "tau_b": taus.b.item(), "metric": metric, "seed": 5}
+    rows = x.reshape(40, heads, -1) if heads > 1 else x
+    expected, chosen = dst.codebook.decoupled(rows, module.weight, **by_hand)
+    assert torch.equal(index, chosen)
+    weight = torch.randn(40, 8)
+    (ours,), (theirs,) = (torch.autograd.grad((v.reshape(40, 8) * weight).sum(), x) for v in (q, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_a_rule_in_eval_counts_nothing_and_takes_the_argmax_where_asked() -> None:
+    module = dst.nn.Codebook(16, 4, dst.SelfTempered(), metric="dot", deterministic=True)
+    x = torch.randn(10, 4)
+    module(x.clone().requires_grad_())
+    before = module.tempering.reading()
+    module.eval()
+    assert torch.equal(module(x).index, module.encode(x))
+    assert module.tempering.reading() == before
+    with pytest.raises(ValueError, match="ReinMax has no form for codebooks"):
+        module.estimator = dst.temperatures.Tempered(dst.SelfTempered(), dst.ReinMax(tau_f=1.0, tau_b=1.0))

@@ -43,13 +43,11 @@ def _draw(
 ) -> Drawn:
     """One panel per metric; True where its axis is logarithmic."""
     figure, axes = panels(len(parts), width=4.6, height=3.9)
-    drawn = False
     for ax, (name, logarithmic) in zip(axes, parts.items(), strict=True):
         shown = [_line(ax, rows, name, method, find) for method in METHODS]
         if not any(shown):
             absent(ax, lacking[:3] or ["these runs"])
             continue
-        drawn = True
         ax.set_xscale("log", base=2)
         if logarithmic:
             ax.set_yscale("log")
@@ -57,9 +55,7 @@ def _draw(
         ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
         ax.minorticks_off()
         ax.set(xlabel="codes", ylabel=metric(name).axis)
-    if drawn:
-        handles, labels = next(ax.get_legend_handles_labels() for ax in axes if ax.lines)
-        axes[0].legend(handles, labels, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
+        ax.legend(fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     return Drawn(title, figure, caption, len(parts), lacking, recipes)
 
 

@@ -1,0 +1,128 @@
+"""What follows from the records of the study of codebooks: its figures, and the tables that its page quotes.
+
+python -m results.codebook_tables        or: make results
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+from dst_lab.figures import draw, write
+from dst_lab.plans.plan import seeded, value_of
+from dst_lab.records import Row, Rows
+from dst_lab.replace import write_bytes
+from dst_lab.report import pick_scale
+from dst_lab.report.verdicts import MARKS
+from dst_lab.store import Store
+from dst_lab.studies.codebooks import CODEBOOKS
+from dst_lab.studies.codebooks.recipes import METHODS, SEEDS, SIZES, chosen_at, short
+from results.build import BLOCK, ROOT, table
+
+RECORDS = "results/codebooks"
+"""A folder of slices; a new one is another file."""
+PAGE = "docs/codebook-vae.md"
+
+
+def quality(rows: Rows) -> str:
+    """PSNR, usage and perplexity of every method at every size; the best PSNR of a size in bold."""
+    found = {(name, size): _runs(rows, size, name) for name in METHODS for size in SIZES[rows.scale]}
+    psnr = {place: fmean(row.last("test_psnr_argmax") for row in of) for place, of in found.items() if of}
+    best = {size: max((v for (_, s), v in psnr.items() if s == size), default=0.0) for size in SIZES[rows.scale]}
+    body = []
+    for name, method in METHODS.items():
+        cells = [method.label, _tuned(rows, name)]
+        for size in SIZES[rows.scale]:
+            runs = found[name, size]
+            if not runs:
+                cells.append("not run")
+                continue
+            value = _mean(runs, "test_psnr_argmax", 2)
+            bold = f"**{value}**" if psnr[name, size] == best[size] else value
+            usage = 100 * fmean(row.last("test_usage_argmax") for row in runs)
+            perplexity = fmean(row.last("test_perplexity_argmax") for row in runs)
+            cells.append(f"{bold} dB, {usage:.3g}%, {perplexity:,.0f} (n = {len(runs)})")
+        body.append(cells)
+    return table(["method", "chosen", *(f"K = {codes:,}" for codes in SIZES[rows.scale].values())], body)
+
+
+def costs(rows: Rows) -> str:
+    """Time of a step and peak of memory, each method at each size."""
+    body = []
+    for name, method in METHODS.items():
+        cells = [method.label]
+        for size in SIZES[rows.scale]:
+            runs = [row for row in rows.of_status([short(rows.scale, size, name)]) if row.has("step_ms")]
+            shown = [f"{row.last('step_ms'):.2f} ms, {row.last('peak_mib'):,.0f} MiB" for row in runs]
+            cells.append(shown[0] if shown else "not run")
+        body.append(cells)
+    return table(["method", *(f"K = {codes:,}" for codes in SIZES[rows.scale].values())], body)
+
+
+def verdicts(rows: Rows) -> str:
+    """Every question at every size, and what it rests on."""
+    body = []
+    for verdict in CODEBOOKS.judge(rows):
+        judged = [one for one in verdict.comparisons if one.judged]
+        told = [f"{one.name.rpartition(',')[0]}: {one.difference:+.2f} dB" for one in judged]
+        notes = "; ".join(told) or "; ".join(verdict.notes)
+        body.append([verdict.claim, verdict.title, f"{MARKS[verdict.verdict]} {verdict.verdict}", notes])
+    return table(["", "question", "verdict", "by"], body)
+
+
+def captions(rows: Rows) -> str:
+    """The figures with their captions."""
+    parts = []
+    for name, one in draw(CODEBOOKS.figures, rows).items():
+        parts.append(f"![{one.title}](../{RECORDS}/figures/{name}.svg)\n\n{one.caption}")
+    return "\n\n".join(parts)
+
+
+def figures(rows: Rows) -> dict[str, bytes]:
+    """Each figure's file."""
+    drawn = draw(CODEBOOKS.figures, rows)
+    return {f"{RECORDS}/figures/{name}.svg": write(one.figure, "svg") for name, one in drawn.items()}
+
+
+def _runs(rows: Rows, size: str, name: str) -> list[Row]:
+    config = chosen_at(rows.chosen, rows.scale, size, name)
+    return rows.of_status(seeded([config], SEEDS)) if config else []
+
+
+def _tuned(rows: Rows, name: str) -> str:
+    """What was chosen of the number that is tuned."""
+    config, tuned = chosen_at(rows.chosen, rows.scale, "16k", name), METHODS[name].axis[0]
+    return f"`{tuned}` {value_of(config, tuned):g}" if config else "not run"
+
+
+def _mean(runs: Sequence[Row], metric: str, digits: int) -> str:
+    values = [row.last(metric) for row in runs]
+    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{fmean(values):.{digits}f}{spread}"
+
+
+BLOCKS: dict[str, Callable[[Rows], str]] = {
+    "quality": quality, "costs": costs, "verdicts": verdicts, "figures": captions,
+}  # fmt: skip
+
+
+def page(rows: Rows, root: Path = ROOT) -> str:
+    """The page with its blocks made anew."""
+    text = (root / PAGE).read_text(encoding="utf-8")
+    return BLOCK.sub(lambda found: f"{found[1]}\n{BLOCKS[found[2]](rows)}\n\n{found[4]}", text)
+
+
+def build(root: Path = ROOT) -> list[Path]:
+    """Write figures and page under `root`, and return what was written."""
+    with Store.open(root / RECORDS) as store:
+        rows = CODEBOOKS.rows(store, pick_scale(store))
+        made = {PAGE: page(rows, root).encode(), **figures(rows)}
+    for name, body in made.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(root / name, body)
+    return [root / name for name in made]
+
+
+if __name__ == "__main__":
+    for file in build():
+        print(f"{file.relative_to(ROOT)}: {file.stat().st_size / 1e6:.2f} MB", file=sys.stderr)
