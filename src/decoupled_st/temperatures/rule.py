@@ -1,7 +1,7 @@
 """What a rule for temperatures is: a frozen value, its state as tensors, and its name."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
@@ -76,6 +76,12 @@ class Rule(ABC):
             if value is not state[name]:
                 state[name].copy_(value)
         return taus
+
+    def unmeasured(self, state: State, view: View) -> "Callable[[], Numbers | None] | None":
+        """Where the temperatures of the next passes follow from the state alone: a function that makes those of one
+        more pass and counts it in the state; None from it where the next pass has to be measured. None where a rule has
+        no such function, as most have not."""
+        return None
 
     def __call__(
         self,

@@ -1,7 +1,7 @@
 """The rule that sets both temperatures from what it measures, with one set of constants for all networks."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -161,29 +161,52 @@ class SelfTempered(Rule):
 
     def _numbers(self, state: State, view: View) -> Numbers:
         """One pass of one network on a CPU: what the functions above say, in Python's numbers."""
-        before = {name: value.item() for name, value in state.items()}
+        passes = int(state["passes"].item())
+        taus, few = self._now(state, view, passes), self._few(view)
+        passes += 1
+        state["passes"].fill_(passes)
+        if passes > SETTLED and passes % EVERY:
+            return taus
+        weight = EVERY if passes > SETTLED else 1
+        if (measured := numbers.scale(view)) > 0:
+            s = state["scale"].item()
+            state["scale"].fill_(s + max(1 / passes, weight / SETTLED) * (measured - s))
+            if not state["first"].item():
+                state["first"].fill_(measured)
+        if few and self._enough and (even := numbers.usage(view)) is not None:
+            usages, m = state["usages"].item() + 1, state["usage"].item()
+            state["usages"].fill_(usages)
+            state["usage"].fill_(m + min(max(1 / usages, weight / self.window), 1.0) * (even - m))
+        return taus
+
+    def unmeasured(self, state: State, view: View) -> Callable[[], Numbers | None] | None:
+        passes = state["passes"]
+        count = int(passes.item()) if numbers.can_measure(view) else 0
+        if count < SETTLED:
+            return None
+        taus, falls = self._now(state, view, count), self.steps is not None and self._few(view) > 0
+
+        def next_pass() -> Numbers | None:
+            nonlocal count
+            if (count + 1) % EVERY == 0:
+                return None
+            now = self._now(state, view, count) if falls else taus
+            count += 1
+            passes.fill_(count)
+            return now
+
+        return next_pass
+
+    def _now(self, state: State, view: View, passes: int) -> Numbers:
+        """`temperatures` of one network on a CPU, in Python's numbers."""
         factor, floor, ceiling = self._least(view)
-        least = min(max(factor * before["first"], floor), ceiling)
+        least = min(max(factor * state["first"].item(), floor), ceiling)
         quiet, few, left = self.low * least, self._few(view), 0.0
         if few and self.steps:
-            left = max(1 - before["passes"] / (self.fall * self.steps), 0.0)
-        if few and self._enough and before["usages"]:
-            left = max(left, 1 - before["usage"] / self._enough)
-        passes = before["passes"] + 1
-        state["passes"].fill_(passes)
-        if passes <= SETTLED or passes % EVERY == 0:
-            weight = EVERY if passes > SETTLED else 1
-            if (s := numbers.scale(view)) > 0:
-                rate = max(1 / passes, weight / SETTLED)
-                state["scale"].fill_(before["scale"] + rate * (s - before["scale"]))
-                if not before["first"]:
-                    state["first"].fill_(s)
-            if few and self._enough and (m := numbers.usage(view)) is not None:
-                usages = before["usages"] + 1
-                rate = min(max(1 / usages, weight / self.window), 1.0)
-                state["usages"].fill_(usages)
-                state["usage"].fill_(before["usage"] + rate * (m - before["usage"]))
-        return Numbers(quiet + (self.high - quiet) * (few * left), max(self.share * before["scale"], least))
+            left = max(1 - passes / (self.fall * self.steps), 0.0)
+        elif few and state["usages"].item():
+            left = max(1 - state["usage"].item() / self.enough, 0.0)
+        return Numbers(quiet + (self.high - quiet) * (few * left), max(self.share * state["scale"].item(), least))
 
     @property
     def _enough(self) -> float:

@@ -34,9 +34,9 @@ class Tempering(nn.Module):
             self.register_buffer(name, value)
         for name in Taus._fields:  # of the last pass of training, for diagnostics
             self.register_buffer(f"last_{name}", torch.full((), math.nan), persistent=False)
-        self._counted: Taus | Numbers | None = (
-            None  # the temperatures of the last pass, if the rule has taken it into account
-        )
+        # The temperatures of the last pass, if the rule has taken it into account.
+        self._counted: Taus | Numbers | None = None
+        self._ahead: Ahead | None = None
 
     @property
     def state(self) -> State:
@@ -50,6 +50,7 @@ class Tempering(nn.Module):
             self.get_buffer(name).copy_(value)
         for name in Taus._fields:
             self.get_buffer(f"last_{name}").fill_(math.nan)
+        self._counted = None
 
     def reading(self) -> dict[str, float]:
         """The temperatures of the last pass of training (their mean, where they differ inside a batch; NaN before the
@@ -61,6 +62,8 @@ class Tempering(nn.Module):
         self, logits: Tensor, *, dim: int | None, mask: Tensor | None = None, batch_dims: int = 1
     ) -> Taus | Numbers:
         """The temperatures of this pass; where the network trains, the rule then takes the logits into account."""
+        if self._ahead is not None and (taus := self._ahead.taus(self, logits, dim, mask, batch_dims)):
+            return taus
         view = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims)
         state = self.state
         if any(value.device != logits.device for value in state.values()):
@@ -86,12 +89,20 @@ class Tempering(nn.Module):
 
     def _advance(self, state: State, view: View) -> Taus | Numbers:
         """The temperatures of a pass of training, which the rule takes into account."""
-        taus = self.tempered.rule.advance(state, view)
+        self._ahead = None
+        before, taus = self._counted, self.tempered.rule.advance(state, view)
         self._counted = taus if _can_be_kept(taus.f) and not recomputed() else None
-        with torch.no_grad():
-            _put(self._buffers["last_f"], taus.f)
-            _put(self._buffers["last_b"], taus.b)
+        if not (isinstance(taus, Numbers) and taus == before):
+            self.write_down(taus)
+        if isinstance(taus, Numbers) and (next_pass := self.tempered.rule.unmeasured(state, view)):
+            self._ahead = Ahead(view, state["passes"], next_pass)
         return taus
+
+    @torch.no_grad()
+    def write_down(self, taus: Taus | Numbers) -> None:
+        """Keep the temperatures of a pass for those who ask."""
+        _put(self._buffers["last_f"], taus.f)
+        _put(self._buffers["last_b"], taus.b)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Tempering":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -99,6 +110,51 @@ class Tempering(nn.Module):
             if value is not None and value.is_floating_point():
                 self._buffers[name] = value.float()  # a mean over thousands of passes stands still in float16
         return self
+
+
+class Ahead:
+    """Passes of training on a CPU that a rule need not measure: all that they cost is to see that they are such.
+
+    Args:
+        view: of the pass before.
+        passes: the buffer that counts them; where anything but this writes to it, there are no more such passes.
+        next_pass: from `Rule.unmeasured`.
+    """
+
+    def __init__(self, view: View, passes: Tensor, next_pass: Callable[[], Numbers | None]) -> None:
+        self.like = view.logits.shape, view.dim, view.batch_dims
+        self.passes, self.version, self.next_pass = passes, passes._version, next_pass
+        self.last: Numbers | None = None
+
+    def __deepcopy__(self, memo: Any) -> None:
+        return None  # it writes to the buffers of the one that it was made for
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
+
+    def taus(
+        self, tempering: Tempering, logits: Tensor, dim: int | None, mask: Tensor | None, batch_dims: int
+    ) -> Numbers | None:
+        """The temperatures of a pass; None where it is not such a one."""
+        if (
+            kernels.traced()
+            or mask is not None
+            or not (tempering.training and torch.is_grad_enabled())
+            or type(logits) not in (Tensor, nn.Parameter)
+            or (logits.shape, dim, batch_dims) != self.like
+            or tempering._buffers["passes"] is not self.passes
+            or self.passes._version != self.version
+            or not logits.is_cpu
+            or recomputed()
+        ):
+            return None
+        taus = self.next_pass()
+        if taus is not None:
+            self.version = self.passes._version
+            if taus != self.last:
+                tempering.write_down(taus)
+            self.last = tempering._counted = taus
+        return taus
 
 
 def _put(last: Tensor | None, tau: Tensor | float) -> None:

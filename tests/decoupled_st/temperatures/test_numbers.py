@@ -1,5 +1,7 @@
 """The pass of `SelfTempered` in Python numbers, which modules take on a CPU, against the pass in tensors."""
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -106,3 +108,46 @@ def test_a_module_has_the_temperatures_of_the_functional_form() -> None:
     assert reading["tau_f"] == pytest.approx(taus.f.item(), rel=1e-5)
     assert reading["tau_b"] == pytest.approx(taus.b.item(), rel=1e-5)
     assert {name: reading[name] for name in state} == pytest.approx({n: v.item() for n, v in state.items()}, rel=1e-5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_module_counts_passes_that_it_does_not_measure(rule: str) -> None:
+    """As the functional form, pass by pass, whatever comes between: another shape, evaluation, a copy, a state that is
+    loaded, a restart."""
+    one, state = RULES[rule], RULES[rule].start()
+    choice = dst.nn.Categorical(one)
+    for step in range(120):
+        logits = (1 + 0.01 * step) * torch.randn(20 if step % 13 else 11, 2, 4)
+        if step == 75:
+            with torch.no_grad():
+                choice(logits)
+            choice.eval()(logits)
+            choice.train()
+        if step == 85:
+            choice = copy.deepcopy(choice)
+        if step == 93:
+            choice = pickle.loads(pickle.dumps(choice))
+        if step == 100:
+            kept = {name: value.clone() for name, value in choice.state_dict().items()}
+            choice(logits)
+            choice.load_state_dict(kept)
+        if step == 110:
+            choice.tempering.reset_parameters()
+            state = one.start()
+        choice(logits)
+        taus, state = one(state, logits)
+        reading = choice.tempering.reading()
+        expected = {"tau_f": taus.f.item(), "tau_b": taus.b.item(), **{n: v.item() for n, v in state.items()}}
+        assert reading == pytest.approx(expected, rel=1e-5), step
+
+
+def test_a_copy_counts_for_itself() -> None:
+    choice, logits = dst.nn.Binary(SelfTempered()), torch.randn(16, 40)
+    for _ in range(58):
+        choice(logits)
+    twin = copy.deepcopy(choice)
+    for _ in range(3):
+        twin(logits)
+    assert choice.tempering.state["passes"] == 58
+    assert twin.tempering.state["passes"] == 61
+    assert choice.tempering._ahead is not None
