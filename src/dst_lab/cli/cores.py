@@ -16,7 +16,7 @@ from pathlib import Path
 POLICY = "OMP_WAIT_POLICY"
 SECONDS = 0.1
 """How long to look."""
-BUSY = 0.5
+BUSY = 0.3
 """From this share of its time on, a core counts as used by others."""
 
 

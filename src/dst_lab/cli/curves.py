@@ -15,10 +15,10 @@ from dst_lab.cli.show import SETTING
 from dst_lab.configs.cards import metric as card
 from dst_lab.engines.live import Chunk
 from dst_lab.records import Row, setting_key
-from dst_lab.store import DamagedRunError, Run, Store, field, run_id
+from dst_lab.store import DamagedRunError, Run, Store, run_id
 from dst_lab.store.conditions import Condition
 from dst_lab.store.disk.side_files import side_files
-from dst_lab.store.table import names, value_at
+from dst_lab.store.table import fits, names, value_at
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def panels(
     recorded: Recorded, chunks: Sequence[Chunk], conditions: Sequence[Condition], metric: str, top: int
 ) -> list[Panel]:
     """One for each task in training or, where there is none, for the one that was recorded last."""
-    fitting = [run for run in recorded.runs if _fits(run, conditions)]
+    fitting = [run for run in recorded.runs if fits(run, conditions)]
     tasks = dict.fromkeys(str(chunk.configs[0]["task"]) for chunk in chunks)
     if not tasks and fitting:
         tasks = {fitting[-1].task: None}
@@ -111,10 +111,6 @@ def panels(
         done = recorded.curves([run for run in fitting if run.task == task], metric)
         found.append(_panel(task, lines, _settings(done, metric), metric, top))
     return [panel for panel in found if panel.lines]
-
-
-def _fits(run: Run, conditions: Sequence[Condition]) -> bool:
-    return all(condition.holds(field(run, condition.field)) for condition in conditions)
 
 
 def _panel(task: str, training: list[Line], recorded: list[Line], metric: str, top: int) -> Panel:
@@ -144,7 +140,7 @@ def _live(chunk: Chunk, conditions: Sequence[Condition], metric: str) -> list[Li
     for member in chunk.alive:
         config = chunk.configs[member]
         run = Run(id=run_id(config), config=dict(config), status="training", detail={}, provenance_id="")
-        if _fits(run, conditions):
+        if fits(run, conditions):
             members.setdefault(setting_key(config), []).append(member)
     lines = []
     for of in members.values():

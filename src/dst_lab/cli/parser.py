@@ -51,6 +51,11 @@ def add_store(parser: argparse.ArgumentParser, about: str = "the store") -> None
     parser.add_argument("--store", type=Path, default=STORE, help=f"{about} ({STORE})")
 
 
+def add_where(parser: argparse.ArgumentParser, about: str) -> None:
+    """Add the option that chooses runs by conditions."""
+    parser.add_argument("--where", action="extend", nargs="+", default=[], metavar="CONDITION", help=about)
+
+
 def at_least(kind: type[int] | type[float], least: int) -> Callable[[str], float]:
     """A reader of numbers from `least` on, for argparse."""
 

@@ -9,11 +9,12 @@ from rich.table import Table
 
 from dst_lab import data
 from dst_lab.cli.console import Console, say
-from dst_lab.cli.parser import add_store
+from dst_lab.cli.parser import add_store, add_where
 from dst_lab.configs import WHOLE
 from dst_lab.replace import PREPARED, check_target
-from dst_lab.store import Run, Store, compare, export, export_tensorboard, field, salvage
+from dst_lab.store import Run, Store, compare, export, export_tensorboard, salvage
 from dst_lab.store.conditions import parse
+from dst_lab.store.table import fits
 
 MOST_LISTED = 50
 
@@ -63,10 +64,7 @@ def _add_stores(commands: Any) -> None:
     note.set_defaults(do=_note)
     for parser in (rm, note):
         parser.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs (`dst show --group id` lists them)")
-        parser.add_argument(
-            "--where", nargs="+", action="extend", default=[], metavar="CONDITION",
-            help="or runs that fit all conditions, such as status=failed 'tau_f>2'",
-        )  # fmt: skip
+        add_where(parser, "or runs that fit all conditions, such as status=failed 'tau_f>2'")
     for parser in (out, copy, merge, rm, note):
         add_store(parser)
     add_overwrite(copy)
@@ -208,7 +206,7 @@ def _chosen(store: Store, args: argparse.Namespace) -> list[Run]:
         raise ValueError(f"{args.store} holds no run {', '.join(unknown)}")
     if args.runs:
         return [run for run in runs if run.id in args.runs]
-    return [run for run in runs if all(condition.holds(field(run, condition.field)) for condition in conditions)]
+    return [run for run in runs if fits(run, conditions)]
 
 
 def _note(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from dst_lab.cli.console import Console, say, shown
-from dst_lab.cli.parser import add_store, at_least
+from dst_lab.cli.parser import add_store, add_where, at_least
 from dst_lab.configs import WHOLE
 from dst_lab.configs.cards import metric as card
 from dst_lab.configs.estimators import names_of_temperatures
@@ -38,10 +38,7 @@ def add(commands: Any) -> None:
         "show", help="a table of what is recorded",
         description="Mean, standard deviation and best of a metric over the runs of each setting, the best first.",
     )  # fmt: skip
-    show.add_argument(
-        "--where", action="extend", nargs="+", default=[], metavar="CONDITION",
-        help="only runs that fit all conditions, such as task=logic-gates 'tau_f<=0.3' 'seed>=1000' seeds=fresh",
-    )  # fmt: skip
+    add_where(show, "only runs that fit all conditions, such as task=logic-gates 'tau_f<=0.3' 'seed>=1000' seeds=fresh")
     show.add_argument(
         "--group", default=",".join(SETTING),
         help="fields to group by, with commas; seeds tells search seeds (below 1000) from fresh ones, id runs one by "

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from dst_lab.cli.console import Console, shown
 from dst_lab.cli.curves import Panel, Recorded, panels
-from dst_lab.cli.parser import add_store, at_least
+from dst_lab.cli.parser import add_store, add_where, at_least
 from dst_lab.cli.plot import color, is_logarithmic, letter, plot
 from dst_lab.configs.cards import metric as card
 from dst_lab.engines.live import Chunk, Round, chunks_in, folder_of, round_in
@@ -34,10 +34,7 @@ def add(commands: Any) -> None:
         "nothing else.",
     )  # fmt: skip
     watch.add_argument("--metric", default="validation_loss", help="what the curves show (validation_loss)")
-    watch.add_argument(
-        "--where", action="extend", nargs="+", default=[], metavar="CONDITION",
-        help="only runs that fit all conditions, such as task=logic-gates 'tau_f<=0.3'",
-    )  # fmt: skip
+    add_where(watch, "only runs that fit all conditions, such as task=logic-gates 'tau_f<=0.3'")
     watch.add_argument("--top", type=at_least(int, 1), default=5, metavar="N", help="how many curves (5)")
     watch.add_argument(
         "--every", type=at_least(float, 0), default=1.0, metavar="S", help="seconds between two pictures (1)"

@@ -1,11 +1,12 @@
 """Joining another store's runs to those that are there: whose record, network and note of a run stays."""
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dst_lab.store import networks, notes, rows
+from dst_lab.store.disk.connection import close_writer, connect_writer
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,23 @@ class Merging:
             differing=tuple(run for run, outcome in self._outcomes.items() if outcome is rows.Outcome.DIFFERS),
             notes=tuple(self._notes),
         )
+
+
+def insert_all(path: Path, new: Iterable[rows.StoredRow], noted: Mapping[str, str] | None = None) -> int:
+    """Add rows to the store at `path`, which nobody else has open, with the notes on them; how many it then has."""
+    connection = connect_writer(path)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        added = []
+        for row in new:
+            rows.insert(connection, row)
+            added.append(row.id)
+        notes.merge(connection, noted or {}, added, prefer_other=True)
+        (count,) = connection.execute("SELECT count(*) FROM runs").fetchone()
+        connection.execute("COMMIT")
+    finally:
+        close_writer(connection)
+    return int(count)
 
 
 def takes_network(connection: sqlite3.Connection, path: Path, row: rows.StoredRow, outcome: rows.Outcome) -> bool:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from dst_lab.replace import WriteError
 from dst_lab.store import networks, rows
-from dst_lab.store.disk.connection import Connection, close_writer, connect_writer
+from dst_lab.store.disk.connection import Connection
 from dst_lab.store.disk.schema import create
 from dst_lab.store.disk.side_files import replacing_store
 from dst_lab.store.errors import StoreError
+from dst_lab.store.merging import insert_all
 
 MOST_KEPT = 256 * 2**20
 """Bytes of rows that a writer keeps in memory: what it wrote itself, in case the file is written over."""
@@ -78,13 +79,4 @@ def _write(target: Path, connection: Connection, kept: Iterable[rows.StoredRow],
             connection.execute("VACUUM INTO ?", (os.fspath(draft),))
     if not target.exists():
         create(target)
-    opened = connect_writer(target)
-    try:
-        opened.execute("BEGIN IMMEDIATE")
-        for row in kept:
-            rows.insert(opened, row)
-        (count,) = opened.execute("SELECT count(*) FROM runs").fetchone()
-        opened.execute("COMMIT")
-    finally:
-        close_writer(opened)
-    return int(count)
+    return insert_all(target, kept)

@@ -4,7 +4,7 @@ import lzma
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +14,12 @@ from typing import cast
 from dst_lab.replace import STORE, check_target, resolved
 from dst_lab.store import networks, notes, rows
 from dst_lab.store.disk.compressed import is_compressed
-from dst_lab.store.disk.connection import close_writer, connect_writer
 from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.pages import Cell, cells
 from dst_lab.store.disk.schema import PAGE_SIZE, create
 from dst_lab.store.disk.side_files import replacing_store, side_files
 from dst_lab.store.errors import StoreError, explained
+from dst_lab.store.merging import insert_all
 from dst_lab.store.record import identify
 
 
@@ -57,7 +57,7 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, o
         lost |= {name: why for row in healthy if row.id in kept for name, why in _carry(origin, file, row)}
         with explained(file), replacing_store(file) as draft:
             create(draft)
-            _insert(draft, healthy, found.notes)
+            insert_all(draft, healthy, found.notes)
     finally:
         lock.release()
     return Salvage(len(healthy), lost, sum(not row.artefacts and not _is_whole(row) for row in healthy))
@@ -79,18 +79,6 @@ def _is_whole(row: rows.StoredRow) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _insert(path: Path, healthy: Sequence[rows.StoredRow], noted: Mapping[str, str]) -> None:
-    connection = connect_writer(path)
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        for row in healthy:
-            rows.insert(connection, row)
-        notes.merge(connection, noted, [row.id for row in healthy], prefer_other=True)
-        connection.execute("COMMIT")
-    finally:
-        close_writer(connection)
 
 
 def _bytes(path: Path) -> bytes:

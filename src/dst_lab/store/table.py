@@ -1,12 +1,12 @@
 """What `dst show` prints, as plain data: runs filtered, grouped, and one metric summarised over each group."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dst_lab.configs.cards import metric as card
-from dst_lab.store.conditions import parse
+from dst_lab.store.conditions import Condition, parse
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import Run, Series
 from dst_lab.store.store import Store
@@ -84,6 +84,11 @@ def field(run: Run, name: str) -> Any:
     if name not in (*run.config, "name") and isinstance(estimator, Mapping) and name in estimator:
         name = f"estimator.{name}"
     return run.estimator if name == "estimator" else value_at(run.config, name)
+
+
+def fits(run: Run, conditions: Iterable[Condition]) -> bool:
+    """True where all conditions hold for the fields of a run."""
+    return all(condition.holds(field(run, condition.field)) for condition in conditions)
 
 
 def value_at(config: Mapping[str, Any], name: str) -> Any:

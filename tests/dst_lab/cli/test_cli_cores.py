@@ -47,7 +47,7 @@ def test_nothing_is_done_where_there_is_nothing_to_do(busy, why) -> None:
 def test_cores_are_counted_by_what_they_do_now(monkeypatch) -> None:
     """Of four cores this process may use three: one half busy, one a little, one not at all."""
     looks = iter([{0: (10, 100), 1: (0, 100), 2: (50, 100), 3: (0, 100)},
-                  {0: (15, 110), 1: (4, 110), 2: (60, 110), 3: (0, 110)}])  # fmt: skip
+                  {0: (15, 110), 1: (2, 110), 2: (60, 110), 3: (0, 110)}])  # fmt: skip
     monkeypatch.setattr(cores, "_times", lambda: next(looks))
     monkeypatch.setattr(cores, "SECONDS", 0.0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 3}, raising=False)
