@@ -52,13 +52,13 @@ SIZES = {
         layers=4, width=128_000, thresholds=3, published=57.39, steps=25_000, group_tau=113.0, quick=(2, 640, 3)
     ),
     "256k": Size(
-        layers=5, width=256_000, thresholds=31, published=60.78, steps=18_000, group_tau=160.0, quick=(3, 1000, 7)
+        layers=5, width=256_000, thresholds=31, published=60.78, steps=17_000, group_tau=160.0, quick=(3, 1000, 7)
     ),
     "512k": Size(
-        layers=5, width=512_000, thresholds=31, published=61.41, steps=13_000, group_tau=226.0, quick=(3, 2000, 7)
+        layers=5, width=512_000, thresholds=31, published=61.41, steps=12_000, group_tau=226.0, quick=(3, 2000, 7)
     ),
     "1m": Size(
-        layers=5, width=1_024_000, thresholds=31, published=62.14, steps=12_000, group_tau=320.0, quick=(3, 4000, 7)
+        layers=5, width=1_024_000, thresholds=31, published=62.14, steps=11_000, group_tau=320.0, quick=(3, 4000, 7)
     ),
 }  # fmt: skip
 """By the name of their recipe. Learning rates, class sums, initialisation and mirror images were chosen on validation
