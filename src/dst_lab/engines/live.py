@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,6 @@ import numpy.typing as npt
 from dst_lab.configs import Config
 from dst_lab.configs.cards import metric
 from dst_lab.replace import host, is_alive, resolved, write_text, writing
-
-if TYPE_CHECKING:
-    from dst_lab.fleet.loop import Fleet
 
 SUFFIX = ".live"
 SECONDS, SHARE = 0.5, 0.01
@@ -86,6 +83,19 @@ class Chunk:
     """A metric's steps [T] and values [T, runs]."""
 
 
+class InTraining(Protocol):
+    """What is looked at of a fleet."""
+
+    alive: list[int]
+    step: int
+    steps: int
+    history: list[tuple[int, dict[str, npt.NDArray[Any]]]]
+
+    @property
+    def seconds(self) -> float:
+        """Of training so far."""
+
+
 class ChunkFile:
     """Publishes a chunk while it is trained; call it after every step, and close it at the end."""
 
@@ -94,7 +104,7 @@ class ChunkFile:
         self._configs = np.frombuffer(json.dumps([config.to_dict() for config in configs]).encode(), np.uint8)
         self._last, self._took = time.monotonic(), 0.0
 
-    def __call__(self, fleet: "Fleet") -> None:
+    def __call__(self, fleet: InTraining) -> None:
         begun = time.monotonic()
         if begun - self._last < max(SECONDS, self._took / SHARE):
             return
@@ -103,7 +113,7 @@ class ChunkFile:
         self._last = time.monotonic()
         self._took = self._last - begun
 
-    def _write(self, fleet: "Fleet") -> None:
+    def _write(self, fleet: InTraining) -> None:
         head = {
             "format": FORMAT,
             "process": vars(Process.this()),

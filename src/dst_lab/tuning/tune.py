@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from dst_lab.configs import Choice, Config
 from dst_lab.configs.estimators import DEFAULT, Card, card, names_of_numbers
+from dst_lab.engines.live import RoundFile, folder_of
 from dst_lab.plans.adaptive import Adaptive
 from dst_lab.plans.plan import Grid, Plan, score, value_of
 from dst_lab.plans.sequential import Sequential
@@ -194,11 +195,16 @@ class _Job:
     def train(self, configs: Sequence[Config], wanted: Sequence[Config]) -> bool:
         """An objective that raises ends the search; nothing is lost."""
         self.progress.begin(len(wanted), len(wanted) - len(configs))
+        published = RoundFile(folder_of(self.store.path), len(wanted), len(wanted) - len(configs))
         values = [{**{key: value_of(c, key) for key in self.names}, "seed": c.seed} for c in configs]
-        for place, returned, started, seconds in self.call(values):
-            losses = _losses(returned)
-            self.store.put([self._record(configs[place], losses, started, seconds)])
-            self.progress.ended(float(np.nanmin(losses, initial=math.inf)), values[place])
+        try:
+            for count, (place, returned, started, seconds) in enumerate(self.call(values)):
+                losses = _losses(returned)
+                self.store.put([self._record(configs[place], losses, started, seconds)])
+                self.progress.ended(float(np.nanmin(losses, initial=math.inf)), values[place])
+                published.tell(count + 1)
+        finally:
+            published.close()
         return True
 
     def _record(self, config: Config, losses: npt.NDArray[np.float64], started: float, seconds: float) -> Record:
