@@ -52,6 +52,7 @@ def test_a_question_is_answered_by_its_own_claim_and_the_rest_is_counted() -> No
             verdict("Q1 speed", "logic-gates", "not tested"),
             verdict("Q1 codes", "logic-gates", "supported"),
             verdict("Q2 alone", "", "not supported"),
+            *[verdict(f"Q3 {i}", "", "not tested") for i in range(3)],
         ],
         {"Q1": "Is it so?"},
     )
@@ -63,6 +64,7 @@ def test_a_question_is_answered_by_its_own_claim_and_the_rest_is_counted() -> No
             "supported and 1 not tested.",
         ),
         ("Q2", "Q2", "One verdict: not supported."),
+        ("Q3", "Q3", "All 3 verdicts: not tested."),
     ]
 
 

@@ -53,6 +53,8 @@ def _by_task(verdicts: Sequence[Verdict]) -> str:
 
 
 def _counted(verdicts: Sequence[Verdict], noun: str) -> str:
-    counts = {kind: sum(one.verdict == kind for one in verdicts) for kind in WORDS}
-    told = listing([f"{count} {kind}" for kind, count in counts.items() if count])
-    return f"Of {len(verdicts)} {noun}s: {told}." if len(verdicts) > 1 else f"One {noun}: {told.partition(' ')[2]}."
+    counts = {kind: count for kind in WORDS if (count := sum(one.verdict == kind for one in verdicts))}
+    if len(counts) > 1:
+        return f"Of {len(verdicts)} {noun}s: {listing([f'{count} {kind}' for kind, count in counts.items()])}."
+    (kind,) = counts
+    return f"All {len(verdicts)} {noun}s: {kind}." if len(verdicts) > 1 else f"One {noun}: {kind}."
