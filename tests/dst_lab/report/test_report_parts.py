@@ -30,6 +30,8 @@ def told(**values: Any) -> list[str]:
 def test_digits_that_tell_two_means_apart_are_kept() -> None:
     minus = "\N{MINUS SIGN}"
     assert told() == ["0.3197 nats", "0.3262 nats", f"{minus}0.0065 nats", f"{minus}0.0102 to {minus}0.0028"]
+    apart = told(theirs=0.725707, difference=-0.405995)
+    assert apart[:3] == ["0.3197 nats", "0.7257 nats", f"{minus}0.4060 nats"], "four digits, however far apart"
     share = told(unit="share", ours=0.51494, theirs=0.50772, difference=0.00722, low=0.00349, high=0.011)
     assert share == ["51.49%", "50.77%", "+0.72 points", "+0.35 to +1.10"]
     whole = told(unit="share", ours=0.9, theirs=1.0, difference=-0.1, low=math.nan, high=math.nan)
