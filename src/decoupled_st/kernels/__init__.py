@@ -68,7 +68,7 @@ def can_run_fused(logits: Tensor, grad_scale: float | Tensor, *others: object) -
 
 def can_take_gradient(grad: Tensor) -> bool:
     """True where a kernel can take this gradient: it is not transformed, and not many at once (`is_grads_batched`)."""
-    return not transformed() and not torch._C._functorch.is_legacy_batchedtensor(grad)
+    return not transformed() and (is_watched() or not torch._C._functorch.is_legacy_batchedtensor(grad))
 
 
 def is_watched() -> bool:

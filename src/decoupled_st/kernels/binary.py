@@ -75,7 +75,9 @@ class _Choose(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        return _gradient(ctx, grad, _run_backward), None
+        # Compiled autograd traces this.
+        backward = torch.ops.decoupled_st.binary_backward if is_watched() else _run_backward
+        return _gradient(ctx, grad, backward), None
 
 
 # `Function.apply` looks for transforms of torch.func first, as `can_run_fused` has done.

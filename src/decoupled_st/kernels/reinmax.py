@@ -102,8 +102,7 @@ class _Categorical(torch.autograd.Function):
     def backward(ctx, grad):
         logits, index, mask, *tensors = ctx.saved_tensors
         tau_f, tau_b = (tensors.pop(0) if tau is None else tau for tau in ctx.taus)
-        plain = torch.is_grad_enabled() or not can_take_gradient(grad)  # is_grad_enabled: for create_graph=True
-        step = _plain_categorical if plain else _run_backward
+        step = _plain_categorical if _must_be_plain(grad) else _run_backward
         return step(grad, logits, index, mask, tau_f, tau_b, ctx.scale), None
 
 
@@ -120,9 +119,13 @@ class _Binary(torch.autograd.Function):
     def backward(ctx, grad):
         logits, z, *tensors = ctx.saved_tensors
         tau_f, tau_b = (tensors.pop(0) if tau is None else tau for tau in ctx.taus)
-        plain = torch.is_grad_enabled() or not can_take_gradient(grad)
-        step = _plain_binary if plain else _run_binary_backward
+        step = _plain_binary if _must_be_plain(grad) else _run_binary_backward
         return step(grad, logits, z.detach(), tau_f, tau_b, ctx.scale), None
+
+
+def _must_be_plain(grad):
+    """True where the gradient is differentiated (create_graph=True), transformed, or traced by compiled autograd."""
+    return torch.is_grad_enabled() or is_watched() or not can_take_gradient(grad)
 
 
 def _bytes(mask):

@@ -1,10 +1,12 @@
 """When the kernels are used, when not, and every way of calling them."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.compiled_autograd
 from contract.table import Case
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -123,6 +125,21 @@ def test_compiled_draws_are_new_and_distributed(compiled_case: Case, large_tiles
     scaled = l.double() / sampled.sample_tau(sampled.temperatures)
     p = scaled.softmax(-1) if sampled.categorical else scaled.sigmoid()
     assert ((first.double().mean(0) - p).abs() <= 5 * (p * (1 - p) / n).sqrt()).all()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own
+@pytest.mark.parametrize("name", ["decoupled", "reinmax"])
+@pytest.mark.parametrize("kind", ["categorical", "binary"])
+def test_compiled_autograd(kind: str, name: str, device: str) -> None:
+    """Traces the backward pass of a call that was eager."""
+    torch.compiler.reset()
+    call = functools.partial(getattr(getattr(dst, kind), name), tau_f=0.7, tau_b=0.5)
+    logits, (w, noise) = leaf(6, 5, device=device), torch.randn(2, 6, 5, device=device)
+    (want,) = torch.autograd.grad(call(logits, noise=noise), logits, w)
+    z = call(logits, noise=noise)
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+        z.backward(w)
+    torch.testing.assert_close(logits.grad, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["categorical", "binary"])
