@@ -18,6 +18,7 @@ import decoupled_st as dst
 from decoupled_st.nn.chooser import Chooser
 from dst_lab.configs import CONFIGS, Config
 from dst_lab.fleet.loop import Fleet, threads
+from dst_lab.fleet.recording import adopt
 from dst_lab.store import Run, Store, StoreError
 from dst_lab.tasks import TASKS
 
@@ -74,7 +75,7 @@ def evaluate(
     with threads(origin.get("threads")):
         task = TASKS[entry.task](config, data, torch.device(device))
         fleet = Fleet(task, [config])
-        fleet.adopt(tensors)
+        adopt(fleet, tensors)
         return {name: value[0].cpu().numpy().astype(np.float32) for name, value in fleet.measure().items()}
 
 

@@ -40,7 +40,9 @@ def add(commands: Any) -> None:
         "--every", type=at_least(float, 0), default=1.0, metavar="S", help="seconds between two pictures (1)"
     )
     watch.add_argument(
-        "--once", action="store_true", help="one picture, as where the output is no terminal; exit code 2 without store"
+        "--once",
+        action="store_true",
+        help="one picture, as where the output is no terminal; exit code 2 where there is no store",
     )
     add_store(watch)
     watch.set_defaults(do=_watch)

@@ -1,7 +1,7 @@
 """The training loop of a fleet: R runs as one program."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.contract import ContractError, check_artefacts, check_loss, check_metrics, gradients_of
 from dst_lab.fleet.optimiser import Optimiser, UpdateRule
 from dst_lab.fleet.provenance import provenance
-from dst_lab.fleet.recording import moves, parts_of, records_of
+from dst_lab.fleet.recording import moves, parts_of, records_of, tensors_of
 from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.fleet.task import Choosers, Declined, Fused, Metrics, Norm, Step, Task, sum_per_run
@@ -134,32 +134,9 @@ class Fleet:
         self.synchronise()
         artefacts = self.task.artefacts(self._all(), self._choosers(Use.EVALUATE))
         artefacts = check_artefacts(self.name, artefacts, self.runs)
-        tensors = self._networks() if networks else {}
+        tensors = tensors_of(self) if networks else {}
         origin = provenance(self.device, self.seconds, len(self.members), self.path)
         return records_of(self, artefacts, tensors, origin)
-
-    def _networks(self) -> dict[str, Array]:
-        """What is kept of the runs, [runs, ...] each: parameters, what else belongs to the network, temperatures as
-        they are at the end, and the states of the rules that set them."""
-        taus = {**self.taus, **({name: self.rules.latest(name) for name in self.rules.parts} if self.rules else {})}
-        kinds = {
-            "parameters": self.parameters, "fixed": self.task.lasting(self.fixed), "buffers": self.buffers,
-            "temperatures": taus,
-        }  # fmt: skip
-        named = {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
-        if self.rules:
-            named |= self.rules.state
-        return {name: tensor.detach().cpu().numpy() for name, tensor in named.items()}
-
-    def adopt(self, network: Mapping[str, Tensor]) -> None:
-        """Put what `_networks` kept of the only run in its place, as at the end of training."""
-        kinds = ("parameters", self.parameters), ("buffers", self.buffers), ("temperatures", self.taus)
-        for kind, tensors in kinds:
-            for name, tensor in tensors.items():
-                tensor.copy_(network[f"{kind}/{name}"])
-        for name, tensor in self.rules.state.items() if self.rules else ():
-            tensor.copy_(network[name])
-        self.step = self.steps
 
     def _worth(self, prune: Prune) -> list[int] | None:
         """The rows that go on, where not all do."""

@@ -1,10 +1,11 @@
-"""What is recorded of a fleet when it has ended: each run's history, and how it ended."""
+"""What is recorded of a fleet when it has ended: each run's history, how it ended, and what is kept of its network."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from dst_lab.configs import Card, Choice, Ruled, Schedule
 from dst_lab.store import Record, Series
@@ -54,6 +55,31 @@ def _history(fleet: "Fleet", run: int, last: int, bad_step: int) -> dict[str, Se
         points = [(step, row[name][run]) for step, row in rows if name in row]
         history[name] = Series(np.array([s for s, _ in points]), np.stack([v for _, v in points]))
     return history
+
+
+def tensors_of(fleet: "Fleet") -> dict[str, Array]:
+    """What is kept of the runs, [runs, ...] each: parameters, what else belongs to the network, temperatures as they
+    are at the end, and the states of the rules that set them."""
+    rules = fleet.rules
+    taus = {**fleet.taus, **({name: rules.latest(name) for name in rules.parts} if rules else {})}
+    kinds = {
+        "parameters": fleet.parameters, "fixed": fleet.task.lasting(fleet.fixed), "buffers": fleet.buffers,
+        "temperatures": taus,
+    }  # fmt: skip
+    named = {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
+    if rules:
+        named |= rules.state
+    return {name: tensor.detach().cpu().numpy() for name, tensor in named.items()}
+
+
+def adopt(fleet: "Fleet", network: Mapping[str, Tensor]) -> None:
+    """Put what `tensors_of` kept of the only run in its place, as at the end of training."""
+    for kind, tensors in (("parameters", fleet.parameters), ("buffers", fleet.buffers), ("temperatures", fleet.taus)):
+        for name, tensor in tensors.items():
+            tensor.copy_(network[f"{kind}/{name}"])
+    for name, tensor in fleet.rules.state.items() if fleet.rules else ():
+        tensor.copy_(network[name])
+    fleet.step = fleet.steps
 
 
 def worse_than_untrained(untrained: float, history: Mapping[str, Series]) -> dict[str, Any]:
