@@ -30,8 +30,8 @@ FORMAT = 1
 
 
 def folder_of(store: Path) -> Path:
-    """Where what is in progress lies: checkpoints, and what is told of it."""
-    file = resolved(store)
+    """Where what is in progress lies, checkpoints and what is told of it: beside the file itself, not beside a link."""
+    file = resolved(store) if store.is_symlink() else store
     return file.with_name(f"{file.name}.checkpoints")
 
 
