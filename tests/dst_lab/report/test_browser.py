@@ -31,6 +31,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = {"task": HOSTILE, "estimator": {"name": HOSTILE}, "seed": 7, "dataset": "=1+1", "lr": 0.5}
     with Store.open(path, write=True) as opened:
         opened.put([Record(config=config, status="failed", provenance={"device_name": HOSTILE})])
+        opened.note([run_id(config)], f"the fuse {HOSTILE}")
     return path
 
 
@@ -233,6 +234,17 @@ def test_figures_and_tables_can_be_taken_away(visit: Callable[..., Any], store: 
     assert rows[0][:3] == ["run", "task", "estimator"]
     (hostile,) = [row for row in rows[1:] if row[1] == HOSTILE]
     assert hostile[rows[0].index("dataset")] == "'=1+1", "no spreadsheet takes it for a formula"
+
+
+def test_a_note_is_a_column_a_detail_and_found(visit: Callable[..., Any]) -> None:
+    found = visit()
+    assert found.locator(".runs thead").inner_text().rstrip().upper().endswith("NOTE")
+    found.locator("#run-search").fill("fuse")
+    assert found.locator(".count").inner_text().startswith("1 of")
+    assert f"the fuse {HOSTILE}" in found.locator(".runs tbody tr").first.inner_text()
+    found.locator(".runs .open").first.click()
+    assert f"the fuse {HOSTILE}" in found.locator(".runs .detail").inner_text()
+    assert found.evaluate("window.hacked") is None
 
 
 def test_contents_stay_and_terms_are_explained(visit: Callable[..., Any]) -> None:

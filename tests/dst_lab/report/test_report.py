@@ -128,6 +128,7 @@ def test_text_from_configs_is_escaped(tmp_path: Path) -> None:
 
 def test_runs_are_all_there_with_their_numbers(path: Path, text: str) -> None:
     data = embedded(text)
+    assert data["notes"] == {}
     with Store.open(path) as store:
         runs = store.runs()
         assert data["runs"]["id"] == [run.id for run in runs]

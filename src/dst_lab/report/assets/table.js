@@ -3,6 +3,7 @@
   const { runs, settings, metrics } = DATA;
   const plan = (i) => DATA.plans[runs.plan[i]];
   const setting = (i) => settings[runs.setting[i]];
+  const note = (i) => DATA.notes[runs.id[i]] ?? null;
   const metric = (name, factor = 1) => (i) => (metrics[name] && metrics[name][i] !== null ? factor * metrics[name][i] : null);
   /* Those metrics that say most, of what these runs have; the others are inside each run. */
   const usual = ["validation_accuracy", "test_loss", "test_accuracy"].filter((name) => metrics[name]);
@@ -12,12 +13,12 @@
     ["Task", (i) => setting(i).task, "less"], ["Estimator", (i) => setting(i).estimator],
     ["τf", (i) => setting(i).taus[0], "num"], ["τb", (i) => setting(i).taus[1], "num"], ["lr", (i) => setting(i).config.lr ?? null, "num less"], ["Seed", (i) => runs.seed[i], "num"],
     ["Plan", plan, "less"], ["Status", (i) => runs.status[i], "less"], ["Lowest val. loss", (i) => runs.best[i], "num", 5],
-    ...[...usual, ...further].slice(0, 3).map(columnOf),
+    ...[...usual, ...further].slice(0, 3).map(columnOf), ["Note", note, "less"],
   ].filter(([title, value]) => (title === "Plan" ? DATA.plans.length > 1 : runs.id.some((_, i) => value(i) !== null)));
   const STEP = 50;
   const state = { words: "", task: "", estimator: "", claim: null, sort: null, down: false, limit: STEP, open: new Set() };
   const all = runs.id.map((_, i) => i);
-  const text = all.map((i) => [runs.id[i], setting(i).task, setting(i).estimator, setting(i).words, plan(i), runs.status[i]].join(" ").toLowerCase());
+  const text = all.map((i) => [runs.id[i], setting(i).task, setting(i).estimator, setting(i).words, plan(i), runs.status[i], note(i) || ""].join(" ").toLowerCase());
   let found = all;
   /* An example that finds something in this very store. */
   const tauOf = (i) => ["tau", "tau_f", "tau_b"].find((name) => typeof fieldOf(i, name) === "number");
@@ -102,7 +103,7 @@
   function detail(i) {
     const { config, command, taus } = setting(i);
     const { task, estimator, ...fields } = config, { name, ...numbers } = estimator;
-    const facts = { run: runs.id[i], status: runs.status[i], plan: plan(i), task, estimator: name, ...numbers, ...(taus[2] ? { schedule: taus[2] } : {}), ...fields, seed: runs.seed[i] };
+    const facts = { run: runs.id[i], status: runs.status[i], plan: plan(i), task, estimator: name, ...numbers, ...(taus[2] ? { schedule: taus[2] } : {}), ...fields, seed: runs.seed[i], ...(note(i) ? { note: note(i) } : {}) };
     const last = Object.entries(metrics).filter(([, values]) => values[i] !== null).map(([key, values]) => [`last ${key.replaceAll("_", " ")}`, show(values[i], 5)]);
     const list = [...Object.entries(facts), ...last].map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, typeof value === "string" ? value : written(value))));
     return make("tr", { class: "detail" }, make("td", { colspan: COLUMNS.length + 1 }, command ? make("code", {}, command.replace(/--seeds 0,/, `--seeds ${runs.seed[i]},`)) : null, make("dl", {}, ...list)));
