@@ -62,7 +62,7 @@ def _fill(parser: Parser) -> None:
         "--adaptive",
         nargs="+",
         metavar="AXIS=LOW:HIGH",
-        help="search, such as tau_f=0.05:3 tau_b=0.05:3 (needs Optuna)",
+        help="search, such as tau_f=0.05:3 tau_b=0.05:3, among values too: optimiser=adam,radam (needs Optuna)",
     )
     parser.add_argument(
         "--settings", type=at_least(int, 1), metavar="N", help="how many an adaptive search tries, 8 at a time (40)"
@@ -146,9 +146,18 @@ def read_plan(args: argparse.Namespace) -> Plan:
     base, runs = read_config(args, config_type, choice, 0), tuple(seeds(args.seeds))
     if args.grid:
         return Grid(base, tuple(_once(args, [read_axis(text, base) for text in args.grid])), runs)
-    ranges = tuple(_once(args, [read_range(text, base) for text in args.adaptive]))
-    halving = Halving() if args.halving else None
-    return Adaptive(base, ranges, runs, args.settings or 40, args.sampler or "tpe", halving=halving)
+    ranges = [read_range(text, base) for text in args.adaptive if "," not in text]
+    lists = [read_axis(text, base) for text in args.adaptive if "," in text]
+    _once(args, [*ranges, *lists])
+    return Adaptive(
+        base,
+        tuple(ranges),
+        runs,
+        args.settings or 40,
+        args.sampler or "tpe",
+        choices=tuple(lists),
+        halving=Halving() if args.halving else None,
+    )
 
 
 def _once(args: argparse.Namespace, axes: list[Any]) -> list[Any]:

@@ -1,5 +1,6 @@
 """`dst sweep TASK --adaptive`: a search from the command line."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def test_a_search_goes_on_where_it_was_and_then_trains_nothing(cli, rows) -> Non
     assert first.out.splitlines()[-1].endswith("of 8 settings by tpe")
     eight = rows(Path("dst.sqlite"))
     more = cli(*SEARCH, "--settings", 10)
-    assert "2 runs: 2 trained, 0 already there. Store: dst.sqlite" in more.err
+    assert "10 runs: 2 trained, 8 already there. Store: dst.sqlite" in more.err
     ten = rows(Path("dst.sqlite"))
     assert len(ten) == 10
     assert {run: ten[run] for run in eight} == eight
@@ -42,7 +43,7 @@ def test_halving_stops_the_worse_and_chooses_among_the_rest(cli, rows) -> None:
     assert (again.code, again.err) == (0, "")
     # Without halving the same settings are wanted whole.
     whole = cli(*SEARCH, "--settings", 8, "--sampler", "cma-es")
-    assert "6 runs: 6 trained, 0 already there. Store: dst.sqlite" in whole.err
+    assert "8 runs: 6 trained, 2 already there. Store: dst.sqlite" in whole.err
     assert {row["status"] for row in rows(Path("dst.sqlite")).values()} == {"done"}
 
 
@@ -52,3 +53,25 @@ def test_without_optuna_a_sentence_says_what_to_install(cli, monkeypatch: pytest
     assert ended.code == 2
     assert ended.err == 'dst: adaptive search needs Optuna: pip install "decoupled-st[adaptive]"\n'
     assert not Path("dst.sqlite").exists()
+
+
+def test_a_search_among_values_beside_a_range(cli, rows) -> None:
+    words = (
+        "sweep",
+        "bias-variance",
+        "--adaptive",
+        "tau_f=0.2:2",
+        "optimiser=adam,radam",
+        "--seeds",
+        1,
+        "--threads",
+        1,
+    )
+    ended = cli(*words, "--settings", 8)
+    assert ended.code == 0, ended.err
+    assert re.search(r"chosen for bias-variance decoupled: tau_f=[\d.]+, optimiser=r?adam, ", ended.out)
+    optimisers = [row["config"].get("optimiser", "adam") for row in rows(Path("dst.sqlite")).values()]
+    assert set(optimisers) == {"adam", "radam"}
+    refused = cli(*words, "--sampler", "cma-es")
+    assert refused.code == 2
+    assert "cma-es searches ranges alone, and optimiser takes one of some values: take tpe" in refused.err
