@@ -39,7 +39,7 @@ ROLES = (OURS, *BASELINES)
 HEADLINE = (
     (SBN.task, "test_accuracy", "accuracy %"),
     (LOGIC.task, "test_accuracy_argmax", "accuracy % (argmax)"),
-    (CATAE.task, "test_loss", "nats an image"),
+    (CATAE.task, "test_loss", "nats per image"),
 )
 """(task, metric at the end of training, in words)."""
 PICTURES = {
