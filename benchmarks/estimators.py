@@ -120,7 +120,7 @@ def shapes(seconds: float) -> None:
             for what, values in times.items():
                 ratio = min(theirs) / ours if what.startswith("decoupled") else None
                 record(name, f"{what}, {way}", size, values, ratio, CUDA)
-            if way == "replayed":
+            if way == "replayed" and rows * columns > 1_000_000:
                 least = floor(rows, columns)
                 record(name, f"floor, {20 * rows * columns / 1e6:.0f} MB at 4.3 TB/s", size, [least], None, CUDA)
                 print(f"    {ours / least:.2f} times the floor, {min(theirs) / ours:.1f} times as fast as the peer")
