@@ -26,11 +26,28 @@ PLANTED = [
     ),
     Mutation(
         "tau_b keeps falling below the scale of the beginning", "temperatures/self_tempered.py",
-        'torch.where(state["first"] > 0, state["first"], s)', "s",
+        'torch.where((state["first"] == 0) & known, s, state["first"])', "s",
     ),
     Mutation(
         "numbers of this pass after it", "temperatures/self_tempered.py",
-        'max(self.share * before["scale"], least))', 'max(self.share * state["scale"].item(), least))',
+        "taus, few = self._now(state, view, passes), self._few(view)\n        passes += 1",
+        "few = self._few(view)\n        passes += 1\n        taus = self._now(state, view, passes)",
+    ),
+    Mutation(
+        "a copy counts for the original", "temperatures/tempering.py",
+        "def __reduce__(", "def _reduce(",
+    ),
+    Mutation(
+        "a state that is loaded is not seen", "temperatures/tempering.py",
+        "self.passes._version != self.version", "False",
+    ),
+    Mutation(
+        "every pass is one that need not be measured", "temperatures/self_tempered.py",
+        "if (count + 1) % EVERY == 0:\n                return None", "",
+    ),
+    Mutation(
+        "parameters have the floor of a batch", "temperatures/self_tempered.py",
+        "else (self.parameters, floor, _LARGEST)", "else (1.0, floor, max(self.ceiling, floor))",
     ),
     Mutation(
         "numbers of thinned logits as those of all", "temperatures/numbers.py",

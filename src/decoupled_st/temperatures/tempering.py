@@ -126,11 +126,8 @@ class Ahead:
         self.passes, self.version, self.next_pass = passes, passes._version, next_pass
         self.last: Numbers | None = None
 
-    def __deepcopy__(self, memo: Any) -> None:
-        return None  # it writes to the buffers of the one that it was made for
-
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        return type(None), ()
+        return type(None), ()  # a copy has none: this writes to the buffers of the one that it was made for
 
     def taus(
         self, tempering: Tempering, logits: Tensor, dim: int | None, mask: Tensor | None, batch_dims: int

@@ -41,17 +41,17 @@ def rates(rows: Rows) -> Drawn:
     figure, axes = panels(2, height=3.5)
     said, missing = [], []
     for ax, task in zip(axes, (AUTOENCODER, NETWORK), strict=True):
-        lines = [line for line in _lines(rows, task) if line.runs]
-        if not lines:
+        found = [line for line in lines(rows, task) if line.runs]
+        if not found:
             missing += (lack := [text for recipe in RATES for text in rows.missing(recipe, task.task)])
             absent(ax, lack)
             continue
-        for line in lines:
+        for line in found:
             _draw(ax, line)
-        _logarithmic(ax, [lr for line in lines for lr in line.runs])
+        _logarithmic(ax, [lr for line in found for lr in line.runs])
         ax.set(xlabel="learning rate", ylabel=metric(LOSS, task.task).axis, title=title(task.task))
         ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.19), ncols=1)
-        said.append(f"{title(task.task)}: {'; '.join(_told(line, task) for line in lines)}")
+        said.append(f"{title(task.task)}: {'; '.join(_told(line, task) for line in found)}")
     caption = f"Lowest validation loss over training, mean ± standard deviation over runs. {'. '.join(said)}."
     return Drawn("Loss against the learning rate", figure, caption if said else "", 2, missing, RATES)
 
@@ -79,7 +79,7 @@ def courses(rows: Rows) -> Drawn:
     return Drawn("What the rule sets", figure, caption if told else "", 2, missing, COURSES)
 
 
-def _lines(rows: Rows, task: type[Config]) -> list[Line]:
+def lines(rows: Rows, task: type[Config]) -> list[Line]:
     """The rule told and not told the steps, the tuned constants on the same seeds, the best constants of each rate."""
     recipe = {AUTOENCODER: "self-autoencoder", NETWORK: "self-network"}[task]
     ours = [*rows.recipe(recipe, task.task, LOSS), *rows.recipe("self-untold", task.task, LOSS)]

@@ -1,0 +1,115 @@
+"""What follows from the records of the study of self-set temperatures: its figures, and the tables of its page.
+
+python -m results.self_set        or: make results
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from dst_lab.claims import Comparison, Verdict
+from dst_lab.configs import CategoricalAutoencoderConfig, Config, StochasticBinaryConfig
+from dst_lab.figures import draw, write
+from dst_lab.figures.style import plus_minus
+from dst_lab.records import Rows
+from dst_lab.replace import write_bytes
+from dst_lab.report import pick_scale
+from dst_lab.report.verdicts import MARKS
+from dst_lab.store import Store
+from dst_lab.studies.temperatures import TEMPERATURES
+from dst_lab.studies.temperatures.ablation import table as varied
+from dst_lab.studies.temperatures.figures import lines
+from results.build import BLOCK, ROOT, table
+
+RECORDS = "results/temperatures"
+"""A folder of slices; a new one is another file."""
+PAGES = ("docs/choosing-temperatures.md", "docs/self-set-in-detail.md")
+
+
+def bars(rows: Rows) -> str:
+    """Every bar with what was seen, comparison by comparison."""
+    body = []
+    for verdict in TEMPERATURES.judge(rows):
+        body.append([f"**{verdict.claim}**", verdict.title, "", f"**{MARKS[verdict.verdict]} {verdict.verdict}**"])
+        body += [["", one.name, *_seen(verdict, one)] for one in verdict.comparisons]
+        body += [["", note, "", ""] for note in (*verdict.notes, *verdict.missing)]
+    return table(["", "bar", "seen: ours; theirs", "difference (95%), p"], body)
+
+
+def _seen(verdict: Verdict, one: Comparison) -> list[str]:
+    digits = {"T1": 2, "T2": 4}.get(verdict.claim, 4)
+    numbers = [f"{value:,.{digits if abs(value) < 1000 else 0}f}" for value in (one.ours, one.theirs)]
+    p = min(one.p_better, one.p_worse)
+    side = "better" if one.p_better <= one.p_worse else "worse"
+    shown = digits if abs(one.difference) < 1000 else 0
+    interval = f"{one.difference:+,.{shown}f} ({one.low:+,.{shown}f} to {one.high:+,.{shown}f})"
+    return [f"{numbers[0]}; {numbers[1]} (n = {one.n})", f"{interval}, {side} with p {p:.2g}"]
+
+
+def rates(rows: Rows, task: type[Config]) -> str:
+    """The lowest validation loss by learning rate, one row per way to set temperatures."""
+    found = [line for line in lines(rows, task) if line.runs]
+    known = sorted({lr for line in found for lr in line.runs})
+    body = [
+        [
+            line.label,
+            *(f"{plus_minus(line.losses(lr))} ({len(line.runs[lr])})" if lr in line.runs else "" for lr in known),
+        ]
+        for line in found
+    ]
+    return table(["lowest validation loss (n)", *(f"{lr:g}" for lr in known)], body) if body else "Not run yet."
+
+
+def constants(rows: Rows, task: type[Config]) -> str:
+    """The rule's constants varied."""
+    found = varied(rows, task)
+    if found is None:
+        return "Not run yet."
+    return table(
+        ["what is other", *(f"{lr:g}" for lr in found["lrs"])], [[l["name"], *l["cells"]] for l in found["lines"]]
+    )
+
+
+def courses(rows: Rows) -> str:
+    """What is said under the figure of temperatures over training."""
+    return draw(TEMPERATURES.figures, rows)["courses"].caption
+
+
+def figures(rows: Rows) -> dict[str, bytes]:
+    """Each figure's file."""
+    drawn = draw(TEMPERATURES.figures, rows)
+    return {f"{RECORDS}/figures/{name}.svg": write(one.figure, "svg") for name, one in drawn.items()}
+
+
+AUTOENCODER, NETWORK = CategoricalAutoencoderConfig, StochasticBinaryConfig
+BLOCKS: dict[str, Callable[[Rows], str]] = {
+    "bars": bars, "rates-autoencoder": lambda rows: rates(rows, AUTOENCODER),
+    "rates-network": lambda rows: rates(rows, NETWORK), "courses": courses,
+    "constants-autoencoder": lambda rows: constants(rows, AUTOENCODER),
+    "constants-network": lambda rows: constants(rows, NETWORK),
+}  # fmt: skip
+
+
+def pages(rows: Rows, root: Path = ROOT) -> dict[str, str]:
+    """The pages with their blocks made anew."""
+    texts = {name: (root / name).read_text(encoding="utf-8") for name in PAGES}
+    return {
+        name: BLOCK.sub(lambda found: f"{found[1]}\n{BLOCKS[found[2]](rows)}\n\n{found[4]}", text)
+        for name, text in texts.items()
+    }
+
+
+def build(root: Path = ROOT) -> list[Path]:
+    """Write figures and page under `root`, and return what was written."""
+    with Store.open(root / RECORDS) as store:
+        rows = TEMPERATURES.rows(store, pick_scale(store))
+        made = {**{name: text.encode() for name, text in pages(rows, root).items()}, **figures(rows)}
+    for name, body in made.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(root / name, body)
+    return [root / name for name in made]
+
+
+if __name__ == "__main__":
+    for file in build():
+        print(f"{file.relative_to(ROOT)}: {file.stat().st_size / 1e6:.2f} MB", file=sys.stderr)
