@@ -20,6 +20,7 @@ docs: $(SETUP)
 # What is committed under results/, and what pages quote of it, from the committed records.
 results: $(SETUP)
 	$(BIN)/python -m results.build
+	$(BIN)/python -m results.self_set
 
 test: $(SETUP)
 	$(BIN)/ruff format --check .

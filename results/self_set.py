@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from dst_lab.claims import Comparison, Verdict
 from dst_lab.configs import CategoricalAutoencoderConfig, Config, StochasticBinaryConfig
 from dst_lab.figures import draw, write
@@ -60,6 +62,24 @@ def rates(rows: Rows, task: type[Config]) -> str:
     return table(["lowest validation loss (n)", *(f"{lr:g}" for lr in known)], body) if body else "Not run yet."
 
 
+def measures(rows: Rows) -> str:
+    """The autoencoder otherwise measured: by argmax, on test images, at the end."""
+    body = []
+    for line in lines(rows, AUTOENCODER):
+        for lr, runs in line.runs.items() if line.label in ("the rule", "the tuned constants") else ():
+            at = [int(np.argmin(row.values("validation_loss"))) for row in runs]
+            test = [float(row.values("test_loss")[place]) for row, place in zip(runs, at, strict=True)]
+            values = [
+                [row.best("validation_loss") for row in runs],
+                [row.best("validation_loss_argmax") for row in runs],
+                test,
+                [row.last("validation_loss") for row in runs],
+            ]
+            body.append([f"{line.label} at {lr:g}", *(plus_minus(np.array(one)) for one in values)])
+    head = ["lowest validation loss", "the same by argmax", "test loss at that epoch", "last validation loss"]
+    return table(["nats, ten fresh seeds", *head], body) if body else "Not run yet."
+
+
 def constants(rows: Rows, task: type[Config]) -> str:
     """The rule's constants varied."""
     found = varied(rows, task)
@@ -84,7 +104,7 @@ def figures(rows: Rows) -> dict[str, bytes]:
 AUTOENCODER, NETWORK = CategoricalAutoencoderConfig, StochasticBinaryConfig
 BLOCKS: dict[str, Callable[[Rows], str]] = {
     "bars": bars, "rates-autoencoder": lambda rows: rates(rows, AUTOENCODER),
-    "rates-network": lambda rows: rates(rows, NETWORK), "courses": courses,
+    "rates-network": lambda rows: rates(rows, NETWORK), "courses": courses, "measures": measures,
     "constants-autoencoder": lambda rows: constants(rows, AUTOENCODER),
     "constants-network": lambda rows: constants(rows, NETWORK),
 }  # fmt: skip

@@ -68,9 +68,12 @@ def courses(rows: Rows) -> Drawn:
             missing += lack
             absent(ax, lack)
             continue
-        ax.set(xlabel="share of training", ylabel=letter(name), yscale="log", xlim=(0, 1))
-        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        ax.yaxis.set_minor_formatter(NullFormatter())
+        ax.set(xlabel="share of training", ylabel=letter(name), xlim=(0, 1))
+        if name == "tau_f":
+            ax.set_yscale("log")
+            ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        else:
+            ax.set_ylim(bottom=0)
         ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.19), ncols=2, columnspacing=1.0)
     caption = (
         "Temperatures over training, mean over seeds, one line per layer (the first is the thickest) at the learning "
