@@ -115,11 +115,11 @@ def _test_images(config: "LogicGatesConfig", source: str | None) -> tuple[tuple[
 
     test = data.load_levels(config.dataset, config.thresholds, source).test
     bits = torch.from_numpy(data.bits(test.levels, config.thresholds))
-    return (bits, torch.from_numpy(test.labels)), _input_names(config.thresholds, test.levels.shape[1:])
+    return (bits, torch.from_numpy(test.labels)), input_names(config.thresholds, test.levels.shape[1:])
 
 
-def _input_names(thresholds: int, shape: tuple[int, ...]) -> list[str]:
-    """In the order of `data.bits`."""
+def input_names(thresholds: int, shape: tuple[int, ...]) -> list[str]:
+    """What the bits of images of this shape mean, in the order of `data.bits`."""
     channels, rows, columns = (range(size) for size in shape)
     return [
         f"channel{c}.row{y}.column{x}>{k / (thresholds + 1):.4g}"

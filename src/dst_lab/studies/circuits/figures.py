@@ -34,7 +34,8 @@ def minutes(rows: Rows) -> Drawn:
         end = max(runs, key=lambda row: row.last(METRIC))
         ax.annotate(
             _label(name), (seconds_of(rows, end) / 60, 100 * end.last(METRIC)), textcoords="offset points",
-            xytext=(4, 3), fontsize=7, color=INK,
+            xytext=(-5, 5) if name == list(SIZES)[-1] else (4, -9), fontsize=7, color=INK,
+            ha="right" if name == list(SIZES)[-1] else "left",
         )  # fmt: skip
         ax.axhline(SIZES[name].published, color=FAINT, lw=0.8, ls=(0, (4, 2)))
     ax.set_xscale("log")
