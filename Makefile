@@ -21,6 +21,7 @@ docs: $(SETUP)
 results: $(SETUP)
 	$(BIN)/python -m results.build
 	$(BIN)/python -m results.self_set
+	$(BIN)/python -m results.codebook_tables
 
 test: $(SETUP)
 	$(BIN)/ruff format --check .

@@ -46,14 +46,15 @@ def choose(
     peak, total = (torch.empty(N, H, dtype=torch.float32, device=x.device) for _ in range(2))
     x, codes, tau_b = as_stored(x), as_stored(codes), as_stored(tau_b)
     tau_f = None if tau_f is None else as_stored(tau_f)
-    tile = tiles.tiling("forward", tiles.row_bytes_of(x), tiles.in_float32(x))
+    perturbed = seed is not None and tau_f is None
+    tile = tiles.tiling("forward", tiles.row_bytes_of(x), tiles.in_float32(x), perturbed)
     with torch.cuda.device_of(x):
         _forward[(blocks(N, tile[0]), H)](
             groups[0], peak, total, groups[-1], x, codes, *scoring.pointers(), tau_f, tau_b, seed, N, K,
             **tiles.shape_of(x, codes, scoring.metric, tile),
         )  # fmt: skip
     options = x, codes, scoring, tile[1]
-    top = _best_inside(groups[0], None, seed if tau_f is None else None, *options)
+    top = _best_inside(groups[0], None, seed if perturbed else None, *options)
     index = top if tau_f is None else _best_inside(groups[1], tau_f, seed, *options)
     known = total.isfinite() & (peak > -math.inf)
     return index.long().where(known, -1), top.long(), peak, total - 1

@@ -53,7 +53,7 @@ def launch(
     x, codes = as_stored(x), as_stored(codes)
     wide = x.dtype == torch.float16
     row_bytes = tiles.row_bytes_of(x) * (2 if wide else 1)
-    tile = tiles.tiling("to_x", row_bytes, tiles.in_float32(x))
+    tile = tiles.tiling("to_x", row_bytes, tiles.in_float32(x), seed is not None)
     parts = tiles.parts_of(tiles.width_of(D))
     with torch.cuda.device_of(x):
         _to_x[(blocks(N, tile[0]), H, parts)](
@@ -61,7 +61,7 @@ def launch(
             PARTS=parts,
             **tiles.shape_of(x, codes, scoring.metric, tile),
         )  # fmt: skip
-        tile = tiles.tiling("to_codes", row_bytes, tiles.in_float32(x))
+        tile = tiles.tiling("to_codes", row_bytes, tiles.in_float32(x), seed is not None)
         order, bounds = _chosen_by_block(index, K, tile[1]) if index is not None else (None, None)
         _to_codes[(blocks(K, tile[1]), H)](
             to_codes, mean, scale, None if index is None else as_stored(index.int()), order, bounds, of_entropy,

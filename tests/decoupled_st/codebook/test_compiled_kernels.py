@@ -51,8 +51,9 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
     warps, stages = 4, 1
     if kernel != "inside":
         tile = codebook_tiles.tiling(
-            "forward" if kernel.startswith("of_") else kernel, width * dtype.itemsize, dtype == torch.float32
-        )
+            "forward" if kernel.startswith("of_") else kernel, width * dtype.itemsize, dtype == torch.float32,
+            noise == "perturbed",
+        )  # fmt: skip
         constants["ROWS"], constants["CODES"], warps, stages = tile
     constants = {name: value for name, value in constants.items() if name in function.arg_names}
     types = dict.fromkeys(function.arg_names, "*fp32") | BY_ROW | NUMBERS
@@ -74,6 +75,7 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
         (torch.bfloat16, 64, "dot", "none"),
         (torch.bfloat16, 256, "cosine", "drawn"),
         (torch.float16, 7, "l2", "perturbed"),
+        (torch.bfloat16, 256, "dot", "perturbed"),
         (torch.float32, 64, "l2", "drawn"),
         (torch.bfloat16, 64, "cosine", "entropies"),
     ],

@@ -201,8 +201,8 @@ def test_what_the_kernels_decline(monkeypatch: pytest.MonkeyPatch, device: str) 
 @pytest.mark.parametrize("kernel", ["forward", "to_x", "to_codes"])
 def test_tiles_fit_into_shared_memory(kernel: str) -> None:
     """What a program keeps on chip by its own count: the tile that stays, and as many others as there are stages."""
-    for row_bytes, float32 in itertools.product((32, 128, 256, 512, 1024), (False, True)):
-        rows, codes, _, stages = tiles.tiling(kernel, row_bytes, float32)
+    for row_bytes, float32, noisy in itertools.product((32, 128, 256, 512, 1024), (False, True), (False, True)):
+        rows, codes, _, stages = tiles.tiling(kernel, row_bytes, float32, noisy)
         stays = {"forward": rows, "to_x": 2 * rows, "to_codes": codes}[kernel]
         passes = {"forward": codes, "to_x": codes, "to_codes": 2 * rows}[kernel]
         assert (stays + stages * passes) * row_bytes <= 227 * 1024

@@ -1,21 +1,25 @@
-"""Images as they come back through the largest codebook."""
+"""Images as they come back through a codebook."""
 
 from matplotlib.axes import Axes
 
 from dst_lab.figures.style import Drawn, absent, panels
 from dst_lab.records import Array, Row, Rows
 from dst_lab.studies.codebooks.claims import PSNR, arm_of
-from dst_lab.studies.codebooks.recipes import LARGEST, METHODS
+from dst_lab.studies.codebooks.recipes import METHODS, SIZES
 
 
 def strip(rows: Rows) -> Drawn:
-    """Eight validation images by each method's middle run at the largest size."""
-    arms = {name: arm_of(rows, LARGEST, name) for name in METHODS}
+    """Eight validation images by each method's middle run, at the size at which most methods have all their runs."""
+    of_sizes = {size: {name: arm_of(rows, size, name) for name in METHODS} for size in SIZES[rows.scale]}
+    size = max(
+        of_sizes, key=lambda one: (sum(bool(arm.rows) for arm in of_sizes[one].values()), SIZES[rows.scale][one])
+    )
+    arms = of_sizes[size]
     missing = [lack for arm in arms.values() for lack in arm.missing]
     middle = {name: middling([row for row in arm.rows if row.done]) for name, arm in arms.items()}
     kept = {name: rows.store.artefacts(row.run.id) for name, row in middle.items() if row is not None}
     kept = {name: arrays for name, arrays in kept.items() if {"inputs", "reconstructions"} <= arrays.keys()}
-    title = "Reconstructions through the largest codebook"
+    title = f"Reconstructions through {SIZES[rows.scale][size]:,} codes"
     if not kept:
         figure, (ax,) = panels(1)
         absent(ax, missing[:3] or ["reconstructions of the chosen settings"])
@@ -32,7 +36,7 @@ def strip(rows: Rows) -> Drawn:
     for place, (text, images) in enumerate(shown):
         _row(axes[0], text, images, place, len(shown))
     caption = (
-        f"The first {len(shown[0][1])} validation images of CIFAR-10 as each method's network gives them back, codes "
+        f"The first {len(shown[0][1])} validation images as each method's network gives them back, codes "
         "by argmax; the run of middling test PSNR, which stands beside its name."
     )
     return Drawn(title, figure, caption, 1, missing, ["codebook-sizes"])
