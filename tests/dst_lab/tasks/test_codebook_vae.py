@@ -130,7 +130,7 @@ def test_the_levels_of_fsq_multiply_to_the_codes(codes: int, levels: list[int]) 
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"start": "zeros"}, "start must be one of rows, normal, got 'zeros'"),
+        ({"start": "zeros"}, "start must be one of rows, normal, unit, got 'zeros'"),
         ({"quantiser": "vq"}, "quantiser must be one of codebook, ema, rotation, simvq, fsq, got 'vq'"),
         ({"quantiser": "ema"}, "take the estimator identity-ste with it, got decoupled"),
         ({"quantiser": "fsq", "estimator": IDENTITY, "codes": 48}, "fsq takes a power of 2 from 4 on for codes"),
