@@ -1,9 +1,11 @@
 """What was measured of the trained networks as circuits: `circuits.csv` beside the records, by run."""
 
 import csv
+import io
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from dst_lab import replace
 from dst_lab.records import Rows
 
 NAME = "circuits.csv"
@@ -48,10 +50,11 @@ def read(rows: Rows) -> dict[str, Measured]:
 def write(file: Path, measured: list[Measured]) -> None:
     """All of them, one line each."""
     names = [field.name for field in fields(Measured)]
-    with file.open("w", newline="") as lines:
-        writer = csv.writer(lines, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([getattr(one, name) for name in names] for one in measured)
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([getattr(one, name) for name in names] for one in measured)
+    replace.write_text(file, lines.getvalue())
 
 
 def _read(line: dict[str, str]) -> Measured:
