@@ -11,6 +11,8 @@ import argparse
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +20,7 @@ from recording import Step, captured, record
 from torch import nn
 
 import decoupled_st as dst
+from decoupled_st.temperatures.tempering import Tempering
 from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, StochasticBinaryConfig
 from dst_lab.fleet.loop import Fleet
 from dst_lab.tasks import TASKS
@@ -109,6 +112,30 @@ def measure(name: str, size: str, steps: dict[str, Step], device: torch.device, 
             record(f"rule, {name}", what, size, sorted(of_rule), ratio, device)
 
 
+def own_share(name: str, what: str, args: argparse.Namespace) -> None:
+    """The share of a step's time on the CPU that the rule itself takes, mean and quartiles over repeats: on a busy
+    machine it says more than the difference of two long times."""
+    ours, spent = Tempering.taus, [0.0]
+
+    def taus(*positional: Any, **options: Any) -> Any:
+        started = time.thread_time()
+        result = ours(*positional, **options)
+        spent[0] += time.thread_time() - started
+        return result
+
+    step = module_step(name, RULED[what](), torch.device("cpu"))
+    shares = []
+    with patch.object(Tempering, "taus", taus):
+        for repeat in range(args.repeats + 30):
+            spent[0], started = 0.0, time.thread_time()
+            for _ in range(args.steps):
+                step()
+            if repeat >= 30:  # every pass is measured up to the fiftieth
+                shares.append(100 * spent[0] / (time.thread_time() - started))
+    low, high = (sorted(shares)[int(q * (len(shares) - 1))] for q in (0.25, 0.75))
+    print(f"{name} | {what} | its own share {sum(shares) / len(shares):.2f}% ({low:.2f} to {high:.2f})", flush=True)
+
+
 def timed(step: Step, device: torch.device, steps: int) -> float:
     """Milliseconds per step; on a CPU those of this process, which others on the machine disturb less."""
     clock = time.perf_counter if device.type == "cuda" else time.process_time
@@ -135,7 +162,10 @@ def main() -> None:
     for name in MODULES:
         steps = {what: module_step(name, make(), device) for what, make in RULED.items()}
         measure(name, "one network, as called", steps, device, args)
-        if device.type == "cuda":
+        if device.type == "cpu":
+            for what in list(RULED)[1:]:
+                own_share(name, what, args)
+        else:
             replayed = {what: captured(step) for what, step in steps.items()}
             measure(name, "one network, captured", replayed, device, args)
     torch.set_float32_matmul_precision("high")

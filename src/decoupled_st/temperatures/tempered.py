@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
 
 from torch import Tensor
 
@@ -31,11 +33,21 @@ class Tempered:
             raise TypeError(f"rule must be a value such as SelfTempered(), got {self.rule!r}")
         if not isinstance(self.estimator, Estimator):
             raise TypeError(f"estimator must be a value such as GumbelSTE(), got {self.estimator!r}")
-        backward_alone(self.estimator)
+        _ = self._backward_alone  # refused here, and not at the first pass
+
+    @cached_property
+    def _backward_alone(self) -> bool:
+        return backward_alone(self.estimator)
+
+    @cached_property
+    def constants(self) -> dict[str, Any]:
+        """What the estimator's functions take besides the temperatures that the rule sets."""
+        ruled = {"tau"} if self._backward_alone else {"tau_f", "tau_b"}
+        return {name: value for name, value in self.estimator.parameters().items() if name not in ruled}
 
     def place(self, taus: Taus | Numbers) -> Mapping[str, Tensor | float]:
         """The temperatures by the names that the estimator has for them."""
-        return {"tau": taus.b} if backward_alone(self.estimator) else {"tau_f": taus.f, "tau_b": taus.b}
+        return {"tau": taus.b} if self._backward_alone else {"tau_f": taus.f, "tau_b": taus.b}
 
 
 def backward_alone(estimator: Estimator) -> bool:

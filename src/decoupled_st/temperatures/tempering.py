@@ -190,5 +190,4 @@ class InForce:
         if self.argmax:
             return partial(Decoupled.functions[kind], tau_f=0.0, tau_b=taus.b)
         tempered = self.tempering.tempered
-        parameters = {**tempered.estimator.parameters(), **tempered.place(taus)}
-        return partial(tempered.estimator.functions[kind], **parameters)
+        return partial(tempered.estimator.functions[kind], **tempered.constants, **tempered.place(taus))
