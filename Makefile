@@ -22,6 +22,7 @@ results: $(SETUP)
 	$(BIN)/python -m results.build
 	$(BIN)/python -m results.self_set
 	$(BIN)/python -m results.codebook_tables
+	$(BIN)/python -m results.compared
 
 test: $(SETUP)
 	$(BIN)/ruff format --check .

@@ -35,7 +35,8 @@ def arms(rows: Rows, places: Sequence[Place]) -> str:
                 continue
             loss = cell.values["validation_loss"]
             lost = f", {cell.diverged} diverged" if cell.diverged else ""
-            row.append(f"{f'**{loss}**' if cell.first else loss} (n = {cell.n}{lost}; {cell.setting})")
+            n = f"n = {cell.n}" if cell.seeds == "confirmation" else "the search's seed"
+            row.append(f"{f'**{loss}**' if cell.first else loss} ({n}{lost}; {cell.setting})")
         body.append(row)
     return table(["estimator", *(place.words for place in places)], body) if body else "Not run yet."
 

@@ -17,6 +17,8 @@ from dst_lab.studies.estimators.tables import label
 
 TASK, EXACT = CategoricalVAEConfig.task, BiasVarianceConfig.task
 BIAS, VARIANCE = "bias_rescaled", "variance_rescaled"
+BROKEN = 1.5
+"""A run broke where its last loss is so many times the lowest of its panel."""
 APART = (0, (1, 1))
 """How the second ReinMax, whose temperatures are apart, is drawn."""
 
@@ -34,37 +36,55 @@ def curves(rows: Rows) -> Drawn:
         if not there:
             absent(ax, lacking[:3])
             continue
-        for arm, setting in there.items():
-            _curve(ax, arm, setting)
-        frame(ax, [together(setting.rows, "validation_loss")[1] for setting in there.values()])
+        kept = _unbroken(there)
+        for arm, rows_kept in kept.items():
+            _curve(ax, arm, rows_kept, there[arm].n)
+        frame(ax, [together(rows_kept, "validation_loss")[1] for rows_kept in kept.values()])
         ax.set(xlabel="epoch", ylabel=card.axis)
         ax.set_title(f"{shape.replace('x', ' x ')} codes")
         ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.17), ncols=2, columnspacing=1.0)
-        said.append(_order(shape, there) + diverged(there))
+        said.append(_order(shape, kept, there) + diverged(there))
     caption = ("At the end of training, mean ± standard deviation over seeds: " + " ".join(said)) if said else ""
-    caption += " Line: mean; band: one standard deviation. The first tenth of training may lie outside the frame."
+    caption += (
+        f" Line: mean; band: one standard deviation, both without the seeds that broke, whose last loss is above "
+        f"{BROKEN:g} times the lowest. The first tenth of training may lie outside the frame."
+    )
     return Drawn(
         "-ELBO over training", figure, caption if said else "", len(axes), missing, (*SEARCHES, RECIPES.confirm)
     )
 
 
-def _curve(ax: Axes, arm: str, setting: Setting) -> None:
-    look, (x, values) = setting.look, together(setting.rows, "validation_loss")
+def _unbroken(found: Mapping[str, Setting]) -> dict[str, list[Row]]:
+    """The runs of each arm without those that broke; without the arms of which all did."""
+    lowest = min(row.last("validation_loss") for setting in found.values() for row in setting.rows)
+    kept = {
+        arm: [row for row in setting.rows if row.last("validation_loss") <= BROKEN * lowest]
+        for arm, setting in found.items()
+    }
+    return {arm: rows for arm, rows in kept.items() if rows}
+
+
+def _curve(ax: Axes, arm: str, rows: list[Row], runs: int) -> None:
+    look, (x, values) = estimator(TUNED[arm].estimator), together(rows, "validation_loss")
     apart = arm == "reinmax-decoupled"
     mean, width = values.mean(0), spread(values)
     ax.fill_between(x, mean - width, mean + width, color=look.color, alpha=0.15, lw=0)
+    broke = f" ({runs - len(rows)} of {runs} broke)" if len(rows) < runs else ""
     ax.plot(x, mean, color=look.color, ls=APART if apart else look.line, marker="" if apart else look.marker,
-            markevery=max(1, len(x) // 5), label=label(arm))  # fmt: skip
+            markevery=max(1, len(x) // 5), label=label(arm) + broke)  # fmt: skip
 
 
-def _order(shape: str, found: Mapping[str, Setting]) -> str:
+def _order(shape: str, kept: Mapping[str, list[Row]], found: Mapping[str, Setting]) -> str:
     """The arms of a shape, the lowest first."""
-    ends = {arm: np.array([row.last("validation_loss") for row in setting.rows]) for arm, setting in found.items()}
+    ends = {arm: np.array([row.last("validation_loss") for row in rows]) for arm, rows in kept.items()}
     order = sorted(ends, key=lambda arm: float(ends[arm].mean()))
-    n = sorted({len(values) for values in ends.values()})
-    count = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
-    told = listing([f"{label(arm)} {plus_minus(ends[arm])}" for arm in order])
-    return f"{shape.replace('x', ' x ')} codes (n = {count}): {told}."
+    told = []
+    for arm in order:
+        broke = found[arm].n - len(ends[arm])
+        note = f", {broke} broke" if broke else ""
+        told.append(f"{label(arm)} {plus_minus(ends[arm])} (n = {len(ends[arm])}{note})")
+    told += [f"{label(arm)} (all {setting.n} broke)" for arm, setting in found.items() if arm not in kept]
+    return f"{shape.replace('x', ' x ')} codes: {listing(told)}."
 
 
 def maps(rows: Rows) -> Drawn:

@@ -32,7 +32,7 @@ class Cell:
     diverged: int
     seeds: str
     first: bool = False
-    """The lowest mean validation loss of the shape's arms."""
+    """The lowest mean validation loss of the place, where every arm has its fresh seeds."""
 
 
 def label(arm: str) -> str:
@@ -48,14 +48,17 @@ def arms(rows: Rows, places: Sequence[Place]) -> dict[str, dict[str, Cell]]:
             setting = rows.setting(place.task, place.role(arm))
             if setting is not None and setting.n:
                 found.setdefault(arm, {})[place.name] = setting
-    lowest = {
-        place.name: min((_mean(of[place.name].rows) for of in found.values() if place.name in of), default=0.0)
-        for place in places
-    }
+    lowest = {place.name: _lowest([of[place.name] for of in found.values() if place.name in of]) for place in places}
     return {
         arm: {name: _cell(arm, one, _mean(one.rows) == lowest[name]) for name, one in of.items()}
         for arm, of in found.items()
     }
+
+
+def _lowest(settings: list[Setting]) -> float | None:
+    """The lowest mean of a place; None until every arm has its fresh seeds there."""
+    whole = len(settings) == len(TUNED) and all(one.seeds == "confirmation" for one in settings)
+    return min(_mean(one.rows) for one in settings) if whole else None
 
 
 def _mean(rows: list[Row]) -> float:

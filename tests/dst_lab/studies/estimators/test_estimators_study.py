@@ -155,7 +155,7 @@ def test_its_figures_draw_what_is_there(planted) -> None:
         assert not any(one.missing or one.empty for one in drawn.values())
         # The search had trained some cells of the map before, without the tilt: they stay as they were.
         assert "Decoupled ST is lowest, 90.01 nats, at τf = 0.7, τb = 2" in drawn["temperature-maps"].caption
-        assert "128 x 4 codes (n = 10): ReinMax 9" in drawn["elbo-curves"].caption
+        assert "128 x 4 codes: ReinMax 9" in drawn["elbo-curves"].caption
         assert [line.get_label() for line in drawn["bias-against-variance"].figure.subfigs[0].axes[0].lines] == [
             "Softmax STE", "Decoupled ST", "ST Gumbel-Softmax", "Gumbel-Rao", "Gapped ST", "ReinMax",
         ]  # fmt: skip
