@@ -157,9 +157,22 @@ def bias(rows: Rows) -> Drawn:
         "exact one, g, at the end of training; s gives e the length that brings it nearest to g on average. Every "
         "point is a setting, mean over seeds; a line joins the temperatures of one estimator, the last of which is "
         f"written at its end. The lower left corner would be exact. The least bias, {number(lowest[0])}, has "
-        f"{estimator(lowest[1]).label} at {where}."
+        f"{estimator(lowest[1]).label} at {where}. Seeds per setting: {_seeds(rows, recipe)}."
     )
     return Drawn("Bias against variance", figure, caption, 1, missing, (recipe,))
+
+
+def _seeds(rows: Rows, recipe: str) -> str:
+    """For a caption: over how many seeds each estimator is."""
+    seeds: dict[str, set[int]] = {}
+    for row in rows.recipe(recipe, EXACT, BIAS, VARIANCE):
+        seeds.setdefault(row.run.estimator, set()).add(row.run.seed)
+    by_count: dict[int, list[str]] = {}
+    for name, found in seeds.items():
+        by_count.setdefault(len(found), []).append(estimator(name).label)
+    if len(by_count) == 1:
+        return str(next(iter(by_count)))
+    return listing([f"{count} of {listing(names)}" for count, names in sorted(by_count.items(), reverse=True)])
 
 
 def _points(rows: Rows, recipe: str) -> dict[str, list[tuple[dict[str, float], float, float]]]:
