@@ -104,7 +104,8 @@ def polynomial(rows: Rows) -> list[dict[str, Any]]:
         for classes in (2, 4):
             values = [found.get((name, classes, power), []) for power in POWERS]
             if all(values):
-                losses = [f"{np.mean(one):.4f} ± {np.std(one, ddof=1) if len(one) > 1 else 0:.4f}" for one in values]
+                spreads = [f" ± {np.std(one, ddof=1):.4f}" if len(one) > 1 else "" for one in values]
+                losses = [f"{np.mean(one):.4f}{spread}" for one, spread in zip(values, spreads, strict=True)]
                 published = POLYNOMIAL.get(name) if classes == 4 and rows.scale == "paper" else None
                 table.append(
                     {
