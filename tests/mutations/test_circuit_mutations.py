@@ -89,8 +89,8 @@ PLANTED = [
     ),
     Mutation(
         'readers of an earlier wiring', 'nn/layer.py',
-        'of = (wiring.data_ptr(), wiring._version, ',
-        'of = (wiring.data_ptr(), ',
+        'return wiring.data_ptr(), version, wiring.device, inputs',
+        'return wiring.data_ptr(), wiring.device, inputs',
         (LAYER, '-k', 'readers_follow'),
     ),
 ]  # fmt: skip

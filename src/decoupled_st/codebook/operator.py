@@ -14,6 +14,8 @@ from decoupled_st.codebook.scores import Scores, heads_of
 
 _WIDEST = 256
 """The most features that the kernels hold on chip."""
+_TILES = 160 * 1024
+"""Bytes of shared memory that the largest tiles ask for."""
 _library = torch.library.Library("decoupled_st", "FRAGMENT")
 _library.define(
     "codebook(Tensor x, Tensor codes, Tensor? mask, Tensor? tau_f, Tensor tau_b, Tensor scale, Tensor? seed, "
@@ -105,7 +107,15 @@ def from_linear(
 def can_run_fused(x: Tensor, codes: Tensor, lacking: bool) -> bool:
     """True where the kernels take these: nothing that they lack, no more features than fit on chip."""
     fits = x.shape[-1] <= _WIDEST and x.shape[0] * x.shape[1] < 2**31 and x.shape[1] < 2**16
-    return fits and not lacking and kernels.can_run_fused(x.detach(), 1.0, codes.detach())
+    return fits and not lacking and kernels.can_run_fused(x.detach(), 1.0, codes.detach()) and _holds_tiles(x.device)
+
+
+def _holds_tiles(device: torch.device) -> bool:
+    """False on a GPU whose shared memory is smaller than the kernels' tiles: consumer cards have 99 KiB."""
+    if device.type != "cuda":
+        return True  # Triton's interpreter
+    room = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", _TILES)
+    return room >= _TILES
 
 
 def scoring_of(heads: list[Scores]) -> Any:

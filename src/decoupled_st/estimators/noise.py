@@ -57,7 +57,7 @@ def exponential(like: Tensor, generator: torch.Generator | None) -> Tensor:
 def _fill_exponential(e: Tensor, generator: torch.Generator | None) -> Tensor:
     """What `e.exponential_()` draws, from the same 53 bits, in vector instructions instead of one by one."""
     for part in e.view(-1).split(_BLOCK):  # type: ignore[no-untyped-call]
-        part.copy_(torch.rand(len(part), dtype=torch.float64, generator=generator).neg_().log1p_())
+        part.copy_(torch.rand(len(part), dtype=torch.float64, device=e.device, generator=generator).neg_().log1p_())
     return e.neg_()
 
 

@@ -91,8 +91,14 @@ def row_bytes_of(x: Tensor) -> int:
 def precision(x: Tensor) -> str:
     """How products are taken: on tensor cores as they are, as always in half precision, or, of float32 as such, as
     three products of TF32, which err as float32 does."""
-    exact = x.dtype == torch.float32 and not (x.is_cuda and torch.backends.cuda.matmul.allow_tf32)
+    exact = x.dtype == torch.float32 and not (x.is_cuda and _allows_tf32())
     return "tf32x3" if exact else "tf32"
+
+
+def _allows_tf32() -> bool:
+    matmul = torch.backends.cuda.matmul
+    said = getattr(matmul, "fp32_precision", None)  # from torch 2.9 on; once it is set, the older name may not be read
+    return matmul.allow_tf32 if said is None else said == "tf32"
 
 
 def in_float32(x: Tensor) -> bool:

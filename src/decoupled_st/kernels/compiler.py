@@ -20,14 +20,22 @@ class CompilerError(RuntimeError):
 def find_compiler(command: str | None = None) -> str:
     """The compiler's command: the one given, else $CC, cc, gcc or clang."""
     if command is not None:
-        if not command.split() or shutil.which(shlex.split(command)[0]) is None:
+        if not _is_there(command):
             raise CompilerError(f"there is no C compiler {command!r}")
         return command
     candidates = [os.environ.get("CC", ""), "cc", "gcc", "clang"]
     for candidate in candidates:
-        if candidate.split() and shutil.which(shlex.split(candidate)[0]):
+        if _is_there(candidate):
             return candidate
     raise CompilerError("there is no C compiler ($CC, cc, gcc and clang were looked for): install one, such as gcc")
+
+
+def _is_there(command: str) -> bool:
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a quote that is not closed
+        return False
+    return bool(words) and shutil.which(words[0]) is not None
 
 
 def load(source: str, compiler: str, *extra: str) -> ctypes.CDLL:

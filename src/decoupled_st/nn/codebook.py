@@ -31,6 +31,8 @@ FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
 LOSSES = ("commitment", "codebook", "entropy")
 _SEEN = 16
 """Rows of a batch whose scores a rule sees: enough for their scale, and few beside the rows themselves."""
+_LEAST = 32
+"""Rows that a rule is shown, some of them again if need be: a codebook is many bits, however small the batch."""
 _DEAF = 1e-5
 """A gain below which nothing is learned through the codes."""
 
@@ -249,6 +251,8 @@ class Codebook(nn.Module):
     def _scores(self, rows: Tensor) -> Tensor:
         """The scores [rows, heads, K] of the first rows."""
         few = rows.reshape(-1, self.heads, rows.shape[-1])[:_SEEN]
+        if 0 < len(few) < _LEAST:
+            few = few.repeat(-(-_LEAST // len(few)), 1, 1)
         codes = self.weight.reshape(self.heads, self.codes, -1)
         every = slice(None)
         return torch.stack([head.tile(every, every) for head in heads_of(few, codes, self.metric, None)], 1)

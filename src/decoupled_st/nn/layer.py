@@ -20,19 +20,30 @@ class Readers:
     """Who reads each input of a wiring; worked out when first asked for, and again after the wiring has changed."""
 
     def __init__(self) -> None:
-        self._of: tuple[object, ...] = ()
-        self._found: tuple[Tensor, Tensor] | None = None
+        # With the wiring itself: while it is held, no other can lie where it lies. Replaced whole, for threads.
+        self._sound: tuple[object, ...] = (None,)
+        self._found: tuple[object, Tensor, tuple[Tensor, Tensor]] | None = None
 
     def __call__(self, wiring: Tensor, inputs: int) -> tuple[Tensor, Tensor]:
         """`users` [2 * out], positions in the flattened wiring [2, out] sorted by input, and `starts` [inputs + 1],
         where each input's part of them begins."""
-        of = (wiring.data_ptr(), wiring._version, wiring.device, inputs)
-        if self._found is None or of != self._of:
+        of, known = _state(wiring, inputs), self._found
+        if known is None or known[0] != of:
             flat = wiring.flatten()
             users = flat.argsort(stable=True)
             starts = torch.searchsorted(flat[users], torch.arange(inputs + 1, device=flat.device))
-            self._of, self._found = of, (users, starts)
-        return self._found
+            known = self._found = (of, wiring, (users, starts))
+        return known[2]
+
+    def are_inputs(self, wiring: Tensor, inputs: int) -> bool:
+        """True where a wiring on a CPU names inputs that there are; looked at again after it has changed."""
+        of = _state(wiring, inputs)
+        if self._sound[0] != of:
+            least, most = wiring.aminmax()
+            if not 0 <= int(least) <= int(most) < inputs:
+                return False
+            self._sound = (of, wiring)
+        return True
 
     def __deepcopy__(self, memo: object) -> "Readers":
         return Readers()  # of a wiring that is another tensor
@@ -41,7 +52,12 @@ class Readers:
         return Readers, ()
 
 
-def backend(x: Tensor, gates: Tensor, wiring: Tensor) -> Any:
+def _state(wiring: Tensor, inputs: int) -> tuple[object, ...]:
+    version = None if wiring.is_inference() else wiring._version
+    return wiring.data_ptr(), version, wiring.device, inputs
+
+
+def backend(x: Tensor, gates: Tensor, wiring: Tensor, readers: Readers) -> Any:
     """The module of the device whose functions can take this layer; None where plain operations must."""
     fits = (
         kernels.is_wanted()
@@ -49,6 +65,8 @@ def backend(x: Tensor, gates: Tensor, wiring: Tensor) -> Any:
         and type(x) in (Tensor, torch.nn.Parameter)
         and gates.dtype == torch.float32
         and x.device == gates.device == wiring.device
+        and wiring.dtype == torch.int64
+        and wiring.is_contiguous()
         and x.numel() > 0
     )
     if not fits:
@@ -57,7 +75,7 @@ def backend(x: Tensor, gates: Tensor, wiring: Tensor) -> Any:
         from decoupled_st.kernels import gates as on_cuda
 
         return on_cuda
-    if not gates.is_cpu or x[..., 0].numel() * len(gates) < WORTH:
+    if not gates.is_cpu or x[..., 0].numel() * len(gates) < WORTH or not readers.are_inputs(wiring, x.shape[-1]):
         return None
     from decoupled_st.kernels import gates_on_cpu
 
@@ -66,7 +84,7 @@ def backend(x: Tensor, gates: Tensor, wiring: Tensor) -> Any:
 
 def apply_layer(x: Tensor, gates: Tensor, wiring: Tensor, readers: Readers) -> Tensor:
     """`apply_gates(x, gates, wiring)` for one network, fused where that can be."""
-    functions = backend(x, gates, wiring)
+    functions = backend(x, gates, wiring, readers)
     if functions is None:
         return apply_gates(x, gates, wiring)
     rows = x.to(gates.dtype).reshape(-1, x.shape[-1]).t().contiguous()
@@ -82,9 +100,9 @@ class _Layer(torch.autograd.Function):
         gates = gates.contiguous()
         ctx.save_for_backward(x, gates, wiring)
         ctx.readers, ctx.functions = readers, functions
-        y = x.new_empty(1, len(gates), x.shape[1])
-        functions.forward(x[None], gates[None], wiring[None], y)
-        return y[0]
+        y = x.new_empty(len(gates), x.shape[1])
+        functions.forward(x[None], gates[None], wiring[None], y[None])
+        return y
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

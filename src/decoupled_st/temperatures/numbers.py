@@ -47,7 +47,7 @@ def usage(view: View) -> float | None:
         ones = (l > 0).sum(0)
         counts = torch.stack([ones, samples - ones])
     else:
-        at = l.argmax(-1) + torch.arange(0, view.latents * categories, categories)
+        at = l.argmax(-1) + torch.arange(0, view.latents * categories, categories, device=l.device)
         counts = torch.bincount(at.flatten(), minlength=view.latents * categories)
     entropy = torch.special.entr(counts / samples).sum().item()
     return min(max(entropy / (view.latents * most), 0.0), 1.0)

@@ -59,7 +59,7 @@ def _claims(args: argparse.Namespace) -> int:
         for note in (*(f"missing: {lack}" for lack in verdict.missing), *verdict.notes):
             print(f"{'':15}{note}")
     if any(c.judged for verdict in verdicts for c in verdict.comparisons):
-        print(f"A comparison is better, or worse, where that p is at most {LEVEL}, on one side: see docs/claims.md.")
+        print(f"Where a rule goes by p, better and worse mean at most {LEVEL}, on one side: see docs/claims.md.")
     return 0
 
 

@@ -77,7 +77,7 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
         if fleet.stopped and not job.prune and checkpoint:
             checkpoint.remove()  # of a search that gave runs up: here they are wanted whole
             fleet = Fleet(task, members, checkpoint)
-        records = fleet.train(_both(live, _watched(job.watch)), _watched(ended), job.prune, job.networks)
+        records = fleet.train(_both(_watched(live), _watched(job.watch)), _watched(ended), job.prune, job.networks)
         return Result(records, [rest] if rest else [])
     except _WatcherError as error:
         raise error.args[0] from None

@@ -56,7 +56,7 @@ def _commit() -> dict[str, Any]:
     sources = (str(here.parent), str(Path(decoupled_st.__file__).parent))
     try:
         commit = _git(here, "rev-parse", "HEAD")
-        diff = _git(here, "diff", "HEAD", "--", *sources)
+        diff = _git(here, "diff", "--no-ext-diff", "--no-color", "HEAD", "--", *sources)
         changed = _git(here, "diff", "--name-only", "HEAD", "--", *sources).splitlines()
         new = _git(here, "ls-files", "--others", "--exclude-standard", "--full-name", "--", *sources).splitlines()
     except (OSError, subprocess.SubprocessError):

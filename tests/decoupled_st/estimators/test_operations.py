@@ -194,3 +194,11 @@ def test_peak_memory_is_below_the_peers() -> None:
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
     decoupled, gumbel, peer = map(float, done.stdout.split())
     assert 3.5 < decoupled <= gumbel <= peer - 0.5
+
+
+def test_draws_are_made_on_the_device_of_the_logits() -> None:
+    """Whatever torch's default device is."""
+    logits = torch.randn(64, 16)
+    with torch.device("meta"):
+        z = dst.categorical.decoupled(logits, tau_f=1.0, tau_b=0.5)
+    assert z.sum(-1).eq(1).all()

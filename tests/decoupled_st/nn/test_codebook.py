@@ -286,3 +286,10 @@ def test_a_rule_in_eval_counts_nothing_and_takes_the_argmax_where_asked() -> Non
     assert module.tempering.reading() == before
     with pytest.raises(ValueError, match="ReinMax has no form for codebooks"):
         module.estimator = dst.temperatures.Tempered(dst.SelfTempered(), dst.ReinMax(tau_f=1.0, tau_b=1.0))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 40])
+def test_a_codebook_is_many_bits_for_a_rule_whatever_the_batch(rows: int) -> None:
+    quantise = dst.nn.Codebook(64, 4, dst.SelfTempered(steps=100))
+    quantise(torch.randn(rows, 4))
+    assert dst.diagnostics.temperatures(quantise)[""]["tau_f"] < 0.1

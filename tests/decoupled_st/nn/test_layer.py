@@ -43,7 +43,7 @@ def case(batch: tuple[int, ...], inputs: int, out: int, *, hard: bool) -> tuple[
 def test_it_is_the_plain_layer(batch: tuple[int, ...], inputs: int, out: int, hard: bool) -> None:
     """The output bit for bit; gradients, whose sums have another order, to rounding, against float64."""
     x, gates, wiring, g = case(batch, inputs, out, hard=hard)
-    assert backend(x, gates, wiring) is gates_on_cpu
+    assert backend(x, gates, wiring, Readers()) is gates_on_cpu
     y = apply_layer(x, gates, wiring, Readers())
     plain = apply_gates(x, gates, wiring)
     assert y.shape == plain.shape
@@ -145,6 +145,30 @@ def test_readers_follow_the_wiring() -> None:
         assert torch.equal(ours, plain)
 
 
+def test_a_wiring_in_the_place_of_another_has_its_own_readers() -> None:
+    """Memory that is let go is used again: the place alone does not tell a wiring."""
+    gates, readers = torch.rand(8, 16), Readers()
+    x, g = torch.rand(3, 5, requires_grad=True), torch.rand(3, 8)
+    for _ in range(8):
+        apply_layer(x, gates, random_wiring(5, 8), readers)
+        wiring = random_wiring(5, 8)
+        ours, plain = (
+            torch.autograd.grad(y, x, g)[0]
+            for y in (apply_layer(x, gates, wiring, readers), apply_gates(x, gates, wiring))
+        )
+        torch.testing.assert_close(ours, plain)
+        del wiring
+
+
+def test_what_comes_out_may_be_changed_in_place() -> None:
+    x, gates, wiring, _ = case((4,), 5, 8, hard=False)
+    y = apply_layer(x, gates, wiring, Readers())
+    y[0] = 0
+    y.mul_(2).sum().backward()
+    assert x.grad is not None
+    assert not x.grad[0].any()
+
+
 def test_users_and_starts_list_every_reader_once() -> None:
     wiring = unique_wiring(9, 20)
     users, starts = Readers()(wiring, 9)
@@ -153,27 +177,32 @@ def test_users_and_starts_list_every_reader_once() -> None:
         assert flat[users[starts[i] : starts[i + 1]]].tolist() == [i] * int((flat == i).sum())
 
 
-@pytest.mark.parametrize("why", ["off", "double", "small", "no compiler", "vmap", "subclass"])
+@pytest.mark.parametrize("why", ["off", "double", "small", "no compiler", "vmap", "wiring", "subclass"])
 def test_plain_operations_take_the_rest(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, gates, wiring, _ = case((4,), 5, 8, hard=True)
     found = []
     if why == "off":
         dst.use_kernels(False)
-        found.append(backend(x, gates, wiring))
+        found.append(backend(x, gates, wiring, Readers()))
         dst.use_kernels(True)
     elif why == "double":
-        found.append(backend(x.double(), gates.double(), wiring))
+        found.append(backend(x.double(), gates.double(), wiring, Readers()))
     elif why == "small":
         monkeypatch.setattr(module, "WORTH", 4 * 8 + 1)
-        found.append(backend(x, gates, wiring))
+        found.append(backend(x, gates, wiring, Readers()))
     elif why == "no compiler":
         monkeypatch.setattr(gates_on_cpu, "library", lambda: None)
-        found.append(backend(x, gates, wiring))
+        found.append(backend(x, gates, wiring, Readers()))
         assert torch.equal(apply_layer(x, gates, wiring, Readers()), apply_gates(x, gates, wiring))
+    elif why == "wiring":  # of another dtype, in another order, or of inputs that there are not
+        for other in (wiring.int(), wiring.t().contiguous().t(), wiring + 5, wiring - 5):
+            assert backend(x, gates, other, Readers()) is None
+        found.append(None)
     elif why == "vmap":
-        torch.func.vmap(lambda row: found.append(backend(row, gates, wiring)) or row)(x.detach())
+        torch.func.vmap(lambda row: found.append(backend(row, gates, wiring, Readers())) or row)(x.detach())
     else:
-        found.append(backend(torch.nn.Buffer(x.detach()).as_subclass(type("Own", (Tensor,), {})), gates, wiring))
+        own = torch.nn.Buffer(x.detach()).as_subclass(type("Own", (Tensor,), {}))
+        found.append(backend(own, gates, wiring, Readers()))
     assert found == [None]
 
 

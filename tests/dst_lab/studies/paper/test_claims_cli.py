@@ -43,7 +43,7 @@ def test_the_level_comes_last_and_what_was_never_reached_is_no_step(cli, world, 
     monkeypatch.setitem(STUDIES, "paper", replace(PAPER, rules=(lambda rows: found,)))
     Store.open(Path("dst.sqlite"), write=True).close()
     *lines, last = [line.strip() for line in cli("claims").out.splitlines()]
-    assert last == "A comparison is better, or worse, where that p is at most 0.025, on one side: see docs/claims.md."
+    assert last == "Where a rule goes by p, better and worse mean at most 0.025, on one side: see docs/claims.md."
     gumbel = [line for line in lines if line.startswith("against ST Gumbel-Softmax, steps until")]
     assert len(gumbel) == 3
     assert all(": 10 against 130 (10 of 10 not there by the end), -120 " in line for line in gumbel)
