@@ -103,8 +103,10 @@ def _shown(i: int, verdict: Verdict, study: Study) -> Shown:
 
 def _summary(verdict: Verdict, judged: Sequence[Comparison], ours: str) -> str:
     """One sentence for somebody in a hurry."""
-    if not judged or verdict.missing:
+    if verdict.missing:
         return f"{len(verdict.missing)} thing{'s' * (len(verdict.missing) != 1)} missing: see inside"
+    if not judged:
+        return verdict.because or "; ".join(verdict.notes) or "see inside"
     if all(one.name.startswith("against ") for one in judged):
         return "; ".join(filter(None, (verdict.because, _against(judged, ours))))
     if len({(one.metric, one.ours) for one in judged}) == 1:

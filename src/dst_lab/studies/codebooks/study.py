@@ -31,7 +31,7 @@ CODEBOOKS = Study(
     claimant="What is asked",
     figures=FIGURES,
     sections=(
-        answer(), VERDICTS, figures({"Quality": ["quality", "reconstructions"], "Cost": ["cost"]}), SETTINGS, OTHERS,
-        *REST,
+        answer("quality", table=False), VERDICTS,
+        figures({"Reconstructions": ["reconstructions"], "Cost": ["cost"]}), SETTINGS, OTHERS, *REST,
     ),
 )  # fmt: skip

@@ -26,9 +26,9 @@ TEMPERATURES = Study(
     claimant="What the rule must do",
     figures={"rates": rates, "courses": courses},
     sections=(
-        answer(),
+        answer("rates", table=False),
         VERDICTS,
-        figures({"Learning rates": ["rates"], "What the rule does": ["courses"]}),
+        figures({"What the rule does": ["courses"]}),
         ABLATION,
         SETTINGS,
         OTHERS,
