@@ -250,7 +250,7 @@ def test_report_writes_page_and_figures(path: Path, cli: Callable[..., Any], sur
     assert done.code == 0, done.err
     assert "quick scale" in done.out
     assert (surroundings / "page.html").read_text().startswith("<!doctype html>")
-    assert len(list((surroundings / "figures").iterdir())) == 24
+    assert len(list((surroundings / "figures").iterdir())) == 26
     assert cli("report", "--store", "nowhere.sqlite").code == 2
 
 
