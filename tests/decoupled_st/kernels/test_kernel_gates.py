@@ -23,7 +23,7 @@ def case(device: torch.device, batch: int, inputs: int, out: int) -> tuple[Tenso
 def test_it_is_the_plain_layer(device: torch.device, batch: int, inputs: int, out: int) -> None:
     """Against float64."""
     x, gates, wiring, g = case(device, batch, inputs, out)
-    assert backend(x, gates, wiring) is module
+    assert backend(x, gates, wiring, Readers()) is module
     y = apply_layer(x, gates, wiring, Readers())
     found = (y, *torch.autograd.grad(y, (x, gates), g))
     doubled = [part.detach().double().requires_grad_() for part in (x, gates)]
