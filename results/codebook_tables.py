@@ -3,25 +3,16 @@
 python -m results.codebook_tables        or: make results
 """
 
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import fmean, stdev
 
-from dst_lab.figures import draw, write
 from dst_lab.plans.plan import seeded, value_of
 from dst_lab.records import Row, Rows
-from dst_lab.replace import write_bytes
-from dst_lab.report import pick_scale
 from dst_lab.report.verdicts import MARKS
-from dst_lab.store import Store
 from dst_lab.studies.codebooks import CODEBOOKS
 from dst_lab.studies.codebooks.recipes import METHODS, SEEDS, SIZES, chosen_at, short
-from results.build import BLOCK, ROOT, table
-
-RECORDS = "results/codebooks"
-"""A folder of slices; a new one is another file."""
-PAGE = "docs/codebook-vae.md"
+from results.build import table
+from results.quoted import Quoted, captions
 
 
 def quality(rows: Rows) -> str:
@@ -70,20 +61,6 @@ def verdicts(rows: Rows) -> str:
     return table(["", "question", "verdict", "by"], body)
 
 
-def captions(rows: Rows) -> str:
-    """The figures with their captions."""
-    parts = []
-    for name, one in draw(CODEBOOKS.figures, rows).items():
-        parts.append(f"![{one.title}](../{RECORDS}/figures/{name}.svg)\n\n{one.caption}")
-    return "\n\n".join(parts)
-
-
-def figures(rows: Rows) -> dict[str, bytes]:
-    """Each figure's file."""
-    drawn = draw(CODEBOOKS.figures, rows)
-    return {f"{RECORDS}/figures/{name}.svg": write(one.figure, "svg") for name, one in drawn.items()}
-
-
 def _runs(rows: Rows, size: str, name: str) -> list[Row]:
     config = chosen_at(rows.chosen, rows.scale, size, name)
     return rows.of_status(seeded([config], SEEDS)) if config else []
@@ -102,27 +79,9 @@ def _mean(runs: Sequence[Row], metric: str, digits: int) -> str:
 
 
 BLOCKS: dict[str, Callable[[Rows], str]] = {
-    "quality": quality, "costs": costs, "verdicts": verdicts, "figures": captions,
+    "quality": quality, "costs": costs, "verdicts": verdicts, "figures": lambda rows: captions(CODEBOOKS, rows),
 }  # fmt: skip
-
-
-def page(rows: Rows, root: Path = ROOT) -> str:
-    """The page with its blocks made anew."""
-    text = (root / PAGE).read_text(encoding="utf-8")
-    return BLOCK.sub(lambda found: f"{found[1]}\n{BLOCKS[found[2]](rows)}\n\n{found[4]}", text)
-
-
-def build(root: Path = ROOT) -> list[Path]:
-    """Write figures and page under `root`, and return what was written."""
-    with Store.open(root / RECORDS) as store:
-        rows = CODEBOOKS.rows(store, pick_scale(store))
-        made = {PAGE: page(rows, root).encode(), **figures(rows)}
-    for name, body in made.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(root / name, body)
-    return [root / name for name in made]
-
+QUOTED = Quoted(CODEBOOKS, ("docs/codebook-vae.md",), BLOCKS)
 
 if __name__ == "__main__":
-    for file in build():
-        print(f"{file.relative_to(ROOT)}: {file.stat().st_size / 1e6:.2f} MB", file=sys.stderr)
+    QUOTED.build()

@@ -3,24 +3,15 @@
 python -m results.compared        or: make results
 """
 
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from dst_lab.figures import draw, write
 from dst_lab.records import Rows
-from dst_lab.replace import write_bytes
-from dst_lab.report import pick_scale
 from dst_lab.report.verdicts import MARKS
-from dst_lab.store import Store
 from dst_lab.studies.estimators import ESTIMATORS, tables
 from dst_lab.studies.estimators.claims import Place, places
 from dst_lab.studies.estimators.recipes import POWERS, SHAPES
-from results.build import BLOCK, ROOT, table
-
-RECORDS = "results/estimators"
-"""A folder of slices; a new one is another file."""
-PAGE = "docs/estimators-compared.md"
+from results.build import table
+from results.quoted import Quoted, captions
 
 
 def arms(rows: Rows, places: Sequence[Place]) -> str:
@@ -82,44 +73,12 @@ def verdicts(rows: Rows) -> str:
     return table(["", "question", "verdict", "by validation -ELBO of fresh seeds"], body)
 
 
-def captions(rows: Rows) -> str:
-    """The figures with their captions."""
-    parts = []
-    for name, one in draw(ESTIMATORS.figures, rows).items():
-        parts.append(f"![{one.title}](../{RECORDS}/figures/{name}.svg)\n\n{one.caption}")
-    return "\n\n".join(parts)
-
-
-def figures(rows: Rows) -> dict[str, bytes]:
-    """Each figure's file."""
-    drawn = draw(ESTIMATORS.figures, rows)
-    return {f"{RECORDS}/figures/{name}.svg": write(one.figure, "svg") for name, one in drawn.items()}
-
-
 BLOCKS: dict[str, Callable[[Rows], str]] = {
     "arms": lambda rows: arms(rows, places()[0]), "paper-tasks": lambda rows: arms(rows, places()[1]),
     "test-images": test_images, "anchors": anchors, "polynomial": polynomial, "verdicts": verdicts,
-    "figures": captions,
+    "figures": lambda rows: captions(ESTIMATORS, rows),
 }  # fmt: skip
-
-
-def page(rows: Rows, root: Path = ROOT) -> str:
-    """The page with its blocks made anew."""
-    text = (root / PAGE).read_text(encoding="utf-8")
-    return BLOCK.sub(lambda found: f"{found[1]}\n{BLOCKS[found[2]](rows)}\n\n{found[4]}", text)
-
-
-def build(root: Path = ROOT) -> list[Path]:
-    """Write figures and page under `root`, and return what was written."""
-    with Store.open(root / RECORDS) as store:
-        rows = ESTIMATORS.rows(store, pick_scale(store))
-        made = {PAGE: page(rows, root).encode(), **figures(rows)}
-    for name, body in made.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(root / name, body)
-    return [root / name for name in made]
-
+QUOTED = Quoted(ESTIMATORS, ("docs/estimators-compared.md",), BLOCKS)
 
 if __name__ == "__main__":
-    for file in build():
-        print(f"{file.relative_to(ROOT)}: {file.stat().st_size / 1e6:.2f} MB", file=sys.stderr)
+    QUOTED.build()

@@ -3,29 +3,21 @@
 python -m results.self_set        or: make results
 """
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
 from dst_lab.claims import Comparison, Verdict
 from dst_lab.configs import CategoricalAutoencoderConfig, Config, StochasticBinaryConfig
-from dst_lab.figures import draw, write
+from dst_lab.figures import draw
 from dst_lab.figures.style import plus_minus
 from dst_lab.records import Rows
-from dst_lab.replace import write_bytes
-from dst_lab.report import pick_scale
 from dst_lab.report.verdicts import MARKS
-from dst_lab.store import Store
 from dst_lab.studies.temperatures import TEMPERATURES
 from dst_lab.studies.temperatures.ablation import table as varied
 from dst_lab.studies.temperatures.figures import lines
-from results.build import BLOCK, ROOT, table
-
-RECORDS = "results/temperatures"
-"""A folder of slices; a new one is another file."""
-PAGES = ("docs/choosing-temperatures.md", "docs/self-set-in-detail.md")
+from results.build import table
+from results.quoted import Quoted
 
 
 def bars(rows: Rows) -> str:
@@ -95,12 +87,6 @@ def courses(rows: Rows) -> str:
     return draw(TEMPERATURES.figures, rows)["courses"].caption
 
 
-def figures(rows: Rows) -> dict[str, bytes]:
-    """Each figure's file."""
-    drawn = draw(TEMPERATURES.figures, rows)
-    return {f"{RECORDS}/figures/{name}.svg": write(one.figure, "svg") for name, one in drawn.items()}
-
-
 AUTOENCODER, NETWORK = CategoricalAutoencoderConfig, StochasticBinaryConfig
 BLOCKS: dict[str, Callable[[Rows], str]] = {
     "bars": bars, "rates-autoencoder": lambda rows: rates(rows, AUTOENCODER),
@@ -108,28 +94,7 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "constants-autoencoder": lambda rows: constants(rows, AUTOENCODER),
     "constants-network": lambda rows: constants(rows, NETWORK),
 }  # fmt: skip
-
-
-def pages(rows: Rows, root: Path = ROOT) -> dict[str, str]:
-    """The pages with their blocks made anew."""
-    texts = {name: (root / name).read_text(encoding="utf-8") for name in PAGES}
-    return {
-        name: BLOCK.sub(lambda found: f"{found[1]}\n{BLOCKS[found[2]](rows)}\n\n{found[4]}", text)
-        for name, text in texts.items()
-    }
-
-
-def build(root: Path = ROOT) -> list[Path]:
-    """Write figures and page under `root`, and return what was written."""
-    with Store.open(root / RECORDS) as store:
-        rows = TEMPERATURES.rows(store, pick_scale(store))
-        made = {**{name: text.encode() for name, text in pages(rows, root).items()}, **figures(rows)}
-    for name, body in made.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(root / name, body)
-    return [root / name for name in made]
-
+QUOTED = Quoted(TEMPERATURES, ("docs/choosing-temperatures.md", "docs/self-set-in-detail.md"), BLOCKS)
 
 if __name__ == "__main__":
-    for file in build():
-        print(f"{file.relative_to(ROOT)}: {file.stat().st_size / 1e6:.2f} MB", file=sys.stderr)
+    QUOTED.build()
