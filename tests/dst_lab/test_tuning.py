@@ -218,7 +218,10 @@ def test_a_search_is_told_of_while_it_lasts(tmp_path: Path) -> None:
 def test_errors(tmp_path: Path) -> None:
     for given, sentence in (
         ({}, "what is to be tuned"),
-        ({"tau": [1.0]}, "decoupled takes tau_f and tau_b, got tau: name the estimator"),
+        (
+            {"tau": [1.0]},
+            'decoupled takes tau_f and tau_b, got tau: name an estimator that takes it, such as estimator="softmax_ste"',
+        ),
         ({"task": [1]}, "a parameter cannot be called task"),
         ({"tau_f": []}, "tau_f takes a list of values to try"),
     ):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dst_lab.configs import Choice, Config
-from dst_lab.configs.estimators import DEFAULT, Card, card, names_of_numbers
+from dst_lab.configs.estimators import DEFAULT, ESTIMATORS, Card, card, names_of_numbers
 from dst_lab.engines.live import RoundFile, folder_of
 from dst_lab.plans.adaptive import Adaptive
 from dst_lab.plans.plan import Grid, Plan, score, value_of
@@ -150,9 +150,10 @@ def _base(name: str, of: Card, start: Mapping[str, Any], parameters: Mapping[str
         raise ValueError(f"a parameter cannot be called {taken[0]}: give it another name")
     foreign = [key for key in parameters if key in names_of_numbers() and key not in (*of.temperatures, *of.options)]
     if foreign:
+        takers = [one.name for one in ESTIMATORS.values() if foreign[0] in (*one.temperatures, *one.options)]
         raise ValueError(
-            f"{of.name} takes {' and '.join(of.temperatures) or 'no temperature'}, got {', '.join(foreign)}: name the "
-            'estimator that takes it, such as estimator="softmax_ste"'
+            f"{of.name} takes {' and '.join(of.temperatures) or 'no temperature'}, got {', '.join(foreign)}: name an "
+            f'estimator that takes it, such as estimator="{takers[0]}"'
         )
     first = {key: values[0] for key, values in parameters.items()}
     taus = {key: start.get(key, temperature.default) for key, temperature in of.temperatures.items()}
