@@ -220,7 +220,7 @@ def test_errors(tmp_path: Path) -> None:
         ({}, "what is to be tuned"),
         (
             {"tau": [1.0]},
-            'decoupled takes tau_f and tau_b, got tau: name an estimator that takes it, such as estimator="softmax_ste"',
+            "got tau: name an estimator that takes it, such as estimator=.softmax_ste",
         ),
         ({"task": [1]}, "a parameter cannot be called task"),
         ({"tau_f": []}, "tau_f takes a list of values to try"),
