@@ -11,10 +11,10 @@ import torch
 from torch import Size, Tensor
 from torch import distributions as torch_distributions
 
-from decoupled_st.estimators import rows
-from decoupled_st.estimators.noise import gumbel
+from decoupled_st.estimators.operations import rows
+from decoupled_st.estimators.operations.noise import gumbel
+from decoupled_st.estimators.operations.straight_through import check_logits, to_compute
 from decoupled_st.estimators.spec import Estimator, check_estimator
-from decoupled_st.estimators.straight_through import check_logits, to_compute
 
 __all__ = ["Bernoulli", "OneHotCategorical"]
 

@@ -37,6 +37,14 @@ def test_a_single_category_is_certain(categorical: Case) -> None:
     assert logits.grad.eq(surrogate).all()
 
 
+def test_the_choice_may_be_changed_in_place(case: Case) -> None:
+    noise, w = case.noise((4, 5)), random(4, 5, seed=2)
+    first, second = (random(4, 5).requires_grad_() for _ in range(2))
+    (case(first, noise=noise) * w).sum().backward()
+    case(second, noise=noise).mul_(w).sum().backward()
+    assert torch.equal(first.grad, second.grad)
+
+
 def test_the_same_generator_repeats_the_draw(discrete: Case) -> None:
     logits = torch.randn(200, 6)
     first, second, third = (discrete(logits, generator=torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 import decoupled_st as dst
-from decoupled_st.estimators import rows
-from decoupled_st.estimators.noise import check_source, gumbel, logistic
+from decoupled_st.estimators.operations import rows
+from decoupled_st.estimators.operations.noise import check_source, gumbel, logistic
+from decoupled_st.estimators.operations.straight_through import check_logits, emit, to_compute
+from decoupled_st.estimators.operations.temperature import Temperature, check, check_scale, temper
 from decoupled_st.estimators.spec import TEMPERATURE
-from decoupled_st.estimators.straight_through import check_logits, emit, to_compute
-from decoupled_st.estimators.temperature import Temperature, check, check_scale, temper
 
 
 def categorical(

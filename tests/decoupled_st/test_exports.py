@@ -18,7 +18,8 @@ def test_exported_names() -> None:
         "nn", "straight_through", "temperatures", "use_kernels",
     }  # fmt: skip
     assert set(dst.nn.__all__) == {
-        "Binary", "Categorical", "Codebook", "GroupSum", "LogicLayer", "Quantised", "ResidualCodebook", "apply_gates",
+        "Binary", "Categorical", "Codebook", "GroupSum", "LogicLayer", "LogicNetwork", "Quantised", "ResidualCodebook",
+        "apply_gates",
     }  # fmt: skip
     assert set(dst.codebook.__all__) == {
         "Distribution", "decoupled", "distribution", "gumbel_ste", "identity_ste", "log_prob", "softmax_ste",

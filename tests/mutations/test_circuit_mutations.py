@@ -8,7 +8,7 @@ from mutations.mutation import Mutation, goes_red, is_green_unchanged
 
 pytestmark = pytest.mark.slow
 SEEN_BY = ("tests/decoupled_st/circuits",)
-LAYER = "tests/decoupled_st/nn/test_layer.py"
+LAYER = "tests/decoupled_st/nn/logic/test_fused_layer.py"
 PLANTED = [
     Mutation(
         'an inversion on the right taken for one on the left', 'circuits/simplify.py',
@@ -76,21 +76,20 @@ PLANTED = [
         'enumerate(dict.fromkeys(module))',
     ),
     Mutation(
-        "the slope of a gate's other input, in C", 'kernels/gates.c',
+        "the slope of a gate's other input, in C", 'kernels/gates/gates.c',
         'side ? c.c2 : c.c1',
         'side ? c.c1 : c.c2',
         (LAYER, '-k', 'plain_layer'),
     ),
     Mutation(
-        "the slope of a gate's other input, in Triton", 'kernels/gates.py',
+        "the slope of a gate's other input, in Triton", 'kernels/gates/on_cuda.py',
         'tl.where(side[:, None] == 0, c1, c2)',
         'tl.where(side[:, None] == 0, c2, c1)',
         ('tests/decoupled_st/kernels/test_kernel_gates.py', '-k', 'plain_layer'), interpreted=True,
     ),
     Mutation(
-        'readers of an earlier wiring', 'nn/layer.py',
-        'return wiring.data_ptr(), version, wiring.device, inputs',
-        'return wiring.data_ptr(), wiring.device, inputs',
+        'readers of an earlier wiring', 'nn/logic/fused_layer.py',
+        ' and (not wiring.is_cpu or torch.equal(wiring, self.wiring))', '',
         (LAYER, '-k', 'readers_follow'),
     ),
 ]  # fmt: skip

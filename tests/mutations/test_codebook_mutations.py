@@ -79,24 +79,24 @@ PLANTED = [
         "part = stage(x - q, generator=generator)", "part = stage(x - q.detach(), generator=generator)",
     ),
     Mutation(
-        "kernels: the chosen row's own gradient missing", "kernels/codebook_backward.py",
+        "kernels: the chosen row's own gradient missing", "kernels/codebook/backward.py",
         "for start in range(tl.load(places), end, ROWS):", "for start in range(tl.load(places) + ROWS, end, ROWS):",
     ),
     Mutation(
-        "kernels: wrong normaliser across tiles", "kernels/codebook.py",
+        "kernels: wrong normaliser across tiles", "kernels/codebook/choice.py",
         "total = total * kept + tl.sum(", "total = total + tl.sum(",
     ),
     Mutation(
-        "kernels: no 1/tau_b in the codes' gradient", "kernels/codebook_backward.py",
+        "kernels: no 1/tau_b in the codes' gradient", "kernels/codebook/backward.py",
         "/ (t * tl.load(total + row, valid, other=1.0))", "/ tl.load(total + row, valid, other=1.0)",
     ),
     Mutation(
-        "kernels: groups counted by rows of the program", "kernels/codebook.py",
+        "kernels: groups counted by rows of the program", "kernels/codebook/choice.py",
         "noises = gumbel(seed, row[:, None], quad, ROWS, 1)",
         "noises = gumbel(seed, tl.arange(0, ROWS)[:, None], quad, ROWS, 1)",
     ),
     Mutation(
-        "kernels: the top code's 1 - p by subtraction", "kernels/codebook_tiles.py",
+        "kernels: the top code's 1 - p by subtraction", "kernels/codebook/tiles.py",
         "    return tl.where(code[None, :] == best[:, None], 0.0, u)", "    return u",
     ),
 ]  # fmt: skip

@@ -17,25 +17,26 @@ SEEN_BY = {
     "diagnostics/bias.py": ("tests/decoupled_st/diagnostics/test_bias.py",),
     "distributions.py": ("tests/decoupled_st/test_distributions.py",),
     "estimators/decoupled.py": (GRADIENTS, SAMPLES, "-k", "decoupled and (closed or frequencies) or moves"),
+    "estimators/operations/direct.py": (ESTIMATORS + "test_direct.py",),
     "estimators/gapped_ste.py": (GRADIENTS, "-k", "gapped and closed"),
     "estimators/gumbel_rao.py": (ESTIMATORS + "test_gumbel_family.py",),
     "estimators/gumbel_ste.py": (GRADIENTS, SAMPLES, "-k", "gumbel_ste and (closed or frequencies)"),
-    "estimators/noise.py": (GRADIENTS, SAMPLES, "-k", "no_gradient or frequencies"),
+    "estimators/operations/noise.py": (GRADIENTS, SAMPLES, "-k", "no_gradient or frequencies"),
     "estimators/reinmax.py": (ESTIMATORS + "test_reinmax.py",),
-    "estimators/rows.py": (CONTRACT + "test_tails.py", CONTRACT + "test_masks.py"),
-    "estimators/spec.py": (ESTIMATORS + "test_spec.py", "tests/decoupled_st/nn/test_logic.py"),
-    "estimators/straight_through.py": (
+    "estimators/operations/rows.py": (CONTRACT + "test_tails.py", CONTRACT + "test_masks.py"),
+    "estimators/spec.py": (ESTIMATORS + "test_spec.py", "tests/decoupled_st/nn/logic/test_logic.py"),
+    "estimators/operations/straight_through.py": (
         GRADIENTS, CONTRACT + "test_values.py", ESTIMATORS + "test_identities.py", "-k", "half or exactly or straight",
     ),
-    "estimators/surrogate.py": (
+    "estimators/operations/surrogate.py": (
         CONTRACT + "test_tails.py", ESTIMATORS + "test_operations.py", "-k", "tails or certain or bits",
     ),
-    "estimators/temperature.py": (GRADIENTS,),
-    "nn/gates.py": ("tests/decoupled_st/nn/test_logic.py",),
+    "estimators/operations/temperature.py": (GRADIENTS,),
+    "nn/logic/gates.py": ("tests/decoupled_st/nn/logic/test_logic.py",),
 }  # fmt: skip
 PLANTED = [
     Mutation(
-        "noise before the division, so that tau_f drops out", "estimators/noise.py",
+        "noise before the division, so that tau_f drops out", "estimators/operations/noise.py",
         "return torch.add(scores, exponential(scores, generator).log_(), alpha=-tau)",
         "return (scores - exponential(scores, generator).log_()) / tau",
     ),
@@ -54,11 +55,11 @@ PLANTED = [
         "surrogate.sigmoid(hard, l, tau_f or 1.0, scale",
     ),
     Mutation(
-        "forward inexact", "estimators/straight_through.py",
+        "forward inexact", "estimators/operations/straight_through.py",
         "return (hard + path).to(dtype)", "return ((hard + gain * soft) - gain * soft.detach()).to(dtype)",
     ),
     Mutation(
-        "missing 1/tau_b: the softmax is tempered, its gradient is not", "estimators/temperature.py",
+        "missing 1/tau_b: the softmax is tempered, its gradient is not", "estimators/operations/temperature.py",
         "return logits / tau, grad_scale", "return logits.detach() / tau + (logits - logits.detach()), grad_scale",
     ),
     Mutation(
@@ -74,15 +75,15 @@ PLANTED = [
         "rows.one_hot(scores.detach(), dim,", "rows.one_hot((scores + l / tau - l).detach(), dim,",
     ),
     Mutation(
-        "gradient into hard", "estimators/straight_through.py",
+        "gradient into hard", "estimators/operations/straight_through.py",
         "return emit(hard.detach(), soft", "return emit(hard, soft",
     ),
     Mutation(
-        "grad_scale not detached", "estimators/temperature.py",
+        "grad_scale not detached", "estimators/operations/temperature.py",
         "return to_compute(grad_scale.detach(), logits)", "return to_compute(grad_scale, logits)",
     ),
     Mutation(
-        "noise not detached", "estimators/noise.py",
+        "noise not detached", "estimators/operations/noise.py",
         "return noise.detach().to(like.dtype)\n    return exponential(like, generator).log_().neg_()",
         "return noise.to(like.dtype)\n    return exponential(like, generator).log_().neg_()",
     ),
@@ -96,29 +97,56 @@ PLANTED = [
         "* (samples / (samples - 1))", "* 1.0",
     ),
     Mutation(
-        "a NaN row comes out as a plausible sample", "estimators/rows.py",
+        "a NaN row comes out as a plausible sample", "estimators/operations/rows.py",
         "masked_fill_(top == -math.inf, 0.0).masked_fill_(~(top < math.inf), math.nan)",
         "masked_fill_(top == -math.inf, 0.0)",
     ),
     Mutation(
-        "an empty row chooses its first category", "estimators/rows.py",
+        "an empty row chooses its first category", "estimators/operations/rows.py",
         "hard.masked_fill_(top == -math.inf, 0.0).masked_fill_(", "hard.masked_fill_(",
     ),
     Mutation(
-        "the gradient of a category that is all but certain lost in rounding", "estimators/rows.py",
+        "the gradient of a category that is all but certain lost in rounding", "estimators/operations/rows.py",
         "return p.scatter_add(dim, largest, -p.sum(dim, keepdim=True))", "return p",
     ),
     Mutation(
-        "the gradient of a neuron that is all but certainly on lost in rounding", "estimators/rows.py",
+        "the gradient of a neuron that is all but certainly on lost in rounding", "estimators/operations/rows.py",
         "return torch.sigmoid(tempered * flip) * flip", "return torch.sigmoid(tempered)",
     ),
     Mutation(
-        "the same in the node of our own", "estimators/surrogate.py",
+        "the same in the node of our own", "estimators/operations/surrogate.py",
         "h = g - g.gather(ctx.dim, largest)", "h = g",
     ),
     Mutation(
-        "a second derivative that forgets the probabilities", "estimators/surrogate.py",
+        "a second derivative that forgets the probabilities", "estimators/operations/surrogate.py",
         "return hard, p\n", "ctx.mark_non_differentiable(p)\n        return hard, p\n",
+    ),
+    Mutation(
+        "the short way loses the gradient of a category that is all but certain", "estimators/operations/direct.py",
+        "h = g - g.gather(-1, largest)", "h = g",
+    ),
+    Mutation(
+        "the short way of ST-GS at the clean logits", "estimators/operations/direct.py",
+        "largest = scores.sub_(space).max", "largest = (scores - space).max",
+    ),
+    Mutation(
+        "the short way takes every row for finite", "estimators/operations/direct.py",
+        "if not scores.equal(scores):", "if False:",
+    ),
+    Mutation(
+        "the short way takes a NaN for a number", "estimators/operations/direct.py",
+        " or not logits.equal(logits)", "",
+    ),
+    Mutation(
+        "the short way inside a transform", "estimators/operations/direct.py",
+        "and peek_interpreter_stack() is None", "",
+    ),
+    Mutation(
+        "the short way drops a scale", "estimators/operations/direct.py", "and grad_scale == 1", "",
+    ),
+    Mutation(
+        "the short way of a neuron with the wrong sign for second derivatives", "estimators/operations/direct.py",
+        ".sigmoid_().copysign_(t)", ".sigmoid_()",
     ),
     Mutation(
         "ReinMax with the draw's distribution in its midpoint", "estimators/reinmax.py",
@@ -150,33 +178,33 @@ PLANTED = [
     ),
     Mutation(
         "any name is registered over another", "estimators/spec.py",
-        "if name in _registry and _registry[name].__qualname__ != cls.__qualname__:", "if False:",
+        "if name in _registry and not is_again(cls, _registry[name]):", "if False:",
     ),
     Mutation(
-        "rows are taken for finite without looking", "estimators/rows.py",
+        "rows are taken for finite without looking", "estimators/operations/rows.py",
         "_may_look(top) and math.isfinite(top.sum())", "_may_look(top)",
     ),
     Mutation(
-        "centred rows are taken for finite without looking", "estimators/rows.py",
+        "centred rows are taken for finite without looking", "estimators/operations/rows.py",
         "if torch.equal(less, less):", "if True:",
     ),
     Mutation(
-        "half precision inside", "estimators/straight_through.py",
+        "half precision inside", "estimators/operations/straight_through.py",
         "in (torch.float32, torch.float64) else torch.float32", "in _DTYPES else torch.float32",
     ),
     Mutation(
-        "grad_scale reaches a learned temperature", "estimators/temperature.py",
+        "grad_scale reaches a learned temperature", "estimators/operations/temperature.py",
         "finite = fixed + (finite - fixed) * grad_scale",
         "finite = fixed + (finite - fixed) * grad_scale\n    tau = tau * grad_scale",
     ),
     Mutation(
-        "Gumbel noise with the wrong sign", "estimators/noise.py", ".log_().neg_()", ".log_()",
+        "Gumbel noise with the wrong sign", "estimators/operations/noise.py", ".log_().neg_()", ".log_()",
     ),
     Mutation(
-        "gates numbered least significant bit first", "nn/gates.py", "(-4, -3, -2, -1)]", "(-1, -2, -3, -4)]"
+        "gates numbered least significant bit first", "nn/logic/gates.py", "(-4, -3, -2, -1)]", "(-1, -2, -3, -4)]"
     ),
     Mutation(
-        "a batch's gate drawn from the other input's gradient", "nn/gates.py",
+        "a batch's gate drawn from the other input's gradient", "nn/logic/gates.py",
         "u, v = _inputs(x, wiring, 0), _inputs(x, wiring, 1)", "u, v = _inputs(x, wiring, 1), _inputs(x, wiring, 0)",
     ),
 ]  # fmt: skip

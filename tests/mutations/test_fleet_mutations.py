@@ -58,7 +58,7 @@ PLANTED = [
         "further noise from torch's own generator", "fleet/chooser.py", "if noises == 1:", "if noises:", CONFIG,
     ),
     Mutation(
-        "a rule's state not in the checkpoint", "fleet/checkpoint.py",
+        "a rule's state not in the checkpoint", "fleet/saved/checkpoint.py",
         "named |= fleet.rules.state", "named |= {}", RULES,
     ),
     Mutation(
@@ -77,7 +77,7 @@ PLANTED = [
         "for ruled in dict.fromkeys(courses)", "for ruled in dict.fromkeys(courses[:1])", RULES,
     ),
     Mutation(
-        "a temperature that stands still is recorded", "fleet/recording.py",
+        "a temperature that stands still is recorded", "fleet/saved/recording.py",
         "if name not in moving}", "if name in moving}", RULES,
     ),
     Mutation(
@@ -86,7 +86,7 @@ PLANTED = [
         (FLEET + "test_fleet_rules.py", "-k", "recorded"),
     ),
     Mutation(
-        "the path is not recorded", "fleet/provenance.py", "        **path,\n", "", (*TOY, "-k", "declines"),
+        "the path is not recorded", "fleet/saved/provenance.py", "        **path,\n", "", (*TOY, "-k", "declines"),
     ),
     Mutation(
         "the leading gate's gradient cancels", "fleet/cpu/logic.py", "grad[k, n] -= largest[n]", "pass",

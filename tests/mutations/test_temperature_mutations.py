@@ -54,7 +54,15 @@ PLANTED = [
         "math.isfinite(l.sum().item())", "True",
     ),
     Mutation(
-        "noise where the logits are parameters", "temperatures/self_tempered.py", "if view.batch_dims else 0.0", ""
+        "noise where the logits are parameters", "temperatures/self_tempered.py", " or not view.batch_dims", ""
+    ),
+    Mutation("tau_b runs away", "temperatures/self_tempered.py", ".clamp(least, most)", ".clamp(least)"),
+    Mutation(
+        "a draw that is held falls", "temperatures/self_tempered.py", "self.draw is not None or not", "not"
+    ),
+    Mutation(
+        "the surrogate is sharper than a draw that is held", "temperatures/self_tempered.py",
+        "max(self.floor, self.draw or 0.0)", "self.floor",
     ),
     Mutation(
         "temperatures of this pass after it", "temperatures/rule.py",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.circuits import words
-from decoupled_st.nn.gates import GATES
+from decoupled_st.nn.logic.gates import GATES
 
 if TYPE_CHECKING:
     from decoupled_st.circuits.compiled import CompiledCircuit
@@ -31,7 +31,7 @@ class Circuit:
 
     Args:
         input_names: one per input, distinct, without spaces.
-        gates: [gates], which of the sixteen each is (see `decoupled_st.nn.gates`).
+        gates: [gates], which of the sixteen each is (see `decoupled_st.nn.logic.gates`).
         left, right: [gates], the nodes that each gate sees.
         outputs: [outputs], nodes; one may be named twice.
         meaning: "bits", the outputs as they are; "scores", `classes` equal groups of outputs, each counted and divided
@@ -87,7 +87,7 @@ class Circuit:
             raise ValueError(f"gates, left and right must be equally long, got {sizes}")
         if not _within(self.gates, 0, 16):
             raise ValueError("gates are numbered from 0 to 15")
-        own = torch.arange(self.inputs, self.inputs + len(self.gates))
+        own = torch.arange(self.inputs, self.inputs + len(self.gates), device="cpu")
         for name, side in (("left", self.left), ("right", self.right)):
             wrong = ((side < 0) | (side >= own)).nonzero()
             if len(wrong):
@@ -123,7 +123,7 @@ class Circuit:
         level = [0] * self.inputs
         for left, right in zip(self.left.tolist(), self.right.tolist(), strict=True):
             level.append(1 + max(level[left], level[right]))
-        return torch.tensor(level)
+        return torch.tensor(level, device="cpu")
 
     @property
     def depth(self) -> int:
@@ -158,7 +158,7 @@ class Circuit:
             return values.reshape(len(bits), self.classes, -1).sum(-1, dtype=torch.int64)
         values = values.long()
         if self.meaning == "winner":
-            return (values << torch.arange(values.shape[-1])).sum(-1, keepdim=True)
+            return (values << torch.arange(values.shape[-1], device="cpu")).sum(-1, keepdim=True)
         return values
 
     @property
@@ -168,7 +168,7 @@ class Circuit:
 
     def read(self, bits: Any) -> tuple[Tensor, Any]:
         """Bits as [images, inputs] of uint8, and what turns [images, numbers] into the result."""
-        tensor = bits if isinstance(bits, Tensor) else torch.as_tensor(bits)
+        tensor = bits if isinstance(bits, Tensor) else torch.as_tensor(bits, device="cpu")
         flat = words.check_bits(tensor, self.inputs)
 
         def finish(numbers: Tensor) -> Any:

@@ -3,17 +3,17 @@
 import ctypes
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from importlib.resources import files
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from decoupled_st.circuits.schedule import schedule
+from decoupled_st.estimators.operations.temperature import whole_number
 from decoupled_st.kernels.compiler import CompilerError, find_compiler, load
+from decoupled_st.kernels.parallel import in_parallel
 
 if TYPE_CHECKING:
     from decoupled_st.circuits.circuit import Circuit
@@ -72,16 +72,12 @@ class CompiledCircuit:
         if self._library is None:
             return self.circuit(bits)
         flat, finish = self.circuit.read(bits)
-        numbers = torch.empty(len(flat), self.circuit.numbers, dtype=torch.int32)
-        blocks = -(-len(flat) // BLOCK)
-        parts = max(1, min(self.threads, blocks))
-        edges = [min(len(flat), blocks * part // parts * BLOCK) for part in range(parts + 1)]
-        jobs = [(flat[a:b], numbers[a:b]) for a, b in pairwise(edges)]
-        if parts == 1:
-            codes = [self._run(*jobs[0])]
-        else:  # threads of this call alone: those of an earlier one would be missing in a forked process
-            with ThreadPoolExecutor(parts) as pool:
-                codes = list(pool.map(lambda job: self._run(*job), jobs))
+        numbers = torch.empty(len(flat), self.circuit.numbers, dtype=torch.int32, device="cpu")
+
+        def run(first: int, last: int) -> int:
+            return self._run(flat[first * BLOCK : last * BLOCK], numbers[first * BLOCK : last * BLOCK])
+
+        codes = in_parallel(-(-len(flat) // BLOCK), run, self.threads)
         if any(codes):
             raise MemoryError("no memory for the circuit's words")
         return finish(numbers)
@@ -106,8 +102,8 @@ class CompiledCircuit:
 
 def compile_circuit(circuit: "Circuit", *, threads: int | None, compiler: str | None, strict: bool) -> CompiledCircuit:
     """See `Circuit.compile`."""
-    threads = torch.get_num_threads() if threads is None else threads
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+    count = torch.get_num_threads() if threads is None else whole_number(threads)
+    if count is None or count < 1:
         raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}")
     started = time.perf_counter()
     library = None
@@ -117,7 +113,7 @@ def compile_circuit(circuit: "Circuit", *, threads: int | None, compiler: str | 
         if strict or compiler is not None:
             raise
         warnings.warn(f"{error}; the circuit runs in torch, which is slower", RuntimeWarning, stacklevel=3)
-    compiled = CompiledCircuit(circuit, library, threads)
+    compiled = CompiledCircuit(circuit, library, count)
     compiled.seconds = time.perf_counter() - started
     return compiled
 

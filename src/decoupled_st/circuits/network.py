@@ -6,7 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from decoupled_st.circuits.circuit import Circuit
-from decoupled_st.nn import GroupSum, LogicLayer
+from decoupled_st.nn import GroupSum, LogicLayer, LogicNetwork
+
+_IN_TURN = (nn.Sequential.forward, LogicNetwork.forward)
+"""What calls its modules one after the other, and does nothing else."""
 
 
 def from_network(network: nn.Module, *, input_names: Sequence[str] | None = None) -> Circuit:
@@ -15,8 +18,8 @@ def from_network(network: nn.Module, *, input_names: Sequence[str] | None = None
     That is what `network.eval()` computes when its layers have `deterministic=True`.
 
     Args:
-        network: a layer, or an `nn.Sequential` of layers (of Sequentials); `nn.Identity`, `nn.Flatten` and
-            `nn.Dropout`, which do nothing to bits at evaluation, are passed over.
+        network: a layer, a `LogicNetwork`, or an `nn.Sequential` of layers (of Sequentials); `nn.Identity`,
+            `nn.Flatten` and `nn.Dropout`, which do nothing to bits at evaluation, are passed over.
         input_names: one per input bit; x0, x1, .. where None.
 
     Example:
@@ -45,12 +48,13 @@ def from_network(network: nn.Module, *, input_names: Sequence[str] | None = None
         right.append(wiring[1])
         before, first, width = first, first + layer.out_features, layer.out_features
     meaning, classes, tau = ("scores", group.classes, group.tau) if group else ("bits", 0, 1.0)
+    tau = float(tau) if isinstance(tau, int) else tau
     return Circuit(
         input_names=names,
         gates=torch.cat(gates),
         left=torch.cat(left),
         right=torch.cat(right),
-        outputs=torch.arange(before, first),
+        outputs=torch.arange(before, first, device="cpu"),
         meaning=meaning,  # type: ignore[arg-type]
         classes=classes,
         tau=tau,
@@ -88,7 +92,7 @@ def _flat(module: nn.Module, place: str) -> Iterator[tuple[str, nn.Module]]:
     """The modules in the order they are called; one that is used twice comes twice."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"network must be an nn.Module, got {type(module).__name__}")
-    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
+    if isinstance(module, nn.Sequential) and type(module).forward in _IN_TURN:
         _check_plain(module, place or "0")
         for i, part in enumerate(module):
             yield from _flat(part, f"{place}.{i}" if place else str(i))
@@ -99,6 +103,8 @@ def _flat(module: nn.Module, place: str) -> Iterator[tuple[str, nn.Module]]:
 def _check_plain(module: nn.Module, place: str) -> None:
     if module._forward_hooks or module._forward_pre_hooks:
         raise ValueError(f"layer {place} of the network has forward hooks, which no circuit has: remove them first")
+    if "forward" in module.__dict__:
+        raise ValueError(f"layer {place} of the network has a `forward` of its own, which no circuit has: delete it")
 
 
 def _argmax(layer: LogicLayer, place: str) -> Tensor:

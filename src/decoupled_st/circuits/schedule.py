@@ -37,7 +37,9 @@ def schedule(circuit: "Circuit") -> Schedule:
     slot = [*range(inputs), *[0] * len(order)]
     free = [node for node in range(inputs) if last[node] < 0]
     slots, wires = inputs, []
-    gates, left, right = (x[order].tolist() for x in (torch.arange(len(order)), circuit.left, circuit.right))
+    gates, left, right = (
+        x[order].tolist() for x in (torch.arange(len(order), device="cpu"), circuit.left, circuit.right)
+    )
     for step, (gate, a, b) in enumerate(zip(gates, left, right, strict=True)):
         free += [slot[node] for node in {a, b} if last[node] == step]
         if free:
@@ -49,8 +51,8 @@ def schedule(circuit: "Circuit") -> Schedule:
     return Schedule(
         slots,
         torch.stack([kinds, sizes], 1),
-        torch.tensor(wires, dtype=torch.int64).reshape(-1, 3),
-        torch.tensor([slot[node] for node in circuit.outputs.tolist()]),
+        torch.tensor(wires, dtype=torch.int64, device="cpu").reshape(-1, 3),
+        torch.tensor([slot[node] for node in circuit.outputs.tolist()], device="cpu"),
     )
 
 
@@ -58,9 +60,9 @@ def _last_uses(circuit: "Circuit", order: Tensor) -> list[int]:
     """For each node the last step that sees it; -1 for none, and a step that never comes for outputs and for gates that
     nothing sees, whose slot is free for nobody."""
     steps = len(order)
-    last = torch.full((circuit.inputs + steps,), -1)
+    last = torch.full((circuit.inputs + steps,), -1, device="cpu")
     last[circuit.inputs :] = steps
-    step = torch.arange(steps)
+    step = torch.arange(steps, device="cpu")
     used = torch.full_like(last, -1)
     for side in (circuit.left, circuit.right):
         used.scatter_reduce_(0, side[order], step, "amax")

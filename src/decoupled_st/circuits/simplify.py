@@ -133,7 +133,6 @@ def _rebuild(
         node = node_of[place] if place else 0
         new.append((NOT_A if place else (TRUE if inverted else FALSE), node, node))
     counts[ADDED] = len(new) - before
-    gates, left, right = torch.tensor(new, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    return circuit.replace(
-        gates=gates, left=left, right=right, outputs=torch.tensor([shown[x] for x in outputs]), saved=counts
-    )
+    gates, left, right = torch.tensor(new, dtype=torch.int64, device="cpu").reshape(-1, 3).unbind(1)
+    targets = torch.tensor([shown[x] for x in outputs], device="cpu")
+    return circuit.replace(gates=gates, left=left, right=right, outputs=targets, saved=counts)

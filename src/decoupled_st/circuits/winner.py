@@ -83,11 +83,6 @@ def winner(circuit: "Circuit") -> "Circuit":
             second = build.greater(score, other)
             met.append((build.choose(second, score, other), build.choose(second, number, other_number)))
         entries = met + entries[len(entries) // 2 * 2 :]
-    return circuit.replace(
-        gates=torch.tensor(build.gates),
-        left=torch.tensor(build.left),
-        right=torch.tensor(build.right),
-        outputs=torch.tensor(entries[0][1]),
-        meaning="winner",
-        saved={},
-    )
+    gates, left, right = (torch.tensor(part, device="cpu") for part in (build.gates, build.left, build.right))
+    outputs = torch.tensor(entries[0][1], device="cpu")
+    return circuit.replace(gates=gates, left=left, right=right, outputs=outputs, meaning="winner", saved={})

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from decoupled_st.nn.gates import truth_table
+from decoupled_st.nn.logic.gates import truth_table
 
 if TYPE_CHECKING:
     from decoupled_st.circuits.circuit import Circuit
@@ -33,10 +33,10 @@ def pack(bits: Tensor) -> Tensor:
     images, inputs = bits.shape
     count = -(-images // WORD)
     filled = torch.nn.functional.pad(bits, (0, 0, 0, count * WORD - images)).view(count, 8, 8, inputs)
-    packed = torch.zeros(count, 8, inputs, dtype=torch.uint8)
+    packed = torch.zeros(count, 8, inputs, dtype=torch.uint8, device="cpu")
     for i in range(8):
         packed |= filled[:, :, i] << i
-    words = torch.zeros(count, inputs, dtype=torch.int64)
+    words = torch.zeros(count, inputs, dtype=torch.int64, device="cpu")
     for i in range(8):
         words |= packed[:, i].long() << 8 * i
     return words.t().contiguous()
@@ -45,7 +45,7 @@ def pack(bits: Tensor) -> Tensor:
 def unpack(words: Tensor, images: int) -> Tensor:
     """[nodes, words] -> [images, nodes] of uint8."""
     nodes, count = words.shape
-    bits = torch.empty(count, WORD, nodes, dtype=torch.uint8)
+    bits = torch.empty(count, WORD, nodes, dtype=torch.uint8, device="cpu")
     rows = words.t()
     for i in range(WORD):
         bits[:, i] = ((rows >> i) & 1).to(torch.uint8)
@@ -54,9 +54,9 @@ def unpack(words: Tensor, images: int) -> Tensor:
 
 def evaluate(circuit: "Circuit", inputs: Tensor) -> Tensor:
     """[nodes, words] from [inputs, words]: level by level, every gate as c0 ^ c1 a ^ c2 b ^ c3 a b."""
-    t00, t01, t10, t11 = truth_table(dtype=torch.int64)[circuit.gates].neg().unsqueeze(-1).unbind(1)
+    t00, t01, t10, t11 = truth_table(torch.device("cpu"), torch.int64)[circuit.gates].neg().unsqueeze(-1).unbind(1)
     c0, c1, c2, c3 = t00, t00 ^ t10, t00 ^ t01, t00 ^ t01 ^ t10 ^ t11
-    nodes = torch.empty(circuit.inputs + len(circuit.gates), inputs.shape[1], dtype=torch.int64)
+    nodes = torch.empty(circuit.inputs + len(circuit.gates), inputs.shape[1], dtype=torch.int64, device="cpu")
     nodes[: circuit.inputs] = inputs
     levels = circuit.levels[circuit.inputs :]
     order, sizes = levels.argsort(stable=True), torch.bincount(levels).tolist()

@@ -207,30 +207,21 @@ def pull_back(
         gathered: index [N] and gradient [N, D] of codes[index], added to the codes' gradient; -1 adds nothing.
     """
     N, dtype = len(scores.x), scores.dtype
-    total = 1 + p.rest
     mean, tau_grad = torch.zeros(N, dtype=dtype, device=scores.x.device), torch.zeros_like(p.tau)
     lin = torch.zeros(scores.x.shape, dtype=dtype, device=scores.x.device)
     codes_grad = torch.empty_like(scores.codes)
 
-    def tile(rows: slice, columns: slice) -> tuple[Tensor, Tensor, Tensor]:
-        s = scores.tile(rows, columns)
-        if noise is not None:
-            s += noise.tile(rows, columns, s.dtype)
-        l = s.sub_(p.peak[rows, None]).div_(p.tau[rows, None])
-        u = _zero_at(p.top[rows] - columns.start, weigh(rows, columns, l))
-        if scores.masked:
-            u = u.masked_fill_(l == -math.inf, 0.0)
-        return l, u, torch.exp(l).div_(total[rows, None])
+    total = 1 + p.rest
 
     for rows in rows_of(scores):
         for columns in columns_of(scores):
-            _, u, probability = tile(rows, columns)
+            _, u, probability = _terms(scores, p, total, weigh, noise, rows, columns)
             mean[rows] += (probability * u).sum(-1)
     for columns in columns_of(scores):
         to_codes = torch.zeros(columns.stop - columns.start, lin.shape[1], dtype=dtype, device=lin.device)
         sums = torch.zeros(columns.stop - columns.start, dtype=dtype, device=lin.device)
         for rows in rows_of(scores):
-            l, u, probability = tile(rows, columns)
+            l, u, probability = _terms(scores, p, total, weigh, noise, rows, columns)
             ds = u.sub_(mean[rows, None]).mul_(probability)
             if picked is not None:
                 ds += _of_picked(picked, p, rows, columns, probability)
@@ -258,6 +249,20 @@ def stacked(gradients: list[Gradient], dtype: torch.dtype) -> tuple[Tensor, Tens
     if len(gradients) > 1:
         to_codes = torch.stack([gradient.codes for gradient in gradients])
     return to_x, to_codes, torch.stack([gradient.tau for gradient in gradients], 1)
+
+
+def _terms(
+    scores: Scores, p: Softmax, total: Tensor, weigh: Weigh, noise: Noise | None, rows: slice, columns: slice
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What the gradient of a tile is made of: its scores over tau less the largest, u, and the probabilities."""
+    s = scores.tile(rows, columns)
+    if noise is not None:
+        s += noise.tile(rows, columns, s.dtype)
+    l = s.sub_(p.peak[rows, None]).div_(p.tau[rows, None])
+    u = _zero_at(p.top[rows] - columns.start, weigh(rows, columns, l))
+    if scores.masked:
+        u = u.masked_fill_(l == -math.inf, 0.0)
+    return l, u, torch.exp(l).div_(total[rows, None])
 
 
 def _zero_at(column: Tensor, u: Tensor) -> Tensor:

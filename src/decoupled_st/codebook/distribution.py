@@ -13,7 +13,7 @@ from decoupled_st.codebook.chunked import Softmax, choose, columns_of, pull_back
 from decoupled_st.codebook.inputs import check_index, prepare
 from decoupled_st.codebook.operator import can_run_fused, from_linear, scoring_of
 from decoupled_st.codebook.scores import Scores, heads_of
-from decoupled_st.estimators.temperature import Temperature
+from decoupled_st.estimators.operations.temperature import Temperature
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def _forward(
     with torch.autocast(x.device.type, enabled=False):
         heads, parts = heads_of(x, codes, metric, mask), []
         if index is None and can_run_fused(x, codes, False):
-            from decoupled_st.kernels.codebook import choose as choose_fused
-            from decoupled_st.kernels.codebook_distribution import moments
+            from decoupled_st.kernels.codebook.choice import choose as choose_fused
+            from decoupled_st.kernels.codebook.distribution import moments
 
             scoring = scoring_of(heads)
             _, top, peak, rest = choose_fused(x, codes, scoring, None, tau, None)
@@ -176,7 +176,7 @@ def _backward(
     with torch.autocast(x.device.type, enabled=False):
         heads, gradients = heads_of(x, codes, metric, mask), []
         if index is None and can_run_fused(x, codes, learned and metric == "l2"):
-            from decoupled_st.kernels.codebook_distribution import pull_back as pull_back_fused
+            from decoupled_st.kernels.codebook.distribution import pull_back as pull_back_fused
 
             entropy = torch.zeros_like(peak) if entropy is None else entropy
             mean = peak.new_zeros(codes.shape[:2]) if mean is None else mean

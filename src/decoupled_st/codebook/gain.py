@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.codebook.choice import decoupled
-from decoupled_st.estimators.temperature import Temperature
+from decoupled_st.estimators.operations.temperature import Temperature
 
 
 def straight_through_gain(
@@ -35,6 +35,8 @@ def straight_through_gain(
         >>> bool(tiny < 1e-4 < straight_through_gain(x, codes / 8, tau_b=1.0).median())
         True
     """
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        raise TypeError(f"x must be a floating-point tensor, got {getattr(x, 'dtype', type(x).__name__)}")
     direction = torch.randn(x.shape, dtype=torch.float32, device=x.device, generator=generator).to(x.dtype)
     # Hooks of our own: what this keeps for its own backward is not part of a checkpoint that it may be called in.
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(_itself, _itself):

@@ -36,7 +36,7 @@ def _forward(
             return _like(x, codes)
         scores_of_heads = heads_of(x, codes, metric, mask)
         if can_run_fused(x, codes, False):
-            from decoupled_st.kernels.codebook import choose as choose_fused
+            from decoupled_st.kernels.codebook.choice import choose as choose_fused
 
             fused = choose_fused(x, codes, scoring_of(scores_of_heads), tau_f, tau_b, seed)
             return gather(codes, fused[0]), *fused
@@ -82,7 +82,7 @@ def _fused_backward(
     grad: Tensor, state: tuple[Tensor, Tensor, Tensor, Tensor], x: Tensor, codes: Tensor, heads: list[Scores],
     tau_b: Tensor, scale: Tensor, seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    from decoupled_st.kernels.codebook_backward import pull_back as pull_back_fused
+    from decoupled_st.kernels.codebook.backward import pull_back as pull_back_fused
 
     at_top = (grad.float() * gather(codes, state[1]).float()).sum(-1)
     grad = grad.to(x.dtype)
@@ -119,7 +119,7 @@ def _holds_tiles(device: torch.device) -> bool:
 
 
 def scoring_of(heads: list[Scores]) -> Any:
-    from decoupled_st.kernels.codebook_tiles import Scoring
+    from decoupled_st.kernels.codebook.tiles import Scoring
 
     def together(parts: list[Tensor | None], dim: int) -> Tensor | None:
         present = [part for part in parts if part is not None]

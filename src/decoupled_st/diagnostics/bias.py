@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from decoupled_st.estimators.operations.straight_through import check_logits, to_compute
+from decoupled_st.estimators.operations.temperature import check_float
 from decoupled_st.estimators.spec import Estimator, check_estimator
-from decoupled_st.estimators.straight_through import check_logits, to_compute
-from decoupled_st.estimators.temperature import check_float
 
 Loss: TypeAlias = Callable[[Tensor], Tensor]
 Kind: TypeAlias = Literal["categorical", "binary"]

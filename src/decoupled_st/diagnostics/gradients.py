@@ -84,6 +84,8 @@ def gradient_norm(gradients: Tensor | Iterable[Tensor | None], *, run_dims: int 
     parts = [gradients] if isinstance(gradients, Tensor) else [g for g in gradients if g is not None]
     if not parts:
         raise ValueError("gradient_norm needs at least one gradient, got none")
+    if wrong := next((g for g in parts if not isinstance(g, Tensor)), None):
+        raise TypeError(f"gradients must be a tensor or several, got {type(wrong).__name__}")
     if any(g.dim() < run_dims for g in parts):
         raise ValueError(f"run_dims={run_dims} is more than a gradient has: {[tuple(g.shape) for g in parts]}")
     norms = [torch.linalg.vector_norm(_at_least_float(g).unsqueeze(-1).flatten(run_dims), dim=-1) for g in parts]

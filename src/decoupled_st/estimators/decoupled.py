@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators import rows, surrogate
 from decoupled_st.estimators.exported import exported
-from decoupled_st.estimators.noise import check_source, logistic, perturb
+from decoupled_st.estimators.operations import direct, rows, surrogate
+from decoupled_st.estimators.operations.noise import check_source, logistic, perturb
+from decoupled_st.estimators.operations.straight_through import check_logits, to_compute, wanted
+from decoupled_st.estimators.operations.temperature import Temperature, check, check_scale
 from decoupled_st.estimators.spec import FORWARD, TEMPERATURE, Estimator, register
-from decoupled_st.estimators.straight_through import check_logits, to_compute, wanted
-from decoupled_st.estimators.temperature import Temperature, check, check_scale
 
 
 @exported("decoupled_st.categorical.decoupled")
@@ -56,6 +56,10 @@ def categorical(
     Reference:
         Shah, Yan, Mozer, Liu: Improving Discrete Optimisation Via Decoupled Straight-Through Estimator, 2026.
     """
+    if dim == -1 and mask is None and noise is None and generator is None:
+        z = direct.choose_category(logits, tau_f, tau_b, grad_scale)
+        if z is not None:
+            return z
     dim = rows.check_categories(logits, dim, mask)
     tau_f = check("tau_f", tau_f, logits, dim, zero=True)
     tau_b = check("tau_b", tau_b, logits, dim)
@@ -112,6 +116,10 @@ def binary(
         >>> z.tolist(), torch.allclose(logits.grad, p * (1 - p) / 0.5)
         ([0.0, 1.0], True)
     """
+    if noise is None and generator is None:
+        z = direct.choose_bit(logits, tau_f, tau_b, grad_scale)
+        if z is not None:
+            return z
     check_logits(logits)
     tau_f = check("tau_f", tau_f, logits, zero=True)
     tau_b = check("tau_b", tau_b, logits)

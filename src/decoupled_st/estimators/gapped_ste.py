@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators import rows, surrogate
 from decoupled_st.estimators.decoupled import Decoupled
 from decoupled_st.estimators.exported import exported
-from decoupled_st.estimators.noise import check_source, gumbel, logistic
+from decoupled_st.estimators.operations import rows, surrogate
+from decoupled_st.estimators.operations.noise import check_source, gumbel, logistic
+from decoupled_st.estimators.operations.straight_through import check_logits, to_compute, wanted
+from decoupled_st.estimators.operations.temperature import Temperature, check, check_scale, is_number
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
-from decoupled_st.estimators.straight_through import check_logits, to_compute, wanted
-from decoupled_st.estimators.temperature import Temperature, check, check_scale, is_number
 
 
 @exported("decoupled_st.categorical.gapped_ste")

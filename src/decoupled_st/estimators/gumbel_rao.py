@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators import rows
 from decoupled_st.estimators.decoupled import Decoupled
 from decoupled_st.estimators.exported import exported
-from decoupled_st.estimators.noise import check_source, gumbel, logistic
+from decoupled_st.estimators.operations import rows
+from decoupled_st.estimators.operations.noise import check_source, gumbel, logistic
+from decoupled_st.estimators.operations.straight_through import check_logits, emit, to_compute, wanted
+from decoupled_st.estimators.operations.temperature import Temperature, check, check_scale, temper
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
-from decoupled_st.estimators.straight_through import check_logits, emit, to_compute, wanted
-from decoupled_st.estimators.temperature import Temperature, check, check_scale, temper
 
 
 @exported("decoupled_st.categorical.gumbel_rao")

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators import rows, surrogate
 from decoupled_st.estimators.decoupled import Decoupled
 from decoupled_st.estimators.exported import exported
-from decoupled_st.estimators.noise import check_source, gumbel, logistic
+from decoupled_st.estimators.operations import direct, rows, surrogate
+from decoupled_st.estimators.operations.noise import check_source, gumbel, logistic
+from decoupled_st.estimators.operations.straight_through import check_logits, to_compute, wanted
+from decoupled_st.estimators.operations.temperature import Temperature, check, check_scale
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
-from decoupled_st.estimators.straight_through import check_logits, to_compute, wanted
-from decoupled_st.estimators.temperature import Temperature, check, check_scale
 
 
 @exported("decoupled_st.categorical.gumbel_ste")
@@ -43,6 +43,10 @@ def categorical(
         Jang, Gu, Poole: Categorical reparameterization with Gumbel-Softmax, 2017. Maddison, Mnih, Teh: The concrete
         distribution, 2017.
     """
+    if dim == -1 and mask is None and noise is None and generator is None:
+        z = direct.choose_category(logits, 1.0, tau, grad_scale, perturbed=True)
+        if z is not None:
+            return z
     dim = rows.check_categories(logits, dim, mask)
     tau = check("tau", tau, logits, dim)
     scale = check_scale(grad_scale, logits)
@@ -82,6 +86,10 @@ def binary(
         tau: temperature of the surrogate, > 0.
         generator, noise, grad_scale: see `decoupled_st.binary`.
     """
+    if noise is None and generator is None:
+        z = direct.choose_bit(logits, 1.0, tau, grad_scale, perturbed=True)
+        if z is not None:
+            return z
     check_logits(logits)
     tau = check("tau", tau, logits)
     scale = check_scale(grad_scale, logits)

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators import rows
 from decoupled_st.estimators.exported import exported
-from decoupled_st.estimators.noise import check_source
+from decoupled_st.estimators.operations import rows
+from decoupled_st.estimators.operations.noise import check_source
+from decoupled_st.estimators.operations.straight_through import check_logits, emit, to_compute, wanted
+from decoupled_st.estimators.operations.temperature import check_scale, temper
 from decoupled_st.estimators.spec import Estimator, register
-from decoupled_st.estimators.straight_through import check_logits, emit, to_compute, wanted
-from decoupled_st.estimators.temperature import check_scale, temper
 
 
 @exported("decoupled_st.categorical.identity_ste")

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators import rows, surrogate
 from decoupled_st.estimators.decoupled import Decoupled
 from decoupled_st.estimators.exported import exported
-from decoupled_st.estimators.noise import check_source, logistic, perturb
+from decoupled_st.estimators.operations import rows, surrogate
+from decoupled_st.estimators.operations.noise import check_source, logistic, perturb
+from decoupled_st.estimators.operations.straight_through import check_logits, emit, to_compute, wanted
+from decoupled_st.estimators.operations.temperature import Temperature, check, check_float, check_scale, fixed_path
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
-from decoupled_st.estimators.straight_through import check_logits, emit, to_compute, wanted
-from decoupled_st.estimators.temperature import Temperature, check, check_float, check_scale, fixed_path
 
 WHY = "the estimator needs a distribution, not the argmax"
 
@@ -72,7 +72,8 @@ def categorical(
     p_f, p_b = (torch.softmax((filled / tau).detach(), dim) for tau in (tau_f, tau_b))
     m = (hard + p_b) / 2
     if surrogate.is_fixed(filled, tau_f, scale):
-        z: Tensor = _Midpoint.apply(filled, hard, m, p_f, row.largest, dim, tau_f, scale)  # type: ignore[no-untyped-call]
+        others = (hard, m, p_f, row.largest, dim, tau_f, scale)
+        z: Tensor = _Midpoint.apply(filled, others)  # type: ignore[no-untyped-call]
         return z.to(logits.dtype)
     path, gain = fixed_path(filled, tau_f, scale)
     path = 2 * _jacobian(m, path, dim) - 0.5 * _jacobian(p_f, path, dim)
@@ -129,17 +130,8 @@ class _Midpoint(torch.autograd.Function):
     """The value of `hard`, with ReinMax's gradient: one node, as in `surrogate`."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        l: Tensor,
-        hard: Tensor,
-        m: Tensor,
-        p_f: Tensor,
-        largest: Tensor,
-        dim: int,
-        tau: Temperature,
-        scale: float,
-    ) -> Tensor:
+    def forward(ctx: Any, l: Tensor, others: tuple[Any, ...]) -> Tensor:
+        hard, m, p_f, largest, dim, tau, scale = others
         ctx.save_for_backward(m, p_f, largest, *([tau] if isinstance(tau, Tensor) else []))
         ctx.dim, ctx.tau, ctx.scale = dim, tau if isinstance(tau, float) else None, scale
         return hard
@@ -149,7 +141,7 @@ class _Midpoint(torch.autograd.Function):
         m, p_f, largest, *tau = ctx.saved_tensors
         h = (g - g.gather(ctx.dim, largest)) * ctx.scale
         result = 2 * _jacobian(m, h, ctx.dim) - 0.5 * _jacobian(p_f, h, ctx.dim)
-        return (result / (tau[0] if tau else ctx.tau), *(None,) * 7)
+        return result / (tau[0] if tau else ctx.tau), None
 
 
 def _jacobian(p: Tensor, path: Tensor, dim: int) -> Tensor:

@@ -6,12 +6,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators import decoupled, rows
+from decoupled_st.estimators import decoupled
 from decoupled_st.estimators.decoupled import Decoupled
 from decoupled_st.estimators.exported import exported
+from decoupled_st.estimators.operations import rows
+from decoupled_st.estimators.operations.straight_through import check_logits
+from decoupled_st.estimators.operations.temperature import Temperature, check
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
-from decoupled_st.estimators.straight_through import check_logits
-from decoupled_st.estimators.temperature import Temperature, check
 
 
 @exported("decoupled_st.categorical.softmax_ste")

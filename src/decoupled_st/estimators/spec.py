@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.temperature import check_float
+from decoupled_st.estimators.operations.temperature import check_float
 
 FORWARD: Mapping[str, Any] = {"temperature": True, "check": lambda name, value: check_float(name, value, zero=True)}
 """What a field of a value is: a temperature that may be 0, the argmax."""
@@ -102,8 +102,9 @@ def register(cls: E_) -> E_:
     `dim` and `mask` too) as keywords. Use it as a decorator, above `@dataclass(frozen=True, kw_only=True)`.
     """
     name = cls.name
-    if name in _registry and _registry[name].__qualname__ != cls.__qualname__:  # the same: a notebook's cell run again
-        raise ValueError(f"an estimator named {name!r} is registered already, {_registry[name].__qualname__}")
+    if name in _registry and not is_again(cls, _registry[name]):
+        taken = f"{_registry[name].__module__}.{_registry[name].__qualname__}"
+        raise ValueError(f"an estimator named {name!r} is registered already, {taken}")
     if set(cls.functions) != set(_TAKEN):
         raise ValueError(f"{cls.__name__}.functions must have the keys {sorted(_TAKEN)}, got {sorted(cls.functions)}")
     own = {field.name for field in fields(cls)}
@@ -116,6 +117,13 @@ def register(cls: E_) -> E_:
         raise ValueError(f'fields of {cls.__name__} without metadata={{"check": ...}}: {unchecked}')
     _registry[name] = cls
     return cls
+
+
+def is_again(cls: type, other: type) -> bool:
+    """True where a class is the one registered before, made again: by a notebook's cell, or by a file that is both run
+    and imported. The library's own are made once."""
+    own = other.__module__.startswith("decoupled_st.") and cls.__module__ != other.__module__
+    return cls.__qualname__ == other.__qualname__ and not own
 
 
 def registered(name: str) -> type[Estimator]:

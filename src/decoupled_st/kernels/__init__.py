@@ -14,7 +14,7 @@ TENSORS = (Tensor, torch.nn.Parameter)
 """torch's own, not subclasses."""
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # Under Triton's interpreter the kernels run on the CPU: that is how they are tested without a GPU.
-_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _wanted = True
 _on = find_spec("triton") is not None
 
@@ -40,6 +40,12 @@ def is_wanted() -> bool:
     return _wanted
 
 
+def know(logits: Tensor) -> bool:
+    """True where kernels are on and there are some for this device, dtype and size."""
+    here: bool = logits.is_cpu if INTERPRETED else logits.is_cuda
+    return _on and here and logits.dtype in _DTYPES and logits.numel() < 2**32
+
+
 def can_run_fused(logits: Tensor, grad_scale: float | Tensor, *others: object) -> bool:
     """True where a kernel can take these logits; `others` are the temperatures, mask and noise, floats or tensors.
 
@@ -48,11 +54,9 @@ def can_run_fused(logits: Tensor, grad_scale: float | Tensor, *others: object) -
     forward-mode differentiation or while `torch.jit` traces, which only the plain operations can follow.
     """
     fits = (
-        _on
-        and type(logits) in TENSORS
-        and (logits.is_cpu if _INTERPRETED else logits.is_cuda)
-        and logits.dtype in _DTYPES
-        and 0 < logits.numel() < 2**32
+        type(logits) in TENSORS
+        and know(logits)
+        and logits.numel() > 0
         and not isinstance(grad_scale, Tensor)
         and forward_ad._current_level < 0  # read here, where torch.compile guards it
         and not transformed()
@@ -66,9 +70,12 @@ def can_run_fused(logits: Tensor, grad_scale: float | Tensor, *others: object) -
     return True
 
 
-def can_take_gradient(grad: Tensor) -> bool:
-    """True where a kernel can take this gradient: it is not transformed, and not many at once (`is_grads_batched`)."""
-    return not transformed() and (is_watched() or not torch._C._functorch.is_legacy_batchedtensor(grad))
+def can_take_gradient(grad: Tensor, watched: bool | None = None) -> bool:
+    """True where a kernel can take this gradient: it is not transformed, and not many at once (`is_grads_batched`).
+    `watched` is `is_watched()`, where that is known."""
+    if transformed():
+        return False
+    return (is_watched() if watched is None else watched) or not torch._C._functorch.is_legacy_batchedtensor(grad)
 
 
 def is_watched() -> bool:

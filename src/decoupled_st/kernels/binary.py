@@ -47,20 +47,22 @@ def choose(
 
 
 def _save(ctx, inputs, output):
-    logits, seed, noise, _, _, tau, ctx.tau, scale, ctx.scale, ctx.identity, perturbed = inputs
+    logits, seed, noise, _, _, tau, tau_value, scale, scale_value, identity, perturbed = inputs
+    ctx.numbers = (tau_value, scale_value, identity)
     ctx.save_for_backward(logits, *((seed, noise) if perturbed else (None, None)), tau, scale)
 
 
-def _gradient(ctx, grad, backward):
+def _gradient(ctx, grad, backward, watched=None):
     logits, seed, noise, tau, scale = ctx.saved_tensors
-    if ctx.identity or torch.is_grad_enabled() or not can_take_gradient(grad):  # is_grad_enabled: for create_graph=True
-        tau, scale = ctx.tau if tau is None else tau, ctx.scale if scale is None else scale
-        if ctx.identity:
+    tau_value, scale_value, identity = ctx.numbers
+    if identity or torch.is_grad_enabled() or not can_take_gradient(grad, watched):  # grad enabled: create_graph=True
+        tau, scale = tau_value if tau is None else tau, scale_value if scale is None else scale
+        if identity:
             result = (grad * scale).to(grad.dtype).masked_fill(logits.isinf(), 0.0)
         else:
             result = _differentiable(grad, logits, seed, noise, tau, scale)
     else:
-        result = backward(as_stored(grad), logits, seed, noise, tau, ctx.tau, scale, ctx.scale)
+        result = backward(as_stored(grad), logits, seed, noise, tau, tau_value, scale, scale_value)
     return result
 
 
@@ -75,9 +77,9 @@ class _Choose(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        # Compiled autograd traces this.
-        backward = torch.ops.decoupled_st.binary_backward if is_watched() else _run_backward
-        return _gradient(ctx, grad, backward), None
+        watched = is_watched()  # by compiled autograd, which traces this
+        backward = torch.ops.decoupled_st.binary_backward if watched else _run_backward
+        return _gradient(ctx, grad, backward, watched), None
 
 
 # `Function.apply` looks for transforms of torch.func first, as `can_run_fused` has done.
@@ -94,7 +96,7 @@ def _differentiable(grad, logits, seed, noise, tau, scale):
     if isinstance(tau, Tensor):
         tau = tau.repeat_interleave(l.numel() // len(tau), 0).view(l.shape)
     t = l / tau
-    p = torch.sigmoid(torch.where(t > 0, -t, t))  # the smaller of p and 1 - p, as in `estimators.rows.sigmoid`
+    p = torch.sigmoid(torch.where(t > 0, -t, t))  # the smaller of p and 1 - p, as in `operations.rows.sigmoid`
     return (grad.float() * p * (1 - p) * (scale / tau)).to(logits.dtype)
 
 

@@ -45,11 +45,12 @@ def load(source: str, compiler: str, *extra: str) -> ctypes.CDLL:
         file.write_text(source, encoding="utf-8")
         for flags in FLAGS:
             command = [*shlex.split(compiler), *flags, *extra, str(file), "-o", str(target)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, capture_output=True, check=False)
             if done.returncode == 0:
                 break
         else:
-            raise CompilerError(f"{shlex.join(command)} failed:\n{done.stderr.strip()[-2000:]}")
+            message = done.stderr.decode(errors="replace").strip()
+            raise CompilerError(f"{shlex.join(command)} failed:\n{message[-2000:]}")
         try:
             return ctypes.CDLL(str(target))
         except OSError as error:

@@ -14,8 +14,8 @@ from torch import Tensor
 from decoupled_st.kernels import binary, can_take_gradient, categorical, is_watched
 from decoupled_st.kernels.binary import _start
 from decoupled_st.kernels.binary import _tau as binary_tau
-from decoupled_st.kernels.categorical import _centre, _is_allowed, _load, _store_choice, _tau
-from decoupled_st.kernels.categorical import _noise as categorical_noise
+from decoupled_st.kernels.categorical_kernels import _centre, _is_allowed, _load, _store_choice, _tau
+from decoupled_st.kernels.categorical_kernels import _noise as categorical_noise
 from decoupled_st.kernels.launch import launch
 from decoupled_st.kernels.noise import draw_seed
 from decoupled_st.kernels.rows import as_stored, blocks, by_row

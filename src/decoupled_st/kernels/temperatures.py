@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from decoupled_st.kernels.launch import launch
 from decoupled_st.kernels.rows import as_stored, blocks
 
 _ELEMENTS = 2048  # of one tile
@@ -27,14 +28,17 @@ def step(
     stride: int,
     few: float,
     low: float,
+    draw: float | None,
     high: float,
     enough: float,
     window: float,
     share: float,
     least: tuple[float, float, float],
+    most: float,
     over: float,
     settled: int,
     every: int,
+    last: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The temperatures, [runs...] each, of a pass.
 
@@ -47,10 +51,13 @@ def step(
         stride: every how many of the first dimension after the runs is measured for the scale.
         few: from 1, a layer of few bits, to 0, many, where usage is not measured.
         low, high, window, share: the rule's constants.
+        draw: at which tau_f is held, if it is.
         enough: the usage below which tau_f is raised; 0 where it is not measured.
         least: (factor, low, high): the least tau_b is the first pass's scale times the factor, between the two.
+        most: how many times the least tau_b, or the one that follows from the first pass, it may be.
         over: the steps over which tau_f falls along a line; 0 where they are not known.
         settled, every: up to the first all passes are measured, after it only these.
+        last: where both temperatures, [runs...] each, are written down as well.
     """
     logits = as_stored(logits)
     runs = tuple(logits.shape[:run_dims])
@@ -62,21 +69,24 @@ def step(
     tau_f, tau_b = (torch.empty(runs, dtype=torch.float32, device=logits.device) for _ in range(2))
     inner = rows // first
     width = triton.next_power_of_2(categories)
-    _step[(max(math.prod(runs), 1),)](
-        logits, *before, *(after[name] for name in _STATE), tau_f, tau_b,
-        per_run, categories, blocks(first, stride) * inner, inner, stride, samples, rows // samples,
-        few, low, high, enough, window, share, *least, over,
-        SETTLED=settled, EVERY=every, BINARY=binary, USAGE=few > 0 and enough > 0, LINE=few > 0 and over > 0,
-        WIDTH=width, HEIGHT=max(_ELEMENTS // width, 1), num_warps=4,
-    )  # fmt: skip
+    launch(
+        _step,
+        max(math.prod(runs), 1),
+        (logits, *before, *(after[name] for name in _STATE), tau_f, tau_b, *(last or (None, None))),
+        (few, low if draw is None else 0.0, draw or 0.0, high, enough, window, share, *least, most, over),
+        (per_run, categories, blocks(first, stride) * inner, inner, stride, samples, rows // samples),
+        (settled, every, binary, few > 0 and enough > 0, few > 0 and over > 0, width, max(_ELEMENTS // width, 1)),
+        warps=4,
+    )
     return tau_f, tau_b
 
 
 @triton.jit
 def _step(
     logits, passes, usages, first, scale, usage, new_passes, new_usages, new_first, new_scale, new_usage, tau_f, tau_b,
+    last_f, last_b,
+    few, low, draw, high, enough, window, share, factor, floor, ceiling, most, over,
     per_run, categories, measured, inner, stride, samples, latents,
-    few, low, high, enough, window, share, factor, floor, ceiling, over,
     SETTLED: tl.constexpr, EVERY: tl.constexpr, BINARY: tl.constexpr, USAGE: tl.constexpr, LINE: tl.constexpr,
     WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
@@ -91,9 +101,14 @@ def _step(
     if USAGE:
         left = tl.where(used > 0, tl.maximum(1 - m / enough, left), left)
     least = tl.minimum(tl.maximum(factor * begun, floor), ceiling)
-    quiet = low * least
-    tl.store(tau_f + run, quiet + (high - quiet) * (few * left))
-    tl.store(tau_b + run, tl.maximum(share * s, least))
+    quiet = low * least + draw  # one of the two is 0
+    f = quiet + (high - quiet) * (few * left)
+    b = tl.minimum(tl.maximum(share * s, least), most * tl.maximum(least, share * begun))
+    tl.store(tau_f + run, f)
+    tl.store(tau_b + run, b)
+    if last_f is not None:
+        tl.store(last_f + run, f)
+        tl.store(last_b + run, b)
 
     n += 1
     settled = n > SETTLED

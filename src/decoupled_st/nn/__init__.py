@@ -3,8 +3,9 @@
 from decoupled_st.nn.binary import Binary
 from decoupled_st.nn.categorical import Categorical
 from decoupled_st.nn.codebook import Codebook, Quantised, ResidualCodebook
-from decoupled_st.nn.gates import apply_gates
-from decoupled_st.nn.logic import GroupSum, LogicLayer
+from decoupled_st.nn.logic.gates import apply_gates
+from decoupled_st.nn.logic.layer import GroupSum, LogicLayer
+from decoupled_st.nn.logic.network import LogicNetwork
 
 __all__ = [
     "Binary",
@@ -12,6 +13,7 @@ __all__ = [
     "Codebook",
     "GroupSum",
     "LogicLayer",
+    "LogicNetwork",
     "Quantised",
     "ResidualCodebook",
     "apply_gates",

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.estimators.spec import Estimator
-from decoupled_st.nn.chooser import Chooser, check_grad_scale
+from decoupled_st.nn.chooser import Chooser, check_grad_scale, one_node
 from decoupled_st.temperatures import Rule, Tempered
 
 
@@ -35,6 +35,7 @@ class Binary(Chooser):
         super().__init__(estimator, deterministic)
         self.grad_scale = check_grad_scale(grad_scale)
 
+    @one_node
     def forward(
         self, logits: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None
     ) -> Tensor:

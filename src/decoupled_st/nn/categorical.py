@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.estimators.spec import Estimator
-from decoupled_st.nn.chooser import Chooser, check_dim, check_grad_scale
+from decoupled_st.nn.chooser import Chooser, check_dim, check_grad_scale, one_node
 from decoupled_st.temperatures import Rule, Tempered
 
 
@@ -38,6 +38,7 @@ class Categorical(Chooser):
         self.dim = check_dim(dim)
         self.grad_scale = check_grad_scale(grad_scale)
 
+    @one_node
     def forward(
         self,
         logits: Tensor,

@@ -1,14 +1,31 @@
 """What the modules that choose have in common."""
 
+import functools
 import math
 import operator
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
+import torch.fx
 from torch import Tensor, nn
 
 from decoupled_st.estimators.spec import Estimator, check_estimator
 from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.tempering import InForce, Tempering
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def one_node(forward: F) -> F:
+    """A module's `forward` that `torch.fx.symbolic_trace` records as one node, as it does with torch's own modules."""
+
+    @functools.wraps(forward)
+    def call(self: nn.Module, x: Tensor, **options: Any) -> Any:
+        if not isinstance(x, Tensor) and isinstance(x, torch.fx.Proxy):
+            return x.tracer.create_proxy("call_module", x.tracer.path_of_module(self), (x,), options)
+        return forward(self, x, **options)
+
+    return call  # type: ignore[return-value]
 
 
 class Chooser(nn.Module):

@@ -13,21 +13,20 @@ from decoupled_st.codebook.gain import straight_through_gain
 from decoupled_st.codebook.inputs import check_range
 from decoupled_st.codebook.scores import METRICS, heads_of
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
-from decoupled_st.estimators.straight_through import recomputed
-from decoupled_st.estimators.temperature import check_float
-from decoupled_st.kernels import is_watched
-from decoupled_st.nn.chooser import check_deterministic, check_dim, check_grad_scale
+from decoupled_st.estimators.operations.straight_through import recomputed
+from decoupled_st.estimators.operations.temperature import check_float, whole_number
+from decoupled_st.estimators.spec import registered
+from decoupled_st.kernels import traced
+from decoupled_st.nn.chooser import check_deterministic, check_dim, check_grad_scale, one_node
 from decoupled_st.nn.replicas import broadcast_from_first, sum_over_replicas
 from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.tempering import Tempering
 
 FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
-    "decoupled": codebook.decoupled,
-    "softmax_ste": codebook.softmax_ste,
-    "gumbel_ste": codebook.gumbel_ste,
-    "identity_ste": codebook.identity_ste,
+    name: getattr(codebook, name) for name in ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
 }
 """The functions of the estimators that have a form for codebooks, by the estimators' names."""
+_CHOICES = tuple(registered(name) for name in FORMS)
 LOSSES = ("commitment", "codebook", "entropy")
 _SEEN = 16
 """Rows of a batch whose scores a rule sees: enough for their scale, and few beside the rows themselves."""
@@ -100,7 +99,7 @@ class Codebook(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        _check_sizes(codes, dim, heads)
+        codes, dim, heads = _check_sizes(codes, dim, heads)
         if metric not in METRICS:
             raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
         if not isinstance(losses, (list, tuple, set)) or set(losses) - set(LOSSES):
@@ -127,11 +126,9 @@ class Codebook(nn.Module):
     def estimator(self, value: Estimator | Rule | Tempered) -> None:
         tempered = Tempered(value) if isinstance(value, Rule) else value
         chosen = tempered.estimator if isinstance(tempered, Tempered) else check_estimator(tempered)
-        if chosen.name not in FORMS:
-            raise ValueError(
-                f"{type(chosen).__name__} has no form for codebooks: use Decoupled, SoftmaxSTE, GumbelSTE or "
-                "IdentitySTE"
-            )
+        if type(chosen) not in _CHOICES:  # a subclass may choose in another way, under the same name
+            expected = ", ".join(choice.__name__ for choice in _CHOICES)
+            raise ValueError(f"{type(chosen).__name__} has no form for codebooks: use one of {expected}")
         self.tempering = Tempering(tempered) if isinstance(tempered, Tempered) else None
         self._estimator = value
 
@@ -141,6 +138,7 @@ class Codebook(nn.Module):
         self.usage.zero_()
         self.idle.zero_()
 
+    @one_node
     def forward(
         self,
         x: Tensor,
@@ -152,7 +150,7 @@ class Codebook(nn.Module):
         """q, index and losses of x; `mask`, `generator` and `seed` as in `codebook.decoupled`."""
         rows = self._rows(x)
         name, taus = self._in_force(rows.detach(), mask)
-        if self.training and not self._gain_checked and not is_watched():
+        if self.training and not self._gain_checked and not traced():
             self._check_gain(rows.detach(), mask, taus)
         # VQ-VAE's codes hear nothing of what comes after them.
         weight = self.weight.detach() if name == IdentitySTE.name else self.weight
@@ -205,7 +203,7 @@ class Codebook(nn.Module):
         Returns:
             How many codes were revived.
         """
-        _check_size("after", after, 1)
+        after = _check_size("after", after, 1)
         dead = self.idle >= after
         count = int(dead.sum())
         if count == 0 or self._recent is None:
@@ -243,9 +241,9 @@ class Codebook(nn.Module):
         taus = self.tempering.taus(self._scores(rows).unsqueeze(0), dim=-1, mask=mask)
         tempered = self.tempering.tempered
         placed = {"tau_f": 0.0, "tau_b": taus.b} if argmax else dict(tempered.place(taus))
-        found = {name: tau.mean() if isinstance(tau, Tensor) else tau for name, tau in placed.items()}
+        means = {name: tau.mean() if isinstance(tau, Tensor) else tau for name, tau in placed.items()}
         chosen = "decoupled" if argmax else tempered.estimator.name
-        return chosen, found if argmax else {**tempered.estimator.parameters(), **found}
+        return chosen, means if argmax else {**tempered.estimator.parameters(), **means}
 
     @torch.no_grad()
     def _scores(self, rows: Tensor) -> Tensor:
@@ -262,6 +260,8 @@ class Codebook(nn.Module):
         if not isinstance(x, Tensor) or not -x.dim() <= self.axis < x.dim() or x.shape[self.axis] != self.dim:
             shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise ValueError(f"x must have {self.dim} features along axis {self.axis}, got {shape}")
+        if not x.is_floating_point():
+            raise TypeError(f"x must be a floating-point tensor, got {x.dtype}")
         rows = x.movedim(self.axis, -1)
         return rows if self.heads == 1 else rows.reshape(*rows.shape[:-1], self.heads, self.dim // self.heads)
 
@@ -288,17 +288,17 @@ class Codebook(nn.Module):
         self.idle.copy_(torch.where(counts > 0, 0, self.idle + 1))
 
     def _losses(self, rows: Tensor, index: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
+        losses: dict[str, Tensor] = {}
         known = index.clamp(min=0)
         if "commitment" in self.losses:
-            found["commitment"] = F.mse_loss(rows, self._gather(known).detach().to(rows.dtype))
+            losses["commitment"] = F.mse_loss(rows, self._gather(known).detach().to(rows.dtype))
         if "codebook" in self.losses:
             chosen = self._gather(known)
-            found["codebook"] = F.mse_loss(chosen, rows.detach().to(chosen.dtype))
+            losses["codebook"] = F.mse_loss(chosen, rows.detach().to(chosen.dtype))
         if "entropy" in self.losses:
             options: dict[str, Any] = {"tau": self.entropy_tau, "metric": self.metric, "mask": mask}
-            found["entropy"] = codebook.distribution(rows, self.weight, **options).penalty
-        return found
+            losses["entropy"] = codebook.distribution(rows, self.weight, **options).penalty
+        return losses
 
     def _check_gain(self, rows: Tensor, mask: Tensor | None, taus: Mapping[str, Any]) -> None:
         """Warn at the first training pass where next to no gradient will reach x."""
@@ -346,18 +346,21 @@ class ResidualCodebook(nn.Module):
         self, codes: int, dim: int, estimator: Estimator | Rule | Tempered, *, stages: int, **options: Any
     ) -> None:
         super().__init__()
-        _check_size("stages", stages, 1)
+        stages = _check_size("stages", stages, 1)
         self.stages = nn.ModuleList(Codebook(codes, dim, estimator, **options) for _ in range(stages))
 
+    @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Quantised:
         """q, index [..., stages] (heads before them) and the losses, each averaged over the stages."""
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x must be a floating-point tensor, got {type(x).__name__}")
         q, indices, losses = torch.zeros_like(x), [], []
         for stage in self.stages:
             part = stage(x - q, generator=generator)
             q = q + part.q
             indices.append(part.index)
             losses.append(part.losses)
-        means = {name: torch.stack([found[name] for found in losses]).mean() for name in losses[0]}
+        means = {name: torch.stack([of_stage[name] for of_stage in losses]).mean() for name in losses[0]}
         return Quantised(q, torch.stack(indices, -1), means)
 
     @torch.no_grad()
@@ -372,24 +375,24 @@ class ResidualCodebook(nn.Module):
 
     def decode(self, index: Tensor) -> Tensor:
         """The vectors of an index [..., stages]; fewer stages than there are give a coarser vector."""
-        if index.dim() == 0 or not 1 <= index.shape[-1] <= len(self.stages):
-            raise ValueError(f"index must be [..., 1 to {len(self.stages)} stages], got shape {tuple(index.shape)}")
-        parts = []
-        for stage, number in zip(self.stages, index.unbind(-1), strict=False):
-            assert isinstance(stage, Codebook)
-            parts.append(stage.decode(number))
+        if not isinstance(index, Tensor) or index.dim() == 0 or not 1 <= index.shape[-1] <= len(self.stages):
+            given = tuple(getattr(index, "shape", ())) or type(index).__name__
+            raise ValueError(f"index must be a tensor [..., 1 to {len(self.stages)} stages], got {given}")
+        parts = [stage.decode(number) for stage, number in zip(self.stages, index.unbind(-1), strict=False)]  # type: ignore[operator]
         return torch.stack(parts).sum(0)
 
 
-def _check_sizes(codes: int, dim: int, heads: int) -> None:
-    for name, value, least in (("codes", codes, 2), ("dim", dim, 1), ("heads", heads, 1)):
-        _check_size(name, value, least)
+def _check_sizes(codes: int, dim: int, heads: int) -> tuple[int, int, int]:
+    codes, dim, heads = _check_size("codes", codes, 2), _check_size("dim", dim, 1), _check_size("heads", heads, 1)
     if codes >= 2**31:
         raise ValueError(f"there may be at most 2^31 - 1 codes, got {codes}: use heads or residual stages")
     if dim % heads:
         raise ValueError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}")
+    return codes, dim, heads
 
 
-def _check_size(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+def _check_size(name: str, value: object, least: int) -> int:
+    size = whole_number(value)
+    if size is None or size < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return size

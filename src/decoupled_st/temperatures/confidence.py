@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import torch
 
-from decoupled_st.estimators.straight_through import to_compute
-from decoupled_st.estimators.temperature import check_float
+from decoupled_st.estimators.operations.straight_through import to_compute
+from decoupled_st.estimators.operations.temperature import check_float
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import Rule, State, Taus, register
 
@@ -53,7 +53,7 @@ class Confidence(Rule):
         else:
             if view.mask is not None:
                 l = l.masked_fill(~view.mask, -torch.inf)
-            allowed = (l > -torch.inf).sum(view.dim, keepdim=True).clamp(min=2)
+            allowed = (l > -torch.inf).sum(view.dim, keepdim=True).clamp(min=2).to(l.dtype)
             most = torch.softmax(l, view.dim).amax(view.dim, keepdim=True)
             confidence = (most - 1 / allowed) / (1 - 1 / allowed)
         confidence = torch.nan_to_num(confidence, nan=0.0).clamp(0.0, 1.0)

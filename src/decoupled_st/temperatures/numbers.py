@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators.straight_through import to_compute
+from decoupled_st.estimators.operations.straight_through import to_compute
 from decoupled_st.temperatures import observe
 from decoupled_st.temperatures.observe import View
 
@@ -49,5 +49,5 @@ def usage(view: View) -> float | None:
     else:
         at = l.argmax(-1) + torch.arange(0, view.latents * categories, categories, device=l.device)
         counts = torch.bincount(at.flatten(), minlength=view.latents * categories)
-    entropy = torch.special.entr(counts / samples).sum().item()
+    entropy = torch.special.entr(counts.float() / samples).sum().item()
     return min(max(entropy / (view.latents * most), 0.0), 1.0)

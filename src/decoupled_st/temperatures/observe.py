@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.rows import check_categories, check_mask
-from decoupled_st.estimators.straight_through import check_logits, to_compute
+from decoupled_st.estimators.operations.rows import check_categories, check_mask
+from decoupled_st.estimators.operations.straight_through import check_logits, to_compute
 
 _LARGEST = 1e30  # of a mean square
 _ENOUGH = 4096  # logits per run
@@ -113,9 +113,9 @@ def usage(view: View) -> tuple[Tensor, Tensor]:
     samples = counts.sum(-1)
     share = counts / samples.clamp(min=1).unsqueeze(-1)
     most = torch.minimum(samples, categories).clamp(min=1).log()
-    told = most > 0
-    each = torch.where(told, torch.special.entr(share).sum(-1) / torch.where(told, most, 1.0), 0.0)
-    latents = told.sum(-1)
+    measurable = most > 0
+    each = torch.where(measurable, torch.special.entr(share).sum(-1) / torch.where(measurable, most, 1.0), 0.0)
+    latents = measurable.sum(-1)
     return (each.sum(-1) / latents.clamp(min=1)).clamp(0.0, 1.0).float(), latents > 0
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
+from decoupled_st.estimators.spec import is_again
 from decoupled_st.temperatures.observe import View
 
 State: TypeAlias = dict[str, Tensor]
@@ -69,12 +70,18 @@ class Rule(ABC):
         return self.temperatures(state, view), self.observe(state, view)
 
     @torch.no_grad()
-    def advance(self, state: State, view: View) -> "Taus | Numbers":
-        """The temperatures of `step`, with the state changed in place; as numbers where a rule has them at hand."""
+    def advance(self, state: State, view: View, last: "Taus | None" = None) -> "Taus | Numbers":
+        """The temperatures of `step`, with the state changed in place; as `Numbers` where a rule has them at hand, else
+        written into `last` too: [runs...] each, their mean where they differ inside a batch."""
         taus, after = self.step(state, view)
         for name, value in after.items():
             if value is not state[name]:
                 state[name].copy_(value)
+        for place, tau in zip(last or (), taus, strict=False):
+            if isinstance(tau, Tensor):
+                place.copy_(tau.to(place.dtype).reshape(*place.shape, -1).mean(-1))
+            else:
+                place.fill_(tau)
         return taus
 
     def unmeasured(self, state: State, view: View) -> "Callable[[], Numbers | None] | None":
@@ -106,13 +113,19 @@ class Rule(ABC):
         """
         view = View.of(logits, dim=dim, mask=mask, run_dims=run_dims, batch_dims=batch_dims)
         runs = tuple(logits.shape[:run_dims])
+        if not isinstance(state, Mapping):
+            raise TypeError(f"state must be what start() or the pass before gave, got {type(state).__name__}")
         for name, value in state.items():
             if tuple(value.shape) != runs:
                 raise ValueError(
                     f"the state must be of the logits' runs, {runs}: {name!r} has shape {tuple(value.shape)}; "
                     f"start(runs={runs}) makes one"
                 )
-        return self.step(state, view)
+        try:
+            return self.step(state, view)
+        except KeyError as error:
+            names = ", ".join(sorted(self.start())) or "nothing"
+            raise ValueError(f"the state of {type(self).__name__} has {names}, got one without {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """A plain dictionary, `{"name": ..., constants ...}`; `from_dict` reads it back."""
@@ -136,8 +149,9 @@ def register(cls: R) -> R:
     name = getattr(cls, "name", None)
     if not isinstance(name, str) or not name:
         raise TypeError(f"{cls.__name__} needs a name to be registered by, such as name: ClassVar[str] = 'self'")
-    if _RULES.get(name, cls).__qualname__ != cls.__qualname__:
-        raise ValueError(f"the name {name!r} belongs to {_RULES[name].__name__} already: give {cls.__name__} another")
+    if name in _RULES and not is_again(cls, _RULES[name]):
+        taken = f"{_RULES[name].__module__}.{_RULES[name].__qualname__}"
+        raise ValueError(f"the name {name!r} belongs to {taken} already: give {cls.__name__} another")
     _RULES[name] = cls
     return cls
 

@@ -8,7 +8,7 @@ from typing import ClassVar, overload
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.temperature import check_float
+from decoupled_st.estimators.operations.temperature import check_float, whole_number
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import Rule, State, Taus, register
 
@@ -116,6 +116,7 @@ class Scheduled(Rule):
 
 def check_steps(steps: object) -> int:
     """A number of training steps, at least 1."""
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+    count = whole_number(steps)
+    if count is None or count < 1:
         raise ValueError(f"steps must be a whole number, at least 1, got {steps!r}")
-    return steps
+    return count

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators.temperature import check_float
+from decoupled_st.estimators.operations.temperature import check_float
 from decoupled_st.temperatures import numbers
 from decoupled_st.temperatures.observe import View, scale, usage
 from decoupled_st.temperatures.rule import Numbers, Rule, State, Taus, register
@@ -26,21 +26,25 @@ class SelfTempered(Rule):
     """No temperature to tune: tau_b follows the scale of the logits, tau_f falls while the network trains.
 
         tau_b = max(share * s, b)       s  root mean square of the layer's centred logits
-                                        b  floor * sqrt(log2 K); where the logits are parameters at least
-                                           `parameters` times the s of the first pass
-        tau_f = q + (high - q) * w * r  q  low * b, a quiet draw
+                                        b  max(floor, draw) * sqrt(log2 K); where the logits are parameters at
+                                           least `parameters` times the s of the first pass
+        tau_f = q + (high - q) * w * r  q  low * b, a quiet draw; or `draw`, and then w is 0
                                         r  from 1 to 0 along a line over the share `fall` of the `steps`
                                         w  1 for a layer of few bits, 0 for one of many
 
-    s is a mean over about the last 50 passes; of the passes after the 50th every eighth is measured. Where `steps` is
-    not known, r is max(0, 1 - m / enough) with m how evenly the argmax categories are in use, from 0 to 1, over about
-    the last `window` passes: that does less well. w is 1 up to `few_bits` bits per sample, 0 from twice as many on, and
-    0 where there is no batch to measure: logits that are parameters, or one sample per pass.
+    tau_b is at most `most` times b, or times what follows from the first pass where that is more: a surrogate that
+    never saturates lets the logits grow without end. s is a mean over about the last 50 passes; of the passes after the
+    50th every eighth is measured. Where `steps` is not known, r is max(0, 1 - m / enough) with m how evenly the argmax
+    categories are in use, from 0 to 1, over about the last `window` passes, and 0 before that is measured, as it never
+    is with one sample per pass: that does less well. w is 1 up to `few_bits` bits per sample, 0 from twice as many on,
+    and 0 where the logits are parameters.
 
     Args:
         steps: how many training steps there will be, if that is known.
+        draw: the temperature of the draw where it belongs to the model, as in a VAE, whose divergence is taken at it:
+            tau_f is held there, and the surrogate is no sharper than the draw.
         low, high: between these tau_f moves; `low` is a share of b.
-        share, floor, parameters: of tau_b; `floor` is that of binary neurons, for which K is 2.
+        share, floor, parameters, most: of tau_b; `floor` is that of binary neurons, for which K is 2.
         ceiling: up to here the s of the first pass raises b, where it is above the floor.
         few_bits: what few means: latents times log2 of the categories.
         enough, window: of the usage, where `steps` is not known.
@@ -55,25 +59,31 @@ class SelfTempered(Rule):
 
     name: ClassVar[str] = "self"
     steps: int | None = None
+    draw: float | None = None
     low: float = 0.05
     high: float = 4.0
     share: float = 0.125
     floor: float = 0.3
     ceiling: float = 0.3
     parameters: float = 2.0
+    most: float = 16.0
     few_bits: float = 16.0
     enough: float = 0.99
     window: float = 4000.0
     fall: float = 0.9
 
     def __post_init__(self) -> None:
-        for field in fields(self)[1:]:
+        for field in fields(self):
+            if field.name == "steps" or (field.name == "draw" and self.draw is None):
+                continue
             zero = field.name in ("low", "high", "share", "parameters")
             object.__setattr__(self, field.name, check_float(field.name, getattr(self, field.name), zero=zero))
         if self.high < self.low:
             raise ValueError(f"high must be at least low, got high={self.high} and low={self.low}")
+        if self.most < 1:
+            raise ValueError(f"most must be at least 1, since tau_b is never below b, got most={self.most}")
         if self.steps is not None:
-            check_steps(self.steps)
+            object.__setattr__(self, "steps", check_steps(self.steps))
 
     def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
         whole = {name: torch.zeros(tuple(runs), dtype=torch.int64, device=device) for name in ("passes", "usages")}
@@ -85,33 +95,34 @@ class SelfTempered(Rule):
     def observe(self, state: State, view: View) -> State:
         passes = state["passes"] + 1
         settled = passes > SETTLED
-        measured, weight = ~settled | (passes % EVERY == 0), torch.where(settled, float(EVERY), 1.0)
+        measured, weight = ~settled | (passes % EVERY == 0), torch.where(settled, EVERY, 1).float()
         s, known = scale(view)
         known = known & measured
         after = {
             **state,
             "passes": passes,
             "first": torch.where((state["first"] == 0) & known, s, state["first"]),
-            "scale": _towards(state["scale"], s, known, torch.maximum(1 / passes, weight / SETTLED)),
+            "scale": _towards(state["scale"], s, known, torch.maximum(1 / passes.float(), weight / SETTLED)),
         }
         if self._enough and self._few(view) > 0:
             m, known = usage(view)
             known = known & measured
             usages = after["usages"] = state["usages"] + known
-            rate = torch.maximum(1 / usages.clamp(min=1), weight / self.window).clamp(max=1.0)
+            rate = torch.maximum(1 / usages.clamp(min=1).float(), weight / self.window).clamp(max=1.0)
             after["usage"] = _towards(state["usage"], m, known, rate)
         return after
 
     def temperatures(self, state: State, view: View) -> Taus:
         factor, floor, ceiling = self._least(view)
         least = (factor * state["first"]).clamp(floor, ceiling)
-        tau_b = torch.maximum(self.share * state["scale"], least)
-        quiet, few = self.low * least, self._few(view)
+        most = self.most * torch.maximum(least, self.share * state["first"])
+        tau_b = (self.share * state["scale"]).clamp(least, most)
+        quiet, few = self._quiet(least), self._few(view)
         if few == 0:
             return Taus(view.spread(quiet), view.spread(tau_b))
         left = torch.zeros_like(least)
         if self.steps:
-            left = (1 - state["passes"] / (self.fall * self.steps)).clamp(min=0.0)
+            left = (1 - state["passes"].float() / (self.fall * self.steps)).clamp(min=0.0)
         if self._enough:
             left = torch.where(state["usages"] > 0, torch.maximum(left, 1 - state["usage"] / self._enough), left)
         return Taus(view.spread(quiet + (self.high - quiet) * (few * left)), view.spread(tau_b))
@@ -123,19 +134,19 @@ class SelfTempered(Rule):
         return self._fused(state, view, after), after
 
     @torch.no_grad()
-    def advance(self, state: State, view: View) -> Taus | Numbers:
+    def advance(self, state: State, view: View, last: Taus | None = None) -> Taus | Numbers:
         if numbers.can_measure(view):
             return self._numbers(state, view)
         if self._can_run_fused(state, view) and all(value.is_contiguous() for value in state.values()):
-            return self._fused(state, view, state)
-        return super().advance(state, view)
+            return self._fused(state, view, state, last)
+        return super().advance(state, view, last)
 
     def _can_run_fused(self, state: State, view: View) -> bool:
         fits = view.mask is None and view.dim in (None, -1) and view.categories <= 4096
         return fits and kernels.can_run_fused(view.logits, 1.0, *state.values()) and not kernels.is_watched()
 
-    def _fused(self, state: State, view: View, after: State) -> Taus:
-        """One pass by the kernel, which writes the state after it into `after`."""
+    def _fused(self, state: State, view: View, after: State, last: Taus | None = None) -> Taus:
+        """One pass by the kernel, which writes the state after it into `after` and the temperatures into `last`."""
         from decoupled_st.kernels.temperatures import step
 
         tau_f, tau_b = step(
@@ -148,14 +159,17 @@ class SelfTempered(Rule):
             stride=view.stride,
             few=self._few(view),
             low=self.low,
+            draw=self.draw,
             high=self.high,
             enough=self._enough,
             window=self.window,
             share=self.share,
             least=self._least(view),
+            most=self.most,
             over=self.fall * self.steps if self.steps else 0.0,
             settled=SETTLED,
             every=EVERY,
+            last=last,
         )
         return Taus(view.spread(tau_f), view.spread(tau_b))
 
@@ -200,13 +214,16 @@ class SelfTempered(Rule):
     def _now(self, state: State, view: View, passes: int) -> Numbers:
         """`temperatures` of one network on a CPU, in Python's numbers."""
         factor, floor, ceiling = self._least(view)
-        least = min(max(factor * state["first"].item(), floor), ceiling)
-        quiet, few, left = self.low * least, self._few(view), 0.0
+        first = state["first"].item()
+        least = min(max(factor * first, floor), ceiling)
+        quiet, few, left = self.draw or self.low * least, self._few(view), 0.0
         if few and self.steps:
             left = max(1 - passes / (self.fall * self.steps), 0.0)
         elif few and state["usages"].item():
             left = max(1 - state["usage"].item() / self.enough, 0.0)
-        return Numbers(quiet + (self.high - quiet) * (few * left), max(self.share * state["scale"].item(), least))
+        most = self.most * max(least, self.share * first)
+        tau_b = min(max(self.share * state["scale"].item(), least), most)
+        return Numbers(quiet + (self.high - quiet) * (few * left), tau_b)
 
     @property
     def _enough(self) -> float:
@@ -216,12 +233,17 @@ class SelfTempered(Rule):
     def _least(self, view: View) -> tuple[float, float, float]:
         """(factor, low, high): the least tau_b is the first pass's scale times the factor, held between the two. A
         choice among more categories has a warmer floor; of logits that are parameters there is no ceiling."""
-        floor = self.floor * math.sqrt(math.log2(max(view.categories, 2)))
+        floor = max(self.floor, self.draw or 0.0) * math.sqrt(math.log2(max(view.categories, 2)))
         return (1.0, floor, max(self.ceiling, floor)) if view.batch_dims else (self.parameters, floor, _LARGEST)
 
     def _few(self, view: View) -> float:
-        """From 1, few bits, to 0, many, or logits that are parameters."""
-        return min(max(2 - view.bits / self.few_bits, 0.0), 1.0) if view.batch_dims else 0.0
+        """From 1, few bits, to 0, many, or logits that are parameters, or a draw that is held."""
+        held = self.draw is not None or not view.batch_dims
+        return 0.0 if held else min(max(2 - view.bits / self.few_bits, 0.0), 1.0)
+
+    def _quiet(self, least: Tensor) -> Tensor:
+        """The tau_f that is left when it has fallen."""
+        return self.low * least if self.draw is None else torch.full_like(least, self.draw)
 
 
 def _towards(mean: Tensor, value: Tensor, known: Tensor, rate: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -27,23 +26,26 @@ class Tempered:
 
     rule: Rule
     estimator: Estimator = field(default_factory=lambda: Decoupled(tau_f=1.0, tau_b=1.0))
+    _backward_alone: bool = field(init=False, repr=False, compare=False)
+    constants: Mapping[str, Any] = field(init=False, repr=False, compare=False)
+    """What the estimator's functions take besides the temperatures that the rule sets."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.rule, Rule):
             raise TypeError(f"rule must be a value such as SelfTempered(), got {self.rule!r}")
         if not isinstance(self.estimator, Estimator):
             raise TypeError(f"estimator must be a value such as GumbelSTE(), got {self.estimator!r}")
-        _ = self._backward_alone  # refused here, and not at the first pass
-
-    @cached_property
-    def _backward_alone(self) -> bool:
-        return backward_alone(self.estimator)
-
-    @cached_property
-    def constants(self) -> dict[str, Any]:
-        """What the estimator's functions take besides the temperatures that the rule sets."""
-        ruled = {"tau"} if self._backward_alone else {"tau_f", "tau_b"}
-        return {name: value for name, value in self.estimator.parameters().items() if name not in ruled}
+        for kind in self.estimator.functions:
+            if getattr(type(self.estimator), kind) is not getattr(Estimator, kind):
+                raise ValueError(
+                    f"a rule calls an estimator's `functions`, and {type(self.estimator).__name__} has a method "
+                    f"{kind!r} of its own, which would not be called: put what it does into `functions`"
+                )
+        # Now and not at the first pass: torch.compile does not follow the lock of a cached property.
+        ruled = {"tau"} if backward_alone(self.estimator) else {"tau_f", "tau_b"}
+        constants = {name: value for name, value in self.estimator.parameters().items() if name not in ruled}
+        object.__setattr__(self, "constants", constants)
+        object.__setattr__(self, "_backward_alone", "tau" in ruled)
 
     def place(self, taus: Taus | Numbers) -> Mapping[str, Tensor | float]:
         """The temperatures by the names that the estimator has for them."""

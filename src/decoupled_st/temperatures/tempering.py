@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from decoupled_st import kernels
 from decoupled_st.estimators import Decoupled
-from decoupled_st.estimators.straight_through import recomputed
+from decoupled_st.estimators.operations.straight_through import recomputed
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import Numbers, State, Taus
 from decoupled_st.temperatures.tempered import Tempered
@@ -33,7 +33,7 @@ class Tempering(nn.Module):
         for name, value in start.items():
             self.register_buffer(name, value)
         for name in Taus._fields:  # of the last pass of training, for diagnostics
-            self.register_buffer(f"last_{name}", torch.full((), math.nan), persistent=False)
+            self.register_buffer(f"last_{name}", torch.full((), math.nan, dtype=torch.float32), persistent=False)
         # The temperatures of the last pass, if the rule has taken it into account.
         self._counted: Taus | Numbers | None = None
         self._ahead: Ahead | None = None
@@ -65,10 +65,9 @@ class Tempering(nn.Module):
         if self._ahead is not None and (taus := self._ahead.taus(self, logits, dim, mask, batch_dims)):
             return taus
         view = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims)
+        if any(value is not None and value.device != logits.device for value in self._buffers.values()):
+            self._move_to(logits.device)
         state = self.state
-        if any(value.device != logits.device for value in state.values()):
-            self.to(logits.device)
-            state = self.state
         if self.training and self._counted is not None and recomputed():
             return self._counted
         if not (self.training and torch.is_grad_enabled()):
@@ -90,19 +89,29 @@ class Tempering(nn.Module):
     def _advance(self, state: State, view: View) -> Taus | Numbers:
         """The temperatures of a pass of training, which the rule takes into account."""
         self._ahead = None
-        before, taus = self._counted, self.tempered.rule.advance(state, view)
+        before, taus = self._counted, self.tempered.rule.advance(state, view, self._last())
         self._counted = taus if _can_be_kept(taus.f) and not recomputed() else None
-        if not (isinstance(taus, Numbers) and taus == before):
-            self.write_down(taus)
-        if isinstance(taus, Numbers) and (next_pass := self.tempered.rule.unmeasured(state, view)):
-            self._ahead = Ahead(view, state["passes"], next_pass)
+        if isinstance(taus, Numbers):
+            if taus != before:
+                self.write_down(taus)
+            if next_pass := self.tempered.rule.unmeasured(state, view):
+                self._ahead = Ahead(view, state["passes"], next_pass)
         return taus
 
-    @torch.no_grad()
-    def write_down(self, taus: Taus | Numbers) -> None:
+    def _last(self) -> Taus:
+        return Taus(self.get_buffer("last_f"), self.get_buffer("last_b"))
+
+    def write_down(self, taus: Numbers) -> None:
         """Keep the temperatures of a pass for those who ask."""
-        _put(self._buffers["last_f"], taus.f)
-        _put(self._buffers["last_b"], taus.b)
+        for place, tau in zip(self._last(), taus, strict=True):
+            place.fill_(tau)
+
+    def _move_to(self, device: torch.device) -> None:
+        """All buffers. A state that is assigned to a module on meta leaves the last temperatures there."""
+        for name, place in zip(("last_f", "last_b"), self._last(), strict=True):
+            if place.is_meta:
+                self._buffers[name] = torch.full((), math.nan, dtype=torch.float32, device=device)
+        self.to(device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Tempering":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -124,7 +133,6 @@ class Ahead:
     def __init__(self, view: View, passes: Tensor, next_pass: Callable[[], Numbers | None]) -> None:
         self.like = view.logits.shape, view.dim, view.batch_dims
         self.passes, self.version, self.next_pass = passes, passes._version, next_pass
-        self.last: Numbers | None = None
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()  # a copy has none: this writes to the buffers of the one that it was made for
@@ -148,19 +156,10 @@ class Ahead:
         taus = self.next_pass()
         if taus is not None:
             self.version = self.passes._version
-            if taus != self.last:
+            if taus != tempering._counted:
                 tempering.write_down(taus)
-            self.last = tempering._counted = taus
+            tempering._counted = taus
         return taus
-
-
-def _put(last: Tensor | None, tau: Tensor | float) -> None:
-    """Write a temperature down; the mean, where it differs inside a batch."""
-    assert last is not None
-    if isinstance(tau, float):
-        last.fill_(tau)
-    else:
-        last.copy_(tau.reshape(()) if tau.numel() == 1 else tau.mean())
 
 
 def _can_be_kept(tau: Tensor | float) -> bool:

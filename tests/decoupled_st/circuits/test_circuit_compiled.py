@@ -3,13 +3,15 @@
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
 import torch
 from circuit_samples import bits, every_input, random_circuit, stack
 
-from decoupled_st.circuits import compiled, from_network
+from decoupled_st.circuits import compiled, from_network, load
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +122,49 @@ def test_in_other_processes() -> None:
     again = pickle.loads(pickle.dumps(fast))
     assert again.threads == 2
     assert torch.equal(again(x), want)
+
+
+def test_a_thread_that_outlives_the_main_one() -> None:
+    """Python begins no more threads then: the calling one does all the work."""
+    program = """
+import threading, time, torch, decoupled_st as dst
+from decoupled_st.nn.logic import fused_network as packed
+packed.WORTH = 0
+torch.set_num_threads(2)
+estimator = dst.Decoupled(tau_f=0.0, tau_b=1.0)
+network = dst.nn.LogicNetwork(dst.nn.LogicLayer(4, 6, estimator, wiring="random"), dst.nn.GroupSum(2))
+fast, x = dst.circuits.from_network(network).compile(threads=2, strict=True), torch.rand(1024, 4).round()
+
+def work():
+    threading.main_thread().join()
+    time.sleep(0.2)
+    print(bool((fast(x) == network(x)).all()))
+
+threading.Thread(target=work).start()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_what_a_compiler_says_need_not_be_text(tmp_path) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\nprintf '\\377 is no letter' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    with pytest.raises(compiled.CompilerError, match="is no letter"):
+        from_network(stack(6, 8)).compile(compiler=str(compiler))
+
+
+def test_torchs_default_device_changes_nothing(tmp_path) -> None:
+    """Meta stands for CUDA: a circuit is made, simplified, run, compiled, written and read on the CPU."""
+    network, x = stack(20, 30, 20, classes=4), bits(600, 20)
+    want = network(x).detach()
+    with torch.device("meta"):
+        circuit = from_network(network)
+        for one in (circuit, circuit.simplify()):
+            assert torch.equal(one(x), want)
+            assert one(x.tolist()).tolist() == want.tolist()
+            assert torch.equal(one.compile(strict=True)(x), want)
+            assert torch.equal(one.winner()(x), want.argmax(-1))
+        for ending in ("json", "aag", "aig"):
+            circuit.write(tmp_path / f"circuit.{ending}")
+            assert torch.equal(load(tmp_path / f"circuit.{ending}")(x), want)

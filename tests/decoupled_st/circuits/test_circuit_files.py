@@ -124,6 +124,35 @@ def test_a_cut_off_file_is_refused_wherever_it_ends(tmp_path) -> None:
                 load(path)
 
 
+@pytest.mark.parametrize("ending", ["json", "aag", "aig"])
+def test_a_flipped_bit_never_gives_another_circuit(ending: str, tmp_path) -> None:
+    circuit, path = random_circuit(4, 12, 5, seed=2), tmp_path / f"net.{ending}"
+    circuit.write(path)
+    whole, bits = path.read_bytes(), torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 4)
+    want, refused = circuit(bits), 0
+    for bit in range(0, 8 * len(whole), 3):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        try:
+            again = load(path)
+        except ValueError:
+            refused += 1
+            continue
+        assert torch.equal(again(bits), want)
+    assert refused > len(whole)
+
+
+def test_a_comment_outlives_a_change_of_form(tmp_path) -> None:
+    """As aigtoaig does it: the comment of one form at the end of the other."""
+    circuit = random_circuit(4, 12, 5, seed=2)
+    contents = {ending: tmp_path / f"net.{ending}" for ending in ("aag", "aig")}
+    for path in contents.values():
+        circuit.write(path)
+    comment = contents["aig"].read_bytes().split(b"\nc\n")[-1]
+    assert contents["aag"].read_bytes().split(b"\nc\n")[-1] == comment
+
+
 def test_nothing_is_half_written(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     circuit = from_network(stack(4, 6))
     for name in ("net.json", "net.c", "net.h"):

@@ -7,7 +7,7 @@ from torch import nn
 
 import decoupled_st as dst
 from decoupled_st.circuits import Circuit, from_network
-from decoupled_st.nn.gates import truth_table
+from decoupled_st.nn.logic.gates import truth_table
 
 
 @pytest.mark.parametrize("widths", [(6, 8), (30, 40, 45), (50, 80, 70, 90, 60)])
@@ -91,6 +91,12 @@ def test_levels_and_counts_and_repr() -> None:
     assert "the winner of 5" in repr(circuit.winner())
 
 
+def patched() -> nn.Module:
+    network = stack(4, 4)
+    network[0].forward = lambda x: 1 - x
+    return network
+
+
 def hooked() -> nn.Module:
     network = stack(4, 4)
     network[0].register_forward_hook(lambda *_: None)
@@ -124,6 +130,7 @@ ESTIMATOR = dst.Decoupled(tau_f=0.1, tau_b=2.0)
         (lambda: nn.Sequential(), ValueError, "no LogicLayer"),
         (lambda: nn.Sequential(dst.nn.GroupSum(2)), ValueError, "no LogicLayer"),
         (hooked, ValueError, "layer 0 of the network has forward hooks"),
+        (patched, ValueError, "layer 0 of the network has a `forward` of its own"),
         (broken, ValueError, "layer 0 of the network has 2 neurons whose largest logit is not a finite number"),
         (lambda: dst.nn.LogicLayer(4, 4, ESTIMATOR, device="meta"), ValueError, "on the meta device"),
         (lambda: "net", TypeError, "network must be an nn.Module, got str"),
@@ -167,3 +174,9 @@ def test_random_circuits_are_what_their_gates_say() -> None:
         corner = 2 * nodes[a].long() + nodes[b].long()
         nodes.append(truth_table(dtype=torch.bool)[gate][corner])
     assert torch.equal(circuit(x), torch.stack(nodes)[circuit.outputs].T.float())
+
+
+def test_a_tau_that_was_set_to_a_whole_number() -> None:
+    network, x = stack(4, 6, classes=3), every_input(4)
+    network[-1].tau = 2
+    assert torch.equal(from_network(network)(x), network(x).detach())

@@ -28,14 +28,14 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from decoupled_st.kernels import codebook, codebook_backward, codebook_distribution, codebook_tiles
+    from decoupled_st.kernels.codebook import backward, choice, distribution, tiles
 
-    modules = {"forward": codebook, "inside": codebook, "to_x": codebook_backward, "to_codes": codebook_backward}
-    function = getattr(modules.get(kernel, codebook_distribution), f"_{kernel}")
+    modules = {"forward": choice, "inside": choice, "to_x": backward, "to_codes": backward}
+    function = getattr(modules.get(kernel, distribution), f"_{kernel}")
     cosine, width = metric == "cosine", max(16, triton.next_power_of_2(D))
     constants: dict[str, Any] = {
         "HEADS": 2, "D": D, "L2": metric == "l2", "WIDTH": width, "SIZE": 128,
-        "PRECISION": "tf32x3" if dtype == torch.float32 else "tf32", "PARTS": codebook_tiles.parts_of(width),
+        "PRECISION": "tf32x3" if dtype == torch.float32 else "tf32", "PARTS": tiles.parts_of(width),
         "WHOLE_ROWS": width == D, "WHOLE_CODES": width == D,
         "WIDE": dtype == torch.float16, "row_scale": None, "code_scale": None, "bias": None, "tau_f": None,
         "seed": None,
@@ -50,7 +50,7 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
             del constants[name]
     warps, stages = 4, 1
     if kernel != "inside":
-        tile = codebook_tiles.tiling(
+        tile = tiles.tiling(
             "forward" if kernel.startswith("of_") else kernel, width * dtype.itemsize, dtype == torch.float32,
             noise == "perturbed",
         )  # fmt: skip

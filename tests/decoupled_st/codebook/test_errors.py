@@ -86,7 +86,14 @@ def test_transforms() -> None:
     def loss(x: torch.Tensor) -> torch.Tensor:
         return dst.codebook.decoupled(x, CODES, tau_f=0.0, tau_b=1.0)[0].sum()
 
-    for transform in (lambda: torch.func.grad(loss)(X), lambda: torch.func.jvp(loss, (X,), (X,))):
+    def module(x: torch.Tensor) -> torch.Tensor:
+        return dst.nn.Codebook(4, X.shape[-1], dst.Decoupled(tau_f=0.0, tau_b=1.0))(x).q.sum()
+
+    for transform in (
+        lambda: torch.func.grad(loss)(X),
+        lambda: torch.func.jvp(loss, (X,), (X,)),
+        lambda: torch.func.grad(module)(X),
+    ):
         with pytest.raises(NotImplementedError, match="codebooks do not follow forward-mode differentiation"):
             transform()
     with torch.autograd.forward_ad.dual_level():

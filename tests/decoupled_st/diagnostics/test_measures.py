@@ -219,3 +219,39 @@ def test_what_is_no_tensor_is_named(call: Callable[[], object], message: str) ->
 def test_a_loss_without_a_gradient() -> None:
     with pytest.raises(ValueError, match="loss must be differentiable in z"):
         diagnostics.bias_variance(dst.SoftmaxSTE(), lambda z: z.detach().sum((-1, -2)), torch.zeros(1, 3), samples=5)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: diagnostics.code_usage(torch.tensor([8]), 8), ValueError, r"in \[-1, 8\), got values from 8 to 8"),
+        (lambda: diagnostics.code_usage(torch.tensor([-2, 3]), 8), ValueError, "got values from -2 to 3"),
+        (lambda: diagnostics.code_usage([1], 8), TypeError, "must be a tensor of integers, got list"),
+        (
+            lambda: diagnostics.perplexity_of_counts(torch.tensor([-1, 2])),
+            ValueError,
+            "counts must be at least 0, got -1",
+        ),
+        (lambda: diagnostics.gradient_norm("x"), TypeError, "gradients must be a tensor or several, got str"),
+        (lambda: diagnostics.temperatures(3), TypeError, "network must be a module, got int"),
+    ],
+)
+def test_what_would_mislead_is_refused(call: Callable[[], object], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def test_shares_of_codes_are_float32_whatever_torchs_default_dtype_is() -> None:
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        share = dst.diagnostics.code_usage(torch.arange(333), codes=1000)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert share.item() == pytest.approx(0.333, abs=1e-6)
+
+
+def test_what_codebooks_are_not_is_said() -> None:
+    with pytest.raises(TypeError, match=r"codes must be a whole number, got 2\.5"):
+        dst.diagnostics.code_usage(torch.tensor([0]), codes=2.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="x must be a floating-point tensor, got list"):
+        dst.diagnostics.straight_through_gain([1.0], torch.ones(2, 3), tau_b=1.0)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ import torch
 
 import decoupled_st as dst
 from decoupled_st import binary, categorical
-from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
+from decoupled_st.estimators.operations.noise import gumbel_from_uniform, logistic_from_uniform
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 

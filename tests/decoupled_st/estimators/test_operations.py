@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import decoupled_st as dst
-from decoupled_st.estimators.noise import exponential, gumbel, logistic
+from decoupled_st.estimators.operations.noise import exponential, gumbel, logistic
 
 
 class Count(TorchDispatchMode):
@@ -113,12 +113,8 @@ def test_inference_computes_no_surrogate() -> None:
 @pytest.mark.parametrize("name", ["decoupled", "gumbel_ste", "reinmax"])
 def test_symbolic_tracing_records_one_call(name: str) -> None:
     class Network(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.choice = dst.nn.Categorical(dst.from_dict({"name": name, **TAUS.get(name, {})}))
-
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.choice(x * 2.0).sum(-1)
+            return getattr(dst.categorical, name)(x * 2.0, **TAUS.get(name, {})).sum(-1)
 
     traced = torch.fx.symbolic_trace(Network())
     assert [node.target for node in traced.graph.nodes if node.op == "call_function"][1] is getattr(

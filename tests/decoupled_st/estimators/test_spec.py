@@ -121,7 +121,8 @@ def value_class(**changes: object) -> type[dst.Estimator]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": "decoupled"}, "an estimator named 'decoupled' is registered already, Decoupled"),
+        ({"name": "decoupled"}, r"an estimator named 'decoupled' is registered already, decoupled_st\..*Decoupled"),
+        ({"name": "decoupled", "__qualname__": "Decoupled"}, "an estimator named 'decoupled' is registered already"),
         (
             {"functions": {"categorical": print}},
             r"MadeUp.functions must have the keys \['binary', 'categorical'\], got",

@@ -13,8 +13,8 @@ from torch import Tensor
 import decoupled_st as dst
 from decoupled_st.codebook import dense
 from decoupled_st.codebook import noise as plain_noise
-from decoupled_st.kernels import codebook as kernels
-from decoupled_st.kernels import codebook_tiles as tiles
+from decoupled_st.kernels.codebook import choice as kernels
+from decoupled_st.kernels.codebook import tiles
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 METRICS = ["dot", "cosine", "l2"]
@@ -87,7 +87,7 @@ def test_equal_to_the_chunked_version(call: str, metric: str, small_tiles: None,
 def test_errors_are_at_most_twice_plain_torchs(
     N: int, K: int, D: int, metric: str, dtype: torch.dtype, device: str
 ) -> None:
-    options, squares, luck = {"tau_f": 0.0, "tau_b": 0.7, "metric": metric}, torch.zeros(2, 2), 0.0
+    options, squares, luck = {"tau_f": 0.0, "tau_b": 0.7, "metric": metric}, torch.zeros(2, 2), torch.zeros(2)
     for draw in range(3):  # of one draw a single row decides
         x, codes, g = (random(n, D, seed=10 * draw + i).to(device, dtype) for i, n in ((1, N), (2, K), (3, N)))
         index, q, *gradients = run("decoupled", (x, codes), g, True, **options)
@@ -98,8 +98,12 @@ def test_errors_are_at_most_twice_plain_torchs(
         for side, found in enumerate((gradients, plain)):
             errors = [(a.double() - b).square().sum().cpu() for a, b in zip(found, exact, strict=True)]
             squares[side] += torch.stack(errors).float()
-        # With a few elements either may be exact by luck.
-        luck += torch.finfo(dtype).eps * g.double().norm().item() if N * D < 100 else 0.0
+        # With a few elements either may be exact by luck; a unit in the last place is nobody's fault.
+        eps = torch.finfo(dtype).eps
+        if N * D < 100:
+            luck += eps * g.double().norm().item()
+        elif dtype == torch.float32:
+            luck += eps * torch.stack([gradient.norm() for gradient in exact]).float().cpu()
     # The interpreter truncates to bfloat16 where a GPU rounds.
     twice = 4 if dtype == torch.bfloat16 and device == "cpu" else 2
     ours, theirs = squares.sqrt()

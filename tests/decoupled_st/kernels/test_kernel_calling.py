@@ -14,6 +14,7 @@ from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import decoupled_st as dst
+from decoupled_st.estimators.operations import direct
 from decoupled_st.kernels import can_run_fused
 from decoupled_st.kernels.noise import draw_seed, write_out
 
@@ -264,3 +265,26 @@ def test_what_is_traced_is_plain() -> None:
     choice = dst.nn.Categorical(dst.Decoupled(tau_f=1.0, tau_b=0.5), deterministic=True).eval()
     logits = torch.randn(3, 5)
     assert torch.equal(torch.jit.trace(choice, torch.randn(3, 5))(logits), choice(logits))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_usual_call_has_the_bits_of_any_other(
+    case: Case, device: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contiguous, two floats and nothing else: straight to the kernels, drawn from the same seed."""
+    base, w = torch.randn(6, 5, device=device).to(dtype), torch.randn(6, 5, device=device).to(dtype)
+    taken: list[bool] = []
+    ways = {"short": direct.is_usual, "long": lambda *_: False}
+    results = []
+    for way, is_usual in ways.items():
+        monkeypatch.setattr(direct, "is_usual", lambda *a, f=is_usual: taken.append(f(*a)) or taken[-1])
+        torch.manual_seed(0)
+        logits = base.clone().requires_grad_()
+        z = case(logits)
+        assert fused(z), way
+        (first,) = torch.autograd.grad(z, logits, w, retain_graph=True)
+        (again,) = torch.autograd.grad(z, logits, w, create_graph=True)
+        results.append([z, first, again, case(base), torch.rand(3, device=device)])
+    assert taken == ([True, True, False, False] if case.name != "identity_ste" else [])
+    for got, want in zip(*results, strict=True):
+        assert torch.equal(got, want)

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 import decoupled_st as dst
-from decoupled_st.kernels import gates as module
-from decoupled_st.nn.gates import apply_gates, mixed_coefficients
-from decoupled_st.nn.layer import Readers, apply_layer, backend
-from decoupled_st.nn.wiring import random_wiring
+from decoupled_st.kernels.gates import on_cuda as module
+from decoupled_st.nn.logic.fused_layer import Readers, apply_layer, backend
+from decoupled_st.nn.logic.gates import apply_gates, mixed_coefficients
+from decoupled_st.nn.logic.wiring import random_wiring
 
 
 def case(device: torch.device, batch: int, inputs: int, out: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

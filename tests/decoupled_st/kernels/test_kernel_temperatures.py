@@ -7,7 +7,8 @@ import torch
 
 import decoupled_st as dst
 from decoupled_st.kernels import temperatures as kernel
-from decoupled_st.temperatures import Rule, SelfTempered, State
+from decoupled_st.temperatures import Rule, SelfTempered, State, Taus
+from decoupled_st.temperatures.observe import View
 
 NAN, INF = float("nan"), float("inf")
 SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
@@ -37,7 +38,11 @@ def both(rule: Rule, passes: list[torch.Tensor], **options: Any) -> list[tuple[t
     return results
 
 
-@pytest.mark.parametrize("rule", [SelfTempered(), SelfTempered(steps=6, share=0.5)], ids=["open", "steps"])
+@pytest.mark.parametrize(
+    "rule",
+    [SelfTempered(), SelfTempered(steps=6, share=0.5), SelfTempered(draw=0.7), SelfTempered(most=1.5, share=0.5)],
+    ids=["open", "steps", "draw", "most"],
+)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_as_the_plain_pass(shape: str, rule: Rule, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
@@ -92,3 +97,18 @@ def test_what_the_kernel_does_not_know_takes_the_plain_pass(device: str, monkeyp
     rule(rule.start(device=device), torch.randn(2, 5000, device=device))
     with pytest.raises(TypeError, match="not callable"):
         rule(rule.start(device=device), logits)
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["kernel", "plain"])
+def test_temperatures_are_written_down_in_the_same_pass(on: bool, device: str) -> None:
+    dst.use_kernels(on)
+    rule = SelfTempered(steps=9)
+    state = rule.start((2,), device)
+    last = Taus(*(torch.full((2,), NAN, device=device) for _ in range(2)))
+    for n in range(3):
+        logits = (4 * n + 4) * torch.randn(2, 12, 2, 4).to(device)  # two runs: numbers are of one network alone
+        taus = rule.advance(state, View.of(logits, run_dims=1), last)
+        assert isinstance(taus, Taus)
+        assert torch.equal(last.f, taus.f.flatten())
+        assert torch.equal(last.b, taus.b.flatten())
+    assert last.b[0] != last.b[1]

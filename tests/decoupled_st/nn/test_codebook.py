@@ -1,14 +1,16 @@
 """The codebook as a module: its numbers are the functions', and what is around them counts right."""
 
+import json
 import re
-import socket
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
+from two_processes import in_two_processes
 
 import decoupled_st as dst
 from decoupled_st.codebook import dense
@@ -185,6 +187,12 @@ def test_deterministic_evaluation_meta_and_repr() -> None:
     assert repr(meta) == "Codebook(40, 6, Decoupled(tau_f=0.0, tau_b=0.5), metric='dot')"
 
 
+def test_sizes_may_be_numpys() -> None:
+    book = dst.nn.ResidualCodebook(np.int64(8), np.int64(6), ARGMAX, stages=np.int32(2), heads=np.int64(2))
+    assert tuple(book(torch.randn(3, 6)).index.shape) == (3, 2, 2)
+    assert json.dumps([book.stages[0].codes, book.stages[0].dim, book.stages[0].heads]) == "[8, 6, 2]"
+
+
 REFUSED = {
     "one code": (lambda: dst.nn.Codebook(1, 6, ARGMAX), "codes must be an integer of at least 2, got 1"),
     "too many codes": (lambda: dst.nn.Codebook(2**31, 6, ARGMAX), "at most 2^31 - 1 codes"),
@@ -194,7 +202,13 @@ REFUSED = {
     "losses as one word": (lambda: dst.nn.Codebook(8, 6, ARGMAX, losses="entropy"), "as a list, got 'entropy'"),
     "no estimator": (lambda: dst.nn.Codebook(8, 6, 0.5), "estimator must be a value"),
     "soft": (lambda: dst.nn.Codebook(8, 6, dst.Soft()), "Soft has no form for codebooks"),
+    "subclass": (lambda: dst.nn.Codebook(8, 6, type("Own", (dst.SoftmaxSTE,), {})()), "Own has no form for codebooks"),
+    "no tensor": (lambda: dst.nn.ResidualCodebook(8, 6, dst.IdentitySTE(), stages=2)([0.0] * 6), "tensor, got list"),
+    "no index": (lambda: dst.nn.ResidualCodebook(8, 6, dst.IdentitySTE(), stages=2).decode([0, 1]), "got list"),
     "features": (lambda: dst.nn.Codebook(8, 6, ARGMAX)(torch.zeros(3, 5)), "x must have 6 features along axis -1"),
+    "whole numbers": (
+        lambda: dst.nn.Codebook(8, 6, ARGMAX)(torch.zeros(3, 6).int()), "x must be a floating-point tensor"
+    ),
     "index out of range": (
         lambda: dst.nn.Codebook(8, 6, ARGMAX).decode(torch.tensor([8])), "must lie in [0, 8), got values from 8 to 8"
     ),
@@ -221,8 +235,7 @@ def test_refused(case: str) -> None:
         run()
 
 
-def _replica(rank: int, port: int, folder: str) -> None:
-    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+def _replica(rank: int, folder: Path) -> None:
     torch.manual_seed(rank)
     module = dst.nn.Codebook(16, 4, dst.Decoupled(tau_f=0.5, tau_b=0.5), metric="l2")
     network = torch.nn.parallel.DistributedDataParallel(module)
@@ -232,17 +245,13 @@ def _replica(rank: int, port: int, folder: str) -> None:
         optimiser.step()
         optimiser.zero_grad()
     revived = module.revive(2, optimiser)
-    torch.save((module.weight.detach(), module.usage, module.idle, revived), Path(folder) / f"{rank}.pt")
-    torch.distributed.destroy_process_group()
+    torch.save((module.weight.detach(), module.usage, module.idle, revived), folder / f"{rank}.pt")
 
 
 @pytest.mark.slow
 def test_two_processes_agree(tmp_path: Path) -> None:
     """Usage is of both, and revival, drawn at random, is the same in both."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_replica, (port, str(tmp_path)), nprocs=2)
+    in_two_processes(_replica, tmp_path)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert first[1].sum() == 2 * 3 * 5
     assert first[3] == second[3] > 0

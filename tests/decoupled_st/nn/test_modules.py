@@ -1,5 +1,7 @@
 """Modules around the estimators."""
 
+import copy
+
 import pytest
 import torch
 
@@ -53,3 +55,26 @@ def test_the_estimator_can_be_replaced_during_training() -> None:
 def test_modules_say_what_they_are() -> None:
     assert "Decoupled(tau_f=2.0, tau_b=0.5)" in repr(dst.nn.Categorical(dst.Decoupled(tau_f=2.0, tau_b=0.5)))
     assert "SoftmaxSTE(tau=1.0)" in repr(dst.nn.Binary(dst.SoftmaxSTE()))
+
+
+@pytest.mark.parametrize(
+    "temperatures", [dst.Decoupled(tau_f=0.7, tau_b=0.4), dst.SelfTempered()], ids=lambda t: t.name
+)
+def test_symbolic_tracing_records_a_module_as_one_node(temperatures: dst.Estimator | dst.temperatures.Rule) -> None:
+    for module in (
+        dst.nn.Categorical(temperatures),
+        dst.nn.Binary(temperatures),
+        dst.nn.Codebook(4, 8, temperatures),
+        dst.nn.ResidualCodebook(4, 8, temperatures, stages=2),
+        dst.nn.LogicLayer(8, 12, temperatures),
+        dst.nn.LogicNetwork(dst.nn.LogicLayer(8, 12, temperatures), dst.nn.GroupSum(2)),
+        dst.nn.GroupSum(2),
+    ):
+        module.eval()  # where a rule stands still, so that both passes have the same temperatures
+        traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(8, 8), module))
+        assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["0", "1"]
+        x, before = torch.rand(4, 8), copy.deepcopy(module)  # a rule's state changes with every pass
+        torch.manual_seed(0)
+        want = before(traced.get_submodule("0")(x))
+        torch.manual_seed(0)
+        assert torch.equal(torch.as_tensor(traced(x)[0]), want[0])

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.multiprocessing.spawn import spawn
 from torch.utils.checkpoint import checkpoint
+from two_processes import in_two_processes
 
 import decoupled_st as dst
 from decoupled_st.temperatures import Schedule, Scheduled, SelfTempered, Tempered
@@ -141,6 +141,9 @@ def test_other_estimators() -> None:
         Tempered(SelfTempered(), dst.IdentitySTE())
     with pytest.raises(TypeError, match=r"rule must be a value such as SelfTempered\(\), got Decoupled"):
         Tempered(dst.Decoupled(tau_f=1.0, tau_b=1.0))  # type: ignore[arg-type]
+    own = type("Own", (dst.GumbelSTE,), {"categorical": lambda self, logits, **options: 2 * logits})
+    with pytest.raises(ValueError, match="Own has a method 'categorical' of its own, which would not be called"):
+        Tempered(SelfTempered(), own())
 
 
 def test_a_schedule_as_the_rule() -> None:
@@ -158,6 +161,17 @@ def test_statistics_stay_in_float32() -> None:
     for _ in range(3):
         network(torch.randn(5, 3, dtype=torch.bfloat16))
     assert network[1].tempering.state["scale"].item() > 0
+
+
+def test_statistics_are_float32_whatever_torchs_default_dtype_is() -> None:
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        choice = dst.nn.Categorical(dst.SelfTempered(draw=0.7))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    choice(torch.randn(4, 8))
+    assert choice.tempering.reading()["tau_f"] == pytest.approx(0.7, abs=1e-7)
+    assert {value.dtype for value in choice.buffers()} == {torch.float32, torch.int64}
 
 
 def test_built_on_meta_it_begins_when_reset() -> None:
@@ -186,8 +200,15 @@ def test_modules_compile_as_one_graph_with_their_statistics() -> None:
     assert network[1].tempering.state["passes"] == 64
 
 
-def _rank(rank: int, folder: str) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+def test_a_fresh_module_compiles_as_one_graph() -> None:
+    choice = dst.nn.Categorical(SelfTempered())
+    compiled = torch.compile(choice, fullgraph=True, backend="eager")
+    z = compiled(torch.randn(4, 8, requires_grad=True))
+    assert z.sum(-1).eq(1).all()
+    assert choice.tempering.state["passes"] == 1
+
+
+def _rank(rank: int, folder: Path) -> None:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered()), nn.Linear(8, 2))
     model = nn.parallel.DistributedDataParallel(network)
@@ -199,13 +220,12 @@ def _rank(rank: int, folder: str) -> None:
         )
         model(batch).square().sum().backward()
         hook.remove()
-    torch.save(used, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+    torch.save(used, folder / f"{rank}.pt")
 
 
 @pytest.mark.slow
 def test_all_ranks_work_at_the_same_temperatures(tmp_path: Path) -> None:
-    spawn(_rank, (str(tmp_path),), nprocs=2)
+    in_two_processes(_rank, tmp_path)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert [state["passes"].item() for state in first] == [0, 1, 2]
     for ours, theirs in zip(first, second, strict=True):
@@ -278,3 +298,49 @@ def test_torch_func_is_told_to_pass_the_buffers() -> None:
     copies = {name: torch.stack([value, value]) for name, value in buffers.items()}
     assert torch.vmap(lambda b: loss(parameters, x, b), randomness="different")(copies).shape == (2,)
     assert copies["1.tempering.passes"].tolist() == [int(buffers["1.tempering.passes"]) + 1] * 2
+
+
+def test_what_was_set_is_read_where_it_was_set() -> None:
+    """Passes on buffers of one's own leave the module's reading as it was, and have theirs."""
+    choice, logits = dst.nn.Categorical(SelfTempered(steps=100)), torch.randn(16, 4, 8, requires_grad=True)
+    for _ in range(5):
+        choice(logits)
+    before, own = choice.tempering.reading(), {name: value.clone() for name, value in choice.named_buffers()}
+    for _ in range(20):
+        torch.func.functional_call(choice, own, (logits,))
+    assert choice.tempering.reading() == before
+    assert own["tempering.passes"] == 25
+    assert own["tempering.last_f"] < before["tau_f"] - 0.5
+
+
+def test_a_state_that_was_loaded_onto_a_device_brings_the_readings_along() -> None:
+    """They are not saved, so that loading by assignment leaves them where the module was made."""
+    with torch.device("meta"):
+        choice = dst.nn.Categorical(SelfTempered())
+    trained = dst.nn.Categorical(SelfTempered())
+    logits = torch.randn(16, 4, 8, requires_grad=True)
+    trained(logits)
+    choice.load_state_dict(trained.state_dict(), assign=True)
+    choice(logits)
+    reading = choice.tempering.reading()
+    assert reading["passes"] == 2
+    assert reading["tau_b"] > 0
+
+
+@pytest.mark.parametrize("taus", [(0.5, 1.0), (torch.tensor(1), torch.tensor(2)), (torch.tensor(0.5), 1.5)])
+def test_a_rule_of_ones_own_may_set_numbers(taus: tuple[object, object]) -> None:
+    class Plain(dst.temperatures.Rule):
+        name = "plain"
+
+        def start(self, runs=(), device=None):
+            return {}
+
+        def observe(self, state, view):
+            return state
+
+        def temperatures(self, state, view):
+            return dst.temperatures.Taus(*taus)
+
+    choice = dst.nn.Binary(Plain())
+    choice(torch.randn(8, 3, requires_grad=True))
+    assert choice.tempering.reading() == {"tau_f": float(taus[0]), "tau_b": float(taus[1])}

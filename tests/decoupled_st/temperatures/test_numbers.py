@@ -29,6 +29,8 @@ RULES = {
     "steps": SelfTempered(steps=6, share=0.5),
     "window": SelfTempered(enough=0.5, window=2),
     "first": SelfTempered(ceiling=2.0),
+    "most": SelfTempered(most=1.5, share=0.5),
+    "draw": SelfTempered(draw=0.7, steps=6),
 }
 
 

@@ -1,9 +1,10 @@
 """Rules: what they set, from what, and that no input makes a temperature that is none."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ NAN, INF = float("nan"), float("inf")
 RULES = [
     SelfTempered(),
     SelfTempered(steps=20),
+    SelfTempered(draw=1.0, steps=20),
     Scheduled(tau_f=Schedule(4.0, 0.0, steps=10), tau_b=0.5),
     Confidence(),
 ]
@@ -39,6 +41,18 @@ def test_tau_b_follows_the_scale() -> None:
     measured = sum(n % 8 == 0 for n in range(201, 251))
     share_left = (1 - 8 / 50) ** measured  # of what the passes before had left
     assert follow(rule, drifting)[0].b.item() == pytest.approx(25 * share_left + 50 * (1 - share_left), rel=1e-4)
+
+
+def test_tau_b_does_not_run_away_with_the_logits() -> None:
+    logits = torch.tensor([1.0, -1.0] * 8).expand(6, 16)
+    growing = [2.0**n * logits for n in range(40)]
+    assert follow(SelfTempered(), growing)[0].b.item() == pytest.approx(16 * 0.6)
+    assert follow(SelfTempered(most=5), growing)[0].b.item() == pytest.approx(5 * 0.6)
+    large = [800 * logits, *growing]  # logits that are large to begin with have a limit of their own
+    assert follow(SelfTempered(), large)[0].b.item() == pytest.approx(16 * 800 / 8)
+    assert follow(SelfTempered(), growing, batch_dims=0)[0].b.item() == pytest.approx(16 * 2)
+    with pytest.raises(ValueError, match="most must be at least 1"):
+        SelfTempered(most=0.5)
 
 
 def test_tau_b_does_not_fall_below_the_scale_of_the_beginning() -> None:
@@ -105,6 +119,26 @@ def test_the_draw_is_quiet_where_noise_has_no_use(rule: SelfTempered) -> None:
     assert noise(follow(rule, [half_way])[0]) == pytest.approx(full / 2)
 
 
+def test_a_draw_that_belongs_to_the_model_is_held_and_the_surrogate_is_no_sharper() -> None:
+    for draw in (0.5, 1.0, 3.0):
+        rule = SelfTempered(draw=draw, steps=100)
+        for classes, bits in ((4, 2.0), (16, 4.0), (64, 6.0)):
+            few_bits, sure = torch.zeros(8, 2, classes), 0.1 * torch.eye(classes)[:2].repeat(4, 1)
+            for logits in (few_bits, sure):
+                taus, _ = follow(rule, [logits] * 3)
+                assert taus.f.item() == draw
+                assert taus.b.item() == pytest.approx(draw * bits**0.5)
+        assert follow(rule, [torch.zeros(8, 200)], dim=None)[0].b.item() == draw
+    taus, _ = follow(SelfTempered(draw=1.0), [80 * torch.ones(8, 200)], dim=None)
+    assert (taus.f.item(), taus.b.item()) == (1.0, pytest.approx(10.0))  # logits as large raise it as ever
+    parameters, _ = follow(SelfTempered(draw=1.0), [torch.tensor([3.0, -3.0] * 8).expand(6, 16)], batch_dims=0)
+    assert (parameters.f.item(), parameters.b.item()) == (1.0, pytest.approx(6.0))
+    assert follow(SelfTempered(draw=0.1), [torch.zeros(8, 4)])[0].b.item() == pytest.approx(0.3 * 2**0.5)
+    for wrong in (0.0, -1.0, NAN, INF):
+        with pytest.raises(ValueError, match="draw must be finite and above 0"):
+            SelfTempered(draw=wrong)
+
+
 def test_the_quiet_draw_is_a_share_of_the_least_tau_b() -> None:
     log_odds = torch.ones(8, 200)
     for first, want in ((0.01, 0.03), (0.5, 0.05), (7.0, 0.1)):
@@ -151,6 +185,31 @@ BAD = {
     "K = 1": torch.randn(6, 2, 1),
     "half": torch.randn(6, 2, 4, dtype=torch.float16) * 1000,
 }
+
+
+@pytest.fixture(params=[torch.float16, torch.bfloat16, torch.float64], ids=str)
+def default_dtype(request: pytest.FixtureRequest) -> Iterator[torch.dtype]:
+    yield request.param
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "rule", [SelfTempered(), SelfTempered(steps=200_000), Confidence(), Scheduled(tau_f=Schedule(4, 0, 9), tau_b=0.3)]
+)
+def test_torchs_default_dtype_changes_nothing(rule: Rule, default_dtype: torch.dtype) -> None:
+    """70,000 passes are more than float16 counts."""
+    passes = [torch.randn(16, 4, 8, generator=torch.Generator().manual_seed(0)) * (n + 1) for n in range(60)]
+    results = []
+    for dtype in (torch.float32, default_dtype):
+        torch.set_default_dtype(dtype)
+        state = rule.start()
+        for logits in passes:
+            _, state = rule(state, logits)
+        later = {name: value + 70_000 if name == "passes" else value for name, value in state.items()}
+        results.append([*state.values(), *rule(later, passes[-1])[0]])
+    for want, ours in zip(*results, strict=True):
+        assert ours.dtype == want.dtype
+        assert torch.equal(ours, want)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -232,6 +291,12 @@ def test_schedules() -> None:
         assert schedule.at(steps).tolist() == pytest.approx([schedule.at(int(step)) for step in steps], rel=1e-6)
 
 
+def test_steps_may_be_numpys() -> None:
+    for rule in (SelfTempered(steps=np.int64(40)), Schedule(1.0, 0.5, steps=np.int32(40))):  # type: ignore[arg-type]
+        assert type(rule.steps) is int
+        assert rule.steps == 40
+
+
 def test_rules_survive_a_dictionary() -> None:
     for rule in RULES:
         assert temperatures.from_dict(rule.to_dict()) == rule
@@ -260,8 +325,13 @@ def test_a_rule_of_ones_own_is_found_by_name() -> None:
     choice(torch.zeros(4, 8))
     assert choice.tempering is not None
     assert choice.tempering.state["passes"] == 1
-    with pytest.raises(ValueError, match="the name 'self' belongs to SelfTempered already"):
-        temperatures.register(type("Other", (Loud,), {"name": "self"}))
+    with pytest.raises(TypeError, match=r"state must be what start\(\) or the pass before gave, got NoneType"):
+        dst.SelfTempered()(None, torch.zeros(2, 3))
+    with pytest.raises(ValueError, match=r"the state of SelfTempered has first, passes, .* got one without 'first'"):
+        dst.SelfTempered()({}, torch.zeros(2, 3))
+    for called in ("Other", "SelfTempered"):
+        with pytest.raises(ValueError, match=r"the name 'self' belongs to decoupled_st\..*\.SelfTempered already"):
+            temperatures.register(type(called, (Loud,), {"name": "self", "__module__": __name__}))
 
 
 def test_wrong_rules_are_sentences() -> None:

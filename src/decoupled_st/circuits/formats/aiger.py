@@ -6,6 +6,7 @@ Reference:
     Biere: The AIGER and-inverter graph (AIG) format, version 20071012.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -48,13 +49,28 @@ def _and_inverter_graph(circuit: Circuit) -> tuple[list[tuple[int, int]], list[i
     return ands, [literal[node] for node in circuit.outputs.tolist()]
 
 
-def _symbols(circuit: Circuit) -> str:
+def _checksum(
+    variables: list[int], ands: list[tuple[int, int, int]], outputs: list[int], names: tuple[str, ...],
+    fields: dict[str, Any],
+) -> str:  # fmt: skip
+    """The checksum of what a file says, not of its bytes: other tools turn ASCII into binary and keep the comment."""
+    content = hashlib.sha256(json.dumps([list(names), fields], sort_keys=True).encode())
+    for numbers in (variables, outputs, *ands):
+        content.update(f"{numbers}\n".encode())
+    return content.hexdigest()
+
+
+def _symbols(circuit: Circuit, ands: list[tuple[int, int]], outputs: list[int]) -> str:
     lines = [f"i{i} {name}" for i, name in enumerate(circuit.input_names)]
     bits = len(circuit.outputs) // max(circuit.classes, 1)
     for i in range(len(circuit.outputs)):
         shown = f"class{i // bits}_{i % bits}" if circuit.meaning == "scores" else f"{circuit.meaning}_{i}"
         lines.append(f"o{i} {shown}")
-    return "\n".join([*lines, "c", _MARK + json.dumps(about(circuit))]) + "\n"
+    variables = [2 * (i + 1) for i in range(circuit.inputs)]
+    numbered = [(2 * (circuit.inputs + 1 + i), a, b) for i, (a, b) in enumerate(ands)]
+    fields = about(circuit)
+    fields["sha256"] = _checksum(variables, numbered, outputs, circuit.input_names, fields)
+    return "\n".join([*lines, "c", _MARK + json.dumps(fields)]) + "\n"
 
 
 def write_ascii(circuit: Circuit, stem: str) -> dict[str, str]:
@@ -65,7 +81,7 @@ def write_ascii(circuit: Circuit, stem: str) -> dict[str, str]:
     lines += [str(2 * (i + 1)) for i in range(inputs)]
     lines += map(str, outputs)
     lines += [f"{2 * (inputs + 1 + i)} {a} {b}" for i, (a, b) in enumerate(ands)]
-    return {f"{stem}.aag": "\n".join(lines) + "\n" + _symbols(circuit)}
+    return {f"{stem}.aag": "\n".join(lines) + "\n" + _symbols(circuit, ands, outputs)}
 
 
 def write_binary(circuit: Circuit, stem: str) -> dict[str, bytes]:
@@ -80,7 +96,7 @@ def write_binary(circuit: Circuit, stem: str) -> dict[str, bytes]:
                 body.append(delta & 127 | 128)
                 delta >>= 7
             body.append(delta)
-    return {f"{stem}.aig": ("\n".join(head) + "\n").encode() + bytes(body) + _symbols(circuit).encode()}
+    return {f"{stem}.aig": ("\n".join(head) + "\n").encode() + bytes(body) + _symbols(circuit, ands, outputs).encode()}
 
 
 class _Lines:
@@ -136,7 +152,13 @@ def read(content: bytes) -> Circuit:
     outputs = [lines.numbers(1)[0] for _ in range(count)]
     ands = list(_ascii_ands(lines, size) if kind == "aag" else _binary_ands(lines, inputs, size))
     names, fields = _read_symbols(lines, inputs)
-    return _circuit(most, variables, ands, outputs, names, fields)
+    if fields is None:
+        return _circuit(most, variables, ands, outputs, names, {})
+    checksum = fields.pop("sha256", None)
+    circuit = _circuit(most, variables, ands, outputs, names, read_about(fields))
+    if checksum is not None and checksum != _checksum(variables, ands, outputs, names, fields):
+        raise ValueError("it is damaged, or was changed: the sha256 in its comment is another (without it, it is read)")
+    return circuit
 
 
 def _ascii_ands(lines: _Lines, size: int) -> Iterator[tuple[int, int, int]]:
@@ -155,10 +177,10 @@ def _binary_ands(lines: _Lines, inputs: int, size: int) -> Iterator[tuple[int, i
         yield own, a, b
 
 
-def _read_symbols(lines: _Lines, inputs: int) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _read_symbols(lines: _Lines, inputs: int) -> tuple[tuple[str, ...], dict[str, Any] | None]:
     """The names of the inputs (x0, x1, .. where a circuit cannot have them), and what our own comment says."""
     names = [f"x{i}" for i in range(inputs)]
-    rest, fields = lines.rest(), {}
+    rest, fields = lines.rest(), None
     for line in rest:
         if line == "c":
             break
@@ -172,7 +194,9 @@ def _read_symbols(lines: _Lines, inputs: int) -> tuple[tuple[str, ...], dict[str
         if line and len(line) < len(_MARK) and _MARK.startswith(line):
             raise ValueError("it ends in the middle of what its outputs mean")
         if line.startswith(_MARK):
-            fields = read_about(json.loads(line.removeprefix(_MARK)))
+            fields = json.loads(line.removeprefix(_MARK))
+            if not isinstance(fields, dict):
+                raise ValueError("what its outputs mean is not complete")
     if not all(map(is_name, names)) or len(set(names)) < inputs:
         names = [f"x{i}" for i in range(inputs)]
     return tuple(names), fields
@@ -205,8 +229,8 @@ def _circuit(
         if literal & 1:
             shown[literal] = inputs + len(new)
             new.append((12, node[literal >> 1], node[literal >> 1]))
-    gates, left, right = torch.tensor(new, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    targets = torch.tensor([shown[literal] for literal in outputs])
+    gates, left, right = torch.tensor(new, dtype=torch.int64, device="cpu").reshape(-1, 3).unbind(1)
+    targets = torch.tensor([shown[literal] for literal in outputs], device="cpu")
     return Circuit(input_names=names, gates=gates, left=left, right=right, outputs=targets, **fields)
 
 

@@ -1,7 +1,7 @@
 """Small circuits as drawings for Graphviz."""
 
 from decoupled_st.circuits.circuit import Circuit
-from decoupled_st.nn.gates import GATES
+from decoupled_st.nn.logic.gates import GATES
 
 MOST = 2000
 """Gates that can be drawn."""

@@ -1,5 +1,6 @@
 """Circuits as JSON: every field by its name."""
 
+import hashlib
 import json
 from typing import Any
 
@@ -21,6 +22,8 @@ _FIELDS = {
     "tau",
     "dtype",
 }
+_CHECKSUM = "sha256"
+"""The field with the checksum of all others; a file that somebody else wrote may lack it."""
 
 
 def about(circuit: Circuit) -> dict[str, Any]:
@@ -52,8 +55,13 @@ def write(circuit: Circuit, stem: str) -> dict[str, str]:
         "input_names": list(circuit.input_names),
         **{name: getattr(circuit, name).tolist() for name in ("gates", "left", "right", "outputs")},
     }
+    values[_CHECKSUM] = _checksum(values)
     lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in values.items())
     return {f"{stem}.json": f"{{\n{lines}\n}}\n"}
+
+
+def _checksum(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def read(content: bytes) -> Circuit:
@@ -63,6 +71,7 @@ def read(content: bytes) -> Circuit:
         raise ValueError(f'it has no "format": "{FORMAT}"')
     if values.get("version") != VERSION:
         raise ValueError(f"its version is {values.get('version')!r}, and this library reads {VERSION}")
+    checksum = values.pop(_CHECKSUM, None)
     if values.keys() != _FIELDS:
         wrong = ", ".join(sorted(values.keys() ^ _FIELDS))
         raise ValueError(f"it lacks fields or has others: {wrong}")
@@ -73,5 +82,8 @@ def read(content: bytes) -> Circuit:
         given = values[name]
         if not isinstance(given, list) or not all(type(x) is int and abs(x) < 2**62 for x in given):
             raise ValueError(f"{name} must be a list of whole numbers")
-        numbers[name] = torch.tensor(given, dtype=torch.int64)
-    return Circuit(input_names=tuple(values["input_names"]), **numbers, **read_about(values))
+        numbers[name] = torch.tensor(given, dtype=torch.int64, device="cpu")
+    circuit = Circuit(input_names=tuple(values["input_names"]), **numbers, **read_about(values))
+    if checksum is not None and checksum != _checksum(values):
+        raise ValueError(f"it is damaged: its {_CHECKSUM} is another (without that field it is read as it is)")
+    return circuit

@@ -64,6 +64,9 @@ def apply_gates(x: Tensor, gates: Tensor, wiring: Tensor) -> Tensor:
         >>> apply_gates(x, xor, torch.tensor([[0], [1]])).squeeze(-1)
         tensor([0., 1., 1., 0.])
     """
+    for name, value in (("x", x), ("gates", gates), ("wiring", wiring)):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
     runs, out = gates.shape[:-2], gates.shape[-2] if gates.dim() >= 2 else None
     if out is None or gates.shape[-1] != 16:
         raise ValueError(f"gates must have shape [..., out, 16], got {tuple(gates.shape)}")
@@ -73,6 +76,8 @@ def apply_gates(x: Tensor, gates: Tensor, wiring: Tensor) -> Tensor:
         raise ValueError(f"x must begin with the runs of gates: x {tuple(x.shape)}, gates {tuple(gates.shape)}")
     if tuple(wiring.shape) not in ((2, out), (*runs, 2, out)):
         raise ValueError(f"wiring must be [2, {out}] or {[*runs, 2, out]}, got {list(wiring.shape)}")
+    if wiring.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"wiring must hold numbers of inputs, int64 or int32, got {wiring.dtype}")
     x = x.to(gates.dtype)
     batch = (1,) * (x.dim() - len(runs) - 1)
     c0, c1, c2, c3 = (c.reshape(*runs, *batch, out) for c in mixed_coefficients(gates))

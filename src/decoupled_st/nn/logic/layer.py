@@ -10,12 +10,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from decoupled_st.estimators.operations.temperature import check_float
 from decoupled_st.estimators.spec import Estimator
-from decoupled_st.estimators.temperature import check_float
-from decoupled_st.nn.chooser import Chooser
-from decoupled_st.nn.gates import PASS_THROUGH
-from decoupled_st.nn.layer import Readers, apply_layer
-from decoupled_st.nn.wiring import check_generator, check_wiring, random_wiring, unique_wiring
+from decoupled_st.nn.chooser import Chooser, one_node
+from decoupled_st.nn.logic.fused_layer import Readers, apply_layer
+from decoupled_st.nn.logic.gates import PASS_THROUGH
+from decoupled_st.nn.logic.wiring import check_generator, check_wiring, random_wiring, unique_wiring
 from decoupled_st.temperatures import Rule, Tempered
 
 _MAKERS = {"unique": unique_wiring, "random": random_wiring}
@@ -68,10 +68,10 @@ class LogicLayer(Chooser):
         self.residual, self.grad_scale = _check_finite("residual", residual), _check_finite("grad_scale", grad_scale)
         if isinstance(wiring, Tensor):
             wiring = check_wiring(wiring, in_features, out_features)
-        elif wiring not in _MAKERS:
+        elif not isinstance(wiring, str) or wiring not in _MAKERS:
             raise ValueError(f'wiring must be "unique", "random" or a tensor [2, {out_features}], got {wiring!r}')
-        if dtype is not None and not dtype.is_floating_point:
-            raise TypeError(f"dtype must be a floating-point type, got {dtype}")
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise TypeError(f"dtype must be a floating-point type such as torch.float32, got {dtype!r}")
         self._wiring, self._readers = wiring, Readers()
         self.register_buffer("wiring", torch.empty(2, out_features, dtype=torch.int64, device=device))
         self.logits = nn.Parameter(torch.empty(out_features, 16, dtype=dtype, device=device))
@@ -94,6 +94,7 @@ class LogicLayer(Chooser):
         drawn[:, PASS_THROUGH] += self.residual
         self.logits.copy_(drawn)
 
+    @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None) -> Tensor:
         """[..., in] of values between 0 and 1 to [..., out], in the dtype of the logits.
 
@@ -172,6 +173,7 @@ class GroupSum(nn.Module):
         super().__init__()
         self.classes, self.tau = _check_width("classes", classes, 1), check_float("tau", tau)
 
+    @one_node
     def forward(self, x: Tensor) -> Tensor:
         """[..., n] to [..., classes], in the dtype of x, or float32 where that is an integer type."""
         if not isinstance(x, Tensor) or x.dim() == 0:

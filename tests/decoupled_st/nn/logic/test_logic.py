@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import decoupled_st as dst
-from decoupled_st.nn.gates import GATES, gate_coefficients, truth_table
-from decoupled_st.nn.wiring import random_wiring, unique_wiring
+from decoupled_st.nn.logic.gates import GATES, gate_coefficients, truth_table
+from decoupled_st.nn.logic.wiring import random_wiring, unique_wiring
 
 BOOLEAN = {
     "AND": lambda a, b: a and b, "XOR": lambda a, b: a != b, "OR": lambda a, b: a or b, "A": lambda a, b: a,
@@ -350,6 +350,10 @@ def test_the_dynamo_exporter_writes_onnx(tmp_path) -> None:
         (lambda: layer_of(4, 4, residual="5"), ValueError, "residual must be a finite number, got residual='5'"),
         (lambda: layer_of(4, 4, grad_scale=float("inf")), ValueError, "grad_scale must be a finite number"),
         (lambda: layer_of(4, 4, dtype=torch.int64), TypeError, "dtype must be a floating-point type"),
+        (lambda: layer_of(4, 4, dtype="float32"), TypeError, "dtype must be a floating-point type .* got 'float32'"),
+        (lambda: layer_of(4, 2, wiring=[[0, 1], [2, 3]]), ValueError, r"or a tensor \[2, 2\], got \[\[0, 1\]"),
+        (lambda: gates_of([1.0], torch.zeros(2, 1).long()), TypeError, "x must be a tensor, got list"),
+        (lambda: gates_of(torch.zeros(3, 4), torch.zeros(2, 1)), TypeError, "wiring must hold numbers of inputs"),
         (lambda: layer_of(4, 4, wiring=torch.zeros(2, 4)), TypeError, "numbers of inputs, such as int64"),
         (lambda: layer_of(4, 4, wiring=torch.zeros(4, 2).long()), ValueError, r"must be \[2, 4\]"),
         (lambda: layer_of(4, 1, wiring=torch.tensor([[0], [4]])), ValueError, "inputs from 0 to 3, got 4"),
@@ -363,6 +367,10 @@ def test_the_dynamo_exporter_writes_onnx(tmp_path) -> None:
 def test_sentences(call, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def gates_of(x, wiring) -> torch.Tensor:
+    return dst.nn.apply_gates(x, torch.zeros(1, 16), wiring)
 
 
 def layer_of(*widths, **options) -> dst.nn.LogicLayer:

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators import rows
-from decoupled_st.estimators.temperature import Temperature
+from decoupled_st.estimators.operations import rows
+from decoupled_st.estimators.operations.temperature import Temperature
 
 _MANY = 512
 """From so many draws on `_fill_exponential` is the faster."""
@@ -43,15 +43,20 @@ def exponential(like: Tensor, generator: torch.Generator | None) -> Tensor:
     """
     drawn_now = not kernels.transformed() if generator else not kernels.traced()
     if like.is_cpu and drawn_now:
-        e = torch.empty_like(like, memory_format=torch.contiguous_format)
-        if like.dtype == torch.float32 and e.numel() >= _MANY:
-            return _fill_exponential(e, generator)
-        # torch.compile cannot trace a generator: it runs this eagerly, or with fullgraph=True quotes the line.
-        return e.exponential_(generator=generator)  # pass noise= instead of generator=
+        return exponential_on_cpu(like, generator)
     u = _uniform(like, generator)
     if u.dtype == torch.float32:
         u = u + _uniform(like, generator) * 2.0**-24
     return -torch.log1p(-u.clamp(2.0**-54, 1 - torch.finfo(u.dtype).eps / 2))
+
+
+def exponential_on_cpu(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Likewise on a CPU, where nothing is traced."""
+    e = torch.empty_like(like, memory_format=torch.contiguous_format)
+    if like.dtype == torch.float32 and e.numel() >= _MANY:
+        return _fill_exponential(e, generator)
+    # torch.compile cannot trace a generator: it runs this eagerly, or with fullgraph=True quotes the line.
+    return e.exponential_(generator=generator)  # pass noise= instead of generator=
 
 
 def _fill_exponential(e: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -9,9 +9,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from decoupled_st.kernels import codebook_tiles as tiles
-from decoupled_st.kernels.codebook_backward import launch
-from decoupled_st.kernels.codebook_tiles import (
+from decoupled_st.kernels.codebook import tiles
+from decoupled_st.kernels.codebook.backward import launch
+from decoupled_st.kernels.codebook.tiles import (
     _LN2,
     _LOG2E,
     Scoring,

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators import rows
-from decoupled_st.estimators.straight_through import emit
-from decoupled_st.estimators.temperature import Temperature, temper
+from decoupled_st.estimators.operations import rows
+from decoupled_st.estimators.operations.straight_through import emit
+from decoupled_st.estimators.operations.temperature import Temperature, temper
 
 Scale = float | Tensor
 
@@ -59,7 +59,7 @@ def is_fixed(scores: Tensor, tau: Temperature, scale: Scale) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _number(value: float, dtype: torch.dtype) -> Tensor:
+def number(value: float, dtype: torch.dtype) -> Tensor:
     """A number as a tensor. torch makes one at every operation, which takes longer than dividing a small tensor."""
     with torch.inference_mode(False):
         return torch.tensor(value, dtype=dtype, device="cpu")
@@ -74,7 +74,7 @@ class _Softmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, source: Tensor, others: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
         scores, hard, largest, dim, tau, scale = others
-        tau = tau if isinstance(tau, Tensor) else _number(tau, scores.dtype)
+        tau = tau if isinstance(tau, Tensor) else number(tau, scores.dtype)
         p = torch.softmax(scores / tau, dim)
         ctx.save_for_backward(p, largest, tau)
         ctx.dim, ctx.scale = dim, scale
@@ -98,7 +98,7 @@ class _Sigmoid(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, others: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
         hard, tau, scale = others
-        tau = tau if isinstance(tau, Tensor) else _number(tau, scores.dtype)
+        tau = tau if isinstance(tau, Tensor) else number(tau, scores.dtype)
         t = scores / tau
         y = torch.sigmoid(t.abs().neg_()).copysign_(t.neg_())
         ctx.save_for_backward(y, tau)

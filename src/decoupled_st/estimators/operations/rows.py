@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators.straight_through import check_logits, to_compute
-from decoupled_st.estimators.temperature import Temperature, check_broadcast
+from decoupled_st.estimators.operations.straight_through import check_logits, to_compute
+from decoupled_st.estimators.operations.temperature import Temperature, check_broadcast
 
 
 class Rows(NamedTuple):

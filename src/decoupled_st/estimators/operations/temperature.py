@@ -1,15 +1,16 @@
 """Temperatures: what may be passed as one, and the division of logits by it."""
 
 import math
+import operator
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.straight_through import to_compute
+from decoupled_st.estimators.operations.straight_through import to_compute
 
 Temperature: TypeAlias = float | Tensor
-_COMMON = (1e-30, 1e30)
+COMMON = (1e-30, 1e30)
 """Between these a number is a temperature and a scale in every dtype of computation."""
 
 
@@ -36,7 +37,7 @@ def check(
 
     Values inside a tensor are not looked at: that would wait for the device at every call.
     """
-    if type(tau) is float and _COMMON[0] < tau < _COMMON[1]:
+    if type(tau) is float and COMMON[0] < tau < COMMON[1]:
         return tau
     if not isinstance(tau, Tensor):
         _check_number(name, tau)
@@ -68,7 +69,7 @@ def check_scale(grad_scale: float | Tensor, logits: Tensor) -> float | Tensor:
         _check_real("grad_scale", grad_scale)
         check_broadcast("grad_scale", grad_scale, logits)
         return to_compute(grad_scale.detach(), logits)
-    if type(grad_scale) is float and _COMMON[0] < abs(grad_scale) < _COMMON[1]:
+    if type(grad_scale) is float and COMMON[0] < abs(grad_scale) < COMMON[1]:
         return grad_scale
     _check_number("grad_scale", grad_scale)
     scale, dtype = float(grad_scale), torch.promote_types(logits.dtype, torch.float32)
@@ -104,6 +105,14 @@ def is_number(value: object) -> bool:
         return True
     other = isinstance(value, (Tensor, complex)) or getattr(value, "ndim", 0) > 0
     return hasattr(value, "__float__") and not other
+
+
+def whole_number(value: object) -> int | None:
+    """A whole number, NumPy's too, as an int; None where it is none, as 2.0 and True are not."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def temper(logits: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tuple[Tensor, float]:

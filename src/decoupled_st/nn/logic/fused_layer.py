@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.nn.gates import apply_gates
+from decoupled_st.nn.logic.gates import apply_gates
 
 WORTH = 2**18
 """Outputs from which compiled code is worth its making on a CPU: below, plain operations take a millisecond or two."""
@@ -20,29 +20,28 @@ class Readers:
     """Who reads each input of a wiring; worked out when first asked for, and again after the wiring has changed."""
 
     def __init__(self) -> None:
-        # With the wiring itself: while it is held, no other can lie where it lies. Replaced whole, for threads.
-        self._sound: tuple[object, ...] = (None,)
-        self._found: tuple[object, Tensor, tuple[Tensor, Tensor]] | None = None
+        # Replaced whole, for threads.
+        self._sound: _Known | None = None
+        self._found: tuple[_Known, tuple[Tensor, Tensor]] | None = None
 
     def __call__(self, wiring: Tensor, inputs: int) -> tuple[Tensor, Tensor]:
         """`users` [2 * out], positions in the flattened wiring [2, out] sorted by input, and `starts` [inputs + 1],
         where each input's part of them begins."""
-        of, known = _state(wiring, inputs), self._found
-        if known is None or known[0] != of:
-            flat = wiring.flatten()
+        found = self._found
+        if found is None or not found[0].is_of(wiring, inputs):
+            known, flat = _Known(wiring, inputs), wiring.flatten()
             users = flat.argsort(stable=True)
             starts = torch.searchsorted(flat[users], torch.arange(inputs + 1, device=flat.device))
-            known = self._found = (of, wiring, (users, starts))
-        return known[2]
+            found = self._found = (known, (users, starts))
+        return found[1]
 
     def are_inputs(self, wiring: Tensor, inputs: int) -> bool:
         """True where a wiring on a CPU names inputs that there are; looked at again after it has changed."""
-        of = _state(wiring, inputs)
-        if self._sound[0] != of:
-            least, most = wiring.aminmax()
+        if self._sound is None or not self._sound.is_of(wiring, inputs):
+            known, (least, most) = _Known(wiring, inputs), wiring.aminmax()
             if not 0 <= int(least) <= int(most) < inputs:
                 return False
-            self._sound = (of, wiring)
+            self._sound = known
         return True
 
     def __deepcopy__(self, memo: object) -> "Readers":
@@ -52,9 +51,23 @@ class Readers:
         return Readers, ()
 
 
+class _Known:
+    """A wiring as it was. On a CPU its numbers: `torch.distributed`, NumPy and `.data` write without torch's counting
+    it. Elsewhere, where reading them would wait for the device, where it lies and how often torch has written to it."""
+
+    def __init__(self, wiring: Tensor, inputs: int) -> None:
+        self.state = _state(wiring, inputs)
+        self.wiring = wiring.clone() if wiring.is_cpu else wiring  # held, so that no other can lie where it lies
+
+    def is_of(self, wiring: Tensor, inputs: int) -> bool:
+        """True where that wiring is the same still."""
+        return _state(wiring, inputs) == self.state and (not wiring.is_cpu or torch.equal(wiring, self.wiring))
+
+
 def _state(wiring: Tensor, inputs: int) -> tuple[object, ...]:
-    version = None if wiring.is_inference() else wiring._version
-    return wiring.data_ptr(), version, wiring.device, inputs
+    if wiring.is_cpu:
+        return wiring.device, inputs
+    return wiring.device, inputs, wiring.data_ptr(), None if wiring.is_inference() else wiring._version
 
 
 def backend(x: Tensor, gates: Tensor, wiring: Tensor, readers: Readers) -> Any:
@@ -62,24 +75,26 @@ def backend(x: Tensor, gates: Tensor, wiring: Tensor, readers: Readers) -> Any:
     fits = (
         kernels.is_wanted()
         and not kernels.traced()
-        and type(x) in (Tensor, torch.nn.Parameter)
+        and type(x) in kernels.TENSORS
+        and type(gates) in kernels.TENSORS
         and gates.dtype == torch.float32
         and x.device == gates.device == wiring.device
         and wiring.dtype == torch.int64
+        and wiring.shape == (2, len(gates))
         and wiring.is_contiguous()
         and x.numel() > 0
     )
     if not fits:
         return None
     if kernels.can_run_fused(gates, 1.0):
-        from decoupled_st.kernels import gates as on_cuda
+        from decoupled_st.kernels.gates import on_cuda
 
         return on_cuda
     if not gates.is_cpu or x[..., 0].numel() * len(gates) < WORTH or not readers.are_inputs(wiring, x.shape[-1]):
         return None
-    from decoupled_st.kernels import gates_on_cpu
+    from decoupled_st.kernels.gates import on_cpu
 
-    return gates_on_cpu if gates_on_cpu.library() else None
+    return on_cpu if on_cpu.library() else None
 
 
 def apply_layer(x: Tensor, gates: Tensor, wiring: Tensor, readers: Readers) -> Tensor:
@@ -88,7 +103,9 @@ def apply_layer(x: Tensor, gates: Tensor, wiring: Tensor, readers: Readers) -> T
     if functions is None:
         return apply_gates(x, gates, wiring)
     rows = x.to(gates.dtype).reshape(-1, x.shape[-1]).t().contiguous()
-    y = _Layer.apply(rows, gates, wiring, readers, functions)  # type: ignore[no-untyped-call]
+    if rows.is_inference() and gates.requires_grad and not torch.is_inference_mode_enabled():
+        rows = rows.clone()  # autograd keeps nothing that was made in inference mode
+    y = _Layer.apply(rows, gates.contiguous(), wiring, readers, functions)  # type: ignore[no-untyped-call]
     return y.t() if x.dim() == 2 else y.t().reshape(*x.shape[:-1], len(gates))
 
 
@@ -97,7 +114,6 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gates: Tensor, wiring: Tensor, readers: Readers, functions: Any) -> Tensor:
-        gates = gates.contiguous()
         ctx.save_for_backward(x, gates, wiring)
         ctx.readers, ctx.functions = readers, functions
         y = x.new_empty(len(gates), x.shape[1])
@@ -127,5 +143,5 @@ def _differentiable(x: Tensor, gates: Tensor, wiring: Tensor, g: Tensor, needs: 
     with torch.enable_grad():
         leaves = [part for part, need in zip((x, gates), needs[:2], strict=True) if need]
         y = apply_gates(x.t(), gates, wiring).t()
-        found = iter(torch.autograd.grad(y, leaves, g, create_graph=True))
-    return [next(found) if need else None for need in needs[:2]]
+        gradients = iter(torch.autograd.grad(y, leaves, g, create_graph=True))
+    return [next(gradients) if need else None for need in needs[:2]]

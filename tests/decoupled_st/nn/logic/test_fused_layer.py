@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 import decoupled_st as dst
-from decoupled_st.kernels import gates_on_cpu
-from decoupled_st.nn import layer as module
-from decoupled_st.nn.gates import apply_gates
-from decoupled_st.nn.layer import Readers, apply_layer, backend
-from decoupled_st.nn.wiring import random_wiring, unique_wiring
+from decoupled_st.kernels.gates import on_cpu
+from decoupled_st.nn.logic import fused_layer as module
+from decoupled_st.nn.logic.fused_layer import Readers, apply_layer, backend
+from decoupled_st.nn.logic.gates import apply_gates
+from decoupled_st.nn.logic.wiring import random_wiring, unique_wiring
 
 ESTIMATOR = dst.Decoupled(tau_f=0.5, tau_b=0.7)
 
@@ -21,7 +21,7 @@ ESTIMATOR = dst.Decoupled(tau_f=0.5, tau_b=0.7)
 def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small layers go by the compiled code too; skipped where there is no compiler."""
     monkeypatch.setattr(module, "WORTH", 0)
-    if gates_on_cpu.library() is None:
+    if on_cpu.library() is None:
         pytest.skip("there is no C compiler")
 
 
@@ -43,7 +43,7 @@ def case(batch: tuple[int, ...], inputs: int, out: int, *, hard: bool) -> tuple[
 def test_it_is_the_plain_layer(batch: tuple[int, ...], inputs: int, out: int, hard: bool) -> None:
     """The output bit for bit; gradients, whose sums have another order, to rounding, against float64."""
     x, gates, wiring, g = case(batch, inputs, out, hard=hard)
-    assert backend(x, gates, wiring, Readers()) is gates_on_cpu
+    assert backend(x, gates, wiring, Readers()) is on_cpu
     y = apply_layer(x, gates, wiring, Readers())
     plain = apply_gates(x, gates, wiring)
     assert y.shape == plain.shape
@@ -160,6 +160,36 @@ def test_a_wiring_in_the_place_of_another_has_its_own_readers() -> None:
         del wiring
 
 
+def test_readers_follow_what_torch_does_not_count() -> None:
+    """A collective of `torch.distributed` writes into a wiring, as NumPy does here, and its version stays."""
+    x, gates, wiring, g = case((30,), 9, 20, hard=True)
+    readers = Readers()
+    apply_layer(x, gates, wiring, readers).sum().backward()
+    version = wiring._version
+    wiring.numpy()[:] = random_wiring(9, 20).numpy()
+    assert wiring._version == version
+    ours, plain = (
+        torch.autograd.grad(y, (x, gates), g)
+        for y in (apply_layer(x, gates, wiring, readers), apply_gates(x, gates, wiring))
+    )
+    for one, other in zip(ours, plain, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    wiring.numpy()[0, 3] = 9
+    assert backend(x, gates, wiring, readers) is None
+
+
+@pytest.mark.parametrize("images", [1, 4])
+def test_inputs_made_in_inference_mode_can_be_trained_on(images: int) -> None:
+    with torch.inference_mode():
+        x, _, wiring, g = case((images,), 5, 8, hard=True)
+        x = x.detach()
+    gates = torch.rand(8, 16, requires_grad=True)
+    found, want = (torch.autograd.grad((y * g.clone()).sum(), gates)[0] for y in (
+        apply_layer(x, gates, wiring.clone(), Readers()), apply_gates(x, gates, wiring)
+    ))  # fmt: skip
+    torch.testing.assert_close(found, want)
+
+
 def test_what_comes_out_may_be_changed_in_place() -> None:
     x, gates, wiring, _ = case((4,), 5, 8, hard=False)
     y = apply_layer(x, gates, wiring, Readers())
@@ -191,7 +221,7 @@ def test_plain_operations_take_the_rest(why: str, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(module, "WORTH", 4 * 8 + 1)
         found.append(backend(x, gates, wiring, Readers()))
     elif why == "no compiler":
-        monkeypatch.setattr(gates_on_cpu, "library", lambda: None)
+        monkeypatch.setattr(on_cpu, "library", lambda: None)
         found.append(backend(x, gates, wiring, Readers()))
         assert torch.equal(apply_layer(x, gates, wiring, Readers()), apply_gates(x, gates, wiring))
     elif why == "wiring":  # of another dtype, in another order, or of inputs that there are not
@@ -217,4 +247,4 @@ def test_a_compiled_network_goes_by_plain_operations() -> None:
 def test_without_a_compiler_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CC", raising=False)
-    assert gates_on_cpu.library.__wrapped__() is None
+    assert on_cpu.library.__wrapped__() is None

@@ -1,4 +1,4 @@
-/* A layer of logic gates on a CPU, neurons [first, last) of it: see gates.py for what is computed. Rows of images are
+/* A layer of logic gates on a CPU, neurons [first, last) of it: see on_cuda.py for what is computed. Rows of images are
    contiguous. Sums over images are kept in LANES partial sums, so that their order does not depend on the machine's
    vectors or on the threads. */
 #include <stddef.h>

@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from decoupled_st.kernels import codebook_tiles as tiles
-from decoupled_st.kernels.codebook_tiles import (
+from decoupled_st.kernels.codebook import tiles
+from decoupled_st.kernels.codebook.tiles import (
     _LN2,
     _LOG2E,
     Scoring,

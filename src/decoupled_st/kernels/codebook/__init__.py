@@ -1,0 +1,1 @@
+"""A codebook's choice, its gradient and its distribution, fused, in Triton."""

@@ -1,0 +1,264 @@
+"""Packed bits on CUDA, in Triton: see `packed.c` beside this file for what the functions do."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from decoupled_st.kernels.launch import launch
+
+WORD = 32
+FEATURES, NEURONS, WORDS = 64, 64, 4
+"""Features, neurons and words of a program that makes bits."""
+BACKWARD, WARPS = 8, 2
+"""Neurons and warps of a program on the way back."""
+COUNTED = 2048
+"""Neurons that a program counts: of larger groups, several programs count parts."""
+
+
+@triton.jit
+def _pack(x, out, strange, features, images, words, CHECKED: tl.constexpr, FEATURES: tl.constexpr):
+    groups = tl.cdiv(features, FEATURES)
+    f = (tl.program_id(0) % groups) * FEATURES + tl.arange(0, FEATURES)[None, :]
+    word = tl.program_id(0) // groups
+    i = tl.arange(0, 32)[:, None]
+    image = (word * 32 + i).to(tl.int64)
+    value = tl.load(x + image * features + f, (image < images) & (f < features), 0)
+    packed = tl.sum((value != 0).to(tl.int32) << i, 0)
+    f = tl.reshape(f, (FEATURES,))
+    tl.store(out + f.to(tl.int64) * words + word, packed, f < features)
+    if CHECKED:
+        found = tl.max(tl.max(((value != 0) & (value != 1)).to(tl.int32), 1), 0)
+        tl.store(strange, 1, found > 0)
+
+
+@triton.jit
+def _forward(
+    x, chosen, wiring, gates, y, broken, neurons, words, NEURONS: tl.constexpr, WORDS: tl.constexpr
+):  # fmt: skip
+    groups = tl.cdiv(neurons, NEURONS)
+    n = (tl.program_id(0) % groups) * NEURONS + tl.arange(0, NEURONS)
+    there = n < neurons
+    k = tl.arange(0, 16)[None, :]
+    row = tl.load(chosen + 16 * n.to(tl.int64)[:, None] + k, there[:, None], 0.0)
+    total, square = tl.sum(row, 1), tl.sum(row * row, 1)
+    sound = ((total == 1.0) & (square == 1.0)) | ((total == 0.0) & (square == 0.0))  # zeros: no gate was allowed
+    tl.store(broken, 1.0, tl.max((there & ~sound).to(tl.int32), 0) > 0)
+    gate = tl.sum(tl.where(row == 1.0, k, 0), 1) & 15
+    tl.store(gates + n, gate.to(tl.uint8), there)
+    w = (tl.program_id(0) // groups) * WORDS + tl.arange(0, WORDS)[None, :]
+    mask = there[:, None] & (w < words)
+    a = tl.load(x + tl.load(wiring + n, there, 0)[:, None] * words + w, mask, 0)
+    b = tl.load(x + tl.load(wiring + neurons + n, there, 0)[:, None] * words + w, mask, 0)
+    t = gate[:, None]
+    when_a = (-(t & 1) & b) | (-((t >> 1) & 1) & ~b)
+    when_not = (-((t >> 2) & 1) & b) | (-((t >> 3) & 1) & ~b)
+    tl.store(y + n.to(tl.int64)[:, None] * words + w, (a & when_a) | (~a & when_not), mask)
+
+
+@triton.jit
+def _count(y, counts, broken, classes, group, words, images, parts, SPAN: tl.constexpr, BLOCK: tl.constexpr):
+    """Parts of a group add up: whole numbers, in any order. NaN where something is broken."""
+    label, rest = tl.program_id(0) % classes, tl.program_id(0) // classes
+    part, word = rest % parts, rest // parts
+    i = tl.arange(0, 32)[None, :]
+    total = tl.zeros([32], tl.int32)
+    end = tl.minimum((part + 1) * SPAN, group)
+    for start in range(part * SPAN, end, BLOCK):
+        n = start + tl.arange(0, BLOCK)
+        value = tl.load(y + (label * group + n).to(tl.int64) * words + word, n < end, 0)
+        total += tl.sum((value[:, None] >> i) & 1, 0)
+    image = word * 32 + tl.arange(0, 32)
+    found = tl.where(tl.load(broken) != 0, float("nan"), total.to(tl.float32))
+    tl.atomic_add(counts + image * classes + label, found, image < images, sem="relaxed")
+
+
+@triton.jit
+def _unpack(y, out, broken, neurons, words, images, BLOCK: tl.constexpr):
+    groups = tl.cdiv(neurons, BLOCK)
+    n = (tl.program_id(0) % groups) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    word = tl.program_id(0) // groups
+    i = tl.arange(0, 32)[:, None]
+    image = (word * 32 + i).to(tl.int64)
+    bits = (tl.load(y + n.to(tl.int64) * words + word, n < neurons, 0) >> i) & 1
+    value = tl.where(tl.load(broken) != 0, float("nan"), bits.to(tl.float32))
+    tl.store(out + image * neurons + n, value, (image < images) & (n < neurons))
+
+
+@triton.jit
+def _backward(
+    above, y, x, wiring, gates, over, users, starts, gradient, by_gates, tau,
+    neurons, above_neurons, group, words, images, row_stride, image_stride, span,
+    NEURONS: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
+    n = tl.program_id(0) * NEURONS + tl.arange(0, NEURONS)
+    there = n < neurons
+    i = tl.arange(0, 32)[None, None, :]
+    if users is not None:
+        begin = tl.load(starts + n, there, 0)
+        uses = tl.load(starts + n + 1, there, 0) - begin
+    s00, s01 = tl.zeros([NEURONS], tl.float32), tl.zeros([NEURONS], tl.float32)
+    s10, s11 = tl.zeros([NEURONS], tl.float32), tl.zeros([NEURONS], tl.float32)
+    for first in range(0, words, WORDS):
+        w = first + tl.arange(0, WORDS)[None, :]
+        image = w[:, :, None] * 32 + i
+        inside = there[:, None, None] & (image < images)
+        if users is None:
+            row = (n // group).to(tl.int64)[:, None, None]
+            g = tl.load(above + row * row_stride + image * image_stride, inside, 0.0) / tau
+        else:
+            g = tl.zeros([NEURONS, WORDS, 32], tl.float32)
+            # Nearly all neurons have two readers (see `unique_wiring`), so these are asked for at once, others in turn.
+            for k in tl.static_range(2):
+                g += _from_user(
+                    begin + k, k < uses, w, i, image, above, y, gates, over, users, tau,
+                    above_neurons, group, words, images, row_stride, image_stride,
+                )  # fmt: skip
+            for k in range(2, tl.max(uses, 0)):
+                g += _from_user(
+                    begin + k, k < uses, w, i, image, above, y, gates, over, users, tau,
+                    above_neurons, group, words, images, row_stride, image_stride,
+                )  # fmt: skip
+        if gradient is not None:
+            tl.store(gradient + n.to(tl.int64)[:, None, None] * span + image, g, inside)
+        if by_gates is not None:
+            mask = there[:, None] & (w < words)
+            a = tl.load(x + tl.load(wiring + n, there, 0)[:, None] * words + w, mask, 0)
+            b = tl.load(x + tl.load(wiring + neurons + n, there, 0)[:, None] * words + w, mask, 0)
+            s00 += _sum_where(~a & ~b, g, i)
+            s01 += _sum_where(~a & b, g, i)
+            s10 += _sum_where(a & ~b, g, i)
+            s11 += _sum_where(a & b, g, i)
+    if by_gates is not None:
+        k = tl.arange(0, 16)[None, :]
+        total = tl.where((k & 8) != 0, s00[:, None], 0.0) + tl.where((k & 4) != 0, s01[:, None], 0.0)
+        total += tl.where((k & 2) != 0, s10[:, None], 0.0) + tl.where((k & 1) != 0, s11[:, None], 0.0)
+        tl.store(by_gates + 16 * n.to(tl.int64)[:, None] + k, total, there[:, None])
+
+
+@triton.jit
+def _from_user(
+    at, used, w, i, image, above, y, gates, over, users, tau,
+    neurons, group, words, images, row_stride, image_stride,
+):  # fmt: skip
+    """What each neuron's gradient gets from the reader at `at`: that one's gradient, times what this input changes."""
+    user = tl.load(users + at, used, 0)
+    second = user >= neurons
+    j = tl.where(second, user - neurons, user)
+    t = tl.load(gates + j, used, 0).to(tl.int32)
+    t00, t01, t10, t11 = (t >> 3) & 1, (t >> 2) & 1, (t >> 1) & 1, t & 1
+    low = (tl.where(second, t01, t10) - t00).to(tl.float32)[:, None, None]
+    high = (t11 - tl.where(second, t10, t01)).to(tl.float32)[:, None, None]
+    beside = tl.load(over + tl.where(second, 0, neurons) + j, used, 0)
+    other = tl.load(y + beside[:, None] * words + w, used[:, None] & (w < words), 0)
+    row = (j.to(tl.int32) // group).to(tl.int64)[:, None, None]
+    grad = tl.load(above + row * row_stride + image * image_stride, used[:, None, None] & (image < images), 0.0) / tau
+    return grad * tl.where(((other[:, :, None] >> i) & 1) != 0, high, low)
+
+
+@triton.jit
+def _sum_where(words, g, i):
+    """The sum of each neuron's gradient over the images whose bit is set."""
+    return tl.sum(tl.sum(tl.where(((words[:, :, None] >> i) & 1) != 0, g, 0.0), 2), 1)
+
+
+def pack(x: Tensor) -> Tensor | None:
+    """Words [in, words] from [images, in] of float32, bool or uint8; None where a value is neither 0 nor 1."""
+    (images, features), x = x.shape, x.contiguous()
+    words, checked = triton.cdiv(images, WORD), x.dtype != torch.bool
+    out = torch.empty(features, words, dtype=torch.int32, device=x.device)
+    strange = torch.zeros(1, dtype=torch.int32, device=x.device) if checked else None
+    launch(
+        _pack, triton.cdiv(features, FEATURES) * words, (x if checked else x.view(torch.uint8), out, strange), (),
+        (features, images, words), (int(checked), FEATURES), 4,
+    )  # fmt: skip
+    return None if strange is not None and bool(strange.item()) else out
+
+
+class Forward:
+    """Up through a network, layer by layer.
+
+    Args:
+        words: what `pack` made of the input.
+        images, columns: of the result.
+    """
+
+    def __init__(self, words: Tensor, images: int, columns: int) -> None:
+        self.passed, self.gates = [words], list[Tensor]()
+        self.images, self.columns = images, columns
+        # One fill for both: whether something is broken, and the counts.
+        self._zeros = torch.zeros(4 + images * columns, dtype=torch.float32, device=words.device)
+
+    def layer(self, chosen: Tensor, wiring: Tensor) -> None:
+        """One-hot rows [out, 16] and their wiring [2, out]; where the rows are not one-hot, the result will be NaN."""
+        x = self.passed[-1]
+        neurons, words = len(chosen), x.shape[1]
+        y = torch.empty(neurons, words, dtype=torch.int32, device=x.device)
+        gates = torch.empty(neurons, dtype=torch.uint8, device=x.device)
+        launch(
+            _forward, triton.cdiv(neurons, NEURONS) * triton.cdiv(words, WORDS),
+            (x, chosen, wiring, gates, y, self._zeros), (), (neurons, words), (NEURONS, WORDS), 4,
+        )  # fmt: skip
+        self.passed.append(y)
+        self.gates.append(gates)
+
+    def scores(self, tau: float) -> Tensor:
+        """How many neurons of each class's group are 1, over tau: [images, classes]."""
+        y, counts = self.passed[-1], self._zeros[4:].view(self.images, self.columns)
+        group, words = len(y) // self.columns, y.shape[1]
+        parts = triton.cdiv(group, COUNTED)
+        launch(
+            _count, self.columns * parts * words, (y, counts, self._zeros), (),
+            (self.columns, group, words, self.images, parts), (COUNTED, 128), 4,
+        )  # fmt: skip
+        return counts / tau
+
+    def bits(self) -> Tensor:
+        """[images, neurons] of 0.0 and 1.0."""
+        y, out = self.passed[-1], self._zeros[4:].view(self.images, self.columns)
+        programs = triton.cdiv(len(y), FEATURES) * y.shape[1]
+        launch(_unpack, programs, (y, out, self._zeros), (), (len(y), y.shape[1], self.images), (FEATURES,), 4)
+        return out
+
+
+class Backward:
+    """Down through a network, layer by layer.
+
+    Args:
+        g: [images, classes], the gradient of the class scores, or [images, out].
+        tau: what the class sums were divided by.
+        group: neurons per column of g.
+    """
+
+    def __init__(self, g: Tensor, tau: float, group: int) -> None:
+        self.above, self.tau, self.group = g, tau, group
+        self.images, self.strides = len(g), (1, g.shape[1])
+
+    def layer(
+        self,
+        x: Tensor | None,
+        wiring: Tensor | None,
+        y: Tensor,
+        over: tuple[Tensor, Tensor, Tensor, Tensor] | None,
+        by_gates: Tensor | None,
+        keep: bool,
+    ) -> None:
+        """The layer with input words x and output words y.
+
+        Args:
+            over: the layer above's gates and wiring, and who reads what of it (`users`, `starts`); None for the last.
+            by_gates: [out, 16], filled with the gradient of its gates; None for the input, which has none.
+            keep: whether the gradient of its outputs is needed further down.
+        """
+        span = 8 * triton.cdiv(self.images, 8)  # rows that begin at whole sectors of 32 bytes
+        gradient = torch.empty(len(y), span, dtype=torch.float32, device=y.device) if keep else None
+        tensors = (self.above, y, x, wiring, *(over or (None,) * 4), gradient, by_gates)
+        above = over[1].shape[1] if over else 0
+        sizes = (len(y), above, self.group, y.shape[1], self.images, *self.strides, span)
+        launch(_backward, triton.cdiv(len(y), BACKWARD), tensors, (self.tau,), sizes, (BACKWARD, WORDS), WARPS)
+        if gradient is not None:
+            self.above, self.tau, self.group, self.strides = gradient, 1.0, 1, (span, 1)
+
+    def to_input(self) -> Tensor:
+        """[images, in], of the layer that was kept last."""
+        return self.above[:, : self.images].t()

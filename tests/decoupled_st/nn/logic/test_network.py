@@ -1,0 +1,406 @@
+"""`LogicNetwork` against the same layers in `nn.Sequential`: C on the CPU here; the kernels' folder has Triton's."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from importlib.resources import files
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import decoupled_st as dst
+from decoupled_st.kernels.compiler import find_compiler, load
+from decoupled_st.kernels.packed import on_cpu
+from decoupled_st.nn.logic import fused_network as module
+from decoupled_st.nn.logic.fused_network import choose
+
+ARGMAX = dst.Decoupled(tau_f=0.0, tau_b=0.7)
+DRAWN = dst.Decoupled(tau_f=0.5, tau_b=0.7)
+Applied = list[tuple[Any, ...]]
+
+
+@pytest.fixture(autouse=True)
+def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small networks go by the compiled code too; skipped where there is no compiler."""
+    monkeypatch.setattr(module, "WORTH", 0)
+    if on_cpu.library() is None:
+        pytest.skip("there is no C compiler")
+
+
+@pytest.fixture
+def applied(monkeypatch: pytest.MonkeyPatch) -> Applied:
+    """What went through packed bits."""
+    calls: Applied = []
+    function = module._Network.apply
+
+    def apply(*args: Any) -> Any:
+        calls.append(args)
+        return function(*args)
+
+    monkeypatch.setattr(module._Network, "apply", apply)
+    return calls
+
+
+def layers(
+    widths: tuple[int, ...], estimator: Any = ARGMAX, *, classes: int = 0, seed: int = 0, **options: Any
+) -> list[nn.Module]:
+    """Random wiring: of a neuron's output there are none, one or many readers."""
+    generator = torch.Generator().manual_seed(seed)
+    parts: list[nn.Module] = []
+    for a, b in pairwise(widths):
+        wiring = torch.randint(a, (2, b), generator=generator)
+        parts.append(dst.nn.LogicLayer(a, b, estimator, wiring=wiring, generator=generator, **options))
+    return [*parts, dst.nn.GroupSum(classes, tau=3.3)] if classes else parts
+
+
+def bits(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randint(2, shape, generator=torch.Generator().manual_seed(seed)).float()
+
+
+SHAPES = [
+    ((100,), (64, 90, 80, 70), 7),
+    ((37,), (9, 50), 5),
+    ((1,), (2, 1), 1),
+    ((32,), (30, 30, 30, 30, 30), 0),
+    ((300,), (20, 65), 0),
+    ((2, 3, 50), (20, 40, 40), 4),
+    ((), (12, 20), 2),
+]
+
+
+@pytest.mark.parametrize(("batch", "widths", "classes"), SHAPES)
+def test_it_is_the_sequential(batch: tuple[int, ...], widths: tuple[int, ...], classes: int, applied: Applied) -> None:
+    """Scores bit for bit; gradients, whose sums have another order, to rounding, against float64."""
+    parts = layers(widths, classes=classes, grad_scale=2.5)
+    network, plain = dst.nn.LogicNetwork(*parts), nn.Sequential(*copy.deepcopy(parts)).double()
+    x = bits(*batch, widths[0]).requires_grad_()
+    doubled = x.detach().double().requires_grad_()
+    y, exact = network(x), plain(doubled)
+    assert len(applied) == 1
+    assert y.shape == exact.shape
+    assert y.dtype == torch.float32
+    assert y.is_contiguous()
+    if not classes:
+        assert torch.equal(y.double(), exact)
+    torch.testing.assert_close(y.double(), exact, rtol=1e-7, atol=0)
+    g = torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
+    found = torch.autograd.grad(y, (x, *network.parameters()), g)
+    want = torch.autograd.grad(exact, (doubled, *plain.parameters()), g.double())
+    for ours, theirs in zip(found, want, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float16, torch.float64])
+def test_bits_of_every_dtype(dtype: torch.dtype, applied: Applied) -> None:
+    network, x = dst.nn.LogicNetwork(*layers((20, 40, 40), classes=4)), bits(50, 20)
+    y = network(x.to(dtype))
+    assert len(applied) == 1
+    assert torch.equal(y, network(x))
+
+
+def test_only_what_is_asked_for_gets_a_gradient() -> None:
+    network, x = dst.nn.LogicNetwork(*layers((20, 40, 40, 40), classes=4)), bits(50, 20).requires_grad_()
+    both = torch.autograd.grad(network(x).square().sum(), (x, *network.parameters()))
+    logits = torch.autograd.grad(network(x.detach()).square().sum(), list(network.parameters()))
+    for parameter in network.parameters():
+        parameter.requires_grad_(False)
+    (by_input,) = torch.autograd.grad(network(x).square().sum(), x)
+    assert torch.equal(by_input, both[0])
+    assert all(torch.equal(one, other) for one, other in zip(logits, both[1:], strict=True))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_every_number_of_threads_gives_the_same_bits(threads: int) -> None:
+    network, x = dst.nn.LogicNetwork(*layers((31, 101, 77, 50), DRAWN, classes=5)), bits(70, 31).requires_grad_()
+    before, results = torch.get_num_threads(), []
+    try:
+        for count in (1, threads):
+            torch.set_num_threads(count)
+            y = network(x, generator=torch.Generator().manual_seed(3))
+            results.append((y, *torch.autograd.grad(y.square().sum(), (x, *network.parameters()))))
+    finally:
+        torch.set_num_threads(before)
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_vectors_of_every_machine_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the widest vectors that there are, and without any beyond the oldest."""
+    network, x = dst.nn.LogicNetwork(*layers((31, 101, 77, 50), DRAWN, classes=5)), bits(70, 31).requires_grad_()
+    source = (files("decoupled_st.kernels.packed") / "packed.c").read_text("utf-8")
+    oldest = load(
+        source.replace("__AVX512F__", "NOT_THERE"), find_compiler(), "-ffp-contract=off", "-fno-tree-vectorize"
+    )
+    results = []
+    for library in (on_cpu.library(), oldest):
+        monkeypatch.setattr(on_cpu, "library", lambda library=library: library)
+        y = network(x, generator=torch.Generator().manual_seed(3))
+        results.append((y, *torch.autograd.grad(y.square().sum(), (x, *network.parameters()))))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_gradients_can_be_differentiated_again() -> None:
+    parts = layers((8, 12, 10), classes=2)
+    network, plain = dst.nn.LogicNetwork(*parts), nn.Sequential(*copy.deepcopy(parts)).double()
+    results = []
+    for one, x in ((network, bits(6, 8)), (plain, bits(6, 8).double())):
+        x.requires_grad_()
+        leaves = (x, *one.parameters())
+        first = torch.autograd.grad(one(x).square().sum(), leaves, create_graph=True)
+        results.append(torch.autograd.grad(sum(part.square().sum() for part in first), leaves))
+    for ours, want in zip(*results, strict=True):
+        torch.testing.assert_close(ours.double(), want, rtol=1e-4, atol=1e-6)
+
+
+def test_the_generator_decides_the_draws() -> None:
+    network, x = dst.nn.LogicNetwork(*layers((20, 60, 60), DRAWN, classes=6)), bits(50, 20)
+
+    def scores(seed: int) -> Tensor:
+        return network(x, generator=torch.Generator().manual_seed(seed))
+
+    assert torch.equal(scores(3), scores(3))
+    assert not torch.equal(scores(3), scores(4))
+    assert not torch.equal(network(x), network(x))
+    torch.manual_seed(5)
+    first = network(x)
+    torch.manual_seed(5)
+    assert torch.equal(network(x), first)
+    with pytest.raises(TypeError, match=r"must be a torch\.Generator"):
+        network(x, generator=3)  # type: ignore[arg-type]
+
+
+def test_gates_are_drawn_at_their_probabilities() -> None:
+    """All sixteen, N = 400,000 draws: each count within five standard errors."""
+    row, n = torch.linspace(-3, 3, 16)[torch.randperm(16, generator=torch.Generator().manual_seed(0))], 400_000
+    logits = row.expand(n, 16).contiguous()
+    counts = choose(logits, 1.5, 1.0, 1.0, torch.Generator().manual_seed(1)).sum(0).double()
+    p = torch.softmax(row.double() / 1.5, 0)
+    assert ((counts - n * p).abs() < 5 * (n * p * (1 - p)).sqrt()).all()
+
+
+def test_rare_gates_are_drawn() -> None:
+    """Odds of e^-10.4 at both ends of a row: 2 x 8 x 400,000 p = 195 expected, within five standard errors; float32
+    cannot tell the running sum of the others from 1."""
+    n, rounds = 400_000, 8
+    row = torch.full((16,), -104.0)
+    row[7], row[0], row[15] = 0.0, -10.4, -10.4
+    logits, generator = row.expand(n, 16).contiguous(), torch.Generator().manual_seed(1)
+    p = torch.softmax(row.double(), 0)[0].item()
+    found = [choose(logits, 1.0, 1.0, 1.0, generator)[:, (0, 15)].sum(0) for _ in range(rounds)]
+    for count in torch.stack(found).sum(0).tolist():
+        assert abs(count - rounds * n * p) < 5 * (rounds * n * p) ** 0.5
+
+
+def test_neighbours_draw_apart() -> None:
+    """Neurons with equal logits choose independently: of 100,000 pairs, one in four alike where two gates are even."""
+    logits = torch.full((200_000, 16), -100.0)
+    logits[:, :4] = 0.0
+    gates = choose(logits, 1.0, 1.0, 1.0, torch.Generator().manual_seed(2)).argmax(-1).view(-1, 2)
+    alike = (gates[:, 0] == gates[:, 1]).double().sum().item()
+    assert abs(alike - 25_000) < 5 * (100_000 * 0.25 * 0.75) ** 0.5
+
+
+@pytest.mark.parametrize("spread", [1.0, 30.0])
+def test_the_choice_has_the_gradient_of_its_surrogate(spread: float) -> None:
+    """To 2e-5 of each gate's share, however small that is; below 1e-37 float32 ends."""
+    logits = (spread * torch.randn(200, 16, generator=torch.Generator().manual_seed(0))).requires_grad_()
+    g = torch.randn(200, 16, generator=torch.Generator().manual_seed(1))
+    (found,) = torch.autograd.grad(choose(logits, 0.5, 0.7, 1.5, None), logits, g)
+    doubled = logits.detach().double().requires_grad_()
+    p = torch.softmax(doubled / 0.7, -1)
+    (want,) = torch.autograd.grad(1.5 * p, doubled, g.double())
+    size = p.detach() * g.double().abs().amax(-1, keepdim=True)
+    assert ((found - want).abs() <= 2e-5 * size + 1e-37).all()
+
+
+def test_it_trains() -> None:
+    """The parity of two bits in four inputs, which no single gate of the first layer shows at the start."""
+    torch.manual_seed(0)
+    network = dst.nn.LogicNetwork(*layers((8, 64, 64), dst.Decoupled(tau_f=0.1, tau_b=1.0), classes=2))
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.1)
+    x = bits(256, 8)
+    labels = (x[:, 0] != x[:, 3]).long()
+    for _ in range(60):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(network(x), labels).backward()
+        optimiser.step()
+    for layer in network:
+        if isinstance(layer, dst.nn.LogicLayer):
+            layer.deterministic = True
+    assert (network.eval()(x).argmax(-1) == labels).float().mean() > 0.95
+
+
+def test_states_are_those_of_a_sequential() -> None:
+    network = dst.nn.LogicNetwork(*layers((20, 40, 40), classes=4, seed=1))
+    stack = nn.Sequential(*layers((20, 40, 40), classes=4, seed=2))
+    assert list(network.state_dict()) == list(stack.state_dict())
+    stack.load_state_dict(network.state_dict())
+    x = bits(50, 20)
+    assert torch.equal(stack(x), network(x))
+    for other in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+        assert torch.equal(other(x), network(x))
+
+
+def test_it_becomes_a_circuit(applied: Applied) -> None:
+    network = dst.nn.LogicNetwork(*layers((20, 40, 40), DRAWN, classes=4, deterministic=True)).eval()
+    circuit, x = dst.circuits.from_network(network), bits(500, 20)
+    with torch.no_grad():
+        scores = network(x)
+    assert len(applied) == 1
+    assert torch.equal(circuit(x), scores)
+    assert torch.equal(circuit.simplify()(x), scores)
+
+
+def test_layers_of_several_estimators(applied: Applied) -> None:
+    """Those that the compiled choice knows, and others, with a rule among them."""
+    chosen = [
+        DRAWN,
+        dst.SoftmaxSTE(tau=0.5),
+        dst.GumbelSTE(tau=0.5),
+        dst.SelfTempered(),
+        dst.ReinMax(),
+        dst.IdentitySTE(),
+    ]
+    parts = [dst.nn.LogicLayer(30, 30, estimator, wiring="random") for estimator in chosen]
+    network = dst.nn.LogicNetwork(*parts, dst.nn.GroupSum(3))
+    network(bits(40, 30)).square().sum().backward()
+    assert len(applied) == 1
+    assert all(layer.logits.grad.abs().sum() > 0 for layer in parts)
+    assert parts[3].tempering.reading()["passes"] == 1
+
+
+def test_self_set_temperatures_are_those_of_the_stack() -> None:
+    """Three passes of training: the same temperatures, and the same gradient where the choice is the argmax."""
+    network = dst.nn.LogicNetwork(*layers((20, 40, 40), dst.SelfTempered(), classes=4))
+    stack, x = nn.Sequential(*copy.deepcopy(list(network))), bits(50, 20)
+    for _ in range(3):
+        network(x), stack(x)
+    readings = [[layer.tempering.reading() for layer in list(one)[:2]] for one in (network, stack)]
+    assert readings[0] == readings[1]
+    assert readings[0][0]["passes"] == 3
+    for one in (network, stack):
+        for layer in list(one)[:2]:
+            layer.deterministic = True
+        one.eval()(x).square().sum().backward()
+    for ours, theirs in zip(network.parameters(), stack.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+
+
+def hooked(network: dst.nn.LogicNetwork) -> None:
+    network[0].register_forward_hook(lambda *_: None)
+
+
+def soft(network: dst.nn.LogicNetwork) -> None:
+    network[1].estimator = dst.Soft()
+
+
+def off(network: dst.nn.LogicNetwork) -> None:
+    dst.use_kernels(False)
+
+
+@pytest.mark.parametrize("change", [hooked, soft, off, nn.Module.double])
+def test_what_bits_cannot_say_goes_layer_by_layer(
+    change: Callable[[dst.nn.LogicNetwork], object], applied: Applied
+) -> None:
+    parts = layers((20, 40, 40), classes=4)
+    network, x = dst.nn.LogicNetwork(*parts), bits(30, 20)
+    try:
+        change(network)
+        x = x.to(parts[0].logits.dtype)
+        assert torch.equal(network(x), nn.Sequential(*parts)(x))
+    finally:
+        dst.use_kernels(True)
+    assert applied == []
+
+
+def test_values_between_0_and_1_go_layer_by_layer(applied: Applied) -> None:
+    parts, x = layers((20, 40, 40), classes=4), bits(30, 20)
+    x[29, 19] = 0.5
+    assert torch.equal(dst.nn.LogicNetwork(*parts)(x), nn.Sequential(*parts)(x))
+    assert applied == []
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, applied: Applied) -> None:
+    monkeypatch.setattr(on_cpu, "library", lambda: None)
+    parts, x = layers((20, 40, 40), classes=4), bits(30, 20)
+    assert torch.equal(dst.nn.LogicNetwork(*parts)(x), nn.Sequential(*parts)(x))
+    assert applied == []
+
+
+def test_a_compiler_that_fails_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_cpu, "find_compiler", lambda: "false")
+    assert on_cpu.library.__wrapped__() is None
+
+
+def test_inside_transforms(applied: Applied) -> None:
+    network, x = dst.nn.LogicNetwork(*layers((20, 40, 40), classes=4)), bits(30, 20)
+    parameters = {name: value.detach() for name, value in network.named_parameters()}
+
+    def loss(values: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(network, values, (x,)).square().sum()
+
+    found = torch.func.grad(loss)(parameters)
+    assert applied == []
+    want = torch.autograd.grad(network(x).square().sum(), list(network.parameters()))
+    for one, other in zip(found.values(), want, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_compiled_and_exported(applied: Applied) -> None:
+    """As one graph, through the layers."""
+    network, x = dst.nn.LogicNetwork(*layers((20, 40, 40), classes=4)).eval(), bits(30, 20)
+    compiled = torch.compile(network, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(x), torch.export.export(network, (x,)).module()(x))
+    assert applied == []
+    assert torch.equal(compiled(x), network(x))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("classes", [0, 4])
+def test_broken_logits_show(value: float, classes: int) -> None:
+    network = dst.nn.LogicNetwork(*layers((20, 40, 40), DRAWN, classes=classes))
+    with torch.no_grad():
+        network[0].logits[17, 3] = value
+    assert network(bits(30, 20)).isnan().all()
+
+
+def test_a_wiring_that_points_outside_is_not_followed() -> None:
+    network = dst.nn.LogicNetwork(*layers((20, 40, 40), classes=4))
+    network[1].wiring[0, 3] = 40
+    with pytest.raises((IndexError, RuntimeError)):
+        network(bits(30, 20))
+
+
+def test_empty_batches() -> None:
+    assert dst.nn.LogicNetwork(*layers((20, 40), classes=4))(bits(0, 20)).shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "message"),
+    [
+        ([], ValueError, "has at least one LogicLayer, got none"),
+        ([dst.nn.GroupSum(2)], ValueError, "has at least one LogicLayer, got none"),
+        ([nn.Linear(4, 4)], TypeError, "layer 0 is Linear: a LogicNetwork is made of LogicLayer"),
+        ([*layers((8, 10)), *layers((12, 10))], ValueError, "layer 1 takes 12 inputs, and layer 0 gives 10"),
+        ([*layers((8, 10), classes=5), *layers((10, 10))], TypeError, "layer 1 is GroupSum"),
+        (layers((8, 10), classes=3), ValueError, "10 outputs do not divide into 3 equal groups"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(parts: list[nn.Module], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        dst.nn.LogicNetwork(*parts)
+
+
+def test_inputs_that_do_not_fit_are_refused() -> None:
+    network = dst.nn.LogicNetwork(*layers((8, 10), classes=5))
+    with pytest.raises(ValueError, match=r"takes 8 inputs, got x of shape \(3, 9\)"):
+        network(bits(3, 9))
+    with pytest.raises(ValueError, match="takes 8 inputs, got list"):
+        network([0.0] * 8)  # type: ignore[arg-type]
+    network.append(nn.Identity())
+    with pytest.raises(TypeError, match="layer 1 is GroupSum"):
+        network(bits(3, 8))

@@ -1,0 +1,312 @@
+"""`LogicNetwork` as people call it: whatever has been changed around it, it is the same layers in `nn.Sequential`, or
+it refuses; C on the CPU."""
+
+import copy
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import decoupled_st as dst
+from decoupled_st.estimators import decoupled
+from decoupled_st.kernels.gates import on_cpu as gates_on_cpu
+from decoupled_st.kernels.packed import on_cpu
+from decoupled_st.nn.logic import fused_layer as layer_module
+from decoupled_st.nn.logic import fused_network as module
+
+ARGMAX = dst.Decoupled(tau_f=0.0, tau_b=0.7)
+Change = Callable[[nn.Sequential], object]
+
+
+@pytest.fixture(autouse=True)
+def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small networks and layers go by the compiled code too; skipped where there is no compiler."""
+    monkeypatch.setattr(module, "WORTH", 0)
+    monkeypatch.setattr(layer_module, "WORTH", 0)
+    if on_cpu.library() is None or gates_on_cpu.library() is None:
+        pytest.skip("there is no C compiler")
+
+
+def network_and_stack(estimator: Any = ARGMAX) -> tuple[dst.nn.LogicNetwork, nn.Sequential]:
+    generator = torch.Generator().manual_seed(0)
+    parts: list[nn.Module] = [
+        dst.nn.LogicLayer(a, 40, estimator, wiring="random", generator=generator) for a in (20, 40)
+    ]
+    network = dst.nn.LogicNetwork(*parts, dst.nn.GroupSum(4, tau=3.3))
+    return network, nn.Sequential(*copy.deepcopy(list(network)))
+
+
+def bits(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randint(2, shape, generator=torch.Generator().manual_seed(seed)).float()
+
+
+def step(network: nn.Sequential, x: Tensor) -> list[Tensor]:
+    """Scores, and the gradients of all parameters."""
+    y = network(x)
+    return [y, *torch.autograd.grad(y.square().sum(), list(network.parameters()))]
+
+
+def assert_same(ours: list[Tensor], theirs: list[Tensor]) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(params=[torch.float64, torch.bfloat16], ids=str)
+def default_dtype(request: pytest.FixtureRequest) -> Iterator[None]:
+    torch.set_default_dtype(request.param)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("default_dtype")
+def test_torchs_default_dtype_changes_nothing() -> None:
+    network, x = network_and_stack()[0].float(), bits(50, 20).float().requires_grad_()
+    found = step(network, x)
+    (by_input,) = torch.autograd.grad(network(x).square().sum(), x)
+    torch.set_default_dtype(torch.float32)
+    want = step(network, x)
+    assert all(torch.equal(one, other) for one, other in zip(found, want, strict=True))
+    assert torch.equal(by_input, torch.autograd.grad(network(x).square().sum(), x)[0])
+
+
+def test_torchs_default_device_changes_nothing() -> None:
+    """Meta stands for CUDA here: memory that C cannot write to."""
+    network, _ = network_and_stack(dst.Decoupled(tau_f=0.5, tau_b=1.0))
+    x = bits(50, 20)
+    torch.manual_seed(0)
+    want = step(network, x)
+    torch.manual_seed(0)
+    with torch.device("meta"):
+        found = step(network, x)
+    assert all(torch.equal(one, other) for one, other in zip(found, want, strict=True))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_wiring_changed_before_its_gradient_is_taken_is_refused(frozen: bool) -> None:
+    for one in network_and_stack():
+        one.requires_grad_(not frozen)
+        x = bits(50, 20).requires_grad_()
+        y = one(x)
+        one[1].wiring.copy_(one[1].wiring.flip(1))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+def test_inputs_may_be_overwritten_before_the_gradient_is_taken() -> None:
+    """As where one buffer is filled with every batch; and so may those made in inference mode be trained on."""
+    network, stack = network_and_stack()
+    x = bits(50, 20)
+    want, y = step(stack, x), network(x)
+    x.zero_()
+    assert_same([y, *torch.autograd.grad(y.square().sum(), list(network.parameters()))], want)
+    with torch.inference_mode():
+        x = bits(50, 20)
+    assert_same(step(network, x), want)
+
+
+def test_gradients_of_gates_alone_can_be_differentiated_again() -> None:
+    results = []
+    for one in network_and_stack():
+        parameters = list(one.parameters())
+        first = torch.autograd.grad(one(bits(50, 20)).square().sum(), parameters, create_graph=True)
+        results.append(list(torch.autograd.grad(sum(part.square().sum() for part in first), parameters)))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_logits_in_another_order_of_memory() -> None:
+    """Their second derivative too."""
+    results = []
+    for one in (dst.nn.LogicNetwork, nn.Sequential):
+        layer = dst.nn.LogicLayer(20, 40, ARGMAX, generator=torch.Generator().manual_seed(0))
+        layer.logits = nn.Parameter(layer.logits.detach().t().contiguous().t())
+        y = one(layer, dst.nn.GroupSum(4))(bits(50, 20))
+        (first,) = torch.autograd.grad(y.square().sum(), layer.logits, create_graph=True)
+        results.append([first.detach(), *torch.autograd.grad(first.square().sum(), layer.logits)])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def another_tau(network: nn.Sequential) -> None:
+    network[-1].tau = nn.Parameter(torch.tensor(2.0))
+
+
+def a_scale_per_neuron(network: nn.Sequential) -> None:
+    for layer in list(network)[:2]:
+        layer.grad_scale = torch.linspace(1, 2, 40)[:, None]
+
+
+def a_forward_of_its_own(network: nn.Sequential) -> None:
+    usual = network[0].forward
+    network[0].forward = lambda x, **options: 1 - usual(x, **options)
+
+
+def twice_as_wide(network: nn.Sequential) -> None:
+    layer = network[1]
+    layer.logits = nn.Parameter(layer.logits.detach().repeat(2, 1))
+    layer.wiring = layer.wiring.repeat(1, 2)
+
+
+@pytest.mark.parametrize("change", [another_tau, a_scale_per_neuron, a_forward_of_its_own, twice_as_wide])
+def test_what_people_change_counts(change: Change) -> None:
+    network, stack = network_and_stack()
+    for one in (network, stack):
+        change(one)
+    assert_same(step(network, bits(50, 20)), step(stack, bits(50, 20)))
+
+
+def test_hooks_of_all_modules_see_every_layer() -> None:
+    seen: list[str] = []
+    network, _ = network_and_stack()
+    handle = nn.modules.module.register_module_forward_hook(lambda part, *_: seen.append(type(part).__name__))
+    try:
+        network(bits(50, 20))
+    finally:
+        handle.remove()
+    assert seen == ["LogicLayer", "LogicLayer", "GroupSum", "LogicNetwork"]
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize(
+    "estimator", [dst.SelfTempered(), dst.temperatures.Confidence(tau_f=0.5), dst.Decoupled(tau_f=0.5, tau_b=1.0)]
+)
+def test_a_checkpointed_pass_draws_the_same_gates_again(estimator: Any, reentrant: bool) -> None:
+    network, _ = network_and_stack(estimator)
+    other, x = copy.deepcopy(network), bits(50, 20).requires_grad_()
+    for seed in range(3):
+        torch.manual_seed(seed)
+        want = step(network, x)
+        torch.manual_seed(seed)
+        y = checkpoint(other, x, use_reentrant=reentrant)
+        other.zero_grad()
+        y.square().sum().backward()
+        found = [y, *(parameter.grad for parameter in other.parameters())]
+        assert all(torch.equal(one, wanted) for one, wanted in zip(found, want, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned(dst.temperatures.Rule):
+    """A tau_b that is a parameter of somebody's own."""
+
+    name: ClassVar[str] = "learned-of-the-tests"
+    tau_b: Tensor
+
+    def start(self, runs: Any = (), device: Any = None) -> dst.temperatures.State:
+        return {}
+
+    def observe(self, state: Any, view: Any) -> dst.temperatures.State:
+        return {}
+
+    def temperatures(self, state: Any, view: Any) -> dst.temperatures.Taus:
+        return dst.temperatures.Taus(view.spread(torch.zeros(())), view.spread(1.0 * self.tau_b))
+
+
+def test_a_rules_temperature_keeps_its_gradient() -> None:
+    tau_b, results = torch.tensor(0.8, requires_grad=True), []
+    for one in network_and_stack():
+        for layer in list(one)[:2]:
+            layer.estimator = Learned(tau_b=tau_b)  # now, since a copy of the stack has a copy of tau_b
+        results.append(torch.autograd.grad(one.eval()(bits(50, 20)).square().sum(), tau_b)[0])
+    assert results[0] != 0
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+def _sharpened(logits: Tensor, *, tau_f: float, tau_b: float, **options: Any) -> Tensor:
+    """Of all logits of a layer at once, and not quite one-hot."""
+    return decoupled.categorical(logits / logits.detach().std(), tau_f=tau_f, tau_b=tau_b, **options) * 0.999
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharpened(dst.Decoupled):
+    name: ClassVar[str] = "sharpened"
+    functions: ClassVar = {"categorical": _sharpened, "binary": decoupled.binary}
+
+
+class Renamed(dst.SoftmaxSTE):
+    def categorical(self, logits: Tensor, **options: Any) -> Tensor:
+        return ARGMAX.categorical(2 * logits, **options)
+
+
+@pytest.mark.parametrize("estimator", [Sharpened(tau_f=0.0, tau_b=0.7), Renamed(tau=0.5)])
+def test_an_estimator_that_it_does_not_know_is_not_taken_for_another(estimator: dst.Estimator) -> None:
+    network, stack = network_and_stack(estimator)
+    for one in (network, stack):
+        with torch.no_grad():
+            one[1].logits.mul_(3)
+    assert_same(step(network, bits(50, 20)), step(stack, bits(50, 20)))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "scale", "message"),
+    [
+        (dst.Decoupled(tau_f=0.5, tau_b=1e300), 1.0, "tau_b must be at most"),
+        (dst.Decoupled(tau_f=1e300, tau_b=1.0), 1.0, "tau_f must be at most"),
+        (dst.SoftmaxSTE(tau=1e-45), 1.0, "must be at most .* and at least"),
+        (ARGMAX, 1e300, "grad_scale must be finite in"),
+    ],
+)
+def test_numbers_that_float32_does_not_hold_are_refused(estimator: dst.Estimator, scale: float, message: str) -> None:
+    for one in network_and_stack(estimator):
+        one[0].grad_scale = one[1].grad_scale = scale
+        with pytest.raises(ValueError, match=message):
+            one(bits(50, 20))
+
+
+@pytest.mark.parametrize("tau_f", [0.0, 1e-4])
+@pytest.mark.parametrize("again", [False, True])
+def test_gates_that_are_forbidden(tau_f: float, again: bool) -> None:
+    """By a logit of -inf: some of a neuron's, all but one, or all, whose output is 0. Both derivatives."""
+    results = []
+    for one in network_and_stack(dst.Decoupled(tau_f=tau_f, tau_b=0.7)):
+        with torch.no_grad():
+            one[0].logits[:10, ::2] = -torch.inf
+            one[0].logits[10:15, 1:] = -torch.inf
+            one[0].logits[15:20] = -torch.inf
+            one[1].logits[7] = -torch.inf
+        parameters, y = list(one.parameters()), one(bits(50, 20))
+        found = list(torch.autograd.grad(y.square().sum(), parameters, create_graph=again))
+        if again:
+            found += torch.autograd.grad(sum(part.square().sum() for part in found), parameters)
+        results.append([y, *found])
+        assert not found[0][15:20].any()
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_a_wiring_of_another_length_is_refused() -> None:
+    for one in network_and_stack():
+        one[1].wiring = one[1].wiring[:, :3].contiguous()
+        with pytest.raises(ValueError, match=r"wiring must be \[2, 40\]"):
+            one(bits(50, 20))
+
+
+def test_a_part_that_outlasts_its_call_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after Ctrl-C, which ends the call and not the other threads."""
+    kept: list[Callable[[int, int], object]] = []
+
+    def interrupted(rows: int, call: Callable[[int, int], object]) -> list[object]:
+        kept.append(call)
+        raise KeyboardInterrupt
+
+    def pack(x: Tensor) -> None:
+        on_cpu.pack(x)
+
+    def forward(x: Tensor) -> None:
+        gates_on_cpu.forward(*[x] * 4)
+
+    for where, call in ((on_cpu, pack), (gates_on_cpu, forward)):
+        monkeypatch.setattr(where, "in_parallel", interrupted)
+        x = torch.zeros(2, 3) if where is on_cpu else torch.zeros(1, 2, 3)
+        held = weakref.ref(x)
+        with pytest.raises(KeyboardInterrupt):
+            call(x)
+        del x
+        assert held() is not None
+        kept.clear()
+        assert held() is None
