@@ -38,7 +38,7 @@ class Audience(Protocol):
     """Who is told what goes on."""
 
     def looking(self) -> AbstractContextManager[Look]:
-        """For the time of a round."""
+        """A look at what is trained, for the time of a round."""
 
     def told(self, outcome: Outcome, configs: Sequence[Config], store: Store) -> None:
         """What became of a round."""
@@ -67,7 +67,7 @@ class Followed:
     wanted: int
     """All runs that it wants so far."""
     without_network: tuple[str, ...] = ()
-    """Of these, where networks are kept, the ids of those that were recorded without theirs."""
+    """The ids of those that were recorded without their networks, where networks are kept."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ A package names a module in its pyproject.toml, and the module calls the `regist
 """
 
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
@@ -33,4 +34,5 @@ def _load(entry: EntryPoint) -> None:
     except Exception as error:
         owner = entry.dist.name if entry.dist else "a package"
         reason = f"{type(error).__name__}: {error}"
-        print(f"dst: {owner} adds {entry.value}, which cannot be imported ({reason}); left out", file=sys.stderr)
+        with suppress(BrokenPipeError):  # nobody listens
+            print(f"dst: {owner} adds {entry.value}, which cannot be imported ({reason}); left out", file=sys.stderr)

@@ -168,12 +168,12 @@ def _check_place(target: Path) -> None:
         reason = "is not a folder" if folder.exists() else "does not exist: make it first"
         raise WriteError(errno.ENOENT, "No such folder", f"{target}: the folder {folder} {reason}.")
     with _explained(target):
-        there = target.exists()
-        if there and target.is_dir():
+        exists = target.exists()
+        if exists and target.is_dir():
             raise _refusal(errno.EISDIR, target, "is a folder: give the path of a file.")
-        if there and not stat.S_ISREG(target.stat().st_mode):
+        if exists and not stat.S_ISREG(target.stat().st_mode):
             raise _refusal(errno.EINVAL, target, "is not an ordinary file: give another path.")
-        if there and not os.access(target, os.W_OK):
+        if exists and not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, "it may only be read")
 
 
@@ -197,15 +197,15 @@ def _refusal(number: int, target: Path, sentence: str) -> WriteError:
 def _left_behind(target: Path) -> list[Path]:
     """Drafts of `target` whose process on this machine is no longer alive."""
     before = f".{target.name}."
-    found = []
+    drafts = []
     with suppress(OSError):
         for path in target.parent.iterdir():
             if not path.name.startswith(before) or ".part" not in path.name[len(before) :]:
                 continue
             pid, machine, *_ = path.name[len(before) :].replace("-", ".").split(".")
             if pid.isdigit() and machine in (host(), "part") and not is_alive(int(pid)):
-                found.append(path)
-    return found
+                drafts.append(path)
+    return drafts
 
 
 def is_alive(pid: int) -> bool:

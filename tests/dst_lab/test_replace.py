@@ -153,7 +153,7 @@ def test_no_other_module_writes_files_by_itself():
         "replace.py": "this one",
         "store/disk/compressed.py": "unpacks into a temporary folder, and packs a draft",
         "store/disk/lock.py": "the lock itself",
-        "store/export.py": "writes a draft",
+        "store/views/export.py": "writes a draft",
         "data/download.py": "downloads into a draft",
         "engines/ray.py": "the driver's word to its workers",
     }

@@ -1,6 +1,7 @@
 """Tuning somebody's own objective: resume, divergence, errors."""
 
 import math
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from own_objective import bowl
+from own_objective import bowl, odd
 
 import dst_lab
 from dst_lab.engines import live
@@ -231,3 +232,74 @@ def test_errors(tmp_path: Path) -> None:
         dst_lab.tune(Counted(), **GRID, plan="random", store=tmp_path / "t.sqlite")
     with pytest.raises(ValueError, match="tau_b must stay above 0"):
         dst_lab.tune(Counted(), tau_f=[1.0], tau_b=[0.0, 1.0], store=tmp_path / "t.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"tau_f": [0.5, 1.0], "seeds": 0}, "seeds is how many runs each setting has, at least 1, got 0"),
+        ({"tau_f": [0.5, 1.0], "seeds": [0, 1]}, r"at least 1, got \[0, 1\]"),
+        ({"tau_f": 0.5}, "tau_f takes a list of values to try, got 0.5"),
+        ({"tau_f": {"low": 0.5}}, "tau_f takes a list of values to try"),
+        (
+            {"activation": [math.tanh]},
+            "activation takes numbers, texts, booleans, None and lists of them, got <built-in",
+        ),
+        ({"tau_f": [0.5], "start": {"more": {"a": 1}}}, "more takes numbers, texts"),
+        ({"tau_f": [0.5], "name": ["a", "b"]}, "name is what the objective is called in the store"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused_before_there_is_a_store(given, message, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        dst_lab.tune(lambda **_: 1.0, **given, store=tmp_path / "t.sqlite")
+    assert not list(tmp_path.iterdir())
+
+
+def test_values_of_numpy_and_lists_may_be_where_a_search_starts(tmp_path: Path) -> None:
+    seen = []
+
+    def objective(tau_f: float, depth: int, widths: tuple[int, ...], seed: int) -> float:
+        seen.append((depth, type(depth), widths))
+        return abs(tau_f - 0.5)
+
+    start = {"depth": np.int64(3), "widths": [8, np.int64(4)]}
+    found = dst_lab.tune(
+        objective, tau_f=(v for v in (0.0, 0.5, 1.0)), start=start, seeds=1, store=tmp_path / "t.sqlite"
+    )
+    assert found.tau_f == 0.5
+    assert set(seen) == {(3, int, (8, 4))}
+
+
+def test_a_value_given_twice_is_no_edge_and_neither_is_yes_or_no(tmp_path: Path) -> None:
+    store = tmp_path / "t.sqlite"
+    found = dst_lab.tune(lambda tau_f, seed: -tau_f, tau_f=[0.5, 1, 1.0], seeds=1, store=store, name="twice")
+    assert found.notes[0].endswith("best on the high edge of the sweep, extended by [1.5, 2.0]")
+    found = dst_lab.tune(lambda bias, seed: -bias, bias=[False, True], seeds=1, store=store, name="bias")
+    assert found.notes == ("chosen for own decoupled: bias=True, -1",)
+    found = dst_lab.tune(lambda shift, seed: shift, shift=[-2, -1, 0], seeds=1, store=store, name="shift")
+    assert found.notes[0] == "shift of own decoupled: best on the low edge of the sweep"
+
+
+@pytest.mark.parametrize("returned", ["abc", {"loss": 1.0}, 1j, 10**400])
+def test_what_is_no_loss_is_told(returned, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="the objective must return a validation loss, or one per epoch, got "):
+        dst_lab.tune(lambda **_: returned, tau_f=[1.0, 2.0], store=tmp_path / "t.sqlite")
+
+
+def test_a_worker_tells_an_error_that_cannot_be_sent(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="the objective raised OddError: out and of luck"):
+        dst_lab.tune(odd, tau_f=[0.0, 0.5, 1.0], seeds=1, workers=2, store=tmp_path / "t.sqlite")
+
+
+def test_other_values_bound_to_an_objective_are_not_taken_for_the_old_ones_in_silence(tmp_path: Path) -> None:
+    given = {"tau_f": [0.0, 1.0], "seeds": 1, "store": tmp_path / "t.sqlite"}
+    dst_lab.tune(partial(odd_one, data="digits", network=object()), **given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dst_lab.tune(partial(odd_one, data="digits", network=object()), **given)
+    with pytest.warns(UserWarning, match="2 of the 2 runs of 'objective' .* were trained by another source"):
+        dst_lab.tune(partial(odd_one, data="mnist", network=object()), **given)
+
+
+def odd_one(tau_f: float, seed: int, data: str, network: object) -> float:
+    return tau_f + len(data)

@@ -35,8 +35,8 @@ def arm(rows: Rows, task: str, role: str) -> Arm:
     key = Arm, task, role
     if key not in rows.memory:
         rows.memory[key] = _arm(rows, task, role)
-    found: Arm = rows.memory[key]
-    return found
+    known: Arm = rows.memory[key]
+    return known
 
 
 def _arm(rows: Rows, task: str, role: str) -> Arm:
@@ -44,8 +44,8 @@ def _arm(rows: Rows, task: str, role: str) -> Arm:
     config, name = rows.chosen.get((task, role)), role_name(rows, role, search.base)
     if config is None:
         return Arm(name, None, (), (f"the search for {name} on {task}: {rows.command(recipe)}",))
-    found = [rows.find(run) for run in seeded([config], range(FRESH, FRESH + SEEDS))]
-    existing = tuple(row for row in found if row is not None)
+    rows_or_none = [rows.find(run) for run in seeded([config], range(FRESH, FRESH + SEEDS))]
+    existing = tuple(row for row in rows_or_none if row is not None)
     if len(existing) < SEEDS:
         missing, command = SEEDS - len(existing), rows.command(rows.recipes.confirm)
         return Arm(name, config, (), (f"{missing} of {SEEDS} confirmation runs of {name} on {task}: {command}",))
@@ -76,7 +76,7 @@ def compare(
     finite = [value for side in values for value in side if math.isfinite(value)]
     worst = min(finite, key=lambda value: measure.direction * value, default=0.0)
     filled = [[value if math.isfinite(value) else worst for value in side] for side in values]
-    found = paired(filled[0], filled[1], measure.direction, by_sign=measure.by_sign)
+    result = paired(filled[0], filled[1], measure.direction, by_sign=measure.by_sign)
     ended = [
         [row.done and math.isfinite(value) for row, value in zip(side.rows, of_side, strict=True)]
         for side, of_side in zip((ours, theirs), values, strict=True)
@@ -84,10 +84,10 @@ def compare(
     diverged = ended[0].count(False), ended[1].count(False)
     late = [sum(value == measure.never for value in compress(*side)) for side in zip(values, ended, strict=True)]
     if any(diverged) or measure.yes_or_no:
-        found = replace(found, low=math.nan, high=math.nan, effect=math.nan)
+        result = replace(result, low=math.nan, high=math.nan, effect=math.nan)
     if any(diverged) and not measure.yes_or_no:
         a, b = (_mean(compress(*side)) for side in zip(values, ended, strict=True))
-        found = replace(found, ours=a, theirs=b, difference=a - b)
+        result = replace(result, ours=a, theirs=b, difference=a - b)
     return Comparison(
         name=f"against {theirs.name}",
         metric=measure.name,
@@ -97,7 +97,7 @@ def compare(
         judged=judged,
         diverged=diverged,
         late=(late[0], late[1]),
-        **vars(found),
+        **vars(result),
     )
 
 

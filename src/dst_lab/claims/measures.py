@@ -82,8 +82,8 @@ def reach(metric: str, target: float, never: float) -> Measure:
 
     def read(history: History) -> float:
         series = history[metric]
-        there = np.flatnonzero(card.direction * series.values >= card.direction * target)
-        return float(series.steps[there[0]]) if len(there) else never
+        reached = np.flatnonzero(card.direction * series.values >= card.direction * target)
+        return float(series.steps[reached[0]]) if len(reached) else never
 
     return Measure(f"steps until {card.label} reaches {target:.4g}", "steps", -1, read, never, never=never)
 
@@ -104,6 +104,7 @@ def converged(metric: str, threshold: float) -> Measure:
 
 
 def _measure(when: str, metric: str, read: Callable[[History], float], unit: str | None = None) -> Measure:
-    """By the metric's card; its unit where none is given. Without a good end, lower counts as better."""
+    """A measure as the metric's card describes it, with the card's unit where none is given. Without a good end, lower
+    counts as better."""
     card = cards.metric(metric)
     return Measure(f"{when} {card.label}", card.unit if unit is None else unit, card.direction or -1, read)

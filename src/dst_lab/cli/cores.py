@@ -56,10 +56,10 @@ def _times() -> dict[int, tuple[int, int]]:
         text = Path("/proc/stat").read_text()
     except OSError:
         return {}
-    found = {}
+    times = {}
     for line in text.splitlines():
         name, *ticks = line.split()
         if name.startswith("cpu") and name[3:].isdigit():
             numbers = [int(tick) for tick in ticks[:8]]  # user, nice, system, idle, iowait, irq, softirq, steal
-            found[int(name[3:])] = (sum(numbers) - numbers[3] - numbers[4], sum(numbers))
-    return found
+            times[int(name[3:])] = (sum(numbers) - numbers[3] - numbers[4], sum(numbers))
+    return times

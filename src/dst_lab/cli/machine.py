@@ -11,10 +11,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from dst_lab.cli.console import say
+from dst_lab.cli.commands.show import print_table
 from dst_lab.cli.cores import sleep_where_busy
-from dst_lab.cli.parser import add_store, at_least
-from dst_lab.cli.show import print_table
+from dst_lab.cli.options.parser import add_store, at_least
+from dst_lab.cli.terminal.console import say
 from dst_lab.configs import Config
 from dst_lab.store import Store, run_id
 
@@ -66,7 +66,7 @@ class Screen:
 
     @contextmanager
     def looking(self) -> "Iterator[Look]":
-        from dst_lab.cli.progress import Display
+        from dst_lab.cli.terminal.progress import Display
         from dst_lab.driver import Look
         from dst_lab.fleet.loop import TrainingStoppedError
 
@@ -87,9 +87,9 @@ class Screen:
             "stopped early": outcome.stopped, "diverged": outcome.diverged, "failed": len(outcome.failed),
             "left" if outcome.lost else "left for lack of time": outcome.left,
         }  # fmt: skip
-        said = [f"{n} {what}" for what, n in counts.items()] + [f"{n} {what}" for what, n in rare.items() if n]
+        parts = [f"{n} {what}" for what, n in counts.items()] + [f"{n} {what}" for what, n in rare.items() if n]
         runs = f"{outcome.wanted} run" + "s" * (outcome.wanted != 1)
-        self.say(f"{runs}: {', '.join(said)}. Store: {self.store}")
+        self.say(f"{runs}: {', '.join(parts)}. Store: {self.store}")
         if outcome.worse:
             self.say(_worse(outcome.worse))
         if outcome.without_network:

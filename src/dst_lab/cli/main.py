@@ -16,9 +16,11 @@ from importlib.metadata import version
 from typing import Any
 
 from dst_lab import plugins
-from dst_lab.cli import STOPPED, circuit, claims, completion, records, report, run, show, sweep, watch
-from dst_lab.cli.console import say
-from dst_lab.cli.parser import Parser
+from dst_lab.cli import STOPPED
+from dst_lab.cli.commands import circuit, claims, completion, records, report, run, show, sweep, watch
+from dst_lab.cli.options.examples import EXAMPLES, FIRST_STEPS, epilog
+from dst_lab.cli.options.parser import Parser
+from dst_lab.cli.terminal.console import fall_silent, say
 from dst_lab.data import DataError
 from dst_lab.store import StoreError
 
@@ -41,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _check_folder()
         plugins.load()
-        args = command_line().parse_args(arguments)
+        given = sys.argv[1:] if arguments is None else arguments
+        args = command_line().parse_args(given or ["--help"])
         debug = args.debug
         if _is_main_thread():
             handlers = {signal.SIGTERM: _leave, signal.SIGINT: signal.default_int_handler}
@@ -50,10 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (such as `head`) has gone: nothing left to say, and nothing to say it to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        fall_silent(sys.stdout)
         code = 0
     except KeyboardInterrupt:
-        print(STOPPED, end="", file=sys.stderr)
+        say(STOPPED.rstrip(), sys.stderr)
         code = 130
     except Exception as error:
         if debug:
@@ -70,12 +73,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def command_line() -> Parser:
     """Every command with its options."""
-    parser = Parser(prog="dst", description="Train networks with discrete choices inside, by the fleet.")
+    about = "Train many networks with discrete choices inside at once, record every run, and compare them."
+    parser = Parser(prog="dst", description=about, epilog=epilog(FIRST_STEPS))
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in (run, sweep, watch, show, records, report, claims, circuit, completion):
         command.add(commands)
+    for name, lines in EXAMPLES.items():
+        commands.choices[name].epilog = epilog(lines)
     return parser
 
 

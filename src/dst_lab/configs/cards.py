@@ -232,9 +232,9 @@ def listed(names: Iterable[str]) -> list[str]:
 
 def parts(task: str, names: Iterable[str]) -> list[str]:
     """The metrics that curves and maps of the task show, of those that its runs have."""
-    there = list(names)
-    wanted = task_card(task).parts or [name for name in listed(there) if name.startswith("validation_")]
-    return [name for name in wanted if name in there]
+    recorded = list(names)
+    wanted = task_card(task).parts or [name for name in listed(recorded) if name.startswith("validation_")]
+    return [name for name in wanted if name in recorded]
 
 
 def _suggested(name: str) -> MetricCard:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_origin
 
 from dst_lab.configs.estimators import Card, card
 from dst_lab.configs.rules import RULES, Ruled
@@ -11,6 +11,10 @@ from dst_lab.configs.schedule import Schedule
 
 OPTIMISERS = ("adam", "adamw", "radam")
 LR_SCHEDULES = ("constant", "cosine")
+PLAIN: tuple[Any, ...] = (int, float, str, bool)
+"""The types of a field, or of the parts of one that is a tuple."""
+FRESH = 1000
+"""The first confirmation seed; searches count from 0."""
 C = TypeVar("C", bound="Config")
 Defaults: TypeAlias = Mapping[str, Mapping[str, Any]]
 """By estimator, its temperatures and options."""
@@ -35,17 +39,17 @@ class Choice:
         courses = []
         for key, temperature in of.temperatures.items():
             try:
-                found = course(numbers[key])
+                value = course(numbers[key])
             except ValueError as error:
                 raise ValueError(f"{key}: {error}") from None
-            if isinstance(found, Schedule) and not temperature.zero and 0 in (found.start, found.end):
-                raise ValueError(f"{key} must stay above 0, got {key}={found.to_json()}")
-            if isinstance(found, Ruled) and of.draw == of.backward:
+            if isinstance(value, Schedule) and not temperature.zero and 0 in (value.start, value.end):
+                raise ValueError(f"{key} must stay above 0, got {key}={value.to_json()}")
+            if isinstance(value, Ruled) and of.draw == of.backward:
                 raise ValueError(
                     f"a rule sets the temperatures of draw and gradient apart, and {of.name} has one for both, got "
-                    f"{key}={found.to_json()}: take decoupled instead"
+                    f"{key}={value.to_json()}: take decoupled instead"
                 )
-            courses.append((key, found))
+            courses.append((key, value))
         options = tuple((key, option.read(key, numbers[key])) for key, option in of.options.items())
         return cls(of.name, tuple(courses), options)
 
@@ -154,13 +158,19 @@ class Config:
         """The same with one of `values` changed."""
         return replace(self, **{name: value})
 
+    @classmethod
+    def omitted(cls) -> dict[str, Any]:
+        """The fields that a run's dictionary leaves out where they have these values."""
+        return {spec.name: spec.default for spec in fields(cls) if spec.metadata.get("omit")}
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; the run's identity is a hash of this. A field marked "omit" is left out at its default: runs
         recorded before there was such a field keep their identity."""
+        left_out = self.omitted()
         values = {
             spec.name: getattr(self, spec.name)
             for spec in fields(self)
-            if not (spec.metadata.get("omit") and getattr(self, spec.name) == spec.default)
+            if not (spec.name in left_out and getattr(self, spec.name) == left_out[spec.name])
         }
         lists = {key: list(value) for key, value in values.items() if isinstance(value, tuple)}
         return {"task": self.task, **values, **lists, "estimator": self.estimator.to_dict()}
@@ -205,16 +215,33 @@ def _check_optimiser(config: Config) -> None:
 
 def _checked(spec: "Field[Any]", value: Any) -> Any:
     """A field's value in the type it has, so that equal runs are written alike: 1 and 1.0 would be two."""
-    if spec.type is float:
+    kind = parts_of(spec.type)
+    if kind is None:
+        return _plain(spec, spec.type, value)
+    parts = tuple(_plain(spec, kind, part) for part in value)
+    if not parts:
+        what = "number" if kind in (int, float) else "value"
+        raise ValueError(f"{spec.name} takes at least one {what}, got none")
+    return parts
+
+
+def parts_of(kind: Any) -> Any:
+    """T of `tuple[T, ...]`, where it is one of `PLAIN`; None of any other type."""
+    found = get_args(kind)
+    many = get_origin(kind) is tuple and found[1:] == (Ellipsis,) and found[0] in PLAIN
+    return found[0] if many else None
+
+
+def _plain(spec: "Field[Any]", kind: Any, value: Any) -> Any:
+    """A single value of this type."""
+    if kind is float:
         value = float(value) + 0.0
         if not math.isfinite(value):
             raise ValueError(f"{spec.name} must be a finite number, got {value}")
-    elif spec.type is int:
+    elif kind is int:
         value = _whole(spec, value)
-    elif spec.type == tuple[int, ...]:
-        value = tuple(_whole(spec, part) for part in value)
-        if not value:
-            raise ValueError(f"{spec.name} takes at least one number, got none")
+    elif kind is bool and not isinstance(value, bool):
+        raise ValueError(f"{spec.name} is True or False, got {value!r}")
     return value
 
 

@@ -64,9 +64,9 @@ def _fetch_archive(address: str, targets: dict[File, Path], progress: Progress) 
 
 
 def _place(raw: bytes, file: File, target: Path) -> None:
-    found = flaw(raw, file)
-    if found:
-        raise DamagedFileError(target, expectation(file), found)
+    fault = flaw(raw, file)
+    if fault:
+        raise DamagedFileError(target, expectation(file), fault)
     write_bytes(target, raw)
 
 

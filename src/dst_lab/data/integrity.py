@@ -51,13 +51,13 @@ def unpacked(path: Path, file: File, *, gzipped: bool | None = None) -> bytes:
         # One byte more than expected: enough to see that a file is too long, and to reach the CRC at a gzip's end.
         with gzip.open(path, "rb") if gzipped else open(path, "rb") as stream:
             raw = stream.read(file.size + 1)
-        found = flaw(raw, file)
+        fault = flaw(raw, file)
     except EOFError:
-        found = "a gzip stream that ends early"
+        fault = "a gzip stream that ends early"
     except (gzip.BadGzipFile, zlib.error) as error:
-        found = f"a corrupt gzip stream ({error})"
+        fault = f"a corrupt gzip stream ({error})"
     except OSError as error:
         raise DataError(f"could not read {path}: {error.strerror or error}") from error
-    if found:
-        raise DamagedFileError(path, expectation(file), found)
+    if fault:
+        raise DamagedFileError(path, expectation(file), fault)
     return raw

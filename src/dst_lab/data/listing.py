@@ -44,12 +44,12 @@ def _digits() -> Entry:
 
 
 def _files(name: str, source: Source, root: Path) -> Entry:
-    found = present(source, root)
-    where = next(iter(found.values())).parent if found else root / source.folders[0]
-    state = _state(lambda: [unpacked(path, file) for file, path in found.items()])
-    if state == "complete" and len(found) < len(source.files):
+    files = present(source, root)
+    where = next(iter(files.values())).parent if files else root / source.folders[0]
+    state = _state(lambda: [unpacked(path, file) for file, path in files.items()])
+    if state == "complete" and len(files) < len(source.files):
         state = "missing"
-    return Entry(name, str(where), state, sum(path.stat().st_size for path in found.values()))
+    return Entry(name, str(where), state, sum(path.stat().st_size for path in files.values()))
 
 
 def _prepared(path: Path) -> Entry:

@@ -33,9 +33,9 @@ def cache_folder() -> Path:
 
 def present(source: Source, root: Path) -> dict[File, Path]:
     """Return the files of a data set that are there, each at the first place that has it."""
-    found = {}
+    places = {}
     for file in source.files:
         path = next((place for place in source.places(root, file) if place.exists()), None)
         if path is not None:
-            found[file] = path
-    return found
+            places[file] = path
+    return places

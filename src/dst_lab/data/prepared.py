@@ -74,10 +74,10 @@ def prepare(dataset: Dataset, thresholds: int, out: str | os.PathLike[str], *, o
     )
     labels = [split.labels.astype(np.uint8) for split in splits]
     levels = [split.levels for split in splits]
-    told = {**asdict(header), "sha256": header.digest([*labels, *levels])}
+    fields = {**asdict(header), "sha256": header.digest([*labels, *levels])}
     squeeze = zlib.compressobj(level=6)
     with writing(out) as stream:
-        stream.write(FORMAT + VERSION + b"\n" + json.dumps(told, sort_keys=True).encode() + b"\n")
+        stream.write(FORMAT + VERSION + b"\n" + json.dumps(fields, sort_keys=True).encode() + b"\n")
         for part in [*labels, *(_pack(level, thresholds) for level in levels)]:
             stream.write(squeeze.compress(part.data))
         stream.write(squeeze.flush())
@@ -86,18 +86,18 @@ def prepare(dataset: Dataset, thresholds: int, out: str | os.PathLike[str], *, o
 def read_header(path: Path) -> Header | None:
     """Return what a prepared file says that it holds; None if the file is not a prepared one at all."""
     with _opened(path) as stream:
-        told = _read_told(path, stream)
-    return told[0] if told else None
+        head = _read_head(path, stream)
+    return head[0] if head else None
 
 
 def read_prepared(path: Path) -> LevelDataset:
     """Return the verified content of a prepared file."""
     with _opened(path) as stream:
-        told = _read_told(path, stream)
-        if told is None:
+        head = _read_head(path, stream)
+        if head is None:
             raise DataError(f"{path} is not a file of prepared levels: give a folder of data sets, or prepare one")
         packed = stream.read()
-    header, sha256 = told
+    header, sha256 = head
     sizes = [*header.images, *(_packed_size(count, header) for count in header.images)]
     raw = _inflate(path, packed, sum(sizes))
     parts = np.split(np.frombuffer(raw, np.uint8), np.cumsum(sizes)[:-1])
@@ -126,7 +126,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise DataError(f"could not read {path}: {error.strerror or error}") from error
 
 
-def _read_told(path: Path, stream: BinaryIO) -> tuple[Header, str] | None:
+def _read_head(path: Path, stream: BinaryIO) -> tuple[Header, str] | None:
     first = stream.readline(LONGEST_LINE)
     if not first.startswith(FORMAT):
         return None
@@ -135,9 +135,9 @@ def _read_told(path: Path, stream: BinaryIO) -> tuple[Header, str] | None:
         raise DataError(f"{path} has version {version!r} of its format, expected {VERSION.decode()}: prepare it again")
     line = stream.readline(LONGEST_LINE)
     try:
-        told = json.loads(line)
-        sha256 = str(told.pop("sha256"))
-        header = Header(**{**told, "images": tuple(told["images"]), "shape": tuple(told["shape"])})
+        fields = json.loads(line)
+        sha256 = str(fields.pop("sha256"))
+        header = Header(**{**fields, "images": tuple(fields["images"]), "shape": tuple(fields["shape"])})
         numbers = (header.classes, header.thresholds, *header.images, *header.shape)
         if (len(header.images), len(header.shape)) != (3, 3) or not all(type(n) is int and n >= 0 for n in numbers):
             raise ValueError(f"counts {numbers}")
@@ -153,15 +153,15 @@ def _inflate(path: Path, packed: bytes, size: int) -> bytes:
         raw = inflater.decompress(packed, size + 1)
     except (zlib.error, OverflowError) as error:
         raise DamagedFileError(path, f"{size} bytes of levels", f"a corrupt stream ({error})", REMEDY) from error
-    found = None
+    fault = None
     if len(raw) > size:
-        found = f"more than {size} bytes"
+        fault = f"more than {size} bytes"
     elif len(raw) < size or not inflater.eof:
-        found = f"a stream that ends after {len(raw)} bytes"
+        fault = f"a stream that ends after {len(raw)} bytes"
     elif inflater.unused_data:
-        found = f"{len(inflater.unused_data)} bytes after their end"
-    if found:
-        raise DamagedFileError(path, f"{size} bytes of levels", found, REMEDY)
+        fault = f"{len(inflater.unused_data)} bytes after their end"
+    if fault:
+        raise DamagedFileError(path, f"{size} bytes of levels", fault, REMEDY)
     return raw
 
 

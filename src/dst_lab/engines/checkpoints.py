@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from dst_lab.engines.live import SUFFIX
-from dst_lab.fleet.checkpoint import SECONDS, Checkpoint, keep, runs_of
+from dst_lab.fleet.saved.checkpoint import SECONDS, Checkpoint, keep, runs_of
 
 
 class Checkpoints:
@@ -73,11 +73,11 @@ class Checkpoints:
                 mark.unlink(missing_ok=True)
 
     def _saved(self) -> list[tuple[Path, list[str] | None]]:
-        found = []
+        saved = []
         for path in sorted(self.folder.glob("*.npz")):
             with suppress(OSError):
-                found.append((path, runs_of(path)))
-        return found
+                saved.append((path, runs_of(path)))
+        return saved
 
     def _refused(self, error: OSError) -> None:
         if self._tell and not self._was_refused:

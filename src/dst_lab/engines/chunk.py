@@ -16,7 +16,7 @@ from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.contract import ContractError, check_built
 from dst_lab.fleet.loop import Fleet, Report, TrainingStoppedError
 from dst_lab.fleet.optimiser import UpdateRule
-from dst_lab.fleet.provenance import provenance
+from dst_lab.fleet.saved.provenance import provenance
 from dst_lab.fleet.task import Task
 from dst_lab.store import Record, StoreError, run_id
 from dst_lab.tasks import TASKS
@@ -36,7 +36,7 @@ class Result(NamedTuple):
 
     records: list[Record]
     again: list[list[Config]]
-    """To be trained as chunks of their own: the halves of what failed, and what did not fit."""
+    """Runs to be trained as chunks of their own: the halves of what failed, and what did not fit."""
     saved: bool = True
     """False where it was asked to stop and could not save."""
 
@@ -192,10 +192,10 @@ def _watched(call: Callable[..., Any] | None) -> Any:
 
 def _both(first: Report | None, second: Report | None) -> Report:
     """Tell the one and then the other, those that there are."""
-    told = [report for report in (first, second) if report]
+    reports = [report for report in (first, second) if report]
 
     def report(fleet: Fleet) -> None:
-        for one in told:
+        for one in reports:
             one(fleet)
 
     return report

@@ -94,7 +94,7 @@ class Ledger:
 
 
 def without_network(store: Store, runs: Collection[str]) -> tuple[str, ...]:
-    """Of these runs, those that are done and whose network was not kept."""
+    """Those of these runs that are done and whose network was not kept."""
     done = {run.id for run in store.runs(status="done")}
     return tuple(sorted(done.intersection(runs) - store.kept()))
 
@@ -103,5 +103,5 @@ def _name(config: Config) -> str:
     """A run in a person's words: what distinguishes it from its neighbours, and the id it is recorded under."""
     values = {**config.estimator.to_dict(), "lr": f"{config.lr:g}", "seed": config.seed}
     estimator = values.pop("name")
-    told = " ".join(f"{name}={value}" for name, value in values.items())
-    return f"{config.task} {estimator} {told} ({run_id(config.to_dict())})"
+    text = " ".join(f"{name}={value}" for name, value in values.items())
+    return f"{config.task} {estimator} {text} ({run_id(config.to_dict())})"

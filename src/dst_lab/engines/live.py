@@ -25,7 +25,7 @@ from dst_lab.replace import host, is_alive, resolved, write_text, writing
 
 SUFFIX = ".live"
 SECONDS, SHARE = 0.5, 0.01
-"""At least so long between one file and the next, and at most this share of the time for writing."""
+"""The least time between one file and the next, and the largest share of the time that goes into writing."""
 FORMAT = 1
 
 
@@ -93,7 +93,7 @@ class InTraining(Protocol):
 
     @property
     def seconds(self) -> float:
-        """Of training so far."""
+        """The seconds of training so far."""
 
 
 class ChunkFile:
@@ -181,16 +181,16 @@ def remove(path: Path) -> None:
 def round_in(folder: Path) -> Round | None:
     """The round that is told of in a folder; None where there is none."""
     with suppress(OSError, ValueError, TypeError, KeyError):
-        told = json.loads((folder / f"round{SUFFIX}").read_text(encoding="utf-8"))
-        if told.pop("format") == FORMAT:
-            return Round(**{**told, "process": Process(**told["process"])})
+        fields = json.loads((folder / f"round{SUFFIX}").read_text(encoding="utf-8"))
+        if fields.pop("format") == FORMAT:
+            return Round(**{**fields, "process": Process(**fields["process"])})
     return None
 
 
 def chunks_in(folder: Path) -> list[Chunk]:
     """The chunks that are told of in a folder, in no order that means anything."""
-    found = [_read(path) for path in sorted(folder.glob(f"*{SUFFIX}")) if path.stem != "round"]
-    return [chunk for chunk in found if chunk is not None]
+    chunks = [_read(path) for path in sorted(folder.glob(f"*{SUFFIX}")) if path.stem != "round"]
+    return [chunk for chunk in chunks if chunk is not None]
 
 
 def _read(path: Path) -> Chunk | None:

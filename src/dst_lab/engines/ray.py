@@ -78,7 +78,7 @@ class RayEngine:
     source: str | None = None
 
     def check(self, configs: Sequence[Config]) -> None:
-        """On a machine of the cluster."""
+        """Check the configs on a machine of the cluster."""
         firsts = [first for first, *_ in by_fleet(configs)]
         if own := sorted({name for first in firsts for name in _own(first)} - plugins.load()):
             raise ValueError(
@@ -90,7 +90,7 @@ class RayEngine:
         _value(self.cluster.submit(_check, 0, firsts, terms))
 
     def train(self, configs: Sequence[Config], store: Store, job: Job) -> Outcome:
-        """In chunks that give every worker something to do."""
+        """Train in chunks that give every worker something to do."""
         with Ledger(configs, store, job) as ledger:
             begun, fresh = ledger.chunks()
             lost = ""

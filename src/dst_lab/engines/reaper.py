@@ -32,14 +32,14 @@ def main(folder: str, driver: int) -> None:
 
 def users_of(folder: str) -> list[int]:
     """This user's other processes that have a file below the folder open, by Linux's /proc; none elsewhere."""
-    found = []
+    users = []
     for process in Path("/proc").glob("[0-9]*"):
         if process.name == str(os.getpid()):
             continue
         with suppress(OSError):
             if process.stat().st_uid == os.getuid() and any(_is_below(link, folder) for link in _open(process)):
-                found.append(int(process.name))
-    return found
+                users.append(int(process.name))
+    return users
 
 
 def _open(process: Path) -> list[Path]:

@@ -21,8 +21,8 @@ def curves(rows: Rows, task: str, roles: Sequence[str], metrics: Sequence[str]) 
     settings = settled(rows, task, roles, metrics)
     missing = unsettled(rows, task, roles, settings)
     figure = draw(settings, task, metrics, missing)
-    said = caption(settings, metric(metrics[0], task)) + lost(rows, task, roles)
-    return Drawn(heading(task), figure, said, len(metrics), missing, recipes_of(rows, task, roles))
+    text = caption(settings, metric(metrics[0], task)) + lost(rows, task, roles)
+    return Drawn(heading(task), figure, text, len(metrics), missing, recipes_of(rows, task, roles))
 
 
 def heading(task: str) -> str:
@@ -55,8 +55,8 @@ def progress_unit(settings: Mapping[str, Setting]) -> str:
 
 def settled(rows: Rows, task: str, roles: Iterable[str], metrics: Sequence[str]) -> dict[str, Setting]:
     """The chosen settings whose runs have what is shown."""
-    found = rows.settings(task, roles)
-    return {role: s for role, s in found.items() if all(row.has(name) for row in s.rows for name in metrics)}
+    chosen = rows.settings(task, roles)
+    return {role: s for role, s in chosen.items() if all(row.has(name) for row in s.rows for name in metrics)}
 
 
 def unsettled(rows: Rows, task: str, roles: Sequence[str], settings: Mapping[str, Setting]) -> list[str]:
@@ -65,14 +65,14 @@ def unsettled(rows: Rows, task: str, roles: Sequence[str], settings: Mapping[str
     if all(role in settings or (role in known and not known[role].n and known[role].diverged) for role in roles):
         return []
     searches = searches_of(rows, task, roles)
-    found = [text for recipe in searches for text in rows.missing(recipe, task)]
-    return found or [f"the rest of {listing(searches)}"]
+    missing = [text for recipe in searches for text in rows.missing(recipe, task)]
+    return missing or [f"the rest of {listing(searches)}"]
 
 
 def searches_of(rows: Rows, task: str, roles: Iterable[str]) -> list[str]:
     """The recipes that search for these roles on a task."""
-    found = (rows.searches.get((task, role)) for role in roles)
-    return list(dict.fromkeys(search[0] for search in found if search))
+    searches = (rows.searches.get((task, role)) for role in roles)
+    return list(dict.fromkeys(search[0] for search in searches if search))
 
 
 def recipes_of(rows: Rows, task: str, roles: Iterable[str]) -> tuple[str, ...]:
@@ -114,10 +114,10 @@ def caption(
         last = card.factor * np.array([row.last(card.name) for row in setting.rows])
         ends[role] = (float(last.mean()), plus_minus(last))
     order = sorted(ends, key=lambda role: -(card.direction or -1) * ends[role][0])
-    said = listing([f"{settings[role].look.label} {ends[role][1]}" for role in order])
+    listed = listing([f"{settings[role].look.label} {ends[role][1]}" for role in order])
     return (
-        f"At the end of training, {card.label} (mean ± standard deviation), {card.good_end or 'lowest'} first: {said}. "
-        f"{how}; {counted(settings)}, {where}. The first tenth of training may lie outside the frame."
+        f"At the end of training, {card.label} (mean ± standard deviation), {card.good_end or 'lowest'} first: "
+        f"{listed}. {how}; {counted(settings)}, {where}. The first tenth of training may lie outside the frame."
     )
 
 
@@ -138,5 +138,5 @@ def lost(rows: Rows, task: str, roles: Iterable[str]) -> str:
 
 def diverged(settings: Mapping[str, Setting]) -> str:
     """The same of these settings."""
-    said = [f"{s.look.label} {s.diverged} of {s.n + s.diverged}" for s in settings.values() if s.diverged]
-    return f" Diverged, and not drawn: {listing(said)}." if said else ""
+    counts = [f"{s.look.label} {s.diverged} of {s.n + s.diverged}" for s in settings.values() if s.diverged]
+    return f" Diverged, and not drawn: {listing(counts)}." if counts else ""

@@ -30,12 +30,12 @@ def fence(values: Iterable[float], direction: int) -> float | None:
     """Where colours end on the worse side, so that those near the best can be told apart: 1.5 interquartile ranges
     beyond the worse quartile, the usual mark of an outlier. None where nothing lies beyond it, where the quartiles are
     equal, and for a metric (direction 0) that has no worse side."""
-    found = np.array([value for value in values if math.isfinite(value)])
-    if not direction or not found.size:
+    finite = np.array([value for value in values if math.isfinite(value)])
+    if not direction or not finite.size:
         return None
-    low, high = np.quantile(found, (0.25, 0.75))
+    low, high = np.quantile(finite, (0.25, 0.75))
     end = float(high + 1.5 * (high - low)) if direction < 0 else float(low - 1.5 * (high - low))
-    beyond = found > end if direction < 0 else found < end
+    beyond = finite > end if direction < 0 else finite < end
     return end if high > low and beyond.any() else None
 
 

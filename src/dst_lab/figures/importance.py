@@ -64,8 +64,8 @@ def varied(settings: Sequence[Setting]) -> dict[str, list[Any]]:
     """What differs between settings: the estimator, its numbers and the config's fields, each with its values."""
     configs = [_flat(setting.config) for setting in settings]
     names = dict.fromkeys(name for config in configs for name in config)
-    found = {name: [config.get(name) for config in configs] for name in names}
-    return {name: values for name, values in found.items() if len(set(map(repr, values))) > 1}
+    values_of = {name: [config.get(name) for config in configs] for name in names}
+    return {name: values for name, values in values_of.items() if len(set(map(repr, values))) > 1}
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:

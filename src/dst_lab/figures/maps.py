@@ -26,55 +26,57 @@ def temperature_map(
     ended = False
     for ax, name in zip(axes, metrics, strict=True):
         card = metric(name, task)
-        found = cells(rows, task, role, name)
-        if not found:
+        runs_at = cells(rows, task, role, name)
+        if not runs_at:
             absent(ax, missing or [card.label])
             continue
         means = {
-            at: card.factor * float(np.mean([row.counted(name) for row in members])) for at, members in found.items()
+            at: card.factor * float(np.mean([row.counted(name) for row in members])) for at, members in runs_at.items()
         }
         end = fence(means.values(), card.direction)
         ended = ended or end is not None
         heat_map(ax, means, card.summary, bright_is_low=card.direction < 0, lost=lost, end=end)
         marks(ax, {**means, **lost}, marked)
-    said = _caption(rows, task, role, len(metrics), reported or {})
-    if said and ended:
-        said += " Beyond the point of a colour bar all settings have one colour, so that the others can be told apart."
-    return Drawn(f"Temperature map, {title(task)}", figure, said, len(metrics), missing, (recipe,) if recipe else ())
+    caption = _caption(rows, task, role, len(metrics), reported or {})
+    if caption and ended:
+        caption += (
+            " Beyond the point of a colour bar all settings have one colour, so that the others can be told apart."
+        )
+    return Drawn(f"Temperature map, {title(task)}", figure, caption, len(metrics), missing, (recipe,) if recipe else ())
 
 
 def _caption(rows: Rows, task: str, role: str, panels: int, reported: Mapping[str, Optimum]) -> str:
-    found = cells(rows, task, role, "validation_loss")
-    if not found:
+    runs_at = cells(rows, task, role, "validation_loss")
+    if not runs_at:
         return ""
-    count = count_text(map(len, found.values()))
-    said, seeds = "The search is not done, so that no optimum is marked.", "seeds"
+    count = count_text(map(len, runs_at.values()))
+    lowest, seeds = "The search is not done, so that no optimum is marked.", "seeds"
     if not search(rows, task, role):
-        said = _lowest(rows, task, role)
+        lowest = _lowest(rows, task, role)
     ours = optimum(rows, task, role)
-    if ours is not None and ours in found:
+    if ours is not None and ours in runs_at:
         seeds = "search seeds"
-        losses = np.array([row.best("validation_loss") for row in found[ours]])
+        losses = np.array([row.best("validation_loss") for row in runs_at[ours]])
         diagonal = [
             float(np.mean([row.best("validation_loss") for row in members]))
-            for (f, b), members in found.items()
+            for (f, b), members in runs_at.items()
             if f == b
         ]
         where = "on the diagonal" if ours[0] == ours[1] else "off the diagonal"
         others = "".join(f"; {whose} optimum is τf = {f:g}, τb = {b:g}" for whose, (f, b) in reported.items())
-        said = f"The lowest loss, {plus_minus(losses)}, lies {where} at τf = {ours[0]:g}, τb = {ours[1]:g}{others}."
+        lowest = f"The lowest loss, {plus_minus(losses)}, lies {where} at τf = {ours[0]:g}, τb = {ours[1]:g}{others}."
         if diagonal:
-            said += f" The lowest on the grid's own diagonal is {number(min(diagonal), 4)}."
+            lowest += f" The lowest on the grid's own diagonal is {number(min(diagonal), 4)}."
     maps = {1: "the map", 2: "both maps", 3: "all three maps"}.get(panels, f"all {panels} maps")
     return (
-        f"Brighter is better in {maps}. {said} Each cell is the mean over n = {count} {seeds}"
+        f"Brighter is better in {maps}. {lowest} Each cell is the mean over n = {count} {seeds}"
         f"{rate_text(rows, task, role)}.{lost_text(diverged(rows, task, role), ' (hatched)')}"
     )
 
 
 def _lowest(rows: Rows, task: str, role: str) -> str:
-    """For a sweep that no search chooses from."""
-    found = cells(rows, task, role, "validation_loss")
-    means = {at: float(np.mean([row.best("validation_loss") for row in members])) for at, members in found.items()}
+    """The caption's sentence for a sweep that no search chooses from."""
+    runs_at = cells(rows, task, role, "validation_loss")
+    means = {at: float(np.mean([row.best("validation_loss") for row in members])) for at, members in runs_at.items()}
     (f, b), loss = min(means.items(), key=lambda item: item[1])
     return f"The lowest mean loss, {number(loss, 4)}, lies at τf = {f:g}, τb = {b:g}."

@@ -40,24 +40,24 @@ def slices(settings: Sequence[Setting], where: str) -> Drawn:
         if len({setting.look.label for setting in settings}) > 1:
             ax.legend(loc="best")
     outside = sum(not math.isfinite(value) or (end is not None and value > end) for value in scores)
-    said = (
+    caption = (
         f"A dot is one of {len(settings)} settings: its mean lowest validation loss over seeds, against each number "
         "that was varied, what else differs left aside."
     )
     if outside:
-        said += f" Above the frame, or with a run that diverged: {outside}."
-    return Drawn(f"Loss against each number, {where}", figure, said, len(names))
+        caption += f" Above the frame, or with a run that diverged: {outside}."
+    return Drawn(f"Loss against each number, {where}", figure, caption, len(names))
 
 
 def numbers_varied(settings: Sequence[Setting]) -> list[str]:
     """The numbers of which several values were trained, the one that mattered most first."""
     shares = shares_of(settings)
-    found = [
+    names = [
         name
         for name, values in varied(settings).items()
         if len({value for value in values if isinstance(value, int | float) and not isinstance(value, bool)}) >= FEWEST
     ]
-    return sorted(found, key=lambda name: -shares.get(name, 0.0))
+    return sorted(names, key=lambda name: -shares.get(name, 0.0))
 
 
 def _panel(ax: Axes, settings: Sequence[Setting], numbers: Sequence[float], scores: Sequence[float]) -> None:

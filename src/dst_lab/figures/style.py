@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import matplotlib.style
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -21,6 +22,8 @@ from dst_lab.configs.estimators import temperatures_in
 from dst_lab.records import Array, spread
 
 INK, FAINT, RULE, PAPER = "#1d1e20", "#6d7075", "#d9dad6", "#ffffff"
+_HUGE = 1e9
+"""From here on a number is written with an exponent."""
 """A page may replace these four, and the colours of estimators, by its own: lines and text have no others."""
 MAP = "cividis"
 WIDTH, HEIGHT = 3.9, 3.1
@@ -127,10 +130,13 @@ def number(value: float, digits: int = 3) -> str:
 
 def plus_minus(values: Array) -> str:
     """Mean and standard deviation over runs, to the second digit of the latter and at least four of the mean; of one
-    run, its value."""
-    mean, width = float(values.mean()), float(spread(values))
-    if not width:
+    run, its value, and "nan" or "inf" where one of the values is."""
+    with np.errstate(invalid="ignore"):
+        mean, width = float(values.mean()), float(spread(values))
+    if not width or not math.isfinite(width):
         return number(mean, 4)
+    if max(abs(mean), width) >= _HUGE:
+        return f"{mean:.4g} ± {width:.2g}"
     of_width = 1 - math.floor(math.log10(width))
     of_mean = 3 - math.floor(math.log10(abs(mean))) if mean else 0
     decimals = max(0, of_width, min(of_mean, of_width + 2))

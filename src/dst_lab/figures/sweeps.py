@@ -21,8 +21,8 @@ def cells(rows: Rows, task: str, role: str, metric: str) -> dict[tuple[float, fl
 
 def diverged(rows: Rows, task: str, role: str) -> dict[tuple[float, float], int]:
     """(tau_f, tau_b) -> how many of the search's runs diverged there, at the same learning rate."""
-    found = at_rate((row for row in swept(rows, task, role) if not row.done), rate(rows, task, role))
-    return {at: len(members) for at, members in found.items()}
+    diverged_at = at_rate((row for row in swept(rows, task, role) if not row.done), rate(rows, task, role))
+    return {at: len(members) for at, members in diverged_at.items()}
 
 
 def search(rows: Rows, task: str, role: str) -> str:
@@ -34,17 +34,17 @@ def swept(rows: Rows, task: str, role: str) -> list[Row]:
     """The search's runs; before it is done, the sweep of the estimator with most settings that is there, alike in all
     fields but temperatures, learning rate and seed, and with images held out to choose by."""
     recipe = search(rows, task, role)
-    found = [*rows.recipe(recipe, task), *rows.diverged(recipe, task)]
+    runs = [*rows.recipe(recipe, task), *rows.diverged(recipe, task)]
     if (task, role) in rows.chosen:
-        return found
-    sweeps: dict[str, list[Row]] = {"": found}
+        return runs
+    sweeps: dict[str, list[Row]] = {"": runs}
     for row in rows.runs.values():
         constant = row.run.estimator == role and not row.taus.schedule
         held_out = not str(row.run.config.get("dataset", "")).endswith(WHOLE)
         if row.run.task == task and constant and held_out and row.run.status in ENDED:
             sweeps.setdefault(setting_key({**row.run.config, "estimator": "", "lr": 0}), []).append(row)
     most = max(sweeps.values(), key=lambda sweep: len({row.taus for row in sweep}))
-    return most if most is found or len({row.taus for row in most}) > 1 else []
+    return most if most is runs or len({row.taus for row in most}) > 1 else []
 
 
 def rate(rows: Rows, task: str, role: str) -> float | None:
@@ -76,7 +76,7 @@ def optimum(rows: Rows, task: str, role: str) -> tuple[float, float] | None:
 
 
 def rate_text(rows: Rows, task: str, role: str) -> str:
-    """For a caption."""
+    """The learning rate, for a caption."""
     lr = rate(rows, task, role)
     return "" if lr is None else f" at learning rate {lr:g}"
 
@@ -85,9 +85,9 @@ def lost_text(lost: Mapping[tuple[float, float], int], how: str = "") -> str:
     """For a caption: where runs diverged."""
     if not lost:
         return ""
-    told = [f"{count} at τf = {f:g}, τb = {b:g}" for (f, b), count in sorted(lost.items())]
-    more = [f"the rest at {len(told) - 5} other settings"] if len(told) > 5 else []
-    return f" Diverged, and in no mean{how}: {listing([*told[:5], *more])}."
+    counts = [f"{count} at τf = {f:g}, τb = {b:g}" for (f, b), count in sorted(lost.items())]
+    more = [f"the rest at {len(counts) - 5} other settings"] if len(counts) > 5 else []
+    return f" Diverged, and in no mean{how}: {listing([*counts[:5], *more])}."
 
 
 def count_text(counts: Iterable[int]) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import decoupled_st as dst
 from decoupled_st.estimators import registered
-from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
+from decoupled_st.estimators.operations.noise import gumbel_from_uniform, logistic_from_uniform
 from dst_lab.configs.config import Choice
 from dst_lab.configs.estimators import AVERAGED, CLEAN, GAPPED, IDENTITY, PERTURBED, SECOND_ORDER, Card
 from dst_lab.fleet.rules import Rules, by_row
@@ -112,7 +112,7 @@ def drawn_at(choose: Chooser, logits: Tensor) -> Tensor:
     card, rules = choose.card, choose.rules
     draw = card.draw if card.draw is not None else 1.0 if card.takes_noise else card.backward
     if not isinstance(draw, str):
-        return torch.full((1,), draw or 0.0)
+        return torch.full((1,), draw or 0.0, device=logits.device)
     if rules and draw in rules.parts:
         taus = rules.taus(choose.place, logits, dim=-1, batch_dims=1, observe=False)
         return taus[draw].reshape(rules.runs, -1).mean(-1)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dst_lab.configs import Config
+from dst_lab.configs.config import PLAIN, parts_of
 
 
 class ContractError(ValueError):
@@ -38,6 +39,17 @@ def check_type(task: Any) -> None:
     own = {"estimator"}
     if bare := [spec.name for spec in dataclasses.fields(config) if _has_no_default(spec) and spec.name not in own]:
         raise ContractError(f"the task {name}: every field of {config.__name__} needs a default, got {bare[0]} without")
+
+
+def check_fields(config: type[Config]) -> None:
+    """Before a task is registered: every field can be written in a command and in a record."""
+    for spec in dataclasses.fields(config):
+        kind = parts_of(spec.type) or spec.type
+        if spec.name != "estimator" and kind not in PLAIN:
+            raise ContractError(
+                f"the task {config.task}: a field is int, float, str, bool or a tuple of one of them, such as "
+                f"tuple[int, ...], got {spec.name}: {spec.type}"
+            )
 
 
 def check_built(task: Any) -> None:
@@ -79,8 +91,8 @@ def check_loss(name: str, loss: Any, index: Tensor) -> Tensor:
 
 def gradients_of(name: str, loss: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The gradient of a loss by each parameter, all of which it must depend on."""
-    found: Sequence[Tensor | None] = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-    gradients = {key: gradient for key, gradient in zip(leaves, found, strict=True) if gradient is not None}
+    of_leaves: Sequence[Tensor | None] = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    gradients = {key: gradient for key, gradient in zip(leaves, of_leaves, strict=True) if gradient is not None}
     if unused := [key for key in leaves if key not in gradients]:
         raise ContractError(
             f"the task {name}: the loss does not depend on the parameter{'s' * (len(unused) > 1)} {', '.join(unused)}: "
@@ -109,8 +121,8 @@ def check_metrics(name: str, metrics: Any, runs: int, given_by: str) -> dict[str
 def _check_validation_loss(name: str, metrics: Mapping[str, Tensor], runs: int) -> None:
     given = metrics.get("validation_loss")
     if given is None:
-        there = ", ".join(metrics) or "nothing"
-        raise ContractError(f"the task {name}: evaluate must give validation_loss, which searches choose by: {there}")
+        names = ", ".join(metrics) or "nothing"
+        raise ContractError(f"the task {name}: evaluate must give validation_loss, which searches choose by: {names}")
     if given.shape != (runs,) or not given.is_floating_point():
         raise ContractError(
             f"the task {name}: validation_loss must be one number per run, [runs] = [{runs}], {_was(given)}"

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from decoupled_st.diagnostics import gradient_norm
 from dst_lab.configs import Card, Choice, Config, Schedule
-from dst_lab.fleet.checkpoint import Checkpoint, state
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.contract import ContractError, check_artefacts, check_loss, check_metrics, gradients_of
 from dst_lab.fleet.optimiser import Optimiser, UpdateRule
-from dst_lab.fleet.provenance import provenance
-from dst_lab.fleet.recording import moves, parts_of, records_of, tensors_of
 from dst_lab.fleet.rules import Rules
+from dst_lab.fleet.saved.checkpoint import Checkpoint, state
+from dst_lab.fleet.saved.provenance import provenance
+from dst_lab.fleet.saved.recording import moves, parts_of, records_of, tensors_of
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.fleet.task import Choosers, Declined, Fused, Metrics, Norm, Step, Task, sum_per_run
 from dst_lab.store import Record
@@ -98,9 +98,9 @@ class Fleet:
         return alive * 2 if len(alive) == 1 and self.device.type == "cpu" and self.task.pairs_a_lone_run else alive
 
     def _stack(self, make: Callable[[int], dict[str, Tensor]], seeds: Sequence[int]) -> dict[str, Tensor]:
-        made = {seed: make(seed) for seed in set(seeds)}
-        names = made[seeds[0]]
-        return {name: torch.stack([made[seed][name] for seed in seeds]).to(self.device) for name in names}
+        of_seed = {seed: make(seed) for seed in set(seeds)}
+        names = of_seed[seeds[0]]
+        return {name: torch.stack([of_seed[seed][name] for seed in seeds]).to(self.device) for name in names}
 
     def train(
         self,

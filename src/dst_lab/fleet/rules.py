@@ -62,12 +62,12 @@ class Rules:
         if site == len(self.states):
             self._add_site()
         logits = logits.detach()
-        found: dict[str, dict[str, Tensor]] = {}
+        taus_of: dict[str, dict[str, Tensor]] = {}
         for label, groups in self.groups.items():
             state, how = self.states[site][label], {"dim": dim, "run_dims": 1, "batch_dims": batch_dims}
             taus = [group.taus(state, logits, observe=observe, **how) for group in groups]
-            found[label] = {part: _joined([tau[part] for tau in taus], groups) for part in Taus._fields}
-        result = {name: found[label][part] for name, (label, part) in self.parts.items()}
+            taus_of[label] = {part: _joined([tau[part] for tau in taus], groups) for part in Taus._fields}
+        result = {name: taus_of[label][part] for name, (label, part) in self.parts.items()}
         if observe:
             for name, tau in result.items():
                 one = tau.numel() == self.runs
@@ -96,12 +96,12 @@ class Group:
     def taus(self, state: State, logits: Tensor, *, observe: bool, **how: Any) -> dict[str, Tensor]:
         """The temperatures for these runs, "f" and "b"; `state` is that of all runs."""
         own = {name: tensor[self.rows] for name, tensor in state.items()}
-        seen = logits[self.rows]
-        lone = len(seen) == 1 and seen.device.type == "cpu"
+        observed = logits[self.rows]
+        lone = len(observed) == 1 and observed.device.type == "cpu"
         if lone:  # a lone run's sums would be rounded in another order than those of one of several: it gets company
             own = {name: tensor.repeat(2, *[1] * (tensor.dim() - 1)) for name, tensor in own.items()}
-            seen = seen.expand(2, *seen.shape[1:])
-        view = View.of(seen, dim=how["dim"], run_dims=how["run_dims"], batch_dims=how["batch_dims"])
+            observed = observed.expand(2, *observed.shape[1:])
+        view = View.of(observed, dim=how["dim"], run_dims=how["run_dims"], batch_dims=how["batch_dims"])
         if not observe:
             taus: Taus | Numbers = self.rule.temperatures(own, view)
         else:
@@ -170,5 +170,5 @@ def by_row(choice: Choice) -> str | None:
 
 def by_place(rules: "Rules", logits: Sequence[Tensor], *, observe: bool) -> dict[str, Tensor]:
     """[places, runs] by name, for logits that are parameters, one tensor [runs, ..., K] per place."""
-    found = [rules.taus(place, of, dim=-1, batch_dims=0, observe=observe) for place, of in enumerate(logits)]
-    return {name: torch.stack([taus[name].reshape(rules.runs).float() for taus in found]) for name in rules.parts}
+    pairs = [rules.taus(place, of, dim=-1, batch_dims=0, observe=observe) for place, of in enumerate(logits)]
+    return {name: torch.stack([taus[name].reshape(rules.runs).float() for taus in pairs]) for name in rules.parts}

@@ -87,7 +87,7 @@ class Source:
     streams: Streams
     use: Use
     step: int | Tensor
-    """On CUDA a tensor, which a captured graph reads."""
+    """The step of training; on CUDA a tensor, which a captured graph reads."""
     site: int = 0
 
     def uniform(self, shape: Sequence[int]) -> Tensor:

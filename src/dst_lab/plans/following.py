@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from dst_lab.configs import Config
+from dst_lab.configs import FRESH, Config
 from dst_lab.plans.plan import Lookup, Plan, seeded
 
-FRESH = 1000
-"""The first confirmation seed; searches count from 0."""
 FRESH_SEEDS = tuple(range(FRESH, FRESH + 10))
 
 

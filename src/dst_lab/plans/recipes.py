@@ -50,11 +50,11 @@ class Recipes:
 
     def chosen(self, lookup: Lookup, scale: str) -> dict[Role, Config]:
         """The setting that was chosen for each role, where that search is done."""
-        found: dict[Role, Config] = {}
+        configs: dict[Role, Config] = {}
         for name, plan in self.parts(scale, self.searches):
             for config in plan.chosen(lookup):
-                found[config.task, self.role(name, config)] = config
-        return found
+                configs[config.task, self.role(name, config)] = config
+        return configs
 
     def searched(self, scale: str) -> dict[Role, tuple[str, Search]]:
         """The recipe that searches for each role, and the part of its plan that does."""

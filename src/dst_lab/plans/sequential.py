@@ -86,7 +86,7 @@ class Sequential(Plan):
 
 def beyond(values: list[float], side: str) -> list[float]:
     """The next values past an edge: the last step repeated upwards, halves downwards (a temperature stays above 0)."""
-    ordered = sorted(values)
+    ordered = sorted(set(values))
     if side == "low":
         return [ordered[0] / 2**k for k in range(1, BEYOND + 1)]
     step = ordered[-1] - ordered[-2]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dst_lab.configs import complete
 from dst_lab.configs.cards import parts, title
 from dst_lab.configs.estimators import temperatures_in
 from dst_lab.records.reader import ENDED
@@ -52,11 +53,13 @@ class Group:
     @property
     def varied(self) -> list[str]:
         """The fields in which its settings differ, beside estimator and learning rate."""
+        configs = [complete(setting.config) for setting in self.settings]
         seen: dict[str, set[str]] = {}
-        for setting in self.settings:
-            for field, value in setting.config.items():
+        for config in configs:
+            for field, value in config.items():
                 seen.setdefault(field, set()).add(repr(value))
-        return [field for field, values in seen.items() if len(values) > 1 and field not in APART]
+        partly = {field for field in seen if any(field not in config for config in configs)}
+        return [field for field, values in seen.items() if (len(values) > 1 or field in partly) and field not in APART]
 
     @property
     def best(self) -> dict[str, Setting]:

@@ -51,7 +51,10 @@ class Row:
     def best(self, name: str) -> float:
         """The lowest loss over training, or the highest accuracy; of what has no good end, the last."""
         values, direction = self.values(name), metric(name).direction
-        return float(direction * np.nanmax(direction * values)) if direction else float(values[-1])
+        there = values[~np.isnan(values)]
+        if not direction or not there.size:
+            return float(values[-1])
+        return float(direction * (direction * there).max())
 
     def counted(self, name: str) -> float:
         """The value that counts, by the metric's card."""

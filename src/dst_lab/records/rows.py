@@ -88,8 +88,8 @@ class Rows:
 
     def of_status(self, configs: Iterable[Config], status: str = "done") -> list[Row]:
         """Those of the configs whose runs are there with this status: trained to the end, unless asked otherwise."""
-        found = (self.reader.row(config) if self.reader else self.find(config) for config in configs)
-        return [row for row in found if row is not None and row.run.status == status]
+        rows = (self.reader.row(config) if self.reader else self.find(config) for config in configs)
+        return [row for row in rows if row is not None and row.run.status == status]
 
     def recipe(self, name: str, task: str, *metrics: str) -> list[Row]:
         """The recipe's runs of a task that have these metrics."""
@@ -137,7 +137,7 @@ class Rows:
 
     @cached_property
     def _by_setting(self) -> dict[str, list[Row]]:
-        found: dict[str, list[Row]] = {}
+        by_setting: dict[str, list[Row]] = {}
         for row in self.runs.values():
-            found.setdefault(setting_key(row.run.config), []).append(row)
-        return found
+            by_setting.setdefault(setting_key(row.run.config), []).append(row)
+        return by_setting

@@ -21,14 +21,14 @@ def figures_of(group: Group) -> dict[str, Callable[[Rows], Drawn]]:
     number, and a map for each estimator that was swept over two temperatures."""
     if not group.metrics:
         return {}
-    found: dict[str, Callable[[Rows], Drawn]] = {f"{group.name}-curves": partial(_curves, group)}
+    figures: dict[str, Callable[[Rows], Drawn]] = {f"{group.name}-curves": partial(_curves, group)}
     if len(group.settings) >= FEWEST and len(varied(group.settings)) > 1:
-        found[f"{group.name}-importance"] = partial(_importance, group)
+        figures[f"{group.name}-importance"] = partial(_importance, group)
         if numbers_varied(group.settings):
-            found[f"{group.name}-slices"] = partial(_slices, group)
+            figures[f"{group.name}-slices"] = partial(_slices, group)
     for name in mapped(group):
-        found[f"{group.name}-{name.replace('_', '-')}-map"] = partial(_map, group, name)
-    return found
+        figures[f"{group.name}-{name.replace('_', '-')}-map"] = partial(_map, group, name)
+    return figures
 
 
 def _curves(group: Group, _: Rows) -> Drawn:
@@ -36,8 +36,8 @@ def _curves(group: Group, _: Rows) -> Drawn:
     best = {name: s for name, s in best.items() if all(row.has(one) for row in s.rows for one in metrics)}
     figure = draw(best, group.task, metrics, ["runs that were trained to the end"])
     where = "at the setting of each estimator with the lowest mean validation loss"
-    said = caption(best, metric(metrics[0], group.task), where=where) + diverged(best)
-    return Drawn(f"Training curves, {group.title}", figure, said, len(metrics))
+    text = caption(best, metric(metrics[0], group.task), where=where) + diverged(best)
+    return Drawn(f"Training curves, {group.title}", figure, text, len(metrics))
 
 
 def _importance(group: Group, _: Rows) -> Drawn:

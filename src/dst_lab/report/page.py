@@ -56,9 +56,9 @@ def figures(study: Study, rows: Rows) -> dict[str, Figure]:
 
 def page(study: Study, rows: Rows, drawn: Mapping[str, Drawn] | None = None) -> str:
     """The page as HTML. The same store gives the same text."""
-    made = draw(figures(study, rows), rows) if drawn is None else drawn
+    figures_drawn = draw(figures(study, rows), rows) if drawn is None else drawn
     others = other_groups(study, rows)
-    context = Page(study, rows, made, others, maps(study, rows, others))
+    context = Page(study, rows, figures_drawn, others, maps(study, rows, others))
     own = own_runs(rows)
     sections = [(section, section.render(context)) for section in study.sections]
     return context.fill(

@@ -21,7 +21,7 @@ class Cell:
     """A setting on a task."""
 
     values: tuple[str, ...]
-    """In each metric, mean ± standard deviation over the runs that did not diverge; "" where they lack it."""
+    """For each metric, mean ± standard deviation over the runs that did not diverge; "" where they lack it."""
     setting: str
     """Its temperatures and learning rate."""
     runs: str
@@ -40,46 +40,46 @@ class Results:
     @property
     def usual(self) -> str:
         """What most cells say of their runs."""
-        said = Counter(cell.runs for _, cells in self.rows for cell in cells if cell)
-        return said.most_common(1)[0][0] if said else ""
+        counts = Counter(cell.runs for _, cells in self.rows for cell in cells if cell)
+        return counts.most_common(1)[0][0] if counts else ""
 
 
 def results(study: Study, rows: Rows) -> Results:
     """Every setting that the searches chose, on its confirmation runs where there are such."""
-    settings = {key: found for key in rows.chosen if (found := rows.setting(*key)) is not None}
+    settings = {key: one for key in rows.chosen if (one := rows.setting(*key)) is not None}
     by_task: dict[str, dict[str, Setting]] = {}
     for (task, role), setting in settings.items():
         label = role_label(rows, rows.chosen[task, role], role)
         by_task.setdefault(task, {})[label] = setting
     ordered = [role_label(rows, rows.chosen[key], key[1]) for role in study.roles for key in settings if key[1] == role]
-    return _table(study, rows, {task: (title(task), found) for task, found in by_task.items()}, ordered)
+    return _table(study, rows, {task: (title(task), labelled) for task, labelled in by_task.items()}, ordered)
 
 
 def best_results(study: Study, groups: Sequence[Group]) -> Results:
-    """Of runs that no search chooses among: the best setting of each estimator, on the seeds it was found with."""
+    """The best setting of each estimator among runs that no search chooses from, on the seeds it was found with."""
     if not groups:
         return Results((), ())
-    found = {
+    tasks = {
         group.name: (group.title, {estimator(name).label: setting for name, setting in group.best.items()})
         for group in groups
         if group.best
     }
-    return _table(study, groups[0].rows, found, ())
+    return _table(study, groups[0].rows, tasks, ())
 
 
 def _table(
     study: Study, rows: Rows, tasks: Mapping[str, tuple[str, Mapping[str, Setting]]], first: Iterable[str]
 ) -> Results:
-    labels = dict.fromkeys([*first, *(label for _, found in tasks.values() for label in found)])
-    cards = {task: headline(study, list(found.values())) for task, (_, found) in tasks.items()}
+    labels = dict.fromkeys([*first, *(label for _, settings in tasks.values() for label in settings)])
+    cards = {task: headline(study, list(settings.values())) for task, (_, settings) in tasks.items()}
     return Results(
         tuple((name, tuple(card.summary for card in cards[task])) for task, (name, _) in tasks.items()),
         tuple(
             (
                 label,
                 tuple(
-                    cell(study, rows, found[label], cards[task]) if label in found else None
-                    for task, (_, found) in tasks.items()
+                    cell(study, rows, settings[label], cards[task]) if label in settings else None
+                    for task, (_, settings) in tasks.items()
                 ),
             )
             for label in labels

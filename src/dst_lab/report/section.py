@@ -31,7 +31,7 @@ class Section:
     anchor: str
     """The id that the page's contents lead to."""
     title: str
-    """In the page's contents."""
+    """The title in the page's contents."""
     render: Render
     """HTML; "" leaves the section out."""
 
@@ -60,7 +60,7 @@ class Page:
         return {**GLOSSARY, **self.study.terms}
 
     def figures(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """For the macro `show`."""
+        """Figures as the macro `show` takes them."""
         return [
             {"name": name, "drawn": self.drawn[name], "panels": inline(name, self.drawn[name])}
             for name in names
@@ -70,10 +70,10 @@ class Page:
     def fill(self, template: str, **values: Any) -> Markup:
         """A template of this package, or a file elsewhere given by its whole path."""
         path = Path(template)
-        found = (
+        markup = (
             ENVIRONMENT.get_template(template) if not path.is_absolute() else ENVIRONMENT.from_string(path.read_text())
         )
-        return Markup(found.render(scale=self.rows.scale, study=self.study, page=self, **values))
+        return Markup(markup.render(scale=self.rows.scale, study=self.study, page=self, **values))
 
 
 ENVIRONMENT = Environment(

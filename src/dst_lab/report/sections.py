@@ -20,11 +20,11 @@ MOST = 40
 def _answer(names: Sequence[str], table: bool, page: Page) -> str:
     study = page.study
     # A study without tasks has no question: what there is are the other tasks, each at its best.
-    found = results(study, page.rows) if study.tasks else best_results(study, page.others)
+    outcome = results(study, page.rows) if study.tasks else best_results(study, page.others)
     return page.fill(
         "answer.html",
         answers=answers(page.verdicts, study.questions),
-        results=found,
+        results=outcome,
         table=table,
         figures=[figure for figure in page.figures(names) if not figure["drawn"].empty],
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dst_lab.configs import WHOLE, Config
+from dst_lab.configs import WHOLE, Config, complete
 from dst_lab.configs.cards import DATASETS, estimator, title
 from dst_lab.figures.style import numbers_of, plus_minus, value_text
 from dst_lab.records import Group, Rows, Setting
@@ -20,17 +20,17 @@ def facts(rows: Rows, runs: Sequence[Run]) -> dict[str, str]:
     status = Counter(run.status for run in runs)
     rare = [f"{status[kind]} {kind}" for kind in ("stopped", "diverged", "failed") if status[kind]]
     places = _provenances(rows, runs)
-    seconds = sum(float(found.get("seconds", 0)) for found, _ in places)
+    seconds = sum(float(place.get("seconds", 0)) for place, _ in places)
     if not runs:
         return {"Runs": "0"}
-    told = {
+    lines = {
         "Runs": ", ".join([f"{len(runs):,}", *rare]),
         "Data": ", ".join(_unique(_data(name) for run in runs if (name := _dataset(run)) != "none")),
-        "Trained on": ", ".join(name for name in _unique(_device(found) for found, _ in places) if name != UNKNOWN),
+        "Trained on": ", ".join(name for name in _unique(_device(place) for place, _ in places) if name != UNKNOWN),
         "Training time": duration(seconds) if seconds >= 1 else "",
         "When": " to ".join(_unique(_days(places))),
     }
-    return {name: text for name, text in told.items() if text}
+    return {name: text for name, text in lines.items() if text}
 
 
 def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
@@ -68,7 +68,7 @@ def settings_table(group: Group) -> list[dict[str, Any]]:
             "estimator": setting.look.label,
             "taus": temperatures_text(setting.config["estimator"]),
             "lr": rate_text(setting.config),
-            "fields": [field_text(setting.config.get(field, "")) for field in group.varied],
+            "fields": [field_text(complete(setting.config).get(field, "")) for field in group.varied],
             "loss": _loss(setting),
             "n": setting.n,
             "diverged": setting.diverged,
@@ -103,12 +103,19 @@ def recipe_table(rows: Rows) -> list[dict[str, Any]]:
     table = []
     for name in rows.recipes.plans:
         wanted = rows.wanted(name)
-        there = sum(rows.lookup(config) is not None for config in wanted)
+        existing = sum(rows.lookup(config) is not None for config in wanted)
         about = rows.recipes.about(name).partition("\n")[0]
         command = f"dst sweep {name} --scale {rows.scale}"
         beyond = name in rows.recipes.optional
         table.append(
-            {"name": name, "about": about, "wanted": len(wanted), "there": there, "command": command, "beyond": beyond}
+            {
+                "name": name,
+                "about": about,
+                "wanted": len(wanted),
+                "there": existing,
+                "command": command,
+                "beyond": beyond,
+            }
         )
     return table
 
@@ -116,15 +123,15 @@ def recipe_table(rows: Rows) -> list[dict[str, Any]]:
 def provenance_table(rows: Rows, changes: Mapping[str, str]) -> list[dict[str, Any]]:
     """Code, versions and machines, each with its runs; `changes` says by commit what else is known of checkouts with
     changes."""
-    found: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
+    table: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
     for place, runs in _provenances(rows, [row.run for row in rows.runs.values()]):
         names = ("version", "commit", "torch", "numpy", "python", "system", "threads")
-        told = {"device": _device(place), **{name: str(place.get(name, "")) for name in names}}
-        told["changes"] = _changes(place, changes) if place.get("dirty") else ""
-        row = found.setdefault(tuple(told.items()), {**told, "runs": 0, "seconds": 0.0})
+        fields = {"device": _device(place), **{name: str(place.get(name, "")) for name in names}}
+        fields["changes"] = _changes(place, changes) if place.get("dirty") else ""
+        row = table.setdefault(tuple(fields.items()), {**fields, "runs": 0, "seconds": 0.0})
         row["runs"] += runs
         row["seconds"] += float(place.get("seconds", 0))
-    return [{**row, "seconds": duration(row["seconds"])} for row in found.values()]
+    return [{**row, "seconds": duration(row["seconds"])} for row in table.values()]
 
 
 def _changes(place: Mapping[str, Any], known: Mapping[str, str]) -> str:
@@ -143,7 +150,7 @@ def _provenances(rows: Rows, runs: Sequence[Run]) -> list[tuple[dict[str, Any], 
     for run in runs:
         first.setdefault(run.provenance_id, run.id)
         counts[run.provenance_id] += 1
-    return [(rows.store.provenance(found), counts[key]) for key, found in first.items()]
+    return [(rows.store.provenance(run_id), counts[key]) for key, run_id in first.items()]
 
 
 def _device(place: dict[str, Any]) -> str:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from dst_lab.claims import Comparison, Verdict
+from dst_lab.claims.verdict import LEVEL
 from dst_lab.configs.cards import title
 from dst_lab.figures.style import listing
 from dst_lab.report.study import Study
 
 MARKS = {"supported": "✓", "not supported": "\N{EN DASH}", "contradicted": "✗", "not tested": "?"}
 MEANING = {
-    "supported": "all that its rule asks for was found",
+    "supported": "everything that its rule asks for was found",
     "not supported": "tested, and not shown",
     "contradicted": "a comparison is significantly against it",
     "not tested": "runs are missing",
@@ -72,11 +73,11 @@ def groups(
     items: Sequence[Shown], questions: Mapping[str, str]
 ) -> list[tuple[str, str, list[tuple[str, list[Shown]]]]]:
     """(claim, its question, [(title, its verdicts)]): by a claim's first word, and inside each what is claimed."""
-    found: dict[str, dict[str, list[Shown]]] = {}
+    by_claim: dict[str, dict[str, list[Shown]]] = {}
     for item in items:
         claim = item.verdict.claim.split()[0]
-        found.setdefault(claim, {}).setdefault(item.verdict.title, []).append(item)
-    return [(claim, questions.get(claim, claim), list(titles.items())) for claim, titles in found.items()]
+        by_claim.setdefault(claim, {}).setdefault(item.verdict.title, []).append(item)
+    return [(claim, questions.get(claim, claim), list(titles.items())) for claim, titles in by_claim.items()]
 
 
 def board(
@@ -84,7 +85,7 @@ def board(
 ) -> list[tuple[str, str, list[tuple[str, dict[str, Shown]]]]]:
     """(claim, its question, [(title, task -> verdict)]): everything at a glance."""
     return [
-        (claim, question, [(title, {item.place: item for item in found}) for title, found in titles])
+        (claim, question, [(title, {item.place: item for item in shown}) for title, shown in titles])
         for claim, question, titles in groups(items, questions)
     ]
 
@@ -104,7 +105,7 @@ def _shown(i: int, verdict: Verdict, study: Study) -> Shown:
 def _summary(verdict: Verdict, judged: Sequence[Comparison], ours: str) -> str:
     """One sentence for somebody in a hurry."""
     if verdict.missing:
-        return f"{len(verdict.missing)} thing{'s' * (len(verdict.missing) != 1)} missing: see inside"
+        return _lacking(verdict)
     if not judged:
         return verdict.because or "; ".join(verdict.notes) or "see inside"
     if all(one.name.startswith("against ") for one in judged):
@@ -115,23 +116,46 @@ def _summary(verdict: Verdict, judged: Sequence[Comparison], ours: str) -> str:
     if all(one.metric == "Spearman's rho" for one in judged):
         return "; ".join(f"{one.name}, rho {_signed(one.ours)}{words[_mood(one)]}" for one in judged)
     failing = [f"{one.name}{words[_mood(one)]}" for one in judged if not one.better]
-    found = f"{len(judged) - len(failing)} of {len(judged)} found"
-    return f"{found}; not found: {'; '.join(failing)}" if failing else found
+    count = f"{len(judged) - len(failing)} of {len(judged)} found"
+    return f"{count}; not found: {'; '.join(failing)}" if failing else count
+
+
+def _lacking(verdict: Verdict) -> str:
+    """What is known so far, where that is one note, and the first thing that is missing, without its command."""
+    first, *others = dict.fromkeys(verdict.missing)
+    known = f"{verdict.notes[0]}; " if len(verdict.notes) == 1 else ""
+    return f"{known}missing: {first.partition(': `')[0]}" + (f" and {len(others)} more" if others else "")
 
 
 def _against(judged: Sequence[Comparison], ours: str) -> str:
     by_mood: dict[str, list[str]] = {}
     for one in judged:
-        mood = "diverges" if not one.worse and one.diverged[0] > one.diverged[1] else _mood(one)
-        by_mood.setdefault(mood, []).append(one.name.removeprefix("against "))
+        by_mood.setdefault(_standing(one), []).append(one.name.removeprefix("against "))
     unit = judged[0].unit
     names = [f"{one.name.removeprefix('against ')} {_side(one, 1, bare=True)}" for one in judged]
     metric = judged[0].metric if unit in ("", "share") else f"{judged[0].metric}, {unit}"
-    values = ", ".join([f"{ours} {_side(judged[0], 0, bare=True)}", *names])
-    words = {"worse": "worse than", "diverges": "diverges more often than", "unclear": "no clear difference from"}
-    return "; ".join(
-        [f"{metric}: {values}", *(f"{words[mood]} {listing(by_mood[mood])}" for mood in words if mood in by_mood)]
-    )
+    # Names with a comma of their own, such as "IBQ, 512 codes", are kept apart by more than a comma.
+    between = "; " if any("," in one.name for one in judged) else ", "
+    values = between.join([f"{ours} {_side(judged[0], 0, bare=True)}", *names])
+    words = {
+        "worse": "worse than", "diverges": "diverges more often than", "unclear": "no clear difference from",
+        "behind": "behind",
+    }  # fmt: skip
+    moods = [
+        f"{words[mood]} {'; '.join(found) if between == '; ' else listing(found)}"
+        for mood in words
+        if (found := by_mood.get(mood))
+    ]
+    return "; ".join([f"{metric}: {values}", *moods])
+
+
+def _standing(one: Comparison) -> str:
+    """Our side beside theirs: by p, or by the sign where there are too few pairs for any p to be small."""
+    if not one.worse and one.diverged[0] > one.diverged[1]:
+        return "diverges"
+    if 0.5**one.n > LEVEL:
+        return "behind" if one.direction * one.difference < 0 else "ahead"
+    return _mood(one)
 
 
 def _lines(comparisons: Sequence[Comparison]) -> list[Line]:
@@ -191,7 +215,7 @@ def _value(value: float, one: Comparison, bare: bool = False) -> str:
 
 
 def _difference(value: float, one: Comparison) -> str:
-    """With its sign, and without a unit: of shares, percentage points."""
+    """A difference with its sign and without a unit; that of two shares in percentage points."""
     return _number(value, one, sign="+")
 
 
@@ -204,8 +228,8 @@ def _number(value: float, one: Comparison, sign: str = "") -> str:
 
 
 def _decimals(one: Comparison) -> int:
-    """At least four digits of the larger mean (three of what has no unit) and two of the difference; none of whole
-    numbers and of thousands."""
+    """How many decimals show four digits of the larger mean (three where there is no unit) and two of the difference;
+    none for whole numbers and for thousands."""
     factor = 100 if one.unit == "share" else 1
     means = [factor * value for value in (one.ours, one.theirs) if math.isfinite(value)]
     largest = max(map(abs, means), default=0.0)

@@ -1,24 +1,24 @@
 """One SQLite file that holds every run of a study: what it found, how it ended, and where it came from."""
 
-from dst_lab.store.compare import StoreDifference as StoreDifference
-from dst_lab.store.compare import compare as compare
 from dst_lab.store.errors import DamagedRunError as DamagedRunError
 from dst_lab.store.errors import StoreError as StoreError
-from dst_lab.store.export import COLUMNS as COLUMNS
-from dst_lab.store.export import export as export
-from dst_lab.store.merging import MergeReport as MergeReport
 from dst_lab.store.record import Record as Record
 from dst_lab.store.record import Run as Run
 from dst_lab.store.record import Series as Series
 from dst_lab.store.record import run_id as run_id
-from dst_lab.store.salvage import Salvage as Salvage
-from dst_lab.store.salvage import salvage as salvage
 from dst_lab.store.store import Store as Store
-from dst_lab.store.table import field as field
-from dst_lab.store.table import summarise as summarise
-from dst_lab.store.temperatures import Temperatures as Temperatures
-from dst_lab.store.temperatures import temperatures as temperatures
-from dst_lab.store.tensorboard import export_tensorboard as export_tensorboard
+from dst_lab.store.transfer.merging import MergeReport as MergeReport
+from dst_lab.store.transfer.salvage import Salvage as Salvage
+from dst_lab.store.transfer.salvage import salvage as salvage
+from dst_lab.store.views.compare import StoreDifference as StoreDifference
+from dst_lab.store.views.compare import compare as compare
+from dst_lab.store.views.export import COLUMNS as COLUMNS
+from dst_lab.store.views.export import export as export
+from dst_lab.store.views.table import field as field
+from dst_lab.store.views.table import summarise as summarise
+from dst_lab.store.views.temperatures import Temperatures as Temperatures
+from dst_lab.store.views.temperatures import temperatures as temperatures
+from dst_lab.store.views.tensorboard import export_tensorboard as export_tensorboard
 
 __all__ = [
     "COLUMNS",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dst_lab.configs import complete
 from dst_lab.store.errors import StoreError
 
 STATUSES = ("done", "diverged", "failed", "stopped")
@@ -90,6 +91,11 @@ class Run:
     status: str
     detail: dict[str, Any]
     provenance_id: str
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """Its config with what that leaves out: fields that have their defaults."""
+        return complete(self.config)
 
     @property
     def task(self) -> str:

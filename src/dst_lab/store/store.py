@@ -12,16 +12,16 @@ from typing import Any
 import numpy.typing as npt
 
 from dst_lab.replace import STORE, check_target, resolved
-from dst_lab.store import blob, history, networks, notes, rows
-from dst_lab.store.copying import write_copy
+from dst_lab.store.contents import blob, history, networks, notes, rows
 from dst_lab.store.disk.compressed import is_compressed, unpacked
 from dst_lab.store.disk.connection import Connection, close_writer, connect_reader, connect_writer, exists
 from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.schema import create as create_file
 from dst_lab.store.disk.slices import slices
 from dst_lab.store.errors import SALVAGE, DamagedRunError, StoreError, explained
-from dst_lab.store.merging import MergeReport, Merging, takes_network
 from dst_lab.store.record import Record, Run, Series, identify
+from dst_lab.store.transfer.copying import write_copy
+from dst_lab.store.transfer.merging import MergeReport, Merging, takes_network
 from dst_lab.store.writer import Writer
 
 
@@ -168,9 +168,9 @@ class Store:
         with writer.transaction() as connection:
             outcomes = [rows.insert(connection, row) for row in encoded]
             # Before the record is there for good: a run that is recorded as kept has its file.
-            found = {row.id: (row, outcome) for row, outcome in zip(encoded, outcomes, strict=True)}
+            outcome_of = {row.id: (row, outcome) for row, outcome in zip(encoded, outcomes, strict=True)}
             for network in writer.kept.networks:
-                if takes_network(connection, self.path, *found[network.run]):
+                if takes_network(connection, self.path, *outcome_of[network.run]):
                     networks.write(self.path, network)
         writer.kept.networks = []
         return sum(outcome in (rows.Outcome.ADDED, rows.Outcome.REPLACED) for outcome in outcomes)
@@ -287,23 +287,23 @@ class Store:
         given = {"task": task, "estimator": estimator, "status": status, "seed": seed}
         chosen = {name: value for name, value in given.items() if value is not None}
         where = " AND ".join(["1", *(f"{name} = ?" for name in chosen)])
-        found = self._query(
+        rows_read = self._query(
             f"SELECT id, config, status, detail, provenance FROM runs WHERE {where} ORDER BY key", *chosen.values()
         )
-        return [self._run(*columns) for columns in found if columns[0] not in self._left_out]
+        return [self._run(*columns) for columns in rows_read if columns[0] not in self._left_out]
 
     def history(self, run_id: str) -> dict[str, Series]:
         """The metrics of a run over its steps."""
-        found = self._about(run_id, "SELECT body FROM histories WHERE run = ?")
+        bodies = self._about(run_id, "SELECT body FROM histories WHERE run = ?")
         with self._intact(run_id, "history"):
-            ((body,),) = found
+            ((body,),) = bodies
             return history.unpack(body)
 
     def artefacts(self, run_id: str) -> dict[str, npt.NDArray[Any]]:
         """The small arrays that were kept of a run."""
-        found = self._about(run_id, "SELECT body FROM artefacts WHERE run = ? ORDER BY rowid")
+        bodies = self._about(run_id, "SELECT body FROM artefacts WHERE run = ? ORDER BY rowid")
         with self._intact(run_id, "artefacts"):
-            return {name: array for (body,) in found for name, array in blob.unpack(body).items()}
+            return {name: array for (body,) in bodies for name, array in blob.unpack(body).items()}
 
     def network(self, run_id: str) -> networks.Network:
         """The network of a run that was kept; `StoreError` where it was not, or is not the one of this record."""
@@ -321,11 +321,11 @@ class Store:
 
     def provenance(self, run_id: str) -> dict[str, Any]:
         """Where, when and with what a run was trained."""
-        found = self._about(
+        bodies = self._about(
             run_id, "SELECT body FROM provenance WHERE id = (SELECT provenance FROM runs WHERE key = ?)"
         )
         with self._intact(run_id, "provenance"):
-            ((body,),) = found
+            ((body,),) = bodies
             return dict(json.loads(body))
 
     def _query(self, sql: str, *values: object) -> list[Any]:

@@ -9,7 +9,7 @@ from dst_lab.store.disk.connection import Connection, close_writer, connect_writ
 from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.watch import VanishedError, Watch
 from dst_lab.store.errors import StoreError, explained
-from dst_lab.store.rescue import Kept, rescue
+from dst_lab.store.transfer.rescue import Kept, rescue
 
 
 class Writer:

@@ -48,18 +48,26 @@ def compared(task: str) -> list[str]:
     return [role for role in roles if is_known(role)]
 
 
-def study_of(store: Store) -> Study:
-    """The study of a page where none is asked for: the one of whose recipes the store has most runs, of equals the
-    first; for a store of other runs alone, a page of those."""
+def study_of(store: Store, *, half: bool = False) -> Study:
+    """The study of a store where none is asked for: the one of whose recipes it has most runs, of equals the first; for
+    a store of other runs alone, none in particular.
+
+    Args:
+        half: count only recipes of which the store has at least half: a few runs of one's own may be part of a sweep.
+    """
     runs = {run.id for run in store.runs()}
     if not runs:
         return STUDIES[DEFAULT]
-    shared = {name: len(runs & _begun(one)) for name, one in STUDIES.items()}
+    begun = {
+        name: [ids for ids in _begun(one) if not half or 2 * len(ids & runs) >= len(ids)]
+        for name, one in STUDIES.items()
+    }
+    shared = {name: len(runs & set().union(*recipes)) for name, recipes in begun.items()}
     most = max(shared, key=lambda name: shared[name])
     return STUDIES[most] if shared[most] else ANY
 
 
-def _begun(one: Study) -> set[str]:
-    """The ids of the runs that its recipes begin with, at both scales."""
+def _begun(one: Study) -> list[set[str]]:
+    """The ids of the runs that each of its recipes begins with, at either scale."""
     plans: list[Plan] = [make(scale) for make in one.recipes.plans.values() for scale in ("quick", "paper")]
-    return {run_id(config.to_dict()) for plan in plans for config in plan.wanted(lambda _: None)}
+    return [{run_id(config.to_dict()) for config in plan.wanted(lambda _: None)} for plan in plans]

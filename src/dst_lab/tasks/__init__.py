@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import TypeVar, get_type_hints
 
 from dst_lab.configs import CONFIGS
-from dst_lab.fleet.contract import check_type
+from dst_lab.fleet.contract import check_fields, check_type
 from dst_lab.fleet.task import Task
 from dst_lab.tasks.bias_variance import BiasVariance
 from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoder
@@ -42,6 +42,7 @@ def register(task: OwnTask) -> OwnTask:
     types = get_type_hints(task.config_type)  # where annotations are kept as text
     for spec in fields(task.config_type):
         spec.type = types[spec.name]
+    check_fields(task.config_type)
     TASKS[name], CONFIGS[name] = task, task.config_type
     return task
 

@@ -35,7 +35,7 @@ from dst_lab import data
 from dst_lab.configs import BiasVarianceConfig, Config
 from dst_lab.configs.estimators import CLEAN, GAPPED, IDENTITY, SECOND_ORDER
 from dst_lab.fleet.chooser import Chooser, drawn_at, function_of
-from dst_lab.fleet.linear import autoencoder_module, initial_stack, linear
+from dst_lab.fleet.layers.linear import autoencoder_module, initial_stack, linear
 from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, pixels, sum_per_run
 
 Estimate: TypeAlias = Callable[[Tensor], Tensor]

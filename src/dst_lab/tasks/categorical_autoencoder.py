@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 import decoupled_st as dst
@@ -22,7 +21,8 @@ from decoupled_st.diagnostics import gradient_snr, perplexity_of_counts
 from dst_lab import data
 from dst_lab.configs import CategoricalAutoencoderConfig, Config
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.linear import Link, autoencoder_module, initial_stack, linear
+from dst_lab.fleet.layers.linear import Link, autoencoder_module, initial_stack, linear
+from dst_lab.fleet.layers.pixels import pixel_nats
 from dst_lab.fleet.task import FORWARDS, Choosers, Declined, Fused, Metrics, Parameters, Task, chunks, pixels
 
 if TYPE_CHECKING:
@@ -74,12 +74,7 @@ class CategoricalAutoencoder(Task):
         return self._nats(parameters, self.code(parameters, self.features(parameters, x), choose), x)
 
     def _nats(self, parameters: Parameters, code: Tensor, x: Tensor) -> Tensor:
-        output = self.decode(parameters, code)
-        if output.is_cuda:
-            from dst_lab.fleet.cuda.cross_entropy import pixel_cross_entropy
-
-            return pixel_cross_entropy(output, x.expand_as(output))
-        return F.binary_cross_entropy_with_logits(output, x.expand_as(output), reduction="none").sum(-1)
+        return pixel_nats(self.decode(parameters, code), x)
 
     @property
     def links(self) -> list[Link]:

@@ -27,7 +27,8 @@ from decoupled_st.diagnostics import perplexity_of_counts
 from dst_lab import data
 from dst_lab.configs import CategoricalVAEConfig, Config
 from dst_lab.fleet.chooser import Chooser, drawn_at
-from dst_lab.fleet.linear import SLOPE, Link, autoencoder_module, initial_stack, linear
+from dst_lab.fleet.layers.linear import SLOPE, Link, autoencoder_module, initial_stack, linear
+from dst_lab.fleet.layers.pixels import pixel_nats
 from dst_lab.fleet.task import FORWARDS, Choosers, Declined, Fused, Metrics, Parameters, Task, chunks, pixels
 
 if TYPE_CHECKING:
@@ -79,12 +80,7 @@ class CategoricalVAE(Task):
 
     def reconstruction(self, parameters: Parameters, code: Tensor, x: Tensor) -> Tensor:
         """[runs, images]: -log p(x | z)."""
-        output = self.decode(parameters, code)
-        if output.is_cuda:
-            from dst_lab.fleet.cuda.cross_entropy import pixel_cross_entropy
-
-            return pixel_cross_entropy(output, x.expand_as(output))
-        return F.binary_cross_entropy_with_logits(output, x.expand_as(output), reduction="none").sum(-1)
+        return pixel_nats(self.decode(parameters, code), x)
 
     @property
     def links(self) -> list[Link]:

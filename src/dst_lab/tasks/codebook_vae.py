@@ -36,7 +36,7 @@ SHOWN = 8
 SEEN = 5_000
 """Training images that are measured at the end."""
 VARIANCES = {"cifar10": 0.0632704}
-"""Of training pixels, where others have published one; elsewhere it is measured."""
+"""The variance of training pixels, where others have published it; elsewhere it is measured."""
 
 
 class Residual(nn.Module):
@@ -81,11 +81,11 @@ class Autoencoder(nn.Module):
         tokens = self.tokens(images)
         if choose is None:
             return tokens, Quantised(tokens, tokens, tokens)
-        found: Quantised = self.quantiser(tokens.flatten(0, -2), choose)
-        q = found.q.view(tokens.shape).movedim(-1, 1)
+        quantised: Quantised = self.quantiser(tokens.flatten(0, -2), choose)
+        q = quantised.q.view(tokens.shape).movedim(-1, 1)
         with self._rounded(images):
             output: Tensor = self.decoder(q)
-        return output.float(), found
+        return output.float(), quantised
 
     def _rounded(self, images: Tensor) -> torch.autocast:
         # Without its cache, whose tensors a captured CUDA graph would not make again.
@@ -194,9 +194,9 @@ class CodebookVAE(Task):
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
         losses, images = [], [centred(self.splits["train"][of_run]) for of_run in index]
         for run, choice in enumerate(self._choices(parameters, choose, [some[:1] for some in images])):
-            output, found = functional_call(self.module, of_one(parameters, run), (images[run], choice))
+            output, quantised = functional_call(self.module, of_one(parameters, run), (images[run], choice))
             error = (output - images[run]).square().mean((1, 2, 3)) / self.variance
-            losses.append(error + found.losses.view(len(error), -1).mean(-1))
+            losses.append(error + quantised.losses.view(len(error), -1).mean(-1))
         return torch.stack(losses)
 
     def _choices(self, parameters: Parameters, choose: Chooser, images: list[Tensor]) -> list[Choice]:
@@ -244,19 +244,19 @@ class CodebookVAE(Task):
             metrics |= {f"test_loss{suffix}": measured.error / self.variance, f"test_psnr{suffix}": measured.psnr}
             metrics |= {f"test_usage{suffix}": measured.usage, f"test_perplexity{suffix}": measured.perplexity}
             metrics[f"test_mse{suffix}"] = measured.error
-        seen = self._measure(parameters, choosers, "train", SEEN, self.config.batch)[""]
-        metrics |= {"train_nmse": seen.error / self.variance, "batch_perplexity": seen.of_batches}
+        in_training = self._measure(parameters, choosers, "train", SEEN, self.config.batch)[""]
+        metrics |= {"train_nmse": in_training.error / self.variance, "batch_perplexity": in_training.of_batches}
         return metrics | self._surrogate(parameters, choosers)
 
     def _measure(
         self, parameters: Parameters, choosers: Choosers, split: str, most: int | None = None, size: int = EVALUATE
     ) -> "dict[str, Measured]":
         """A split by each forward, of all runs; where nothing is drawn they are one."""
-        images, found = self.splits[split][:most], dict[str, Measured]()
+        images, measured = self.splits[split][:most], dict[str, Measured]()
         for suffix, stochastic in FORWARDS.items():
             choose = choosers(stochastic)
             if not stochastic and not choose.card.takes_noise and choose.rules is None and self._certain(choose):
-                found[suffix] = found[""]
+                measured[suffix] = measured[""]
                 continue
             runs = len(next(iter(parameters.values())))
             first = centred(images[:1])
@@ -264,8 +264,8 @@ class CodebookVAE(Task):
                 self._of_run(of_one(parameters, run), choice, images, size)
                 for run, choice in enumerate(self._choices(parameters, choose, [first] * runs))
             ]
-            found[suffix] = Measured(*(torch.stack(part).float() for part in zip(*each, strict=True)))
-        return found
+            measured[suffix] = Measured(*(torch.stack(part).float() for part in zip(*each, strict=True)))
+        return measured
 
     def _certain(self, choose: Chooser) -> bool:
         draw = choose.card.draw
@@ -276,9 +276,9 @@ class CodebookVAE(Task):
         error, of_batches = counts.new_zeros(()), []
         for part in torch.split(images, size):
             x = centred(part)
-            output, found = functional_call(self.module, own, (x, choice))
+            output, quantised = functional_call(self.module, own, (x, choice))
             error += (output - x).double().square().sum()
-            here = torch.zeros_like(counts).index_add_(0, found.index.clamp(min=0), (found.index >= 0).double())
+            here = torch.zeros_like(counts).index_add_(0, quantised.index.clamp(min=0), (quantised.index >= 0).double())
             of_batches.append(perplexity(here))
             counts += here
         error = error / images.numel()
@@ -292,7 +292,7 @@ class CodebookVAE(Task):
         choices = self._choices(parameters, choosers(False), [images[:1]] * runs)
         if not isinstance(self.module.quantiser, Learned) or choices[0].surrogate is None:
             return {}
-        found = []
+        gradients = []
         for run, choice in enumerate(choices):
             own = of_one(parameters, run)
             options: dict[str, Any] = {"tau_b": choice.surrogate, "metric": self.config.metric}
@@ -301,8 +301,8 @@ class CodebookVAE(Task):
             rows, codes = tokens.flatten(0, -2), own["quantiser.codes"]
             with torch.enable_grad():
                 gain = dst.diagnostics.straight_through_gain(rows, codes, generator=generator, **options)
-            found.append((dst.diagnostics.effective_codes(rows, codes, **options).median(), gain.median()))
-        effective, gain = (torch.stack(part).float() for part in zip(*found, strict=True))
+            gradients.append((dst.diagnostics.effective_codes(rows, codes, **options).median(), gain.median()))
+        effective, gain = (torch.stack(part).float() for part in zip(*gradients, strict=True))
         return {"effective_codes": effective, "gain": gain}
 
     @torch.no_grad()
@@ -336,7 +336,7 @@ class CodebookVAE(Task):
 
 
 class Measured(NamedTuple):
-    """Of a split, [runs] each."""
+    """What is measured on a split, [runs] each."""
 
     error: Tensor
     """Mean squared, of pixels from 0 to 1."""

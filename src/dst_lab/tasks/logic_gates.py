@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 import decoupled_st as dst
 from decoupled_st.diagnostics import gate_histogram, perplexity_of_counts
-from decoupled_st.nn.gates import PASS_THROUGH, gate_coefficients
-from decoupled_st.nn.wiring import random_wiring, unique_wiring
+from decoupled_st.nn.logic.gates import PASS_THROUGH, gate_coefficients
+from decoupled_st.nn.logic.wiring import random_wiring, unique_wiring
 from dst_lab import data
 from dst_lab.configs import Config, LogicGatesConfig
 from dst_lab.fleet.chooser import Chooser, Draws, declined
-from dst_lab.fleet.gates import apply_layer, consumers
+from dst_lab.fleet.layers.gates import apply_layer, consumers
 from dst_lab.fleet.rules import by_place
 from dst_lab.fleet.task import (
     FORWARDS,
@@ -82,7 +82,7 @@ class LogicGates(Task):
         images = max(self.config.batch, EVALUATE)
         if self.device.type == "cuda" and self.config.width * images >= 2**31:
             return f"{self.config.width} gates times {images} images are more than 32-bit indices reach"
-        return declined(self.config.estimator)
+        return declined(self.config.estimator, tuple(self.kernels.SURROGATES))
 
     @cached_property
     def kernels(self) -> Any:
@@ -152,7 +152,8 @@ class LogicGates(Task):
         network = self._network({**fleet.parameters, **fleet.fixed})
         lr = fleet.optimiser.lr
         # On CUDA the step is a tensor, which a captured graph reads; what rules set is computed inside the graph.
-        lasting = Draws.of(fleet.chooser(), lr) if isinstance(fleet.now, Tensor) and not fleet.rules else None
+        lasts = isinstance(fleet.now, Tensor) and not fleet.rules
+        lasting = self._draws(fleet.parameters, fleet.chooser(), lr) if lasts else None
 
         def step() -> Norm:
             draws = lasting or self._draws(fleet.parameters, fleet.chooser(), lr)
@@ -170,7 +171,7 @@ class LogicGates(Task):
         """What the kernels are told of a pass, with the temperatures that rules set for each layer."""
         logits = [parameters[f"logits.{i}"] for i, _ in self._layers()]
         ruled = by_place(choose.rules, logits, observe=choose.observe) if choose.rules else None
-        return Draws.of(choose, runs, ruled)
+        return Draws.of(choose, runs, ruled, tuple(self.kernels.SURROGATES))
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         metrics: Metrics = {}
@@ -233,7 +234,7 @@ class LogicGates(Task):
             scores = score(index, choosers(True)).transpose(1, 2)
             loss = F.cross_entropy(scores, labels[index].expand(len(scores), -1), reduction="none")
             gradients = torch.autograd.grad((loss * weight).sum(-1).sum(), leaves)
-            reached = [seen | (g != 0).any(-1) for seen, g in zip(reached, gradients, strict=True)]
+            reached = [before | (g != 0).any(-1) for before, g in zip(reached, gradients, strict=True)]
         return reached
 
     def _packed_reached(self, parameters: Parameters, choosers: Choosers) -> list[Tensor]:

@@ -79,8 +79,8 @@ class Learned(Quantiser):
         losses = self.commitment(tokens, chosen)
         losses = losses + config.codebook * (tokens.detach() - chosen).square().mean(-1)
         if config.entropy and torch.is_grad_enabled():
-            found = dst.codebook.distribution(x, codes, tau=config.entropy_tau, metric=config.metric)
-            losses = losses + config.entropy * found.penalty
+            distribution = dst.codebook.distribution(x, codes, tau=config.entropy_tau, metric=config.metric)
+            losses = losses + config.entropy * distribution.penalty
         return Quantised(q.to(tokens.dtype), index, losses)
 
 

@@ -22,7 +22,7 @@ from dst_lab import data
 from dst_lab.configs import Config
 from dst_lab.configs.stochastic_binary import THRESHOLDS, StochasticBinaryConfig
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.linear import Link, initial_stack, linear, stack_modules
+from dst_lab.fleet.layers.linear import Link, initial_stack, linear, stack_modules
 from dst_lab.fleet.task import FORWARDS, Choosers, Declined, Fused, Metrics, Parameters, Task, chunks, pixels
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import inspect
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,7 +32,7 @@ _TAKEN = ("seed", "task", "objective", "estimator", "parameters")
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came out. Each parameter is an attribute too: `result.tau_f`, `result.lr`."""
+    """What came out. Each parameter is an attribute too, unless it has the name of one below: `result.tau_f`."""
 
     values: Mapping[str, Any]
     """The best value of each parameter."""
@@ -79,7 +79,8 @@ def tune(
             imported. Or an executor of yours (`concurrent.futures`): threads, a cluster.
         store: file to record in; `dst show --store FILE` prints it, `dst watch` draws it.
         name: what the objective is called in the store (its own name). Runs are known by it: change it, or the store,
-            when you change the objective. Where the objective's own source has changed, a warning says so.
+            when you change the objective. Where the objective's own source has changed, or a number or text that a
+            `functools.partial` binds to it, a warning says so.
         estimator: whose temperatures are tuned; runs are recorded under its name.
         parameters: the values to try, such as `tau_f=[0, 0.5, 1]`, `lr=[1e-3, 3e-3]`. An adaptive search takes ranges,
             `tau_f=(0.05, 3)`, beside lists of values. A sweep of a temperature whose best lies on its edge is extended.
@@ -95,7 +96,11 @@ def tune(
         (0.5, 2.0, 0.01)
     """
     name = name or str(getattr(objective, "__qualname__", "objective"))
-    of, start = card(estimator), dict(start or {})
+    if not isinstance(name, str):
+        raise ValueError(f"name is what the objective is called in the store, a text, got {name!r}")
+    if not isinstance(seeds, int) or seeds < 1:
+        raise ValueError(f"seeds is how many runs each setting has, at least 1, got {seeds!r}")
+    of, start = card(estimator), {key: _plain(key, value) for key, value in (start or {}).items()}
     axes = {key: _values(key, values, of) for key, values in parameters.items()}
     search = _search(plan, _base(name, of, start, axes), axes, seeds, settings)
     names = list(dict.fromkeys([*axes, *start]))
@@ -130,13 +135,23 @@ def _search(
 def _values(name: str, values: Sequence[Any], of: Card) -> list[Any] | tuple[Any, ...]:
     """The values in the type that they are recorded in, so that equal runs are known by the same name; a tuple stays
     one, since it may be a range."""
-    if isinstance(values, str) or not len(values):
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
         raise ValueError(f"{name} takes a list of values to try, got {values!r}")
-    plain = [value.item() if hasattr(value, "item") else value for value in values]  # of NumPy and torch
+    plain = [_plain(name, value) for value in values]
+    if not plain:
+        raise ValueError(f"{name} takes a list of values to try, got none")
     if name in of.temperatures:
         plain = [float(value) if isinstance(value, int) else value for value in plain]
-    plain = [tuple(value) if isinstance(value, list) else value for value in plain]
-    return tuple(plain) if isinstance(values, tuple) else plain
+    return tuple(plain) if isinstance(values, tuple) else list(dict.fromkeys(plain))
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A parameter's value as it is recorded: a number of NumPy or torch as one of Python, a list as a tuple."""
+    value = value.item() if hasattr(value, "item") else value
+    value = tuple(_plain(name, part) for part in value) if isinstance(value, list | tuple) else value
+    if not isinstance(value, str | int | float | tuple | None):
+        raise ValueError(f"{name} takes numbers, texts, booleans, None and lists of them, got {value!r}")
+    return value
 
 
 def _base(name: str, of: Card, start: Mapping[str, Any], parameters: Mapping[str, Sequence[Any]]) -> OwnConfig:
@@ -231,21 +246,35 @@ def _losses(returned: Any) -> npt.NDArray[np.float64]:
     ]
     if any(one is None for one in numbers):  # NumPy would take it for a NaN
         raise TypeError("the objective must return a validation loss, or one per epoch, got None")
-    losses = np.atleast_1d(np.asarray(numbers if many else numbers[0], np.float64))
+    try:
+        losses = np.atleast_1d(np.asarray(numbers if many else numbers[0], np.float64))
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"the objective must return a validation loss, or one per epoch, got {returned!r}") from None
     if losses.ndim != 1 or not losses.size:
         raise StoreError(f"the objective must return a loss or one per epoch, got shape {losses.shape}")
     return losses
 
 
 def _source(objective: Objective) -> str:
-    """A hash of the objective's own source, "" where there is none to be had. What it calls is not in it."""
+    """A hash of the objective's own source, and of the plain values that a partial binds to it; "" where there is none
+    to be had. What it calls is not in it."""
+    bound = ""
     while isinstance(objective, partial):
+        values = {**{str(place): value for place, value in enumerate(objective.args)}, **objective.keywords}
+        bound += "".join(f"\n{name}={value!r}" for name, value in values.items() if _is_plain(value))
         objective = objective.func
     try:
         text = inspect.getsource(objective if inspect.isroutine(objective) else type(objective))
     except (OSError, TypeError):
         return ""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256((text + bound).encode()).hexdigest()[:16]
+
+
+def _is_plain(value: Any) -> bool:
+    """True for what is written alike in every process: an object may be written by its place in memory."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, str | int | float | None)
 
 
 def _warn_of_change(now: str, name: str, store: Store) -> None:

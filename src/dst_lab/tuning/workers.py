@@ -7,10 +7,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
 from multiprocessing import get_context
+from traceback import format_exc
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -55,11 +56,24 @@ def _timed(function: Callable[..., Any], place: int, given: Mapping[str, Any]) -
     return Ended(place, returned, started, time.monotonic() - clock)
 
 
+def _timed_elsewhere(function: Callable[..., Any], place: int, given: Mapping[str, Any]) -> Ended:
+    """The same in a process of its own: an error that cannot be sent from there would end the whole pool."""
+    try:
+        return _timed(function, place, given)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            raise RuntimeError(f"the objective raised {type(error).__name__}: {error}\n{format_exc()}") from None
+        raise
+
+
 def _side_by_side(
     executor: Executor, function: Callable[..., Any], arguments: Sequence[Mapping[str, Any]]
 ) -> Iterator[Ended]:
+    call = _timed if isinstance(executor, ThreadPoolExecutor) else _timed_elsewhere
     futures: list[Future[Ended]] = [
-        executor.submit(_timed, function, place, given) for place, given in enumerate(arguments)
+        executor.submit(call, function, place, given) for place, given in enumerate(arguments)
     ]
     failure: BaseException | None = None
     try:
@@ -140,14 +154,14 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def begin(self, wanted: int, there: int) -> None:
+    def begin(self, wanted: int, existing: int) -> None:
         """A round begins: so many runs are wanted by now, and so many of them are there."""
-        self._bar.update(self._task, total=wanted, completed=there)
+        self._bar.update(self._task, total=wanted, completed=existing)
 
     def ended(self, loss: float, values: Mapping[str, Any]) -> None:
         """A run has ended, with this as its lowest loss."""
         if loss < self._lowest:
             self._lowest = loss
-            told = " ".join(f"{name}={value}" for name, value in values.items())
-            self._bar.update(self._task, description=f"{self._name}: lowest loss {loss:.4g} at {told}")
+            text = " ".join(f"{name}={value}" for name, value in values.items())
+            self._bar.update(self._task, description=f"{self._name}: lowest loss {loss:.4g} at {text}")
         self._bar.advance(self._task)

@@ -144,7 +144,6 @@ def test_a_sentence_and_nothing_left(words, sentence, cli, surroundings) -> None
         (("run", "nothing"), "argument TASK: invalid choice: 'nothing'"),
         (("walk",), "argument COMMAND: invalid choice: 'walk'"),
         (("export", "--format", "xml", "--out", "x"), "argument --format: invalid choice: 'xml'"),
-        ((), "the following arguments are required: COMMAND"),
     ],
     ids=last_words,
 )
@@ -273,3 +272,10 @@ def test_an_unknown_argument_leads_to_the_help_of_its_command(words, sentence, c
     ended = cli(*words)
     assert ended.code == 2
     assert f"dst: unrecognized arguments: {sentence}" in ended.err
+
+
+def test_a_sweep_says_where_a_field_of_the_task_goes(cli) -> None:
+    told = cli("sweep", "stochastic-binary", "--grid", "tau_f=1", "--epochs", 3)
+    assert told.code == 2
+    assert "--epochs 3; a field of the task is an axis here, of one value too: --grid epochs=X" in told.err
+    assert "; a field" not in cli("sweep", "stochastic-binary", "--grid", "tau_f=1", "--foo", 3).err

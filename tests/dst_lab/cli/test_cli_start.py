@@ -71,7 +71,7 @@ def test_an_interrupt_while_modules_are_loaded_is_a_sentence(surroundings) -> No
 import os, signal, sys
 class Finder:
     def find_spec(self, name, *_):
-        if name == "dst_lab.cli.records":
+        if name == "dst_lab.cli.commands.records":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Finder())
 from dst_lab.cli import main

@@ -13,7 +13,7 @@ from dst_lab.fleet.chooser import Draws
 from dst_lab.fleet.cuda.choose import through
 from dst_lab.fleet.cuda.optimiser import rates_of
 from dst_lab.fleet.cuda.stack import BLOCK, Layer, Passed, Runs, Scaled16, weight_scale
-from dst_lab.fleet.linear import SLOPE, Link
+from dst_lab.fleet.layers.linear import SLOPE, Link
 from dst_lab.fleet.optimiser import STRIDE, Optimiser, UpdateRule
 
 SIZES = [(20, 72, 40), (33, 10, 130), (1, 3, 50), (128, 72, 10), (200, 40, 72)]

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import decoupled_st as dst
-from decoupled_st.estimators.noise import gumbel_from_uniform, logistic_from_uniform
-from decoupled_st.kernels import gates as cuda_layer
+from decoupled_st.estimators.operations.noise import gumbel_from_uniform, logistic_from_uniform
+from decoupled_st.kernels.gates import on_cuda as cuda_layer
 from dst_lab.configs import card
 from dst_lab.configs.estimators import CLEAN
 from dst_lab.fleet.cpu import layer as cpu_layer
@@ -18,7 +18,7 @@ from dst_lab.fleet.cpu import logic as cpu
 from dst_lab.fleet.cuda.choose import Draws, add_divergence, choose
 from dst_lab.fleet.cuda.cross_entropy import pixel_cross_entropy
 from dst_lab.fleet.cuda.noise import philox_uniform
-from dst_lab.fleet.gates import consumers
+from dst_lab.fleet.layers.gates import consumers
 
 RUNS = 3
 ESTIMATORS: dict[str, dict[str, list[float]]] = {

@@ -22,6 +22,9 @@ CHOICES = [
     Choice.make("gumbel_ste", tau=0.6),
     Choice.make("identity_ste"),
     Choice.make("decoupled", tau_f="self", tau_b="self:floor=0.5:ceiling=4"),
+    Choice.make("reinmax", tau_f=0.8, tau_b=1.3),
+    Choice.make("gumbel_rao", tau=0.5, samples=3),
+    Choice.make("gapped_ste", tau=0.7, gap=1.0),
 ]
 RULED = Choice.make("decoupled", tau_f="self", tau_b="self")
 Pair = Callable[..., tuple[Fleet, Fleet]]
@@ -86,6 +89,8 @@ VARIANTS: list[tuple[Choice, dict[str, Any]]] = [
     (CHOICES[0], {"thresholds": 7, "width": 230}),
     (RULED, {}),
     (Choice.make("decoupled", tau_f=0.3, tau_b="self"), {"layers": 2}),
+    (Choice.make("gapped_ste", tau=0.7, gap="p"), {}),
+    (Choice.make("reinmax", tau_f=0.7, tau_b="self"), {}),
 ]
 
 
@@ -133,7 +138,7 @@ def test_classes_are_counted_in_parts(pair: Pair, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(packed, "COUNTED", groups)
     _, fleet = pair(CHOICES[0], width=1410)
     network, y = fleet.task._network(fleet._all()), torch.randint(-(2**31), 2**31 - 1, (2, 1410, 3), dtype=torch.int32)
-    counts = network.counts(packed.Pass([y.to(fleet.device)], []))
+    counts = network.counts(packed.Pass([y.to(fleet.device)], torch.empty(0)))
     bits = (y.view(2, 10, 141, 3, 1) >> torch.arange(32)) & 1
     assert torch.equal(counts.cpu(), bits.sum(2).flatten(2).int())
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 import decoupled_st as dst
 from dst_lab.configs import Choice, Config
-from dst_lab.fleet.checkpoint import Checkpoint, state
 from dst_lab.fleet.cuda.noise import philox_uniform
 from dst_lab.fleet.cuda.stack import dense_step
 from dst_lab.fleet.loop import Fleet
+from dst_lab.fleet.saved.checkpoint import Checkpoint, state
 from dst_lab.fleet.streams import Streams
 from dst_lab.fleet.task import Declined, Fused
 from dst_lab.tasks import TASKS, categorical_autoencoder, categorical_vae, stochastic_binary

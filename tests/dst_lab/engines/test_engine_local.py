@@ -14,8 +14,8 @@ from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.engine import Job, Outcome
 from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet import capacity
-from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
+from dst_lab.fleet.saved.checkpoint import Checkpoint
 from dst_lab.store import Store, StoreError, run_id
 from dst_lab.tasks import TASKS
 

@@ -132,7 +132,7 @@ def test_a_store_that_may_only_be_read(readable, cli) -> None:
     before = path.read_bytes()
     script = """
 import os, sys, urllib.parse
-import dst_lab.tasks, dst_lab.engines.local, dst_lab.cli.progress, rich.table, rich.box, encodings.idna
+import dst_lab.tasks, dst_lab.engines.local, dst_lab.cli.terminal.progress, rich.table, rich.box, encodings.idna
 from dst_lab.cli.main import main
 if os.geteuid() == 0:
     os.setgroups([]), os.setgid(65534), os.setuid(65534)

@@ -1,6 +1,8 @@
 """The laboratory's table of estimators is the library's."""
 
 from dataclasses import MISSING, fields
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ import decoupled_st as dst
 from decoupled_st.estimators.spec import names, registered
 from dst_lab.configs import ESTIMATORS, Card, Choice, Option, Temperature, card
 from dst_lab.configs.estimators import BUILT_IN, CLEAN, IDENTITY, register
+from dst_lab.fleet.chooser import drawn_at
 from dst_lab.fleet.loop import Fleet
 from dst_lab.tasks import TASKS
 
@@ -45,6 +48,13 @@ def test_a_card_says_what_the_value_does(name: str) -> None:
         drawn = 1.0 if of.takes_noise else plain[of.backward or ""]
     assert given.sample_temperature == drawn
     assert Choice.make(**given.to_dict()).to_dict() == given.to_dict()
+
+
+def test_the_temperature_of_a_draw_lies_where_the_logits_do() -> None:
+    """A captured graph may not copy it from elsewhere."""
+    always_at_one: Any = SimpleNamespace(card=card("gumbel_rao"), rules=None)
+    tau = drawn_at(always_at_one, torch.empty(2, 3, 4, 5, device="meta"))
+    assert tau.device.type == "meta"
 
 
 def test_every_label_and_look_is_its_own() -> None:

@@ -13,8 +13,8 @@ from dst_lab.engines import chunk
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
-from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
+from dst_lab.fleet.saved.checkpoint import Checkpoint
 from dst_lab.plans import Halving
 from dst_lab.store import Record, Store, run_id
 from dst_lab.tasks import TASKS

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from dst_lab.configs import Choice, Ruled
-from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
+from dst_lab.fleet.saved.checkpoint import Checkpoint
 from dst_lab.store import Store
 from dst_lab.tasks import TASKS
 

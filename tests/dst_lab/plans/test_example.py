@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from dst_lab.configs import CONFIGS
 from dst_lab.store import Store
@@ -26,6 +27,21 @@ def test_the_tuning_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("tau_f=") for line in lines) >= 7
     assert lines[-1].startswith("chosen for own decoupled: tau_f=")
+
+
+def test_the_example_of_a_logic_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logic, threads = example("logic"), torch.get_num_threads()
+    logic.STEPS = 40
+    try:
+        logic.main(tmp_path)
+    finally:
+        torch.set_num_threads(threads)
+    first, *written = capsys.readouterr().out.splitlines()
+    share = float(first.partition("%")[0])
+    assert 50 < share < 100, "ten classes: it learns"
+    assert first.partition("of ")[2].startswith("297 test images; 1,280 gates, ")
+    assert written == [f"written: {tmp_path / name}" for name in ("digits.c", "digits.v")]
+    assert (tmp_path / "digits.v").read_text().startswith(("//", "module"))
 
 
 def test_a_task_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

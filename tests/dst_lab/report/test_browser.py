@@ -17,7 +17,7 @@ from matplotlib.image import imread
 from dst_lab.figures.style import plus_minus
 from dst_lab.report import page
 from dst_lab.store import Record, Series, Store, field, run_id
-from dst_lab.store.conditions import parse
+from dst_lab.store.views.conditions import parse
 from dst_lab.studies import ANY, PAPER
 from dst_lab.studies.paper.recipes import RECIPES
 

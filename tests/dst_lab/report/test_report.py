@@ -13,7 +13,7 @@ import planted
 import pytest
 
 from dst_lab.claims import Verdict
-from dst_lab.cli import report as word
+from dst_lab.cli.commands import report as word
 from dst_lab.configs import CONFIGS, Choice, StochasticBinaryConfig
 from dst_lab.driver import Driver, Followed
 from dst_lab.figures import draw

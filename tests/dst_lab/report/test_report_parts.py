@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from dst_lab.claims import Comparison, Verdict
-from dst_lab.fleet import provenance
+from dst_lab.fleet.saved import provenance
 from dst_lab.report.tables import _changes, rate_text
 from dst_lab.report.text.answer import answers
 from dst_lab.report.text.glossary import linked
 from dst_lab.report.text.prose import prose
-from dst_lab.report.verdicts import _line
+from dst_lab.report.verdicts import _line, shown
 from dst_lab.studies import PAPER
 
 LOSS = Comparison(
@@ -55,6 +55,10 @@ def test_a_question_is_answered_by_its_own_claim_and_the_rest_is_counted() -> No
             verdict("Q1 codes", "logic-gates", "supported"),
             verdict("Q2 alone", "", "not supported"),
             *[verdict(f"Q3 {i}", "", "not tested") for i in range(3)],
+            *[verdict(f"Q4 {said}", "", said) for said in ("supported", "contradicted", "not tested")],
+            *[verdict(f"Q5 {said}", "", said) for said in ("contradicted", "not tested")],
+            *[verdict(f"Q6 {said}", "", said) for said in ("contradicted", "not supported")],
+            verdict("Q7", "logic-gates", "not tested"),
         ],
         {"Q1": "Is it so?"},
     )
@@ -62,12 +66,38 @@ def test_a_question_is_answered_by_its_own_claim_and_the_rest_is_counted() -> No
         (
             "Q1",
             "Is it so?",
-            "Yes on logic gates and binary network (with caution); no on autoencoder. Of 2 further verdicts: 1 "
+            "Yes (logic gates and binary network, with caution); no (autoencoder). Of 2 further verdicts: 1 "
             "supported and 1 not tested.",
         ),
-        ("Q2", "Q2", "One verdict: not supported."),
-        ("Q3", "Q3", "All 3 verdicts: not tested."),
+        ("Q2", "Q2", "Not shown. One verdict: not supported."),
+        ("Q3", "Q3", "Not tested, since runs are missing."),
+        ("Q4", "Q4", "In part, where tested. Of 3 verdicts: 1 supported, 1 contradicted and 1 not tested."),
+        ("Q5", "Q5", "No, where tested. Of 2 verdicts: 1 contradicted and 1 not tested."),
+        ("Q6", "Q6", "Not shown. Of 2 verdicts: 1 not supported and 1 contradicted."),
+        ("Q7", "Q7", "Not tested, since runs are missing (logic gates)."),
     ]
+
+
+def test_a_claim_that_is_not_tested_says_what_is_missing_first() -> None:
+    lacks = ("the search for this: `dst sweep this`", "the search for that: `dst sweep that`")
+    found = Verdict(claim="C1", task="", title="", rule="", verdict="not tested", missing=lacks, notes=("a", "b"))
+    (one,) = shown([found], PAPER)
+    assert one.summary == "missing: the search for this and 1 more"
+
+
+def test_with_too_few_pairs_for_a_small_p_nothing_is_called_unclear() -> None:
+    """Three seeds: the lowest p there can be is 1/8, and a rule that judges them goes by something else."""
+    ahead = replace(LOSS, name="against IBQ, 512 codes", n=3, p_better=0.125)
+    behind = replace(LOSS, name="against FSQ, 512 codes", n=3, theirs=0.3, difference=0.019712, p_better=1.0)
+
+    def told(*comparisons: Comparison) -> str:
+        found = Verdict(claim="B5", task="", title="", rule="", verdict="contradicted", comparisons=comparisons)
+        return shown([found], PAPER)[0].summary
+
+    values = "loss, nats: Decoupled ST 0.3197; IBQ, 512 codes 0.3262; FSQ, 512 codes 0.3000; "
+    assert told(ahead, behind) == values + "behind FSQ, 512 codes"
+    ten = [replace(one, n=10, p_better=0.3, p_worse=0.7) for one in (ahead, behind)]
+    assert told(*ten) == values + "no clear difference from IBQ, 512 codes; FSQ, 512 codes"
 
 
 def test_the_first_of_each_term_is_linked_and_nothing_else() -> None:

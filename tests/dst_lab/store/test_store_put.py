@@ -5,7 +5,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from dst_lab.store import Record, Series, Store, StoreError, blob
+from dst_lab.store import Record, Series, Store, StoreError
+from dst_lab.store.contents import blob
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from dst_lab.configs import Choice, CodebookVAEConfig
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.capacity import runs_that_fit
-from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
+from dst_lab.fleet.saved.checkpoint import Checkpoint
 from dst_lab.store import Store
 from dst_lab.tasks import CodebookVAE
 from dst_lab.tasks.quantisers import copied, levels_of, rotated

@@ -11,7 +11,7 @@ from dst_lab.configs import CONFIGS, Choice, Config
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.contract import ContractError
-from dst_lab.fleet.recording import worse_than_untrained
+from dst_lab.fleet.saved.recording import worse_than_untrained
 from dst_lab.fleet.task import Task
 from dst_lab.store import Series, Store
 from dst_lab.tasks import TASKS, register

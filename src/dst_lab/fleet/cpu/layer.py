@@ -1,4 +1,4 @@
-"""A layer of mixed logic gates on a CPU: compiled loops over rows; see `dst_lab.fleet.gates`."""
+"""A layer of mixed logic gates on a CPU: compiled loops over rows; see `dst_lab.fleet.layers.gates`."""
 
 import numba
 from torch import Tensor

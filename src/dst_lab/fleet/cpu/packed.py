@@ -19,7 +19,7 @@ from dst_lab.fleet.optimiser import Optimiser
 
 Array: TypeAlias = NDArray[Any]
 SURROGATES = {IDENTITY: 0, CLEAN: 1, PERTURBED: 2}
-"""As the kernels number them."""
+"""The surrogates as the kernels number them."""
 
 
 @dataclass(frozen=True)

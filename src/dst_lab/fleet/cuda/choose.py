@@ -16,8 +16,9 @@ from dst_lab.configs import estimators
 from dst_lab.fleet.chooser import GIVEN_CHOICE, Draws
 from dst_lab.fleet.cuda.noise import gumbel, logistic, uniform_at
 
-IDENTITY, PERTURBED = tl.constexpr(estimators.IDENTITY), tl.constexpr(estimators.PERTURBED)
-SECOND_ORDER, GAPPED = tl.constexpr(estimators.SECOND_ORDER), tl.constexpr(estimators.GAPPED)
+IDENTITY, CLEAN = tl.constexpr(estimators.IDENTITY), tl.constexpr(estimators.CLEAN)
+PERTURBED, SECOND_ORDER = tl.constexpr(estimators.PERTURBED), tl.constexpr(estimators.SECOND_ORDER)
+GAPPED = tl.constexpr(estimators.GAPPED)
 
 
 @triton.jit
@@ -154,6 +155,30 @@ def _averaged(l, score, hit, h, tau, key, step, use, site, row, rows, SAMPLES: t
     return result
 
 
+@triton.jit
+def through_choice(
+    l, g, score, hit, tau_f, tau, gap, key, step, use, site, row, rows,
+    SURROGATE: tl.constexpr, SAMPLES: tl.constexpr, K: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """The gradient of every row's logits `l` from `g`, that of the choice, where it depends on what was drawn, which is
+    where `hit` is; `score` are the logits with the noise of the draw, `rows` how many a run has."""
+    if SURROGATE == SECOND_ORDER:
+        largest = tl.argmax(tl.where(l == l, l, float("-inf")), 1)[:, None]
+        h = g - tl.sum(tl.where(tl.arange(0, COLUMNS)[None, :] == largest, g, 0.0), 1)[:, None]
+        middle = (tl.where(hit, 1.0, 0.0) + _softmax(l, tau)) / 2
+        result = (2 * _jacobian(middle, h) - 0.5 * _jacobian(_softmax(l, tau_f), h)) / tau_f
+    else:
+        h = g - tl.sum(tl.where(hit, g, 0.0), 1)[:, None]
+        if SURROGATE == GAPPED:
+            lead = tl.where(gap != gap, _mean_lead(l, hit), gap)
+            top = tl.max(l, 1)[:, None]
+            result = _jacobian(_softmax(tl.where(hit, top, tl.minimum(l, top - lead)), tau), h) / tau
+        else:
+            result = _averaged(l, score, hit, h, tau, key, step, use, site, row, rows, SAMPLES, K, COLUMNS)
+            result /= SAMPLES * tau
+    return result
+
+
 @triton.jit(do_not_specialize=["use", "site"])
 def _backward_given_choice(
     logits, grad, out, drawn, surrogate, key, step, use, site, rows, gap,
@@ -171,20 +196,9 @@ def _backward_given_choice(
     tau_f, tau = tl.load(drawn + run), tl.load(surrogate + run)
     score = l + tau_f * gumbel(uniform_at(of_run, element, site, now, use))
     hit = column == tl.argmax(tl.where(score < float("inf"), score, float("-inf")), 1)[:, None]
-    if SURROGATE == SECOND_ORDER:
-        largest = tl.argmax(tl.where(l == l, l, float("-inf")), 1)[:, None]
-        h = g - tl.sum(tl.where(column == largest, g, 0.0), 1)[:, None]
-        middle = (tl.where(hit, 1.0, 0.0) + _softmax(l, tau)) / 2
-        result = (2 * _jacobian(middle, h) - 0.5 * _jacobian(_softmax(l, tau_f), h)) / tau_f
-    else:
-        h = g - tl.sum(tl.where(hit, g, 0.0), 1)[:, None]
-        if SURROGATE == GAPPED:
-            lead = tl.where(gap != gap, _mean_lead(l, hit), gap)
-            top = tl.max(l, 1)[:, None]
-            result = _jacobian(_softmax(tl.where(hit, top, tl.minimum(l, top - lead)), tau), h) / tau
-        else:
-            result = _averaged(l, score, hit, h, tau, of_run, now, use, site, row, rows, SAMPLES, K, COLUMNS)
-            result /= SAMPLES * tau
+    result = through_choice(
+        l, g, score, hit, tau_f, tau, gap, of_run, now, use, site, row, rows, SURROGATE, SAMPLES, K, COLUMNS
+    )
     tl.store(out + run * rows * K + element, result, mask)
 
 

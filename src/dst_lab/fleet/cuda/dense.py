@@ -17,7 +17,7 @@ import triton.language as tl
 from dst_lab.fleet.cuda.choose import IDENTITY, PERTURBED, binary_slope
 from dst_lab.fleet.cuda.noise import logistic, uniform_at
 from dst_lab.fleet.cuda.optimiser import read_rates, update
-from dst_lab.fleet.linear import SLOPE
+from dst_lab.fleet.layers.linear import SLOPE
 
 BLOCK = tl.constexpr(64)
 """Columns that share a power of two."""

@@ -7,7 +7,8 @@ over the four values (a, b) its inputs took, and from these four sums S its sixt
 
     dL/dz_g = T_g . S,    dL/dl = (p / tau_b) (dL/dz - p . dL/dz),    p = softmax(l / tau_b)
 
-with T the truth table. Bit i of a word is image 32 w + i. Gate ids are truth tables, most significant bit first.
+with T the truth table; where dL/dl depends on the gate that was drawn, it is what `dst_lab.fleet.cuda.choose` has for
+any categorical choice. Bit i of a word is image 32 w + i. Gate ids are truth tables, most significant bit first.
 """
 
 import torch
@@ -15,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dst_lab.fleet.cuda.choose import IDENTITY, PERTURBED
+from dst_lab.fleet.cuda.choose import CLEAN, IDENTITY, PERTURBED, through_choice
 from dst_lab.fleet.cuda.noise import gumbel, uniform_at
 from dst_lab.fleet.cuda.optimiser import read_rates, update
 
@@ -209,10 +210,21 @@ def _sum_where(words, g, i):
     return tl.sum(tl.sum(tl.where(((words[:, :, None] >> i) & 1) != 0, g, 0.0), 2), 1)
 
 
+@triton.jit
+def _through_softmax(logits, grad, gate, heat):
+    """The gradient of each neuron's logits by the softmax at temperature `heat`, from that of its gates."""
+    e = tl.exp((logits - tl.max(logits, 1)[:, None]) / heat)
+    share = e / tl.sum(e, 1)[:, None]
+    # Relative to the largest gate's, so that where its share rounds to 1 nothing is lost in the difference.
+    largest = tl.argmax(tl.where(logits == logits, logits, float("-inf")), 1)[:, None]
+    grad -= tl.sum(tl.where(gate == largest, grad, 0.0), 1)[:, None]
+    return share * (grad - tl.sum(share * grad, 1)[:, None]) / heat
+
+
 @triton.jit(do_not_specialize=["use", "site"])
 def _update_kernel(
-    p, m, v, rates, tau, places, key, step, use, site, corners, size, neurons,
-    SURROGATE: tl.constexpr, UPDATE: tl.constexpr, BLOCK: tl.constexpr,
+    p, m, v, rates, drawn, drawn_places, tau, places, key, step, use, site, gates, corners, size, gap, neurons,
+    SURROGATE: tl.constexpr, SAMPLES: tl.constexpr, UPDATE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Gate gradients from the corner sums, and the update; `size` is a neuron's squared norm, or its largest entry.
     `places` is how far apart the temperatures of one layer and the next are, 0 where all layers share them."""
@@ -232,15 +244,21 @@ def _update_kernel(
     if SURROGATE != IDENTITY:
         heat = tl.load(tau + layer * places + run)
         logits = tl.load(p + at, ok, 0.0)
-        if SURROGATE == PERTURBED:
-            element = n[:, None] * 16 + gate
-            logits += gumbel(uniform_at(tl.load(key + run), element, site + layer, count.to(tl.int32), use))
-        e = tl.exp((logits - tl.max(logits, 1)[:, None]) / heat)
-        share = e / tl.sum(e, 1)[:, None]
-        # Relative to the largest gate's, so that where its share rounds to 1 nothing is lost in the difference.
-        largest = tl.argmax(tl.where(logits == logits, logits, float("-inf")), 1)[:, None]
-        grad -= tl.sum(tl.where(gate == largest, grad, 0.0), 1)[:, None]
-        grad = share * (grad - tl.sum(share * grad, 1)[:, None]) / heat
+        seed, now = tl.load(key + run), count.to(tl.int32)
+        if SURROGATE == CLEAN:
+            grad = _through_softmax(logits, grad, gate, heat)
+        else:
+            # Whatever needs this noise is drawn at temperature 1.
+            score = logits + gumbel(uniform_at(seed, n[:, None] * 16 + gate, site + layer, now, use))
+            if SURROGATE == PERTURBED:
+                grad = _through_softmax(score, grad, gate, heat)
+            else:
+                heat_f = tl.load(drawn + layer * drawn_places + run)
+                hit = gate == tl.load(gates + neuron, there, 0).to(tl.int32)[:, None]
+                grad = through_choice(
+                    logits, grad, score, hit, heat_f, heat, gap, seed, now, use, site + layer, n[:, None], neurons,
+                    SURROGATE, SAMPLES, 16, 16,
+                )  # fmt: skip
     tl.store(size + neuron, tl.sum(grad * grad, 1) if UPDATE else tl.max(tl.abs(grad), 1), there)
     if UPDATE:
         decay, rate, root, eps = read_rates(rates, run)

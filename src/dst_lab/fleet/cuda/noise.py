@@ -23,7 +23,7 @@ def uniform_at(key, element, site, step, use):
 
 @triton.jit
 def inside(u):
-    """Away from 0 and 1 as in `decoupled_st.estimators.noise`, for float32."""
+    """Away from 0 and 1 as in `decoupled_st.estimators.operations.noise`, for float32."""
     return tl.minimum(tl.maximum(u, 2.0**-25), 1 - 2.0**-24)
 
 

@@ -6,12 +6,14 @@ import torch
 import triton
 from torch import Tensor
 
-from dst_lab.fleet.chooser import Draws
+from dst_lab.fleet.chooser import Draws, surrogates_of
 from dst_lab.fleet.cuda import logic
 from dst_lab.fleet.cuda.logic import pack_features as pack_features
 from dst_lab.fleet.optimiser import Optimiser
 
 WORD = 32
+SURROGATES = surrogates_of("categorical")
+"""What the kernels have."""
 FORWARD, BACKWARD, UPDATE = (64, 4), (8, 2), (64, 4)
 """Neurons and warps of a program."""
 COUNTED = 2048
@@ -33,7 +35,8 @@ class Pass:
     """What a forward pass leaves behind: the input and every layer's output, as words, and the gates drawn."""
 
     words: list[Tensor]
-    gates: list[Tensor]
+    gates: Tensor
+    """[layers, runs, neurons]."""
 
 
 class PackedLogic:
@@ -56,20 +59,18 @@ class PackedLogic:
 
     def forward(self, x: Tensor, draws: Draws) -> Pass:
         """From words [runs or 1, features, words] to every layer's."""
-        words, gates = [x], []
+        words, neurons, count = [x], self.layers[0].wiring.shape[-1], x.shape[-1]
+        gates = torch.empty(len(self.layers), self.runs, neurons, dtype=torch.int8, device=x.device)
         for i, layer in enumerate(self.layers):
-            neurons, count = layer.wiring.shape[-1], x.shape[-1]
-            drawn = torch.empty(self.runs, neurons, dtype=torch.int8, device=x.device)
             y = torch.empty(self.runs, neurons, count, dtype=torch.int32, device=x.device)
             tile = min(16, triton.next_power_of_2(count))
             block, warps = FORWARD
             grid = (triton.cdiv(neurons, block), self.runs, triton.cdiv(count, tile))
             logic._layer_kernel[grid](
                 layer.logits, draws.at(i)[0], draws.key, draws.step, draws.use, draws.site + i, words[-1],
-                _stride(words[-1]), layer.wiring, drawn, y, neurons, count, BLOCK=block, WORDS=tile, num_warps=warps,
+                _stride(words[-1]), layer.wiring, gates[i], y, neurons, count, BLOCK=block, WORDS=tile, num_warps=warps,
             )  # fmt: skip
             words.append(y)
-            gates.append(drawn)
         return Pass(words, gates)
 
     def counts(self, done: Pass) -> Tensor:
@@ -86,7 +87,7 @@ class PackedLogic:
 
     def backward(self, done: Pass, slopes: Tensor, draws: Draws, optimiser: Optimiser | None) -> Tensor:
         """Down through the layers, and the update: see `corners` and `update`."""
-        return self.update(self.corners(done, slopes), draws, optimiser)
+        return self.update(self.corners(done, slopes), done.gates, draws, optimiser)
 
     def corners(self, done: Pass, slopes: Tensor) -> Tensor:
         """Down through the layers: [layers, runs, neurons, 4], each neuron's gradient summed over the images on which
@@ -113,11 +114,12 @@ class PackedLogic:
             above = gradient
         return corners
 
-    def update(self, corners: Tensor, draws: Draws, optimiser: Optimiser | None) -> Tensor:
+    def update(self, corners: Tensor, gates: Tensor, draws: Draws, optimiser: Optimiser | None) -> Tensor:
         """The optimiser's update of every layer.
 
         Args:
             corners: of this step.
+            gates: that were drawn.
             draws: of the forward pass.
             optimiser: of the fleet; None changes nothing.
 
@@ -132,10 +134,11 @@ class PackedLogic:
         if optimiser:
             m, v, rates = _joined(optimiser.mean), _joined(optimiser.square), optimiser.rates(draws.step)
         block, warps = UPDATE
+        places = [runs if tau.dim() == 2 else 0 for tau in (draws.drawn, draws.surrogate)]
         logic._update_kernel[triton.cdiv(neurons, block), runs, layers](
-            p, m, v, rates, draws.surrogate, runs if draws.surrogate.dim() == 2 else 0, draws.key, draws.step,
-            draws.use, draws.site, corners, size, neurons, SURROGATE=draws.through, UPDATE=optimiser is not None,
-            BLOCK=block, num_warps=warps,
+            p, m, v, rates, draws.drawn, places[0], draws.surrogate, places[1], draws.key, draws.step, draws.use,
+            draws.site, gates, corners, size, draws.gap, neurons, SURROGATE=draws.through, SAMPLES=draws.samples,
+            UPDATE=optimiser is not None, BLOCK=block, num_warps=warps,
         )  # fmt: skip
         return size
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from dst_lab.fleet.chooser import Chooser, Draws, declined, surrogates_of
 from dst_lab.fleet.cuda import dense
 from dst_lab.fleet.cuda.choose import add_divergence, draw, through
-from dst_lab.fleet.linear import Link
+from dst_lab.fleet.layers.linear import Link
 from dst_lab.fleet.optimiser import Optimiser
 from dst_lab.fleet.task import Declined, Fused, Norm, sum_per_run
 

@@ -52,10 +52,13 @@ function fieldOf(i, name) {
   if (name === "seeds") return runs.seed[i] >= DATA.fresh ? "fresh" : "search";
   if (name === "estimator") return config.estimator.name;
   const known = (where, key) => where !== null && typeof where === "object" && !Array.isArray(where) && Object.hasOwn(where, key);
-  const path = !known(config, name) && name !== "name" && known(config.estimator, name) ? ["estimator", name] : name.split(".");
-  let value = config;
-  for (const part of path) value = known(value, part) ? value[part] : null;
-  return value;
+  /* A key may have dots of its own: that of a parameter of somebody's own objective. */
+  const inside = (value, key) => {
+    if (known(value, key)) return value[key];
+    const heads = [...key.matchAll(/\./g)].map(({ index }) => index).filter((dot) => known(value, key.slice(0, dot)));
+    return heads.map((dot) => inside(value[key.slice(0, dot)], key.slice(dot + 1))).find((found) => found !== null) ?? null;
+  };
+  return !known(config, name) && name !== "name" && known(config.estimator, name) ? config.estimator[name] : inside(config, name);
 }
 
 /* The words of a text: what must be found somewhere, the conditions, and what is wrong with them. */

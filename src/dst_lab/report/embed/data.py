@@ -19,7 +19,7 @@ from dst_lab.report.study import Study
 from dst_lab.store import run_id
 
 POINTS = 100
-"""At most, of a curve."""
+"""The most points of a curve."""
 
 
 def payload(page: Page) -> dict[str, Any]:
@@ -34,13 +34,13 @@ def payload(page: Page) -> dict[str, Any]:
 
 def maps(study: Study, rows: Rows, others: Sequence[Group]) -> list[dict[str, Any]]:
     """For each task of the study the sweep of its own estimator; for the others every sweep over two temperatures."""
-    found = [_map(rows, task, study.roles[0], title(task), study) for task in study.tasks if study.roles]
+    shown = [_map(rows, task, study.roles[0], title(task), study) for task in study.tasks if study.roles]
     for group in others:
         names = mapped(group)
         for name in names:
             heading = group.title if len(names) == 1 else f"{group.title}, {estimator(name).label}"
-            found.append(_map(group.rows, group.task, name, heading, None))
-    return [one for one in found if one]
+            shown.append(_map(group.rows, group.task, name, heading, None))
+    return [one for one in shown if one]
 
 
 def _runs(rows: Rows) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def _setting(row: Row) -> dict[str, Any]:
         "taus": [*row.taus],
         # For the search: the names of configs and commands, and the short one of the literature.
         "words": " ".join([row.run.task, name, name.replace("_", "-"), estimator(name).short]),
-        "config": {key: value for key, value in config.items() if key != "seed"},
+        "config": {key: value for key, value in row.run.fields.items() if key != "seed"},
         # The seed is put in its place by the page.
         "command": run_command({**config, "seed": 0}),
     }
@@ -104,11 +104,11 @@ def _map(rows: Rows, task: str, role: str, heading: str, study: Study | None) ->
     names = parts(task, dict.fromkeys(name for row in sweep if row.done for name in row.history))
     measures, lost = [], diverged(rows, task, role)
     for name in names:
-        found = cells(rows, task, role, name)
-        if not found:
+        runs_at = cells(rows, task, role, name)
+        if not runs_at:
             continue
         card = metric(name, task)
-        shown = [_cell(at, found.get(at, []), name, lost.get(at, 0)) for at in sorted({**found, **lost})]
+        shown = [_cell(at, runs_at.get(at, []), name, lost.get(at, 0)) for at in sorted({**runs_at, **lost})]
         near = fence([one["mean"] for one in shown if one["mean"] is not None], card.direction)
         measures.append(
             {

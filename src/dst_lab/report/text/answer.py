@@ -8,7 +8,9 @@ from dst_lab.claims.verdict import CONTRADICTED, NOT_SUPPORTED, NOT_TESTED, SUPP
 from dst_lab.configs.cards import title
 from dst_lab.figures.style import listing
 
-WORDS = {SUPPORTED: "yes", NOT_SUPPORTED: "not shown", CONTRADICTED: "no", NOT_TESTED: "not tested"}
+WORDS = {
+    SUPPORTED: "yes", NOT_SUPPORTED: "not shown", CONTRADICTED: "no", NOT_TESTED: "not tested, since runs are missing",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Answer:
 
 def answers(verdicts: Sequence[Verdict], questions: Mapping[str, str]) -> list[Answer]:
     """One per question. A claim that goes by the question's own name ("C2") answers it, task by task; the others ("C2
-    speed") are counted."""
+    speed") are counted, and answer it together where there is none of its name."""
     found: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         found.setdefault(verdict.claim.split()[0], []).append(verdict)
@@ -33,22 +35,37 @@ def answers(verdicts: Sequence[Verdict], questions: Mapping[str, str]) -> list[A
 def _text(claim: str, verdicts: Sequence[Verdict]) -> str:
     main = [one for one in verdicts if one.claim == claim]
     rest = [one for one in verdicts if one.claim != claim]
-    said = [_by_task(main)] if main else []
-    if rest:
+    said = [_by_task(main)] if main else [_together(rest)]
+    if rest and (main or any(one.verdict != NOT_TESTED for one in rest)):
         said.append(_counted(rest, "further verdict" if main else "verdict"))
     return " ".join(said)
 
 
 def _by_task(verdicts: Sequence[Verdict]) -> str:
-    """Yes on these tasks; not shown on those."""
+    """Yes for these tasks; not shown for those."""
     parts = []
     for kind, word in WORDS.items():
         here = [one for one in verdicts if one.verdict == kind]
         places = listing([title(one.task) for one in here if one.task])
         if here:
-            cautious = " (with caution)" if any(one.caution for one in here) else ""
-            parts.append(f"{word} on {places}{cautious}" if places else word + cautious)
-    text = "; ".join(parts)
+            remarks = [*([places] if places else []), *(["with caution"] if any(one.caution for one in here) else [])]
+            parts.append(f"{word} ({', '.join(remarks)})" if remarks else word)
+    return _sentence("; ".join(parts))
+
+
+def _together(verdicts: Sequence[Verdict]) -> str:
+    """One word for several verdicts: yes, no or not shown where all that are tested agree on it."""
+    tested = {one.verdict for one in verdicts} - {NOT_TESTED}
+    if not tested:
+        return _sentence(WORDS[NOT_TESTED])
+    if SUPPORTED in tested:
+        word = "in part" if len(tested) > 1 else WORDS[SUPPORTED]
+    else:
+        word = WORDS[NOT_SUPPORTED if NOT_SUPPORTED in tested else CONTRADICTED]
+    return _sentence(word + (", where tested" if any(one.verdict == NOT_TESTED for one in verdicts) else ""))
+
+
+def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 

@@ -30,12 +30,12 @@ def linked(text: str, terms: Mapping[str, str], used: MutableSet[str]) -> str:
     here: set[str] = set()
     longest = sorted(terms, key=len, reverse=True)
 
-    def link(found: re.Match[str]) -> str:
-        term = found[0].lower()
+    def link(match: re.Match[str]) -> str:
+        term = match[0].lower()
         if term in here:
-            return found[0]
+            return match[0]
         here.add(term)
         used.add(term)
-        return f'<a class="term" href="#{anchor(term)}">{found[0]}</a>'
+        return f'<a class="term" href="#{anchor(term)}">{match[0]}</a>'
 
     return re.sub(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest))})(?![\w-])", link, text, flags=re.IGNORECASE)

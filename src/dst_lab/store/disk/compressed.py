@@ -15,14 +15,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
-from dst_lab.store import blob
+from dst_lab.store.contents import blob
 from dst_lab.store.errors import SALVAGE, StoreError
 
 SUFFIX = ".xz"
 
 
 def is_compressed(path: Path) -> bool:
-    """By its name."""
+    """True where the name says that a store is compressed."""
     return path.suffix == SUFFIX
 
 
@@ -56,10 +56,10 @@ def rewrite(path: Path, *, level: int, artefacts_of: Collection[str] | None) -> 
             keys = [key for key, run in connection.execute("SELECT key, id FROM runs") if run not in artefacts_of]
             connection.executemany("DELETE FROM artefacts WHERE run = ?", [(key,) for key in keys])
         for table in ("histories", "artefacts"):
-            found = connection.execute(
+            bodies = connection.execute(
                 f"SELECT runs.id, {table}.rowid, body FROM {table} JOIN runs ON runs.key = {table}.run"
             ).fetchall()
-            again = ((_repacked(run, body, level), row) for run, row, body in found)
+            again = ((_repacked(run, body, level), row) for run, row, body in bodies)
             connection.executemany(f"UPDATE {table} SET body = ? WHERE rowid = ?", again)
         connection.execute("COMMIT")
         connection.execute("VACUUM")

@@ -9,9 +9,9 @@ ENDINGS = (".sqlite", ".sqlite.xz")
 
 def slices(folder: Path) -> list[Path]:
     """The stores in a folder, by name; `StoreError` where there is none."""
-    found = sorted(path for path in folder.iterdir() if path.name.endswith(ENDINGS) and path.is_file())
-    if not found:
+    files = sorted(path for path in folder.iterdir() if path.name.endswith(ENDINGS) and path.is_file())
+    if not files:
         raise StoreError(
             f"{folder} is not a file, and no folder of slices either: it holds no *{' and no *'.join(ENDINGS)}."
         )
-    return found
+    return files

@@ -11,7 +11,7 @@ from dst_lab.studies.circuits.recipes import SIZES
 TASK = LogicGatesConfig.task
 METRIC = "test_accuracy_argmax"
 MINUTES = 10.0
-"""In which the largest network must be trained."""
+"""The time in which the largest network must be trained."""
 
 
 def judge(rows: Rows) -> list[Verdict]:
@@ -20,16 +20,16 @@ def judge(rows: Rows) -> list[Verdict]:
 
 
 def judge_size(rows: Rows, name: str) -> Verdict:
-    """At or above the published accuracy, or not."""
+    """The verdict on a size: at or above the published accuracy, or not."""
     size, recipe = SIZES[name], f"circuits-{name}"
     done, missing = _runs(rows, recipe)
     notes: tuple[str, ...] = ()
     verdict = NOT_TESTED
-    if not missing:
+    if done:
         ours = 100 * fmean(row.last(METRIC) for row in done)
         seconds = fmean(seconds_of(rows, row) for row in done)
         notes = (f"{ours:.2f}% (n = {len(done)}) after {seconds / 60:.2f} minutes, published {size.published:.2f}%",)
-        if rows.scale == "paper":
+        if rows.scale == "paper" and not missing:
             verdict = SUPPORTED if ours >= size.published else NOT_SUPPORTED
     return Verdict(
         claim=f"S1 {name}", task=TASK, title=f"{size.layers} x {size.width:,} gates reach the published accuracy",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from dst_lab.configs.cards import estimator
 from dst_lab.figures.style import FAINT, INK, Drawn, absent, listing, panels
@@ -30,17 +31,13 @@ def minutes(rows: Rows) -> Drawn:
             spent = seconds_of(rows, row) / 60 * steps / steps[-1]
             shade = 0.35 + 0.65 * number / max(len(found) - 1, 1)
             ax.plot(spent, values, color=look.color, alpha=shade, lw=1.4)
-            ax.plot(spent[-1], values[-1], marker=look.marker, color=look.color, alpha=shade)
-        end = max(runs, key=lambda row: row.last(METRIC))
-        ax.annotate(
-            _label(name), (seconds_of(rows, end) / 60, 100 * end.last(METRIC)), textcoords="offset points",
-            xytext=(-5, 5) if name == list(SIZES)[-1] else (4, -9), fontsize=7, color=INK,
-            ha="right" if name == list(SIZES)[-1] else "left",
-        )  # fmt: skip
+            label = _label(name) if row is runs[0] else None
+            ax.plot(spent[-1], values[-1], marker=look.marker, color=look.color, alpha=shade, label=label)
         ax.axhline(SIZES[name].published, color=FAINT, lw=0.8, ls=(0, (4, 2)))
-    ax.set_xscale("log")
+    ax.legend(loc="lower right")
+    _logarithmic(ax)
     ax.set_xlabel("minutes of training on one GPU, evaluations included")
-    ax.set_ylabel("test images (%), argmax")
+    ax.set_ylabel("accuracy on test images (%), argmax")
     ends = [f"{_label(name)} {_mean(runs):.2f}% (n = {len(runs)})" for name, runs in found.items()]
     caption = f"The discretised networks over training: {listing(ends)}. Dashed: the published accuracies."
     return Drawn("Accuracy against training time", figure, caption, 1, _missing(rows), RECIPES)
@@ -85,10 +82,18 @@ def _against(
         ax.plot([size.gates for size in sizes], [size.published for size in sizes], marker="o", mfc="none", color=FAINT,
                 ls=(0, (4, 2)), lw=0.8, label=PUBLISHED)  # fmt: skip
         ax.legend(loc="lower right")
-    ax.set_xscale("log")
+    _logarithmic(ax)
     ax.set_xlabel(label)
-    ax.set_ylabel("test images (%), argmax")
+    ax.set_ylabel("accuracy on test images (%), argmax")
     return Drawn(title, figure, f"{label.capitalize()}: {listing(said)}. {remark}", 1, _missing(rows), RECIPES)
+
+
+def _logarithmic(ax: Axes) -> None:
+    """A logarithmic axis with plain numbers at 1, 2 and 5 of each decade."""
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _trained(rows: Rows) -> dict[str, list[Row]]:

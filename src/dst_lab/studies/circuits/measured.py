@@ -37,14 +37,14 @@ class Measured:
 
 
 def read(rows: Rows) -> dict[str, Measured]:
-    """By run; empty where there is no such file."""
+    """What was measured, by run; empty where there is no such file."""
     place = rows.store.path
     file = (place if place.is_dir() else place.parent) / NAME
     if not file.is_file():
         return {}
     with file.open(newline="") as lines:
-        found = [_read(line) for line in csv.DictReader(lines)]
-    return {one.run: one for one in found}
+        measured = [_read(line) for line in csv.DictReader(lines)]
+    return {one.run: one for one in measured}
 
 
 def write(file: Path, measured: list[Measured]) -> None:

@@ -1,7 +1,8 @@
 """The plans of the study: settings compared on small and middle sizes with images held out, then every published size.
 
 Training is short on purpose: the number of steps is what some GPU-seconds allow, and the learning rate falls to 0 along
-a cosine over them. The published networks took 200,000 steps each.
+a cosine over them. The published networks took 200,000 steps each; the smallest may take as many here too, where images
+held out say that it gains by them.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dst_lab.configs import WHOLE, Choice, Config, LogicGatesConfig
-from dst_lab.plans import FRESH, Measured, Plan, Recipe, Recipes, Several
+from dst_lab.plans import FRESH, Following, Grid, Measured, Plan, Recipe, Recipes, Several
 from dst_lab.plans.plan import Axis
 
 
@@ -20,7 +21,8 @@ class Size:
     Attributes:
         layers, width, thresholds: of the network.
         published: per cent of CIFAR-10's test images, soft training, discretised (Petersen et al., 2022).
-        steps, lr, group_tau: ours; class sums are divided by about the root of the gates that they sum.
+        steps, lr, group_tau: ours; class sums are divided by about the root of the gates that they sum. Steps, rate
+            and mirror images of the smallest are where its search begins.
         augment: "mirror" where networks of the size learn the training images by heart.
         seeds: how many.
         quick: (layers, width, thresholds) on the digits in its place.
@@ -39,7 +41,7 @@ class Size:
 
     @property
     def gates(self) -> int:
-        """As many as are trained."""
+        """The number of gates that are trained."""
         return self.layers * self.width
 
 
@@ -49,16 +51,20 @@ SIZES = {
         augment="none", seeds=3, quick=(2, 320, 3),
     ),
     "128k": Size(
-        layers=4, width=128_000, thresholds=3, published=57.39, steps=25_000, group_tau=113.0, quick=(2, 640, 3)
+        layers=4, width=128_000, thresholds=3, published=57.39, steps=25_000, group_tau=113.0, seeds=3,
+        quick=(2, 640, 3),
     ),
     "256k": Size(
-        layers=5, width=256_000, thresholds=31, published=60.78, steps=17_000, group_tau=160.0, quick=(3, 1000, 7)
+        layers=5, width=256_000, thresholds=31, published=60.78, steps=17_000, group_tau=160.0, seeds=3,
+        quick=(3, 1000, 7),
     ),
     "512k": Size(
-        layers=5, width=512_000, thresholds=31, published=61.41, steps=12_000, group_tau=226.0, quick=(3, 2000, 7)
+        layers=5, width=512_000, thresholds=31, published=61.41, steps=12_000, group_tau=226.0, seeds=2,
+        quick=(3, 2000, 7),
     ),
     "1m": Size(
-        layers=5, width=1_024_000, thresholds=31, published=62.14, steps=11_000, group_tau=320.0, quick=(3, 4000, 7)
+        layers=5, width=1_024_000, thresholds=31, published=62.14, steps=11_000, group_tau=320.0, seeds=2,
+        quick=(3, 4000, 7),
     ),
 }  # fmt: skip
 """By the name of their recipe. Learning rates, class sums, initialisation and mirror images were chosen on validation
@@ -68,6 +74,12 @@ CONSTANTS = Choice.make("decoupled", tau_f=0.2, tau_b=5.0)
 SELF = Choice.make("decoupled", tau_f="self", tau_b="self")
 RESIDUAL = 5.0
 QUICK_STEPS = 200
+LONGER: dict[str, tuple[Axis, ...]] = {
+    "paper": (("steps", (50_000, 100_000, 200_000)), ("lr", (0.05, 0.1)), ("augment", ("none", "mirror"))),
+    "quick": (("steps", (QUICK_STEPS, 2 * QUICK_STEPS)), ("lr", (0.05,)), ("augment", ("none", "mirror"))),
+}
+"""What the smallest size is searched over."""
+LONGER_SEEDS = 5
 
 
 def config(scale: str, size: Size, choice: Choice, **fields: Any) -> Config:
@@ -85,8 +97,11 @@ def config(scale: str, size: Size, choice: Choice, **fields: Any) -> Config:
 
 def final(scale: str, size: Size) -> Config:
     """A run that is compared with the published: all training images, the test images measured at the end."""
-    run = config(scale, size, CONSTANTS, augment=size.augment)
-    return type(run).from_dict({**run.to_dict(), "dataset": run.dataset + WHOLE})
+    return _on_all_images(config(scale, size, CONSTANTS, augment=size.augment))
+
+
+def _on_all_images(run: Config) -> Config:
+    return run.with_value("dataset", run.dataset + WHOLE)
 
 
 def search_small(scale: str) -> Plan:
@@ -105,6 +120,35 @@ def search_wide(scale: str) -> Plan:
     return _compared(scale, size, 6_000, [(CONSTANTS, fields) for fields in varied], (0.02, 0.05))
 
 
+def search_longer(scale: str) -> Grid:
+    """4 x 12,000, up to 200,000 steps, the published number: with and without mirror images, at two learning rates.
+
+    Images are held out; the setting with the lowest validation loss over training, mean over two seeds, is chosen.
+    """
+    return Grid(config(scale, SIZES["12k"], CONSTANTS), LONGER[scale], (0, 1))
+
+
+class OnAllImages(Following):
+    """The chosen setting on all training images: nothing is held out any more."""
+
+    def variants(self, config: Config) -> list[Config]:
+        return [_on_all_images(config)]
+
+
+def smallest(scale: str) -> Plan:
+    """4 x 12,000 gates on all training images, as circuits-search-12k chose to train them."""
+    return OnAllImages((("circuits-search-12k", search_longer(scale)),), _fresh(scale, LONGER_SEEDS))
+
+
+def smallest_short(scale: str) -> Plan:
+    """4 x 12,000 gates on all training images, for 50,000 steps."""
+    return Measured(final(scale, SIZES["12k"]), (), _fresh(scale, SIZES["12k"].seeds))
+
+
+def _fresh(scale: str, seeds: int) -> tuple[int, ...]:
+    return tuple(range(FRESH, FRESH + (seeds if scale == "paper" else 1)))
+
+
 def _compared(
     scale: str, size: Size, steps: int, tried: Sequence[tuple[Choice, dict[str, float]]], rates: tuple[float, ...]
 ) -> Plan:
@@ -118,8 +162,7 @@ def _trained(name: str) -> Recipe:
     size = SIZES[name]
 
     def recipe(scale: str) -> Plan:
-        seeds = tuple(range(FRESH, FRESH + (size.seeds if scale == "paper" else 1)))
-        return Measured(final(scale, size), (), seeds)
+        return Measured(final(scale, size), (), _fresh(scale, size.seeds))
 
     recipe.__doc__ = f"{size.layers} x {size.width:,} gates on all training images, for {size.steps:,} steps."
     return recipe
@@ -129,7 +172,11 @@ RECIPES = Recipes(
     plans={
         "circuits-search": search_small,
         "circuits-search-wide": search_wide,
-        **{f"circuits-{name}": _trained(name) for name in SIZES},
+        "circuits-12k-short": smallest_short,
+        "circuits-search-12k": search_longer,
+        "circuits-12k": smallest,
+        **{f"circuits-{name}": _trained(name) for name in SIZES if name != "12k"},
     },
-    optional=("circuits-search", "circuits-search-wide"),
+    searches=("circuits-search-12k",),
+    optional=("circuits-search", "circuits-search-wide", "circuits-12k-short"),
 )

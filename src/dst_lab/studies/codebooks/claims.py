@@ -36,9 +36,9 @@ OTHERS = tuple(name for name in METHODS if name not in OURS)
 
 def judge(rows: Rows) -> list[Verdict]:
     """Every question at every size."""
-    found = [judge_anchor(rows)]
+    verdicts = [judge_anchor(rows)]
     for size in SIZES["paper"]:
-        found += [
+        verdicts += [
             contest(rows, size, "B1", "A metric and a backward temperature of its own help IBQ", "argmax", ("ibq",)),
             contest(rows, size, "B2", "They help more than IBQ's penalty", "argmax", ("ibq-entropy",)),
             contest(rows, size, "B3", "Drawing helps", "drawn", ("argmax",)),
@@ -47,7 +47,7 @@ def judge(rows: Rows) -> list[Verdict]:
             ),
             contest(rows, size, "B5", "Decoupled ST beats every other method", "argmax", OTHERS),
         ]
-    return [*found, judge_usage(rows), judge_growth(rows)]
+    return [*verdicts, judge_usage(rows), judge_growth(rows)]
 
 
 def arm_of(rows: Rows, size: str, name: str) -> Arm:
@@ -55,8 +55,8 @@ def arm_of(rows: Rows, size: str, name: str) -> Arm:
     label, config = f"{METHODS[name].label}, {size} codes", chosen_at(rows.chosen, rows.scale, size, name)
     if config is None:
         return Arm(label, None, (), (f"the search for {label}",))
-    found = [rows.find(run) for run in seeded([config], SEEDS)]
-    existing = tuple(row for row in found if row is not None)
+    rows_or_none = [rows.find(run) for run in seeded([config], SEEDS)]
+    existing = tuple(row for row in rows_or_none if row is not None)
     if len(existing) == len(SEEDS):
         return Arm(label, config, existing, ())
     lack = f"{len(SEEDS) - len(existing)} of {len(SEEDS)} runs of {label}: {rows.command('codebook-sizes')}"
@@ -64,7 +64,7 @@ def arm_of(rows: Rows, size: str, name: str) -> Arm:
 
 
 def beats(ours: Sequence[Row], theirs: Sequence[Row]) -> bool:
-    """By the rule above."""
+    """True where ours beat theirs by the rule above."""
     a, b = ([PSNR.of(row) if row.done else -math.inf for row in side] for side in (ours, theirs))
     pairs = list(zip(a, b, strict=True))
     if not all(one > other for one, other in pairs):
@@ -94,7 +94,7 @@ def contest(
     return Verdict(
         claim=f"{claim} {size}", task=TASK, title=f"{title}, {size} codes",
         rule=f"{JUDGED} {bar}; contradicted if it is beaten.",
-        verdict=verdict, comparisons=tuple(found for found in comparisons if found is not None), missing=missing,
+        verdict=verdict, comparisons=tuple(one for one in comparisons if one is not None), missing=missing,
         runs=tuple(row.run.id for side in (us, *them) for row in side.rows),
     )  # fmt: skip
 

@@ -27,39 +27,41 @@ def curves(rows: Rows) -> Drawn:
     """Validation -ELBO over training, one panel per shape, every arm at what its search chose."""
     figure, axes = panels(len(SHAPES["paper"]), height=HEIGHT + 0.9)
     card = metric("validation_loss", TASK)
-    said, missing = [], list[str]()
+    sentences, missing = [], list[str]()
     for ax, shape in zip(axes, SHAPES["paper"], strict=True):
-        found = {arm: rows.setting(TASK, role_of(shape, arm)) for arm in TUNED}
-        there = {arm: setting for arm, setting in found.items() if setting is not None and setting.n}
-        lacking = [text for arm in TUNED if arm not in there for text in rows.missing(role_of(shape, arm), TASK)]
+        chosen = {arm: rows.setting(TASK, role_of(shape, arm)) for arm in TUNED}
+        settings = {arm: setting for arm, setting in chosen.items() if setting is not None and setting.n}
+        lacking = [text for arm in TUNED if arm not in settings for text in rows.missing(role_of(shape, arm), TASK)]
         missing += lacking
-        if not there:
+        if not settings:
             absent(ax, lacking[:3])
             continue
-        kept = _unbroken(there)
+        kept = _unbroken(settings)
         for arm, rows_kept in kept.items():
-            _curve(ax, arm, rows_kept, there[arm].n)
+            _curve(ax, arm, rows_kept, settings[arm].n)
         frame(ax, [together(rows_kept, "validation_loss")[1] for rows_kept in kept.values()])
         ax.set(xlabel="epoch", ylabel=card.axis)
         ax.set_title(f"{shape.replace('x', ' x ')} codes")
         ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.17), ncols=2, columnspacing=1.0)
-        said.append(_order(shape, kept, there) + diverged(there))
-    caption = ("At the end of training, mean ± standard deviation over seeds: " + " ".join(said)) if said else ""
+        sentences.append(_order(shape, kept, settings) + diverged(settings))
+    caption = (
+        ("At the end of training, mean ± standard deviation over seeds: " + " ".join(sentences)) if sentences else ""
+    )
     caption += (
         f" Line: mean; band: one standard deviation, both without the seeds that broke, whose last loss is above "
         f"{BROKEN:g} times the lowest. The first tenth of training may lie outside the frame."
     )
     return Drawn(
-        "-ELBO over training", figure, caption if said else "", len(axes), missing, (*SEARCHES, RECIPES.confirm)
+        "-ELBO over training", figure, caption if sentences else "", len(axes), missing, (*SEARCHES, RECIPES.confirm)
     )
 
 
-def _unbroken(found: Mapping[str, Setting]) -> dict[str, list[Row]]:
+def _unbroken(settings: Mapping[str, Setting]) -> dict[str, list[Row]]:
     """The runs of each arm without those that broke; without the arms of which all did."""
-    lowest = min(row.last("validation_loss") for setting in found.values() for row in setting.rows)
+    lowest = min(row.last("validation_loss") for setting in settings.values() for row in setting.rows)
     kept = {
         arm: [row for row in setting.rows if row.last("validation_loss") <= BROKEN * lowest]
-        for arm, setting in found.items()
+        for arm, setting in settings.items()
     }
     return {arm: rows for arm, rows in kept.items() if rows}
 
@@ -74,17 +76,17 @@ def _curve(ax: Axes, arm: str, rows: list[Row], runs: int) -> None:
             markevery=max(1, len(x) // 5), label=label(arm) + broke)  # fmt: skip
 
 
-def _order(shape: str, kept: Mapping[str, list[Row]], found: Mapping[str, Setting]) -> str:
+def _order(shape: str, kept: Mapping[str, list[Row]], settings: Mapping[str, Setting]) -> str:
     """The arms of a shape, the lowest first."""
     ends = {arm: np.array([row.last("validation_loss") for row in rows]) for arm, rows in kept.items()}
     order = sorted(ends, key=lambda arm: float(ends[arm].mean()))
-    told = []
+    parts = []
     for arm in order:
-        broke = found[arm].n - len(ends[arm])
+        broke = settings[arm].n - len(ends[arm])
         note = f", {broke} broke" if broke else ""
-        told.append(f"{label(arm)} {plus_minus(ends[arm])} (n = {len(ends[arm])}{note})")
-    told += [f"{label(arm)} (all {setting.n} broke)" for arm, setting in found.items() if arm not in kept]
-    return f"{shape.replace('x', ' x ')} codes: {listing(told)}."
+        parts.append(f"{label(arm)} {plus_minus(ends[arm])} (n = {len(ends[arm])}{note})")
+    parts += [f"{label(arm)} (all {setting.n} broke)" for arm, setting in settings.items() if arm not in kept]
+    return f"{shape.replace('x', ' x ')} codes: {listing(parts)}."
 
 
 def maps(rows: Rows) -> Drawn:
@@ -92,34 +94,33 @@ def maps(rows: Rows) -> Drawn:
     recipe = "vae-maps"
     missing = rows.missing(recipe, TASK)
     figure, axes = panels(len(MAP_ROLES), height=HEIGHT + 0.5)
-    said = []
+    sentences = []
     for ax, role in zip(axes, MAP_ROLES, strict=True):
-        found = _cells(rows, recipe, role)
-        if not found:
+        values_at = _cells(rows, recipe, role)
+        if not values_at:
             absent(ax, missing)
             continue
         lost = [taus for row in rows.diverged(recipe, TASK) if (taus := _taus(row)) and row.run.estimator == role]
-        heat_map(ax, found, metric("validation_loss", TASK).summary, bright_is_low=True, lost=lost)
-        best = min(found, key=lambda at: found[at])
-        marks(ax, [*found, *lost], [Mark(best, "lowest")])
+        heat_map(ax, values_at, metric("validation_loss", TASK).summary, bright_is_low=True, lost=lost)
+        best = min(values_at, key=lambda at: values_at[at])
+        marks(ax, [*values_at, *lost], [Mark(best, "lowest")])
         ax.set_title(estimator(role).label)
-        at_one = found.get((1.0, 1.0))
-        told = (
-            f"{estimator(role).label} is lowest, {number(found[best], 4)} nats, at τf = {best[0]:g}, τb = {best[1]:g}"
-        )
-        said.append(told + (f" (at both 1: {number(at_one, 4)})" if at_one is not None else ""))
-    caption = f"{MAPPED.replace('x', ' x ')} codes, learning rate 1e-3, one seed per cell. {'; '.join(said)}."
-    return Drawn("Both temperatures", figure, caption if said else "", len(axes), missing, (recipe,))
+        at_one = values_at.get((1.0, 1.0))
+        label, (f, b) = estimator(role).label, best
+        lowest = f"{label} is lowest, {number(values_at[best], 4)} nats, at τf = {f:g}, τb = {b:g}"
+        sentences.append(lowest + (f" (at both 1: {number(at_one, 4)})" if at_one is not None else ""))
+    caption = f"{MAPPED.replace('x', ' x ')} codes, learning rate 1e-3, one seed per cell. {'; '.join(sentences)}."
+    return Drawn("Both temperatures", figure, caption if sentences else "", len(axes), missing, (recipe,))
 
 
 def _cells(rows: Rows, recipe: str, role: str) -> dict[tuple[float, float], float]:
     """(tau_f, tau_b) -> the lowest validation loss, mean over seeds."""
-    found: dict[tuple[float, float], list[float]] = {}
+    values_at: dict[tuple[float, float], list[float]] = {}
     for row in rows.recipe(recipe, TASK, "validation_loss"):
         taus = _taus(row)
         if row.run.estimator == role and taus:
-            found.setdefault(taus, []).append(row.best("validation_loss"))
-    return {at: float(np.mean(values)) for at, values in found.items()}
+            values_at.setdefault(taus, []).append(row.best("validation_loss"))
+    return {at: float(np.mean(values)) for at, values in values_at.items()}
 
 
 def _taus(row: Row) -> tuple[float, float] | None:
@@ -132,12 +133,12 @@ def bias(rows: Rows) -> Drawn:
     recipe = "estimator-bias"
     missing = rows.missing(recipe, EXACT)
     figure, (ax,) = panels(1, width=6.2, height=HEIGHT + 1.3)
-    found = _points(rows, recipe)
-    if not found:
+    points_of = _points(rows, recipe)
+    if not points_of:
         absent(ax, missing)
         return Drawn("Bias against variance", figure, "", 1, missing, (recipe,))
     ax.set(yscale="log", xlabel="bias, |s E e - g| / |g|", ylabel="variance, tr Cov(s e) / |g|²")
-    for name, points in found.items():
+    for name, points in points_of.items():
         look = estimator(name)
         line = "none" if len(points[0][0]) > 1 else "-"  # two temperatures are a plane: nothing to join
         ax.plot([x for _, x, _ in points], [y for *_, y in points], color=look.color, ls=line, lw=1, alpha=0.8,
@@ -150,7 +151,9 @@ def bias(rows: Rows) -> Drawn:
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.yaxis.set_minor_locator(NullLocator())
     ax.legend(loc="upper center", bbox_to_anchor=(0.48, -0.13), ncols=3, columnspacing=1.0)
-    lowest = min(((x, name, taus) for name, points in found.items() for taus, x, _ in points), key=lambda one: one[0])
+    lowest = min(
+        ((x, name, taus) for name, points in points_of.items() for taus, x, _ in points), key=lambda one: one[0]
+    )
     where = ", ".join(f"{key} {value:g}" for key, value in lowest[2].items())
     caption = (
         "On an autoencoder small enough to sum over every code, the gradient e that an estimator sends back beside the "
@@ -168,8 +171,8 @@ def _seeds(rows: Rows, recipe: str) -> str:
     for row in rows.recipe(recipe, EXACT, BIAS, VARIANCE):
         seeds.setdefault(row.run.estimator, set()).add(row.run.seed)
     by_count: dict[int, list[str]] = {}
-    for name, found in seeds.items():
-        by_count.setdefault(len(found), []).append(estimator(name).label)
+    for name, own in seeds.items():
+        by_count.setdefault(len(own), []).append(estimator(name).label)
     if len(by_count) == 1:
         return str(next(iter(by_count)))
     return listing([f"{count} of {listing(names)}" for count, names in sorted(by_count.items(), reverse=True)])
@@ -183,11 +186,11 @@ def _points(rows: Rows, recipe: str) -> dict[str, list[tuple[dict[str, float], f
         axes = {name for tuned in TUNED.values() if tuned.estimator == given["name"] for name, _ in tuned.paper}
         taus = tuple((key, float(given[key])) for key in sorted(axes, reverse=True))  # tau_f before tau_b
         runs.setdefault((row.run.estimator, taus), []).append(row)
-    found: dict[str, list[tuple[dict[str, float], float, float]]] = {}
+    points: dict[str, list[tuple[dict[str, float], float, float]]] = {}
     for (name, taus), members in sorted(runs.items(), key=lambda item: item[0][1]):
         x, y = (float(np.mean([row.last(which) for row in members])) for which in (BIAS, VARIANCE))
-        found.setdefault(name, []).append((dict(taus), x, y))
-    return {name: found[name] for name in dict.fromkeys(t.estimator for t in TUNED.values()) if name in found}
+        points.setdefault(name, []).append((dict(taus), x, y))
+    return {name: points[name] for name in dict.fromkeys(t.estimator for t in TUNED.values()) if name in points}
 
 
 FIGURES = {"elbo-curves": curves, "temperature-maps": maps, "bias-against-variance": bias}

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from dst_lab.configs import CategoricalAutoencoderConfig, CategoricalVAEConfig, StochasticBinaryConfig
+from dst_lab.configs import CategoricalVAEConfig
 from dst_lab.report import Study
 from dst_lab.report.section import Page, Section
 from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures, temperature_map
 from dst_lab.studies.estimators import tables
 from dst_lab.studies.estimators.claims import judge, places
 from dst_lab.studies.estimators.figures import FIGURES
-from dst_lab.studies.estimators.recipes import POWERS, RECIPES, SHAPES
+from dst_lab.studies.estimators.recipes import PAPER_TASKS, POWERS, RECIPES, SHAPES
 
 TEMPLATE = Path(__file__).parent / "tables.html"
 
@@ -39,7 +39,7 @@ ESTIMATORS = Study(
     "settings, at their full length: are the published numbers met?",
     notes={"quick": "This page is of the quick scale: digits and small codes, to see that everything runs."},
     recipes=RECIPES,
-    tasks=(CategoricalVAEConfig.task, CategoricalAutoencoderConfig.task, StochasticBinaryConfig.task),
+    tasks=(CategoricalVAEConfig.task, *(on.config.task for on in PAPER_TASKS.values())),
     roles=("decoupled", "reinmax", "softmax_ste", "gumbel_ste", "gumbel_rao", "gapped_ste"),
     rules=(judge,),
     questions={

@@ -42,16 +42,16 @@ def label(arm: str) -> str:
 
 def arms(rows: Rows, places: Sequence[Place]) -> dict[str, dict[str, Cell]]:
     """Arm -> place -> what was chosen and what it came to on fresh seeds; without the arms that have no runs."""
-    found: dict[str, dict[str, Setting]] = {}
+    settings: dict[str, dict[str, Setting]] = {}
     for arm in TUNED:
         for place in places:
             setting = rows.setting(place.task, place.role(arm))
             if setting is not None and setting.n:
-                found.setdefault(arm, {})[place.name] = setting
-    lowest = {place.name: _lowest([of[place.name] for of in found.values() if place.name in of]) for place in places}
+                settings.setdefault(arm, {})[place.name] = setting
+    lowest = {place.name: _lowest([of[place.name] for of in settings.values() if place.name in of]) for place in places}
     return {
         arm: {name: _cell(arm, one, _mean(one.rows) == lowest[name]) for name, one in of.items()}
-        for arm, of in found.items()
+        for arm, of in settings.items()
     }
 
 
@@ -80,29 +80,29 @@ def _cell(arm: str, setting: Setting, first: bool) -> Cell:
 
 def anchors(rows: Rows) -> dict[str, dict[str, tuple[str, float, int]]]:
     """Published name -> shape -> (ours, published, n); a setting of which no run is there is left out."""
-    found: dict[str, dict[str, tuple[str, float, int]]] = {}
+    by_anchor: dict[str, dict[str, tuple[str, float, int]]] = {}
     for shape in SHAPES["paper"]:
         for name, plan in anchor_plans(rows.scale, shape).items():
-            there = [rows.find(run) for run in seeded(settings(plan.base, plan.axes), plan.seeds)]
-            values = [row.last("train_set_loss") for row in there if row is not None and row.done]
+            rows_or_none = [rows.find(run) for run in seeded(settings(plan.base, plan.axes), plan.seeds)]
+            values = [row.last("train_set_loss") for row in rows_or_none if row is not None and row.done]
             if values:
                 ours = plus_minus(np.array(values))
-                found.setdefault(name, {})[shape] = (ours, PUBLISHED[name].at(shape)[1], len(values))
-    return found
+                by_anchor.setdefault(name, {})[shape] = (ours, PUBLISHED[name].at(shape)[1], len(values))
+    return by_anchor
 
 
 def polynomial(rows: Rows) -> list[dict[str, Any]]:
     """The last loss of each estimator, classes 2 and 4, by power, with its published value where there is one."""
     table: list[dict[str, Any]] = []
-    found: dict[tuple[str, int, float], list[float]] = {}
+    by_setting: dict[tuple[str, int, float], list[float]] = {}
     for config in rows.wanted("polynomial-programs"):
         row = rows.find(config)
         if row is not None and row.done:
             key = config.estimator.name, value_of(config, "classes"), value_of(config, "power")
-            found.setdefault(key, []).append(row.last("train_loss"))
+            by_setting.setdefault(key, []).append(row.last("train_loss"))
     for name in dict.fromkeys(tuned.estimator for tuned in TUNED.values()):
         for classes in (2, 4):
-            values = [found.get((name, classes, power), []) for power in POWERS]
+            values = [by_setting.get((name, classes, power), []) for power in POWERS]
             if all(values):
                 spreads = [f" ± {np.std(one, ddof=1):.4f}" if len(one) > 1 else "" for one in values]
                 losses = [f"{np.mean(one):.4f}{spread}" for one, spread in zip(values, spreads, strict=True)]

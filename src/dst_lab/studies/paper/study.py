@@ -35,7 +35,7 @@ CHANGES = {
     "563d25aca62d": f"{COMMITTED}; of the runs without images held out, those of 6435ebf",
     **dict.fromkeys(("14e641b77b18", "5f7a4aab6607", "8c6206f0df7a"), COMMITTED),
 }
-"""Of the committed records, which were made when a run did not record which files had changed."""
+"""What had changed since a commit, for records made when a run did not record which files had changed."""
 
 
 def _text(name: str) -> Markup:

@@ -12,7 +12,8 @@ from dst_lab.plans.plan import with_value
 from dst_lab.records import Rows
 from dst_lab.report.section import Page, Section
 from dst_lab.studies.temperatures.claims import CONVERGED
-from dst_lab.studies.temperatures.recipes import EXPLORED_LR, QUICK_LR, explored, explored_seeds
+from dst_lab.studies.temperatures.settings import QUICK_LR
+from dst_lab.studies.temperatures.variants import EXPLORED_LR, explored, explored_seeds
 
 TEMPLATE = Path(__file__).with_name("ablation.html")
 LOSS = "validation_loss"
@@ -41,7 +42,9 @@ def _cell(rows: Rows, config: Config, task: type[Config]) -> str:
 
 def _render(page: Page) -> str:
     tables = [
-        found for task in (CategoricalAutoencoderConfig, StochasticBinaryConfig) if (found := table(page.rows, task))
+        rendered
+        for task in (CategoricalAutoencoderConfig, StochasticBinaryConfig)
+        if (rendered := table(page.rows, task))
     ]
     return page.fill(str(TEMPLATE), tables=tables) if tables else ""
 

@@ -6,30 +6,41 @@ from collections.abc import Sequence
 from dst_lab.claims import SEEDS, Arm, Comparison, Measure, Verdict, arm, compare, decide, paired
 from dst_lab.claims.measures import after_the_end, best, last, reach
 from dst_lab.claims.verdict import CONTRADICTED, NOT_SUPPORTED, NOT_TESTED, SUPPORTED
-from dst_lab.configs import CategoricalAutoencoderConfig, Config, LogicGatesConfig, StochasticBinaryConfig
+from dst_lab.configs import (
+    CategoricalAutoencoderConfig,
+    CategoricalVAEConfig,
+    Config,
+    LogicGatesConfig,
+    StochasticBinaryConfig,
+)
 from dst_lab.plans import FRESH_SEEDS
 from dst_lab.plans.plan import seeded
 from dst_lab.records import Row, Rows
-from dst_lab.studies.temperatures.recipes import AUTOENCODER_LR, NETWORK_LR, UNTOLD, ruled, tuned
+from dst_lab.studies.temperatures import vae
+from dst_lab.studies.temperatures.settings import AUTOENCODER_LR, NETWORK_LR, UNTOLD, ruled, tuned
 
 EVERYWHERE, SOMEWHERE = 126.0, 122.0
 """Nats: the mean lowest validation loss at every learning rate, and at the best."""
 CONVERGED = 166.0
 """Nats: the last validation loss half-way between the collapsed solution's and the best of the paper's searches."""
+NEAR = 1.0
+"""Nats: how much more the rule may have than tuned constants on a VAE."""
 PAPER_ONLY = "runs at the paper's scale, for which the bars are written"
 LOSS = best("validation_loss")
 ACCURACY = best("validation_accuracy_argmax")
+BESIDE = (last("test_loss"), last("test_bound"))
+"""What is shown of VAEs and not judged."""
 
 
 def judge(rows: Rows) -> list[Verdict]:
-    """The three bars."""
-    return [_autoencoder(rows), _network(rows), _gates(rows)]
+    """The four bars."""
+    return [_autoencoder(rows), _network(rows), _gates(rows), _vae(rows)]
 
 
 def fresh_arm(rows: Rows, name: str, config: Config, recipe: str) -> Arm:
     """A setting with its ten fresh seeds, or what lacks of them."""
-    found = [rows.find(run) for run in seeded([config], FRESH_SEEDS)]
-    existing = tuple(row for row in found if row is not None)
+    rows_or_none = [rows.find(run) for run in seeded([config], FRESH_SEEDS)]
+    existing = tuple(row for row in rows_or_none if row is not None)
     if len(existing) == SEEDS:
         return Arm(name, config, existing, ())
     lack = f"{SEEDS - len(existing)} of {SEEDS} runs of {name} on {config.task}: {rows.command(recipe)}"
@@ -88,7 +99,7 @@ def _network(rows: Rows) -> Verdict:
     ]
     missing = _missing(rows, [*arms, *constants])
     pairs = [] if missing else zip(arms, constants, strict=True)
-    found = tuple(c for ours, theirs in pairs if (c := compare(ours, theirs, LOSS, primary=True, judged=True)))
+    comparisons = tuple(c for ours, theirs in pairs if (c := compare(ours, theirs, LOSS, primary=True, judged=True)))
     return Verdict(
         claim="T2",
         task=StochasticBinaryConfig.task,
@@ -96,8 +107,8 @@ def _network(rows: Rows) -> Verdict:
         rule=f"Ten fresh seeds, paired, in {LOSS.name}: at {usual:g} against the constants that the paper's grid of "
         f"231 chose, at {slow:g} and {fast:g} against the best of a search there. Supported only if all three are "
         "beaten; contradicted if one of them beats the rule; otherwise not supported.",
-        verdict=decide(found, missing),
-        comparisons=found,
+        verdict=decide(comparisons, missing),
+        comparisons=comparisons,
         missing=missing,
         runs=_ids([*arms, *constants]),
     )
@@ -117,15 +128,54 @@ def _gates(rows: Rows) -> Verdict:
     if missing:
         return Verdict(claim="T3", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=missing)
     comparisons = [compare(ours, theirs, measure, primary=True, judged=True) for measure in (ACCURACY, _soon(theirs))]
-    found = tuple(comparison for comparison in comparisons if comparison is not None)
-    if len(found) < len(comparisons):
+    existing = tuple(comparison for comparison in comparisons if comparison is not None)
+    if len(existing) < len(comparisons):
         lack = (f"{ACCURACY.name}, which the runs on {task} did not record",)
         return Verdict(claim="T3", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=lack)
-    worse = any(comparison.worse for comparison in found)
+    worse = any(comparison.worse for comparison in existing)
     return Verdict(
         claim="T3", task=task, title=title, rule=rule, verdict=CONTRADICTED if worse else SUPPORTED,
-        comparisons=found, runs=_ids([ours, theirs]),
+        comparisons=existing, runs=_ids([ours, theirs]),
     )  # fmt: skip
+
+
+def _vae(rows: Rows) -> Verdict:
+    task = CategoricalVAEConfig.task
+    title = "Told of the draw, the rule is near tuned constants on VAEs"
+    rule = (
+        f"Codes of {', '.join(vae.SHAPES['paper'])}, {vae.LENGTH['paper']['epochs']} epochs. Constants are chosen from "
+        "12 pairs of temperatures at three learning rates, the learning rate of the rule from the same three, both by "
+        "two seeds. Ten fresh seeds, paired, in "
+        f"{LOSS.name}. Supported if on every shape the rule has at most {NEAR:g} nat more than the constants, and no "
+        f"more runs that diverged; contradicted if on one the 95% interval of the difference lies above {NEAR:g} nat; "
+        "otherwise not supported."
+    )
+    arms = [(arm(rows, task, vae.told(shape)), arm(rows, task, vae.constant(shape))) for shape in vae.SHAPES["paper"]]
+    missing = _missing(rows, [one for pair in arms for one in pair])
+    if missing:
+        return Verdict(claim="T4", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=missing)
+    judged = [comparison for pair in arms if (comparison := compare(*pair, LOSS, primary=True, judged=True))]
+    beside = [comparison for pair in arms for measure in BESIDE if (comparison := compare(*pair, measure))]
+    if any(one.low > NEAR for one in judged):
+        verdict = CONTRADICTED
+    else:
+        near = [one.difference <= NEAR and one.diverged[0] <= one.diverged[1] for one in judged]
+        verdict = SUPPORTED if all(near) else NOT_SUPPORTED
+    return Verdict(
+        claim="T4", task=task, title=title, rule=rule, verdict=verdict, comparisons=(*judged, *beside),
+        runs=_ids([one for pair in arms for one in pair]), notes=tuple(_chosen(*pair) for pair in arms),
+    )  # fmt: skip
+
+
+def _chosen(ours: Arm, theirs: Arm) -> str:
+    """What the two searches of a shape chose."""
+    assert ours.config is not None
+    assert theirs.config is not None
+    taus = theirs.config.estimator.to_dict()
+    return (
+        f"{theirs.name}: tau_f {taus['tau_f']:g}, tau_b {taus['tau_b']:g} at {theirs.config.lr:.2g} were chosen; for "
+        f"the rule {ours.config.lr:.2g}"
+    )
 
 
 def _soon(constants: Arm) -> Measure:
@@ -144,10 +194,10 @@ def _against(arm: Arm, judged: bool = True) -> Comparison:
     filled = [value if math.isfinite(value) else max(finite, default=math.inf) for value in values]
     if not finite:
         filled = [2 * EVERYWHERE] * len(values)
-    found = paired(filled, [EVERYWHERE] * len(filled), LOSS.direction)
+    result = paired(filled, [EVERYWHERE] * len(filled), LOSS.direction)
     return Comparison(
         name=f"{arm.name}, against {EVERYWHERE:g}", metric=LOSS.name, unit=LOSS.unit, direction=LOSS.direction,
-        primary=judged, judged=judged, diverged=(len(values) - len(finite), 0), **vars(found),
+        primary=judged, judged=judged, diverged=(len(values) - len(finite), 0), **vars(result),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from dst_lab.configs.cards import estimator, metric, title
 from dst_lab.figures.style import FAINT, INK, Drawn, absent, letter, listing, panels, plus_minus
 from dst_lab.records import Array, Row, Rows, spread
 from dst_lab.studies.temperatures.claims import CONVERGED
-from dst_lab.studies.temperatures.recipes import RULE, TUNED, UNTOLD
+from dst_lab.studies.temperatures.settings import RULE, TUNED, UNTOLD
 
 AUTOENCODER: type[Config] = CategoricalAutoencoderConfig
 NETWORK: type[Config] = StochasticBinaryConfig
@@ -39,30 +39,30 @@ class Line:
 def rates(rows: Rows) -> Drawn:
     """The lowest validation loss against the learning rate: a panel per task, a line per way to set temperatures."""
     figure, axes = panels(2, height=3.5)
-    said, missing = [], []
+    parts, missing = [], []
     for ax, task in zip(axes, (AUTOENCODER, NETWORK), strict=True):
-        found = [line for line in lines(rows, task) if line.runs]
-        if not found:
+        trained = [line for line in lines(rows, task) if line.runs]
+        if not trained:
             missing += (lack := [text for recipe in RATES for text in rows.missing(recipe, task.task)])
             absent(ax, lack)
             continue
-        for line in found:
+        for line in trained:
             _draw(ax, line)
-        _logarithmic(ax, [lr for line in found for lr in line.runs])
+        _logarithmic(ax, [lr for line in trained for lr in line.runs])
         ax.set(xlabel="learning rate", ylabel=metric(LOSS, task.task).axis, title=title(task.task))
         ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.19), ncols=1)
-        said.append(f"{title(task.task)}: {'; '.join(_told(line, task) for line in found)}")
-    caption = f"Lowest validation loss over training, mean ± standard deviation over runs. {'. '.join(said)}."
-    return Drawn("Loss against the learning rate", figure, caption if said else "", 2, missing, RATES)
+        parts.append(f"{title(task.task)}: {'; '.join(_line_text(line, task) for line in trained)}")
+    caption = f"Lowest validation loss over training, mean ± standard deviation over runs. {'. '.join(parts)}."
+    return Drawn("Loss against the learning rate", figure, caption if parts else "", 2, missing, RATES)
 
 
 def courses(rows: Rows) -> Drawn:
     """tau_f and tau_b over training as the rule set them, by layer, one line per layer and learning rate."""
     figure, axes = panels(2, height=3.6)
-    told, missing = set[str](), list[str]()
+    names, missing = set[str](), list[str]()
     for ax, name in zip(axes, ("tau_f", "tau_b"), strict=True):
         drawn = [_courses(ax, rows, task, name) for task in (AUTOENCODER, NETWORK, GATES)]
-        told |= {text for text in drawn if text}
+        names |= {text for text in drawn if text}
         if not any(drawn):
             lack = [text for recipe in COURSES for text in rows.missing(recipe, _task_of(recipe).task)]
             missing += lack
@@ -77,9 +77,9 @@ def courses(rows: Rows) -> Drawn:
         ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.19), ncols=2, columnspacing=1.0)
     caption = (
         "Temperatures over training, mean over seeds, one line per layer (the first is the thickest) at the learning "
-        f"rate of the paper's searches: {listing(sorted(told))}."
+        f"rate of the paper's searches: {listing(sorted(names))}."
     )
-    return Drawn("What the rule sets", figure, caption if told else "", 2, missing, COURSES)
+    return Drawn("What the rule sets", figure, caption if names else "", 2, missing, COURSES)
 
 
 def lines(rows: Rows, task: type[Config]) -> list[Line]:
@@ -88,6 +88,9 @@ def lines(rows: Rows, task: type[Config]) -> list[Line]:
     ours = [*rows.recipe(recipe, task.task, LOSS), *rows.recipe("self-untold", task.task, LOSS)]
     tuned = rows.recipe("tuned-constants", task.task, LOSS)
     best = rows.recipe("best-constants" if task is AUTOENCODER else "confirm-constants", task.task, LOSS)
+    best = [
+        row for row in best if isinstance(row.run.config["estimator"]["tau_b"], float)
+    ]  # schedules are confirmed too
     if task is NETWORK:
         best += tuned
     grey = {"color": FAINT, "marker": "s"}
@@ -107,12 +110,12 @@ def lines(rows: Rows, task: type[Config]) -> list[Line]:
 
 
 def _by_rate(runs: Sequence[Row], rule: str | None = None) -> dict[float, list[Row]]:
-    """By learning rate; those of a rule, where it is given."""
-    found: dict[float, list[Row]] = {}
+    """The runs by learning rate; those of a rule, where it is given."""
+    by_rate: dict[float, list[Row]] = {}
     for row in runs:
         if rule in (None, row.run.config["estimator"]["tau_b"]):
-            found.setdefault(float(row.run.config["lr"]), []).append(row)
-    return dict(sorted(found.items()))
+            by_rate.setdefault(float(row.run.config["lr"]), []).append(row)
+    return dict(sorted(by_rate.items()))
 
 
 def _draw(ax: Axes, line: Line) -> None:
@@ -122,7 +125,7 @@ def _draw(ax: Axes, line: Line) -> None:
     ax.errorbar(x, mean, width, label=line.label, capsize=2.5, elinewidth=1.0, **line.look)
 
 
-def _told(line: Line, task: type[Config]) -> str:
+def _line_text(line: Line, task: type[Config]) -> str:
     cells = []
     for lr, runs in line.runs.items():
         died = sum(row.last(LOSS) >= CONVERGED for row in runs) if task is AUTOENCODER else 0

@@ -1,6 +1,11 @@
 """The study as a value: what its page says, and in which order."""
 
-from dst_lab.configs import CategoricalAutoencoderConfig, LogicGatesConfig, StochasticBinaryConfig
+from dst_lab.configs import (
+    CategoricalAutoencoderConfig,
+    CategoricalVAEConfig,
+    LogicGatesConfig,
+    StochasticBinaryConfig,
+)
 from dst_lab.report import Study
 from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures
 from dst_lab.studies.temperatures.ablation import ABLATION
@@ -15,13 +20,19 @@ TEMPERATURES = Study(
     lead="One rule, with one set of constants for all tasks, sets both temperatures of Decoupled ST while a network "
     "trains. It is judged against constants that were tuned by the searches of the paper's study, on fresh seeds.",
     recipes=RECIPES,
-    tasks=(StochasticBinaryConfig.task, CategoricalAutoencoderConfig.task, LogicGatesConfig.task),
+    tasks=(
+        StochasticBinaryConfig.task,
+        CategoricalAutoencoderConfig.task,
+        LogicGatesConfig.task,
+        CategoricalVAEConfig.task,
+    ),
     roles=("decoupled",),
     rules=(judge,),
     questions={
         "T1": "Does the rule do without a learning rate that suits it?",
         "T2": "Is the rule better than the best constants?",
         "T3": "Is the rule as good where constants are easy to tune?",
+        "T4": "And on VAEs, whose draw belongs to the model?",
     },
     claimant="What the rule must do",
     figures={"rates": rates, "courses": courses},

@@ -142,7 +142,7 @@ def test_a_reader_undoes_what_a_writer_without_a_log_had_half_written(path, reco
         store = Store.open(sys.argv[1], write=True)
         store._connection.execute("PRAGMA cache_size=1")
         store._connection.execute("BEGIN")
-        from dst_lab.store import rows
+        from dst_lab.store.contents import rows
         for i in range(200):
             rows.insert(store._connection, rows.encode(record(i)))
         os._exit(0)

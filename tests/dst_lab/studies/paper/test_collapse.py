@@ -99,7 +99,7 @@ def test_a_search_stars_the_chosen_rate_and_shows_its_seeds(rows: Rows, search: 
         np.testing.assert_allclose(np.sort(losses[at == tau]), np.sort(there), rtol=1e-6)
         assert lines[f"the paper's optimum, {tau:g}"].get_xdata() == [tau, tau]
     assert "both at 4 learning rates: the search ends at τf = 2, τb = 0.5, learning rate 0.0003 (" in search.caption
-    assert "n = 9 to 10 search seeds, one line a learning rate; dots: the seeds at the chosen rate." in search.caption
+    assert "n = 9 to 10 search seeds, one line per learning rate; dots: the seeds at the chosen rate." in search.caption
 
 
 def test_the_seeds_that_converged_are_counted_as_the_claims_count_them(rows: Rows, search: Drawn) -> None:
@@ -196,7 +196,7 @@ def test_few_decades_keep_their_plain_numbers(tmp_path: Path) -> None:
     ratio = one.figure.subfigs[0].axes[1]
     assert ratio.get_ylim()[0] < min(ratio.containers[0].lines[0].get_ydata()), "one below the floor is seen"
     assert "one code" not in one.caption, "none collapsed"
-    assert "n = 10 seeds a point; points" in one.caption
+    assert "n = 10 seeds per point; points" in one.caption
 
 
 def test_a_ratio_known_at_some_measurements_is_their_mean_and_collapsed_runs_are_said(effects: Drawn) -> None:
@@ -208,7 +208,9 @@ def test_a_ratio_known_at_some_measurements_is_their_mean_and_collapsed_runs_are
     high = effects.figure.subfigs[0].axes[1].containers[0].lines[2][0].get_segments()
     np.testing.assert_allclose([top for _, (_, top) in high], 3e7 * taus, rtol=1e-6)
     assert "24 of 40 runs ended with almost all images on one code (every perplexity below 1.05)" in effects.caption
-    assert "n = 10 seeds a point (gradient signal-to-noise ratio 7: of the others there is none)" in effects.caption
+    assert (
+        "n = 10 seeds per point (fewer where a value is not known: gradient signal-to-noise ratio 7)" in effects.caption
+    )
 
 
 def test_a_sweep_that_turns_is_not_told_by_its_ends(tmp_path: Path) -> None:
@@ -223,7 +225,7 @@ def test_a_sweep_that_turns_is_not_told_by_its_ends(tmp_path: Path) -> None:
     with Store.open(tmp_path / "runs.sqlite", write=True) as store:
         store.put(map(record, RECIPES.plans["tau-f-effects"]("quick").wanted(lambda _: None)))
         caption = FIGURES["tau-f-effects"](PAPER.rows(store, "quick")).caption
-    assert "gradient norm from 1 (at 0.5) by way of 123,000 (at 2) to 1 (at 3)" in caption
+    assert "gradient norm from 1 (at 0.5) through 123,000 (at 2) to 1 (at 3)" in caption
 
 
 def test_curves_say_how_many_converged_and_to_what(tmp_path: Path) -> None:

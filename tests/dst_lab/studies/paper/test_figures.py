@@ -228,7 +228,7 @@ def test_what_is_lacking_at_either_rate_is_said(store: Store) -> None:
         "4 of 40 runs of tau-f-effects (autoencoder, learning rate 0.002)",
         "28 of 40 runs of catae-rate (autoencoder, learning rate 0.001)",
     ]
-    assert "n = 10 seeds a point (" in one.caption
+    assert "n = 10 seeds per point (" in one.caption
     for rate, n in ((0.002, 9), (0.001, 3)):
         assert f"perplexity of the codes (autoencoder, learning rate {rate}) {n}" in one.caption
 
@@ -380,7 +380,7 @@ def test_an_unfinished_search_is_mapped_at_one_learning_rate_and_drawn_at_all(tm
         assert {row.run.config["lr"] for row in there} == {3e-4}
     labels = [line.get_label() for line in axes_of(one)[0].get_lines()]
     assert labels == ["rate 0.0003", "rate 0.0005", "rate 0.0007", "rate 0.001", "the paper's optimum, 2"]
-    said = "The search is not done. Points: mean over n = 1 to 2 search seeds, one line a learning rate. "
+    said = "The search is not done. Points: mean over n = 1 to 2 search seeds, one line per learning rate. "
     assert one.caption.startswith(said), "nothing is chosen, starred or drawn seed by seed"
 
 

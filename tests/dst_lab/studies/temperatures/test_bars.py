@@ -21,7 +21,7 @@ Values = Callable[[Config], float]
 
 
 def is_ruled(config: Config) -> bool:
-    return config.estimator.to_dict()["tau_b"] == "self"
+    return config.estimator.to_dict()["tau_b"] in ("self", "self:draw=1")
 
 
 def good(config: Config) -> float:
@@ -31,6 +31,8 @@ def good(config: Config) -> float:
         return 121.0 + noise if config.lr == 7e-4 else 125.0 + noise
     if config.task == "stochastic-binary":
         return (0.31 if is_ruled(config) else 0.32) + noise
+    if config.task == "categorical-vae":
+        return 116.0 + 0.8 * is_ruled(config) + noise
     return 0.515 + noise
 
 
@@ -39,6 +41,8 @@ def record(config: Config, values: Values, status: str = "done") -> Record:
     curve = np.array([1.3, 1.1, 1.0, 1.0]) * end
     accuracy = np.array([0.6, 0.9, 1.0, 1.0]) * end
     series = {"validation_loss": curve, "validation_accuracy_argmax": accuracy, "train_loss": curve}
+    if config.task == "categorical-vae":
+        series |= {"test_loss": curve, "test_bound": curve - 5}
     history = {name: Series(STEPS, array.astype(np.float32)) for name, array in series.items()}
     return Record(config=config.to_dict(), status=status, history=history, artefacts={}, provenance=PROVENANCE)
 
@@ -62,11 +66,17 @@ def judged(path: Path, values: Values, lost: Callable[[Config], bool] = lambda _
 def test_every_bar_met(tmp_path: Path) -> None:
     found = judged(tmp_path, good)
     assert {claim: verdict.verdict for claim, verdict in found.items()} == dict.fromkeys(
-        ("T1", "T2", "T3"), "supported"
+        ("T1", "T2", "T3", "T4"), "supported"
     )
     assert [comparison.n for comparison in found["T1"].comparisons] == [10] * 5
     assert len(found["T2"].comparisons) == 3
     assert len(found["T1"].runs) == 50
+    vae = found["T4"]
+    assert [(one.metric, one.judged) for one in vae.comparisons[:3]] == [("lowest validation loss", True)] * 3
+    assert [one.difference for one in vae.comparisons[:3]] == pytest.approx([0.8] * 3, abs=1e-4)
+    assert all(one.worse for one in vae.comparisons[:3])  # within a nat is near, however sure the difference is
+    assert [one.judged for one in vae.comparisons[3:]] == [False] * 6
+    assert len(vae.runs) == 60
 
 
 def test_a_bar_missed_a_little_is_not_supported(tmp_path: Path) -> None:
@@ -78,23 +88,29 @@ def test_a_bar_missed_a_little_is_not_supported(tmp_path: Path) -> None:
             return 126.2 + 3 * noise[config.seed - FRESH_SEEDS[0]] if config.lr == 2e-3 else 124.0
         if config.task == "stochastic-binary":
             return 0.32 + 0.01 * noise[config.seed % 10] * (1 if is_ruled(config) else -1)
+        if config.task == "categorical-vae" and is_ruled(config) and config.seed in FRESH_SEEDS:
+            return 117.2 + 2 * noise[config.seed - FRESH_SEEDS[0]]
         return good(config)
 
     found = judged(tmp_path, values)
+    assert found["T4"].verdict == "not supported"
+    assert found["T4"].comparisons[0].low < 1 < found["T4"].comparisons[0].difference
     assert found["T1"].verdict == "not supported"
     assert found["T2"].verdict == "not supported"
 
 
-@pytest.mark.parametrize("task", ["categorical-autoencoder", "stochastic-binary", "logic-gates"])
+CLAIMS = {"categorical-autoencoder": "T1", "stochastic-binary": "T2", "logic-gates": "T3", "categorical-vae": "T4"}
+
+
+@pytest.mark.parametrize("task", CLAIMS)
 def test_what_is_worse_is_contradicted(task: str, tmp_path: Path) -> None:
-    claims = {"categorical-autoencoder": "T1", "stochastic-binary": "T2", "logic-gates": "T3"}
 
     def values(config: Config) -> float:
         worse = config.task == task and is_ruled(config)
         return good(config) * ((0.9 if task == "logic-gates" else 1.1) if worse else 1.0)
 
     found = judged(tmp_path, values)
-    assert {claim for claim, verdict in found.items() if verdict.verdict == "contradicted"} == {claims[task]}
+    assert {claim for claim, verdict in found.items() if verdict.verdict == "contradicted"} == {CLAIMS[task]}
 
 
 def test_one_run_that_collapses_or_diverges_contradicts(tmp_path: Path) -> None:
@@ -126,7 +142,16 @@ def test_recipes_at_both_scales_and_no_seed_of_the_paper_is_explored() -> None:
     assert STUDIES["temperatures"] is TEMPERATURES
     assert set(RECIPES.plans) <= set(recipes())
     for scale in ("quick", "paper"):
-        for name in ("self-parts", "self-constants", "self-shapes"):
+        for name in (
+            "self-parts",
+            "self-constants",
+            "self-shapes",
+            "self-varied",
+            "self-others",
+            "self-vae-others",
+            "shape-constants",
+            "self-limits",
+        ):
             wanted = RECIPES.plans[name](scale).wanted(lambda _: None)
             assert wanted
             assert {config.seed for config in wanted} <= set(range(100, 400))

@@ -13,7 +13,8 @@ from dst_lab.report import page
 from dst_lab.store import Record, Series, Store
 from dst_lab.studies import TEMPERATURES
 from dst_lab.studies.temperatures.ablation import table
-from dst_lab.studies.temperatures.recipes import EXPLORED, RECIPES, START, explored
+from dst_lab.studies.temperatures.recipes import RECIPES
+from dst_lab.studies.temperatures.variants import EXPLORED, START, explored
 
 STEPS = np.array([10, 20, 30, 40], dtype=np.int64)
 
@@ -24,7 +25,7 @@ def loss(config: Config) -> float:
 
 
 def record(config: Config) -> Record:
-    layers = {"categorical-autoencoder": 1, "stochastic-binary": 2, "logic-gates": 4}[config.task]
+    layers = {"stochastic-binary": 2, "logic-gates": 4}.get(config.task, 1)
     history = {"validation_loss": np.array([1.3, 1.1, 1.0, 1.05]) * loss(config), "train_loss": np.ones(4)}
     history["validation_accuracy_argmax"] = np.array([0.1, 0.2, 0.3, 0.4])
     if config.estimator.rules:

@@ -21,7 +21,7 @@ NO_MARK = "a mark to reach: all runs of all baselines diverged"
 
 
 def judge_baselines(rows: Rows, rules: Sequence[TaskRule] = RULES) -> list[Verdict]:
-    """On each task how good, then how soon."""
+    """Two verdicts per task: how good, then how soon."""
     return [verdict for rule in rules for verdict in (_quality(rows, rule), _speed(rows, rule))]
 
 
@@ -44,8 +44,10 @@ def contest(
         if main is None and role in roles and not (ours.missing or theirs.missing):
             missing.append(f"{judged.name}, which the runs on {verdict.task} did not record")
         comparisons += [main, *(compare(ours, theirs, measure) for measure in beside)]
-    found = tuple(comparison for comparison in comparisons if comparison is not None)
-    return replace(verdict, verdict=decide(found, missing), comparisons=found, missing=tuple(missing), runs=tuple(runs))
+    existing = tuple(comparison for comparison in comparisons if comparison is not None)
+    return replace(
+        verdict, verdict=decide(existing, missing), comparisons=existing, missing=tuple(missing), runs=tuple(runs)
+    )
 
 
 def _quality(rows: Rows, rule: TaskRule) -> Verdict:

@@ -28,10 +28,10 @@ def judge_effects(rows: Rows) -> list[Verdict]:
 
 def _forward(sweeps: Sweeps) -> Verdict:
     sweep = sweeps["tau_f", AUTOENCODER]
-    found = Evidence([sweep])
-    found.trend(sweep, PERPLEXITY, 1, judged=True)
-    found.trend(sweep, SNR, -1, judged=True)
-    return found.verdict(
+    evidence = Evidence([sweep])
+    evidence.trend(sweep, PERPLEXITY, 1, judged=True)
+    evidence.trend(sweep, SNR, -1, judged=True)
+    return evidence.verdict(
         "C3 tau_f", AUTOENCODER, "A higher tau_f uses more codes, and makes the gradient noisier",
         f"{TRENDS} The quantities: perplexity of the codes at the end of training, which must rise, and the gradient's "
         "signal-to-noise ratio, mean over its measurements during training, which must fall. At tau_f = 0 nothing is "
@@ -42,11 +42,11 @@ def _forward(sweeps: Sweeps) -> Verdict:
 
 def _backward(sweeps: Sweeps) -> Verdict:
     sweep = sweeps["tau_b", NETWORK]
-    found = Evidence([sweep])
-    found.trend(sweep, NORM, -1, judged=True)
-    found.trend(sweep, ACTIVE, 1, judged=True)
-    found.trend(sweep, FIRST_NORM, -1)
-    return found.verdict(
+    evidence = Evidence([sweep])
+    evidence.trend(sweep, NORM, -1, judged=True)
+    evidence.trend(sweep, ACTIVE, 1, judged=True)
+    evidence.trend(sweep, FIRST_NORM, -1)
+    return evidence.verdict(
         "C3 tau_b", NETWORK, "A higher tau_b makes the gradient smaller, and reaches more neurons",
         f"{TRENDS} The quantities: gradient norm, mean over the evaluations during training, which must fall, and the "
         "share of active neurons at the end of training, which must rise.",
@@ -55,11 +55,11 @@ def _backward(sweeps: Sweeps) -> Verdict:
 
 def _inverse(sweeps: Sweeps) -> Verdict:
     sweep = sweeps["tau_b", NETWORK]
-    found = Evidence([sweep])
+    evidence = Evidence([sweep])
     for measure in (NORM, FIRST_NORM):
         for against, direction in ((-1 - NEAR, 1), (-1 + NEAR, -1)):
-            found.slope(sweep, measure, against, direction, judged=measure is NORM)
-    return found.verdict(
+            evidence.slope(sweep, measure, against, direction, judged=measure is NORM)
+    return evidence.verdict(
         "C3 slope", NETWORK, "The gradient norm is proportional to 1 / tau_b",
         "The slope of log gradient norm (mean over the evaluations during training) against log tau_b is fitted within "
         f"each of {SEEDS} seeds and tested by exact sign flips, one-sided at 0.025. {LEFT_OUT} So is one with norm 0, "
@@ -74,11 +74,11 @@ def _apart(sweeps: Sweeps) -> Verdict:
         ("tau_f", "tau_b", AUTOENCODER, PERPLEXITY), ("tau_f", "tau_b", AUTOENCODER, SNR),
         ("tau_b", "tau_f", NETWORK, NORM), ("tau_b", "tau_f", NETWORK, ACTIVE),
     )  # fmt: skip
-    found = Evidence(list(sweeps.values()))
+    evidence = Evidence(list(sweeps.values()))
     for mine, other, task, measure in own:
-        found.smaller(sweeps[other, task], sweeps[mine, task], measure)
-        found.trend(sweeps[other, task], measure, 1)
-    return found.verdict(
+        evidence.smaller(sweeps[other, task], sweeps[mine, task], measure)
+        evidence.trend(sweeps[other, task], measure, 1)
+    return evidence.verdict(
         "C3 independence", "", "The two temperatures act largely apart: each leaves the other's quantities alone",
         "On the autoencoder and the binary network. Each quantity (perplexity and signal-to-noise ratio for tau_f, "
         "gradient norm and active neurons for tau_b) has a range, highest less lowest over the sweep, within each of "

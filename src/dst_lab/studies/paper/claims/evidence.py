@@ -121,12 +121,12 @@ class Evidence:
     def caution(self) -> str:
         """Where most runs of a sweep collapsed: a trend among them is none of learning."""
         swept = [sweep for sweep in self.sweeps if sweep.task == CATAE.task and not sweep.missing]
-        said = [
+        sentences = [
             f"{sweep.collapsed} of {len(sweep.runs)} runs over {sweep.name} ended with almost all images on one code"
             for sweep in swept
             if 2 * sweep.collapsed > len(sweep.runs)
         ]
-        return "; ".join(said)
+        return "; ".join(sentences)
 
     def verdict(self, claim: str, task: str, title: str, rule: str) -> Verdict:
         return Verdict(

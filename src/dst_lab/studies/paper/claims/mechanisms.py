@@ -94,13 +94,13 @@ def _ends(rows: Rows) -> tuple[float, float, str] | None:
     """(the collapsed solution's loss, the best loss seen, how the former was found) over the autoencoder's searches."""
     plans = [rows.searches[CATAE.task, role][1] for role in (OURS, *BASELINES)]
     wanted = dict.fromkeys(config for plan in plans for config in plan.wanted(rows.lookup))
-    found = [row.history for row in map(rows.find, wanted) if row is not None and row.done]
-    if not found:
+    histories = [row.history for row in map(rows.find, wanted) if row is not None and row.done]
+    if not histories:
         return None
-    lowest = [float(history["validation_loss"].values.min()) for history in found]
+    lowest = [float(history["validation_loss"].values.min()) for history in histories]
     silent = [
         float(history["validation_loss"].values[here].min())
-        for history in found
+        for history in histories
         if (here := (history["perplexity"].values < COLLAPSED).all(axis=1)).any()
     ]
     if silent:

@@ -29,9 +29,9 @@ def judge_off_diagonal(rows: Rows, rules: Sequence[TaskRule] = RULES) -> list[Ve
 def _judge(rows: Rows, rule: TaskRule) -> Verdict:
     ours, *equal = (arm(rows, rule.task, role) for role in (OURS, DIAGONAL, "softmax_ste"))
     missing = tuple(lack for side in (ours, *equal) for lack in side.missing)
-    found = [compare(ours, theirs, rule.primary, primary=True, judged=True) for theirs in equal]
-    found += [compare(ours, theirs, measure) for theirs in equal for measure in rule.beside]
-    comparisons = tuple(comparison for comparison in found if comparison is not None)
+    against = [compare(ours, theirs, rule.primary, primary=True, judged=True) for theirs in equal]
+    against += [compare(ours, theirs, measure) for theirs in equal for measure in rule.beside]
+    comparisons = tuple(comparison for comparison in against if comparison is not None)
     verdict, because, notes = decide(comparisons, missing), "", []
     if ours.config is not None:
         apart = not math.isclose(value_of(ours.config, "tau_f"), value_of(ours.config, "tau_b"))
@@ -48,17 +48,17 @@ def _judge(rows: Rows, rule: TaskRule) -> Verdict:
 def _notes(rows: Rows, rule: TaskRule, config: Config, apart: bool) -> list[str]:
     tau_f, tau_b = float(value_of(config, "tau_f")), float(value_of(config, "tau_b"))
     distance = math.dist((tau_f, tau_b), rule.optimum)
-    said = [
+    notes = [
         f"our optimum (tau_f, tau_b) = ({tau_f:g}, {tau_b:g}) lies {'off' if apart else 'on'} the diagonal; "
         f"the paper's is ({rule.optimum[0]:g}, {rule.optimum[1]:g}), {distance:.3g} away"
     ]
     counts = {role: _settings(rows, rule.task, role) for role in (OURS, DIAGONAL)}
     bases = {role: rows.searches[rule.task, role][1].base for role in counts}
     tried = [f"{n} of {role_name(rows, role, bases[role])}" for role, n in counts.items()]
-    said.append(f"settings tried: {', '.join(tried)}")
+    notes.append(f"settings tried: {', '.join(tried)}")
     if counts[DIAGONAL] < counts[OURS]:
-        said.append("the diagonal was given fewer settings than Decoupled ST: the comparison favours Decoupled ST")
-    return said + [note.strip() for note in rows.searches[rule.task, OURS][1].notes(rows.lookup)]
+        notes.append("the diagonal was given fewer settings than Decoupled ST: the comparison favours Decoupled ST")
+    return notes + [note.strip() for note in rows.searches[rule.task, OURS][1].notes(rows.lookup)]
 
 
 def _settings(rows: Rows, task: str, role: str) -> int:

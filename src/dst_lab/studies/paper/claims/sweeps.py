@@ -30,7 +30,7 @@ class Sweep:
     task: str
     values: tuple[float, ...]
     tau_f: tuple[float, ...]
-    """At each of the values."""
+    """The tau_f at each of the values."""
     rows: tuple[tuple[Row, ...], ...]
     missing: tuple[str, ...]
 
@@ -86,17 +86,17 @@ def sweep_of(rows: Rows, tau: str, task: str) -> Sweep:
     grids = [part for _, part in rows.recipes.parts(rows.scale, [recipe]) if isinstance(part, Grid)]
     (grid,) = (grid for grid in grids if grid.base.task == task)
     ((name, values),) = grid.axes
-    found = [
+    rows_or_none = [
         [rows.find(config) for config in settings(base, grid.axes)] for base in seeded([grid.base], grid.seeds[:SEEDS])
     ]
-    there = tuple(tuple(row for row in of_seed if row is not None) for of_seed in found)
-    wanted, have = SEEDS * len(values), sum(map(len, there))
+    existing = tuple(tuple(row for row in of_seed if row is not None) for of_seed in rows_or_none)
+    wanted, have = SEEDS * len(values), sum(map(len, existing))
     missing = []
     if len(grid.seeds) < SEEDS:
         missing.append(f"{recipe} has {len(grid.seeds)} seeds at scale {rows.scale}, and the rule asks for {SEEDS}")
     elif have < wanted:
         missing.append(f"{wanted - have} of {wanted} runs over {name} on {task}: {rows.command(recipe)}")
-    elif any(sum(row.done for row in of_seed) < LEAST for of_seed in there):
+    elif any(sum(row.done for row in of_seed) < LEAST for of_seed in existing):
         missing.append(f"a trend over {name} on {task}: of some seed, fewer than {LEAST} runs did not diverge")
     tau_f = tuple(float(value_of(config, "tau_f")) for config in settings(grid.base, grid.axes))
-    return Sweep(name, task, tuple(map(float, values)), tau_f, there, tuple(missing))
+    return Sweep(name, task, tuple(map(float, values)), tau_f, existing, tuple(missing))

@@ -23,7 +23,7 @@ class TaskRule:
 
 
 def _both(metric: str) -> tuple[Measure, Measure]:
-    """At its best and at the end."""
+    """The metric at its best and at the end."""
     return best(metric), last(metric)
 
 
@@ -93,12 +93,12 @@ JUDGED = (
 
 def on_test(rule: TaskRule, comparisons: Sequence[Comparison]) -> list[str]:
     """A note on whether test data, which choose and judge nothing, point where the judged comparisons do."""
-    seen = {one.name: one for one in comparisons if one.metric == rule.test.name}
-    said = []
+    by_name = {one.name: one for one in comparisons if one.metric == rule.test.name}
+    notes = []
     for judged in comparisons:
-        if judged.judged and judged.name in seen:
-            one = seen[judged.name]
+        if judged.judged and judged.name in by_name:
+            one = by_name[judged.name]
             same = "the same direction" if one.difference * judged.difference > 0 else "not the same direction"
             p, side = min((one.p_better, "better"), (one.p_worse, "worse"))
-            said.append(f"{judged.name}, {same} ({side}, p = {p:.2g})")
-    return [f"on test data ({rule.test.name}): {'; '.join(said)}"] if said else []
+            notes.append(f"{judged.name}, {same} ({side}, p = {p:.2g})")
+    return [f"on test data ({rule.test.name}): {'; '.join(notes)}"] if notes else []

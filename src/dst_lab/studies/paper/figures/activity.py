@@ -23,7 +23,7 @@ def network(rows: Rows) -> Drawn:
     searches = searches_of(rows, TASK, ROLES) if len(settings) < len(ROLES) else []
     missing = [text for recipe in searches for text in rows.missing(recipe, TASK)]
     figure, (left, right) = panels(2)
-    said = []
+    parts = []
     if not settings:
         absent(left, missing)
         absent(right, missing)
@@ -46,7 +46,7 @@ def network(rows: Rows) -> Drawn:
         if role in PAPER:
             right.plot([place - 0.4, place + 0.4], 2 * [PAPER[role]], color=FAINT, lw=2, ls=(0, (2, 1)),
                        label="the paper's figure" if role == OURS else "")  # fmt: skip
-        said.append(f"{look.label} {quoted.mean():.0f}%")
+        parts.append(f"{look.label} {quoted.mean():.0f}%")
     if settings:
         left.set(xscale="log", xlabel="threshold on mean |dL/dl|", ylabel="inactive neurons (%)", ylim=(0, 100))
         left.legend()
@@ -56,16 +56,16 @@ def network(rows: Rows) -> Drawn:
         left.set_title("by absolute threshold", fontsize=9, fontweight="normal")
         right.grid(axis="x", visible=False)
         right.legend()
-    caption = _caption(settings, said) + lost(rows, TASK, ROLES)
+    caption = _caption(settings, parts) + lost(rows, TASK, ROLES)
     return Drawn("Inactive neurons, binary network", figure, caption, 2, missing, recipes_of(rows, TASK, ROLES))
 
 
-def _caption(settings: dict[str, Setting], said: list[str]) -> str:
+def _caption(settings: dict[str, Setting], parts: list[str]) -> str:
     if not settings:
         return ""
     n = listing(sorted({f"{setting.n} {setting.seeds}" for setting in settings.values()}))
     return (
         f"Share of hidden neurons whose mean gradient over the validation images is negligible, at the end of "
-        f"training: {listing(said)} below 1% of the run's mean. Left, the same against absolute thresholds: an order "
+        f"training: {listing(parts)} below 1% of the run's mean. Left, the same against absolute thresholds: an order "
         f"that changes with the threshold is no finding. n = {n} seeds; bands and bars: one standard deviation."
     )

@@ -52,10 +52,10 @@ def autoencoder(rows: Rows) -> Drawn:
 
 def _converged(settings: Mapping[str, Setting], below: float) -> str:
     """For a caption: how many runs of each converged, and to what; a mean over all is of neither kind."""
-    said = []
+    parts = []
     for setting in settings.values():
         ends = np.array([loss for row in setting.rows if (loss := row.last("validation_loss")) < below])
         value = f" ({plus_minus(ends)})" if len(ends) else ""
-        said.append(f"{setting.look.label} {len(ends)} of {setting.n + setting.diverged}{value}")
+        parts.append(f"{setting.look.label} {len(ends)} of {setting.n + setting.diverged}{value}")
     how = f"with a last validation loss below {below:.4g} nats"
-    return f" Converged, {how}: {listing(said)}." if said else ""
+    return f" Converged, {how}: {listing(parts)}." if parts else ""

@@ -179,7 +179,7 @@ def _said(name: str, panel: Panel, both: list[dict[float, list[float]]]) -> list
         if len(values) > 1:
             what, _, unit = measure.label.partition(" (")
             start, *way, end = (f"{number(middle)}{unit.rstrip(')')} (at {tau:g})" for tau, middle in _told(values))
-            over = f" by way of {listing(way)}" if way else ""
+            over = f" through {listing(way)}" if way else ""
             parts.append(f"{what} from {start}{over} to {end}")
     greek = {"tau_f": "τf", "tau_b": "τb"}[name]
     return [f"{panel.title.capitalize()}, as {greek} rises: {'; '.join(parts)}."] if parts else []
@@ -216,4 +216,4 @@ def _n(counts: dict[tuple[str, str], set[int]]) -> str:
             where = f" ({place})" if labels.count(label) > 1 else ""
             ends = dict.fromkeys((min(found), max(found)))
             fewer.append(f"{label.partition(' (')[0]}{where} {' to '.join(map(str, ends))}")
-    return f"n = {most} seeds a point" + (f" ({listing(fewer)}: of the others there is none)" if fewer else "")
+    return f"n = {most} seeds per point" + (f" (fewer where a value is not known: {listing(fewer)})" if fewer else "")

@@ -37,7 +37,7 @@ def _search(rows: Rows, task: str, label: str, counted: bool = False) -> Drawn:
     figure, axes = panels(2, height=HEIGHT + 0.2 + (0.5 + 0.27 * len(by_rate)) * counted, heights=heights)
     for i, name in enumerate(("tau_f", "tau_b")):
         ax, *below = axes[i * len(heights) : (i + 1) * len(heights)]
-        sweeps = {lr: _sweeps(found, ours)[i] for lr, found in by_rate.items()}
+        sweeps = {lr: _sweeps(runs_at, ours)[i] for lr, runs_at in by_rate.items()}
         if max(map(len, sweeps.values()), default=0) < 2:
             absent(ax, missing or [f"the sweep of {name}"])
             for counts in below:
@@ -59,16 +59,16 @@ def _search(rows: Rows, task: str, label: str, counted: bool = False) -> Drawn:
 
 def _by_rate(rows: Rows, task: str) -> dict[float, Cells]:
     """Each learning rate that the search tried, from the lowest -> its runs."""
-    found = rows.recipe(search(rows, task, OURS), task, "validation_loss")
-    return {lr: at_rate(found, lr) for lr in sorted({float(row.run.config["lr"]) for row in found})}
+    runs = rows.recipe(search(rows, task, OURS), task, "validation_loss")
+    return {lr: at_rate(runs, lr) for lr in sorted({float(row.run.config["lr"]) for row in runs})}
 
 
-def _sweeps(found: Cells, ours: tuple[float, float] | None) -> list[dict[float, list[Row]]]:
+def _sweeps(runs_at: Cells, ours: tuple[float, float] | None) -> list[dict[float, list[Row]]]:
     """The runs along tau_f at the search's first tau_b, and along tau_b at the tau_f it then chose."""
-    ordered = dict(sorted(found.items()))
-    first_b = max({b for _, b in found}, key=lambda b: sum(at[1] == b for at in found), default=None)
-    forward = {f: there for (f, b), there in ordered.items() if b == first_b}
-    backward = {b: there for (f, b), there in ordered.items() if ours is not None and f == ours[0]}
+    ordered = dict(sorted(runs_at.items()))
+    first_b = max({b for _, b in runs_at}, key=lambda b: sum(at[1] == b for at in runs_at), default=None)
+    forward = {f: members for (f, b), members in ordered.items() if b == first_b}
+    backward = {b: members for (f, b), members in ordered.items() if ours is not None and f == ours[0]}
     return [forward, backward]
 
 
@@ -79,7 +79,7 @@ def _losses(
     standard deviation would not show: of several rates, the seeds of the chosen one are drawn as they are."""
     color = estimator(OURS).color
     for (lr, across), (line, marker, alpha) in zip(sweeps.items(), STROKES[-len(sweeps) :], strict=True):
-        losses = [np.array([row.best("validation_loss") for row in there]) for there in across.values()]
+        losses = [np.array([row.best("validation_loss") for row in members]) for members in across.values()]
         means = [float(values.mean()) for values in losses]
         if len(sweeps) == 1:
             bars = [float(spread(values)) for values in losses]
@@ -87,7 +87,7 @@ def _losses(
             continue
         ax.plot(list(across), means, color=color, ls=line, marker=marker, alpha=alpha, label=f"rate {lr:g}")
     chosen = {} if config is None else sweeps.get(config.lr, {})
-    seeds = [(tau, row.best("validation_loss")) for tau, there in chosen.items() for row in there]
+    seeds = [(tau, row.best("validation_loss")) for tau, members in chosen.items() for row in members]
     if config is not None and seeds and len(sweeps) > 1:
         ax.plot(*zip(*seeds, strict=True), ".", color=INK, ms=2.5, label=f"seeds at rate {config.lr:g}")
     ax.axvline(paper, color=FAINT, ls=(0, (4, 2)), lw=1.2, label=f"the paper's optimum, {paper:g}")
@@ -100,13 +100,13 @@ def _losses(
 def _counts(ax: Axes, sweeps: Mapping[float, dict[float, list[Row]]], below: float) -> None:
     """How many runs ended with a validation loss below this, one row of numbers per rate."""
     for y, across in enumerate(sweeps.values()):
-        for tau, there in across.items():
-            count = sum(row.last("validation_loss") < below for row in there)
+        for tau, members in across.items():
+            count = sum(row.last("validation_loss") < below for row in members)
             ax.text(tau, y, str(count), ha="center", va="center", size=7)
     ax.margins(x=0.03)
     ax.set(ylim=(-0.6, len(sweeps) - 0.4))
     ax.set_yticks(range(len(sweeps)), [f"{lr:g}" for lr in sweeps])
-    n = len({row.run.seed for across in sweeps.values() for there in across.values() for row in there})
+    n = len({row.run.seed for across in sweeps.values() for members in across.values() for row in members})
     ax.set_title(f"seeds of {n} that converged, by learning rate", fontsize=9, fontweight="normal")
     ax.tick_params(axis="y", length=0)
     ax.grid(False)
@@ -123,21 +123,21 @@ def _search_caption(
         f"ends at τf = {ours[0]:g}, τb = {ours[1]:g}{f', learning rate {lr:g}' * several} (the paper's at "
         f"{OPTIMA[task][0]:g}, {OPTIMA[task][1]:g})."
     )  # fmt: skip
-    count = count_text(len(members) for found in by_rate.values() for members in found.values())
-    where = ", one line a learning rate" if several else rate_text(rows, task, OURS)
+    count = count_text(len(members) for runs_at in by_rate.values() for members in runs_at.values())
+    where = ", one line per learning rate" if several else rate_text(rows, task, OURS)
     bars = "; bars: one standard deviation" if not several else "; dots: the seeds at the chosen rate" * bool(ours)
-    said = f"{chosen} Points: mean over n = {count} search seeds{where}{bars}."
+    text = f"{chosen} Points: mean over n = {count} search seeds{where}{bars}."
     if counted:
-        said += _converged(by_rate, converged_below(rows), lost)
-    return said + lost_text(
+        text += _converged(by_rate, converged_below(rows), lost)
+    return text + lost_text(
         Counter((f, b) for f, b, _ in (row.taus for row in lost) if f is not None and b is not None)
     )
 
 
 def _converged(by_rate: Mapping[float, Cells], below: float, diverged: list[Row]) -> str:
     parts = []
-    for lr, found in by_rate.items():
-        ends = [row.last("validation_loss") for there in found.values() for row in there]
+    for lr, runs_at in by_rate.items():
+        ends = [row.last("validation_loss") for members in runs_at.values() for row in members]
         n = len(ends) + sum(row.run.config["lr"] == lr for row in diverged)
         parts.append(f"{sum(end < below for end in ends)} of {n} at {lr:g}")
     return (

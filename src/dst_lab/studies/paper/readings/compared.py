@@ -18,16 +18,16 @@ from dst_lab.studies.paper.claims.tasks import LOGIC, RULES, SBN, TaskRule
 
 def judged_in(rows: Rows) -> Question:
     """The same runs, compared in something else."""
-    found = {RULE: judge_by(rows, RULES)}
+    verdicts = {RULE: judge_by(rows, RULES)}
     asked = {(rule.task, rule.curve) for rule in RULES}
     for name, read in COMPARED.items():
         others = [other for rule in RULES if (other := read(rule)) is not None]
         # How soon is asked of a curve: a reading by a curve that was asked before says nothing new of it.
         same = {other.task for other in others if (other.task, other.curve) in asked}
         asked |= {(other.task, other.curve) for other in others}
-        found[name] = [one for one in judge_by(rows, others) if one.claim != "C2 speed" or one.task not in same]
+        verdicts[name] = [one for one in judge_by(rows, others) if one.claim != "C2 speed" or one.task not in same]
     return table(
-        "What is compared", found,
+        "What is compared", verdicts,
         "The same settings and fresh seeds. By which of a pair is better: the sign test, which one collapsed run moves "
         "no more than any other. The other forward is argmax; of logic gates, whose rule goes by argmax, "
         "the training forward.",
@@ -79,19 +79,19 @@ COMPARED: dict[str, Callable[[TaskRule], TaskRule | None]] = {
 
 def active_from(rows: Rows) -> Question:
     """Every whole decade of the absolute thresholds."""
-    found = {f"{RULE}: 1% of the mean": [judge_activity(rows)]}
+    verdicts = {f"{RULE}: 1% of the mean": [judge_activity(rows)]}
     for i, threshold in list(enumerate(THRESHOLDS))[::2]:
-        found[f"{threshold:.0e}"] = [judge_activity(rows, inactive_below(i, threshold))]
-    return table("When a neuron is inactive", found, "Activity is the mean |dL/dl| over validation images.")
+        verdicts[f"{threshold:.0e}"] = [judge_activity(rows, inactive_below(i, threshold))]
+    return table("When a neuron is inactive", verdicts, "Activity is the mean |dL/dl| over validation images.")
 
 
 def converged_from(rows: Rows) -> Question:
     """Where between the best loss and the collapsed solution, and at which evaluation."""
-    found = {f"{RULE}: half way, last loss": [judge_convergence(rows)]}
+    verdicts = {f"{RULE}: half way, last loss": [judge_convergence(rows)]}
     for share in (0.25, 0.75):
-        found[f"{share:.0%} of the way"] = [judge_convergence(rows, share)]
-    found["half way, lowest loss"] = [judge_convergence(rows, judged=_ever)]
-    return table("When a run has converged", found, "On the way from the best loss to the collapsed one.")
+        verdicts[f"{share:.0%} of the way"] = [judge_convergence(rows, share)]
+    verdicts["half way, lowest loss"] = [judge_convergence(rows, judged=_ever)]
+    return table("When a run has converged", verdicts, "On the way from the best loss to the collapsed one.")
 
 
 def _ever(metric: str, threshold: float) -> Measure:

@@ -54,12 +54,12 @@ def ask(rows: Rows) -> list[Question]:
 
 def chosen_by(rows: Rows) -> Question:
     """Other settings, where the searches had chosen by something else, compared as the rule says."""
-    found = {RULE: judge_by(rows, RULES)}
+    verdicts = {RULE: judge_by(rows, RULES)}
     for name, (measures, rules) in CHOSEN.items():
-        found[name] = [one for one in judge_by(searched(rows, measures), rules) if one.task in measures]
-    found["the paper's temperatures"] = judge_by(published(rows), RULES)
+        verdicts[name] = [one for one in judge_by(searched(rows, measures), rules) if one.task in measures]
+    verdicts["the paper's temperatures"] = judge_by(published(rows), RULES)
     return table(
-        "How settings are chosen", found,
+        "How settings are chosen", verdicts,
         "Where a search would have chosen another setting, its ten fresh seeds must be trained first, and where it "
         "would have gone another way, that search: `dst claims --readings` ends with both. The paper's temperatures "
         "are those of Decoupled ST, at the learning rate that our search chose; the others stay.",
@@ -102,9 +102,9 @@ def lacking(rows: Rows) -> dict[Config, list[int]]:
     elsewhere, and once it has ended the fresh seeds of what it chose."""
     wanted: list[Config] = []
     for measures in (LAST, ARGMAX, ACCURACY):
-        seen = searched(rows, measures)
-        found = [config for config in seen.chosen.values() if not estimator(config.estimator.name).reference]
-        asked = [*_led_elsewhere(rows, seen), *seeded(found, FRESH_SEEDS)]
+        by_measures = searched(rows, measures)
+        chosen = [config for config in by_measures.chosen.values() if not estimator(config.estimator.name).reference]
+        asked = [*_led_elsewhere(rows, by_measures), *seeded(chosen, FRESH_SEEDS)]
         wanted += [config for config in asked if config.task in measures]
     ours = [_as_published(config) for (_, role), config in rows.chosen.items() if role == OURS]
     settings: dict[Config, list[int]] = {}
@@ -114,10 +114,10 @@ def lacking(rows: Rows) -> dict[Config, list[int]]:
     return settings
 
 
-def _led_elsewhere(rows: Rows, seen: Rows) -> list[Config]:
+def _led_elsewhere(rows: Rows, by_measures: Rows) -> list[Config]:
     """The runs that searches which are done lack, as `seen` scores them."""
     done = [plan for _, plan in rows.recipes.parts(rows.scale, rows.recipes.searches) if plan.chosen(rows.lookup)]
-    return [config for plan in done for config in plan.wanted(seen.lookup) if seen.lookup(config) is None]
+    return [config for plan in done for config in plan.wanted(by_measures.lookup) if by_measures.lookup(config) is None]
 
 
 def detailed(rows: Rows) -> list[Question]:
@@ -128,9 +128,9 @@ def detailed(rows: Rows) -> list[Question]:
     for task in OPTIMA:
         config = rows.chosen.get((task, OURS))
         names = list(otherwise(config)) if config else []
-        found = {RULE: _claims(rows, task)} | {name: _claims(_set(rows, task, name), task) for name in names}
-        if any(one.verdict != NOT_TESTED for name in names for one in found[name]):
-            questions.append(table(f"What the paper does not state, {title(task)}", found, DETAILS))
+        verdicts = {RULE: _claims(rows, task)} | {name: _claims(_set(rows, task, name), task) for name in names}
+        if any(one.verdict != NOT_TESTED for name in names for one in verdicts[name]):
+            questions.append(table(f"What the paper does not state, {title(task)}", verdicts, DETAILS))
     return questions
 
 
@@ -152,13 +152,13 @@ def at_half_the_rate(rows: Rows) -> list[Question]:
         rows, find=lambda config: rows.find(moved(config)), lookup=lambda config: rows.lookup(moved(config))
     )
     name = f"{rate:g} alone"
-    found = {
-        column: [one for one in judge(seen) if one.task in (CATAE.task, "")]
-        for column, seen in ((RULE, rows), (name, other))
+    verdicts = {
+        column: [one for one in judge(of_column) if one.task in (CATAE.task, "")]
+        for column, of_column in ((RULE, rows), (name, other))
     }
-    if all(one.verdict == NOT_TESTED for one in found[name]):
+    if all(one.verdict == NOT_TESTED for one in verdicts[name]):
         return []
-    return [table("The autoencoder's learning rate", found, RATE)]
+    return [table("The autoencoder's learning rate", verdicts, RATE)]
 
 
 RATE = (

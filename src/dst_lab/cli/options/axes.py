@@ -1,0 +1,102 @@
+"""The axes of a grid or a search, as they are typed: `tau_f=0:2:0.1`, `tau_b=0.5,2:0.1:linear,self`, `lr=1e-4:1e-2`."""
+
+from dataclasses import fields
+from typing import Any
+
+from dst_lab.cli.options.fields import read_value
+from dst_lab.configs import RULES, WHOLE, Config
+from dst_lab.configs.config import course, parts_of
+from dst_lab.configs.schedule import SHAPES
+
+AXES = (float, int, str, bool)
+"""The types of fields that a grid may vary."""
+MOST_VALUES = 10_000
+"""Along one axis of a grid."""
+
+
+def read_range(text: str, base: Config) -> tuple[str, float, float]:
+    """`name=low:high`."""
+    name, _, ends = text.partition("=")
+    try:
+        low, high = (float(part) for part in ends.split(":"))
+    except ValueError:
+        raise ValueError(f"the axis of a search is name=low:high, such as tau_f=0.05:3, got {text!r}") from None
+    _axis_type(base, name, (float,))
+    return name, low, high
+
+
+def read_axis(text: str, base: Config) -> tuple[str, tuple[Any, ...]]:
+    """`name=a,b,c`, of which each is a number or `from:to:step`, both ends included; of a temperature also a schedule
+    or a rule, and of a field that takes words a word."""
+    name, sign, values = text.partition("=")
+    if sign and _axis_type(base, name, AXES) is str:
+        words = tuple(dict.fromkeys(values.split(",")))
+        if name == "dataset" and len(words) > 1:
+            raise ValueError(f"a grid looks for the lowest loss, on one data set: sweep them one by one, got {text!r}")
+        if name == "dataset" and values.endswith(WHOLE):
+            raise ValueError(
+                f"a grid would choose by test images: sweep {values.removesuffix(WHOLE)}, then `dst run --dataset "
+                f"{values}` with what it chose"
+            )
+        return name, words
+    if sign and _axis_type(base, name, AXES) is bool:
+        return name, _truths(name, values)
+    of, parts = base.estimator.card, values.split(",")
+    courses = {part: course(part).to_json() for part in parts if name in of.temperatures and _is_course(part)}
+    try:
+        if not sign:
+            raise ValueError
+        texts = courses | {word: word for word in (of.options[name].words if name in of.options else ())}
+        along = [value for part in parts for value in ([texts[part]] if part in texts else _numbers(part))]
+        if len(along) > MOST_VALUES:
+            raise ValueError
+        return name, tuple(dict.fromkeys(along))
+    except (ValueError, ArithmeticError):
+        more = f"; a temperature takes schedules such as 2:0.1:linear and rules ({', '.join(RULES)}) as well"
+        raise ValueError(
+            f"an axis is name=a,b,c or name=from:to:step with a whole number of steps, at most {MOST_VALUES:,}, got "
+            f"{text!r}{more if name in of.temperatures else ''}"
+        ) from None
+
+
+def _truths(name: str, values: str) -> tuple[bool, ...]:
+    try:
+        return tuple(dict.fromkeys(read_value(bool, part) for part in values.split(",")))
+    except ValueError:
+        raise ValueError(f"{name} is true or false, got {values!r}") from None
+
+
+def _is_course(text: str) -> bool:
+    """True where a temperature is written as a schedule or a rule."""
+    name, *others = text.split(":")
+    return name in RULES or any(other in SHAPES for other in others)
+
+
+def _numbers(text: str) -> list[float]:
+    """One number, or those of `from:to:step`; ValueError where it is neither."""
+    if ":" not in text:
+        return [float(text)]
+    first, last, step = (float(part) for part in text.split(":"))
+    count = round((last - first) / step)
+    if step <= 0 or not 0 <= count < MOST_VALUES or abs(first + count * step - last) > 1e-9 * max(1.0, abs(last)):
+        raise ValueError
+    return [round(first + i * step, 10) for i in range(count + 1)]
+
+
+def _axis_type(base: Config, name: str, allowed: tuple[type, ...]) -> Any:
+    """The type of a temperature or field that an axis may vary; why not, where it may not."""
+    types: dict[str, Any] = dict.fromkeys(base.estimator.card.temperatures, float)
+    types |= {key: int if option.whole else float for key, option in base.estimator.card.options.items()}
+    types |= {spec.name: spec.type for spec in fields(base)}
+    if name == "seed":
+        raise ValueError("seed is no axis: every setting is trained with the seeds that --seeds names")
+    if parts_of(types.get(name)):
+        flag = f"--{name.replace('_', '-')}"
+        raise ValueError(
+            f"{name} is a list of values, and an axis takes single values: train such settings one by one, by "
+            f"`dst run {base.task} {flag} {','.join(map(str, getattr(base, name)))}`"
+        )
+    if types.get(name) not in allowed:
+        known = [axis for axis, kind in types.items() if kind in allowed and axis != "seed"]
+        raise ValueError(f"{base.task} with {base.estimator.name} has no axis {name}: choose among {', '.join(known)}")
+    return types[name]

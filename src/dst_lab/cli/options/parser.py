@@ -1,0 +1,82 @@
+"""The parser behind every command of `dst`, and options that several share."""
+
+import argparse
+import math
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dst_lab.cli.terminal.console import say
+
+STORE = Path("dst.sqlite")
+
+
+class Help(argparse.HelpFormatter):
+    """Fills paragraphs, and leaves examples and lists as they are written."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes options by their whole names: --seed, short for --seeds, would mean something else than it seems to.
+
+    `fill`, where set, adds the options when the command is used: `dst show` need not load torch to know those of `run`.
+    """
+
+    fill: Callable[["Parser"], None] | None = None
+    hint: Callable[[str], str] | None = None
+    """Where set: what to say of an option that it does not have, or ""."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, "formatter_class": Help, **options})
+        # What follows an option and begins so is its value: -inf is refused as a temperature, not taken for an option.
+        self._negative_number_matcher = re.compile(r"^-(\d|\.\d|inf|nan)", re.IGNORECASE)
+
+    def error(self, message: str) -> NoReturn:
+        """One sentence, and where to read more."""
+        say(f"dst: {message} (`{self.prog} --help` says what there is)", sys.stderr)
+        sys.exit(2)
+
+    def fill_in(self) -> None:
+        """Add the options that were left for later."""
+        fill, self.fill = self.fill, None
+        if fill:
+            fill(self)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.fill_in()
+        parsed, rest = super().parse_known_args(args, namespace)
+        if rest and " " in self.prog:  # a command's own, so that the sentence names its help and not that of `dst`
+            stray = not rest[0].startswith("-") and "--store" in self._option_string_actions
+            more = "a store goes after --store" if stray else self.hint(rest[0]) if self.hint else ""
+            self.error(f"unrecognized arguments: {' '.join(rest)}" + (f"; {more}" if more else ""))
+        return parsed, rest
+
+
+def add_store(parser: argparse.ArgumentParser, about: str = "the store") -> None:
+    """Add the option that names the store."""
+    parser.add_argument("--store", type=Path, default=STORE, help=f"{about} ({STORE})")
+
+
+def add_where(parser: argparse.ArgumentParser, about: str) -> None:
+    """Add the option that chooses runs by conditions."""
+    parser.add_argument("--where", action="extend", nargs="+", default=[], metavar="CONDITION", help=about)
+
+
+def at_least(kind: type[int] | type[float], least: int) -> Callable[[str], float]:
+    """A reader of numbers from `least` on, for argparse."""
+
+    def read(text: str) -> float:
+        try:
+            number = kind(text)
+            if not least <= number < math.inf:
+                raise ValueError
+        except ValueError:
+            what = "whole number" if kind is int else "number"
+            raise argparse.ArgumentTypeError(f"takes a {what}, at least {least}, got {text!r}") from None
+        return number
+
+    return read

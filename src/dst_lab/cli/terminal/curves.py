@@ -1,0 +1,202 @@
+"""The curves that `dst watch` shows: the settings in training and the best recorded, one panel per task."""
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dst_lab.cli.commands.show import SETTING
+from dst_lab.cli.terminal.plot import Curve
+from dst_lab.configs.cards import metric as card
+from dst_lab.engines.live import Chunk
+from dst_lab.records import Row, setting_key
+from dst_lab.store import DamagedRunError, Run, Store, run_id
+from dst_lab.store.disk.side_files import side_files
+from dst_lab.store.views.conditions import Condition
+from dst_lab.store.views.table import check_fields, fits, names, value_at
+
+
+@dataclass(frozen=True)
+class Line:
+    """The curve of one setting, over its seeds."""
+
+    config: Mapping[str, Any]
+    curve: Curve
+    runs: int
+    training: bool
+    now: float
+    best: float
+    """The good end so far; the latest where the metric has none."""
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The curves of one task."""
+
+    task: str
+    lines: list[Line]
+    """The best first."""
+    others: int
+    """How many settings are not among them."""
+    end: float
+    """Where the axis ends, in `unit`."""
+    unit: str
+
+
+class Recorded:
+    """What a store holds, read again when its file has changed; each curve is read once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.runs: list[Run] = []
+        self.damaged = 0
+        """How many others it holds, which cannot be read."""
+        self._seen: object = None
+        self._curves: dict[tuple[str, ...], Curve | None] = {}
+
+    def refresh(self) -> None:
+        """`StoreError` where there is no store, or none that can be read."""
+        files = (self.path, *side_files(self.path)[:1])
+        now = [(s.st_ino, s.st_size, s.st_mtime_ns) for s in (file.stat() for file in files if file.exists())]
+        if not now or now != self._seen:
+            with Store.open(self.path) as store:
+                try:
+                    self.runs = store.runs()
+                except DamagedRunError:
+                    self.damaged = len(store.leave_out_damaged())
+                    self.runs = store.runs()
+            self._seen = now
+
+    def curves(self, runs: Sequence[Run], metric: str) -> list[tuple[Run, Curve]]:
+        """Those of the runs that were trained to the end and have the metric."""
+        done = [run for run in runs if run.status == "done"]
+        if any(self._key(run, metric) not in self._curves for run in done):
+            with Store.open(self.path) as store:
+                for run in done:
+                    if self._key(run, metric) not in self._curves:
+                        row = Row(run, partial(store.history, run.id))
+                        self._curves[self._key(run, metric)] = _curve(row, metric)
+        pairs = [(run, self._curves[self._key(run, metric)]) for run in done]
+        return [(run, curve) for run, curve in pairs if curve is not None]
+
+    def _key(self, run: Run, metric: str) -> tuple[str, ...]:
+        return run.id, run.provenance_id, metric
+
+
+def _curve(row: Row, metric: str) -> Curve | None:
+    if not row.has(metric) or row.values(metric).ndim != 1:
+        return None
+    return Curve(row.progress(metric), row.values(metric))
+
+
+def panels(
+    recorded: Recorded, chunks: Sequence[Chunk], conditions: Sequence[Condition], metric: str, top: int
+) -> list[Panel]:
+    """One for each task in training or, where there is none, for the one that was recorded last."""
+    training = [_in_training(config) for chunk in chunks for config in chunk.configs]
+    check_fields([condition.field for condition in conditions], [*recorded.runs, *training])
+    fitting = [run for run in recorded.runs if fits(run, conditions)]
+    tasks = dict.fromkeys(str(chunk.configs[0]["task"]) for chunk in chunks)
+    if not tasks and fitting:
+        tasks = {fitting[-1].task: None}
+    drawn = []
+    for task in tasks:
+        lines = [
+            line for chunk in chunks if chunk.configs[0]["task"] == task for line in _live(chunk, conditions, metric)
+        ]
+        done = recorded.curves([run for run in fitting if run.task == task], metric)
+        drawn.append(_panel(task, lines, _settings(done, metric), metric, top))
+    return [panel for panel in drawn if panel.lines]
+
+
+def _panel(task: str, training: list[Line], recorded: list[Line], metric: str, top: int) -> Panel:
+    """The best that are in training, and the best recorded; without any in training, the best recorded ones."""
+    sign = -card(metric).direction
+
+    def by_best(lines: list[Line]) -> list[Line]:
+        return sorted(lines, key=lambda line: (math.isnan(line.best), sign * line.best))
+
+    every, shown = [*training, *recorded], by_best(recorded)[:top]
+    if training:
+        shown = by_best([*by_best(training)[: max(1, top - len(shown[:1]))], *shown[:1]])[:top]
+    named = [_named(line, _varied(shown)) for line in shown]
+    end = max((float(line.curve.x[-1]) for line in shown if line.curve.x.size), default=1.0)
+    epochs = [line.config.get("epochs") for line in shown]
+    if training and all(epochs):
+        end = max(end, *(float(count) for count in epochs if count))
+    return Panel(task, named, len(every) - len(shown), end, "epochs" if all(epochs) else "steps")
+
+
+def _live(chunk: Chunk, conditions: Sequence[Condition], metric: str) -> list[Line]:
+    """The settings of a chunk in training."""
+    if metric not in chunk.history:
+        return []
+    steps, values = chunk.history[metric]
+    members: dict[str, list[int]] = {}
+    for member in chunk.alive:
+        config = chunk.configs[member]
+        if fits(_in_training(config), conditions):
+            members.setdefault(setting_key(config), []).append(member)
+    lines = []
+    for of in members.values():
+        config = chunk.configs[of[0]]
+        scale = config["epochs"] / chunk.steps if config.get("epochs") else 1.0
+        lines.append(_line(config, steps * scale, values[:, of], metric, training=True))
+    return lines
+
+
+def _in_training(config: Mapping[str, Any]) -> Run:
+    return Run(id=run_id(config), config=dict(config), status="training", detail={}, provenance_id="")
+
+
+def _settings(done: Iterable[tuple[Run, Curve]], metric: str) -> list[Line]:
+    """The settings of recorded runs, each up to the length of its shortest."""
+    groups: dict[str, list[tuple[Run, Curve]]] = {}
+    for run, curve in done:
+        groups.setdefault(setting_key(run.config), []).append((run, curve))
+    lines = []
+    for members in groups.values():
+        length = min(curve.x.size for _, curve in members)
+        values = np.stack([curve.y[:length] for _, curve in members], 1)
+        lines.append(_line(members[0][0].config, members[0][1].x[:length], values, metric, training=False))
+    return lines
+
+
+def _line(config: Mapping[str, Any], x: Any, values: Any, metric: str, *, training: bool) -> Line:
+    """The mean over runs of values [T, runs], those that are there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a mean over nothing
+        mean = np.nanmean(np.where(np.isfinite(values), values, np.nan), 1).astype(np.float64)
+    finite, direction = mean[np.isfinite(mean)], card(metric).direction
+    now = float(finite[-1]) if finite.size else math.nan
+    best = float(direction * (direction * finite).max()) if finite.size and direction else now
+    return Line(config, Curve(np.asarray(x, np.float64), mean), values.shape[1], training, now, best)
+
+
+def _varied(lines: Sequence[Line]) -> list[str]:
+    """The fields in which these settings differ."""
+    values_of: dict[str, set[str]] = {}
+    for line in lines:
+        for name in names(line.config):
+            values_of.setdefault(name, set()).add(repr(value_at(line.config, name)))
+    partly = {name for name in values_of if any(value_at(line.config, name) is None for line in lines)}
+    varied = [name for name, values in values_of.items() if name != "seed" and (len(values) > 1 or name in partly)]
+    first = ("estimator.name", *SETTING)
+    return sorted(varied, key=lambda name: first.index(name) if name in first else len(first))
+
+
+def _named(line: Line, varied: Sequence[str]) -> Line:
+    """The line, named by what tells it from the others."""
+    pairs = [(name.removeprefix("estimator."), value_at(line.config, name)) for name in varied]
+    words = [str(value) if name == "name" else f"{name}={_short(value)}" for name, value in pairs if value is not None]
+    return Line(**{**vars(line), "name": " ".join(words) or str(line.config["estimator"]["name"])})
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""Layers with a run axis: linear ones, and layers of logic gates."""

@@ -1,0 +1,74 @@
+"""Linear layers with a run axis."""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+SLOPE = 0.2
+"""The slope of a LeakyReLU below 0."""
+
+
+class Link(NamedTuple):
+    """A layer and what follows it: "relu", "leaky" (LeakyReLU), "binary", "categorical" (choices among `classes`), or,
+    at the end, the loss: "pixels" (binary cross-entropy) or "classes" (cross-entropy). Where `divergence`, the loss has
+    the KL divergence of what the choices are drawn from, from the uniform distribution, beside it."""
+
+    name: str
+    then: str
+    classes: int = 0
+    divergence: bool = False
+
+
+def initial_linear(name: str, inputs: int, outputs: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """torch's default for nn.Linear: weight and bias uniform within 1/sqrt(inputs); the weight as [inputs, outputs]."""
+    bound = 1 / math.sqrt(inputs)
+    shapes = {"weight": (inputs, outputs), "bias": (1, outputs)}
+    return {
+        f"{name}.{kind}": torch.rand(shape, generator=generator) * (2 * bound) - bound for kind, shape in shapes.items()
+    }
+
+
+def initial_stack(name: str, widths: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
+    """The layers from each width to the next, as `name0`, `name1`, .."""
+    parameters: dict[str, Tensor] = {}
+    for i, (inputs, outputs) in enumerate(pairwise(widths)):
+        parameters |= initial_linear(f"{name}{i}", inputs, outputs, generator)
+    return parameters
+
+
+def linear(x: Tensor, parameters: dict[str, Tensor], name: str) -> Tensor:
+    """[runs, batch, inputs] -> [runs, batch, outputs]; x may lack the run axis where all runs share it."""
+    weight, bias = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
+    if x.dim() == 2:
+        x = x.expand(weight.shape[0], *x.shape)
+    return torch.baddbmm(bias, x, weight)
+
+
+def linear_module(tensors: dict[str, Tensor], name: str) -> nn.Linear:
+    """One run's layer as torch's module."""
+    weight, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
+    inputs, outputs = weight.shape
+    module = nn.Linear(inputs, outputs, device="meta")
+    module.weight, module.bias = nn.Parameter(weight.T.contiguous()), nn.Parameter(bias[0].clone())
+    return module
+
+
+def stack_modules(tensors: dict[str, Tensor], part: str, between: Callable[[], nn.Module]) -> list[nn.Module]:
+    """The layers `part0`, `part1`, .. as modules, with one of `between` after each but the last."""
+    layers = sum(name.startswith(part) and name.endswith(".weight") for name in tensors)
+    modules: list[nn.Module] = []
+    for i in range(layers):
+        modules += [linear_module(tensors, f"{part}{i}"), between()]
+    return modules[:-1]
+
+
+def autoencoder_module(
+    tensors: dict[str, Tensor], shape: tuple[int, int], choice: nn.Module, between: Callable[[], nn.Module]
+) -> nn.Sequential:
+    """Pixels in, logits of pixels out: encoder, one-hot codes of this shape (latents, classes), decoder."""
+    encoder, decoder = (stack_modules(tensors, f"{part}.", between) for part in ("encoder", "decoder"))
+    return nn.Sequential(*encoder, nn.Unflatten(-1, shape), choice, nn.Flatten(-2), *decoder)

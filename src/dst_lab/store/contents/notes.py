@@ -1,0 +1,53 @@
+"""Notes on runs: a text of one's own per run, beside what it found. The table is made with the first note."""
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+
+from dst_lab.store.record import identify
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS notes (
+    run TEXT PRIMARY KEY CHECK (length(run) = 16),
+    body TEXT NOT NULL CHECK (typeof(body) = 'text'),
+    fingerprint TEXT NOT NULL
+) WITHOUT ROWID
+"""
+
+
+def read(connection: sqlite3.Connection) -> dict[str, str]:
+    """The notes by the ids of their runs. One that is damaged says so at its end."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'notes'").fetchone():
+        return {}
+    rows = connection.execute("SELECT run, body, fingerprint FROM notes ORDER BY run").fetchall()
+    return {run: body if is_whole(run, body, fingerprint) else f"{body} (damaged)" for run, body, fingerprint in rows}
+
+
+def write(connection: sqlite3.Connection, notes: Mapping[str, str]) -> None:
+    """Put these in the place of those that are there; an empty text removes one."""
+    if notes:
+        connection.execute(_TABLE)
+    for run, body in notes.items():
+        if body:
+            connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (run, body, _fingerprint(run, body)))
+        else:
+            connection.execute("DELETE FROM notes WHERE run = ?", (run,))
+
+
+def merge(
+    connection: sqlite3.Connection, others: Mapping[str, str], runs: Iterable[str], *, prefer_other: bool
+) -> list[str]:
+    """Add another store's notes on these runs; the runs of which both have one, and not the same. This store's stays
+    or, with `prefer_other`, the other's does."""
+    ours, theirs = read(connection), {run: others[run] for run in runs if run in others}
+    differing = [run for run, body in theirs.items() if ours.get(run, body) != body]
+    write(connection, theirs if prefer_other else {run: body for run, body in theirs.items() if run not in ours})
+    return differing
+
+
+def is_whole(run: str, body: str, fingerprint: str) -> bool:
+    """True where a note is as it was written."""
+    return _fingerprint(run, body) == fingerprint
+
+
+def _fingerprint(run: str, body: str) -> str:
+    return identify(f"{run} {body}")

@@ -1,0 +1,211 @@
+"""A run as it lies in the tables: what is written for a record, and what happens when it is already there."""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from dst_lab.store.contents import blob, history
+from dst_lab.store.errors import StoreError
+from dst_lab.store.record import Record, canonical, identify
+
+Columns = tuple[str, str, str, int, str, str, str, bytes, str]
+_COLUMNS = "id, task, estimator, seed, status, config, detail, digest, provenance"
+
+
+_FINAL = 2
+_WEIGHT = {"failed": 0, "stopped": 1, "done": _FINAL, "diverged": _FINAL}
+"""The heavier of two records of a run is kept."""
+
+
+class Outcome(Enum):
+    """What `insert` did."""
+
+    ADDED = "added"
+    REPLACED = "replaced"
+    PRESENT = "present"
+    DIFFERS = "differs"
+
+
+@dataclass(frozen=True)
+class StoredRow:
+    """One run: its columns, in the order of the table, and its blobs."""
+
+    columns: Columns
+    provenance: str
+    history: bytes
+    artefacts: dict[str, bytes]
+
+    @property
+    def id(self) -> str:
+        return self.columns[0]
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of what the run found, as text."""
+        return self.columns[7].hex()
+
+    @property
+    def size(self) -> int:
+        """Bytes of its texts and blobs."""
+        texts = sum(len(text) for text in (*self.columns, self.provenance) if isinstance(text, str))
+        return texts + len(self.history) + sum(map(len, self.artefacts.values()))
+
+    def repacked(self) -> "StoredRow":
+        """The same with blobs compressed as `encode` does it: those of a compressed store are not."""
+        artefacts = {name: blob.repacked(body, blob.LEVEL) for name, body in self.artefacts.items()}
+        return replace(self, history=blob.repacked(self.history, blob.LEVEL), artefacts=artefacts)
+
+    @property
+    def weight(self) -> int:
+        """The heavier of two records of a run is kept."""
+        return _WEIGHT.get(self.columns[4], -1)
+
+    def verify(self, *, whole: bool = False) -> None:
+        """Raise ValueError, with the reason, where anything of the run is damaged.
+
+        The config is known by the run's id, the provenance by its own, the blobs by their checksums, and all that the
+        run found by its fingerprint. A lean copy has a run without its artefacts, of which the fingerprint cannot be
+        computed: it is compared where there are artefacts, and with `whole` in any case.
+        """
+        self.verify_parts()
+        record = self.decoded()
+        digest = _digest(record, self.columns[6])
+        if digest != self.columns[7] and (whole or self.artefacts):
+            raise ValueError("what it found does not have the fingerprint it was recorded with")
+
+    def verify_parts(self) -> None:
+        """The same without unpacking anything, and so without the fingerprint."""
+        run, task, estimator, seed, status, text, *_, provenance = self.columns
+        if not isinstance(text, str) or identify(text) != run:
+            raise ValueError("its config does not belong to its id")
+        config = json.loads(text)
+        if (task, estimator, seed) != (config["task"], config["estimator"]["name"], config["seed"]):
+            raise ValueError("its columns are not those of its config")
+        if status not in _WEIGHT:
+            raise ValueError(f"its status is {status!r}")
+        if not isinstance(self.provenance, str) or identify(self.provenance) != provenance:
+            raise ValueError("its provenance does not belong to its id")
+        if not isinstance(self.history, bytes):
+            raise ValueError("its history is gone")
+        for body in (self.history, *self.artefacts.values()):
+            blob.verify(body)
+
+    def damage(self) -> str:
+        """What `verify` says; empty where the run is whole."""
+        try:
+            self.verify()
+        except (ValueError, TypeError, KeyError) as error:
+            return str(error) or type(error).__name__
+        return ""
+
+    @property
+    def name(self) -> str:
+        """The run in a person's words, as far as its row can be read."""
+        run, task, estimator, seed = self.columns[:4]
+        taus = ""
+        with suppress(ValueError, TypeError, KeyError, AttributeError):
+            values = json.loads(self.columns[5])["estimator"].items()
+            taus = "".join(f" {name}={value}" for name, value in values if name != "name")
+        return f"{task} {estimator}{taus} seed={seed} ({run})"
+
+    def decoded(self) -> Record:
+        """The record that it was encoded from; ValueError, with the reason, where it is damaged."""
+        artefacts = {name: array for body in self.artefacts.values() for name, array in blob.unpack(body).items()}
+        try:
+            return Record(
+                config=json.loads(self.columns[5]), status=self.columns[4], detail=json.loads(self.columns[6]),
+                history=history.unpack(self.history), artefacts=artefacts, provenance=json.loads(self.provenance),
+            )  # fmt: skip
+        except (StoreError, TypeError, KeyError) as error:
+            raise ValueError(str(error)) from error
+
+
+def encode(record: Record) -> StoredRow:
+    """The row of a record."""
+    config, detail, provenance = canonical(record.config), _json(record.detail), _json(record.provenance)
+    columns = (
+        record.run_id,
+        str(record.config["task"]),
+        str(record.config["estimator"]["name"]),
+        int(record.config["seed"]),
+        record.status,
+        config,
+        detail,
+        _digest(record, detail),
+        identify(provenance),
+    )
+    artefacts = {name: blob.pack({name: np.asarray(array)}) for name, array in record.artefacts.items()}
+    return StoredRow(columns, provenance, history.pack(record.history), artefacts)
+
+
+def insert(connection: sqlite3.Connection, row: StoredRow, *, prefer_new: bool = False) -> Outcome:
+    """Write the row, inside the caller's transaction. The first result of a run stays; a failure gives way, and so does
+    a run that was stopped, to one that was trained whole. `prefer_new`: another final result takes its place."""
+    existing = connection.execute("SELECT key, config, status, digest FROM runs WHERE id = ?", (row.id,)).fetchone()
+    if existing is not None:
+        key, config, status, digest = existing
+        new_status, new_config, new_digest = row.columns[4], row.columns[5], row.columns[7]
+        if config != new_config:
+            raise StoreError(
+                f"two configs share the run id {row.id}: {config} and {new_config}. Change a field of one."
+            )
+        if _WEIGHT[new_status] <= _WEIGHT[status]:
+            # What is not final says nothing against what is there.
+            same = digest == new_digest or _WEIGHT[new_status] < _FINAL
+            if same or not prefer_new:
+                return Outcome.PRESENT if same else Outcome.DIFFERS
+        connection.execute("DELETE FROM runs WHERE key = ?", (key,))
+    connection.execute("INSERT OR IGNORE INTO provenance VALUES (?, ?)", (row.columns[8], row.provenance))
+    key = connection.execute(f"INSERT INTO runs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row.columns).lastrowid
+    connection.execute("INSERT INTO histories VALUES (?, ?)", (key, row.history))
+    connection.executemany(
+        "INSERT INTO artefacts VALUES (?, ?, ?)", [(key, name, body) for name, body in row.artefacts.items()]
+    )
+    if existing is None:
+        return Outcome.ADDED
+    connection.execute("DELETE FROM provenance WHERE id NOT IN (SELECT provenance FROM runs)")
+    return Outcome.REPLACED
+
+
+def read_all(connection: sqlite3.Connection) -> Iterator[StoredRow]:
+    """Every run of a store, one at a time, in the order they were recorded."""
+    listing = connection.execute(
+        f"SELECT key, {_COLUMNS}, (SELECT body FROM provenance WHERE id = runs.provenance), "
+        "(SELECT body FROM histories WHERE run = runs.key) FROM runs ORDER BY key"
+    )
+    for key, *columns, provenance, body in listing:
+        artefacts = connection.execute("SELECT name, body FROM artefacts WHERE run = ?", (key,)).fetchall()
+        yield StoredRow(tuple(columns), provenance, body, dict(artefacts))
+
+
+def _json(values: Mapping[str, Any]) -> str:
+    """Text of a detail or a provenance. NaN is allowed: the last loss of a diverged run often is one."""
+    try:
+        return json.dumps(values, sort_keys=True, separators=(",", ":"), default=_plain)
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"detail and provenance hold what JSON can ({error}): got {values!r}") from error
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is not text, a number, a list or a dictionary")
+
+
+def _digest(record: Record, detail: str) -> bytes:
+    """A fingerprint of what the run found, apart from where and when it ran and from how it is compressed."""
+    digest = hashlib.sha256(f"{record.status}\n{detail}\n".encode())
+    arrays = {f"history/{name}": series.values for name, series in record.history.items()}
+    arrays |= {f"steps/{name}": series.steps for name, series in record.history.items()}
+    arrays |= {f"artefacts/{name}": np.asarray(array) for name, array in record.artefacts.items()}
+    for name, array in sorted(arrays.items()):
+        plain = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        digest.update(f"{name} {plain.dtype.str} {plain.shape}\n".encode() + plain.tobytes())
+    return digest.digest()[:16]

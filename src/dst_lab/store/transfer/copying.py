@@ -1,0 +1,46 @@
+"""A consistent copy of a store's file, verified run by run before it takes its place."""
+
+import sqlite3
+from collections.abc import Collection
+from contextlib import closing
+from pathlib import Path
+
+from dst_lab.store.contents import blob, rows
+from dst_lab.store.disk.compressed import is_compressed, pack, rewrite
+from dst_lab.store.disk.side_files import replacing_store
+from dst_lab.store.errors import StoreError, sentence
+
+
+def write_copy(
+    connection: sqlite3.Connection, source: Path, target: Path, artefacts_of: Collection[str] | None, *, repack: bool
+) -> None:
+    """Write what a connection to `source` sees now to `target`, compressed as a whole where its name ends so.
+
+    `artefacts_of` are the runs whose artefacts come along (None: all). `repack`: every blob is compressed anew.
+    """
+    with replacing_store(target) as draft:
+        try:
+            connection.execute("VACUUM INTO ?", (str(draft),))
+            small = is_compressed(target)
+            if small or artefacts_of is not None or repack:
+                rewrite(draft, level=0 if small else blob.LEVEL, artefacts_of=artefacts_of)
+            _verify(draft)
+            if small:
+                pack(draft)
+        except sqlite3.OperationalError:
+            raise
+        except (sqlite3.DatabaseError, ValueError) as error:
+            # Damage is in what is read, not in what is written.
+            raise StoreError(sentence(source, error)) from error
+
+
+def _verify(path: Path) -> None:
+    """Raise ValueError, with the run and the reason, unless every run of the file is whole."""
+    with closing(sqlite3.connect(path)) as connection:
+        run = ""
+        try:
+            for row in rows.read_all(connection):
+                run = row.id
+                row.verify()
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"malformed: run {run}: {error}") from error

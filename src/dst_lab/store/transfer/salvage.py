@@ -1,0 +1,190 @@
+"""Bringing the healthy runs out of a damaged store."""
+
+import lzma
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import cast
+
+from dst_lab.replace import STORE, check_target, resolved
+from dst_lab.store.contents import networks, notes, rows
+from dst_lab.store.disk.compressed import is_compressed
+from dst_lab.store.disk.lock import Lock
+from dst_lab.store.disk.pages import Cell, cells
+from dst_lab.store.disk.schema import PAGE_SIZE, create
+from dst_lab.store.disk.side_files import replacing_store, side_files
+from dst_lab.store.errors import StoreError, explained
+from dst_lab.store.record import identify
+from dst_lab.store.transfer.merging import insert_all
+
+
+@dataclass(frozen=True)
+class Salvage:
+    """What came out of a damaged store."""
+
+    saved: int
+    lost: Mapping[str, str]
+    """Runs that did not come out, and those whose artefacts or network are damaged and did not: who, and why."""
+    bare: int = 0
+    """Runs that came out without the artefacts they were recorded with: lost, or left out before, by a lean copy."""
+
+
+def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, overwrite: bool = False) -> Salvage:
+    """Write a new store at `target` with every run of the store at `source` that is whole; `source` stays as it is.
+
+    The file is read page by page, so that neither a damaged row nor a destroyed page keeps the others from being read.
+    Each run is verified before it is written: its config by its id, its history and artefacts by their checksums, all
+    of it by its fingerprint. A compressed store is unpacked as far as it goes. Networks that were kept come along.
+    """
+    with explained(Path(target)):
+        file = resolved(target)
+        if is_compressed(file):
+            raise StoreError(f"{file}: a salvage writes a plain store; compress it afterwards, with `dst copy`.")
+        check_target(file, STORE, overwrite=overwrite)
+    origin = resolved(source)
+    if origin.is_dir():
+        raise StoreError(
+            f"{source} is a folder: salvage the one store in it that is damaged, and put what comes out there."
+        )
+    cells_found = _Found.of(cells(_bytes(origin), PAGE_SIZE))
+    if not (cells_found.runs or cells_found.histories):
+        raise StoreError(f"{source}: nothing of a dst store was found in it.")
+    healthy, lost = cells_found.assembled()
+    lock = Lock(file)
+    try:
+        kept = networks.kept(origin, [row.id for row in healthy])
+        lost |= {name: why for row in healthy if row.id in kept for name, why in _carry(origin, file, row)}
+        with explained(file), replacing_store(file) as draft:
+            create(draft)
+            insert_all(draft, healthy, cells_found.notes)
+    finally:
+        lock.release()
+    return Salvage(len(healthy), lost, sum(not row.artefacts and not _is_whole(row) for row in healthy))
+
+
+def _carry(source: Path, target: Path, row: rows.StoredRow) -> Iterator[tuple[str, str]]:
+    """Carry the network of a run; where it is damaged, whose it is, and why it stays."""
+    try:
+        network = networks.read_for(source, row.id, row.digest)
+    except StoreError as error:
+        yield f"the network of {row.name}", str(error)
+        return
+    networks.write(target, network)
+
+
+def _is_whole(row: rows.StoredRow) -> bool:
+    try:
+        row.verify(whole=True)
+    except ValueError:
+        return False
+    return True
+
+
+def _bytes(path: Path) -> bytes:
+    """The file, with its log folded in where there is one and SQLite can; a compressed one as far as it unpacks."""
+    try:
+        if is_compressed(path):
+            return _unpacked(path)
+        with TemporaryDirectory(prefix="dst-") as folder:
+            copy = Path(folder) / "store"
+            shutil.copyfile(path, copy)
+            for side, beside in zip(side_files(path), side_files(copy), strict=True):
+                if side.exists():
+                    shutil.copyfile(side, beside)
+            if any(side.exists() for side in side_files(copy)):
+                with suppress(sqlite3.Error), closing(sqlite3.connect(copy)) as connection:
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return copy.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _unpacked(path: Path) -> bytes:
+    parts = []
+    decompressor = lzma.LZMADecompressor()
+    with open(path, "rb") as file, suppress(lzma.LZMAError, EOFError):
+        while part := file.read(1 << 16):
+            parts.append(decompressor.decompress(part))
+    return b"".join(parts)
+
+
+@dataclass
+class _Found:
+    """Rows of the five tables, by the key that joins them; several of a key where old ones were left on free pages."""
+
+    runs: list[tuple[int, rows.Columns]] = field(default_factory=list)
+    histories: dict[int, list[bytes]] = field(default_factory=dict)
+    artefacts: dict[int, list[tuple[str, bytes]]] = field(default_factory=dict)
+    provenance: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, found: Iterable[Cell]) -> "_Found":
+        """Each row to its table, told by its columns."""
+        tables = cls()
+        for key, columns in found:
+            match columns:
+                case (None, str(run), *_) if key is not None and len(columns) == 10 and len(run) == 16:
+                    tables.runs.append((key, cast(rows.Columns, columns[1:])))
+                case (None, bytes(body)) if key is not None:
+                    tables.histories.setdefault(key, []).append(body)
+                case (int(run), str(name), bytes(body)) if key is not None:
+                    tables.artefacts.setdefault(run, []).append((name, body))
+                case (str(run), str(body)) if key is None:
+                    if identify(body) == run:
+                        tables.provenance[run] = body
+                case (str(run), str(body), str(fingerprint)) if key is None and notes.is_whole(run, body, fingerprint):
+                    tables.notes[run] = body
+        return tables
+
+    def assembled(self) -> tuple[list[rows.StoredRow], dict[str, str]]:
+        """The runs that are whole, in the order they were recorded, and what is wrong with the others."""
+        healthy: dict[str, tuple[int, rows.StoredRow]] = {}
+        lost: dict[str, tuple[str, str]] = {}
+        for key, columns in self.runs:
+            run = str(columns[0])
+            try:
+                row, lack = self._row(key, columns)
+            except ValueError as error:
+                lost.setdefault(run, (rows.StoredRow(columns, "", b"", {}).name, str(error)))
+                continue
+            if run not in healthy or row.weight > healthy[run][1].weight:
+                healthy[run] = (key, row)
+                if lack:
+                    lost[run] = (f"{rows.StoredRow(columns, '', b'', {}).name}, without its artefacts", lack)
+                else:
+                    lost.pop(run, None)
+        named = {name: why for run, (name, why) in lost.items() if run not in healthy or "without" in name}
+        known = {key for key, _ in self.runs}
+        if orphans := sum(key not in known for key in self.histories):
+            named[f"{orphans} more"] = "their histories are there, but not the rows that say whose they are"
+        return [row for _, row in sorted(healthy.values(), key=lambda pair: pair[0])], named
+
+    def _row(self, key: int, columns: rows.Columns) -> tuple[rows.StoredRow, str]:
+        """The run with what belongs to it, and what is wrong with its artefacts, if anything; ValueError otherwise."""
+        bodies = self.histories.get(key, [])
+        if not bodies:
+            raise ValueError("its history is gone")
+        provenance = self.provenance.get(str(columns[8]))
+        if provenance is None:
+            raise ValueError("its provenance is gone")
+        artefacts = dict(self.artefacts.get(key, []))
+        reason = ""
+        for body in bodies:
+            row = rows.StoredRow(columns, provenance, body, artefacts)
+            try:
+                row.verify()
+                return row, ""
+            except ValueError as error:
+                reason = reason or str(error)
+        for body in bodies:
+            with suppress(ValueError):
+                bare = rows.StoredRow(columns, provenance, body, {})
+                bare.verify(whole=len(bodies) > 1)
+                return bare, reason
+        raise ValueError(reason)

@@ -1,0 +1,80 @@
+"""Two results of one run, or two stores, side by side: what differs."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dst_lab.store.contents.rows import StoredRow
+from dst_lab.store.record import Series
+from dst_lab.store.store import Store
+
+
+@dataclass(frozen=True)
+class StoreDifference:
+    """What tells two stores apart. Runs are named by task, estimator, temperatures, seed and id."""
+
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+    same: int
+    differing: Mapping[str, str]
+    """Runs that both have, with different results: what differs."""
+
+    @property
+    def none(self) -> bool:
+        return not (self.only_first or self.only_second or self.differing)
+
+
+def compare(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> StoreDifference:
+    """What tells two stores apart, run by run. Where and when a run was trained does not count, its results do."""
+    with Store.open(first) as one, Store.open(second) as other:
+        ours = {row.id: row for row in one.verified_rows()}
+        theirs = {row.id: row for row in other.verified_rows()}
+    both = [run for run in ours if run in theirs]
+    differing = {run: difference(ours[run], theirs[run]) for run in both}
+    return StoreDifference(
+        tuple(ours[run].name for run in ours if run not in theirs),
+        tuple(theirs[run].name for run in theirs if run not in ours),
+        sum(not what for what in differing.values()),
+        {ours[run].name: what for run, what in differing.items() if what},
+    )
+
+
+def difference(ours: StoredRow, theirs: StoredRow) -> str:
+    """What differs between two results of a run, in words; empty where nothing does.
+
+    Artefacts that one of them lacks altogether are no difference: a lean copy leaves them out.
+    """
+    if ours.columns[7] == theirs.columns[7]:
+        return ""
+    one, other = ours.decoded(), theirs.decoded()
+    differences = []
+    if one.status != other.status:
+        differences.append(f"{one.status} against {other.status}")
+    elif dict(one.detail) != dict(other.detail):
+        differences.append(f"detail {dict(one.detail)} against {dict(other.detail)}")
+    for name in dict.fromkeys([*one.history, *other.history]):
+        if name not in one.history or name not in other.history:
+            differences.append(f"{name} only in the {'second' if name in other.history else 'first'}")
+        elif what := _series(one.history[name], other.history[name]):
+            differences.append(f"{name} {what}")
+    for name in dict.fromkeys([*one.artefacts, *other.artefacts]) if one.artefacts and other.artefacts else ():
+        a, b = one.artefacts.get(name), other.artefacts.get(name)
+        if a is None or b is None or not np.array_equal(a, b):
+            differences.append(f"artefact {name}")
+    return "; ".join(differences) or "a fingerprint that cannot be computed here (artefacts were left out)"
+
+
+def _series(one: Series, other: Series) -> str:
+    if not np.array_equal(one.steps, other.steps):
+        ends = [series.steps[-1] if series.steps.size else 0 for series in (one, other)]
+        return f"at other steps (to {ends[0]} against {ends[1]})"
+    if one.values.shape != other.values.shape:
+        return f"of shape {one.values.shape} against {other.values.shape}"
+    unequal = ~((one.values == other.values) | (np.isnan(one.values) & np.isnan(other.values)))
+    if not unequal.any():
+        return ""
+    first = int(np.argmax(unequal.reshape(len(unequal), -1).any(-1)))
+    last = [np.asarray(series.values[-1]).ravel()[0] for series in (one, other)]
+    return f"from step {one.steps[first]} on, at the end {last[0]:.6g} against {last[1]:.6g}"

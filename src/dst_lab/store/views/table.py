@@ -1,0 +1,176 @@
+"""What `dst show` prints, as plain data: runs filtered, grouped, and one metric summarised over each group."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dst_lab.configs import FRESH
+from dst_lab.configs.cards import metric as card
+from dst_lab.store.errors import StoreError
+from dst_lab.store.record import Run, Series
+from dst_lab.store.store import Store
+from dst_lab.store.views.conditions import Condition, parse
+
+
+def summarise(
+    store: Store,
+    *,
+    metric: str,
+    where: Sequence[str] = (),
+    group: Sequence[str] = ("task", "estimator"),
+    at: str = "last",
+    only: Collection[str] | None = None,
+) -> list[dict[str, Any]]:
+    """One dictionary per group: its fields, then `n, mean, std, min, max, best, diverged, failed, stopped, worse` and
+    `notes`, those on its runs by their ids.
+
+    `where` are conditions such as "tau_f<=0.3" or "estimator=decoupled", of which a run fits all. They and `group`
+    name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "tau_f" will do inside "estimator",
+    which alone is its name), "status", "id", or "seeds" (see `field`). `only` are the ids of the runs that count at
+    all (None: of all). Each run counts with its `at="last"` value or its `at="best"`, the good end by the metric's
+    card, such as the lowest for a loss. Over the `n` runs that are done and have the metric come the mean, the standard
+    deviation (n - 1; None for one run), and the extremes, of which `best` is the good one (None where the card does not
+    tell). The others are counted, never averaged in. `worse` are those of the `n` that ended worse than untrained.
+    """
+    if at not in ("last", "best"):
+        raise StoreError(f"a run counts with its 'last' or its 'best' value: got at={at!r}")
+    direction = card(metric).direction
+    runs = store.runs()
+    conditions = parse(where)
+    check_fields([*(condition.field for condition in conditions), *group], runs)
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        if (only is None or run.id in only) and fits(run, conditions):
+            groups.setdefault(tuple(field(run, name) for name in group), []).append(run)
+
+    table, known, parts, notes = [], set[str](), dict[str, None](), store.notes()
+    for key, members in sorted(groups.items(), key=lambda item: [order(value) for value in item[0]]):
+        values = []
+        for run in members:
+            if run.status != "done":
+                continue
+            history = store.history(run.id)
+            there = _components(history, metric)
+            series = there.get(metric)
+            known.update(history)
+            parts.update(dict.fromkeys(there))
+            if series is not None and series.size:
+                values.append(float(series[-1]) if at == "last" else _best(series, direction))
+        noted = {run.id: notes[run.id] for run in members if run.id in notes}
+        fields = dict(zip(group, key, strict=True))
+        table.append({**fields, **_statistics(values, direction), **_ends(members), "notes": noted})
+    if not any(row["n"] for row in table):
+        if parts and metric not in parts:
+            raise StoreError(f"{metric!r} is one of many: choose among {', '.join(list(parts)[:8])}, ..")
+        if known:
+            raise StoreError(f"no run has the metric {metric!r}; there are {', '.join(sorted(known))}.")
+    if known and at == "best" and direction == 0:
+        raise StoreError(
+            f"whether a high or a low {metric!r} is best is not known. Ask for each run's last value: --at last; or "
+            "register a card that says so (dst_lab.configs.cards)."
+        )
+    return table
+
+
+def field(run: Run, name: str) -> Any:
+    """A field of a run by its dotted name, one of its estimator also by its own ("tau_f"); None where it has none.
+
+    `seeds` tells those that choose a setting ("search") from those that confirm it ("fresh").
+    """
+    if name in ("status", "id"):
+        return getattr(run, name)
+    if name == "seeds":
+        return "fresh" if run.seed >= FRESH else "search"
+    estimator = run.config.get("estimator")
+    if name not in (*run.fields, "name") and isinstance(estimator, Mapping) and name in estimator:
+        name = f"estimator.{name}"
+    return run.estimator if name == "estimator" else value_at(run.fields, name)
+
+
+def fits(run: Run, conditions: Iterable[Condition]) -> bool:
+    """True where all conditions hold for the fields of a run. Call `check_fields` first: a field that no run has
+    differs from every value, so that a slip of the pen in `tau_f!=1` would fit all runs."""
+    return all(condition.holds(field(run, condition.field)) for condition in conditions)
+
+
+def value_at(config: Mapping[str, Any], name: str) -> Any:
+    """A config's value by its dotted name, a list as text; None where there is none."""
+    value = _inside(config, name)
+    return str(value) if isinstance(value, dict | list) else value
+
+
+def _inside(value: Any, name: str) -> Any:
+    """A key may have dots of its own: that of a parameter of somebody's own objective, such as `model.depth`."""
+    if not isinstance(value, Mapping):
+        return None
+    if name in value:
+        return value[name]
+    dots = [place for place, character in enumerate(name) if character == "."]
+    found = (_inside(value[name[:dot]], name[dot + 1 :]) for dot in dots if name[:dot] in value)
+    return next((one for one in found if one is not None), None)
+
+
+def check_fields(wanted: Iterable[str], runs: Sequence[Run]) -> None:
+    """Raise `StoreError` for a field that none of the runs has, where there are any."""
+    for name in wanted:
+        if runs and all(field(run, name) is None for run in runs):
+            there = sorted({known for run in runs for known in names(run.fields)})
+            raise StoreError(f"no run has the field {name!r}; there are id, status, seeds, {', '.join(there)}.")
+
+
+def names(config: Mapping[str, Any], before: str = "") -> list[str]:
+    """The dotted names of a config's fields."""
+    found = []
+    for name, value in config.items():
+        found += names(value, f"{before}{name}.") if isinstance(value, Mapping) else [before + name]
+    return found
+
+
+def order(value: Any) -> tuple[int, float, str]:
+    """A key to sort by: numbers by size, then text, then what is missing."""
+    if value is None:
+        return 2, 0.0, ""
+    if isinstance(value, int | float):
+        return 0, math.inf if math.isnan(value) else float(value), ""  # NaN has no place among numbers
+    return 1, 0.0, str(value)
+
+
+def _components(history: Mapping[str, Series], metric: str) -> dict[str, Any]:
+    """The values of a metric, or of each of its components such as `perplexity[2]`, by name; none where it lacks."""
+    name = metric if metric in history else metric.partition("[")[0]
+    return dict(history[name].components(name)) if name in history else {}
+
+
+def _best(values: Any, direction: int) -> float:
+    there = values[~np.isnan(values)]
+    if not there.size:
+        return float("nan")
+    return float(there.max() if direction > 0 else there.min())
+
+
+def _statistics(values: list[float], direction: int) -> dict[str, Any]:
+    array = np.array(values, dtype=np.float64)
+    if not array.size:
+        return {"n": 0, "mean": None, "std": None, "min": None, "max": None, "best": None}
+    low, high = float(array.min()), float(array.max())
+    return {
+        "n": array.size,
+        "mean": float(array.mean()),
+        "std": _deviation(array) if array.size > 1 else None,
+        "min": low,
+        "max": high,
+        "best": {-1: low, 0: None, 1: high}[direction],
+    }
+
+
+def _deviation(values: npt.NDArray[np.float64]) -> float:
+    with np.errstate(invalid="ignore"):  # of infinities it is NaN
+        return float(values.std(ddof=1))
+
+
+def _ends(runs: list[Run]) -> dict[str, int]:
+    ends = {status: sum(run.status == status for run in runs) for status in ("diverged", "failed", "stopped")}
+    return ends | {"worse": sum("worse_than_untrained" in run.detail for run in runs)}

@@ -1,0 +1,116 @@
+"""Conditions on runs: the same for every command that takes `--where`."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dst_lab.configs import Choice, StochasticBinaryConfig
+from dst_lab.plans import FRESH
+from dst_lab.records import Rows
+from dst_lab.records.groups import groups
+from dst_lab.report.tables import settings_table
+from dst_lab.store import Record, Series, Store
+from dst_lab.studies import PAPER
+
+
+@pytest.fixture
+def store(cli) -> Path:
+    """Two search seeds and a fresh one; `cli` has made this its folder."""
+    with Store.open("dst.sqlite", write=True) as store:
+        store.put([_record(seed) for seed in (0, 1, FRESH)])
+    return Path("dst.sqlite")
+
+
+def _record(seed: int) -> Record:
+    config = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=0.1, tau_b=0.7), seed=seed)
+    history = {"validation_loss": Series(np.array([1, 2]), np.array([2.0, 1.0 + seed]))}
+    return Record(config=config.to_dict(), status="done", history=history)
+
+
+def seeds_in(path: Path) -> list[int]:
+    with Store.open(path) as store:
+        return [run.seed for run in store.runs()]
+
+
+@pytest.mark.parametrize(
+    "command", [("rm", "--yes"), ("note", "--text", "x"), ("note",), ("watch", "--once"), ("show",)]
+)
+@pytest.mark.parametrize("condition", ["tuaf!=0.1", "tuaf=0.1", "tuaf>0"])
+def test_a_field_that_no_run_has_is_refused(command, condition, store, cli) -> None:
+    told = cli(*command, "--where", condition)
+    assert told.code == 2
+    assert "no run has the field 'tuaf'; there are id, status, seeds, batch, " in told.err
+    assert seeds_in(store) == [0, 1, FRESH], "not even by a condition that holds for what is missing"
+    with Store.open(store) as opened:
+        assert opened.notes() == {}
+
+
+def test_search_seeds_and_fresh_ones_are_told_apart_by_every_command(store, cli) -> None:
+    assert cli("note", "--where", "seeds=fresh", "--text", "confirms").out == "1 runs noted in dst.sqlite\n"
+    assert "decoupled" not in cli("watch", "--once", "--where", "seeds=fresh", "seed<1000").out
+    assert "decoupled    1 1001    2 recorded" in cli("watch", "--once", "--where", "seeds=fresh").out
+    assert cli("rm", "--yes", "--where", "seeds!=fresh").out == "2 runs removed from dst.sqlite\n"
+    assert seeds_in(store) == [FRESH]
+
+
+def _variant(loss: float, **fields) -> Record:
+    config = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=0.1, tau_b=0.7), **fields)
+    return Record(
+        config=config.to_dict(), status="done", history={"validation_loss": Series(np.array([1]), np.array([loss]))}
+    )
+
+
+@pytest.fixture
+def optimisers(cli) -> Path:
+    """One setting by two optimisers; the dictionary of the first does not mention adam, the default."""
+    with Store.open("dst.sqlite", write=True) as store:
+        store.put([_variant(1.0), _variant(3.0, optimiser="radam")])
+    return Path("dst.sqlite")
+
+
+def test_runs_that_leave_a_field_at_its_default_are_not_averaged_with_others(optimisers, cli) -> None:
+    rows = json.loads(cli("show", "--json").out)
+    assert [(row["optimiser"], row["n"], row["mean"]) for row in rows] == [("adam", 1, 1.0), ("radam", 1, 3.0)]
+
+
+def test_a_condition_on_a_default_finds_the_runs_that_leave_it_out(optimisers, cli) -> None:
+    for where in ("optimiser=adam", "optimiser!=radam", "warmup=0"):
+        rows = json.loads(cli("show", "--json", "--where", where, "optimiser=adam").out)
+        assert [(row["n"], row["mean"]) for row in rows] == [(1, 1.0)], where
+
+
+def test_an_export_and_a_page_name_the_default_too(optimisers, cli) -> None:
+    assert cli("export", "--format", "csv", "--out", "runs.csv").code == 0
+    with open("runs.csv", newline="") as file:
+        found = {row["value"]: (row["optimiser"], "warmup" in row) for row in csv.DictReader(file)}
+    assert found == {"1.0": ("adam", False), "3.0": ("radam", False)}, "a column where any run differs"
+    with Store.open(optimisers) as opened:
+        (group,) = groups(Rows.of(opened, PAPER.recipes, "quick"))
+        assert group.varied == ["optimiser"]
+        assert [row["fields"] for row in settings_table(group)] == [["adam"], ["radam"]]
+
+
+def test_runs_of_a_task_that_is_not_known_here_are_told_apart_by_what_some_of_them_lack(cli) -> None:
+    with Store.open("dst.sqlite", write=True) as store:
+        for loss, more in ((1.0, {}), (3.0, {"optimiser": "radam"})):
+            config = {"task": "somebodys", "estimator": {"name": "decoupled", "tau_f": 1.0}, "seed": 0, **more}
+            history = {"validation_loss": Series(np.array([1]), np.array([loss]))}
+            store.put([Record(config=config, status="done", history=history)])
+    rows = json.loads(cli("show", "--json").out)
+    assert [(row["optimiser"], row["mean"]) for row in rows] == [(None, 1.0), ("radam", 3.0)]
+
+
+def test_parameters_with_dots_in_their_names_are_told_apart(cli) -> None:
+    with Store.open("dst.sqlite", write=True) as store:
+        for depth in (1, 2):
+            config = {"task": "own", "estimator": {"name": "decoupled", "tau_f": 1.0}, "seed": 0}
+            config["parameters"] = {"model.depth": depth, "model": {"width": 8}}
+            history = {"validation_loss": Series(np.array([1]), np.array([1.0 * depth]))}
+            store.put([Record(config=config, status="done", history=history)])
+    rows = json.loads(cli("show", "--json").out)
+    assert [(row["parameters.model.depth"], row["mean"]) for row in rows] == [(1, 1.0), (2, 2.0)]
+    rows = json.loads(cli("show", "--json", "--where", "parameters.model.depth=2", "parameters.model.width=8").out)
+    assert [row["mean"] for row in rows] == [2.0]

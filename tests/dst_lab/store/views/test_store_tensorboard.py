@@ -1,0 +1,134 @@
+"""Event files, read back by the rules of their format."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from dst_lab.store import Record, Series, Store, StoreError, export_tensorboard
+from dst_lab.store.views.tensorboard import FILE, crc32c, masked
+
+
+def messages(raw: bytes) -> list[bytes]:
+    """The records of a file, checksums checked."""
+    found = []
+    while raw:
+        (length,) = struct.unpack_from("<Q", raw)
+        assert struct.unpack_from("<I", raw, 8)[0] == masked(raw[:8])
+        content = raw[12 : 12 + length]
+        assert struct.unpack_from("<I", raw, 12 + length)[0] == masked(content)
+        found.append(content)
+        raw = raw[16 + length :]
+    return found
+
+
+def fields(raw: bytes) -> list[tuple[int, object]]:
+    """The fields of a protocol buffer: number, and bytes, a whole number or a float."""
+    found, at = [], 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = raw[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(raw):
+        tag = varint()
+        kind = tag & 7
+        if kind == 0:
+            found.append((tag >> 3, varint()))
+        elif kind == 2:
+            length = varint()
+            found.append((tag >> 3, raw[at : at + length]))
+            at += length
+        else:
+            form = {1: "<d", 5: "<f"}[kind]
+            found.append((tag >> 3, struct.unpack_from(form, raw, at)[0]))
+            at += struct.calcsize(form)
+    return found
+
+
+def scalars(raw: bytes) -> dict[tuple[str, int], float]:
+    first, *events = messages(raw)
+    assert dict(fields(first))[3] == b"brain.Event:2"
+    found = {}
+    for event in map(dict, map(fields, events)):
+        for number, value in fields(event[5]):
+            assert number == 1
+            parts = dict(fields(value))
+            found[parts[1].decode(), event[2]] = parts[2]
+    return found
+
+
+def test_the_checksum_is_the_published_one() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(bytes(32)) == 0x8A9136AA
+
+
+def test_every_value_is_there(tmp_path, record) -> None:
+    records = [record(seed, provenance={"started": "2026-11-16T12:00:00Z"}) for seed in range(3)]
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        store.put(records)
+        count = export_tensorboard(store, tmp_path / "out")
+        assert export_tensorboard(store, tmp_path / "out") == count, "an earlier export is replaced"
+    assert count == 3 * (5 + 2 * 3)
+    for one in records:
+        (place,) = (tmp_path / "out" / "stochastic-binary" / "decoupled tau_f=0.1 tau_b=0.7").glob(f"*{one.run_id}")
+        raw = (place / FILE).read_bytes()
+        expected = {
+            (metric, int(step)): float(value)
+            for name, series in one.history.items()
+            for metric, values in series.components(name)
+            for step, value in zip(series.steps, values, strict=True)
+        }
+        assert scalars(raw) == expected
+        assert dict(fields(messages(raw)[1]))[1] == 1794830400.0
+        assert json.loads((place / "config.json").read_text())["seed"] == one.config["seed"]
+
+
+def test_runs_that_are_gone_are_gone_from_the_next_export(tmp_path, record) -> None:
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        store.put([record(0), record(1)])
+        export_tensorboard(store, tmp_path / "out")
+        store.remove([record(0).run_id])
+        export_tensorboard(store, tmp_path / "out")
+    (left,) = (tmp_path / "out").rglob(FILE)
+    assert record(1).run_id in str(left)
+
+
+def test_no_name_leads_out_of_the_folder_and_nothing_else_is_overwritten(tmp_path) -> None:
+    history = {"loss": Series(np.arange(2), np.array([np.nan, -1.0]))}
+    config = {"task": "../../up/\x1b", "estimator": {"name": ".."}, "seed": 0}
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        store.put([Record(config=config, status="done", history=history)])
+        export_tensorboard(store, tmp_path / "a" / "out")
+        (found,) = tmp_path.rglob(FILE)
+        assert found.is_relative_to(tmp_path / "a" / "out")
+        assert np.isnan(scalars(found.read_bytes())["loss", 0])
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "letter").write_text("dear reader")
+        with pytest.raises(StoreError, match=r"is a folder with other things in it: .*--overwrite"):
+            export_tensorboard(store, tmp_path / "mine")
+        export_tensorboard(store, tmp_path / "mine", overwrite=True)
+        assert (tmp_path / "mine" / "letter").read_text() == "dear reader"
+        with pytest.raises(StoreError, match="letter is a file: event files go into a folder"):
+            export_tensorboard(store, tmp_path / "mine" / "letter")
+
+
+def test_a_very_long_name_is_cut_and_stays_its_own(tmp_path) -> None:
+    """Names of 255 bytes are all that file systems take, of which drafts need some."""
+    names = ["ä" * 300 + end for end in "ab"]
+    with Store.open(tmp_path / "a.sqlite", write=True) as store:
+        for task in names:
+            config = {"task": task, "estimator": {"name": "e" * 400}, "seed": 10**18, "lr": 0.1}
+            store.put([Record(config=config, status="done", history={"m" * 300: Series([1], np.array([0.5]))})])
+        assert export_tensorboard(store, tmp_path / "out") == 2
+    places = [path.parent.relative_to(tmp_path / "out").parts for path in (tmp_path / "out").rglob("config.json")]
+    assert len({place[0] for place in places}) == 2, "two tasks are two folders"
+    assert max(len(part.encode()) for place in places for part in place) <= 200
