@@ -27,7 +27,7 @@ import torch
 from recording import record
 
 from decoupled_st.circuits import Circuit
-from decoupled_st.nn.wiring import unique_wiring
+from decoupled_st.nn.logic.wiring import unique_wiring
 
 INPUTS, WIDTH, LAYERS, CLASSES = 9216, 12_000, 4, 10
 # Of run 867101b9ed1552d2 in results/: Decoupled ST at (0.1, 2.0), 200,000 steps.

@@ -172,7 +172,7 @@ def all_shapes(name: str, calls: dict[str, Choice], args: argparse.Namespace, de
 
 def tune(args: argparse.Namespace, device: torch.device) -> None:
     """Milliseconds for tiles of each kernel (rows, codes, warps, stages); nothing is recorded."""
-    from decoupled_st.kernels import codebook_tiles as kernels
+    from decoupled_st.kernels.codebook import tiles as kernels
 
     usual = kernels.tiling
     tiles = {

@@ -77,7 +77,9 @@ def measure(steps: dict[str, Step], seconds: float) -> dict[str, list[float]]:
     return {name: sorted(values) for name, values in times.items()}
 
 
-def measure_host(steps: dict[str, Step], seconds: float) -> dict[str, list[float]]:
+def measure_host(
+    steps: dict[str, Step], seconds: float, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """Milliseconds per call until Python goes on, sorted: the device is not waited for. In turns, 20 calls at a time,
     which fit into its queue."""
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -89,10 +91,10 @@ def measure_host(steps: dict[str, Step], seconds: float) -> dict[str, list[float
         for name, run in steps.items():
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
-            start = time.perf_counter()
+            start = clock()
             for _ in range(20):
                 run()
-            times[name].append((time.perf_counter() - start) / 20 * 1e3)
+            times[name].append((clock() - start) / 20 * 1e3)
     return {name: sorted(values) for name, values in times.items()}
 
 
@@ -195,7 +197,7 @@ def parts() -> dict[str, Step]:
 
 
 def cpu(seconds: float) -> None:
-    """The plain operations on one thread of a CPU."""
+    """The plain operations on one thread of a CPU; the thread's own time, which other processes do not add to."""
     device, threads = torch.device("cpu"), torch.get_num_threads()
     torch.set_num_threads(1)
     calls = {
@@ -204,7 +206,8 @@ def cpu(seconds: float) -> None:
         "F.gumbel_softmax": peer,
     }
     for rows, columns in CPU_SHAPES:
-        times = measure_host({what: step(call, rows, columns, device) for what, call in calls.items()}, seconds)
+        steps = {what: step(call, rows, columns, device) for what, call in calls.items()}
+        times = measure_host(steps, seconds, time.process_time)
         for what, values in times.items():
             ratio = middle(times["F.gumbel_softmax"]) / middle(values) if what.startswith("decoupled") else None
             record("categorical", what, f"{rows:,} x {columns:,}", values, ratio, device)

@@ -27,8 +27,8 @@ from torch import nn
 
 from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
 from dst_lab.configs.estimators import DEFAULT
-from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.loop import Fleet
+from dst_lab.fleet.saved.checkpoint import Checkpoint
 from dst_lab.fleet.task import Task
 from dst_lab.tasks import CategoricalAutoencoder, LogicGates, StochasticBinary
 
@@ -240,7 +240,7 @@ def overhead(args: argparse.Namespace, device: torch.device) -> None:
     """A paper-scale epoch with and without recording, checkpoints and progress; evaluation counted apart."""
     from rich.console import Console
 
-    from dst_lab.cli.progress import Display
+    from dst_lab.cli.terminal.progress import Display
     from dst_lab.store import Store
 
     choice = Choice.make("decoupled", tau_f=0.1, tau_b=0.7)

@@ -1,34 +1,39 @@
-"""A training step of `dst.nn.LogicLayer` in a plain loop, fused and by plain operations, beside torchlogix.
+"""A training step of `dst.nn.LogicNetwork` in a plain loop, of `dst.nn.LogicLayer`, fused and by plain operations, and
+of torchlogix; beside them the step of the laboratory's fleets.
 
-    python benchmarks/logic_layer.py [--rounds 20] [--width 12000] [--no-record]
+    python benchmarks/logic_layer.py [--rounds 20] [--width 12000] [--data FOLDER] [--no-record]
 
 The paper's CIFAR-10 network: 9,216 bits, 4 x 12,000 gates, batch 100, cross-entropy of the class sums, Adam. Candidates
 take turns, so that all meet the same load. On CUDA steps are called one by one, as a user's loop does. Beside it the
 time that the process itself spent, which does not see what others do to the machine (OMP_NUM_THREADS=1 keeps threads
-from waiting in it).
+from waiting in it). FOLDER has CIFAR-10, for the fleet.
 """
 
 import argparse
 import time
-from collections.abc import Callable
 from itertools import pairwise
 
 import torch
-from recording import record
+from recording import Step, captured, record
 from torch import nn
 
 import decoupled_st as dst
-from decoupled_st.nn import layer as module
+from decoupled_st.nn.logic import fused_layer as module
+from dst_lab.configs import Choice, LogicGatesConfig
+from dst_lab.fleet.loop import Fleet
+from dst_lab.tasks import LogicGates
 
 INPUTS, LAYERS, CLASSES, BATCH = 9216, 4, 10, 100
-Step = Callable[[], object]
+TAUS = {"tau_f": 0.1, "tau_b": 2.0}
 
 
-def step_of(network: nn.Module, device: torch.device) -> Step:
+def step_of(network: nn.Module, device: torch.device, bits: bool = False, capturable: bool = False) -> Step:
+    """Forward, backward, Adam; inputs are bool where `bits`, else float."""
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(BATCH, INPUTS, generator=generator).round().to(device)
+    x = x.bool() if bits else x
     labels = torch.randint(CLASSES, (BATCH,), generator=generator).to(device)
-    optimiser = torch.optim.Adam(network.parameters(), lr=0.01, fused=True)
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.01, fused=True, capturable=capturable)
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
@@ -38,12 +43,15 @@ def step_of(network: nn.Module, device: torch.device) -> Step:
     return step
 
 
-def ours(width: int, device: torch.device, kernels: bool, layer: bool) -> Step:
-    """With or without kernels at all, and with those of the layer or only those of the estimator."""
-    estimator = dst.Decoupled(tau_f=0.1, tau_b=2.0)
-    widths = [INPUTS, *[width] * LAYERS]
+def modules(width: int, device: torch.device) -> list[nn.Module]:
+    widths, estimator = [INPUTS, *[width] * LAYERS], dst.Decoupled(**TAUS)
     layers = [dst.nn.LogicLayer(a, b, estimator, device=device) for a, b in pairwise(widths)]
-    step = step_of(nn.Sequential(*layers, dst.nn.GroupSum(CLASSES, tau=100 / 3)), device)
+    return [*layers, dst.nn.GroupSum(CLASSES, tau=100 / 3)]
+
+
+def stacked(width: int, device: torch.device, kernels: bool, layer: bool) -> Step:
+    """With or without kernels at all, and with those of the layer or only those of the estimator."""
+    step = step_of(nn.Sequential(*modules(width, device)), device)
     fused = module.backend
 
     def switched() -> None:
@@ -54,6 +62,19 @@ def ours(width: int, device: torch.device, kernels: bool, layer: bool) -> Step:
         dst.use_kernels(True)
 
     return switched
+
+
+def fleet(width: int, device: torch.device, folder: str | None) -> Step | None:
+    """The laboratory's step of one network, on CIFAR-10."""
+    if folder is None:
+        return None
+    config = LogicGatesConfig(
+        estimator=Choice.make("decoupled", **TAUS), dataset="cifar10", layers=LAYERS, width=width, batch=BATCH,
+        group_tau=100 / 3, lr=0.01, steps=1_000_000, evaluate_every=1_000_000,
+    )  # fmt: skip
+    one = Fleet(LogicGates(config, folder, device), [config])
+    one.optimiser.rule = type(one.optimiser.rule)()  # a constant rate: no table of a million steps
+    return one.stepper()
 
 
 def theirs(width: int, device: torch.device) -> Step | None:
@@ -72,17 +93,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--width", type=int, default=12_000)
+    parser.add_argument("--data", default=None)
     parser.add_argument("--no-record", action="store_true")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    network = dst.nn.LogicNetwork(*modules(args.width, device))
     steps = {
-        "LogicLayer, fused": ours(args.width, device, True, True),
-        "LogicLayer, estimator's kernels alone": ours(args.width, device, True, False),
-        "LogicLayer, plain operations": ours(args.width, device, False, False),
+        "LogicNetwork": step_of(network, device),
+        "LogicNetwork, inputs as bool": step_of(dst.nn.LogicNetwork(*modules(args.width, device)), device, bits=True),
+        "LogicLayer, fused": stacked(args.width, device, True, True),
+        "LogicLayer, plain operations": stacked(args.width, device, False, False),
         "torchlogix gumbel_hard": theirs(args.width, device),
+        "fleet, one run": fleet(args.width, device, args.data),
     }
-    if device.type == "cpu":
-        del steps["LogicLayer, estimator's kernels alone"]  # there are none
+    if device.type == "cuda":  # on a CPU the estimator has no kernels, and there are no graphs
+        steps["LogicLayer, estimator's kernels alone"] = stacked(args.width, device, True, False)
+        one = dst.nn.LogicNetwork(*modules(args.width, device))
+        steps["LogicNetwork, captured"] = captured(step_of(one, device, bits=True, capturable=True))
     found: dict[str, list[float]] = {name: [] for name, step in steps.items() if step}
     spent: dict[str, list[float]] = {name: [] for name in found}
     for turn in range(args.rounds + 2):

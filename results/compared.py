@@ -5,13 +5,14 @@ python -m results.compared        or: make results
 
 from collections.abc import Callable, Sequence
 
+from dst_lab.claims import Comparison
 from dst_lab.records import Rows
 from dst_lab.report.verdicts import MARKS
 from dst_lab.studies.estimators import ESTIMATORS, tables
 from dst_lab.studies.estimators.claims import Place, places
 from dst_lab.studies.estimators.recipes import POWERS, SHAPES
 from results.build import table
-from results.quoted import Quoted, captions
+from results.quoted import Quoted, captions, decimals
 
 
 def arms(rows: Rows, places: Sequence[Place]) -> str:
@@ -67,10 +68,14 @@ def verdicts(rows: Rows) -> str:
     body = []
     for verdict in ESTIMATORS.judge(rows):
         judged = [one for one in verdict.comparisons if one.judged]
-        told = [f"{one.name}: {one.difference:+.2f} nats, p {min(one.p_better, one.p_worse):.2g}" for one in judged]
-        notes = "; ".join(told) or "; ".join(verdict.notes)
+        notes = "; ".join(_told(one) for one in judged) or "; ".join(verdict.notes)
         body.append([verdict.claim, verdict.title, f"{MARKS[verdict.verdict]} {verdict.verdict}", notes])
-    return table(["", "question", "verdict", "by validation -ELBO of fresh seeds"], body)
+    return table(["", "question", "verdict", "by the lowest validation loss of fresh seeds, nats"], body)
+
+
+def _told(one: Comparison) -> str:
+    difference = f"{one.difference:+.{decimals(one.theirs)}f}"
+    return f"{one.name}: {difference}, p {min(one.p_better, one.p_worse):.2g}"
 
 
 BLOCKS: dict[str, Callable[[Rows], str]] = {

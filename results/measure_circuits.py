@@ -19,7 +19,7 @@ import torch
 import decoupled_st as dst
 from decoupled_st.circuits import Circuit, from_network
 from dst_lab import data, networks
-from dst_lab.cli.circuit import input_names
+from dst_lab.cli.commands.circuit import input_names
 from dst_lab.configs import LogicGatesConfig
 from dst_lab.store import Run, Store
 from dst_lab.studies.circuits.measured import NAME, Measured, write

@@ -54,6 +54,11 @@ class Quoted:
             print(f"{name}: {len(body) / 1e6:.2f} MB", file=sys.stderr)
 
 
+def decimals(value: float) -> int:
+    """How many digits after the point a page gives of numbers of this size: steps none, nats 2, small losses 4."""
+    return 0 if abs(value) >= 1000 else 2 if abs(value) >= 10 else 4
+
+
 def captions(study: Study, rows: Rows) -> str:
     """The study's figures with their captions, for a page under docs/."""
     drawn = draw(study.figures, rows)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dst_lab.claims import Comparison, Verdict
+from dst_lab.claims import Comparison
 from dst_lab.configs import CategoricalAutoencoderConfig, Config, StochasticBinaryConfig
 from dst_lab.figures import draw
 from dst_lab.figures.style import plus_minus
@@ -17,7 +17,7 @@ from dst_lab.studies.temperatures import TEMPERATURES
 from dst_lab.studies.temperatures.ablation import table as varied
 from dst_lab.studies.temperatures.figures import lines
 from results.build import table
-from results.quoted import Quoted
+from results.quoted import Quoted, decimals
 
 
 def bars(rows: Rows) -> str:
@@ -25,19 +25,23 @@ def bars(rows: Rows) -> str:
     body = []
     for verdict in TEMPERATURES.judge(rows):
         body.append([f"**{verdict.claim}**", verdict.title, "", f"**{MARKS[verdict.verdict]} {verdict.verdict}**"])
-        body += [["", one.name, *_seen(verdict, one)] for one in verdict.comparisons]
+        several = len({one.metric for one in verdict.comparisons}) > 1
+        body += [["", _name(one, several), *_seen(one)] for one in verdict.comparisons]
         body += [["", note, "", ""] for note in (*verdict.notes, *verdict.missing)]
     return table(["", "bar", "seen: ours; theirs", "difference (95%), p"], body)
 
 
-def _seen(verdict: Verdict, one: Comparison) -> list[str]:
-    digits = {"T1": 2, "T2": 4}.get(verdict.claim, 4)
-    numbers = [f"{value:,.{digits if abs(value) < 1000 else 0}f}" for value in (one.ours, one.theirs)]
-    p = min(one.p_better, one.p_worse)
-    side = "better" if one.p_better <= one.p_worse else "worse"
-    shown = digits if abs(one.difference) < 1000 else 0
-    interval = f"{one.difference:+,.{shown}f} ({one.low:+,.{shown}f} to {one.high:+,.{shown}f})"
-    return [f"{numbers[0]}; {numbers[1]} (n = {one.n})", f"{interval}, {side} with p {p:.2g}"]
+def _name(one: Comparison, several: bool) -> str:
+    """What is compared, and in which of `several` metrics; what no bar rests on is marked."""
+    name = f"{one.name}: {one.metric}" if several else one.name
+    return name if one.judged else f"{name} (not judged)"
+
+
+def _seen(one: Comparison) -> list[str]:
+    digits = decimals(one.theirs)
+    p, side = min((one.p_better, "better"), (one.p_worse, "worse"))
+    interval = f"{one.difference:+,.{digits}f} ({one.low:+,.{digits}f} to {one.high:+,.{digits}f})"
+    return [f"{one.ours:,.{digits}f}; {one.theirs:,.{digits}f} (n = {one.n})", f"{interval}, {side} with p {p:.2g}"]
 
 
 def rates(rows: Rows, task: type[Config]) -> str:

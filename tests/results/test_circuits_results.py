@@ -14,6 +14,7 @@ from dst_lab.studies.circuits.recipes import RECIPES, SIZES
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "results" / "circuits"
+RECIPE = {"12k": "circuits-12k-short"}
 
 
 def test_verdicts_and_every_run_of_the_recipes() -> None:
@@ -22,12 +23,9 @@ def test_verdicts_and_every_run_of_the_recipes() -> None:
         verdicts = {verdict.claim: verdict for verdict in CIRCUITS.judge(rows)}
         missing = [name for name in RECIPES.plans if rows.missing(name, "logic-gates")]
         paths = {store.provenance(run.id)["path"] for run in store.runs()}
-    assert missing == []
+    assert missing == ["circuits-12k", *(f"circuits-{name}" for name in list(SIZES)[1:])]
     assert paths == {"packed bits"}
-    assert {claim: verdict.verdict for claim, verdict in verdicts.items()} == {
-        "S1 12k": "not supported", "S1 128k": "supported", "S1 256k": "supported", "S1 512k": "supported",
-        "S1 1m": "supported", "S2": "supported",
-    }  # fmt: skip
+    assert {verdict.verdict for verdict in verdicts.values()} == {"not tested"}
 
 
 def test_the_docs_say_what_was_recorded_and_measured() -> None:
@@ -36,7 +34,7 @@ def test_the_docs_say_what_was_recorded_and_measured() -> None:
         rows = CIRCUITS.rows(store, "paper")
         known = measured.read(rows)
         for name, size in SIZES.items():
-            runs = rows.recipe(f"circuits-{name}", "logic-gates", "test_accuracy_argmax")
+            runs = rows.recipe(RECIPE.get(name, f"circuits-{name}"), "logic-gates", "test_accuracy_argmax")
             line = next(line for line in page.splitlines() if line.startswith(f"| {size.layers} x {size.width:,} |"))
             ours = 100 * fmean(row.last("test_accuracy_argmax") for row in runs)
             small = fmean(known[row.run.id].simplified for row in runs)
