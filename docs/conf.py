@@ -22,7 +22,7 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 default_role = "code"
 highlight_language = "none"  # of blocks that name no language: equations, not programs
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True, "show-inheritance": True, "exclude-members": "extra_repr"}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures have them
 autodoc_preserve_defaults = True
@@ -51,11 +51,12 @@ CONTENTS = {
     ],
     "Tasks": [
         "docs/stochastic-binary", "docs/categorical-autoencoder", "docs/logic-gates", "docs/categorical-vae",
-        "docs/polynomial", "docs/bias-variance",
+        "docs/polynomial", "docs/codebook-vae", "docs/bias-variance",
     ],
     "Results": [
-        "docs/results", "docs/results-in-detail", "docs/estimators-compared", "docs/performance",
-        "docs/performance-in-detail", "docs/kernels", "docs/memory-and-precision",
+        "docs/results", "docs/results-in-detail", "docs/self-set-in-detail", "docs/estimators-compared",
+        "docs/performance", "docs/performance-in-detail", "docs/kernels", "docs/memory-and-precision", "results/README",
+        "results/*/README",
     ],
     "Reference": ["docs/api/*", "docs/architecture", "CONTRIBUTING", "CHANGELOG"],
 }  # fmt: skip

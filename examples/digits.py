@@ -95,7 +95,7 @@ def main() -> None:
     torch.set_num_threads(1)  # so small a network is fastest on one core, and the same numbers come out every time
     console = Console() if Console().is_terminal else Console(width=120)
     title = f"digits, {LATENTS} choices of {CLASSES}; mean ± standard deviation, n = {len(SEEDS)} seeds"
-    headings = ("estimator", "setting chosen", "test acc. %", "argmax %", "test loss", "codes used", "s a run")
+    headings = ("estimator", "setting chosen", "test acc. %", "argmax %", "test loss", "codes used", "s per run")
     table = Table(*headings, title=title)
     splits = load()
     with Progress(console=console) as progress:

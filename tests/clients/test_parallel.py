@@ -1,14 +1,12 @@
 """Several processes, over gloo: DDP, FSDP2 and tensors split over processes."""
 
-import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as distributed
-import torch.multiprocessing as multiprocessing
 from torch import nn
+from two_processes import in_two_processes
 
 import decoupled_st as dst
 
@@ -19,23 +17,6 @@ CHOICES = {
     "gumbel_ste": dst.GumbelSTE(tau=0.7),
     "identity_ste": dst.IdentitySTE(),
 }
-
-
-def start(work: Callable[[int, Path], None], folder: Path) -> None:
-    """Do the work in two processes; an error in one is an error here."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    multiprocessing.start_processes(_begin, args=(work, folder, port), nprocs=2, start_method="spawn")
-
-
-def _begin(rank: int, work: Callable[[int, Path], None], folder: Path, port: int) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    try:
-        work(rank, folder)
-    finally:
-        distributed.destroy_process_group()
 
 
 def small(estimator: dst.Estimator) -> nn.Sequential:
@@ -56,7 +37,7 @@ def _ddp(rank: int, folder: Path) -> None:
 
 
 def test_ddp_gives_every_process_the_same_gradient(tmp_path: Path) -> None:
-    start(_ddp, tmp_path)
+    in_two_processes(_ddp, tmp_path)
 
 
 def _fsdp(rank: int, folder: Path) -> None:
@@ -84,7 +65,7 @@ def _fsdp(rank: int, folder: Path) -> None:
 
 
 def test_fsdp2_trains(tmp_path: Path) -> None:
-    start(_fsdp, tmp_path)
+    in_two_processes(_fsdp, tmp_path)
 
 
 def _split(rank: int, folder: Path) -> None:
@@ -107,4 +88,4 @@ def _split(rank: int, folder: Path) -> None:
 
 
 def test_tensors_split_over_processes(tmp_path: Path) -> None:
-    start(_split, tmp_path)
+    in_two_processes(_split, tmp_path)

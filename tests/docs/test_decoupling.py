@@ -114,3 +114,34 @@ def test_fits_a_phone(page: Any) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto(PAGE.as_uri())
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_sentence_counts_categories_by_entropy(page: Any) -> None:
+    page.goto(link("decoupled", 1, {"tau_f": 0.3, "tau_b": 3.0}))
+    read = numbers(page)
+    drawn, shared = (torch.special.entr(read[row]).sum().exp().item() for row in ("probability", "surrogate"))
+    start = f"Picks are spread over {drawn:.1f} of 5 categories, the gradient over {shared:.1f}."
+    assert page.locator("#says").text_content() == f"{start} Each slider moves one of the two."
+    page.locator("#estimator").select_option("identity_ste")
+    assert page.locator("#says").text_content().startswith("Picks are spread over 1.0 of 5 categories. Nothing is")
+
+
+@pytest.mark.parametrize("width", [390, 736, 1000])
+def test_inside_the_documentation_it_is_whole_and_takes_its_colours(page: Any, tmp_path: Path, width: int) -> None:
+    """The site's frame and script as they stand in decoupling.md, without the site around them."""
+    text = PAGE.with_suffix(".md").read_text()
+    frame = text[text.index("<iframe") : text.index("</script>") + len("</script>")]
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "decoupling.html").write_text(PAGE.read_text())
+    (tmp_path / "docs" / "page.html").write_text(f'<!doctype html><body data-theme="auto">{frame}</body>')
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto((tmp_path / "docs" / "page.html").as_uri())
+    inside = next(f for f in page.frames if f.url.split("#")[0].endswith("/decoupling.html"))
+    whole = "document.documentElement.scrollHeight <= innerHeight && document.documentElement.scrollWidth <= innerWidth"
+    inside.wait_for_function(whole)
+    inside.locator("summary").click()
+    inside.wait_for_function(whole)
+    background = "getComputedStyle(document.body).backgroundColor"
+    assert inside.evaluate(background) == "rgb(255, 255, 255)"
+    page.evaluate("document.body.dataset.theme = 'dark'")
+    inside.wait_for_function(f"{background} === 'rgb(23, 24, 26)'")
