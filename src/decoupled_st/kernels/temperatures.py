@@ -4,6 +4,7 @@ In plain operations that is some forty small launches per layer, more than a fle
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import triton
@@ -17,7 +18,7 @@ _ELEMENTS = 2048  # of one tile
 _STATE = ("passes", "usages", "first", "scale", "usage")
 
 
-def step(
+def prepare(
     logits: Tensor,
     state: dict[str, Tensor],
     after: dict[str, Tensor],
@@ -39,8 +40,8 @@ def step(
     settled: int,
     every: int,
     last: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The temperatures, [runs...] each, of a pass.
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """A function of logits such as these that makes one pass: both temperatures, [runs..., 1, ..., 1] each.
 
     Args:
         logits: [runs..., samples..., latents..., K], or log-odds without the K.
@@ -59,26 +60,30 @@ def step(
         settled, every: up to the first all passes are measured, after it only these.
         last: where both temperatures, [runs...] each, are written down as well.
     """
-    logits = as_stored(logits)
     runs = tuple(logits.shape[:run_dims])
     per_run = math.prod(logits.shape[run_dims:])
     categories = 1 if binary else logits.shape[-1]
     first = logits.shape[run_dims] if logits.dim() > run_dims + (not binary) else 1
     rows = per_run // categories
-    before = [state[name].contiguous() for name in _STATE]
-    tau_f, tau_b = (torch.empty(runs, dtype=torch.float32, device=logits.device) for _ in range(2))
     inner = rows // first
     width = triton.next_power_of_2(categories)
-    launch(
-        _step,
-        max(math.prod(runs), 1),
-        (logits, *before, *(after[name] for name in _STATE), tau_f, tau_b, *(last or (None, None))),
-        (few, low if draw is None else 0.0, draw or 0.0, high, enough, window, share, *least, most, over),
-        (per_run, categories, blocks(first, stride) * inner, inner, stride, samples, rows // samples),
-        (settled, every, binary, few > 0 and enough > 0, few > 0 and over > 0, width, max(_ELEMENTS // width, 1)),
-        warps=4,
-    )
-    return tau_f, tau_b
+    states = (*(state[name].contiguous() for name in _STATE), *(after[name] for name in _STATE))
+    written = last or (None, None)
+    floats = (few, low if draw is None else 0.0, draw or 0.0, high, enough, window, share, *least, most, over)
+    integers = (per_run, categories, blocks(first, stride) * inner, inner, stride, samples, rows // samples)
+    told = (settled, every, binary, few > 0 and enough > 0, few > 0 and over > 0)
+    constants = (*told, width, max(_ELEMENTS // width, 1))
+    programs, shape, device = max(math.prod(runs), 1), (*runs, *(1,) * (logits.dim() - run_dims)), logits.device
+
+    def step(logits: Tensor) -> tuple[Tensor, Tensor]:
+        # New ones at every pass: the gradient of an earlier one may still have to read its own.
+        tau_f = torch.empty(shape, dtype=torch.float32, device=device)
+        tau_b = torch.empty(shape, dtype=torch.float32, device=device)
+        tensors = (as_stored(logits), *states, tau_f, tau_b, *written)
+        launch(_step, programs, tensors, floats, integers, constants, 4)
+        return tau_f, tau_b
+
+    return step
 
 
 @triton.jit

@@ -1,5 +1,5 @@
 """The kernels for the usual call (`estimators.operations.direct`), which has seen all that they need to know:
-contiguous logits, two floats, and nothing else."""
+contiguous logits, two temperatures, each a float or one number on the device, and nothing else."""
 
 import torch
 from torch import Tensor
@@ -8,19 +8,27 @@ from decoupled_st.kernels import binary, categorical
 from decoupled_st.kernels.noise import draw_seed
 
 
-def choose_category(logits: Tensor, tau_f: float, tau_b: float, perturbed: bool) -> Tensor:
+def choose_category(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, perturbed: bool) -> Tensor:
     """As `categorical.choose`."""
-    seed = None if tau_f == 0 else draw_seed(logits.device, None)
-    others = (seed, None, None, None, tau_f, None, tau_b, None, 1.0, False, perturbed)
+    others = (_seed(logits, tau_f), None, None, *_number(tau_f), *_number(tau_b), None, 1.0, False, perturbed)
     if logits.requires_grad and torch.is_grad_enabled():
         return categorical._apply(logits, others)
     return categorical._run_forward(logits, *others)
 
 
-def choose_bit(logits: Tensor, tau_f: float, tau_b: float, perturbed: bool) -> Tensor:
+def choose_bit(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, perturbed: bool) -> Tensor:
     """As `binary.choose`."""
-    seed = None if tau_f == 0 else draw_seed(logits.device, None)
-    others = (seed, None, None, tau_f, None, tau_b, None, 1.0, False, perturbed)
+    others = (_seed(logits, tau_f), None, *_number(tau_f), *_number(tau_b), None, 1.0, False, perturbed)
     if logits.requires_grad and torch.is_grad_enabled():
         return binary._apply(logits, others)
     return binary._run_forward(logits, *others)
+
+
+def _seed(logits: Tensor, tau_f: float | Tensor) -> Tensor | None:
+    """Nothing is drawn at 0; a number on the device is not looked at."""
+    return None if type(tau_f) is float and tau_f == 0 else draw_seed(logits.device, None)
+
+
+def _number(tau: float | Tensor) -> tuple[Tensor | None, float]:
+    """As `rows.number`."""
+    return (None, tau) if type(tau) is float else (tau.reshape(1), 0.0)  # type: ignore[union-attr]

@@ -84,10 +84,10 @@ class Rule(ABC):
                 place.fill_(tau)
         return taus
 
-    def unmeasured(self, state: State, view: View) -> "Callable[[], Numbers | None] | None":
-        """Where the temperatures of the next passes follow from the state alone: a function that makes those of one
-        more pass and counts it in the state; None from it where the next pass has to be measured. None where a rule has
-        no such function, as most have not."""
+    def ahead(self, state: State, view: View, last: "Taus") -> "Callable[[Tensor], Taus | Numbers | None] | None":
+        """A short way through the next passes, where a rule has one: a function that does with the logits of a pass
+        what `advance` does, but for `Numbers`, which it does not write into `last`. They are of the shape, dtype and
+        device of these, and the state is in the same tensors. None from it where a pass has to go the long way."""
         return None
 
     def __call__(

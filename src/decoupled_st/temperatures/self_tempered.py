@@ -131,25 +131,37 @@ class SelfTempered(Rule):
         if not self._can_run_fused(state, view):
             return super().step(state, view)
         after = {name: torch.empty_like(value) for name, value in state.items()}
-        return self._fused(state, view, after), after
+        return self._fused(state, view, after)(view.logits), after
 
     @torch.no_grad()
     def advance(self, state: State, view: View, last: Taus | None = None) -> Taus | Numbers:
         if numbers.can_measure(view):
             return self._numbers(state, view)
-        if self._can_run_fused(state, view) and all(value.is_contiguous() for value in state.values()):
-            return self._fused(state, view, state, last)
+        if self._can_run_in_place(state, view):
+            return self._fused(state, view, state, last)(view.logits)
         return super().advance(state, view, last)
+
+    def ahead(self, state: State, view: View, last: Taus) -> Callable[[Tensor], Taus | Numbers | None] | None:
+        if numbers.can_measure(view):
+            return self._unmeasured(state, view)
+        if not self._can_run_in_place(state, view):
+            return None
+        fused = self._fused(state, view, state, last)
+        return lambda logits: fused(logits.detach()) if kernels.know(logits) else None
 
     def _can_run_fused(self, state: State, view: View) -> bool:
         fits = view.mask is None and view.dim in (None, -1) and view.categories <= 4096
         return fits and kernels.can_run_fused(view.logits, 1.0, *state.values()) and not kernels.is_watched()
 
-    def _fused(self, state: State, view: View, after: State, last: Taus | None = None) -> Taus:
-        """One pass by the kernel, which writes the state after it into `after` and the temperatures into `last`."""
-        from decoupled_st.kernels.temperatures import step
+    def _can_run_in_place(self, state: State, view: View) -> bool:
+        return self._can_run_fused(state, view) and all(value.is_contiguous() for value in state.values())
 
-        tau_f, tau_b = step(
+    def _fused(self, state: State, view: View, after: State, last: Taus | None = None) -> Callable[[Tensor], Taus]:
+        """A pass by the kernel, of logits such as these: the state after it is written into `after`, the temperatures
+        into `last` too."""
+        from decoupled_st.kernels.temperatures import prepare
+
+        step = prepare(
             view.logits,
             state,
             after,
@@ -171,7 +183,7 @@ class SelfTempered(Rule):
             every=EVERY,
             last=last,
         )
-        return Taus(view.spread(tau_f), view.spread(tau_b))
+        return lambda logits: Taus(*step(logits))
 
     def _numbers(self, state: State, view: View) -> Numbers:
         """One pass of one network on a CPU: what the functions above say, in Python's numbers."""
@@ -193,20 +205,21 @@ class SelfTempered(Rule):
             state["usage"].fill_(m + min(max(1 / usages, weight / self.window), 1.0) * (even - m))
         return taus
 
-    def unmeasured(self, state: State, view: View) -> Callable[[], Numbers | None] | None:
+    def _unmeasured(self, state: State, view: View) -> Callable[[Tensor], Numbers | None] | None:
+        """`ahead` of one network on a CPU, where a pass that is not measured takes a few numbers of Python's."""
         passes = state["passes"]
-        count = int(passes.item()) if numbers.can_measure(view) else 0
+        count, version = int(passes.item()), passes._version
         if count < SETTLED:
             return None
         taus, falls = self._now(state, view, count), self.steps is not None and self._few(view) > 0
 
-        def next_pass() -> Numbers | None:
-            nonlocal count
-            if (count + 1) % EVERY == 0:
+        def next_pass(logits: Tensor) -> Numbers | None:
+            nonlocal count, version
+            if (count + 1) % EVERY == 0 or passes._version != version:  # or somebody else has written there
                 return None
             now = self._now(state, view, count) if falls else taus
             count += 1
-            passes.fill_(count)
+            version = passes.fill_(count)._version
             return now
 
         return next_pass

@@ -1,8 +1,8 @@
 """A rule inside a module: its state as buffers, and the choice at the temperatures that it sets."""
 
 import math
+import operator
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -34,9 +34,7 @@ class Tempering(nn.Module):
             self.register_buffer(name, value)
         for name in Taus._fields:  # of the last pass of training, for diagnostics
             self.register_buffer(f"last_{name}", torch.full((), math.nan, dtype=torch.float32), persistent=False)
-        # The temperatures of the last pass, if the rule has taken it into account.
-        self._counted: Taus | Numbers | None = None
-        self._ahead: Ahead | None = None
+        self._recent = Recent()
 
     @property
     def state(self) -> State:
@@ -50,7 +48,7 @@ class Tempering(nn.Module):
             self.get_buffer(name).copy_(value)
         for name in Taus._fields:
             self.get_buffer(f"last_{name}").fill_(math.nan)
-        self._counted = None
+        self._recent.counted = None
 
     def reading(self) -> dict[str, float]:
         """The temperatures of the last pass of training (their mean, where they differ inside a batch; NaN before the
@@ -62,16 +60,19 @@ class Tempering(nn.Module):
         self, logits: Tensor, *, dim: int | None, mask: Tensor | None = None, batch_dims: int = 1
     ) -> Taus | Numbers:
         """The temperatures of this pass; where the network trains, the rule then takes the logits into account."""
-        if self._ahead is not None and (taus := self._ahead.taus(self, logits, dim, mask, batch_dims)):
-            return taus
+        if not torch.compiler.is_compiling() and (ahead := self._recent.ahead):
+            taus = ahead.taus(self, logits, dim, mask, batch_dims)
+            if taus is not None:
+                return taus
         view = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims)
         if any(value is not None and value.device != logits.device for value in self._buffers.values()):
             self._move_to(logits.device)
         state = self.state
-        if self.training and self._counted is not None and recomputed():
-            return self._counted
+        recent = self._recent
+        if self.training and recent.counted is not None and recomputed():
+            return recent.counted
         if not (self.training and torch.is_grad_enabled()):
-            self._counted = None if self.training else self._counted
+            recent.counted = None if self.training else recent.counted
             return self.tempered.rule.temperatures(state, view)
         if torch.compiler.is_compiling() or not kernels.transformed():
             return self._advance(state, view)
@@ -88,14 +89,14 @@ class Tempering(nn.Module):
 
     def _advance(self, state: State, view: View) -> Taus | Numbers:
         """The temperatures of a pass of training, which the rule takes into account."""
-        self._ahead = None
-        before, taus = self._counted, self.tempered.rule.advance(state, view, self._last())
-        self._counted = taus if _can_be_kept(taus.f) and not recomputed() else None
-        if isinstance(taus, Numbers):
-            if taus != before:
-                self.write_down(taus)
-            if next_pass := self.tempered.rule.unmeasured(state, view):
-                self._ahead = Ahead(view, state["passes"], next_pass)
+        rule, recent, last = self.tempered.rule, self._recent, self._last()
+        before, taus = recent.counted, rule.advance(state, view, last)
+        kept = _can_be_kept(taus.f)
+        recent.counted, recent.ahead = taus if kept and not recomputed() else None, None
+        if isinstance(taus, Numbers) and taus != before:
+            self.write_down(taus)
+        if kept and (next_pass := rule.ahead(state, view, last)):
+            recent.ahead = Ahead(view, self._buffers, next_pass)
         return taus
 
     def _last(self) -> Taus:
@@ -122,44 +123,54 @@ class Tempering(nn.Module):
 
 
 class Ahead:
-    """Passes of training on a CPU that a rule need not measure: all that they cost is to see that they are such.
+    """Passes of training like the one before: all that they cost is to see that they are such, and `Rule.ahead`.
 
     Args:
         view: of the pass before.
-        passes: the buffer that counts them; where anything but this writes to it, there are no more such passes.
-        next_pass: from `Rule.unmeasured`.
+        buffers: of the `Tempering`; where one is replaced, there are no more such passes.
+        next_pass: from `Rule.ahead`.
     """
 
-    def __init__(self, view: View, passes: Tensor, next_pass: Callable[[], Numbers | None]) -> None:
-        self.like = view.logits.shape, view.dim, view.batch_dims
-        self.passes, self.version, self.next_pass = passes, passes._version, next_pass
-
-    def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        return type(None), ()  # a copy has none: this writes to the buffers of the one that it was made for
+    def __init__(
+        self, view: View, buffers: dict[str, Tensor | None], next_pass: Callable[[Tensor], Taus | Numbers | None]
+    ) -> None:
+        logits = view.logits
+        self.like = logits.shape, logits.dtype, logits.device, view.dim, view.batch_dims
+        self.buffers, self.next_pass = tuple(buffers.values()), next_pass
 
     def taus(
         self, tempering: Tempering, logits: Tensor, dim: int | None, mask: Tensor | None, batch_dims: int
-    ) -> Numbers | None:
+    ) -> Taus | Numbers | None:
         """The temperatures of a pass; None where it is not such a one."""
         if (
             kernels.traced()
             or mask is not None
             or not (tempering.training and torch.is_grad_enabled())
-            or type(logits) not in (Tensor, nn.Parameter)
-            or (logits.shape, dim, batch_dims) != self.like
-            or tempering._buffers["passes"] is not self.passes
-            or self.passes._version != self.version
-            or not logits.is_cpu
+            or type(logits) not in kernels.TENSORS
+            or (logits.shape, logits.dtype, logits.device, dim, batch_dims) != self.like
+            or not all(map(operator.is_, tempering._buffers.values(), self.buffers))
             or recomputed()
         ):
             return None
-        taus = self.next_pass()
+        taus = self.next_pass(logits)
         if taus is not None:
-            self.version = self.passes._version
-            if taus != tempering._counted:
+            recent = tempering._recent
+            if isinstance(taus, Numbers) and taus != recent.counted:
                 tempering.write_down(taus)
-            tempering._counted = taus
+            recent.counted = taus
         return taus
+
+
+class Recent:
+    """Of the last pass of training: its temperatures, if the rule has taken it into account, and the short way through
+    the next. Not attributes of the module, which take as long to set as a small kernel to launch."""
+
+    def __init__(self) -> None:
+        self.counted: Taus | Numbers | None = None
+        self.ahead: Ahead | None = None
+
+    def __reduce__(self) -> tuple[type["Recent"], tuple[()]]:
+        return Recent, ()  # a copy of the module begins anew: what is ahead writes to the buffers of the first
 
 
 def _can_be_kept(tau: Tensor | float) -> bool:
@@ -178,15 +189,15 @@ class InForce:
     def categorical(self, logits: Tensor, *, dim: int = -1, mask: Tensor | None = None, **options: Any) -> Tensor:
         """One-hot along `dim`."""
         taus = self.tempering.taus(logits, dim=dim, mask=mask, batch_dims=self.batch_dims)
-        return self._choose("categorical", taus)(logits, dim=dim, mask=mask, **options)
+        return self._choose("categorical", taus, logits, dim=dim, mask=mask, **options)
 
     def binary(self, logits: Tensor, **options: Any) -> Tensor:
         """0 or 1 from log-odds."""
         taus = self.tempering.taus(logits, dim=None, batch_dims=self.batch_dims)
-        return self._choose("binary", taus)(logits, **options)
+        return self._choose("binary", taus, logits, **options)
 
-    def _choose(self, kind: str, taus: Taus | Numbers) -> Callable[..., Tensor]:
+    def _choose(self, kind: str, taus: Taus | Numbers, logits: Tensor, **options: Any) -> Tensor:
         if self.argmax:
-            return partial(Decoupled.functions[kind], tau_f=0.0, tau_b=taus.b)
+            return Decoupled.functions[kind](logits, tau_f=0.0, tau_b=taus.b, **options)
         tempered = self.tempering.tempered
-        return partial(tempered.estimator.functions[kind], **tempered.constants, **tempered.place(taus))
+        return tempered.estimator.functions[kind](logits, **tempered.constants, **tempered.place(taus), **options)

@@ -1,5 +1,6 @@
 """The fused pass of `SelfTempered` against the plain one."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 import decoupled_st as dst
 from decoupled_st.kernels import temperatures as kernel
-from decoupled_st.temperatures import Rule, SelfTempered, State, Taus
+from decoupled_st.temperatures import Rule, SelfTempered, State, Taus, numbers
 from decoupled_st.temperatures.observe import View
 
 NAN, INF = float("nan"), float("inf")
@@ -46,9 +47,9 @@ def both(rule: Rule, passes: list[torch.Tensor], **options: Any) -> list[tuple[t
 @pytest.mark.parametrize("shape", SHAPES)
 def test_as_the_plain_pass(shape: str, rule: Rule, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    fused, empty = kernel.step, torch.empty_like
+    fused, empty = kernel.prepare, torch.empty_like
     monkeypatch.setattr(torch, "empty_like", lambda value: empty(value).fill_(-77))  # what is not written shows
-    monkeypatch.setattr(kernel, "step", lambda *args, **options: calls.append(1) or fused(*args, **options))
+    monkeypatch.setattr(kernel, "prepare", lambda *args, **options: calls.append(1) or fused(*args, **options))
     sizes, options = SHAPES[shape]
     passes = [2.0**n * (torch.randn(sizes) + torch.randn(sizes[-1])).to(device) for n in range(4)]
     for one, other in zip(*both(rule, passes, **options), strict=True):
@@ -88,7 +89,7 @@ def test_logits_with_nothing_to_say(device: str) -> None:
 
 
 def test_what_the_kernel_does_not_know_takes_the_plain_pass(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "step", None)
+    monkeypatch.setattr(kernel, "prepare", None)
     rule = SelfTempered()
     logits = torch.randn(9, 4, 8, device=device)
     for options in ({"mask": torch.ones(8, dtype=torch.bool, device=device)}, {"dim": 1}):
@@ -112,3 +113,67 @@ def test_temperatures_are_written_down_in_the_same_pass(on: bool, device: str) -
         assert torch.equal(last.f, taus.f.flatten())
         assert torch.equal(last.b, taus.b.flatten())
     assert last.b[0] != last.b[1]
+
+
+@pytest.fixture
+def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter runs on a CPU, where a rule would rather work with Python's numbers."""
+    monkeypatch.setattr(numbers, "can_measure", lambda view: False)
+
+
+@pytest.mark.usefixtures("on_device")
+@pytest.mark.parametrize("kind", ["categorical", "binary"])
+def test_a_module_goes_the_short_way_and_counts_the_same(
+    kind: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the functional form, pass by pass, whatever comes between: another shape, no gradients, evaluation, a copy, a
+    state that is loaded or assigned, kernels switched off."""
+    made: list[int] = []
+    fused = kernel.prepare
+    monkeypatch.setattr(kernel, "prepare", lambda *args, **options: made.append(step) or fused(*args, **options))
+    rule = SelfTempered(steps=40)
+    choice = (dst.nn.Categorical if kind == "categorical" else dst.nn.Binary)(rule).to(device)
+    state = rule.start(device=device)
+    for step in range(22):
+        dst.use_kernels(True)
+        logits = (1 + step % 5) * torch.randn(7 if step == 4 else 9, 2, 4, device=device)
+        if step == 7:
+            with torch.no_grad():
+                choice(logits)
+            choice.eval()(logits)
+            choice.train()
+        if step == 9:
+            choice = copy.deepcopy(choice)
+        if step in (12, 14):
+            kept = {name: value.clone() for name, value in choice.state_dict().items()}
+            choice(logits)
+            choice.load_state_dict(kept, assign=step == 14)
+        dst.use_kernels(step != 17)
+        before = len(made)
+        choice(logits)
+        ours = made[before:]
+        dst.use_kernels(False)
+        taus, state = rule(state, logits, dim=-1 if kind == "categorical" else None)
+        reading = choice.tempering.reading()
+        expected = {"tau_f": taus.f.item(), "tau_b": taus.b.item(), **{n: v.item() for n, v in state.items()}}
+        assert reading == pytest.approx(expected, rel=1e-5), step
+        # Prepared for the pass and for those after it, where the way was not known yet.
+        assert len(ours) == (0 if step == 17 else 2 if step in (0, 4, 5, 9, 14, 18) else 0), step
+
+
+@pytest.mark.usefixtures("on_device")
+@pytest.mark.parametrize("kind", ["categorical", "binary"])
+def test_a_gradient_is_at_the_temperature_of_its_own_pass(kind: str, device: str) -> None:
+    """Five passes, then their gradients: each tensor of temperatures is still that of its pass."""
+    choice = (dst.nn.Categorical if kind == "categorical" else dst.nn.Binary)(SelfTempered(share=0.5)).to(device)
+    passes, g = [4.0**n * torch.randn(6, 3, 4, device=device) for n in range(5)], torch.randn(6, 3, 4, device=device)
+    results = []
+    for logits in passes:
+        tau_b = choice.tempering.reading()["tau_b"]
+        z = choice(logits.requires_grad_())
+        assert choice.tempering.reading()["tau_b"] != tau_b
+        results.append((z, choice.tempering.reading()["tau_b"]))
+    for logits, (z, tau_b) in zip(passes, results, strict=True):
+        (gradient,) = torch.autograd.grad(z, logits, g)
+        alike = getattr(dst, kind).decoupled(logits, tau_f=0.0, tau_b=tau_b)
+        torch.testing.assert_close(gradient, torch.autograd.grad(alike, logits, g)[0])

@@ -1,9 +1,10 @@
 """The usual call in as few steps as there can be: on a small tensor they take longer than the arithmetic.
 
 One test recognises it: a contiguous tensor, float temperatures, no scale, and nobody who traces, transforms or watches.
-On a CPU, in float32 or float64, its operations then follow each other; what the kernels know goes to them. What is not
-recognised is left to the estimators' own way, which gives the same bits and says what is wrong with an argument. The
-caller has seen that there is no mask, noise or generator, and that categories come last.
+On a CPU, in float32 or float64, its operations then follow each other; what the kernels know goes to them, with
+temperatures that a rule has left on the device too. What is not recognised is left to the estimators' own way, which
+gives the same bits and says what is wrong with an argument. The caller has seen that there is no mask, noise or
+generator, and that categories come last.
 """
 
 from collections.abc import Callable
@@ -41,10 +42,8 @@ def is_usual(logits: Tensor, tau_f: Temperature, tau_b: Temperature, grad_scale:
     return (
         not _is_compiling()  # first, since torch.compile reads no further then
         and type(logits) in _TENSORS
-        and type(tau_b) is float
-        and _LEAST < tau_b < _MOST
-        and type(tau_f) is float
-        and (_LEAST < tau_f < _MOST or tau_f == 0)
+        and (_LEAST < tau_b < _MOST if type(tau_b) is float else _is_on_device(tau_b, logits))
+        and (_LEAST < tau_f < _MOST or tau_f == 0 if type(tau_f) is float else _is_on_device(tau_f, logits))
         and type(grad_scale) is float
         and grad_scale == 1
         and forward_ad._current_level < 0  # this and what follows, as `kernels.traced`
@@ -56,6 +55,22 @@ def is_usual(logits: Tensor, tau_f: Temperature, tau_b: Temperature, grad_scale:
         and logits.is_contiguous()
         and logits.dim() > 0
         and logits.numel() > 0
+    )
+
+
+def _is_on_device(tau: Temperature, logits: Tensor) -> bool:
+    """True for one number in a tensor, which the kernels read where it is."""
+    return (
+        type(tau) is Tensor
+        and tau.numel() == 1
+        and tau.dtype is torch.float32
+        and tau.dim() <= logits.dim()
+        and not tau.requires_grad
+        and tau.device == logits.device
+        and (not tau.is_cpu or _INTERPRETED)
+        and tau.layout is _STRIDED
+        and not tau.is_neg()
+        and not is_functorch_wrapped_tensor(tau)
     )
 
 
