@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 import torch
@@ -207,19 +207,22 @@ class SelfTempered(Rule):
 
     def _unmeasured(self, state: State, view: View) -> Callable[[Tensor], Numbers | None] | None:
         """`ahead` of one network on a CPU, where a pass that is not measured takes a few numbers of Python's."""
-        passes = state["passes"]
-        count, version = int(passes.item()), passes._version
+        passes, count = state["passes"], int(state["passes"].item())
         if count < SETTLED:
             return None
+        view = replace(view, logits=torch.empty_like(view.logits, device="meta"))  # else a whole batch is kept alive
         taus, falls = self._now(state, view, count), self.steps is not None and self._few(view) > 0
+        others = [value for name, value in state.items() if name != "passes"]
+        known = [value.item() for value in others]
 
         def next_pass(logits: Tensor) -> Numbers | None:
-            nonlocal count, version
-            if (count + 1) % EVERY == 0 or passes._version != version:  # or somebody else has written there
+            nonlocal count
+            # Somebody else may have written there: under DistributedDataParallel rank 0 does, before each pass.
+            if (count + 1) % EVERY == 0 or passes.item() != count or [value.item() for value in others] != known:
                 return None
             now = self._now(state, view, count) if falls else taus
             count += 1
-            version = passes.fill_(count)._version
+            passes.fill_(count)
             return now
 
         return next_pass

@@ -152,4 +152,4 @@ def test_a_copy_counts_for_itself() -> None:
         twin(logits)
     assert choice.tempering.state["passes"] == 58
     assert twin.tempering.state["passes"] == 61
-    assert choice.tempering._recent.ahead is not None
+    assert choice.tempering._passes.ahead is not None
