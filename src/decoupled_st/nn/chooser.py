@@ -48,7 +48,7 @@ class Chooser(nn.Module):
     @estimator.setter
     def estimator(self, value: Estimator | Rule | Tempered) -> None:
         tempered = Tempered(value) if isinstance(value, Rule) else value
-        self.tempering = Tempering(tempered) if isinstance(tempered, Tempered) else None
+        self.tempering = Tempering(tempered).train(self.training) if isinstance(tempered, Tempered) else None
         self._estimator = value if isinstance(value, (Rule, Tempered)) else check_estimator(value)
 
     def in_force(self) -> Estimator | InForce:

@@ -115,6 +115,8 @@ class Codebook(nn.Module):
             self.register_buffer(name, torch.empty(shape[:-1], dtype=torch.int64, device=device))
         self._recent: Tensor | None = None
         self._gain_checked = False
+        if self.tempering is not None:
+            self.tempering.to(device)
         self.reset_parameters()
 
     @property
@@ -129,11 +131,13 @@ class Codebook(nn.Module):
         if type(chosen) not in _CHOICES:  # a subclass may choose in another way, under the same name
             expected = ", ".join(choice.__name__ for choice in _CHOICES)
             raise ValueError(f"{type(chosen).__name__} has no form for codebooks: use one of {expected}")
-        self.tempering = Tempering(tempered) if isinstance(tempered, Tempered) else None
+        self.tempering = Tempering(tempered).train(self.training) if isinstance(tempered, Tempered) else None
         self._estimator = value
 
     def reset_parameters(self) -> None:
-        """Codes from N(0, 1 / features), of length about 1; nothing used yet."""
+        """Codes from N(0, 1 / features), of length about 1; nothing used or, by a rule, measured yet."""
+        if self.tempering is not None:
+            self.tempering.reset_parameters()
         nn.init.normal_(self.weight, std=self.weight.shape[-1] ** -0.5)
         self.usage.zero_()
         self.idle.zero_()
@@ -247,13 +251,14 @@ class Codebook(nn.Module):
 
     @torch.no_grad()
     def _scores(self, rows: Tensor) -> Tensor:
-        """The scores [rows, heads, K] of the first rows."""
+        """The scores [rows, heads, K] of the first rows, in the precision that they are chosen by."""
         few = rows.reshape(-1, self.heads, rows.shape[-1])[:_SEEN]
         if 0 < len(few) < _LEAST:
             few = few.repeat(-(-_LEAST // len(few)), 1, 1)
         codes = self.weight.reshape(self.heads, self.codes, -1)
         every = slice(None)
-        return torch.stack([head.tile(every, every) for head in heads_of(few, codes, self.metric, None)], 1)
+        with torch.autocast(rows.device.type, enabled=False):
+            return torch.stack([head.tile(every, every) for head in heads_of(few, codes, self.metric, None)], 1)
 
     def _rows(self, x: Tensor) -> Tensor:
         """x as the functions take it, [..., dim] or [..., heads, dim / heads]."""

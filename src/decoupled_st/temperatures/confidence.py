@@ -40,6 +40,10 @@ class Confidence(Rule):
             value = check_float(field.name, getattr(self, field.name), zero=field.name == "tau_f")
             object.__setattr__(self, field.name, value)
 
+    @property
+    def takes_argmax(self) -> bool:
+        return self.tau_f == 0
+
     def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
         return {}
 

@@ -53,6 +53,11 @@ class Rule(ABC):
 
     name: ClassVar[str]
 
+    @property
+    def takes_argmax(self) -> bool:
+        """True where tau_f may come to 0, the argmax, which an estimator such as ReinMax has no form for."""
+        return False
+
     @abstractmethod
     def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
         """The state before the first pass. `runs` is the shape of the leading run dimensions, () for one network."""

@@ -99,6 +99,10 @@ class Scheduled(Rule):
                 raise ValueError(f"{name} must stay above 0, got {value}")
             object.__setattr__(self, name, value)
 
+    @property
+    def takes_argmax(self) -> bool:
+        return 0 in ((self.tau_f.start, self.tau_f.end) if isinstance(self.tau_f, Schedule) else (self.tau_f,))
+
     def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
         return {"steps": torch.zeros(tuple(runs), dtype=torch.int64, device=device)}
 

@@ -40,7 +40,8 @@ class SelfTempered(Rule):
     and 0 where the logits are parameters.
 
     Args:
-        steps: how many training steps there will be, if that is known.
+        steps: how many training steps there will be, if that is known. Each pass of training counts as one: with
+            gradients accumulated over four batches, or a module called four times per step, give four times as many.
         draw: the temperature of the draw where it belongs to the model, as in a VAE, whose divergence is taken at it:
             tau_f is held there, and the surrogate is no sharper than the draw.
         low, high: between these tau_f moves; `low` is a share of b.
@@ -84,6 +85,10 @@ class SelfTempered(Rule):
             raise ValueError(f"most must be at least 1, since tau_b is never below b, got most={self.most}")
         if self.steps is not None:
             object.__setattr__(self, "steps", check_steps(self.steps))
+
+    @property
+    def takes_argmax(self) -> bool:
+        return self.low == 0 and self.draw is None
 
     def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
         whole = {name: torch.zeros(tuple(runs), dtype=torch.int64, device=device) for name in ("passes", "usages")}

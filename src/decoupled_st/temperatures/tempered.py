@@ -44,12 +44,22 @@ class Tempered:
         # Now and not at the first pass: torch.compile does not follow the lock of a cached property.
         ruled = {"tau"} if backward_alone(self.estimator) else {"tau_f", "tau_b"}
         constants = {name: value for name, value in self.estimator.parameters().items() if name not in ruled}
+        if "tau_f" in ruled and self.rule.takes_argmax:
+            _check_argmax(self.rule, self.estimator)
         object.__setattr__(self, "constants", constants)
         object.__setattr__(self, "_backward_alone", "tau" in ruled)
 
     def place(self, taus: Taus | Numbers) -> Mapping[str, Tensor | float]:
         """The temperatures by the names that the estimator has for them."""
         return {"tau": taus.b} if self._backward_alone else {"tau_f": taus.f, "tau_b": taus.b}
+
+
+def _check_argmax(rule: Rule, estimator: Estimator) -> None:
+    """Refuse an estimator that cannot choose at tau_f = 0: a tensor's values are not looked at when it is called."""
+    try:
+        replace(estimator, tau_f=0.0)  # type: ignore[call-arg]
+    except ValueError as error:
+        raise ValueError(f"{rule} may set tau_f to 0: {error}") from error
 
 
 def backward_alone(estimator: Estimator) -> bool:

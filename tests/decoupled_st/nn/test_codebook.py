@@ -1,5 +1,6 @@
 """The codebook as a module: its numbers are the functions', and what is around them counts right."""
 
+import copy
 import json
 import re
 import warnings
@@ -302,3 +303,14 @@ def test_a_codebook_is_many_bits_for_a_rule_whatever_the_batch(rows: int) -> Non
     quantise = dst.nn.Codebook(64, 4, dst.SelfTempered(steps=100))
     quantise(torch.randn(rows, 4))
     assert dst.diagnostics.temperatures(quantise)[""]["tau_f"] < 0.1
+
+
+def test_a_rule_measures_scores_in_their_own_precision_under_autocast() -> None:
+    tokens = torch.randn(256, 16) * 0.06 / 8 + 2 / 8
+    module = dst.nn.Codebook(64, 16, dst.SelfTempered(), metric="l2")
+    module.initialise(tokens)
+    other = copy.deepcopy(module)
+    with torch.autocast("cpu", torch.bfloat16):
+        module(tokens)
+    other(tokens)
+    assert module.tempering.state["scale"] == other.tempering.state["scale"] > 0

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from two_processes import in_two_processes
 
 import decoupled_st as dst
-from decoupled_st.temperatures import Schedule, Scheduled, SelfTempered, Tempered
+from decoupled_st.temperatures import Confidence, Rule, Schedule, Scheduled, SelfTempered, Tempered
 from decoupled_st.temperatures.observe import View
 
 
@@ -424,3 +424,46 @@ def test_a_rule_of_ones_own_may_set_numbers(taus: tuple[object, object]) -> None
     choice = dst.nn.Binary(Plain())
     choice(torch.randn(8, 3, requires_grad=True))
     assert choice.tempering.reading() == {"tau_f": float(taus[0]), "tau_b": float(taus[1])}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [Confidence(), Scheduled(tau_f=Schedule(1.0, 0.0, steps=9), tau_b=1.0), Scheduled(tau_f=0.0, tau_b=1.0),
+     SelfTempered(low=0.0)],
+    ids=["confidence", "schedule", "constant", "self"],
+)  # fmt: skip
+def test_a_rule_that_takes_the_argmax_is_refused_where_there_is_none(rule: Rule) -> None:
+    with pytest.raises(ValueError, match=r"may set tau_f to 0: tau_f must be finite and above 0.*distribution"):
+        Tempered(rule, dst.ReinMax())
+    z = dst.nn.Categorical(Tempered(rule))(torch.randn(5, 4))
+    assert z.sum(-1).eq(1).all()
+    above = Tempered(Scheduled(tau_f=Schedule(1.0, 0.1, steps=9), tau_b=1.0), dst.ReinMax())
+    assert dst.nn.Categorical(above)(torch.randn(5, 4)).sum(-1).eq(1).all()
+
+
+def test_a_rule_that_is_assigned_in_evaluation_counts_nothing() -> None:
+    codebook = dst.nn.Codebook(8, 4, dst.Decoupled(tau_f=0.0, tau_b=1.0)).eval()
+    for module, x in ((dst.nn.Binary(dst.Decoupled(tau_f=1.0, tau_b=1.0)).eval(), torch.randn(9, 3)),
+                      (codebook, torch.randn(9, 4))):  # fmt: skip
+        module.estimator = SelfTempered()
+        module(x)
+        assert module.tempering.state["passes"] == 0
+        module.train()(x)
+        assert module.tempering.state["passes"] == 1
+
+
+def test_parameters_that_begin_anew_have_a_rule_that_does() -> None:
+    makers = (partial(dst.nn.LogicLayer, 8, 16, SelfTempered()), partial(dst.nn.Codebook, 8, 8, SelfTempered()))
+    for make in makers:
+        named = make(device="meta")
+        assert all(buffer.is_meta for buffer in named.buffers())
+        fresh = statistics(make())
+        named.to_empty(device="cpu")
+        for buffer in named.tempering.buffers():
+            buffer.fill_(77)
+        named.reset_parameters()
+        assert statistics(named) == fresh
+        named(torch.rand(5, 8).round())
+        assert statistics(named) != fresh
+        named.reset_parameters()
+        assert statistics(named) == fresh

@@ -75,11 +75,14 @@ class LogicLayer(Chooser):
         self._wiring, self._readers = wiring, Readers()
         self.register_buffer("wiring", torch.empty(2, out_features, dtype=torch.int64, device=device))
         self.logits = nn.Parameter(torch.empty(out_features, 16, dtype=dtype, device=device))
+        if self.tempering is not None:
+            self.tempering.to(device)
         self.reset_parameters(generator)
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw wiring and logits anew, as the constructor does; a wiring that was given as a tensor is put back.
+        """Draw wiring and logits anew, as the constructor does; a wiring that was given as a tensor is put back, and a
+        rule has measured nothing.
 
         The numbers depend on the generator alone, not on the device. On the meta device nothing happens.
         """
@@ -89,6 +92,8 @@ class LogicLayer(Chooser):
             wiring = _MAKERS[wiring](self.in_features, self.out_features, generator)
         if self.logits.is_meta:
             return
+        if self.tempering is not None:
+            self.tempering.reset_parameters()
         self.wiring.copy_(wiring)
         drawn = torch.randn(self.out_features, 16, generator=generator, dtype=self.logits.dtype, device="cpu")
         drawn[:, PASS_THROUGH] += self.residual

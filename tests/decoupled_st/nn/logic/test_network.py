@@ -217,6 +217,19 @@ def test_the_choice_has_the_gradient_of_its_surrogate(spread: float) -> None:
     assert ((found - want).abs() <= 2e-5 * size + 1e-37).all()
 
 
+def test_settled_gates_have_their_gradient_however_it_is_taken() -> None:
+    """Of a gate far above the others what is left is small, and not nothing."""
+    drawn = torch.randn(300, 16)
+    drawn[:, 3] += 6
+    logits, g = drawn.requires_grad_(), torch.randn(300, 16)
+    p = torch.softmax(logits.detach().double() / 0.25, -1)
+    exact = p * (g - (p * g).sum(-1, keepdim=True)) / 0.25
+    for options in ({}, {"create_graph": True}):
+        (got,) = torch.autograd.grad(choose(logits, 0.0, 0.25, 1.0, None), logits, g, **options)
+        error = (got.detach() - exact)[:, 3].abs() / exact[:, 3].abs()
+        assert error.median() < 1e-5
+
+
 def test_it_trains() -> None:
     """The parity of two bits in four inputs, which no single gate of the first layer shows at the start."""
     torch.manual_seed(0)
