@@ -62,8 +62,13 @@ class Task(ABC):
 
     def __init__(self, config: Config, source: str | None, device: torch.device) -> None:
         self.config, self.device = config, device
-        for _, ruled, _ in ruled_parts(config.estimator):
-            rule_of(ruled)  # a sentence, before anything is trained
+        for name, ruled, part in ruled_parts(config.estimator):
+            rule = rule_of(ruled)  # a sentence, before anything is trained
+            if part == "f" and rule.takes_argmax and not config.estimator.card.temperatures[name].zero:
+                raise ValueError(
+                    f"the rule {ruled.to_json()} may set {name} to 0, the argmax, which "
+                    f"{config.estimator.card.label} has no form for: give the rule constants that keep it above 0"
+                )
 
     @abstractmethod
     def initial(self, seed: int) -> Parameters:

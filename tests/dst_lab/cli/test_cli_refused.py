@@ -72,6 +72,10 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ((*SWEEP, "tau_b=1,0:0.5:exponential"), "an exponential schedule cannot begin or end at 0, got 0.0:0.5"),
     ((*SWEEP, "tau_b=self:high=x"), "the constant high of the rule self takes a number, got 'x'"),
     (
+        ("run", "polynomial", "--estimator", "reinmax", "--tau-f", "confidence"),
+        "the rule confidence may set tau_f to 0, the argmax, which ReinMax has no form for",
+    ),
+    (
         (*SWEEP, "lr=self"),
         "an axis is name=a,b,c or name=from:to:step with a whole number of steps, at most 10,000, got",
     ),
