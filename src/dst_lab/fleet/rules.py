@@ -16,6 +16,7 @@ from decoupled_st.temperatures import Rule, State, Taus
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import Numbers
 from dst_lab.configs import Choice, Ruled
+from dst_lab.fleet.contract import ContractError
 
 
 class Rules:
@@ -75,8 +76,7 @@ class Rules:
         return result
 
     def _add_site(self) -> None:
-        starts = {label: groups[0].rule.start((self.runs,), self.device) for label, groups in self.groups.items()}
-        self.states.append(starts)
+        self.states.append({label: _start(groups, self.runs, self.device) for label, groups in self.groups.items()})
         self.last.append({name: torch.full((self.runs,), torch.nan, device=self.device) for name in self.parts})
 
     def latest(self, name: str) -> Tensor:
@@ -110,6 +110,25 @@ class Group:
                 for name, tensor in state.items():
                     tensor[self.rows] = own[name][:1] if lone else own[name]
         return {part: torch.as_tensor(tau)[: len(logits[self.rows])] for part, tau in taus._asdict().items()}
+
+
+def _start(groups: Sequence[Group], runs: int, device: torch.device) -> State:
+    """The state of all runs before the first pass, each as its own rule begins."""
+    state, *others = (group.rule.start((runs,), device) for group in groups)
+    for group, start in zip(groups[1:], others, strict=True):
+        if _form(start) != _form(state):
+            raise ContractError(
+                f"the rule {group.rule.name}: start must give the same names, shapes and dtypes for all constants, "
+                f"got {_form(state)} and {_form(start)}: give its state one form, or train its runs by --fleet 1"
+            )
+        for name, tensor in state.items():
+            tensor[group.rows] = start[name][group.rows]
+    return state
+
+
+def _form(state: State) -> str:
+    """The names, shapes and dtypes of a state, as text."""
+    return ", ".join(f"{name} {list(state[name].shape)} {state[name].dtype}" for name in sorted(state)) or "nothing"
 
 
 def _joined(taus: Sequence[Tensor], groups: Sequence[Group]) -> Tensor:

@@ -1,12 +1,17 @@
 """A rule of one's own, registered and nothing more, sets a fleet's temperatures, which are recorded as they move."""
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from dst_lab.configs import Choice, Ruled
+from decoupled_st.temperatures import Rule, State, Taus, rule
+from dst_lab.configs import Choice, Ruled, rules
+from dst_lab.fleet.contract import ContractError
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.saved.checkpoint import Checkpoint
 from dst_lab.store import Store
@@ -64,6 +69,52 @@ def test_only_training_changes_its_state(small, name) -> None:
     assert all((tensor == 3).all() for key, tensor in before.items() if key.endswith("passes"))
     one.evaluate(norm)
     assert all(torch.equal(tensor, one.rules.state[key]) for key, tensor in before.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cooling(Rule):
+    """Both temperatures fall from `begin`, which lies in the state with as many copies as `width` says."""
+
+    name: ClassVar[str] = "cooling"
+    begin: float = 1.0
+    width: int = 0
+
+    def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
+        return {"tau": torch.full((*runs, *[2] * self.width), self.begin, device=device)}
+
+    def observe(self, state: State, view: Any) -> State:
+        return {"tau": state["tau"] * 0.99}
+
+    def temperatures(self, state: State, view: Any) -> Taus:
+        tau: Tensor = view.spread(state["tau"])
+        return Taus(tau, tau)
+
+
+@pytest.fixture
+def cooling() -> None:
+    rule.register(Cooling)
+    rules.register(Cooling.name, "falls from where it begins")
+
+
+@pytest.mark.usefixtures("cooling")
+@pytest.mark.parametrize("begins", [(2.0, 0.2, 0.2), (0.2, 2.0, 0.2)], ids=["in a row", "between each other"])
+def test_every_run_begins_with_its_own_constants(small, content, begins) -> None:
+    """Bit for bit as alone, where the state itself begins by a constant."""
+    choices = [Choice.make("decoupled", tau_f=f"cooling:begin={b}", tau_b=f"cooling:begin={b}") for b in begins]
+    configs = [small("stochastic-binary", seed=seed, estimator=choice) for seed, choice in enumerate(choices)]
+    together = fleet(configs).train()
+    for config, record, begin in zip(configs, together, begins, strict=True):
+        assert 0.5 * begin < record.history["tau_f"].values[0].max() < begin
+        assert [content(alone) for alone in fleet([config]).train()] == [content(record)]
+
+
+@pytest.mark.usefixtures("cooling")
+def test_states_of_other_forms_in_one_fleet_are_refused(small) -> None:
+    choices = [Choice.make("decoupled", tau_f=f"cooling:width={n}", tau_b=f"cooling:width={n}") for n in (0, 1)]
+    with pytest.raises(
+        ContractError, match=r"the rule cooling: start must give.*tau \[2\].* and tau \[2, 2\].*--fleet 1"
+    ):
+        fleet([small("stochastic-binary", estimator=choice) for choice in choices])
 
 
 def test_it_has_constants_and_a_part_by_the_command_line(cli) -> None:
