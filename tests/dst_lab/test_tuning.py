@@ -142,6 +142,39 @@ def test_runs_of_the_two_temperatures_are_known_as_before(tmp_path: Path) -> Non
         assert [run.id for run in store.runs()] == ["0fbb73f77ce911fe", "f2772a772d8a870b"]
 
 
+def test_runs_of_other_parameters_are_known_as_before(tmp_path: Path) -> None:
+    store, given = tmp_path / "t.sqlite", {"lr": [0.1], "batch": [64], "dataset": ["digits"], "depth": [3]}
+    dst_lab.tune(lambda **_: 1.0, tau_f=[0.5], **given, plan="grid", seeds=1, store=store, name="bowl")
+    with Store.open(store) as opened:
+        assert [run.id for run in opened.runs()] == ["071a176695fd5453"]
+
+
+def test_a_value_that_is_given_is_not_one_that_is_not(tmp_path: Path) -> None:
+    """A record writes no learning rate as 1.0, no batch as 1 and no data set as "", all of which may be given too."""
+    seen: list[dict[str, Any]] = []
+
+    def objective(**given: Any) -> float:
+        seen.append({name: value for name, value in given.items() if name not in ("tau_f", "seed")})
+        return abs(given.get("lr", 0.5) - 1) + given.get("batch", 0) + len(given.get("dataset", "none"))
+
+    options = {"tau_f": [0.5], "seeds": 1, "plan": "grid", "store": tmp_path / "t.sqlite", "name": "given"}
+    dst_lab.tune(objective, **options)
+    axes: dict[str, list[Any]] = {"lr": [0.001, 1], "batch": [2, 1], "dataset": ["", "digits"]}
+    for name, values in axes.items():
+        dst_lab.tune(objective, **options, **{name: values})
+    assert seen == [{}, *({name: value} for name, values in axes.items() for value in values)]
+    found = dst_lab.tune(objective, **{**options, "plan": "sequential"}, lr=[1.0, 0.001], batch=[1, 2], start={"x": 3})
+    assert (found.lr, found.batch) == (1.0, 1)
+    assert seen[7:] == [
+        {"lr": 1.0, "batch": 1, "x": 3},
+        {"lr": 0.001, "batch": 1, "x": 3},
+        {"lr": 1, "batch": 2, "x": 3},
+    ]
+    with Store.open(tmp_path / "t.sqlite") as store:
+        configs = [run.config for run in store.runs()]
+    assert [config.get("parameters") for config in configs[:3]] == [None, None, {"lr": 1.0}]
+
+
 def test_an_adaptive_search_takes_ranges_and_values(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
 
@@ -224,6 +257,7 @@ def test_errors(tmp_path: Path) -> None:
             "got tau: name an estimator that takes it, such as estimator=.softmax_ste",
         ),
         ({"task": [1]}, "a parameter cannot be called task"),
+        ({"tau_f": [1.0], "start": {"name": "x"}}, "a parameter cannot be called name"),
         ({"tau_f": []}, "tau_f takes a list of values to try"),
     ):
         with pytest.raises(ValueError, match=sentence):

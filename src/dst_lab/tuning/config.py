@@ -1,12 +1,14 @@
 """What a run of somebody's own training function is."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from dst_lab.configs import Config
 
 FIELDS = ("lr", "batch", "dataset")
-"""Parameters that every config has a field for; the others are kept together."""
+"""Parameters that every config has a field for; the others are kept together. One that is not given has the field's
+default, so one that is given with that very value is kept with the others too: a run with it is another run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +26,22 @@ class OwnConfig(Config):
         return {name: getattr(self, name) for name in FIELDS} | dict(self.parameters)
 
     def with_value(self, name: str, value: Any) -> "OwnConfig":
-        if name in FIELDS:
-            return super().with_value(name, value)
-        return super().with_value("parameters", tuple({**dict(self.parameters), name: value}.items()))
+        others = dict(self.parameters)
+        if name not in FIELDS:
+            return replace(self, parameters=_ordered({**others, name: value}))
+        config = replace(self, **{name: value})
+        others.pop(name, None)
+        given = getattr(config, name)  # in the field's type
+        if given == getattr(OwnConfig, name):
+            others[name] = given
+        return replace(config, parameters=_ordered(others))
 
     def to_dict(self) -> dict[str, Any]:
         values = super().to_dict()
         return {**values, "parameters": dict(self.parameters)} if self.parameters else values
+
+
+def _ordered(parameters: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Those of `FIELDS` first: configs of the same values are equal, whichever was given last."""
+    first = {name: parameters[name] for name in FIELDS if name in parameters}
+    return tuple({**first, **parameters}.items())

@@ -27,7 +27,7 @@ from dst_lab.tuning.config import OwnConfig
 from dst_lab.tuning.workers import Progress, at_once
 
 Objective = Callable[..., float | Sequence[float]]
-_TAKEN = ("seed", "task", "objective", "estimator", "parameters")
+_TAKEN = ("seed", "task", "objective", "estimator", "parameters", "name")
 
 
 @dataclass(frozen=True)
