@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 SHARE = 0.01
 """Saving may take this share of the time; a large fleet is saved less often."""
-FORMAT = 4
+FORMAT = 5
 
 
 class Checkpoint:
@@ -141,11 +141,12 @@ def state(fleet: "Fleet") -> dict[str, Tensor]:
     """What training changes, [runs, ...] each."""
     kinds = {
         "parameters": fleet.parameters, "buffers": fleet.buffers, "mean": fleet.optimiser.mean,
-        "square": fleet.optimiser.square,
+        "square": fleet.optimiser.square, "taus": fleet.taus,
     }  # fmt: skip
     named = {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
     if fleet.rules:
         named |= fleet.rules.state
+        named |= {f"last/{site}/{tau}": of for site, last in enumerate(fleet.rules.last) for tau, of in last.items()}
     return {**named, "loss_sum": fleet.loss_sum, "bad_step": fleet.bad_step, "untrained": fleet.untrained}
 
 

@@ -70,6 +70,24 @@ def test_stopped_again_and_again_it_ends_the_same(configs, tmp_path, content) ->
     assert [content(record) for record in resumed.train()] == whole
 
 
+@pytest.mark.parametrize("course", ["2.0:0.25:linear", "self"])
+def test_stopped_at_its_last_step_it_keeps_the_same_network(small, name, course, tmp_path, content) -> None:
+    """Its temperatures are those of the step that was done before the stop."""
+    course = "1.0:0.5:cosine" if name == "bias-variance" else course  # where a rule has nothing to observe
+    choice = Choice.make("decoupled", tau_f=course, tau_b=course)
+    for configs in ([small(name, seed=seed, estimator=choice) for seed in seeds] for seeds in ((3, 4), (3,))):
+        whole = fleet(configs).train(networks=True)
+        path = tmp_path / f"{len(configs)}.npz"
+        stop_at(fleet(configs).steps, configs, path)
+        resumed = fleet(configs, path).train(networks=True)
+        for one, other in zip(whole, resumed, strict=True):
+            assert content(one) == content(other)
+            assert one.network.keys() == other.network.keys()
+            for key, kept in one.network.items():
+                np.testing.assert_array_equal(kept, other.network[key], err_msg=key)
+                assert np.isfinite(kept).all()
+
+
 def test_a_lone_run_and_one_that_diverges_go_on_too(small, name, tmp_path, content) -> None:
     for i, configs in enumerate([[small(name, seed=3)], [small(name, seed=3), small(name, seed=4, lr=1e38)]]):
         whole = [content(record) for record in fleet(configs).train()]
