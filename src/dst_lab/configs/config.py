@@ -195,8 +195,8 @@ class Config:
         of the rules that set them."""
         values = self.to_dict()
         shared = {key: value for key, value in values.items() if key not in ("seed", "lr")}
-        estimator = {"estimator": self.estimator.name, **self.estimator.rules, **dict(self.estimator.options)}
-        return repr(sorted({**shared, **estimator}.items()))
+        estimator = {"name": self.estimator.name, **self.estimator.rules, **dict(self.estimator.options)}
+        return repr(sorted({**shared, "estimator": estimator}.items()))
 
 
 def _check_optimiser(config: Config) -> None:

@@ -5,7 +5,7 @@ figures. A card says what an estimator does, not how; a test holds the cards equ
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -174,8 +174,21 @@ def register(new: Card) -> Card:
         raise ValueError(f"there is an estimator called {new.name!r} already: give yours another name")
     if not new.name.isidentifier():
         raise ValueError(f"an estimator's name is letters, digits and underscores, got {new.name!r}")
+    _check_numbers(new)
     ESTIMATORS[new.name] = new
     return new
+
+
+def _check_numbers(new: Card) -> None:
+    """No temperature or option has the name of a task's field: options and axes could mean either."""
+    from dst_lab.configs import CONFIGS  # whose configs are made of these cards
+
+    numbers = [*new.temperatures, *new.options]
+    for task, config in CONFIGS.items():
+        if taken := [field.name for field in fields(config) if field.name in numbers]:
+            raise ValueError(
+                f"the estimator {new.name} takes {taken[0]}, which is a field of the task {task}: give it another name"
+            )
 
 
 def names_of_temperatures() -> list[str]:

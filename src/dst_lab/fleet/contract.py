@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dst_lab.configs import Config
 from dst_lab.configs.config import PLAIN, parts_of
+from dst_lab.configs.estimators import names_of_numbers
 
 
 class ContractError(ValueError):
@@ -42,8 +43,14 @@ def check_type(task: Any) -> None:
 
 
 def check_fields(config: type[Config]) -> None:
-    """Before a task is registered: every field can be written in a command and in a record."""
+    """Before a task is registered: every field can be written in a command and in a record, and is no estimator's."""
+    numbers = names_of_numbers()
     for spec in dataclasses.fields(config):
+        if spec.name in numbers:
+            raise ContractError(
+                f"the task {config.task} has a field {spec.name}, which is a temperature or an option of estimators: "
+                f"give the field of {config.__name__} another name"
+            )
         kind = parts_of(spec.type) or spec.type
         if spec.name != "estimator" and kind not in PLAIN:
             raise ContractError(

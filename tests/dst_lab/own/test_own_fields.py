@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from dst_lab.configs import CONFIGS, Config
+from dst_lab.configs import CONFIGS, Card, Choice, Config, Option, Temperature, estimators
 from dst_lab.fleet.contract import ContractError
 from dst_lab.fleet.task import Task
 from dst_lab.store import Store
@@ -111,6 +111,30 @@ def test_a_field_that_no_option_can_give_is_not_registered() -> None:
     with pytest.raises(ContractError, match=r"the task odd: a field is int, .*, got depth: int \| None"):
         register(type("T", (Fields,), {"config_type": Odd}))
     assert "odd" not in TASKS
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplesConfig(FieldsConfig):
+    task: ClassVar[str] = "samples"
+    samples: int = 1
+
+
+def test_a_field_with_the_name_of_an_estimators_option_is_no_part_of_it() -> None:
+    """They are two settings, and so two fleets."""
+    for choice in (Choice.make("gumbel_rao", tau=1, samples=10), Choice.make("decoupled", tau_f="self", tau_b=1)):
+        assert len({SamplesConfig(estimator=choice, samples=n).fleet_key() for n in (1, 5)}) == 2
+
+
+def test_names_that_could_mean_a_field_or_an_estimators_number_are_not_registered(registered) -> None:
+    with pytest.raises(ContractError, match="the task samples has a field samples, which is a temperature or an optio"):
+        register(type("T", (Fields,), {"config_type": SamplesConfig}))
+    assert "samples" not in TASKS
+    option, temperature = {"names": Option(default=1, help="")}, {"shares": Temperature()}
+    for name, given in {"names": {"options": option}, "shares": {"temperatures": temperature}}.items():
+        card = Card(name="wide", label="Wide", draw=0.0, surrogate="own", **given)
+        with pytest.raises(ValueError, match=f"the estimator wide takes {name}, which is a field of the task fields"):
+            estimators.register(card)
+    assert "wide" not in estimators.ESTIMATORS
 
 
 @pytest.mark.usefixtures("registered")
