@@ -90,6 +90,9 @@ class Driver:
     networks: bool = False
     audience: Audience = field(default_factory=Nobody)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path).expanduser())
+
     def train(self, configs: Sequence[Config], deadline: float | None = None) -> Outcome:
         """These runs, those of them that the store lacks. `deadline` is a time of `time.monotonic`."""
         with self._opened(configs) as store:

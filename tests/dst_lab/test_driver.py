@@ -110,3 +110,13 @@ def test_runs_that_were_recorded_without_their_network_are_told_of(tmp_path: Pat
     followed = Driver(Pretend(), tmp_path / "runs.sqlite", networks=True).follow(grid)
     assert (followed.done, followed.rounds) == (True, [])
     assert followed.without_network == recorded
+
+
+def test_a_store_at_home_has_its_checkpoints_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    engine = Pretend()
+    Driver(engine, Path("~/runs.sqlite")).train([BASE])
+    assert engine.jobs[0].checkpoints.folder == tmp_path / "home" / "runs.sqlite.checkpoints"
+    assert [file.name for file in tmp_path.iterdir()] == ["home"]

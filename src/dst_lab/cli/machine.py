@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dst_lab.cli.commands.show import print_table
 from dst_lab.cli.cores import sleep_where_busy
-from dst_lab.cli.options.parser import add_store, at_least
+from dst_lab.cli.options.parser import add_store, at_home, at_least
 from dst_lab.cli.terminal.console import say
 from dst_lab.configs import Config
 from dst_lab.store import Store, run_id
@@ -33,7 +33,7 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     )
     add_store(parser, "file to record in")
     parser.add_argument("--keep", action="store_true", help="keep the trained networks, in a folder beside the store")
-    parser.add_argument("--data", help="folder with the data sets, or a file made by `dst data prepare`")
+    parser.add_argument("--data", type=at_home, help="folder with the data sets, or a file made by `dst data prepare`")
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),

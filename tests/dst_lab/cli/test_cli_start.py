@@ -1,5 +1,6 @@
 """How `dst` begins and ends: without torch where it needs none, and with a sentence wherever it is started from."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from dst_lab.cli import STOPPED
+from dst_lab.cli.main import command_line
+from dst_lab.cli.options.parser import Parser
 
 DST = (sys.executable, "-m", "dst_lab.cli.main")
 
@@ -100,3 +103,33 @@ def test_an_error_of_the_system_names_its_file(cli) -> None:
     assert ended.code == 2
     assert "folder" in ended.err
     assert "Errno" not in ended.err
+
+
+def test_a_store_may_lie_at_home_where_no_shell_said_so(cli, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    words = ("--estimator", "identity-ste", "--seeds", 1, "--threads", 1, "--store=~/own.sqlite")
+    ended = cli("run", "stochastic-binary", "--epochs", 1, *words)
+    assert (ended.code, list(Path().iterdir())) == (0, [])
+    assert f"Store: {tmp_path / 'own.sqlite'}" in ended.err
+    again = cli("sweep", "stochastic-binary", "--grid", "epochs=1", "--dry-run", *words)
+    assert again.out.endswith("nothing to train: the store has every run that is wanted so far\n")
+    assert "--store: there is no such home folder, got '~none/x'" in cli("show", "--store=~none/x").err
+
+
+def test_every_path_may_lie_at_home(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    places = {"store", "out", "data", "figures", "target", "others", "first", "second"}
+    found = set()
+
+    def look(parser: argparse.ArgumentParser) -> None:
+        if isinstance(parser, Parser):
+            parser.fill_in()
+        for action in parser._actions:
+            if action.dest in places:
+                found.add(action.dest)
+                assert str(action.type("~/x")) == str(tmp_path / "x"), (parser.prog, action.dest)
+            for below in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+                look(below)
+
+    look(command_line())
+    assert found == places

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dst_lab.cli.commands.records import add_overwrite
-from dst_lab.cli.options.parser import add_store, at_least
+from dst_lab.cli.options.parser import add_store, at_home, at_least, read_path
 from dst_lab.cli.terminal.console import say
 from dst_lab.data import DataError
 from dst_lab.replace import CIRCUIT, check_target
@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("run", metavar="RUN", nargs="?", help="the id of a run (the only logic network that is kept)")
     add_store(parser)
-    parser.add_argument("--out", type=Path, action="append", default=[], metavar="FILE",
+    parser.add_argument("--out", type=read_path, action="append", default=[], metavar="FILE",
                         help="ends with .c, .v, .aag, .aig, .json or .dot; may be given several times")  # fmt: skip
     parser.add_argument("--winner", action="store_true", help="end with the winning class instead of class counts")
     parser.add_argument("--as-trained", action="store_true", help="do not simplify")
@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--testbench", action="store_true", help="a testbench beside the Verilog")
     parser.add_argument("--images", type=at_least(int, 1), metavar="N",
                         help="write the first N test images as images.txt beside the first FILE")  # fmt: skip
-    parser.add_argument("--data", help="folder with the data sets, or a prepared file")
+    parser.add_argument("--data", type=at_home, help="folder with the data sets, or a prepared file")
     add_overwrite(parser, "an earlier circuit")
     parser.set_defaults(do=_circuit)
 

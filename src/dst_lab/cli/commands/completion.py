@@ -1,10 +1,9 @@
 """`dst completion SHELL`: what a shell needs to complete commands, options and file names."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from dst_lab.cli.options.parser import Parser
+from dst_lab.cli.options.parser import Parser, at_home, read_path
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -35,7 +34,7 @@ def _prepare(parser: argparse.ArgumentParser, files: Any) -> None:
     if isinstance(parser, Parser):
         parser.fill_in()
     for action in parser._actions:
-        if action.type is Path or action.dest == "data":
+        if action.type in (read_path, at_home):
             action.complete = files  # type: ignore[attr-defined]
         if isinstance(action, argparse._SubParsersAction):
             for below in action.choices.values():

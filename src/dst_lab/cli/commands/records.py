@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from dst_lab import data
-from dst_lab.cli.options.parser import add_store, add_where
+from dst_lab.cli.options.parser import add_store, add_where, at_home, read_path
 from dst_lab.cli.terminal.console import Console, say
 from dst_lab.configs import WHOLE
 from dst_lab.replace import PREPARED, check_target
@@ -32,7 +32,10 @@ def _add_stores(commands: Any) -> None:
     )  # fmt: skip
     out.add_argument("--format", choices=("csv", "parquet", "tensorboard"), required=True)
     out.add_argument(
-        "--out", type=Path, required=True, help="the file to write; for tensorboard a folder (`tensorboard --logdir`)"
+        "--out",
+        type=read_path,
+        required=True,
+        help="the file to write; for tensorboard a folder (`tensorboard --logdir`)",
     )
     out.set_defaults(do=_export)
     copy = commands.add_parser(
@@ -40,7 +43,9 @@ def _add_stores(commands: Any) -> None:
         description="Copy a store, even while another process writes to it.",
     )  # fmt: skip
     copy.add_argument(
-        "target", type=Path, help="the new file; where its name ends with .xz it is compressed, and can only be read"
+        "target",
+        type=read_path,
+        help="the new file; where its name ends with .xz it is compressed, and can only be read",
     )
     copy.add_argument(
         "--lean", action="store_true", help="keep artefacts (reconstructions, gates) for the chosen settings alone"
@@ -53,7 +58,7 @@ def _add_stores(commands: Any) -> None:
         "merge", help="join other stores into one; what is there already stays",
         description="Add the runs of other stores to the one that --store names. Merging twice changes nothing.",
     )  # fmt: skip
-    merge.add_argument("others", type=Path, nargs="+", metavar="OTHER", help="the stores to read")
+    merge.add_argument("others", type=read_path, nargs="+", metavar="OTHER", help="the stores to read")
     merge.add_argument(
         "--prefer", choices=("ours", "theirs"), default="ours",
         help="whose result of a run stays, where both have one and they differ: this store's or the others' (ours)",
@@ -64,8 +69,8 @@ def _add_stores(commands: Any) -> None:
         description="List the runs that only one of two stores has, and those whose results differ. Exit code 1 where "
         "anything differs.",
     )  # fmt: skip
-    diff.add_argument("first", type=Path, help="a store")
-    diff.add_argument("second", type=Path, help="the other store")
+    diff.add_argument("first", type=read_path, help="a store")
+    diff.add_argument("second", type=read_path, help="the other store")
     diff.set_defaults(do=_diff)
     rm = commands.add_parser(
         "rm", help="remove runs, their notes and their kept networks",
@@ -94,15 +99,15 @@ def _add_data(commands: Any) -> None:
         "data", help="which data sets are there, and whether they are whole",
         description="List the data sets, where each is looked for, and whether it is complete.",
     )  # fmt: skip
-    sets.add_argument("--data", help="folder to look in (DST_DATA, then the user's cache)")
+    sets.add_argument("--data", type=at_home, help="folder to look in (DST_DATA, then the user's cache)")
     sets.set_defaults(do=_data)
     actions = sets.add_subparsers(dest="action", metavar="ACTION")
     prepare = actions.add_parser("prepare", help="write a data set's levels, compressed, to carry to another machine")
     prepare.add_argument("dataset")
     prepare.add_argument("--thresholds", type=int, default=3, help="bits per pixel and channel (3)")
-    prepare.add_argument("--out", type=Path, required=True, help="file to write")
+    prepare.add_argument("--out", type=read_path, required=True, help="file to write")
     # Without a default of its own, which would overwrite what was given before `prepare`.
-    prepare.add_argument("--data", default=argparse.SUPPRESS, help="folder with the data sets")
+    prepare.add_argument("--data", type=at_home, default=argparse.SUPPRESS, help="folder with the data sets")
     prepare.set_defaults(do=_prepare)
     add_overwrite(prepare, "an earlier prepared file")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dst_lab.cli.machine import LEFT, add_machine, code_after, deadline_of, driving
-from dst_lab.cli.options.parser import Parser, add_store, at_least
+from dst_lab.cli.options.parser import Parser, add_store, at_least, read_path
 from dst_lab.cli.terminal.console import Console, say
 from dst_lab.store import Store
 
@@ -21,8 +21,8 @@ def add(commands: Any) -> None:
         description="Write one self-contained HTML page from a store. Needs no torch, no data and no network.",
     )  # fmt: skip
     add_store(report)
-    report.add_argument("--out", type=Path, default=Path("report.html"), help="the page (report.html)")
-    report.add_argument("--figures", type=Path, metavar="DIR", help="also write every figure here, as PNG and SVG")
+    report.add_argument("--out", type=read_path, default=Path("report.html"), help="the page (report.html)")
+    report.add_argument("--figures", type=read_path, metavar="DIR", help="also write every figure here, as PNG and SVG")
     add_study(report)
     report.add_argument(
         "--overwrite", action="store_true", help="replace a file that `dst` did not write; a store never"
@@ -59,7 +59,7 @@ def _fill(parser: Parser) -> None:
         "--budget", type=at_least(float, 0), metavar="MINUTES", help="train only what ends inside this time"
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("report"), metavar="DIR", help="folder for page and figures (report)"
+        "--out", type=read_path, default=Path("report"), metavar="DIR", help="folder for page and figures (report)"
     )
     add_machine(parser)
     parser.set_defaults(do=reproduce)

@@ -56,9 +56,22 @@ class Parser(argparse.ArgumentParser):
         return parsed, rest
 
 
+def at_home(text: str) -> str:
+    """The text of a path, for argparse; a shell leaves the ~ of --store=~/x as it is."""
+    try:
+        return str(Path(text).expanduser()) if text.startswith("~") else text
+    except RuntimeError:
+        raise argparse.ArgumentTypeError(f"there is no such home folder, got {text!r}") from None
+
+
+def read_path(text: str) -> Path:
+    """A path, for argparse."""
+    return Path(at_home(text))
+
+
 def add_store(parser: argparse.ArgumentParser, about: str = "the store") -> None:
     """Add the option that names the store."""
-    parser.add_argument("--store", type=Path, default=STORE, help=f"{about} ({STORE})")
+    parser.add_argument("--store", type=read_path, default=STORE, help=f"{about} ({STORE})")
 
 
 def add_where(parser: argparse.ArgumentParser, about: str) -> None:
