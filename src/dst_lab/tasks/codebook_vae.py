@@ -27,6 +27,7 @@ from decoupled_st.nn.codebook import FORMS
 from dst_lab import data
 from dst_lab.configs import CodebookVAEConfig, Config, Schedule
 from dst_lab.fleet.chooser import Chooser
+from dst_lab.fleet.rules import by_row
 from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task
 from dst_lab.tasks.quantisers import KINDS, Learned, Quantised
 
@@ -115,8 +116,6 @@ class Choice:
     """One run's part of the fleet's choices: its estimator, temperatures and seed."""
 
     def __init__(self, choose: Chooser, metric: str, taus: Metrics, seeds: Tensor | None, run: int) -> None:
-        if choose.card.name not in FORMS:
-            raise ValueError(f"{choose.card.name} has no form for codebooks: expected one of {', '.join(FORMS)}")
         self.taus: dict[str, Tensor | float] = {name: tau[run] for name, tau in taus.items()}
         backward = choose.card.backward
         self.surrogate = self.taus[backward] if backward else None
@@ -146,6 +145,13 @@ class CodebookVAE(Task):
 
     def __init__(self, config: CodebookVAEConfig, source: str | None, device: torch.device) -> None:
         super().__init__(config, source, device)
+        if config.estimator.name not in FORMS:
+            raise ValueError(f"{config.estimator.name} has no form for codebooks: expected one of {', '.join(FORMS)}")
+        if rules := by_row(config.estimator):
+            raise ValueError(
+                f"a codebook has one temperature for all rows, and the rule {rules} sets one for each: take "
+                "another rule, or numbers"
+            )
         dataset = data.load(config.dataset, source)
         self.splits = {name: torch.from_numpy(split.images).to(device) for name, split in dataset.splits.items()}
         self.images, channels, *sides = self.splits["train"].shape

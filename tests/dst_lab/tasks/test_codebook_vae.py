@@ -143,8 +143,26 @@ def test_what_a_config_refuses(fields: dict[str, Any], sentence: str) -> None:
         small(**fields)
 
 
-def test_an_estimator_without_a_form_for_codebooks_is_refused() -> None:
-    config = small(Choice.make("soft", tau=1.0))
-    fleet = Fleet(CodebookVAE(config, None, CPU), [config])
-    with pytest.raises(ValueError, match="soft has no form for codebooks"):
-        fleet.train()
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--estimator", "soft"), "soft has no form for codebooks: expected one of decoupled, softmax_ste, gumbel_ste"),
+        (("--estimator", "reinmax"), "reinmax has no form for codebooks"),
+        (
+            ("--tau-b", "confidence"),
+            "a codebook has one temperature for all rows, and the rule confidence sets one for",
+        ),
+        (("--temperatures", "confidence"), "the rule confidence sets one for each"),
+    ],
+    ids=str,
+)
+def test_what_a_codebook_has_no_form_for_is_refused_and_no_run_is_recorded(words, sentence, cli) -> None:
+    ended = cli("run", "codebook-vae", "--seeds", 1, "--steps", 2, *words)
+    assert ended.code == 2
+    assert sentence in ended.err
+    assert not list(Path().iterdir())
+    config = small()
+    trained(Path("dst.sqlite"), config)
+    assert cli("run", "codebook-vae", "--seeds", 1, "--steps", 2, *words).code == 2
+    with Store.open("dst.sqlite") as store:
+        assert len(store.runs()) == 1
