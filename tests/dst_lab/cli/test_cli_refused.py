@@ -36,6 +36,10 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ),
     ((*RUN, "--seeds", "0"), "--seeds takes a number above 0, a list such as 3,7,11 or a range such as 5-7, got '0'"),
     ((*RUN, "--seeds", "-2"), "--seeds takes a number above 0, a list such as 3,7,11 or a range such as 5-7, got '-2'"),
+    (
+        (*RUN, "--seeds", "1,5-3"),
+        "--seeds takes a number above 0, a list such as 3,7,11 or a range such as 5-7, got '1,5-3'",
+    ),
     ((*RUN, "--seeds", ","), "--seeds takes a number above 0, a list such as 3,7,11 or a range such as 5-7, got ','"),
     (
         (*RUN, "--seeds", "1.5"),

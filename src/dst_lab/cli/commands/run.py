@@ -4,6 +4,7 @@ import argparse
 import ast
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,12 @@ def choices(args: argparse.Namespace, config_type: type[Any]) -> list[Choice]:
     if foreign:
         flags = " and ".join(_flags(takes)) or "no temperature"
         raise ValueError(f"--estimator {args.estimator} takes {flags}, got {' and '.join(_flags(foreign))}")
-    return [Choice.make(**{**config_type.choice(of.name).to_dict(), **given})]
+    choice = Choice.make(**{**config_type.choice(of.name).to_dict(), **given})
+    courses = (
+        (name, course.as_typed() if name in given and isinstance(course, Ruled) else course)
+        for name, course in choice.temperatures
+    )
+    return [replace(choice, temperatures=tuple(courses))]
 
 
 def _ruled(args: argparse.Namespace, temperatures: Iterable[str]) -> dict[str, str]:
@@ -132,4 +138,6 @@ def _ranges(text: str) -> list[range]:
     for part in filter(None, text.split(",")):
         first, dash, last = part[1:].partition("-")
         ranges.append(range(int(part[0] + first), int(last) + 1) if dash else range(int(part), int(part) + 1))
+        if not ranges[-1]:
+            raise ValueError
     return ranges

@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import Any
 
 from dst_lab.cli.options.fields import read_value
-from dst_lab.configs import RULES, WHOLE, Config
+from dst_lab.configs import RULES, WHOLE, Config, Ruled
 from dst_lab.configs.config import course, parts_of
 from dst_lab.configs.schedule import SHAPES
 
@@ -42,7 +42,7 @@ def read_axis(text: str, base: Config) -> tuple[str, tuple[Any, ...]]:
     if sign and _axis_type(base, name, AXES) is bool:
         return name, _truths(name, values)
     of, parts = base.estimator.card, values.split(",")
-    courses = {part: course(part).to_json() for part in parts if name in of.temperatures and _is_course(part)}
+    courses = {part: _course(part) for part in parts if name in of.temperatures and _is_course(part)}
     try:
         if not sign:
             raise ValueError
@@ -64,6 +64,12 @@ def _truths(name: str, values: str) -> tuple[bool, ...]:
         return tuple(dict.fromkeys(read_value(bool, part) for part in values.split(",")))
     except ValueError:
         raise ValueError(f"{name} is true or false, got {values!r}") from None
+
+
+def _course(text: str) -> float | str:
+    """A schedule or a rule as a record has it."""
+    read = course(text)
+    return (read.as_typed() if isinstance(read, Ruled) else read).to_json()
 
 
 def _is_course(text: str) -> bool:

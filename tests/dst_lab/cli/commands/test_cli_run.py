@@ -118,6 +118,20 @@ def test_a_sweep_without_time_trains_nothing_and_says_so(cli, rows) -> None:
     assert sorted(row["config"]["estimator"]["tau_f"] for row in rows(Path("dst.sqlite")).values()) == [0.0, 1.0]
 
 
+def test_a_constant_of_a_rule_is_one_run_however_it_is_typed(cli, rows) -> None:
+    words = ("--seeds", 1, "--threads", 1)
+    small = ("run", "stochastic-binary", "--epochs", 1, "--hidden", "8", *words)
+    for text in ("8", "8.0", "08.", "8e0"):
+        assert cli(*small, "--tau-f", 0.5, "--tau-b", f"self:high={text}:share=0.5").code == 0
+        assert cli(*small, "--temperatures", f"self:high={text}").code == 0
+    taus = {run["config"]["estimator"]["tau_b"] for run in rows(Path("dst.sqlite")).values()}
+    assert taus == {"self:high=8:share=0.5", "self:high=8"}
+    grid = ("tau_b=self:high=8,self:high=8.0,self:high=2.5", "epochs=1")
+    assert cli("sweep", "stochastic-binary", *words, "--grid", *grid, "--store", "grid.sqlite").code == 0
+    taus = {run["config"]["estimator"]["tau_b"] for run in rows(Path("grid.sqlite")).values()}
+    assert taus == {"self:high=8", "self:high=2.5"}
+
+
 def test_words_make_an_axis_too(cli, rows) -> None:
     grid = ("wiring=random,unique", "dataset=digits", "width=160", "steps=2")
     ended = cli("sweep", "logic-gates", "--seeds", 1, "--threads", 1, "--grid", *grid)
