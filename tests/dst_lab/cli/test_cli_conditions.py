@@ -12,7 +12,8 @@ from dst_lab.plans import FRESH
 from dst_lab.records import Rows
 from dst_lab.records.groups import groups
 from dst_lab.report.tables import settings_table
-from dst_lab.store import Record, Series, Store
+from dst_lab.store import Record, Series, Store, StoreError
+from dst_lab.store.views.conditions import parse
 from dst_lab.studies import PAPER
 
 
@@ -46,6 +47,19 @@ def test_a_field_that_no_run_has_is_refused(command, condition, store, cli) -> N
     assert seeds_in(store) == [0, 1, FRESH], "not even by a condition that holds for what is missing"
     with Store.open(store) as opened:
         assert opened.notes() == {}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("tau_f=0.1", "tau_f=0.10"), ("tau_f=0.1", "tau_f==1e-1"), ("note=None", "note=none")]
+)
+def test_one_value_in_two_spellings_is_no_contradiction(first, second) -> None:
+    assert [condition.field for condition in parse([first, second])] == [first.partition("=")[0]] * 2
+
+
+def test_two_values_are_one_too_many() -> None:
+    for texts in (("tau_f=0.1", "tau_f=0.2"), ("dataset=digits", "dataset=Digits"), ("tau_f=1", "tau_f=self")):
+        with pytest.raises(StoreError, match="no run has two values of"):
+            parse(texts)
 
 
 def test_search_seeds_and_fresh_ones_are_told_apart_by_every_command(store, cli) -> None:

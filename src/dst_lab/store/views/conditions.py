@@ -59,10 +59,18 @@ def parse(texts: Iterable[str]) -> list[Condition]:
             value = value.replace("-", "_")
         new = Condition(name, sign, value)
         for other in conditions:
-            if (other.field, other.sign, sign) == (name, "=", "=") and other.text != value:
+            if (other.field, other.sign, sign) == (name, "=", "=") and not _same(other.text, value):
                 raise StoreError(f"no run has two values of {name}, got {other} and {new}")
         conditions.append(new)
     return conditions
+
+
+def _same(one: str, other: str) -> bool:
+    """True where two texts are one value, as `Condition.holds` reads them: 0.1 and 0.10, true and True."""
+    try:
+        return one == other or float(one) == float(other)
+    except ValueError:
+        return one.lower() == other.lower() and one.lower() in ("true", "false", "none")
 
 
 def _check_number(text: str, value: str) -> None:
