@@ -6,6 +6,7 @@ on; 130 stopped by Ctrl-C, and the same command goes on.
 """
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -86,7 +87,8 @@ def command_line() -> Parser:
 
 
 def _open_streams() -> None:
-    """Where a stream was closed (`dst show >&-`), nothing is said; no other file may take its number."""
+    """Where a stream was closed (`dst show >&-`), nothing is said; no other file may take its number. What the encoding
+    of a stream has no bytes for is written out: a note may be in any script."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -94,6 +96,9 @@ def _open_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _check_folder() -> None:

@@ -259,6 +259,10 @@ class Store:
 
         A note is no part of what a run found: copies, merges and exports carry it, comparisons leave it out.
         """
+        if any(
+            "\ud800" <= character <= "\udfff" for character in text
+        ):  # bytes that were no text, as Python keeps them
+            raise StoreError(f"a note is text in UTF-8, which {text!r} is not: write it anew.")
         known = {run for (run,) in self._query("SELECT id FROM runs")}
         for run in runs:
             if run not in known:
