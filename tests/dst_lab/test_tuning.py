@@ -280,12 +280,18 @@ def test_errors(tmp_path: Path) -> None:
             "activation takes numbers, texts, booleans, None and lists of them, got <built-in",
         ),
         ({"tau_f": [0.5], "start": {"more": {"a": 1}}}, "more takes numbers, texts"),
+        ({"lr": [None, 0.1]}, "lr takes a number, got None"),
+        ({"lr": [0.1, "a"]}, "lr takes a number, got 'a'"),
+        ({"lr": [0.1], "start": {"lr": (1, 2)}}, r"lr takes a number, got \(1, 2\)"),
+        ({"batch": ["many"]}, "batch takes whole numbers, got 'many'"),
+        ({"batch": [8, None]}, "batch takes whole numbers, got None"),
+        ({"kind": ("a", "b"), "plan": "adaptive"}, "values to choose among are a list; got kind"),
         ({"tau_f": [0.5], "name": ["a", "b"]}, "name is what the objective is called in the store"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused_before_there_is_a_store(given, message, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
-        dst_lab.tune(lambda **_: 1.0, **given, store=tmp_path / "t.sqlite")
+        dst_lab.tune(lambda **_: 1.0, **{"plan": "grid", **given}, store=tmp_path / "t.sqlite")
     assert not list(tmp_path.iterdir())
 
 

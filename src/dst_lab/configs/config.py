@@ -235,7 +235,10 @@ def parts_of(kind: Any) -> Any:
 def _plain(spec: "Field[Any]", kind: Any, value: Any) -> Any:
     """A single value of this type."""
     if kind is float:
-        value = float(value) + 0.0
+        try:
+            value = float(value) + 0.0
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"{spec.name} takes a number, got {value!r}") from None
         if not math.isfinite(value):
             raise ValueError(f"{spec.name} must be a finite number, got {value}")
     elif kind is int:
@@ -247,7 +250,11 @@ def _plain(spec: "Field[Any]", kind: Any, value: Any) -> Any:
 
 def _whole(spec: "Field[Any]", value: Any) -> int:
     least = spec.metadata.get("least", 1)
-    if isinstance(value, bool) or not math.isfinite(value) or value != int(value):
+    try:
+        whole = not isinstance(value, bool) and math.isfinite(value) and value == int(value)
+    except (TypeError, OverflowError):
+        whole = False
+    if not whole:
         raise ValueError(f"{spec.name} takes whole numbers, got {value!r}")
     if value < least:
         raise ValueError(f"{spec.name} must be at least {least}, got {value}")

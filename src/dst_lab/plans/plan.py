@@ -156,15 +156,15 @@ def best(configs: Sequence[Config], seeds: Sequence[int], lookup: Lookup) -> Con
 
 def edge(values: Sequence[Any], value: Any) -> str | None:
     """ "low" or "high" where the value is a sweep's first or last; 0 is no low edge, since nothing lies below."""
-    numbers = sorted({v for v in values if _is_number(v)})
-    if len(numbers) < 2 or not _is_number(value):
+    numbers = sorted({v for v in values if is_number(v)})
+    if len(numbers) < 2 or not is_number(value):
         return None
     if math.isclose(value, numbers[-1]):
         return "high"
     return "low" if math.isclose(value, numbers[0]) and value != 0 else None
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Yes and no have no order."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 

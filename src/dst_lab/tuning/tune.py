@@ -19,7 +19,7 @@ from dst_lab.configs import Choice, Config
 from dst_lab.configs.estimators import DEFAULT, ESTIMATORS, Card, card, names_of_numbers
 from dst_lab.engines.live import RoundFile, folder_of
 from dst_lab.plans.adaptive import Adaptive
-from dst_lab.plans.plan import Grid, Plan, score, value_of
+from dst_lab.plans.plan import Grid, Plan, is_number, score, value_of, with_value
 from dst_lab.plans.sequential import Sequential
 from dst_lab.records import Reader, pursue
 from dst_lab.store import Record, Series, Store, StoreError
@@ -119,7 +119,7 @@ def _search(
     runs = tuple(range(seeds))
     if plan == "adaptive":
         ranges = {name: ends for name, ends in axes.items() if isinstance(ends, tuple)}
-        if bad := [name for name, ends in ranges.items() if len(ends) != 2]:
+        if bad := [name for name, ends in ranges.items() if len(ends) != 2 or not all(map(is_number, ends))]:
             raise ValueError(f"a range is (lowest, highest), and values to choose among are a list; got {bad[0]}")
         choices = tuple((name, tuple(values)) for name, values in axes.items() if name not in ranges)
         ends = tuple((name, float(low), float(high)) for name, (low, high) in ranges.items())
@@ -178,6 +178,9 @@ def _base(name: str, of: Card, start: Mapping[str, Any], parameters: Mapping[str
     for key in dict.fromkeys([*parameters, *start]):
         if key not in taus and key not in options:
             config = config.with_value(key, start.get(key, first.get(key)))
+    for key, values in parameters.items():
+        for value in values:
+            with_value(config, key, value)  # a sentence, before there is a store
     return config
 
 
