@@ -207,3 +207,8 @@ def test_names_for_c_and_verilog() -> None:
     assert [identifier(stem) for stem in ("net", "my-net.2", "4x12000", "module", "é")] == [
         "net", "my_net_2", "circuit_4x12000", "circuit_module", "circuit__",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", ["small", "design", "time", "always", "tri", "strong0", "uwire", "logic", "s_until"])
+def test_words_that_verilog_reserves_are_no_names(word: str) -> None:
+    assert identifier(word) == f"circuit_{word}"

@@ -81,6 +81,18 @@ def test_icarus_simulates_the_verilog(name: str, pipelined: bool, tool, tmp_path
     assert printed(run(tool("vvp"), "-n", "net.vvp", folder=tmp_path)) == numbers(circuit, x)
 
 
+@pytest.mark.parametrize(
+    "stem",
+    ["small", "large", "design", "cell", "use", "time", "event", "task", "edge", "tri", "strong0", "logic", "bool"],
+)
+def test_icarus_takes_a_file_of_any_name(stem: str, tool, tmp_path) -> None:
+    circuit, x = samples()["simplified"], bits(20, INPUTS)
+    circuit.write(tmp_path / f"{stem}.v", testbench=True)
+    write_images(tmp_path / "images.txt", x)
+    run(tool("iverilog"), "-g2005", "-Wall", "-o", "net.vvp", f"{stem}.v", f"{stem}_tb.v", folder=tmp_path)
+    assert printed(run(tool("vvp"), "-n", "net.vvp", folder=tmp_path)) == numbers(circuit, x)
+
+
 def test_yosys_proves_the_simplified_circuit_equivalent_and_would_see_a_wrong_gate(tool, tmp_path) -> None:
     yosys = tool("yosys")
     circuit = from_network(stack(20, 40, 30, 20, classes=4))
