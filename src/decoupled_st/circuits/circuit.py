@@ -38,7 +38,7 @@ class Circuit:
             by `tau`, as `GroupSum` does; "winner", the outputs spell a class's number, lowest bit first.
         classes: how many, for "scores" and "winner".
         tau: what counts are divided by.
-        dtype: of what a call returns.
+        dtype: of what a call returns; NumPy, which has no bfloat16, gets float32 for it.
         saved: what `simplify` removed, by rule.
 
     Example:
@@ -179,7 +179,10 @@ class Circuit:
                 exact = numbers.to(torch.promote_types(self.dtype, torch.float32))
                 scores = exact / self.tau if self.meaning == "scores" else exact
                 result = scores.to(self.dtype).reshape(*shape, numbers.shape[-1])
-            return result.to(tensor.device) if isinstance(bits, Tensor) else result.numpy()
+            if isinstance(bits, Tensor):
+                return result.to(tensor.device)
+            # NumPy has no bfloat16.
+            return (result.float() if result.dtype == torch.bfloat16 else result).numpy()
 
         return flat, finish
 

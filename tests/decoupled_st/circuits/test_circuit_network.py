@@ -39,6 +39,9 @@ def test_any_shape_dtype_and_kind_of_array() -> None:
     assert torch.equal(from_network(network.double())(x), network(x).detach())
     half = stack(12, 20, classes=4).bfloat16()
     assert torch.equal(from_network(half)(x), half(x).detach())
+    for call in (from_network(half), from_network(half).compile()):
+        assert call(x.numpy()).dtype == "float32"
+        assert call(x.numpy()).tolist() == half(x).tolist()
 
 
 def test_more_images_than_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
