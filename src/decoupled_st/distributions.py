@@ -8,6 +8,7 @@ sample, sample_index                   a choice without one; the index without i
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Size, Tensor
 from torch import distributions as torch_distributions
 
@@ -125,11 +126,31 @@ def _draws_at(estimator: Estimator) -> float:
     return tau
 
 
-def _kl_of(parent: type[torch_distributions.Distribution], child: type[torch_distributions.Distribution]) -> None:
-    exact = torch_distributions.kl._KL_REGISTRY[parent, parent]
-    for pair in ((child, child), (child, parent), (parent, child)):
-        torch_distributions.register_kl(*pair)(exact)
+def _of_one_hots(p: torch_distributions.OneHotCategorical, q: torch_distributions.OneHotCategorical) -> Tensor:
+    return _divergence(p.probs, p.logits, q.probs, q.logits).sum(-1)
 
 
-_kl_of(torch_distributions.OneHotCategorical, OneHotCategorical)
-_kl_of(torch_distributions.Bernoulli, Bernoulli)
+def _of_bits(p: torch_distributions.Bernoulli, q: torch_distributions.Bernoulli) -> Tensor:
+    (p_0, p_1), (q_0, q_1) = _chances(p), _chances(q)
+    one = _divergence(p_1, F.logsigmoid(p.logits), q_1, F.logsigmoid(q.logits))
+    return one + _divergence(p_0, F.logsigmoid(-p.logits), q_0, F.logsigmoid(-q.logits))
+
+
+def _divergence(p: Tensor, log_p: Tensor, q: Tensor, log_q: Tensor) -> Tensor:
+    """p log(p / q): 0 where p is 0, infinite where q alone is. Torch's own has NaN for a gradient there."""
+    none, never = p == 0, q == 0
+    ratio = (log_p - log_q).masked_fill(none | never, 0.0)
+    return (p * ratio).masked_fill(never & ~none, torch.inf)
+
+
+def _chances(of: torch_distributions.Bernoulli) -> tuple[Tensor, Tensor]:
+    """Of 0 and of 1. From log-odds neither is lost to rounding; torch's own may be made from a probability of 1."""
+    return torch.sigmoid(-of.logits) if isinstance(of, Bernoulli) else 1 - of.probs, of.probs
+
+
+for _parent, _child, _kl in (
+    (torch_distributions.OneHotCategorical, OneHotCategorical, _of_one_hots),
+    (torch_distributions.Bernoulli, Bernoulli, _of_bits),
+):
+    for _pair in ((_child, _child), (_child, _parent), (_parent, _child)):
+        torch_distributions.register_kl(*_pair)(_kl)

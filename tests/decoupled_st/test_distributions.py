@@ -63,6 +63,45 @@ def test_expanded_and_independent(ours: type, theirs: type, kind: str) -> None:
     torch.testing.assert_close(together.log_prob(z), q.log_prob(z).sum(-1))
 
 
+@pytest.mark.parametrize("side", ["ours to ours", "ours to torch's", "torch's to ours"])
+@pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
+def test_the_divergence_with_a_forbidden_choice(ours: type, theirs: type, kind: str, side: str) -> None:
+    """Value by value as torch's; and the gradient of the same divergence without what p never chooses."""
+    made = {"ours": lambda logits: ours(logits, dst.ReinMax()), "torch's": lambda logits: theirs(logits=logits)}
+    first, second = (made[name] for name in side.split(" to "))
+    never = torch.tensor([0.3, -0.2, -torch.inf, 1.0]).requires_grad_()
+    free = torch.tensor([-1.0, 0.5, 0.1, 0.4]).requires_grad_()
+    divergence = D.kl_divergence(first(never), second(free))
+    torch.testing.assert_close(divergence, D.kl_divergence(theirs(logits=never), theirs(logits=free)))
+    to_never, to_free = torch.autograd.grad(divergence.sum(), (never, free))
+    if kind == "binary":
+        p, q = (l.detach().double().sigmoid() for l in (never, free))
+        want_never = (p * (1 - p) * (never.detach() - free.detach())).nan_to_num(0.0)
+        want_free = q - p
+    else:
+        p, q = (l.detach().double().softmax(-1) for l in (never, free))
+        log_ratio = (p.log() - q.log()).masked_fill(p == 0, 0.0)
+        want_never, want_free = p * (log_ratio - (p * log_ratio).sum()), q - p
+    torch.testing.assert_close(to_never, want_never.float())
+    torch.testing.assert_close(to_free, want_free.float())
+    infinite = D.kl_divergence(first(free), second(never))
+    assert torch.equal(infinite.isinf(), D.kl_divergence(theirs(logits=free), theirs(logits=never)).isinf())
+    assert infinite.isinf().any()
+    assert all(g.isfinite().all() for g in torch.autograd.grad(infinite.sum(), (never, free)))
+    assert D.kl_divergence(first(never), second(never)).abs().max() < 1e-6
+
+
+def test_the_divergence_from_log_odds_that_round_to_certainty_is_finite() -> None:
+    """sigmoid(20) is 1 in float32; the chance of 0 is not lost."""
+    p, q = (dst.distributions.Bernoulli(torch.tensor([l]), dst.ReinMax()) for l in (0.0, 20.0))
+    want = D.kl_divergence(*(D.Bernoulli(logits=torch.tensor([l], dtype=torch.float64)) for l in (0.0, 20.0)))
+    torch.testing.assert_close(D.kl_divergence(p, q), want.float())
+    certain = D.Bernoulli(probs=torch.ones(1))
+    assert D.kl_divergence(p, certain).isinf().all()
+    always = dst.distributions.Bernoulli(torch.tensor([torch.inf]), dst.ReinMax())
+    assert D.kl_divergence(certain, always).abs().item() < 1e-6
+
+
 def test_frequencies_and_indices() -> None:
     """N = 100,000 draws each, each category within 5 standard errors."""
     n, logits = 100_000, torch.tensor([1.3, -0.4, 0.2, -torch.inf])
