@@ -96,6 +96,8 @@ def binary(
         forward     P(D = 1) = p_f,                                                p_f = sigmoid(l / tau_f)
         backward    dL/dl = [2 m (1 - m) - p_f (1 - p_f) / 2] dL/dz / tau_f,       m = (D + sigmoid(l / tau_b)) / 2
 
+    No temperature receives a gradient, and second derivatives are not defined.
+
     Args:
         logits: log-odds, any shape.
         tau_f: forward temperature, > 0: the estimator needs a distribution.
@@ -121,7 +123,7 @@ def binary(
     rare_f, rare_b = torch.sigmoid(size / tau_f), torch.sigmoid(size / tau_b)
     likelier = hard == (l.detach() > 0)
     m = torch.where(likelier, (1 - rare_b / 2) * rare_b, (1 - rare_b * rare_b) / 2)
-    slope = m - rare_f * (1 - rare_f) / 2
+    slope = (m - rare_f * (1 - rare_f) / 2).detach()
     path, gain = fixed_path(l, tau_f, scale)
     return emit(hard, path * slope.masked_fill_(l.detach().isnan(), torch.nan), gain, logits.dtype)
 

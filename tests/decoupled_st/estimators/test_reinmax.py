@@ -89,6 +89,18 @@ def test_our_own_node_and_plain_operations_agree() -> None:
     torch.testing.assert_close((by_w * G).sum(), (own * LOGITS).sum(), **TIGHT)
 
 
+@pytest.mark.parametrize(("kind", "infinite"), [("categorical", -torch.inf), ("binary", torch.inf)])
+@pytest.mark.parametrize("fixed", [True, False], ids=["our own node", "plain operations"])
+def test_no_temperature_receives_a_gradient(kind: str, infinite: float, fixed: bool) -> None:
+    leaf = torch.tensor([0.3, infinite, -1.0]).requires_grad_()
+    tau_f, tau_b = (torch.tensor(tau, requires_grad=True) for tau in (0.7, 1.2))
+    scale = 1.0 if fixed else torch.ones(3)
+    z = getattr(dst, kind).reinmax(leaf, tau_f=tau_f, tau_b=tau_b, grad_scale=scale)
+    to_logits, *to_taus = torch.autograd.grad(z, (leaf, tau_f, tau_b), torch.ones(3), allow_unused=True)
+    assert to_taus == [None, None]
+    assert to_logits.isfinite().all()
+
+
 def test_zero_is_no_forward_temperature() -> None:
     for call in (
         lambda: dst.categorical.reinmax(LOGITS, tau_f=0.0),
