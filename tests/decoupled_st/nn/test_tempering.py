@@ -207,6 +207,15 @@ def test_deterministic_takes_the_argmax_with_the_rules_gradient() -> None:
     assert torch.allclose(got, expected)
 
 
+def test_one_evaluation_of_the_other_kind_leaves_the_rules_statistics() -> None:
+    for module, x in modules():
+        module(x)
+        before = statistics(module)
+        module.eval().deterministic = True
+        assert torch.equal(module(x), module(x))
+        assert not changed(module, before)
+
+
 def test_other_estimators() -> None:
     gumbel, noise, logits = dst.nn.Categorical(Tempered(SelfTempered(), dst.GumbelSTE())), torch.randn(6, 4), None
     for _ in range(2):
