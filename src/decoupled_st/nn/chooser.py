@@ -19,11 +19,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 def one_node(forward: F) -> F:
     """A module's `forward` that `torch.fx.symbolic_trace` records as one node, as it does with torch's own modules."""
 
+    name = forward.__code__.co_varnames[1]  # what follows self
+
     @functools.wraps(forward)
-    def call(self: nn.Module, x: Tensor, **options: Any) -> Any:
+    def call(self: nn.Module, *given: Any, **options: Any) -> Any:
+        x = given[0] if given else options.get(name)
         if not isinstance(x, Tensor) and isinstance(x, torch.fx.Proxy):
-            return x.tracer.create_proxy("call_module", x.tracer.path_of_module(self), (x,), options)
-        return forward(self, x, **options)
+            tracer: Any = x.tracer
+            return tracer.create_proxy("call_module", tracer.path_of_module(self), given, options)
+        return forward(self, *given, **options)
 
     return call  # type: ignore[return-value]
 

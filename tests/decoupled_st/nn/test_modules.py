@@ -78,3 +78,34 @@ def test_symbolic_tracing_records_a_module_as_one_node(temperatures: dst.Estimat
         want = before(traced.get_submodule("0")(x))
         torch.manual_seed(0)
         assert torch.equal(torch.as_tensor(traced(x)[0]), want[0])
+
+
+def test_what_a_module_takes_may_be_named() -> None:
+    estimator = dst.Decoupled(tau_f=0.7, tau_b=0.4)
+    for module, name in (
+        (dst.nn.Categorical(estimator), "logits"),
+        (dst.nn.Binary(estimator), "logits"),
+        (dst.nn.Codebook(4, 8, estimator), "x"),
+        (dst.nn.ResidualCodebook(4, 8, estimator, stages=2), "x"),
+        (dst.nn.LogicLayer(8, 12, estimator), "x"),
+        (dst.nn.GroupSum(2), "x"),
+    ):
+        x, results = torch.rand(4, 8).round(), []
+        for call in (module, lambda x, module=module, name=name: module(**{name: x})):
+            torch.manual_seed(0)
+            results.append(torch.as_tensor(call(x)[0]))
+        assert torch.equal(*results)
+
+        class Named(torch.nn.Module):
+            def __init__(self, inner: torch.nn.Module, name: str) -> None:
+                super().__init__()
+                self.inner, self.name = inner, name
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.inner(**{self.name: x})
+
+        traced = torch.fx.symbolic_trace(Named(module, name))
+        torch.manual_seed(0)
+        assert torch.equal(torch.as_tensor(traced(x)[0]), results[0])
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'logits'"):
+        dst.nn.Categorical(estimator)()
