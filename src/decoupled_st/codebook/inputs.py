@@ -1,7 +1,7 @@
 """What may be passed as x, codes, mask, temperatures, index and seed; and all of them in one shape.
 
 Values are looked at on a CPU alone: on a GPU that would wait for the device at every call, and there an error upstream
-shows as NaN.
+shows as NaN. Nor are they while torch traces or transforms the call: `vmap` has many values in one.
 """
 
 import math
@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 from decoupled_st.codebook.scores import METRICS
 from decoupled_st.estimators.operations.temperature import check, check_scale
-from decoupled_st.kernels import is_watched
+from decoupled_st.kernels import traced
 
 
 @dataclass
@@ -68,7 +68,7 @@ def prepare(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> Input
     dtype = torch.promote_types(x.dtype, codes.dtype)
     if mask is not None:
         mask = _check_mask(mask, codes)
-    if codes.device.type == "cpu" and not is_watched():
+    if codes.device.type == "cpu" and not traced():
         _check_values(x, codes, metric, mask)
     lead, heads = tuple(x.shape[:-1]), codes.dim() == 3
     if not heads:
@@ -107,7 +107,7 @@ def check_index(index: Tensor, shape: tuple[int, ...], codes: int) -> None:
 
 def check_range(index: Tensor, codes: int) -> None:
     """Refuse an index out of range (looked at on a CPU alone)."""
-    if index.device.type != "cpu" or is_watched() or index.numel() == 0:
+    if index.device.type != "cpu" or traced() or index.numel() == 0:
         return
     low, high = (int(end) for end in torch.aminmax(index))
     if low < 0 or high >= codes:

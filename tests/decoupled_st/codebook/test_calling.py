@@ -130,3 +130,29 @@ def test_the_same_gradient_twice() -> None:
         assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("metric", ["dot", "cosine", "l2"])
+@pytest.mark.parametrize("name", ["decoupled", "identity_ste", "distribution", "log_prob"])
+def test_vmap_is_one_call_after_another(name: str, metric: str) -> None:
+    """With x, codes, mask and index of their own in every call; and its gradient, taken outside."""
+    x, codes = torch.randn(3, 10, 4, requires_grad=True), torch.randn(3, 20, 4, requires_grad=True)
+    mask, index = torch.rand(3, 20) > 0.5, torch.randint(0, 20, (3, 10))
+    mask.scatter_(1, index, True)
+
+    def call(x: Tensor, codes: Tensor, mask: Tensor, index: Tensor) -> Tensor:
+        options = {"metric": metric, "mask": mask}
+        if name == "decoupled":
+            return dst.codebook.decoupled(x, codes, tau_f=0.5, tau_b=0.7, seed=1, **options)[0]
+        if name == "identity_ste":
+            return dst.codebook.identity_ste(x, codes, **options)[0]
+        if name == "distribution":
+            return dst.codebook.distribution(x, codes, **options).entropy
+        return dst.codebook.log_prob(x, codes, index, **options)
+
+    once = torch.vmap(call)(x, codes, mask, index)
+    each = torch.stack([call(*parts) for parts in zip(x, codes, mask, index, strict=True)])
+    torch.testing.assert_close(once, each)
+    g = torch.randn_like(each)
+    gradients = [torch.autograd.grad(out, (x, codes), g) for out in (once, each)]
+    torch.testing.assert_close(*gradients)
