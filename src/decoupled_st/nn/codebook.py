@@ -1,23 +1,23 @@
 """A codebook as a module: vectors in, codes out, with what people expect of a quantiser around it."""
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor
 
 from decoupled_st import codebook
-from decoupled_st.codebook.gain import straight_through_gain
 from decoupled_st.codebook.inputs import check_range
 from decoupled_st.codebook.scores import METRICS, heads_of
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
 from decoupled_st.estimators.operations.straight_through import recomputed
 from decoupled_st.estimators.operations.temperature import check_float, whole_number
 from decoupled_st.estimators.spec import registered
-from decoupled_st.kernels import traced
+from decoupled_st.kernels import traced, transformed
 from decoupled_st.nn.chooser import check_deterministic, check_dim, check_grad_scale, one_node
+from decoupled_st.nn.gain import check_gain
 from decoupled_st.nn.replicas import broadcast_from_first, sum_over_replicas
 from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.tempering import Tempering
@@ -32,8 +32,6 @@ _SEEN = 16
 """Rows of a batch whose scores a rule sees: enough for their scale, and few beside the rows themselves."""
 _LEAST = 32
 """Rows that a rule is shown, some of them again if need be: a codebook is many bits, however small the batch."""
-_DEAF = 1e-5
-"""A gain below which nothing is learned through the codes."""
 
 
 class Quantised(NamedTuple):
@@ -153,9 +151,15 @@ class Codebook(nn.Module):
     ) -> Quantised:
         """q, index and losses of x; `mask`, `generator` and `seed` as in `codebook.decoupled`."""
         rows = self._rows(x)
+        if self.training and transformed() and is_batchedtensor(rows):
+            raise NotImplementedError(
+                "a Codebook in training counts the codes it chooses, which it cannot inside torch.vmap: "
+                "call .eval() first, or codebook.decoupled(x, module.weight, ...)"
+            )
         name, taus = self._in_force(rows.detach(), mask)
         if self.training and not self._gain_checked and not traced():
-            self._check_gain(rows.detach(), mask, taus)
+            self._gain_checked = True
+            check_gain(rows.detach(), self.weight.detach(), taus, metric=self.metric, mask=mask)
         # VQ-VAE's codes hear nothing of what comes after them.
         weight = self.weight.detach() if name == IdentitySTE.name else self.weight
         options: dict[str, Any] = {"mask": mask, "generator": generator, "seed": seed, "grad_scale": self.grad_scale}
@@ -294,34 +298,15 @@ class Codebook(nn.Module):
 
     def _losses(self, rows: Tensor, index: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = {}
-        known = index.clamp(min=0)
-        if "commitment" in self.losses:
-            losses["commitment"] = F.mse_loss(rows, self._gather(known).detach().to(rows.dtype))
-        if "codebook" in self.losses:
-            chosen = self._gather(known)
-            losses["codebook"] = F.mse_loss(chosen, rows.detach().to(chosen.dtype))
+        if "commitment" in self.losses or "codebook" in self.losses:
+            dtype = torch.promote_types(rows.dtype, self.weight.dtype)
+            x, chosen = rows.to(dtype), self._gather(index.clamp(min=0)).to(dtype)
+            differences = {"commitment": (x, chosen.detach()), "codebook": (chosen, x.detach())}
+            losses = {name: F.mse_loss(*pair) for name, pair in differences.items() if name in self.losses}
         if "entropy" in self.losses:
             options: dict[str, Any] = {"tau": self.entropy_tau, "metric": self.metric, "mask": mask}
             losses["entropy"] = codebook.distribution(rows, self.weight, **options).penalty
         return losses
-
-    def _check_gain(self, rows: Tensor, mask: Tensor | None, taus: Mapping[str, Any]) -> None:
-        """Warn at the first training pass where next to no gradient will reach x."""
-        self._gain_checked = True
-        tau = taus.get("tau_b", taus.get("tau"))
-        if tau is None or rows.numel() == 0:
-            return
-        few = rows.reshape(-1, *rows.shape[-2 if self.heads > 1 else -1 :])[:64]
-        generator = torch.Generator(rows.device).manual_seed(0)
-        options: dict[str, Any] = {"metric": self.metric, "mask": mask, "generator": generator}
-        gain = straight_through_gain(few, self.weight.detach(), tau_b=tau, **options).median().item()
-        if gain < _DEAF:
-            warnings.warn(
-                f"the gradient that reaches x is {gain:.1e} of the one that reaches q (median of {len(few)} rows): x "
-                f"will learn next to nothing through these codes. Call initialise(x), or change tau_b (now {tau}), the "
-                f"metric (now {self.metric!r}) or the codes' scale; dst.diagnostics.straight_through_gain measures it",
-                stacklevel=3,
-            )
 
     def extra_repr(self) -> str:
         heads = f", heads={self.heads}" if self.heads > 1 else ""

@@ -54,6 +54,21 @@ def test_vq_vae() -> None:
     torch.testing.assert_close(to_weight, expected)
 
 
+@pytest.mark.parametrize(("of_x", "of_codes"), [("bfloat16", "float32"), ("float32", "bfloat16"), ("float64", "half")])
+def test_two_dtypes_meet_in_the_wider(of_x: str, of_codes: str) -> None:
+    """x is all but a code, so that the narrower dtype would round their difference away."""
+    dtypes, losses = (getattr(torch, of_x), getattr(torch, of_codes)), ["commitment", "codebook"]
+    module = dst.nn.Codebook(32, 8, dst.IdentitySTE(), metric="l2", losses=losses, dtype=dtypes[1])
+    x = (module.weight.detach().double() * (1 + 1e-3)).to(dtypes[0]).requires_grad_()
+    _, index, losses = module(x)
+    exact = (x.double() - module.weight.double()[index]).detach()
+    for loss in losses.values():
+        assert loss.dtype == torch.promote_types(*dtypes)
+        assert loss.item() == pytest.approx(exact.square().mean().item(), rel=1e-5, abs=0.0)
+    (to_x,) = torch.autograd.grad(losses["commitment"], x)
+    torch.testing.assert_close(to_x.double(), 2 * exact / x.numel(), rtol=1e-2, atol=0.0)
+
+
 def test_the_entropy_loss_is_the_distributions() -> None:
     module = dst.nn.Codebook(40, 6, ARGMAX, losses=["entropy"], entropy_tau=0.1)
     x = torch.randn(9, 6)
@@ -156,6 +171,35 @@ def test_it_warns_where_x_would_learn_nothing() -> None:
         module(x)  # once
         dst.nn.Codebook(512, 64, dst.Decoupled(tau_f=0.0, tau_b=1.0))(x)
         dst.nn.Codebook(512, 64, dst.IdentitySTE())(x)
+
+
+@pytest.mark.parametrize("kind", ["module", "residual", "inside a network"])
+def test_the_warning_points_at_the_line_that_calls(kind: str) -> None:
+    estimator = dst.Decoupled(tau_f=0.0, tau_b=1.0)
+    module = (
+        dst.nn.ResidualCodebook(512, 64, estimator, stages=1)
+        if kind == "residual"
+        else dst.nn.Codebook(512, 64, estimator)
+    )
+    with torch.no_grad():
+        next(module.parameters()).mul_(1e-3)
+    network = torch.nn.Sequential(torch.nn.Identity(), module) if kind == "inside a network" else module
+    with pytest.warns(UserWarning, match="the gradient that reaches x") as caught:
+        network(torch.randn(100, 64))
+    assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
+
+
+@pytest.mark.parametrize("losses", [(), ("commitment", "entropy")])
+def test_vmap_follows_evaluation_and_training_says_what_to_do(losses: tuple[str, ...]) -> None:
+    module, x = dst.nn.Codebook(20, 8, ARGMAX, metric="cosine", losses=losses), torch.randn(3, 10, 8)
+    with pytest.raises(NotImplementedError, match=r"counts the codes.*call \.eval\(\) first"):
+        torch.vmap(lambda a: module(a).q)(x)
+    assert module.usage.sum() == 0
+    module.eval()
+    q, index = torch.vmap(lambda a: module(a)[:2])(x)
+    assert torch.equal(index, module(x).index)
+    assert torch.equal(q, module(x).q)
+    assert torch.equal(torch.vmap(module.decode)(index), q)
 
 
 @pytest.mark.parametrize("stages", [1, 3])

@@ -1,0 +1,43 @@
+"""A warning where next to no gradient will reach x through its codes."""
+
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decoupled_st.codebook.gain import straight_through_gain
+
+_DEAF = 1e-5
+"""A gain below which nothing is learned through the codes."""
+
+
+def check_gain(rows: Tensor, codes: Tensor, taus: Mapping[str, Any], *, metric: str, mask: Tensor | None) -> None:
+    """Warn where next to no gradient will reach x; of rows [..., D], or [..., H, D] with heads, the first are asked."""
+    tau = taus.get("tau_b", taus.get("tau"))
+    if tau is None or rows.numel() == 0:
+        return
+    few = rows.reshape(-1, *rows.shape[1 - codes.dim() :])[:64]
+    generator = torch.Generator(rows.device).manual_seed(0)
+    gain = straight_through_gain(few, codes, tau_b=tau, metric=metric, mask=mask, generator=generator).median().item()
+    if gain < _DEAF:
+        warnings.warn(
+            f"the gradient that reaches x is {gain:.1e} of the one that reaches q (median of {len(few)} rows): x "
+            f"will learn next to nothing through these codes. Call initialise(x), or change tau_b (now {tau}), the "
+            f"metric (now {metric!r}) or the codes' scale; dst.diagnostics.straight_through_gain measures it",
+            stacklevel=_level_of_caller(),
+        )
+
+
+def _level_of_caller() -> int:
+    """The `stacklevel`, for whoever asks, of the first line outside this library and torch: modules may hold modules,
+    and torch calls each through frames of its own."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _WITHIN:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+_WITHIN = (__name__.partition(".")[0], "torch")
