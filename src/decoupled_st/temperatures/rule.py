@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import torch
@@ -183,6 +183,10 @@ def from_dict(values: Mapping[str, Any]) -> Rule:
     cls = _RULES[name]
     expected = {field.name for field in fields(cls)}
     if not rest.keys() <= expected:
-        unknown = ", ".join(sorted(rest.keys() - expected))
+        unknown = ", ".join(sorted(map(str, rest.keys() - expected)))
         raise ValueError(f"rule {name!r} has no constant {unknown}: it has {', '.join(sorted(expected)) or 'none'}")
+    required = {field.name for field in fields(cls) if field.default is field.default_factory is MISSING}
+    if not required <= rest.keys():
+        given = ", ".join(sorted(required & rest.keys())) or "none of them"
+        raise ValueError(f"rule {name!r} needs the constants {', '.join(sorted(required))}, got {given}")
     return cls(**rest)

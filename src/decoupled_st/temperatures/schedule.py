@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, overload
+from typing import Any, ClassVar, overload
 
 import torch
 from torch import Tensor
@@ -92,7 +92,7 @@ class Scheduled(Rule):
         for name in ("tau_f", "tau_b"):
             value, zero = getattr(self, name), name == "tau_f"
             if isinstance(value, dict):
-                value = Schedule(**value)
+                value = _from_dict(name, value)
             if not isinstance(value, Schedule):
                 value = check_float(name, value, zero=zero)
             elif not zero and 0 in (value.start, value.end):
@@ -116,6 +116,14 @@ class Scheduled(Rule):
             for tau in (self.tau_f, self.tau_b)
         )
         return Taus(view.spread(f), view.spread(b))
+
+
+def _from_dict(name: str, values: dict[str, Any]) -> Schedule:
+    """The schedule that `asdict` described."""
+    if not {"start", "end", "steps"} <= values.keys() <= {"start", "end", "steps", "shape"}:
+        given = ", ".join(sorted(map(str, values))) or "nothing"
+        raise ValueError(f"{name} as a dictionary has start, end, steps and, if you like, shape, got {given}")
+    return Schedule(**values)
 
 
 def check_steps(steps: object) -> int:

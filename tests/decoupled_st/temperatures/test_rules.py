@@ -349,6 +349,12 @@ def test_wrong_rules_are_sentences() -> None:
         temperatures.from_dict({"name": "selves"})
     with pytest.raises(ValueError, match="rule 'self' has no constant tau"):
         temperatures.from_dict({"name": "self", "tau": 1.0})
+    with pytest.raises(ValueError, match="rule 'self' has no constant 1, tau: it has"):
+        temperatures.from_dict({"name": "self", "tau": 1.0, 1: 2})
+    with pytest.raises(ValueError, match="rule 'scheduled' needs the constants tau_b, tau_f, got none of them"):
+        temperatures.from_dict({"name": "scheduled"})
+    with pytest.raises(ValueError, match="tau_f .* start, end, steps and, if you like, shape, got foo, start"):
+        temperatures.from_dict({"name": "scheduled", "tau_f": {"start": 1.0, "foo": 2}, "tau_b": 1.0})
     with pytest.raises(TypeError, match="values must be a dictionary"):
         temperatures.from_dict("self")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="tau_b must stay above 0"):
