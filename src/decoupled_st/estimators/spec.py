@@ -25,6 +25,7 @@ class Estimator(ABC):
 
     A subclass names itself and its two functions, and says by each field's metadata what the field may be: `"check"` is
     a function of the field's name and value that returns the value or raises, `"temperature"` is True for temperatures.
+    A field without a check is taken as it is; `register` wants one for each.
     """
 
     name: ClassVar[str]
@@ -35,8 +36,8 @@ class Estimator(ABC):
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = field.metadata["check"](field.name, getattr(self, field.name))
-            object.__setattr__(self, field.name, value)
+            if check := field.metadata.get("check"):
+                object.__setattr__(self, field.name, check(field.name, getattr(self, field.name)))
 
     @property
     @abstractmethod

@@ -118,6 +118,15 @@ def value_class(**changes: object) -> type[dst.Estimator]:
     return dataclasses.dataclass(frozen=True, kw_only=True)(type("MadeUp", (dst.SoftmaxSTE,), own))
 
 
+def test_a_field_without_a_check_is_taken_as_it_is_but_not_registered() -> None:
+    cls = value_class(__annotations__={"tau": float}, tau=0.5)
+    value = dst.nn.Categorical(cls(tau=0.7)).estimator
+    assert value.parameters() == {"tau": 0.7}
+    assert value.categorical(torch.randn(4, 8)).sum(-1).eq(1).all()
+    with pytest.raises(ValueError, match="fields of MadeUp without metadata=.*check.*tau"):
+        dst.estimators.register(cls)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
