@@ -165,11 +165,14 @@ def test_complex_numbers(case: Case) -> None:
         case(L, grad_scale=torch.ones(1, dtype=torch.complex64))
 
 
-def test_logits_of_eight_bits_or_sparse(case: Case) -> None:
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_logits_of_eight_bits_sparse_or_nested(case: Case) -> None:
     with pytest.raises(TypeError, match=r"\(float16, bfloat16, float32 or float64\), got torch\.float8_e4m3fn"):
         case(L.to(torch.float8_e4m3fn))
     with pytest.raises(TypeError, match=r"logits must be a dense tensor, got layout torch\.sparse_coo"):
         case(L.to_sparse())
+    with pytest.raises(TypeError, match=r"logits must be a dense tensor, got a nested one: .* padded"):
+        case(torch.nested.nested_tensor([L, L[:2]]))
 
 
 def test_straight_through_wants_tensors() -> None:

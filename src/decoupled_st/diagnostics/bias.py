@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.estimators.operations.straight_through import check_logits, to_compute
-from decoupled_st.estimators.operations.temperature import check_float
+from decoupled_st.estimators.operations.temperature import check_float, whole_number
 from decoupled_st.estimators.spec import Estimator, check_estimator
 
 Loss: TypeAlias = Callable[[Tensor], Tensor]
@@ -92,8 +92,7 @@ def score_function_gradient(
         >>> abs(estimate.item() - 0.25) < 0.03
         True
     """
-    if samples < 2:
-        raise ValueError(f"the leave-one-out baseline takes at least 2 samples, got samples={samples}")
+    samples = _check_samples(samples, "the leave-one-out baseline")
     tau_f = check_float("tau_f", tau_f)
     logits = _check_problem(logits, kind)
     z = _sample(logits / tau_f, kind, samples, generator)
@@ -139,8 +138,8 @@ def bias_variance(
     """
     if check_estimator(estimator).sample_temperature == 0:
         raise ValueError(f"{estimator} takes the argmax, which has no expected loss to differentiate: choose tau_f > 0")
-    if samples < 2:
-        raise ValueError(f"a variance takes at least 2 samples, got samples={samples}")
+    samples = _check_samples(samples, "a variance")
+    check_logits(logits)
     if run_dims > 0:
         each = [
             bias_variance(estimator, loss, run, samples=samples, kind=kind, generator=generator, run_dims=run_dims - 1)
@@ -163,15 +162,22 @@ def bias_variance(
     return BiasVariance(bias, variance, float(cosine), (variance / samples) ** 0.5, mean, exact)
 
 
+def _check_samples(samples: object, what: str) -> int:
+    count = whole_number(samples)
+    if count is None or count < 2:
+        raise ValueError(f"{what} takes at least 2 samples, a whole number, got samples={samples!r}")
+    return count
+
+
 def _check_problem(logits: Tensor, kind: Kind) -> Tensor:
     """The logits, detached and in float32 or better."""
     wanted = {"categorical": 2, "binary": 1}
     if kind not in wanted:
         raise ValueError(f'kind must be "categorical" or "binary", got {kind!r}')
+    check_logits(logits)
     if logits.dim() != wanted[kind]:
         shape = "[n, K]" if kind == "categorical" else "[n]"
         raise ValueError(f"{kind} logits must have shape {shape}, got {tuple(logits.shape)}")
-    check_logits(logits)
     return to_compute(logits, logits).detach()
 
 

@@ -81,11 +81,14 @@ def gradient_norm(gradients: Tensor | Iterable[Tensor | None], *, run_dims: int 
         >>> gradient_norm([torch.tensor([3.0]), torch.tensor([[4.0]])])
         tensor(5.)
     """
-    parts = [gradients] if isinstance(gradients, Tensor) else [g for g in gradients if g is not None]
+    several = gradients if isinstance(gradients, Iterable) and not isinstance(gradients, Tensor) else [gradients]
+    parts: list[Tensor] = []
+    for part in several:
+        if part is not None and not isinstance(part, Tensor):
+            raise TypeError(f"gradients must be a tensor or several, got {type(part).__name__}")
+        parts += [] if part is None else [part]
     if not parts:
         raise ValueError("gradient_norm needs at least one gradient, got none")
-    if wrong := next((g for g in parts if not isinstance(g, Tensor)), None):
-        raise TypeError(f"gradients must be a tensor or several, got {type(wrong).__name__}")
     if any(g.dim() < run_dims for g in parts):
         raise ValueError(f"run_dims={run_dims} is more than a gradient has: {[tuple(g.shape) for g in parts]}")
     norms = [torch.linalg.vector_norm(_at_least_float(g).unsqueeze(-1).flatten(run_dims), dim=-1) for g in parts]

@@ -159,11 +159,28 @@ def test_the_argmax_has_no_expectation(estimator: dst.Estimator) -> None:
         (lambda: diagnostics.score_function_gradient(loss, torch.zeros(3), samples=9), r"must have shape \[n, K\]"),
         (lambda: diagnostics.score_function_gradient(loss, LOGITS, samples=9, kind="ternary"), "got 'ternary'"),
         (lambda: diagnostics.bias_variance(dst.SoftmaxSTE(), loss, LOGITS, samples=1), "at least 2 samples"),
+        (lambda: diagnostics.score_function_gradient(loss, LOGITS, samples=100.0), r"whole number, got samples=100\.0"),
+        (
+            lambda: diagnostics.bias_variance(dst.SoftmaxSTE(), loss, LOGITS, samples=1e3),
+            r"number, got samples=1000\.0",
+        ),
     ],
 )
 def test_errors(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_logits_that_are_no_tensor() -> None:
+    given = LOGITS.numpy()
+    for call in (
+        lambda: diagnostics.exact_gradient(loss, given),
+        lambda: diagnostics.score_function_gradient(loss, given, samples=9),
+        lambda: diagnostics.bias_variance(dst.SoftmaxSTE(), loss, given),
+        lambda: diagnostics.bias_variance(dst.SoftmaxSTE(), loss, given[None], run_dims=1),
+    ):
+        with pytest.raises(TypeError, match="logits must be a tensor, got ndarray"):
+            call()
 
 
 def test_a_loss_may_be_an_error_and_the_mode_inference() -> None:

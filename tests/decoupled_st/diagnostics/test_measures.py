@@ -233,6 +233,8 @@ def test_a_loss_without_a_gradient() -> None:
             "counts must be at least 0, got -1",
         ),
         (lambda: diagnostics.gradient_norm("x"), TypeError, "gradients must be a tensor or several, got str"),
+        (lambda: diagnostics.gradient_norm([0.0]), TypeError, "gradients must be a tensor or several, got float"),
+        (lambda: diagnostics.gradient_norm(0.0), TypeError, "gradients must be a tensor or several, got float"),
         (lambda: diagnostics.temperatures(3), TypeError, "network must be a module, got int"),
     ],
 )

@@ -123,7 +123,7 @@ def test_a_field_without_a_check_is_taken_as_it_is_but_not_registered() -> None:
     value = dst.nn.Categorical(cls(tau=0.7)).estimator
     assert value.parameters() == {"tau": 0.7}
     assert value.categorical(torch.randn(4, 8)).sum(-1).eq(1).all()
-    with pytest.raises(ValueError, match="fields of MadeUp without metadata=.*check.*tau"):
+    with pytest.raises(ValueError, match=r"fields of MadeUp without metadata=.*check.*tau"):
         dst.estimators.register(cls)
 
 

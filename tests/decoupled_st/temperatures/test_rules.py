@@ -353,7 +353,7 @@ def test_wrong_rules_are_sentences() -> None:
         temperatures.from_dict({"name": "self", "tau": 1.0, 1: 2})
     with pytest.raises(ValueError, match="rule 'scheduled' needs the constants tau_b, tau_f, got none of them"):
         temperatures.from_dict({"name": "scheduled"})
-    with pytest.raises(ValueError, match="tau_f .* start, end, steps and, if you like, shape, got foo, start"):
+    with pytest.raises(ValueError, match=r"tau_f .* start, end, steps and, if you like, shape, got foo, start"):
         temperatures.from_dict({"name": "scheduled", "tau_f": {"start": 1.0, "foo": 2}, "tau_b": 1.0})
     with pytest.raises(TypeError, match="values must be a dictionary"):
         temperatures.from_dict("self")  # type: ignore[arg-type]

@@ -104,7 +104,7 @@ def choose_category(
         if tau_f == 0:
             return rows.one_hot(logits, -1)[0]
         return _draw_category(logits, tau_f, perturbed)[0]  # type: ignore[arg-type]
-    except _UnusualError:
+    except (_UnusualError, NotImplementedError):  # the latter from nested tensors, which are not worth a look before
         return None
 
 
@@ -117,7 +117,10 @@ def choose_bit(
         return None
     if not logits.is_cpu or _INTERPRETED:
         return _fused().choose_bit(logits, tau_f, tau_b, perturbed) if _is_for_kernels(logits) else None
-    if logits.dtype not in _DTYPES or not logits.equal(logits):
+    try:
+        if logits.dtype not in _DTYPES or not logits.equal(logits):
+            return None
+    except NotImplementedError:  # a nested tensor, as above
         return None
     if logits.requires_grad and _is_grad_enabled():
         return _apply_sigmoid(logits, (tau_f, tau_b, perturbed))[0]

@@ -79,6 +79,10 @@ def check_logits(logits: Tensor) -> None:
         raise TypeError(f"logits must be a floating-point tensor{wide}, got {logits.dtype}")
     if logits.layout is not torch.strided:
         raise TypeError(f"logits must be a dense tensor, got layout {logits.layout}")
+    if logits.is_nested:
+        raise TypeError(
+            "logits must be a dense tensor, got a nested one: torch.nested.to_padded_tensor makes it padded"
+        )
 
 
 def to_compute(value: Tensor, logits: Tensor) -> Tensor:
