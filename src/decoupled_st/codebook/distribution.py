@@ -12,7 +12,7 @@ from torch import Tensor
 from decoupled_st.codebook.chunked import Softmax, choose, columns_of, pull_back, rows_of, stacked
 from decoupled_st.codebook.inputs import check_index, prepare
 from decoupled_st.codebook.operator import can_run_fused, from_linear, scoring_of
-from decoupled_st.codebook.scores import Scores, heads_of
+from decoupled_st.codebook.scores import Scores, centred, heads_of
 from decoupled_st.estimators.operations.temperature import Temperature
 
 
@@ -121,6 +121,7 @@ def _forward(
     if x.shape[0] == 0:
         return _like(x, codes, mask, tau, index)
     with torch.autocast(x.device.type, enabled=False):
+        x, codes = centred(x, codes, metric)
         heads, parts = heads_of(x, codes, metric, mask), []
         if index is None and can_run_fused(x, codes, False):
             from decoupled_st.kernels.codebook.choice import choose as choose_fused
@@ -174,6 +175,7 @@ def _backward(
     x: Tensor, codes: Tensor, mask: Tensor | None, tau: Tensor, index: Tensor | None, metric: str, learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     with torch.autocast(x.device.type, enabled=False):
+        x, codes = centred(x, codes, metric)
         heads, gradients = heads_of(x, codes, metric, mask), []
         if index is None and can_run_fused(x, codes, learned and metric == "l2"):
             from decoupled_st.kernels.codebook.distribution import pull_back as pull_back_fused

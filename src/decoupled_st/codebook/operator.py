@@ -10,7 +10,7 @@ from torch import Tensor
 
 from decoupled_st import kernels
 from decoupled_st.codebook.chunked import Noise, Softmax, choose, pull_back, stacked
-from decoupled_st.codebook.scores import Scores, heads_of
+from decoupled_st.codebook.scores import Scores, centred, heads_of
 
 _WIDEST = 256
 """The most features that the kernels hold on chip."""
@@ -34,11 +34,12 @@ def _forward(
     with torch.autocast(x.device.type, enabled=False):
         if x.shape[0] == 0:
             return _like(x, codes)
-        scores_of_heads = heads_of(x, codes, metric, mask)
-        if can_run_fused(x, codes, False):
+        x, scored = centred(x, codes, metric)
+        scores_of_heads = heads_of(x, scored, metric, mask)
+        if can_run_fused(x, scored, False):
             from decoupled_st.kernels.codebook.choice import choose as choose_fused
 
-            fused = choose_fused(x, codes, scoring_of(scores_of_heads), tau_f, tau_b, seed)
+            fused = choose_fused(x, scored, scoring_of(scores_of_heads), tau_f, tau_b, seed)
             return gather(codes, fused[0]), *fused
         heads = []
         for h, scores in enumerate(scores_of_heads):
@@ -54,6 +55,7 @@ def _backward(
     mask: Tensor | None, tau_b: Tensor, scale: Tensor, seed: Tensor | None, metric: str, learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     with torch.autocast(x.device.type, enabled=False):
+        x, codes = centred(x, codes, metric)
         scores_of_heads = heads_of(x, codes, metric, mask)
         if can_run_fused(x, codes, learned and (metric == "l2" or seed is not None)):
             state = (index, top, peak, rest)

@@ -2,7 +2,7 @@
 
     dot      s = x . e
     cosine   s = x . e / (|x| |e|)
-    l2       s = 2 x . e - |e|^2, which is -|x - e|^2 but for |x|^2, the same for every code
+    l2       s = 2 x . e - |e|^2, which is -|x - e|^2 but for |x|^2, the same for every code; x and e are `centred`
 
 All arithmetic is in float32 or better. A masked code has the score -inf.
 """
@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 METRICS = ("dot", "cosine", "l2")
+_FAR = 8.0
+"""Spreads from which on a mean is taken away: nearer than that, it costs three digits at most."""
 
 
 @dataclass
@@ -89,6 +91,21 @@ class Scores:
 def heads_of(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> list[Scores]:
     """The scores of each head of x [N, H, D] and codes [H, K, D]."""
     return [Scores.of(x[:, h], codes[h], metric, None if mask is None else mask[h]) for h in range(len(codes))]
+
+
+def centred(x: Tensor, codes: Tensor, metric: str) -> tuple[Tensor, Tensor]:
+    """x [N, H, D] and codes [H, K, D] as their scores are made of: for l2 less the mean code of their head, in the
+    features where it is far from 0 for the codes' spread.
+
+    Distances and their gradients stay, but 2 x . e and |e|^2 would be so large there that rounding takes their
+    difference. Elsewhere it would cost a rounding more. In half precision x and codes are themselves rounded so.
+    """
+    if metric != "l2" or x.dtype not in (torch.float32, torch.float64):
+        return x, codes
+    # |mean| > _FAR * spread, where spread^2 = norm^2 / K - mean^2.
+    mean, norm = codes.mean(1), torch.linalg.vector_norm(codes, dim=1)
+    mean = mean.where(mean.abs() > norm * (_FAR / math.sqrt((1 + _FAR**2) * codes.shape[1])), 0.0)
+    return x - mean, codes - mean.unsqueeze(1)
 
 
 def _squares(vectors: Tensor, dtype: torch.dtype) -> Tensor:

@@ -187,3 +187,28 @@ def test_an_empty_batch() -> None:
     assert q.shape == (0, 3)
     assert index.shape == (0,)
     assert torch.autograd.grad(q.sum(), codes)[0].abs().max() == 0
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("offset", [0.0, 100.0, 10_000.0])
+def test_distances_of_vectors_that_share_a_large_mean(offset: float, heads: int) -> None:
+    """In float32, against differences taken in float64; `offset` is in units of the spread, in each head another."""
+    away = offset * torch.arange(1, heads + 1).view(heads, 1)
+    x = (random(200, heads, 16) + away).float().requires_grad_()
+    codes = (random(heads, 512, 16, seed=2) + away.unsqueeze(1)).float().requires_grad_()
+    g = random(200, heads, 16, seed=3)
+    q, index = dst.codebook.decoupled(x, codes, tau_f=0.0, tau_b=4.0, metric="l2")
+    gradients = torch.autograd.grad(q, (x, codes), g.float())
+    tau = torch.full((200, 1), 4.0, dtype=torch.float64)
+    specs = [dense.decoupled(x.double()[:, h], codes.double()[h], 0 * tau, tau, "l2") for h in range(heads)]
+    assert torch.equal(index, torch.stack([chosen for _, chosen in specs], 1))
+    assert torch.equal(q, torch.stack([codes[h][index[:, h]] for h in range(heads)], 1))
+    want = torch.autograd.grad(torch.stack([spec for spec, _ in specs], 1), (x, codes), g)
+    for gradient, expected in zip(gradients, want, strict=True):
+        assert (gradient - expected).norm() < 1e-4 * expected.norm()
+    found = dst.codebook.distribution(x, codes, tau=4.0, metric="l2")
+    picked = dst.codebook.log_prob(x, codes, index, tau=4.0, metric="l2")
+    for h in range(heads):
+        exact = torch.log_softmax(dense.scores(x.double()[:, h], codes.double()[h], "l2") / 4.0, -1)
+        torch.testing.assert_close(found.entropy[:, h].double(), -(exact.exp() * exact).sum(-1), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(picked[:, h].double(), exact.amax(-1), rtol=1e-4, atol=1e-5)

@@ -61,6 +61,17 @@ def dense_gradients(inputs: tuple[Tensor, Tensor], g: Tensor, index: Tensor, tau
     return list(torch.autograd.grad(codes[index] + (soft - soft.detach()), (x, codes), g))
 
 
+def test_distances_of_vectors_that_share_a_large_mean(small_tiles: None, device: str) -> None:
+    """In float32, against differences taken in float64."""
+    inputs = tuple((t + 1000.0).to(device) for t in (random(19, 7), random(301, 7, seed=2)))
+    g, wide = random(19, 7, seed=3).to(device), tuple(t.double() for t in inputs)
+    index, q, *gradients = run("decoupled", inputs, g, True, metric="l2", tau_f=0.0, tau_b=2.0)
+    assert torch.equal(index, dense.scores(*wide, "l2").argmax(-1))
+    assert torch.equal(q, inputs[1][index])
+    for gradient, expected in zip(gradients, dense_gradients(wide, g.double(), index, 2.0, "l2"), strict=True):
+        assert (gradient - expected).norm() < 1e-4 * expected.norm()
+
+
 CALLS = {
     "argmax": ("decoupled", {"tau_f": 0.0, "tau_b": 0.7}),
     "drawn": ("decoupled", {"tau_f": 0.8, "tau_b": 0.7, "seed": 5}),
