@@ -174,7 +174,7 @@ PLANTED = [
     ),
     Mutation(
         "a distribution at temperature 1, whatever is drawn", "distributions.py",
-        "    return tau\n\n\ndef _kl_of", "    return 1.0\n\n\ndef _kl_of",
+        "    return tau\n\n\ndef _of_one_hots", "    return 1.0\n\n\ndef _of_one_hots",
     ),
     Mutation(
         "any name is registered over another", "estimators/spec.py",
