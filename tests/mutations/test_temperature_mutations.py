@@ -34,16 +34,20 @@ PLANTED = [
         "few = self._few(view)\n        passes += 1\n        taus = self._now(state, view, passes)",
     ),
     Mutation(
-        "a copy counts for the original", "temperatures/tempering.py",
+        "a copy counts for the original", "temperatures/passes.py",
         "def __reduce__(", "def _reduce(",
     ),
     Mutation(
-        "a state that is loaded is not seen", "temperatures/tempering.py",
-        "self.passes._version != self.version", "False",
+        "a state that is loaded is not seen", "temperatures/self_tempered.py",
+        " or passes.item() != count or [value.item() for value in others] != known", "",
+    ),
+    Mutation(
+        "a pass is run again at the temperatures of the last", "temperatures/passes.py",
+        "(one for one in left if torch.equal(one.sample, sample))", "iter(alike[-1:])",
     ),
     Mutation(
         "every pass is one that need not be measured", "temperatures/self_tempered.py",
-        "if (count + 1) % EVERY == 0:\n                return None", "",
+        "if (count + 1) % EVERY == 0 or ", "if ",
     ),
     Mutation(
         "parameters have the floor of a batch", "temperatures/self_tempered.py",
@@ -71,7 +75,7 @@ PLANTED = [
     ),
     Mutation(
         "statistics move in evaluation", "temperatures/tempering.py",
-        "if not (self.training and torch.is_grad_enabled()):", "if not self.training:",
+        "learns = self.training and torch.is_grad_enabled()", "learns = self.training",
     ),
     Mutation(
         "statistics are cast with the network", "temperatures/tempering.py",
@@ -79,7 +83,7 @@ PLANTED = [
     ),
     Mutation(
         "the argmax of evaluation forgets the rule's gradient", "temperatures/tempering.py",
-        "tau_f=0.0, tau_b=taus.b)", "tau_f=0.0, tau_b=1.0)",
+        "tau_f=0.0, tau_b=taus.b, **options)", "tau_f=0.0, tau_b=1.0, **options)",
     ),
 ]  # fmt: skip
 MUTATIONS = [replace(bug, file=f"decoupled_st/{bug.file}", tests=SEEN_BY) for bug in PLANTED]

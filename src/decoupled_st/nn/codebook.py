@@ -100,7 +100,7 @@ class Codebook(nn.Module):
         codes, dim, heads = _check_sizes(codes, dim, heads)
         if metric not in METRICS:
             raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
-        if not isinstance(losses, (list, tuple, set)) or set(losses) - set(LOSSES):
+        if not isinstance(losses, (list, tuple, set)) or any(loss not in LOSSES for loss in losses):
             raise ValueError(f"losses must be some of {', '.join(LOSSES)}, as a list, got {losses!r}")
         self.codes, self.dim, self.heads, self.metric = codes, dim, heads, metric
         self.axis, self.losses = check_dim(axis, "axis"), tuple(losses)

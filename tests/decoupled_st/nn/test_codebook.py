@@ -269,6 +269,7 @@ REFUSED = {
     "nothing to begin with": (
         lambda: dst.nn.Codebook(8, 6, ARGMAX).initialise(torch.zeros(0, 6)), "x must have at least one row"
     ),
+    "losses": (lambda: dst.nn.Codebook(8, 6, ARGMAX, losses=[["a"]]), "losses must be some of"),
     "revive": (lambda: dst.nn.Codebook(8, 6, ARGMAX).revive(0), "after must be an integer of at least 1, got 0"),
 }  # fmt: skip
 
