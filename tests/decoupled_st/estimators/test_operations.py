@@ -188,7 +188,7 @@ for call in calls:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from /proc")
 def test_peak_memory_is_below_the_peers() -> None:
     """In sizes of the logits, forward and backward: the peak only rises, so the peer, who is last, must raise it."""
-    # glibc then gives back what is freed at once; else the peak depends on what it keeps, which differs from run to run.
+    # glibc then gives back at once what is freed; else the peak depends on what it keeps, which differs between runs.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True, env=environment)
     decoupled, gumbel, peer = map(float, done.stdout.split())
