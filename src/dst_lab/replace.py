@@ -66,7 +66,7 @@ def check_target(path: str | os.PathLike[str], kind: Kind, *, overwrite: bool = 
     Call it before the work whose result is to be written: a file is made beside `path`, and removed again.
     """
     target = resolved(path)
-    _check_place(target)
+    check_place(target)
     with _explained(target), draft(target) as part:
         part.touch(exist_ok=False)
     if not target.exists():
@@ -110,7 +110,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     Errors of the system become `WriteError`. A link is followed: the file it leads to is the one that is replaced.
     """
     target = resolved(path)
-    _check_place(target)
+    check_place(target)
     with _explained(target), draft(target) as part:
         yield part
         put_in_place(part, target)
@@ -130,6 +130,12 @@ def draft(target: Path) -> Iterator[Path]:
         for left in (part, *(part.with_name(part.name + end) for end in ("-journal", "-wal", "-shm", ".xz"))):
             with suppress(OSError):
                 left.unlink(missing_ok=True)
+
+
+def write_draft(part: Path, content: bytes) -> None:
+    """The whole content under the name of a draft, forced to the disk."""
+    part.write_bytes(content)
+    flush(part)
 
 
 def put_in_place(part: Path, target: Path) -> None:
@@ -161,7 +167,7 @@ def resolved(path: str | os.PathLike[str]) -> Path:
         ) from (error)
 
 
-def _check_place(target: Path) -> None:
+def check_place(target: Path) -> None:
     """Raise `WriteError` where no file can be put at `target`."""
     folder = target.parent
     if not folder.is_dir():

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dst_lab.replace import STORE, check_target, resolved
 from dst_lab.store.contents import blob, history, networks, notes, rows
+from dst_lab.store.contents.arrivals import Arrivals
 from dst_lab.store.disk.compressed import is_compressed, unpacked
 from dst_lab.store.disk.connection import Connection, close_writer, connect_reader, connect_writer, exists
 from dst_lab.store.disk.lock import Lock
@@ -160,18 +161,18 @@ class Store:
         writer, records = self._writing(), list(records)
         encoded = [rows.encode(record) for record in records]
         writer.kept.add(encoded)
-        writer.kept.networks = [
-            networks.Network(row.id, row.digest, record.network)
+        kept = [
+            networks.Network(row.id, row.digest, record.network) if record.network else None
             for record, row in zip(records, encoded, strict=True)
-            if record.network
         ]
-        with writer.transaction() as connection:
+        writer.kept.networks = [network for network in kept if network]
+        with Arrivals(self.path) as arriving, writer.transaction(arriving) as connection:
             outcomes = [rows.insert(connection, row) for row in encoded]
-            # Before the record is there for good: a run that is recorded as kept has its file.
-            outcome_of = {row.id: (row, outcome) for row, outcome in zip(encoded, outcomes, strict=True)}
-            for network in writer.kept.networks:
-                if takes_network(connection, self.path, *outcome_of[network.run]):
-                    networks.write(self.path, network)
+            for row, outcome, network in zip(encoded, outcomes, kept, strict=True):
+                if network and takes_network(connection, arriving, row, outcome):
+                    arriving.add(network)
+                elif outcome is rows.Outcome.REPLACED:
+                    arriving.outdate(row.id)
         writer.kept.networks = []
         return sum(outcome in (rows.Outcome.ADDED, rows.Outcome.REPLACED) for outcome in outcomes)
 
@@ -201,14 +202,15 @@ class Store:
 
     def _merge(self, other: str | os.PathLike[str], *, prefer_other: bool = False, carry: bool = True) -> MergeReport:
         """`merge`; without `carry`, networks stay where they are."""
-        with Store.open(other) as source, self._writing().transaction() as connection:
-            merging = Merging(connection, self.path, prefer_other)
-            carried = source.kept() if carry else set()
+        writer = self._writing()
+        with Store.open(other) as source, Arrivals(self.path) as arriving, writer.transaction(arriving) as connection:
+            merging = Merging(connection, arriving, prefer_other)
             for row in source.verified_rows():
                 new = row.repacked() if source._folder else row
-                merging.add(new, source.network if row.id in carried else None)
+                # Looked for now, not before: another process may have recorded the run just before it was read.
+                merging.add(new, source.network if carry and source._has_network(row) else None)
             merging.add_notes(source.notes())
-        return merging.close()
+        return merging.report()
 
     def copy(
         self,
@@ -231,15 +233,19 @@ class Store:
             check_target(file, STORE, overwrite=overwrite)
         lock = Lock(file)
         try:
-            if artefacts_of is None:
-                runs = sorted(self.kept())
-                for run in runs:
-                    self.network(run)  # before anything is written
-                for run in runs:
-                    networks.write(file, self.network(run))
-            # The blobs of a store that was joined or unpacked are not compressed as others are.
-            with explained(file):
-                write_copy(self._connection, self.path, file, artefacts_of, repack=self._folder is not None)
+            with explained(file), Arrivals(file) as arriving:
+
+                def carry_networks(digests: Mapping[str, str]) -> None:
+                    for run in sorted(self._kept(digests)) if artefacts_of is None else ():
+                        arriving.add(self._network(run, digests[run]))
+                    arriving.place()
+
+                # The blobs of a store that was joined or unpacked are not compressed as others are.
+                repack, replaced = self._folder is not None, file.exists()
+                copied = write_copy(self._connection, self.path, file, carry_networks, artefacts_of, repack=repack)
+                arriving.settle()
+                if replaced:
+                    networks.remove_others(file, copied)
         finally:
             lock.release()
 
@@ -312,16 +318,24 @@ class Store:
     def network(self, run_id: str) -> networks.Network:
         """The network of a run that was kept; `StoreError` where it was not, or is not the one of this record."""
         ((digest,),) = self._about(run_id, "SELECT digest FROM runs WHERE key = ?")
-        places = [place for place in self._places if networks.kept(place, [run_id])] or self._places
+        return self._network(run_id, digest.hex())
+
+    def _network(self, run_id: str, digest: str) -> networks.Network:
+        places = [place for place in self._places if networks.has(place, run_id)] or self._places
         for place in places[:-1]:
             with suppress(StoreError):  # another slice has one too
-                return networks.read_for(place, run_id, digest.hex())
-        return networks.read_for(places[-1], run_id, digest.hex())
+                return networks.read_for(place, run_id, digest)
+        return networks.read_for(places[-1], run_id, digest)
 
     def kept(self) -> set[str]:
         """The ids of the runs whose network lies beside the store."""
-        finished = self.finished()
+        return self._kept(self.finished())
+
+    def _kept(self, finished: Collection[str]) -> set[str]:
         return {run for place in self._places for run in networks.kept(place, finished)}
+
+    def _has_network(self, row: rows.StoredRow) -> bool:
+        return row.is_final and any(networks.has(place, row.id) for place in self._places)
 
     def provenance(self, run_id: str) -> dict[str, Any]:
         """Where, when and with what a run was trained."""

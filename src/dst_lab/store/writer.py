@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from dst_lab.store.contents.arrivals import Arrivals
 from dst_lab.store.disk.connection import Connection, close_writer, connect_writer
 from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.watch import VanishedError, Watch
@@ -30,13 +31,15 @@ class Writer:
             self._lock.release()
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """All or nothing, then folded into the file, which is looked at before and after."""
+    def transaction(self, arriving: Arrivals | None = None) -> Iterator[Connection]:
+        """All or nothing, networks too, then folded into the file, which is looked at before and after."""
         self.check()
         with explained(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self.connection
+                if arriving:
+                    arriving.place()
                 self.connection.execute("COMMIT")
             except BaseException as error:
                 # After some errors, a full disk among them, SQLite has already rolled back by itself.
@@ -45,6 +48,8 @@ class Writer:
                 if isinstance(error, sqlite3.Error):
                     self.check()  # where the file was changed under it, that is what to say
                 raise
+        if arriving:
+            arriving.settle()
         self.fold()
         with self._in_place(), explained(self.path):
             self._watch.remember(self.connection)

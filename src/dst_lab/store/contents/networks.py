@@ -9,7 +9,9 @@ checked before any of it is used. Nothing is pickled: reading runs no code.
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from dst_lab.store.errors import SAFE, StoreError
 
 FORMAT = "dst-network 1"
 Tensors = Mapping[str, npt.NDArray[Any]]
+_ID = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,17 +55,34 @@ def kept(store: str | os.PathLike[str], runs: Iterable[str]) -> set[str]:
     return {run for run in runs if f"{run}.safetensors" in names}
 
 
-def write(store: str | os.PathLike[str], network: Network) -> None:
-    """Put a network into the folder; it appears whole or not at all."""
+def has(store: str | os.PathLike[str], run: str) -> bool:
+    """True where the run has a file."""
+    return path_of(store, run).is_file()
+
+
+def encoded(network: Network) -> bytes:
+    """The content of a network's file."""
     from safetensors.numpy import save
 
     tensors = {name: _plain(array) for name, array in network.tensors.items()}
     about = {"format": FORMAT, "run": network.run, "record": network.digest}
-    content = save(tensors, metadata={**about, "sha256": _digest(tensors, about)})
+    content: bytes = save(tensors, metadata={**about, "sha256": _digest(tensors, about)})
+    return content
+
+
+def write(store: str | os.PathLike[str], network: Network) -> None:
+    """Put a network into the folder; it appears whole or not at all."""
     path = path_of(store, network.run)
-    try:
+    with writing(path):
         path.parent.mkdir(exist_ok=True)
-        write_bytes(path, content)
+        write_bytes(path, encoded(network))
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an error of writing the file of a network into a `StoreError`."""
+    try:
+        yield
     except WriteError as error:
         raise StoreError(f"{error.sentence} The run is not recorded without its network; {SAFE}.") from error
     except OSError as error:
@@ -110,6 +130,26 @@ def remove(store: str | os.PathLike[str], runs: Iterable[str]) -> None:
     """Remove the networks of these runs, where they have one."""
     for run in kept(store, runs):
         path_of(store, run).unlink(missing_ok=True)
+
+
+def remove_others(store: str | os.PathLike[str], digests: Mapping[str, str]) -> None:
+    """Remove the networks that belong to none of these results, given by the ids of their runs."""
+    with suppress(FileNotFoundError):
+        for name in os.listdir(folder_of(store)):
+            run, _, kind = name.partition(".")
+            if kind == "safetensors" and _ID.fullmatch(run) and _record_of(path_of(store, run)) != digests.get(run):
+                path_of(store, run).unlink(missing_ok=True)
+
+
+def _record_of(path: Path) -> str:
+    """The digest of the result that a file says it belongs to; empty where it cannot be read."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            return str((file.metadata() or {}).get("record", ""))
+    except (SafetensorError, OSError, ValueError):
+        return ""
 
 
 def _damaged(path: Path) -> str:

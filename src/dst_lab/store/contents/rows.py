@@ -67,6 +67,11 @@ class StoredRow:
         """The heavier of two records of a run is kept."""
         return _WEIGHT.get(self.columns[4], -1)
 
+    @property
+    def is_final(self) -> bool:
+        """True where the run needs no more training."""
+        return self.weight == _FINAL
+
     def verify(self, *, whole: bool = False) -> None:
         """Raise ValueError, with the reason, where anything of the run is damaged.
 

@@ -1,7 +1,7 @@
 """A consistent copy of a store's file, verified run by run before it takes its place."""
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -12,11 +12,18 @@ from dst_lab.store.errors import StoreError, sentence
 
 
 def write_copy(
-    connection: sqlite3.Connection, source: Path, target: Path, artefacts_of: Collection[str] | None, *, repack: bool
-) -> None:
+    connection: sqlite3.Connection,
+    source: Path,
+    target: Path,
+    carry_networks: Callable[[Mapping[str, str]], None],
+    artefacts_of: Collection[str] | None,
+    *,
+    repack: bool,
+) -> Mapping[str, str]:
     """Write what a connection to `source` sees now to `target`, compressed as a whole where its name ends so.
 
     `artefacts_of` are the runs whose artefacts come along (None: all). `repack`: every blob is compressed anew.
+    Returns the digests of the finished runs by their ids; `carry_networks` gets them before the file takes its place.
     """
     with replacing_store(target) as draft:
         try:
@@ -24,7 +31,8 @@ def write_copy(
             small = is_compressed(target)
             if small or artefacts_of is not None or repack:
                 rewrite(draft, level=0 if small else blob.LEVEL, artefacts_of=artefacts_of)
-            _verify(draft)
+            digests = _verified(draft)
+            carry_networks(digests)
             if small:
                 pack(draft)
         except sqlite3.OperationalError:
@@ -32,15 +40,20 @@ def write_copy(
         except (sqlite3.DatabaseError, ValueError) as error:
             # Damage is in what is read, not in what is written.
             raise StoreError(sentence(source, error)) from error
+    return digests
 
 
-def _verify(path: Path) -> None:
-    """Raise ValueError, with the run and the reason, unless every run of the file is whole."""
+def _verified(path: Path) -> dict[str, str]:
+    """The digests of the finished runs; ValueError, with the run and the reason, unless every run is whole."""
+    digests = {}
     with closing(sqlite3.connect(path)) as connection:
         run = ""
         try:
             for row in rows.read_all(connection):
                 run = row.id
                 row.verify()
+                if row.is_final:
+                    digests[run] = row.digest
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"malformed: run {run}: {error}") from error
+    return digests

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dst_lab.store.contents import networks, notes, rows
+from dst_lab.store.contents.arrivals import Arrivals
 from dst_lab.store.disk.connection import close_writer, connect_writer
 
 
@@ -22,30 +23,28 @@ class MergeReport:
 
 
 class Merging:
-    """A merge into the store at `path`, inside the caller's transaction; `close` it when that is over."""
+    """A merge into a store, inside the caller's transaction, with the networks that arrive there."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, prefer_other: bool) -> None:
-        self._connection, self._path, self._prefer_other = connection, path, prefer_other
+    def __init__(self, connection: sqlite3.Connection, arriving: Arrivals, prefer_other: bool) -> None:
+        self._connection, self._arriving, self._prefer_other = connection, arriving, prefer_other
         self._outcomes: dict[str, rows.Outcome] = {}
-        self._outdated: list[str] = []
         self._notes: list[str] = []
 
     def add(self, row: rows.StoredRow, network: Callable[[str], networks.Network] | None) -> None:
         """A run of the other store; `network` reads its network, where one was kept and is to come along."""
         outcome = rows.insert(self._connection, row, prefer_new=self._prefer_other)
         self._outcomes[row.id] = outcome
-        if network and takes_network(self._connection, self._path, row, outcome):
-            networks.write(self._path, network(row.id))
+        if network and takes_network(self._connection, self._arriving, row, outcome):
+            self._arriving.add(network(row.id))
         elif outcome is rows.Outcome.REPLACED:
-            self._outdated.append(row.id)
+            self._arriving.outdate(row.id)
 
     def add_notes(self, others: Mapping[str, str]) -> None:
         """The other store's notes on the runs that were added."""
         self._notes = notes.merge(self._connection, others, self._outcomes, prefer_other=self._prefer_other)
 
-    def close(self) -> MergeReport:
-        """Remove the networks of records that gave way, and say what was done."""
-        networks.remove(self._path, self._outdated)
+    def report(self) -> MergeReport:
+        """What was done."""
         counts = {kind: sum(outcome is kind for outcome in self._outcomes.values()) for kind in rows.Outcome}
         return MergeReport(
             added=counts[rows.Outcome.ADDED],
@@ -73,9 +72,11 @@ def insert_all(path: Path, new: Iterable[rows.StoredRow], noted: Mapping[str, st
     return int(count)
 
 
-def takes_network(connection: sqlite3.Connection, path: Path, row: rows.StoredRow, outcome: rows.Outcome) -> bool:
+def takes_network(
+    connection: sqlite3.Connection, arriving: Arrivals, row: rows.StoredRow, outcome: rows.Outcome
+) -> bool:
     """True where a row's network belongs to what is recorded now, and is not there yet."""
     if outcome in (rows.Outcome.ADDED, rows.Outcome.REPLACED):
         return True
     same = connection.execute("SELECT 1 FROM runs WHERE id = ? AND digest = ?", (row.id, row.columns[7])).fetchone()
-    return bool(same) and not networks.kept(path, [row.id])
+    return bool(same) and not arriving.has(row.id)

@@ -13,6 +13,7 @@ from typing import cast
 
 from dst_lab.replace import STORE, check_target, resolved
 from dst_lab.store.contents import networks, notes, rows
+from dst_lab.store.contents.arrivals import Arrivals
 from dst_lab.store.disk.compressed import is_compressed
 from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.pages import Cell, cells
@@ -57,24 +58,30 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, o
     healthy, lost = cells_found.assembled()
     lock = Lock(file)
     try:
-        kept = networks.kept(origin, [row.id for row in healthy])
-        lost |= {name: why for row in healthy if row.id in kept for name, why in _carry(origin, file, row)}
-        with explained(file), replacing_store(file) as draft:
-            create(draft)
-            insert_all(draft, healthy, cells_found.notes)
+        replaced = file.exists()
+        with explained(file), Arrivals(file) as arriving:
+            with replacing_store(file) as draft:
+                create(draft)
+                insert_all(draft, healthy, cells_found.notes)
+                kept = networks.kept(origin, [row.id for row in healthy])
+                lost |= {name: why for row in healthy if row.id in kept for name, why in _carry(origin, arriving, row)}
+                arriving.place()
+            arriving.settle()
+            if replaced:
+                networks.remove_others(file, {row.id: row.digest for row in healthy})
     finally:
         lock.release()
     return Salvage(len(healthy), lost, sum(not row.artefacts and not _is_whole(row) for row in healthy))
 
 
-def _carry(source: Path, target: Path, row: rows.StoredRow) -> Iterator[tuple[str, str]]:
+def _carry(source: Path, arriving: Arrivals, row: rows.StoredRow) -> Iterator[tuple[str, str]]:
     """Carry the network of a run; where it is damaged, whose it is, and why it stays."""
     try:
         network = networks.read_for(source, row.id, row.digest)
     except StoreError as error:
         yield f"the network of {row.name}", str(error)
         return
-    networks.write(target, network)
+    arriving.add(network)
 
 
 def _is_whole(row: rows.StoredRow) -> bool:

@@ -1,0 +1,84 @@
+"""Networks on their way into the folder of a store, with the records that they belong to."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+
+from dst_lab.replace import check_place, draft, put_in_place, write_draft
+from dst_lab.store.contents import networks
+
+
+class Arrivals:
+    """Networks for the folder of the store at `path`, each a draft beside its place until the records are written.
+
+    `place` them just before the records are there for good: it fills the places that are free, so that a process that
+    is killed then leaves no record without its network. `settle` just after: what was there for other records gives
+    way. Where the block ends before that, the folder is as it was.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._folder = networks.folder_of(path)
+        self._new_folder = False
+        self._stack = ExitStack()
+        self._drafts: dict[str, Path] = {}
+        self._placed: list[Path] = []
+        self._outdated: set[str] = set()
+
+    def __enter__(self) -> "Arrivals":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for path in self._placed:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+        self._stack.close()
+        if self._new_folder:
+            with suppress(OSError):  # where it is not empty, it is in use
+                self._folder.rmdir()
+
+    def add(self, network: networks.Network) -> None:
+        """Write a network beside its place."""
+        path = networks.path_of(self._path, network.run)
+        with networks.writing(path):
+            if not self._folder.exists():
+                self._folder.mkdir()
+                self._new_folder = True
+            check_place(path)
+            part = self._stack.enter_context(draft(path))
+            write_draft(part, networks.encoded(network))
+        self._drafts[network.run] = part
+        self._outdated.discard(network.run)
+
+    def has(self, run: str) -> bool:
+        """True where a network of the run is there, or on its way."""
+        return run in self._drafts or networks.has(self._path, run)
+
+    def outdate(self, run: str) -> None:
+        """The record of this run gives way to one without a network."""
+        self._drafts.pop(run, None)
+        self._outdated.add(run)
+
+    def place(self) -> None:
+        """Put those in place that stand in nobody's way."""
+        for run, part, path in self._arriving():
+            if not path.exists():
+                with networks.writing(path):
+                    put_in_place(part, path)
+                self._placed.append(path)
+                del self._drafts[run]
+
+    def settle(self) -> None:
+        """Put the others in place, and remove those of records that gave way."""
+        self._placed = []
+        for _, part, path in self._arriving():
+            with networks.writing(path):
+                put_in_place(part, path)
+        networks.remove(self._path, self._outdated)
+
+    def _arriving(self) -> Iterator[tuple[str, Path, Path]]:
+        for run, part in list(self._drafts.items()):
+            yield run, part, networks.path_of(self._path, run)

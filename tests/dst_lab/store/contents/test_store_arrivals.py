@@ -1,0 +1,144 @@
+"""Networks on their way into a store: put in place with the records that they belong to, or not at all."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dst_lab.store import Record, Series, Store, StoreError, salvage
+from dst_lab.store.contents.networks import path_of
+from dst_lab.store.contents.rows import StoredRow
+
+CONFIG = {"task": "t", "estimator": {"name": "decoupled", "tau_f": 1.0, "tau_b": 1.0}, "lr": 0.1}
+
+
+def record(seed: int, value: float = 1.0, network: bool = True) -> Record:
+    tensors = {"parameters/w": np.full(3, value, np.float32), "fixed/wiring": np.arange(seed + 2)}
+    history = {"validation_loss": Series(np.array([1, 2]), np.array([2.0, value], np.float32))}
+    return Record(config={**CONFIG, "seed": seed}, status="done", history=history, network=tensors if network else {})
+
+
+@pytest.fixture
+def kept(tmp_path) -> Path:
+    path = tmp_path / "a.sqlite"
+    with Store.open(path, write=True) as store:
+        store.put([record(0), record(1), record(2, network=False)])
+    return path
+
+
+def ids(*seeds: int) -> list[str]:
+    return [record(seed).run_id for seed in seeds]
+
+
+def files(store: Path) -> dict[str, bytes]:
+    """Every file in the folder of a store's networks, drafts among them."""
+    folder = Path(f"{store}.networks")
+    return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
+
+
+@pytest.fixture
+def other(tmp_path) -> Path:
+    """Other results of the runs of `kept`, with other networks."""
+    path = tmp_path / "other.sqlite"
+    with Store.open(path, write=True) as store:
+        store.put([record(0, value=7.0), record(1, value=7.0), record(2, value=7.0)])
+    return path
+
+
+def test_a_merge_that_fails_leaves_the_networks_as_they_were(kept, other) -> None:
+    path_of(other, ids(2)[0]).write_bytes(b"nothing")
+    before = files(kept)
+    with Store.open(kept, write=True) as store:
+        with pytest.raises(StoreError, match="is damaged"):
+            store.merge(other, prefer_other=True)
+        assert files(kept) == before
+        assert all(store.network(run).run == run for run in ids(0, 1))
+
+
+def test_what_cannot_be_recorded_leaves_the_networks_as_they_were(kept, monkeypatch) -> None:
+    """A stopped run has a network. Trained whole, it would take its place, but the next one cannot be written."""
+    run = record(5, value=3.0)
+    with Store.open(kept, write=True) as store:
+        store.put([replace(run, status="stopped")])
+        path_of(kept, ids(6)[0]).mkdir()
+        before = path_of(kept, run.run_id).read_bytes()
+        with pytest.raises(StoreError, match=f"{ids(6)[0]}"):
+            store.put([run, record(6)])
+        assert path_of(kept, run.run_id).read_bytes() == before
+        path_of(kept, ids(6)[0]).rmdir()
+        store.put([run, record(6)])
+        assert store.network(run.run_id).digest != before
+        assert {name for name in files(kept) if name.startswith(".")} == set()
+
+
+def test_a_stopped_run_that_is_trained_whole_does_not_keep_the_network_of_then(kept) -> None:
+    run = record(5, network=False)
+    with Store.open(kept, write=True) as store:
+        store.put([replace(record(5, value=3.0), status="stopped")])
+        store.put([run])
+        assert store.kept() == set(ids(0, 1))
+
+
+def test_a_copy_that_fails_leaves_the_networks_of_its_target_as_they_were(kept, other, tmp_path) -> None:
+    with closing(sqlite3.connect(other)) as raw, raw:
+        raw.execute("UPDATE histories SET body = zeroblob(20) WHERE run = 3")
+    before = kept.read_bytes(), files(kept)
+    with Store.open(other) as store, pytest.raises(StoreError, match="is damaged"):
+        store.copy(kept, overwrite=True)
+    assert (kept.read_bytes(), files(kept)) == before
+
+
+def test_a_copy_over_another_store_leaves_no_network_of_that_one(kept, other, tmp_path) -> None:
+    """Run 0 has another result and no network now, run 1 the same result, run 3 is not in the copy."""
+    with Store.open(kept, write=True) as store:
+        store.put([record(3)])
+    with Store.open(tmp_path / "new.sqlite", write=True) as store:
+        store.put([record(0, value=7.0, network=False), record(1, network=False)])
+        (Path(f"{kept}.networks") / "mine.safetensors").write_bytes(b"of somebody else")
+        store.copy(kept, overwrite=True)
+    assert set(files(kept)) == {f"{ids(1)[0]}.safetensors", "mine.safetensors"}
+    with Store.open(kept) as store:
+        store.copy(tmp_path / "again.sqlite")
+        store.copy(other, overwrite=True)
+    with Store.open(other) as store:
+        assert store.network(ids(1)[0]).run == ids(1)[0]
+
+
+def test_a_salvage_that_fails_leaves_the_networks_of_its_target_as_they_were(kept, other, monkeypatch) -> None:
+    before = kept.read_bytes(), files(kept)
+    with monkeypatch.context() as patch:
+        patch.setattr("dst_lab.store.transfer.salvage.insert_all", lambda *_: (_ for _ in ()).throw(StoreError("full")))
+        with pytest.raises(StoreError, match="full"):
+            salvage(other, kept, overwrite=True)
+    assert (kept.read_bytes(), files(kept)) == before
+    Path(f"{other}.networks").rename(f"{other}.elsewhere")
+    salvage(other, kept, overwrite=True)
+    assert files(kept) == {}
+
+
+def test_a_copy_has_the_networks_of_the_runs_that_it_has(kept, tmp_path) -> None:
+    """Another process records a run, with its network, just before the file is copied."""
+    with Store.open(kept, write=True) as writer, Store.open(kept) as reader:
+        reader._connection.set_trace_callback(lambda sql: writer.put([record(3)]) if "VACUUM" in sql else None)
+        reader.copy(tmp_path / "b.sqlite")
+    with Store.open(tmp_path / "b.sqlite") as copy:
+        assert len(copy.runs()) == 4
+        assert copy.kept() == set(ids(0, 1, 3))
+
+
+def test_a_merge_has_the_networks_of_the_runs_that_it_adds(kept, tmp_path, monkeypatch) -> None:
+    listed = Store.verified_rows
+
+    def verified_rows(self: Store) -> Iterator[StoredRow]:
+        with Store.open(kept, write=True) as writer:
+            writer.put([record(3)])
+        yield from listed(self)
+
+    monkeypatch.setattr(Store, "verified_rows", verified_rows)
+    with Store.open(tmp_path / "b.sqlite", write=True) as store:
+        assert store.merge(kept).added == 4
+        assert store.kept() == set(ids(0, 1, 3))
