@@ -252,8 +252,6 @@ class Store:
     def remove(self, runs: Collection[str]) -> int:
         """Remove runs, their notes and their kept networks, all or none of them, and return how many there were."""
         with self._writing().transaction() as connection:
-            # What is removed on purpose is not to come back by `salvage`.
-            connection.execute("PRAGMA secure_delete=ON")
             count = connection.executemany("DELETE FROM runs WHERE id = ?", [(run,) for run in runs]).rowcount
             connection.execute("DELETE FROM provenance WHERE id NOT IN (SELECT provenance FROM runs)")
             notes.write(connection, {run: "" for run in notes.read(connection) if run in runs})

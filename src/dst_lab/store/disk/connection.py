@@ -98,6 +98,8 @@ def _prepared(path: Path, *, log: bool) -> Connection:
         # On macOS an ordinary fsync does not reach the disk; elsewhere this changes nothing.
         connection.execute("PRAGMA fullfsync=ON")
         connection.execute("PRAGMA foreign_keys=ON")
+        # What is removed or gives way is not to come back by `salvage`; not every SQLite is built to see to that.
+        connection.execute("PRAGMA secure_delete=ON")
         # Finds a file that may not be written now, rather than after an hour of training. To begin is not enough:
         # on a file that it can only read, SQLite begins all the same.
         connection.execute("BEGIN IMMEDIATE")

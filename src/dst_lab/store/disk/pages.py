@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-_TABLE_LEAF, _INDEX_LEAF, _INDEX_INTERIOR = 13, 10, 2
+_TABLE_LEAF, _INDEX_LEAF, _TABLE_INTERIOR, _INDEX_INTERIOR = 13, 10, 5, 2
 _HEADER = 100
 _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 _MOST_COLUMNS = 32
@@ -23,19 +23,72 @@ class Cell(NamedTuple):
     columns: tuple[Value, ...]
 
 
-def cells(raw: bytes, size: int) -> Iterator[Cell]:
-    """Every row that can be read of a file with pages of `size` bytes, live or left over from before."""
+def cells(raw: bytes, size: int, *, free: bool = False) -> Iterator[Cell]:
+    """Every row that can be read of a file with pages of `size` bytes; with `free` also what was left on pages that the
+    file says are free: rows that were removed, or gave way to others."""
+    skipped = set() if free else _free_pages(raw, size)
     for start in range(0, len(raw), size):
-        at = start + (_HEADER if start == 0 else 0)
-        kind = raw[at] if at < len(raw) else 0
-        if kind not in (_TABLE_LEAF, _INDEX_LEAF, _INDEX_INTERIOR):
+        kind = _kind(raw, start)
+        if kind in (_TABLE_LEAF, _INDEX_LEAF, _INDEX_INTERIOR) and start // size + 1 not in skipped:
+            yield from _cells_of(raw, start, size, kind)
+
+
+def _cells_of(raw: bytes, start: int, size: int, kind: int) -> Iterator[Cell]:
+    for offset in _offsets(raw, start, size, kind):
+        with suppress(IndexError, ValueError, OverflowError):
+            yield _cell(raw, start + offset, size, kind)
+
+
+def _kind(raw: bytes, start: int) -> int:
+    at = start + (_HEADER if start == 0 else 0)
+    return raw[at] if at < len(raw) else 0
+
+
+def _offsets(raw: bytes, start: int, size: int, kind: int) -> Iterator[int]:
+    """Where the cells of a page are, from its start."""
+    at = start + (_HEADER if start == 0 else 0)
+    pointers = at + (12 if kind in (_TABLE_INTERIOR, _INDEX_INTERIOR) else 8)
+    for number in range(min(int.from_bytes(raw[at + 3 : at + 5], "big"), size // 4)):
+        with suppress(IndexError):
+            offset = _number(raw, pointers + 2 * number, 2)
+            if pointers - start <= offset < size:
+                yield offset
+
+
+def _free_pages(raw: bytes, size: int) -> set[int]:
+    """The pages that the file lists as free; none where the list is damaged: what is in use must not be passed over."""
+    free: set[int] = set()
+    try:
+        trunk, count = _number(raw, 32, 4), _number(raw, 36, 4)
+        while trunk and len(free) < count:
+            start = (trunk - 1) * size
+            following, leaves = _number(raw, start, 4), _number(raw, start + 4, 4)
+            listed = [_number(raw, start + 8 + 4 * number, 4) for number in range(min(leaves, size // 4))]
+            free |= {trunk, *listed}
+            trunk = following
+    except IndexError:
+        return set()
+    complete = len(free) == count and trunk == 0
+    return free if complete and free.isdisjoint(_used_pages(raw, size, free)) else set()
+
+
+def _used_pages(raw: bytes, size: int, free: set[int]) -> set[int]:
+    """The first page, the roots of tables, and every page that an inner page outside `free` leads to."""
+    used = {1}
+    for start in range(0, len(raw), size) if free else ():
+        kind = _kind(raw, start)
+        if start // size + 1 in free:
             continue
-        pointers = at + (12 if kind == _INDEX_INTERIOR else 8)
-        for number in range(min(int.from_bytes(raw[at + 3 : at + 5], "big"), size // 4)):
-            with suppress(IndexError, ValueError, OverflowError):
-                offset = _number(raw, pointers + 2 * number, 2)
-                if pointers - start <= offset < size:
-                    yield _cell(raw, start + offset, size, kind)
+        if kind in (_TABLE_INTERIOR, _INDEX_INTERIOR):
+            with suppress(IndexError):
+                used.add(_number(raw, start + (_HEADER if start == 0 else 0) + 8, 4))
+                used |= {_number(raw, start + offset, 4) for offset in _offsets(raw, start, size, kind)}
+        elif kind == _TABLE_LEAF:
+            for _, columns in _cells_of(raw, start, size, kind):
+                match columns:
+                    case ("table" | "index", str(), str(), int(root), _):
+                        used.add(root)
+    return used
 
 
 def _cell(raw: bytes, at: int, size: int, kind: int) -> Cell:

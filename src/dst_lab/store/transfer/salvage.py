@@ -160,7 +160,8 @@ class _Found:
             except ValueError as error:
                 lost.setdefault(run, (rows.StoredRow(columns, "", b"", {}).name, str(error)))
                 continue
-            if run not in healthy or row.weight > healthy[run][1].weight:
+            # Of two that weigh the same the later one: the first gave way to it.
+            if run not in healthy or (row.weight, key) > (healthy[run][1].weight, healthy[run][0]):
                 healthy[run] = (key, row)
                 if lack:
                     lost[run] = (f"{rows.StoredRow(columns, '', b'', {}).name}, without its artefacts", lack)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dst_lab.store import Record, Series, Store, StoreError, salvage
+from dst_lab.store.disk import connection
 from dst_lab.store.disk.pages import cells
 
 PAGE = 1024
@@ -25,10 +26,10 @@ def path(tmp_path, record) -> Path:
     return path
 
 
-def long_record(seed: int) -> Record:
-    values = np.random.default_rng(seed).standard_normal(3000)
+def long_record(seed: int, steps: int = 3000) -> Record:
+    values = np.random.default_rng(seed).standard_normal(steps)
     config = {"task": "own", "estimator": {"name": "soft", "tau": 1.0}, "seed": seed, "lr": 0.1}
-    return Record(config=config, status="done", history={"valid_loss": Series(np.arange(3000), values)})
+    return Record(config=config, status="done", history={"valid_loss": Series(np.arange(steps), values)})
 
 
 def root(path: Path, table: str) -> int:
@@ -170,3 +171,76 @@ def test_a_copy_finds_what_only_the_fingerprint_shows(path, tmp_path):
         raw.commit()
     with Store.open(path) as store, pytest.raises(StoreError, match="does not have the fingerprint"):
         store.copy(tmp_path / "copy.sqlite")
+
+
+@pytest.fixture
+def forgetful(monkeypatch) -> None:
+    """SQLite as it is built elsewhere: what is deleted stays on the disk unless a connection asks otherwise."""
+    connect = connection._connect
+
+    def without(path: Path, query: str) -> connection.Connection:
+        opened = connect(path, query)
+        opened.execute("PRAGMA secure_delete=OFF")
+        return opened
+
+    monkeypatch.setattr(connection, "_connect", without)
+
+
+def replaced(tmp_path: Path) -> Path:
+    """Eighty runs that have given way to results of fewer steps, which leaves pages free."""
+    path, other = tmp_path / "replaced.sqlite", tmp_path / "other.sqlite"
+    with Store.open(other, write=True) as store:
+        store.put([long_record(seed, 20) for seed in range(80)])
+    with Store.open(path, write=True) as store:
+        store.put([long_record(seed, 400) for seed in range(80)])
+        store.merge(other, prefer_other=True)
+    return path
+
+
+def rows_of_runs(path: Path, *, free: bool) -> int:
+    return sum(len(cell.columns) == 10 for cell in cells(path.read_bytes(), PAGE, free=free))
+
+
+def test_nothing_that_was_replaced_is_left_in_the_file(forgetful, tmp_path):
+    assert rows_of_runs(replaced(tmp_path), free=True) == 80
+
+
+def test_what_an_older_version_left_on_free_pages_does_not_come_back(forgetful, rows, tmp_path, monkeypatch):
+    prepared = connection._prepared
+
+    def older(path: Path, *, log: bool) -> connection.Connection:
+        opened = prepared(path, log=log)
+        opened.execute("PRAGMA secure_delete=OFF")
+        return opened
+
+    monkeypatch.setattr(connection, "_prepared", older)
+    path = replaced(tmp_path)
+    assert rows_of_runs(path, free=True) > rows_of_runs(path, free=False) == 80
+    found = salvage(path, tmp_path / "out.sqlite")
+    assert (found.saved, dict(found.lost)) == (80, {})
+    assert rows(tmp_path / "out.sqlite") == rows(path)
+    # Where the list of free pages is gone with the header, of two results the later one counts.
+    salvage(harmed(path, 0, 100), tmp_path / "headless.sqlite")
+    assert rows(tmp_path / "headless.sqlite") == rows(path)
+
+
+def test_a_list_of_free_pages_that_names_one_in_use_is_not_believed(path, rows, tmp_path):
+    with Store.open(path, write=True) as store:
+        store.remove([run.id for run in store.runs() if run.seed % 2])
+        whole = rows(path)
+    raw = path.read_bytes()
+    trunk = int.from_bytes(raw[32:36], "big")
+    for table in ("runs", "histories"):
+        leaf = next(page for page in range(1, len(raw) // PAGE) if page in children(raw, root(path, table)))
+        harmed_file = harmed(path, (trunk - 1) * PAGE + 8, 4, leaf.to_bytes(4, "big"))
+        salvage(harmed_file, tmp_path / "out.sqlite", overwrite=True)
+        assert rows(tmp_path / "out.sqlite") == whole
+
+
+def children(raw: bytes, page: int) -> set[int]:
+    """The pages below an inner page of a table."""
+    start = (page - 1) * PAGE
+    assert raw[start] == 5
+    count = int.from_bytes(raw[start + 3 : start + 5], "big")
+    places = [int.from_bytes(raw[at : at + 2], "big") for at in range(start + 12, start + 12 + 2 * count, 2)]
+    return {int.from_bytes(raw[start + place : start + place + 4], "big") for place in places}
