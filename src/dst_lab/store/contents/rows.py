@@ -18,6 +18,13 @@ from dst_lab.store.record import Record, canonical, identify
 Columns = tuple[str, str, str, int, str, str, str, bytes, str]
 _COLUMNS = "id, task, estimator, seed, status, config, detail, digest, provenance"
 
+# Made with the first run that is recorded, not with the store: those of older versions have none.
+_FINGERPRINTS = """
+CREATE TABLE IF NOT EXISTS bare_fingerprints (
+    run INTEGER PRIMARY KEY REFERENCES runs (key) ON DELETE CASCADE,
+    body TEXT NOT NULL CHECK (typeof(body) = 'text')
+)
+"""
 
 _FINAL = 2
 _WEIGHT = {"failed": 0, "stopped": 1, "done": _FINAL, "diverged": _FINAL}
@@ -41,6 +48,8 @@ class StoredRow:
     provenance: str
     history: bytes
     artefacts: dict[str, bytes]
+    bare: str = ""
+    """A fingerprint of what a lean copy still has; empty where the run was recorded before there were any."""
 
     @property
     def id(self) -> str:
@@ -62,6 +71,10 @@ class StoredRow:
         artefacts = {name: blob.repacked(body, blob.LEVEL) for name, body in self.artefacts.items()}
         return replace(self, history=blob.repacked(self.history, blob.LEVEL), artefacts=artefacts)
 
+    def fingerprinted(self) -> "StoredRow":
+        """The same with a fingerprint of all but its artefacts, as it is now."""
+        return replace(self, bare=_bare(self.decoded(), self.columns))
+
     @property
     def weight(self) -> int:
         """The heavier of two records of a run is kept."""
@@ -76,18 +89,19 @@ class StoredRow:
         """Raise ValueError, with the reason, where anything of the run is damaged.
 
         The config is known by the run's id, the provenance by its own, the blobs by their checksums, and all that the
-        run found by its fingerprint. A lean copy has a run without its artefacts, of which the fingerprint cannot be
-        computed: it is compared where there are artefacts, and with `whole` in any case.
+        run found by its fingerprint. A lean copy has a run without its artefacts, of which that cannot be computed: it
+        is compared where there are artefacts, and with `whole` in any case; the one of all but artefacts always.
         """
         self.verify_parts()
         record = self.decoded()
         digest = _digest(record, self.columns[6])
-        if digest != self.columns[7] and (whole or self.artefacts):
+        changed = digest != self.columns[7] and (whole or self.artefacts)
+        if changed or (self.bare and self.bare != _bare(record, self.columns)):
             raise ValueError("what it found does not have the fingerprint it was recorded with")
 
     def verify_parts(self) -> None:
         """The same without unpacking anything, and so without the fingerprint."""
-        run, task, estimator, seed, status, text, *_, provenance = self.columns
+        run, task, estimator, seed, status, text, _, digest, provenance = self.columns
         if not isinstance(text, str) or identify(text) != run:
             raise ValueError("its config does not belong to its id")
         config = json.loads(text)
@@ -99,6 +113,8 @@ class StoredRow:
             raise ValueError("its provenance does not belong to its id")
         if not isinstance(self.history, bytes):
             raise ValueError("its history is gone")
+        if not isinstance(digest, bytes):
+            raise ValueError("its fingerprint is gone")
         for body in (self.history, *self.artefacts.values()):
             blob.verify(body)
 
@@ -147,7 +163,7 @@ def encode(record: Record) -> StoredRow:
         identify(provenance),
     )
     artefacts = {name: blob.pack({name: np.asarray(array)}) for name, array in record.artefacts.items()}
-    return StoredRow(columns, provenance, history.pack(record.history), artefacts)
+    return StoredRow(columns, provenance, history.pack(record.history), artefacts, _bare(record, columns))
 
 
 def insert(connection: sqlite3.Connection, row: StoredRow, *, prefer_new: bool = False) -> Outcome:
@@ -170,24 +186,32 @@ def insert(connection: sqlite3.Connection, row: StoredRow, *, prefer_new: bool =
     connection.execute("INSERT OR IGNORE INTO provenance VALUES (?, ?)", (row.columns[8], row.provenance))
     key = connection.execute(f"INSERT INTO runs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row.columns).lastrowid
     connection.execute("INSERT INTO histories VALUES (?, ?)", (key, row.history))
-    connection.executemany(
-        "INSERT INTO artefacts VALUES (?, ?, ?)", [(key, name, body) for name, body in row.artefacts.items()]
-    )
+    _insert_artefacts(connection, key, row)
+    if row.bare:
+        connection.execute(_FINGERPRINTS)
+        connection.execute("INSERT INTO bare_fingerprints VALUES (?, ?)", (key, row.bare))
     if existing is None:
         return Outcome.ADDED
     connection.execute("DELETE FROM provenance WHERE id NOT IN (SELECT provenance FROM runs)")
     return Outcome.REPLACED
 
 
+def _insert_artefacts(connection: sqlite3.Connection, key: int | None, row: StoredRow) -> None:
+    bodies = [(key, name, body) for name, body in row.artefacts.items()]
+    connection.executemany("INSERT INTO artefacts VALUES (?, ?, ?)", bodies)
+
+
 def read_all(connection: sqlite3.Connection) -> Iterator[StoredRow]:
     """Every run of a store, one at a time, in the order they were recorded."""
+    known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'bare_fingerprints'").fetchone()
+    bare = "(SELECT body FROM bare_fingerprints WHERE run = runs.key)" if known else "NULL"
     listing = connection.execute(
         f"SELECT key, {_COLUMNS}, (SELECT body FROM provenance WHERE id = runs.provenance), "
-        "(SELECT body FROM histories WHERE run = runs.key) FROM runs ORDER BY key"
+        f"(SELECT body FROM histories WHERE run = runs.key), {bare} FROM runs ORDER BY key"
     )
-    for key, *columns, provenance, body in listing:
+    for key, *columns, provenance, body, fingerprint in listing:
         artefacts = connection.execute("SELECT name, body FROM artefacts WHERE run = ?", (key,)).fetchall()
-        yield StoredRow(tuple(columns), provenance, body, dict(artefacts))
+        yield StoredRow(tuple(columns), provenance, body, dict(artefacts), fingerprint or "")
 
 
 def _json(values: Mapping[str, Any]) -> str:
@@ -204,12 +228,19 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is not text, a number, a list or a dictionary")
 
 
-def _digest(record: Record, detail: str) -> bytes:
+def _bare(record: Record, columns: Columns) -> str:
+    """A fingerprint of what a run found but its artefacts, and of the fingerprint of it all."""
+    *_, detail, digest, _ = columns
+    return hashlib.sha256(digest + _digest(record, detail, artefacts=False)).hexdigest()[:16]
+
+
+def _digest(record: Record, detail: str, *, artefacts: bool = True) -> bytes:
     """A fingerprint of what the run found, apart from where and when it ran and from how it is compressed."""
     digest = hashlib.sha256(f"{record.status}\n{detail}\n".encode())
     arrays = {f"history/{name}": series.values for name, series in record.history.items()}
     arrays |= {f"steps/{name}": series.steps for name, series in record.history.items()}
-    arrays |= {f"artefacts/{name}": np.asarray(array) for name, array in record.artefacts.items()}
+    if artefacts:
+        arrays |= {f"artefacts/{name}": np.asarray(array) for name, array in record.artefacts.items()}
     for name, array in sorted(arrays.items()):
         plain = array.astype(array.dtype.newbyteorder("<"), copy=False)
         digest.update(f"{name} {plain.dtype.str} {plain.shape}\n".encode() + plain.tobytes())

@@ -122,11 +122,12 @@ def _unpacked(path: Path) -> bytes:
 
 @dataclass
 class _Found:
-    """Rows of the five tables, by the key that joins them; several of a key where old ones were left on free pages."""
+    """Rows of the tables, by the key that joins them; several of a key where old ones were left on free pages."""
 
     runs: list[tuple[int, rows.Columns]] = field(default_factory=list)
     histories: dict[int, list[bytes]] = field(default_factory=dict)
     artefacts: dict[int, list[tuple[str, bytes]]] = field(default_factory=dict)
+    fingerprints: dict[int, list[str]] = field(default_factory=dict)
     provenance: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -140,6 +141,8 @@ class _Found:
                     tables.runs.append((key, cast(rows.Columns, columns[1:])))
                 case (None, bytes(body)) if key is not None:
                     tables.histories.setdefault(key, []).append(body)
+                case (None, str(fingerprint)) if key is not None:
+                    tables.fingerprints.setdefault(key, []).append(fingerprint)
                 case (int(run), str(name), bytes(body)) if key is not None:
                     tables.artefacts.setdefault(run, []).append((name, body))
                 case (str(run), str(body)) if key is None:
@@ -181,18 +184,19 @@ class _Found:
         provenance = self.provenance.get(str(columns[8]))
         if provenance is None:
             raise ValueError("its provenance is gone")
-        artefacts = dict(self.artefacts.get(key, []))
+        artefacts, fingerprints = dict(self.artefacts.get(key, [])), self.fingerprints.get(key, [])
+        tries = [
+            *((artefacts, bare, False) for bare in fingerprints or [""]),
+            *((artefacts, "", True) for _ in fingerprints),
+            *(({}, bare, not bare and len(bodies) > 1) for bare in fingerprints or [""]),
+        ]
         reason = ""
-        for body in bodies:
-            row = rows.StoredRow(columns, provenance, body, artefacts)
-            try:
-                row.verify()
-                return row, ""
-            except ValueError as error:
-                reason = reason or str(error)
-        for body in bodies:
-            with suppress(ValueError):
-                bare = rows.StoredRow(columns, provenance, body, {})
-                bare.verify(whole=len(bodies) > 1)
-                return bare, reason
+        for kept, bare, whole in tries:
+            for body in bodies:
+                row = rows.StoredRow(columns, provenance, body, kept, bare)
+                try:
+                    row.verify(whole=whole)
+                    return row.fingerprinted(), reason if artefacts and not kept else ""
+                except ValueError as error:
+                    reason = reason or str(error)
         raise ValueError(reason)

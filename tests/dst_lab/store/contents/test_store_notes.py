@@ -50,7 +50,7 @@ def test_a_store_without_notes_is_as_it_was(tmp_path, record):
         store.note([], "on nothing")
     with closing(sqlite3.connect(tmp_path / "a.sqlite")) as raw:
         assert {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")} == {
-            "provenance", "runs", "histories", "artefacts",
+            "provenance", "runs", "histories", "artefacts", "bare_fingerprints",
         }  # fmt: skip
 
 

@@ -244,3 +244,65 @@ def children(raw: bytes, page: int) -> set[int]:
     count = int.from_bytes(raw[start + 3 : start + 5], "big")
     places = [int.from_bytes(raw[at : at + 2], "big") for at in range(start + 12, start + 12 + 2 * count, 2)]
     return {int.from_bytes(raw[start + place : start + place + 4], "big") for place in places}
+
+
+@pytest.mark.parametrize("lean", [False, True], ids=["without artefacts", "lean"])
+@pytest.mark.parametrize("harm", ["detail = '{\"stfp\":3}'", "status = 'diverged'", "digest = x'00112233'"])
+def test_a_run_without_artefacts_has_a_fingerprint_too(harm, lean, path, rows, record, tmp_path):
+    run = record(9) if lean else long_record(39)
+    if lean:
+        with Store.open(path) as store:
+            store.copy(tmp_path / "lean.sqlite", artefacts_of=())
+        path = tmp_path / "lean.sqlite"
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute(f"UPDATE runs SET {harm} WHERE id = ?", (run.run_id,))
+        raw.commit()
+    with Store.open(path) as store, pytest.raises(StoreError, match=f"{run.run_id}.*does not have the fingerprint"):
+        store.copy(tmp_path / "copy.sqlite")
+    found = salvage(path, tmp_path / "out.sqlite")
+    assert [reason for name, reason in found.lost.items() if run.run_id in name] == [
+        "what it found does not have the fingerprint it was recorded with"
+    ]
+    assert found.saved == len(rows(tmp_path / "out.sqlite")) == 39
+
+
+def test_histories_that_changed_places_are_found_without_artefacts(path, tmp_path):
+    with closing(sqlite3.connect(path)) as raw:
+        first, second = [key for (key,) in raw.execute("SELECT key FROM runs WHERE task = 'own'")]
+        (body,) = raw.execute("SELECT body FROM histories WHERE run = ?", (first,)).fetchone()
+        raw.execute("UPDATE histories SET body = ? WHERE run = ?", (body, second))
+        raw.commit()
+    with Store.open(path) as store, pytest.raises(StoreError, match="does not have the fingerprint"):
+        store.copy(tmp_path / "copy.sqlite")
+
+
+def test_a_damaged_fingerprint_costs_no_run_that_has_another(path, rows, tmp_path):
+    whole = rows(path)
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute("UPDATE bare_fingerprints SET body = 'x' || substr(body, 2)")
+        raw.commit()
+    with Store.open(path) as store, pytest.raises(StoreError, match="does not have the fingerprint"):
+        store.copy(tmp_path / "copy.sqlite")
+    assert salvage(path, tmp_path / "out.sqlite").lost == {}
+    assert rows(tmp_path / "out.sqlite") == whole
+    with Store.open(tmp_path / "out.sqlite") as store:
+        store.copy(tmp_path / "copy.sqlite")
+
+
+def test_a_store_of_an_older_version_is_read_copied_merged_and_saved_as_before(path, rows, record, tmp_path):
+    with Store.open(path) as store:
+        store.copy(tmp_path / "old.sqlite", artefacts_of=())
+    with closing(sqlite3.connect(tmp_path / "old.sqlite")) as raw:
+        raw.execute("DROP TABLE bare_fingerprints")
+        raw.execute("VACUUM")
+    lean = rows(tmp_path / "old.sqlite")
+    with Store.open(tmp_path / "old.sqlite") as store:
+        store.copy(tmp_path / "copied.sqlite")
+    with Store.open(tmp_path / "merged.sqlite", write=True) as store:
+        store.merge(tmp_path / "old.sqlite")
+    assert salvage(tmp_path / "old.sqlite", tmp_path / "saved.sqlite").lost == {}
+    for name in ("copied", "merged", "saved"):
+        assert rows(tmp_path / f"{name}.sqlite") == lean
+    with Store.open(tmp_path / "old.sqlite", write=True) as store:
+        store.put([record(40)])
+        store.copy(tmp_path / "again.sqlite")
