@@ -193,7 +193,8 @@ class Store:
     def merge(self, other: str | os.PathLike[str], *, prefer_other: bool = False) -> MergeReport:
         """Add the runs of another store, all or none of them, by the rules of `put`; merging again changes nothing.
 
-        Where both have another final result of a run, this store's stays or, with `prefer_other`, the other's does.
+        Where both have another final result of a run, this store's stays or, with `prefer_other`, the other's does; an
+        equal one brings artefacts that a lean copy left out.
 
         Kept networks come along where the run's record is the other store's, or equal to it; notes by the same rule as
         results.

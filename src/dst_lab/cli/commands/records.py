@@ -175,6 +175,8 @@ def _merge(args: argparse.Namespace) -> int:
         for other in args.others:
             report = store.merge(other, prefer_other=args.prefer == "theirs")
             say(f"{other}: {report.added} added, {report.already} already there, {report.replaced} replaced")
+            if report.completed:
+                say(f"{report.completed} of them had been left without artefacts by a lean copy, and have them now")
             conflicts += [other] if report.differing else []
             if report.notes:
                 whose = "the others' take their place" if args.prefer == "theirs" else "these stay (--prefer theirs)"

@@ -37,6 +37,7 @@ class Outcome(Enum):
     ADDED = "added"
     REPLACED = "replaced"
     PRESENT = "present"
+    COMPLETED = "completed"
     DIFFERS = "differs"
 
 
@@ -168,7 +169,8 @@ def encode(record: Record) -> StoredRow:
 
 def insert(connection: sqlite3.Connection, row: StoredRow, *, prefer_new: bool = False) -> Outcome:
     """Write the row, inside the caller's transaction. The first result of a run stays; a failure gives way, and so does
-    a run that was stopped, to one that was trained whole. `prefer_new`: another final result takes its place."""
+    a run that was stopped, to one that was trained whole. `prefer_new`: another final result takes its place. An equal
+    one completes what a lean copy left out."""
     existing = connection.execute("SELECT key, config, status, digest FROM runs WHERE id = ?", (row.id,)).fetchone()
     if existing is not None:
         key, config, status, digest = existing
@@ -180,6 +182,9 @@ def insert(connection: sqlite3.Connection, row: StoredRow, *, prefer_new: bool =
         if _WEIGHT[new_status] <= _WEIGHT[status]:
             # What is not final says nothing against what is there.
             same = digest == new_digest or _WEIGHT[new_status] < _FINAL
+            if digest == new_digest and row.artefacts and not _has_artefacts(connection, key):
+                _insert_artefacts(connection, key, row)
+                return Outcome.COMPLETED
             if same or not prefer_new:
                 return Outcome.PRESENT if same else Outcome.DIFFERS
         connection.execute("DELETE FROM runs WHERE key = ?", (key,))
@@ -194,6 +199,10 @@ def insert(connection: sqlite3.Connection, row: StoredRow, *, prefer_new: bool =
         return Outcome.ADDED
     connection.execute("DELETE FROM provenance WHERE id NOT IN (SELECT provenance FROM runs)")
     return Outcome.REPLACED
+
+
+def _has_artefacts(connection: sqlite3.Connection, key: int) -> bool:
+    return connection.execute("SELECT 1 FROM artefacts WHERE run = ?", (key,)).fetchone() is not None
 
 
 def _insert_artefacts(connection: sqlite3.Connection, key: int | None, row: StoredRow) -> None:

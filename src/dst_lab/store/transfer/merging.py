@@ -13,13 +13,15 @@ from dst_lab.store.disk.connection import close_writer, connect_writer
 @dataclass(frozen=True)
 class MergeReport:
     """What a merge did. `differing` are those `already` there whose two results are not the same, and `notes` those of
-    which both stores have a note, and not the same; the first stayed, unless the other was preferred."""
+    which both stores have a note, and not the same; the first stayed, unless the other was preferred. `completed`: so
+    many of those `already` there were equal, and got the artefacts that a lean copy had left out."""
 
     added: int
     already: int
     replaced: int
     differing: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    completed: int = 0
 
 
 class Merging:
@@ -48,10 +50,11 @@ class Merging:
         counts = {kind: sum(outcome is kind for outcome in self._outcomes.values()) for kind in rows.Outcome}
         return MergeReport(
             added=counts[rows.Outcome.ADDED],
-            already=counts[rows.Outcome.PRESENT] + counts[rows.Outcome.DIFFERS],
+            already=sum(counts[kind] for kind in (rows.Outcome.PRESENT, rows.Outcome.COMPLETED, rows.Outcome.DIFFERS)),
             replaced=counts[rows.Outcome.REPLACED],
             differing=tuple(run for run, outcome in self._outcomes.items() if outcome is rows.Outcome.DIFFERS),
             notes=tuple(self._notes),
+            completed=counts[rows.Outcome.COMPLETED],
         )
 
 

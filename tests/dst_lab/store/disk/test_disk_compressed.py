@@ -105,7 +105,21 @@ def test_artefacts_are_left_out_of_all_but_these_runs(plain, tmp_path, rows):
         assert found[kept] == whole[kept]
         assert found == {run: one if run == kept else {**one, "artefacts": {}} for run, one in whole.items()}
     with Store.open(tmp_path / "lean.sqlite", write=True) as store:
-        assert store.merge(plain).differing == (), "what is left out says nothing against what is there"
+        assert store.merge(tmp_path / "lean.sqlite.xz").differing == ()
+    assert rows(tmp_path / "lean.sqlite") == rows(tmp_path / "lean.sqlite.xz")
+
+
+def test_a_merge_brings_the_artefacts_that_a_lean_store_left_out(plain, tmp_path, rows):
+    with Store.open(plain) as store:
+        kept = store.runs()[7].id
+        store.copy(tmp_path / "lean.sqlite", artefacts_of=[kept])
+    with Store.open(tmp_path / "lean.sqlite", write=True) as store:
+        report = store.merge(plain)
+        assert report.differing == (), "what is left out says nothing against what is there"
+        assert (report.added, report.already, report.completed) == (0, RUNS, RUNS - 1)
+        assert store.merge(plain).completed == 0
+        assert store.artefacts(kept).keys() == {"picture"}
+    assert rows(tmp_path / "lean.sqlite") == rows(plain)
 
 
 @pytest.mark.parametrize("body", [b"", b"SQLite format 3\0", b"not xz at all", lzma.compress(b"")[:-4]])
