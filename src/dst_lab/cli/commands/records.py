@@ -167,7 +167,7 @@ def _chosen_runs(store: Store) -> set[str]:
 
 
 def _merge(args: argparse.Namespace) -> int:
-    conflicts: list[Path] = []
+    conflicts: dict[Path, tuple[str, ...]] = {}
     for other in args.others:
         # Before the store is made: a wrong path leaves none behind.
         Store.open(other).close()
@@ -177,12 +177,12 @@ def _merge(args: argparse.Namespace) -> int:
             say(f"{other}: {report.added} added, {report.already} already there, {report.replaced} replaced")
             if report.completed:
                 say(f"{report.completed} of them had been left without artefacts by a lean copy, and have them now")
-            conflicts += [other] if report.differing else []
+            conflicts |= {other: report.differing} if report.differing else {}
             if report.notes:
                 whose = "the others' take their place" if args.prefer == "theirs" else "these stay (--prefer theirs)"
                 say(f"{len(report.notes)} notes of {other} differ from those that were there: {whose}")
-    for other in conflicts:
-        differing = compare(args.store, other).differing
+    for other, runs in conflicts.items():
+        differing = compare(args.store, other, only=runs).differing
         say(
             f"{len(differing)} runs of {other} differ from what was there, which stays (--prefer theirs takes the "
             "others):"

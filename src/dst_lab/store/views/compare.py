@@ -1,7 +1,7 @@
 """Two results of one run, or two stores, side by side: what differs."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,11 +26,17 @@ class StoreDifference:
         return not (self.only_first or self.only_second or self.differing)
 
 
-def compare(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> StoreDifference:
-    """What tells two stores apart, run by run. Where and when a run was trained does not count, its results do."""
+def compare(
+    first: str | os.PathLike[str], second: str | os.PathLike[str], *, only: Collection[str] | None = None
+) -> StoreDifference:
+    """What tells two stores apart, run by run; of the runs with these ids alone, where `only` says so.
+
+    Where and when a run was trained does not count, its results do.
+    """
     with Store.open(first) as one, Store.open(second) as other:
-        ours = {row.id: row for row in one.verified_rows()}
-        theirs = {row.id: row for row in other.verified_rows()}
+        ours, theirs = (
+            {row.id: row for row in store.verified_rows() if only is None or row.id in only} for store in (one, other)
+        )
     both = [run for run in ours if run in theirs]
     differing = {run: difference(ours[run], theirs[run]) for run in both}
     return StoreDifference(

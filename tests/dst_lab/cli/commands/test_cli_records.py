@@ -319,3 +319,26 @@ def test_diff_merge_and_rm(store, cli, rows) -> None:
     assert "rm takes the ids of runs, or conditions" in cli("rm", "--yes").err
     assert "holds no run abc" in cli("rm", "abc", "--yes").err
     assert cli("rm", "--where", "status=failed", "--yes").out == "0 runs removed from dst.sqlite\n"
+
+
+def made(seed: int, status: str, value: float = 1.0) -> Record:
+    config = {"task": "own", "estimator": {"name": "soft", "tau": 1.0}, "seed": seed, "lr": 0.1}
+    history = {"validation_loss": Series([0, 1], [2.0, value])} if status != "failed" else {}
+    return Record(config=config, status=status, history=history)
+
+
+def test_a_merge_counts_only_what_it_would_take_with_the_other_preference(cli) -> None:
+    """A failed and a stopped run say nothing against one that is done: preferring theirs would not take them."""
+    with Store.open("a.sqlite", write=True) as store:
+        store.put([made(0, "done"), made(1, "done"), made(2, "done"), made(3, "failed")])
+    with Store.open("b.sqlite", write=True) as store:
+        store.put([made(0, "done", 7.0), made(1, "failed"), made(2, "stopped", 7.0), made(3, "stopped", 7.0)])
+    told = cli("merge", "--store", "a.sqlite", "b.sqlite").out
+    assert "b.sqlite: 0 added, 3 already there, 1 replaced" in told
+    assert "1 runs of b.sqlite differ from what was there" in told
+    assert [line.split("(")[0].strip() for line in told.splitlines() if line.startswith("  ")] == [
+        "own soft tau=1.0 seed=0"
+    ]
+    again = cli("merge", "--store", "a.sqlite", "b.sqlite", "--prefer", "theirs").out
+    assert "0 added, 3 already there, 1 replaced" in again
+    assert "differ" not in again
