@@ -147,7 +147,9 @@ def _salvage(args: argparse.Namespace) -> int:
         say(f"{salvaged.bare} of them without artefacts: a lean copy has none of most runs, or they were lost")
     for name, reason in salvaged.lost.items():
         say(f"lost: {name}: {reason}")
-    return 1 if salvaged.lost else 0
+    if salvaged.damage:
+        say(f"more may be lost: {salvaged.damage}")
+    return 1 if salvaged.lost or salvaged.damage else 0
 
 
 def _chosen_runs(store: Store) -> set[str]:

@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Collection
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
@@ -43,6 +43,14 @@ def unpacked(path: Path) -> "tuple[TemporaryDirectory[str], Path]":
         folder.cleanup()
         raise StoreError(f"{path} could not be unpacked into {folder.name} ({error.strerror or error}).") from error
     return folder, plain
+
+
+def unpack_as_far_as_possible(path: Path, target: Path) -> None:
+    """What comes out of a damaged file, up to the damage."""
+    decompressor = lzma.LZMADecompressor()
+    with open(path, "rb") as source, open(target, "wb") as out, suppress(lzma.LZMAError, EOFError):
+        while part := source.read(1 << 16):
+            out.write(decompressor.decompress(part))
 
 
 def rewrite(path: Path, *, level: int, artefacts_of: Collection[str] | None) -> None:

@@ -112,10 +112,14 @@ def _prepared(path: Path, *, log: bool) -> Connection:
 
 
 def _check_whole(connection: Connection, path: Path) -> None:
-    (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if finding != "ok":
-        reason = " ".join(finding.replace("*** in database main ***", "").split())
+    if reason := damage_found(connection):
         raise StoreError(sentence(path, sqlite3.DatabaseError(f"malformed: {reason}")))
+
+
+def damage_found(connection: sqlite3.Connection) -> str:
+    """The first thing that SQLite finds wrong with how the pages of a file hang together; empty where nothing is."""
+    (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    return "" if finding == "ok" else " ".join(finding.replace("*** in database main ***", "").split())
 
 
 def _probed(path: Path, query: str) -> Connection:

@@ -73,6 +73,12 @@ def _check_kind(path: Path, head: bytes) -> None:
         )
 
 
+def missing_bytes(path: Path) -> int:
+    """How many bytes a file is short of what its header says; 0 where it has no header of an SQLite file."""
+    head, size = _read(path)
+    return _missing_bytes(head, size) if len(head) == _SIZE and head.startswith(_MAGIC) else 0
+
+
 def _missing_bytes(head: bytes, size: int) -> int:
     """How many bytes the file is short of the pages that its header counts."""
     (page,) = struct.unpack_from(">H", head, 16)

@@ -1,6 +1,5 @@
 """Bringing the healthy runs out of a damaged store."""
 
-import lzma
 import os
 import shutil
 import sqlite3
@@ -14,7 +13,9 @@ from typing import cast
 from dst_lab.replace import STORE, check_target, resolved
 from dst_lab.store.contents import networks, notes, rows
 from dst_lab.store.contents.arrivals import Arrivals
-from dst_lab.store.disk.compressed import is_compressed
+from dst_lab.store.disk.compressed import is_compressed, unpack_as_far_as_possible
+from dst_lab.store.disk.connection import damage_found
+from dst_lab.store.disk.header import missing_bytes
 from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.pages import Cell, cells
 from dst_lab.store.disk.schema import PAGE_SIZE, create
@@ -33,6 +34,8 @@ class Salvage:
     """Runs that did not come out, and those whose artefacts or network are damaged and did not: who, and why."""
     bare: int = 0
     """Runs that came out without the artefacts they were recorded with: lost, or left out before, by a lean copy."""
+    damage: str = ""
+    """What is wrong with the file as a whole: where something is, runs may be lost that nothing names any more."""
 
 
 def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, overwrite: bool = False) -> Salvage:
@@ -52,7 +55,8 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, o
         raise StoreError(
             f"{source} is a folder: salvage the one store in it that is damaged, and put what comes out there."
         )
-    cells_found = _Found.of(cells(_bytes(origin), PAGE_SIZE))
+    raw, damage = _content(origin)
+    cells_found = _Found.of(cells(raw, PAGE_SIZE))
     if not (cells_found.runs or cells_found.histories):
         raise StoreError(f"{source}: nothing of a dst store was found in it.")
     healthy, lost = cells_found.assembled()
@@ -71,7 +75,7 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, o
                 networks.remove_others(file, {row.id: row.digest for row in healthy})
     finally:
         lock.release()
-    return Salvage(len(healthy), lost, sum(not row.artefacts and not _is_whole(row) for row in healthy))
+    return Salvage(len(healthy), lost, sum(not row.artefacts and not _is_whole(row) for row in healthy), damage)
 
 
 def _carry(source: Path, arriving: Arrivals, row: rows.StoredRow) -> Iterator[tuple[str, str]]:
@@ -92,32 +96,36 @@ def _is_whole(row: rows.StoredRow) -> bool:
     return True
 
 
-def _bytes(path: Path) -> bytes:
-    """The file, with its log folded in where there is one and SQLite can; a compressed one as far as it unpacks."""
+def _content(path: Path) -> tuple[bytes, str]:
+    """The file, with its log folded in where there is one and SQLite can, a compressed one as far as it unpacks; and
+    what is wrong with it."""
     try:
-        if is_compressed(path):
-            return _unpacked(path)
         with TemporaryDirectory(prefix="dst-") as folder:
             copy = Path(folder) / "store"
-            shutil.copyfile(path, copy)
+            if is_compressed(path):
+                unpack_as_far_as_possible(path, copy)
+            else:
+                shutil.copyfile(path, copy)
             for side, beside in zip(side_files(path), side_files(copy), strict=True):
                 if side.exists():
                     shutil.copyfile(side, beside)
             if any(side.exists() for side in side_files(copy)):
                 with suppress(sqlite3.Error), closing(sqlite3.connect(copy)) as connection:
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            return copy.read_bytes()
+            return copy.read_bytes(), _damage(copy)
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-def _unpacked(path: Path) -> bytes:
-    parts = []
-    decompressor = lzma.LZMADecompressor()
-    with open(path, "rb") as file, suppress(lzma.LZMAError, EOFError):
-        while part := file.read(1 << 16):
-            parts.append(decompressor.decompress(part))
-    return b"".join(parts)
+def _damage(path: Path) -> str:
+    if missing := missing_bytes(path):
+        return f"the file was cut short, {missing} bytes are missing at its end"
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            finding = damage_found(connection)
+    except sqlite3.Error as error:
+        finding = str(error)
+    return f"its pages do not fit together ({finding})" if finding else ""
 
 
 @dataclass

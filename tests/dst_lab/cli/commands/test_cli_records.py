@@ -342,3 +342,14 @@ def test_a_merge_counts_only_what_it_would_take_with_the_other_preference(cli) -
     again = cli("merge", "--store", "a.sqlite", "b.sqlite", "--prefer", "theirs").out
     assert "0 added, 3 already there, 1 replaced" in again
     assert "differ" not in again
+
+
+def test_a_salvage_of_what_was_cut_short_does_not_end_as_if_all_were_well(cli) -> None:
+    with Store.open("a.sqlite", write=True) as store:
+        store.put([made(seed, "done") for seed in range(40)])
+    raw = Path("a.sqlite").read_bytes()
+    Path("cut.sqlite").write_bytes(raw[: len(raw) - 1024])
+    ended = cli("copy", "--store", "cut.sqlite", "--salvage", "saved.sqlite")
+    assert "more may be lost: the file was cut short, 1024 bytes are missing at its end" in ended.out
+    assert ended.code == 1
+    assert cli("copy", "--store", "a.sqlite", "--salvage", "whole.sqlite").code == 0

@@ -306,3 +306,17 @@ def test_a_store_of_an_older_version_is_read_copied_merged_and_saved_as_before(p
     with Store.open(tmp_path / "old.sqlite", write=True) as store:
         store.put([record(40)])
         store.copy(tmp_path / "again.sqlite")
+
+
+def test_a_file_that_was_cut_short_or_does_not_hold_together_says_that_more_may_be_lost(path, tmp_path):
+    raw, short = path.read_bytes(), tmp_path / "short.sqlite"
+    assert salvage(path, tmp_path / "out.sqlite").damage == ""
+    for pages in range(20, len(raw) // PAGE, 12):
+        short.write_bytes(raw[: pages * PAGE + 300])
+        found = salvage(short, tmp_path / "out.sqlite", overwrite=True)
+        missing = len(raw) - pages * PAGE - 300
+        assert found.damage == f"the file was cut short, {missing} bytes are missing at its end"
+    torn = harmed(path, (root(path, "runs") - 1) * PAGE, PAGE)
+    assert salvage(torn, tmp_path / "out.sqlite", overwrite=True).damage.startswith("its pages do not fit together (")
+    headless = harmed(path, 0, PAGE)
+    assert "not a database" in salvage(headless, tmp_path / "out.sqlite", overwrite=True).damage
