@@ -12,6 +12,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from dst_lab.configs import CONFIGS, ESTIMATORS, RULES
+from dst_lab.shown import shown
 
 GROUP = "dst_lab.plugins"
 
@@ -31,8 +32,9 @@ def load() -> frozenset[str]:
 def _load(entry: EntryPoint) -> None:
     try:
         entry.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # one that ends the program is told, too
         owner = entry.dist.name if entry.dist else "a package"
         reason = f"{type(error).__name__}: {error}"
         with suppress(BrokenPipeError):  # nobody listens
-            print(f"dst: {owner} adds {entry.value}, which cannot be imported ({reason}); left out", file=sys.stderr)
+            told = f"dst: {owner} adds {entry.value}, which cannot be imported ({reason}); left out"
+            print(shown(told), file=sys.stderr)

@@ -48,6 +48,20 @@ def test_one_that_cannot_be_imported_is_told_and_left_out(package: Path, tmp_pat
     assert "a_module_that_is_nowhere" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        ("import sys; sys.exit(3)", r"cannot be imported (SystemExit: 3); left out"),
+        (r"raise ValueError('\x1b]0;mine\x07')", r"cannot be imported (ValueError: \x1b]0;mine\x07); left out"),
+    ],
+)
+def test_one_that_ends_the_program_or_speaks_to_the_terminal_does_neither(package: Path, module, told) -> None:
+    (package / "my_routing.py").write_text(module)
+    done = dst(package, "data")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == f"dst: my-routing adds my_routing, which {told}\n"
+
+
 @pytest.mark.slow
 def test_the_engine_ray_trains_it(package: Path, tmp_path: Path) -> None:
     store = str(tmp_path / "runs.sqlite")

@@ -13,11 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from dst_lab.cli.options.parser import add_store, add_where, at_least
-from dst_lab.cli.terminal.console import Console, shown
+from dst_lab.cli.terminal.console import Console
 from dst_lab.cli.terminal.curves import Panel, Recorded, panels
 from dst_lab.cli.terminal.plot import color, is_logarithmic, letter, plot
 from dst_lab.configs.cards import metric as card
 from dst_lab.engines.live import Chunk, Round, chunks_in, folder_of, round_in
+from dst_lab.shown import shown
 from dst_lab.store import StoreError
 from dst_lab.store.views.conditions import Condition, parse
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
-from dst_lab.cli.terminal.console import shown
+from dst_lab.shown import shown
 
 COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red", "white")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

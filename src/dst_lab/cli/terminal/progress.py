@@ -10,8 +10,9 @@ from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from dst_lab.cli.terminal.console import Console, shown
+from dst_lab.cli.terminal.console import Console
 from dst_lab.fleet.loop import Fleet
+from dst_lab.shown import shown
 from dst_lab.store import Record
 
 
