@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from dst_lab.figures.style import FAINT, INK, Drawn, listing, numbers_of, panels
+from dst_lab.figures.style import FAINT, INK, Drawn, listing, numbers_of, panels, safe
 from dst_lab.records import Array, Setting
 from dst_lab.records.groups import score
 
@@ -25,7 +25,7 @@ def importance(settings: Sequence[Setting], where: str) -> Drawn:
         ax.barh(line, 100 * share, height=0.62, color=FAINT)
         ax.text(100 * share + 1, line, f"{100 * share:.0f}", va="center", color=INK)
     ax.set(xlim=(0, 108), ylim=(len(ordered) - 0.4, -0.6), xlabel="share of the differences in rank (%)")
-    ax.set_yticks(range(len(ordered)), list(ordered))
+    ax.set_yticks(range(len(ordered)), [safe(name) for name in ordered])
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="y", visible=False)
     rest = 1 - sum(ordered.values())

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from dst_lab.configs.cards import MetricCard, metric, title
 from dst_lab.figures.curves import counted, recipes_of, unsettled
-from dst_lab.figures.style import FAINT, INK, Drawn, absent, panels, plus_minus
+from dst_lab.figures.style import FAINT, INK, Drawn, absent, panels, plus_minus, safe
 from dst_lab.records import Array, Rows, Setting
 
 FAR = 1.5
@@ -58,7 +58,7 @@ def _panel(ax: Axes, settings: Mapping[str, Setting], card: MetricCard) -> None:
         ax.plot(points, line + offset, look.marker, color=look.color, ms=4, alpha=0.75, ls="none", mew=0)
         ax.plot([points.mean()] * 2, [line - 0.34, line + 0.34], color=INK, lw=1.6)
     ax.set(xlim=(low - pad, high + pad), ylim=(len(settings) - 0.5, -0.5), xlabel=card.summary)
-    ax.set_yticks(range(len(settings)), [setting.look.label for setting in settings.values()])
+    ax.set_yticks(range(len(settings)), [safe(setting.look.label) for setting in settings.values()])
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="y", visible=False)
     ax.spines["left"].set_visible(False)

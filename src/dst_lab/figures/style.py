@@ -7,6 +7,7 @@ import io
 import math
 import re
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,9 +18,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.mathtext import MathTextParser
+from matplotlib.text import Text
 
 from dst_lab.configs.estimators import temperatures_in
 from dst_lab.records import Array, spread
+from dst_lab.shown import shown
 
 INK, FAINT, RULE, PAPER = "#1d1e20", "#6d7075", "#d9dad6", "#ffffff"
 _HUGE = 1e9
@@ -90,12 +94,36 @@ def settle(figure: Figure) -> None:
     """Lay the figure out once and round where its axes lie: the solver's last digits differ between processes."""
     if figure.get_layout_engine() is None:
         return
-    figure.draw_without_rendering()
+    with _readable(figure):
+        figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for part in figure.subfigs:
         for ax in part.axes:
             left, bottom, width, height = (round(number, 5) for number in ax.get_position().bounds)
             ax.set_position((left, bottom, width, height))
+
+
+def safe(text: str) -> str:
+    """Text that may come from a store as a figure can hold it: what a reader of the file would obey is written out, and
+    only what is mathematics is set as such. Give labels of ticks through it; other text passes it in any case."""
+    text = shown(text)
+    if text.count("$") > 1:
+        try:
+            MathTextParser("path").parse(text)
+        except ValueError:
+            return re.sub(r"(?<!\\)\$", r"\\$", text)
+    return text
+
+
+@contextmanager
+def _readable(figure: Figure) -> Iterator[None]:
+    """Draw with text that is safe. A warning about a character that the font lacks would print it on the terminal."""
+    for text in figure.findobj(Text):
+        if isinstance(text, Text) and (plain := safe(text.get_text())) != text.get_text():
+            text.set_text(plain)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing|Matplotlib currently does not support", UserWarning)
+        yield
 
 
 def absent(ax: Axes, missing: Sequence[str]) -> None:
@@ -109,7 +137,7 @@ def write(figure: Figure, kind: str) -> bytes:
     """The figure as "png" or "svg", without dates or versions."""
     stream = io.BytesIO()
     metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-    with styled():
+    with styled(), _readable(figure):
         figure.savefig(stream, format=kind, metadata=metadata)
     return _numbered(stream.getvalue()) if kind == "svg" else stream.getvalue()
 

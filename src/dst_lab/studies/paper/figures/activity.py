@@ -4,7 +4,7 @@ import numpy as np
 
 from dst_lab.configs.stochastic_binary import THRESHOLDS
 from dst_lab.figures.curves import lost, recipes_of, searches_of
-from dst_lab.figures.style import FAINT, INK, Drawn, absent, listing, panels
+from dst_lab.figures.style import FAINT, INK, Drawn, absent, listing, panels, safe
 from dst_lab.records import Rows, Setting, spread
 from dst_lab.studies.paper.claims.tasks import OURS, ROLES, SBN
 
@@ -50,7 +50,7 @@ def network(rows: Rows) -> Drawn:
     if settings:
         left.set(xscale="log", xlabel="threshold on mean |dL/dl|", ylabel="inactive neurons (%)", ylim=(0, 100))
         left.legend()
-        right.set_xticks(range(len(settings)), [s.look.label.replace(" ", "\n") for s in settings.values()])
+        right.set_xticks(range(len(settings)), [safe(s.look.label.replace(" ", "\n")) for s in settings.values()])
         right.set(ylabel="inactive neurons (%)", ylim=(0, 100))
         right.set_title("below 1% of the run's mean", fontsize=9, fontweight="normal")
         left.set_title("by absolute threshold", fontsize=9, fontweight="normal")
