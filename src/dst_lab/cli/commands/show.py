@@ -24,6 +24,8 @@ from dst_lab.store.views.export import harmless
 from dst_lab.store.views.table import names, order, value_at
 
 WIDE = 160
+LEAST = 20
+"""Columns of the screen below which a setting beside its numbers cannot be read."""
 MOST_NOTES = 20
 """The most notes that are shown below a table."""
 SETTING = ("task", "estimator", *(f"estimator.{name}" for name in names_of_temperatures()), "lr")
@@ -159,7 +161,7 @@ def draw(
 
 def _draw_narrow(console: Console, rows: Sequence[Mapping[str, Any]], group: Sequence[str], title: str) -> None:
     """No identifying column is cut: first the columns that are the same in all rows become a line above the table;
-    where that is not enough, all others become one column."""
+    where that is not enough, all others become one column, and where that gets too narrow, each row a few lines."""
     columns = _used(rows, group)
     same = []
     for name in [name for name in columns if len({repr(row[name]) for row in rows}) == 1]:
@@ -174,7 +176,19 @@ def _draw_narrow(console: Console, rows: Sequence[Mapping[str, Any]], group: Seq
         columns = ["setting"]
     if same:
         console.print(f"in all rows: {', '.join(same)}", soft_wrap=True)
-    console.print(_table(rows, columns, title))
+    if columns == ["setting"] and _width(console, _table(rows, [], title)) + LEAST > console.width:
+        _draw_lines(console, rows, title)
+    else:
+        console.print(_table(rows, columns, title))
+
+
+def _draw_lines(console: Console, rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    console.print(title, style="italic")
+    for row in rows:
+        if row["setting"]:
+            console.print(row["setting"])
+        known = [name for name in _numbers(rows) if row[name] is not None]
+        console.print("  " + ", ".join(f"{name} {_number(row[name])}" for name in known))
 
 
 def _used(rows: Sequence[Mapping[str, Any]], group: Sequence[str]) -> list[str]:
@@ -192,7 +206,7 @@ def _width(console: Console, table: Table) -> int:
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str) -> Table:
     table = Table(title=title, title_justify="left")
-    numbers = ["n", "mean", "std", "best", *(name for name in ENDS if any(row[name] for row in rows))]
+    numbers = _numbers(rows)
     for name in columns:
         table.add_column(name.removeprefix("estimator."), overflow="fold")
     for name in numbers:
@@ -200,6 +214,10 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str
     for row in rows:
         table.add_row(*(_text(row[name]) for name in columns), *(_number(row[name]) for name in numbers))
     return table
+
+
+def _numbers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return ["n", "mean", "std", "best", *(name for name in ENDS if any(row[name] for row in rows))]
 
 
 def _write_csv(rows: Sequence[Mapping[str, Any]], group: Sequence[str]) -> None:

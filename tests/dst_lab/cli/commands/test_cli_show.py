@@ -193,3 +193,20 @@ def test_damaged_runs_are_named_and_the_others_shown(store, cli) -> None:
     assert runs[3].id in second
     assert "--salvage" in last
     assert "31 runs recorded (31 done), 2 damaged" in cli("watch", "--once").out
+
+
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_a_narrow_screen_hides_neither_the_settings_nor_their_counts(width, store, monkeypatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(show, "Console", lambda **_: Console(file=screen, width=width, color_system=None))
+    monkeypatch.setattr(show, "WIDE", width)
+    with Store.open(store) as opened:
+        show.print_table(opened, [], "validation_loss", "best")
+        found, _ = show.gather(opened, [], show.SETTING, "validation_loss", "best")
+    text = screen.getvalue()
+    assert "…" not in text
+    assert all(len(line) <= width or line.startswith("in all rows: ") for line in text.splitlines())
+    flat = "".join(text.replace("│", " ").split())
+    for row in (row for row in found if row["task"] == "stochastic-binary"):
+        assert f"tau_f={row['estimator.tau_f']:.4g}tau_b={row['estimator.tau_b']:.4g}" in flat
+        assert (f"n{row['n']},mean{row['mean']:.4g}," if width < 60 else f"{row['n']}{row['mean']:.4g}") in flat
