@@ -132,6 +132,19 @@ def draft(target: Path) -> Iterator[Path]:
                 left.unlink(missing_ok=True)
 
 
+@contextmanager
+def draft_folder(target: Path) -> Iterator[Path]:
+    """An empty folder beside `target`, for what is moved away from it file by file. What is left in it goes."""
+    for dead in _left_behind(target):
+        shutil.rmtree(dead, ignore_errors=True)
+    with draft(target) as part:
+        part.mkdir()
+        try:
+            yield part
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
 def write_draft(part: Path, content: bytes) -> None:
     """The whole content under the name of a draft, forced to the disk."""
     part.write_bytes(content)

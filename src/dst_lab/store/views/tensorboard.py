@@ -8,13 +8,13 @@ import json
 import os
 import re
 import struct
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from dst_lab.replace import TENSORBOARD, WriteError, check_target, write_bytes, write_text
+from dst_lab.replace import TENSORBOARD, WriteError, check_target, draft_folder, put_in_place, write_bytes, write_text
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import Run, Series, identify
 from dst_lab.store.store import Store
@@ -22,6 +22,9 @@ from dst_lab.store.views.temperatures import temperatures
 
 FILE = "events.out.tfevents.0.dst"
 ABOUT = "dst-export.txt"
+_DRAFT = "dst-export"
+_EVENTS = "events"
+"""The name of an event file until it is in its place: TensorBoard, which may be watching, does not know it by that."""
 LONGEST = 200
 """Bytes in the name of a folder: file systems take 255, drafts of files add to theirs."""
 
@@ -30,26 +33,33 @@ def export_tensorboard(store: Store, out: str | os.PathLike[str], *, overwrite: 
     """Write every metric of every run below the folder `out`, and return the number of values.
 
     A run lies in TASK/ESTIMATOR tau_f=.. tau_b=../seed=.. ID, so that TensorBoard groups and filters by name; its
-    config is beside it, in config.json, and a note on it in note.txt. An earlier export is replaced. A folder that
-    holds anything else is left alone, unless `overwrite`.
+    config is beside it, in config.json, and a note on it in note.txt. An earlier export is replaced, once all of this
+    one is written. A folder that holds anything else is left alone, unless `overwrite`.
     """
     folder = Path(out).expanduser()
     try:
-        _make_room(folder, overwrite)
-        count, notes = 0, store.notes()
-        for run in store.runs():
-            place = folder.joinpath(*map(_safe, _names(run)))
-            place.mkdir(parents=True, exist_ok=True)
-            history = store.history(run.id)
-            write_bytes(place / FILE, events(history, _started(store.provenance(run.id))))
-            write_text(place / "config.json", json.dumps(run.config, indent=1) + "\n")
-            if run.id in notes:
-                write_text(place / "note.txt", notes[run.id] + "\n")
-            count += sum(series.values.size for series in history.values())
+        with _room(folder, overwrite), draft_folder(folder / _DRAFT) as draft:
+            count = _write(store, draft)
+            write_text(folder / ABOUT, f"{TENSORBOARD.mark.decode()}: tensorboard --logdir THIS FOLDER\n")
+            _replace(folder, draft)
     except WriteError as error:
         raise StoreError(str(error)) from error
     except OSError as error:
         raise StoreError(f"{error.filename or folder} could not be written ({error.strerror or error}).") from error
+    return count
+
+
+def _write(store: Store, folder: Path) -> int:
+    count, notes = 0, store.notes()
+    for run in store.runs():
+        place = folder.joinpath(*map(_safe, _names(run)))
+        place.mkdir(parents=True, exist_ok=True)
+        history = store.history(run.id)
+        write_bytes(place / _EVENTS, events(history, _started(store.provenance(run.id))))
+        write_text(place / "config.json", json.dumps(run.config, indent=1) + "\n")
+        if run.id in notes:
+            write_text(place / "note.txt", notes[run.id] + "\n")
+        count += sum(series.values.size for series in history.values())
     return count
 
 
@@ -67,8 +77,9 @@ def events(history: Mapping[str, Series], started: float) -> bytes:
     return b"".join(map(_record, (first, *others)))
 
 
-def _make_room(folder: Path, overwrite: bool) -> None:
-    """Make the folder, or empty it of an earlier export."""
+@contextmanager
+def _room(folder: Path, overwrite: bool) -> Iterator[None]:
+    """The folder, if need be a new one, which goes again where nothing comes of it."""
     if folder.is_file():
         raise StoreError(f"{folder} is a file: event files go into a folder, so give the path of one.")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite and not (folder / ABOUT).exists():
@@ -76,15 +87,33 @@ def _make_room(folder: Path, overwrite: bool) -> None:
             f"{folder} is a folder with other things in it: give another path, or export into it with --overwrite "
             "(overwrite=True)."
         )
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     check_target(folder / ABOUT, TENSORBOARD, overwrite=overwrite)
-    for old in list(folder.rglob(FILE)):
-        old.unlink()
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _replace(folder: Path, draft: Path) -> None:
+    """Move what was written into its places, then remove what is left of an earlier export."""
+    before, now = list(folder.rglob(FILE)), set()
+    for part in [path for path in draft.rglob("*") if path.is_file()]:
+        place = folder / part.relative_to(draft)
+        target = place.with_name(FILE) if place.name == _EVENTS else place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        put_in_place(part, target)
+        now.add(target)
+    for old in before:
         with suppress(OSError):
-            for beside in ("config.json", "note.txt"):
-                (old.parent / beside).unlink(missing_ok=True)
+            for path in (old, *(old.with_name(beside) for beside in ("config.json", "note.txt"))):
+                if path not in now:
+                    path.unlink(missing_ok=True)
             old.parent.rmdir()
-    write_text(folder / ABOUT, f"{TENSORBOARD.mark.decode()}: tensorboard --logdir THIS FOLDER\n")
 
 
 def _names(run: Run) -> tuple[str, str, str]:

@@ -1,7 +1,10 @@
 """Event files, read back by the rules of their format."""
 
 import json
+import sqlite3
 import struct
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,6 +103,39 @@ def test_runs_that_are_gone_are_gone_from_the_next_export(tmp_path, record) -> N
         export_tensorboard(store, tmp_path / "out")
     (left,) = (tmp_path / "out").rglob(FILE)
     assert record(1).run_id in str(left)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_export_that_fails_leaves_the_earlier_one_as_it_was(tmp_path, record) -> None:
+    out = tmp_path / "out"
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        store.put([record(0), record(1)])
+        store.note([record(0).run_id], "mine")
+        export_tensorboard(store, out)
+        (out / "letter").write_text("dear reader")
+        before = content(out)
+        store.note([record(0).run_id], "")
+        store.put([record(2), record(3)])
+    with closing(sqlite3.connect(tmp_path / "runs.sqlite")) as raw, raw:
+        raw.execute("UPDATE histories SET body = zeroblob(20) WHERE run = 3")
+    with Store.open(tmp_path / "runs.sqlite") as store:
+        for place in (out, tmp_path / "new"):
+            with pytest.raises(StoreError, match="is damaged"):
+                export_tensorboard(store, place)
+    assert content(out) == before
+    assert sorted(path.name for path in out.iterdir()) == ["dst-export.txt", "letter", "stochastic-binary"]
+    assert not (tmp_path / "new").exists()
+    with Store.open(tmp_path / "runs.sqlite", write=False) as store:
+        store.leave_out_damaged()
+        export_tensorboard(store, out)
+    after = content(out)
+    assert after["letter"] == b"dear reader"
+    assert len([name for name in after if name.endswith(FILE)]) == 3
+    assert not [name for name in after if name.endswith("note.txt")]
+    assert {name for name in before if "note.txt" not in name} <= set(after)
 
 
 def test_no_name_leads_out_of_the_folder_and_nothing_else_is_overwritten(tmp_path) -> None:
