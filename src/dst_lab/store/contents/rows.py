@@ -12,19 +12,12 @@ from typing import Any
 import numpy as np
 
 from dst_lab.store.contents import blob, history
+from dst_lab.store.disk.schema import FINGERPRINTS
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import Record, canonical, identify
 
 Columns = tuple[str, str, str, int, str, str, str, bytes, str]
 _COLUMNS = "id, task, estimator, seed, status, config, detail, digest, provenance"
-
-# Made with the first run that is recorded, not with the store: those of older versions have none.
-_FINGERPRINTS = """
-CREATE TABLE IF NOT EXISTS bare_fingerprints (
-    run INTEGER PRIMARY KEY REFERENCES runs (key) ON DELETE CASCADE,
-    body TEXT NOT NULL CHECK (typeof(body) = 'text')
-)
-"""
 
 _FINAL = 2
 _WEIGHT = {"failed": 0, "stopped": 1, "done": _FINAL, "diverged": _FINAL}
@@ -193,7 +186,7 @@ def insert(connection: sqlite3.Connection, row: StoredRow, *, prefer_new: bool =
     connection.execute("INSERT INTO histories VALUES (?, ?)", (key, row.history))
     _insert_artefacts(connection, key, row)
     if row.bare:
-        connection.execute(_FINGERPRINTS)
+        connection.execute(FINGERPRINTS)  # a store of an older version has none
         connection.execute("INSERT INTO bare_fingerprints VALUES (?, ?)", (key, row.bare))
     if existing is None:
         return Outcome.ADDED

@@ -46,6 +46,14 @@ CREATE TABLE artefacts (
 );
 """
 
+FINGERPRINTS = """
+CREATE TABLE IF NOT EXISTS bare_fingerprints (
+    run INTEGER PRIMARY KEY REFERENCES runs (key) ON DELETE CASCADE,
+    body TEXT NOT NULL CHECK (typeof(body) = 'text')
+);
+"""
+"""Of each run what a lean copy still has. Stores of older versions lack the table; it comes with the next run."""
+
 
 def create(path: Path) -> None:
     """Make an empty store at `path`. It appears there whole or not at all."""
@@ -55,6 +63,5 @@ def create(path: Path) -> None:
         closing(sqlite3.connect(draft, isolation_level=None)) as connection,
     ):
         connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
-        connection.executescript(
-            f"BEGIN; {_TABLES} PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT}; COMMIT;"
-        )
+        numbers = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT};"
+        connection.executescript(f"BEGIN; {_TABLES} {FINGERPRINTS} {numbers} COMMIT;")
