@@ -127,18 +127,24 @@ def _draws_at(estimator: Estimator) -> float:
 
 
 def _of_one_hots(p: torch_distributions.OneHotCategorical, q: torch_distributions.OneHotCategorical) -> Tensor:
-    return _divergence(p.probs, p.logits, q.probs, q.logits).sum(-1)
+    never = q.logits == -torch.inf if isinstance(q, OneHotCategorical) else q.probs == 0
+    return _divergence(p.probs, p.logits, q.logits, never).sum(-1)
 
 
 def _of_bits(p: torch_distributions.Bernoulli, q: torch_distributions.Bernoulli) -> Tensor:
-    (p_0, p_1), (q_0, q_1) = _chances(p), _chances(q)
-    one = _divergence(p_1, F.logsigmoid(p.logits), q_1, F.logsigmoid(q.logits))
-    return one + _divergence(p_0, F.logsigmoid(-p.logits), q_0, F.logsigmoid(-q.logits))
+    p_0, p_1 = _chances(p)
+    if isinstance(q, Bernoulli):
+        never_0, never_1 = q.logits == torch.inf, q.logits == -torch.inf
+    else:
+        never_0, never_1 = (chance == 0 for chance in _chances(q))
+    one = _divergence(p_1, F.logsigmoid(p.logits), F.logsigmoid(q.logits), never_1)
+    return one + _divergence(p_0, F.logsigmoid(-p.logits), F.logsigmoid(-q.logits), never_0)
 
 
-def _divergence(p: Tensor, log_p: Tensor, q: Tensor, log_q: Tensor) -> Tensor:
-    """p log(p / q): 0 where p is 0, infinite where q alone is. Torch's own has NaN for a gradient there."""
-    none, never = p == 0, q == 0
+def _divergence(p: Tensor, log_p: Tensor, log_q: Tensor, never: Tensor) -> Tensor:
+    """p log(p / q): 0 where p is 0, infinite where q alone is, `never`. Torch's own has NaN for a gradient there. A q
+    that is too small for its dtype is not 0: its logarithm says how small."""
+    none = p == 0
     ratio = (log_p - log_q).masked_fill(none | never, 0.0)
     return (p * ratio).masked_fill(never & ~none, torch.inf)
 

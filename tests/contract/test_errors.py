@@ -188,3 +188,12 @@ def test_use_kernels_is_told_true_or_false() -> None:
 def test_a_name_that_is_no_string() -> None:
     with pytest.raises(ValueError, match=r"unknown estimator name \['x'\]: expected one of"):
         dst.from_dict({"name": ["x"]})
+
+
+def test_a_temperature_that_is_nan_inside_a_tensor_shows(sampled: Case) -> None:
+    """Values inside a tensor are not looked at; what comes of a NaN is a NaN, never a choice."""
+    for name in sampled.temperatures:
+        logits = L.clone().requires_grad_()
+        z = sampled(logits, **{name: torch.tensor(math.nan)})
+        (gradient,) = torch.autograd.grad(z, logits, torch.randn_like(z))
+        assert z.isnan().all() or gradient.isnan().all(), name

@@ -126,3 +126,18 @@ def test_what_is_no_distribution(ours: type, theirs: type, kind: str) -> None:
         ours(LOGITS, "decoupled")
     with pytest.raises(TypeError, match="logits must be a tensor, got list"):
         ours([0.0, 1.0], dst.GumbelSTE())
+
+
+@pytest.mark.parametrize("kind", ["OneHotCategorical", "Bernoulli"])
+def test_a_probability_too_small_for_its_dtype_is_not_zero(kind: str) -> None:
+    """Value and gradients, against float64."""
+    estimator, results = dst.Decoupled(tau_f=0.1, tau_b=0.5), []
+    for dtype in (torch.float32, torch.float64):
+        p = torch.zeros(1, 2, dtype=dtype, requires_grad=True)
+        q = torch.tensor([[12.0, -12.0]], dtype=dtype, requires_grad=True)
+        one, other = (getattr(dst.distributions, kind)(l, estimator) for l in (p, q))
+        divergence = torch.distributions.kl_divergence(one, other).sum()
+        results.append([divergence.detach(), *torch.autograd.grad(divergence, (p, q))])
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-6)
+    assert results[0][0] > 50

@@ -43,7 +43,11 @@ PLANTED = [
     ),
     Mutation(
         "a pass is run again at the temperatures of the last", "temperatures/passes.py",
-        "(one for one in left if torch.equal(one.sample, sample))", "iter(alike[-1:])",
+        "return self._by_part[part][count]", "return self._by_part[part][-1]",
+    ),
+    Mutation(
+        "any pass of the same size is run again", "temperatures/passes.py",
+        "return torch.equal(one, other) or", "return True or",
     ),
     Mutation(
         "every pass is one that need not be measured", "temperatures/self_tempered.py",

@@ -78,7 +78,8 @@ def categorical(
     scores = row.l if fixed else row.l.detach()
     if drawn:
         scores = perturb(scores, tau_f, generator, noise).detach()
-    hard, _ = rows.one_hot(scores, dim, finite=row.empty is None and noise is None)
+    known = row.empty is None and noise is None and not isinstance(tau_f, Tensor)  # a tensor may hold a NaN
+    hard, _ = rows.one_hot(scores, dim, finite=known)
     if not trained:
         return hard.to(logits.dtype)
     source, scores = rows.filled(l, row.empty) if fixed else None, rows.filled(row.l, row.empty)

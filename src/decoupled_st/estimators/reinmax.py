@@ -65,7 +65,8 @@ def categorical(
     l = rows.allowed(logits, mask)
     row = rows.centred(l, dim)
     scores = perturb(row.l.detach(), tau_f, generator, noise).detach()
-    hard, _ = rows.one_hot(scores, dim, finite=row.empty is None and noise is None)
+    known = row.empty is None and noise is None and not isinstance(tau_f, Tensor)  # a tensor may hold a NaN
+    hard, _ = rows.one_hot(scores, dim, finite=known)
     if not wanted(logits):
         return hard.to(logits.dtype)
     filled = rows.filled(row.l, row.empty)

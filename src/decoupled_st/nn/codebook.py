@@ -10,7 +10,7 @@ from torch._C._functorch import is_batchedtensor
 
 from decoupled_st import codebook
 from decoupled_st.codebook.inputs import check_range
-from decoupled_st.codebook.scores import METRICS, heads_of
+from decoupled_st.codebook.scores import METRICS, centred, heads_of
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
 from decoupled_st.estimators.operations.straight_through import recomputed
 from decoupled_st.estimators.operations.temperature import check_float, whole_number
@@ -20,6 +20,7 @@ from decoupled_st.nn.chooser import check_deterministic, check_dim, check_grad_s
 from decoupled_st.nn.gain import check_gain
 from decoupled_st.nn.replicas import broadcast_from_first, sum_over_replicas
 from decoupled_st.temperatures import Rule, Tempered
+from decoupled_st.temperatures.compiled import is_run_again
 from decoupled_st.temperatures.tempering import Tempering
 
 FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
@@ -151,7 +152,7 @@ class Codebook(nn.Module):
     ) -> Quantised:
         """q, index and losses of x; `mask`, `generator` and `seed` as in `codebook.decoupled`."""
         rows = self._rows(x)
-        if self.training and transformed() and is_batchedtensor(rows):
+        if self.training and transformed() and (is_batchedtensor(rows) or is_batchedtensor(self.weight)):
             raise NotImplementedError(
                 "a Codebook in training counts the codes it chooses, which it cannot inside torch.vmap: "
                 "call .eval() first, or codebook.decoupled(x, module.weight, ...)"
@@ -262,6 +263,7 @@ class Codebook(nn.Module):
         codes = self.weight.reshape(self.heads, self.codes, -1)
         every = slice(None)
         with torch.autocast(rows.device.type, enabled=False):
+            few, codes = centred(few, codes, self.metric)
             return torch.stack([head.tile(every, every) for head in heads_of(few, codes, self.metric, None)], 1)
 
     def _rows(self, x: Tensor) -> Tensor:
@@ -293,8 +295,12 @@ class Codebook(nn.Module):
         counts = torch.zeros(self.heads * self.codes + 1, dtype=torch.int64, device=index.device)
         counts.scatter_add_(0, at, torch.ones_like(at))
         counts = sum_over_replicas(counts[:-1]).view(self.usage.shape)
+        idle = torch.where(counts > 0, 0, self.idle + 1)
+        if torch.compiler.is_compiling():
+            again = is_run_again(index)
+            counts, idle = counts.masked_fill(again, 0), torch.where(again, self.idle, idle)
         self.usage += counts
-        self.idle.copy_(torch.where(counts > 0, 0, self.idle + 1))
+        self.idle.copy_(idle)
 
     def _losses(self, rows: Tensor, index: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = {}
@@ -360,7 +366,7 @@ class ResidualCodebook(nn.Module):
         for stage in self.stages:
             assert isinstance(stage, Codebook)
             indices.append(stage.encode(x))
-            x = x - stage.decode(indices[-1])
+            x = x - stage.decode(indices[-1].clamp(min=0))  # -1 is a row with NaN, which it stays
         return torch.stack(indices, -1)
 
     def decode(self, index: Tensor) -> Tensor:

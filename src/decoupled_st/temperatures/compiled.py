@@ -1,36 +1,75 @@
-"""What a rule in a compiled network needs: a state that is written in the graph that reads it."""
+"""What a rule in a compiled network needs: the state is written in the graph that reads it, and the graph, or a part of
+it, may be run again in the backward pass. Then the temperatures are those of the first time, and nothing is counted."""
 
-from typing import Any
+import itertools
 
 import torch
 from torch import Tensor
 
-from decoupled_st.temperatures.rule import Numbers, Taus
+from decoupled_st.estimators.operations.straight_through import recomputed
+from decoupled_st.temperatures.observe import View
+from decoupled_st.temperatures.passes import Pass, Passes, sample
+from decoupled_st.temperatures.rule import Rule, State, Taus
 
-_library = torch.library.Library("decoupled_st", "FRAGMENT")
-_library.define("held(Tensor tau) -> Tensor")
-_library.impl("held", torch.clone, "CompositeExplicitAutograd")
-torch.library.register_fake("decoupled_st::held", torch.empty_like)
-
-
-def held(taus: Taus | Numbers) -> Taus:
-    """The temperatures, kept for the gradient. A compiler would rather keep what they were made from and make them
-    again, and by then the state that they were made from has moved on."""
-    f, b = (torch.ops.decoupled_st.held(tau) if isinstance(tau, Tensor) else tau for tau in taus)
-    return Taus(f, b)  # type: ignore[arg-type]  # a float is as good as a tensor of one
+_sites = itertools.count()
 
 
-def in_checkpoint() -> bool:
-    """True while what is compiled lies inside `torch.utils.checkpoint`, where everything is made again."""
-    from torch._dynamo.symbolic_convert import InstructionTranslator
+def advance(rule: Rule, state: State, view: View, last: Taus, passes: int) -> Taus:
+    """As `Rule.advance`, where torch.compile traces it. `passes` is the number of the module's `Passes`."""
+    taus, after = rule.step(state, view)
+    tau_f, tau_b, again = torch.ops.decoupled_st.first_run(
+        torch.as_tensor(taus.f), torch.as_tensor(taus.b), sample(view.logits), passes, _new_site()
+    )
+    for name, value in after.items():
+        state[name].copy_(torch.where(again, state[name], value))
+    for place, tau in zip(last, (tau_f, tau_b), strict=True):
+        place.copy_(tau.to(place.dtype).mean())
+    return Taus(tau_f, tau_b)
 
-    tracer: Any = InstructionTranslator.current_tx().output.current_tracer
-    while tracer is not None:
-        if "checkpoint" in str(getattr(tracer, "source_target", None)):
-            return True
-        tracer = tracer.parent
-    return False
+
+def is_run_again(like: Tensor) -> Tensor:
+    """A bool on the device of a tensor: whether compiled code that counts is run again."""
+    return torch.ops.decoupled_st.is_run_again(like)
+
+
+def _new_site() -> int:
+    """A number for a place in compiled code, given to it when it is traced."""
+    return next(_sites)
 
 
 # What torch.compiler.assume_constant_result does, without importing the compiler.
-in_checkpoint._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_new_site._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _first_run(tau_f: Tensor, tau_b: Tensor, few: Tensor, passes: int, site: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The temperatures of a pass, of its first time where it is run again, and whether it is. An operator of our own,
+    since a compiler looks into nothing else: it asks when it runs, not when it is traced."""
+    of_module = Passes.known.get(passes)
+    first = of_module.first_of(few, site) if of_module is not None and recomputed() else None
+    if first is not None:
+        f, b = (torch.as_tensor(tau).to(like, copy=True) for tau, like in zip(first.taus, (tau_f, tau_b), strict=True))
+        return f, b, torch.ones((), dtype=torch.bool, device=few.device)
+    taus = Taus(tau_f.clone(), tau_b.clone())
+    if of_module is not None:
+        of_module.keep(Pass(few.clone(), taus, site=site))
+    return tau_f.clone(), tau_b.clone(), torch.zeros((), dtype=torch.bool, device=few.device)
+
+
+_library = torch.library.Library("decoupled_st", "FRAGMENT")
+_library.define(
+    "first_run(Tensor tau_f, Tensor tau_b, Tensor sample, int passes, int site) -> (Tensor, Tensor, Tensor)"
+)
+_library.impl("first_run", _first_run, "CompositeExplicitAutograd")
+_library.define("is_run_again(Tensor like) -> Tensor")
+_library.impl(
+    "is_run_again",
+    lambda like: torch.full((), recomputed(), dtype=torch.bool, device=like.device),
+    "CompositeExplicitAutograd",
+)
+torch.library.register_fake("decoupled_st::is_run_again", lambda like: like.new_empty((), dtype=torch.bool))
+torch.library.register_fake(
+    "decoupled_st::first_run",
+    lambda tau_f, tau_b, few, passes, site: (
+        torch.empty_like(tau_f), torch.empty_like(tau_b), few.new_empty((), dtype=torch.bool),
+    ),
+)  # fmt: skip

@@ -1,10 +1,14 @@
 """What a module keeps between the passes of training: a short way through the next one, and the temperatures of those
-that `torch.utils.checkpoint` will run again."""
+that `torch.utils.checkpoint` or a compiler may run again."""
 
+import inspect
+import itertools
 import operator
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -15,12 +19,10 @@ from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import Numbers, Taus
 
 _REMEMBERED = 1024
-"""Passes before a backward, such as the steps of a recurrent network."""
-_SAMPLE = 16
-"""Logits by which a pass is known again."""
-_hooks: Callable[[bool], object] = getattr(
-    torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignore_is_tracing: True
-)
+_SAMPLE = 8
+"""Logits at either end by which a pass is known again."""
+_hooks: Callable[[bool], Any] = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda tracing: None)
+_numbers = itertools.count()
 
 
 class Ahead:
@@ -61,17 +63,25 @@ class Pass:
 
     sample: Tensor
     taus: Taus | Numbers
-    counted: bool  # whether the rule has taken it into account
-    again: int = -1  # the backward pass that it was run again in last
+    counted: bool = True  # whether the rule has taken it into account
+    site: int = -1  # where in compiled code it was made
+    again: int = -1  # the backward pass in which it was run again last
 
 
 class Passes:
     """Of one module. Not its attributes, which take as long to set as a small kernel to launch."""
 
+    known: ClassVar[WeakValueDictionary[int, "Passes"]] = WeakValueDictionary()
+    """By their number, by which compiled code finds them."""
+
     def __init__(self) -> None:
         self.ahead: Ahead | None = None
-        self.written: Numbers | None = None  # the numbers that the buffers for the last temperatures hold
-        self._remembered: deque[Pass] = deque(maxlen=_REMEMBERED)
+        self.written: tuple[Tensor, Numbers] | None = None  # a buffer for the last temperatures, and what it was given
+        self.number = next(_numbers)
+        self.known[self.number] = self
+        self._by_part: WeakKeyDictionary[Any, list[Pass]] = WeakKeyDictionary()
+        self._rerun: WeakKeyDictionary[Any, tuple[Any, int]] = WeakKeyDictionary()
+        self._recent: deque[Pass] = deque(maxlen=_REMEMBERED)
 
     def __reduce__(self) -> tuple[type["Passes"], tuple[()]]:
         return Passes, ()  # a copy of the module begins anew: what is ahead writes to the buffers of the first
@@ -80,29 +90,66 @@ class Passes:
         """Keep the temperatures of a pass that may be run again: inside a checkpoint it has hooks for what is saved, or
         has no gradients the first time."""
         once = counted and _hooks(False) is None
-        if once or recomputed() or kernels.traced() or torch.is_inference_mode_enabled():
-            return
-        self._remembered.append(Pass(_sample(logits), taus, counted))
+        if not (once or recomputed() or kernels.traced() or torch.is_inference_mode_enabled()):
+            self.keep(Pass(sample(logits), taus, counted))
+
+    def keep(self, one: Pass) -> None:
+        part, _ = _checkpointed()
+        if part is not None:
+            self._by_part.setdefault(part, []).append(one)
+        self._recent.append(one)
 
     def first_run(self, logits: Tensor) -> Pass | None:
         """The pass that these logits are run again of; None where no backward pass is under way, or none was kept."""
-        if not self._remembered or not recomputed() or kernels.traced():
+        if not self._recent or not recomputed() or kernels.traced():
             return None
-        task, sample = torch._C._current_graph_task_id(), _sample(logits)
-        alike = [one for one in self._remembered if one.sample.shape == sample.shape]
-        left = [one for one in reversed(alike) if one.again != task] or alike[::-1]
-        if not left:
+        return self.first_of(sample(logits))
+
+    def first_of(self, few: Tensor, site: int = -1) -> Pass | None:
+        """The same, of a sample of logits. Inside a part of the network that is run again passes come in their order;
+        elsewhere they are known by their logits."""
+        part, rerun = _checkpointed()
+        if part is not None and rerun is not None:
+            latest, count = self._rerun.get(part, (None, 0))
+            count = count if latest == rerun else 0
+            self._rerun[part] = rerun, count + 1
+            if count < len(self._by_part.get(part, ())):
+                return self._by_part[part][count]
+        task = torch._C._current_graph_task_id()
+        alike = [one for one in reversed(self._recent) if one.site == site and _is_alike(one.sample, few)]
+        alike.sort(
+            key=lambda one: (one.again == task, one.counted)
+        )  # the latest first, of those that are equal in this
+        if not alike:
             return None
-        if logits.is_cuda and torch.cuda.is_current_stream_capturing():
-            best = left[0]  # nothing can be looked at: the last pass is run again first
-        else:
-            same = (one for one in left if torch.equal(one.sample, sample))
-            best = next(same, None) or min(left, key=lambda one: float((one.sample - sample).abs().sum()))
-        best.again = task
-        return best
+        alike[0].again = task
+        if part is not None:  # one checkpoint inside another: its part is made anew, and may be run again itself
+            self._by_part.setdefault(part, []).append(alike[0])
+        return alike[0]
 
 
-def _sample(logits: Tensor) -> Tensor:
-    """A few of the logits, evenly spaced."""
+def sample(logits: Tensor) -> Tensor:
+    """A few of the logits."""
     flat = logits.detach().reshape(-1)
-    return flat[:: max(len(flat) // _SAMPLE, 1)][:_SAMPLE].clone()
+    return torch.cat([flat[:_SAMPLE], flat[-_SAMPLE:]])
+
+
+def _is_alike(one: Tensor, other: Tensor) -> bool:
+    """True for two samples of the same logits, up to rounding."""
+    if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+        return False
+    if one.is_cuda and torch.cuda.is_current_stream_capturing():
+        return True  # nothing can be looked at: the latest pass is run again first
+    return torch.equal(one, other) or bool(((one - other).abs() <= 1e-3 * other.abs().amax()).all())
+
+
+def _checkpointed() -> tuple[Any, Any]:
+    """The part of the network that `torch.utils.checkpoint` is running, and by which backward pass, if it runs again.
+    None and None elsewhere, and with a torch whose checkpoint is made in another way: nothing public tells."""
+    hooks = _hooks(False)
+    pack = inspect.unwrap(hooks[0]) if hooks else None
+    names = pack.__code__.co_freevars if inspect.isfunction(pack) else ()
+    held = dict(zip(names, (cell.cell_contents for cell in getattr(pack, "__closure__", None) or ()), strict=True))
+    if "target_frame_ref" in held:
+        return held["target_frame_ref"](), held.get("gid", 0)
+    return held.get("frame"), None

@@ -29,6 +29,11 @@ class Numbers(NamedTuple):
     b: float
 
 
+def own_taus(taus: Taus) -> Taus:
+    """Temperatures in memory of their own: a rule may give its state itself, and the state moves on."""
+    return Taus(*(tau.clone() if isinstance(tau, Tensor) else tau for tau in taus))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule(ABC):
     """A rule that sets tau_f and tau_b while a network trains; one state per layer.
@@ -79,6 +84,7 @@ class Rule(ABC):
         """The temperatures of `step`, with the state changed in place; as `Numbers` where a rule has them at hand, else
         written into `last` too: [runs...] each, their mean where they differ inside a batch."""
         taus, after = self.step(state, view)
+        taus = own_taus(taus)
         for name, value in after.items():
             if value is not state[name]:
                 state[name].copy_(value)

@@ -6,13 +6,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import _get_dispatch_mode, _len_torch_dispatch_stack, _TorchDispatchModeKey
+from torch.utils._python_dispatch import _disable_current_modes
 
 from decoupled_st import kernels
 from decoupled_st.estimators import Decoupled
 from decoupled_st.temperatures import compiled
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.passes import Ahead, Passes
-from decoupled_st.temperatures.rule import Numbers, State, Taus
+from decoupled_st.temperatures.rule import Numbers, State, Taus, own_taus
 from decoupled_st.temperatures.tempered import Tempered
 
 
@@ -21,9 +23,8 @@ class Tempering(nn.Module):
 
     A pass of training updates the buffers; one in `.eval()` or without gradients leaves them as they are. They are
     float32 and int64 whatever the network is cast to. Under DistributedDataParallel they are those of rank 0, which
-    broadcasts its buffers before each pass, so that all ranks work at the same temperatures. Where
-    `torch.utils.checkpoint` runs a pass again, it has the temperatures of the first time, and counts once; compiled
-    code runs such a pass eagerly.
+    broadcasts its buffers before each pass, so that all ranks work at the same temperatures. Where a pass is run again,
+    by `torch.utils.checkpoint` or a compiler, it has the temperatures of the first time, and counts once.
     """
 
     def __init__(self, tempered: Tempered) -> None:
@@ -61,10 +62,20 @@ class Tempering(nn.Module):
         self, logits: Tensor, *, dim: int | None, mask: Tensor | None = None, batch_dims: int = 1
     ) -> Taus | Numbers:
         """The temperatures of this pass; where the network trains, the rule then takes the logits into account."""
+        if not torch.compiler.is_compiling() and _is_watched():
+            with (
+                _disable_current_modes()
+            ):  # who watches, or saves what some operations gave, is to see the choice alone
+                return self._taus(logits, dim, mask, batch_dims)
+        return self._taus(logits, dim, mask, batch_dims)
+
+    def _taus(self, logits: Tensor, dim: int | None, mask: Tensor | None, batch_dims: int) -> Taus | Numbers:
         learns = self.training and torch.is_grad_enabled()
         if torch.compiler.is_compiling():
-            view = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims)
-            return self._compiled(view) if learns else self.tempered.rule.temperatures(self._state_for(logits), view)
+            view, state = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims), self._state_for(logits)
+            if learns:
+                return compiled.advance(self.tempered.rule, state, view, self._last(), self._passes.number)
+            return self.tempered.rule.temperatures(state, view)
         passes = self._passes
         if learns and passes.ahead and (taus := passes.ahead.taus(self._buffers, logits, dim, mask, batch_dims)):
             return self._counted(taus, logits)
@@ -73,10 +84,11 @@ class Tempering(nn.Module):
         if self.training and (first := passes.first_run(logits)):
             if learns and not first.counted:
                 self._advance(state, view)
+                self._write(first.taus)
                 first.counted = True
             return first.taus
         if not learns:
-            taus = self.tempered.rule.temperatures(state, view)
+            taus = own_taus(self.tempered.rule.temperatures(state, view))
             if self.training:
                 passes.remember(logits, taus, counted=False)
             return taus
@@ -105,23 +117,27 @@ class Tempering(nn.Module):
         taus = rule.advance(state, view, last)
         next_pass = None if kernels.transformed() else rule.ahead(state, view, last)
         self._passes.ahead = Ahead(view, self._buffers, next_pass) if next_pass else None
+        if not isinstance(taus, Numbers):
+            self._passes.written = None  # the rule has written them itself
         return taus
-
-    def _compiled(self, view: View) -> Taus:
-        """As `_advance`, in compiled code."""
-        if compiled.in_checkpoint():
-            torch._dynamo.graph_break()  # what a compiled checkpoint makes again would read a state that has moved on
-        return compiled.held(self.tempered.rule.advance(self._state_for(view.logits), view, self._last()))
 
     def _counted(self, taus: Taus | Numbers, logits: Tensor) -> Taus | Numbers:
         """The temperatures of a pass that the rule has taken into account, kept for those who ask for them."""
-        passes = self._passes
-        if isinstance(taus, Numbers) and taus != passes.written:
-            for place, tau in zip(self._last(), taus, strict=True):
-                place.fill_(tau)
-            passes.written = taus
-        passes.remember(logits, taus, counted=True)
+        if isinstance(taus, Numbers):
+            self._write(taus)
+        self._passes.remember(logits, taus, counted=True)
         return taus
+
+    def _write(self, taus: Taus | Numbers) -> None:
+        """Keep the temperatures of a pass in the buffers for the last ones."""
+        passes, last = self._passes, self._last()
+        if isinstance(taus, Numbers) and passes.written is not None:
+            place, written = passes.written
+            if place is last.f and written == taus:
+                return
+        for place, tau in zip(last, taus, strict=True):
+            place.copy_(torch.as_tensor(tau).to(place).mean())
+        passes.written = (last.f, taus) if isinstance(taus, Numbers) else None
 
     def _last(self) -> Taus:
         return Taus(self.get_buffer("last_f"), self.get_buffer("last_b"))
@@ -134,11 +150,21 @@ class Tempering(nn.Module):
         self.to(device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Tempering":
+        before = dict(self._buffers)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, value in self._buffers.items():
-            if value is not None and value.is_floating_point():
-                self._buffers[name] = value.float()  # a mean over thousands of passes stands still in float16
+            own = before[name]
+            if own is not None and value is not None and value.dtype != own.dtype:
+                self._buffers[name] = own.to(value.device)  # a mean over thousands of passes stands still in float16
         return self
+
+
+_TRACERS = (_TorchDispatchModeKey.PROXY, _TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.FUNCTIONAL)
+
+
+def _is_watched() -> bool:
+    """True where a mode sees every operation, such as a counter or a selective checkpoint, but no tracer of torch's."""
+    return _len_torch_dispatch_stack() > 0 and all(_get_dispatch_mode(key) is None for key in _TRACERS)
 
 
 class InForce:

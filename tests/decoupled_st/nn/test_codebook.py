@@ -359,3 +359,41 @@ def test_a_rule_measures_scores_in_their_own_precision_under_autocast() -> None:
         module(tokens)
     other(tokens)
     assert module.tempering.state["scale"] == other.tempering.state["scale"] > 0
+
+
+def test_a_rule_measures_distances_about_the_codes_mean() -> None:
+    tokens = 0.05 * torch.randn(64, 8, dtype=torch.float64)
+    scales = []
+    for dtype, offset in ((torch.float64, 1e4), (torch.float32, 1e4), (torch.float64, 0.0)):
+        module = dst.nn.Codebook(32, 8, dst.SelfTempered(), metric="l2", dtype=dtype)
+        with torch.no_grad():
+            module.weight.copy_(tokens[:32] + offset)
+        module((tokens + offset).to(dtype))
+        scales.append(module.tempering.state["scale"].item())
+    assert scales == pytest.approx([scales[2]] * 3, rel=0.05)
+
+
+def test_a_row_with_nan_has_no_code_in_any_stage() -> None:
+    module = dst.nn.ResidualCodebook(16, 4, ARGMAX, stages=3)
+    x = torch.randn(5, 4)
+    x[2, 1] = float("nan")
+    index = module.encode(x)
+    assert index[2].tolist() == [-1, -1, -1]
+    assert torch.equal(index, module(x).index)
+
+
+def test_codebooks_that_are_stacked_are_refused_in_training() -> None:
+    module, x = dst.nn.Codebook(8, 4, dst.SelfTempered()), torch.randn(5, 4)
+    weights = torch.randn(3, 8, 4)
+    with pytest.raises(NotImplementedError, match=r"counts the codes it chooses, which it cannot inside torch\.vmap"):
+        torch.vmap(lambda weight: torch.func.functional_call(module, {"weight": weight}, (x,)).q)(weights)
+    assert module.tempering.state["passes"] == 0
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_compiled_codebook_in_a_checkpoint_counts_once() -> None:
+    module, x = dst.nn.Codebook(8, 4, ARGMAX), torch.randn(10, 4, requires_grad=True)
+    call = torch.compile(lambda x: module(x * 2).q.sin(), backend="aot_eager")
+    checkpoint(call, x, use_reentrant=False).sum().backward()
+    assert module.usage.sum() == 10
+    assert module.idle.max() == 1

@@ -158,8 +158,9 @@ def _compiled_and_eager(backend: str, checkpointed: bool) -> None:
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition"])
-@pytest.mark.parametrize("checkpointed", [False, True], ids=["", "checkpointed"])
+@pytest.mark.parametrize(
+    ("backend", "checkpointed"), [("aot_eager", False), ("aot_eager", True), ("aot_eager_decomp_partition", False)]
+)
 def test_compiled_passes_have_the_gradient_of_their_own_temperature(backend: str, checkpointed: bool) -> None:
     _compiled_and_eager(backend, checkpointed)
 

@@ -1,0 +1,204 @@
+"""Passes that are run again, by a checkpoint or by a compiler: each has the temperatures of its first time."""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.flop_counter import FlopCounterMode
+
+import decoupled_st as dst
+from decoupled_st.temperatures import Rule, Schedule, Scheduled, SelfTempered, State, Taus
+from decoupled_st.temperatures.observe import View
+
+W = torch.arange(4.0)
+again = functools.partial(checkpoint, use_reentrant=False)
+
+
+def falling(steps: int = 8, tau_f: float = 0.0) -> Scheduled:
+    return Scheduled(tau_f=tau_f, tau_b=Schedule(4.0, 0.1, steps=steps))
+
+
+def steps_of(module: nn.Module) -> int:
+    return int(module.tempering.state["steps"])
+
+
+@pytest.fixture
+def gates(monkeypatch: pytest.MonkeyPatch) -> tuple[nn.Module, list[float]]:
+    """A layer whose logits are parameters, the same in every pass, and the tau_b of its passes."""
+    layer, seen = dst.nn.LogicLayer(8, 8, falling(tau_f=0.5)), []
+    taus = layer.tempering.taus
+
+    def watched(*args: Any, **options: Any) -> Any:
+        result = taus(*args, **options)
+        seen.append(round(float(result.b), 4))
+        return result
+
+    monkeypatch.setattr(layer.tempering, "taus", watched)
+    return layer, seen
+
+
+def bits() -> Tensor:
+    return torch.rand(4, 8).round().requires_grad_()
+
+
+def test_passes_of_one_part_come_in_their_order(gates: tuple[nn.Module, list[float]]) -> None:
+    layer, seen = gates
+    again(lambda x: layer(layer(x)).sum(), bits()).backward()
+    assert seen == [4.0, 3.5125, 4.0, 3.5125]
+    assert steps_of(layer) == 2
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_parts_may_be_run_again_in_any_order(reentrant: bool, gates: tuple[nn.Module, list[float]]) -> None:
+    layer, seen = gates
+    first, second = (checkpoint(lambda x: layer(x).sum(), bits(), use_reentrant=reentrant) for _ in range(2))
+    first.backward()
+    second.backward()
+    assert seen[:2] == seen[2:]
+    assert steps_of(layer) == 2
+
+
+def test_a_pass_without_gradients_is_no_pass_to_run_again(gates: tuple[nn.Module, list[float]]) -> None:
+    layer, seen = gates
+    loss = again(lambda x: layer(x).sum(), bits())
+    with torch.no_grad():
+        layer(bits())
+    loss.backward()
+    assert seen[0] == seen[2] != seen[1]
+    assert steps_of(layer) == 1
+
+
+def gradients_of(rule: Rule, run: Callable[[nn.Module, Tensor], Tensor], passes: int = 3) -> tuple[list[Tensor], int]:
+    """The gradients of some passes, and how many the rule has counted."""
+    torch.manual_seed(0)
+    module, gradients = dst.nn.Categorical(rule), []
+    for _ in range(passes):
+        logits = torch.randn(3, 4, requires_grad=True)
+        run(module, logits).backward()
+        gradients.append(logits.grad)
+    return gradients, steps_of(module)
+
+
+def test_a_checkpoint_inside_another() -> None:
+    def run(ck: Callable[..., Tensor], module: nn.Module, l: Tensor) -> Tensor:
+        return ck(lambda l: ck(lambda l: (module(l * 1.0) * W).sum().sin(), l) * 2 + (module(l * 3) * W).sum().sin(), l)
+
+    got, counted = gradients_of(falling(), functools.partial(run, again))
+    want, as_many = gradients_of(falling(), functools.partial(run, lambda f, l: f(l)))
+    assert counted == as_many == 6
+    assert all(map(torch.equal, got, want))
+
+
+def test_more_passes_than_are_remembered_by_their_logits() -> None:
+    leaves, results = [torch.randn(2, 4, requires_grad=True) for _ in range(1100)], []
+    for ck in (again, lambda f, *ls: f(*ls)):
+        module = dst.nn.Categorical(falling(1500))
+        loss = ck(lambda *ls, m=module: sum((m(l * 1.0) * W).sum().sin() for l in ls), *leaves)
+        results.append(torch.autograd.grad(loss, leaves))
+    assert all(map(torch.equal, *results))
+
+
+def selected(module: nn.Module, l: Tensor) -> Tensor:
+    contexts = functools.partial(
+        create_selective_checkpoint_contexts, lambda ctx, op, *args, **options: CheckpointPolicy.PREFER_RECOMPUTE
+    )
+    return again(lambda l: (module(l * 2) * W).sum().sin(), l, context_fn=contexts)
+
+
+def counted_flops(module: nn.Module, l: Tensor) -> Tensor:
+    """Both passes are watched; what is left has no gradient."""
+    with FlopCounterMode(display=False):
+        again(lambda l: (module(l * 2) * W).sum().sin(), l).backward()
+    return (0 * l).sum()
+
+
+def compiled(module: nn.Module, l: Tensor) -> Tensor:
+    """A compiled module in an eager checkpoint."""
+    if not hasattr(module, "call"):
+        module.call = torch.compile(module.forward, backend="aot_eager")
+    return again(lambda l: (module.call(l * 2) * W).sum().sin(), l)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("way", [selected, counted_flops, compiled])
+def test_other_ways_to_run_a_pass_again(way: Callable[[nn.Module, Tensor], Tensor]) -> None:
+    got, counted = gradients_of(falling(), way)
+    want, _ = gradients_of(falling(), lambda module, l: (module(l * 2) * W).sum().sin())
+    assert counted == 3
+    for ours, plain in zip(got, want, strict=True):
+        torch.testing.assert_close(ours, plain)
+
+
+def test_another_pass_in_a_backward_is_a_pass() -> None:
+    module = dst.nn.Categorical(falling())
+    logits = torch.randn(3, 4, requires_grad=True)
+    z = module(logits)
+    with torch.no_grad():
+        module(torch.randn(3, 4))
+
+    def hook(g: Tensor) -> None:
+        with torch.enable_grad():
+            module(torch.randn(3, 4))
+
+    z.register_hook(hook)
+    z.sum().backward()
+    assert steps_of(module) == 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubling(Rule):
+    """Its temperatures are its state."""
+
+    name: ClassVar[str] = "doubling"
+
+    def start(self, runs: Sequence[int] = (), device: Any = None) -> State:
+        return {"tau": torch.ones(tuple(runs), device=device)}
+
+    def observe(self, state: State, view: View) -> State:
+        return {"tau": 2 * state["tau"]}
+
+    def temperatures(self, state: State, view: View) -> Taus:
+        return Taus(view.spread(state["tau"]), view.spread(state["tau"]))
+
+
+def test_temperatures_that_are_the_state_are_those_before_the_pass() -> None:
+    module, logits = dst.nn.Categorical(Doubling()), torch.randn(5, 4, requires_grad=True)
+    before = module.eval()(logits)
+    module.train()
+    for tau in (1.0, 2.0, 4.0):
+        z = module(logits)
+        assert module.tempering.reading()["tau_b"] == tau
+        (gradient,) = torch.autograd.grad(z, logits, W.expand(5, 4))
+        alike = dst.categorical.decoupled(logits, tau_f=0.0, tau_b=tau)
+        torch.testing.assert_close(gradient, torch.autograd.grad(alike, logits, W.expand(5, 4))[0])
+    before.sum().backward()
+
+
+def test_the_reading_is_of_the_last_pass_whichever_way_it_went() -> None:
+    module = dst.nn.Categorical(SelfTempered(draw=0.5))
+    narrow, wide = torch.randn(8, 2, 4), torch.randn(8, 3, 16)
+    module(narrow)
+    expected = module.tempering.reading()["tau_b"]
+    module(wide, mask=torch.ones(16, dtype=torch.bool))
+    assert module.tempering.reading()["tau_b"] != expected
+    module(narrow)
+    assert module.tempering.reading()["tau_b"] == expected
+    buffers = {name: value.clone() for name, value in module.named_buffers()}
+    buffers["tempering.last_b"].fill_(-1.0)
+    torch.func.functional_call(module, buffers, (narrow,))
+    assert buffers["tempering.last_b"].item() == pytest.approx(expected)
+    other = dst.nn.Categorical(SelfTempered())
+    checkpoint(other, torch.randn(8, 2, 4, requires_grad=True), use_reentrant=True).sum().backward()
+    assert other.tempering.reading()["tau_b"] > 0
+
+
+def test_a_cast_of_the_network_leaves_the_statistics() -> None:
+    module = dst.nn.Categorical(SelfTempered())
+    module.tempering.scale.fill_(163299.123)
+    assert module.half().tempering.scale.item() == pytest.approx(163299.123, rel=1e-7)
+    assert module.to(torch.bfloat16).tempering.scale.dtype == torch.float32
