@@ -136,11 +136,17 @@ class Tempering(nn.Module):
             if place is last.f and written == taus:
                 return
         for place, tau in zip(last, taus, strict=True):
-            place.copy_(torch.as_tensor(tau).to(place).mean())
+            if isinstance(tau, Tensor):
+                place.copy_(tau.to(place.dtype).mean())
+            else:
+                place.fill_(tau)
         passes.written = (last.f, taus) if isinstance(taus, Numbers) else None
 
     def _last(self) -> Taus:
-        return Taus(self.get_buffer("last_f"), self.get_buffer("last_b"))
+        last_f, last_b = self._buffers["last_f"], self._buffers["last_b"]
+        assert last_f is not None
+        assert last_b is not None
+        return Taus(last_f, last_b)
 
     def _move_to(self, device: torch.device) -> None:
         """All buffers. A state that is assigned to a module on meta leaves the last temperatures there."""
