@@ -83,7 +83,7 @@ PLANTED = [
     ),
     Mutation(
         "statistics are cast with the network", "temperatures/tempering.py",
-        "self._buffers[name] = value.float()", "pass",
+        "self._buffers[name] = own.to(value.device)", "self._buffers[name] = value.float()",
     ),
     Mutation(
         "the argmax of evaluation forgets the rule's gradient", "temperatures/tempering.py",

@@ -140,6 +140,7 @@ def test_another_pass_in_a_backward_is_a_pass() -> None:
     z = module(logits)
     with torch.no_grad():
         module(torch.randn(3, 4))
+    module(torch.randn(3, 4))
 
     def hook(g: Tensor) -> None:
         with torch.enable_grad():
@@ -147,7 +148,8 @@ def test_another_pass_in_a_backward_is_a_pass() -> None:
 
     z.register_hook(hook)
     z.sum().backward()
-    assert steps_of(module) == 2
+    assert steps_of(module) == 3
+    assert module.tempering.reading()["tau_b"] == pytest.approx(4.0 - 3.9 * 2 / 8)
 
 
 @dataclass(frozen=True, kw_only=True)
