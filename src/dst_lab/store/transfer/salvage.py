@@ -24,6 +24,9 @@ from dst_lab.store.errors import StoreError, explained
 from dst_lab.store.record import identify
 from dst_lab.store.transfer.merging import insert_all
 
+# SQLite quotes bytes of a damaged schema in what it says; where they are no text, Python raises ValueError.
+_UNTOLD = (sqlite3.Error, ValueError)
+
 
 @dataclass(frozen=True)
 class Salvage:
@@ -110,7 +113,7 @@ def _content(path: Path) -> tuple[bytes, str]:
                 if side.exists():
                     shutil.copyfile(side, beside)
             if any(side.exists() for side in side_files(copy)):
-                with suppress(sqlite3.Error), closing(sqlite3.connect(copy)) as connection:
+                with suppress(*_UNTOLD), closing(sqlite3.connect(copy)) as connection:
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             return copy.read_bytes(), _damage(copy)
     except OSError as error:
@@ -123,7 +126,7 @@ def _damage(path: Path) -> str:
     try:
         with closing(sqlite3.connect(path)) as connection:
             finding = damage_found(connection)
-    except sqlite3.Error as error:
+    except _UNTOLD as error:
         finding = str(error)
     return f"its pages do not fit together ({finding})" if finding else ""
 

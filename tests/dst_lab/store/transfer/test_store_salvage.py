@@ -320,3 +320,16 @@ def test_a_file_that_was_cut_short_or_does_not_hold_together_says_that_more_may_
     assert salvage(torn, tmp_path / "out.sqlite", overwrite=True).damage.startswith("its pages do not fit together (")
     headless = harmed(path, 0, PAGE)
     assert "not a database" in salvage(headless, tmp_path / "out.sqlite", overwrite=True).damage
+
+
+@pytest.mark.parametrize("with_log", [False, True])
+def test_a_schema_that_is_no_text_does_not_stop_a_salvage(with_log, path, rows, tmp_path):
+    """SQLite quotes the bytes in what it says, which Python then cannot read."""
+    at = path.read_bytes().index(b"NOT NULL CHECK (typeof(body)") + 8
+    damaged = harmed(path, at, 1, bytes([path.read_bytes()[at] ^ 0x80]))
+    if with_log:
+        damaged.with_name(f"{damaged.name}-wal").write_bytes(b"what a killed writer left")
+    found = salvage(damaged, tmp_path / "out.sqlite")
+    assert (found.saved, dict(found.lost)) == (40, {})
+    assert found.damage.startswith("its pages do not fit together (")
+    assert rows(tmp_path / "out.sqlite") == rows(path)
