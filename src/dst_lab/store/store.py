@@ -15,7 +15,7 @@ from dst_lab.replace import STORE, check_target, resolved
 from dst_lab.store.contents import blob, history, networks, notes, rows
 from dst_lab.store.contents.arrivals import Arrivals
 from dst_lab.store.disk.compressed import is_compressed, unpacked
-from dst_lab.store.disk.connection import Connection, close_writer, connect_reader, connect_writer, exists
+from dst_lab.store.disk.connection import Connection, check_whole, close_writer, connect_reader, connect_writer, exists
 from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.schema import create as create_file
 from dst_lab.store.disk.slices import slices
@@ -264,9 +264,8 @@ class Store:
 
         A note is no part of what a run found: copies, merges and exports carry it, comparisons leave it out.
         """
-        if any(
-            "\ud800" <= character <= "\udfff" for character in text
-        ):  # bytes that were no text, as Python keeps them
+        # Bytes that were no text, as Python keeps them.
+        if any("\ud800" <= character <= "\udfff" for character in text):
             raise StoreError(f"a note is text in UTF-8, which {text!r} is not: write it anew.")
         known = {run for (run,) in self._query("SELECT id FROM runs")}
         for run in runs:
@@ -363,10 +362,16 @@ class Store:
                 id=run, config=json.loads(config), status=status, detail=json.loads(detail), provenance_id=provenance
             )
 
+    def check_whole(self) -> None:
+        """Raise `StoreError` where the file does not hold together, so that runs may be missing from what is read."""
+        with explained(self.path):
+            check_whole(self._connection, self.path)
+
     def verified_rows(self) -> Iterator[rows.StoredRow]:
         """Every row, as of one moment, verified so that damage does not spread by merging."""
         with explained(self.path):
             self._connection.execute("BEGIN")
+            check_whole(self._connection, self.path)
             for row in rows.read_all(self._connection):
                 with self._intact(row.id, "record"):
                     row.verify()

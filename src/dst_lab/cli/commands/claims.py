@@ -46,6 +46,7 @@ def _claims(args: argparse.Namespace) -> int:
     from dst_lab.report import pick_scale
 
     with Store.open(args.store) as store:
+        store.check_whole()
         study = chosen_study(args, store)
         if not study.rules:
             what = (

@@ -120,6 +120,7 @@ def add_overwrite(parser: argparse.ArgumentParser, own: str = "") -> None:
 
 def _export(args: argparse.Namespace) -> int:
     with Store.open(args.store) as store:
+        store.check_whole()
         if args.format == "tensorboard":
             values = export_tensorboard(store, args.out, overwrite=args.overwrite)
             say(f"{values:,} values below {args.out}: tensorboard --logdir {args.out}")
@@ -171,8 +172,9 @@ def _chosen_runs(store: Store) -> set[str]:
 def _merge(args: argparse.Namespace) -> int:
     conflicts: dict[Path, tuple[str, ...]] = {}
     for other in args.others:
-        # Before the store is made: a wrong path leaves none behind.
-        Store.open(other).close()
+        # Before the store is made: a wrong path, or a damaged store, leaves none behind.
+        with Store.open(other) as source:
+            source.check_whole()
     with Store.open(args.store, write=True) as store:
         for other in args.others:
             report = store.merge(other, prefer_other=args.prefer == "theirs")

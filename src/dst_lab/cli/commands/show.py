@@ -17,7 +17,7 @@ from dst_lab.configs import WHOLE
 from dst_lab.configs.cards import metric as card
 from dst_lab.configs.estimators import names_of_temperatures
 from dst_lab.shown import shown
-from dst_lab.store import DamagedRunError, Run, Store, field, summarise
+from dst_lab.store import DamagedRunError, Run, Store, StoreError, field, summarise
 from dst_lab.store.errors import SALVAGE
 from dst_lab.store.views.conditions import parse
 from dst_lab.store.views.export import harmless
@@ -72,6 +72,7 @@ def _show(args: argparse.Namespace) -> int:
         except DamagedRunError:
             damaged = store.leave_out_damaged()
             rows, group = gather(store, args.where, args.group.split(","), args.metric, at)
+        torn = _torn(store)
     rows = arranged(rows, args.metric, args.sort, reverse=args.reverse, top=args.top)
     if args.json:
         print(json.dumps([_plain(row) for row in rows], indent=1))
@@ -81,9 +82,20 @@ def _show(args: argparse.Namespace) -> int:
         draw(rows, group, args.metric, at, args.where)
     for name, reason in damaged.items():
         say(f"dst: damaged, and left out: {name}: {reason}", sys.stderr)
-    if damaged:
+    if damaged and not torn:
         say(f"dst: {SALVAGE}", sys.stderr)
-    return 1 if damaged else 0
+    if torn:
+        say(f"dst: runs may be missing: {torn}", sys.stderr)
+    return 1 if damaged or torn else 0
+
+
+def _torn(store: Store) -> str:
+    """Why runs may be missing from what can be read; empty where the file holds together."""
+    try:
+        store.check_whole()
+    except StoreError as error:
+        return str(error)
+    return ""
 
 
 def print_table(store: Store, where: Sequence[str], metric: str, at: str, only: Collection[str] | None = None) -> None:

@@ -13,7 +13,7 @@ import pytest
 from dst_lab.cli.commands import show
 from dst_lab.cli.commands.run import seeds
 from dst_lab.cli.terminal.console import Console
-from dst_lab.store import Record, Series, Store
+from dst_lab.store import Record, Series, Store, StoreError
 
 LONG = "a-data-set-with-a-rather-long-name"
 
@@ -193,6 +193,35 @@ def test_damaged_runs_are_named_and_the_others_shown(store, cli) -> None:
     assert runs[3].id in second
     assert "--salvage" in last
     assert "31 runs recorded (31 done), 2 damaged" in cli("watch", "--once").out
+
+
+def test_a_page_that_hides_runs_is_found_by_whoever_reads_them_all(store, cli, surroundings) -> None:
+    """A leaf that tells of one cell less than it has: what is left can be read, and is whole."""
+    raw = bytearray(store.read_bytes())
+    with closing(sqlite3.connect(store)) as opened:
+        ((root,),) = opened.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs'").fetchall()
+    head = (root - 1) * 1024
+    leaf = (int.from_bytes(raw[head + 8 : head + 12], "big") - 1) * 1024
+    assert (raw[head], raw[leaf]) == (5, 13), "an inner page, and its last leaf"
+    assert raw[leaf + 4] > 1
+    raw[leaf + 4] -= 1
+    Path("torn.sqlite").write_bytes(raw)
+    ended = cli("show", "--json", "--store", "torn.sqlite")
+    assert (ended.code, sum(row["n"] for row in json.loads(ended.out))) == (1, 32)
+    assert ended.err.startswith("dst: runs may be missing: ")
+    assert "torn.sqlite: the file is damaged (malformed: " in ended.err
+    before = set(surroundings.iterdir())
+    export = ("export", "--format", "csv", "--out", "new.csv")
+    for words in (("copy", "new.sqlite"), ("report",), ("claims",), export):
+        ended = cli(*words, "--store", "torn.sqlite")
+        assert ended.code == 2, words
+        assert "torn.sqlite: the file is damaged (malformed: " in ended.err
+    assert "torn.sqlite: the file is damaged" in cli("diff", store, "torn.sqlite").err
+    assert cli("merge", "--store", "new.sqlite", "torn.sqlite").code == 2
+    assert set(surroundings.iterdir()) == before
+    with Store.open("other.sqlite", write=True) as other, pytest.raises(StoreError, match=r"torn.*is damaged"):
+        other.merge("torn.sqlite")
+    assert cli("copy", "--store", "torn.sqlite", "--salvage", "saved.sqlite").code == 1
 
 
 @pytest.mark.parametrize("width", [20, 40, 60])
