@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dst_lab.replace import STORE, check_target, resolved
 from dst_lab.store.contents import blob, history, networks, notes, rows
-from dst_lab.store.contents.arrivals import Arrivals
+from dst_lab.store.contents.arrivals import Arrivals, arriving_with
 from dst_lab.store.disk.compressed import is_compressed, unpacked
 from dst_lab.store.disk.connection import Connection, check_whole, close_writer, connect_reader, connect_writer, exists
 from dst_lab.store.disk.lock import Lock
@@ -234,29 +234,29 @@ class Store:
             check_target(file, STORE, overwrite=overwrite)
         lock = Lock(file)
         try:
-            with explained(file), Arrivals(file) as arriving:
+            with explained(file), arriving_with(file) as arriving:
+                # The blobs of a store that was joined or unpacked are not compressed as others are.
+                repack, replaced = self._folder is not None, file.exists()
 
                 def carry_networks(digests: Mapping[str, str]) -> None:
                     for run in sorted(self._kept(digests)) if artefacts_of is None else ():
                         arriving.add(self._network(run, digests[run]))
+                    if replaced:
+                        arriving.clear(digests)
                     arriving.place()
 
-                # The blobs of a store that was joined or unpacked are not compressed as others are.
-                repack, replaced = self._folder is not None, file.exists()
-                copied = write_copy(self._connection, self.path, file, carry_networks, artefacts_of, repack=repack)
-                arriving.settle()
-                if replaced:
-                    networks.remove_others(file, copied)
+                write_copy(self._connection, self.path, file, carry_networks, artefacts_of, repack=repack)
         finally:
             lock.release()
 
     def remove(self, runs: Collection[str]) -> int:
         """Remove runs, their notes and their kept networks, all or none of them, and return how many there were."""
-        with self._writing().transaction() as connection:
+        with Arrivals(self.path) as arriving, self._writing().transaction(arriving) as connection:
             count = connection.executemany("DELETE FROM runs WHERE id = ?", [(run,) for run in runs]).rowcount
             connection.execute("DELETE FROM provenance WHERE id NOT IN (SELECT provenance FROM runs)")
             notes.write(connection, {run: "" for run in notes.read(connection) if run in runs})
-        networks.remove(self.path, runs)
+            for run in runs:
+                arriving.outdate(run)
         return count
 
     def note(self, runs: Collection[str], text: str) -> None:

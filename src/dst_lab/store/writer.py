@@ -34,25 +34,31 @@ class Writer:
     def transaction(self, arriving: Arrivals | None = None) -> Iterator[Connection]:
         """All or nothing, networks too, then folded into the file, which is looked at before and after."""
         self.check()
+        committing, interrupt = False, None
         with explained(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self.connection
                 if arriving:
                     arriving.place()
+                committing = True
                 self.connection.execute("COMMIT")
             except BaseException as error:
-                # After some errors, a full disk among them, SQLite has already rolled back by itself.
-                with suppress(sqlite3.Error):
-                    self.connection.execute("ROLLBACK")
-                if isinstance(error, sqlite3.Error):
-                    self.check()  # where the file was changed under it, that is what to say
-                raise
+                if isinstance(error, sqlite3.Error) or not committing or self.connection.in_transaction:
+                    # After some errors, a full disk among them, SQLite has already rolled back by itself.
+                    with suppress(sqlite3.Error):
+                        self.connection.execute("ROLLBACK")
+                    if isinstance(error, sqlite3.Error):
+                        self.check()  # where the file was changed under it, that is what to say
+                    raise
+                interrupt = error  # heard after the commit was made: what belongs to it comes first
         if arriving:
             arriving.settle()
         self.fold()
         with self._in_place(), explained(self.path):
             self._watch.remember(self.connection)
+        if interrupt:
+            raise interrupt
 
     def fold(self) -> bool:
         """Fold the log into the file, so that the file alone is whole; False where a reader kept it from finishing."""

@@ -1,7 +1,8 @@
 """Networks on their way into the folder of a store, with the records that they belong to."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -25,6 +26,7 @@ class Arrivals:
         self._drafts: dict[str, Path] = {}
         self._placed: list[Path] = []
         self._outdated: set[str] = set()
+        self._only: Mapping[str, str] | None = None
 
     def __enter__(self) -> "Arrivals":
         return self
@@ -62,23 +64,62 @@ class Arrivals:
         self._drafts.pop(run, None)
         self._outdated.add(run)
 
+    def clear(self, digests: Mapping[str, str]) -> None:
+        """The records that were there give way to these alone, given by the ids of their runs."""
+        self._only = digests
+
     def place(self) -> None:
         """Put those in place that stand in nobody's way."""
         for run, part, path in self._arriving():
             if not path.exists():
+                self._placed.append(path)  # before: an interrupt may come when it is there and not yet on the disk
                 with networks.writing(path):
                     put_in_place(part, path)
-                self._placed.append(path)
                 del self._drafts[run]
 
     def settle(self) -> None:
-        """Put the others in place, and remove those of records that gave way."""
+        """Put the others in place, and remove those of records that gave way; an interrupt waits until it is done."""
         self._placed = []
+        try:
+            self._finish()
+        except Exception:
+            raise
+        except BaseException:
+            self._finish()
+            raise
+
+    def _finish(self) -> None:
         for _, part, path in self._arriving():
-            with networks.writing(path):
-                put_in_place(part, path)
+            if part.exists():
+                with networks.writing(path):
+                    put_in_place(part, path)
         networks.remove(self._path, self._outdated)
+        if self._only is not None:
+            networks.remove_others(self._path, self._only)
 
     def _arriving(self) -> Iterator[tuple[str, Path, Path]]:
         for run, part in list(self._drafts.items()):
             yield run, part, networks.path_of(self._path, run)
+
+
+@contextmanager
+def arriving_with(path: Path) -> Iterator[Arrivals]:
+    """Networks that come with a new file at `path`, which takes its place inside the block: they settle with it, even
+    where an interrupt is raised just after."""
+    before = _identity(path)
+    with Arrivals(path) as arriving:
+        try:
+            yield arriving
+        except BaseException:
+            if _identity(path) != before:
+                arriving.settle()
+            raise
+        arriving.settle()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino

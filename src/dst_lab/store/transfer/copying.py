@@ -20,11 +20,11 @@ def write_copy(
     artefacts_of: Collection[str] | None,
     *,
     repack: bool,
-) -> Mapping[str, str]:
+) -> None:
     """Write what a connection to `source` sees now to `target`, compressed as a whole where its name ends so.
 
     `artefacts_of` are the runs whose artefacts come along (None: all). `repack`: every blob is compressed anew.
-    Returns the digests of the finished runs by their ids; `carry_networks` gets them before the file takes its place.
+    `carry_networks` gets the digests of the finished runs by their ids, before the file takes its place.
     """
     with replacing_store(target) as draft:
         try:
@@ -33,8 +33,7 @@ def write_copy(
             small = is_compressed(target)
             if small or artefacts_of is not None or repack:
                 rewrite(draft, level=0 if small else blob.LEVEL, artefacts_of=artefacts_of)
-            digests = _verified(draft)
-            carry_networks(digests)
+            carry_networks(_verified(draft))
             if small:
                 pack(draft)
         except sqlite3.OperationalError:
@@ -42,7 +41,6 @@ def write_copy(
         except (sqlite3.DatabaseError, ValueError) as error:
             # Damage is in what is read, not in what is written.
             raise StoreError(sentence(source, error)) from error
-    return digests
 
 
 def _verified(path: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import cast
 
 from dst_lab.replace import STORE, check_target, resolved
 from dst_lab.store.contents import networks, notes, rows
-from dst_lab.store.contents.arrivals import Arrivals
+from dst_lab.store.contents.arrivals import Arrivals, arriving_with
 from dst_lab.store.disk.compressed import is_compressed, unpack_as_far_as_possible
 from dst_lab.store.disk.connection import damage_found
 from dst_lab.store.disk.header import missing_bytes
@@ -65,17 +65,15 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, o
     healthy, lost = cells_found.assembled()
     lock = Lock(file)
     try:
-        replaced = file.exists()
-        with explained(file), Arrivals(file) as arriving:
+        with explained(file), arriving_with(file) as arriving:
+            if file.exists():
+                arriving.clear({row.id: row.digest for row in healthy})
             with replacing_store(file) as draft:
                 create(draft)
                 insert_all(draft, healthy, cells_found.notes)
                 kept = networks.kept(origin, [row.id for row in healthy])
                 lost |= {name: why for row in healthy if row.id in kept for name, why in _carry(origin, arriving, row)}
                 arriving.place()
-            arriving.settle()
-            if replaced:
-                networks.remove_others(file, {row.id: row.digest for row in healthy})
     finally:
         lock.release()
     return Salvage(len(healthy), lost, sum(not row.artefacts and not _is_whole(row) for row in healthy), damage)

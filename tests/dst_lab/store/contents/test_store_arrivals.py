@@ -1,5 +1,6 @@
 """Networks on their way into a store: put in place with the records that they belong to, or not at all."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,6 +13,7 @@ import pytest
 from dst_lab.store import Record, Series, Store, StoreError, salvage
 from dst_lab.store.contents.networks import path_of
 from dst_lab.store.contents.rows import StoredRow
+from dst_lab.store.disk.connection import Connection
 
 CONFIG = {"task": "t", "estimator": {"name": "decoupled", "tau_f": 1.0, "tau_b": 1.0}, "lr": 0.1}
 
@@ -142,3 +144,71 @@ def test_a_merge_has_the_networks_of_the_runs_that_it_adds(kept, tmp_path, monke
     with Store.open(tmp_path / "b.sqlite", write=True) as store:
         assert store.merge(kept).added == 4
         assert store.kept() == set(ids(0, 1, 3))
+
+
+@pytest.mark.parametrize("how", ["put", "merge", "remove"])
+def test_an_interrupt_during_the_commit_leaves_records_and_networks_together(how, kept, other, monkeypatch) -> None:
+    """Ctrl-C while SQLite waits for the disk: it is heard when the commit has been made."""
+    execute = Connection.execute
+
+    def interrupted(self: Connection, sql: str, *values: object) -> sqlite3.Cursor:
+        writing = self.in_transaction and self is writer
+        cursor = execute(self, sql, *values)
+        if sql == "COMMIT" and writing:
+            raise KeyboardInterrupt
+        return cursor
+
+    with Store.open(kept, write=True) as store:
+        writer = store._connection
+        monkeypatch.setattr(Connection, "execute", interrupted)
+        act = {
+            "put": lambda: store.put([record(3)]),
+            "remove": lambda: store.remove(ids(1)),
+            "merge": lambda: store.merge(other, prefer_other=True),
+        }[how]
+        with pytest.raises(KeyboardInterrupt):
+            act()
+        monkeypatch.undo()
+        there = {"put": ids(0, 1, 3), "merge": ids(0, 1, 2), "remove": ids(0)}[how]
+        assert store.kept() == {name.partition(".")[0] for name in files(kept)} == set(there)
+        assert all(store.network(run).run == run for run in there)
+        store.put([record(4)])
+
+
+@pytest.mark.parametrize("how", ["copy", "salvage"])
+@pytest.mark.parametrize("over", [False, True])
+def test_an_interrupt_once_the_file_is_there_leaves_its_networks(how, over, kept, other, tmp_path, monkeypatch) -> None:
+    target = kept if over else tmp_path / "new.sqlite"
+    _interrupt_after(monkeypatch, target.name)
+    with Store.open(other) as store, pytest.raises(KeyboardInterrupt):
+        store.copy(target, overwrite=over) if how == "copy" else salvage(other, target, overwrite=over)
+    monkeypatch.undo()
+    with Store.open(target) as store:
+        assert all(store.network(run).run == run for run in ids(0, 1, 2))
+    assert len(files(target)) == 3
+
+
+@pytest.mark.parametrize("how", ["copy", "merge", "salvage"])
+def test_an_interrupt_before_the_records_are_there_leaves_no_network(how, kept, tmp_path, monkeypatch) -> None:
+    target = tmp_path / "new.sqlite"
+    Store.open(target, write=True).close()
+    _interrupt_after(monkeypatch, f"{ids(1)[0]}.safetensors")
+    if how == "merge":
+        with Store.open(target, write=True) as store, pytest.raises(KeyboardInterrupt):
+            store.merge(kept)
+    else:
+        with Store.open(kept) as store, pytest.raises(KeyboardInterrupt):
+            store.copy(target, overwrite=True) if how == "copy" else salvage(kept, target, overwrite=True)
+    assert not Path(f"{target}.networks").exists()
+
+
+def _interrupt_after(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Ctrl-C while the system waits for the disk, with a file of this name just in its place."""
+    replace_file = os.replace
+
+    def interrupted(part: Path, target: Path) -> None:
+        replace_file(part, target)
+        if target.name == name:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
