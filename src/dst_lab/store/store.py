@@ -171,10 +171,10 @@ class Store:
             for row, outcome, network in zip(encoded, outcomes, kept, strict=True):
                 if network and takes_network(connection, arriving, row, outcome):
                     arriving.add(network)
-                elif outcome is rows.Outcome.REPLACED:
-                    arriving.outdate(row.id)
+                elif outcome.is_new:
+                    arriving.outdate(row.id, row.digest)
         writer.kept.networks = []
-        return sum(outcome in (rows.Outcome.ADDED, rows.Outcome.REPLACED) for outcome in outcomes)
+        return sum(outcome.is_new for outcome in outcomes)
 
     def fold(self) -> bool:
         """Fold the log into the file, so that the file alone is whole. `put` and `merge` do it.

@@ -24,6 +24,7 @@ class Arrivals:
         self._new_folder = False
         self._stack = ExitStack()
         self._drafts: dict[str, Path] = {}
+        self._digests: dict[str, str] = {}
         self._placed: list[Path] = []
         self._outdated: set[str] = set()
         self._only: Mapping[str, str] | None = None
@@ -53,14 +54,20 @@ class Arrivals:
             part = self._stack.enter_context(draft(path))
             write_draft(part, networks.encoded(network))
         self._drafts[network.run] = part
+        self._digests[network.run] = network.digest
         self._outdated.discard(network.run)
 
-    def has(self, run: str) -> bool:
-        """True where a network of the run is there, or on its way."""
-        return run in self._drafts or networks.has(self._path, run)
+    def has(self, run: str, digest: str) -> bool:
+        """True where the network of this result of the run is on its way or, with none on its way, there."""
+        if run in self._drafts:
+            return self._digests[run] == digest
+        return networks.has_of(self._path, run, digest)
 
-    def outdate(self, run: str) -> None:
-        """The record of this run gives way to one without a network."""
+    def outdate(self, run: str, result: str = "") -> None:
+        """The record of this run goes, or is now this result, without a network: one that is there is of another, left
+        by a record that gave way or by a process that was killed before it wrote one."""
+        if result and self.has(run, result):
+            return
         self._drafts.pop(run, None)
         self._outdated.add(run)
 

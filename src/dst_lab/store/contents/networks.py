@@ -60,6 +60,11 @@ def has(store: str | os.PathLike[str], run: str) -> bool:
     return path_of(store, run).is_file()
 
 
+def has_of(store: str | os.PathLike[str], run: str, digest: str) -> bool:
+    """True where the run has a file that says it belongs to this result."""
+    return has(store, run) and _record_of(path_of(store, run)) == digest
+
+
 def encoded(network: Network) -> bytes:
     """The content of a network's file."""
     from safetensors.numpy import save

@@ -33,6 +33,11 @@ class Outcome(Enum):
     COMPLETED = "completed"
     DIFFERS = "differs"
 
+    @property
+    def is_new(self) -> bool:
+        """True where the row is now the record of its run."""
+        return self in (Outcome.ADDED, Outcome.REPLACED)
+
 
 @dataclass(frozen=True)
 class StoredRow:

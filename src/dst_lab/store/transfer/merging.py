@@ -38,8 +38,8 @@ class Merging:
         self._outcomes[row.id] = outcome
         if network and takes_network(self._connection, self._arriving, row, outcome):
             self._arriving.add(network(row.id))
-        elif outcome is rows.Outcome.REPLACED:
-            self._arriving.outdate(row.id)
+        elif outcome.is_new:
+            self._arriving.outdate(row.id, row.digest)
 
     def add_notes(self, others: Mapping[str, str]) -> None:
         """The other store's notes on the runs that were added."""
@@ -79,7 +79,7 @@ def takes_network(
     connection: sqlite3.Connection, arriving: Arrivals, row: rows.StoredRow, outcome: rows.Outcome
 ) -> bool:
     """True where a row's network belongs to what is recorded now, and is not there yet."""
-    if outcome in (rows.Outcome.ADDED, rows.Outcome.REPLACED):
+    if outcome.is_new:
         return True
     same = connection.execute("SELECT 1 FROM runs WHERE id = ? AND digest = ?", (row.id, row.columns[7])).fetchone()
-    return bool(same) and not arriving.has(row.id)
+    return bool(same) and not arriving.has(row.id, row.digest)

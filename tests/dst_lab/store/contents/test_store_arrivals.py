@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dst_lab.store import Record, Series, Store, StoreError, salvage
-from dst_lab.store.contents.networks import path_of
+from dst_lab.store.contents.networks import path_of, write
 from dst_lab.store.contents.rows import StoredRow
 from dst_lab.store.disk.connection import Connection
 
@@ -212,3 +212,40 @@ def _interrupt_after(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "replace", interrupted)
+
+
+def test_a_network_that_a_killed_process_left_is_not_taken_for_that_of_another_result(kept, other, tmp_path) -> None:
+    """Killed with the network in its place and the record not yet written, or the other way round."""
+    new = tmp_path / "new.sqlite"
+    for how in ("put", "merge"):
+        with Store.open(kept) as store, Store.open(new, write=True) as left:
+            write(new, store.network(ids(0)[0]))
+            left.put([record(0, value=7.0, network=False)]) if how == "put" else left.merge(_lean(other))
+            assert left.kept() == set()
+            left.copy(tmp_path / f"{how}.sqlite")
+            left.remove([run.id for run in left.runs()])
+    with Store.open(kept) as store, Store.open(other, write=True) as theirs:
+        write(other, store.network(ids(0)[0]))
+        assert theirs.merge(_lean(other)).already == 3
+        with pytest.raises(StoreError, match="of another training"):
+            theirs.network(ids(0)[0])
+    with Store.open(tmp_path / "source.sqlite", write=True) as source:
+        source.put([record(0, value=7.0)])
+    with Store.open(other, write=True) as theirs:
+        theirs.merge(tmp_path / "source.sqlite")
+        assert theirs.network(ids(0)[0]).tensors["parameters/w"][0] == 7.0
+
+
+def test_a_network_of_the_same_result_stays_where_the_record_comes_later(kept, tmp_path) -> None:
+    new = tmp_path / "new.sqlite"
+    with Store.open(kept) as store, Store.open(new, write=True) as left:
+        write(new, store.network(ids(0)[0]))
+        left.put([record(0, network=False)])
+        assert left.network(ids(0)[0]).run == ids(0)[0]
+
+
+def _lean(path: Path) -> Path:
+    """The file alone, as a store without networks."""
+    alone = path.with_name("alone.sqlite")
+    alone.write_bytes(path.read_bytes())
+    return alone
