@@ -73,11 +73,11 @@ def _column(name: str) -> str:
 
 
 def _kind(values: list[Any]) -> type:
-    """What a column holds: whole numbers, numbers or text."""
+    """What a column holds: whole numbers, numbers or text; text also where one is too large for a column of numbers."""
     kinds = {type(value) for value in values if value is not None}
-    if kinds == {int}:
-        return int
-    return float if kinds <= {int, float} else str
+    if not kinds <= {int, float} or any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values):
+        return str
+    return int if kinds == {int} else float
 
 
 def _blocks(store: Store, runs: list[Run], others: list[str], notes: dict[str, str]) -> Iterator[_Block]:

@@ -14,6 +14,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dst_lab.replace import TENSORBOARD, WriteError, check_target, draft_folder, put_in_place, write_bytes, write_text
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import Run, Series, identify
@@ -69,7 +71,9 @@ def events(history: Mapping[str, Series], started: float) -> bytes:
     for name, series in history.items():
         for metric, column in series.components(name):
             tag = _text(1, metric)
-            for step, value in zip(series.steps.tolist(), column.tolist(), strict=True):
+            with np.errstate(over="ignore"):  # what float32 cannot hold is infinite
+                small = column.astype(np.float64).astype(np.float32)
+            for step, value in zip(series.steps.tolist(), small.tolist(), strict=True):
                 values.setdefault(step, []).append(_bytes(1, tag + b"\x15" + struct.pack("<f", value)))
     head = b"\x09" + struct.pack("<d", started)
     first = head + _text(3, "brain.Event:2")
@@ -101,7 +105,7 @@ def _room(folder: Path, overwrite: bool) -> Iterator[None]:
 
 def _replace(folder: Path, draft: Path) -> None:
     """Move what was written into its places, then remove what is left of an earlier export."""
-    before, now = list(folder.rglob(FILE)), set()
+    before, now = list(_exported(folder)), set()
     for part in [path for path in draft.rglob("*") if path.is_file()]:
         place = folder / part.relative_to(draft)
         target = place.with_name(FILE) if place.name == _EVENTS else place
@@ -114,6 +118,14 @@ def _replace(folder: Path, draft: Path) -> None:
                 if path not in now:
                     path.unlink(missing_ok=True)
             old.parent.rmdir()
+
+
+def _exported(folder: Path) -> Iterator[Path]:
+    """The event files of an earlier export, but not those of another one that lies below."""
+    for place, below, files in os.walk(folder):
+        below[:] = [name for name in below if not Path(place, name, ABOUT).exists()]
+        if FILE in files:
+            yield Path(place, FILE)
 
 
 def _names(run: Run) -> tuple[str, str, str]:

@@ -131,6 +131,21 @@ def test_every_field_of_every_config_is_a_column(format, store, record, tmp_path
     assert told[record(0).run_id] == (None, None, 1e-3, None, None, None)
 
 
+@pytest.mark.parametrize("format", READERS)
+def test_whole_numbers_that_no_column_of_numbers_holds_are_text(format, store, record, tmp_path):
+    given = [record(8, key=2**63, size=10**400), record(8, key=-(2**63) - 1, size=0.5), record(8, key=7, size=1)]
+    store.put(given)
+    export(store, format, tmp_path / "rows")
+    header, rows = READERS[format](tmp_path / "rows")
+    assert tuple(header) == (*COLUMNS, "key", "lr", "size")
+    told = {row[0]: (row[len(COLUMNS)], row[-1]) for row in rows}
+    assert [told[one.run_id] for one in given] == [
+        ("9223372036854775808", str(10**400)),
+        ("-9223372036854775809", "0.5"),
+        ("7", "1"),
+    ]
+
+
 def test_parquet_is_written_in_groups_with_dictionaries(store, record, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.import_module("dst_lab.store.views.export"), "_GROUP", 7)
     out = tmp_path / "rows.parquet"

@@ -105,6 +105,28 @@ def test_runs_that_are_gone_are_gone_from_the_next_export(tmp_path, record) -> N
     assert record(1).run_id in str(left)
 
 
+def test_another_export_below_the_folder_stays(tmp_path, record) -> None:
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        store.put([record(0), record(1)])
+        export_tensorboard(store, tmp_path / "out" / "deep" / "mine")
+        below = content(tmp_path / "out" / "deep")
+        export_tensorboard(store, tmp_path / "out", overwrite=True)
+        store.remove([record(0).run_id])
+        export_tensorboard(store, tmp_path / "out")
+    assert content(tmp_path / "out" / "deep") == below
+    assert len(list((tmp_path / "out" / "stochastic-binary").rglob(FILE))) == 1
+
+
+def test_what_float32_cannot_hold_is_infinite(tmp_path) -> None:
+    history = {"loss": Series(np.arange(3), np.array([1e39, -1e300, 3e38]))}
+    config = {"task": "t", "estimator": {"name": "soft"}, "seed": 0}
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        store.put([Record(config=config, status="done", history=history)])
+        export_tensorboard(store, tmp_path / "out")
+    (found,) = tmp_path.rglob(FILE)
+    assert list(scalars(found.read_bytes()).values()) == [np.inf, -np.inf, np.float32(3e38)]
+
+
 def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
