@@ -57,6 +57,18 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
     assert not set(first.calls) & set(second.calls)
 
 
+@pytest.mark.parametrize("plan", ["grid", "sequential"])
+def test_true_is_not_one(plan: str, tmp_path: Path) -> None:
+    calls = []
+
+    def objective(x: Any, seed: int) -> float:
+        calls.append((type(x[0] if isinstance(x, tuple | list) else x), seed))
+        return 0.0
+
+    dst_lab.tune(objective, plan=plan, seeds=1, x=[1, True, 1, (1,), (True,)], store=tmp_path / "t.sqlite")
+    assert sorted(calls, key=str) == [(bool, 0), (bool, 0), (int, 0), (int, 0)]
+
+
 def test_a_grid_tries_every_pair(tmp_path: Path) -> None:
     objective = Counted()
     result = dst_lab.tune(objective, **GRID, plan="grid", seeds=1, store=tmp_path / "t.sqlite", name="bowl")

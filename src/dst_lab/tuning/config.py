@@ -1,7 +1,7 @@
 """What a run of somebody's own training function is."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from dst_lab.configs import Config
@@ -22,6 +22,13 @@ class OwnConfig(Config):
     batch: int = 1
     parameters: tuple[tuple[str, Any], ...] = field(default=(), metadata={"omit": True})
 
+    def __eq__(self, other: object) -> bool:
+        """Fields are equal, and no parameter is True here and 1 there: those are two runs."""
+        if not isinstance(other, OwnConfig):
+            return NotImplemented
+        mine, theirs = ([getattr(one, of.name) for of in fields(one)] for one in (self, other))
+        return mine == theirs and told(self.parameters) == told(other.parameters)
+
     def values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in FIELDS} | dict(self.parameters)
 
@@ -39,6 +46,11 @@ class OwnConfig(Config):
     def to_dict(self) -> dict[str, Any]:
         values = super().to_dict()
         return {**values, "parameters": dict(self.parameters)} if self.parameters else values
+
+
+def told(value: Any) -> Any:
+    """A parameter's value, or a tuple of them, as a key that tells True from 1."""
+    return tuple(map(told, value)) if isinstance(value, tuple) else (isinstance(value, bool), value)
 
 
 def _ordered(parameters: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -23,7 +23,7 @@ from dst_lab.plans.plan import Grid, Plan, is_number, score, value_of, with_valu
 from dst_lab.plans.sequential import Sequential
 from dst_lab.records import Reader, pursue
 from dst_lab.store import Record, Series, Store, StoreError
-from dst_lab.tuning.config import OwnConfig
+from dst_lab.tuning.config import OwnConfig, told
 from dst_lab.tuning.workers import Progress, at_once
 
 Objective = Callable[..., float | Sequence[float]]
@@ -142,7 +142,7 @@ def _values(name: str, values: Sequence[Any], of: Card) -> list[Any] | tuple[Any
         raise ValueError(f"{name} takes a list of values to try, got none")
     if name in of.temperatures:
         plain = [float(value) if isinstance(value, int) else value for value in plain]
-    return tuple(plain) if isinstance(values, tuple) else list(dict.fromkeys(plain))
+    return tuple(plain) if isinstance(values, tuple) else list({told(value): value for value in plain}.values())
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -260,7 +260,8 @@ def _varied(runs: Sequence[Run]) -> list[str]:
         for name in known[run.task]:
             lacks = name.startswith("estimator.") and name not in own
             if not (lacks or name in (*SETTING, "estimator.name", "seed")):
-                seen.setdefault((run.task, name), set()).add(repr(value_at(run.fields, name)))
+                value = repr(value_at(run.fields, name)) if name in own else ""
+                seen.setdefault((run.task, name), set()).add(value)
     told = [name for (_, name), values in seen.items() if len(values) > 1 or _whole(name, values)]
     return list(dict.fromkeys(told))
 

@@ -29,7 +29,8 @@ def summarise(
 
     `where` are conditions such as "tau_f<=0.3" or "estimator=decoupled", of which a run fits all. They and `group`
     name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "tau_f" will do inside "estimator",
-    which alone is its name), "status", "id", or "seeds" (see `field`). `only` are the ids of the runs that count at
+    which alone is its name), "status", "id", or "seeds" (see `field`); None that was given is the text "None" in a
+    group's fields, and None what its runs do not have. `only` are the ids of the runs that count at
     all (None: of all). Each run counts with its `at="last"` value or its `at="best"`, the good end by the metric's
     card, such as the lowest for a loss. Over the `n` runs that are done and have the metric come the mean, the standard
     deviation (n - 1; None for one run), and the extremes, of which `best` is the good one (None where the card does not
@@ -41,13 +42,13 @@ def summarise(
     runs = store.runs()
     conditions = parse(where)
     check_fields([*(condition.field for condition in conditions), *group], runs)
-    groups: dict[tuple[Any, ...], list[Run]] = {}
+    groups: dict[tuple[tuple[str, Any], ...], list[Run]] = {}
     for run in runs:
         if (only is None or run.id in only) and fits(run, conditions):
-            groups.setdefault(tuple(field(run, name) for name in group), []).append(run)
+            groups.setdefault(tuple(_told(run, name) for name in group), []).append(run)
 
     table, known, parts, notes = [], set[str](), dict[str, None](), store.notes()
-    for key, members in sorted(groups.items(), key=lambda item: [order(value) for value in item[0]]):
+    for key, members in sorted(groups.items(), key=lambda item: [order(value) for _, value in item[0]]):
         values = []
         for run in members:
             if run.status != "done":
@@ -60,7 +61,7 @@ def summarise(
             if series is not None and series.size:
                 values.append(float(series[-1]) if at == "last" else _best(series, direction))
         noted = {run.id: notes[run.id] for run in members if run.id in notes}
-        fields = dict(zip(group, key, strict=True))
+        fields = {name: value for name, (_, value) in zip(group, key, strict=True)}
         table.append({**fields, **_statistics(values, direction), **_ends(members), "notes": noted})
     if not any(row["n"] for row in table):
         if parts and metric not in parts:
@@ -90,6 +91,18 @@ def field(run: Run, name: str) -> Any:
     return run.estimator if name == "estimator" else value_at(run.fields, name)
 
 
+def _told(run: Run, name: str) -> tuple[str, Any]:
+    """A field as groups go by it, after what tells it from an equal one: True from 1, None from what is not there."""
+    value = field(run, name)
+    if value is None and _has(run, name):
+        return "given", "None"
+    return "bool" if isinstance(value, bool) else "", value
+
+
+def _has(run: Run, name: str) -> bool:
+    return field(run, name) is not None or bool({name, f"estimator.{name}"} & {*names(run.fields)})
+
+
 def fits(run: Run, conditions: Iterable[Condition]) -> bool:
     """True where all conditions hold for the fields of a run. Call `check_fields` first: a field that no run has
     differs from every value, so that a slip of the pen in `tau_f!=1` would fit all runs."""
@@ -116,7 +129,7 @@ def _inside(value: Any, name: str) -> Any:
 def check_fields(wanted: Iterable[str], runs: Sequence[Run]) -> None:
     """Raise `StoreError` for a field that none of the runs has, where there are any."""
     for name in wanted:
-        if runs and all(field(run, name) is None for run in runs):
+        if runs and not any(_has(run, name) for run in runs):
             there = sorted({known for run in runs for known in names(run.fields)})
             raise StoreError(f"no run has the field {name!r}; there are id, status, seeds, {', '.join(there)}.")
 

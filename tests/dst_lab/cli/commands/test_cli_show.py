@@ -177,6 +177,14 @@ def test_notes_stand_below_the_table_and_in_every_form(store, cli) -> None:
         assert cli("note", *words).code == 2
 
 
+def test_a_field_that_is_none_in_some_runs_and_missing_in_others_tells_them_apart(cli) -> None:
+    config = {"task": "own", "estimator": {"name": "soft", "tau": 1.0}, "seed": 0}
+    history = {"validation_loss": Series([1], np.array([3.0]))}
+    with Store.open("dst.sqlite", write=True) as opened:
+        opened.put([Record(config=one, status="done", history=history) for one in (config, {**config, "clip": None})])
+    assert [(row["clip"], row["n"]) for row in rows(cli)] == [("None", 1), (None, 1)]
+
+
 def test_damaged_runs_are_named_and_the_others_shown(store, cli) -> None:
     with Store.open(store) as opened:
         runs = opened.runs()

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -65,6 +67,18 @@ def test_dotted_fields_group_and_sort_by_number_with_the_missing_last(store):
         (2, 1e-3, 1),
         (None, 3e-3, 1),
     ]
+
+
+def test_what_is_missing_none_true_and_one_are_four_groups(tmp_path):
+    """2 and 2.0 are one, as everywhere."""
+    given = [{}, {"x": None}, {"x": True}, {"x": 1}, {"x": 2}, {"x": 2.0}]
+    with Store.open(tmp_path / "more.sqlite", write=True) as more:
+        for number, fields in enumerate(given):
+            one = _run(0, [float(number)] * 3)
+            more.put([replace(one, config={**one.config, **fields})])
+        rows = summarise(more, metric="valid_loss", group=["x"])
+    told = [(repr(row["x"]), row["n"], row["mean"]) for row in rows]
+    assert told == [("True", 1, 2.0), ("1", 1, 3.0), ("2", 2, 4.5), ("'None'", 1, 1.0), ("None", 1, 0.0)]
 
 
 @pytest.mark.parametrize(
