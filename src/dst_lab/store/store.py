@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -214,11 +214,7 @@ class Store:
         return merging.report()
 
     def copy(
-        self,
-        target: str | os.PathLike[str],
-        *,
-        overwrite: bool = False,
-        artefacts_of: Collection[str] | None = None,
+        self, target: str | os.PathLike[str], *, overwrite: bool = False, artefacts_of: Collection[str] | None = None
     ) -> None:
         """Write a consistent copy of the store, as it is now, to `target`; another process may be writing meanwhile.
 
@@ -240,7 +236,8 @@ class Store:
 
                 def carry_networks(digests: Mapping[str, str]) -> None:
                     for run in sorted(self._kept(digests)) if artefacts_of is None else ():
-                        arriving.add(self._network(run, digests[run]))
+                        if network := self._network_still(run, digests[run]):
+                            arriving.add(network)
                     if replaced:
                         arriving.clear(digests)
                     arriving.place()
@@ -316,14 +313,16 @@ class Store:
     def network(self, run_id: str) -> networks.Network:
         """The network of a run that was kept; `StoreError` where it was not, or is not the one of this record."""
         ((digest,),) = self._about(run_id, "SELECT digest FROM runs WHERE key = ?")
-        return self._network(run_id, digest.hex())
+        return networks.read_among(self._places, run_id, digest.hex())
 
-    def _network(self, run_id: str, digest: str) -> networks.Network:
-        places = [place for place in self._places if networks.has(place, run_id)] or self._places
-        for place in places[:-1]:
-            with suppress(StoreError):  # another slice has one too
-                return networks.read_for(place, run_id, digest)
-        return networks.read_for(places[-1], run_id, digest)
+    def _network_still(self, run: str, digest: str) -> networks.Network | None:
+        """The network of a result that was there a moment ago; None where another process has removed both since."""
+        try:
+            return networks.read_among(self._places, run, digest)
+        except StoreError:
+            if self._query("SELECT 1 FROM runs WHERE id = ? AND digest = ?", run, bytes.fromhex(digest)):
+                raise
+            return None
 
     def kept(self) -> set[str]:
         """The ids of the runs whose network lies beside the store."""

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +129,15 @@ def read_for(store: str | os.PathLike[str], run: str, digest: str) -> Network:
             "restore the file that belongs to it, or delete it."
         )
     return network
+
+
+def read_among(stores: Sequence[Path], run: str, digest: str) -> Network:
+    """The same from the first of several stores that has the network of this result."""
+    places = [store for store in stores if has(store, run)] or stores
+    for place in places[:-1]:
+        with suppress(StoreError):  # another has one too
+            return read_for(place, run, digest)
+    return read_for(places[-1], run, digest)
 
 
 def remove(store: str | os.PathLike[str], runs: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dst_lab.store import Record, Series, Store, StoreError, salvage
+from dst_lab.store.contents import networks
 from dst_lab.store.contents.networks import path_of, write
 from dst_lab.store.contents.rows import StoredRow
 from dst_lab.store.disk.connection import Connection
@@ -130,6 +131,33 @@ def test_a_copy_has_the_networks_of_the_runs_that_it_has(kept, tmp_path) -> None
     with Store.open(tmp_path / "b.sqlite") as copy:
         assert len(copy.runs()) == 4
         assert copy.kept() == set(ids(0, 1, 3))
+
+
+@pytest.mark.parametrize("how", ["removed", "lost"])
+def test_a_run_that_is_removed_while_it_is_copied_comes_without_its_network(how, kept, tmp_path, monkeypatch) -> None:
+    """Between the listing of the networks and the reading of this one."""
+    listed = networks.kept
+
+    def removing(path: Path, runs: Iterable[str]) -> set[str]:
+        found = listed(path, runs)
+        if path == kept:
+            monkeypatch.undo()
+            if how == "lost":
+                path_of(kept, ids(0)[0]).unlink()
+            else:
+                writer.remove(ids(0))
+        return found
+
+    with Store.open(kept, write=True) as writer, Store.open(kept) as reader:
+        monkeypatch.setattr(networks, "kept", removing)
+        if how == "lost":
+            with pytest.raises(StoreError, match="was not kept"):
+                reader.copy(tmp_path / "b.sqlite")
+            return
+        reader.copy(tmp_path / "b.sqlite")
+    with Store.open(tmp_path / "b.sqlite") as copy:
+        assert len(copy.runs()) == 3
+        assert copy.kept() == set(ids(1))
 
 
 def test_a_merge_has_the_networks_of_the_runs_that_it_adds(kept, tmp_path, monkeypatch) -> None:
