@@ -1,21 +1,16 @@
-"""Text that may come from somebody else, in a form that nothing obeys: no terminal, no drawing, no file."""
+"""Text that may come from somebody else, in a form that nothing obeys: no terminal, no drawing, no page, no file."""
 
-_KEPT = "\n\t"
-_BIDIRECTIONAL = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}
+import re
+
+# Controls but for the end of a line and the tab, what turns the direction of writing, and halves of characters.
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def shown(text: str) -> str:
     """The text with every character that a terminal would obey written out: `\\x1b` for an escape."""
-    return "".join(character if _plain(character) else _written_out(character) for character in text)
+    return _OBEYED.sub(_written_out, text)
 
 
-def _plain(character: str) -> bool:
-    code = ord(character)
-    if code < 0x20 or 0x7F <= code < 0xA0:
-        return character in _KEPT
-    return code not in _BIDIRECTIONAL and not 0xD800 <= code < 0xE000
-
-
-def _written_out(character: str) -> str:
-    code = ord(character)
+def _written_out(found: re.Match[str]) -> str:
+    code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

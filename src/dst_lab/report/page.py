@@ -15,6 +15,7 @@ from dst_lab.report.section import Page
 from dst_lab.report.study import Figure, Study
 from dst_lab.report.tables import facts
 from dst_lab.report.text.glossary import anchor
+from dst_lab.shown import shown
 from dst_lab.store import Run, Store, run_id
 
 PROGRAM = ("base", "conditions", "downloads", "map", "table", "page")
@@ -61,7 +62,7 @@ def page(study: Study, rows: Rows, drawn: Mapping[str, Drawn] | None = None) -> 
     context = Page(study, rows, figures_drawn, others, maps(study, rows, others))
     own = own_runs(rows)
     sections = [(section, section.render(context)) for section in study.sections]
-    return context.fill(
+    text = context.fill(
         "page.html",
         facts=facts(rows, own),
         own=len(own),
@@ -75,3 +76,4 @@ def page(study: Study, rows: Rows, drawn: Mapping[str, Drawn] | None = None) -> 
         anchor=anchor,
         data=embedded(payload(context)),
     )
+    return shown(str(text))

@@ -126,6 +126,20 @@ def test_text_from_configs_is_escaped(tmp_path: Path) -> None:
     assert text.count("</script>") == 2, "the data and the program"
 
 
+def test_nothing_on_the_page_obeys_a_text_from_a_config(tmp_path: Path) -> None:
+    odd = "a\x1b[31m\x07\u202eb"
+    config = {"task": odd, "estimator": {"name": odd, "tau_f": f"1:{odd}", "tau_b": 1.0}, "seed": 0, "lr": 0.1}
+    with Store.open(tmp_path / "odd.sqlite", write=True) as store:
+        history = {"validation_loss": Series([1, 2], np.array([1.0, 0.5]))}
+        store.put([Record(config=config, status="done", history=history)])
+        store.note([run.id for run in store.runs()], odd)
+    text = build(tmp_path / "odd.sqlite")
+    assert not set(text) & set("\x1b\x07\u202e")
+    assert "\\x1b[31m" in text
+    assert not set(json.dumps(embedded(text), ensure_ascii=False)) & {"\u202e"}
+    assert "\\u001b" not in json.dumps(embedded(text))
+
+
 def test_runs_are_all_there_with_their_numbers(path: Path, text: str) -> None:
     data = embedded(text)
     assert data["notes"] == {}

@@ -9,6 +9,7 @@ from markupsafe import Markup, escape
 
 from dst_lab.configs.estimators import ESTIMATORS
 from dst_lab.figures.style import FAINT, INK, PAPER, RULE, Drawn, write
+from dst_lab.shown import shown
 
 STYLE = (Path(__file__).parents[1] / "assets" / "page.css").read_text(encoding="utf-8")
 ROW, GAP = 1085, 16
@@ -49,9 +50,17 @@ def inline(name: str, drawn: Drawn) -> Markup:
 
 
 def embedded(data: Any) -> Markup:
-    """Data as JSON that no text in it can break out of."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    """Data as JSON that no text in it can break out of, with no character that the page would obey."""
+    text = json.dumps(_shown(data), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _shown(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {_shown(name): _shown(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_shown(value) for value in data]
+    return shown(data) if isinstance(data, str) else data
 
 
 def _colours() -> dict[str, str]:

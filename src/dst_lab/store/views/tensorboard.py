@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dst_lab.replace import TENSORBOARD, WriteError, check_target, draft_folder, put_in_place, write_bytes, write_text
+from dst_lab.shown import shown
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import Run, Series, identify
 from dst_lab.store.store import Store
@@ -60,7 +61,7 @@ def _write(store: Store, folder: Path) -> int:
         write_bytes(place / _EVENTS, events(history, _started(store.provenance(run.id))))
         write_text(place / "config.json", json.dumps(run.config, indent=1) + "\n")
         if run.id in notes:
-            write_text(place / "note.txt", notes[run.id] + "\n")
+            write_text(place / "note.txt", shown(notes[run.id]) + "\n")
         count += sum(series.values.size for series in history.values())
     return count
 

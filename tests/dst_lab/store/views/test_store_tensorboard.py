@@ -127,6 +127,15 @@ def test_what_float32_cannot_hold_is_infinite(tmp_path) -> None:
     assert list(scalars(found.read_bytes()).values()) == [np.inf, -np.inf, np.float32(3e38)]
 
 
+def test_a_note_is_written_so_that_no_terminal_obeys_it(tmp_path, record) -> None:
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        store.put([record(0)])
+        store.note([record(0).run_id], "red \x1b[31m")
+        export_tensorboard(store, tmp_path / "out")
+    (found,) = tmp_path.rglob("note.txt")
+    assert found.read_text() == "red \\x1b[31m\n"
+
+
 def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
