@@ -21,7 +21,7 @@ from decoupled_st.temperatures.rule import Numbers, Taus
 _REMEMBERED = 1024
 _SAMPLE = 8
 """Logits at either end by which a pass is known again."""
-_hooks: Callable[[bool], Any] = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda tracing: None)
+_hooks: Callable[[bool], Any] | None = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 _numbers = itertools.count()
 
 
@@ -89,7 +89,7 @@ class Passes:
     def remember(self, logits: Tensor, taus: Taus | Numbers, *, counted: bool) -> None:
         """Keep the temperatures of a pass that may be run again: inside a checkpoint it has hooks for what is saved, or
         has no gradients the first time."""
-        once = counted and _hooks(False) is None
+        once = counted and _hooks is not None and _hooks(False) is None
         if not (once or recomputed() or kernels.traced() or torch.is_inference_mode_enabled()):
             self.keep(Pass(sample(logits), taus, counted))
 
@@ -146,7 +146,7 @@ def _is_alike(one: Tensor, other: Tensor) -> bool:
 def _checkpointed() -> tuple[Any, Any]:
     """The part of the network that `torch.utils.checkpoint` is running, and by which backward pass, if it runs again.
     None and None elsewhere, and with a torch whose checkpoint is made in another way: nothing public tells."""
-    hooks = _hooks(False)
+    hooks = _hooks(False) if _hooks else None
     pack = inspect.unwrap(hooks[0]) if hooks else None
     names = pack.__code__.co_freevars if inspect.isfunction(pack) else ()
     held = dict(zip(names, (cell.cell_contents for cell in getattr(pack, "__closure__", None) or ()), strict=True))
