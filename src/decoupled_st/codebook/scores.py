@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from decoupled_st.kernels import traced
+
 METRICS = ("dot", "cosine", "l2")
 _FAR = 8.0
 """Spreads from which on a mean is taken away: nearer than that, it costs three digits at most."""
@@ -105,6 +107,8 @@ def centred(x: Tensor, codes: Tensor, metric: str) -> tuple[Tensor, Tensor]:
     # |mean| > _FAR * spread, where spread^2 = norm^2 / K - mean^2.
     mean, norm = codes.mean(1), torch.linalg.vector_norm(codes, dim=1)
     mean = mean.where(mean.abs() > norm * (_FAR / math.sqrt((1 + _FAR**2) * codes.shape[1])), 0.0)
+    if mean.device.type == "cpu" and not traced() and not mean.any():
+        return x, codes
     return x - mean, codes - mean.unsqueeze(1)
 
 

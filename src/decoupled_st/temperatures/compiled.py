@@ -14,14 +14,15 @@ from decoupled_st.temperatures.rule import Rule, State, Taus
 _sites = itertools.count()
 
 
-def advance(rule: Rule, state: State, view: View, last: Taus, passes: int) -> Taus:
+def advance(rule: Rule, state: State, view: View, last: Taus, passes: Tensor) -> Taus:
     """As `Rule.advance`, where torch.compile traces it. `passes` is the number of the module's `Passes`."""
     taus, after = rule.step(state, view)
-    tau_f, tau_b, again = torch.ops.decoupled_st.first_run(
-        torch.as_tensor(taus.f), torch.as_tensor(taus.b), sample(view.logits), passes, _new_site()
-    )
-    for name, value in after.items():
-        state[name].copy_(torch.where(again, state[name], value))
+    tau_f, tau_b = torch.as_tensor(taus.f), torch.as_tensor(taus.b)
+    if state:  # else the temperatures follow from the logits, whenever they are made
+        few, site = sample(view.logits), _new_site()
+        tau_f, tau_b, again = torch.ops.decoupled_st.first_run(tau_f, tau_b, few, passes, site)
+        for name, value in after.items():
+            state[name].copy_(torch.where(again, state[name], value))
     for place, tau in zip(last, (tau_f, tau_b), strict=True):
         place.copy_(tau.to(place.dtype).mean())
     return Taus(tau_f, tau_b)
@@ -41,12 +42,12 @@ def _new_site() -> int:
 _new_site._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def _first_run(tau_f: Tensor, tau_b: Tensor, few: Tensor, passes: int, site: int) -> tuple[Tensor, Tensor, Tensor]:
+def _first_run(tau_f: Tensor, tau_b: Tensor, few: Tensor, passes: Tensor, site: int) -> tuple[Tensor, Tensor, Tensor]:
     """The temperatures of a pass, of its first time where it is run again, and whether it is. An operator of our own,
     since a compiler looks into nothing else: it asks when it runs, not when it is traced."""
-    of_module = Passes.known.get(passes)
+    of_module = Passes.known.get(int(passes))
     first = of_module.first_of(few, site) if of_module is not None and recomputed() else None
-    if first is not None:
+    if first is not None and [torch.as_tensor(tau).shape for tau in first.taus] == [tau_f.shape, tau_b.shape]:
         f, b = (torch.as_tensor(tau).to(like, copy=True) for tau, like in zip(first.taus, (tau_f, tau_b), strict=True))
         return f, b, torch.ones((), dtype=torch.bool, device=few.device)
     taus = Taus(tau_f.clone(), tau_b.clone())
@@ -56,11 +57,14 @@ def _first_run(tau_f: Tensor, tau_b: Tensor, few: Tensor, passes: int, site: int
 
 
 _library = torch.library.Library("decoupled_st", "FRAGMENT")
+# They keep tensors, and ask what is under way: not to be recorded once and replayed.
+_TAGS = tuple(getattr(torch.Tag, name) for name in ("cudagraph_unsafe",) if hasattr(torch.Tag, name))
 _library.define(
-    "first_run(Tensor tau_f, Tensor tau_b, Tensor sample, int passes, int site) -> (Tensor, Tensor, Tensor)"
+    "first_run(Tensor tau_f, Tensor tau_b, Tensor sample, Tensor passes, int site) -> (Tensor, Tensor, Tensor)",
+    tags=_TAGS,
 )
 _library.impl("first_run", _first_run, "CompositeExplicitAutograd")
-_library.define("is_run_again(Tensor like) -> Tensor")
+_library.define("is_run_again(Tensor like) -> Tensor", tags=_TAGS)
 _library.impl(
     "is_run_again",
     lambda like: torch.full((), recomputed(), dtype=torch.bool, device=like.device),

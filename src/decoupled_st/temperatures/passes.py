@@ -2,8 +2,8 @@
 that `torch.utils.checkpoint` or a compiler may run again."""
 
 import inspect
-import itertools
 import operator
+import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,17 +12,18 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor
+from torch.utils import checkpoint
 
 from decoupled_st import kernels
 from decoupled_st.estimators.operations.straight_through import recomputed
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import Numbers, Taus
 
-_REMEMBERED = 1024
+_REMEMBERED, _NUMBERS = 1024, 1 << 20
+"""How many passes are known by their logits, and how many temperatures they may have in all."""
 _SAMPLE = 8
 """Logits at either end by which a pass is known again."""
 _hooks: Callable[[bool], Any] | None = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
-_numbers = itertools.count()
 
 
 class Ahead:
@@ -67,6 +68,11 @@ class Pass:
     site: int = -1  # where in compiled code it was made
     again: int = -1  # the backward pass in which it was run again last
 
+    @property
+    def size(self) -> int:
+        """How many temperatures it has: some rules set one per row."""
+        return sum(tau.numel() if isinstance(tau, Tensor) else 1 for tau in self.taus)
+
 
 class Passes:
     """Of one module. Not its attributes, which take as long to set as a small kernel to launch."""
@@ -76,12 +82,15 @@ class Passes:
 
     def __init__(self) -> None:
         self.ahead: Ahead | None = None
-        self.written: tuple[Tensor, Numbers] | None = None  # a buffer for the last temperatures, and what it was given
-        self.number = next(_numbers)
-        self.known[self.number] = self
+        # A buffer for the last temperatures, its version, and what was written there.
+        self.written: tuple[Tensor, int, Numbers] | None = None
+        number = random.SystemRandom().getrandbits(62)  # so that code of another process finds nothing
+        self.known[number] = self
+        self.number = torch.tensor(number, device="cpu")  # as a tensor, else every module would be compiled anew
         self._by_part: WeakKeyDictionary[Any, list[Pass]] = WeakKeyDictionary()
         self._rerun: WeakKeyDictionary[Any, tuple[Any, int]] = WeakKeyDictionary()
-        self._recent: deque[Pass] = deque(maxlen=_REMEMBERED)
+        self._recent: deque[Pass] = deque()
+        self._size = 0
 
     def __reduce__(self) -> tuple[type["Passes"], tuple[()]]:
         return Passes, ()  # a copy of the module begins anew: what is ahead writes to the buffers of the first
@@ -98,6 +107,9 @@ class Passes:
         if part is not None:
             self._by_part.setdefault(part, []).append(one)
         self._recent.append(one)
+        self._size += one.size
+        while len(self._recent) > _REMEMBERED or (self._size > _NUMBERS and len(self._recent) > 1):
+            self._size -= self._recent.popleft().size
 
     def first_run(self, logits: Tensor) -> Pass | None:
         """The pass that these logits are run again of; None where no backward pass is under way, or none was kept."""
@@ -115,17 +127,27 @@ class Passes:
             self._rerun[part] = rerun, count + 1
             if count < len(self._by_part.get(part, ())):
                 return self._by_part[part][count]
-        task = torch._C._current_graph_task_id()
-        alike = [one for one in reversed(self._recent) if one.site == site and _is_alike(one.sample, few)]
-        alike.sort(
-            key=lambda one: (one.again == task, one.counted)
-        )  # the latest first, of those that are equal in this
-        if not alike:
-            return None
-        alike[0].again = task
-        if part is not None:  # one checkpoint inside another: its part is made anew, and may be run again itself
-            self._by_part.setdefault(part, []).append(alike[0])
-        return alike[0]
+        found = self._latest(few, site)
+        if found is not None and part is not None:
+            # One checkpoint inside another: its part is made anew, and may be run again itself.
+            self._by_part.setdefault(part, []).append(found)
+        return found
+
+    def _latest(self, few: Tensor, site: int) -> Pass | None:
+        """The latest pass with these logits that has not been run again in this backward pass; one that is not counted
+        yet, as the first time of a reentrant checkpoint is not, comes before one that is."""
+        task, found = torch._C._current_graph_task_id(), None
+        for one in reversed(self._recent):
+            if one.site != site or not _is_alike(one.sample, few):
+                continue
+            best = one.again != task and not one.counted
+            if found is None or best or (found.again == task and one.again != task):
+                found = one
+            if best or (one.again != task and (site >= 0 or _hooks is None)):
+                break
+        if found is not None:
+            found.again = task
+        return found
 
 
 def sample(logits: Tensor) -> Tensor:
@@ -148,8 +170,9 @@ def _checkpointed() -> tuple[Any, Any]:
     None and None elsewhere, and with a torch whose checkpoint is made in another way: nothing public tells."""
     hooks = _hooks(False) if _hooks else None
     pack = inspect.unwrap(hooks[0]) if hooks else None
-    names = pack.__code__.co_freevars if inspect.isfunction(pack) else ()
-    held = dict(zip(names, (cell.cell_contents for cell in getattr(pack, "__closure__", None) or ()), strict=True))
+    if not inspect.isfunction(pack) or pack.__module__ != checkpoint.__name__:
+        return None, None
+    held = dict(zip(pack.__code__.co_freevars, (cell.cell_contents for cell in pack.__closure__ or ()), strict=True))
     if "target_frame_ref" in held:
         return held["target_frame_ref"](), held.get("gid", 0)
     return held.get("frame"), None

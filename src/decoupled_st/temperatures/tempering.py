@@ -62,12 +62,11 @@ class Tempering(nn.Module):
         self, logits: Tensor, *, dim: int | None, mask: Tensor | None = None, batch_dims: int = 1
     ) -> Taus | Numbers:
         """The temperatures of this pass; where the network trains, the rule then takes the logits into account."""
-        if not torch.compiler.is_compiling() and _is_watched():
-            with (
-                _disable_current_modes()
-            ):  # who watches, or saves what some operations gave, is to see the choice alone
-                return self._taus(logits, dim, mask, batch_dims)
-        return self._taus(logits, dim, mask, batch_dims)
+        if torch.compiler.is_compiling() or not _is_watched():
+            return self._taus(logits, dim, mask, batch_dims)
+        # Who counts operations, or saves what some of them gave, is to see the choice alone.
+        with _disable_current_modes():
+            return self._taus(logits, dim, mask, batch_dims)
 
     def _taus(self, logits: Tensor, dim: int | None, mask: Tensor | None, batch_dims: int) -> Taus | Numbers:
         learns = self.training and torch.is_grad_enabled()
@@ -77,7 +76,8 @@ class Tempering(nn.Module):
                 return compiled.advance(self.tempered.rule, state, view, self._last(), self._passes.number)
             return self.tempered.rule.temperatures(state, view)
         passes = self._passes
-        if learns and passes.ahead and (taus := passes.ahead.taus(self._buffers, logits, dim, mask, batch_dims)):
+        ahead = passes.ahead
+        if learns and ahead and (taus := ahead.taus(self._buffers, logits, dim, mask, batch_dims)):
             return self._counted(taus, logits)
         view = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims)
         state = self._state_for(logits)
@@ -89,7 +89,7 @@ class Tempering(nn.Module):
             return first.taus
         if not learns:
             taus = own_taus(self.tempered.rule.temperatures(state, view))
-            if self.training:
+            if self.training and state:
                 passes.remember(logits, taus, counted=False)
             return taus
         if not kernels.transformed():
@@ -125,22 +125,23 @@ class Tempering(nn.Module):
         """The temperatures of a pass that the rule has taken into account, kept for those who ask for them."""
         if isinstance(taus, Numbers):
             self._write(taus)
-        self._passes.remember(logits, taus, counted=True)
+        if self.names:  # else the temperatures follow from the logits, however often they are made
+            self._passes.remember(logits, taus, counted=True)
         return taus
 
     def _write(self, taus: Taus | Numbers) -> None:
         """Keep the temperatures of a pass in the buffers for the last ones."""
         passes, last = self._passes, self._last()
         if isinstance(taus, Numbers) and passes.written is not None:
-            place, written = passes.written
-            if place is last.f and written == taus:
+            place, version, written = passes.written
+            if place is last.f and version == place._version and written == taus:
                 return
         for place, tau in ((last.f, taus.f), (last.b, taus.b)):
             if isinstance(tau, Tensor):
                 place.copy_(tau.to(place.dtype).mean())
             else:
                 place.fill_(tau)
-        passes.written = (last.f, taus) if isinstance(taus, Numbers) else None
+        passes.written = (last.f, last.f._version, taus) if isinstance(taus, Numbers) else None
 
     def _last(self) -> Taus:
         last_f, last_b = self._buffers["last_f"], self._buffers["last_b"]

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 from torch.utils.flop_counter import FlopCounterMode
 
 import decoupled_st as dst
-from decoupled_st.temperatures import Rule, Schedule, Scheduled, SelfTempered, State, Taus
+from decoupled_st.temperatures import Confidence, Rule, Schedule, Scheduled, SelfTempered, State, Taus, passes
 from decoupled_st.temperatures.observe import View
 
 W = torch.arange(4.0)
@@ -73,11 +74,11 @@ def test_a_pass_without_gradients_is_no_pass_to_run_again(gates: tuple[nn.Module
     assert steps_of(layer) == 1
 
 
-def gradients_of(rule: Rule, run: Callable[[nn.Module, Tensor], Tensor], passes: int = 3) -> tuple[list[Tensor], int]:
+def gradients_of(rule: Rule, run: Callable[[nn.Module, Tensor], Tensor], times: int = 3) -> tuple[list[Tensor], int]:
     """The gradients of some passes, and how many the rule has counted."""
     torch.manual_seed(0)
     module, gradients = dst.nn.Categorical(rule), []
-    for _ in range(passes):
+    for _ in range(times):
         logits = torch.randn(3, 4, requires_grad=True)
         run(module, logits).backward()
         gradients.append(logits.grad)
@@ -204,3 +205,52 @@ def test_a_cast_of_the_network_leaves_the_statistics() -> None:
     module.tempering.scale.fill_(163299.123)
     assert module.half().tempering.scale.item() == pytest.approx(163299.123, rel=1e-7)
     assert module.to(torch.bfloat16).tempering.scale.dtype == torch.float32
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_torch_that_does_not_tell_its_hooks(reentrant: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "_hooks", None)
+
+    def run(module: nn.Module, l: Tensor) -> Tensor:
+        return checkpoint(lambda l: (module(l * 2) * W).sum().sin(), l, use_reentrant=reentrant)
+
+    got, counted = gradients_of(falling(), run)
+    want, _ = gradients_of(falling(), lambda module, l: (module(l * 2) * W).sum().sin())
+    assert counted == 3
+    assert all(map(torch.equal, got, want))
+
+
+def test_hooks_of_others_are_theirs() -> None:
+    frame = 7
+
+    class Doubling:
+        def pack(self, x: Tensor) -> Tensor:
+            return super().__init__() or x
+
+    for pack in (Doubling().pack, lambda x: x if frame else None):
+        module = dst.nn.Categorical(falling())
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            module(torch.randn(3, 4, requires_grad=True)).sum().backward()
+        assert steps_of(module) == 1
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    by_row = dst.nn.Binary(Confidence())
+    assert not by_row.tempering.names
+    logits = torch.randn(200, 50, requires_grad=True)
+    for _ in range(3):
+        again(lambda l: by_row(l * 2).sum(), logits).backward()
+    assert not by_row.tempering._passes._recent
+    kept = passes.Passes()
+    for _ in range(20):
+        kept.keep(passes.Pass(torch.zeros(1), Taus(torch.zeros(1 << 17), torch.zeros(1))))
+    assert len(kept._recent) == 7
+
+
+def test_modules_that_are_alike_share_compiled_code() -> None:
+    counter = CompileCounter()
+    for _ in range(4):
+        module = dst.nn.Categorical(SelfTempered())
+        module.compile(backend=counter)
+        module(torch.randn(3, 4, requires_grad=True)).sum().backward()
+    assert counter.frame_count == 1

@@ -1,6 +1,6 @@
 """The usual call in as few steps as there can be: on a small tensor they take longer than the arithmetic.
 
-One test recognises it: a contiguous tensor, float temperatures, no scale, and nobody who traces, transforms or watches.
+One test recognises it: a contiguous tensor, temperatures that are numbers, no scale, and nobody who traces or watches.
 On a CPU, in float32 or float64, its operations then follow each other; what the kernels know goes to them, with
 temperatures that a rule has left on the device too. What is not recognised is left to the estimators' own way, which
 gives the same bits and says what is wrong with an argument. The caller has seen that there is no mask, noise or
@@ -76,7 +76,7 @@ def _is_on_device(tau: Temperature, logits: Tensor) -> bool:
 
 def _is_for_kernels(logits: Tensor) -> bool:
     """True where the kernels take these logits as they are stored."""
-    return kernels.know(logits) and not logits.is_neg()
+    return kernels.know(logits) and not logits.is_neg() and not logits.is_nested
 
 
 @cache

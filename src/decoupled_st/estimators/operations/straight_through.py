@@ -66,7 +66,7 @@ def wanted(*sources: object) -> bool:
 
 
 def recomputed() -> bool:
-    """True where this forward is one that `torch.utils.checkpoint` runs again: a backward pass is under way."""
+    """True where a backward pass is under way: a forward inside it is one that `torch.utils.checkpoint` runs again."""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
