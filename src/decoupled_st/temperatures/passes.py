@@ -60,7 +60,7 @@ class Ahead:
 
 @dataclass(eq=False)
 class Pass:
-    """One that may be run again."""
+    """A pass of training that may be run again."""
 
     sample: Tensor
     taus: Taus | Numbers
@@ -75,7 +75,8 @@ class Pass:
 
 
 class Passes:
-    """Of one module. Not its attributes, which take as long to set as a small kernel to launch."""
+    """What one module keeps. An object of its own, since a module's attributes take as long to set as a small kernel to
+    launch."""
 
     known: ClassVar[WeakValueDictionary[int, "Passes"]] = WeakValueDictionary()
     """By their number, by which compiled code finds them."""
@@ -103,6 +104,7 @@ class Passes:
             self.keep(Pass(sample(logits), taus, counted))
 
     def keep(self, one: Pass) -> None:
+        """Add a pass; the oldest give way where there are too many."""
         part, _ = _checkpointed()
         if part is not None:
             self._by_part.setdefault(part, []).append(one)
