@@ -41,4 +41,4 @@ def captured(step: Step) -> Step:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         kept = step()
-    return lambda: (graph.replay(), kept)
+    return lambda: (graph.replay(), kept, step)  # what the step holds is what the graph reads

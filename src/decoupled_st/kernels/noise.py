@@ -27,7 +27,19 @@ def draw_seed(device: torch.device, generator: torch.Generator | None) -> Tensor
 @triton.jit
 def gumbel(seed, row, quad, ROWS: tl.constexpr, QUADS: tl.constexpr):
     """Standard Gumbel noise [ROWS, 4 * QUADS] from a seed, rows [ROWS, 1] and column quarters [1, QUADS]."""
-    bits = _bits(seed, row, quad, ROWS, QUADS)
+    return _gumbel_of(_bits(seed, row, quad, ROWS, QUADS))
+
+
+@triton.jit
+def first_gumbel(seed, row, quad):
+    """The first column's noise of one quarter for each of the rows, in whatever layout these are."""
+    zero = row.to(tl.int32) * 0
+    bits, _, _, _ = tl.philox(tl.load(seed), zero + quad, row.to(tl.int32), zero, zero)
+    return _gumbel_of(bits)
+
+
+@triton.jit
+def _gumbel_of(bits):
     # -log(-log(1 - u)): the largest noise, which decides the choice, comes from small u, where floats are dense.
     u = tl.minimum((bits.to(tl.float32) + 0.5) * 2.0**-32, 1 - 2.0**-24)
     series = u * (1 + u * (0.5 + u * (0.33333334 + u * 0.25)))

@@ -26,7 +26,7 @@ from decoupled_st.kernels.codebook.tiles import (
     unit_of,
     vectors_of,
 )
-from decoupled_st.kernels.noise import gumbel
+from decoupled_st.kernels.noise import first_gumbel, gumbel
 from decoupled_st.kernels.rows import as_stored, blocks
 
 # Groups are numbered beyond every quarter of 2^31 codes, so that no code shares their noise.
@@ -115,9 +115,7 @@ def _forward(
             # noise would be rounded away.
             centre = tl.where(high > -float("inf"), high, 0.0)
             sums = tl.sum(exponential(s, unit[:, None], centre[:, None], draw_rate[:, None], PRECISION), 1)
-            quad = _GROUPS_FROM + first // CODES + tl.zeros([1, 1], tl.int32)
-            noises = gumbel(seed, row[:, None], quad, ROWS, 1)
-            noise = tl.sum(tl.where(tl.arange(0, 4)[None, :] == 0, noises, 0.0), 1)
+            noise = first_gumbel(seed, row, _GROUPS_FROM + first // CODES)
             added = tl.where(high > -float("inf"), drawn_at * (_LN2 * tl.log2(sums) + noise), 0.0)
             better = (high - best) > (more - added)
             drawn = tl.where(better, first // CODES, drawn)
