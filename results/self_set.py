@@ -14,7 +14,7 @@ from dst_lab.figures.style import plus_minus
 from dst_lab.records import Rows
 from dst_lab.report.verdicts import MARKS
 from dst_lab.studies.temperatures import TEMPERATURES
-from dst_lab.studies.temperatures.ablation import table as varied
+from dst_lab.studies.temperatures.ablation import tables
 from dst_lab.studies.temperatures.figures import lines
 from results.build import table
 from results.quoted import Quoted, decimals
@@ -76,14 +76,15 @@ def measures(rows: Rows) -> str:
     return table(["nats, ten fresh seeds", *head], body) if body else "Not run yet."
 
 
-def constants(rows: Rows, task: type[Config]) -> str:
-    """The rule's constants varied."""
-    found = varied(rows, task)
-    if found is None:
-        return "Not run yet."
-    return table(
-        ["what is other", *(f"{lr:g}" for lr in found["lrs"])], [[l["name"], *l["cells"]] for l in found["lines"]]
-    )
+def variants(name: str) -> Callable[[Rows], str]:
+    """A table of the rule varied, by its name."""
+
+    def block(rows: Rows) -> str:
+        (one,) = (one for one in tables(rows.scale) if one.name == name)
+        body = [[line, *cells] for line, cells in one.cells(rows).items()]
+        return table(one.head, body) if body else "Not run yet."
+
+    return block
 
 
 def courses(rows: Rows) -> str:
@@ -95,8 +96,7 @@ AUTOENCODER, NETWORK = CategoricalAutoencoderConfig, StochasticBinaryConfig
 BLOCKS: dict[str, Callable[[Rows], str]] = {
     "bars": bars, "rates-autoencoder": lambda rows: rates(rows, AUTOENCODER),
     "rates-network": lambda rows: rates(rows, NETWORK), "courses": courses, "measures": measures,
-    "constants-autoencoder": lambda rows: constants(rows, AUTOENCODER),
-    "constants-network": lambda rows: constants(rows, NETWORK),
+    **{one.name: variants(one.name) for one in tables("paper")},
 }  # fmt: skip
 QUOTED = Quoted(TEMPERATURES, ("docs/choosing-temperatures.md", "docs/self-set-in-detail.md"), BLOCKS)
 

@@ -1,52 +1,221 @@
-"""The rule with its constants varied, one row per variant: what the rule was fixed on, and what it depends on."""
+"""What is shown and not judged, as tables: the rule's parts, its constants varied, other networks, schedules in its
+place. One row per variant, one column per learning rate or way to set temperatures."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from dst_lab.configs import CategoricalAutoencoderConfig, Config, StochasticBinaryConfig
+from dst_lab.configs import CategoricalAutoencoderConfig, CategoricalVAEConfig, Config, StochasticBinaryConfig
 from dst_lab.configs.cards import metric, title
 from dst_lab.figures.style import plus_minus
 from dst_lab.plans.plan import with_value
 from dst_lab.records import Rows
 from dst_lab.report.section import Page, Section
+from dst_lab.studies.temperatures import vae
 from dst_lab.studies.temperatures.claims import CONVERGED
-from dst_lab.studies.temperatures.settings import QUICK_LR
-from dst_lab.studies.temperatures.variants import EXPLORED_LR, explored, explored_seeds
+from dst_lab.studies.temperatures.settings import RULE, fresh, rates, ruled, setting, shown
+from dst_lab.studies.temperatures.variants import (
+    EXPLORED_LR,
+    LIMITED,
+    OTHER_LR,
+    SCHEDULE_SEEDS,
+    SCHEDULES,
+    Pair,
+    explored,
+    explored_seeds,
+    limits,
+    others,
+    part_rates,
+    parts,
+    shape_pairs,
+    shapes,
+    varied,
+    varied_seeds,
+)
 
 TEMPLATE = Path(__file__).with_name("ablation.html")
 LOSS = "validation_loss"
+AUTOENCODER, NETWORK, VAE = CategoricalAutoencoderConfig, StochasticBinaryConfig, CategoricalVAEConfig
+JUDGED = "the rule, its fresh seeds"
+Line = Sequence[tuple[Config, Sequence[int]] | None]
+"""By column: a setting and the seeds it was trained with."""
 
 
-def table(rows: Rows, task: type[Config]) -> dict[str, Any] | None:
-    """A task's variants with their loss at each learning rate; None where no run is there."""
-    lrs = EXPLORED_LR[task] if rows.scale == "paper" else QUICK_LR
-    lines = [
-        {"name": name, "cells": [_cell(rows, with_value(config, "lr", lr), task) for lr in lrs]}
-        for name, config in explored(task, rows.scale).items()
-    ]
-    if not any(cell for line in lines for cell in line["cells"]):
-        return None
-    return {"task": title(task.task), "unit": metric(LOSS, task.task).axis, "lrs": lrs, "lines": lines}
+@dataclass(frozen=True)
+class Table:
+    """Settings beside each other.
+
+    Attributes:
+        name: by which pages quote it.
+        heading: what is varied.
+        task: what is trained.
+        head: what the first column holds, and the names of the others.
+        lines: by the name of the variant.
+    """
+
+    name: str
+    heading: str
+    task: type[Config]
+    head: Sequence[str]
+    lines: Mapping[str, Line]
+
+    @property
+    def unit(self) -> str:
+        """What its numbers are."""
+        return metric(LOSS, self.task.task).axis
+
+    @property
+    def title(self) -> str:
+        """The heading with its task."""
+        name = title(self.task.task)
+        return f"{name[:1].upper()}{name[1:]}: {self.heading}"
+
+    def cells(self, rows: Rows) -> dict[str, list[str]]:
+        """Its numbers, for the variants that have a run; none where no run is there."""
+        filled = {name: [_cell(rows, place) for place in line] for name, line in self.lines.items()}
+        return {name: cells for name, cells in filled.items() if any(cells)}
 
 
-def _cell(rows: Rows, config: Config, task: type[Config]) -> str:
-    runs = rows.of_status(with_value(config, "seed", seed) for seed in explored_seeds(task, rows.scale))
+def _cell(rows: Rows, place: tuple[Config, Sequence[int]] | None) -> str:
+    """The lowest loss over training, mean and standard deviation over seeds, and how many did not converge."""
+    if place is None:
+        return ""
+    config, seeds = place
+    runs = rows.of_status(with_value(config, "seed", seed) for seed in seeds)
     if not runs:
         return ""
-    died = sum(row.last(LOSS) >= CONVERGED for row in runs) if task is CategoricalAutoencoderConfig else 0
     text = f"{plus_minus(np.array([row.best(LOSS) for row in runs]))} (n = {len(runs)})"
+    died = sum(row.last(LOSS) >= CONVERGED for row in runs) if _has_a_mark(config) else 0
     return f"{text}, {died} not converged" if died else text
 
 
-def _render(page: Page) -> str:
-    tables = [
-        rendered
-        for task in (CategoricalAutoencoderConfig, StochasticBinaryConfig)
-        if (rendered := table(page.rows, task))
+def _has_a_mark(config: Config) -> bool:
+    """True for the autoencoder as the paper has it: the mark of convergence is known for no other."""
+    usual = AUTOENCODER.paper() | {"latents": 4, "classes": 8}
+    values = config.to_dict()
+    return config.task == AUTOENCODER.task and all(
+        values[key] == usual[key] for key in ("dataset", "latents", "classes")
+    )
+
+
+def tables(scale: str) -> list[Table]:
+    """All of them, in the order in which they are read."""
+    both = (AUTOENCODER, NETWORK)
+    return [
+        *(_parts(task, scale) for task in both),
+        *(_varied(task, scale) for task in both),
+        *(_others(task, scale) for task in both),
+        _shapes(scale),
+        _limits(scale),
+        *_schedules(scale),
+        _untold_draw(scale),
+        *(_explored(task, scale) for task in both),
     ]
-    return page.fill(str(TEMPLATE), tables=tables) if tables else ""
 
 
-ABLATION = Section("ablation", "Constants varied", _render)
+def _at_rates(lrs: Sequence[float]) -> list[str]:
+    return [f"at {lr:g}" for lr in lrs]
+
+
+def _parts(task: type[Config], scale: str) -> Table:
+    lrs = part_rates(task, scale)
+    lines: dict[str, Line] = {JUDGED: [(ruled(task, scale, lr), fresh(scale)) for lr in lrs]}
+    for name, config in parts(task, scale).items():
+        lines[name] = [(with_value(config, "lr", lr), shown(scale)) for lr in lrs]
+    return Table(_name("parts", task), "each part of the rule alone", task, ["temperatures", *_at_rates(lrs)], lines)
+
+
+def _varied(task: type[Config], scale: str) -> Table:
+    found, seeds = varied(task, scale), varied_seeds(task, scale)
+    lrs = list(next(iter(found.values())))
+    lines: dict[str, Line] = {name: [(by_rate[lr], seeds) for lr in lrs] for name, by_rate in found.items()}
+    heading = "each constant of the rule, two and four times as large and as small"
+    return Table(_name("varied", task), heading, task, ["what is other", *_at_rates(lrs)], lines)
+
+
+def _others(task: type[Config], scale: str) -> Table:
+    seeds = varied_seeds(task, scale)
+    lines: dict[str, Line] = {name: [(one, seeds) for one in pair] for name, pair in others(task, scale).items()}
+    head = ["what is other", "the rule", "constants of the usual network"]
+    return Table(_name("others", task), f"other networks, optimisers and images, {_rate(scale)}", task, head, lines)
+
+
+def _shapes(scale: str) -> Table:
+    lrs, pairs = rates(scale, (5e-4, OTHER_LR)), shape_pairs(scale)
+    lines: dict[str, Line] = {}
+    for name, config in shapes(scale, RULE, RULE).items():
+        by_rule = [(with_value(config, "lr", lr), shown(scale)) for lr in lrs]
+        constants = [(with_value(shapes(scale, *pair)[name], "lr", lrs[-1]), shown(scale, 3)) for pair in pairs]
+        lines[name] = [*by_rule, *constants]
+    head = ["latents", *(f"the rule at {lr:g}" for lr in lrs), *(f"({a:g}, {b:g}) at {lrs[-1]:g}" for a, b in pairs)]
+    return Table(
+        "shapes", "other latents and other images, the rule and constants (tau_f, tau_b)", AUTOENCODER, head, lines
+    )
+
+
+def _limits(scale: str) -> Table:
+    lrs = rates(scale, (5e-4, 1e-3))
+    rules = {"most 16, the rule": (RULE, 5), **{name: (rule, 3) for name, rule in limits(scale).items()}}
+    names = [name for name in shapes(scale, RULE, RULE) if name in LIMITED or scale != "paper"]
+    lines: dict[str, Line] = {
+        limit: [
+            (with_value(shapes(scale, rule, rule)[name], "lr", lr), shown(scale, seeds)) for name in names for lr in lrs
+        ]
+        for limit, (rule, seeds) in rules.items()
+    }
+    head = ["tau_b at most, times its least", *(f"{name} at {lr:g}" for name in names for lr in lrs)]
+    return Table("limits", "how far tau_b may rise, other latents", AUTOENCODER, head, lines)
+
+
+def _schedules(scale: str) -> list[Table]:
+    return [_schedule(task, lr, scale) for task, lr in ((AUTOENCODER, 1e-3), (NETWORK, 3e-4), (NETWORK, 1e-3))]
+
+
+def _schedule(task: type[Config], lr: float, scale: str) -> Table:
+    (_, of_f), (_, of_b) = ((name, values[: None if scale == "paper" else 2]) for name, values in SCHEDULES[task])
+    rate = rates(scale, (lr,))[0]
+    lines: dict[str, Line] = {
+        f"tau_b {b}": [(setting(task, scale, f, b, lr=rate), SCHEDULE_SEEDS[task]) for f in of_f] for b in of_b
+    }
+    head = ["", *(f"tau_f {f}" for f in of_f)]
+    return Table(f"{_name('schedules', task)}-{lr:g}", f"schedules in the rule's place, at {rate:g}", task, head, lines)
+
+
+def _untold_draw(scale: str) -> Table:
+    rules: dict[str, Pair] = {"tau_f 1, tau_b by the rule": (1.0, RULE), "both by the rule": (RULE, RULE)}
+    lrs = vae.RATES[scale]
+    lines: dict[str, Line] = {
+        f"{shape.replace('x', ' x ')}, {name}": [
+            (with_value(vae.vae(scale, shape, *pair), "lr", lr), shown(scale, 3)) for lr in lrs
+        ]
+        for shape in vae.SHAPES[scale]
+        for name, pair in rules.items()
+    }
+    return Table("draw", "the rule not told of the draw", VAE, ["codes, temperatures", *_at_rates(lrs)], lines)
+
+
+def _explored(task: type[Config], scale: str) -> Table:
+    lrs, seeds = rates(scale, EXPLORED_LR[task]), explored_seeds(task, scale)
+    lines: dict[str, Line] = {
+        name: [(with_value(config, "lr", lr), seeds) for lr in lrs] for name, config in explored(task, scale).items()
+    }
+    heading = "the constants on which the rule was fixed"
+    return Table(_name("constants", task), heading, task, ["what is other", *_at_rates(lrs)], lines)
+
+
+def _name(what: str, task: type[Config]) -> str:
+    return f"{what}-{'autoencoder' if task is AUTOENCODER else 'network'}"
+
+
+def _rate(scale: str) -> str:
+    return f"at {rates(scale, (OTHER_LR,))[0]:g}"
+
+
+def _render(page: Page) -> str:
+    found = [(table, cells) for table in tables(page.rows.scale) if (cells := table.cells(page.rows))]
+    return page.fill(str(TEMPLATE), tables=found) if found else ""
+
+
+ABLATION = Section("ablation", "Varied", _render)

@@ -44,6 +44,25 @@ EXPLORED: dict[type[Config], dict[str, dict[str, float]]] = {
         "ceiling 0.3, low 0, share 1/10": {"ceiling": 0.3, "low": 0.0, "share": 0.1},
     },
 }
+PARTS: dict[type[Config], dict[str, Pair]] = {
+    CategoricalAutoencoderConfig: {
+        "tau_f by the rule, tau_b 0.5": (RULE, 0.5),
+        "tau_f by the rule, tau_b 1": (RULE, 1.0),
+        "tau_f 2.5, tau_b by the rule": (2.5, RULE),
+        "tau_f from 4 to 0.1 along a line, tau_b by the rule": ("4:0.1:linear:0.9", RULE),
+        "by confidence": ("confidence", "confidence"),
+    },
+    StochasticBinaryConfig: {
+        "tau_f by the rule, tau_b 0.3": (RULE, 0.3),
+        "tau_f 0, tau_b by the rule": (0.0, RULE),
+        "tau_f 0.1, tau_b by the rule": (0.1, RULE),
+        "by confidence": ("confidence", "confidence"),
+    },
+}
+PART_LR: dict[type[Config], tuple[float, ...]] = {
+    CategoricalAutoencoderConfig: (5e-4, 1e-3),
+    StochasticBinaryConfig: (1e-3,),
+}
 FIXED = {"fall": 0.9, "few_bits": 16.0, "floor": 0.3, "high": 4.0, "low": 0.05, "share": 0.125}
 """The rule's constants as they were judged; the ceiling is the floor's."""
 VARIED: dict[type[Config], dict[str, tuple[float, ...]]] = {
@@ -114,25 +133,29 @@ SCHEDULES: dict[type[Config], tuple[Axis, ...]] = {
 }  # fmt: skip
 """Temperatures that move over training whatever the network does: what a search over courses can find. At the quick
 scale the first two of each."""
+SCHEDULE_SEEDS: dict[type[Config], tuple[int, ...]] = {
+    CategoricalAutoencoderConfig: (0, 1),
+    StochasticBinaryConfig: (0, 1, 2),
+}
+
+
+def parts(task: type[Config], scale: str) -> dict[str, Config]:
+    """Each part of the rule with the other temperature set otherwise, by what sets the two; and another rule."""
+    return {name: setting(task, scale, *pair) for name, pair in PARTS[task].items()}
+
+
+def part_rates(task: type[Config], scale: str) -> tuple[float, ...]:
+    """The learning rates at which the parts are seen."""
+    return rates(scale, PART_LR[task])
 
 
 def self_parts(scale: str) -> Plan:
     """Autoencoder and binary network: each part of the rule alone, and a rule by confidence; 5 seeds."""
-    autoencoder: list[Pair] = [
-        (RULE, 0.5),
-        (RULE, 1.0),
-        (2.5, RULE),
-        ("4:0.1:linear:0.9", RULE),
-        ("confidence", "confidence"),
-    ]
-    network: list[Pair] = [(RULE, 0.3), (0.0, RULE), (0.1, RULE), ("confidence", "confidence")]
-    slow_and_fast, usual = rates(scale, (5e-4, 1e-3)), rates(scale, (1e-3,))
-    parts = ((CategoricalAutoencoderConfig, autoencoder, slow_and_fast), (StochasticBinaryConfig, network, usual))
     return Several(
         tuple(
-            Measured(setting(task, scale, tau_f, tau_b), (("lr", lr),), shown(scale))
-            for task, pairs, lr in parts
-            for tau_f, tau_b in pairs
+            Measured(config, (("lr", part_rates(task, scale)),), shown(scale))
+            for task in PARTS
+            for config in parts(task, scale).values()
         )
     )
 
@@ -182,13 +205,23 @@ def shapes(scale: str, tau_f: float | str, tau_b: float | str) -> dict[str, Conf
     return configs
 
 
+def shape_pairs(scale: str) -> list[Pair]:
+    """The constants beside the rule on other latents; at the quick scale the first."""
+    return SHAPE_CONSTANTS[: None if scale == "paper" else 1]
+
+
+def limits(scale: str) -> dict[str, str]:
+    """The rule with other limits of tau_b, by their name; at the quick scale the first."""
+    return dict(list(LIMITS.items())[: None if scale == "paper" else 1])
+
+
 def shape_constants(scale: str) -> Plan:
     """Autoencoder: constants with other latents and on other images; 3 seeds."""
-    axes: tuple[Axis, ...] = (("lr", rates(scale, (OTHER_LR,))),)
+    axes: tuple[Axis, ...] = (("lr", rates(scale, (5e-4, OTHER_LR))[-1:]),)
     return Several(
         tuple(
             Measured(config, axes, shown(scale, 3))
-            for pair in SHAPE_CONSTANTS[: None if scale == "paper" else 1]
+            for pair in shape_pairs(scale)
             for config in shapes(scale, *pair).values()
         )
     )
@@ -200,7 +233,7 @@ def self_limits(scale: str) -> Plan:
     return Several(
         tuple(
             Measured(config, axes, shown(scale, 3))
-            for limit in list(LIMITS.values())[: None if scale == "paper" else 1]
+            for limit in limits(scale).values()
             for name, config in shapes(scale, limit, limit).items()
             if name in LIMITED or scale != "paper"
         )
@@ -268,7 +301,7 @@ def schedules(task: type[Config], lr: float) -> Recipe:
     def plan(scale: str) -> Plan:
         base = setting(task, scale, 1.0, 1.0, lr=rates(scale, (lr,))[0])
         axes = tuple((name, values[: None if scale == "paper" else 2]) for name, values in SCHEDULES[task])
-        return Grid(base, axes, (0, 1, 2) if task is StochasticBinaryConfig else (0, 1))
+        return Grid(base, axes, SCHEDULE_SEEDS[task])
 
     plan.__doc__ = f"{task.task} at {lr:g}: both temperatures along schedules."
     return plan

@@ -1,18 +1,20 @@
 """Figures and tables of self-set temperatures, on invented runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from planted import PROVENANCE
 
-from dst_lab.configs import CategoricalAutoencoderConfig, Config, StochasticBinaryConfig
+from dst_lab.configs import Config, StochasticBinaryConfig
 from dst_lab.figures import draw
+from dst_lab.plans.plan import with_value
 from dst_lab.records import Rows, pursue
 from dst_lab.report import page
-from dst_lab.store import Record, Series, Store
+from dst_lab.store import Record, Series, Store, run_id
 from dst_lab.studies import TEMPERATURES
-from dst_lab.studies.temperatures.ablation import table
+from dst_lab.studies.temperatures.ablation import tables
 from dst_lab.studies.temperatures.recipes import RECIPES
 from dst_lab.studies.temperatures.variants import EXPLORED, START, explored
 
@@ -74,16 +76,49 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         rows = TEMPERATURES.rows(store, "paper")
         drawn = draw(TEMPERATURES.figures, rows)
         assert all(one.empty and one.missing for one in drawn.values())
-        assert table(rows, CategoricalAutoencoderConfig) is None
+        assert not any(one.cells(rows) for one in tables("paper"))
 
 
 def test_variants_of_the_rule(rows: Rows) -> None:
-    found = table(rows, StochasticBinaryConfig)
-    assert found is not None
-    assert [line["name"] for line in found["lines"]] == list(EXPLORED[StochasticBinaryConfig])
-    assert found["lines"][0]["cells"][0] == "0.4021 ± 0.0016 (n = 5)"
+    by_name = {one.name: one for one in tables("paper")}
+    cells = by_name["constants-network"].cells(rows)
+    assert list(cells) == list(EXPLORED[StochasticBinaryConfig])
+    assert cells["as it was"][0] == "0.4021 ± 0.0016 (n = 5)"
     for name, config in explored(StochasticBinaryConfig, "paper").items():
         constants = dict(dict(config.estimator.temperatures)["tau_b"].constants)
         assert constants == {**START, **EXPLORED[StochasticBinaryConfig][name]}
     html = page(TEMPERATURES, rows, draw(TEMPERATURES.figures, rows))
     assert "ceiling 0.3, low 0, share 1/10" in html
+    assert "tau_f by the rule, tau_b 0.5" in html
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_every_table_shows_runs_that_a_recipe_trains(scale: str) -> None:
+    trained = {
+        run_id(config.to_dict())
+        for make in RECIPES.plans.values()
+        for config in make(scale).wanted(lambda _: None)
+    }  # fmt: skip
+    for table in tables(scale):
+        places = [place for line in table.lines.values() for place in line if place]
+        shown = {run_id(with_value(config, "seed", seed).to_dict()) for config, seeds in places for seed in seeds}
+        assert shown, table.name
+        assert shown <= trained, table.name
+        assert all(len(line) == len(table.head) - 1 for line in table.lines.values()), table.name
+
+
+def test_the_mark_of_convergence_is_that_of_the_usual_codes(tmp_path: Path) -> None:
+    """A loss above it says nothing of other latents and other images."""
+
+    def collapsed(config: Config) -> Record:
+        one = record(config)
+        return replace(one, history={**one.history, "validation_loss": Series(STEPS, np.full(4, 205, np.float32))})
+
+    by_name = {one.name: one for one in tables("paper")}
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        for name in ("self-parts", "self-shapes"):
+            store.put(map(collapsed, RECIPES.plans[name]("paper").wanted(lambda _: None)))
+        rows = TEMPERATURES.rows(store, "paper")
+        assert by_name["parts-autoencoder"].cells(rows)["by confidence"] == ["205 (n = 5), 5 not converged"] * 2
+        assert by_name["parts-network"].cells(rows)["by confidence"] == ["205 (n = 5)"]
+        assert all(cells[0] == "205 (n = 5)" for cells in by_name["shapes"].cells(rows).values())
