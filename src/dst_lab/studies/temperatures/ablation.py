@@ -174,13 +174,23 @@ def _schedules(scale: str) -> list[Table]:
 
 
 def _schedule(task: type[Config], lr: float, scale: str) -> Table:
-    (_, of_f), (_, of_b) = ((name, values[: None if scale == "paper" else 2]) for name, values in SCHEDULES[task])
+    """One line per course of the temperature that has more of them."""
+    few = None if scale == "paper" else 2
     rate = rates(scale, (lr,))[0]
+    short, long = sorted(((name, values[:few]) for name, values in SCHEDULES[task]), key=lambda axis: len(axis[1]))
     lines: dict[str, Line] = {
-        f"tau_b {b}": [(setting(task, scale, f, b, lr=rate), SCHEDULE_SEEDS[task]) for f in of_f] for b in of_b
+        _course(long[0], down): [
+            (setting(task, scale, lr=rate, **{long[0]: down, short[0]: across}), SCHEDULE_SEEDS[task])
+            for across in short[1]
+        ]
+        for down in long[1]
     }
-    head = ["", *(f"tau_f {f}" for f in of_f)]
+    head = ["", *(_course(short[0], across) for across in short[1])]
     return Table(f"{_name('schedules', task)}-{lr:g}", f"schedules in the rule's place, at {rate:g}", task, head, lines)
+
+
+def _course(name: str, value: float | str) -> str:
+    return f"{name} {value}" if isinstance(value, str) else f"{name} {value:g}"
 
 
 def _untold_draw(scale: str) -> Table:
