@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from dst_lab.plans import FRESH
 from dst_lab.records import Rows
 from dst_lab.records.groups import groups
 from dst_lab.report.tables import settings_table
-from dst_lab.store import Record, Series, Store, StoreError
+from dst_lab.store import Record, Series, Store, StoreError, run_id
 from dst_lab.store.views.conditions import parse
 from dst_lab.studies import PAPER
 
@@ -128,3 +129,19 @@ def test_parameters_with_dots_in_their_names_are_told_apart(cli) -> None:
     assert [(row["parameters.model.depth"], row["mean"]) for row in rows] == [(1, 1.0), (2, 2.0)]
     rows = json.loads(cli("show", "--json", "--where", "parameters.model.depth=2", "parameters.model.width=8").out)
     assert [row["mean"] for row in rows] == [2.0]
+
+
+def test_an_id_that_looks_like_a_number_is_one_run(cli) -> None:
+    """About one id in 1300 reads as a number that is infinite, such as 02e8164723156083."""
+
+    def config(seed: int) -> dict:
+        return {"task": "somebodys", "estimator": {"name": "decoupled"}, "seed": seed, "commit": "7e999"}
+
+    infinite = [seed for seed in range(10_000) if re.fullmatch(r"\d+e\d+", run_id(config(seed)))][:3]
+    with Store.open("dst.sqlite", write=True) as store:
+        store.put([Record(config=config(seed), status="done") for seed in infinite])
+    told = cli("rm", "--yes", "--where", f"id={run_id(config(infinite[1]))}")
+    assert told.out == "1 runs removed from dst.sqlite\n"
+    assert seeds_in(Path("dst.sqlite")) == [infinite[0], infinite[2]]
+    assert cli("rm", "--where", "commit=8e999").out.startswith("0 runs of")
+    assert cli("rm", "--where", "commit>1").out.startswith("0 runs of"), "only numbers are larger"

@@ -34,13 +34,14 @@ function written(value) {
 
 function equal(value, text) {
   if (typeof value === "boolean" || value === null || value === undefined) return written(value).toLowerCase() === text.toLowerCase();
-  const [a, b] = [numeric(value), numeric(text)];
+  /* A text is a text, whatever it looks like: the ids 02e8164723156083 and 12e2346552973723 would both be infinite. */
+  const [a, b] = [typeof value === "string" ? null : numeric(value), numeric(text)];
   return a !== null && b !== null ? a === b : written(value) === text;
 }
 
 function holds({ sign, text }, value) {
   if (sign === "=" || sign === "!=") return equal(value, text) === (sign === "=");
-  const [a, b] = [value === null || value === undefined || Array.isArray(value) ? null : numeric(value), numeric(text)];
+  const [a, b] = [["number", "boolean"].includes(typeof value) ? numeric(value) : null, numeric(text)];
   if (a === null || b === null) return false;
   return { "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b }[sign];
 }

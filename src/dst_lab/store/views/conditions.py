@@ -26,18 +26,18 @@ class Condition:
         return f"{self.field}{self.sign}{self.text}"
 
     def holds(self, value: Any) -> bool:
-        """True where the value fits: compared as numbers where both are numbers, else as text; only numbers are smaller
-        or larger. A field that a run does not have (None) is neither equal to anything nor smaller or larger."""
+        """True where the value fits: a number is compared as a number, a text as text, whatever it looks like; only
+        numbers are smaller or larger. A field that a run does not have (None) is neither equal to anything nor smaller
+        or larger."""
         if self.sign in ("=", "!="):
             return self._equals(value) == (self.sign == "=")
-        try:
-            return value is not None and _COMPARED[self.sign](float(value), float(self.text))
-        except ValueError:
-            return False
+        return isinstance(value, int | float) and _COMPARED[self.sign](float(value), float(self.text))
 
     def _equals(self, value: Any) -> bool:
         if isinstance(value, bool) or value is None:
             return str(value).lower() == self.text.lower()
+        if isinstance(value, str):  # the ids 02e8164723156083 and 12e2346552973723 would both be infinite numbers
+            return value == self.text
         try:
             return float(value) == float(self.text)
         except ValueError:
