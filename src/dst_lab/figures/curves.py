@@ -94,10 +94,12 @@ def frame(ax: Axes, groups: list[Array]) -> None:
     """Limits that hold everything after the first tenth of training, so that what differs at the end can be seen."""
     late = [values[:, int(SETTLING * values.shape[1]) :] for values in groups]
     finite = np.concatenate([part[np.isfinite(part)] for part in late])
+    ax.set_xlim(left=0)
+    if not finite.size:  # a metric that was never a number leaves an empty frame
+        return
     low, high = float(finite.min()), float(finite.max())
     pad = 0.06 * (high - low) or 0.5
     ax.set_ylim(low - pad, high + pad)
-    ax.set_xlim(left=0)
 
 
 def caption(

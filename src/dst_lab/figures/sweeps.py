@@ -48,11 +48,12 @@ def swept(rows: Rows, task: str, role: str) -> list[Row]:
 
 
 def rate(rows: Rows, task: str, role: str) -> float | None:
-    """The learning rate that is drawn: the chosen one; before that, the one with most runs (of equals, the first)."""
+    """The learning rate that is drawn: the chosen one; before that, the one with most runs (of equals, the first). None
+    where there are no runs, or theirs is not recorded."""
     config = rows.chosen.get((task, role))
     if config is not None:
         return config.lr
-    counts = Counter(float(row.run.config["lr"]) for row in swept(rows, task, role) if row.done)
+    counts = Counter(row.run.config.get("lr") for row in swept(rows, task, role) if row.done)
     return max(counts, key=lambda lr: counts[lr], default=None)
 
 
@@ -61,7 +62,7 @@ def at_rate(runs: Iterable[Row], lr: float | None) -> dict[tuple[float, float], 
     members: dict[tuple[float, float], list[Row]] = {}
     for row in runs:
         tau_f, tau_b, _ = row.taus
-        if tau_f is not None and tau_b is not None and row.run.config["lr"] == lr:
+        if tau_f is not None and tau_b is not None and row.run.config.get("lr") == lr:
             members.setdefault((tau_f, tau_b), []).append(row)
     return members
 

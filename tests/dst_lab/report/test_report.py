@@ -196,6 +196,21 @@ def test_a_sweep_of_ones_own_has_a_map_and_empty_figures_take_no_room(tmp_path: 
     assert "mean over n = 2 seeds" in text
 
 
+def test_a_metric_that_never_was_a_number_and_runs_without_a_rate_keep_no_page_from_being_made(
+    cli: Callable[..., Any], surroundings: Path
+) -> None:
+    with Store.open("own.sqlite", write=True) as store:
+        for tau_f in (0.1, 0.5, 1.0):
+            config = {"task": "somebodys", "estimator": {"name": "decoupled", "tau_f": tau_f, "tau_b": 1.0}, "seed": 0}
+            values = {"validation_loss": [2.0, 1.0], "validation_accuracy": [np.nan, np.nan]}
+            history = {name: Series([1, 2], np.array(of)) for name, of in values.items()}
+            store.put([Record(config=config, status="done", history=history)])
+    told = cli("report", "--store", "own.sqlite", "--out", "page.html")
+    assert (told.code, told.err) == (0, "")
+    (found,) = embedded(Path("page.html").read_text())["maps"]
+    assert [cell["at"] for cell in found["measures"][0]["cells"]] == [[0.1, 1.0], [0.5, 1.0], [1.0, 1.0]]
+
+
 def test_a_sweep_that_shares_cells_with_the_search_is_shown_whole(tmp_path: Path) -> None:
     base = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=0.5, tau_b=0.5))
     grid = Grid(base, (("tau_f", (0.0, 0.5, 1.0)), ("tau_b", (0.5, 1.0, 2.0))), (0,))
