@@ -86,10 +86,11 @@ def test_the_smallest_is_trained_as_its_search_chose() -> None:
     ("above", "seconds", "expected"),
     [
         (0.01, 120.0, ["supported"] * 6),
+        (0.0, 120.0, ["supported"] * 6),
         (-0.02, 120.0, ["not supported"] * 6),
         (0.01, 700.0, ["supported"] * 5 + ["not supported"]),
     ],
-    ids=["reached", "missed", "slow"],
+    ids=["passed", "reached", "missed", "slow"],
 )
 def test_the_published_numbers_are_reached_or_not(
     tmp_path: Path, above: float, seconds: float, expected: list[str]
@@ -111,6 +112,30 @@ def test_what_is_there_is_told_before_all_of_it_is(tmp_path: Path) -> None:
     assert verdict.notes == ("57.39% (n = 2) after 2.00 minutes, published 57.39%",)
     (one,) = shown([verdict], CIRCUITS)
     assert one.summary == f"{verdict.notes[0]}; missing: 1 of 3 runs of circuits-128k"
+
+
+@pytest.mark.parametrize("survivors", [True, False], ids=["one of them", "all of them"])
+def test_runs_that_diverged_reach_nothing(tmp_path: Path, survivors: bool) -> None:
+    """The mean of those that did not is above the published one."""
+    store, rows = rows_of(tmp_path, lambda config: published_of(config) + 1)
+    with store:
+        last = rows.recipe("circuits-1m", "logic-gates", "test_accuracy_argmax")
+        lost = last[-1:] if survivors else last
+        store.remove([row.run.id for row in lost])
+        store.put([Record(config=row.run.config, status="diverged", provenance=PROVENANCE) for row in lost])
+        *_, size, time = CIRCUITS.judge(CIRCUITS.rows(store, "paper"))
+    assert [(one.claim, one.verdict, one.notes[-1]) for one in (size, time)] == [
+        ("S1 1m", "not supported", f"{len(lost)} diverged"),
+        ("S2", "not supported", f"{len(lost)} diverged"),
+    ]
+    assert len(size.runs) == len(last)
+
+
+def test_the_time_is_judged_with_what_every_run_reached(tmp_path: Path) -> None:
+    store, rows = rows_of(tmp_path, lambda config: published_of(config) + (1 if config.seed == 1000 else -0.5))
+    with store:
+        *_, size, time = CIRCUITS.judge(rows)
+    assert [one.verdict for one in (size, time)] == ["supported", "not supported"], "the mean, and every run"
 
 
 def test_nothing_is_judged_where_runs_lack(tmp_path: Path) -> None:
