@@ -88,7 +88,8 @@ def contest(
     elif any(beats(other.rows, us.rows) for other in them):
         verdict = CONTRADICTED
     else:
-        won = as_good or all(beats(us.rows, other.rows) for other in them)
+        # Where every run diverged, nothing is as good as anything.
+        won = any(r.done for r in us.rows) if as_good else all(beats(us.rows, other.rows) for other in them)
         verdict = SUPPORTED if won else NOT_SUPPORTED
     bar = "Supported if it is not beaten" if as_good else "Supported only if all are beaten"
     return Verdict(

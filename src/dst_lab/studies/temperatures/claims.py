@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
 
 from dst_lab.claims import SEEDS, Arm, Comparison, Measure, Verdict, arm, compare, decide, paired
 from dst_lab.claims.measures import after_the_end, best, last, reach
@@ -132,9 +134,12 @@ def _gates(rows: Rows) -> Verdict:
     if len(existing) < len(comparisons):
         lack = (f"{ACCURACY.name}, which the runs on {task} did not record",)
         return Verdict(claim="T3", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=lack)
-    worse = any(comparison.worse for comparison in existing)
+    if any(comparison.worse for comparison in existing):
+        verdict = CONTRADICTED
+    else:  # where every run diverged, nothing is as good as anything
+        verdict = SUPPORTED if any(row.done for row in ours.rows) else NOT_SUPPORTED
     return Verdict(
-        claim="T3", task=task, title=title, rule=rule, verdict=CONTRADICTED if worse else SUPPORTED,
+        claim="T3", task=task, title=title, rule=rule, verdict=verdict,
         comparisons=existing, runs=_ids([ours, theirs]),
     )  # fmt: skip
 
@@ -188,13 +193,19 @@ def _soon(constants: Arm) -> Measure:
 
 
 def _against(arm: Arm, judged: bool = True) -> Comparison:
-    """Ten runs beside the bar at every rate; a run that diverged counts as the worst that finished."""
+    """Ten runs beside the bar at every rate. In the test a run that diverged counts as the worst that finished; the
+    mean is of those that did, and where one did not there is neither interval nor effect."""
     values = [LOSS.of(row) for row in arm.rows]
     finite = [value for value in values if math.isfinite(value)]
     filled = [value if math.isfinite(value) else max(finite, default=math.inf) for value in values]
     if not finite:
         filled = [2 * EVERYWHERE] * len(values)
     result = paired(filled, [EVERYWHERE] * len(filled), LOSS.direction)
+    if len(finite) < len(values):
+        ours = fmean(finite) if finite else math.nan
+        result = replace(
+            result, ours=ours, difference=ours - EVERYWHERE, low=math.nan, high=math.nan, effect=math.nan
+        )  # fmt: skip
     return Comparison(
         name=f"{arm.name}, against {EVERYWHERE:g}", metric=LOSS.name, unit=LOSS.unit, direction=LOSS.direction,
         primary=judged, judged=judged, diverged=(len(values) - len(finite), 0), **vars(result),

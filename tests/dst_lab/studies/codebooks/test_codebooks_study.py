@@ -120,6 +120,13 @@ def test_a_method_beats_another_on_every_seed_and_by_the_bar_or_not_at_all(plant
     assert not beats((*ours[:2], far[2]), (*far[:2], ours[2]))  # one seed of three the other way round
 
 
+def test_where_every_run_diverged_nothing_is_as_good_as_anything(tmp_path) -> None:
+    with Store.open(tmp_path / "lost.sqlite", write=True) as store:
+        store.put([replace(r, status="diverged") if r.config["seed"] in SEEDS else r for r in planted_runs()])
+        found = {one.claim: one.verdict for one in judge(Rows.of(store, RECIPES, "quick"))}
+    assert {found[f"B4 {size}"] for size in SIZES["paper"]} == {"not supported"}
+
+
 def test_what_lacks_is_named_and_not_judged(tmp_path) -> None:
     with Store.open(tmp_path / "empty.sqlite", write=True) as store:
         rows = Rows.of(store, RECIPES, "quick")

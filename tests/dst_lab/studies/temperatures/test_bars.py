@@ -1,5 +1,6 @@
 """The bars on self-set temperatures, on invented runs: met, missed, missed badly, and not there."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -126,7 +127,19 @@ def test_one_run_that_collapses_or_diverges_contradicts(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     diverged = judged(tmp_path / "b", good, one)["T1"]
     assert diverged.verdict == "contradicted"
-    assert diverged.comparisons[3].diverged == (1, 0)
+    beside = diverged.comparisons[3]
+    assert beside.diverged == (1, 0)
+    assert beside.difference == pytest.approx(beside.ours - 126), "of the nine that finished"
+    assert math.isnan(beside.low)
+    assert math.isnan(beside.effect)
+
+
+def test_where_every_run_diverges_nothing_is_supported_and_no_mean_is_invented(tmp_path: Path) -> None:
+    verdicts = judged(tmp_path, good, lambda _: True)
+    assert {claim: one.verdict for claim, one in verdicts.items()} == {
+        "T1": "contradicted", "T2": "not supported", "T3": "not supported", "T4": "not supported",
+    }  # fmt: skip
+    assert all(math.isnan(one.ours) for verdict in verdicts.values() for one in verdict.comparisons)
 
 
 def test_what_lacks_is_told(tmp_path: Path) -> None:
