@@ -33,6 +33,18 @@ class Counted:
         return [loss + 1.0, loss, loss + 0.5]
 
 
+def test_a_start_that_is_better_than_what_is_swept_is_what_comes_out(tmp_path: Path) -> None:
+    def loss(tau_f: float, tau_b: float, lr: float, seed: int) -> float:
+        return (tau_f - 0.5) ** 2 + (tau_b - 1.0) ** 2 + abs(lr - 0.003)
+
+    found = dst_lab.tune(
+        loss, tau_f=[0.25, 0.5, 1.0], tau_b=[0.25, 0.5, 2.0], lr=[0.001, 0.01], start={"lr": 0.003}, seeds=1,
+        store=tmp_path / "tune.sqlite",
+    )  # fmt: skip
+    assert found.values == {"tau_f": 0.5, "tau_b": 1.0, "lr": 0.003}
+    assert found.table[0] == (0.5, 1.0, 0.003, found.loss)
+
+
 def test_sequential_finds_the_optimum_and_trains_nothing_twice(tmp_path: Path) -> None:
     objective = Counted()
     result = dst_lab.tune(objective, **GRID, store=tmp_path / "t.sqlite", name="bowl")

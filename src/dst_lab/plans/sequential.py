@@ -26,8 +26,9 @@ class Sequential(Plan):
     """One sweep after the other: the first with everything else as in `base`; its best value is fixed, then the next.
 
     The best setting has the lowest mean over seeds of each run's lowest validation loss; of equals, the first in the
-    sweep's order. Axes in `always` (such as learning rates) are tried in full with every value of every sweep. A sweep
-    of a temperature whose best value lies on its edge is extended once in that direction.
+    sweep's order. A value that stood there before its sweep, and is none of it, stays where all of the sweep is worse.
+    Axes in `always` (such as learning rates) are tried in full with every value of every sweep. A sweep of a
+    temperature whose best value lies on its edge is extended once in that direction.
     """
 
     base: Config
@@ -55,10 +56,14 @@ class Sequential(Plan):
         tried: list[Config] = []
         held, top = self.base, None
         for axis in self.sweeps:
+            before = top
             swept, top = self._sweep(held, axis, lookup, remarks)
             tried += swept
             if top is None:
                 break
+            if before is not None and best([top, before], self.seeds, lookup) is before:
+                top = before
+                remarks.append(f"{axis[0]} of {describe(top)}: {value_of(top, axis[0])}, from before, beats its sweep")
             held = with_value(held, axis[0], value_of(top, axis[0]))
         return list(dict.fromkeys(tried)), top, remarks
 

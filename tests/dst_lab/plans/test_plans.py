@@ -61,6 +61,21 @@ def test_sequential_trains_n_f_plus_n_b_minus_1_settings_and_lands_on_its_optimu
     assert plan.notes(lookup)[-1].startswith("chosen for stochastic-binary decoupled: tau_f=0.3, tau_b=0.5")
 
 
+def test_what_stood_before_a_sweep_stays_where_all_of_the_sweep_is_worse() -> None:
+    """The start, tau_b = 1, is the best there is, and none of the values that are swept."""
+    base = with_value(with_value(BASE, "tau_b", 1.0), "lr", 0.01)
+    plan = Sequential(base, (("tau_f", TAU_F), ("tau_b", (0.25, 0.5, 2.0)), ("lr", (0.01, 0.02))), (0,))
+
+    def lookup(config: Config) -> float:
+        return abs(value_of(config, "tau_f") - 0.3) + abs(value_of(config, "tau_b") - 1.0) + config.lr
+
+    (chosen,) = plan.chosen(lookup)
+    assert (value_of(chosen, "tau_f"), value_of(chosen, "tau_b"), chosen.lr) == (0.3, 1.0, 0.01)
+    assert lookup(chosen) == min(lookup(config) for config in plan.wanted(lookup))
+    assert [config.lr for config in plan.wanted(lookup) if value_of(config, "tau_b") == 1.0][-1] == 0.02, "swept there"
+    assert "tau_b of stochastic-binary decoupled: 1.0, from before, beats its sweep" in plan.notes(lookup)
+
+
 def test_sequential_over_learning_rates() -> None:
     rates = (3e-4, 1e-3, 3e-3)
     plan = Sequential(BASE, (("tau_f", TAU_F), ("tau_b", TAU_B)), (0,), (("lr", rates),))
