@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from dst_lab.configs import CONFIGS, Config
+from dst_lab.configs import CONFIGS, Config, complete
 from dst_lab.configs.estimators import names_of_numbers
 
 APART = ("estimator", "seed")
@@ -35,10 +35,11 @@ def run_command(config: Mapping[str, Any], seeds: Sequence[int] = (), store: str
 
 
 def _given(config: Mapping[str, Any], scale: str) -> dict[str, Any]:
-    """The fields that differ from the scale's own values."""
+    """The fields that differ from the scale's own values, those too that the config leaves out at their defaults: a
+    scale may have others."""
     config_type: type[Config] = CONFIGS[config["task"]]
     plain = {spec.name: spec.default for spec in fields(config_type)} | getattr(config_type, scale)()
-    known = {name: value for name, value in config.items() if name in plain and name not in APART}
+    known = {name: value for name, value in complete(config).items() if name in plain and name not in APART}
     return {name: value for name, value in known.items() if _plain(value) != _plain(plain[name])}
 
 

@@ -251,6 +251,15 @@ def test_each_command_names_its_run(path: Path, monkeypatch: pytest.MonkeyPatch,
         assert asked.pop().to_dict() == found.config
 
 
+def test_a_command_names_a_default_that_the_scale_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of adam does not mention it; at a scale of radam, as a task of one's own may have, its command must."""
+    scale = {**StochasticBinaryConfig.paper(), "optimiser": "radam"}
+    monkeypatch.setattr(StochasticBinaryConfig, "paper", classmethod(lambda cls: scale))
+    plain = StochasticBinaryConfig(**{**scale, "optimiser": "adam"}, estimator=Choice.make("soft", tau=1.0))
+    assert "--scale paper --estimator soft --tau 1.0 --optimiser adam --seeds" in run_command(plain.to_dict())
+    assert "--optimiser" not in run_command(replace(plain, optimiser="radam").to_dict())
+
+
 def test_scale_is_the_papers_where_there_are_such_runs(tmp_path: Path) -> None:
     with Store.open(tmp_path / "mixed.sqlite", write=True) as store:
         store.put([planted.record(RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)[0])])
