@@ -131,8 +131,10 @@ def _exported(folder: Path) -> Iterator[Path]:
 
 def _names(run: Run) -> tuple[str, str, str]:
     tau = temperatures(run.config["estimator"])
-    given = {"tau_f": tau.tau_f, "tau_b": tau.tau_b}
-    temperatures_text = "".join(f" {name}={value:g}" for name, value in given.items() if value is not None)
+    given = {name: f"{value:g}" for name, value in (("tau_f", tau.tau_f), ("tau_b", tau.tau_b)) if value is not None}
+    # What moves goes by its whole course: a run that begins at 2 is not one of those that stay there.
+    given |= dict(part.split("=", 1) for part in tau.schedule.split(";") if "=" in part)
+    temperatures_text = "".join(f" {name}={given[name]}" for name in ("tau_f", "tau_b") if name in given)
     return run.task, f"{run.estimator}{temperatures_text}", f"seed={run.seed} {run.id}"
 
 

@@ -199,3 +199,17 @@ def test_a_very_long_name_is_cut_and_stays_its_own(tmp_path) -> None:
     places = [path.parent.relative_to(tmp_path / "out").parts for path in (tmp_path / "out").rglob("config.json")]
     assert len({place[0] for place in places}) == 2, "two tasks are two folders"
     assert max(len(part.encode()) for place in places for part in place) <= 200
+
+
+def test_a_temperature_that_moves_is_no_constant_by_its_name(tmp_path: Path) -> None:
+    taus = [(0.1, 2.0), (0.1, "2.0:0.1:linear"), ("self:high=8", "self:high=8")]
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        for tau_f, tau_b in taus:
+            config = {"task": "t", "estimator": {"name": "decoupled", "tau_f": tau_f, "tau_b": tau_b}, "seed": 0}
+            store.put([Record(config=config, status="done", history={"x": Series(np.array([1]), np.array([1.0]))})])
+        export_tensorboard(store, tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out" / "t").iterdir()) == [
+        "decoupled tau_f=0.1 tau_b=2",
+        "decoupled tau_f=0.1 tau_b=2.0_0.1_linear",
+        "decoupled tau_f=self_high=8 tau_b=self_high=8",
+    ]
