@@ -46,7 +46,7 @@ class Fleet:
     Every run is itself: its parameters, order of data and noise depend on its own config alone. On a CPU its numbers
     do too, bit for bit with the same number of threads, which rules out: torch.compile, a run axis of 1 in matmuls and
     sums (they round differently, so a lone run is trained beside a copy of itself, see `Task.pairs_a_lone_run`) and
-    vector tails inside a run (see `task.chunks`).
+    vector tails inside a run (see `task.chunks`): a batch or width that is no multiple of 16 may cost the last bit.
     """
 
     def __init__(self, task: Task, configs: Sequence[Config], checkpoint: Checkpoint | None = None) -> None:
