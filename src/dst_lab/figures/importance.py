@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from dst_lab.configs import complete
 from dst_lab.figures.style import FAINT, INK, Drawn, listing, numbers_of, panels, safe
 from dst_lab.records import Array, Setting
 from dst_lab.records.groups import score
@@ -62,7 +63,7 @@ def shares_of(settings: Sequence[Setting]) -> dict[str, float]:
 
 def varied(settings: Sequence[Setting]) -> dict[str, list[Any]]:
     """What differs between settings: the estimator, its numbers and the config's fields, each with its values."""
-    configs = [_flat(setting.config) for setting in settings]
+    configs = [_flat(complete(setting.config)) for setting in settings]
     names = dict.fromkeys(name for config in configs for name in config)
     values_of = {name: [config.get(name) for config in configs] for name in names}
     return {name: values for name, values in values_of.items() if len(set(map(repr, values))) > 1}

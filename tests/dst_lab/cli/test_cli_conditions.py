@@ -108,6 +108,12 @@ def test_an_export_and_a_page_name_the_default_too(optimisers, cli) -> None:
         assert [row["fields"] for row in settings_table(group)] == [["adam"], ["radam"]]
 
 
+def test_curves_name_the_default_too(optimisers, cli) -> None:
+    told = cli("watch", "--once").out
+    assert "optimiser=adam " in told
+    assert "optimiser=radam " in told
+
+
 def test_runs_of_a_task_that_is_not_known_here_are_told_apart_by_what_some_of_them_lack(cli) -> None:
     with Store.open("dst.sqlite", write=True) as store:
         for loss, more in ((1.0, {}), (3.0, {"optimiser": "radam"})):

@@ -77,6 +77,19 @@ def test_each_number_that_was_varied_has_a_panel_the_one_that_mattered_first() -
     assert drawn.caption.endswith("Above the frame, or with a run that diverged: 1.")
 
 
+def test_a_setting_that_leaves_a_number_at_its_default_is_drawn_there() -> None:
+    """Records do not mention a weight decay of 0."""
+    decays = [{}, {"weight_decay": 0.01}, {"weight_decay": 0.1}]
+    settings = [
+        setting(0.1 + i + 0.01 * batch, task="stochastic-binary", batch=batch, **decay)
+        for i, decay in enumerate(decays)
+        for batch in (32, 64)
+    ]
+    assert numbers_varied(settings) == ["weight_decay"]
+    (dots,) = slices(settings, "network").figure.axes[0].get_lines()
+    assert sorted(dots.get_xdata()) == [0, 0, 0.01, 0.01, 0.1, 0.1]
+
+
 def test_an_estimator_far_from_all_others_is_written_at_the_edge() -> None:
     near = {"a": np.array([1.0, 2.0]), "b": np.array([1.5, 3.0])}
     assert far({**near, "c": np.array([30.0, 31.0])}) == ["c"]

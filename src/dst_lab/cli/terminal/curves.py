@@ -12,6 +12,7 @@ import numpy as np
 
 from dst_lab.cli.commands.show import SETTING
 from dst_lab.cli.terminal.plot import Curve
+from dst_lab.configs import complete
 from dst_lab.configs.cards import metric as card
 from dst_lab.engines.live import Chunk
 from dst_lab.records import Row, setting_key
@@ -176,7 +177,7 @@ def _line(config: Mapping[str, Any], x: Any, values: Any, metric: str, *, traini
     finite, direction = mean[np.isfinite(mean)], card(metric).direction
     now = float(finite[-1]) if finite.size else math.nan
     best = float(direction * (direction * finite).max()) if finite.size and direction else now
-    return Line(config, Curve(np.asarray(x, np.float64), mean), values.shape[1], training, now, best)
+    return Line(complete(config), Curve(np.asarray(x, np.float64), mean), values.shape[1], training, now, best)
 
 
 def _varied(lines: Sequence[Line]) -> list[str]:
