@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,17 @@ def test_two_values_are_one_too_many() -> None:
     for texts in (("tau_f=0.1", "tau_f=0.2"), ("dataset=digits", "dataset=Digits"), ("tau_f=1", "tau_f=self")):
         with pytest.raises(StoreError, match="no run has two values of"):
             parse(texts)
+
+
+def test_the_best_of_a_setting_is_the_same_number_in_every_command(cli) -> None:
+    """The mean of each run's lowest loss, 1.0; the lowest mean over training is 1.5."""
+    with Store.open("dst.sqlite", write=True) as store:
+        for seed, losses in enumerate(([3.0, 1.0, 2.0], [1.0, 2.0, 3.0])):
+            history = {"validation_loss": Series(np.array([1, 2, 3]), np.array(losses))}
+            store.put([replace(_record(seed), history=history)])
+    (row,) = json.loads(cli("show", "--json").out)
+    assert row["mean"] == 1.0
+    assert "decoupled    2 2.5    1 recorded" in cli("watch", "--once").out
 
 
 def test_search_seeds_and_fresh_ones_are_told_apart_by_every_command(store, cli) -> None:

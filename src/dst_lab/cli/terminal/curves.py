@@ -32,7 +32,7 @@ class Line:
     training: bool
     now: float
     best: float
-    """The good end so far; the latest where the metric has none."""
+    """The mean of the runs' good ends so far; the latest where the metric has none."""
     name: str = ""
 
 
@@ -170,13 +170,17 @@ def _settings(done: Iterable[tuple[Run, Curve]], metric: str) -> list[Line]:
 
 
 def _line(config: Mapping[str, Any], x: Any, values: Any, metric: str, *, training: bool) -> Line:
-    """The mean over runs of values [T, runs], those that are there."""
+    """The mean over runs of values [T, runs], those that are there. The best is the mean of each run's own, as plans
+    choose by it and `dst show` has it: runs need not be at their best at the same time."""
+    present, direction = np.where(np.isfinite(values), values, np.nan).astype(np.float64), card(metric).direction
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of a mean over nothing
-        mean = np.nanmean(np.where(np.isfinite(values), values, np.nan), 1).astype(np.float64)
-    finite, direction = mean[np.isfinite(mean)], card(metric).direction
+        mean = np.nanmean(present, 1)
+        each = direction * np.nanmax(direction * present, 0, initial=-math.inf)
+        best = float(np.nanmean(np.where(np.isfinite(each), each, np.nan)))
+    finite = mean[np.isfinite(mean)]
     now = float(finite[-1]) if finite.size else math.nan
-    best = float(direction * (direction * finite).max()) if finite.size and direction else now
+    best = best if direction else now
     return Line(complete(config), Curve(np.asarray(x, np.float64), mean), values.shape[1], training, now, best)
 
 
