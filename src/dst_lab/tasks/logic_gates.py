@@ -287,6 +287,8 @@ class LogicGates(Task):
 
 def wiring_of(config: LogicGatesConfig, bits: int, seed: int) -> Parameters:
     """`wiring.i` [2, width] of each layer of the network that begins with this seed and sees so many bits."""
+    # torch's generator takes 32 bits of a seed, so these are the bits that `initial` draws its logits from. Wiring is
+    # their remainders, which are not correlated with the logits; other bits would be other runs than those recorded.
     generator = torch.Generator().manual_seed(seed + 2**32)
     make = {"unique": unique_wiring, "random": random_wiring}[config.wiring]
     widths = [bits, *[config.width] * config.layers]
