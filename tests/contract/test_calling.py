@@ -138,6 +138,15 @@ def test_compiled_calls_of_changing_shape_draw(few_discrete: Case) -> None:
         assert set(z.unique().tolist()) <= {0.0, 1.0}
 
 
+def test_compiled_calls_of_changing_dim(few_categorical: Case) -> None:
+    """torch.compile makes a symbol of a number that differs from the one before."""
+    torch.compiler.reset()
+    logits, noise = random(6, 5, 4), few_categorical.noise((6, 5, 4))
+    compiled = torch.compile(lambda l, d: few_categorical(l, dim=d, noise=noise), fullgraph=True, backend="aot_eager")
+    for dim in (2, 1, -3):
+        torch.testing.assert_close(compiled(logits, dim), few_categorical(logits, dim=dim, noise=noise), **TIGHT)
+
+
 def test_compiled_tensor_temperatures(few_sampled: Case) -> None:
     torch.compiler.reset()
     logits, noise, w = random(4, 6, 5), few_sampled.noise((4, 6, 5)), random(4, 6, 5, seed=2)

@@ -92,7 +92,8 @@ def check_seed(seed: int | Tensor | None, generator: torch.Generator | None) -> 
     if isinstance(seed, Tensor):
         if seed.dtype != torch.int64 or seed.numel() != 1:
             raise TypeError(f"seed must be one int64, got shape {tuple(seed.shape)} of {seed.dtype}")
-    elif isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**63:
+    # torch.compile, which makes a symbol of a number that changes from call to call, can ask for its type alone.
+    elif isinstance(seed, bool) or not (isinstance(seed, int) or hasattr(seed, "__index__")) or not 0 <= seed < 2**63:
         raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, or an int64 tensor of one, got {seed!r}")
 
 

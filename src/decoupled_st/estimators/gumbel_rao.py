@@ -117,7 +117,7 @@ def binary(
 
 def check_samples(name: str, value: Any) -> int:
     """A number of samples, an integer of at least 1."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if isinstance(value, bool) or not (isinstance(value, int) or hasattr(value, "__index__")):
         raise TypeError(f"{name} must be an integer, got {name}={value!r}")
     if int(value) < 1:
         raise ValueError(f"{name} must be at least 1, got {name}={value}")

@@ -75,6 +75,16 @@ def test_compiled_is_eager() -> None:
             assert torch.equal(eager, other)
 
 
+def test_a_seed_that_changes_from_call_to_call_compiles() -> None:
+    """torch.compile makes a symbol of a number that differs from the one before."""
+    torch.compiler.reset()
+    x, codes = torch.randn(40, 5), torch.randn(300, 5)
+    draw = lambda seed: dst.codebook.decoupled(x, codes, tau_f=1.0, tau_b=1.0, seed=seed)[1]  # noqa: E731
+    compiled = torch.compile(draw, fullgraph=True, backend="aot_eager")
+    for seed in (3, 7, 2**40):
+        assert torch.equal(compiled(seed), draw(seed))
+
+
 def test_operators_keep_torchs_rules() -> None:
     """Schema, fake tensors, autograd registration and compilation, by torch's own checks."""
     x, codes = torch.randn(6, 2, 5, requires_grad=True), torch.randn(2, 200, 5, requires_grad=True)

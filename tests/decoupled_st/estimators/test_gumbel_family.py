@@ -112,6 +112,8 @@ def test_gumbel_rao_inside_vmap_and_the_compiler() -> None:
     torch.compiler.reset()
     compiled = torch.compile(torch.func.grad(call), fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(logits[0], g[0], e[0]), want[0], **TIGHT)
+    draw = torch.compile(lambda s: dst.categorical.gumbel_rao(logits, samples=s), fullgraph=True, backend="aot_eager")
+    assert all(draw(samples).sum() == 21 for samples in (2, 5))
 
 
 def test_the_gap_p_is_the_mean_lead_that_gumbel_noise_gives() -> None:

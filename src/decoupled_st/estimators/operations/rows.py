@@ -24,7 +24,7 @@ class Rows(NamedTuple):
 def check_categories(logits: Tensor, dim: int, mask: Tensor | None) -> int:
     """`dim` counted from the end, once logits, `dim` and mask fit together."""
     check_logits(logits)
-    if not hasattr(dim, "__index__"):
+    if not isinstance(dim, int) and not hasattr(dim, "__index__"):  # torch.compile follows the first for any number
         raise TypeError(f"dim must be an integer, got dim={dim!r}")
     if not -logits.dim() <= dim < logits.dim():
         raise ValueError(f"dim must name a dimension of the logits, got dim={dim} for shape {tuple(logits.shape)}")
