@@ -113,6 +113,18 @@ class Bernoulli(torch_distributions.Bernoulli):
         """The same samples, without a gradient."""
         return self.rsample(sample_shape, generator=generator, noise=noise)
 
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log P(value), in float32 or better; torch's is rounded to the dtype of a value in half precision."""
+        if self._validate_args:
+            self._validate_sample(value)
+        value = value.to(torch.promote_types(value.dtype, self.logits.dtype))
+        return _weighted(value, F.logsigmoid(self.logits)) + _weighted(1 - value, F.logsigmoid(-self.logits))
+
+    def entropy(self) -> Tensor:
+        """In nats; 0 where the log-odds are infinite, for which torch's is NaN."""
+        p_0, p_1 = _chances(self)
+        return -_weighted(p_1, F.logsigmoid(self.logits)) - _weighted(p_0, F.logsigmoid(-self.logits))
+
 
 def _draws_at(estimator: Estimator) -> float:
     """The temperature of the distribution; refuses an estimator that has none."""
@@ -147,6 +159,11 @@ def _divergence(p: Tensor, log_p: Tensor, log_q: Tensor, never: Tensor) -> Tenso
     none = p == 0
     ratio = (log_p - log_q).masked_fill(none | never, 0.0)
     return (p * ratio).masked_fill(never & ~none, torch.inf)
+
+
+def _weighted(share: Tensor, log_p: Tensor) -> Tensor:
+    """share * log_p, and 0 where neither can be: a choice that is forbidden and was not made."""
+    return share * log_p.masked_fill((share == 0) & (log_p == -torch.inf), 0.0)
 
 
 def _chances(of: torch_distributions.Bernoulli) -> tuple[Tensor, Tensor]:

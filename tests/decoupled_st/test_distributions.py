@@ -141,3 +141,37 @@ def test_a_probability_too_small_for_its_dtype_is_not_zero(kind: str) -> None:
     for got, want in zip(*results, strict=True):
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-6)
     assert results[0][0] > 50
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
+def test_samples_in_half_precision_have_exact_log_probabilities(
+    ours: type, theirs: type, kind: str, dtype: torch.dtype
+) -> None:
+    logits = LOGITS.to(dtype)
+    q = ours(logits, dst.Decoupled(tau_f=0.5, tau_b=1.0))
+    z = q.sample((50,))
+    assert z.dtype == dtype
+    want = theirs(logits=logits.double() / 0.5).log_prob(z.double())
+    torch.testing.assert_close(q.log_prob(z), want.float(), rtol=1e-5, atol=1e-6)
+
+
+def test_infinite_log_odds_are_certain() -> None:
+    """Values and gradients; the likelihood of what is certain is 1, of its opposite 0."""
+    logits = torch.tensor([torch.inf, -torch.inf, 1.5], requires_grad=True)
+    q = dst.distributions.Bernoulli(logits, dst.ReinMax())
+    entropy, sure = q.entropy(), q.log_prob(torch.tensor([1.0, 0.0, 1.0]))
+    torch.testing.assert_close(entropy, torch.tensor([0.0, 0.0, D.Bernoulli(logits=torch.tensor(1.5)).entropy()]))
+    torch.testing.assert_close(sure, torch.tensor([0.0, 0.0, 1.5]).sigmoid().log() * torch.tensor([0.0, 0.0, 1.0]))
+    assert q.log_prob(torch.tensor([0.0, 1.0, 1.0]))[:2].tolist() == [-torch.inf, -torch.inf]
+    for value, slope in ((entropy, -1.5 * q.variance[2]), (sure, 1 - q.mean[2])):
+        (gradient,) = torch.autograd.grad(value.sum(), logits, retain_graph=True)
+        torch.testing.assert_close(gradient, torch.stack([torch.zeros(()), torch.zeros(()), slope.detach()]))
+
+
+def test_the_log_probability_of_a_sample_is_differentiated_through_it_as_torchs_is() -> None:
+    l, z = LOGITS.clone().requires_grad_(), (LOGITS > 0.3).float().requires_grad_()
+    q, p = dst.distributions.Bernoulli(l, dst.ReinMax()), D.Bernoulli(logits=l)
+    got, want = (torch.autograd.grad(one.log_prob(z).sum(), (l, z)) for one in (q, p))
+    for ours, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(ours, theirs)
