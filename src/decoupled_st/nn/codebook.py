@@ -257,9 +257,9 @@ class Codebook(nn.Module):
     @torch.no_grad()
     def _scores(self, rows: Tensor) -> Tensor:
         """The scores [rows, heads, K] of the first rows, in the precision that they are chosen by."""
-        few = rows.reshape(-1, self.heads, rows.shape[-1])[:_SEEN]
-        if 0 < len(few) < _LEAST:
-            few = few.repeat(-(-_LEAST // len(few)), 1, 1)
+        few = rows.reshape(-1, self.heads, rows.shape[-1])
+        if few.shape[0] > 0:  # as many whatever the batch, so that a compiled or exported network takes any
+            few = few[torch.arange(_LEAST, device=rows.device) % _SEEN % few.shape[0]]
         codes = self.weight.reshape(self.heads, self.codes, -1)
         every = slice(None)
         with torch.autocast(rows.device.type, enabled=False):
