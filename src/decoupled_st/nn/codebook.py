@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
+from torch.nn.utils.parametrize import is_parametrized
 
 from decoupled_st import codebook
 from decoupled_st.codebook.inputs import check_range
@@ -218,13 +219,15 @@ class Codebook(nn.Module):
         if count == 0 or self._recent is None:
             return 0
         self._set(dead, self._recent)
-        for average in (optimiser.state.get(self.weight, {}) if optimiser is not None else {}).values():
-            if isinstance(average, Tensor) and average.shape == self.weight.shape:
-                average[dead] = 0.0
+        for parameter in self.parameters():  # the codes, or what a parametrisation makes them of
+            for average in (optimiser.state.get(parameter, {}) if optimiser is not None else {}).values():
+                if isinstance(average, Tensor) and average.shape == self.weight.shape:
+                    average[dead] = 0.0
         return count
 
     def _set(self, which: Tensor, rows: Tensor) -> None:
         """Codes to random rows, head by head; the first process's choice in all."""
+        weight = self.weight.detach()
         for h in range(self.heads):
             chosen = which if self.heads == 1 else which[h]
             source = rows.reshape(-1, self.dim) if self.heads == 1 else rows.reshape(-1, *rows.shape[-2:])[:, h]
@@ -236,7 +239,9 @@ class Codebook(nn.Module):
             # Without replacement where there are rows enough.
             pick = torch.randperm(len(source), device=source.device).repeat(-(-count // len(source)))[:count]
             drawn = broadcast_from_first(source[pick].to(self.weight.dtype))
-            (self.weight if self.heads == 1 else self.weight[h])[chosen] = drawn
+            (weight if self.heads == 1 else weight[h])[chosen] = drawn
+        if is_parametrized(self, "weight"):  # then what was written to is made anew at each use
+            self.weight = weight  # type: ignore[assignment]
         self.idle.masked_fill_(which, 0)
 
     def _in_force(self, rows: Tensor, mask: Tensor | None) -> tuple[str, dict[str, Any]]:

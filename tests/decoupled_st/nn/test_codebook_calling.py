@@ -15,3 +15,29 @@ def test_a_codebook_with_a_rule_is_exported_for_batches_of_any_size(strict: bool
         for rows in (3, 16, 100):
             x = torch.randn(rows, 6)
             assert torch.equal(exported(x)[1], module(x).index)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_codes_that_are_parametrised_are_initialised_and_revived(heads: int) -> None:
+    """By weight normalisation, which makes the codes of two parameters; without a way back it is told."""
+    module = dst.nn.Codebook(16, 6, dst.Decoupled(tau_f=0.0, tau_b=1.0), metric="l2", heads=heads)
+    torch.nn.utils.parametrizations.weight_norm(module, "weight")
+    x = torch.randn(40, 6)
+    rows = {tuple(row) for row in x.reshape(-1, 6 // heads).mul(100).round().tolist()}
+    module.initialise(x)
+    assert {tuple(row) for row in module.weight.detach().flatten(0, -2).mul(100).round().tolist()} <= rows
+    optimiser = torch.optim.Adam(module.parameters(), lr=0.1)
+    module(x).q.square().sum().backward()
+    optimiser.step()
+    module.idle.fill_(9)
+    assert module.revive(5, optimiser) == 16 * heads
+    assert {tuple(row) for row in module.weight.detach().flatten(0, -2).mul(100).round().tolist()} <= rows
+    directions = module.parametrizations["weight"].original1
+    assert not optimiser.state[directions]["exp_avg"].any()
+
+
+def test_codes_that_cannot_be_set_are_told() -> None:
+    module = dst.nn.Codebook(16, 6, dst.Decoupled(tau_f=0.0, tau_b=1.0))
+    torch.nn.utils.parametrize.register_parametrization(module, "weight", torch.nn.Linear(6, 6))
+    with pytest.raises(RuntimeError, match="right_inverse"):
+        module.initialise(torch.randn(40, 6))
