@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from decoupled_st.estimators.operations.straight_through import wanted
 from decoupled_st.estimators.operations.temperature import check_float
 from decoupled_st.estimators.spec import Estimator
 from decoupled_st.nn.chooser import Chooser, one_node
@@ -119,7 +120,7 @@ class LogicLayer(Chooser):
     def _gates(self, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
         """[out, 16], one-hot or mixed."""
         fixed = self.deterministic and not self.training
-        if fixed and not (torch.is_grad_enabled() and self.logits.requires_grad):
+        if fixed and not wanted(self.logits):
             return _argmax(self.logits)
         return self.in_force().categorical(self.logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
 

@@ -307,6 +307,23 @@ def test_fixed_gates_build_no_surrogate() -> None:
         assert not layer(x)[:, 3].isnan().any()
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit.*:DeprecationWarning")
+def test_fixed_gates_have_their_gradient_however_it_is_taken() -> None:
+    """In transforms of torch.func a tensor may need one without saying so."""
+    layer = dst.nn.LogicLayer(6, 8, dst.Decoupled(tau_f=0.3, tau_b=1.0), deterministic=True, dtype=torch.float64).eval()
+    x, logits = torch.rand(5, 6, dtype=torch.float64), torch.stack([layer.logits.detach(), -layer.logits.detach()])
+
+    def loss(logits: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(layer, {"logits": logits}, (x,)).square().sum()
+
+    leaf = logits.clone().requires_grad_()
+    (want,) = torch.autograd.grad(loss(leaf[0]) + loss(leaf[1]), leaf)
+    assert want.abs().sum() > 1e-3
+    torch.testing.assert_close(torch.func.grad(lambda l: torch.vmap(loss)(l).sum())(logits), want)
+    torch.testing.assert_close(torch.func.jacfwd(loss)(logits[0]), want[0])
+    assert torch.equal(torch.jit.trace(layer, x)(x), layer(x))
+
+
 def exported(layer: torch.nn.Module, x: torch.Tensor) -> set[str]:
     with torch.no_grad():
         graph = torch.export.export(layer, (x,)).graph
