@@ -1,5 +1,7 @@
 """How much of the gradient at q reaches x."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -7,6 +9,7 @@ from decoupled_st.codebook.choice import decoupled
 from decoupled_st.estimators.operations.temperature import Temperature
 
 
+@torch.inference_mode(False)
 def straight_through_gain(
     x: Tensor,
     codes: Tensor,
@@ -40,12 +43,18 @@ def straight_through_gain(
     direction = torch.randn(x.shape, dtype=torch.float32, device=x.device, generator=generator).to(x.dtype)
     # Hooks of our own: what this keeps for its own backward is not part of a checkpoint that it may be called in.
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(_itself, _itself):
-        leaf = x.detach().requires_grad_()
-        tau = tau_b.detach() if isinstance(tau_b, Tensor) else tau_b
-        q, _ = decoupled(leaf, codes.detach(), tau_f=0.0, tau_b=tau, metric=metric, mask=mask)
+        leaf, fixed, tau, allowed = (_for_autograd(value) for value in (x, codes, tau_b, mask))
+        q, _ = decoupled(leaf.requires_grad_(), fixed, tau_f=0.0, tau_b=tau, metric=metric, mask=allowed)
         (gradient,) = torch.autograd.grad(q, leaf, direction.to(q.dtype))
     return torch.linalg.vector_norm(gradient.float(), dim=-1) / torch.linalg.vector_norm(direction.float(), dim=-1)
 
 
 def _itself(tensor: Tensor) -> Tensor:
     return tensor
+
+
+def _for_autograd(value: Any) -> Any:
+    """A tensor without its gradient; a copy of one that inference mode made, since autograd keeps none such."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.detach().clone() if value.is_inference() else value.detach()

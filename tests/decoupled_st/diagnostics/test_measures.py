@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -257,3 +258,13 @@ def test_what_codebooks_are_not_is_said() -> None:
         dst.diagnostics.code_usage(torch.tensor([0]), codes=2.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="x must be a floating-point tensor, got list"):
         dst.diagnostics.straight_through_gain([1.0], torch.ones(2, 3), tau_b=1.0)  # type: ignore[arg-type]
+
+
+def test_the_gain_is_measured_in_inference_mode_too() -> None:
+    x, codes, tau = torch.randn(20, 6), torch.randn(9, 6), torch.tensor(0.7)
+    measure = partial(diagnostics.straight_through_gain, metric="l2")
+    want = measure(x, codes, tau_b=tau, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        made = [value.clone() for value in (x, codes, tau)]
+        got = measure(made[0], made[1], tau_b=made[2], generator=torch.Generator().manual_seed(0))
+    assert torch.equal(got, want)

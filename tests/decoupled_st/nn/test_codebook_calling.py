@@ -41,3 +41,18 @@ def test_codes_that_cannot_be_set_are_told() -> None:
     torch.nn.utils.parametrize.register_parametrization(module, "weight", torch.nn.Linear(6, 6))
     with pytest.raises(RuntimeError, match="right_inverse"):
         module.initialise(torch.randn(40, 6))
+
+
+@pytest.mark.parametrize("estimator", [dst.Decoupled(tau_f=0.0, tau_b=1.0), dst.SelfTempered()], ids=lambda e: e.name)
+def test_the_first_pass_may_be_in_inference_mode(estimator: dst.Estimator | dst.SelfTempered) -> None:
+    """It measures the gain, which takes a gradient; training goes on from there."""
+    module = dst.nn.Codebook(16, 6, estimator, losses=["entropy"])
+    mask = torch.ones(16, dtype=torch.bool)
+    with torch.inference_mode():
+        module(torch.randn(5, 6), mask=mask.clone())
+    assert module.usage.sum() == 5
+    module.idle.fill_(9)
+    assert module.revive(5) == 16
+    q, _, losses = module(torch.randn(5, 6, requires_grad=True))
+    (q.sum() + losses["entropy"]).backward()
+    assert module.weight.grad.abs().sum() > 0
