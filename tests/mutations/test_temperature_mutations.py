@@ -51,7 +51,7 @@ PLANTED = [
     ),
     Mutation(
         "every pass is one that need not be measured", "temperatures/self_tempered.py",
-        "if (count + 1) % EVERY == 0 or ", "if ",
+        "if _place(count + 1) == 0 or ", "if ",
     ),
     Mutation(
         "parameters have the floor of a batch", "temperatures/self_tempered.py",

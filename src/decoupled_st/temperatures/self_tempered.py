@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from decoupled_st.temperatures.schedule import check_steps
 
 _LARGEST = 1e30
 SETTLED, EVERY = 50, 8
-"""Passes: up to the first all are measured, after it every eighth, which counts as eight."""
+"""Passes: up to the first all are measured, after it one of eight, which counts as eight."""
 
 
 @register
@@ -33,11 +33,11 @@ class SelfTempered(Rule):
                                         w  1 for a layer of few bits, 0 for one of many
 
     tau_b is at most `most` times b, or times what follows from the first pass where that is more: a surrogate that
-    never saturates lets the logits grow without end. s is a mean over about the last 50 passes; of the passes after the
-    50th every eighth is measured. Where `steps` is not known, r is max(0, 1 - m / enough) with m how evenly the argmax
-    categories are in use, from 0 to 1, over about the last `window` passes, and 0 before that is measured, as it never
-    is with one sample per pass: that does less well. w is 1 up to `few_bits` bits per sample, 0 from twice as many on,
-    and 0 where the logits are parameters.
+    never saturates lets the logits grow without end. s is a mean over about the last 50 passes; after the 50th one of
+    eight is measured, each time another of the eight. Where `steps` is not known, r is max(0, 1 - m / enough) with m
+    how evenly the argmax categories are in use, from 0 to 1, over about the last `window` passes, and 0 before that is
+    measured, as it never is with one sample per pass: that does less well. w is 1 up to `few_bits` bits per sample, 0
+    from twice as many on, and 0 where the logits are parameters.
 
     Args:
         steps: how many training steps there will be, if that is known. Each pass of training counts as one: with
@@ -100,7 +100,7 @@ class SelfTempered(Rule):
     def observe(self, state: State, view: View) -> State:
         passes = state["passes"] + 1
         settled = passes > SETTLED
-        measured, weight = ~settled | (passes % EVERY == 0), torch.where(settled, EVERY, 1).float()
+        measured, weight = ~settled | (_place(passes) == 0), torch.where(settled, EVERY, 1).float()
         s, known = scale(view)
         known = known & measured
         after = {
@@ -196,7 +196,7 @@ class SelfTempered(Rule):
         taus, few = self._now(state, view, passes), self._few(view)
         passes += 1
         state["passes"].fill_(passes)
-        if passes > SETTLED and passes % EVERY:
+        if passes > SETTLED and _place(passes):
             return taus
         weight = EVERY if passes > SETTLED else 1
         if (measured := numbers.scale(view)) > 0:
@@ -223,7 +223,7 @@ class SelfTempered(Rule):
         def next_pass(logits: Tensor) -> Numbers | None:
             nonlocal count
             # Somebody else may have written there: under DistributedDataParallel rank 0 does, before each pass.
-            if (count + 1) % EVERY == 0 or passes.item() != count or [value.item() for value in others] != known:
+            if _place(count + 1) == 0 or passes.item() != count or [value.item() for value in others] != known:
                 return None
             now = self._now(state, view, count) if falls else taus
             count += 1
@@ -265,6 +265,12 @@ class SelfTempered(Rule):
     def _quiet(self, least: Tensor) -> Tensor:
         """The tau_f that is left when it has fallen."""
         return self.low * least if self.draw is None else torch.full_like(least, self.draw)
+
+
+def _place(passes: Any) -> Any:
+    """0 for the one of eight passes that is measured: the first, then the last, then the one before it, so that every
+    call of a module that is called several times per step has its turn."""
+    return (passes + passes // EVERY) % EVERY
 
 
 def _towards(mean: Tensor, value: Tensor, known: Tensor, rate: Tensor) -> Tensor:
