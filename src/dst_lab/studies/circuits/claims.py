@@ -23,7 +23,7 @@ def judge(rows: Rows) -> list[Verdict]:
 def judge_size(rows: Rows, name: str) -> Verdict:
     """The verdict on a size: at or above the published accuracy, or not."""
     size, (done, lost, missing) = SIZES[name], _runs(rows, f"circuits-{name}")
-    ours, notes = _accuracy(done), list[str]()
+    ours, notes = accuracy(done), list[str]()
     if done:
         seconds = fmean(seconds_of(rows, row) for row in done)
         notes = [f"{ours:.2f}% (n = {len(done)}) after {seconds / 60:.2f} minutes, published {size.published:.2f}%"]
@@ -46,7 +46,7 @@ def judge_time(rows: Rows) -> Verdict:
     minutes = [seconds_of(rows, row) / 60 for row in done]
     verdict = NOT_TESTED
     if rows.scale == "paper" and not missing:
-        every = all(_accuracy([row]) >= size.published for row in done)
+        every = all(accuracy([row]) >= size.published for row in done)
         reached = not lost and every and max(minutes) < MINUTES
         verdict = SUPPORTED if reached else NOT_SUPPORTED
     notes = [f"{max(minutes):.2f} minutes"] if minutes and not missing else []
@@ -65,7 +65,7 @@ def seconds_of(rows: Rows, row: Row) -> float:
     return float(origin["seconds"]) / int(origin["fleet"])
 
 
-def _accuracy(done: Sequence[Row]) -> float:
+def accuracy(done: Sequence[Row]) -> float:
     """In per cent, the mean over these runs; 0 where there are none. Rounded, because 62.14% in float32 is a little
     less."""
     return round(100 * fmean(row.last(METRIC) for row in done), 4) if done else 0.0

@@ -10,7 +10,7 @@ from dst_lab.configs.cards import estimator
 from dst_lab.figures.style import FAINT, INK, Drawn, absent, listing, panels
 from dst_lab.records import Row, Rows
 from dst_lab.studies.circuits import measured
-from dst_lab.studies.circuits.claims import METRIC, TASK, seconds_of
+from dst_lab.studies.circuits.claims import METRIC, TASK, accuracy, seconds_of
 from dst_lab.studies.circuits.measured import Measured
 from dst_lab.studies.circuits.recipes import SIZES
 
@@ -38,7 +38,7 @@ def minutes(rows: Rows) -> Drawn:
     _logarithmic(ax)
     ax.set_xlabel("minutes of training on one GPU, evaluations included")
     ax.set_ylabel("accuracy on test images (%), argmax")
-    ends = [f"{_label(name)} {_mean(runs):.2f}% (n = {len(runs)})" for name, runs in found.items()]
+    ends = [f"{_label(name)} {accuracy(runs):.2f}% (n = {len(runs)})" for name, runs in found.items()]
     caption = f"The discretised networks over training: {listing(ends)}. Dashed: the published accuracies."
     return Drawn("Accuracy against training time", figure, caption, 1, _missing(rows), RECIPES)
 
@@ -75,13 +75,19 @@ def _against(
     for name, pairs in found.items():
         x, y = [of(one) for _, one in pairs], [100 * row.last(METRIC) for row, _ in pairs]
         ax.plot(x, y, ls="", marker=look.marker, color=look.color, label=look.label if not said else None)
-        ax.annotate(_label(name), (x[0], y[0]), textcoords="offset points", xytext=(5, -9), fontsize=7, color=INK)
-        said.append(f"{_label(name)} {sum(x) / len(x):,.0f}")
+        # On the side that the next size is not on; the largest has none.
+        left = published is (name != list(SIZES)[-1])
+        ax.annotate(
+            _label(name), (x[0], max(y)), textcoords="offset points", xytext=(-6 if left else 6, 3),
+            ha="right" if left else "left", fontsize=7, color=INK,
+        )  # fmt: skip
+        said.append(f"{_label(name)}: {sum(x) / len(x):,.0f}")
     if published:
         sizes = SIZES.values()
         ax.plot([size.gates for size in sizes], [size.published for size in sizes], marker="o", mfc="none", color=FAINT,
                 ls=(0, (4, 2)), lw=0.8, label=PUBLISHED)  # fmt: skip
         ax.legend(loc="lower right")
+    ax.margins(x=0.25)
     _logarithmic(ax)
     ax.set_xlabel(label)
     ax.set_ylabel("accuracy on test images (%), argmax")
@@ -92,8 +98,16 @@ def _logarithmic(ax: Axes) -> None:
     """A logarithmic axis with plain numbers at 1, 2 and 5 of each decade."""
     ax.set_xscale("log")
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _short(value: float) -> str:
+    """20,000 as 20k and 5,000,000 as 5M, so that numbers beside each other have room."""
+    for unit, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            return f"{value / unit:.10g}{letter}"
+    return f"{value:.10g}"
 
 
 def _trained(rows: Rows) -> dict[str, list[Row]]:
@@ -115,7 +129,3 @@ def _nothing(rows: Rows, figure: Figure, ax: Axes, title: str) -> Drawn:
 def _label(name: str) -> str:
     size = SIZES[name]
     return f"{size.layers} x {size.width:,}"
-
-
-def _mean(runs: list[Row]) -> float:
-    return 100 * sum(row.last(METRIC) for row in runs) / len(runs)

@@ -159,8 +159,8 @@ def test_figures_read_what_was_measured_of_circuits(tmp_path: Path) -> None:
         assert list(measured.read(rows).values()) == circuits
         drawn = draw(CIRCUITS.figures, rows)
     assert not any(one.empty for one in drawn.values())
-    assert "4 x 12,000 20,002" in drawn["accuracy-gates"].caption
-    assert "4 x 12,000 100,000" in drawn["accuracy-speed"].caption
+    assert "4 x 12,000: 20,002" in drawn["accuracy-gates"].caption
+    assert "4 x 12,000: 100,000" in drawn["accuracy-speed"].caption
     assert "5 x 1,024,000 62.14% (n = 2)" in drawn["accuracy-minutes"].caption
 
 
