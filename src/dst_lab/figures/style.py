@@ -16,10 +16,12 @@ from typing import Any
 import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.mathtext import MathTextParser
 from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from dst_lab.configs.estimators import temperatures_in
 from dst_lab.records import Array, spread
@@ -169,6 +171,20 @@ def plus_minus(values: Array) -> str:
     of_mean = 3 - math.floor(math.log10(abs(mean))) if mean else 0
     decimals = max(0, of_width, min(of_mean, of_width + 2))
     return f"{mean:,.{decimals}f} ± {width:,.{decimals}f}"
+
+
+def plain_logarithm(axis: Axis) -> None:
+    """Plain numbers, 20k for 20,000, at 1, 2 and 5 of each decade of a logarithmic axis."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _short(value: float) -> str:
+    for unit, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            return f"{value / unit:.10g}{letter}"
+    return f"{value:.10g}"
 
 
 def listing(words: Sequence[str]) -> str:

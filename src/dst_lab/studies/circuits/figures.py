@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from dst_lab.configs.cards import estimator
-from dst_lab.figures.style import FAINT, INK, Drawn, absent, listing, panels
+from dst_lab.figures.style import FAINT, INK, Drawn, absent, listing, panels, plain_logarithm
 from dst_lab.records import Row, Rows
 from dst_lab.studies.circuits import measured
 from dst_lab.studies.circuits.claims import METRIC, TASK, accuracy, seconds_of
@@ -35,7 +34,8 @@ def minutes(rows: Rows) -> Drawn:
             ax.plot(spent[-1], values[-1], marker=look.marker, color=look.color, alpha=shade, label=label)
         ax.axhline(SIZES[name].published, color=FAINT, lw=0.8, ls=(0, (4, 2)))
     ax.legend(loc="lower right")
-    _logarithmic(ax)
+    ax.set_xscale("log")
+    plain_logarithm(ax.xaxis)
     ax.set_xlabel("minutes of training on one GPU, evaluations included")
     ax.set_ylabel("accuracy on test images (%), argmax")
     ends = [f"{_label(name)} {accuracy(runs):.2f}% (n = {len(runs)})" for name, runs in found.items()]
@@ -88,26 +88,11 @@ def _against(
                 ls=(0, (4, 2)), lw=0.8, label=PUBLISHED)  # fmt: skip
         ax.legend(loc="lower right")
     ax.margins(x=0.25)
-    _logarithmic(ax)
+    ax.set_xscale("log")
+    plain_logarithm(ax.xaxis)
     ax.set_xlabel(label)
     ax.set_ylabel("accuracy on test images (%), argmax")
     return Drawn(title, figure, f"{label.capitalize()}: {listing(said)}. {remark}", 1, _missing(rows), RECIPES)
-
-
-def _logarithmic(ax: Axes) -> None:
-    """A logarithmic axis with plain numbers at 1, 2 and 5 of each decade."""
-    ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
-    ax.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _short(value: float) -> str:
-    """20,000 as 20k and 5,000,000 as 5M, so that numbers beside each other have room."""
-    for unit, letter in ((1e6, "M"), (1e3, "k")):
-        if value >= unit:
-            return f"{value / unit:.10g}{letter}"
-    return f"{value:.10g}"
 
 
 def _trained(rows: Rows) -> dict[str, list[Row]]:

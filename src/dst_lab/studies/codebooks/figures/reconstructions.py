@@ -1,5 +1,7 @@
 """Images as they come back through a codebook."""
 
+from collections.abc import Mapping
+
 from matplotlib.axes import Axes
 
 from dst_lab.figures.style import Drawn, absent, panels
@@ -9,25 +11,19 @@ from dst_lab.studies.codebooks.recipes import METHODS, SIZES
 
 
 def strip(rows: Rows) -> Drawn:
-    """Eight validation images by each method's middle run, at the size at which most methods have all their runs."""
-    of_sizes = {size: {name: arm_of(rows, size, name) for name in METHODS} for size in SIZES[rows.scale]}
-    size = max(
-        of_sizes, key=lambda one: (sum(bool(arm.rows) for arm in of_sizes[one].values()), SIZES[rows.scale][one])
-    )
-    arms = of_sizes[size]
-    missing = [lack for arm in arms.values() for lack in arm.missing]
-    middle = {name: middling([row for row in arm.rows if row.done]) for name, arm in arms.items()}
-    kept = {name: rows.store.artefacts(row.run.id) for name, row in middle.items() if row is not None}
-    kept = {name: arrays for name, arrays in kept.items() if {"inputs", "reconstructions"} <= arrays.keys()}
+    """Eight validation images by each method's middle run, at the size at which most methods have theirs kept; of
+    equals, the largest."""
+    sizes = SIZES[rows.scale]
+    size = max(sizes, key=lambda one: (len(_kept(rows, one)), sizes[one]))
+    missing = [lack for name in METHODS for lack in arm_of(rows, size, name).missing]
+    kept = _kept(rows, size)
     title = f"Reconstructions through {SIZES[rows.scale][size]:,} codes"
     if not kept:
         figure, (ax,) = panels(1)
         absent(ax, missing[:3] or ["reconstructions of the chosen settings"])
         return Drawn(title, figure, "", 1, missing, ["codebook-sizes"])
-    shown = [("the images", next(iter(kept.values()))["inputs"])]
-    for name, arrays in kept.items():
-        row = middle[name]
-        assert row is not None
+    shown = [("the images", next(iter(kept.values()))[1]["inputs"])]
+    for name, (row, arrays) in kept.items():
         shown.append((f"{METHODS[name].label}, {PSNR.of(row):.2f} dB", arrays["reconstructions"]))
     figure, axes = panels(1, width=9.0, height=0.75 * len(shown))
     figure.set_layout_engine("none")  # it would take the images for labels that need room
@@ -40,6 +36,13 @@ def strip(rows: Rows) -> Drawn:
         "by argmax; the run of middling test PSNR, which stands beside its name."
     )
     return Drawn(title, figure, caption, 1, missing, ["codebook-sizes"])
+
+
+def _kept(rows: Rows, size: str) -> dict[str, tuple[Row, Mapping[str, Array]]]:
+    """Each method's middle run of a size with its images, where they are kept."""
+    middle = {name: middling([row for row in arm_of(rows, size, name).rows if row.done]) for name in METHODS}
+    arrays = {name: (row, rows.store.artefacts(row.run.id)) for name, row in middle.items() if row is not None}
+    return {name: pair for name, pair in arrays.items() if {"inputs", "reconstructions"} <= pair[1].keys()}
 
 
 def _row(ax: Axes, text: str, images: Array, place: int, rows: int) -> None:

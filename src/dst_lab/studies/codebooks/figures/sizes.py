@@ -6,7 +6,7 @@ from statistics import fmean
 from matplotlib.axes import Axes
 
 from dst_lab.configs.cards import metric
-from dst_lab.figures.style import Drawn, absent, panels
+from dst_lab.figures.style import Drawn, absent, panels, plain_logarithm
 from dst_lab.plans.plan import seeded
 from dst_lab.records import Row, Rows
 from dst_lab.studies.codebooks.claims import arm_of
@@ -51,6 +51,7 @@ def _draw(
         ax.set_xscale("log", base=2)
         if logarithmic:
             ax.set_yscale("log")
+            plain_logarithm(ax.yaxis)
         sizes = list(SIZES[rows.scale].values())
         ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
         ax.minorticks_off()
