@@ -450,3 +450,22 @@ def test_a_store_of_ones_own_task_has_a_map_that_answers(visit: Callable[..., An
     assert whole[2] < 9
     assert whole[0] != ticks
     assert "outside the frame" not in found.locator(".pins").inner_text()
+
+
+def test_the_parameters_of_an_objective_are_read_and_taken_away(visit: Callable[..., Any], tmp_path: Path) -> None:
+    """They lie inside a field of the config, which was shown and downloaded as "[object Object]"."""
+    with Store.open(tmp_path / "tuned.sqlite", write=True) as opened:
+        for depth in (1, 3):
+            config = {"task": "own", "objective": "f", "estimator": {"name": "decoupled", "tau_f": 1.0}, "seed": 0}
+            loss = Series(np.array([1]), np.array([float(depth)]))
+            config["parameters"] = {"model.depth": depth, "act": "relu", "widths": [4, 2]}
+            opened.put([Record(config=config, status="done", history={"validation_loss": loss})])
+        (tmp_path / "tuned.html").write_text(page(ANY, ANY.rows(opened, "quick")), encoding="utf-8")
+    found = visit(file=tmp_path / "tuned.html")
+    found.locator("#run-search").fill("parameters.model.depth=3")
+    found.locator(".runs .open").first.click()
+    assert "parameters.model.depth\n3\n" in found.locator(".runs .detail").inner_text()
+    with found.expect_download() as begun:
+        found.get_by_role("button", name="Download these runs as CSV", exact=True).click()
+    (row,) = csv.DictReader(io.StringIO(Path(begun.value.path()).read_text(encoding="utf-8")))
+    assert [row[f"parameters.{name}"] for name in ("model.depth", "act", "widths")] == ["3", "relu", "[4, 2]"]

@@ -62,6 +62,14 @@ function fieldOf(i, name) {
   return !known(config, name) && name !== "name" && known(config.estimator, name) ? config.estimator[name] : inside(config, name);
 }
 
+/* A config's fields but task and estimator, by their dotted names: the parameters of somebody's own objective lie inside
+   one of them. */
+function flat({ task, estimator, ...fields }) {
+  const entries = (value, before) => Object.entries(value).flatMap(([name, one]) =>
+    (one !== null && typeof one === "object" && !Array.isArray(one) ? entries(one, `${before}${name}.`) : [[before + name, one]]));
+  return Object.fromEntries(entries(fields, ""));
+}
+
 /* The words of a text: what must be found somewhere, the conditions, and what is wrong with them. */
 function query(text) {
   const found = { words: [], conditions: [], wrong: "" };

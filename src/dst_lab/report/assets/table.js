@@ -102,19 +102,20 @@
 
   function detail(i) {
     const { config, command, taus } = setting(i);
-    const { task, estimator, ...fields } = config, { name, ...numbers } = estimator;
-    const facts = { run: runs.id[i], status: runs.status[i], plan: plan(i), task, estimator: name, ...numbers, ...(taus[2] ? { schedule: taus[2] } : {}), ...fields, seed: runs.seed[i], ...(note(i) ? { note: note(i) } : {}) };
+    const { task, estimator } = config, { name, ...numbers } = estimator;
+    const facts = { run: runs.id[i], status: runs.status[i], plan: plan(i), task, estimator: name, ...numbers, ...(taus[2] ? { schedule: taus[2] } : {}), ...flat(config), seed: runs.seed[i], ...(note(i) ? { note: note(i) } : {}) };
     const last = Object.entries(metrics).filter(([, values]) => values[i] !== null).map(([key, values]) => [`last ${key.replaceAll("_", " ")}`, show(values[i], 5)]);
     const list = [...Object.entries(facts), ...last].map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, typeof value === "string" ? value : written(value))));
     return make("tr", { class: "detail" }, make("td", { colspan: COLUMNS.length + 1 }, command ? make("code", {}, command.replace(/--seeds 0,/, `--seeds ${runs.seed[i]},`)) : null, make("dl", {}, ...list)));
   }
 
   function csvRows() {
-    const fields = [...new Set(found.flatMap((i) => Object.keys(setting(i).config)))].filter((name) => !["task", "estimator"].includes(name));
+    const own = settings.map((one) => flat(one.config));
+    const fields = [...new Set(found.flatMap((i) => Object.keys(own[runs.setting[i]])))];
     const numbers = [...new Set(found.flatMap((i) => Object.keys(setting(i).config.estimator)))].filter((name) => name !== "name");
     const head = ["run", "task", "estimator", ...numbers, ...fields, "seed", "plan", "status", "lowest_validation_loss", ...Object.keys(metrics).map((name) => `last_${name}`)];
     const cell = (value) => (value === null || value === undefined ? "" : Array.isArray(value) ? written(value) : value);
-    return [head, ...found.map((i) => [runs.id[i], fieldOf(i, "task"), fieldOf(i, "estimator"), ...[...numbers, ...fields].map((name) => cell(fieldOf(i, name))), runs.seed[i], plan(i), runs.status[i], cell(runs.best[i]), ...Object.values(metrics).map((values) => cell(values[i]))])];
+    return [head, ...found.map((i) => [runs.id[i], fieldOf(i, "task"), fieldOf(i, "estimator"), ...numbers.map((name) => cell(fieldOf(i, name))), ...fields.map((name) => cell(own[runs.setting[i]][name])), runs.seed[i], plan(i), runs.status[i], cell(runs.best[i]), ...Object.values(metrics).map((values) => cell(values[i]))])];
   }
 
   function draw() {
