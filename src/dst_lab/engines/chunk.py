@@ -13,7 +13,7 @@ from dst_lab.engines.calibrate import estimate_seconds
 from dst_lab.engines.engine import Job
 from dst_lab.engines.live import ChunkFile
 from dst_lab.fleet.capacity import runs_that_fit
-from dst_lab.fleet.contract import ContractError, check_built
+from dst_lab.fleet.contract import ContractError, ShapeError, check_built
 from dst_lab.fleet.loop import Fleet, Report, TrainingStoppedError
 from dst_lab.fleet.optimiser import UpdateRule
 from dst_lab.fleet.saved.provenance import provenance
@@ -89,7 +89,9 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
         if len(members) == 1:
             raise
         failure = None
-    except (ContractError, MemoryError, StoreError):
+    except (ContractError, MemoryError, StoreError) as error:
+        if checkpoint and isinstance(error, ShapeError):
+            checkpoint.remove()  # where the task was changed since, the next command begins anew
         raise  # of all runs, and of none in particular
     except Exception as error:
         if not _works(task.device):

@@ -19,6 +19,10 @@ class ContractError(ValueError):
     """A task gives something else than `dst_lab.fleet.task.Task` says. The message names the task and the promise."""
 
 
+class ShapeError(ContractError):
+    """A metric has another shape than before: no history, and no checkpoint with one, can be gone on from."""
+
+
 def check_type(task: Any) -> None:
     """Before a task is registered: a class derived from `Task` with everything that it must have, and its config."""
     from dst_lab.fleet.task import Task
@@ -134,6 +138,24 @@ def _check_validation_loss(name: str, metrics: Mapping[str, Tensor], runs: int) 
         raise ContractError(
             f"the task {name}: validation_loss must be one number per run, [runs] = [{runs}], {_was(given)}"
         )
+
+
+def check_shapes(name: str, history: Sequence[tuple[int, Mapping[str, Any]]], now: Mapping[str, Any]) -> None:
+    """A metric has one shape over training, [members, ...]: told at once, since a whole history is put together only
+    when all is trained."""
+    before = {key: (step, values) for step, row in history for key, values in row.items()}
+    for key, values in now.items():
+        step, earlier = before.get(key, (0, values))
+        if earlier.shape != values.shape:
+            raise ShapeError(
+                f"the task {name}: the metric {key!r} of a run must have one shape at every evaluation, got "
+                f"{_shape(values)} after {_shape(earlier)} at step {step}: give it another name, or fill it up"
+            )
+
+
+def _shape(values: Any) -> str:
+    """Of a single run's part."""
+    return str(list(values.shape[1:]) or "one number")
 
 
 def check_artefacts(name: str, artefacts: Any, runs: int) -> dict[str, Any]:

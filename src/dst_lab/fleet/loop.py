@@ -13,7 +13,7 @@ from torch import Tensor
 from decoupled_st.diagnostics import gradient_norm
 from dst_lab.configs import Card, Choice, Config, Schedule
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.contract import ContractError, check_artefacts, check_loss, check_metrics, gradients_of
+from dst_lab.fleet.contract import ContractError, check_artefacts, check_loss, check_metrics, check_shapes, gradients_of
 from dst_lab.fleet.optimiser import Optimiser, UpdateRule
 from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.saved.checkpoint import Checkpoint, state
@@ -344,7 +344,9 @@ class Fleet:
         # The last update, too, can break a run, after its last training loss.
         broken = ~metrics["validation_loss"].isfinite() & (self.bad_step == 0)
         self.bad_step += broken * self.step
-        self.history.append((self.step, {name: self._of_members(value) for name, value in metrics.items()}))
+        row = {name: self._of_members(value) for name, value in metrics.items()}
+        check_shapes(self.name, self.history, row)
+        self.history.append((self.step, row))
         self.loss_sum.zero_()
 
     def temperatures(self) -> Metrics:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from dst_lab.configs import CONFIGS, Choice, Config
+from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.contract import ContractError
@@ -58,7 +59,7 @@ def train(tmp_path, monkeypatch):
         configs = [ToyConfig(estimator=Choice.make("identity_ste"), seed=seed, lr=lr) for seed in range(4)]
         store = Store.open(tmp_path / "toy.sqlite", write=True)
         stores.append(store)
-        go.outcome = LocalEngine(CPU).train(configs, store, Job())
+        go.outcome = LocalEngine(CPU).train(configs, store, Job(checkpoints=Checkpoints(tmp_path / "saved", 0.0)))
         return store
 
     stores: list[Store] = []
@@ -110,6 +111,10 @@ BREACHES = {
         {"diagnose": lambda self, p, c, step: {"d": torch.zeros(3)}},
         r"diagnose gives the metric 'd' as \[runs, ...\] = \[4, ...\], got \[3\]",
     ),
+    "a metric of two shapes": (
+        {"diagnose": lambda self, p, c, step: {"d": torch.zeros(4, step)}},
+        r"the metric 'd' of a run must have one shape at every evaluation, got \[4\] after \[2\] at step 2",
+    ),
     "an artefact of the wrong shape": (
         {"artefacts": lambda self, p, c: {"a": np.zeros(2)}},
         r"artefacts gives 'a' as a NumPy array \[runs, ...\] = \[4, ...\], got an array \[2\]",
@@ -139,6 +144,13 @@ def test_a_breach_leaves_nothing_behind(train, tmp_path) -> None:
         train(**BREACHES["no validation_loss"][0])
     with Store.open(tmp_path / "toy.sqlite") as store:
         assert store.runs() == []
+
+
+def test_no_checkpoint_keeps_a_shape_that_was_mended(train, tmp_path) -> None:
+    """Its history has the shape from before: gone on from, every command would end with the same breach."""
+    with pytest.raises(ContractError):
+        train(**BREACHES["a metric of two shapes"][0])
+    assert not list(tmp_path.glob("saved/*.npz"))
 
 
 @pytest.mark.parametrize(
