@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,10 @@ class Group:
 
     task: str
     title: str
+    name: str
+    """For the names of files and anchors: no other group of the page has it."""
     rows: Rows
     """These runs alone."""
-
-    @property
-    def name(self) -> str:
-        """For the name of a file or an anchor."""
-        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "task"
 
     @cached_property
     def metrics(self) -> list[str]:
@@ -86,16 +84,27 @@ class Group:
         return [name for name, found in pairs.items() if len(found) > 1]
 
 
-def groups(rows: Rows, leave_out: Collection[str] = ()) -> list[Group]:
-    """The store's runs by task, in the order of recording; an objective of one's own is a group of its own."""
+def groups(rows: Rows, leave_out: Collection[str] = (), figures: Collection[str] = ()) -> list[Group]:
+    """The store's runs by task, in the order of recording; an objective of one's own is a group of its own. `figures`
+    are names that a page has already: those of a group's figures begin with its own."""
     members: dict[tuple[str, str], dict[str, Row]] = {}
     for run, row in rows.runs.items():
         if row.run.task not in leave_out:
             members.setdefault((row.run.task, str(row.run.config.get("objective", ""))), {})[run] = row
-    return [
-        Group(task, objective or title(task), replace(rows, reader=rows.reader and rows.reader.only(found)))
-        for (task, objective), found in members.items()
-    ]
+    made: list[Group] = []
+    for (task, objective), found in members.items():
+        heading, taken = objective or title(task), {group.name for group in made}
+        own = replace(rows, reader=rows.reader and rows.reader.only(found))
+        made.append(Group(task, heading, _name(heading, taken, figures), own))
+    return made
+
+
+def _name(heading: str, taken: Collection[str], figures: Collection[str]) -> str:
+    """In plain letters and digits. Headings that are alike in these are numbered, or one group would be shown
+    with the figures of another."""
+    plain = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or "task"
+    names = chain([plain], (f"{plain}-{number}" for number in count(2)))
+    return next(name for name in names if name not in taken and not any(one.startswith(f"{name}-") for one in figures))
 
 
 def score(setting: Setting) -> float:

@@ -46,7 +46,7 @@ def left_out(rows: Rows, own: Sequence[Run], others: Sequence[Group]) -> set[str
 def other_groups(study: Study, rows: Rows) -> list[Group]:
     """The store's runs of tasks that the study does not train."""
     trained = {config.task for name in study.recipes.plans for config in rows.wanted(name)}
-    return groups(rows, {*study.tasks, *trained})
+    return groups(rows, {*study.tasks, *trained}, study.figures)
 
 
 def figures(study: Study, rows: Rows) -> dict[str, Figure]:

@@ -4,16 +4,21 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dst_lab.claims import Comparison, Verdict
 from dst_lab.fleet.saved import provenance
+from dst_lab.report.others import figures_of
+from dst_lab.report.page import other_groups
+from dst_lab.report.results import best_results
 from dst_lab.report.tables import _changes, rate_text
 from dst_lab.report.text.answer import answers
 from dst_lab.report.text.glossary import linked
 from dst_lab.report.text.prose import prose
 from dst_lab.report.verdicts import _line, shown
-from dst_lab.studies import PAPER
+from dst_lab.store import Record, Series, Store
+from dst_lab.studies import ANY, PAPER
 
 LOSS = Comparison(
     name="against that", metric="loss", unit="nats", direction=-1, primary=True, judged=True, n=10,
@@ -141,3 +146,19 @@ def test_the_rate_of_an_objective_that_has_none_is_not_told() -> None:
     assert rate_text({"lr": 0.001}) == "0.001"
     assert rate_text({"lr": 1.0, "objective": "mine"}) == ""
     assert rate_text({}) == ""
+
+
+def test_tasks_whose_names_are_alike_in_a_file_are_shown_apart(tmp_path: Any) -> None:
+    """One of two hid the other from the answer, and was drawn under its heading."""
+    tasks = ("fit_a", "fit.a", "ошибка", "потеря", "network")
+    with Store.open(tmp_path / "alike.sqlite", write=True) as store:
+        for place, task in enumerate(tasks):
+            config = {"task": task, "estimator": {"name": "identity_ste"}, "seed": 0, "lr": 0.1}
+            loss = Series(np.array([1]), np.array([float(place)]))
+            store.put([Record(config=config, status="done", history={"validation_loss": loss})])
+        found = other_groups(PAPER, PAPER.rows(store, "quick"))
+        (_, cells), *_ = best_results(ANY, found).rows
+        assert [cell.values[-1] for cell in cells if cell] == ["0", "1", "2", "3", "4"]
+        drawn = [name for group in found for name in figures_of(group)]
+        assert len(set(drawn)) == len(drawn) == len(tasks)
+        assert not set(drawn) & set(PAPER.figures), "network-curves is the paper's"
