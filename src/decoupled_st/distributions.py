@@ -65,9 +65,12 @@ class OneHotCategorical(torch_distributions.OneHotCategorical):
 
     @torch.no_grad()
     def sample_index(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
-        """The categories drawn, [*sample_shape, ...], int64: no one-hot is made."""
+        """The categories drawn, [*sample_shape, ...], int64: no one-hot is made. -1 where there is none to draw, as in
+        a row with NaN, which is refused unless `torch.distributions` is told not to look."""
         logits = self.logits.expand(self._extended_shape(Size(sample_shape)))
-        return rows.perturbed(logits, 1.0, gumbel(logits, generator, None)).argmax(-1)
+        index = rows.perturbed(logits, 1.0, gumbel(logits, generator, None)).argmax(-1)
+        # Normalised, a row that holds NaN or +inf, or nothing but -inf, holds NaN.
+        return index.masked_fill(self.logits.isnan().any(-1), -1)
 
 
 class Bernoulli(torch_distributions.Bernoulli):

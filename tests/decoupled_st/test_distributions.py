@@ -114,6 +114,14 @@ def test_frequencies_and_indices() -> None:
         assert ((counts.double() / n - p).abs() <= 5 * (p * (1 - p) / n).sqrt()).all()
 
 
+def test_no_index_is_drawn_where_there_is_no_category(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(D.Distribution, "_validate_args", False)  # else torch refuses such logits
+    inf = torch.inf
+    logits = torch.tensor([[-inf, -inf], [torch.nan, 0.0], [inf, 0.0], [-inf, 0.0]])
+    q = dst.distributions.OneHotCategorical(logits, dst.Decoupled(tau_f=2.0, tau_b=0.5))
+    assert q.sample_index((3,)).tolist() == [[-1, -1, -1, 1]] * 3
+
+
 @pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
 def test_what_is_no_distribution(ours: type, theirs: type, kind: str) -> None:
     with pytest.raises(ValueError, match=r"takes the argmax, which is no distribution: choose tau_f > 0"):
