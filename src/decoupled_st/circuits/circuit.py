@@ -193,7 +193,10 @@ class Circuit:
         return simplify(self)
 
     def winner(self) -> "Circuit":
-        """The class with the highest score (of equal ones the first), by adders and comparators made of gates."""
+        """The class with the highest count (of equal ones the first), by adders and comparators made of gates.
+
+        Scores in half precision are rounded: there two counts may have one score, of which `argmax` takes the first.
+        """
         from decoupled_st.circuits.winner import winner
 
         return winner(self)

@@ -72,6 +72,17 @@ def test_the_winner_is_the_argmax_and_of_equals_the_first() -> None:
             assert torch.equal(winner(x), scores.argmax(-1))
 
 
+def test_the_winner_compares_counts_where_scores_are_rounded() -> None:
+    some, all_of = [2] + [0] * 300, [0] * 301  # x = 1, behind a gate that inverts it: 300 against 301
+    circuit = Circuit(
+        input_names=("x", "y"), gates=torch.tensor([12]), left=torch.tensor([0]), right=torch.tensor([0]),
+        outputs=torch.tensor(some + all_of), meaning="scores", classes=2, dtype=torch.bfloat16,
+    )  # fmt: skip
+    one = torch.tensor([1, 0])
+    assert circuit(one).tolist() == [300.0, 300.0]  # 301 rounded, so that argmax takes the first
+    assert circuit.winner()(one) == 1
+
+
 def test_a_layer_used_twice_and_layers_that_do_nothing() -> None:
     shared = stack(8, 8)[0]
     network = nn.Sequential(nn.Flatten(), nn.Sequential(shared, nn.Dropout(0.5), shared), nn.Identity()).eval()
