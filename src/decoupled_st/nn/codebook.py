@@ -116,7 +116,7 @@ class Codebook(nn.Module):
         self._recent: Tensor | None = None
         self._gain_checked = False
         if self.tempering is not None:
-            self.tempering.to(device)
+            self.tempering.to_empty(device=device)  # filled below; what is on meta cannot be moved
         self.reset_parameters()
 
     @property
@@ -267,7 +267,7 @@ class Codebook(nn.Module):
             few = few[torch.arange(_LEAST, device=rows.device) % _SEEN % few.shape[0]]
         codes = self.weight.reshape(self.heads, self.codes, -1)
         every = slice(None)
-        with torch.autocast(rows.device.type, enabled=False):
+        with torch.autocast("cpu" if rows.is_meta else rows.device.type, enabled=False):  # meta has none
             few, codes = centred(few, codes, self.metric)
             return torch.stack([head.tile(every, every) for head in heads_of(few, codes, self.metric, None)], 1)
 

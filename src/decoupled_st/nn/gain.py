@@ -17,7 +17,7 @@ _DEAF = 1e-5
 def check_gain(rows: Tensor, codes: Tensor, taus: Mapping[str, Any], *, metric: str, mask: Tensor | None) -> None:
     """Warn where next to no gradient will reach x; of rows [..., D], or [..., H, D] with heads, the first are asked."""
     tau = taus.get("tau_b", taus.get("tau"))
-    if tau is None or rows.numel() == 0:
+    if tau is None or rows.numel() == 0 or rows.is_meta:
         return
     few = rows.reshape(-1, *rows.shape[1 - codes.dim() :])[:64]
     generator = torch.Generator(rows.device).manual_seed(0)

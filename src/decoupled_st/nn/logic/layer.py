@@ -77,7 +77,7 @@ class LogicLayer(Chooser):
         self.register_buffer("wiring", torch.empty(2, out_features, dtype=torch.int64, device=device))
         self.logits = nn.Parameter(torch.empty(out_features, 16, dtype=dtype, device=device))
         if self.tempering is not None:
-            self.tempering.to(device)
+            self.tempering.to_empty(device=device)  # filled below; what is on meta cannot be moved
         self.reset_parameters(generator)
 
     @torch.no_grad()
