@@ -1,5 +1,7 @@
 """The pages of the studies beside the paper's, and their figures, follow from the committed records."""
 
+import re
+
 import pytest
 from drawings import seen
 
@@ -24,7 +26,9 @@ def rows(quoted):
 def test_the_pages_quote_the_records(quoted, rows) -> None:
     committed = {name: (build.ROOT / name).read_text(encoding="utf-8") for name in quoted.names}
     assert quoted.pages(rows) == committed, "a page is stale: make results"
-    assert sum(text.count("<!-- results:") for text in committed.values()) == len(quoted.blocks)
+    begun = [name for text in committed.values() for name in re.findall(r"<!-- results:(\S*) -->", text)]
+    made = [name for text in committed.values() for _, name, _, _ in build.BLOCK.findall(text)]
+    assert sorted(begun) == sorted(made) == sorted(quoted.blocks), "a block is not made, or stands on no page"
 
 
 def test_the_records_are_small_enough_for_git(quoted) -> None:
