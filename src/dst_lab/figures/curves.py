@@ -128,9 +128,10 @@ def counted(settings: Mapping[str, Setting]) -> str:
     if not settings:
         return "n = 0"
     (((n, seeds), _),) = Counter((setting.n, setting.seeds) for setting in settings.values()).most_common(1)
-    others = [f"{s.look.label} {s.n} {s.seeds}".rstrip() for s in settings.values() if (s.n, s.seeds) != (n, seeds)]
+    left = [one for one in settings.values() if (one.n, one.seeds) != (n, seeds)]
+    others = [f"{one.look.label} {one.n} {one.seeds}".rstrip() for one in left]
     kind = f"{seeds} seed".strip() + "s" * (n != 1)
-    return f"n = {n} {kind} each" + (f"; {listing(others)} seeds" if others else "")
+    return f"n = {n} {kind} each" + (f"; {listing(others)} seed{'s' * (left[-1].n != 1)}" if left else "")
 
 
 def lost(rows: Rows, task: str, roles: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from dst_lab.report.embed.data import maps, payload
 from dst_lab.report.embed.inline import STYLE, embedded
 from dst_lab.report.others import figures_of
 from dst_lab.report.section import Page
+from dst_lab.report.sections import MAP
 from dst_lab.report.study import Figure, Study
 from dst_lab.report.tables import facts
 from dst_lab.report.text.glossary import anchor
@@ -59,7 +60,8 @@ def page(study: Study, rows: Rows, drawn: Mapping[str, Drawn] | None = None) -> 
     """The page as HTML. The same store gives the same text."""
     figures_drawn = draw(figures(study, rows), rows) if drawn is None else drawn
     others = other_groups(study, rows)
-    context = Page(study, rows, figures_drawn, others, maps(study, rows, others))
+    explored = any(section.anchor == MAP for section in study.sections)
+    context = Page(study, rows, figures_drawn, others, maps(study, rows, others) if explored else ())
     own = own_runs(rows)
     sections = [(section, section.render(context)) for section in study.sections]
     text = context.fill(

@@ -15,6 +15,8 @@ from dst_lab.report.verdicts import MARKS, board, groups, shown, tally
 
 MOST = 40
 """Rows of a table of settings."""
+MAP = "map"
+"""The anchor of the section that the map's program fills."""
 
 
 def _answer(names: Sequence[str], table: bool, page: Page) -> str:
@@ -123,7 +125,7 @@ def answer(*names: str, table: bool = True) -> Section:
 
 def temperature_map(*names: str) -> Section:
     """The map that answers to a pointer, with these figures for paper."""
-    return Section("map", "Temperature map", lambda page: _map(names, page))
+    return Section(MAP, "Temperature map", lambda page: _map(names, page))
 
 
 def figures(parts: Mapping[str, Sequence[str]]) -> Section:

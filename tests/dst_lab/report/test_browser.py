@@ -15,10 +15,10 @@ import pytest
 from matplotlib.image import imread
 
 from dst_lab.figures.style import plus_minus
-from dst_lab.report import page
+from dst_lab.report import Study, page
 from dst_lab.store import Record, Series, Store, field, run_id
 from dst_lab.store.views.conditions import parse
-from dst_lab.studies import ANY, PAPER
+from dst_lab.studies import ANY, PAPER, STUDIES
 from dst_lab.studies.paper.recipes import RECIPES
 
 pytestmark = pytest.mark.slow
@@ -93,6 +93,17 @@ def test_the_pointer_reads_the_stores_number(visit: Callable[..., Any], store: P
     assert plus_minus(values) in found.locator(".readout").inner_text()
     found.mouse.move(5, 5)
     assert found.locator("#tip").is_hidden()
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=lambda study: study.name)
+def test_the_page_of_every_study_runs_its_program_to_the_end(
+    visit: Callable[..., Any], store: Path, tmp_path: Path, study: Study
+) -> None:
+    with Store.open(store) as opened:
+        (tmp_path / "study.html").write_text(page(study, study.rows(opened, "quick")), encoding="utf-8")
+    found = visit(file=tmp_path / "study.html")
+    assert found.locator(".runs tbody tr").count() > 0
+    assert found.locator(".cue").count() == found.locator(".scroll").count() > 0, "what the last part does"
 
 
 def test_a_click_pins_a_curve_beside_the_current_one(visit: Callable[..., Any]) -> None:

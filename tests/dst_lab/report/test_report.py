@@ -22,6 +22,7 @@ from dst_lab.plans.plan import Grid
 from dst_lab.records import Rows
 from dst_lab.report import figures, page, pick_scale
 from dst_lab.report.commands import run_command
+from dst_lab.report.sections import MAP
 from dst_lab.report.text.prose import prose
 from dst_lab.store import Record, Series, Store
 from dst_lab.studies import PAPER
@@ -209,6 +210,14 @@ def test_a_metric_that_never_was_a_number_and_runs_without_a_rate_keep_no_page_f
     assert (told.code, told.err) == (0, "")
     (found,) = embedded(Path("page.html").read_text())["maps"]
     assert [cell["at"] for cell in found["measures"][0]["cells"]] == [[0.1, 1.0], [0.5, 1.0], [1.0, 1.0]]
+
+
+def test_a_study_without_a_map_carries_no_map(path: Path) -> None:
+    study = replace(PAPER, sections=tuple(one for one in PAPER.sections if one.anchor != MAP))
+    with Store.open(path) as store:
+        text = page(study, study.rows(store, "quick"))
+    assert 'id="explorer"' not in text
+    assert embedded(text)["maps"] == []
 
 
 def test_a_sweep_that_shares_cells_with_the_search_is_shown_whole(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 (function explorer() {
   const root = document.getElementById("explorer");
-  if (!DATA.maps.length) return;
+  if (!root || !DATA.maps.length) return;
   root.hidden = false;
   const PINS = [["#d55e00", "6 3"], ["#009e73", "2 2"], ["#b07f00", "8 3 2 3"], ["#cc79a7", "4 4"]];
   const state = { map: 0, measure: 0, at: null, pins: [], whole: false };
@@ -146,7 +146,7 @@
     for (const rect of field.querySelectorAll(".cell")) rect.setAttribute("tabindex", rect.dataset.at === key(at) ? 0 : -1);
     const there = field.querySelector(`[data-at="${key(at)}"]`);
     for (const cursor of field.querySelectorAll(".cursor")) for (const name of ["x", "y"]) cursor.setAttribute(name, there.getAttribute(name));
-    readout.replaceChildren(...tau("f"), ` = ${at[0]}, `, ...tau("b"), ` = ${at[1]}: `, make("strong", {}, value(one)), make("br"), `${measure().title}, ${measure().unit}; mean ± standard deviation, n = ${one.n} seeds${lost(one)}, learning rate ${map().lr}`);
+    readout.replaceChildren(...tau("f"), ` = ${at[0]}, `, ...tau("b"), ` = ${at[1]}: `, make("strong", {}, value(one)), make("br"), `${measure().title}, ${measure().unit}; mean ± standard deviation, n = ${one.n} ${one.n === 1 ? "seed" : "seeds"}${lost(one)}, learning rate ${map().lr}`);
     drawChart();
   }
 
