@@ -110,6 +110,16 @@ def test_sliders_and_bars_move_what_they_name(page: Any) -> None:
     assert torch.equal(numbers(page)["logits"], before["logits"])
 
 
+@pytest.mark.parametrize("name", ["tau_f", "tau_b"])
+def test_arrow_keys_move_a_slider_one_stop_at_a_time(page: Any, name: str) -> None:
+    page.goto(PAGE.as_uri())
+    slider = page.locator(f"#{name}")
+    slider.press("Home")
+    for stop in range(1, 101):
+        slider.press("ArrowRight")
+        assert slider.input_value() == str(stop)
+
+
 def test_fits_a_phone(page: Any) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto(PAGE.as_uri())
