@@ -58,7 +58,7 @@ def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
 def role_label(rows: Rows, config: Config, role: str) -> str:
     """A role in words: its estimator, with the name of the search where that has one of its own."""
     name, words = estimator(config.estimator.name).label, rows.recipes.roles.get(role)
-    return f"{name}, {words}" if words else name
+    return f"{name}, {words}" if words and not words.startswith(name) else words or name
 
 
 def settings_table(group: Group) -> list[dict[str, Any]]:

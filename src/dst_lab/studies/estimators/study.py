@@ -45,10 +45,10 @@ ESTIMATORS = Study(
     questions={
         "E0": "Are the published numbers met?",
         "E1": "Does a backward temperature of its own help straight-through?",
-        "E2": "Does it help ReinMax?",
+        "E2": "Do temperatures apart help ReinMax?",
         "E3": "Does Decoupled ST beat the others?",
-        "E4": "Does Decoupled ReinMax?",
-        "E5": "Does Decoupled ST on the paper's tasks?",
+        "E4": "Does decoupled ReinMax beat the others?",
+        "E5": "Does Decoupled ST beat the others on the paper's tasks?",
     },
     claimant="What is asked",
     figures=FIGURES,
