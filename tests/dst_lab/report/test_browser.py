@@ -104,6 +104,7 @@ def test_the_page_of_every_study_runs_its_program_to_the_end(
     found = visit(file=tmp_path / "study.html")
     assert found.locator(".runs tbody tr").count() > 0
     assert found.locator(".cue").count() == found.locator(".scroll").count() > 0, "what the last part does"
+    assert found.locator(".frame > .scroll").count() == found.locator(".scroll").count(), "a cue for each, at its table"
 
 
 def test_a_click_pins_a_curve_beside_the_current_one(visit: Callable[..., Any]) -> None:
