@@ -170,7 +170,7 @@ def _weighted(share: Tensor, log_p: Tensor) -> Tensor:
 
 
 def _chances(of: torch_distributions.Bernoulli) -> tuple[Tensor, Tensor]:
-    """Of 0 and of 1. From log-odds neither is lost to rounding; torch's own may be made from a probability of 1."""
+    """The probabilities of 0 and of 1. From log-odds neither is lost to rounding; torch's own may be made from 1."""
     return torch.sigmoid(-of.logits) if isinstance(of, Bernoulli) else 1 - of.probs, of.probs
 
 

@@ -18,7 +18,7 @@ _LOG2E = tl.constexpr(1 / math.log(2))
 
 @triton.jit
 def _is_allowed(mask, row, col, inside, shared, K: tl.constexpr):
-    """Which elements are there and allowed."""
+    """True for elements that lie inside the row and are not masked."""
     allowed = inside if mask is None else inside & (tl.load(mask + row // shared * K + col, inside, other=0) != 0)
     return allowed
 

@@ -75,7 +75,7 @@ class Verdict:
     """ "supported", "not supported", "contradicted" or "not tested"."""
     comparisons: tuple[Comparison, ...] = ()
     missing: tuple[str, ...] = ()
-    """Which rows are not in the store, with the command that makes them."""
+    """What is not in the store, each with the command that makes it."""
     runs: tuple[str, ...] = ()
     """The ids of the runs that it was judged on."""
     notes: tuple[str, ...] = ()

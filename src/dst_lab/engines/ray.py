@@ -58,7 +58,7 @@ class Terms:
 
 
 def _own(config: Config) -> list[str]:
-    """What of a run was registered from outside: its task, its estimator, the rules of its temperatures."""
+    """The parts of a run that were registered from outside: task, estimator, rules of its temperatures."""
     estimator = config.estimator
     rules = {course.name for _, course in estimator.temperatures if isinstance(course, Ruled)} - BUILT_IN_RULES
     task = [] if config.task in BUILT_IN else [config.task]

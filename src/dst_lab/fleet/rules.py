@@ -91,7 +91,7 @@ class Group:
 
     rule: Rule
     rows: slice | Tensor
-    """Which they are: a slice where they lie one behind the other."""
+    """The places of these runs; a slice where they are consecutive."""
 
     def taus(self, state: State, logits: Tensor, *, observe: bool, **how: Any) -> dict[str, Tensor]:
         """The temperatures for these runs, "f" and "b"; `state` is that of all runs."""

@@ -38,7 +38,7 @@ def _fill(parser: Parser) -> None:
 
 
 def _fill_task(config_type: type[Config], parser: Parser) -> None:
-    """Of the one task that is run: what is wrong with the fields of another does not matter."""
+    """Options of the one task that is run; an error in the fields of another task does not matter."""
     add_common(parser)
     add_fields(parser, config_type)
 

@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS bare_fingerprints (
     body TEXT NOT NULL CHECK (typeof(body) = 'text')
 );
 """
-"""Of each run what a lean copy still has. Stores of older versions lack the table; it comes with the next run."""
+"""What a lean copy still has of each run. Stores of older versions lack the table; it comes with the next run."""
 
 
 def create(path: Path) -> None:

@@ -124,7 +124,7 @@ def _search(name: str) -> Recipe:
     def recipe(scale: str) -> Plan:
         return Grid(base(scale, TUNED_AT, name), (axis_of(scale, name),), (0,))
 
-    recipe.__doc__ = f"Codebook autoencoder, 16,384 codes: {METHODS[name].label} over {METHODS[name].axis[0]}."
+    recipe.__doc__ = f"Codebook autoencoder, 16,384 codes: {METHODS[name].label}, searched over {METHODS[name].axis[0]}."
     return recipe
 
 
