@@ -124,7 +124,8 @@ def _search(name: str) -> Recipe:
     def recipe(scale: str) -> Plan:
         return Grid(base(scale, TUNED_AT, name), (axis_of(scale, name),), (0,))
 
-    recipe.__doc__ = f"Codebook autoencoder, 16,384 codes: {METHODS[name].label}, searched over {METHODS[name].axis[0]}."
+    label, (axis, *_) = METHODS[name].label, METHODS[name].axis
+    recipe.__doc__ = f"Codebook autoencoder, 16,384 codes: {label}, searched over {axis}."
     return recipe
 
 
