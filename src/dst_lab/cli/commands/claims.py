@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from dst_lab.records import Rows
     from dst_lab.report import Study
 
+MANY = 5
+"""Different things that a store lacks: above, they are not listed."""
+
 
 def add(commands: Any) -> None:
     """Add the command."""
@@ -42,7 +45,7 @@ def add(commands: Any) -> None:
 
 def _claims(args: argparse.Namespace) -> int:
     """Each verdict with the comparisons it rests on, or with what is missing."""
-    from dst_lab.claims.verdict import LEVEL
+    from dst_lab.claims.verdict import LEVEL, NOT_TESTED
     from dst_lab.report import pick_scale
 
     with Store.open(args.store) as store:
@@ -57,9 +60,14 @@ def _claims(args: argparse.Namespace) -> int:
         if args.readings:
             return _readings(study, rows, args.store)
         verdicts = study.judge(rows)
+    lacks = {lack for verdict in verdicts for lack in verdict.missing}
+    # Of a store that has little of a study a hundred lines would say less than one command.
+    untested = len(lacks) > MANY and all(verdict.verdict == NOT_TESTED for verdict in verdicts)
     for verdict in verdicts:
         about = " on ".join(filter(None, (verdict.claim, verdict.task)))
         _print(f"{about}: {verdict.title}", verdict.verdict)
+        if untested:
+            continue
         if verdict.because:
             _print(f"because {verdict.because}")
         if verdict.caution:
@@ -69,6 +77,9 @@ def _claims(args: argparse.Namespace) -> int:
                 _print(_line(c))
         for note in (*(f"missing: {lack}" for lack in verdict.missing), *verdict.notes):
             _print(note)
+    if untested:
+        command = f"dst reproduce {study.name} --scale {rows.scale} --store {args.store}"
+        say(f"No claim is tested: {args.store} lacks runs that they ask for, which `{command}` trains.")
     if any(c.judged for verdict in verdicts for c in verdict.comparisons):
         say(f"Where a rule goes by p, better and worse mean at most {LEVEL}, on one side: see docs/claims.md.")
     return 0

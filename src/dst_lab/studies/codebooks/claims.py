@@ -107,7 +107,7 @@ def judge_usage(rows: Rows) -> Verdict:
     verdict, notes = NOT_TESTED, list[str]()
     if not missing:
         used, collapsed = ([USAGE.of(row) if row.done else 0.0 for row in side.rows] for side in (ours, theirs))
-        notes = [f"{side.name}: {100 * fmean(of):.1f}%" for side, of in ((ours, used), (theirs, collapsed))]
+        notes = [f"{side.name}: {100 * fmean(of):.2g}%" for side, of in ((ours, used), (theirs, collapsed))]
         kept = min(used) >= IN_USE
         verdict = SUPPORTED if kept and max(collapsed) <= COLLAPSED else NOT_SUPPORTED
         verdict = CONTRADICTED if max(used) < min(collapsed) else verdict

@@ -9,17 +9,27 @@ from dst_lab.studies import PAPER, STUDIES
 from dst_lab.studies.paper.claims import judge
 
 
-def test_every_claim_is_listed_with_what_it_lacks(cli) -> None:
+def test_every_claim_is_listed_and_one_command_says_what_lacks(cli) -> None:
     Store.open(Path("dst.sqlite"), write=True).close()
     ended = cli("claims", "--scale", "paper")
     assert ended.code == 0
-    lines = ended.out.splitlines()
-    heads = [line for line in lines if line.startswith("not tested     C")]
+    *heads, last = ended.out.splitlines()
     assert len(heads) == 3 + 6 + 4 + 4
+    assert all(line.startswith("not tested     C") for line in heads)
     assert heads[0].startswith("not tested     C1 on stochastic-binary: The best temperatures")
-    assert lines[1].strip() == (
-        "missing: the search for Decoupled ST on stochastic-binary: `dst sweep sbn-grid --scale paper`"
+    assert last == (
+        "No claim is tested: dst.sqlite lacks runs that they ask for, which `dst reproduce paper --scale paper --store "
+        "dst.sqlite` trains."
     )
+
+
+def test_the_little_that_a_store_lacks_is_listed(cli, monkeypatch) -> None:
+    Store.open(Path("dst.sqlite"), write=True).close()
+    lack = "the search for Decoupled ST on stochastic-binary: `dst sweep sbn-grid --scale paper`"
+    untested = lambda rows: [replace(one, missing=(lack,)) for one in judge(rows)]  # noqa: E731
+    monkeypatch.setitem(STUDIES, "paper", replace(PAPER, rules=(untested,)))
+    lines = cli("claims", "--scale", "paper").out.splitlines()
+    assert lines[1].strip() == f"missing: {lack}"
     assert all(line.strip().startswith(("not tested", "missing: ", "the paper: ")) for line in lines)
 
 
