@@ -118,7 +118,8 @@ def _step(
     n += 1
     settled = n > SETTLED
     weight = tl.where(settled, EVERY, 1).to(tl.float32)
-    skipped = settled & ((n + n // EVERY) % EVERY != 0)  # then nothing is read
+    place = (n + 3 * (n // EVERY) + n // (EVERY * EVERY)) % EVERY
+    skipped = settled & (place != 0)  # then nothing is read
     measured, samples = tl.where(skipped, 0, measured), tl.where(skipped, 0, samples)
     value = _scale(mine, categories, measured, inner, stride, BINARY, WIDTH, HEIGHT)
     tl.debug_barrier()  # the state may be written where it was read, and every thread reads it for itself

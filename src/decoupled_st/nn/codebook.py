@@ -221,7 +221,7 @@ class Codebook(nn.Module):
         self._set(dead, self._recent)
         for parameter in self.parameters():  # the codes, or what a parametrisation makes them of
             for average in (optimiser.state.get(parameter, {}) if optimiser is not None else {}).values():
-                if isinstance(average, Tensor) and average.shape == self.weight.shape:
+                if isinstance(average, Tensor) and average.shape[: dead.dim()] == dead.shape:
                     average[dead] = 0.0
         return count
 

@@ -268,9 +268,9 @@ class SelfTempered(Rule):
 
 
 def _place(passes: Any) -> Any:
-    """0 for the one of eight passes that is measured: the first, then the last, then the one before it, so that every
-    call of a module that is called several times per step has its turn."""
-    return (passes + passes // EVERY) % EVERY
+    """0 for the one of eight passes that is measured: another of them each time, and in another order every 64, so that
+    each call of a module that is called several times per step has its turn, and none for long."""
+    return (passes + 3 * (passes // EVERY) + passes // EVERY**2) % EVERY
 
 
 def _towards(mean: Tensor, value: Tensor, known: Tensor, rate: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class Tempering(nn.Module):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Begin anew, as before the first pass."""
-        for name, value in self.tempered.rule.start(device=self._last().f.device).items():
+        for name, value in self.tempered.rule.start(device="cpu").items():  # whatever torch's default device is
             self.get_buffer(name).copy_(value)
         for name in Taus._fields:
             self.get_buffer(f"last_{name}").fill_(math.nan)

@@ -26,9 +26,10 @@ class Sequential(Plan):
     """One sweep after the other: the first with everything else as in `base`; its best value is fixed, then the next.
 
     The best setting has the lowest mean over seeds of each run's lowest validation loss; of equals, the first in the
-    sweep's order. A value that stood there before its sweep, and is none of it, stays where all of the sweep is worse.
-    Axes in `always` (such as learning rates) are tried in full with every value of every sweep. A sweep of a
-    temperature whose best value lies on its edge is extended once in that direction.
+    sweep's order. From the second sweep on a value that stood there before, and is none of the sweep, stays where all
+    of it is worse; where the first begins is not trained. Axes in `always` (such as learning rates) are tried in full
+    with every value of every sweep. A sweep of a temperature whose best value lies on its edge is extended once in that
+    direction.
     """
 
     base: Config

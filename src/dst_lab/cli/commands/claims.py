@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dst_lab.report import Study
 
 MANY = 5
-"""Different things that a store lacks: above, they are not listed."""
+"""Where a store lacks more different things than these, they are not listed."""
 
 
 def add(commands: Any) -> None:
