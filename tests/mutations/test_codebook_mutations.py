@@ -92,8 +92,7 @@ PLANTED = [
     ),
     Mutation(
         "kernels: groups counted by rows of the program", "kernels/codebook/choice.py",
-        "noises = gumbel(seed, row[:, None], quad, ROWS, 1)",
-        "noises = gumbel(seed, tl.arange(0, ROWS)[:, None], quad, ROWS, 1)",
+        "noise = first_gumbel(seed, row, ", "noise = first_gumbel(seed, tl.arange(0, ROWS), ",
     ),
     Mutation(
         "kernels: the top code's 1 - p by subtraction", "kernels/codebook/tiles.py",
