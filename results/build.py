@@ -46,7 +46,7 @@ PICTURES = {
     "map": "Validation loss, accuracy and inactive neurons of the binary network over both temperatures",
     "logic-curves": "Training loss and validation accuracy of the logic gates over training, by estimator",
 }
-BLOCK = re.compile(r"(<!-- results:([\w.-]+) -->\n)(.*?)(<!-- /results -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- results:([\w-]+) -->\n)(.*?)(<!-- /results -->)", re.DOTALL)
 
 
 @dataclass(frozen=True)

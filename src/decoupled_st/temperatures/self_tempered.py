@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from decoupled_st.temperatures.rule import Numbers, Rule, State, Taus, register
 from decoupled_st.temperatures.schedule import check_steps
 
 _LARGEST = 1e30
+_Count = TypeVar("_Count", int, Tensor)
 SETTLED, EVERY = 50, 8
 """Passes: up to the first all are measured, after it one of eight, which counts as eight."""
 
@@ -267,7 +268,7 @@ class SelfTempered(Rule):
         return self.low * least if self.draw is None else torch.full_like(least, self.draw)
 
 
-def _place(passes: Any) -> Any:
+def _place(passes: _Count) -> _Count:
     """0 for the one of eight passes that is measured: another of them each time, and in another order every 64, so that
     each call of a module that is called several times per step has its turn, and none for long."""
     return (passes + 3 * (passes // EVERY) + passes // EVERY**2) % EVERY

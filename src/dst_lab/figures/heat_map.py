@@ -6,11 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection
-from matplotlib.ticker import LogLocator, NullLocator
 
-from dst_lab.figures.style import INK, MAP
+from dst_lab.figures.style import INK, MAP, plain_logarithm
 from dst_lab.records import Array
 
 DARK, LIGHT = "#000000", "#fefefe"
@@ -78,16 +76,6 @@ def _hatch(ax: Axes, x: int, y: int) -> None:
     strokes = [np.add(pair, (x, y)) for pair in ends]
     for color, width in ((DARK, 2.0), (LIGHT, 0.9)):
         ax.add_collection(LineCollection(strokes, colors=color, linewidths=width, capstyle="butt"))
-
-
-def plain_logarithm(axis: Axis, widest: float = 1000) -> None:
-    """Ticks at 1, 2 and 5 of each decade, or at decades alone where the ends are further apart than by the factor
-    `widest`; plain numbers, or powers of ten where these would be long."""
-    low, high = sorted(axis.get_view_interval())
-    axis.set_major_locator(LogLocator(subs=(1,) if high / low > widest else (1, 2, 5)))
-    short = low > 1e-5 and high < 1e6
-    axis.set_major_formatter(lambda value, _: f"{value:g}" if short else f"$10^{{{round(math.log10(value))}}}$")
-    axis.set_minor_locator(NullLocator())
 
 
 def diagonal(ax: Axes, settings: Iterable[tuple[float, float]]) -> None:

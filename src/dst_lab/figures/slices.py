@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from dst_lab.configs.cards import metric
-from dst_lab.figures.heat_map import fence, plain_logarithm
+from dst_lab.figures.heat_map import fence
 from dst_lab.figures.importance import shares_of, varied
-from dst_lab.figures.style import Drawn, letter, panels
+from dst_lab.figures.style import Drawn, letter, panels, plain_logarithm
 from dst_lab.records import Setting
 from dst_lab.records.groups import score
 

@@ -21,7 +21,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.mathtext import MathTextParser
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullLocator
 
 from dst_lab.configs.estimators import temperatures_in
 from dst_lab.records import Array, spread
@@ -173,18 +173,25 @@ def plus_minus(values: Array) -> str:
     return f"{mean:,.{decimals}f} ± {width:,.{decimals}f}"
 
 
-def plain_logarithm(axis: Axis) -> None:
-    """Plain numbers, 20k for 20,000, at 1, 2 and 5 of each decade of a logarithmic axis."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
-    axis.set_minor_formatter(NullFormatter())
+def plain_logarithm(axis: Axis, widest: float = 1000) -> None:
+    """Plain numbers at 1, 2 and 5 of each decade, from a million on with k and M; where the ends are further apart than
+    by the factor `widest`, at decades alone, and as powers of ten where numbers would be long."""
+    low, high = sorted(axis.get_view_interval())
+    decades, long = high / low > widest, low <= 1e-5 or high >= 1e6
+    axis.set_major_locator(LogLocator(subs=(1,) if decades else (1, 2, 5)))
+    if decades and long:
+        axis.set_major_formatter(lambda value, _: f"$10^{{{round(math.log10(value))}}}$")
+    else:
+        axis.set_major_formatter(lambda value, _: _short(value) if high >= 1e6 else f"{value:g}")
+    axis.set_minor_locator(NullLocator())
 
 
 def _short(value: float) -> str:
+    """20,000 as 20k and 5,000,000 as 5M."""
     for unit, letter in ((1e6, "M"), (1e3, "k")):
         if value >= unit:
-            return f"{value / unit:.10g}{letter}"
-    return f"{value:.10g}"
+            return f"{value / unit:g}{letter}"
+    return f"{value:g}"
 
 
 def listing(words: Sequence[str]) -> str:

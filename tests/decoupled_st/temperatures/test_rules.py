@@ -56,9 +56,11 @@ def test_every_call_of_a_step_is_measured(calls: int) -> None:
         if n >= 50 and seen[-1] != before:
             measured.add(n % calls)
     assert measured == set(range(calls))
-    settled = torch.tensor(seen[500:])
+    settled, weight = torch.tensor(seen[500:]), 8 / 50
     assert settled.mean().item() == pytest.approx(3.0, rel=0.05)
-    assert settled.std().item() < 0.6
+    # Were calls measured at random, a running mean of this weight would vary by so much.
+    at_random = scales.std(correction=0).item() * (weight / (2 - weight)) ** 0.5
+    assert settled.std().item() < 1.5 * at_random
 
 
 def test_tau_b_does_not_run_away_with_the_logits() -> None:

@@ -35,7 +35,7 @@ def minutes(rows: Rows) -> Drawn:
         ax.axhline(SIZES[name].published, color=FAINT, lw=0.8, ls=(0, (4, 2)))
     ax.legend(loc="lower right")
     ax.set_xscale("log")
-    plain_logarithm(ax.xaxis)
+    plain_logarithm(ax.xaxis, 1e4)
     ax.set_xlabel("minutes of training on one GPU, evaluations included")
     ax.set_ylabel("accuracy on test images (%), argmax")
     ends = [f"{_label(name)} {accuracy(runs):.2f}% (n = {len(runs)})" for name, runs in found.items()]
@@ -89,7 +89,7 @@ def _against(
         ax.legend(loc="lower right")
     ax.margins(x=0.25)
     ax.set_xscale("log")
-    plain_logarithm(ax.xaxis)
+    plain_logarithm(ax.xaxis, 1e4)
     ax.set_xlabel(label)
     ax.set_ylabel("accuracy on test images (%), argmax")
     return Drawn(title, figure, f"{label.capitalize()}: {listing(said)}. {remark}", 1, _missing(rows), RECIPES)

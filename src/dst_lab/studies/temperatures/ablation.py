@@ -15,14 +15,14 @@ from dst_lab.records import Rows
 from dst_lab.report.section import Page, Section
 from dst_lab.studies.temperatures import vae
 from dst_lab.studies.temperatures.claims import CONVERGED
+from dst_lab.studies.temperatures.recipes import SCHEDULES
 from dst_lab.studies.temperatures.settings import RULE, fresh, rates, ruled, setting, shown
 from dst_lab.studies.temperatures.variants import (
     EXPLORED_LR,
     LIMITED,
     OTHER_LR,
     SCHEDULE_SEEDS,
-    SCHEDULES,
-    Pair,
+    courses,
     explored,
     explored_seeds,
     limits,
@@ -39,7 +39,7 @@ TEMPLATE = Path(__file__).with_name("ablation.html")
 LOSS = "validation_loss"
 AUTOENCODER, NETWORK, VAE = CategoricalAutoencoderConfig, StochasticBinaryConfig, CategoricalVAEConfig
 JUDGED = "the rule, its fresh seeds"
-Line = Sequence[tuple[Config, Sequence[int]] | None]
+Line = Sequence[tuple[Config, Sequence[int]]]
 """By column: a setting and the seeds it was trained with."""
 
 
@@ -74,15 +74,12 @@ class Table:
 
     def cells(self, rows: Rows) -> dict[str, list[str]]:
         """Its numbers, for the variants that have a run; none where no run is there."""
-        filled = {name: [_cell(rows, place) for place in line] for name, line in self.lines.items()}
+        filled = {name: [_cell(rows, *place) for place in line] for name, line in self.lines.items()}
         return {name: cells for name, cells in filled.items() if any(cells)}
 
 
-def _cell(rows: Rows, place: tuple[Config, Sequence[int]] | None) -> str:
+def _cell(rows: Rows, config: Config, seeds: Sequence[int]) -> str:
     """The lowest loss over training, mean and standard deviation over seeds, and how many did not converge."""
-    if place is None:
-        return ""
-    config, seeds = place
     runs = rows.of_status(with_value(config, "seed", seed) for seed in seeds)
     if not runs:
         return ""
@@ -93,11 +90,8 @@ def _cell(rows: Rows, place: tuple[Config, Sequence[int]] | None) -> str:
 
 def _has_a_mark(config: Config) -> bool:
     """True for the autoencoder as the paper has it: the mark of convergence is known for no other."""
-    usual = AUTOENCODER.paper() | {"latents": 4, "classes": 8}
-    values = config.to_dict()
-    return config.task == AUTOENCODER.task and all(
-        values[key] == usual[key] for key in ("dataset", "latents", "classes")
-    )
+    usual, own = ruled(AUTOENCODER, "paper").to_dict(), config.to_dict()
+    return all(own.get(key) == usual[key] for key in ("task", "dataset", "latents", "classes"))
 
 
 def tables(scale: str) -> list[Table]:
@@ -109,7 +103,7 @@ def tables(scale: str) -> list[Table]:
         *(_others(task, scale) for task in both),
         _shapes(scale),
         _limits(scale),
-        *_schedules(scale),
+        *(_schedule(name, *of, scale) for name, of in SCHEDULES.items()),
         _untold_draw(scale),
         *(_explored(task, scale) for task in both),
     ]
@@ -138,8 +132,8 @@ def _varied(task: type[Config], scale: str) -> Table:
 def _others(task: type[Config], scale: str) -> Table:
     seeds = varied_seeds(task, scale)
     lines: dict[str, Line] = {name: [(one, seeds) for one in pair] for name, pair in others(task, scale).items()}
-    head = ["what is other", "the rule", "constants of the usual network"]
-    return Table(_name("others", task), f"other networks, optimisers and images, {_rate(scale)}", task, head, lines)
+    head, lr = ["what is other", "the rule", "constants of the usual network"], rates(scale, (OTHER_LR,))[0]
+    return Table(_name("others", task), f"other networks, optimisers and images, at {lr:g}", task, head, lines)
 
 
 def _shapes(scale: str) -> Table:
@@ -169,15 +163,10 @@ def _limits(scale: str) -> Table:
     return Table("limits", "how far tau_b may rise, other latents", AUTOENCODER, head, lines)
 
 
-def _schedules(scale: str) -> list[Table]:
-    return [_schedule(task, lr, scale) for task, lr in ((AUTOENCODER, 1e-3), (NETWORK, 3e-4), (NETWORK, 1e-3))]
-
-
-def _schedule(task: type[Config], lr: float, scale: str) -> Table:
+def _schedule(name: str, task: type[Config], lr: float, scale: str) -> Table:
     """One line per course of the temperature that has more of them."""
-    few = None if scale == "paper" else 2
     rate = rates(scale, (lr,))[0]
-    short, long = sorted(((name, values[:few]) for name, values in SCHEDULES[task]), key=lambda axis: len(axis[1]))
+    short, long = sorted(courses(task, scale), key=lambda axis: len(axis[1]))
     lines: dict[str, Line] = {
         _course(long[0], down): [
             (setting(task, scale, lr=rate, **{long[0]: down, short[0]: across}), SCHEDULE_SEEDS[task])
@@ -186,7 +175,7 @@ def _schedule(task: type[Config], lr: float, scale: str) -> Table:
         for down in long[1]
     }
     head = ["", *(_course(short[0], across) for across in short[1])]
-    return Table(f"{_name('schedules', task)}-{lr:g}", f"schedules in the rule's place, at {rate:g}", task, head, lines)
+    return Table(name, f"schedules in the rule's place, at {rate:g}", task, head, lines)
 
 
 def _course(name: str, value: float | str) -> str:
@@ -194,14 +183,13 @@ def _course(name: str, value: float | str) -> str:
 
 
 def _untold_draw(scale: str) -> Table:
-    rules: dict[str, Pair] = {"tau_f 1, tau_b by the rule": (1.0, RULE), "both by the rule": (RULE, RULE)}
     lrs = vae.RATES[scale]
     lines: dict[str, Line] = {
         f"{shape.replace('x', ' x ')}, {name}": [
             (with_value(vae.vae(scale, shape, *pair), "lr", lr), shown(scale, 3)) for lr in lrs
         ]
         for shape in vae.SHAPES[scale]
-        for name, pair in rules.items()
+        for name, pair in vae.UNTOLD.items()
     }
     return Table("draw", "the rule not told of the draw", VAE, ["codes, temperatures", *_at_rates(lrs)], lines)
 
@@ -217,10 +205,6 @@ def _explored(task: type[Config], scale: str) -> Table:
 
 def _name(what: str, task: type[Config]) -> str:
     return f"{what}-{'autoencoder' if task is AUTOENCODER else 'network'}"
-
-
-def _rate(scale: str) -> str:
-    return f"at {rates(scale, (OTHER_LR,))[0]:g}"
 
 
 def _render(page: Page) -> str:

@@ -33,6 +33,13 @@ CONSTANTS: dict[str, tuple[Axis, ...]] = {
 """Around what the searches of that study chose: tau_f 1, and tau_b 1.4 for four classes, 2 for more."""
 
 
+UNTOLD: dict[str, tuple[float | str, float | str]] = {
+    "tau_f 1, tau_b by the rule": (1.0, RULE),
+    "both by the rule": (RULE, RULE),
+}
+"""What sets the temperatures where the rule is not told of the draw."""
+
+
 def told(shape: str) -> str:
     """The name of the recipe that chooses the learning rate of the rule on a shape, which is its role too."""
     return f"self-vae-{shape}"
@@ -53,12 +60,11 @@ def vae(scale: str, shape: str, tau_f: float | str, tau_b: float | str) -> Confi
 
 def other_rules(scale: str) -> Plan:
     """Categorical VAE: the rule not told of the draw, for tau_b alone and for both temperatures; 3 seeds."""
-    pairs: list[tuple[float | str, float | str]] = [(1.0, RULE), (RULE, RULE)]
     return Several(
         tuple(
             Measured(vae(scale, shape, *pair), (("lr", RATES[scale]),), shown(scale, 3))
             for shape in SHAPES[scale]
-            for pair in pairs
+            for pair in UNTOLD.values()
         )
     )
 

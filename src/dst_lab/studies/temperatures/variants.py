@@ -295,13 +295,17 @@ def self_others(scale: str) -> Plan:
     )
 
 
+def courses(task: type[Config], scale: str) -> tuple[Axis, ...]:
+    """What each temperature follows; at the quick scale the first two of each."""
+    return tuple((name, values[: None if scale == "paper" else 2]) for name, values in SCHEDULES[task])
+
+
 def schedules(task: type[Config], lr: float) -> Recipe:
     """The recipe that searches schedules on a task."""
 
     def plan(scale: str) -> Plan:
         base = setting(task, scale, 1.0, 1.0, lr=rates(scale, (lr,))[0])
-        axes = tuple((name, values[: None if scale == "paper" else 2]) for name, values in SCHEDULES[task])
-        return Grid(base, axes, SCHEDULE_SEEDS[task])
+        return Grid(base, courses(task, scale), SCHEDULE_SEEDS[task])
 
     plan.__doc__ = f"{task.task} at {lr:g}: both temperatures along schedules."
     return plan

@@ -100,7 +100,7 @@ def test_every_table_shows_runs_that_a_recipe_trains(scale: str) -> None:
         for config in make(scale).wanted(lambda _: None)
     }  # fmt: skip
     for table in tables(scale):
-        places = [place for line in table.lines.values() for place in line if place]
+        places = [place for line in table.lines.values() for place in line]
         shown = {run_id(with_value(config, "seed", seed).to_dict()) for config, seeds in places for seed in seeds}
         assert shown, table.name
         assert shown <= trained, table.name

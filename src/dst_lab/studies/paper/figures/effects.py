@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 from dst_lab.claims.measures import mean
 from dst_lab.configs import Config
 from dst_lab.configs.cards import estimator, metric, title
-from dst_lab.figures.heat_map import plain_logarithm
-from dst_lab.figures.style import FAINT, Drawn, absent, letter, listing, number, panels
+from dst_lab.figures.style import FAINT, Drawn, absent, letter, listing, number, panels, plain_logarithm
 from dst_lab.plans.plan import with_value
 from dst_lab.records import Row, Rows
 from dst_lab.studies.paper.claims.mechanisms import COLLAPSED, collapsed
