@@ -10,7 +10,7 @@ from dst_lab.figures.heat_map import fence
 from dst_lab.figures.importance import importance, shares_of
 from dst_lab.figures.seeds import far
 from dst_lab.figures.slices import numbers_varied, slices
-from dst_lab.figures.style import settings_text
+from dst_lab.figures.style import panels, plain_logarithm, settings_text
 from dst_lab.records import Row, Setting
 from dst_lab.store import Run, Series
 
@@ -100,3 +100,24 @@ def test_an_estimator_far_from_all_others_is_written_at_the_edge() -> None:
 
 def test_temperatures_are_told_in_one_order() -> None:
     assert settings_text({"name": "decoupled", "tau_b": 0.5, "tau_f": 2.0}) == r"$\tau_f$ 2, $\tau_b$ 0.5"
+
+
+@pytest.mark.parametrize(
+    ("ends", "widest", "labels"),
+    [
+        ((0.02, 0.6), 1000, {0.02: "0.02", 0.05: "0.05", 0.5: "0.5"}),
+        ((1e4, 6e6), 1e4, {2e4: "20k", 5e5: "500k", 5e6: "5M"}),
+        ((20.0, 4e6), 1000, {1e2: "$10^{2}$", 1e6: "$10^{6}$"}),
+    ],
+)
+def test_a_logarithmic_axis_says_what_its_ticks_are(
+    ends: tuple[float, float], widest: float, labels: dict[float, str]
+) -> None:
+    _, (ax,) = panels(1)
+    ax.set_xscale("log")
+    ax.set_xlim(*ends)
+    plain_logarithm(ax.xaxis, widest)
+    written = dict(zip(ax.get_xticks(), ax.xaxis.get_major_formatter().format_ticks(ax.get_xticks()), strict=True))
+    for place, text in labels.items():
+        (found,) = (label for tick, label in written.items() if tick == pytest.approx(place))
+        assert found == text

@@ -153,3 +153,15 @@ def test_figures_show_every_method(planted) -> None:
         labels = {line.get_label() for line in drawn.figure.axes[0].lines}
         assert {method.label for method in METHODS.values()} <= labels
     assert len(FIGURES["reconstructions"](planted).figure.axes[0].texts) == len(METHODS) + 1
+
+
+def test_reconstructions_are_those_of_the_size_at_which_most_methods_have_theirs(tmp_path) -> None:
+    """A lean copy may have left them out of some runs of the largest."""
+    largest = SIZES["quick"][LARGEST]
+    lean = lambda run: run.config["codes"] == largest and run.config["quantiser"] != "fsq"  # noqa: E731
+    runs = [replace(run, artefacts={}) if lean(run) else run for run in planted_runs()]
+    with Store.open(tmp_path / "lean.sqlite", write=True) as store:
+        store.put(runs)
+        drawn = FIGURES["reconstructions"](Rows.of(store, RECIPES, "quick"))
+    assert drawn.title == f"Reconstructions through {sorted(SIZES['quick'].values())[-2]} codes"
+    assert len(drawn.figure.axes[0].texts) == len(METHODS) + 1
