@@ -24,6 +24,7 @@ from dst_lab.studies.temperatures.settings import (
 from dst_lab.studies.temperatures.variants import (
     schedules,
     self_constants,
+    self_floors,
     self_limits,
     self_others,
     self_parts,
@@ -117,6 +118,7 @@ RECIPES = Recipes(
         "self-parts": self_parts,
         "self-constants": self_constants,
         "self-varied": self_varied,
+        "self-floors": self_floors,
         "self-shapes": self_shapes,
         "shape-constants": shape_constants,
         "self-limits": self_limits,
@@ -126,8 +128,8 @@ RECIPES = Recipes(
     searches=("constants-slow", "constants-fast", *vae.PLANS, *SCHEDULES),
     confirm="confirm-constants",
     optional=(
-        "best-constants", "self-untold", "self-parts", "self-constants", "self-varied", "self-shapes", "self-others",
-        "self-vae-others", "shape-constants", "self-limits", *SCHEDULES,
+        "best-constants", "self-untold", "self-parts", "self-constants", "self-varied", "self-floors", "self-shapes",
+        "self-others", "self-vae-others", "shape-constants", "self-limits", *SCHEDULES,
     ),
     roles={
         "constants-slow": "the lowest rate",

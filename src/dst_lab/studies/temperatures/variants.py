@@ -87,6 +87,24 @@ VARIED_LR: dict[type[Config], dict[float, tuple[float, float]]] = {
 }
 """The learning rates, with the constants that searches chose there."""
 CONSTANT = "constants chosen at this rate"
+FLOORS: dict[type[Config], tuple[tuple[float, float, float], ...]] = {
+    CategoricalAutoencoderConfig: (
+        *((floor, 0.125, low) for floor in (0.1, 0.15, 0.2) for low in (0.05, 0.2)),
+        (0.15, 0.1875, 0.05),
+    ),
+    StochasticBinaryConfig: tuple(
+        (floor, share, low) for floor in (0.1, 0.15, 0.2) for share in (0.125, 0.1875) for low in (0.05, 0.2, 0.5)
+    ),
+}
+"""(floor, share, low) that were tried when the judged rule had not beaten constants on the binary network."""
+FLOOR_CONSTANTS: dict[float, tuple[Pair, ...]] = {
+    3e-4: ((0.0, 0.1), (0.0, 0.15), (0.0, 0.2), (0.0, 0.3), (0.1, 0.2)),
+    1e-3: ((0.0, 0.2), (0.0, 0.3), (0.0, 0.5)),
+    3e-3: ((0.0, 0.5), (0.0, 0.7), (0.0, 1.0)),
+}
+"""Constants beside them on the binary network, by learning rate."""
+FLOOR_EPOCHS = 40
+"""Of the binary network, whose lowest loss comes before the 25th."""
 OTHER_NETWORKS: dict[type[Config], dict[str, dict[str, Any]]] = {
     CategoricalAutoencoderConfig: {
         "half as wide": {"hidden": (256, 128)},
@@ -267,6 +285,44 @@ def self_varied(scale: str) -> Plan:
             Measured(config, (), varied_seeds(task, scale))
             for task in VARIED
             for by_rate in varied(task, scale).values()
+            for config in by_rate.values()
+        )
+    )
+
+
+def floored(scale: str) -> dict[type[Config], dict[str, dict[float, Config]]]:
+    """By task, what is other and learning rate: the rule with other constants, and on the binary network constants."""
+    settings: dict[type[Config], dict[str, dict[float, Config]]] = {}
+    for task, tried in FLOORS.items():
+        lrs, fields = EXPLORED_LR[task], {}
+        if task is StochasticBinaryConfig and scale == "paper":
+            fields = {"epochs": FLOOR_EPOCHS}
+        names = {"the rule as it was": FIXED} | {
+            f"floor {floor:g}, share {share:g}, low {low:g}": {"floor": floor, "share": share, "low": low}
+            for floor, share, low in tried[: None if scale == "paper" else 1]
+        }
+        by_name = settings[task] = {}
+        for name, to in names.items():
+            rule = f"{RULE}:ceiling={to['floor']:g}:floor={to['floor']:g}:low={to['low']:g}:share={to['share']:g}"
+            by_name[name] = {
+                lr: setting(task, scale, rule, rule, lr=at, **fields)
+                for lr, at in zip(lrs, rates(scale, lrs), strict=True)
+            }
+        if task is StochasticBinaryConfig:
+            for lr, at in zip(lrs, rates(scale, lrs), strict=True):
+                for tau_f, tau_b in FLOOR_CONSTANTS[lr][: None if scale == "paper" else 1]:
+                    name = f"tau_f {tau_f:g}, tau_b {tau_b:g}"
+                    by_name.setdefault(name, {})[lr] = setting(task, scale, tau_f, tau_b, lr=at, **fields)
+    return settings
+
+
+def self_floors(scale: str) -> Plan:
+    """Autoencoder and binary network: the floor, the share and the quiet draw once more; 3 and 10 seeds."""
+    return Several(
+        tuple(
+            Measured(config, (), shown(scale, 3 if task is CategoricalAutoencoderConfig else 10))
+            for task, by_name in floored(scale).items()
+            for by_rate in by_name.values()
             for config in by_rate.values()
         )
     )
