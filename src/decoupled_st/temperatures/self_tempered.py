@@ -65,8 +65,8 @@ class SelfTempered(Rule):
     low: float = 0.05
     high: float = 4.0
     share: float = 0.125
-    floor: float = 0.3
-    ceiling: float = 0.3
+    floor: float = 0.15
+    ceiling: float = 0.15
     parameters: float = 2.0
     most: float = 16.0
     few_bits: float = 16.0

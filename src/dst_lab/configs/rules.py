@@ -19,7 +19,7 @@ class Ruled:
 
     @classmethod
     def parse(cls, text: str) -> "Ruled":
-        """From a name, or from `name:constant=value:..`, such as "self:high=8:share=0.25"."""
+        """From a name, or from `name:constant=value:..`, such as "self:high=8:share=0.25". 8 and 8.0 are one rule."""
         name, *rest = text.split(":")
         if name not in RULES:
             raise ValueError(f"unknown rule {name!r}: expected one of {', '.join(RULES)}")
@@ -29,16 +29,11 @@ class Ruled:
             if not sign or key in constants:
                 raise ValueError(f'a rule is written as "self" or "self:high=8:share=0.25", got {text!r}')
             try:
-                constants[key] = int(value) if value.isdigit() else float(value)
+                number = float(value)
+                constants[key] = int(number) if number.is_integer() else number
             except ValueError:
                 raise ValueError(f"the constant {key} of the rule {name} takes a number, got {value!r}") from None
         return cls(name, tuple(sorted(constants.items())))
-
-    def as_typed(self) -> "Ruled":
-        """The same with whole constants as whole numbers: who types 8 and who types 8.0 mean one run. What is recorded
-        is read as it is written, so that it keeps its name."""
-        whole = ((key, int(value) if float(value).is_integer() else value) for key, value in self.constants)
-        return Ruled(self.name, tuple(whole))
 
     def to_json(self) -> str:
         """The text that `parse` reads."""

@@ -4,7 +4,6 @@ import argparse
 import ast
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,12 +98,7 @@ def choices(args: argparse.Namespace, config_type: type[Any]) -> list[Choice]:
     if foreign:
         flags = " and ".join(_flags(takes)) or "no temperature"
         raise ValueError(f"--estimator {args.estimator} takes {flags}, got {' and '.join(_flags(foreign))}")
-    choice = Choice.make(**{**config_type.choice(of.name).to_dict(), **given})
-    courses = (
-        (name, course.as_typed() if name in given and isinstance(course, Ruled) else course)
-        for name, course in choice.temperatures
-    )
-    return [replace(choice, temperatures=tuple(courses))]
+    return [Choice.make(**{**config_type.choice(of.name).to_dict(), **given})]
 
 
 def _ruled(args: argparse.Namespace, temperatures: Iterable[str]) -> dict[str, str]:

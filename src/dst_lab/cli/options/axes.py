@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import Any
 
 from dst_lab.cli.options.fields import read_value
-from dst_lab.configs import RULES, WHOLE, Config, Ruled
+from dst_lab.configs import RULES, WHOLE, Config
 from dst_lab.configs.config import course, parts_of
 from dst_lab.configs.schedule import SHAPES
 
@@ -68,8 +68,7 @@ def _truths(name: str, values: str) -> tuple[bool, ...]:
 
 def _course(text: str) -> float | str:
     """A schedule or a rule as a record has it."""
-    read = course(text)
-    return (read.as_typed() if isinstance(read, Ruled) else read).to_json()
+    return course(text).to_json()
 
 
 def _is_course(text: str) -> bool:

@@ -46,6 +46,8 @@ class Method:
 
 
 _IDENTITY = Choice.make("identity_ste")
+_SELF = "self:ceiling=0.3:floor=0.3"
+"""The rule as it was when these were trained, with twice the floor that it has now."""
 _WEIGHTS: Axis = ("commitment", (0.1, 0.25, 1.0))
 _DOT = (("metric", "dot"), ("start", "unit"))
 _DASHED, _DOTTED = (0, (5, 2)), (0, (1, 1.2))
@@ -88,7 +90,7 @@ METHODS = {
         axis=("tau_f", (0.0001, 0.001, 0.01)), fields=(("metric", "l2"),), color="#56b4e9", marker="<",
     ),
     "self": Method(
-        label="Decoupled ST, self-set", choice=Choice.make("decoupled", tau_f="self", tau_b="self"), axis=_WEIGHTS,
+        label="Decoupled ST, self-set", choice=Choice.make("decoupled", tau_f=_SELF, tau_b=_SELF), axis=_WEIGHTS,
         fields=_DOT, color="#7a5195", marker=">",
     ),
 }  # fmt: skip

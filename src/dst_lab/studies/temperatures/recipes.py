@@ -10,16 +10,20 @@ from dst_lab.plans import Confirm, Grid, Measured, Plan, Recipes, Several
 from dst_lab.studies.temperatures import vae
 from dst_lab.studies.temperatures.settings import (
     AUTOENCODER_LR,
+    BEFORE,
     BEST,
     NETWORK_LR,
+    NETWORK_SEEDS,
     QUICK_LR,
     RULE,
     TUNED,
     UNTOLD,
     fresh,
     rates,
+    rivals,
     setting,
     tuned,
+    unused,
 )
 from dst_lab.studies.temperatures.variants import (
     schedules,
@@ -35,18 +39,30 @@ from dst_lab.studies.temperatures.variants import (
 
 
 def self_autoencoder(scale: str) -> Plan:
-    """Categorical autoencoder: the rule at every learning rate; 10 fresh seeds."""
-    return _ruled(CategoricalAutoencoderConfig, scale, AUTOENCODER_LR)
+    """Categorical autoencoder: the rule at every learning rate; 10 seeds that nothing else has."""
+    return _ruled(CategoricalAutoencoderConfig, scale, AUTOENCODER_LR, unused(scale))
 
 
 def self_untold(scale: str) -> Plan:
-    """Categorical autoencoder: the rule without being told the number of steps; 10 fresh seeds."""
-    return _ruled(CategoricalAutoencoderConfig, scale, AUTOENCODER_LR, UNTOLD)
+    """Categorical autoencoder: the rule without being told the number of steps; the same 10 seeds."""
+    return _ruled(CategoricalAutoencoderConfig, scale, AUTOENCODER_LR, unused(scale), UNTOLD)
 
 
 def self_network(scale: str) -> Plan:
-    """Stochastic binary network: the rule at three learning rates; 10 fresh seeds."""
-    return _ruled(StochasticBinaryConfig, scale, NETWORK_LR)
+    """Stochastic binary network: the rule and constants at three learning rates; 20 seeds that nothing else has."""
+    seeds = unused(scale, NETWORK_SEEDS)
+    constants = (Measured(config, (), seeds) for by_name in rivals(scale).values() for config in by_name.values())
+    return Several((_ruled(StochasticBinaryConfig, scale, NETWORK_LR, seeds), *constants))
+
+
+def first_judged(scale: str) -> Plan:
+    """Autoencoder and binary network: the rule as it was first judged, with twice the floor; 10 fresh seeds."""
+    return Several(
+        (
+            _ruled(CategoricalAutoencoderConfig, scale, AUTOENCODER_LR, fresh(scale), BEFORE),
+            _ruled(StochasticBinaryConfig, scale, NETWORK_LR, fresh(scale), BEFORE),
+        )
+    )
 
 
 def self_gates(scale: str) -> Plan:
@@ -85,8 +101,8 @@ def best_constants(scale: str) -> Plan:
     )
 
 
-def _ruled(task: type[Config], scale: str, at: tuple[float, ...], rule: str = RULE) -> Plan:
-    return Measured(setting(task, scale, rule, rule), (("lr", rates(scale, at)),), fresh(scale))
+def _ruled(task: type[Config], scale: str, at: tuple[float, ...], seeds: tuple[int, ...], rule: str = RULE) -> Plan:
+    return Measured(setting(task, scale, rule, rule), (("lr", rates(scale, at)),), seeds)
 
 
 def _constants(scale: str, which: Any) -> Plan:
@@ -115,6 +131,7 @@ RECIPES = Recipes(
         **{name: schedules(*of) for name, of in SCHEDULES.items()},
         "confirm-constants": confirm_constants,
         "self-untold": self_untold,
+        "first-judged": first_judged,
         "self-parts": self_parts,
         "self-constants": self_constants,
         "self-varied": self_varied,
@@ -128,8 +145,8 @@ RECIPES = Recipes(
     searches=("constants-slow", "constants-fast", *vae.PLANS, *SCHEDULES),
     confirm="confirm-constants",
     optional=(
-        "best-constants", "self-untold", "self-parts", "self-constants", "self-varied", "self-floors", "self-shapes",
-        "self-others", "self-vae-others", "shape-constants", "self-limits", *SCHEDULES,
+        "best-constants", "self-untold", "first-judged", "self-parts", "self-constants", "self-varied", "self-floors",
+        "self-shapes", "self-others", "self-vae-others", "shape-constants", "self-limits", *SCHEDULES,
     ),
     roles={
         "constants-slow": "the lowest rate",
