@@ -174,7 +174,7 @@ class Circuit:
         def finish(numbers: Tensor) -> Any:
             shape = tensor.shape[:-1]
             if self.meaning == "winner":
-                result = numbers.reshape(shape)
+                result = numbers.long().reshape(shape)
             else:
                 exact = numbers.to(torch.promote_types(self.dtype, torch.float32))
                 scores = exact / self.tau if self.meaning == "scores" else exact

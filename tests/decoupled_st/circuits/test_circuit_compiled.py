@@ -51,6 +51,9 @@ def test_the_winner_and_arrays() -> None:
     fast = circuit.compile(strict=True)
     assert torch.equal(fast(x), circuit(x))
     assert fast(x.numpy()).tolist() == circuit(x).tolist()
+    for call in (fast, circuit):  # what argmax gives, and one_hot and take want
+        assert call(x).dtype == call(x[:0]).dtype == torch.int64
+        assert call(x.numpy()).dtype == "int64"
     assert "backend=c" in repr(fast)
 
 
