@@ -10,6 +10,8 @@ from decoupled_st.nn import GroupSum, LogicLayer, LogicNetwork
 
 _IN_TURN = (nn.Sequential.forward, LogicNetwork.forward)
 """What calls its modules one after the other, and does nothing else."""
+_NOTHING = (nn.Identity.forward, nn.Flatten.forward, nn.Dropout.forward)
+"""What does nothing to bits at evaluation; a subclass may have a `forward` that does."""
 
 
 def from_network(network: nn.Module, *, input_names: Sequence[str] | None = None) -> Circuit:
@@ -68,7 +70,7 @@ def _layers(network: nn.Module) -> tuple[list[tuple[str, LogicLayer]], GroupSum 
     group = None
     for place, module in _flat(network, ""):
         _check_plain(module, place)
-        if isinstance(module, (nn.Identity, nn.Flatten, nn.Dropout)):
+        if type(module).forward in _NOTHING:
             continue
         if group is not None:
             raise ValueError(f"GroupSum must come last, and layer {place} of the network comes after it")

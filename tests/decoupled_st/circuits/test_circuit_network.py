@@ -129,6 +129,11 @@ class Residual(nn.Sequential):
         return super().forward(x) * x
 
 
+class Inverted(nn.Identity):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 1 - x
+
+
 ESTIMATOR = dst.Decoupled(tau_f=0.1, tau_b=2.0)
 
 
@@ -138,6 +143,7 @@ ESTIMATOR = dst.Decoupled(tau_f=0.1, tau_b=2.0)
         (lambda: nn.Sequential(stack(4, 4), nn.Linear(4, 2)), TypeError, "layer 1 of the network is Linear"),
         (lambda: nn.Sequential(nn.Sequential(*stack(4, 4), nn.ReLU())), TypeError, r"layer 0\.1 .* is ReLU"),
         (lambda: Residual(stack(4, 4)), TypeError, "layer 0 of the network is Residual"),
+        (lambda: nn.Sequential(Inverted(), *stack(4, 4)), TypeError, "layer 0 of the network is Inverted"),
         (lambda: nn.Sequential(*stack(4, 6), *stack(5, 6)), ValueError, "layer 1 .* takes 5 inputs.* gives 6"),
         (lambda: nn.Sequential(*stack(4, 6, classes=3), *stack(3, 4)), ValueError, "GroupSum must come last"),
         (lambda: stack(4, 6, classes=4), ValueError, "6 outputs do not divide into 4"),
