@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Meaning: TypeAlias = Literal["bits", "scores", "winner"]
 MEANINGS = ("bits", "scores", "winner")
+_NUMBER_BITS = 31
+"""Of the winner's number: compiled code has that much room for it."""
 _NAME = re.compile(r"""[!#-\[\]-~]+""")  # printing ASCII but for quotes and backslashes
 
 
@@ -109,6 +111,8 @@ class Circuit:
         count = len(self.outputs)
         if self.meaning == "scores" and (self.classes < 1 or count % self.classes):
             raise ValueError(f"{count} outputs do not divide into {self.classes} equal groups")
+        if self.meaning == "winner" and count > _NUMBER_BITS:
+            raise ValueError(f"a class's number has at most {_NUMBER_BITS} bits, got {count}")
         if self.meaning == "winner" and not 1 <= self.classes <= 2**count:
             raise ValueError(f"{count} bits cannot tell {self.classes} classes apart")
 

@@ -177,6 +177,7 @@ def test_what_is_no_logic_network_is_refused(network, error: type[Exception], me
         (lambda c: c.replace(input_names=("a", "b", "c", "a")), "must differ, got 'a' twice"),
         (lambda c: c.replace(input_names=("a", "b", "c", "d e")), "got 'd e'"),
         (lambda c: c.replace(classes=4), "6 outputs do not divide into 4"),
+        (lambda c: c.replace(meaning="winner", outputs=torch.zeros(32).long()), "at most 31 bits, got 32"),
         (lambda c: c.replace(meaning="sum"), "meaning must be one of bits, scores, winner"),
         (lambda c: c.replace(tau=0.0), "tau must be a finite float above 0"),
         (lambda c: from_network(stack(4, 4), input_names=["a"]), "network's 4 inputs, got 1 names"),
