@@ -1,5 +1,6 @@
 """A codebook as a module: vectors in, codes out, with what people expect of a quantiser around it."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -353,9 +354,7 @@ class ResidualCodebook(nn.Module):
     @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Quantised:
         """q, index [..., stages] (heads before them) and the losses, each averaged over the stages."""
-        if not isinstance(x, Tensor):
-            raise TypeError(f"x must be a floating-point tensor, got {type(x).__name__}")
-        q, indices, losses = torch.zeros_like(x), [], []
+        q, indices, losses = _zeros_like(x), [], []
         for stage in self.stages:
             part = stage(x - q, generator=generator)
             q = q + part.q
@@ -367,11 +366,11 @@ class ResidualCodebook(nn.Module):
     @torch.no_grad()
     def encode(self, x: Tensor) -> Tensor:
         """The index of the best code of each stage, [..., stages]."""
-        indices = []
+        q, indices = _zeros_like(x), []
         for stage in self.stages:
             assert isinstance(stage, Codebook)
-            indices.append(stage.encode(x))
-            x = x - stage.decode(indices[-1].clamp(min=0))  # -1 is a row with NaN, which it stays
+            indices.append(stage.encode(x - q))  # rounded as in `forward`
+            q = q + stage.decode(indices[-1].clamp(min=0))  # -1 is a row with NaN, which it stays
         return torch.stack(indices, -1)
 
     def decode(self, index: Tensor) -> Tensor:
@@ -380,7 +379,13 @@ class ResidualCodebook(nn.Module):
             given = tuple(getattr(index, "shape", ())) or type(index).__name__
             raise ValueError(f"index must be a tensor [..., 1 to {len(self.stages)} stages], got {given}")
         parts = [stage.decode(number) for stage, number in zip(self.stages, index.unbind(-1), strict=False)]  # type: ignore[operator]
-        return torch.stack(parts).sum(0)
+        return functools.reduce(torch.add, parts)  # rounded as in `forward`
+
+
+def _zeros_like(x: Tensor) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a floating-point tensor, got {type(x).__name__}")
+    return torch.zeros_like(x)
 
 
 def _check_sizes(codes: int, dim: int, heads: int) -> tuple[int, int, int]:

@@ -220,6 +220,22 @@ def test_residual_stages(stages: int) -> None:
     torch.testing.assert_close(module.decode(index[..., :1]), module.stages[0].decode(index[..., 0]))
 
 
+@pytest.mark.parametrize(
+    "dtypes", [(torch.bfloat16,) * 2, (torch.float16,) * 2, (torch.bfloat16, torch.float32)], ids=str
+)
+def test_residual_stages_in_half_precision(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+    """What is left over is rounded as in forward: else a stage finds another code, and so do all after it."""
+    generator = torch.Generator().manual_seed(0)
+    module = dst.nn.ResidualCodebook(64, 16, ARGMAX, stages=6, metric="l2").eval()
+    x = torch.randn(2000, 16, generator=generator).to(dtypes[0])
+    with torch.no_grad():
+        for stage in module.stages:
+            stage.weight.copy_(0.3 * torch.randn(64, 16, generator=generator))
+        q, index, _ = module.to(dtypes[1])(x)
+    assert torch.equal(module.encode(x), index)
+    assert torch.equal(module.decode(index), q)
+
+
 def test_deterministic_evaluation_meta_and_repr() -> None:
     module = dst.nn.Codebook(40, 6, dst.Decoupled(tau_f=5.0, tau_b=0.5), deterministic=True)
     x = torch.randn(50, 6)
@@ -249,6 +265,10 @@ REFUSED = {
     "soft": (lambda: dst.nn.Codebook(8, 6, dst.Soft()), "Soft has no form for codebooks"),
     "subclass": (lambda: dst.nn.Codebook(8, 6, type("Own", (dst.SoftmaxSTE,), {})()), "Own has no form for codebooks"),
     "no tensor": (lambda: dst.nn.ResidualCodebook(8, 6, dst.IdentitySTE(), stages=2)([0.0] * 6), "tensor, got list"),
+    "no tensor to encode": (
+        lambda: dst.nn.ResidualCodebook(8, 6, dst.IdentitySTE(), stages=2).encode([0.0] * 6),
+        "tensor, got list",
+    ),
     "no index": (lambda: dst.nn.ResidualCodebook(8, 6, dst.IdentitySTE(), stages=2).decode([0, 1]), "got list"),
     "features": (lambda: dst.nn.Codebook(8, 6, ARGMAX)(torch.zeros(3, 5)), "x must have 6 features along axis -1"),
     "whole numbers": (
