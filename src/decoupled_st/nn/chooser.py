@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import torch.fx
 from torch import Tensor, nn
 
+from decoupled_st.estimators.exported import own_code
 from decoupled_st.estimators.spec import Estimator, check_estimator
 from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.tempering import InForce, Tempering
@@ -29,7 +30,7 @@ def one_node(forward: F) -> F:
             return tracer.create_proxy("call_module", tracer.path_of_module(self), given, options)
         return forward(self, *given, **options)
 
-    return call  # type: ignore[return-value]
+    return own_code(call, forward.__qualname__.replace(".", "_"))  # type: ignore[return-value]
 
 
 class Chooser(nn.Module):

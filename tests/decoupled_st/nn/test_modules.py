@@ -1,6 +1,7 @@
 """Modules around the estimators."""
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -109,3 +110,21 @@ def test_what_a_module_takes_may_be_named() -> None:
         assert torch.equal(torch.as_tensor(traced(x)[0]), results[0])
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'logits'"):
         dst.nn.Categorical(estimator)()
+
+
+def test_every_function_and_module_is_compiled_by_itself() -> None:
+    """torch.compile gives up on code that it has compiled often enough: what wraps them all must not be one code."""
+    torch.compiler.reset()
+    estimator, x = dst.Decoupled(tau_f=0.7, tau_b=0.4), torch.rand(4, 8)
+    calls = [
+        functools.partial(torch.compile(getattr(kind, name), fullgraph=True, backend="eager"), **options)
+        for kind in (dst.categorical, dst.binary)
+        for name, options in (("decoupled", {"tau_f": 0.0, "tau_b": 0.4}), ("softmax_ste", {}), ("identity_ste", {}))
+    ]
+    modules = (
+        dst.nn.Categorical(estimator), dst.nn.Binary(estimator), dst.nn.Codebook(4, 8, estimator),
+        dst.nn.LogicLayer(8, 12, estimator), dst.nn.GroupSum(2),
+    )  # fmt: skip
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for call in (*calls, *(torch.compile(module, fullgraph=True, backend="eager") for module in modules)):
+            call(x)
