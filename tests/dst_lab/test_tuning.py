@@ -219,6 +219,36 @@ def test_an_adaptive_search_takes_ranges_and_values(tmp_path: Path) -> None:
         dst_lab.tune(objective, tau_f=(1, 2, 3), **options)
 
 
+def test_a_range_with_whole_ends_is_one_of_whole_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    seen: list[dict[str, Any]] = []
+
+    def objective(seed: int, **values: Any) -> float:
+        seen.append(values)
+        return abs(math.log(values["n"] / 20)) + abs(math.log(values["tau_f"] / 2))
+
+    options: dict[str, Any] = {"seeds": 1, "store": tmp_path / "t.sqlite", "plan": "adaptive", "settings": 24}
+    ranges = {"n": (2, 64), "scale": (2.0, 64.0), "tau_f": (1, 4), "lr": (1, 3), "batch": (16.0, 64.0)}
+    result = dst_lab.tune(objective, **ranges, **options)
+    assert all(isinstance(one["n"], int) and 2 <= one["n"] <= 64 for one in seen)
+    assert isinstance(result.n, int)
+    assert len({one["n"] for one in seen}) > 5
+    for name in ("scale", "tau_f", "lr"):
+        assert any(one[name] != int(one[name]) for one in seen), name
+    assert {type(one["batch"]) for one in seen} == {int}
+    assert dst_lab.tune(objective, **ranges, **options) == result
+    assert len(seen) == 24, "called again, it trains nothing"
+
+
+def test_a_whole_number_that_is_proposed_again_is_trained_once(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    seen: list[int] = []
+    options: dict[str, Any] = {"seeds": 1, "store": tmp_path / "t.sqlite", "plan": "adaptive", "settings": 24}
+    result = dst_lab.tune(lambda n, seed: seen.append(n) or float(n), n=(1, 3), **options)
+    assert sorted(seen) == [1, 2, 3]
+    assert result.n == 1
+
+
 def test_the_best_at_the_end_of_its_own_extension_is_told(tmp_path: Path) -> None:
     options = {"tau_f": [0.5], "seeds": 1, "store": tmp_path / "t.sqlite"}
     result = dst_lab.tune(lambda tau_f, tau_b, seed: -tau_b, tau_b=[1, 2], **options, name="up")

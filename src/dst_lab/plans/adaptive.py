@@ -1,7 +1,7 @@
 """A search that learns as it goes: Optuna asks, the store answers."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from dst_lab.configs import Config
@@ -25,7 +25,8 @@ class Adaptive(Plan):
 
     base: Config
     axes: tuple[tuple[str, float, float], ...]
-    """(name, lowest, highest), both above 0."""
+    """(name, lowest, highest), both above 0. A field that takes whole numbers is proposed whole ones, and so is a
+    parameter of somebody's own whose ends are both whole numbers: 2 and 64, not 2.0 and 64.0."""
     seeds: tuple[int, ...]
     settings: int = 40
     sampler: str = "tpe"
@@ -47,13 +48,16 @@ class Adaptive(Plan):
         for name, low, high in self.axes:
             if not 0 < low < high < math.inf:
                 raise ValueError(f"{name} needs a lowest value above 0 and a higher highest, got {low} and {high}")
+            if self._is_whole(name) and (low != int(low) or high != int(high)):
+                raise ValueError(f"{name} takes whole numbers, and so do the ends of its range, got {low} and {high}")
 
     @property
     def early(self) -> Halving | None:
         return self.halving
 
     def wanted(self, lookup: Lookup) -> list[Config]:
-        return seeded(self._proposed(lookup), self.seeds)
+        # Of few whole numbers or values one may be proposed twice: it is one setting.
+        return list(dict.fromkeys(seeded(self._proposed(lookup), self.seeds)))
 
     def chosen(self, lookup: Lookup) -> list[Config]:
         proposed = self._proposed(lookup)
@@ -85,7 +89,7 @@ class Adaptive(Plan):
         """Every setting asked for so far, the last batch being the one whose scores are not all known."""
         optuna = _optuna()
         study = optuna.create_study(sampler=self._sampler(optuna))
-        space = {name: optuna.distributions.FloatDistribution(low, high, log=True) for name, low, high in self.axes}
+        space = {name: self._range(optuna, name, low, high) for name, low, high in self.axes}
         space |= {name: optuna.distributions.CategoricalDistribution(values) for name, values in self.choices}
         proposed: list[Config] = []
         while len(proposed) < self.settings:
@@ -103,10 +107,27 @@ class Adaptive(Plan):
     def _config(self, values: dict[str, Any]) -> Config:
         config = self.base
         for name, _, _ in self.axes:
-            config = with_value(config, name, float(f"{values[name]:.4g}"))
+            value = values[name]
+            config = with_value(config, name, value if isinstance(value, int) else float(f"{value:.4g}"))
         for name, _ in self.choices:
             config = with_value(config, name, values[name])
         return config
+
+    def _range(self, optuna: Any, name: str, low: float, high: float) -> Any:
+        if self._is_whole(name):
+            return optuna.distributions.IntDistribution(int(low), int(high), log=True)
+        return optuna.distributions.FloatDistribution(low, high, log=True)
+
+    def _is_whole(self, name: str) -> bool:
+        """True for an axis of whole numbers."""
+        of = self.base.estimator.card
+        types: dict[str, Any] = {spec.name: spec.type for spec in fields(self.base)} | dict.fromkeys(
+            of.temperatures, float
+        )
+        types |= {key: int if option.whole else float for key, option in of.options.items()}
+        if name in types:
+            return types[name] is int
+        return all(isinstance(end, int) for axis, *ends in self.axes if axis == name for end in ends)
 
     def _sampler(self, optuna: Any) -> Any:
         if self.sampler == "tpe":

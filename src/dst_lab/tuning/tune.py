@@ -83,7 +83,9 @@ def tune(
             `functools.partial` binds to it, a warning says so.
         estimator: whose temperatures are tuned; runs are recorded under its name.
         parameters: the values to try, such as `tau_f=[0, 0.5, 1]`, `lr=[1e-3, 3e-3]`. An adaptive search takes ranges,
-            `tau_f=(0.05, 3)`, beside lists of values. A sweep of a temperature whose best lies on its edge is extended.
+            `tau_f=(0.05, 3)`, beside lists of values; a range with whole ends, `layers=(2, 64)`, is one of whole
+            numbers (any numbers: `scale=(2.0, 64.0)`), but for temperatures and `lr`. A sweep of a temperature whose
+            best lies on its edge is extended.
 
     Example:
         >>> import tempfile, pathlib
@@ -122,7 +124,7 @@ def _search(
         if bad := [name for name, ends in ranges.items() if len(ends) != 2 or not all(map(is_number, ends))]:
             raise ValueError(f"a range is (lowest, highest), and values to choose among are a list; got {bad[0]}")
         choices = tuple((name, tuple(values)) for name, values in axes.items() if name not in ranges)
-        ends = tuple((name, float(low), float(high)) for name, (low, high) in ranges.items())
+        ends = tuple((name, low, high) for name, (low, high) in ranges.items())
         return Adaptive(base, ends, runs, settings, choices=choices)
     values = tuple((name, tuple(values)) for name, values in axes.items())
     if plan == "sequential":

@@ -155,9 +155,20 @@ def test_adaptive_learns_from_divergence() -> None:
     assert value_of(plan.chosen(lookup)[0], "tau_f") <= 1
 
 
+@pytest.mark.parametrize("sampler", ["tpe", "cma-es"])
+def test_adaptive_proposes_whole_numbers_for_a_whole_field(sampler: str) -> None:
+    plan = Adaptive(BASE, (("batch", 16.0, 256.0), ("tau_f", 1, 5)), (0,), settings=24, sampler=sampler)
+    trained, _ = follow(plan, surface(2.0, 1.0))
+    assert {type(value_of(config, "batch")) for config in trained.values()} == {int}
+    assert len({value_of(config, "batch") for config in trained.values()}) > 10
+    assert any(value_of(config, "tau_f") % 1 for config in trained.values())
+
+
 def test_adaptive_errors() -> None:
     with pytest.raises(ValueError, match="tau_f needs a lowest value above 0"):
         Adaptive(BASE, (("tau_f", 0.0, 5.0),), (0,))
+    with pytest.raises(ValueError, match=r"batch takes whole numbers, and so do the ends of its range, got 1.5 and 3"):
+        Adaptive(BASE, (("batch", 1.5, 3),), (0,))
     with pytest.raises(ValueError, match="sampler must be one of tpe, cma-es, got 'grid'"):
         Adaptive(BASE, (("tau_f", 0.1, 5.0),), (0,), sampler="grid")
 
