@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dst_lab.configs.estimators import ESTIMATORS, Card, names_of_temperatures
+from dst_lab.configs.registering import refuse_other
 
 BEST, LAST = "best", "last"
 """Which of a run's values counts: the good end over training, or the one at the end of training."""
@@ -186,14 +187,18 @@ _LOW, _HIGH = ("loss", "error"), ("accuracy", "perplexity", "utilisation")
 _AT_THE_START = "initial_"
 
 
-def register_metric(card: MetricCard) -> MetricCard:
-    """Say how a metric of your own is shown, in this process."""
+def register_metric(card: MetricCard, *, replace: bool = False) -> MetricCard:
+    """Say how a metric of your own is shown, in this process; with `replace` in the place of a card that differs."""
+    if card.name in METRICS and not replace:
+        refuse_other("metric", METRICS[card.name], card)
     METRICS[card.name] = card
     return card
 
 
-def register_task(card: TaskCard) -> TaskCard:
-    """Say how a task of your own is shown, in this process."""
+def register_task(card: TaskCard, *, replace: bool = False) -> TaskCard:
+    """Say how a task of your own is shown, in this process; with `replace` in the place of a card that differs."""
+    if card.name in TASK_CARDS and not replace:
+        refuse_other("card of a task", TASK_CARDS[card.name], card)
     TASK_CARDS[card.name] = card
     return card
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
+from dst_lab.configs.registering import refuse_other
+
 IDENTITY, CLEAN, PERTURBED = "identity", "clean", "perturbed"
 """What carries the gradient: the identity; the softmax of the logits; the softmax of logits and noise."""
 SECOND_ORDER, GAPPED, AVERAGED = "second order", "gapped", "averaged"
@@ -168,12 +170,15 @@ def is_known(name: str) -> bool:
     return name.replace("-", "_") in ESTIMATORS
 
 
-def register(new: Card) -> Card:
-    """Make an estimator of your own known to `dst` in this process; the library has to know it by the same name."""
+def register(new: Card, *, replace: bool = False) -> Card:
+    """Make an estimator of your own known to `dst` in this process; the library has to know it by the same name.
+    Another card of yours gives way to it only with `replace`."""
     if new.name in BUILT_IN:
         raise ValueError(f"there is an estimator called {new.name!r} already: give yours another name")
     if not new.name.isidentifier():
         raise ValueError(f"an estimator's name is letters, digits and underscores, got {new.name!r}")
+    if new.name in ESTIMATORS and not replace:
+        refuse_other("card of an estimator", ESTIMATORS[new.name], new)
     _check_numbers(new)
     ESTIMATORS[new.name] = new
     return new

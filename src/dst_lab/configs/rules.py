@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from dst_lab.configs.registering import HOW
+
 RULES = {
     "self": "tau_b follows the scale of the logits, tau_f falls while a layer of few bits trains",
     "confidence": "tau_b of each row from how sure its choice is",
@@ -40,10 +42,13 @@ class Ruled:
         return ":".join([self.name, *(f"{key}={value}" for key, value in self.constants)])
 
 
-def register(name: str, about: str) -> None:
-    """Make a rule of your own known to `dst` in this process; the library has to know it by the same name."""
+def register(name: str, about: str, *, replace: bool = False) -> None:
+    """Make a rule of your own known to `dst` in this process; the library has to know it by the same name. With
+    `replace` the text about it takes the place of another."""
     if name in BUILT_IN:
         raise ValueError(f"there is a rule called {name!r} already: give yours another name")
     if not name.isidentifier():
         raise ValueError(f"a rule's name is letters, digits and underscores, got {name!r}")
+    if RULES.get(name, about) != about and not replace:
+        raise ValueError(f"there is a rule called {name!r} already, {RULES[name]!r}, now {about!r}: {HOW}")
     RULES[name] = about

@@ -1,6 +1,7 @@
 """One folder per question: its recipes, its rules, its figures, and what its page says."""
 
 from dst_lab.configs.estimators import is_known
+from dst_lab.configs.registering import refuse_other
 from dst_lab.plans import Plan, Recipe
 from dst_lab.report import Study
 from dst_lab.store import Store, run_id
@@ -16,10 +17,12 @@ DEFAULT = PAPER.name
 BUILT_IN = frozenset(STUDIES)
 
 
-def register(study: Study) -> Study:
-    """Make a study of your own known to `dst` in this process."""
-    if study.name in BUILT_IN:
+def register(study: Study, *, replace: bool = False) -> Study:
+    """Make a study of your own known to `dst` in this process; another of its name gives way only with `replace`."""
+    if study.name in BUILT_IN and STUDIES[study.name] is not study:
         raise ValueError(f"there is a study called {study.name!r} already: give yours another name")
+    if study.name in STUDIES and not replace:
+        refuse_other("study", STUDIES[study.name], study)
     taken = recipes()
     for name in study.recipes.plans:
         owner, _ = taken.get(name, (study, None))

@@ -1,6 +1,6 @@
 """The laboratory's table of estimators is the library's."""
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -75,6 +75,21 @@ def test_a_card_that_cannot_be_meant_is_told() -> None:
         register(Card(name="decoupled", **plain))
     with pytest.raises(ValueError, match="an estimator's name is letters, digits and underscores, got 'od d'"):
         register(Card(name="od d", **plain))
+
+
+def test_another_card_of_a_name_is_refused_unless_it_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dst_lab.configs.estimators.ESTIMATORS", dict(ESTIMATORS))
+    odd = Card(name="odd", label="Odd", draw=0.0, surrogate=IDENTITY)
+    register(odd)
+    assert register(replace(odd)) == odd, "an equal one may"
+    said = r"a card of an estimator called 'odd' already, which differs in label \('Odd', now 'Even'\): give yours"
+    with pytest.raises(ValueError, match=said):
+        register(replace(odd, label="Even"))
+    assert card("odd").label == "Odd"
+    register(replace(odd, label="Even"), replace=True)
+    assert card("odd").label == "Even"
+    with pytest.raises(ValueError, match="there is an estimator called 'decoupled' already"):
+        register(replace(odd, name="decoupled"), replace=True)
 
 
 @pytest.mark.parametrize(("value", "message"), [("x", "a whole number, got 'x'"), (0, "at least 1"), (1.5, "at least")])

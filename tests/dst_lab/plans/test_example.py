@@ -59,8 +59,14 @@ def test_a_task_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             own.main(["run", "routing", "--engine", "ray", "--store", str(tmp_path / "ray.sqlite")])
         assert left.value.code == 2
         assert "the engine ray trains in processes that do not know routing" in capsys.readouterr().err
-        with pytest.raises(ValueError, match="there is a task called 'routing' already"):
-            register(type("Other", (StochasticBinary,), {"config_type": own.RoutingConfig}))
+        other = type("Other", (StochasticBinary,), {"config_type": own.RoutingConfig})
+        said = r"there is a task called 'routing' already, \S*\.Routing, now \S*\.Other: give .* with replace=True"
+        with pytest.raises(ValueError, match=said):
+            register(other)
+        assert register(other, replace=True) is TASKS["routing"]
+        built_in = type("Mine", (StochasticBinary,), {})
+        with pytest.raises(ValueError, match=r"StochasticBinary, now \S*\.Mine: give yours another name$"):
+            register(built_in, replace=True)
     finally:
         for table, old in zip((TASKS, CONFIGS), before, strict=True):
             table.clear()

@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -101,7 +102,13 @@ def test_a_study_takes_no_name_and_no_recipe_of_another(toy: ModuleType) -> None
         studies.register(taken)
     with pytest.raises(ValueError, match="there is a study called 'paper' already"):
         studies.register(Study(name="paper", title="", topic=""))
-    assert studies.register(toy.TOY) is toy.TOY, "the same one, made anew, may"
+    assert studies.register(toy.TOY) is toy.TOY, "the same one again may"
+    changed = replace(toy.TOY, title="Another", recipes=Recipes())
+    said = r"there is a study called 'toy' already, which differs in title \('A toy', now 'Another'\), recipes: give"
+    with pytest.raises(ValueError, match=said):
+        studies.register(changed)
+    assert studies.study("toy") is toy.TOY
+    assert studies.register(changed, replace=True) is studies.study("toy")
 
 
 def test_a_study_that_does_not_exist_is_named(cli: Callable[..., Any], surroundings: Path) -> None:
