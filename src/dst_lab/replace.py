@@ -119,7 +119,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 @contextmanager
 def draft(target: Path) -> Iterator[Path]:
     """An unused name beside `target`. What is left under it at the end goes, and so do drafts of killed processes."""
-    for dead in _left_behind(target):
+    for dead in left_behind(target):
         with suppress(OSError):
             dead.unlink()
     part = target.with_name(f".{target.name}.{os.getpid()}.{host()}-{secrets.token_hex(3)}.part")
@@ -135,7 +135,7 @@ def draft(target: Path) -> Iterator[Path]:
 @contextmanager
 def draft_folder(target: Path) -> Iterator[Path]:
     """An empty folder beside `target`, for what is moved away from it file by file. What is left in it goes."""
-    for dead in _left_behind(target):
+    for dead in left_behind(target):
         shutil.rmtree(dead, ignore_errors=True)
     with draft(target) as part:
         part.mkdir()
@@ -213,7 +213,7 @@ def _refusal(number: int, target: Path, sentence: str) -> WriteError:
     return WriteError(number, sentence, f"{target} {sentence}")
 
 
-def _left_behind(target: Path) -> list[Path]:
+def left_behind(target: Path) -> list[Path]:
     """Drafts of `target` whose process on this machine is no longer alive."""
     before = f".{target.name}."
     drafts = []

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dst_lab.replace import STORE, check_target, resolved
 from dst_lab.store.contents import blob, history, networks, notes, rows
-from dst_lab.store.contents.arrivals import Arrivals, arriving_with
+from dst_lab.store.contents.arrivals import Arrivals, arriving_with, tidy
 from dst_lab.store.disk.compressed import is_compressed, unpacked
 from dst_lab.store.disk.connection import Connection, check_whole, close_writer, connect_reader, connect_writer, exists
 from dst_lab.store.disk.lock import Lock
@@ -76,6 +76,7 @@ class Store:
             try:
                 store = cls(file, connection, lock)
                 store._verify_parts()
+                tidy(file, store._digests)
                 return store
             except BaseException:
                 close_writer(connection)
@@ -330,6 +331,10 @@ class Store:
 
     def _kept(self, finished: Collection[str]) -> set[str]:
         return {run for place in self._places for run in networks.kept(place, finished)}
+
+    def _digests(self) -> dict[str, str]:
+        """Of all records, by the ids of their runs."""
+        return {run: digest.hex() for run, digest in self._query("SELECT id, digest FROM runs")}
 
     def _has_network(self, row: rows.StoredRow) -> bool:
         return row.is_final and any(networks.has(place, row.id) for place in self._places)

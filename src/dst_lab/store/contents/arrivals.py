@@ -1,12 +1,13 @@
 """Networks on their way into the folder of a store, with the records that they belong to."""
 
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
-from dst_lab.replace import check_place, draft, put_in_place, write_draft
+from dst_lab.replace import check_place, draft, left_behind, put_in_place, write_bytes, write_draft
 from dst_lab.store.contents import networks
 
 
@@ -15,7 +16,7 @@ class Arrivals:
 
     `place` them just before the records are there for good: it fills the places that are free, so that a process that
     is killed then leaves no record without its network. `settle` just after: what was there for other records gives
-    way. Where the block ends before that, the folder is as it was.
+    way. Where the block ends before that, the folder is as it was. What a killed process leaves, `tidy` takes away.
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,6 +29,8 @@ class Arrivals:
         self._placed: list[Path] = []
         self._outdated: set[str] = set()
         self._only: Mapping[str, str] | None = None
+        self._journal: Path | None = None
+        self._committed = False
 
     def __enter__(self) -> "Arrivals":
         return self
@@ -39,6 +42,9 @@ class Arrivals:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
         self._stack.close()
+        if self._journal and not self._committed:
+            with suppress(OSError):
+                self._journal.unlink(missing_ok=True)
         if self._new_folder:
             with suppress(OSError):  # where it is not empty, it is in use
                 self._folder.rmdir()
@@ -76,7 +82,8 @@ class Arrivals:
         self._only = digests
 
     def place(self) -> None:
-        """Put those in place that stand in nobody's way."""
+        """Put those in place that stand in nobody's way; before, write down which files are about to change."""
+        self._begin()
         for run, part, path in self._arriving():
             if not path.exists():
                 self._placed.append(path)  # before: an interrupt may come when it is there and not yet on the disk
@@ -86,7 +93,7 @@ class Arrivals:
 
     def settle(self) -> None:
         """Put the others in place, and remove those of records that gave way; an interrupt waits until it is done."""
-        self._placed = []
+        self._placed, self._committed = [], True
         try:
             self._finish()
         except Exception:
@@ -102,11 +109,51 @@ class Arrivals:
                     put_in_place(part, path)
         networks.remove(self._path, self._outdated)
         if self._only is not None:
-            networks.remove_others(self._path, self._only)
+            networks.remove(self._path, networks.others(self._path, self._only))
+        if self._journal:
+            self._journal.unlink(missing_ok=True)
+
+    def _begin(self) -> None:
+        changing = {*self._drafts, *networks.kept(self._path, self._outdated)}
+        if self._only is not None:
+            changing |= networks.others(self._path, self._only)
+        if changing:
+            self._journal = _journal_of(self._path)
+            with networks.writing(self._journal):
+                write_bytes(self._journal, json.dumps(sorted(changing)).encode())
 
     def _arriving(self) -> Iterator[tuple[str, Path, Path]]:
         for run, part in list(self._drafts.items()):
             yield run, part, networks.path_of(self._path, run)
+
+
+def tidy(path: Path, digests: Callable[[], Mapping[str, str]]) -> None:
+    """After a process that was killed between its records and their networks: of the files that it was about to change,
+    those that belong to a record come into their places, and those that belong to none go. `digests` gives those of all
+    records, by the ids of their runs.
+
+    Called with the lock of the store at `path` held. Files that the process did not name are not touched: they may be
+    of a store that is to be put back.
+    """
+    journal = _journal_of(path)
+    if not journal.is_file():
+        return
+    with suppress(OSError, ValueError, TypeError):
+        known = digests()
+        for run in filter(networks.is_id, json.loads(journal.read_bytes())):
+            place, digest = networks.path_of(path, run), known.get(run)
+            for part in left_behind(place):
+                if networks.record_of(part) == digest:
+                    put_in_place(part, place)
+                else:
+                    part.unlink()
+            if digest is None or networks.record_of(place) not in ("", digest):  # a damaged one says nothing
+                place.unlink(missing_ok=True)
+        journal.unlink()
+
+
+def _journal_of(path: Path) -> Path:
+    return networks.folder_of(path) / "changing.json"
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def has(store: str | os.PathLike[str], run: str) -> bool:
 
 def has_of(store: str | os.PathLike[str], run: str, digest: str) -> bool:
     """True where the run has a file that says it belongs to this result."""
-    return has(store, run) and _record_of(path_of(store, run)) == digest
+    return has(store, run) and record_of(path_of(store, run)) == digest
 
 
 def encoded(network: Network) -> bytes:
@@ -146,16 +146,21 @@ def remove(store: str | os.PathLike[str], runs: Iterable[str]) -> None:
         path_of(store, run).unlink(missing_ok=True)
 
 
-def remove_others(store: str | os.PathLike[str], digests: Mapping[str, str]) -> None:
-    """Remove the networks that belong to none of these results, given by the ids of their runs."""
+def others(store: str | os.PathLike[str], digests: Mapping[str, str]) -> set[str]:
+    """The runs whose networks belong to none of these results, given by the ids of their runs."""
     with suppress(FileNotFoundError):
-        for name in os.listdir(folder_of(store)):
-            run, _, kind = name.partition(".")
-            if kind == "safetensors" and _ID.fullmatch(run) and _record_of(path_of(store, run)) != digests.get(run):
-                path_of(store, run).unlink(missing_ok=True)
+        names = (name.partition(".") for name in os.listdir(folder_of(store)))
+        runs = [run for run, _, kind in names if kind == "safetensors" and is_id(run)]
+        return {run for run in runs if record_of(path_of(store, run)) != digests.get(run)}
+    return set()
 
 
-def _record_of(path: Path) -> str:
+def is_id(run: str) -> bool:
+    """True where a network can be of it."""
+    return _ID.fullmatch(run) is not None
+
+
+def record_of(path: Path) -> str:
     """The digest of the result that a file says it belongs to; empty where it cannot be read."""
     from safetensors import SafetensorError, safe_open
 

@@ -1,7 +1,10 @@
 """Networks on their way into a store: put in place with the records that they belong to, or not at all."""
 
 import os
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -270,6 +273,54 @@ def test_a_network_of_the_same_result_stays_where_the_record_comes_later(kept, t
         write(new, store.network(ids(0)[0]))
         left.put([record(0, network=False)])
         assert left.network(ids(0)[0]).run == ids(0)[0]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("how", ["remove", "put", "merge"])
+def test_what_a_killed_process_left_goes_when_the_store_is_opened_again(how, when, kept, other) -> None:
+    """Killed just before its commit, or just after: each record has its own network, and no other file is there."""
+    stray = path_of(kept, "0" * 16)
+    stray.write_bytes(b"of a store that is to be put back")
+    act = {
+        "remove": "store.remove(sys.argv[4:6])",
+        "put": "store.put([Record(config=CONFIG, status='done', network={'w': np.ones(2)})])",
+        "merge": "store.merge(sys.argv[2], prefer_other=True)",
+    }[how]
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED.replace("ACT", act), kept, other, when, *ids(0, 1)], capture_output=True
+    )
+    assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, b"")
+    with Store.open(kept) as store:
+        before = files(kept)
+        assert len(store.runs()) == {("remove", "after"): 1, ("put", "after"): 4}.get((how, when), 3)
+    assert files(kept) == before, "who reads changes nothing"
+    Store.open(kept, write=True).close()
+    with Store.open(kept) as store:
+        there = {("remove", "after"): [], ("merge", "after"): ids(0, 1, 2)}.get((how, when), ids(0, 1))
+        there += [run.id for run in store.runs() if run.seed == 9]
+        assert {*files(kept)} == {path_of(kept, run).name for run in there} | {stray.name}
+        assert all(store.network(run).run == run for run in there)
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+from dst_lab.store import Record, Store
+from dst_lab.store.disk.connection import Connection
+
+CONFIG = {"task": "t", "estimator": {"name": "decoupled", "tau_f": 1.0, "tau_b": 1.0}, "lr": 0.1, "seed": 9}
+execute = Connection.execute
+
+def killed(self, sql, *values):
+    if sql == "COMMIT" and self is store._connection:
+        sys.argv[3] == "after" and execute(self, sql, *values)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return execute(self, sql, *values)
+
+with Store.open(sys.argv[1], write=True) as store:
+    Connection.execute = killed
+    ACT
+"""
 
 
 def _lean(path: Path) -> Path:
