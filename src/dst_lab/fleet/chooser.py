@@ -108,15 +108,21 @@ def argmax(card: Card, kind: str, logits: Tensor, taus: Mapping[str, Tensor]) ->
 
 def drawn_at(choose: Chooser, logits: Tensor) -> Tensor:
     """[runs] or [1]: the temperature of the distribution that is drawn from, or relaxed, in the chooser's next choice,
-    of logits [runs, images, ..., K]; 0 where it is the argmax."""
+    of logits [runs, images, ..., K]; 0 where it is the argmax. Where a rule sets it row by row it is as the rule gives
+    it, [runs, images, ..., 1] or what broadcasts to that: no mean of temperatures is that of the choices."""
     card, rules = choose.card, choose.rules
     draw = card.draw if card.draw is not None else 1.0 if card.takes_noise else card.backward
     if not isinstance(draw, str):
         return torch.full((1,), draw or 0.0, device=logits.device)
     if rules and draw in rules.parts:
         taus = rules.taus(choose.place, logits, dim=-1, batch_dims=1, observe=False)
-        return taus[draw].reshape(rules.runs, -1).mean(-1)
+        return taus[draw].reshape(rules.runs) if taus[draw].numel() == rules.runs else taus[draw]
     return choose.taus[draw]
+
+
+def along(tau: Tensor, logits: Tensor) -> Tensor:
+    """A temperature as `drawn_at` gives it, in the logits' dtype and as it divides them."""
+    return (tau.view(-1, *[1] * (logits.dim() - 1)) if tau.dim() == 1 else tau).to(logits)
 
 
 def surrogates_of(kind: str) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ import decoupled_st as dst
 from dst_lab import data
 from dst_lab.configs import BiasVarianceConfig, Config
 from dst_lab.configs.estimators import CLEAN, GAPPED, IDENTITY, SECOND_ORDER
-from dst_lab.fleet.chooser import Chooser, drawn_at, function_of
+from dst_lab.fleet.chooser import Chooser, along, drawn_at, function_of
 from dst_lab.fleet.layers.linear import autoencoder_module, initial_stack, linear
 from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, pixels, sum_per_run
 
@@ -127,7 +127,7 @@ class BiasVariance(Task):
         parameters = {name: tensor.double() for name, tensor in parameters.items()}
         x = self.train.double()
         logits = self.logits(parameters, x).detach()
-        tau = judged_at(choosers(True), logits).to(logits).view(-1, 1, 1, 1)
+        tau = along(judged_at(choosers(True), logits), logits)
         leaf = logits.clone().requires_grad_()
         expected = self.expected(leaf, self.nats_of_codes(parameters, x).detach(), tau)
         (exact,) = torch.autograd.grad(expected.sum(), leaf)
@@ -209,6 +209,6 @@ def compare(mean: Tensor, variance: Tensor, exact: Tensor) -> Metrics:
 
 
 def judged_at(choose: Chooser, logits: Tensor) -> Tensor:
-    """[runs] or [1]: the temperature at which an estimator draws, or which it relaxes; 1 where it takes the argmax."""
+    """As `drawn_at`: the temperature at which an estimator draws, or which it relaxes; 1 where it takes the argmax."""
     tau = drawn_at(choose, logits)
     return torch.where(tau == 0, 1.0, tau)

@@ -26,7 +26,7 @@ import decoupled_st as dst
 from decoupled_st.diagnostics import perplexity_of_counts
 from dst_lab import data
 from dst_lab.configs import CategoricalVAEConfig, Config
-from dst_lab.fleet.chooser import Chooser, drawn_at
+from dst_lab.fleet.chooser import Chooser, along, drawn_at
 from dst_lab.fleet.layers.linear import SLOPE, Link, autoencoder_module, initial_stack, linear
 from dst_lab.fleet.layers.pixels import pixel_nats
 from dst_lab.fleet.task import FORWARDS, Choosers, Declined, Fused, Metrics, Parameters, Task, chunks, pixels
@@ -168,8 +168,9 @@ class CategoricalVAE(Task):
 
 
 def log_probabilities(logits: Tensor, tau: Tensor) -> Tensor:
-    """log q [runs, images, latents, classes] at temperatures tau [runs]; at 0 that of the argmax, which is certain."""
-    tau = tau.to(logits).view(-1, 1, 1, 1)
+    """log q [runs, images, latents, classes] at temperatures tau, [runs] or row by row; at 0 that of the argmax, which
+    is certain."""
+    tau = along(tau, logits)
     log_q = torch.log_softmax(logits / torch.where(tau == 0, 1.0, tau), -1)
     return torch.where(tau == 0, 0.0, log_q)
 
@@ -178,5 +179,4 @@ def divergence(logits: Tensor, tau: Tensor) -> Tensor:
     """KL [runs, images] of q = softmax(logits / tau) from the uniform distribution, exactly; n log K at tau = 0."""
     log_q = log_probabilities(logits, tau)
     latents, classes = logits.shape[-2:]
-    kl = (log_q.exp() * log_q).sum((-1, -2))
-    return torch.where(tau.to(logits).view(-1, 1) == 0, 0.0, kl) + latents * math.log(classes)
+    return (log_q.exp() * log_q).sum((-1, -2)) + latents * math.log(classes)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import decoupled_st as dst
 from dst_lab.configs import Config, PolynomialConfig
-from dst_lab.fleet.chooser import Chooser, drawn_at
+from dst_lab.fleet.chooser import Chooser, along, drawn_at
 from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task
 from dst_lab.tasks.bias_variance import compare
 
@@ -54,14 +54,14 @@ class Polynomial(Task):
 
     def expected(self, logits: Tensor, tau: Tensor) -> Tensor:
         """[runs]: the mean loss of choices drawn from softmax(logits / tau); at tau = 0 that of the argmax."""
-        tau = tau.to(logits).view(-1, 1, 1)
+        tau = along(tau, logits)
         soft = torch.softmax(logits / torch.where(tau == 0, 1.0, tau), -1)
         share = torch.where(tau == 0, _argmax(logits), soft)
         return (share * self.losses.to(logits)).sum(-1).mean(-1)
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         logits = parameters["logits"].double()
-        tau = drawn_at(choosers(True), logits.unsqueeze(1))
+        tau = _drawn_at(choosers(True), logits)
         loss = self.expected(logits, tau)
         argmax = self.expected(logits, torch.zeros(1, device=logits.device))
         metrics = {"validation_loss": loss, "validation_loss_argmax": argmax, "excess": loss - self.optimum}
@@ -71,7 +71,7 @@ class Polynomial(Task):
         """The estimator beside the exact gradient. The argmax, whose objective is piecewise constant, and what relaxes
         the choice are held against the gradient at temperature 1, and at their own."""
         logits = parameters["logits"].double()
-        tau = drawn_at(choosers(True), logits.unsqueeze(1)).to(logits)
+        tau = _drawn_at(choosers(True), logits)
         leaf = logits.clone().requires_grad_()
         (exact,) = torch.autograd.grad(self.expected(leaf, torch.where(tau == 0, 1.0, tau)).sum(), leaf)
         total, square, passes = torch.zeros_like(logits), torch.zeros_like(logits), self.config.passes
@@ -119,6 +119,12 @@ def embedding(classes: int) -> Tensor:
         return torch.tensor([1.0, 0.0])
     values = torch.randn(classes, generator=torch.Generator().manual_seed(EMBEDDING))
     return (values - values.min()) / (values.max() - values.min())
+
+
+def _drawn_at(choose: Chooser, logits: Tensor) -> Tensor:
+    """[runs], or [runs, latents, 1] where a rule sets it row by row; the logits are the same for all images."""
+    tau = drawn_at(choose, logits.unsqueeze(1))
+    return tau if tau.dim() == 1 else tau.squeeze(1)
 
 
 def _argmax(logits: Tensor) -> Tensor:

@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.distributions import Categorical, kl_divergence
 
 from decoupled_st.temperatures import Rule, State, Taus, rule
 from dst_lab.configs import Choice, Ruled, rules
+from dst_lab.fleet.chooser import Chooser, drawn_at
 from dst_lab.fleet.contract import ContractError
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
+from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.saved.checkpoint import Checkpoint
 from dst_lab.store import Store
 from dst_lab.tasks import TASKS
+from dst_lab.tasks.categorical_vae import divergence
 
 TASKS_WITH_CHOICES = ("stochastic-binary", "categorical-autoencoder", "logic-gates")
 FALLING = Choice("decoupled", (("tau_f", Ruled("falling")), ("tau_b", Ruled("falling"))))
@@ -133,3 +137,50 @@ def test_it_has_constants_and_a_part_by_the_command_line(cli) -> None:
     refused = cli("run", "stochastic-binary", "--temperatures", "falling:colour=4", *words)
     assert refused.code == 2
     assert "rule 'falling' has no constant colour" in refused.err
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowByRow(Rule):
+    """tau_f = 1 + the largest logit of the row."""
+
+    name: ClassVar[str] = "row_by_row"
+
+    def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
+        return {}
+
+    def observe(self, state: State, view: Any) -> State:
+        return {}
+
+    def temperatures(self, state: State, view: Any) -> Taus:
+        return Taus(1 + view.logits.amax(-1, keepdim=True), view.spread(torch.ones(view.logits.shape[:1])))
+
+
+@pytest.fixture
+def row_by_row() -> Choice:
+    rule.register(RowByRow)
+    rules.register(RowByRow.name, "tau_f of each row from its largest logit")
+    return Choice.make("decoupled", tau_f="row_by_row", tau_b=1.0)
+
+
+def test_what_is_drawn_row_by_row_is_measured_so(row_by_row: Choice) -> None:
+    """The KL of a VAE is taken at the temperature of each row, not at their mean."""
+    cpu = torch.device("cpu")
+    choose = Chooser(row_by_row, {"tau_b": torch.ones(2)}, None, Rules([row_by_row] * 2, cpu, 1))
+    logits = torch.linspace(-1, 3, 2 * 3 * 4 * 5).sin().view(2, 3, 4, 5)
+    tau = drawn_at(choose, logits)
+    assert torch.equal(tau, 1 + logits.amax(-1, keepdim=True))
+    each = Categorical(logits=logits / (1 + logits.amax(-1, keepdim=True)))
+    theirs = kl_divergence(each, Categorical(logits=torch.zeros_like(logits))).sum(-1)
+    torch.testing.assert_close(divergence(logits, tau), theirs)
+
+
+@pytest.mark.parametrize("name", ["categorical-vae", "polynomial"])
+def test_tasks_that_ask_for_it_train_with_a_temperature_per_row(small, name, row_by_row: Choice) -> None:
+    config = small(name, estimator=row_by_row)
+    (record,) = fleet([config]).train()
+    assert record.status == "done"
+    if name == "polynomial":
+        task, logits = TASKS[name](config, None, torch.device("cpu")), torch.randn(1, config.latents, config.classes)
+        tau = 1 + logits.amax(-1, keepdim=True)
+        share = torch.softmax(logits / tau, -1)
+        torch.testing.assert_close(task.expected(logits, tau), (share * task.losses.to(logits)).sum(-1).mean(-1))
