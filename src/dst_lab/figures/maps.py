@@ -14,9 +14,15 @@ Optimum = tuple[float, float]
 
 
 def temperature_map(
-    rows: Rows, task: str, role: str, metrics: Sequence[str], reported: Mapping[str, Optimum] | None = None
+    rows: Rows,
+    task: str,
+    role: str,
+    metrics: Sequence[str],
+    reported: Mapping[str, Optimum] | None = None,
+    seeds: str = "",
 ) -> Drawn:
-    """One panel per metric, mean over seeds, over the sweep of one estimator; `reported` optima are marked too."""
+    """One panel per metric, mean over seeds, over the sweep of one estimator; `reported` optima are marked too.
+    `seeds`: of which kind they are, where no search tells."""
     recipe, lost = search(rows, task, role), diverged(rows, task, role)
     missing = rows.missing(recipe, task) if recipe else []
     ours = optimum(rows, task, role)
@@ -37,7 +43,7 @@ def temperature_map(
         ended = ended or end is not None
         heat_map(ax, means, card.summary, bright_is_low=card.direction < 0, lost=lost, end=end)
         marks(ax, {**means, **lost}, marked)
-    caption = _caption(rows, task, role, len(metrics), reported or {})
+    caption = _caption(rows, task, role, len(metrics), reported or {}, f"{seeds} seeds".strip())
     if caption and ended:
         caption += (
             " Beyond the point of a colour bar all settings have one colour, so that the others can be told apart."
@@ -45,12 +51,12 @@ def temperature_map(
     return Drawn(f"Temperature map, {title(task)}", figure, caption, len(metrics), missing, (recipe,) if recipe else ())
 
 
-def _caption(rows: Rows, task: str, role: str, panels: int, reported: Mapping[str, Optimum]) -> str:
+def _caption(rows: Rows, task: str, role: str, panels: int, reported: Mapping[str, Optimum], seeds: str) -> str:
     runs_at = cells(rows, task, role, "validation_loss")
     if not runs_at:
         return ""
     count = count_text(map(len, runs_at.values()))
-    lowest, seeds = "The search is not done, so that no optimum is marked.", "seeds"
+    lowest = "The search is not done, so that no optimum is marked."
     if not search(rows, task, role):
         lowest = _lowest(rows, task, role)
     ours = optimum(rows, task, role)

@@ -41,8 +41,8 @@ def slices(settings: Sequence[Setting], where: str) -> Drawn:
             ax.legend(loc="best")
     outside = sum(not math.isfinite(value) or (end is not None and value > end) for value in scores)
     caption = (
-        f"A dot is one of {len(settings)} settings: its mean lowest validation loss over seeds, against each number "
-        "that was varied, what else differs left aside."
+        f"A dot is one of {len(settings)} settings: its mean lowest validation loss over {settings[0].seeds_text}, "
+        "against each number that was varied, what else differs left aside."
     )
     if outside:
         caption += f" Above the frame, or with a run that diverged: {outside}."

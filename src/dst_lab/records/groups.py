@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dst_lab.configs import complete
+from dst_lab.configs import FRESH, complete
 from dst_lab.configs.cards import parts, title
 from dst_lab.configs.estimators import temperatures_in
 from dst_lab.records.reader import ENDED
@@ -19,6 +20,7 @@ from dst_lab.records.rows import Rows, Setting
 
 APART = ("estimator", "lr", "seed")
 """In what the runs of a group may differ."""
+CONFIRMATION = "confirmation"
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +43,35 @@ class Group:
 
     @cached_property
     def settings(self) -> list[Setting]:
-        """Every setting that was trained, the lowest mean validation loss first; one with a run that diverged last."""
-        found: dict[str, list[Row]] = {}
-        for row in self.rows.runs.values():
-            if row.run.status in ENDED and (not row.done or row.has("validation_loss")):
-                found.setdefault(setting_key(row.run.config), []).append(row)
-        return sorted(map(_setting, found.values()), key=score)
+        """Every setting that was trained, the lowest mean validation loss first; one with a run that diverged last.
+        Search seeds choose a setting and fresh ones confirm it: where there are both, each kind is one of its own."""
+        ended = [row for row in self.rows.runs.values() if row.run.status in ENDED]
+        ended = [row for row in ended if not row.done or row.has("validation_loss")]
+        mixed = len({row.run.seed >= FRESH for row in ended}) > 1
+        found: dict[tuple[str, str], list[Row]] = {}
+        for row in ended:
+            found.setdefault((setting_key(row.run.config), _kind(row) if mixed else ""), []).append(row)
+        return sorted((_setting(rows, seeds) for (_, seeds), rows in found.items()), key=score)
+
+    @cached_property
+    def seeds(self) -> str:
+        """The seeds by which settings are compared: "search" or, where more settings have these, "confirmation"; ""
+        where there is but one kind."""
+        counts = Counter(setting.seeds for setting in self.settings)
+        return max(
+            (kind for kind in ("search", CONFIRMATION) if kind in counts), key=lambda kind: counts[kind], default=""
+        )
+
+    @property
+    def compared(self) -> list[Setting]:
+        """The settings on these seeds, in their order."""
+        return [setting for setting in self.settings if setting.seeds == self.seeds]
+
+    @cached_property
+    def sweep(self) -> Rows:
+        """The runs with these seeds."""
+        runs = {run: row for run, row in self.rows.runs.items() if self.seeds in ("", _kind(row))}
+        return replace(self.rows, reader=self.rows.reader and self.rows.reader.only(runs))
 
     @property
     def varied(self) -> list[str]:
@@ -62,23 +87,26 @@ class Group:
     @property
     def best(self) -> dict[str, Setting]:
         """The best setting of each estimator, among the runs that can be compared: those alike in all other fields, of
-        which there are most. The parameters of an objective of one's own are there to be compared."""
+        which there are most. The parameters of an objective of one's own are there to be compared. What search seeds
+        chose is given on its confirmation seeds, where it has such."""
+        confirmed = {setting_key(one.config): one for one in self.settings if one.seeds == CONFIRMATION}
         alike: dict[str, list[Setting]] = {}
-        for setting in self.settings:
+        for setting in [*self.compared, *(one for one in self.settings if one.seeds != self.seeds)]:
             if setting.n:
                 fixed = {name: value for name, value in setting.config.items() if name not in (*APART, "parameters")}
                 key = setting_key(fixed)
                 alike.setdefault(key, []).append(setting)
         found: dict[str, Setting] = {}
         for setting in max(alike.values(), key=len, default=[]):
-            found.setdefault(str(setting.config["estimator"]["name"]), setting)
+            name = str(setting.config["estimator"]["name"])
+            found.setdefault(name, confirmed.get(setting_key(setting.config), setting))
         return found
 
     @property
     def swept(self) -> list[str]:
         """The estimators that were trained at several pairs of two temperatures."""
         pairs: dict[str, set[Any]] = {}
-        for row in self.rows.runs.values():
+        for row in self.sweep.runs.values():
             if row.done and len(temperatures_in(row.run.config["estimator"])) > 1 and not row.taus.schedule:
                 pairs.setdefault(row.run.estimator, set()).add(row.taus)
         return [name for name, found in pairs.items() if len(found) > 1]
@@ -115,7 +143,11 @@ def score(setting: Setting) -> float:
     return value if math.isfinite(value) else math.inf
 
 
-def _setting(rows: list[Row]) -> Setting:
+def _setting(rows: list[Row], seeds: str) -> Setting:
     done = [row for row in rows if row.done]
     config: Mapping[str, Any] = rows[0].run.config
-    return Setting(config, done, "", len(rows) - len(done))
+    return Setting(config, done, seeds, len(rows) - len(done))
+
+
+def _kind(row: Row) -> str:
+    return CONFIRMATION if row.run.seed >= FRESH else "search"

@@ -32,6 +32,11 @@ class Setting:
         return len(self.rows)
 
     @property
+    def seeds_text(self) -> str:
+        """Which seeds, in words: "search seeds", or "seeds"."""
+        return f"{self.seeds} seeds".strip()
+
+    @property
     def look(self) -> Card:
         """The card of its estimator."""
         return estimator(str(self.config["estimator"]["name"]))

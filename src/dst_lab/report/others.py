@@ -22,9 +22,9 @@ def figures_of(group: Group) -> dict[str, Callable[[Rows], Drawn]]:
     if not group.metrics:
         return {}
     figures: dict[str, Callable[[Rows], Drawn]] = {f"{group.name}-curves": partial(_curves, group)}
-    if len(group.settings) >= FEWEST and len(varied(group.settings)) > 1:
+    if len(group.compared) >= FEWEST and len(varied(group.compared)) > 1:
         figures[f"{group.name}-importance"] = partial(_importance, group)
-        if numbers_varied(group.settings):
+        if numbers_varied(group.compared):
             figures[f"{group.name}-slices"] = partial(_slices, group)
     for name in mapped(group):
         figures[f"{group.name}-{name.replace('_', '-')}-map"] = partial(_map, group, name)
@@ -33,27 +33,28 @@ def figures_of(group: Group) -> dict[str, Callable[[Rows], Drawn]]:
 
 def _curves(group: Group, _: Rows) -> Drawn:
     best, metrics = group.best, group.metrics[:CURVES]
-    best = {name: s for name, s in best.items() if all(row.has(one) for row in s.rows for one in metrics)}
+    best = {name: s for name, s in best.items() if s.n and all(row.has(one) for row in s.rows for one in metrics)}
     figure = draw(best, group.task, metrics, ["runs that were trained to the end"])
     where = "at the setting of each estimator with the lowest mean validation loss"
+    where += f" over {group.seeds} seeds" if group.seeds else ""
     text = caption(best, metric(metrics[0], group.task), where=where) + diverged(best)
     return Drawn(f"Training curves, {group.title}", figure, text, len(metrics))
 
 
 def _importance(group: Group, _: Rows) -> Drawn:
-    return importance(group.settings, group.title)
+    return importance(group.compared, group.title)
 
 
 def _slices(group: Group, _: Rows) -> Drawn:
-    return slices(group.settings, group.title)
+    return slices(group.compared, group.title)
 
 
 def mapped(group: Group) -> list[str]:
     """The estimators with a map: swept over two temperatures, with several pairs at one learning rate."""
-    return [name for name in group.swept if len(cells(group.rows, group.task, name, "validation_loss")) >= CELLS]
+    return [name for name in group.swept if len(cells(group.sweep, group.task, name, "validation_loss")) >= CELLS]
 
 
 def _map(group: Group, name: str, _: Rows) -> Drawn:
-    drawn = temperature_map(group.rows, group.task, name, group.metrics)
+    drawn = temperature_map(group.sweep, group.task, name, group.metrics, seeds=group.seeds)
     drawn.title = f"Temperature map, {group.title}"
     return drawn

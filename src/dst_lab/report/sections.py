@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dst_lab.claims.readings import Question
+from dst_lab.configs import FRESH
 from dst_lab.configs.cards import title
 from dst_lab.records import Group
 from dst_lab.report.others import figures_of
@@ -27,6 +28,7 @@ def _answer(names: Sequence[str], table: bool, page: Page) -> str:
         "answer.html",
         answers=answers(page.verdicts, study.questions),
         results=outcome,
+        mixed=any(group.seeds for group in page.others),
         table=table,
         figures=[figure for figure in page.figures(names) if not figure["drawn"].empty],
     )
@@ -77,7 +79,8 @@ def _settings(page: Page) -> str:
 
 def _others(page: Page) -> str:
     parts = [_part(page, group) for group in page.others]
-    return page.fill("others.html", parts=parts) if parts else ""
+    mixed = any(group.seeds for group in page.others)
+    return page.fill("others.html", parts=parts, mixed=mixed, fresh=FRESH) if parts else ""
 
 
 def _part(page: Page, group: Group) -> dict[str, Any]:

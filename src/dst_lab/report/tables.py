@@ -71,6 +71,7 @@ def settings_table(group: Group) -> list[dict[str, Any]]:
             "fields": [field_text(complete(setting.config).get(field, "")) for field in group.varied],
             "loss": _loss(setting),
             "n": setting.n,
+            "seeds": setting.seeds,
             "diverged": setting.diverged,
         }
         for setting in group.settings

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from dst_lab.claims import Comparison, Verdict
+from dst_lab.figures import draw
 from dst_lab.fleet.saved import provenance
+from dst_lab.report.embed.data import maps
 from dst_lab.report.others import figures_of
-from dst_lab.report.page import other_groups
+from dst_lab.report.page import other_groups, page
 from dst_lab.report.results import best_results
-from dst_lab.report.tables import _changes, rate_text
+from dst_lab.report.tables import _changes, rate_text, settings_table
 from dst_lab.report.text.answer import answers
 from dst_lab.report.text.glossary import linked
 from dst_lab.report.text.prose import prose
@@ -162,3 +164,55 @@ def test_tasks_whose_names_are_alike_in_a_file_are_shown_apart(tmp_path: Any) ->
         drawn = [name for group in found for name in figures_of(group)]
         assert len(set(drawn)) == len(drawn) == len(tasks)
         assert not set(drawn) & set(PAPER.figures), "network-curves is the paper's"
+
+
+@pytest.fixture
+def confirmed(tmp_path: Any) -> Any:
+    """Two temperatures by three on search seeds 0 and 1; the best of them, and the worst, on fresh seeds too, which are
+    1 higher for the best and 1 lower for the worst."""
+    steps = np.array([1, 2])
+    with Store.open(tmp_path / "confirmed.sqlite", write=True) as store:
+        for place, (tau_f, tau_b) in enumerate((f, b) for f in (0.5, 1.0) for b in (0.5, 1.0, 2.0)):
+            fresh = {0: 1.0, 5: -1.0}.get(place)
+            for seed in (0, 1, *((1000, 1001, 1002) if fresh else ())):
+                loss = place + 2.0 + 0.5 * (seed % 2) + (fresh or 0.0) * (seed >= 1000)
+                estimator = {"name": "decoupled", "tau_f": tau_f, "tau_b": tau_b}
+                config = {"task": "routing", "estimator": estimator, "seed": seed, "lr": 0.1}
+                history = {"validation_loss": Series(steps, np.array([9.0, loss]))}
+                store.put([Record(config=config, status="done", history=history)])
+        yield store
+
+
+def test_search_and_confirmation_seeds_are_not_averaged_together(confirmed: Any) -> None:
+    """They were, in the tables, curves and maps of a store of other runs."""
+    rows = ANY.rows(confirmed, "quick")
+    (group,) = other_groups(ANY, rows)
+    table = [(row["loss"], row["n"], row["seeds"]) for row in settings_table(group)]
+    assert len(table) == 8, "six on search seeds, two of them on confirmation seeds too"
+    assert {(n, seeds) for _, n, seeds in table} == {(2, "search"), (3, "confirmation")}
+    ((_, (cell,)),) = best_results(ANY, [group]).rows
+    assert cell is not None
+    assert cell.setting.startswith("tau_f = 0.5, tau_b = 0.5"), "chosen by the search seeds"
+    assert cell.runs == "n = 3 confirmation seeds"
+    drawn = draw(figures_of(group), rows)
+    assert "n = 3 confirmation seeds each, at the setting of each estimator" in drawn["routing-curves"].caption
+    assert "mean validation loss over search seeds." in drawn["routing-curves"].caption
+    assert "n = 2 search seeds" in drawn["routing-decoupled-map"].caption
+    assert "one of 6 settings: its mean lowest validation loss over search seeds" in drawn["routing-slices"].caption
+    assert "how the 6 settings differ" in drawn["routing-importance"].caption
+    (shown_map,) = maps(ANY, rows, [group])
+    assert {one["n"] for one in shown_map["measures"][0]["cells"]} == {2}
+    assert shown_map["seeds"] == "search "
+    text = page(ANY, rows, drawn)
+    assert "are never averaged together" in text
+    assert "n = 3 confirmation seeds" in text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_a_store_of_one_kind_of_seeds_says_nothing_of_kinds(confirmed: Any) -> None:
+    confirmed.remove([run.id for run in confirmed.runs() if run.seed >= 1000])
+    rows = ANY.rows(confirmed, "quick")
+    (group,) = other_groups(ANY, rows)
+    assert {setting.seeds for setting in group.settings} == {""}
+    text = page(ANY, rows)
+    assert "never averaged together" not in text
+    assert "chosen on other seeds than it is shown with" in " ".join(text.split())

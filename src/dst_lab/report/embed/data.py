@@ -39,7 +39,7 @@ def maps(study: Study, rows: Rows, others: Sequence[Group]) -> list[dict[str, An
         names = mapped(group)
         for name in names:
             heading = group.title if len(names) == 1 else f"{group.title}, {estimator(name).label}"
-            shown.append(_map(group.rows, group.task, name, heading, None))
+            shown.append(_map(group.sweep, group.task, name, heading, None, group.seeds))
     return [one for one in shown if one]
 
 
@@ -99,7 +99,7 @@ def _setting(row: Row) -> dict[str, Any]:
     }
 
 
-def _map(rows: Rows, task: str, role: str, heading: str, study: Study | None) -> dict[str, Any] | None:
+def _map(rows: Rows, task: str, role: str, heading: str, study: Study | None, seeds: str = "") -> dict[str, Any] | None:
     sweep = swept(rows, task, role)
     names = parts(task, dict.fromkeys(name for row in sweep if row.done for name in row.history))
     measures, lost = [], diverged(rows, task, role)
@@ -123,7 +123,7 @@ def _map(rows: Rows, task: str, role: str, heading: str, study: Study | None) ->
     return {
         "task": heading, "measures": measures, "ours": optimum(rows, task, role), "searched": study is not None,
         "reported": {"whose": study.reporter, "at": reported} if study and reported else None,
-        "lr": rate(rows, task, role), "x": "epoch" if in_epochs else "step",
+        "lr": rate(rows, task, role), "x": "epoch" if in_epochs else "step", "seeds": f"{seeds} " if seeds else "",
     }  # fmt: skip
 
 
