@@ -28,7 +28,7 @@ def test_the_rules_are_the_librarys_that_need_no_more_than_a_name() -> None:
     assert set(BUILT_IN) == {name for name, rule in ours.items() if complete(rule)}
 
 
-@pytest.mark.parametrize("text", ["self", "confidence", "self:high=8.0:share=0.25", "self:steps=100"])
+@pytest.mark.parametrize("text", ["self", "confidence", "self:high=8:share=0.25", "self:steps=100"])
 def test_a_rule_is_written_and_read(text: str) -> None:
     choice = Choice.make("decoupled", tau_f=text, tau_b=1.0)
     assert choice.to_dict() == {"name": "decoupled", "tau_f": text, "tau_b": 1.0}

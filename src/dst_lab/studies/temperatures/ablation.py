@@ -16,7 +16,18 @@ from dst_lab.report.section import Page, Section
 from dst_lab.studies.temperatures import vae
 from dst_lab.studies.temperatures.claims import CONVERGED
 from dst_lab.studies.temperatures.recipes import SCHEDULES
-from dst_lab.studies.temperatures.settings import RULE, fresh, rates, ruled, setting, shown
+from dst_lab.studies.temperatures.settings import (
+    AUTOENCODER_LR,
+    BEFORE,
+    NETWORK_LR,
+    RULE,
+    fresh,
+    judged_seeds,
+    rates,
+    ruled,
+    setting,
+    shown,
+)
 from dst_lab.studies.temperatures.variants import (
     EXPLORED_LR,
     LIMITED,
@@ -25,6 +36,8 @@ from dst_lab.studies.temperatures.variants import (
     courses,
     explored,
     explored_seeds,
+    floor_seeds,
+    floored,
     limits,
     others,
     part_rates,
@@ -38,9 +51,9 @@ from dst_lab.studies.temperatures.variants import (
 TEMPLATE = Path(__file__).with_name("ablation.html")
 LOSS = "validation_loss"
 AUTOENCODER, NETWORK, VAE = CategoricalAutoencoderConfig, StochasticBinaryConfig, CategoricalVAEConfig
-JUDGED = "the rule, its fresh seeds"
-Line = Sequence[tuple[Config, Sequence[int]]]
-"""By column: a setting and the seeds it was trained with."""
+JUDGED = "the rule, the seeds on which it is judged"
+Line = Sequence[tuple[Config, Sequence[int]] | None]
+"""By column: a setting and the seeds it was trained with; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +87,7 @@ class Table:
 
     def cells(self, rows: Rows) -> dict[str, list[str]]:
         """Its numbers, for the variants that have a run; none where no run is there."""
-        filled = {name: [_cell(rows, *place) for place in line] for name, line in self.lines.items()}
+        filled = {name: [_cell(rows, *place) if place else "" for place in line] for name, line in self.lines.items()}
         return {name: cells for name, cells in filled.items() if any(cells)}
 
 
@@ -106,6 +119,8 @@ def tables(scale: str) -> list[Table]:
         *(_schedule(name, *of, scale) for name, of in SCHEDULES.items()),
         _untold_draw(scale),
         *(_explored(task, scale) for task in both),
+        *(_floors(task, scale) for task in both),
+        *(_before(task, scale) for task in both),
     ]
 
 
@@ -115,7 +130,7 @@ def _at_rates(lrs: Sequence[float]) -> list[str]:
 
 def _parts(task: type[Config], scale: str) -> Table:
     lrs = part_rates(task, scale)
-    lines: dict[str, Line] = {JUDGED: [(ruled(task, scale, lr), fresh(scale)) for lr in lrs]}
+    lines: dict[str, Line] = {JUDGED: [(ruled(task, scale, lr), judged_seeds(task, scale)) for lr in lrs]}
     for name, config in parts(task, scale).items():
         lines[name] = [(with_value(config, "lr", lr), shown(scale)) for lr in lrs]
     return Table(_name("parts", task), "each part of the rule alone", task, ["temperatures", *_at_rates(lrs)], lines)
@@ -201,6 +216,27 @@ def _explored(task: type[Config], scale: str) -> Table:
     }
     heading = "the constants on which the rule was fixed"
     return Table(_name("constants", task), heading, task, ["what is other", *_at_rates(lrs)], lines)
+
+
+def _floors(task: type[Config], scale: str) -> Table:
+    found, seeds = floored(task, scale), floor_seeds(task, scale)
+    lrs = EXPLORED_LR[task]
+    lines: dict[str, Line] = {
+        name: [(by_rate[lr], seeds) if lr in by_rate else None for lr in lrs] for name, by_rate in found.items()
+    }
+    heading = "floor, share and quiet draw once more, on which the rule's floor was halved"
+    return Table(
+        _name("floors", task), heading, task, ["what is other", *_at_rates(rates(scale, lrs))], lines
+    )  # fmt: skip
+
+
+def _before(task: type[Config], scale: str) -> Table:
+    lrs = rates(scale, AUTOENCODER_LR if task is AUTOENCODER else NETWORK_LR)
+    rules = {"floor 0.3, as first judged": (BEFORE, fresh(scale)), JUDGED: (RULE, judged_seeds(task, scale))}
+    lines: dict[str, Line] = {
+        name: [(ruled(task, scale, lr, rule), seeds) for lr in lrs] for name, (rule, seeds) in rules.items()
+    }
+    return Table(_name("before", task), "the rule as it was first judged", task, ["", *_at_rates(lrs)], lines)
 
 
 def _name(what: str, task: type[Config]) -> str:

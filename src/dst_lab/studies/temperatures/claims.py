@@ -21,10 +21,9 @@ from dst_lab.records import Row, Rows
 from dst_lab.studies.temperatures import vae
 from dst_lab.studies.temperatures.settings import (
     AUTOENCODER_LR,
-    JUDGED,
     NETWORK_LR,
-    NETWORK_SEEDS,
     UNTOLD,
+    judged_seeds,
     rivals,
     ruled,
     tuned,
@@ -59,7 +58,7 @@ def fresh_arm(rows: Rows, name: str, config: Config, recipe: str, seeds: Sequenc
 
 
 def _autoencoder(rows: Rows) -> Verdict:
-    task = CategoricalAutoencoderConfig.task
+    task, seeds = CategoricalAutoencoderConfig.task, judged_seeds(CategoricalAutoencoderConfig, "paper")
     title = "The rule needs no learning rate to suit it, and is better than tuned constants"
     rule = (
         f"Ten seeds that nothing else has (2000 on) at each of {', '.join(f'{lr:g}' for lr in AUTOENCODER_LR)}; the "
@@ -75,7 +74,7 @@ def _autoencoder(rows: Rows) -> Verdict:
             f"the rule at {lr:g}",
             ruled(CategoricalAutoencoderConfig, rows.scale, lr),
             "self-autoencoder",
-            JUDGED[:SEEDS],
+            seeds,
         )
         for lr in AUTOENCODER_LR
     ]
@@ -89,7 +88,7 @@ def _autoencoder(rows: Rows) -> Verdict:
     untold = [
         fresh_arm(
             rows, f"the rule at {lr:g}, steps not told",
-            ruled(CategoricalAutoencoderConfig, rows.scale, lr, UNTOLD), "self-untold", JUDGED[:SEEDS],
+            ruled(CategoricalAutoencoderConfig, rows.scale, lr, UNTOLD), "self-untold", seeds,
         )
         for lr in AUTOENCODER_LR
     ]  # fmt: skip
@@ -105,7 +104,8 @@ def _autoencoder(rows: Rows) -> Verdict:
 
 
 def _network(rows: Rows) -> Verdict:
-    task, seeds, (slow, usual, fast) = StochasticBinaryConfig.task, JUDGED[:NETWORK_SEEDS], NETWORK_LR
+    task, seeds = StochasticBinaryConfig.task, judged_seeds(StochasticBinaryConfig, "paper")
+    slow, usual, fast = NETWORK_LR
     title = "The rule is better than the best constants at every learning rate"
     rule = (
         f"{len(seeds)} seeds that nothing else has (2000 on), paired, in {LOSS.name}; the constants of the rule were "

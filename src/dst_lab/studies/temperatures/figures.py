@@ -19,7 +19,7 @@ AUTOENCODER: type[Config] = CategoricalAutoencoderConfig
 NETWORK: type[Config] = StochasticBinaryConfig
 GATES: type[Config] = LogicGatesConfig
 LOSS = "validation_loss"
-RATES = ("self-autoencoder", "self-untold", "self-network", "tuned-constants", "best-constants", "confirm-constants")
+RATES = ("self-autoencoder", "self-untold", "self-network", "tuned-constants", "best-constants")
 COURSES = ("self-autoencoder", "self-network", "self-gates")
 DECOUPLED = estimator("decoupled")
 
@@ -87,12 +87,7 @@ def lines(rows: Rows, task: type[Config]) -> list[Line]:
     recipe = {AUTOENCODER: "self-autoencoder", NETWORK: "self-network"}[task]
     ours = [*rows.recipe(recipe, task.task, LOSS), *rows.recipe("self-untold", task.task, LOSS)]
     tuned = rows.recipe("tuned-constants", task.task, LOSS)
-    best = rows.recipe("best-constants" if task is AUTOENCODER else "confirm-constants", task.task, LOSS)
-    best = [
-        row for row in best if isinstance(row.run.config["estimator"]["tau_b"], float)
-    ]  # schedules are confirmed too
-    if task is NETWORK:
-        best += tuned
+    best = _by_rate(rows.recipe("best-constants", task.task, LOSS)) if task is AUTOENCODER else _best(ours)
     grey = {"color": FAINT, "marker": "s"}
     lines = [
         Line("the rule", _by_rate(ours, RULE), {"color": DECOUPLED.color, "marker": DECOUPLED.marker}),
@@ -100,9 +95,7 @@ def lines(rows: Rows, task: type[Config]) -> list[Line]:
             "the rule, steps not told", _by_rate(ours, UNTOLD),
             {"color": DECOUPLED.color, "marker": "v", "ls": (0, (4, 2)), "mfc": "white"},
         ),
-        Line(
-            "the best constants at each rate" + ", their search's seeds" * (task is AUTOENCODER), _by_rate(best), grey
-        ),
+        Line("the best constants at each rate" + ", their search's seeds" * (task is AUTOENCODER), best, grey),
     ]  # fmt: skip
     if task is AUTOENCODER:
         lines.append(Line("the tuned constants", _by_rate(tuned), {"color": INK, "marker": "D", "ls": ""}))
@@ -116,6 +109,19 @@ def _by_rate(runs: Sequence[Row], rule: str | None = None) -> dict[float, list[R
         if rule in (None, row.run.config["estimator"]["tau_b"]):
             by_rate.setdefault(float(row.run.config["lr"]), []).append(row)
     return dict(sorted(by_rate.items()))
+
+
+def _best(runs: Sequence[Row]) -> dict[float, list[Row]]:
+    """The runs of constants by learning rate: those of the pair with the lowest mean loss there."""
+    pairs: dict[float, dict[float, list[Row]]] = {}
+    for row in runs:
+        tau_b = row.run.config["estimator"]["tau_b"]
+        if isinstance(tau_b, float):
+            pairs.setdefault(float(row.run.config["lr"]), {}).setdefault(tau_b, []).append(row)
+    return {
+        lr: min(by_pair.values(), key=lambda rows: np.mean([row.best(LOSS) for row in rows]))
+        for lr, by_pair in sorted(pairs.items())
+    }
 
 
 def _draw(ax: Axes, line: Line) -> None:

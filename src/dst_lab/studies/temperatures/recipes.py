@@ -13,17 +13,16 @@ from dst_lab.studies.temperatures.settings import (
     BEFORE,
     BEST,
     NETWORK_LR,
-    NETWORK_SEEDS,
     QUICK_LR,
     RULE,
     TUNED,
     UNTOLD,
     fresh,
+    judged_seeds,
     rates,
     rivals,
     setting,
     tuned,
-    unused,
 )
 from dst_lab.studies.temperatures.variants import (
     schedules,
@@ -40,19 +39,19 @@ from dst_lab.studies.temperatures.variants import (
 
 def self_autoencoder(scale: str) -> Plan:
     """Categorical autoencoder: the rule at every learning rate; 10 seeds that nothing else has."""
-    return _ruled(CategoricalAutoencoderConfig, scale, AUTOENCODER_LR, unused(scale))
+    return _ruled(CategoricalAutoencoderConfig, scale, AUTOENCODER_LR)
 
 
 def self_untold(scale: str) -> Plan:
     """Categorical autoencoder: the rule without being told the number of steps; the same 10 seeds."""
-    return _ruled(CategoricalAutoencoderConfig, scale, AUTOENCODER_LR, unused(scale), UNTOLD)
+    return _ruled(CategoricalAutoencoderConfig, scale, AUTOENCODER_LR, rule=UNTOLD)
 
 
 def self_network(scale: str) -> Plan:
     """Stochastic binary network: the rule and constants at three learning rates; 20 seeds that nothing else has."""
-    seeds = unused(scale, NETWORK_SEEDS)
+    seeds = judged_seeds(StochasticBinaryConfig, scale)
     constants = (Measured(config, (), seeds) for by_name in rivals(scale).values() for config in by_name.values())
-    return Several((_ruled(StochasticBinaryConfig, scale, NETWORK_LR, seeds), *constants))
+    return Several((_ruled(StochasticBinaryConfig, scale, NETWORK_LR), *constants))
 
 
 def first_judged(scale: str) -> Plan:
@@ -101,8 +100,11 @@ def best_constants(scale: str) -> Plan:
     )
 
 
-def _ruled(task: type[Config], scale: str, at: tuple[float, ...], seeds: tuple[int, ...], rule: str = RULE) -> Plan:
-    return Measured(setting(task, scale, rule, rule), (("lr", rates(scale, at)),), seeds)
+def _ruled(
+    task: type[Config], scale: str, at: tuple[float, ...], seeds: tuple[int, ...] | None = None, rule: str = RULE
+) -> Plan:
+    axes = (("lr", rates(scale, at)),)
+    return Measured(setting(task, scale, rule, rule), axes, judged_seeds(task, scale) if seeds is None else seeds)
 
 
 def _constants(scale: str, which: Any) -> Plan:

@@ -31,7 +31,6 @@ RIVALS: dict[float, tuple[tuple[float, float], ...]] = {
 }
 """Binary network: by learning rate, the two best constants of the ten seeds of `self-floors`; those that the searches
 of the paper's grid and of `constants-slow` and `constants-fast` chose are among them."""
-NETWORK_SEEDS = 20
 
 
 def fresh(scale: str) -> tuple[int, ...]:
@@ -39,8 +38,9 @@ def fresh(scale: str) -> tuple[int, ...]:
     return FRESH_SEEDS if scale == "paper" else FRESH_SEEDS[:3]
 
 
-def unused(scale: str, count: int = 10) -> tuple[int, ...]:
-    """Seeds of what was judged a second time."""
+def judged_seeds(task: type[Config], scale: str) -> tuple[int, ...]:
+    """Those of the rule as it is judged now: twenty of the binary network, ten of the autoencoder."""
+    count = len(JUDGED) if task is StochasticBinaryConfig else 10
     return JUDGED[: count if scale == "paper" else 3]
 
 

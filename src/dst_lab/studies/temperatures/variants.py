@@ -89,14 +89,17 @@ VARIED_LR: dict[type[Config], dict[float, tuple[float, float]]] = {
 CONSTANT = "constants chosen at this rate"
 FLOORS: dict[type[Config], tuple[tuple[float, float, float], ...]] = {
     CategoricalAutoencoderConfig: (
+        (0.3, 0.125, 0.05),
         *((floor, 0.125, low) for floor in (0.1, 0.15, 0.2) for low in (0.05, 0.2)),
         (0.15, 0.1875, 0.05),
     ),
-    StochasticBinaryConfig: tuple(
-        (floor, share, low) for floor in (0.1, 0.15, 0.2) for share in (0.125, 0.1875) for low in (0.05, 0.2, 0.5)
+    StochasticBinaryConfig: (
+        (0.3, 0.125, 0.05),
+        *((floor, share, low) for floor in (0.1, 0.15, 0.2) for share in (0.125, 0.1875) for low in (0.05, 0.2, 0.5)),
     ),
 }
-"""(floor, share, low) that were tried when the judged rule had not beaten constants on the binary network."""
+"""(floor, share, low) that were tried when the rule, as it was first judged, had not beaten constants on the binary
+network; the first is that rule."""
 FLOOR_CONSTANTS: dict[float, tuple[Pair, ...]] = {
     3e-4: ((0.0, 0.1), (0.0, 0.15), (0.0, 0.2), (0.0, 0.3), (0.1, 0.2)),
     1e-3: ((0.0, 0.2), (0.0, 0.3), (0.0, 0.5)),
@@ -290,39 +293,35 @@ def self_varied(scale: str) -> Plan:
     )
 
 
-def floored(scale: str) -> dict[type[Config], dict[str, dict[float, Config]]]:
-    """By task, what is other and learning rate: the rule with other constants, and on the binary network constants."""
-    settings: dict[type[Config], dict[str, dict[float, Config]]] = {}
-    for task, tried in FLOORS.items():
-        lrs, fields = EXPLORED_LR[task], {}
-        if task is StochasticBinaryConfig and scale == "paper":
-            fields = {"epochs": FLOOR_EPOCHS}
-        names = {"the rule as first judged": {**FIXED, "floor": 0.3}} | {
-            f"floor {floor:g}, share {share:g}, low {low:g}": {"floor": floor, "share": share, "low": low}
-            for floor, share, low in tried[: None if scale == "paper" else 1]
-        }
-        by_name = settings[task] = {}
-        for name, to in names.items():
-            rule = f"{RULE}:ceiling={to['floor']:g}:floor={to['floor']:g}:low={to['low']:g}:share={to['share']:g}"
-            by_name[name] = {
-                lr: setting(task, scale, rule, rule, lr=at, **fields)
-                for lr, at in zip(lrs, rates(scale, lrs), strict=True)
-            }
-        if task is StochasticBinaryConfig:
-            for lr, at in zip(lrs, rates(scale, lrs), strict=True):
-                for tau_f, tau_b in FLOOR_CONSTANTS[lr][: None if scale == "paper" else 1]:
-                    name = f"tau_f {tau_f:g}, tau_b {tau_b:g}"
-                    by_name.setdefault(name, {})[lr] = setting(task, scale, tau_f, tau_b, lr=at, **fields)
-    return settings
+def floored(task: type[Config], scale: str) -> dict[str, dict[float, Config]]:
+    """By what is other and by learning rate: the rule with other constants, and constants on the binary network."""
+    few = None if scale == "paper" else 1
+    lrs = dict(zip(EXPLORED_LR[task], rates(scale, EXPLORED_LR[task]), strict=True))
+    short = {"epochs": FLOOR_EPOCHS} if task is StochasticBinaryConfig and scale == "paper" else {}
+    found: dict[str, dict[float, Config]] = {}
+    for floor, share, low in FLOORS[task][:few]:
+        rule = f"{RULE}:ceiling={floor:g}:floor={floor:g}:low={low:g}:share={share:g}"
+        name = f"floor {floor:g}, share {share:g}, low {low:g}"
+        found[name] = {lr: setting(task, scale, rule, rule, lr=at, **short) for lr, at in lrs.items()}
+    for lr, pairs in FLOOR_CONSTANTS.items() if task is StochasticBinaryConfig else ():
+        for tau_f, tau_b in pairs[:few]:
+            by_rate = found.setdefault(f"tau_f {tau_f:g}, tau_b {tau_b:g}", {})
+            by_rate[lr] = setting(task, scale, tau_f, tau_b, lr=lrs[lr], **short)
+    return found
+
+
+def floor_seeds(task: type[Config], scale: str) -> tuple[int, ...]:
+    """Those with which `floored` was trained."""
+    return shown(scale, 3 if task is CategoricalAutoencoderConfig else 10)
 
 
 def self_floors(scale: str) -> Plan:
     """Autoencoder and binary network: the floor, the share and the quiet draw once more; 3 and 10 seeds."""
     return Several(
         tuple(
-            Measured(config, (), shown(scale, 3 if task is CategoricalAutoencoderConfig else 10))
-            for task, by_name in floored(scale).items()
-            for by_rate in by_name.values()
+            Measured(config, (), floor_seeds(task, scale))
+            for task in FLOORS
+            for by_rate in floored(task, scale).values()
             for config in by_rate.values()
         )
     )
