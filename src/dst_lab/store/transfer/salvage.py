@@ -52,8 +52,11 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, o
         file = resolved(target)
         if is_compressed(file):
             raise StoreError(f"{file}: a salvage writes a plain store; compress it afterwards, with `dst copy`.")
-        check_target(file, STORE, overwrite=overwrite)
     origin = resolved(source)
+    if origin.exists() and file.exists() and file.samefile(origin):
+        raise StoreError(f"{file} is the damaged store itself: a salvage needs another path.")
+    with explained(file):
+        check_target(file, STORE, overwrite=overwrite)
     if origin.is_dir():
         raise StoreError(
             f"{source} is a folder: salvage the one store in it that is damaged, and put what comes out there."

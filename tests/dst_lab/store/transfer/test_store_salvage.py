@@ -333,3 +333,14 @@ def test_a_schema_that_is_no_text_does_not_stop_a_salvage(with_log, path, rows, 
     assert (found.saved, dict(found.lost)) == (40, {})
     assert found.damage.startswith("its pages do not fit together (")
     assert rows(tmp_path / "out.sqlite") == rows(path)
+
+
+@pytest.mark.parametrize("name", ["harmed.sqlite", "link.sqlite"])
+def test_a_salvage_never_replaces_what_it_reads(name, path, tmp_path):
+    """What is lost today may be read by another version tomorrow, or by a person."""
+    damaged = harmed(path, path.stat().st_size // 2, PAGE)
+    before = damaged.read_bytes()
+    (tmp_path / "link.sqlite").symlink_to(damaged)
+    with pytest.raises(StoreError, match="is the damaged store itself: a salvage needs another path"):
+        salvage(damaged, tmp_path / name, overwrite=True)
+    assert damaged.read_bytes() == before
