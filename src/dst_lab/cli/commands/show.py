@@ -21,7 +21,7 @@ from dst_lab.store import DamagedRunError, Run, Store, StoreError, field, summar
 from dst_lab.store.errors import SALVAGE
 from dst_lab.store.views.conditions import parse
 from dst_lab.store.views.export import harmless
-from dst_lab.store.views.table import names, order, value_at
+from dst_lab.store.views.table import CONFIG, STATISTICS, WORDS, column, names, order, value_at
 
 WIDE = 160
 LEAST = 20
@@ -115,7 +115,7 @@ def gather(
         if len({field(run, "seeds") for run in runs}) > 1:
             group = [*group, "seeds"]
     rows = summarise(store, metric=metric, where=where, group=group, at=at, only=only)
-    return [row for row in rows if row["n"] or any(row[name] for name in ENDS)], list(group)
+    return [row for row in rows if row["n"] or any(row[name] for name in ENDS)], [column(name) for name in group]
 
 
 def arranged(
@@ -123,11 +123,11 @@ def arranged(
 ) -> list[dict[str, Any]]:
     """Rows in their order: by a column, or inside a task the best first; of each task at most `top`."""
     if sort is not None and rows:
-        named = {name.removeprefix("estimator."): name for name in rows[0]}
+        named = {_heading(name): name for name in rows[0]}
         if named.get(sort, sort) not in rows[0]:
             raise ValueError(f"--sort takes a column, got {sort!r}: choose among {', '.join(named)}")
-        column = named.get(sort, sort)
-        rows = sorted(rows, key=lambda row: order(row[column]))
+        by = named.get(sort, sort)
+        rows = sorted(rows, key=lambda row: order(row[by]))
     elif rows:
         sign = -card(metric).direction or 1
         rows = sorted(rows, key=lambda row: (str(row.get("task")), *_rank(row["mean"], sign)))
@@ -208,7 +208,13 @@ def _used(rows: Sequence[Mapping[str, Any]], group: Sequence[str]) -> list[str]:
 
 
 def _pair(row: Mapping[str, Any], name: str) -> str:
-    return f"{name.removeprefix('estimator.')}={_text(row[name])}"
+    return f"{_heading(name)}={_text(row[name])}"
+
+
+def _heading(name: str) -> str:
+    """A column's name; what an estimator takes goes by its own, unless that is another column's."""
+    own = name.removeprefix("estimator.")
+    return name if own in STATISTICS else own
 
 
 def _width(console: Console, table: Table) -> int:
@@ -220,7 +226,7 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str
     table = Table(title=title, title_justify="left")
     numbers = _numbers(rows)
     for name in columns:
-        table.add_column(name.removeprefix("estimator."), overflow="fold")
+        table.add_column(_heading(name), overflow="fold")
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
@@ -234,7 +240,7 @@ def _numbers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _write_csv(rows: Sequence[Mapping[str, Any]], group: Sequence[str]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(shown(harmless(name.removeprefix("estimator."))) for name in (rows[0] if rows else group))
+    writer.writerow(shown(harmless(_heading(name))) for name in (rows[0] if rows else group))
     for row in rows:
         values = {**row, "notes": "; ".join(row["notes"].values())}
         writer.writerow(shown(harmless(value)) if isinstance(value, str) else value for value in values.values())
@@ -243,7 +249,7 @@ def _write_csv(rows: Sequence[Mapping[str, Any]], group: Sequence[str]) -> None:
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row as JSON can hold it: no NaN, no infinity."""
     return {
-        name.removeprefix("estimator."): None if isinstance(value, float) and not math.isfinite(value) else value
+        _heading(name): None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in row.items()
     }
 
@@ -263,7 +269,7 @@ def _varied(runs: Sequence[Run]) -> list[str]:
                 value = repr(value_at(run.fields, name)) if name in own else ""
                 seen.setdefault((run.task, name), set()).add(value)
     told = [name for (_, name), values in seen.items() if len(values) > 1 or _whole(name, values)]
-    return list(dict.fromkeys(told))
+    return [CONFIG + name if name in (*WORDS, *STATISTICS) else name for name in dict.fromkeys(told)]
 
 
 def _whole(name: str, values: set[str]) -> bool:

@@ -14,6 +14,13 @@ from dst_lab.store.record import Run, Series
 from dst_lab.store.store import Store
 from dst_lab.store.views.conditions import Condition, parse
 
+WORDS = ("id", "status", "seeds")
+"""What is known of every run beside its config, by names that a field of a task may have too."""
+STATISTICS = ("n", "mean", "std", "min", "max", "best", "diverged", "failed", "stopped", "worse", "notes")
+"""The columns of a table after those of its groups."""
+CONFIG = "config."
+"""Before the name of a field: the config's, whatever else has that name."""
+
 
 def summarise(
     store: Store,
@@ -25,7 +32,7 @@ def summarise(
     only: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
     """One dictionary per group: its fields, then `n, mean, std, min, max, best, diverged, failed, stopped, worse` and
-    `notes`, those on its runs by their ids.
+    `notes`, those on its runs by their ids. A field that is called like one of these is `config.n` there.
 
     `where` are conditions such as "tau_f<=0.3" or "estimator=decoupled", of which a run fits all. They and `group`
     name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "tau_f" will do inside "estimator",
@@ -42,6 +49,7 @@ def summarise(
     runs = store.runs()
     conditions = parse(where)
     check_fields([*(condition.field for condition in conditions), *group], runs)
+    group = [column(name) for name in group]
     groups: dict[tuple[tuple[str, Any], ...], list[Run]] = {}
     for run in runs:
         if (only is None or run.id in only) and fits(run, conditions):
@@ -76,15 +84,22 @@ def summarise(
     return table
 
 
+def column(name: str) -> str:
+    """A field as a column of a table that has statistics too."""
+    return CONFIG + name if name in STATISTICS else name
+
+
 def field(run: Run, name: str) -> Any:
     """A field of a run by its dotted name, one of its estimator also by its own ("tau_f"); None where it has none.
 
-    `seeds` tells those that choose a setting ("search") from those that confirm it ("fresh").
+    `seeds` tells those that choose a setting ("search") from those that confirm it ("fresh"). A field of the config
+    that is called so, or `status` or `id`, is `config.seeds`.
     """
     if name in ("status", "id"):
         return getattr(run, name)
     if name == "seeds":
         return "fresh" if run.seed >= FRESH else "search"
+    name = name.removeprefix(CONFIG)
     estimator = run.config.get("estimator")
     if name not in (*run.fields, "name") and isinstance(estimator, Mapping) and name in estimator:
         name = f"estimator.{name}"
@@ -100,7 +115,8 @@ def _told(run: Run, name: str) -> tuple[str, Any]:
 
 
 def _has(run: Run, name: str) -> bool:
-    return field(run, name) is not None or bool({name, f"estimator.{name}"} & {*names(run.fields)})
+    own = name.removeprefix(CONFIG)
+    return field(run, name) is not None or bool({own, f"estimator.{own}"} & {*names(run.fields)})
 
 
 def fits(run: Run, conditions: Iterable[Condition]) -> bool:

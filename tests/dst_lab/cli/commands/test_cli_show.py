@@ -247,3 +247,23 @@ def test_a_narrow_screen_hides_neither_the_settings_nor_their_counts(width, stor
     for row in (row for row in found if row["task"] == "stochastic-binary"):
         assert f"tau_f={row['estimator.tau_f']:.4g}tau_b={row['estimator.tau_b']:.4g}" in flat
         assert (f"n{row['n']},mean{row['mean']:.4g}," if width < 60 else f"{row['n']}{row['mean']:.4g}") in flat
+
+
+def test_a_field_with_the_name_of_a_column_tells_settings_apart_and_is_shown(surroundings, cli) -> None:
+    """A task of one's own may have a field called n, best or status: counts and means are something else."""
+    with Store.open("dst.sqlite", write=True) as store:
+        for number, (n, status, power) in enumerate([(4, "cold", 1), (4, "warm", 1), (8, "cold", 1), (8, "cold", 2)]):
+            estimator = {"name": "own", "tau": 1.0, "best": power}
+            config = {"task": "toy", "estimator": estimator, "seed": 0, "lr": 0.01, "n": n, "status": status}
+            history = {"validation_loss": Series([1], np.array([float(number)]))}
+            store.put([Record(config=config, status="done", history=history)])
+    told = [[row[name] for name in ("config.n", "config.status", "estimator.best", "n", "mean")] for row in rows(cli)]
+    assert told == [[4, "cold", 1, 1, 0.0], [4, "warm", 1, 1, 1.0], [8, "cold", 1, 1, 2.0], [8, "cold", 2, 1, 3.0]]
+    assert [(row["config.n"], row["n"]) for row in rows(cli, "--group", "n")] == [(4, 2), (8, 2)]
+    assert [row["mean"] for row in rows(cli, "--where", "config.status=warm", "status=done")] == [1.0]
+    assert [row["config.n"] for row in rows(cli, "--sort", "config.n", "--reverse")] == [8, 8, 4, 4]
+    assert [row["best"] for row in rows(cli, "--where", "config.n=8", "--sort", "best")] == [2.0, 3.0]
+    head, *lines = csv.reader(io.StringIO(cli("show", "--csv").out))
+    assert len({*head}) == len(head)
+    assert [line[head.index("config.n")] for line in lines] == ["4", "4", "8", "8"]
+    assert "config.status" in cli("show").out
