@@ -29,7 +29,7 @@ from dst_lab.configs import CodebookVAEConfig, Config, Schedule
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.rules import by_row
 from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task
-from dst_lab.tasks.quantisers import KINDS, Learned, Quantised
+from dst_lab.tasks.quantisers import KINDS, Learned, Quantised, defined
 
 EVALUATE = 512
 SHOWN = 8
@@ -304,7 +304,7 @@ class CodebookVAE(Task):
             options: dict[str, Any] = {"tau_b": choice.surrogate, "metric": self.config.metric}
             tokens, _ = functional_call(self.module, own, (images, None))
             generator = torch.Generator(self.device).manual_seed(0)
-            rows, codes = tokens.flatten(0, -2), own["quantiser.codes"]
+            rows, codes = defined(tokens.flatten(0, -2), own["quantiser.codes"])
             with torch.enable_grad():
                 gain = dst.diagnostics.straight_through_gain(rows, codes, generator=generator, **options)
             gradients.append((dst.diagnostics.effective_codes(rows, codes, **options).median(), gain.median()))

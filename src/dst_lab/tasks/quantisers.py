@@ -51,7 +51,7 @@ class Quantiser(nn.Module):
 
     def nearest(self, tokens: Tensor, codes: Tensor) -> Tensor:
         """The number of the nearest code, [N]."""
-        return dst.codebook.identity_ste(tokens.detach().to(self.dtype), codes.detach().to(self.dtype))[1]
+        return dst.codebook.identity_ste(*defined(tokens.detach().to(self.dtype), codes.detach().to(self.dtype)))[1]
 
     def commitment(self, tokens: Tensor, chosen: Tensor) -> Tensor:
         return self.config.commitment * (tokens - chosen.detach()).square().mean(-1)
@@ -73,7 +73,7 @@ class Learned(Quantiser):
 
     def forward(self, tokens: Tensor, choose: Choose) -> Quantised:
         config = self.config
-        x, codes = tokens.to(self.dtype), self.codes.to(self.dtype)
+        x, codes = defined(tokens.to(self.dtype), self.codes.to(self.dtype))
         q, index = choose(x, codes)
         chosen = self.codes.index_select(0, index.clamp(min=0))
         losses = self.commitment(tokens, chosen)
@@ -178,6 +178,14 @@ def levels_of(codes: int) -> list[int]:
     bits = codes.bit_length() - 1
     fours = -bits % 3
     return [8] * ((bits - 2 * fours) // 3) + [4] * fours
+
+
+def defined(tokens: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as the library takes them: on a CPU it refuses codes that are not finite, as those of a run that diverges.
+    Its tokens are then NaN, which have no code, and so is its loss."""
+    if codes.device.type == "cpu" and not codes.isfinite().all():
+        return tokens * torch.nan, torch.ones_like(codes)
+    return tokens, codes
 
 
 def some_rows(tokens: Tensor, count: int) -> Tensor:

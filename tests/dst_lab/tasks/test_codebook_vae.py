@@ -1,5 +1,6 @@
 """The codebook autoencoder: ordinary networks with any quantiser, recorded like any other task's."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,23 @@ def test_what_a_codebook_has_no_form_for_is_refused_and_no_run_is_recorded(words
     assert cli("run", "codebook-vae", "--seeds", 1, "--steps", 2, *words).code == 2
     with Store.open("dst.sqlite") as store:
         assert len(store.runs()) == 1
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_a_run_that_diverges_is_recorded_as_such(name: str, tmp_path: Path) -> None:
+    """The library refuses codes that are not finite; that is no failure of the run's code, to be tried again."""
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        LocalEngine(CPU).train([replace(ARMS[name], lr=1e30)], store, Job())
+        (run,) = store.runs()
+    assert (run.status, run.detail.get("reason")) == ("diverged", "the loss is not finite")
+
+
+@pytest.mark.parametrize("name", ["argmax", "simvq"])
+def test_codes_that_are_not_finite_make_a_loss_that_is_not(name: str) -> None:
+    """Also where no loss before was: a gradient may be infinite, or no number, where its loss is finite."""
+    config = ARMS[name]
+    fleet = Fleet(CodebookVAE(config, None, CPU), [config])
+    moved = "quantiser.codes" if name == "argmax" else "quantiser.project.weight"
+    fleet.parameters[moved][0, 0, 0] = torch.nan
+    (record,) = fleet.train()
+    assert (record.status, record.detail["step"]) == ("diverged", 1)
