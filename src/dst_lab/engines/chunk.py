@@ -17,6 +17,7 @@ from dst_lab.fleet.contract import ContractError, ShapeError, check_built
 from dst_lab.fleet.loop import Fleet, Report, TrainingStoppedError
 from dst_lab.fleet.optimiser import UpdateRule
 from dst_lab.fleet.saved.provenance import provenance
+from dst_lab.fleet.saved.recording import records_of
 from dst_lab.fleet.task import Task
 from dst_lab.store import Record, StoreError, run_id
 from dst_lab.tasks import TASKS
@@ -54,7 +55,8 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
     same memory.
 
     Ordinary exceptions are taken for those of a single run: the chunk is halved until it stands alone, and then
-    recorded as failed. Halves begin anew, and the checkpoint goes: it would lead into the same failure again.
+    recorded as failed, or as diverged where its loss was not finite before. Halves begin anew, and the checkpoint goes:
+    it would lead into the same failure again.
     """
     fit = _size(task, configs, job, sharers)
     members, rest = list(configs[:fit]), list(configs[fit:])
@@ -96,7 +98,7 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
     except Exception as error:
         if not _works(task.device):
             raise
-        failure = failed(members[0], *_reason(error), task.device, fleet)
+        failure = _diverged(fleet) or failed(members[0], *_reason(error), task.device, fleet)
     finally:
         if live:
             live.close()
@@ -115,6 +117,14 @@ def failed(config: Config, reason: str, where: str, device: torch.device, fleet:
     detail = {"reason": reason, "where": where, "step": fleet.step if fleet else 0}
     origin = provenance(device, fleet.seconds if fleet else 0.0, 1, fleet.path if fleet else {})
     return Record(config=config.to_dict(), status="failed", detail=detail, provenance=origin)
+
+
+def _diverged(fleet: Fleet | None) -> Record | None:
+    """The record of a lone run whose loss was not finite before its code failed: code may refuse such numbers."""
+    if fleet is None or len(fleet.members) > 1 or not fleet.bad_step.any():
+        return None
+    (record,) = records_of(fleet, {}, {}, provenance(fleet.device, fleet.seconds, 1, fleet.path))
+    return record
 
 
 def halves(configs: Sequence[Config], together: bool = False) -> list[list[Config]]:

@@ -185,6 +185,21 @@ def test_a_run_that_breaks_in_its_last_update_is_diverged(small, train, tmp_path
         assert run.detail["step"] == 1
 
 
+def test_a_run_whose_code_fails_after_it_diverged_is_diverged(plan, small, train, tmp_path, broken) -> None:
+    """Code of one's own may refuse what is not finite: the run is not tried again, and its neighbours finish."""
+    seeds, _ = broken
+    seeds.add(99)
+    loud = small("stochastic-binary", seed=99, epochs=1, lr=1e38)
+    outcome = train([*plan[:3], loud])
+    assert outcome == Outcome(wanted=4, already=0, trained=4, diverged=1, left=0)
+    with Store.open(tmp_path / "a.sqlite") as store:
+        (run,) = store.runs(status="diverged")
+    assert run.seed == 99
+    assert run.detail["reason"] == "the loss is not finite"
+    assert run.detail["step"] < 10
+    assert train([*plan[:3], loud]).already == 4
+
+
 def test_a_device_that_broke_is_no_failure_of_its_runs(plan, train, tmp_path, broken, monkeypatch) -> None:
     seeds, _ = broken
     seeds.add(0)
