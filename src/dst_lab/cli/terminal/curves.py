@@ -12,7 +12,7 @@ import numpy as np
 
 from dst_lab.cli.commands.show import SETTING
 from dst_lab.cli.terminal.plot import Curve
-from dst_lab.configs import complete
+from dst_lab.configs import FRESH, complete
 from dst_lab.configs.cards import metric as card
 from dst_lab.engines.live import Chunk
 from dst_lab.records import Row, setting_key
@@ -24,7 +24,7 @@ from dst_lab.store.views.table import check_fields, fits, names, value_at
 
 @dataclass(frozen=True)
 class Line:
-    """The curve of one setting, over its seeds."""
+    """The curve of one setting, over its search seeds or its fresh ones."""
 
     config: Mapping[str, Any]
     curve: Curve
@@ -126,7 +126,7 @@ def _panel(task: str, training: list[Line], recorded: list[Line], metric: str, t
     every, shown = [*training, *recorded], by_best(recorded)[:top]
     if training:
         shown = by_best([*by_best(training)[: max(1, top - len(shown[:1]))], *shown[:1]])[:top]
-    named = [_named(line, _varied(shown)) for line in shown]
+    named = [_named(line, _varied(shown), len({_is_fresh(line.config) for line in shown}) > 1) for line in shown]
     end = max((float(line.curve.x[-1]) for line in shown if line.curve.x.size), default=1.0)
     epochs = [line.config.get("epochs") for line in shown]
     if training and all(epochs):
@@ -139,11 +139,11 @@ def _live(chunk: Chunk, conditions: Sequence[Condition], metric: str) -> list[Li
     if metric not in chunk.history:
         return []
     steps, values = chunk.history[metric]
-    members: dict[str, list[int]] = {}
+    members: dict[tuple[str, bool], list[int]] = {}
     for member in chunk.alive:
         config = chunk.configs[member]
         if fits(_in_training(config), conditions):
-            members.setdefault(setting_key(config), []).append(member)
+            members.setdefault(_key(config), []).append(member)
     lines = []
     for of in members.values():
         config = chunk.configs[of[0]]
@@ -152,15 +152,24 @@ def _live(chunk: Chunk, conditions: Sequence[Condition], metric: str) -> list[Li
     return lines
 
 
+def _key(config: Mapping[str, Any]) -> tuple[str, bool]:
+    """What the runs of a curve share: their setting, and whether their seeds are fresh."""
+    return setting_key(config), _is_fresh(config)
+
+
+def _is_fresh(config: Mapping[str, Any]) -> bool:
+    return int(config["seed"]) >= FRESH
+
+
 def _in_training(config: Mapping[str, Any]) -> Run:
     return Run(id=run_id(config), config=dict(config), status="training", detail={}, provenance_id="")
 
 
 def _settings(done: Iterable[tuple[Run, Curve]], metric: str) -> list[Line]:
     """The settings of recorded runs, each up to the length of its shortest."""
-    groups: dict[str, list[tuple[Run, Curve]]] = {}
+    groups: dict[tuple[str, bool], list[tuple[Run, Curve]]] = {}
     for run, curve in done:
-        groups.setdefault(setting_key(run.config), []).append((run, curve))
+        groups.setdefault(_key(run.config), []).append((run, curve))
     lines = []
     for members in groups.values():
         length = min(curve.x.size for _, curve in members)
@@ -196,9 +205,10 @@ def _varied(lines: Sequence[Line]) -> list[str]:
     return sorted(varied, key=lambda name: first.index(name) if name in first else len(first))
 
 
-def _named(line: Line, varied: Sequence[str]) -> Line:
-    """The line, named by what tells it from the others."""
+def _named(line: Line, varied: Sequence[str], of_seeds: bool) -> Line:
+    """The line, named by what tells it from the others; `of_seeds`: by the kind of its seeds, too."""
     pairs = [(name.removeprefix("estimator."), value_at(line.config, name)) for name in varied]
+    pairs += [("seeds", "fresh" if _is_fresh(line.config) else "search")] if of_seeds else []
     words = [str(value) if name == "name" else f"{name}={_short(value)}" for name, value in pairs if value is not None]
     return Line(**{**vars(line), "name": " ".join(words) or str(line.config["estimator"]["name"])})
 

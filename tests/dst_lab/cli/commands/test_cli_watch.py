@@ -131,6 +131,18 @@ def test_a_store_that_is_finished(finished, cli) -> None:
     assert "no curves of validation_loss where tau_f>5 yet" in cli("watch", "--once", "--where", "tau_f>5").out
 
 
+def test_search_and_fresh_seeds_are_two_curves(finished, cli) -> None:
+    """As `dst show` has them: a mean over both would flatter what a search chose."""
+    with Store.open(finished, write=True) as store:
+        store.put([record(1000 + seed, 0.1, [1.0, 0.9, 0.8]) for seed in range(2)])
+    lines = [line.split() for line in cli("watch", "--once").out.splitlines() if "recorded" in line.split()[-1:]]
+    assert lines == [
+        ["a", "tau_f=0.1", "seeds=search", "2", "0.51", "0.51", "recorded"],
+        ["b", "tau_f=0.1", "seeds=fresh", "2", "0.8", "0.8", "recorded"],
+        ["c", "tau_f=1", "seeds=search", "2", "1.41", "1", "recorded"],
+    ]
+
+
 def test_a_store_that_does_not_exist(cli) -> None:
     ended = cli("watch", "--once", "--store", "none.sqlite")
     assert ended.code == 2
