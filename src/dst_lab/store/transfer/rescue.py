@@ -29,8 +29,9 @@ class Kept:
 
     def add(self, new: Iterable[rows.StoredRow]) -> None:
         for row in new:
+            before = self._rows.pop(row.id, None)
             self._rows[row.id] = row
-            self._bytes += row.size
+            self._bytes += row.size - (before.size if before else 0)
         while self._bytes > MOST_KEPT:
             self._bytes -= self._rows.pop(next(iter(self._rows))).size
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from dst_lab.store import Store, StoreError
+from dst_lab.store.contents import rows
+from dst_lab.store.transfer import rescue
 
 
 def _copied_over(path: Path) -> None:
@@ -115,3 +117,15 @@ def test_a_time_that_changed_or_a_copy_put_back_is_no_harm(path, record):
     with Store.open(path, write=True) as store:
         assert [run.seed for run in store.runs()] == [0, 1, 2, 3, 4]
     assert not list(path.parent.glob("*rescued*"))
+
+
+def test_a_run_that_is_recorded_again_and_again_takes_its_room_once(path, record, monkeypatch):
+    """Of what is kept in memory for a rescue: counted anew each time, it would push out all others, and itself."""
+    monkeypatch.setattr(rescue, "MOST_KEPT", 4 * rows.encode(record(0)).size)
+    with Store.open(path, write=True) as store:
+        for _ in range(9):
+            store.put([record(100)])
+        store.put([record(101)])
+        _emptied(path)
+        with pytest.raises(StoreError, match="2 runs that this process had or trained are saved"):
+            store.check()
