@@ -2,17 +2,23 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from dst_lab.configs import Choice, Config, StochasticBinaryConfig
-from dst_lab.driver import Driver
+from dst_lab.driver import Driver, Look, Nobody
+from dst_lab.engines import chunk
 from dst_lab.engines.engine import Job, Outcome
+from dst_lab.engines.local import LocalEngine
+from dst_lab.fleet.loop import TrainingStoppedError
 from dst_lab.plans import Grid, Plan, Recipes, Sequential
-from dst_lab.store import Record, Series, Store
+from dst_lab.store import Record, Series, Store, compare
 
 BASE = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=1.0, tau_b=1.0))
 
@@ -120,3 +126,43 @@ def test_a_store_at_home_has_its_checkpoints_there(tmp_path: Path, monkeypatch: 
     Driver(engine, Path("~/runs.sqlite")).train([BASE])
     assert engine.jobs[0].checkpoints.folder == tmp_path / "home" / "runs.sqlite.checkpoints"
     assert [file.name for file in tmp_path.iterdir()] == ["home"]
+
+
+def test_runs_that_are_longer_than_the_time_there_is_are_trained_a_part_each_time(tmp_path: Path, monkeypatch) -> None:
+    """By the same command again and again, as its exit code promises; one after the other, and as if never stopped."""
+    monkeypatch.setattr(chunk, "estimate_seconds", lambda *_: 1e9)
+    base = replace(BASE, hidden=(16,), epochs=30)
+    grid = Grid(base, (("tau_f", (0.5, 1.0)),), (0,))
+    engine = LocalEngine(torch.device("cpu"), threads=1)
+    driver = Driver(engine, tmp_path / "parts.sqlite", checkpoint_seconds=1e9)
+    for _ in range(100):
+        followed = driver.follow(grid, time.monotonic() + 0.4)
+        if followed.done:
+            break
+    assert followed.done
+    Driver(engine, tmp_path / "whole.sqlite").follow(grid)
+    assert compare(tmp_path / "parts.sqlite", tmp_path / "whole.sqlite").none
+
+
+def test_what_ends_in_the_time_keeps_longer_runs_from_being_begun(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(chunk, "estimate_seconds", lambda _, configs: 1e9 if configs[0].epochs > 1 else 0.0)
+    grid = Grid(replace(BASE, hidden=(16,)), (("epochs", (1, 50)),), (0,))
+    engine = LocalEngine(torch.device("cpu"), threads=1)
+    followed = Driver(engine, tmp_path / "runs.sqlite").follow(grid, time.monotonic() + 60)
+    assert [(outcome.trained, outcome.left) for outcome in followed.rounds] == [(1, 1)]
+    assert not (tmp_path / "runs.sqlite.checkpoints").exists()
+
+
+def test_ctrl_c_during_such_a_part_is_one(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(chunk, "estimate_seconds", lambda *_: 1e9)
+    asked = iter([False] * 5)
+
+    class Impatient(Nobody):
+        def looking(self) -> Any:
+            return nullcontext(Look(stop=lambda: next(asked, True)))
+
+    engine = LocalEngine(torch.device("cpu"), threads=1)
+    driver = Driver(engine, tmp_path / "runs.sqlite", audience=Impatient())
+    with pytest.raises(TrainingStoppedError) as stopped:
+        driver.follow(Grid(BASE, (("tau_f", (0.5,)),), (0,)), time.monotonic() + 60)
+    assert stopped.value.saved

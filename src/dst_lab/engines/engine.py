@@ -68,6 +68,11 @@ class Outcome:
     lost: str = ""
     """What broke off the training, in a sentence: the engine's workers are gone."""
 
+    @property
+    def idle(self) -> bool:
+        """True where runs are left, and none has ended."""
+        return bool(self.left) and not (self.trained or self.stopped or self.failed or self.lost)
+
 
 class Engine(Protocol):
     """Trains what a store lacks, chunk by chunk; each chunk is recorded whole when it ends."""
