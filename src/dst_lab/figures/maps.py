@@ -6,7 +6,7 @@ import numpy as np
 
 from dst_lab.configs.cards import metric, title
 from dst_lab.figures.heat_map import Mark, fence, heat_map, marks
-from dst_lab.figures.style import HEIGHT, Drawn, absent, number, panels, plus_minus
+from dst_lab.figures.style import HEIGHT, Drawn, absent, listing, number, panels, plus_minus
 from dst_lab.figures.sweeps import cells, count_text, diverged, lost_text, optimum, rate_text, search
 from dst_lab.records import Rows
 
@@ -43,7 +43,7 @@ def temperature_map(
         ended = ended or end is not None
         heat_map(ax, means, card.summary, bright_is_low=card.direction < 0, lost=lost, end=end)
         marks(ax, {**means, **lost}, marked)
-    caption = _caption(rows, task, role, len(metrics), reported or {}, f"{seeds} seeds".strip())
+    caption = _caption(rows, task, role, metrics, reported or {}, f"{seeds} seeds".strip())
     if caption and ended:
         caption += (
             " Beyond the point of a colour bar all settings have one colour, so that the others can be told apart."
@@ -51,7 +51,9 @@ def temperature_map(
     return Drawn(f"Temperature map, {title(task)}", figure, caption, len(metrics), missing, (recipe,) if recipe else ())
 
 
-def _caption(rows: Rows, task: str, role: str, panels: int, reported: Mapping[str, Optimum], seeds: str) -> str:
+def _caption(
+    rows: Rows, task: str, role: str, metrics: Sequence[str], reported: Mapping[str, Optimum], seeds: str
+) -> str:
     runs_at = cells(rows, task, role, "validation_loss")
     if not runs_at:
         return ""
@@ -73,11 +75,20 @@ def _caption(rows: Rows, task: str, role: str, panels: int, reported: Mapping[st
         lowest = f"The lowest loss, {plus_minus(losses)}, lies {where} at τf = {ours[0]:g}, τb = {ours[1]:g}{others}."
         if diagonal:
             lowest += f" The lowest on the grid's own diagonal is {number(min(diagonal), 4)}."
-    maps = {1: "the map", 2: "both maps", 3: "all three maps"}.get(panels, f"all {panels} maps")
     return (
-        f"Brighter is better in {maps}. {lowest} Each cell is the mean over n = {count} {seeds}"
+        f"{_brighter(task, metrics)} {lowest} Each cell is the mean over n = {count} {seeds}"
         f"{rate_text(rows, task, role)}.{lost_text(diverged(rows, task, role), ' (hatched)')}"
     )
+
+
+def _brighter(task: str, metrics: Sequence[str]) -> str:
+    """The caption's sentence on colours."""
+    cards = [metric(name, task) for name in metrics]
+    neither = [card.label for card in cards if not card.direction]
+    if neither:
+        return f"Brighter is better, but for {listing(neither)}, where it is higher."
+    maps = {1: "the map", 2: "both maps", 3: "all three maps"}.get(len(cards), f"all {len(cards)} maps")
+    return f"Brighter is better in {maps}."
 
 
 def _lowest(rows: Rows, task: str, role: str) -> str:

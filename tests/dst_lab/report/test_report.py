@@ -25,7 +25,7 @@ from dst_lab.report.commands import run_command
 from dst_lab.report.sections import MAP
 from dst_lab.report.text.prose import prose
 from dst_lab.store import Record, Series, Store
-from dst_lab.studies import PAPER
+from dst_lab.studies import ANY, PAPER
 from dst_lab.studies.paper.claims import judge
 from dst_lab.studies.paper.recipes import RECIPES
 
@@ -210,6 +210,19 @@ def test_a_metric_that_never_was_a_number_and_runs_without_a_rate_keep_no_page_f
     assert (told.code, told.err) == (0, "")
     (found,) = embedded(Path("page.html").read_text())["maps"]
     assert [cell["at"] for cell in found["measures"][0]["cells"]] == [[0.1, 1.0], [0.5, 1.0], [1.0, 1.0]]
+
+
+def test_a_metric_without_a_good_end_is_not_said_to_be_better_where_it_is_brighter(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "vae.sqlite", write=True) as store:
+        for tau_f in (0.1, 0.5, 1.0):
+            estimator = {"name": "decoupled", "tau_f": tau_f, "tau_b": 1.0}
+            config = {"task": "categorical-vae", "estimator": estimator, "seed": 0, "lr": 0.1}
+            history = {name: Series([1, 2], np.array([2.0, tau_f])) for name in ("validation_loss", "kl")}
+            store.put([Record(config=config, status="done", history=history)])
+        text = page(ANY, ANY.rows(store, "quick"))
+    (found,) = embedded(text)["maps"]
+    assert {one["metric"]: one["good"] for one in found["measures"]} == {"validation_loss": True, "kl": False}
+    assert "Brighter is better, but for KL term, where it is higher." in text
 
 
 def test_a_study_without_a_map_carries_no_map(path: Path) -> None:

@@ -108,7 +108,7 @@
     field.replaceChildren(svg);
     const cut = measure().near !== null && !state.whole;
     const stops = RAMP.map((_, i) => colour(measure().low ? 1 - i / 9 : i / 9)).join(",");
-    legend.replaceChildren(make("span", { class: "what" }, `${measure().title}, ${measure().unit}`), make("span", {}, `${cut && !measure().low ? "≤ " : ""}${digits(low)}`), make("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), make("span", {}, `${cut && measure().low ? "≥ " : ""}${digits(high)}`), "brighter is better");
+    legend.replaceChildren(make("span", { class: "what" }, `${measure().title}, ${measure().unit}`), make("span", {}, `${cut && !measure().low ? "≤ " : ""}${digits(low)}`), make("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), make("span", {}, `${cut && measure().low ? "≥ " : ""}${digits(high)}`), measure().good ? "brighter is better" : "brighter is higher");
     keys.replaceChildren(...[map().searched ? make("span", {}, "★ our optimum", map().ours ? ` (${map().ours.join(", ")})` : ": search not done") : null, map().reported ? make("span", {}, `○ ${map().reported.whose} (${map().reported.at.join(", ")})`) : null, whole ? make("span", {}, "┄ diagonal: both temperatures equal") : null, hatched.length ? make("span", {}, "▨ some runs diverged, and are in no mean") : null].filter(Boolean));
   }
 

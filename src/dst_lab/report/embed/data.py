@@ -113,7 +113,7 @@ def _map(rows: Rows, task: str, role: str, heading: str, study: Study | None, se
         measures.append(
             {
                 "metric": name, "title": card.title, "axis": card.axis, "unit": card.when, "low": card.direction < 0,
-                "near": short(near), "cells": shown,
+                "good": card.direction != 0, "near": short(near), "cells": shown,
             }
         )  # fmt: skip
     if not measures:
