@@ -481,3 +481,24 @@ def test_the_parameters_of_an_objective_are_read_and_taken_away(visit: Callable[
         found.get_by_role("button", name="Download these runs as CSV", exact=True).click()
     (row,) = csv.DictReader(io.StringIO(Path(begun.value.path()).read_text(encoding="utf-8")))
     assert [row[f"parameters.{name}"] for name in ("model.depth", "act", "widths")] == ["3", "relu", "[4, 2]"]
+
+
+def test_a_field_that_is_called_like_something_else_of_a_run_is_both(visit: Callable[..., Any], tmp_path: Path) -> None:
+    """Found by the name that `dst show` has for it, and shown and taken away beside the other, as it is."""
+    with Store.open(tmp_path / "own.sqlite", write=True) as opened:
+        for status in ("cold", "warm"):
+            config = {"task": "toy", "estimator": {"name": "decoupled", "tau_f": 1.0}, "seed": 0, "sizes": "2,4"}
+            loss = Series(np.array([1]), np.array([1.0]))
+            config |= {"status": status, "plan": "b", "run": 7}
+            opened.put([Record(config=config, status="done", history={"validation_loss": loss})])
+        (tmp_path / "own.html").write_text(page(ANY, ANY.rows(opened, "quick")), encoding="utf-8")
+    found = visit(file=tmp_path / "own.html")
+    found.locator("#run-search").fill("config.status=warm status=done")
+    assert found.locator(".count").inner_text().startswith("1 of 2")
+    found.locator(".runs .open").first.click()
+    for pair in ("status\ndone\n", "config.status\nwarm\n", "config.plan\nb\n", "config.run\n7\n"):
+        assert pair in found.locator(".runs .detail").inner_text()
+    with found.expect_download() as begun:
+        found.get_by_role("button", name="Download these runs as CSV", exact=True).click()
+    (row,) = csv.DictReader(io.StringIO(Path(begun.value.path()).read_text(encoding="utf-8")))
+    assert [row[name] for name in ("status", "config.status", "config.run", "sizes")] == ["done", "warm", "7", "2,4"]

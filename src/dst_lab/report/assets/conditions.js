@@ -46,11 +46,13 @@ function holds({ sign, text }, value) {
   return { "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b }[sign];
 }
 
-/* A field of a run by its dotted name, one of its estimator also by its own ("tau_f"); null where it has none. */
-function fieldOf(i, name) {
+/* A field of a run by its dotted name, one of its estimator also by its own ("tau_f"); null where it has none. One that
+   is called like something else of a run is config.status. */
+function fieldOf(i, given) {
   const { runs, settings } = DATA, { config } = settings[runs.setting[i]];
-  if (name === "status" || name === "id" || name === "seed") return runs[name][i];
-  if (name === "seeds") return runs.seed[i] >= DATA.fresh ? "fresh" : "search";
+  if (given === "status" || given === "id" || given === "seed") return runs[given][i];
+  if (given === "seeds") return runs.seed[i] >= DATA.fresh ? "fresh" : "search";
+  const name = given.replace(/^config\./, "");
   if (name === "estimator") return config.estimator.name;
   const known = (where, key) => where !== null && typeof where === "object" && !Array.isArray(where) && Object.hasOwn(where, key);
   /* A key may have dots of its own: that of a parameter of somebody's own objective. */
@@ -62,11 +64,12 @@ function fieldOf(i, name) {
   return !known(config, name) && name !== "name" && known(config.estimator, name) ? config.estimator[name] : inside(config, name);
 }
 
+const TAKEN = ["id", "run", "status", "seeds", "plan", "schedule", "note", "lowest_validation_loss"];
 /* A config's fields but task and estimator, by their dotted names: the parameters of somebody's own objective lie inside
-   one of them. */
+   one of them. Those that are called like something else of a run: config.status. */
 function flat({ task, estimator, ...fields }) {
   const entries = (value, before) => Object.entries(value).flatMap(([name, one]) =>
-    (one !== null && typeof one === "object" && !Array.isArray(one) ? entries(one, `${before}${name}.`) : [[before + name, one]]));
+    (one !== null && typeof one === "object" && !Array.isArray(one) ? entries(one, `${before}${name}.`) : [[!before && TAKEN.includes(name) ? `config.${name}` : before + name, one]]));
   return Object.fromEntries(entries(fields, ""));
 }
 

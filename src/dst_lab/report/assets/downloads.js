@@ -53,12 +53,13 @@ function pictureButtons(name, picture) {
   return make("span", { class: "tools" }, "Download ", button("SVG", saveSvg), " ", button("PNG", savePng));
 }
 
-/* No spreadsheet takes a text for a formula; a number stays one, whichever minus it was written with. */
+/* No spreadsheet takes a text for a formula; a number stays one, whichever minus it was written with, and with commas
+   between thousands alone: "2,4" is none. */
 function csvCell(value) {
   if (value === null || value === undefined) return "";
   let text = String(value).replace(/\s+/g, " ").trim().replace(/^\+(?=[\d.])/, "");
   const plain = text.replace(/^−/, "-");
-  if (/^[+-]?[\d,]*\.?\d+(e[+-]?\d+)?$/i.test(plain)) text = plain.replaceAll(",", "");
+  if (/^[+-]?(\d{1,3}(,\d{3})+(\.\d+)?|\d*\.?\d+)(e[+-]?\d+)?$/i.test(plain)) text = plain.replaceAll(",", "");
   else if (/^[=+\-@\t\r]/.test(text)) text = `'${text}`;
   return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
