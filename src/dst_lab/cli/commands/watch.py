@@ -51,6 +51,8 @@ def add(commands: Any) -> None:
 
 def _watch(args: argparse.Namespace) -> int:
     conditions = parse(args.where)
+    if args.store.is_dir():
+        args.store = args.store.resolve()  # of `.` and `..`: files beside a store are called after it
     console, recorded = Console(), Recorded(args.store)
     if args.once or not console.is_terminal:
         recorded.refresh()

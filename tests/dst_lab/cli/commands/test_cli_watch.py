@@ -143,6 +143,10 @@ def test_search_and_fresh_seeds_are_two_curves(finished, cli) -> None:
     ]
 
 
+def test_the_folder_of_slices_may_be_the_one_that_this_runs_in(finished, cli) -> None:
+    assert "2 0.51 0.51 recorded" in cli("watch", "--once", "--store", ".").out
+
+
 def test_a_store_that_does_not_exist(cli) -> None:
     ended = cli("watch", "--once", "--store", "none.sqlite")
     assert ended.code == 2
