@@ -225,6 +225,20 @@ def test_a_metric_without_a_good_end_is_not_said_to_be_better_where_it_is_bright
     assert "Brighter is better, but for KL term, where it is higher." in text
 
 
+def test_the_lowest_of_a_map_is_no_setting_with_a_run_that_diverged(tmp_path: Path) -> None:
+    """As in the table of settings beside it, and as plans choose."""
+    with Store.open(tmp_path / "own.sqlite", write=True) as store:
+        for tau_f in (0.1, 0.5, 1.0):
+            for seed in (0, 1):
+                estimator = {"name": "decoupled", "tau_f": tau_f, "tau_b": 1.0}
+                config = {"task": "vane", "estimator": estimator, "seed": seed, "lr": 0.1}
+                history = {"validation_loss": Series([1, 2], np.array([2.0, tau_f]))}
+                status = "diverged" if (tau_f, seed) == (0.1, 1) else "done"
+                store.put([Record(config=config, status=status, history=history)])
+        text = page(ANY, ANY.rows(store, "quick"))
+    assert "The lowest mean loss, 0.5, lies at τf = 0.5, τb = 1." in text
+
+
 def test_a_study_without_a_map_carries_no_map(path: Path) -> None:
     study = replace(PAPER, sections=tuple(one for one in PAPER.sections if one.anchor != MAP))
     with Store.open(path) as store:
