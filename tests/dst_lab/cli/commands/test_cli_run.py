@@ -248,10 +248,11 @@ class Terminal:
 
 
 @pytest.mark.slow
-def test_a_live_bar_on_a_terminal_and_the_table_where_it_was_sent(dst, surroundings) -> None:
+def test_a_live_bar_on_a_terminal_and_the_table_where_it_was_sent(dst, surroundings, monkeypatch) -> None:
     """stderr is a terminal, stdout a pipe: the bar goes to the one, the table whole to the other."""
     terminal = Terminal()
-    os.environ["TERM"], os.environ["COLUMNS"] = "xterm-256color", "160"
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "160")
     ended = dst(*SBN, "--estimator", "all", "--epochs", 15, "--seeds", 2, stderr=terminal.slave)
     shown = terminal.close()
     assert ended.code == 0
