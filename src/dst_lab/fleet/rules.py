@@ -162,12 +162,16 @@ def ruled_parts(choice: Choice) -> list[tuple[str, Ruled, str]]:
 def rule_of(ruled: Ruled, steps: int | None = None) -> Rule:
     """The library's value; a sentence where it does not know the rule or the constants.
 
-    A rule with a constant `steps` is told those of the fleet, but where it has one of its own: 0 tells it none.
+    A rule with a constant `steps` is told those of the fleet, but where it has one of its own: 0 tells it none. One
+    whose default is a float is given a float, as a text says 2 for 2.0.
     """
-    constants = dict(ruled.constants)
     kind = temperatures.registered().get(ruled.name)
-    if kind is not None and any(field.name == "steps" for field in fields(kind)):
-        constants["steps"] = constants.get("steps", steps) or None  # type: ignore[assignment]
+    own = {} if kind is None else {field.name: field.default for field in fields(kind)}
+    constants: dict[str, Any] = {
+        key: float(value) if isinstance(own.get(key), float) else value for key, value in ruled.constants
+    }
+    if "steps" in own:
+        constants["steps"] = constants.get("steps", steps) or None
     try:
         return temperatures.from_dict({"name": ruled.name, **constants})
     except TypeError as error:
