@@ -118,12 +118,17 @@ torch.library.register_autograd(
 )
 
 
-def _launch(kernel, tensors, numbers, logits, seed, noise, tau, *scale):
+def specify(kernel, logits, source, tau):
+    """As in `categorical`; each element is a row."""
     n = logits.numel()
+    return kernel, _BLOCK, (n, 1 if tau is None else n // len(tau)), (source, n >= 2**31 - _BLOCK, _BLOCK), _WARPS
+
+
+def _launch(kernel, tensors, numbers, logits, seed, noise, tau, *scale):
     source = 0 if seed is None and noise is None else 1 if noise is None else 2
+    kernel, height, counts, constants, warps = specify(kernel, logits, source, tau)
     tensors = (*tensors, logits, seed, noise, tau, *scale)
-    counts = (n, 1 if tau is None else n // len(tau))
-    launch(kernel, blocks(n, _BLOCK), tensors, numbers, counts, (source, n >= 2**31 - _BLOCK, _BLOCK), _WARPS)
+    launch(kernel, blocks(counts[0], height), tensors, numbers, counts, constants, warps)
 
 
 def _run_forward(logits, seed, noise, tau, tau_value, *_):
@@ -200,3 +205,6 @@ def _backward(
     e = tl.exp(-tl.abs(x) / t)
     y = g * (e / ((1 + e) * (1 + e))) * (factor / t)
     tl.store(out + at, y.to(out.dtype.element_ty), inside)
+
+
+FORWARD, BACKWARD = _forward, _backward

@@ -163,27 +163,36 @@ torch.library.register_autograd(
 )
 
 
-def _launch(one_pass, split, tensors, numbers, logits, seed, noise, mask, tau, *scale):
+FORWARD, BACKWARD = (_forward, _forward_split), (_backward, _backward_split)
+
+
+def specify(kernels, logits, source, tau, mask=None):
+    """The one of a pair of kernels that is launched, rows of a program, and the kernel's integers, constants and warps.
+    `source` of the noise: 0 for none, 1 for a seed, 2 for a tensor."""
     K = logits.shape[-1]
     rows = logits.numel() // K
     height, block, warps = tiling(K)
     counts = (rows, 1 if mask is None else rows // len(mask), 1 if tau is None else rows // len(tau))
+    one_pass, split = kernels
+    return one_pass if block >= K else split, height, counts, (source, K, height, block), warps
+
+
+def _launch(kernels, tensors, numbers, logits, seed, noise, mask, tau, *scale):
     source = 0 if seed is None and noise is None else 1 if noise is None else 2
-    kernel = one_pass if block >= K else split
+    kernel, height, counts, constants, warps = specify(kernels, logits, source, tau, mask)
     tensors = (*tensors, logits, seed, noise, None if mask is None else mask.view(torch.uint8), tau, *scale)
-    launch(kernel, blocks(rows, height), tensors, numbers, counts, (source, K, height, block), warps)
+    launch(kernel, blocks(counts[0], height), tensors, numbers, counts, constants, warps)
 
 
 def _run_forward(logits, seed, noise, mask, tau, tau_value, *_):
     z = torch.empty_like(logits)
-    _launch(_forward, _forward_split, (z,), (tau_value,), logits, seed, noise, mask, tau)
+    _launch(FORWARD, (z,), (tau_value,), logits, seed, noise, mask, tau)
     return z
 
 
 def _run_backward(grad, logits, seed, noise, mask, tau, tau_value, scale, scale_value):
     out = torch.empty_like(logits)
-    numbers = (tau_value, scale_value)
-    _launch(_backward, _backward_split, (out, grad), numbers, logits, seed, noise, mask, tau, scale)
+    _launch(BACKWARD, (out, grad), (tau_value, scale_value), logits, seed, noise, mask, tau, scale)
     return out
 
 

@@ -1,4 +1,4 @@
-"""The system's C compiler: found, and asked for a library that is loaded into this process."""
+"""The system's C and C++ compilers: found, and the former asked for a library that is loaded into this process."""
 
 import ctypes
 import os
@@ -17,17 +17,24 @@ class CompilerError(RuntimeError):
     """There is no C compiler, or it failed."""
 
 
-def find_compiler(command: str | None = None) -> str:
-    """The compiler's command: the one given, else $CC, cc, gcc or clang."""
+_NAMES = {"C": ("CC", "cc", "gcc", "clang"), "C++": ("CXX", "c++", "g++", "clang++")}
+"""Where a language's compiler is looked for: a variable of the environment, then commands."""
+
+
+def find_compiler(command: str | None = None, language: str = "C") -> str:
+    """The compiler's command: the one given, else the first there is of $CC, cc, gcc and clang, or the like for C++."""
     if command is not None:
         if not _is_there(command):
-            raise CompilerError(f"there is no C compiler {command!r}")
+            raise CompilerError(f"there is no {language} compiler {command!r}")
         return command
-    candidates = [os.environ.get("CC", ""), "cc", "gcc", "clang"]
-    for candidate in candidates:
+    variable, first, second, third = _NAMES[language]
+    for candidate in (os.environ.get(variable, ""), first, second, third):
         if _is_there(candidate):
             return candidate
-    raise CompilerError("there is no C compiler ($CC, cc, gcc and clang were looked for): install one, such as gcc")
+    raise CompilerError(
+        f"there is no {language} compiler (${variable}, {first}, {second} and {third} were looked for): "
+        f"install one, such as {second}"
+    )
 
 
 def _is_there(command: str) -> bool:

@@ -57,7 +57,7 @@ def launch(
     those known.
     """
     device = tensors[0].get_device()  # type: ignore[union-attr]
-    if not _is_known() or _is_hooked(kernel):
+    if not is_known() or kernel.pre_run_hooks or is_watched():
         _launch_ordinarily(kernel, programs, (*tensors, *floats, *integers, *constants), warps)
         return
     if device != torch._C._cuda_getDevice():
@@ -79,6 +79,19 @@ def launch(
     )  # fmt: skip
 
 
+def find(
+    kernel: Any,
+    device: int,
+    dtypes: Sequence[torch.dtype | None],
+    integers: Sequence[int],
+    constants: tuple[int, ...],
+    warps: int,
+) -> Any:
+    """Triton's own object of a kernel that `launch` knows for tensors of these dtypes, or None."""
+    compiled = _compiled.get((id(kernel), device, warps, constants, (*dtypes, *_kinds(integers))))
+    return None if compiled is None else compiled.owner
+
+
 def _classified(
     tensors: Sequence[Tensor | None], integers: Sequence[int]
 ) -> tuple[list[int | None], tuple[object, ...] | None]:
@@ -96,8 +109,12 @@ def _classified(
             bits |= pointer
             pointers.append(pointer)
             kinds.append(x.dtype)
-    kinds += [1 if n == 1 else (n % 16 == 0, n >= 2**31) for n in integers]
+    kinds += _kinds(integers)
     return pointers, None if bits % 16 else tuple(kinds)
+
+
+def _kinds(integers: Sequence[int]) -> list[object]:
+    return [1 if n == 1 else (n % 16 == 0, n >= 2**31) for n in integers]
 
 
 def _launch_ordinarily(kernel: Any, programs: int, arguments: Sequence[object], warps: int) -> Any:
@@ -106,7 +123,7 @@ def _launch_ordinarily(kernel: Any, programs: int, arguments: Sequence[object], 
 
 
 @cache
-def _is_known() -> bool:
+def is_known() -> bool:
     """True where kernels are compiled for CUDA, by a Triton that ends its launch in the known step."""
     if os.environ.get("TRITON_INTERPRET") == "1" or torch.version.cuda is None or knobs is None:
         return False
@@ -116,14 +133,13 @@ def _is_known() -> bool:
         return False
 
 
-def _is_hooked(kernel: Any) -> bool:
+def is_watched() -> bool:
     """True where someone is to be told of launches, or has Triton compile in another way than usual."""
     runtime, compilation = knobs.runtime, knobs.compilation
     enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
     return bool(
         getattr(enter, "calls", enter)  # None, or a chain of hooks that may be empty
         or getattr(leave, "calls", leave)
-        or kernel.pre_run_hooks
         or runtime.debug
         or getattr(runtime, "add_stages_inspection_hook", None)
         or getattr(compilation, "instrumentation_mode", None)

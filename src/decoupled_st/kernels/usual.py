@@ -4,23 +4,33 @@ contiguous logits, two temperatures, each a float or one number on the device, a
 import torch
 from torch import Tensor
 
-from decoupled_st.kernels import binary, categorical
+from decoupled_st.kernels import binary, categorical, host
 from decoupled_st.kernels.noise import draw_seed
 
 
 def choose_category(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, perturbed: bool) -> Tensor:
     """As `categorical.choose`."""
+    z = host.choose(logits, tau_f, tau_b, True, perturbed)
+    if z is not None:
+        return z
     others = (_seed(logits, tau_f), None, None, *_number(tau_f), *_number(tau_b), None, 1.0, False, perturbed)
     if logits.requires_grad and torch.is_grad_enabled():
-        return categorical._apply(logits, others)
+        z = categorical._apply(logits, others)
+        host.prepare(logits, tau_f, tau_b, True, perturbed)
+        return z
     return categorical._run_forward(logits, *others)
 
 
 def choose_bit(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, perturbed: bool) -> Tensor:
     """As `binary.choose`."""
+    z = host.choose(logits, tau_f, tau_b, False, perturbed)
+    if z is not None:
+        return z
     others = (_seed(logits, tau_f), None, *_number(tau_f), *_number(tau_b), None, 1.0, False, perturbed)
     if logits.requires_grad and torch.is_grad_enabled():
-        return binary._apply(logits, others)
+        z = binary._apply(logits, others)
+        host.prepare(logits, tau_f, tau_b, False, perturbed)
+        return z
     return binary._run_forward(logits, *others)
 
 

@@ -37,7 +37,7 @@ class Kernel:
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     """On a CPU as if it were a device, -1, whose current stream is 5."""
-    monkeypatch.setattr(launching, "_is_known", lambda: True)
+    monkeypatch.setattr(launching, "is_known", lambda: True)
     monkeypatch.setattr(launching, "_compiled", {})
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 5, raising=False)
@@ -182,15 +182,15 @@ def test_a_triton_that_launches_otherwise_is_left_to_itself(monkeypatch: pytest.
     """The installed one is known; another's is called as it wants to be; in the interpreter nothing is skipped."""
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    assert launching._is_known.__wrapped__()
+    assert launching.is_known.__wrapped__()
     with monkeypatch.context() as patched:
         patched.setattr(JITFunction, "run", lambda self, *args, **options: None)
-        assert not launching._is_known.__wrapped__()
+        assert not launching.is_known.__wrapped__()
     with monkeypatch.context() as patched:
         patched.setattr(inspect, "getsource", lambda _: (_ for _ in ()).throw(OSError))
-        assert not launching._is_known.__wrapped__()
+        assert not launching.is_known.__wrapped__()
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert not launching._is_known.__wrapped__()
+    assert not launching.is_known.__wrapped__()
     monkeypatch.delenv("TRITON_INTERPRET")
     monkeypatch.setattr(torch.version, "cuda", None)
-    assert not launching._is_known.__wrapped__()
+    assert not launching.is_known.__wrapped__()

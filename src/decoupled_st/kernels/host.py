@@ -1,0 +1,155 @@
+"""The usual call by `host.cpp`, which launches forward and backward without Python, bit for bit the same.
+
+The first call with a gradient has the library made in the background (`host_build`). When it is there, a call goes to
+it if the kernels that it needs have been launched from Python before; the first of a kind goes to Python still.
+"""
+
+import ctypes
+import logging
+import math
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decoupled_st.kernels import binary, categorical, host_build
+from decoupled_st.kernels.compiler import CompilerError
+from decoupled_st.kernels.launch import find, is_known, is_watched
+
+PARAMETERS = {
+    "z": 0, "out": 0, "logits": 1, "seed": 2, "tau": 3, "grad": 4, "tau_value": 5, "scale_value": 6,
+    "rows": 7, "n": 7, "tau_shared": 7,
+}  # fmt: skip
+"""Which of `Values` in host.cpp a kernel's parameter is. A temperature on the device is shared by all rows."""
+_TYPES = ("*", "*", "*", "*", "*", "fp32", "fp32", "i32")
+_UNUSUAL = (
+    "launch_cooperative_grid",
+    "launch_pdl",
+    "global_scratch_size",
+    "profile_scratch_size",
+    "instrumentation_mode",
+)
+_DRIVER = ("cuLaunchKernel", "cuCtxGetCurrent", "cuCtxSetCurrent")
+_PAUSE = 1.0
+"""Seconds between two looks whether the library is there."""
+
+_log = logging.getLogger(__name__)
+_lock = threading.Lock()
+_operator: Callable[..., Tensor | None] | None = None
+_implementations: list[torch.library.Library] = []
+_building: "subprocess.Popen[bytes] | None" = None
+_next_look = 0.0
+_current_stream: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+
+def choose(
+    logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, of_categories: bool, perturbed: bool
+) -> Tensor | None:
+    """The choice as a node of autograd in C++; None where that cannot make it (yet), and nothing has been drawn."""
+    if _operator is None or is_watched():
+        return None
+    stream = _current_stream(logits.get_device())  # type: ignore[misc]
+    if type(tau_f) is float and type(tau_b) is float:
+        return _operator(logits, tau_f, tau_b, of_categories, perturbed, stream)
+    (tau_f, tau_f_at), (tau_b, tau_b_at) = _split(tau_f), _split(tau_b)
+    return _operator(logits, tau_f, tau_b, of_categories, perturbed, stream, tau_f_at, tau_b_at)
+
+
+def prepare(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, of_categories: bool, perturbed: bool) -> None:
+    """After a call with a gradient that Python has served: what is missing to make the next one in C++."""
+    if _operator is None:
+        if time.monotonic() >= _next_look and logits.is_cuda:
+            _look()
+        return
+    if (kernels := _launched(logits, tau_f, tau_b, of_categories, perturbed)) is not None:
+        (tau_f, tau_f_at), (tau_b, tau_b_at) = _split(tau_f), _split(tau_b)
+        torch.ops.decoupled_st.host_learn(logits, tau_f, tau_b, of_categories, perturbed, tau_f_at, tau_b_at, *kernels)
+
+
+def _split(tau: float | Tensor) -> tuple[float, Tensor | None]:
+    return (tau, None) if isinstance(tau, float) else (0.0, tau)
+
+
+def _look() -> None:
+    """Have the library made where it is not, and load it where it is. Where that cannot be, Python goes on."""
+    global _building, _next_look
+    with _lock:
+        _next_look = time.monotonic() + _PAUSE
+        try:
+            if not is_known():
+                raise CompilerError("this Triton launches in a way of its own")
+            if (library := host_build.library()).exists():
+                load(str(library), ctypes.CDLL("libcuda.so.1"))
+            elif _building is None:
+                _building = host_build.start()
+            elif _building.poll() is not None:
+                raise CompilerError(f"{library} could not be made")
+        except (CompilerError, OSError) as error:
+            _next_look = math.inf
+            _log.info("calls stay in Python: %s", error)
+
+
+def load(library: str, driver: Any) -> None:
+    """Use a library, with the functions of a driver."""
+    global _operator
+    torch.ops.load_library(library)
+    addresses = [ctypes.cast(getattr(driver, name), ctypes.c_void_p).value for name in _DRIVER]
+    torch.ops.decoupled_st.host_start(addresses)
+    if not _implementations:
+        _implementations.append(torch.library.Library("decoupled_st", "FRAGMENT"))
+        _implementations[0].impl("host_gradient", _gradient, "CompositeExplicitAutograd")
+    _operator = torch.ops.decoupled_st.host_choose.default._op
+
+
+def _gradient(
+    grad: Tensor, logits: Tensor, seed: Tensor | None, tau: Tensor | None, tau_value: float, of_categories: bool
+) -> Tensor:
+    """The gradient by the node in Python, which knows every case."""
+    node, blanks = (categorical._Choose, 2) if of_categories else (binary._Choose, 1)
+    saved = (logits, seed, *(None,) * blanks, None if tau is None else tau.reshape(1), None)
+    return node.backward(SimpleNamespace(saved_tensors=saved, numbers=(tau_value, 1.0, False)), grad)[0]
+
+
+def _launched(
+    logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, of_categories: bool, perturbed: bool
+) -> tuple[int, list[int], list[int]] | None:
+    """Rows of a program, and what is to be known of either kernel; None until both have been launched."""
+    module, blanks = (categorical, 2) if of_categories else (binary, 1)
+    draws = isinstance(tau_f, Tensor) or tau_f > 0
+    told = []
+    for kernels, like_logits, drawn, tau, scale in (
+        (module.FORWARD, 2, draws, tau_f, ()),
+        (module.BACKWARD, 3, perturbed, tau_b, (None,)),
+    ):
+        tau = tau.reshape(1) if isinstance(tau, Tensor) else None
+        kernel, height, integers, constants, warps = module.specify(kernels, logits, int(drawn), tau)
+        dtypes = (
+            *(logits.dtype,) * like_logits, torch.int64 if drawn else None, *(None,) * blanks,
+            None if tau is None else tau.dtype, *scale,
+        )  # fmt: skip
+        compiled = find(kernel, logits.get_device(), dtypes, integers, constants, warps)
+        if compiled is None or kernel.pre_run_hooks or (description := describe(compiled)) is None:
+            return None
+        told.append(description)
+    return height, *told
+
+
+def describe(compiled: Any) -> list[int] | None:
+    """Function, threads, bytes of shared memory and parameters of what Triton has compiled; None where its launch takes
+    more than these."""
+    metadata = compiled.metadata
+    if metadata.num_ctas != 1 or metadata.shared > 228 * 1024 or any(getattr(metadata, x, None) for x in _UNUSUAL):
+        return None
+    passed = {name: kind for name, kind in compiled.src.signature.items() if kind != "constexpr"}
+    if any(name not in PARAMETERS or not kind.startswith(_TYPES[PARAMETERS[name]]) for name, kind in passed.items()):
+        return None
+    # Two pointers to scratch memory follow, or one before Triton 3.5.
+    _, _, entry = compiled.asm["ptx"].partition(".entry")
+    if not len(passed) < entry.partition(")")[0].count(".param") <= len(passed) + 2:
+        return None
+    return [compiled.function, 32 * metadata.num_warps, metadata.shared, *(PARAMETERS[name] for name in passed)]
