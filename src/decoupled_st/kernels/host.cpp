@@ -3,11 +3,15 @@
 // and what the driver's functions are.
 //
 // What backward cannot hand to a kernel (a gradient to be differentiated, many at once, tracing) goes to the node in
-// Python. Neither Python's headers nor CUDA's are needed: there is one library for each torch, whatever the device.
+// Python. Neither Python's headers nor CUDA's are needed; WITH_CUDA says that torch has CUDA.
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/randint.h>
+#ifdef WITH_CUDA
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#endif
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -25,12 +29,14 @@ using MaybeTensor = std::optional<Tensor>;
 
 // --- launches -------------------------------------------------------------------------------------------------------
 
-// cuLaunchKernel, cuCtxGetCurrent and cuCtxSetCurrent, or what a test puts in their place.
+// The functions named in `host._DRIVER`, or what a test puts in their place.
 struct Driver {
   int (*launch)(void* function, unsigned grid, unsigned, unsigned, unsigned threads, unsigned, unsigned,
                 unsigned shared, void* stream, void** arguments, void** extra);
   int (*get_context)(void** context);
   int (*set_context)(void* context);
+  int (*is_capturing)(void* stream, int* status);
+  int (*write)(void* stream, uint64_t place, uint64_t value, unsigned flags);
 };
 static Driver driver;
 
@@ -45,6 +51,7 @@ struct Kernel {
 // What is launched for one kind of call.
 struct Plan {
   int64_t width = 1, height = 1;  // elements of a row, and rows of a program
+  bool draws_here = false;        // and not on the device, with the same result
   void* context = nullptr;
   Kernel forward, backward;
 };
@@ -114,6 +121,59 @@ static const Plan* find_plan(const Tensor& logits, const Call& call) {
   return found == plans.end() ? nullptr : &found->second;
 }
 
+// --- the seed -------------------------------------------------------------------------------------------------------
+
+// What torch.randint(1 << 62, (1,)) draws on CUDA: Philox 4x32 of ten rounds, the generator's seed its key. `host.py`
+// compares the two before this one is used.
+static int64_t drawn_number(int64_t seed, int64_t offset) {
+  auto key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(static_cast<uint64_t>(seed) >> 32);
+  const auto counter = static_cast<uint64_t>(offset) / 4;
+  uint32_t x0 = static_cast<uint32_t>(counter), x1 = static_cast<uint32_t>(counter >> 32), x2 = 0, x3 = 0;
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * x0, b = uint64_t{0xCD9E8D57} * x2;
+    x0 = static_cast<uint32_t>(b >> 32) ^ x1 ^ key0;
+    x1 = static_cast<uint32_t>(b);
+    x2 = static_cast<uint32_t>(a >> 32) ^ x3 ^ key1;
+    x3 = static_cast<uint32_t>(a);
+    key0 += 0x9E3779B9;
+    key1 += 0xBB67AE85;
+  }
+  return ((static_cast<int64_t>(x0) << 32) | x1) & ((int64_t{1} << 62) - 1);
+}
+
+static std::map<std::pair<int, void*>, Tensor> slots;  // for seeds that only forward needs: one for each stream
+static std::mutex slots_lock;
+
+// A seed on the device, as `draw_seed` draws it: drawn here and written there, which takes less time than a kernel, or
+// by a kernel while a graph is captured, which is to draw anew. `slot` is locked where the seed lies in the stream's.
+static Tensor draw_seed(const Tensor& logits, const Call& call, std::unique_lock<std::mutex>& slot) {
+  const auto options = logits.options().dtype(at::kLong);
+#ifdef WITH_CUDA
+  int capturing = 0;
+  if (call.plan->draws_here && driver.is_capturing(call.stream, &capturing) == 0 && !capturing) {
+    auto* generator = at::globalContext().defaultGenerator(logits.device()).unsafeGetGeneratorImpl();
+    at::PhiloxCudaState state;
+    {
+      const std::lock_guard<std::mutex> guard(generator->mutex_);
+      state = static_cast<at::CUDAGeneratorImpl*>(generator)->philox_cuda_state(4);
+    }
+    const int64_t number = drawn_number(state.seed_.val, state.offset_.val);
+    Tensor seed;
+    if (!call.perturbed) {
+      slot.lock();
+      seed = slots[{logits.get_device(), call.stream}];
+    }
+    if (!seed.defined()) {
+      seed = at::empty({1}, options);
+      if (!call.perturbed) slots[{logits.get_device(), call.stream}] = seed;
+    }
+    if (driver.write(call.stream, reinterpret_cast<uint64_t>(address(seed)), number, 0) != 0) seed.fill_(number);
+    return seed;
+  }
+#endif
+  return at::randint(int64_t{1} << 62, {1}, options);
+}
+
 // --- forward and backward -------------------------------------------------------------------------------------------
 
 static int32_t rows_of(const Tensor& logits, const Plan& plan) {
@@ -123,8 +183,9 @@ static int32_t rows_of(const Tensor& logits, const Plan& plan) {
 static Tensor run_forward(const Tensor& logits, const Call& call, Tensor& seed) {
   const at::AutoDispatchBelowADInplaceOrView below;
   const c10::DeviceGuard guard(logits.device());
-  if (call.draws()) seed = at::randint(int64_t{1} << 62, {1}, logits.options().dtype(at::kLong));  // as `draw_seed`
   Tensor z = at::empty_like(logits);
+  std::unique_lock<std::mutex> slot(slots_lock, std::defer_lock);
+  if (call.draws()) seed = draw_seed(logits, call, slot);
   const Values values{address(z), address(logits), address(seed), address(call.tau_f), nullptr,
                       static_cast<float>(call.tau_f_value), 1.0f, rows_of(logits, *call.plan)};
   launch(*call.plan, call.plan->forward, call.stream, values);
@@ -179,33 +240,66 @@ static Tensor ask_python(const Tensor& grad, const Tensor& logits, const Tensor&
   return stack.at(0).toTensor();
 }
 
-struct Choose : torch::autograd::Function<Choose> {
+// The gradient in general: by Python.
+struct Choose {
   static constexpr bool is_traceable = true;
-
-  static Tensor forward(AutogradContext* ctx, const Tensor& logits, const Call& call) {
-    Tensor seed;
-    Tensor z = run_forward(logits, call, seed);
-    ctx->save_for_backward({logits, call.perturbed ? seed : Tensor(), call.tau_b});
-    ctx->saved_data["categorical"] = call.categorical;
-    ctx->saved_data["tau"] = call.tau_b_value;
-    ctx->saved_data["plan"] = reinterpret_cast<int64_t>(call.plan);
-    ctx->saved_data["stream"] = reinterpret_cast<int64_t>(call.stream);  // on which autograd runs backward too
-    return z;
-  }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    const Tensor &grad = grads[0], &logits = saved[0], &seed = saved[1], &tau = saved[2];
-    const double tau_value = ctx->saved_data["tau"].toDouble();
-    // Gradients are enabled where this one is to be differentiated. What was saved may come back otherwise, by a hook.
-    if (at::GradMode::is_enabled() || is_watched() || !fits(grad, logits) || !is_stored(logits) || !is_stored(seed) ||
-        !is_stored(tau))
-      return {ask_python(grad, logits, seed, tau, tau_value, ctx->saved_data["categorical"].toBool()), Tensor()};
-    const auto& plan = *reinterpret_cast<const Plan*>(ctx->saved_data["plan"].toInt());
-    auto* stream = reinterpret_cast<void*>(ctx->saved_data["stream"].toInt());
-    return {run_backward(plan, stream, grad, logits, seed, tau, tau_value), Tensor()};
+    return {ask_python(grads[0], saved[0], saved[1], saved[2], ctx->saved_data["tau"].toDouble(),
+                       ctx->saved_data["categorical"].toBool())};
   }
 };
+
+// A node of torch's for C++ functions, without what they do at each call for the sake of all cases.
+struct Node : torch::autograd::CppNode<Choose> {
+  const Plan* plan = nullptr;
+  void* stream = nullptr;  // on which autograd runs backward too
+  double tau_value = 0;
+
+  std::string name() const override { return "decoupled_st::Choose"; }
+
+  variable_list apply(variable_list&& grads) override {
+    if (!at::GradMode::is_enabled() && !is_watched() && grads[0].defined()) {  // enabled: it is to be differentiated
+      const std::lock_guard<std::mutex> guard(mutex_);
+      const auto saved = ctx_.get_saved_variables();
+      const Tensor &logits = saved[0], &seed = saved[1], &tau = saved[2];
+      // What was saved may come back otherwise, by a hook.
+      if (fits(grads[0], logits) && is_stored(logits) && is_stored(seed) && is_stored(tau))
+        return {run_backward(*plan, stream, grads[0], logits, seed, tau, tau_value)};
+    }
+    return CppNode::apply(std::move(grads));
+  }
+};
+
+// torch holds its nodes by one or the other.
+template <class N>
+static auto make_node() {
+  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, N>)
+    return c10::make_intrusive<N>();
+  else
+    return std::shared_ptr<N>(new N(), [](N* node) { deleteNode(node); });
+}
+
+static Tensor apply(const Tensor& logits, const Call& call) {
+  auto node = make_node<Node>();
+  Tensor seed;
+  Tensor z = run_forward(logits, call, seed);
+  node->plan = call.plan;
+  node->stream = call.stream;
+  node->tau_value = call.tau_b_value;
+  node->set_ctx_grad_fn(node);
+  node->set_next_edges(torch::autograd::collect_next_edges(logits));
+  node->is_variable_input_ = {true};
+  node->output_info_.emplace_back(z);
+  node->ctx_.saved_data["tau"] = call.tau_b_value;
+  node->ctx_.saved_data["categorical"] = call.categorical;
+  node->ctx_.save_for_backward({logits, call.perturbed ? seed : Tensor(), call.tau_b});
+  node->save_variables_to_ctx();
+  const auto number = node->add_input_metadata(z);
+  torch::autograd::impl::set_gradient_edge(z, {std::move(node), number});
+  return z;
+}
 
 // --- operators ------------------------------------------------------------------------------------------------------
 
@@ -222,7 +316,7 @@ static MaybeTensor choose(const Tensor& logits, double tau_f, double tau_b, bool
   call.stream = reinterpret_cast<void*>(stream);
   if (!call.plan || logits.numel() > MOST || !is_stored(logits) || !is_stored(call.tau_f) || !is_stored(call.tau_b))
     return std::nullopt;
-  if (logits.requires_grad() && at::GradMode::is_enabled()) return Choose::apply(logits, call);
+  if (logits.requires_grad() && at::GradMode::is_enabled()) return apply(logits, call);
   Tensor seed;
   return run_forward(logits, call, seed);
 }
@@ -238,12 +332,13 @@ static Kernel as_kernel(at::IntArrayRef told) {
 
 // From now on calls of this kind are made here.
 static void learn(const Tensor& logits, double tau_f, double tau_b, bool categorical, bool perturbed,
-                  const MaybeTensor& tau_f_at, const MaybeTensor& tau_b_at, int64_t height, at::IntArrayRef forward,
-                  at::IntArrayRef backward) {
+                  const MaybeTensor& tau_f_at, const MaybeTensor& tau_b_at, bool draws_here, int64_t height,
+                  at::IntArrayRef forward, at::IntArrayRef backward) {
   if (logits.numel() > MOST) return;
   const Call call = as_call(categorical, perturbed, tau_f, tau_b, tau_f_at, tau_b_at);
   const c10::DeviceGuard guard(logits.device());
-  Plan plan{categorical ? logits.size(-1) : 1, height, nullptr, as_kernel(forward), as_kernel(backward)};
+  Plan plan{categorical ? logits.size(-1) : 1, height, draws_here && driver.is_capturing && driver.write, nullptr,
+            as_kernel(forward), as_kernel(backward)};
   if (driver.get_context(&plan.context) != 0 || !plan.context) return;
   const std::lock_guard<std::mutex> lock(plans_lock);
   plans.emplace(key_of(logits, call), std::move(plan));
@@ -252,7 +347,9 @@ static void learn(const Tensor& logits, double tau_f, double tau_b, bool categor
 static void start(at::IntArrayRef addresses) {
   driver = {reinterpret_cast<decltype(driver.launch)>(addresses.at(0)),
             reinterpret_cast<decltype(driver.get_context)>(addresses.at(1)),
-            reinterpret_cast<decltype(driver.set_context)>(addresses.at(2))};
+            reinterpret_cast<decltype(driver.set_context)>(addresses.at(2)),
+            reinterpret_cast<decltype(driver.is_capturing)>(addresses.at(3)),
+            reinterpret_cast<decltype(driver.write)>(addresses.at(4))};
 }
 
 }  // namespace decoupled_st
@@ -261,12 +358,13 @@ TORCH_LIBRARY_FRAGMENT(decoupled_st, m) {
   m.def("host_start(int[] addresses) -> ()", &decoupled_st::start);
   m.def(
       "host_learn(Tensor logits, float tau_f, float tau_b, bool categorical, bool perturbed, Tensor? tau_f_at, "
-      "Tensor? tau_b_at, int height, int[] forward, int[] backward) -> ()",
+      "Tensor? tau_b_at, bool draws_here, int height, int[] forward, int[] backward) -> ()",
       &decoupled_st::learn);
   m.def(
       "host_choose(Tensor logits, float tau_f, float tau_b, bool categorical, bool perturbed, int stream, "
       "Tensor? tau_f_at=None, Tensor? tau_b_at=None) -> Tensor?",
       &decoupled_st::choose);
+  m.def("host_number(int seed, int offset) -> int", &decoupled_st::drawn_number);
   m.def(
       "host_gradient(Tensor grad, Tensor logits, Tensor? seed, Tensor? tau, float tau_value, bool categorical) -> "
       "Tensor");

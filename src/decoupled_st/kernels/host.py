@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +35,7 @@ _UNUSUAL = (
     "profile_scratch_size",
     "instrumentation_mode",
 )
-_DRIVER = ("cuLaunchKernel", "cuCtxGetCurrent", "cuCtxSetCurrent")
+_DRIVER = ("cuLaunchKernel", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuStreamIsCapturing", "cuStreamWriteValue64_v2")
 _PAUSE = 1.0
 """Seconds between two looks whether the library is there."""
 
@@ -66,9 +67,13 @@ def prepare(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, of_cat
         if time.monotonic() >= _next_look and logits.is_cuda:
             _look()
         return
+    if logits.is_cuda and torch.cuda.is_current_stream_capturing():
+        return  # what follows may wait for the device
     if (kernels := _launched(logits, tau_f, tau_b, of_categories, perturbed)) is not None:
         (tau_f, tau_f_at), (tau_b, tau_b_at) = _split(tau_f), _split(tau_b)
-        torch.ops.decoupled_st.host_learn(logits, tau_f, tau_b, of_categories, perturbed, tau_f_at, tau_b_at, *kernels)
+        torch.ops.decoupled_st.host_learn(
+            logits, tau_f, tau_b, of_categories, perturbed, tau_f_at, tau_b_at, _draws_alike(logits.device), *kernels
+        )
 
 
 def _split(tau: float | Tensor) -> tuple[float, Tensor | None]:
@@ -98,12 +103,28 @@ def load(library: str, driver: Any) -> None:
     """Use a library, with the functions of a driver."""
     global _operator
     torch.ops.load_library(library)
-    addresses = [ctypes.cast(getattr(driver, name), ctypes.c_void_p).value for name in _DRIVER]
-    torch.ops.decoupled_st.host_start(addresses)
+    functions = (getattr(driver, name, None) for name in _DRIVER)
+    torch.ops.decoupled_st.host_start([ctypes.cast(f, ctypes.c_void_p).value or 0 for f in functions])
     if not _implementations:
         _implementations.append(torch.library.Library("decoupled_st", "FRAGMENT"))
         _implementations[0].impl("host_gradient", _gradient, "CompositeExplicitAutograd")
     _operator = torch.ops.decoupled_st.host_choose.default._op
+
+
+@cache
+def _draws_alike(device: torch.device) -> bool:
+    """True where `host.cpp` draws the numbers of `torch.randint`, and the generator goes on by as much."""
+    if device.type != "cuda":
+        return False
+    generator = torch.Generator(device).manual_seed(0x123456789ABCDEF)
+    for _ in range(3):
+        seed, offset = generator.get_state().view(torch.int64).tolist()
+        drawn = torch.randint(1 << 62, (1,), device=device, generator=generator).item()
+        if torch.ops.decoupled_st.host_number(seed, offset) != drawn:
+            return False
+        if generator.get_state().view(torch.int64).tolist() != [seed, offset + 4]:
+            return False
+    return True
 
 
 def _gradient(
