@@ -24,6 +24,8 @@ from torch import Tensor
 
 import decoupled_st as dst
 from decoupled_st.kernels import categorical as kernels
+from decoupled_st.kernels import host as by_cpp
+from decoupled_st.kernels import host_build
 from decoupled_st.kernels import launch as launching
 from decoupled_st.kernels.noise import draw_seed
 
@@ -56,6 +58,25 @@ def plain(call: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         return z
 
     return without_kernels
+
+
+def from_python(call: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """The call with the node in Python, as where there is no C++ compiler."""
+
+    def without_cpp(logits: Tensor) -> Tensor:
+        operator, by_cpp._operator = by_cpp._operator, None
+        z = call(logits)
+        by_cpp._operator = operator
+        return z
+
+    return without_cpp
+
+
+def use_cpp() -> None:
+    """The node in C++ from now on: made before anything is measured, and not looked for again."""
+    print(host_build.build())
+    by_cpp._look()
+    by_cpp._next_look = float("inf")
 
 
 def measure(steps: dict[str, Step], seconds: float) -> dict[str, list[float]]:
@@ -111,6 +132,7 @@ def shapes(seconds: float) -> None:
     # A pool of compiling processes would take every core for the first half minute, and slow down what is measured.
     torch._inductor.config.compile_threads = 1
     compiled = torch.compile(peer)
+    use_cpp()
     for rows, columns in SHAPES:
         torch.compiler.reset()
         size, name = f"{rows:,} x {columns:,}", "categorical"
@@ -140,17 +162,26 @@ def on_one_thread(run: Step) -> Step:
 
 def host(seconds: float) -> None:
     """Python's time of a call, forward and backward, and of what it is made of."""
+    torch._inductor.config.compile_threads = 1
+    compiled = torch.compile(peer)
+    use_cpp()
+    calls = {
+        "decoupled, kernels": decoupled, "decoupled, kernels, node in Python": from_python(decoupled),
+        "F.gumbel_softmax": peer, "F.gumbel_softmax, compiled": compiled,
+        "a node in Python that does nothing": Nothing.apply,
+        "a node in C++ that does nothing": lambda logits: logits.view_as(logits),
+    }  # fmt: skip
     for rows, columns in SHAPES:
-        steps = {"decoupled, kernels": step(decoupled, rows, columns), "F.gumbel_softmax": step(peer, rows, columns)}
+        torch.compiler.reset()
+        steps = {what: step(call, rows, columns) for what, call in calls.items()}
         for way, runs in (
             ("", steps),
             (", backward on the same thread", {what: on_one_thread(run) for what, run in steps.items()}),
         ):
             times = measure_host(runs, seconds)
-            ratio = middle(times["F.gumbel_softmax"]) / middle(times["decoupled, kernels"])
             for what, values in times.items():
-                mine = ratio if what.startswith("decoupled") else None
-                record("categorical, host time", what + way, f"{rows:,} x {columns:,}", values, mine, CUDA)
+                ratio = middle(times["F.gumbel_softmax"]) / middle(values) if what.startswith("decoupled") else None
+                record("categorical, host time", what + way, f"{rows:,} x {columns:,}", values, ratio, CUDA)
     for what, values in measure_host(parts(), seconds).items():
         record("categorical, host time", what, "64 x 8", values, None, CUDA)
 
@@ -181,6 +212,7 @@ def parts() -> dict[str, Step]:
     return {
         "forward": lambda: decoupled(logits),
         "forward without gradient": lambda: decoupled(fixed),
+        "forward, node in Python": lambda: from_python(decoupled)(logits),
         "a node that does nothing, and its gradient": lambda: torch.autograd.grad(
             Nothing.apply(logits), logits, gradient
         ),

@@ -103,8 +103,8 @@ def load(library: str, driver: Any) -> None:
     """Use a library, with the functions of a driver."""
     global _operator
     torch.ops.load_library(library)
-    functions = (getattr(driver, name, None) for name in _DRIVER)
-    torch.ops.decoupled_st.host_start([ctypes.cast(f, ctypes.c_void_p).value or 0 for f in functions])
+    functions: list[Any] = [getattr(driver, name, None) for name in _DRIVER]
+    torch.ops.decoupled_st.host_start([ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions])
     if not _implementations:
         _implementations.append(torch.library.Library("decoupled_st", "FRAGMENT"))
         _implementations[0].impl("host_gradient", _gradient, "CompositeExplicitAutograd")
@@ -118,10 +118,11 @@ def _draws_alike(device: torch.device) -> bool:
         return False
     generator = torch.Generator(device).manual_seed(0x123456789ABCDEF)
     for _ in range(3):
-        seed, offset = generator.get_state().view(torch.int64).tolist()
+        state = generator.get_state().view(torch.int64).tolist()
         drawn = torch.randint(1 << 62, (1,), device=device, generator=generator).item()
-        if torch.ops.decoupled_st.host_number(seed, offset) != drawn:
+        if len(state) != 2 or torch.ops.decoupled_st.host_number(*state) != drawn:
             return False
+        seed, offset = state
         if generator.get_state().view(torch.int64).tolist() != [seed, offset + 4]:
             return False
     return True
@@ -143,11 +144,11 @@ def _launched(
     module, blanks = (categorical, 2) if of_categories else (binary, 1)
     draws = isinstance(tau_f, Tensor) or tau_f > 0
     told = []
-    for kernels, like_logits, drawn, tau, scale in (
+    for kernels, like_logits, drawn, temperature, scale in (
         (module.FORWARD, 2, draws, tau_f, ()),
         (module.BACKWARD, 3, perturbed, tau_b, (None,)),
     ):
-        tau = tau.reshape(1) if isinstance(tau, Tensor) else None
+        tau = temperature.reshape(1) if isinstance(temperature, Tensor) else None
         kernel, height, integers, constants, warps = module.specify(kernels, logits, int(drawn), tau)
         dtypes = (
             *(logits.dtype,) * like_logits, torch.int64 if drawn else None, *(None,) * blanks,

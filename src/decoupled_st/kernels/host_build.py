@@ -20,9 +20,11 @@ from decoupled_st.kernels.compiler import CompilerError, find_compiler
 
 SOURCE = Path(__file__).with_name("host.cpp")
 _TORCH = Path(torch.__file__).parent
-_FLAGS = ("-O2", "-fPIC", "-shared", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}")
+_FLAGS = ["-O2", "-fPIC", "-shared", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
+_LIBRARIES = ["-ltorch_cpu", "-lc10"]
 if torch.version.cuda is not None:
-    _FLAGS += ("-DWITH_CUDA",)
+    _FLAGS.append("-DWITH_CUDA")
+    _LIBRARIES.append("-ltorch_cuda")
 _STANDARDS = ("c++20", "c++17")
 """What is tried in turn: torch's headers ask for the first by now, and not every compiler knows it."""
 
@@ -60,9 +62,7 @@ def start() -> "subprocess.Popen[bytes]":
     compiler, target = shlex.split(find_compiler(language="C++")), library()
     target.parent.mkdir(parents=True, exist_ok=True)
     headers = (f"-I{_TORCH / 'include'}", f"-I{_TORCH / 'include/torch/csrc/api/include'}")
-    command = (*compiler, *_FLAGS, *headers, str(SOURCE), f"-L{_TORCH / 'lib'}", "-ltorch_cpu", "-lc10")
-    if torch.version.cuda is not None:
-        command += ("-ltorch_cuda",)
+    command = (*compiler, *_FLAGS, *headers, str(SOURCE), f"-L{_TORCH / 'lib'}", *_LIBRARIES)
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _SCRIPT, str(target), " ".join(_STANDARDS), *command],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,

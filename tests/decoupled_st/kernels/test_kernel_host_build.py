@@ -1,0 +1,169 @@
+"""The library of the usual call: made once, in the background, and missed by nobody where it cannot be."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from decoupled_st.kernels import host, host_build
+from decoupled_st.kernels.compiler import CompilerError
+
+pytestmark = pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="nothing of CUDA is in it")
+COMPILER = """
+import sys, time
+with open(sys.argv[0] + ".log", "a") as log:
+    print(*sys.argv[1:], file=log)
+if "{refused}" in sys.argv:
+    sys.exit("refused")
+time.sleep(0.3)
+with open(sys.argv[sys.argv.index("-o") + 1], "w") as out:
+    out.write("made")
+"""
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler that notes its calls, and a cache of its own."""
+    script = tmp_path / "compiler.py"
+    script.write_text(COMPILER.format(refused="nothing"))
+    monkeypatch.setenv("CXX", f"{sys.executable} {script}")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
+    return script
+
+
+def calls(compiler: Path) -> list[str]:
+    log = Path(f"{compiler}.log")
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def test_of_many_that_come_at_once_one_compiles(compiler: Path) -> None:
+    processes = [host_build.start() for _ in range(4)]
+    for process in processes:
+        assert process.wait() == 0
+    assert host_build.library().read_text() == "made"
+    (call,) = calls(compiler)
+    assert str(host_build.SOURCE) in call.split()
+    assert "-std=c++20" in call.split()
+    assert host_build.build() == host_build.library()
+    assert len(calls(compiler)) == 1, "and later ones find it"
+    left = sorted(path.suffix for path in host_build.library().parent.iterdir())
+    assert left == [".lock", ".log", ".so"]
+
+
+def test_an_older_standard_for_an_older_compiler(compiler: Path) -> None:
+    compiler.write_text(COMPILER.format(refused="-std=c++20"))
+    host_build.build()
+    assert ["-std=c++17" in call for call in calls(compiler)] == [False, True]
+
+
+def test_what_the_compiler_says_is_told(compiler: Path) -> None:
+    compiler.write_text(COMPILER.format(refused="-shared"))
+    with pytest.raises(CompilerError, match="refused"):
+        host_build.build()
+    assert not host_build.library().exists()
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(CompilerError, match=r"there is no C\+\+ compiler \(\$CXX, c\+\+, g\+\+ and clang\+\+ were"):
+        host_build.build()
+
+
+def test_each_text_and_torch_has_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    names = {host_build.library().name}
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "__version__", "2.99.0")
+        names.add(host_build.library().name)
+    source = tmp_path / "host.cpp"
+    source.write_text("int x;")
+    monkeypatch.setattr(host_build, "SOURCE", source)
+    names.add(host_build.library().name)
+    assert len(names) == 3
+
+
+def test_ahead_from_the_command_line(compiler: Path) -> None:
+    command = [sys.executable, "-m", "decoupled_st.kernels.host_build"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert str(host_build.library()) in done.stdout
+    host_build.library().unlink()
+    compiler.write_text(COMPILER.format(refused="-shared"))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "refused" in done.stderr
+
+
+@pytest.fixture
+def looking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
+    """`prepare` as on CUDA, with a library that is not there yet, and notes of what was done."""
+    seen = SimpleNamespace(
+        library=tmp_path / "host.so", now=0.0, started=0, loaded=[], process=SimpleNamespace(poll=lambda: None)
+    )
+
+    def start() -> SimpleNamespace:
+        seen.started += 1
+        return seen.process
+
+    monkeypatch.setattr(host, "is_known", lambda: True)
+    monkeypatch.setattr(host, "time", SimpleNamespace(monotonic=lambda: seen.now))
+    monkeypatch.setattr(host, "_next_look", 0.0)
+    monkeypatch.setattr(host, "_building", None)
+    monkeypatch.setattr(host, "load", lambda library, driver: seen.loaded.append(library))
+    monkeypatch.setattr(host.ctypes, "CDLL", lambda name: name)
+    monkeypatch.setattr(host_build, "start", start)
+    monkeypatch.setattr(host_build, "library", lambda: seen.library)
+    logits = SimpleNamespace(is_cuda=True)
+
+    def after(seconds: float) -> None:
+        seen.now += seconds
+        host.prepare(logits, 1.0, 0.5, True, False)  # type: ignore[arg-type]
+
+    seen.after = after
+    return seen
+
+
+def test_started_at_the_first_call_and_loaded_when_it_is_there(looking: SimpleNamespace) -> None:
+    looking.after(0.0)
+    looking.after(5.0)
+    assert looking.started == 1
+    looking.library.touch()
+    looking.after(0.1)
+    assert not looking.loaded, "not at every call"
+    looking.after(1.0)
+    assert looking.loaded == [str(looking.library)]
+
+
+def test_a_library_that_is_there_is_loaded_at_once(looking: SimpleNamespace) -> None:
+    looking.library.touch()
+    looking.after(0.0)
+    assert looking.loaded
+    assert not looking.started
+
+
+@pytest.mark.parametrize(
+    "reason", ["the compiler fails", "no compiler", "no place", "cannot be loaded", "unknown Triton"]
+)
+def test_where_it_cannot_be_python_goes_on(
+    looking: SimpleNamespace, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        looking.started += 1
+        raise CompilerError if reason == "no compiler" else OSError
+
+    if reason == "the compiler fails":
+        looking.process.poll = lambda: 1
+    elif reason == "unknown Triton":
+        monkeypatch.setattr(host, "is_known", lambda: False)
+    elif reason == "cannot be loaded":
+        looking.library.touch()
+        monkeypatch.setattr(host, "load", fail)
+    else:
+        monkeypatch.setattr(host_build, "start", fail)
+    for _ in range(5):
+        looking.after(10.0)
+    assert looking.started == (0 if reason == "unknown Triton" else 1), "once, and never again"
