@@ -296,8 +296,7 @@ static Tensor apply(const Tensor& logits, const Call& call) {
   node->ctx_.saved_data["categorical"] = call.categorical;
   node->ctx_.save_for_backward({logits, call.perturbed ? seed : Tensor(), call.tau_b});
   node->save_variables_to_ctx();
-  const auto number = node->add_input_metadata(z);
-  torch::autograd::impl::set_gradient_edge(z, {std::move(node), number});
+  torch::autograd::create_gradient_edge(z, std::move(node));
   return z;
 }
 

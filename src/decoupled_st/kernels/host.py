@@ -77,7 +77,8 @@ def prepare(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, of_cat
 
 
 def _split(tau: float | Tensor) -> tuple[float, Tensor | None]:
-    return (tau, None) if isinstance(tau, float) else (0.0, tau)
+    """As the node in Python keeps it: `torch.utils.checkpoint` compares what is saved, whichever comes first."""
+    return (tau, None) if isinstance(tau, float) else (0.0, tau.reshape(1))
 
 
 def _look() -> None:
@@ -133,7 +134,7 @@ def _gradient(
 ) -> Tensor:
     """The gradient by the node in Python, which knows every case."""
     node, blanks = (categorical._Choose, 2) if of_categories else (binary._Choose, 1)
-    saved = (logits, seed, *(None,) * blanks, None if tau is None else tau.reshape(1), None)
+    saved = (logits, seed, *(None,) * blanks, tau, None)
     return node.backward(SimpleNamespace(saved_tensors=saved, numbers=(tau_value, 1.0, False)), grad)[0]
 
 

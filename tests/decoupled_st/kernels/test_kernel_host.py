@@ -331,6 +331,22 @@ def test_checkpointing(driver: Driver, some_call: Call) -> None:
     assert_same(some_call, logits, run)
 
 
+def test_cpp_takes_over_between_a_call_and_its_recomputation(driver: Driver, some_call: Call) -> None:
+    """And Python again: `checkpoint` sees no difference, and the gradient is that of the draw."""
+    operator = host._operator
+    both(some_call, torch.randn(40, 6), lambda leaf, z: None)
+    leaf, g = torch.randn(40, 6, requires_grad=True), torch.randn(40, 6)
+    expected = []
+    for before, after in ((None, None), (None, operator), (operator, None)):
+        torch.manual_seed(4)
+        host._operator = before
+        z = checkpoint(some_call, leaf, use_reentrant=False)
+        host._operator = after
+        expected.append(torch.autograd.grad(z, leaf, g)[0])
+    assert torch.equal(expected[0], expected[1])
+    assert torch.equal(expected[0], expected[2])
+
+
 def test_hooks_anomaly_mode_and_no_gradient(driver: Driver, some_call: Call) -> None:
     class Stop(torch.autograd.Function):
         @staticmethod
