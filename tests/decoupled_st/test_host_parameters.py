@@ -13,7 +13,7 @@ pytestmark = [
     ),
     pytest.mark.filterwarnings("ignore"),  # Triton's own, about defaults of its next version
 ]
-WORDS = ("u64", "u64", "u64", "u64", "u64", "f32", "f32", "u32")
+WORDS = ("u64", "u64", "u64", "u64", "u64", "f32", "f32", "u32", "u64")
 """By place in `Values` of host.cpp."""
 
 
@@ -35,21 +35,22 @@ def compiled(kernel: Any, pointers: dict[str, str], integers: dict[str, str], co
 
 
 @pytest.mark.parametrize("rows", ["i32", None], ids=["rows", "one row"])
-@pytest.mark.parametrize("drawn", [True, False], ids=["drawn", "not drawn"])
+@pytest.mark.parametrize("drawn", ["*i64", "i64", None], ids=["seed on the device", "seed a number", "not drawn"])
 @pytest.mark.parametrize("tau", [True, False], ids=["tau on the device", "tau a float"])
 @pytest.mark.parametrize("which", ["forward", "backward", "binary forward", "binary backward"])
-def test_the_parameters_of_a_compiled_kernel(which: str, tau: bool, drawn: bool, rows: str | None) -> None:
+def test_the_parameters_of_a_compiled_kernel(which: str, tau: bool, drawn: str | None, rows: str | None) -> None:
     from decoupled_st.kernels import binary, categorical, host
 
     module = binary if which.startswith("binary") else categorical
     kernel = module.BACKWARD if which.endswith("backward") else module.FORWARD
     kernel = kernel[0] if isinstance(kernel, tuple) else kernel
     pointers = dict.fromkeys(("z", "logits") if "forward" in which else ("out", "grad", "logits"), "*fp32")
-    pointers |= {"seed": "*i64"} if drawn else {}
+    pointers |= {"seed": "*i64"} if drawn == "*i64" else {}
     pointers |= {"tau": "*fp32"} if tau else {}
     count = "n" if module is binary else "rows"
     integers = {} if rows is None else {count: rows} | ({"tau_shared": rows} if tau else {})
-    constants = {"NOISE": int(drawn), "BLOCK": 2048 if module is binary else 8}
+    integers |= {"seed": "i64"} if drawn == "i64" else {}
+    constants = {"NOISE": int(drawn is not None), "BLOCK": 2048 if module is binary else 8}
     constants |= {"WIDE": False} if module is binary else {"K": 6, "ROWS": 128}
     found = compiled(kernel, pointers, integers, constants)
     found.function = 7

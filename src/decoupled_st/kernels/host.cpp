@@ -6,7 +6,6 @@
 // Python. Neither Python's headers nor CUDA's are needed; WITH_CUDA says that torch has CUDA.
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/randint.h>
 #ifdef WITH_CUDA
@@ -36,7 +35,6 @@ struct Driver {
   int (*get_context)(void** context);
   int (*set_context)(void* context);
   int (*is_capturing)(void* stream, int* status);
-  int (*write)(void* stream, uint64_t place, uint64_t value, unsigned flags);
 };
 static Driver driver;
 
@@ -51,21 +49,22 @@ struct Kernel {
 // What is launched for one kind of call.
 struct Plan {
   int64_t width = 1, height = 1;  // elements of a row, and rows of a program
-  bool draws_here = false;        // and not on the device, with the same result
   void* context = nullptr;
-  Kernel forward, backward;
+  Kernel forward, backward, forward_by_number;  // the last is passed its seed, if there is one
 };
 
-// All that a kernel's parameters can be, as `host.PARAMETERS` numbers them.
+// All that a kernel's parameters can be, as `host.py` numbers them.
 struct Values {
   const void *written, *logits, *seed, *tau, *grad;
   float tau_value, scale_value;
   int32_t rows;
+  int64_t number;
 };
-constexpr int64_t PLACES = 8;
+constexpr int64_t PLACES = 9;
 
 static void launch(const Plan& plan, const Kernel& kernel, void* stream, Values v) {
-  void* places[PLACES] = {&v.written, &v.logits, &v.seed, &v.tau, &v.grad, &v.tau_value, &v.scale_value, &v.rows};
+  void* places[PLACES] = {&v.written,   &v.logits,      &v.seed, &v.tau,   &v.grad,
+                          &v.tau_value, &v.scale_value, &v.rows, &v.number};
   void *arguments[16], *nothing = nullptr;
   size_t count = 0;
   for (const auto parameter : kernel.parameters) arguments[count++] = places[parameter];
@@ -94,14 +93,14 @@ struct Call {
   bool categorical, perturbed;
   double tau_f_value, tau_b_value;
   Tensor tau_f, tau_b;  // instead of the values, where they are defined
-  const Plan* plan = nullptr;
+  std::shared_ptr<const Plan> plan;
   void* stream = nullptr;
 
   bool draws() const { return tau_f.defined() || tau_f_value != 0; }
 };
 
 using Key = std::array<int64_t, 4>;
-static std::map<Key, Plan> plans;  // what is in it stays where it is
+static std::map<Key, std::shared_ptr<const Plan>> plans;
 static std::mutex plans_lock;
 
 constexpr int64_t MOST = 1 << 30;  // elements; with more, other kernels are launched, and the host's time is nothing
@@ -115,16 +114,16 @@ static Key key_of(const Tensor& logits, const Call& call) {
   return {width, sizes, options, 256 * logits.get_device() + static_cast<int64_t>(logits.scalar_type())};
 }
 
-static const Plan* find_plan(const Tensor& logits, const Call& call) {
+static std::shared_ptr<const Plan> find_plan(const Tensor& logits, const Call& call) {
   const std::lock_guard<std::mutex> guard(plans_lock);
   const auto found = plans.find(key_of(logits, call));
-  return found == plans.end() ? nullptr : &found->second;
+  return found == plans.end() ? nullptr : found->second;
 }
 
 // --- the seed -------------------------------------------------------------------------------------------------------
 
 // What torch.randint(1 << 62, (1,)) draws on CUDA: Philox 4x32 of ten rounds, the generator's seed its key. `host.py`
-// compares the two before this one is used.
+// compares the two before this one is used. It takes less time than a kernel.
 static int64_t drawn_number(int64_t seed, int64_t offset) {
   auto key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(static_cast<uint64_t>(seed) >> 32);
   const auto counter = static_cast<uint64_t>(offset) / 4;
@@ -141,37 +140,23 @@ static int64_t drawn_number(int64_t seed, int64_t offset) {
   return ((static_cast<int64_t>(x0) << 32) | x1) & ((int64_t{1} << 62) - 1);
 }
 
-static std::map<std::pair<int, void*>, Tensor> slots;  // for seeds that only forward needs: one for each stream
-static std::mutex slots_lock;
-
-// A seed on the device, as `draw_seed` draws it: drawn here and written there, which takes less time than a kernel, or
-// by a kernel while a graph is captured, which is to draw anew. `slot` is locked where the seed lies in the stream's.
-static Tensor draw_seed(const Tensor& logits, const Call& call, std::unique_lock<std::mutex>& slot) {
-  const auto options = logits.options().dtype(at::kLong);
+// The next seed of a device's generator, drawn here.
+static int64_t draw_number(c10::Device device) {
 #ifdef WITH_CUDA
-  int capturing = 0;
-  if (call.plan->draws_here && driver.is_capturing(call.stream, &capturing) == 0 && !capturing) {
-    auto* generator = at::globalContext().defaultGenerator(logits.device()).unsafeGetGeneratorImpl();
-    at::PhiloxCudaState state;
-    {
-      const std::lock_guard<std::mutex> guard(generator->mutex_);
-      state = static_cast<at::CUDAGeneratorImpl*>(generator)->philox_cuda_state(4);
-    }
-    const int64_t number = drawn_number(state.seed_.val, state.offset_.val);
-    Tensor seed;
-    if (!call.perturbed) {
-      slot.lock();
-      seed = slots[{logits.get_device(), call.stream}];
-    }
-    if (!seed.defined()) {
-      seed = at::empty({1}, options);
-      if (!call.perturbed) slots[{logits.get_device(), call.stream}] = seed;
-    }
-    if (driver.write(call.stream, reinterpret_cast<uint64_t>(address(seed)), number, 0) != 0) seed.fill_(number);
-    return seed;
+  if (device.is_cuda()) {
+    auto* generator = at::globalContext().defaultGenerator(device).unsafeGetGeneratorImpl();
+    const std::lock_guard<std::mutex> guard(generator->mutex_);
+    const auto state = static_cast<at::CUDAGeneratorImpl*>(generator)->philox_cuda_state(4);
+    return drawn_number(static_cast<int64_t>(state.seed_.val), static_cast<int64_t>(state.offset_.val));
   }
 #endif
-  return at::randint(int64_t{1} << 62, {1}, options);
+  return at::randint(int64_t{1} << 62, {1}, at::kLong).item<int64_t>();
+}
+
+// A captured graph draws at each replay, and so on the device.
+static bool is_captured(void* stream) {
+  int status = 0;
+  return driver.is_capturing(stream, &status) != 0 || status != 0;
 }
 
 // --- forward and backward -------------------------------------------------------------------------------------------
@@ -183,12 +168,17 @@ static int32_t rows_of(const Tensor& logits, const Plan& plan) {
 static Tensor run_forward(const Tensor& logits, const Call& call, Tensor& seed) {
   const at::AutoDispatchBelowADInplaceOrView below;
   const c10::DeviceGuard guard(logits.device());
+  const Plan& plan = *call.plan;
+  const bool by_number = plan.forward_by_number.function && !is_captured(call.stream);
+  int64_t number = 0;
+  if (by_number)
+    number = draw_number(logits.device());
+  else if (call.draws())
+    seed = at::randint(int64_t{1} << 62, {1}, logits.options().dtype(at::kLong));  // as `noise.draw_seed`
   Tensor z = at::empty_like(logits);
-  std::unique_lock<std::mutex> slot(slots_lock, std::defer_lock);
-  if (call.draws()) seed = draw_seed(logits, call, slot);
   const Values values{address(z), address(logits), address(seed), address(call.tau_f), nullptr,
-                      static_cast<float>(call.tau_f_value), 1.0f, rows_of(logits, *call.plan)};
-  launch(*call.plan, call.plan->forward, call.stream, values);
+                      static_cast<float>(call.tau_f_value), 1.0f, rows_of(logits, plan), number};
+  launch(plan, by_number ? plan.forward_by_number : plan.forward, call.stream, values);
   return z;
 }
 
@@ -200,7 +190,7 @@ static Tensor run_backward(const Plan& plan, void* stream, const Tensor& incomin
   if (!is_aligned(grad)) grad = grad.clone();
   Tensor out = at::empty_like(logits);
   const Values values{address(out), address(logits), address(seed), address(tau), address(grad),
-                      static_cast<float>(tau_value), 1.0f, rows_of(logits, plan)};
+                      static_cast<float>(tau_value), 1.0f, rows_of(logits, plan), 0};
   launch(plan, plan.backward, stream, values);
   return out;
 }
@@ -253,7 +243,7 @@ struct Choose {
 
 // A node of torch's for C++ functions, without what they do at each call for the sake of all cases.
 struct Node : torch::autograd::CppNode<Choose> {
-  const Plan* plan = nullptr;
+  std::shared_ptr<const Plan> plan;
   void* stream = nullptr;  // on which autograd runs backward too
   double tau_value = 0;
 
@@ -322,6 +312,7 @@ static MaybeTensor choose(const Tensor& logits, double tau_f, double tau_b, bool
 
 // function, threads, bytes of shared memory, parameters
 static Kernel as_kernel(at::IntArrayRef told) {
+  if (told.empty()) return {};
   Kernel kernel{reinterpret_cast<void*>(told.at(0)), static_cast<unsigned>(told.at(1)),
                 static_cast<unsigned>(told.at(2)), told.slice(3).vec()};
   TORCH_CHECK(kernel.parameters.size() <= 14, "too many parameters");
@@ -331,24 +322,30 @@ static Kernel as_kernel(at::IntArrayRef told) {
 
 // From now on calls of this kind are made here.
 static void learn(const Tensor& logits, double tau_f, double tau_b, bool categorical, bool perturbed,
-                  const MaybeTensor& tau_f_at, const MaybeTensor& tau_b_at, bool draws_here, int64_t height,
-                  at::IntArrayRef forward, at::IntArrayRef backward) {
+                  const MaybeTensor& tau_f_at, const MaybeTensor& tau_b_at, int64_t height,
+                  at::IntArrayRef forward, at::IntArrayRef backward, at::IntArrayRef forward_by_number) {
   if (logits.numel() > MOST) return;
   const Call call = as_call(categorical, perturbed, tau_f, tau_b, tau_f_at, tau_b_at);
   const c10::DeviceGuard guard(logits.device());
-  Plan plan{categorical ? logits.size(-1) : 1, height, draws_here && driver.is_capturing && driver.write, nullptr,
-            as_kernel(forward), as_kernel(backward)};
-  if (driver.get_context(&plan.context) != 0 || !plan.context) return;
+  auto plan = std::make_shared<Plan>();
+  plan->width = categorical ? logits.size(-1) : 1;
+  plan->height = height;
+  plan->forward = as_kernel(forward);
+  plan->backward = as_kernel(backward);
+  plan->forward_by_number = as_kernel(forward_by_number);
+  if (driver.get_context(&plan->context) != 0 || !plan->context) return;
   const std::lock_guard<std::mutex> lock(plans_lock);
   plans.emplace(key_of(logits, call), std::move(plan));
 }
 
+// With this driver, and nothing learned yet.
 static void start(at::IntArrayRef addresses) {
   driver = {reinterpret_cast<decltype(driver.launch)>(addresses.at(0)),
             reinterpret_cast<decltype(driver.get_context)>(addresses.at(1)),
             reinterpret_cast<decltype(driver.set_context)>(addresses.at(2)),
-            reinterpret_cast<decltype(driver.is_capturing)>(addresses.at(3)),
-            reinterpret_cast<decltype(driver.write)>(addresses.at(4))};
+            reinterpret_cast<decltype(driver.is_capturing)>(addresses.at(3))};
+  const std::lock_guard<std::mutex> lock(plans_lock);
+  plans.clear();
 }
 
 }  // namespace decoupled_st
@@ -357,7 +354,7 @@ TORCH_LIBRARY_FRAGMENT(decoupled_st, m) {
   m.def("host_start(int[] addresses) -> ()", &decoupled_st::start);
   m.def(
       "host_learn(Tensor logits, float tau_f, float tau_b, bool categorical, bool perturbed, Tensor? tau_f_at, "
-      "Tensor? tau_b_at, bool draws_here, int height, int[] forward, int[] backward) -> ()",
+      "Tensor? tau_b_at, int height, int[] forward, int[] backward, int[] forward_by_number) -> ()",
       &decoupled_st::learn);
   m.def(
       "host_choose(Tensor logits, float tau_f, float tau_b, bool categorical, bool perturbed, int stream, "

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,12 +22,12 @@ from decoupled_st.kernels import binary, categorical, host_build
 from decoupled_st.kernels.compiler import CompilerError
 from decoupled_st.kernels.launch import find, is_known, is_watched
 
-PARAMETERS = {
-    "z": 0, "out": 0, "logits": 1, "seed": 2, "tau": 3, "grad": 4, "tau_value": 5, "scale_value": 6,
-    "rows": 7, "n": 7, "tau_shared": 7,
+POINTERS = {"z": 0, "out": 0, "logits": 1, "seed": 2, "tau": 3, "grad": 4}
+NUMBERS = {
+    ("tau_value", "fp32"): 5, ("scale_value", "fp32"): 6, ("rows", "i32"): 7, ("n", "i32"): 7,
+    ("tau_shared", "i32"): 7, ("seed", "i64"): 8,
 }  # fmt: skip
 """Which of `Values` in host.cpp a kernel's parameter is. A temperature on the device is shared by all rows."""
-_TYPES = ("*", "*", "*", "*", "*", "fp32", "fp32", "i32")
 _UNUSUAL = (
     "launch_cooperative_grid",
     "launch_pdl",
@@ -35,7 +35,9 @@ _UNUSUAL = (
     "profile_scratch_size",
     "instrumentation_mode",
 )
-_DRIVER = ("cuLaunchKernel", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuStreamIsCapturing", "cuStreamWriteValue64_v2")
+_DRIVER = ("cuLaunchKernel", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuStreamIsCapturing")
+_A_SEED = 2**61 + 1
+"""Of the type of most, and of no other property that Triton compiles for."""
 _PAUSE = 1.0
 """Seconds between two looks whether the library is there."""
 
@@ -43,6 +45,8 @@ _log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _operator: Callable[..., Tensor | None] | None = None
 _implementations: list[torch.library.Library] = []
+_kept: list[Any] = []
+"""Triton unloads what nobody holds."""
 _building: "subprocess.Popen[bytes] | None" = None
 _next_look = 0.0
 _current_stream: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -71,9 +75,7 @@ def prepare(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, of_cat
         return  # what follows may wait for the device
     if (kernels := _launched(logits, tau_f, tau_b, of_categories, perturbed)) is not None:
         (tau_f, tau_f_at), (tau_b, tau_b_at) = _split(tau_f), _split(tau_b)
-        torch.ops.decoupled_st.host_learn(
-            logits, tau_f, tau_b, of_categories, perturbed, tau_f_at, tau_b_at, _draws_alike(logits.device), *kernels
-        )
+        torch.ops.decoupled_st.host_learn(logits, tau_f, tau_b, of_categories, perturbed, tau_f_at, tau_b_at, *kernels)
 
 
 def _split(tau: float | Tensor) -> tuple[float, Tensor | None]:
@@ -104,8 +106,8 @@ def load(library: str, driver: Any) -> None:
     """Use a library, with the functions of a driver."""
     global _operator
     torch.ops.load_library(library)
-    functions: list[Any] = [getattr(driver, name, None) for name in _DRIVER]
-    torch.ops.decoupled_st.host_start([ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions])
+    addresses = [ctypes.cast(getattr(driver, name), ctypes.c_void_p).value for name in _DRIVER]
+    torch.ops.decoupled_st.host_start(addresses)
     if not _implementations:
         _implementations.append(torch.library.Library("decoupled_st", "FRAGMENT"))
         _implementations[0].impl("host_gradient", _gradient, "CompositeExplicitAutograd")
@@ -138,15 +140,25 @@ def _gradient(
     return node.backward(SimpleNamespace(saved_tensors=saved, numbers=(tau_value, 1.0, False)), grad)[0]
 
 
-def _launched(
+class _Launch(NamedTuple):
+    """What decides which compiled kernel is launched, as `launch.find` takes it, and rows of a program."""
+
+    kernel: Any
+    dtypes: tuple[torch.dtype | None, ...]
+    integers: tuple[int, ...]
+    constants: tuple[int, ...]
+    warps: int
+    height: int
+
+
+def _launches(
     logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, of_categories: bool, perturbed: bool
-) -> tuple[int, list[int], list[int]] | None:
-    """Rows of a program, and what is to be known of either kernel; None until both have been launched."""
+) -> list[_Launch]:
+    """Forward's and backward's."""
     module, blanks = (categorical, 2) if of_categories else (binary, 1)
-    draws = isinstance(tau_f, Tensor) or tau_f > 0
-    told = []
+    launches = []
     for kernels, like_logits, drawn, temperature, scale in (
-        (module.FORWARD, 2, draws, tau_f, ()),
+        (module.FORWARD, 2, isinstance(tau_f, Tensor) or tau_f > 0, tau_f, ()),
         (module.BACKWARD, 3, perturbed, tau_b, (None,)),
     ):
         tau = temperature.reshape(1) if isinstance(temperature, Tensor) else None
@@ -155,11 +167,37 @@ def _launched(
             *(logits.dtype,) * like_logits, torch.int64 if drawn else None, *(None,) * blanks,
             None if tau is None else tau.dtype, *scale,
         )  # fmt: skip
+        launches.append(_Launch(kernel, dtypes, integers, constants, warps, height))
+    return launches
+
+
+def _launched(
+    logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, of_categories: bool, perturbed: bool
+) -> tuple[int, list[int], list[int], list[int]] | None:
+    """Rows of a program, and what is to be known of forward, of backward, and of a forward that is passed the seed as a
+    number, if that is drawn on the host; None until the first two have been launched."""
+    told = []
+    forward, backward = _launches(logits, tau_f, tau_b, of_categories, perturbed)
+    for kernel, dtypes, integers, constants, warps, _ in (forward, backward):
         compiled = find(kernel, logits.get_device(), dtypes, integers, constants, warps)
         if compiled is None or kernel.pre_run_hooks or (description := describe(compiled)) is None:
             return None
         told.append(description)
-    return height, *told
+    # Where backward needs the seed too, it is kept on the device.
+    on_host = forward.dtypes[2] is not None and not perturbed and _draws_alike(logits.device)
+    by_number = _compile_by_number(forward, logits) if on_host else None
+    return forward.height, told[0], told[1], [] if by_number is None else describe(by_number) or []
+
+
+def _compile_by_number(forward: _Launch, logits: Tensor) -> Any:
+    """The kernel for a seed that is passed: compiled and loaded, not launched."""
+    kernel, (z, x, _, *others), integers, constants, warps, _ = forward
+    with torch.cuda.device_of(logits):
+        compiled = kernel.warmup(z, x, _A_SEED, *others, 1.0, *integers, *constants, grid=(1,), num_warps=warps)
+        if compiled is not None:  # as in `launch`
+            compiled.run  # noqa: B018, which loads it
+            _kept.append(compiled)
+    return compiled
 
 
 def describe(compiled: Any) -> list[int] | None:
@@ -169,10 +207,13 @@ def describe(compiled: Any) -> list[int] | None:
     if metadata.num_ctas != 1 or metadata.shared > 228 * 1024 or any(getattr(metadata, x, None) for x in _UNUSUAL):
         return None
     passed = {name: kind for name, kind in compiled.src.signature.items() if kind != "constexpr"}
-    if any(name not in PARAMETERS or not kind.startswith(_TYPES[PARAMETERS[name]]) for name, kind in passed.items()):
+    places = [
+        POINTERS.get(name) if kind.startswith("*") else NUMBERS.get((name, kind)) for name, kind in passed.items()
+    ]
+    if None in places:
         return None
     # Two pointers to scratch memory follow, or one before Triton 3.5.
     _, _, entry = compiled.asm["ptx"].partition(".entry")
     if not len(passed) < entry.partition(")")[0].count(".param") <= len(passed) + 2:
         return None
-    return [compiled.function, 32 * metadata.num_warps, metadata.shared, *(PARAMETERS[name] for name in passed)]
+    return [compiled.function, 32 * metadata.num_warps, metadata.shared, *places]

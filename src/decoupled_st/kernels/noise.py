@@ -34,7 +34,7 @@ def gumbel(seed, row, quad, ROWS: tl.constexpr, QUADS: tl.constexpr):
 def first_gumbel(seed, row, quad):
     """The first column's noise of one quarter for each of the rows, in whatever layout these are."""
     zero = row.to(tl.int32) * 0
-    bits, _, _, _ = tl.philox(tl.load(seed), zero + quad, row.to(tl.int32), zero, zero)
+    bits, _, _, _ = tl.philox(_number(seed), zero + quad, row.to(tl.int32), zero, zero)
     return _gumbel_of(bits)
 
 
@@ -60,8 +60,15 @@ def logistic(seed, row, quad, ROWS: tl.constexpr, QUADS: tl.constexpr):
 def _bits(seed, row, quad, ROWS: tl.constexpr, QUADS: tl.constexpr):
     """32 random bits for each of [ROWS, 4 * QUADS]."""
     zero = row.to(tl.int32) * 0 + quad.to(tl.int32) * 0
-    a, b, c, d = tl.philox(tl.load(seed), zero + quad.to(tl.int32), zero + row.to(tl.int32), zero, zero)
+    a, b, c, d = tl.philox(_number(seed), zero + quad.to(tl.int32), zero + row.to(tl.int32), zero, zero)
     return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (ROWS, 4 * QUADS))
+
+
+@triton.jit
+def _number(seed):
+    """A seed, from where it lies on the device or as it is passed."""
+    x = tl.load(seed) if seed.dtype.is_ptr() else seed
+    return x
 
 
 @triton.jit

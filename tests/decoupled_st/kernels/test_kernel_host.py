@@ -45,7 +45,10 @@ class Driver:
         )(self.launch)
         self.cuCtxGetCurrent = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))(self.get_context)
         self.cuCtxSetCurrent = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self.set_context)
-        # Without those that draw a seed, as an old driver may be.
+        self.cuStreamIsCapturing = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))(
+            self.is_capturing
+        )
+        self.capturing = 0
 
     def get_context(self, place: Any) -> int:
         place[0] = 77
@@ -54,6 +57,17 @@ class Driver:
     def set_context(self, context: int) -> int:
         self.contexts.append(context)
         return 0
+
+    def is_capturing(self, stream: int, status: Any) -> int:
+        status[0] = self.capturing
+        return 0
+
+    def by_number(self, forward: Any, logits: Tensor) -> Any:
+        """The forward kernel that is passed a seed, as `host._compile_by_number` returns it."""
+        kernel, dtypes, integers, constants, warps, _ = forward
+        compiled = self.find(kernel, -1, dtypes, integers, constants, warps)
+        compiled.src.signature["seed"] = "i64"
+        return compiled
 
     def find(
         self,
@@ -121,7 +135,11 @@ class Driver:
 
 
 def _types(kind: str) -> Any:
-    return ctypes.c_void_p if kind.startswith("*") else {"fp32": ctypes.c_float, "i32": ctypes.c_int32}[kind]
+    return (
+        ctypes.c_void_p
+        if kind.startswith("*")
+        else {"fp32": ctypes.c_float, "i32": ctypes.c_int32, "i64": ctypes.c_int64}[kind]
+    )
 
 
 def _memory(address: int, size: int, dtype: torch.dtype) -> Tensor:
@@ -130,29 +148,27 @@ def _memory(address: int, size: int, dtype: torch.dtype) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def loaded() -> tuple[Driver, Any]:
+def library() -> str:
     try:
         find_compiler(language="C++")
     except CompilerError as error:
         pytest.skip(str(error))
-    driver = Driver()
-    host.load(str(host_build.build()), driver)
-    operator, host._operator = host._operator, None
-    return driver, operator
+    return str(host_build.build())
 
 
 @pytest.fixture
-def driver(loaded: tuple[Driver, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+def driver(library: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     """C++ from the second call of a kind on, on the stream 5."""
-    driver, operator = loaded
-    monkeypatch.setattr(host, "_operator", operator)
+    driver = Driver()
+    monkeypatch.setattr(host, "_operator", None)
+    host.load(library, driver)
     monkeypatch.setattr(host, "_current_stream", lambda device: STREAM)
     monkeypatch.setattr(host, "is_watched", lambda: False)
     monkeypatch.setattr(host, "find", driver.find)
     for name in ("FORWARD", "BACKWARD"):
         for kernel in (*getattr(host.categorical, name), getattr(host.binary, name)):
             monkeypatch.setattr(kernel, "pre_run_hooks", [], raising=False)
-    driver.launches, driver.errors, driver.contexts, driver.failure = [], [], [], None
+    monkeypatch.setattr(host, "_compile_by_number", driver.by_number)
     yield driver
     assert driver.failure is None, driver.failure
 
@@ -213,7 +229,7 @@ def assert_same(call: Call, logits: Tensor, then: Callable[[Tensor, Tensor], Any
 def test_bit_for_bit(driver: Driver, call: Call, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     g = torch.randn(shape, dtype=dtype)
     assert_same(call, torch.randn(shape, dtype=dtype), lambda leaf, z: (z.detach(), torch.autograd.grad(z, leaf, g)))
-    assert len(driver.launches) >= 2, "by C++: the warm-up too, where its kind is known"
+    assert len(driver.launches) == 2
 
 
 def test_long_rows(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,6 +238,30 @@ def test_long_rows(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     g = torch.randn(3, 300)
     assert_same(CALLS["gumbel_ste"], torch.randn(3, 300), lambda leaf, z: (z.detach(), torch.autograd.grad(z, leaf, g)))
     assert driver.functions[driver.launches[-1].handle].kernel is host.categorical.BACKWARD[1]
+
+
+@pytest.mark.parametrize("name", ["decoupled", "by tensors", "binary"])
+def test_a_seed_drawn_on_the_host(driver: Driver, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passed as a number where only forward needs it; while a graph is captured it is drawn on the device."""
+    monkeypatch.setattr(host, "_draws_alike", lambda device: True)
+    call, g = CALLS[name], torch.randn(5, 2, 11, dtype=torch.float16)
+    logits = torch.randn(5, 2, 11, dtype=torch.float16)
+    assert_same(call, logits, lambda leaf, z: (z.detach(), torch.autograd.grad(z, leaf, g)))
+    forward, backward = driver.launches[-2:]
+    assert driver.functions[forward.handle].signature["seed"] == "i64"
+    assert not hasattr(backward, "seed")
+    driver.capturing = 1
+    assert_same(call, logits, lambda leaf, z: (z.detach(), torch.autograd.grad(z, leaf, g)))
+    assert driver.functions[driver.launches[-2].handle].signature["seed"] == "*i64"
+
+
+def test_a_seed_that_backward_needs_too(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_draws_alike", lambda device: True)
+    logits, g = torch.randn(5, 11), torch.randn(5, 11)
+    assert_same(CALLS["gumbel_ste"], logits, lambda leaf, z: torch.autograd.grad(z, leaf, g))
+    forward, backward = driver.launches[-2:]
+    assert forward.seed == backward.seed
+    assert driver.functions[forward.handle].signature["seed"] == "*i64"
 
 
 def test_what_is_passed(driver: Driver) -> None:
