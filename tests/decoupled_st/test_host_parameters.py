@@ -34,9 +34,11 @@ def compiled(kernel: Any, pointers: dict[str, str], integers: dict[str, str], co
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
 
 
-@pytest.mark.parametrize("rows", ["i32", None], ids=["rows", "one row"])
-@pytest.mark.parametrize("drawn", ["*i64", "i64", None], ids=["seed on the device", "seed a number", "not drawn"])
-@pytest.mark.parametrize("tau", [True, False], ids=["tau on the device", "tau a float"])
+@pytest.mark.parametrize(
+    ("tau", "drawn", "rows"),
+    [(True, "*i64", "i32"), (False, "i64", "i32"), (True, "i64", None), (False, "*i64", None), (False, None, "i32")],
+    ids=["tensors", "numbers", "one row, seed a number", "one row, seed on the device", "not drawn"],
+)
 @pytest.mark.parametrize("which", ["forward", "backward", "binary forward", "binary backward"])
 def test_the_parameters_of_a_compiled_kernel(which: str, tau: bool, drawn: str | None, rows: str | None) -> None:
     from decoupled_st.kernels import binary, categorical, host

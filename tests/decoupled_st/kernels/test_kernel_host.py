@@ -186,7 +186,6 @@ CALLS: dict[str, Call] = {
     "binary gumbel_ste": lambda l: dst.binary.gumbel_ste(l, tau=0.6),
     "binary by tensors": lambda l: dst.binary.decoupled(l, tau_f=TAU, tau_b=TAU),
 }
-pytestmark = [pytestmark, pytest.mark.filterwarnings("ignore:.*is_grads_batched")]
 
 
 @pytest.fixture(params=CALLS, ids=str)
