@@ -265,3 +265,11 @@ def test_the_backward_of_a_compiled_model(some_call: Call) -> None:
 
     torch.compiler.reset()
     assert_same(some_call, torch.randn(64, 8, device="cuda"), run)
+
+
+def test_seeds_are_those_of_torch() -> None:
+    """Drawn on the host; where this fails, the kernels draw on the device, and a call takes some microseconds more."""
+    assert host._draws_alike(torch.device("cuda", 0))
+    logits = torch.randn(64, 8, device="cuda", requires_grad=True)
+    both(CALLS["decoupled"], logits, lambda leaf, z: None)
+    assert host._kept, "and a forward kernel is there that is passed one"
