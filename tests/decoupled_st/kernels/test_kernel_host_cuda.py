@@ -118,15 +118,16 @@ def test_streams(some_call: Call) -> None:
         streams = [torch.cuda.Stream() for _ in range(3)]
         found = []
         for stream in streams:
+            own = leaf.detach().clone().requires_grad_()  # since torch keeps the stream that a leaf was first used on
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 busy = torch.randn(2_000, 2_000, device="cuda")
                 for _ in range(5):
                     busy = busy @ busy / 50
-                source = leaf + 0 * busy.isnan().sum()
+                source = own + 0 * busy.isnan().sum()
                 z = some_call(source)
             torch.cuda.current_stream().wait_stream(stream)
-            found += [z.detach().clone(), *torch.autograd.grad(z, leaf, g)]
+            found += [z.detach().clone(), *torch.autograd.grad(z, own, g)]
         torch.cuda.synchronize()
         return found
 
@@ -138,6 +139,7 @@ def test_graphs(some_call: Call) -> None:
     g = torch.randn(512, 8, device="cuda")
 
     def run(leaf: Tensor, z: Tensor) -> Any:
+        leaf = leaf.detach().clone().requires_grad_()  # as above
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
