@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
-from torch.nn.utils.parametrize import is_parametrized
 
 from decoupled_st import codebook
 from decoupled_st.codebook.inputs import check_range
@@ -21,6 +20,7 @@ from decoupled_st.kernels import traced, transformed
 from decoupled_st.nn.chooser import check_deterministic, check_dim, check_grad_scale, one_node
 from decoupled_st.nn.gain import check_gain
 from decoupled_st.nn.replicas import broadcast_from_first, sum_over_replicas
+from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.compiled import is_run_again
 from decoupled_st.temperatures.tempering import Tempering
@@ -137,9 +137,12 @@ class Codebook(nn.Module):
 
     def reset_parameters(self) -> None:
         """Codes from N(0, 1 / features), of length about 1; nothing used or, by a rule, measured yet."""
+        check_settable(self, "weight")
         if self.tempering is not None:
             self.tempering.reset_parameters()
-        nn.init.normal_(self.weight, std=self.weight.shape[-1] ** -0.5)
+        weight = self.weight
+        nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)
+        keep(self, "weight", weight)
         self.usage.zero_()
         self.idle.zero_()
 
@@ -228,6 +231,7 @@ class Codebook(nn.Module):
 
     def _set(self, which: Tensor, rows: Tensor) -> None:
         """Codes to random rows, head by head; the first process's choice in all."""
+        check_settable(self, "weight")
         weight = self.weight.detach()
         for h in range(self.heads):
             chosen = which if self.heads == 1 else which[h]
@@ -241,8 +245,7 @@ class Codebook(nn.Module):
             pick = torch.randperm(len(source), device=source.device).repeat(-(-count // len(source)))[:count]
             drawn = broadcast_from_first(source[pick].to(self.weight.dtype))
             (weight if self.heads == 1 else weight[h])[chosen] = drawn
-        if is_parametrized(self, "weight"):  # then what was written to is made anew at each use
-            self.weight = weight  # type: ignore[assignment]
+        keep(self, "weight", weight)
         self.idle.masked_fill_(which, 0)
 
     def _in_force(self, rows: Tensor, mask: Tensor | None) -> tuple[str, dict[str, Any]]:

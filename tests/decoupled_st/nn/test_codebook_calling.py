@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.utils import prune
 
 import decoupled_st as dst
 
@@ -43,6 +44,29 @@ def test_codes_that_cannot_be_set_are_told() -> None:
     torch.nn.utils.parametrize.register_parametrization(module, "weight", torch.nn.Linear(6, 6))
     with pytest.raises(RuntimeError, match="right_inverse"):
         module.initialise(torch.randn(40, 6))
+
+
+def test_codes_that_a_hook_makes_anew_are_not_set_in_vain() -> None:
+    """Pruned, they were forgotten at the next pass, and `revive` said that it had set them."""
+    module = dst.nn.Codebook(16, 6, dst.Decoupled(tau_f=0.0, tau_b=1.0))
+    prune.random_unstructured(module, "weight", amount=0.25)
+    x = torch.randn(40, 6)
+    module(x)
+    module.idle.fill_(9)
+    for change in (lambda: module.initialise(x), lambda: module.revive(5), module.reset_parameters):
+        with pytest.raises(RuntimeError, match="'weight' of this Codebook is no parameter any more"):
+            change()
+    assert (module.idle == 9).all()
+    prune.remove(module, "weight")
+    assert module.revive(5) == 16
+
+
+def test_parametrised_codes_begin_anew() -> None:
+    module = dst.nn.Codebook(512, 6, dst.Decoupled(tau_f=0.0, tau_b=1.0))
+    torch.nn.utils.parametrizations.weight_norm(module, "weight")
+    module.initialise(torch.full((4, 6), 30.0))
+    module.reset_parameters()
+    assert module.weight.norm(dim=-1).mean().item() == pytest.approx(1.0, abs=0.1)
 
 
 @pytest.mark.parametrize("estimator", [dst.Decoupled(tau_f=0.0, tau_b=1.0), dst.SelfTempered()], ids=lambda e: e.name)

@@ -17,6 +17,7 @@ from decoupled_st.nn.chooser import Chooser, one_node
 from decoupled_st.nn.logic.fused_layer import Readers, apply_layer
 from decoupled_st.nn.logic.gates import PASS_THROUGH
 from decoupled_st.nn.logic.wiring import check_generator, check_wiring, random_wiring, unique_wiring
+from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.temperatures import Rule, Tempered
 
 _MAKERS = {"unique": unique_wiring, "random": random_wiring}
@@ -93,12 +94,15 @@ class LogicLayer(Chooser):
             wiring = _MAKERS[wiring](self.in_features, self.out_features, generator)
         if self.logits.is_meta:
             return
+        check_settable(self, "logits")
         if self.tempering is not None:
             self.tempering.reset_parameters()
         self.wiring.copy_(wiring)
         drawn = torch.randn(self.out_features, 16, generator=generator, dtype=self.logits.dtype, device="cpu")
         drawn[:, PASS_THROUGH] += self.residual
-        self.logits.copy_(drawn)
+        logits = self.logits
+        logits.copy_(drawn)
+        keep(self, "logits", logits)
 
     @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None) -> Tensor:

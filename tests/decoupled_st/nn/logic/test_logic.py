@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.utils import prune
 
 import decoupled_st as dst
 from decoupled_st.nn.logic.gates import GATES, gate_coefficients, truth_table
@@ -245,6 +246,25 @@ def test_from_the_meta_device() -> None:
     assert torch.equal(by_hand.wiring, given)
     assert by_hand.logits.dtype == torch.float64
     assert by_hand(torch.rand(3, 8)).dtype == torch.float64
+
+
+def test_parametrised_logits_begin_anew_with_their_wiring() -> None:
+    """The wiring alone was drawn anew."""
+    layer = dst.nn.LogicLayer(8, 16, dst.IdentitySTE())
+    torch.nn.utils.parametrizations.weight_norm(layer, "logits")
+    layer.reset_parameters(torch.Generator().manual_seed(0))
+    fresh = dst.nn.LogicLayer(8, 16, dst.IdentitySTE(), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(layer.logits, fresh.logits)
+    assert torch.equal(layer.wiring, fresh.wiring)
+
+
+def test_pruned_logits_are_not_drawn_anew_in_vain() -> None:
+    layer = dst.nn.LogicLayer(8, 16, dst.IdentitySTE())
+    wiring = layer.wiring.clone()
+    prune.random_unstructured(layer, "logits", amount=0.25)
+    with pytest.raises(RuntimeError, match="'logits' of this LogicLayer is no parameter any more"):
+        layer.reset_parameters()
+    assert torch.equal(layer.wiring, wiring)
 
 
 def test_residual_initialisation_prefers_the_first_input() -> None:

@@ -1,0 +1,21 @@
+"""Parameters whose values a module sets itself, whatever torch's tools have made of them."""
+
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+
+
+def check_settable(module: nn.Module, name: str) -> None:
+    """Refuse a tensor that is made anew before each pass, by `torch.nn.utils.prune` or the older `weight_norm`: it
+    would forget what is written to it."""
+    if not (name in module._parameters or name in module._buffers or is_parametrized(module, name)):
+        raise RuntimeError(
+            f"{name!r} of this {type(module).__name__} is no parameter any more: a hook makes it before each pass "
+            f"(torch.nn.utils.prune, weight_norm), and what is set now would be lost. Remove the hook first, as "
+            f"prune.remove(module, {name!r}) does, or take torch.nn.utils.parametrizations instead"
+        )
+
+
+def keep(module: nn.Module, name: str, written: Tensor) -> None:
+    """Take over what was written to `module.name`, where that is parametrised and so made anew at each use."""
+    if is_parametrized(module, name):
+        setattr(module, name, written.detach())
