@@ -250,7 +250,7 @@ def _as_numbers(name: str, value: object) -> Tensor:
     if not isinstance(value, Tensor) or value.dim() != 1 or value.is_floating_point() or value.is_meta:
         given = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise TypeError(f"{name} must be a tensor of integers with one dimension, got {given}")
-    return value.detach().to("cpu", torch.int64)
+    return value.detach().to("cpu", torch.int64, copy=True)  # its own: the caller may fill theirs again
 
 
 def _within(values: Tensor, low: int, high: int) -> bool:

@@ -61,6 +61,17 @@ def test_every_gate_is_its_truth_table() -> None:
         assert circuit(corners).flatten().tolist() == truth_table()[gate].tolist()
 
 
+def test_a_circuit_stays_what_it_was_made_of() -> None:
+    """It held the caller's own tensors: filled again for the next circuit, they changed this one, too."""
+    gates, left, right, outputs = torch.tensor([6, 1]), torch.tensor([0, 2]), torch.tensor([1, 0]), torch.tensor([3])
+    circuit = Circuit(input_names=("a", "b"), gates=gates, left=left, right=right, outputs=outputs)
+    corners = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
+    before = circuit(corners)
+    for numbers in (gates, left, right, outputs):
+        numbers.zero_()
+    assert torch.equal(circuit(corners), before)
+
+
 def test_the_winner_is_the_argmax_and_of_equals_the_first() -> None:
     for classes in (1, 2, 3, 7, 10):
         network = stack(10, 16, 4 * classes, classes=classes, seed=classes)
