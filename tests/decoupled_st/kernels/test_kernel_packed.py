@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import decoupled_st as dst
+from decoupled_st.kernels.launch import launch
 from decoupled_st.kernels.packed import on_cuda
 from decoupled_st.nn.logic import fused_network as module
 from decoupled_st.nn.logic.network import _stack
@@ -130,3 +131,21 @@ def test_a_step_can_be_captured() -> None:
     assert not torch.equal(seen[0][0], seen[1][0])
     assert all(part.isfinite().all() for part in seen[1])
     assert all(part.abs().sum() > 0 for part in seen[1][1:])
+
+
+def test_a_tau_that_is_a_whole_number_reaches_the_kernels_as_a_float(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton compiles a 1 into a kernel, and `launch`, which takes floats for floats, gave that kernel to every tau."""
+    seen: list[object] = []
+
+    def watched(kernel: object, programs: int, tensors: object, floats: tuple[float, ...], *rest: object) -> None:
+        seen.extend(floats)
+        launch(kernel, programs, tensors, floats, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(on_cuda, "launch", watched)
+    network = dst.nn.LogicNetwork(*layers((9, 20, 20), ARGMAX, 2, device))
+    network[-1].tau = 1
+    network(bits(5, 9, device)).sum().backward()
+    assert seen
+    assert all(type(value) is float for value in seen)

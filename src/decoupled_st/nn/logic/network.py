@@ -117,7 +117,7 @@ def _stack(layers: list[LogicLayer], group: GroupSum | None) -> Stack:
         wirings=[layer.wiring for layer in layers],
         readers=[layer._readers for layer in layers],
         classes=group.classes if group else 0,
-        tau=group.tau if group else 1.0,
+        tau=float(group.tau) if group else 1.0,  # a whole number too: kernels are compiled anew for what is none
     )
 
 
