@@ -128,7 +128,7 @@ def _split(
     logits: Tensor, samples: int, generator: torch.Generator | None, noise: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
     """The noise of the draw and that of the other samples, as far as they are given."""
-    if isinstance(noise, Tensor) and samples > 1 and noise.shape == (samples, *logits.shape):
+    if isinstance(noise, Tensor) and noise.shape == (samples, *logits.shape):
         check_source(logits, generator, noise[0])
         return noise[0], noise[1:]
     if isinstance(noise, Tensor) and noise.dim() == logits.dim() + 1:

@@ -30,6 +30,8 @@ def test_one_sample_of_gumbel_rao_is_gumbel_ste(kind: str) -> None:
     logits, g, e = random(40, 5), random(40, 5, seed=2), noise(kind, 40, 5)
     one = gradient(kind, "gumbel_rao", logits, g, tau=0.6, samples=1, noise=e)
     torch.testing.assert_close(one, gradient(kind, "gumbel_ste", logits, g, tau=0.6, noise=e), **TIGHT)
+    by_sample = gradient(kind, "gumbel_rao", logits, g, tau=0.6, samples=1, noise=e.unsqueeze(0))
+    assert torch.equal(by_sample, one)
 
 
 @pytest.mark.parametrize("dim", [-1, 0])
