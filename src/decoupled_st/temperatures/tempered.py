@@ -71,7 +71,8 @@ def backward_alone(estimator: Estimator) -> bool:
     if "tau" not in names:
         raise ValueError(f"a rule sets tau_f and tau_b, and {kind} has no temperature: use it by itself, or Decoupled")
     tau: float = getattr(estimator, "tau")  # noqa: B009, since not every estimator has one
-    if replace(estimator, tau=2 * tau).sample_temperature != estimator.sample_temperature:  # type: ignore[call-arg]
+    moves = replace(estimator, tau=2 * tau).sample_temperature != estimator.sample_temperature  # type: ignore[call-arg]
+    if moves or not estimator.discrete:  # the value of a relaxation is made at its temperature
         raise ValueError(
             f"a rule sets tau_f and tau_b apart, and {kind} has one temperature for both: use Decoupled instead"
         )

@@ -227,8 +227,9 @@ def test_other_estimators() -> None:
         assert torch.equal(z, want)
         assert torch.allclose(got, expected)
     assert tau > 1
-    with pytest.raises(ValueError, match="SoftmaxSTE has one temperature for both: use Decoupled"):
-        Tempered(SelfTempered(), dst.SoftmaxSTE())
+    for both in (dst.SoftmaxSTE(), dst.Soft(), dst.GumbelSoft()):
+        with pytest.raises(ValueError, match=f"{type(both).__name__} has one temperature for both: use Decoupled"):
+            Tempered(SelfTempered(), both)
     with pytest.raises(ValueError, match="IdentitySTE has no temperature"):
         Tempered(SelfTempered(), dst.IdentitySTE())
     with pytest.raises(TypeError, match=r"rule must be a value such as SelfTempered\(\), got Decoupled"):
