@@ -21,7 +21,6 @@ from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.engine import Engine, Job, Outcome, Watch
 from dst_lab.engines.ledger import without_network
 from dst_lab.engines.live import folder_of
-from dst_lab.fleet.loop import TrainingStoppedError
 from dst_lab.plans import Plan, Recipes
 from dst_lab.records import known_to, pursue, remaining
 from dst_lab.store import Store, run_id
@@ -155,19 +154,8 @@ class Driver:
             )
             outcome = self.engine.train(configs, store, job)
             if deadline is not None and outcome.idle and time.monotonic() < deadline:
-                outcome = self._begun(configs, store, job, deadline) or outcome
+                # Not even one run ends in the time: one is begun, and saved for the same command to go on with.
+                outcome = self.engine.train(configs, store, replace(job, most=1, longer=True))
         # After the live display, which would be drawn over what is printed beside it.
         self.audience.told(outcome, wanted or configs, store)
         return outcome
-
-    def _begun(self, configs: Sequence[Config], store: Store, job: Job, deadline: float) -> Outcome | None:
-        """Where not even one run ends in the time there is: one is begun, and saved for the same command to go on with.
-        None where none has ended."""
-        asked = job.stop or (lambda: False)
-        alone = replace(job, most=1, seconds_left=None, stop=lambda: asked() or time.monotonic() >= deadline)
-        try:
-            return self.engine.train(configs, store, alone)
-        except TrainingStoppedError:
-            if asked() or time.monotonic() < deadline:
-                raise
-            return None

@@ -166,3 +166,13 @@ def test_ctrl_c_during_such_a_part_is_one(tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(TrainingStoppedError) as stopped:
         driver.follow(Grid(BASE, (("tau_f", (0.5,)),), (0,)), time.monotonic() + 60)
     assert stopped.value.saved
+
+
+def test_what_became_of_such_parts_is_told_of_those_too_that_ended(tmp_path: Path, monkeypatch) -> None:
+    """A run that was thought to be longer than the time, and was not, before one that is."""
+    monkeypatch.setattr(chunk, "estimate_seconds", lambda *_: 1e9)
+    grid = Grid(replace(BASE, hidden=(16,)), (("epochs", (1, 100_000)),), (0,))
+    engine = LocalEngine(torch.device("cpu"), threads=1)
+    followed = Driver(engine, tmp_path / "runs.sqlite").follow(grid, time.monotonic() + 3)
+    assert [(outcome.trained, outcome.left) for outcome in followed.rounds] == [(1, 1)]
+    assert list((tmp_path / "runs.sqlite.checkpoints").glob("*.npz"))

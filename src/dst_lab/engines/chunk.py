@@ -162,7 +162,7 @@ def _size(task: Task, configs: Sequence[Config], job: Job, sharers: int) -> int:
         if begun == runs[: len(begun)] and len(begun) <= most:
             return len(begun)
     fit = min(runs_that_fit(task, task.device, sharers), most, len(runs))
-    fit = _inside(task, configs[:fit], job.seconds_left) if job.seconds_left else fit
+    fit = _inside(task, configs[:fit], job.seconds_left) if job.seconds_left and not job.longer else fit
     return _whole(configs, fit) or fit if job.prune else fit
 
 

@@ -35,6 +35,7 @@ class Job:
         prune: asked at every evaluation which runs of a chunk to give up; they are recorded as stopped.
         networks: whether to keep what was trained, beside the store.
         before: how many runs the plan has had before; they count as already there.
+        longer: whether runs are begun, too, that do not end in the time there is.
     """
 
     checkpoints: Checkpoints | None = None
@@ -45,6 +46,7 @@ class Job:
     prune: Prune | None = None
     networks: bool = False
     before: int = 0
+    longer: bool = False
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class Terms:
     checkpoint_seconds: float = 0.0
     prune: Prune | None = None
     networks: bool = False
+    longer: bool = False
 
 
 def _own(config: Config) -> list[str]:
@@ -113,6 +114,7 @@ class RayEngine:
             checkpoint_seconds=job.checkpoints.seconds if job.checkpoints else 0.0,
             prune=job.prune,
             networks=job.networks,
+            longer=job.longer,
         )
 
 
@@ -223,7 +225,7 @@ def _train(configs: list[Config], terms: Terms) -> Result:
     left = None if deadline is None else (lambda: deadline - time.time())
     with threads(terms.threads):
         try:
-            job = Job(checkpoints, None, stop, terms.most, left, terms.prune, terms.networks)
+            job = Job(checkpoints, None, stop, terms.most, left, terms.prune, terms.networks, longer=terms.longer)
             return train_chunk(task, configs, job, terms.sharers)
         except TrainingStoppedError as stopped:
             return Result([], [], stopped.saved)

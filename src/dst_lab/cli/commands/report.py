@@ -56,7 +56,10 @@ def _fill(parser: Parser) -> None:
         "study", nargs="?", choices=names, default=DEFAULT, metavar="STUDY", help=f"the study ({DEFAULT})"
     )
     parser.add_argument(
-        "--budget", type=at_least(float, 0), metavar="MINUTES", help="train only what ends inside this time"
+        "--budget",
+        type=at_least(float, 0),
+        metavar="MINUTES",
+        help="train what ends inside this time; where no run does, one is begun and saved",
     )
     parser.add_argument(
         "--out", type=read_path, default=Path("report"), metavar="DIR", help="folder for page and figures (report)"

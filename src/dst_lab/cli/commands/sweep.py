@@ -77,7 +77,10 @@ def _fill(parser: Parser) -> None:
         "--halving", action="store_true", help="stop the worse half of 8 settings at 1/4 and again at 1/2 of training"
     )
     parser.add_argument(
-        "--budget", type=at_least(float, 0), metavar="MINUTES", help="train only what ends inside this time"
+        "--budget",
+        type=at_least(float, 0),
+        metavar="MINUTES",
+        help="train what ends inside this time; where no run does, one is begun and saved",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="say how many runs and chunks, and about how long; train none"
