@@ -213,8 +213,9 @@ def _refusal(number: int, target: Path, sentence: str) -> WriteError:
     return WriteError(number, sentence, f"{target} {sentence}")
 
 
-def left_behind(target: Path) -> list[Path]:
-    """Drafts of `target` whose process on this machine is no longer alive."""
+def left_behind(target: Path, *, alone: bool = False) -> list[Path]:
+    """Drafts of `target` whose process on this machine is no longer alive; of any process, where the caller holds a
+    lock and so is `alone`."""
     before = f".{target.name}."
     drafts = []
     with suppress(OSError):
@@ -222,7 +223,7 @@ def left_behind(target: Path) -> list[Path]:
             if not path.name.startswith(before) or ".part" not in path.name[len(before) :]:
                 continue
             pid, machine, *_ = path.name[len(before) :].replace("-", ".").split(".")
-            if pid.isdigit() and machine in (host(), "part") and not is_alive(int(pid)):
+            if alone or (pid.isdigit() and machine in (host(), "part") and not is_alive(int(pid))):
                 drafts.append(path)
     return drafts
 

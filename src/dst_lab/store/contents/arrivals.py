@@ -142,7 +142,7 @@ def tidy(path: Path, digests: Callable[[], Mapping[str, str]]) -> None:
         known = digests()
         for run in filter(networks.is_id, json.loads(journal.read_bytes())):
             place, digest = networks.path_of(path, run), known.get(run)
-            for part in left_behind(place):
+            for part in left_behind(place, alone=True):
                 if networks.record_of(part) == digest:
                     put_in_place(part, place)
                 else:

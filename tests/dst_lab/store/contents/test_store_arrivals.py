@@ -302,6 +302,24 @@ def test_what_a_killed_process_left_goes_when_the_store_is_opened_again(how, whe
         assert all(store.network(run).run == run for run in there)
 
 
+@pytest.mark.parametrize("whose", ["of another machine", "whose number another process has now"])
+def test_it_is_found_whoever_the_killed_process_was(whose, kept, other, monkeypatch) -> None:
+    """On a node of a cluster, or in a container, where the next process has the same number."""
+    act = "store.merge(sys.argv[2], prefer_other=True)"
+    subprocess.run([sys.executable, "-c", KILLED.replace("ACT", act), kept, other, "after"], capture_output=True)
+    parts = [path for path in path_of(kept, "").parent.iterdir() if path.suffix == ".part"]
+    assert parts
+    for part in parts:
+        start, _, end = part.name.partition(".safetensors.")
+        pid, _, rest = end.partition(".")
+        changed = f"{pid}.abcdef{rest[6:]}" if whose == "of another machine" else f"{os.getpid()}.{rest}"
+        part.rename(part.with_name(f"{start}.safetensors.{changed}"))
+    Store.open(kept, write=True).close()
+    with Store.open(kept) as store:
+        assert [store.network(run).run for run in ids(0, 1, 2)] == ids(0, 1, 2)
+    assert {*files(kept)} == {path_of(kept, run).name for run in ids(0, 1, 2)}
+
+
 KILLED = """
 import os, signal, sys
 import numpy as np
