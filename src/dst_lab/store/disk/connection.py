@@ -6,7 +6,7 @@ with nothing beside it, so that it can be read from a read-only folder, sent by 
 
 import os
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from weakref import WeakSet
 
@@ -124,6 +124,17 @@ def damage_found(connection: sqlite3.Connection) -> str:
     """The first thing that SQLite finds wrong with how the pages of a file hang together; empty where nothing is."""
     (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     return "" if finding == "ok" else " ".join(finding.replace("*** in database main ***", "").split())
+
+
+def copy_into(connection: sqlite3.Connection, path: Path) -> None:
+    """Write what a connection sees now to a new file at `path`, without the room that removed rows left."""
+    try:
+        connection.execute("VACUUM INTO ?", (os.fspath(path),))
+    except UnicodeEncodeError:  # SQL cannot say a name that is no UTF-8
+        with closing(sqlite3.connect(path, isolation_level=None)) as copy:
+            connection.backup(copy)
+            copy.execute("PRAGMA journal_mode=DELETE")
+            copy.execute("VACUUM")
 
 
 def _probed(path: Path, query: str) -> Connection:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dst_lab.store.contents import blob, rows
 from dst_lab.store.disk.compressed import is_compressed, pack, rewrite
-from dst_lab.store.disk.connection import check_whole
+from dst_lab.store.disk.connection import check_whole, copy_into
 from dst_lab.store.disk.side_files import replacing_store
 from dst_lab.store.errors import StoreError, sentence
 
@@ -29,7 +29,7 @@ def write_copy(
     with replacing_store(target) as draft:
         try:
             check_whole(connection, source)
-            connection.execute("VACUUM INTO ?", (str(draft),))
+            copy_into(connection, draft)
             small = is_compressed(target)
             if small or artefacts_of is not None or repack:
                 rewrite(draft, level=0 if small else blob.LEVEL, artefacts_of=artefacts_of)

@@ -1,6 +1,5 @@
 """Saving runs beside a store that vanished while they were trained."""
 
-import os
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from dst_lab.replace import WriteError
 from dst_lab.store.contents import networks, rows
-from dst_lab.store.disk.connection import Connection
+from dst_lab.store.disk.connection import Connection, copy_into
 from dst_lab.store.disk.schema import create
 from dst_lab.store.disk.side_files import replacing_store
 from dst_lab.store.errors import StoreError
@@ -77,7 +76,7 @@ def _targets(path: Path) -> Iterator[Path]:
 def _write(target: Path, connection: Connection, kept: Iterable[rows.StoredRow], *, intact: bool) -> int:
     if intact:
         with suppress(sqlite3.Error), replacing_store(target) as draft:
-            connection.execute("VACUUM INTO ?", (os.fspath(draft),))
+            copy_into(connection, draft)
     if not target.exists():
         create(target)
     return insert_all(target, kept)

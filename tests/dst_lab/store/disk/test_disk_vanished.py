@@ -2,11 +2,12 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
-from dst_lab.store import Store, StoreError
+from dst_lab.store import Store, StoreError, compare
 from dst_lab.store.contents import rows
 from dst_lab.store.transfer import rescue
 
@@ -129,3 +130,22 @@ def test_a_run_that_is_recorded_again_and_again_takes_its_room_once(path, record
         _emptied(path)
         with pytest.raises(StoreError, match="2 runs that this process had or trained are saved"):
             store.check()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_folder_whose_name_is_no_utf_8_is_copied_from_and_rescued_in(tmp_path, record):
+    """SQL cannot say such a name. Where the file vanished, all runs were lost."""
+    folder = tmp_path / os.fsdecode(b"l\xe4rm")
+    folder.mkdir()
+    path, copy = folder / "runs.sqlite", folder / "copy.sqlite"
+    with Store.open(path, write=True) as store:
+        store.put([record(seed=0)])
+        store.copy(copy)
+    assert compare(path, copy).same == 1
+    assert sorted(file.name for file in folder.iterdir()) == ["copy.sqlite", "runs.sqlite"]
+    with Store.open(path, write=True) as store:
+        path.unlink()
+        with pytest.raises(StoreError, match="2 runs that this process had or trained are saved"):
+            store.put([record(seed=1)])
+    with Store.open(folder / "runs.rescued.sqlite") as saved:
+        assert [run.seed for run in saved.runs()] == [0, 1]
