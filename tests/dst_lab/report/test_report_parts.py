@@ -216,3 +216,17 @@ def test_a_store_of_one_kind_of_seeds_says_nothing_of_kinds(confirmed: Any) -> N
     text = page(ANY, rows)
     assert "never averaged together" not in text
     assert "chosen on other seeds than it is shown with" in " ".join(text.split())
+
+
+def test_a_setting_whose_confirmation_runs_all_diverged_is_named_in_the_caption_of_curves(confirmed: Any) -> None:
+    """It has no curve, and was passed over without a word."""
+    for name, statuses in {"gumbel_ste": ("diverged", "diverged"), "softmax_ste": ("done", "diverged")}.items():
+        for seed in (0, 1, 1000, 1001):
+            status = statuses[seed % 2] if seed >= 1000 else "done"
+            config = {"task": "routing", "estimator": {"name": name, "tau": 1.0}, "seed": seed, "lr": 0.1}
+            history = {"validation_loss": Series(np.array([1, 2]), np.array([9.0, 4.0]))}
+            confirmed.put([Record(config=config, status=status, history=history)])
+    rows = ANY.rows(confirmed, "quick")
+    (group,) = other_groups(ANY, rows)
+    caption = draw(figures_of(group), rows)["routing-curves"].caption
+    assert caption.endswith("Diverged, and not drawn: ST Gumbel-Softmax 2 of 2 and Softmax STE 1 of 2.")
