@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from dst_lab.configs import WHOLE
+from dst_lab.configs.estimators import temperatures_in
 from dst_lab.figures.style import listing
 from dst_lab.records import Row, Rows, setting_key
 from dst_lab.records.reader import ENDED
@@ -42,9 +43,15 @@ def swept(rows: Rows, task: str, role: str) -> list[Row]:
         constant = row.run.estimator == role and not row.taus.schedule
         held_out = not str(row.run.config.get("dataset", "")).endswith(WHOLE)
         if row.run.task == task and constant and held_out and row.run.status in ENDED:
-            sweeps.setdefault(setting_key({**row.run.config, "estimator": "", "lr": 0}), []).append(row)
+            sweeps.setdefault(setting_key({**row.run.config, "estimator": _options(row), "lr": 0}), []).append(row)
     most = max(sweeps.values(), key=lambda sweep: len({row.taus for row in sweep}))
     return most if most is runs or len({row.taus for row in most}) > 1 else []
+
+
+def _options(row: Row) -> dict[str, Any]:
+    """What its estimator takes beside temperatures."""
+    estimator = row.run.config["estimator"]
+    return {name: value for name, value in estimator.items() if name not in temperatures_in(estimator)}
 
 
 def rate(rows: Rows, task: str, role: str) -> float | None:

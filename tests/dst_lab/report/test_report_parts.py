@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dst_lab.claims import Comparison, Verdict
+from dst_lab.configs.estimators import ESTIMATORS, Option
 from dst_lab.figures import draw
 from dst_lab.fleet.saved import provenance
 from dst_lab.report.embed.data import maps
@@ -230,3 +231,23 @@ def test_a_setting_whose_confirmation_runs_all_diverged_is_named_in_the_caption_
     (group,) = other_groups(ANY, rows)
     caption = draw(figures_of(group), rows)["routing-curves"].caption
     assert caption.endswith("Diverged, and not drawn: ST Gumbel-Softmax 2 of 2 and Softmax STE 1 of 2.")
+
+
+def test_a_map_does_not_average_over_the_options_of_an_estimator(tmp_path: Any, monkeypatch: Any) -> None:
+    """Of one of your own with two temperatures and an option, which was varied with them."""
+    own = replace(ESTIMATORS["decoupled"], name="own", options={"gain": Option(default=1.0, help="gain")})
+    monkeypatch.setitem(ESTIMATORS, "own", own)
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        pairs = [(f, b) for f in (0.5, 1.0) for b in (0.5, 1.0)]
+        for gain, tau_f, tau_b in [*((1.0, f, b) for f, b in pairs), *((9.0, f, b) for f, b in pairs[:3])]:
+            estimator = {"name": "own", "tau_f": tau_f, "tau_b": tau_b, "gain": gain}
+            config = {"task": "routing", "estimator": estimator, "seed": 0, "lr": 0.1}
+            store.put([Record(config=config, status="done", history={"validation_loss": _series(gain)})])
+        rows = ANY.rows(store, "quick")
+        (group,) = other_groups(ANY, rows)
+        (shown_map,) = maps(ANY, rows, [group])
+        assert [(cell["mean"], cell["n"]) for cell in shown_map["measures"][0]["cells"]] == [(1, 1)] * 4
+
+
+def _series(value: float) -> Series:
+    return Series(np.array([1, 2]), np.array([value, value]))
