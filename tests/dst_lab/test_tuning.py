@@ -229,13 +229,14 @@ def test_a_range_with_whole_ends_is_one_of_whole_numbers(tmp_path: Path) -> None
 
     options: dict[str, Any] = {"seeds": 1, "store": tmp_path / "t.sqlite", "plan": "adaptive", "settings": 24}
     ranges = {"n": (2, 64), "scale": (2.0, 64.0), "tau_f": (1, 4), "lr": (1, 3), "batch": (16.0, 64.0)}
+    ranges |= {"warmup": (2, 64), "weight_decay": (2, 64)}  # the laboratory's own tasks have these as numbers
     result = dst_lab.tune(objective, **ranges, **options)
     assert all(isinstance(one["n"], int) and 2 <= one["n"] <= 64 for one in seen)
     assert isinstance(result.n, int)
     assert len({one["n"] for one in seen}) > 5
     for name in ("scale", "tau_f", "lr"):
         assert any(one[name] != int(one[name]) for one in seen), name
-    assert {type(one["batch"]) for one in seen} == {int}
+    assert {type(one[name]) for one in seen for name in ("batch", "warmup", "weight_decay")} == {int}
     assert dst_lab.tune(objective, **ranges, **options) == result
     assert len(seen) == 24, "called again, it trains nothing"
 

@@ -154,6 +154,10 @@ class Config:
         """What can be varied, by name: every field but the estimator, which has temperatures and options of its own."""
         return {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name != "estimator"}
 
+    def type_of(self, name: str) -> Any:
+        """The type of one of `values`; None of a parameter of somebody's own, and of what is none of them."""
+        return next((spec.type for spec in fields(self) if spec.name == name), None)
+
     def with_value(self: C, name: str, value: Any) -> C:
         """The same with one of `values` changed."""
         return replace(self, **{name: value})

@@ -1,7 +1,7 @@
 """A search that learns as it goes: Optuna asks, the store answers."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from dst_lab.configs import Config
@@ -121,12 +121,13 @@ class Adaptive(Plan):
     def _is_whole(self, name: str) -> bool:
         """True for an axis of whole numbers."""
         of = self.base.estimator.card
-        types: dict[str, Any] = {spec.name: spec.type for spec in fields(self.base)} | dict.fromkeys(
-            of.temperatures, float
-        )
-        types |= {key: int if option.whole else float for key, option in of.options.items()}
-        if name in types:
-            return types[name] is int
+        if name in of.temperatures:
+            return False
+        if name in of.options:
+            return of.options[name].whole
+        kind = self.base.type_of(name)
+        if kind is not None:
+            return kind is int
         return all(isinstance(end, int) for axis, *ends in self.axes if axis == name for end in ends)
 
     def _sampler(self, optuna: Any) -> Any:

@@ -32,6 +32,9 @@ class OwnConfig(Config):
     def values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in FIELDS} | dict(self.parameters)
 
+    def type_of(self, name: str) -> Any:
+        return super().type_of(name) if name in FIELDS else None
+
     def with_value(self, name: str, value: Any) -> "OwnConfig":
         others = dict(self.parameters)
         if name not in FIELDS:
