@@ -152,10 +152,21 @@ class Driver:
                 networks=self.networks,
                 before=len(wanted) - len(configs) if wanted else 0,
             )
+
+            def in_time() -> bool:
+                return deadline is not None and time.monotonic() < deadline
+
+            had_time = in_time()
             outcome = self.engine.train(configs, store, job)
-            if deadline is not None and outcome.idle and time.monotonic() < deadline:
-                # Not even one run ends in the time: one is begun, and saved for the same command to go on with.
+            if had_time and outcome.idle and (in_time() or not _begun(configs, job)):
+                # Not even one run ends in the time, or trials took all of it: one is begun, if only by a step, and
+                # saved for the same command to go on with.
                 outcome = self.engine.train(configs, store, replace(job, most=1, longer=True))
         # After the live display, which would be drawn over what is printed beside it.
         self.audience.told(outcome, wanted or configs, store)
         return outcome
+
+
+def _begun(configs: Sequence[Config], job: Job) -> bool:
+    """True where some of these runs are saved half-way."""
+    return bool(job.checkpoints and job.checkpoints.begun({run_id(config.to_dict()) for config in configs}))

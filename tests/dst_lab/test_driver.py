@@ -144,6 +144,22 @@ def test_runs_that_are_longer_than_the_time_there_is_are_trained_a_part_each_tim
     assert compare(tmp_path / "parts.sqlite", tmp_path / "whole.sqlite").none
 
 
+def test_a_trial_that_takes_all_the_time_keeps_no_run_from_being_begun(tmp_path: Path, monkeypatch) -> None:
+    """That of a large fleet takes a minute: no run was ever begun in less, however often the command was given."""
+    trials: list[int] = []
+
+    def estimate(_: Any, configs: Sequence[Config]) -> float:
+        trials.append(len(configs))
+        time.sleep(0.4)
+        return 1e9
+
+    monkeypatch.setattr(chunk, "estimate_seconds", estimate)
+    grid = Grid(replace(BASE, hidden=(16,), epochs=30), (("tau_f", (0.5, 1.0)),), (0,))
+    driver = Driver(LocalEngine(torch.device("cpu"), threads=1), tmp_path / "runs.sqlite")
+    assert any(driver.follow(grid, time.monotonic() + 0.4).done for _ in range(100))
+    assert len(trials) <= 3, "what was begun goes on without another"
+
+
 def test_what_ends_in_the_time_keeps_longer_runs_from_being_begun(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(chunk, "estimate_seconds", lambda _, configs: 1e9 if configs[0].epochs > 1 else 0.0)
     grid = Grid(replace(BASE, hidden=(16,)), (("epochs", (1, 50)),), (0,))

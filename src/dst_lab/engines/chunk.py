@@ -154,7 +154,7 @@ def fleet_of(config: Config) -> str:
 
 def _size(task: Task, configs: Sequence[Config], job: Job, sharers: int) -> int:
     """How many of these runs to train together; 0 where not even one can be trained in the time."""
-    if job.seconds_left and job.seconds_left() <= 0:
+    if job.seconds_left and not job.longer and job.seconds_left() <= 0:
         return 0
     runs, most = ids(configs), job.most or len(configs)
     for begun in job.checkpoints.begun(runs) if job.checkpoints else []:

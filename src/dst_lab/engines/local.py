@@ -41,7 +41,7 @@ class LocalEngine:
         begun, fresh = ledger.chunks()
         queue = begun + fresh
         task: Task | None = None
-        while queue and not (job.seconds_left and job.seconds_left() <= 0):
+        while queue and ((job.longer and task is None) or not (job.seconds_left and job.seconds_left() <= 0)):
             chunk = queue.pop(0)
             if task is None or fleet_of(task.config) != fleet_of(chunk[0]):
                 task = None  # so that its memory is free again

@@ -109,7 +109,7 @@ class RayEngine:
             threads=cluster.threads,
             sharers=cluster.sharers(),
             most=job.most,
-            deadline=None if job.seconds_left is None else time.time() + job.seconds_left(),
+            deadline=None if job.seconds_left is None else time.time() + max(0.0, job.seconds_left()),
             mark=mark,
             checkpoint_seconds=job.checkpoints.seconds if job.checkpoints else 0.0,
             prune=job.prune,
@@ -140,13 +140,14 @@ class _Driver:
 
     def train(self, begun: list[list[Config]], fresh: list[list[Config]]) -> None:
         self._record([])
-        queue = begun + self._spread(fresh, begun)
+        queue, first = begun + self._spread(fresh, begun), self.terms.longer
         while queue or self.flying:
             if self.job.stop and self.job.stop():
                 self._stop()
             late = time.time() - (self.terms.deadline or math.inf)
-            if late >= 0:
+            if late >= 0 and not first:
                 queue = []
+            first = False
             if late > PATIENCE:  # what is still out there was not even begun, or hangs
                 return
             while queue and len(self.flying) < self.cluster.slots():
