@@ -43,7 +43,7 @@ def rates(rows: Rows) -> Drawn:
     for ax, task in zip(axes, (AUTOENCODER, NETWORK), strict=True):
         trained = [line for line in lines(rows, task) if line.runs]
         if not trained:
-            missing += (lack := [text for recipe in RATES for text in rows.missing(recipe, task.task)])
+            missing += (lack := _lacking(rows, task))
             absent(ax, lack)
             continue
         for line in trained:
@@ -54,6 +54,12 @@ def rates(rows: Rows) -> Drawn:
         parts.append(f"{title(task.task)}: {'; '.join(_line_text(line, task) for line in trained)}")
     caption = f"Lowest validation loss over training, mean ± standard deviation over runs. {'. '.join(parts)}."
     return Drawn("Loss against the learning rate", figure, caption if parts else "", 2, missing, RATES)
+
+
+def _lacking(rows: Rows, task: type[Config]) -> list[str]:
+    """In words, what the store lacks of the recipes that have runs of the task."""
+    own = [recipe for recipe in RATES if any(config.task == task.task for config in rows.wanted(recipe))]
+    return [text for recipe in own for text in rows.missing(recipe, task.task)]
 
 
 def courses(rows: Rows) -> Drawn:

@@ -122,3 +122,12 @@ def test_the_mark_of_convergence_is_that_of_the_usual_codes(tmp_path: Path) -> N
         assert by_name["parts-autoencoder"].cells(rows)["by confidence"] == ["205 (n = 5), 5 not converged"] * 2
         assert by_name["parts-network"].cells(rows)["by confidence"] == ["205 (n = 5)"]
         assert all(cells[0] == "205 (n = 5)" for cells in by_name["shapes"].cells(rows).values())
+
+
+def test_what_another_task_has_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    """The panel of the autoencoder asked for the runs of the binary network, which were all there."""
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        store.put(map(record, RECIPES.plans["self-network"]("quick").wanted(lambda _: None)))
+        drawn = draw(TEMPERATURES.figures, TEMPERATURES.rows(store, "quick"))["rates"]
+    assert "9 of 9 runs of self-autoencoder" in drawn.missing
+    assert not [text for text in drawn.missing if "self-network" in text]
