@@ -195,13 +195,13 @@ static Tensor run_backward(const Plan& plan, void* stream, const Tensor& incomin
   return out;
 }
 
-// True for memory and nothing else: no subclass, no transform's wrapper, no sign still to be applied.
+// True for memory and nothing else: no subclass, no transform's wrapper, no sign still to be applied, no tangent.
 static bool is_plain(const Tensor& tensor) {
   using c10::DispatchKey;
   static const c10::DispatchKeySet usual{DispatchKey::CPU,           DispatchKey::CUDA,        DispatchKey::AutogradCPU,
                                          DispatchKey::AutogradCUDA,  DispatchKey::AutocastCPU, DispatchKey::AutocastCUDA,
                                          DispatchKey::ADInplaceOrView};
-  return (tensor.key_set().raw_repr() & ~usual.raw_repr()) == 0;
+  return (tensor.key_set().raw_repr() & ~usual.raw_repr()) == 0 && !tensor._fw_grad(/*level=*/0).defined();
 }
 
 // True where someone traces, watches or transforms what is called.

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 import decoupled_st as dst
@@ -323,6 +324,18 @@ def test_many_gradients_at_once(driver: Driver, some_call: Call) -> None:
         some_call, logits,
         lambda leaf, z: torch.func.vmap(lambda one: torch.autograd.grad(z, leaf, one, retain_graph=True))(g),
     )  # fmt: skip
+
+
+def test_a_gradient_with_a_tangent(driver: Driver, some_call: Call) -> None:
+    """Forward mode over a choice made before: the gradient is linear in what comes in, and so is its tangent."""
+    g, t = torch.randn(40, 6), torch.randn(40, 6)
+
+    def run(leaf: Tensor, z: Tensor) -> Any:
+        with forward_ad.dual_level():
+            (out,) = torch.autograd.grad(z, leaf, forward_ad.make_dual(g, t))
+            return tuple(forward_ad.unpack_dual(out))
+
+    assert_same(some_call, torch.randn(40, 6), run)
 
 
 def test_backward_again(driver: Driver, some_call: Call) -> None:
