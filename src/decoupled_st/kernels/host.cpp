@@ -218,6 +218,12 @@ static bool is_stored(const Tensor& tensor) {
   return !tensor.defined() || (is_plain(tensor) && tensor.is_contiguous() && is_aligned(tensor));
 }
 
+// True for nothing, or a seed or a temperature as the kernels read it.
+static bool is_number(const Tensor& tensor, at::ScalarType dtype, const Tensor& logits) {
+  return !tensor.defined() ||
+         (tensor.scalar_type() == dtype && tensor.device() == logits.device() && is_stored(tensor));
+}
+
 static c10::IValue or_none(const Tensor& tensor) { return tensor.defined() ? c10::IValue(tensor) : c10::IValue(); }
 
 // The gradient by the node in Python (`host._gradient`). It is called past the dispatcher's own choice, by a key under
@@ -255,7 +261,8 @@ struct Node : torch::autograd::CppNode<Choose> {
       const auto saved = ctx_.get_saved_variables();
       const Tensor &logits = saved[0], &seed = saved[1], &tau = saved[2];
       // What was saved may come back otherwise, by a hook.
-      if (fits(grads[0], logits) && is_stored(logits) && is_stored(seed) && is_stored(tau))
+      if (fits(grads[0], logits) && is_stored(logits) && is_number(seed, at::kLong, logits) &&
+          is_number(tau, at::kFloat, logits))
         return {run_backward(*plan, stream, grads[0], logits, seed, tau, tau_value)};
     }
     return CppNode::apply(std::move(grads));
@@ -303,7 +310,8 @@ static MaybeTensor choose(const Tensor& logits, double tau_f, double tau_b, bool
   Call call = as_call(categorical, perturbed, tau_f, tau_b, tau_f_at, tau_b_at);
   call.plan = find_plan(logits, call);
   call.stream = reinterpret_cast<void*>(stream);
-  if (!call.plan || logits.numel() > MOST || !is_stored(logits) || !is_stored(call.tau_f) || !is_stored(call.tau_b))
+  if (!call.plan || logits.numel() > MOST || !is_stored(logits) || !is_number(call.tau_f, at::kFloat, logits) ||
+      !is_number(call.tau_b, at::kFloat, logits))
     return std::nullopt;
   if (logits.requires_grad() && at::GradMode::is_enabled()) return apply(logits, call);
   Tensor seed;

@@ -375,6 +375,21 @@ def test_saved_tensors_hooks(driver: Driver, some_call: Call) -> None:
         assert_same(hooked, torch.randn(40, 6), lambda leaf, z, g=g: torch.autograd.grad(z, leaf, g))
 
 
+@pytest.mark.parametrize("name", ["gumbel_ste by a tensor", "binary by tensors"])
+def test_saved_tensors_that_come_back_in_another_dtype(driver: Driver, name: str) -> None:
+    """As from a hook that keeps what is saved in half the bits: such a temperature is not read as float32."""
+    logits, g = torch.randn(40, 6, dtype=torch.float16), torch.randn(40, 6, dtype=torch.float16)
+
+    def hooked(leaf: Tensor) -> Tensor:
+        def pack(saved: Tensor) -> Tensor:
+            return saved.half() if saved.is_floating_point() else saved
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda stored: stored):
+            return CALLS[name](leaf)
+
+    assert_same(hooked, logits, lambda leaf, z: torch.autograd.grad(z, leaf, g))
+
+
 def test_checkpointing(driver: Driver, some_call: Call) -> None:
     g, logits = torch.randn(40, 6), torch.randn(40, 6)
 
