@@ -12,6 +12,7 @@
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #endif
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -255,8 +256,15 @@ struct Node : torch::autograd::CppNode<Choose> {
 
   std::string name() const override { return "decoupled_st::Choose"; }
 
+  // Always so within autograd's engine. A node that is called by hand runs on its caller's stream.
+  bool is_on_stream() const {
+    const c10::Stream own = input_metadata(0).stream();
+    return c10::impl::VirtualGuardImpl(own.device_type()).getStream(own.device()) == own;
+  }
+
   variable_list apply(variable_list&& grads) override {
-    if (!at::GradMode::is_enabled() && !is_watched() && grads[0].defined()) {  // enabled: it is to be differentiated
+    // Grad mode enabled: the gradient is to be differentiated.
+    if (!at::GradMode::is_enabled() && !is_watched() && grads[0].defined() && is_on_stream()) {
       const std::lock_guard<std::mutex> guard(mutex_);
       const auto saved = ctx_.get_saved_variables();
       const Tensor &logits = saved[0], &seed = saved[1], &tau = saved[2];
