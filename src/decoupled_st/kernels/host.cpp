@@ -148,6 +148,7 @@ static int64_t draw_number(c10::Device device) {
     auto* generator = at::globalContext().defaultGenerator(device).unsafeGetGeneratorImpl();
     const std::lock_guard<std::mutex> guard(generator->mutex_);
     const auto state = static_cast<at::CUDAGeneratorImpl*>(generator)->philox_cuda_state(4);
+    TORCH_CHECK(!state.captured_, "a CUDA graph is captured on a stream that did not say so");
     return drawn_number(static_cast<int64_t>(state.seed_.val), static_cast<int64_t>(state.offset_.val));
   }
 #endif
