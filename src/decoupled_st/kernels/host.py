@@ -213,7 +213,7 @@ def describe(compiled: Any) -> list[int] | None:
     if None in places:
         return None
     # Two pointers to scratch memory follow, or one before Triton 3.5.
-    _, _, entry = compiled.asm["ptx"].partition(".entry")
+    _, _, entry = compiled.asm.get("ptx", "").partition(".entry")
     if not len(passed) < entry.partition(")")[0].count(".param") <= len(passed) + 2:
         return None
     return [compiled.function, 32 * metadata.num_warps, metadata.shared, *places]

@@ -529,6 +529,7 @@ CHANGES: dict[str, Callable[[Any], None]] = {
     "another parameter": lambda c: c.src.signature.update(width="i32"),
     "another type": lambda c: c.src.signature.update(rows="i64"),
     "one more than signed": lambda c: c.asm.update(ptx=c.asm["ptx"].replace("(", "(.param .u32 more, ")),
+    "kept without its text": lambda c: c.asm.clear(),  # TRITON_STORE_BINARY_ONLY=1
     "one less than signed": lambda c: c.asm.update(ptx=".entry kernel(.param .u64 x) {"),
 }
 
