@@ -70,7 +70,8 @@ def launch(
     if compiled is None:
         owner = _launch_ordinarily(kernel, programs, (*tensors, *floats, *integers, *constants), warps)
         if kinds is not None and owner is not None:  # None where a hook of Triton's has kept it from compiling
-            _compiled[key] = _Compiled(owner.run, owner.function, owner.packed_metadata, owner)
+            # The first of two threads' stays: `host` holds its function, and Triton unloads what nobody has.
+            _compiled.setdefault(key, _Compiled(owner.run, owner.function, owner.packed_metadata, owner))
         return
     stream = torch._C._cuda_getCurrentRawStream(device)
     compiled.run(
