@@ -49,6 +49,7 @@ _kept: list[Any] = []
 """Triton unloads what nobody holds."""
 _building: "subprocess.Popen[bytes] | None" = None
 _next_look = 0.0
+_learns = True
 _current_stream: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
@@ -67,12 +68,30 @@ def choose(
 
 def prepare(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, of_categories: bool, perturbed: bool) -> None:
     """After a call with a gradient that Python has served: what is missing to make the next one in C++."""
+    global _learns
     if _operator is None:
         if time.monotonic() >= _next_look and logits.is_cuda:
             _look()
         return
-    if logits.is_cuda and torch.cuda.is_current_stream_capturing():
-        return  # what follows may wait for the device
+    if not _learns or _stays_in_python(logits, tau_f, tau_b):
+        return
+    try:
+        _learn(logits, tau_f, tau_b, of_categories, perturbed)
+    except Exception as error:  # whatever it is, the call itself has been served
+        _learns = False
+        _log.info("no more kinds of calls go to C++: %s", error)
+
+
+def _stays_in_python(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor) -> bool:
+    """True for a call that is not made in C++ whatever is learned, as `choose` in host.cpp has it."""
+    tensors = [x for x in (logits, tau_f, tau_b) if isinstance(x, Tensor)]
+    return is_watched() or logits.numel() > 2**30 or any(x.data_ptr() % 16 for x in tensors)
+
+
+def _learn(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, of_categories: bool, perturbed: bool) -> None:
+    with torch.cuda.device_of(logits):
+        if logits.is_cuda and torch.cuda.is_current_stream_capturing():
+            return  # what follows may wait for the device
     if (kernels := _launched(logits, tau_f, tau_b, of_categories, perturbed)) is not None:
         (tau_f, tau_f_at), (tau_b, tau_b_at) = _split(tau_f), _split(tau_b)
         torch.ops.decoupled_st.host_learn(logits, tau_f, tau_b, of_categories, perturbed, tau_f_at, tau_b_at, *kernels)

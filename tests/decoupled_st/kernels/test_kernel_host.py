@@ -167,6 +167,7 @@ def driver(library: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     host.load(library, driver)
     monkeypatch.setattr(host, "_current_stream", lambda device: STREAM)
     monkeypatch.setattr(host, "is_watched", lambda: False)
+    monkeypatch.setattr(host, "_learns", True, raising=False)
     monkeypatch.setattr(host, "find", driver.find)
     for name in ("FORWARD", "BACKWARD"):
         for kernel in (*getattr(host.categorical, name), getattr(host.binary, name)):
@@ -504,6 +505,41 @@ def test_what_stays_in_python(driver: Driver, monkeypatch: pytest.MonkeyPatch) -
     assert decoupled(logits)
     monkeypatch.setattr(host, "find", lambda *_: None)
     assert not any(decoupled(torch.randn(40, 13, requires_grad=True)) for _ in range(3)), "not launched yet"
+
+
+@pytest.mark.parametrize("what", ["logits off the 16 bytes", "a temperature too", "watched"])
+def test_calls_that_stay_in_python_are_not_prepared_for_again_and_again(
+    driver: Driver, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would take as long as several calls, and what is kept would become more."""
+    monkeypatch.setattr(host, "_draws_alike", lambda device: True)
+    logits: Tensor = torch.randn(40, 6)
+    tau: float | Tensor = 0.5
+    if what == "logits off the 16 bytes":
+        logits = torch.randn(241)[1:].view(40, 6)
+    elif what == "a temperature too":
+        tau = torch.rand(3)[1:2]
+    else:
+        monkeypatch.setattr(host, "is_watched", lambda: True)
+    for _ in range(3):
+        assert not is_cpp(dst.categorical.decoupled(logits.requires_grad_(), tau_f=1.0, tau_b=tau))
+    assert not driver.functions
+
+
+def test_what_goes_wrong_in_preparing_is_not_the_callers(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch.cuda.set_sync_debug_mode("error") has it, and a full device or disk; what was learned before is kept."""
+    tried = []
+
+    def fail(*_: object) -> None:
+        tried.append(1)
+        raise RuntimeError("called a synchronizing CUDA operation")
+
+    logits = torch.randn(40, 6, requires_grad=True)
+    assert [is_cpp(CALLS["decoupled"](logits)) for _ in range(2)] == [False, True]
+    monkeypatch.setattr(host, "find", fail)
+    assert not any(is_cpp(CALLS["gumbel_ste"](logits)) for _ in range(3))
+    assert len(tried) == 1, "and never again"
+    assert is_cpp(CALLS["decoupled"](logits))
 
 
 def test_a_thread_without_a_context_is_given_one(driver: Driver) -> None:
