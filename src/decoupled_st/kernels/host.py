@@ -106,17 +106,20 @@ def _look() -> None:
     """Have the library made where it is not, and load it where it is. Where that cannot be, Python goes on."""
     global _building, _next_look
     with _lock:
+        if _operator is not None:  # by another thread
+            return
         _next_look = time.monotonic() + _PAUSE
         try:
             if not is_known():
                 raise CompilerError("this Triton launches in a way of its own")
+            ended = _building is not None and _building.poll() is not None  # asked first: it may end in between
             if (library := host_build.library()).exists():
                 load(str(library), ctypes.CDLL("libcuda.so.1"))
             elif _building is None:
                 _building = host_build.start()
-            elif _building.poll() is not None:
+            elif ended:
                 raise CompilerError(f"{library} could not be made")
-        except (CompilerError, OSError) as error:
+        except Exception as error:  # whatever it is, the call itself has been served
             _next_look = math.inf
             _log.info("calls stay in Python: %s", error)
 

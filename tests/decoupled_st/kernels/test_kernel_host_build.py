@@ -145,15 +145,37 @@ def test_a_library_that_is_there_is_loaded_at_once(looking: SimpleNamespace) -> 
     assert not looking.started
 
 
+def test_done_in_the_moment_between_two_looks_at_it(looking: SimpleNamespace) -> None:
+    looking.after(0.0)
+    looking.process.poll = lambda: looking.library.touch() or 0
+    looking.after(1.0)
+    looking.after(1.0)
+    assert looking.loaded
+
+
+def test_threads_that_look_at_once_load_it_once(looking: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_operator", None)
+
+    def load(library: str, driver: object) -> None:
+        looking.loaded.append(library)
+        host._operator = lambda *_: None
+
+    monkeypatch.setattr(host, "load", load)
+    looking.library.touch()
+    for _ in range(2):
+        host._look()
+    assert len(looking.loaded) == 1
+
+
 @pytest.mark.parametrize(
-    "reason", ["the compiler fails", "no compiler", "no place", "cannot be loaded", "unknown Triton"]
+    "reason", ["the compiler fails", "no compiler", "no place", "cannot be loaded", "unknown Triton", "anything else"]
 )
 def test_where_it_cannot_be_python_goes_on(
     looking: SimpleNamespace, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         looking.started += 1
-        raise CompilerError if reason == "no compiler" else OSError
+        raise {"no compiler": CompilerError, "anything else": TypeError}.get(reason, OSError)
 
     if reason == "the compiler fails":
         looking.process.poll = lambda: 1
