@@ -20,7 +20,8 @@ from decoupled_st.kernels.compiler import CompilerError, find_compiler
 
 SOURCE = Path(__file__).with_name("host.cpp")
 _TORCH = Path(torch.__file__).parent
-_FLAGS = ["-O2", "-fPIC", "-shared", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
+_ABI = int(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
+_FLAGS = ["-O2", "-fPIC", "-shared", f"-D_GLIBCXX_USE_CXX11_ABI={_ABI}"]
 _LIBRARIES = ["-ltorch_cpu", "-lc10"]
 if torch.version.cuda is not None:
     _FLAGS.append("-DWITH_CUDA")
@@ -49,6 +50,8 @@ with open(target + ".lock", "w") as lock:
 def library() -> Path:
     """Where the library is, or will be."""
     cache = os.environ.get("TORCH_EXTENSIONS_DIR") or os.path.expanduser("~/.cache/torch_extensions")
+    if cache.startswith("~"):
+        raise CompilerError("this user has no home folder, and there is no $TORCH_EXTENSIONS_DIR")
     told = (SOURCE.read_text("utf-8"), torch.__version__, torch.version.git_version, platform.machine(), *_FLAGS)
     digest = hashlib.sha256("\n".join(map(str, told)).encode()).hexdigest()[:16]
     return Path(cache, "decoupled_st", f"host-{digest}.so")
@@ -59,6 +62,9 @@ def start() -> "subprocess.Popen[bytes]":
 
     `CompilerError` where there is no compiler, `OSError` where there is no place for the library.
     """
+    # Another program, in which Python is embedded or frozen, would begin once more, and so for ever.
+    if sys.platform != "linux" or getattr(sys, "frozen", False) or "python" not in Path(sys.executable or "").name:
+        raise CompilerError(f"not run by a Python on Linux: {sys.executable} on {sys.platform}")
     compiler, target = shlex.split(find_compiler(language="C++")), library()
     target.parent.mkdir(parents=True, exist_ok=True)
     headers = (f"-I{_TORCH / 'include'}", f"-I{_TORCH / 'include/torch/csrc/api/include'}")

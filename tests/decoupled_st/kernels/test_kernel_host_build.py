@@ -98,6 +98,23 @@ def test_ahead_from_the_command_line(compiler: Path) -> None:
     assert "refused" in done.stderr
 
 
+def test_no_home(monkeypatch: pytest.MonkeyPatch, compiler: Path) -> None:
+    """A user without a name, as in a container: no folder called ~ where the program runs."""
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    with pytest.raises(CompilerError, match="TORCH_EXTENSIONS_DIR"):
+        host_build.build()
+
+
+@pytest.mark.parametrize("name", ["", None, "/opt/app/trainer"])
+def test_a_program_that_is_no_python_is_not_begun_again(
+    compiler: Path, name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", name)
+    with pytest.raises(CompilerError, match="not run by a Python"):
+        host_build.build()
+
+
 @pytest.fixture
 def looking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """`prepare` as on CUDA, with a library that is not there yet, and notes of what was done."""
