@@ -57,6 +57,14 @@ def library() -> Path:
     return Path(cache, "decoupled_st", f"host-{digest}.so")
 
 
+def check(target: Path) -> None:
+    """`CompilerError` where another user may have put the library there, as in a folder that many share."""
+    for path in (target, target.parent):
+        found = path.stat()
+        if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o002:
+            raise CompilerError(f"{path} belongs to another user, or all may write to it: the library is not loaded")
+
+
 def start() -> "subprocess.Popen[bytes]":
     """A process that makes the library, and goes on if this one ends.
 
@@ -84,6 +92,7 @@ def build() -> Path:
         log = Path(f"{target}.log")
         said = log.read_text(errors="replace")[-2000:] if log.exists() else ""
         raise CompilerError(f"{target} could not be made:\n{said}")
+    check(target)
     return target
 
 

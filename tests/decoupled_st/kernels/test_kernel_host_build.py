@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -113,6 +114,30 @@ def test_a_program_that_is_no_python_is_not_begun_again(
     monkeypatch.setattr(sys, "executable", name)
     with pytest.raises(CompilerError, match="not run by a Python"):
         host_build.build()
+
+
+@pytest.mark.parametrize("what", ["a file of another's", "a folder of another's", "a folder that all may write to"])
+def test_a_library_that_another_user_may_have_put_there(
+    compiler: Path, looking: SimpleNamespace, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a $TORCH_EXTENSIONS_DIR that many share: it is not loaded."""
+    looking.library.touch()
+    host_build.check(looking.library)
+    if what == "a folder that all may write to":
+        looking.library.parent.chmod(0o777)
+    else:
+        strange = looking.library if what.startswith("a file") else looking.library.parent
+        stat = Path.stat
+
+        def of(path: Path, **options: bool) -> Any:
+            found = stat(path, **options)
+            return SimpleNamespace(st_uid=os.geteuid() + 1 if path == strange else found.st_uid, st_mode=found.st_mode)
+
+        monkeypatch.setattr(Path, "stat", of)
+    with pytest.raises(CompilerError, match="another user"):
+        host_build.build()
+    looking.after(0.0)
+    assert not looking.loaded
 
 
 @pytest.fixture
