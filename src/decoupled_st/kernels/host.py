@@ -2,11 +2,13 @@
 
 The first call with a gradient has the library made in the background (`host_build`). When it is there, a call goes to
 it if the kernels that it needs have been launched from Python before; the first of a kind goes to Python still.
+Nothing of this happens with DECOUPLED_ST_CPP=0 in the environment.
 """
 
 import ctypes
 import logging
 import math
+import os
 import subprocess
 import threading
 import time
@@ -110,6 +112,8 @@ def _look() -> None:
             return
         _next_look = time.monotonic() + _PAUSE
         try:
+            if os.environ.get("DECOUPLED_ST_CPP") == "0":
+                raise CompilerError("DECOUPLED_ST_CPP is 0")
             if not is_known():
                 raise CompilerError("this Triton launches in a way of its own")
             ended = _building is not None and _building.poll() is not None  # asked first: it may end in between

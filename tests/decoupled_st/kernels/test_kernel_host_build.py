@@ -209,6 +209,16 @@ def test_threads_that_look_at_once_load_it_once(looking: SimpleNamespace, monkey
     assert len(looking.loaded) == 1
 
 
+def test_switched_off_by_the_environment(looking: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No compiler is begun, and no library loaded."""
+    monkeypatch.setenv("DECOUPLED_ST_CPP", "0")
+    looking.after(0.0)
+    looking.library.touch()
+    looking.after(10.0)
+    assert not looking.started
+    assert not looking.loaded
+
+
 @pytest.mark.parametrize(
     "reason", ["the compiler fails", "no compiler", "no place", "cannot be loaded", "unknown Triton", "anything else"]
 )
