@@ -118,7 +118,7 @@ def _look() -> None:
                 raise CompilerError("this Triton launches in a way of its own")
             ended = _building is not None and _building.poll() is not None  # asked first: it may end in between
             if (library := host_build.library()).exists():
-                host_build.check(library)
+                host_build.check(library, library.parent)
                 load(str(library), ctypes.CDLL("libcuda.so.1"))
             elif _building is None:
                 _building = host_build.start()

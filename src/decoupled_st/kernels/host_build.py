@@ -35,6 +35,7 @@ _SCRIPT = """
 import fcntl, os, subprocess, sys
 target, standards, *command = sys.argv[1:]
 os.nice(10)
+os.umask(0o022)
 part = f"{target}.{os.getpid()}"
 with open(target + ".lock", "w") as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -57,12 +58,12 @@ def library() -> Path:
     return Path(cache, "decoupled_st", f"host-{digest}.so")
 
 
-def check(target: Path) -> None:
-    """`CompilerError` where another user may have put the library there, as in a folder that many share."""
-    for path in (target, target.parent):
+def check(*paths: Path) -> None:
+    """`CompilerError` where another user may write to the library or its folder, as among those that many share."""
+    for path in paths:
         found = path.stat()
         if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o002:
-            raise CompilerError(f"{path} belongs to another user, or all may write to it: the library is not loaded")
+            raise CompilerError(f"{path} belongs to another user, or all may write to it: nothing is loaded from there")
 
 
 def start() -> "subprocess.Popen[bytes]":
@@ -74,7 +75,8 @@ def start() -> "subprocess.Popen[bytes]":
     if sys.platform != "linux" or getattr(sys, "frozen", False) or "python" not in Path(sys.executable or "").name:
         raise CompilerError(f"not run by a Python on Linux: {sys.executable} on {sys.platform}")
     compiler, target = shlex.split(find_compiler(language="C++")), library()
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(0o755, parents=True, exist_ok=True)
+    check(target.parent)  # before anything is written there, which a link of another's might lead elsewhere
     headers = (f"-I{_TORCH / 'include'}", f"-I{_TORCH / 'include/torch/csrc/api/include'}")
     command = (*compiler, *_FLAGS, *headers, str(SOURCE), f"-L{_TORCH / 'lib'}", *_LIBRARIES)
     return subprocess.Popen(
@@ -92,7 +94,7 @@ def build() -> Path:
         log = Path(f"{target}.log")
         said = log.read_text(errors="replace")[-2000:] if log.exists() else ""
         raise CompilerError(f"{target} could not be made:\n{said}")
-    check(target)
+    check(target, target.parent)
     return target
 
 

@@ -122,7 +122,7 @@ def test_a_library_that_another_user_may_have_put_there(
 ) -> None:
     """As in a $TORCH_EXTENSIONS_DIR that many share: it is not loaded."""
     looking.library.touch()
-    host_build.check(looking.library)
+    host_build.check(looking.library, looking.library.parent)
     if what == "a folder that all may write to":
         looking.library.parent.chmod(0o777)
     else:
@@ -138,6 +138,23 @@ def test_a_library_that_another_user_may_have_put_there(
         host_build.build()
     looking.after(0.0)
     assert not looking.loaded
+
+
+def test_nothing_is_written_to_a_folder_of_anothers(compiler: Path) -> None:
+    folder = host_build.library().parent
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    with pytest.raises(CompilerError, match="another user"):
+        host_build.build()
+    assert not list(folder.iterdir())
+
+
+def test_a_mask_that_lets_all_write_is_not_followed(compiler: Path) -> None:
+    before = os.umask(0)
+    try:
+        host_build.build()
+    finally:
+        os.umask(before)
 
 
 @pytest.fixture
