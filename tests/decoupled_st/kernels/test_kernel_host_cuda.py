@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import decoupled_st as dst
-from decoupled_st.kernels import host, host_build
+from decoupled_st.kernels import binary, categorical, host, host_build
 from decoupled_st.kernels.compiler import CompilerError
 
 pytestmark = pytest.mark.gpu
@@ -275,3 +275,25 @@ def test_seeds_are_those_of_torch() -> None:
     logits = torch.randn(64, 8, device="cuda", requires_grad=True)
     both(CALLS["decoupled"], logits, lambda leaf, z: None)
     assert host._kept, "and a forward kernel is there that is passed one"
+
+
+def test_backward_does_without_python(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the stream of the forward, whichever that is."""
+
+    def fail(*_: object) -> None:
+        raise AssertionError("the node in Python was asked")
+
+    g = torch.randn(64, 8, device="cuda")
+    for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+        leaf = torch.randn(64, 8, device="cuda").requires_grad_()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                torch.autograd.grad(call(leaf), leaf, g)
+            z = call(leaf)
+            assert is_cpp(z)
+            with monkeypatch.context() as patch:
+                patch.setattr(categorical._Choose, "backward", fail)
+                patch.setattr(binary._Choose, "backward", fail)
+                torch.autograd.grad(z, leaf, g)
+        torch.cuda.current_stream().wait_stream(stream)
