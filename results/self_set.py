@@ -62,7 +62,7 @@ def measures(rows: Rows) -> str:
     """The autoencoder otherwise measured: by argmax, on test images, at the end."""
     body = []
     for line in lines(rows, AUTOENCODER):
-        for lr, runs in line.runs.items() if line.label in ("the rule", "the tuned constants") else ():
+        for lr, runs in line.runs.items() if line.label != "the rule, steps not told" else ():
             at = [int(np.argmin(row.values("validation_loss"))) for row in runs]
             test = [float(row.values("test_loss")[place]) for row, place in zip(runs, at, strict=True)]
             values = [
@@ -71,9 +71,10 @@ def measures(rows: Rows) -> str:
                 test,
                 [row.last("validation_loss") for row in runs],
             ]
-            body.append([f"{line.label} at {lr:g}", *(plus_minus(np.array(one)) for one in values)])
+            who, _, whose = line.label.partition(" at each rate")
+            body.append([f"{who} at {lr:g}{whose}", *(plus_minus(np.array(one)) for one in values)])
     head = ["lowest validation loss", "the same by argmax", "test loss at that epoch", "last validation loss"]
-    return table(["nats, ten fresh seeds", *head], body) if body else "Not run yet."
+    return table(["nats, ten seeds", *head], body) if body else "Not run yet."
 
 
 def variants(name: str) -> Callable[[Rows], str]:

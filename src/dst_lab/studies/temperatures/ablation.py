@@ -2,7 +2,7 @@
 place. One row per variant, one column per learning rate or way to set temperatures."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +49,8 @@ from dst_lab.studies.temperatures.variants import (
 )
 
 TEMPLATE = Path(__file__).with_name("ablation.html")
-LOSS = "validation_loss"
+LOSS, QUIET = "validation_loss", "validation_loss_argmax"
+"""By the draw of training, whose own noise is in it, and by argmax, without any."""
 AUTOENCODER, NETWORK, VAE = CategoricalAutoencoderConfig, StochasticBinaryConfig, CategoricalVAEConfig
 JUDGED = "the rule, the seeds on which it is judged"
 Line = Sequence[tuple[Config, Sequence[int]] | None]
@@ -66,6 +67,7 @@ class Table:
         task: what is trained.
         head: what the first column holds, and the names of the others.
         lines: by the name of the variant.
+        measure: what its numbers are the lowest of.
     """
 
     name: str
@@ -73,11 +75,12 @@ class Table:
     task: type[Config]
     head: Sequence[str]
     lines: Mapping[str, Line]
+    measure: str = LOSS
 
     @property
     def unit(self) -> str:
         """What its numbers are."""
-        return metric(LOSS, self.task.task).axis
+        return metric(self.measure, self.task.task).axis
 
     @property
     def title(self) -> str:
@@ -87,16 +90,19 @@ class Table:
 
     def cells(self, rows: Rows) -> dict[str, list[str]]:
         """Its numbers, for the variants that have a run; none where no run is there."""
-        filled = {name: [_cell(rows, *place) if place else "" for place in line] for name, line in self.lines.items()}
+        filled = {
+            name: [_cell(rows, self.measure, *place) if place else "" for place in line]
+            for name, line in self.lines.items()
+        }
         return {name: cells for name, cells in filled.items() if any(cells)}
 
 
-def _cell(rows: Rows, config: Config, seeds: Sequence[int]) -> str:
+def _cell(rows: Rows, measure: str, config: Config, seeds: Sequence[int]) -> str:
     """The lowest loss over training, mean and standard deviation over seeds, and how many did not converge."""
-    runs = rows.of_status(with_value(config, "seed", seed) for seed in seeds)
+    runs = [row for row in rows.of_status(with_value(config, "seed", seed) for seed in seeds) if row.has(measure)]
     if not runs:
         return ""
-    text = f"{plus_minus(np.array([row.best(LOSS) for row in runs]))} (n = {len(runs)})"
+    text = f"{plus_minus(np.array([row.best(measure) for row in runs]))} (n = {len(runs)})"
     died = sum(row.last(LOSS) >= CONVERGED for row in runs) if _has_a_mark(config) else 0
     return f"{text}, {died} not converged" if died else text
 
@@ -111,10 +117,13 @@ def tables(scale: str) -> list[Table]:
     """All of them, in the order in which they are read."""
     both = (AUTOENCODER, NETWORK)
     return [
-        *(_parts(task, scale) for task in both),
+        _parts(AUTOENCODER, scale),
+        _by_argmax(_parts(AUTOENCODER, scale)),
+        _parts(NETWORK, scale),
         *(_varied(task, scale) for task in both),
         *(_others(task, scale) for task in both),
         _shapes(scale),
+        _by_argmax(_shapes(scale)),
         _limits(scale),
         *(_schedule(name, *of, scale) for name, of in SCHEDULES.items()),
         _untold_draw(scale),
@@ -122,6 +131,11 @@ def tables(scale: str) -> list[Table]:
         *(_floors(task, scale) for task in both),
         *(_before(task, scale) for task in both),
     ]
+
+
+def _by_argmax(table: Table) -> Table:
+    """The same runs by argmax: constants with a loud draw are then no longer charged with its noise."""
+    return replace(table, name=f"{table.name}-argmax", heading=f"{table.heading}, by argmax", measure=QUIET)
 
 
 def _at_rates(lrs: Sequence[float]) -> list[str]:

@@ -124,6 +124,26 @@ def test_the_mark_of_convergence_is_that_of_the_usual_codes(tmp_path: Path) -> N
         assert all(cells[0] == "205 (n = 5)" for cells in by_name["shapes"].cells(rows).values())
 
 
+def test_a_loud_draw_is_shown_by_argmax_too(tmp_path: Path) -> None:
+    """Its own noise is in the loss of training: constants beside the rule looked worse than the networks they made."""
+
+    def quieter(config: Config) -> Record:
+        one = record(config)
+        return replace(
+            one, history={**one.history, "validation_loss_argmax": Series(STEPS, np.full(4, 90, np.float32))}
+        )
+
+    by_name = {one.name: one for one in tables("paper")}
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        store.put(map(quieter, RECIPES.plans["self-parts"]("paper").wanted(lambda _: None)))
+        store.put(map(record, RECIPES.plans["self-shapes"]("paper").wanted(lambda _: None)))
+        rows = TEMPERATURES.rows(store, "paper")
+        assert by_name["parts-autoencoder"].cells(rows)["by confidence"][0].startswith("120.16")
+        assert by_name["parts-autoencoder-argmax"].cells(rows)["by confidence"] == ["90 (n = 5)"] * 2
+        assert by_name["parts-autoencoder-argmax"].unit == "validation loss (argmax) (nats)"
+        assert by_name["shapes-argmax"].cells(rows) == {}, "what was not measured is not shown"
+
+
 def test_what_another_task_has_is_not_said_to_be_missing(tmp_path: Path) -> None:
     """The panel of the autoencoder asked for the runs of the binary network, which were all there."""
     with Store.open(tmp_path / "runs.sqlite", write=True) as store:
