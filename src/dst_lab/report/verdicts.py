@@ -109,7 +109,9 @@ def _summary(verdict: Verdict, judged: Sequence[Comparison], ours: str) -> str:
     if not judged:
         return verdict.because or "; ".join(verdict.notes) or "see inside"
     if all(one.name.startswith("against ") for one in judged):
-        return "; ".join(filter(None, (verdict.because, _against(judged, ours))))
+        one_arm = len({(one.metric, str(one.ours), one.fates[0]) for one in judged}) == 1
+        told = _against(judged, ours) if one_arm else _pair_by_pair(judged)
+        return "; ".join(filter(None, (verdict.because, told)))
     if len({(one.metric, one.ours) for one in judged}) == 1:
         return f"{judged[0].metric}: {_value(judged[0].ours, judged[0])}"
     words = {"better": "", "worse": " (significantly not so)", "unclear": " (not clear)"}
@@ -127,13 +129,30 @@ def _lacking(verdict: Verdict) -> str:
     return f"{known}missing: {first.partition(': `')[0]}" + (f" and {len(others)} more" if others else "")
 
 
+def _pair_by_pair(judged: Sequence[Comparison]) -> str:
+    """Our own mean beside each of theirs, where it is not the same one: other settings of ours, or several metrics."""
+    words = {
+        "worse": ", worse", "diverges": ", diverges more often", "unclear": ", no clear difference",
+        "behind": ", behind",
+    }  # fmt: skip
+    by_metric: dict[str, list[str]] = {}
+    for one in judged:
+        values = f"{_side(one, 0, bare=True)} against {_side(one, 1, bare=True)}"
+        pair = f"{values} ({one.name.removeprefix('against ')}{words.get(_standing(one), '')})"
+        by_metric.setdefault(_metric(one), []).append(pair)
+    return "; ".join(f"{metric}: {', '.join(pairs)}" for metric, pairs in by_metric.items())
+
+
+def _metric(one: Comparison) -> str:
+    return one.metric if one.unit in ("", "share") else f"{one.metric}, {one.unit}"
+
+
 def _against(judged: Sequence[Comparison], ours: str) -> str:
+    """Our one mean, and all of theirs beside it."""
     by_mood: dict[str, list[str]] = {}
     for one in judged:
         by_mood.setdefault(_standing(one), []).append(one.name.removeprefix("against "))
-    unit = judged[0].unit
     names = [f"{one.name.removeprefix('against ')} {_side(one, 1, bare=True)}" for one in judged]
-    metric = judged[0].metric if unit in ("", "share") else f"{judged[0].metric}, {unit}"
     # Names with a comma of their own, such as "IBQ, 512 codes", are kept apart by more than a comma.
     between = "; " if any("," in one.name for one in judged) else ", "
     values = between.join([f"{ours} {_side(judged[0], 0, bare=True)}", *names])
@@ -146,7 +165,7 @@ def _against(judged: Sequence[Comparison], ours: str) -> str:
         for mood in words
         if (found := by_mood.get(mood))
     ]
-    return "; ".join([f"{metric}: {values}", *moods])
+    return "; ".join([f"{_metric(judged[0])}: {values}", *moods])
 
 
 def _standing(one: Comparison) -> str:

@@ -108,6 +108,23 @@ def test_with_too_few_pairs_for_a_small_p_nothing_is_called_unclear() -> None:
     assert told(*ten) == values + "no clear difference from IBQ, 512 codes; FSQ, 512 codes"
 
 
+def test_each_of_theirs_stands_beside_the_mean_of_ours_that_it_was_compared_with() -> None:
+    """The first of our means stood beside all of theirs: other learning rates, other shapes, even another metric."""
+    slow = replace(LOSS, name="against (0, 0.2) at 0.0003", ours=0.3146, theirs=0.3157, p_better=0.3, p_worse=0.7)
+    fast = replace(LOSS, name="against (0, 1) at 0.003", ours=0.3258, theirs=0.3290, p_better=0.001)
+    steps = replace(fast, name="against (0, 1)", metric="steps until then", unit="steps", ours=35200.0, theirs=64600.0)
+
+    def told(*comparisons: Comparison) -> str:
+        found = Verdict(claim="T2", task="", title="", rule="", verdict="not supported", comparisons=comparisons)
+        return shown([found], PAPER)[0].summary
+
+    first = "loss, nats: 0.3146 against 0.3157 ((0, 0.2) at 0.0003, no clear difference)"
+    assert told(slow, fast) == f"{first}, 0.3258 against 0.3290 ((0, 1) at 0.003)"
+    assert told(slow, steps) == f"{first}; steps until then, steps: 35,200 against 64,600 ((0, 1))"
+    nowhere = [replace(one, ours=math.nan, difference=math.nan, diverged=(one.n, 0)) for one in (slow, fast)]
+    assert told(*nowhere).startswith("loss, nats: Decoupled ST 10 of 10 diverged; ")
+
+
 def test_the_first_of_each_term_is_linked_and_nothing_else() -> None:
     used: set[str] = set()
     said = linked("Nats, 3 nats on search seeds; carbonats", {"nats": "a unit", "search seeds": "", "seeds": ""}, used)
