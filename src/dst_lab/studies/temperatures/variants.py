@@ -107,7 +107,7 @@ FLOOR_CONSTANTS: dict[float, tuple[Pair, ...]] = {
 }
 """Constants beside them on the binary network, by learning rate."""
 FLOOR_EPOCHS = 40
-"""Of the binary network, whose lowest loss comes before the 25th."""
+"""Of the binary network, whose lowest loss comes before the 37th."""
 OTHER_NETWORKS: dict[type[Config], dict[str, dict[str, Any]]] = {
     CategoricalAutoencoderConfig: {
         "half as wide": {"hidden": (256, 128)},
