@@ -163,3 +163,19 @@ def test_an_id_that_looks_like_a_number_is_one_run(cli) -> None:
     assert seeds_in(Path("dst.sqlite")) == [infinite[0], infinite[2]]
     assert cli("rm", "--where", "commit=8e999").out.startswith("0 runs of")
     assert cli("rm", "--where", "commit>1").out.startswith("0 runs of"), "only numbers are larger"
+
+
+@pytest.mark.parametrize(
+    ("typed", "recorded"),
+    [
+        ("2:0.1:linear", "2.0:0.1:linear"),
+        ("2:.1:cosine:.5", "2.0:0.1:cosine:0.5"),
+        ("self:share=.25:high=8.0", "self:high=8:share=0.25"),
+    ],
+)
+def test_a_schedule_or_a_rule_is_known_as_it_is_typed(typed: str, recorded: str) -> None:
+    (equal,), (other,) = parse([f"tau_b={typed}"]), parse([f"tau_b!={typed}"])
+    assert equal.holds(recorded)
+    assert not other.holds(recorded), "what was to be spared"
+    assert not equal.holds("2.0:0.2:linear")
+    assert not equal.holds("self")

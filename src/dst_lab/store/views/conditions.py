@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from dst_lab.configs.config import course
 from dst_lab.store.errors import StoreError
 
 _FORM = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==|=|<|>)\s*(.*?)\s*", re.DOTALL)
@@ -37,7 +38,7 @@ class Condition:
         if isinstance(value, bool) or value is None:
             return str(value).lower() == self.text.lower()
         if isinstance(value, str):  # the ids 02e8164723156083 and 12e2346552973723 would both be infinite numbers
-            return value == self.text
+            return value == self.text or (":" in value and value == _as_recorded(self.text))
         try:
             return float(value) == float(self.text)
         except ValueError:
@@ -71,6 +72,14 @@ def _same(one: str, other: str) -> bool:
         return one == other or float(one) == float(other)
     except ValueError:
         return one.lower() == other.lower() and one.lower() in ("true", "false", "none")
+
+
+def _as_recorded(text: str) -> str:
+    """A schedule or a rule as records have it: 2.0:0.1:linear for 2:0.1:linear; any other text as it is."""
+    try:
+        return str(course(text).to_json())
+    except ValueError:
+        return text
 
 
 def _check_number(text: str, value: str) -> None:
