@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dst_lab.configs import FRESH, complete
-from dst_lab.configs.cards import parts, title
+from dst_lab.configs.cards import estimator, parts, title
 from dst_lab.configs.estimators import temperatures_in
 from dst_lab.records.reader import ENDED
 from dst_lab.records.row import Row, setting_key
@@ -90,17 +90,34 @@ class Group:
         which there are most. The parameters of an objective of one's own are there to be compared. What search seeds
         chose is given on its confirmation seeds, where it has such."""
         confirmed = {setting_key(one.config): one for one in self.settings if one.seeds == CONFIRMATION}
+        found: dict[str, Setting] = {}
+        for setting in self._alike:
+            name = str(setting.config["estimator"]["name"])
+            found.setdefault(name, confirmed.get(setting_key(setting.config), setting))
+        return found
+
+    @property
+    def held(self) -> str:
+        """Which runs `best` is of, where there are others: "epochs 1; ST Gumbel-Softmax is not among them"."""
+        fields = [name for name in self.varied if name != "parameters"]
+        if not fields or not self._alike:
+            return ""
+        config = complete(self._alike[0].config)
+        text = ", ".join(f"{name} {config.get(name, 'not given')}" for name in fields)
+        every = dict.fromkeys(str(setting.config["estimator"]["name"]) for setting in self.settings if setting.n)
+        left = [estimator(name).label for name in every if name not in self.best]
+        return f"{text}; {' and '.join(left)} {'is' if len(left) == 1 else 'are'} not among them" if left else text
+
+    @cached_property
+    def _alike(self) -> list[Setting]:
+        """The settings that can be compared, in their order."""
         alike: dict[str, list[Setting]] = {}
         for setting in [*self.compared, *(one for one in self.settings if one.seeds != self.seeds)]:
             if setting.n:
                 fixed = {name: value for name, value in setting.config.items() if name not in (*APART, "parameters")}
                 key = setting_key(fixed)
                 alike.setdefault(key, []).append(setting)
-        found: dict[str, Setting] = {}
-        for setting in max(alike.values(), key=len, default=[]):
-            name = str(setting.config["estimator"]["name"])
-            found.setdefault(name, confirmed.get(setting_key(setting.config), setting))
-        return found
+        return max(alike.values(), key=len, default=[])
 
     @property
     def swept(self) -> list[str]:

@@ -37,6 +37,7 @@ def _curves(group: Group, _: Rows) -> Drawn:
     figure = draw(best, group.task, metrics, ["runs that were trained to the end"])
     where = "at the setting of each estimator with the lowest mean validation loss"
     where += f" over {group.seeds} seeds" if group.seeds else ""
+    where += f" among the runs with {group.held}" if group.held else ""
     text = (caption(best, metric(metrics[0], group.task), where=where) + diverged(group.best)).strip()
     return Drawn(f"Training curves, {group.title}", figure, text, len(metrics))
 

@@ -29,6 +29,7 @@ def _answer(names: Sequence[str], table: bool, page: Page) -> str:
         answers=answers(page.verdicts, study.questions),
         results=outcome,
         mixed=any(group.seeds for group in page.others),
+        held=[(group.title, group.held) for group in page.others if group.held and not study.tasks],
         table=table,
         figures=[figure for figure in page.figures(names) if not figure["drawn"].empty],
     )

@@ -266,5 +266,20 @@ def test_a_map_does_not_average_over_the_options_of_an_estimator(tmp_path: Any, 
         assert [(cell["mean"], cell["n"]) for cell in shown_map["measures"][0]["cells"]] == [(1, 1)] * 4
 
 
+def test_which_runs_are_compared_is_said_where_there_are_others(confirmed: Any) -> None:
+    """A short sweep stood for all, and an estimator that was trained for longer was in neither table nor curves."""
+    config = {"task": "routing", "estimator": {"name": "gumbel_ste", "tau": 1.0}, "seed": 0, "lr": 0.1, "epochs": 20}
+    (before,) = other_groups(ANY, ANY.rows(confirmed, "quick"))
+    assert before.held == ""
+    confirmed.put([Record(config=config, status="done", history={"validation_loss": _series(0.1)})])
+    rows = ANY.rows(confirmed, "quick")
+    (group,) = other_groups(ANY, rows)
+    assert group.held == "epochs not given; ST Gumbel-Softmax is not among them"
+    drawn = draw(figures_of(group), rows)
+    assert f"among the runs with {group.held}" in drawn["routing-curves"].caption
+    text = page(ANY, rows, drawn).replace("\N{NO-BREAK SPACE}", " ")
+    assert f"are compared, here those with {group.held}." in text
+
+
 def _series(value: float) -> Series:
     return Series(np.array([1, 2]), np.array([value, value]))
