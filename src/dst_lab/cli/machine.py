@@ -98,9 +98,10 @@ class Screen:
             self.say(f"dst: {outcome.lost}")
         for name, reason in outcome.failed.items():
             self.say(f"dst: failed: {name}: {reason}")
-        for task in dict.fromkeys(config.task for config in configs if self.tables):
+        if self.tables:
             asked = {run_id(config.to_dict()) for config in configs}
-            print_table(store, [f"task={task}"], "validation_loss", "best", asked)
+            for task in dict.fromkeys(run.task for run in store.runs() if run.id in asked):
+                print_table(store, [f"task={task}"], "validation_loss", "best", asked)
 
 
 @contextmanager

@@ -206,6 +206,25 @@ def test_the_search_box_speaks_the_language_of_where(visit: Callable[..., Any], 
     assert found.locator(".wrong").inner_text() == "Sizes are compared with a number, got tau_f<=low."
 
 
+@pytest.mark.parametrize(
+    ("typed", "recorded"),
+    [
+        ("2:0.1:linear", "2.0:0.1:linear"),
+        ("2:0.1:linear:1", "2.0:0.1:linear"),
+        ("2:.1:cosine:.5", "2.0:0.1:cosine:0.5"),
+        ("self:share=.25:high=8.0", "self:high=8:share=0.25"),
+        ("self", "self"),
+    ],
+)
+def test_the_search_box_knows_a_schedule_or_a_rule_as_it_is_typed(
+    visit: Callable[..., Any], typed: str, recorded: str
+) -> None:
+    found, (condition,) = visit(), parse([f"tau_b={typed}"])
+    for value in (recorded, "2.0:0.2:linear", "2.0:0.1:linear:0.5", "self:high=8:share=0.5", "self:high=8"):
+        assert found.evaluate("([value, text]) => equal(value, text)", [value, typed]) == (value == recorded), value
+        assert condition.holds(value) == (value == recorded), value
+
+
 def test_a_link_opens_the_same_view(visit: Callable[..., Any]) -> None:
     found = visit()
     found.locator("#verdict-0 > summary").click()

@@ -14,6 +14,7 @@ from dst_lab.configs import WHOLE
 from dst_lab.replace import PREPARED, check_target
 from dst_lab.store import Run, Store, compare, export, export_tensorboard, salvage
 from dst_lab.store.views.conditions import parse
+from dst_lab.store.views.naming import names_of_runs
 from dst_lab.store.views.table import check_fields, fits
 
 MOST_LISTED = 50
@@ -226,7 +227,8 @@ def _rm(args: argparse.Namespace) -> int:
             say(f"{store.remove([run.id for run in chosen])} runs removed from {args.store}")
             return 0
     say(f"{len(chosen)} runs of {args.store}; --yes removes them:")
-    _list(f"  {_name(run)}" for run in chosen)
+    named = names_of_runs(chosen)
+    _list(f"  {named[run.id]} {run.status}" for run in chosen)
     return 0
 
 
@@ -248,7 +250,8 @@ def _note(args: argparse.Namespace) -> int:
     if args.text is None:
         with Store.open(args.store) as store:
             notes, chosen = store.notes(), _chosen(store, args)
-        lines = [f"{_name(run)}: {notes[run.id]}" for run in chosen if run.id in notes]
+        named = names_of_runs(run for run in chosen if run.id in notes)
+        lines = [f"{name}: {notes[run]}" for run, name in named.items()]
         say("\n".join(lines) if lines else f"no notes on {len(chosen)} runs of {args.store}")
         return 0
     if not (args.runs or args.where):
@@ -258,12 +261,6 @@ def _note(args: argparse.Namespace) -> int:
         store.note([run.id for run in chosen], args.text)
     say(f"{len(chosen)} runs {'noted' if args.text.strip() else 'without a note'} in {args.store}")
     return 0
-
-
-def _name(run: Run) -> str:
-    """A run in a person's words."""
-    numbers = "".join(f" {name}={value}" for name, value in run.config["estimator"].items() if name != "name")
-    return f"{run.task} {run.estimator}{numbers} seed={run.seed} {run.status} ({run.id})"
 
 
 def _data(args: argparse.Namespace) -> int:

@@ -32,11 +32,22 @@ function written(value) {
   return value === null || value === undefined ? "None" : String(value);
 }
 
+/* A schedule or a rule in one spelling: 2:.1:linear and 2.0:0.1:linear:1.0 are one, as are a rule's constants in any order. */
+function spelled(text) {
+  const [first, ...rest] = text.split(":"), plain = (part) => String(numeric(part) ?? part);
+  if (numeric(first) === null) {
+    return [first, ...rest.map((part) => part.replace(/=(.*)$/s, (_, number) => `=${plain(number)}`)).sort()].join(":");
+  }
+  if (rest.length === 3 && numeric(rest[2]) === 1) rest.pop();
+  return [first, ...rest].map(plain).join(":");
+}
+
 function equal(value, text) {
   if (typeof value === "boolean" || value === null || value === undefined) return written(value).toLowerCase() === text.toLowerCase();
   /* A text is a text, whatever it looks like: the ids 02e8164723156083 and 12e2346552973723 would both be infinite. */
   const [a, b] = [typeof value === "string" ? null : numeric(value), numeric(text)];
-  return a !== null && b !== null ? a === b : written(value) === text;
+  if (a !== null && b !== null) return a === b;
+  return written(value) === text || (typeof value === "string" && value.includes(":") && spelled(value) === spelled(text));
 }
 
 function holds({ sign, text }, value) {

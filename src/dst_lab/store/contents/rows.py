@@ -14,7 +14,7 @@ import numpy as np
 from dst_lab.store.contents import blob, history
 from dst_lab.store.disk.schema import FINGERPRINTS
 from dst_lab.store.errors import StoreError
-from dst_lab.store.record import Record, canonical, identify
+from dst_lab.store.record import Record, Run, canonical, identify
 
 Columns = tuple[str, str, str, int, str, str, str, bytes, str]
 _COLUMNS = "id, task, estimator, seed, status, config, detail, digest, provenance"
@@ -134,6 +134,13 @@ class StoredRow:
             values = json.loads(self.columns[5])["estimator"].items()
             taus = "".join(f" {name}={value}" for name, value in values if name != "name")
         return f"{task} {estimator}{taus} seed={seed} ({run})"
+
+    def run(self) -> Run:
+        """The run as it is listed, without its history; ValueError where its config or detail cannot be read."""
+        run, _, _, _, status, config, detail, _, provenance = self.columns
+        return Run(
+            id=run, config=json.loads(config), status=status, detail=json.loads(detail), provenance_id=provenance
+        )
 
     def decoded(self) -> Record:
         """The record that it was encoded from; ValueError, with the reason, where it is damaged."""

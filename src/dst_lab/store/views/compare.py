@@ -9,11 +9,12 @@ import numpy as np
 from dst_lab.store.contents.rows import StoredRow
 from dst_lab.store.record import Series
 from dst_lab.store.store import Store
+from dst_lab.store.views.naming import names_of_runs
 
 
 @dataclass(frozen=True)
 class StoreDifference:
-    """What tells two stores apart. Runs are named by task, estimator, temperatures, seed and id."""
+    """What tells two stores apart. Runs are named as `names_of_runs` does."""
 
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
@@ -37,13 +38,16 @@ def compare(
         ours, theirs = (
             {row.id: row for row in store.verified_rows() if only is None or row.id in only} for store in (one, other)
         )
-    both = [run for run in ours if run in theirs]
-    differing = {run: difference(ours[run], theirs[run]) for run in both}
+    compared = {run: difference(ours[run], theirs[run]) for run in ours if run in theirs}
+    differing = {run: what for run, what in compared.items() if what}
+    only_first, only_second = ({*ours} - {*theirs}), ({*theirs} - {*ours})
+    listed = [row.run() for run, row in (ours | theirs).items() if run in only_first | only_second | {*differing}]
+    named = names_of_runs(listed)
     return StoreDifference(
-        tuple(ours[run].name for run in ours if run not in theirs),
-        tuple(theirs[run].name for run in theirs if run not in ours),
-        sum(not what for what in differing.values()),
-        {ours[run].name: what for run, what in differing.items() if what},
+        tuple(named[run] for run in ours if run in only_first),
+        tuple(named[run] for run in theirs if run in only_second),
+        len(compared) - len(differing),
+        {named[run]: what for run, what in differing.items()},
     )
 
 

@@ -82,7 +82,9 @@ def judge(rows: Rows) -> list[Verdict]:
             contest(
                 rows, place, "E1", "A backward temperature of its own helps straight-through", "decoupled", ("st",)
             ),
-            contest(rows, place, "E2", "Temperatures apart help ReinMax", "reinmax-decoupled", ("reinmax",)),
+            contest(
+                rows, place, "E2", "A forward temperature of its own helps ReinMax", "reinmax-decoupled", ("reinmax",)
+            ),
             contest(rows, place, "E3", "Decoupled ST beats every other estimator", "decoupled", OTHERS),
             contest(rows, place, "E4", "Decoupled ReinMax beats every other estimator", "reinmax-decoupled", OTHERS),
         ]

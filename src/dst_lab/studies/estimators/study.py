@@ -45,7 +45,7 @@ ESTIMATORS = Study(
     questions={
         "E0": "Are the published numbers met?",
         "E1": "Does a backward temperature of its own help straight-through?",
-        "E2": "Do temperatures apart help ReinMax?",
+        "E2": "Does a forward temperature of its own help ReinMax?",
         "E3": "Does Decoupled ST beat the others?",
         "E4": "Does decoupled ReinMax beat the others?",
         "E5": "Does Decoupled ST beat the others on the paper's tasks?",

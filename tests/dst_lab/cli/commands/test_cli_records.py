@@ -308,9 +308,8 @@ def test_diff_merge_and_rm(store, cli, rows) -> None:
 
     ended = cli("rm", "--where", "task=logic-gates")
     assert ended.code == 0
-    assert ended.out.startswith(
-        "2 runs of dst.sqlite; --yes removes them:\n  logic-gates gumbel_ste tau=0.5 seed=0 done ("
-    )
+    assert ended.out.startswith("2 runs of dst.sqlite; --yes removes them:\n  logic-gates gumbel_ste tau=0.5 seed=0 (")
+    assert ended.out.endswith(") done\n")
     assert len(rows(store)) == 6
     assert cli("rm", "--where", "task=logic-gates", "--yes").out == "2 runs removed from dst.sqlite\n"
     assert cli("rm", run, "--yes").out == "1 runs removed from dst.sqlite\n"
@@ -319,6 +318,22 @@ def test_diff_merge_and_rm(store, cli, rows) -> None:
     assert "rm takes the ids of runs, or conditions" in cli("rm", "--yes").err
     assert "holds no run abc" in cli("rm", "abc", "--yes").err
     assert cli("rm", "--where", "status=failed", "--yes").out == "0 runs removed from dst.sqlite\n"
+
+
+def test_lists_name_what_their_runs_differ_in(cli) -> None:
+    small = ("run", "stochastic-binary", "--hidden", "8", "--threads", 1, "--seeds", 1)
+    for epochs in (1, 2):
+        assert cli(*small, "--epochs", epochs).code == 0
+    assert cli(*small, "--epochs", 2, "--optimiser", "radam", "--store", "other.sqlite").code == 0
+    told = [line.partition("seed=0 ")[2].partition(" (")[0] for line in cli("rm", "--where", "seed=0").out.splitlines()]
+    assert told == ["", "epochs=1", "epochs=2"]
+    told = [
+        line.partition("seed=0 ")[2].partition(" (")[0]
+        for line in cli("diff", "dst.sqlite", "other.sqlite").out.splitlines()
+    ]
+    assert told == ["", "epochs=1 optimiser=adam", "epochs=2 optimiser=adam", "", "epochs=2 optimiser=radam", ""]
+    cli("note", "--where", "epochs=1", "--text", "short")
+    assert " seed=0 (" in cli("note").out, "of one run no more is said"
 
 
 def made(seed: int, status: str, value: float = 1.0) -> Record:

@@ -113,6 +113,7 @@ def test_a_sweep_without_time_trains_nothing_and_says_so(cli, rows) -> None:
         "2 runs: 0 trained, 0 already there, 2 left for lack of time. Store: dst.sqlite",
         "dst: 2 runs of this round are left; the same command goes on",
     ]
+    assert none.out == "", "no table of runs that are not there"
     assert cli(*words).code == 0
     assert cli("run", "stochastic-binary", "--epochs", 1, "--tau-f", 1, "--seeds", 1).err.startswith("1 run: 0 trained")
     assert sorted(row["config"]["estimator"]["tau_f"] for row in rows(Path("dst.sqlite")).values()) == [0.0, 1.0]
