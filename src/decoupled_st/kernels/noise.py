@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from decoupled_st.kernels.launch import launch
+
 # PTX's logarithm of one instruction; its absolute error, below 2^-22, is small next to every result here.
 _FAST_LOG = tl.constexpr(torch.version.cuda is not None and os.environ.get("TRITON_INTERPRET") != "1")
 _LN2 = tl.constexpr(math.log(2))
@@ -81,20 +83,27 @@ def _log2(x):
 
 
 @triton.jit
-def _write(out, seed, columns, GUMBEL: tl.constexpr, BLOCK: tl.constexpr):
+def _write(out, seed, rows, columns, GUMBEL: tl.constexpr, HEIGHT: tl.constexpr, BLOCK: tl.constexpr):
     blocks = tl.cdiv(columns, BLOCK)
-    row = (tl.program_id(0) // blocks).to(tl.int64) + tl.zeros([1, 1], tl.int64)
+    row = (tl.program_id(0) // blocks).to(tl.int64) * HEIGHT + tl.arange(0, HEIGHT)[:, None]
     start = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK
     quad = start // 4 + tl.arange(0, BLOCK // 4)[None, :]
-    noise = gumbel(seed, row, quad, 1, BLOCK // 4) if GUMBEL else logistic(seed, row, quad, 1, BLOCK // 4)
+    noise = gumbel(seed, row, quad, HEIGHT, BLOCK // 4) if GUMBEL else logistic(seed, row, quad, HEIGHT, BLOCK // 4)
     column = start + tl.arange(0, BLOCK)[None, :]
-    tl.store(out + row * columns + column, noise, column < columns)
+    tl.store(out + row * columns + column, noise, (row < rows) & (column < columns))
 
 
 def write_out(seed: Tensor, rows: int, columns: int, *, gumbel: bool) -> Tensor:
     """The noise [rows, columns] that the kernels make of a seed, as a tensor."""
     out = torch.empty(rows, columns, dtype=torch.float32, device=seed.device)
-    block = min(4096, max(4, triton.next_power_of_2(columns)))
-    with torch.cuda.device_of(out):
-        _write[(rows * triton.cdiv(columns, block),)](out, seed, columns, GUMBEL=gumbel, BLOCK=block)
+    block = min(1024, max(4, triton.next_power_of_2(columns)))
+    height = 1024 // block
+    programs = triton.cdiv(rows, height) * triton.cdiv(columns, block)
+    launch(_write, programs, (out, seed), (), (rows, columns), (int(gumbel), height, block), 4)
     return out
+
+
+def noise_like(x: Tensor, generator: torch.Generator | None, *, gumbel: bool) -> Tensor:
+    """Noise of the shape of `x`, as the kernels of the estimators draw it where `x` is their contiguous logits."""
+    rows, columns = (x.numel() // x.shape[-1], x.shape[-1]) if gumbel and x.dim() else (1, x.numel())
+    return write_out(draw_seed(x.device, generator), rows, columns, gumbel=gumbel).view(x.shape)

@@ -163,8 +163,11 @@ class CategoricalVAE(Task):
         return autoencoder_module(tensors, (config.latents, config.classes), choice, lambda: nn.LeakyReLU(SLOPE))
 
     def bytes_per_run(self) -> int:
-        numbers = sum(self.encoder) + sum(self.decoder) + 4 * self.encoder[-1]
-        return 4 * (6 * self.config.batch * numbers + 6 * EVALUATE * numbers)
+        code = self.encoder[-1]
+        trained = 6 * self.config.batch * (sum(self.encoder) + sum(self.decoder) + 4 * code)
+        # An evaluation keeps no layer but the one it is at; of the bound it keeps every draw's weight.
+        evaluated = EVALUATE * (4 * max(self.decoder) + 16 * code + 3 * self.config.bound_samples)
+        return 4 * (trained + evaluated)
 
 
 def log_probabilities(logits: Tensor, tau: Tensor) -> Tensor:

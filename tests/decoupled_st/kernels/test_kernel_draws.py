@@ -8,8 +8,9 @@ import math
 
 import pytest
 import torch
-from contract.table import Case
+from contract.table import CASES, Case
 
+import decoupled_st as dst
 from decoupled_st.kernels.noise import draw_seed, write_out
 
 N = 20_000
@@ -61,6 +62,39 @@ def test_a_draw_is_the_noise_of_its_seed(sampled: Case, tiling: None, shape: tup
     assert torch.equal(results[0][0], results[1][0])
     # Within a few roundings: the device's exponential and reciprocal are approximate.
     torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(9, 5), (3, 2100), (2, 3, 8), (7,)], ids=str)
+def test_plain_operations_draw_what_the_kernels_do(sampled: Case, shape: tuple[int, ...], device: str, poison) -> None:
+    """A tensor as `grad_scale` keeps the call in plain operations, which take their noise from the same kernel."""
+    logits, drawn = torch.randn(shape).to(device), []
+    for options in ({}, {"grad_scale": torch.ones((), device=device)}):
+        generator = torch.Generator(device).manual_seed(3)
+        drawn.append(sampled(logits, generator=generator, **options))
+        drawn.append(sampled(logits, generator=generator, **options))
+    assert torch.equal(drawn[0], drawn[2])
+    assert torch.equal(drawn[1], drawn[3]), "the generator went on by as much"
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if not c.fused and c.sample_tau], ids=lambda c: c.id)
+def test_estimators_without_kernels_draw_by_one(case: Case, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, calls = torch.randn(6, 5).to(device), []
+
+    def watched(*args, **options):
+        calls.append(args)
+        return write_out(*args, **options)
+
+    monkeypatch.setattr("decoupled_st.kernels.noise.write_out", watched)
+    torch.manual_seed(3)
+    first = case(logits)
+    assert calls
+    torch.manual_seed(3)
+    assert torch.equal(first, case(logits))
+    del calls[:]
+    case(logits.double())
+    dst.use_kernels(False)
+    case(logits)
+    assert not calls
 
 
 def test_a_row_draws_the_same_in_any_batch(sampled: Case, device: str) -> None:

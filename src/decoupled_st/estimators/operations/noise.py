@@ -17,12 +17,16 @@ def gumbel(like: Tensor, generator: torch.Generator | None, noise: Tensor | None
     """Standard Gumbel noise of the shape and dtype of `like`, drawn, or the caller's own: -log(e), e exponential."""
     if noise is not None:
         return noise.detach().to(like.dtype)
+    if _can_be_fused(like):
+        from decoupled_st.kernels.noise import noise_like
+
+        return noise_like(like, generator, gumbel=True)
     return exponential(like, generator).log_().neg_()
 
 
 def perturb(scores: Tensor, tau: Temperature, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
     """`scores + tau * noise` with Gumbel noise: orders categories as scores / tau + noise does; at 0 the argmax."""
-    if noise is None and isinstance(tau, float):
+    if noise is None and isinstance(tau, float) and not _can_be_fused(scores):
         return torch.add(scores, exponential(scores, generator).log_(), alpha=-tau)
     return rows.perturbed(scores, tau, gumbel(scores, generator, noise))
 
@@ -31,6 +35,10 @@ def logistic(like: Tensor, generator: torch.Generator | None, noise: Tensor | No
     """Standard logistic noise, likewise: the logarithm of the ratio of two exponential draws, both tails alike."""
     if noise is not None:
         return noise.detach().to(like.dtype)
+    if _can_be_fused(like):
+        from decoupled_st.kernels.noise import noise_like
+
+        return noise_like(like, generator, gumbel=False)
     first, second = exponential(like, generator), exponential(like, generator)
     return first.div_(second).log_()
 
@@ -102,6 +110,11 @@ def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor 
         raise ValueError(
             f"noise must have the logits' shape: noise has {tuple(noise.shape)}, logits {tuple(like.shape)}"
         )
+
+
+def _can_be_fused(like: Tensor) -> bool:
+    """True where one kernel draws what takes ten operations otherwise. Compiled code fuses these by itself."""
+    return like.dtype == torch.float32 and kernels.can_run_fused(like, 1.0) and not kernels.is_watched()
 
 
 def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
