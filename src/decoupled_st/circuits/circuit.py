@@ -104,8 +104,8 @@ class Circuit:
             raise ValueError(f"outputs must name nodes from 0 to {self.inputs + len(self.gates) - 1}, at least one")
         if self.meaning not in MEANINGS:
             raise ValueError(f"meaning must be one of {', '.join(MEANINGS)}, got {self.meaning!r}")
-        if not isinstance(self.dtype, torch.dtype) or not self.dtype.is_floating_point:
-            raise ValueError(f"dtype must be a floating-point type, got {self.dtype}")
+        if self.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+            raise ValueError(f"dtype must be float16, bfloat16, float32 or float64, got {self.dtype}")
         if not (isinstance(self.tau, float) and 0 < self.tau < math.inf):
             raise ValueError(f"tau must be a finite float above 0, got {self.tau!r}")
         count = len(self.outputs)
@@ -172,7 +172,8 @@ class Circuit:
 
     def read(self, bits: Any) -> tuple[Tensor, Any]:
         """Bits as [images, inputs] of uint8, and what turns [images, numbers] into the result."""
-        tensor = bits if isinstance(bits, Tensor) else torch.as_tensor(bits, device="cpu")
+        native = bits.astype(bits.dtype.newbyteorder("=")) if hasattr(bits, "astype") else bits  # all that torch takes
+        tensor = bits if isinstance(bits, Tensor) else torch.as_tensor(native, device="cpu")
         flat = words.check_bits(tensor, self.inputs)
 
         def finish(numbers: Tensor) -> Any:

@@ -10,7 +10,7 @@ from decoupled_st.nn import GroupSum, LogicLayer, LogicNetwork
 
 _IN_TURN = (nn.Sequential.forward, LogicNetwork.forward)
 """What calls its modules one after the other, and does nothing else."""
-_NOTHING = (nn.Identity.forward, nn.Flatten.forward, nn.Dropout.forward)
+_NOTHING = (nn.Identity.forward, nn.Dropout.forward)
 """What does nothing to bits at evaluation; a subclass may have a `forward` that does."""
 
 
@@ -21,7 +21,7 @@ def from_network(network: nn.Module, *, input_names: Sequence[str] | None = None
 
     Args:
         network: a layer, a `LogicNetwork`, or an `nn.Sequential` of layers (of Sequentials); `nn.Identity`,
-            `nn.Flatten` and `nn.Dropout`, which do nothing to bits at evaluation, are passed over.
+            `nn.Flatten()` and `nn.Dropout`, which do nothing to bits at evaluation, are passed over.
         input_names: one per input bit; x0, x1, .. where None.
 
     Example:
@@ -70,7 +70,7 @@ def _layers(network: nn.Module) -> tuple[list[tuple[str, LogicLayer]], GroupSum 
     group = None
     for place, module in _flat(network, ""):
         _check_plain(module, place)
-        if type(module).forward in _NOTHING:
+        if type(module).forward in _NOTHING or _keeps_images(module):
             continue
         if group is not None:
             raise ValueError(f"GroupSum must come last, and layer {place} of the network comes after it")
@@ -88,6 +88,12 @@ def _layers(network: nn.Module) -> tuple[list[tuple[str, LogicLayer]], GroupSum 
     if group is not None and layers[-1][1].out_features % group.classes:
         raise ValueError(f"{layers[-1][1].out_features} outputs do not divide into {group.classes} equal groups")
     return layers, group
+
+
+def _keeps_images(module: nn.Module) -> bool:
+    """True for an `nn.Flatten` that joins what lies within an image."""
+    flattens = isinstance(module, nn.Flatten) and type(module).forward is nn.Flatten.forward
+    return flattens and (module.start_dim, module.end_dim) == (1, -1)
 
 
 def _flat(module: nn.Module, place: str) -> Iterator[tuple[str, nn.Module]]:

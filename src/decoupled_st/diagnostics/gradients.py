@@ -38,14 +38,14 @@ def gradient_snr(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) -> 
         >>> round(result.snr.item(), 1), round(result.floor, 3)
         (2.0, 0.025)
     """
-    if not isinstance(gradients, Iterable):
+    if not isinstance(gradients, Iterable) or (isinstance(gradients, Tensor) and gradients.dim() == 0):
         raise TypeError(f"gradients must be a tensor [passes, ...] or an iterable of tensors, got {gradients!r}")
     passes = 0
     mean = square = torch.zeros(())
     for gradient in gradients:
         if not isinstance(gradient, Tensor):
             raise TypeError(f"each pass must give a tensor, got {type(gradient).__name__}")
-        g = gradient.detach().double()
+        g = _at_least_float(gradient).double()
         if passes == 0:
             mean, square = torch.zeros_like(g), torch.zeros_like(g)
         if g.shape != mean.shape or g.dim() <= run_dims:
@@ -143,4 +143,6 @@ def active_fraction(
 
 
 def _at_least_float(gradient: Tensor) -> Tensor:
-    return gradient.detach().to(torch.promote_types(gradient.dtype, torch.float32))
+    gradient = gradient.detach()
+    gradient = gradient.to_dense() if gradient.layout is not torch.strided else gradient  # of a sparse embedding
+    return gradient.to(torch.promote_types(gradient.dtype, torch.float32))

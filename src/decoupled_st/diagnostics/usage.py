@@ -26,7 +26,7 @@ def perplexity(codes: Tensor, classes: int, *, run_dims: int = 0) -> Tensor:
 def perplexity_of_counts(counts: Tensor) -> Tensor:
     """The same from how often each class occurred, [..., classes] -> [...]; for counts summed over batches.
 
-    In float64, or in the dtype of counts that are floats.
+    In float64, or in the dtype of counts that are floats, in float32 at least.
 
     Example:
         >>> import torch
@@ -35,7 +35,7 @@ def perplexity_of_counts(counts: Tensor) -> Tensor:
     """
     if not isinstance(counts, Tensor) or counts.dim() == 0:
         raise TypeError(f"counts must be a tensor [..., classes], got {counts!r}")
-    counts = counts if counts.is_floating_point() else counts.double()
+    counts = counts.to(torch.promote_types(counts.dtype, torch.float32)) if counts.is_floating_point() else counts.double()
     if (counts < 0).any():
         raise ValueError(f"counts must be at least 0, got {counts.min().item():g}")
     return torch.special.entr(counts / counts.sum(-1, keepdim=True)).sum(-1).exp()

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.estimators.spec import Estimator
-from decoupled_st.nn.chooser import Chooser, check_grad_scale, one_node
+from decoupled_st.nn.chooser import Chooser, check_batch_dims, check_grad_scale, one_node
 from decoupled_st.temperatures import Rule, Tempered
 
 
@@ -17,6 +17,7 @@ class Binary(Chooser):
         deterministic: what `.eval()` does. False keeps the stochastic forward the network was trained with; True
             thresholds at 0.
         grad_scale: multiplies the gradient sent to the logits; tau_b takes its 1/tau_b out.
+        batch_dims: for a rule, how many leading dimensions of the logits count samples; 0 where they are parameters.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -31,8 +32,10 @@ class Binary(Chooser):
         *,
         deterministic: bool = False,
         grad_scale: float | Tensor = 1.0,
+        batch_dims: int = 1,
     ) -> None:
         super().__init__(estimator, deterministic)
+        self.batch_dims = check_batch_dims(batch_dims)
         self.grad_scale = check_grad_scale(grad_scale)
 
     @one_node
@@ -43,4 +46,4 @@ class Binary(Chooser):
         return self.in_force().binary(logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
 
     def extra_repr(self) -> str:
-        return f"{self.estimator}, deterministic={self.deterministic}, grad_scale={self.grad_scale}"
+        return f"{self.estimator}, deterministic={self.deterministic}, grad_scale={self.grad_scale}{self.batch_repr()}"

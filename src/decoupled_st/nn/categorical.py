@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.estimators.spec import Estimator
-from decoupled_st.nn.chooser import Chooser, check_dim, check_grad_scale, one_node
+from decoupled_st.nn.chooser import Chooser, check_batch_dims, check_dim, check_grad_scale, one_node
 from decoupled_st.temperatures import Rule, Tempered
 
 
@@ -18,6 +18,7 @@ class Categorical(Chooser):
         deterministic: what `.eval()` does. False keeps the stochastic forward the network was trained with; True
             takes the argmax.
         grad_scale: multiplies the gradient sent to the logits; tau_b takes its 1/tau_b out.
+        batch_dims: for a rule, how many leading dimensions of the logits count samples; 0 where they are parameters.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -33,8 +34,10 @@ class Categorical(Chooser):
         dim: int = -1,
         deterministic: bool = False,
         grad_scale: float | Tensor = 1.0,
+        batch_dims: int = 1,
     ) -> None:
         super().__init__(estimator, deterministic)
+        self.batch_dims = check_batch_dims(batch_dims)
         self.dim = check_dim(dim)
         self.grad_scale = check_grad_scale(grad_scale)
 
@@ -54,4 +57,4 @@ class Categorical(Chooser):
 
     def extra_repr(self) -> str:
         settings = f"dim={self.dim}, deterministic={self.deterministic}, grad_scale={self.grad_scale}"
-        return f"{self.estimator}, {settings}"
+        return f"{self.estimator}, {settings}{self.batch_repr()}"

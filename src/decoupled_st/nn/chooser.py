@@ -4,12 +4,13 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch.fx
 from torch import Tensor, nn
 
 from decoupled_st.estimators.exported import own_code
+from decoupled_st.estimators.operations.temperature import whole_number
 from decoupled_st.estimators.spec import Estimator, check_estimator
 from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.tempering import InForce, Tempering
@@ -36,7 +37,7 @@ def one_node(forward: F) -> F:
 class Chooser(nn.Module):
     """A module with an estimator, which may be replaced during training, and a rule for `.eval()`."""
 
-    batch_dims: ClassVar[int] = 1
+    batch_dims: int = 1
     """How many leading dimensions of the logits count samples; 0 where the logits are parameters."""
     tempering: Tempering | None
 
@@ -53,8 +54,10 @@ class Chooser(nn.Module):
     @estimator.setter
     def estimator(self, value: Estimator | Rule | Tempered) -> None:
         tempered = Tempered(value) if isinstance(value, Rule) else value
+        if not isinstance(tempered, Tempered):
+            check_estimator(tempered)  # before anything of the old one is lost
         self.tempering = Tempering(tempered).train(self.training) if isinstance(tempered, Tempered) else None
-        self._estimator = value if isinstance(value, (Rule, Tempered)) else check_estimator(value)
+        self._estimator = value
 
     def in_force(self) -> Estimator | InForce:
         """What makes this pass's choice: the argmax where `.eval()` and `deterministic` say so."""
@@ -64,6 +67,11 @@ class Chooser(nn.Module):
         estimator = self._estimator
         assert isinstance(estimator, Estimator)
         return estimator.deterministic() if argmax else estimator
+
+
+    def batch_repr(self) -> str:
+        """What `repr` says of `batch_dims`: nothing where it is as usual."""
+        return "" if self.batch_dims == 1 else f", batch_dims={self.batch_dims}"
 
 
 def check_deterministic(value: object) -> bool:
@@ -79,6 +87,14 @@ def check_dim(dim: object, name: str = "dim") -> int:
         return operator.index(dim)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{name} must be an integer such as -1, got {dim!r}") from None
+
+
+def check_batch_dims(value: object) -> int:
+    """How many leading dimensions count samples: an integer of at least 0."""
+    number = whole_number(value)
+    if number is None or number < 0:
+        raise ValueError(f"batch_dims must be an integer of at least 0, got {value!r}")
+    return number
 
 
 def check_grad_scale(grad_scale: float | Tensor) -> float | Tensor:

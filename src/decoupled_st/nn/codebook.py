@@ -154,8 +154,10 @@ class Codebook(nn.Module):
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
         seed: int | Tensor | None = None,
+        loss_x: Tensor | None = None,
     ) -> Quantised:
-        """q, index and losses of x; `mask`, `generator` and `seed` as in `codebook.decoupled`."""
+        """q, index and losses of x; `mask`, `generator` and `seed` as in `codebook.decoupled`. `loss_x` has the values
+        of x and takes the gradients of the losses in its place."""
         rows = self._rows(x)
         if self.training and transformed() and (is_batchedtensor(rows) or is_batchedtensor(self.weight)):
             raise NotImplementedError(
@@ -173,7 +175,8 @@ class Codebook(nn.Module):
         if self.training and not recomputed():
             self._count(index)
             self._recent = rows.detach() if rows.numel() else self._recent
-        return Quantised(self._shaped(q), index, self._losses(rows, index, mask))
+        losses = self._losses(rows if loss_x is None else self._rows(loss_x), index, mask)
+        return Quantised(self._shaped(q), index, losses)
 
     @torch.no_grad()
     def encode(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
@@ -332,7 +335,8 @@ class ResidualCodebook(nn.Module):
     """Codebooks in stages: each chooses a code for what the ones before it left over, and q is the sum.
 
     The residual is x less the q so far with its gradient, so that the stages' gradients add up to that of one path:
-    with `IdentitySTE`, dL/dx = dL/dq whatever the number of stages.
+    with `IdentitySTE`, dL/dx = dL/dq whatever the number of stages. For a stage's losses the codes before it are held
+    fixed, so that its "commitment" moves x towards the sum, and no code.
 
     Args:
         codes, dim, estimator: as in `Codebook`, for every stage.
@@ -359,7 +363,7 @@ class ResidualCodebook(nn.Module):
         """q, index [..., stages] (heads before them) and the losses, each averaged over the stages."""
         q, indices, losses = _zeros_like(x), [], []
         for stage in self.stages:
-            part = stage(x - q, generator=generator)
+            part = stage(x - q, generator=generator, loss_x=x - q.detach())
             q = q + part.q
             indices.append(part.index)
             losses.append(part.losses)

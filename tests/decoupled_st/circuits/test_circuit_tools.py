@@ -81,6 +81,22 @@ def test_icarus_simulates_the_verilog(name: str, pipelined: bool, tool, tmp_path
     assert printed(run(tool("vvp"), "-n", "net.vvp", folder=tmp_path)) == numbers(circuit, x)
 
 
+@pytest.mark.parametrize("pipelined", [False, True], ids=["combinational", "pipelined"])
+def test_the_testbench_refuses_other_images(pipelined: bool, tool, tmp_path) -> None:
+    """It says so, after the numbers of the images before."""
+    circuit, x = from_network(stack(4, 6, 6)), bits(2, 4)
+    circuit.write(tmp_path / "net.v", pipelined=pipelined, testbench=True)
+    run(tool("iverilog"), "-g2005", "-Wall", "-o", "net.vvp", "net.v", "net_tb.v", folder=tmp_path)
+    lines = ["".join(map(str, image)) for image in x.int().tolist()]
+    (tmp_path / "images.txt").write_text(" ".join(lines[0]) + "\r\n\n" + lines[1])  # as C takes them
+    assert printed(run(tool("vvp"), "-n", "net.vvp", folder=tmp_path)) == numbers(circuit, x)
+    for bad in ("010\n", "0120\n", "01\n0101\n", "01", "01010\n"):
+        (tmp_path / "images.txt").write_text(f"{lines[0]}\n{lines[1]}\n{bad}")
+        *told, message = run(tool("vvp"), "-n", "net.vvp", folder=tmp_path).splitlines()
+        assert message.startswith("net: an image is a line of 4 digits, 0 or 1"), bad
+        assert printed("\n".join(told[:2])) == numbers(circuit, x), bad
+
+
 @pytest.mark.parametrize(
     "stem",
     ["small", "large", "design", "cell", "use", "time", "event", "task", "edge", "tri", "strong0", "logic", "bool"],

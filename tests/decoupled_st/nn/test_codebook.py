@@ -220,6 +220,27 @@ def test_residual_stages(stages: int) -> None:
     torch.testing.assert_close(module.decode(index[..., :1]), module.stages[0].decode(index[..., 0]))
 
 
+@pytest.mark.parametrize("estimator", [dst.IdentitySTE(), dst.Decoupled(tau_f=0.0, tau_b=1.0)], ids=str)
+def test_every_residual_stages_commitment_moves_x_and_no_code(estimator: dst.Estimator) -> None:
+    """|x - (codes before it) - code|^2 of stage s has the gradient 2 (what it leaves) / elements, to x alone."""
+    module = dst.nn.ResidualCodebook(32, 4, estimator, stages=5, metric="l2", losses=["commitment", "codebook"])
+    module, x = module.double(), torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+    _, index, losses = module(x)
+    left, weights = [x.detach()], [stage.weight for stage in module.stages]
+    for stage, number in zip(module.stages, index.unbind(-1), strict=True):
+        left.append(left[-1] - stage.decode(number).detach())
+    means = torch.stack([rest.square().mean() for rest in left[1:]])
+    torch.testing.assert_close(losses["commitment"], means.mean())
+    to_x, *to_codes = torch.autograd.grad(losses["commitment"], [x, *weights], retain_graph=True, allow_unused=True)
+    torch.testing.assert_close(to_x, 2 * torch.stack(left[1:]).mean(0) / x.numel())
+    assert to_codes == [None] * 5
+    none, *to_codes = torch.autograd.grad(losses["codebook"], [x, *weights], allow_unused=True)
+    assert none is None
+    for s, to_stage in enumerate(to_codes):
+        expected = torch.zeros(32, 4, dtype=torch.float64).index_add(0, index[:, s], -2 * left[s + 1] / x.numel() / 5)
+        torch.testing.assert_close(to_stage, expected)
+
+
 @pytest.mark.parametrize(
     "dtypes", [(torch.bfloat16,) * 2, (torch.float16,) * 2, (torch.bfloat16, torch.float32)], ids=str
 )

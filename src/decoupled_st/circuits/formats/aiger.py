@@ -142,7 +142,7 @@ def read(content: bytes) -> Circuit:
     if len(words) < 5 or not all(word.isdecimal() and word.isascii() for word in words):
         raise ValueError("its header has no five numbers")
     most, inputs, latches, count, size = map(int, words[:5])
-    if latches or len(words) > 5:
+    if latches or any(map(int, words[5:])):
         raise ValueError("it has latches or properties, and a circuit here has gates alone")
     if not inputs or not count:
         raise ValueError("it has no inputs or no outputs")

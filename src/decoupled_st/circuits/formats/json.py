@@ -1,7 +1,8 @@
-"""Circuits as JSON: every field by its name."""
+"""Circuits as JSON: every field by its name, but for what `simplify` saved."""
 
 import hashlib
 import json
+import sys
 from typing import Any
 
 import torch
@@ -43,6 +44,8 @@ def read_about(values: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"classes must be a whole number, got {values['classes']!r}")
     if isinstance(values["tau"], bool) or not isinstance(values["tau"], (int, float)):
         raise ValueError(f"tau must be a number, got {values['tau']!r}")
+    if abs(values["tau"]) > sys.float_info.max:
+        raise ValueError("tau is larger than any float")
     return {"meaning": values["meaning"], "classes": values["classes"], "tau": float(values["tau"]), "dtype": dtype}
 
 

@@ -31,6 +31,9 @@ class _Ports:
 
 def write(circuit: Circuit, stem: str, pipelined: bool = False, testbench: bool = False) -> dict[str, str]:
     """`.v`, and `_tb.v` where a testbench is asked for."""
+    for option, value in (("pipelined", pipelined), ("testbench", testbench)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{option} must be True or False, got {value!r}")
     name, ports = identifier(stem), _ports(circuit)
     body = _Pipeline(circuit, ports) if pipelined else _Combinational(circuit, ports)
     lines = list(body.lines())
@@ -205,7 +208,7 @@ module {name}_tb;
     reg clk = 0;
     reg [0:{inputs}] x;
     wire [{width}:0] {output};
-    integer file, code, images = 0, clocks = 0;
+    integer file, symbol, at, failed = 0, images = 0, clocks = 0;
     {name} dut ({clock}.x(x), .{output}({output}));
     task step;
         begin
@@ -217,20 +220,37 @@ module {name}_tb;
             end
         end
     endtask
+    // The next image into x, one digit per input; at the end of the file, at is 0.
+    task next;
+        begin
+            at = 0;
+            symbol = 0;
+            while (!failed && at <= {inputs} && symbol != -1) begin
+                symbol = $fgetc(file);
+                if (symbol == "0" || symbol == "1") begin
+                    x[at] = symbol == "1";
+                    at = at + 1;
+                end else if (symbol == 10 ? at != 0 : symbol != 32 && symbol != 13 && !(symbol == -1 && at == 0))
+                    failed = 1;
+            end
+        end
+    endtask
     initial begin
         file = $fopen("images.txt", "r");
         if (file == 0) begin
             $display("images.txt cannot be opened");
             $finish;
         end
-        code = $fscanf(file, "%b\\n", x);
-        while (code == 1) begin
+        next;
+        while (!failed && at != 0) begin
             images = images + 1;
             step;
-            code = $fscanf(file, "%b\\n", x);
+            next;
         end
         while (images > 0 && clocks < images + {latency} - 1)
             step;
+        if (failed)
+            $display("{name}: an image is a line of %0d digits, 0 or 1: none is read after the first that is not", {inputs} + 1);
         $fclose(file);
         $finish;
     end

@@ -12,6 +12,8 @@ from decoupled_st.estimators.operations.straight_through import to_compute
 Temperature: TypeAlias = float | Tensor
 COMMON = (1e-30, 1e30)
 """Between these a number is a temperature and a scale in every dtype of computation."""
+_LOUDEST = 1e3
+"""No noise of any dtype is louder: Gumbel noise from float64 ends below 750."""
 
 
 def check_float(name: str, value: object, *, zero: bool = False, why: str = "") -> float:
@@ -79,9 +81,11 @@ def check_scale(grad_scale: float | Tensor, logits: Tensor) -> float | Tensor:
 
 
 def _held(name: str, tau: float, dtype: torch.dtype, zero: bool) -> float:
-    """Refuse a temperature that would become infinite in the dtype of computation, or 0 where that is none."""
-    if tau > torch.finfo(dtype).max or (tau < torch.finfo(dtype).tiny and not zero):
-        bound = f"at most {torch.finfo(dtype).max:.2g}" + f" and at least {torch.finfo(dtype).tiny:.2g}" * (not zero)
+    """Refuse a temperature that would become infinite in the dtype of computation, itself or times noise, or 0 where
+    that is none."""
+    most, least = torch.finfo(dtype).max / _LOUDEST, torch.finfo(dtype).tiny
+    if tau > most or (tau < least and not zero):
+        bound = f"at most {most:.2g}" + ("" if zero else f" and at least {least:.2g}")
         raise ValueError(f"{name} must be {bound} in {dtype}, got {name}={tau}")
     return tau
 

@@ -5,6 +5,7 @@ Reference:
 """
 
 import math
+import warnings
 from typing import Any, Literal
 
 import torch
@@ -141,10 +142,21 @@ class LogicLayer(Chooser):
         if given is None and isinstance(wiring, Tensor) and not wiring.is_meta and wiring.numel():
             least, most = int(wiring.min()), int(wiring.max())
             given = self.in_features if least >= 0 and most < self.in_features else f"at least {most + 1}"
+            self._warn_of_fewer(prefix, most)
         if given not in (None, self.in_features):
             errors.append(f"{prefix}wiring is of a layer with {given} inputs, and this one has {self.in_features}.")
             return
         super()._load_from_state_dict(state, prefix, metadata, *rest)
+
+    def _warn_of_fewer(self, prefix: str, most: int) -> None:
+        """Where a state does not say how many inputs it is for, and leaves out some that wiring of this kind reads."""
+        every = isinstance(self._wiring, str) and 2 * self.out_features >= self.in_features
+        if every and not self.wiring.is_meta and most < int(self.wiring.max()):
+            warnings.warn(
+                f"{prefix}wiring reads inputs 0 to {most} of {self.in_features}: is it of a narrower layer? A plain "
+                "dictionary of tensors does not tell; module.state_dict() does.",
+                stacklevel=2,
+            )
 
     def extra_repr(self) -> str:
         wiring = "given" if isinstance(self._wiring, Tensor) else self._wiring

@@ -36,7 +36,8 @@ class LogicNetwork(nn.Sequential):
     between its layers, forward and backward, instead of a float per image: on CUDA by Triton, on a CPU by C that the
     system's compiler makes (for large layers). Everything else goes through the layers one by one, as in
     `nn.Sequential`: values between 0 and 1, `Soft`, an estimator of your own, float64, layers with hooks, `torch.func`,
-    `torch.compile`, and `dst.use_kernels(False)`.
+    `torch.compile`, and `dst.use_kernels(False)`. A neuron with broken logits (NaN) makes all results NaN in packed
+    bits, where its own path has them otherwise.
 
     Args:
         layers: one or more `LogicLayer`, each as wide as the next one's input; then a `GroupSum`, or none.
