@@ -92,8 +92,9 @@ def _layers(network: nn.Module) -> tuple[list[tuple[str, LogicLayer]], GroupSum 
 
 def _keeps_images(module: nn.Module) -> bool:
     """True for an `nn.Flatten` that joins what lies within an image."""
-    flattens = isinstance(module, nn.Flatten) and type(module).forward is nn.Flatten.forward
-    return flattens and (module.start_dim, module.end_dim) == (1, -1)
+    if not isinstance(module, nn.Flatten) or type(module).forward is not nn.Flatten.forward:
+        return False
+    return module.start_dim == 1 and module.end_dim == -1
 
 
 def _flat(module: nn.Module, place: str) -> Iterator[tuple[str, nn.Module]]:

@@ -35,7 +35,9 @@ def perplexity_of_counts(counts: Tensor) -> Tensor:
     """
     if not isinstance(counts, Tensor) or counts.dim() == 0:
         raise TypeError(f"counts must be a tensor [..., classes], got {counts!r}")
-    counts = counts.to(torch.promote_types(counts.dtype, torch.float32)) if counts.is_floating_point() else counts.double()
+    counts = (
+        counts.to(torch.promote_types(counts.dtype, torch.float32)) if counts.is_floating_point() else counts.double()
+    )
     if (counts < 0).any():
         raise ValueError(f"counts must be at least 0, got {counts.min().item():g}")
     return torch.special.entr(counts / counts.sum(-1, keepdim=True)).sum(-1).exp()

@@ -68,7 +68,6 @@ class Chooser(nn.Module):
         assert isinstance(estimator, Estimator)
         return estimator.deterministic() if argmax else estimator
 
-
     def batch_repr(self) -> str:
         """What `repr` says of `batch_dims`: nothing where it is as usual."""
         return "" if self.batch_dims == 1 else f", batch_dims={self.batch_dims}"

@@ -49,6 +49,8 @@ def test_aiger_as_its_authors_write_it(tmp_path) -> None:
     for names in ("i0 a b\ni1 c\n", "i0 a\ni1 a\n"):  # which a circuit cannot have
         path.write_text(head + "6 13 15\n12 2 4\n14 3 5\n" + names)
         assert load(path).input_names == ("x0", "x1")
+    path.write_text(head.replace("2 3\n", "2 3 0 0 0 0\n", 1) + "6 13 15\n12 2 4\n14 3 5\n")  # the header of AIGER 1.9
+    assert load(path)(every_input(2)).tolist() == [[0, 0], [1, 0], [1, 0], [0, 1]]
     path.write_text("aag 1 1 0 3 0\n2\n0\n1\n3\n")  # constants and an inversion
     assert load(path)(every_input(1)).tolist() == [[0, 1, 1], [0, 1, 0]]
 
@@ -62,6 +64,7 @@ def test_aiger_as_its_authors_write_it(tmp_path) -> None:
         ("{", "no circuit that can be read"),
         ("aag 3 2 0 1\n", "header has no five numbers"),
         ("aag 3 2 1 1 0\n2\n4\n6 2\n6\n", "latches"),
+        ("aag 3 2 0 1 1 0 0 1\n2\n4\n6\n1\n6 2 4\n", "latches or properties"),
         ("aag 999999999999 999999999999 0 1 0\n", "asks for 999999999999 variables"),
         ("aag 3 2 0 1 1\n2\n4\n6\n6 2", "ends too soon"),
         ("aag 3 2 0 1 1\n2\n4\n6\n6 2 x\n", "3 numbers were expected"),
@@ -95,7 +98,9 @@ def test_damaged_files(text: str, message: str, tmp_path) -> None:
         ("outputs", [10**30], "outputs must be a list of whole numbers"),
         ("outputs", [-1], "outputs must name nodes"),
         ("dtype", "Tensor", "none of torch's"),
+        ("dtype", "float8_e4m3fn", "dtype must be float16, bfloat16, float32 or float64"),
         ("tau", "1", "tau must be a number"),
+        ("tau", 10**400, "tau is larger than any float"),
         ("classes", 1.5, "classes must be a whole number"),
         ("input_names", {"a": 1}, "input_names must be a list"),
         ("extra", 1, "lacks fields or has others: extra"),
@@ -176,6 +181,8 @@ def test_nothing_is_half_written(tmp_path, monkeypatch: pytest.MonkeyPatch) -> N
         ("net.txt", {}, ValueError, r"ends with one of \.c, \.v, \.aag, \.aig, \.json, \.dot"),
         ("missing/net.v", {}, FileNotFoundError, "there is no folder"),
         ("net.v", {"piped": True}, TypeError, r"\.v takes pipelined, testbench, got piped"),
+        ("net.v", {"pipelined": "no"}, TypeError, "pipelined must be True or False, got 'no'"),
+        ("net.v", {"testbench": 1}, TypeError, "testbench must be True or False, got 1"),
         ("net.json", {"pipelined": True}, TypeError, r"\.json takes no options, got pipelined"),
     ],
 )

@@ -86,6 +86,23 @@ def test_snr_needs_two_passes() -> None:
         diagnostics.gradient_snr(torch.ones(1, 5))
 
 
+def test_counts_in_half_precision_do_not_overflow() -> None:
+    counts = torch.full((8,), 20_000.0)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        perplexity = diagnostics.perplexity_of_counts(counts.to(dtype))
+        assert perplexity.dtype == torch.float32
+        torch.testing.assert_close(perplexity, torch.tensor(8.0))
+
+
+def test_sparse_gradients() -> None:
+    embedding = torch.nn.Embedding(5, 3, sparse=True)
+    embedding(torch.tensor([1, 4, 4])).sum().backward()
+    assert embedding.weight.grad.is_sparse
+    torch.testing.assert_close(diagnostics.gradient_norm(embedding.weight.grad), torch.tensor(15.0).sqrt())
+    signs = [embedding.weight.grad, -embedding.weight.grad]
+    assert diagnostics.gradient_snr(signs).constant == 9
+
+
 def test_norm() -> None:
     assert diagnostics.gradient_norm(torch.tensor([3.0, 4.0])).item() == 5.0
     parts = [torch.ones(2, 4), 2 * torch.ones(2, 3, 1)]
@@ -202,6 +219,7 @@ def seeded() -> torch.Generator:
     ("call", "message"),
     [
         (lambda: diagnostics.gradient_snr(None), "gradients must be a tensor .* got None"),
+        (lambda: diagnostics.gradient_snr(torch.tensor(1.0)), "gradients must be a tensor .* got tensor"),
         (lambda: diagnostics.gradient_snr([1.0, 2.0]), "each pass must give a tensor, got float"),
         (lambda: diagnostics.active_fraction([[1.0]]), "gradients must be a tensor, got list"),
         (

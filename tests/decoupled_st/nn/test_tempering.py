@@ -60,6 +60,32 @@ def test_binary_and_logic_gates_tell_the_rule_what_their_logits_are() -> None:
     assert layer.tempering.state["usages"] == 0
 
 
+def test_log_odds_and_logits_may_be_parameters() -> None:
+    rule, logits = SelfTempered(steps=100), torch.randn(10, 4)
+    neuron, choice = dst.nn.Binary(rule, batch_dims=0), dst.nn.Categorical(rule, batch_dims=0)
+    neuron(logits)
+    torch.testing.assert_close(neuron.tempering.state, rule(rule.start(), logits, dim=None, batch_dims=0)[1])
+    choice(logits)
+    torch.testing.assert_close(choice.tempering.state, rule(rule.start(), logits, batch_dims=0)[1])
+    assert "grad_scale=1.0, batch_dims=0\n" in repr(neuron)
+    for wrong in (-1, 0.5, "0"):
+        with pytest.raises(ValueError, match="batch_dims must be an integer of at least 0, got"):
+            dst.nn.Binary(rule, batch_dims=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["decoupled", None, dst.Decoupled])
+def test_an_estimator_that_is_refused_leaves_the_rule_as_it_was(wrong: object) -> None:
+    for module, x in modules():
+        module(x)
+        before, estimator = statistics(module), module.estimator
+        with pytest.raises(TypeError, match="estimator must be a value such as"):
+            module.estimator = wrong
+        assert module.estimator is estimator
+        assert not changed(module, before)
+        module(x)
+        assert changed(module, before)
+
+
 def test_statistics_move_in_training_alone() -> None:
     for module, x in modules():
         before = statistics(module)

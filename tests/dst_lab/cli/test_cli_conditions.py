@@ -179,3 +179,44 @@ def test_a_schedule_or_a_rule_is_known_as_it_is_typed(typed: str, recorded: str)
     assert not other.holds(recorded), "what was to be spared"
     assert not equal.holds("2.0:0.2:linear")
     assert not equal.holds("self")
+
+
+@pytest.mark.parametrize("typed", ["16,8", "[16,8]", "[16, 8]", "16, 8", "16.0,8"])
+def test_a_list_is_known_as_it_is_typed(cli, typed: str) -> None:
+    for hidden in ("16,8", "8"):
+        assert (
+            cli("run", "stochastic-binary", "--hidden", hidden, "--epochs", 1, "--seeds", 1, "--threads", 1).code == 0
+        )
+    (row,) = json.loads(cli("show", "--json", "--group", "hidden", "--where", f"hidden={typed}").out)
+    assert row["hidden"] == "[16, 8]"
+    assert cli("rm", "--where", f"hidden!={typed}", "--yes").out.startswith("1 runs removed")
+    (row,) = json.loads(cli("show", "--json", "--group", "hidden").out)
+    assert row["hidden"] == "[16, 8]"
+    assert cli("rm", "--where", "hidden=8").out.startswith("0 runs of")
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("lr!=0,003", "lr is a number in every run, got 'lr!=0,003'"),
+        ("seed=one", "seed is a number in every run, got 'seed=one'"),
+        ("status!=Done", "status is one of diverged, done, failed, stopped, got 'status!=Done'"),
+        ("seeds=new", "seeds is one of fresh, search, got 'seeds=new'"),
+        ("estimator!=softmax ste", "estimator is one of "),
+        ("task!=stochastic_binary", "task is one of "),
+        ("tau_f!==0.1", "a condition has one of the signs <= >= != == = < >, got 'tau_f!==0.1'"),
+        ("tau_f=>0.3", "a condition has one of the signs <= >= != == = < >, got 'tau_f=>0.3'"),
+    ],
+)
+def test_a_value_that_no_run_could_have_is_refused(optimisers, cli, condition: str, message: str) -> None:
+    for command in (("rm", "--yes"), ("show",), ("note", "--text", "x"), ("watch", "--once")):
+        ended = cli(*command, "--where", condition)
+        assert ended.code == 2, command
+        assert message in ended.err, command
+    assert len(json.loads(cli("show", "--json", "--group", "id").out)) == 2
+
+
+def test_a_value_that_a_run_could_have_is_none_of_these(optimisers, cli) -> None:
+    for condition in ("tau_f=self", "tau_f=2:0.1:linear", "tau_b=none", "status=failed", "estimator.name=softmax-ste"):
+        assert cli("rm", "--where", condition).code == 0, condition
+    assert parse(["tau_f=2:0.1:linear", "tau_f=2.0:0.1:linear", "hidden=8,8", "hidden=[8, 8]"])

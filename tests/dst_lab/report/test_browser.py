@@ -192,6 +192,8 @@ def test_the_search_box_speaks_the_language_of_where(visit: Callable[..., Any], 
         "task=stochastic-binary tau_b==0.3",
         "dataset=digits lr<1e-2 seed=1001",
         "hidden='[64, 64]'",
+        "hidden=64,64",
+        "hidden=[64,64] estimator.name=softmax-ste",
         "tau=none seed<2",
     ):
         found.locator("#run-search").fill(words)
@@ -202,6 +204,15 @@ def test_the_search_box_speaks_the_language_of_where(visit: Callable[..., Any], 
         assert fits, words
     found.locator("#run-search").fill("tau_x<=0.3")
     assert found.locator(".wrong").inner_text() == "No run has the field tau_x."
+    for words, told in (
+        ("tau_f=>0.3", "A condition has one of the signs <= >= != == = < >, got tau_f=>0.3."),
+        ("lr!=0,003", "Lr is a number in every run, got lr!=0,003."),
+        ("seed=self", ""),
+    ):
+        found.locator("#run-search").fill(words)
+        assert found.locator(".wrong").inner_text() == told, words
+    found.locator("#run-search").fill("hidden=[64, 64]")
+    assert not found.locator(".count").inner_text().startswith("0 of")
     found.locator("#run-search").fill("tau_f<=low")
     assert found.locator(".wrong").inner_text() == "Sizes are compared with a number, got tau_f<=low."
 

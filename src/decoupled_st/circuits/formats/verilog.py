@@ -250,7 +250,7 @@ module {name}_tb;
         while (images > 0 && clocks < images + {latency} - 1)
             step;
         if (failed)
-            $display("{name}: an image is a line of %0d digits, 0 or 1: none is read after the first that is not", {inputs} + 1);
+            $display("{name}: an image is a line of %0d digits, 0 or 1; here reading ended", {inputs} + 1);
         $fclose(file);
         $finish;
     end

@@ -15,7 +15,7 @@ from dst_lab.replace import PREPARED, check_target
 from dst_lab.store import Run, Store, compare, export, export_tensorboard, salvage
 from dst_lab.store.views.conditions import parse
 from dst_lab.store.views.naming import names_of_runs
-from dst_lab.store.views.table import check_fields, fits
+from dst_lab.store.views.table import check_conditions, fits
 
 MOST_LISTED = 50
 
@@ -240,7 +240,7 @@ def _chosen(store: Store, args: argparse.Namespace) -> list[Run]:
         raise ValueError(f"{args.store} holds no run {', '.join(unknown)}")
     if args.runs:
         return [run for run in runs if run.id in args.runs]
-    check_fields([condition.field for condition in conditions], runs)
+    check_conditions(conditions, runs)
     return [run for run in runs if fits(run, conditions)]
 
 

@@ -19,7 +19,7 @@ from dst_lab.records import Row, setting_key
 from dst_lab.store import DamagedRunError, Run, Store, run_id
 from dst_lab.store.disk.side_files import side_files
 from dst_lab.store.views.conditions import Condition
-from dst_lab.store.views.table import check_fields, fits, names, value_at
+from dst_lab.store.views.table import check_conditions, fits, names, value_at
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def panels(
 ) -> list[Panel]:
     """One for each task in training or, where there is none, for the one that was recorded last."""
     training = [_in_training(config) for chunk in chunks for config in chunk.configs]
-    check_fields([condition.field for condition in conditions], [*recorded.runs, *training])
+    check_conditions(conditions, [*recorded.runs, *training])
     fitting = [run for run in recorded.runs if fits(run, conditions)]
     tasks = dict.fromkeys(str(chunk.configs[0]["task"]) for chunk in chunks)
     if not tasks and fitting:

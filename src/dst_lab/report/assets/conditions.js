@@ -3,7 +3,7 @@
 
 /* Words, those in quotes whole. */
 function wordsOf(text) {
-  const joined = text.replace(/\s*(<=|>=|!=|==|=|<|>)\s*/g, "$1");
+  const joined = text.replace(/\s*(<=|>=|!=|==|=|<|>)\s*/g, "$1").replace(/,\s+/g, ",");
   return [...joined.matchAll(/(?:[^\s"']+|"[^"]*"|'[^']*')+/g)].map(([word]) => word.replace(/["']/g, ""));
 }
 
@@ -11,8 +11,8 @@ function wordsOf(text) {
 function conditionOf(word) {
   const found = word.match(/^([\w.]+)(<=|>=|!=|==|=|<|>)(.*)$/s);
   if (!found) return null;
-  const [, field, sign, text] = found;
-  return { field, sign: sign === "==" ? "=" : sign, text: field === "estimator" ? text.replaceAll("-", "_") : text };
+  const [, given, sign, typed] = found, field = given === "estimator.name" ? "estimator" : given;
+  return { field, sign: sign === "==" ? "=" : sign, text: field === "estimator" ? typed.replaceAll("-", "_") : typed };
 }
 
 /* As Python reads a number; null where it is none. */
@@ -42,10 +42,17 @@ function spelled(text) {
   return [first, ...rest].map(plain).join(":");
 }
 
+/* The parts of a list in one spelling: 64,64 and [64, 64] are one. */
+function parts(text) {
+  const inside = text.trim().replace(/^\[/, "").replace(/\]$/, "");
+  return inside.split(",").map((part) => part.trim().replace(/^['"]|['"]$/g, "")).map((part) => String(numeric(part) ?? part)).join(",");
+}
+
 function equal(value, text) {
   if (typeof value === "boolean" || value === null || value === undefined) return written(value).toLowerCase() === text.toLowerCase();
   /* A text is a text, whatever it looks like: the ids 02e8164723156083 and 12e2346552973723 would both be infinite. */
   const [a, b] = [typeof value === "string" ? null : numeric(value), numeric(text)];
+  if (Array.isArray(value)) return parts(written(value)) === parts(text);
   if (a !== null && b !== null) return a === b;
   return written(value) === text || (typeof value === "string" && value.includes(":") && spelled(value) === spelled(text));
 }
@@ -84,6 +91,11 @@ function flat({ task, estimator, ...fields }) {
   return Object.fromEntries(entries(fields, ""));
 }
 
+/* A number, a schedule or a rule, which temperatures may be, or none, which a run without the field has. */
+function couldBeNumber(text) {
+  return numeric(text) !== null || text.includes(":") || ["none", ...DATA.rules].includes(text.toLowerCase());
+}
+
 /* The words of a text: what must be found somewhere, the conditions, and what is wrong with them. */
 function query(text) {
   const found = { words: [], conditions: [], wrong: "" };
@@ -91,8 +103,14 @@ function query(text) {
     const condition = conditionOf(word);
     if (!condition) { found.words.push(word.toLowerCase()); continue; }
     found.conditions.push(condition);
-    if (!["=", "!="].includes(condition.sign) && numeric(condition.text) === null) found.wrong = `sizes are compared with a number, got ${word}`;
-    else if (DATA.runs.id.length && DATA.runs.id.every((_, i) => fieldOf(i, condition.field) === null)) found.wrong = `no run has the field ${condition.field}`;
+    const values = DATA.runs.id.map((_, i) => fieldOf(i, condition.field)).filter((value) => value !== null && value !== undefined);
+    if (/^[=<>]/.test(condition.text)) found.wrong = `a condition has one of the signs <= >= != == = < >, got ${word}`;
+    else if (!["=", "!="].includes(condition.sign)) {
+      if (numeric(condition.text) === null) found.wrong = `sizes are compared with a number, got ${word}`;
+    } else if (values.length && values.every((value) => typeof value === "number") && !couldBeNumber(condition.text)) {
+      found.wrong = `${condition.field} is a number in every run, got ${word}`;
+    }
+    if (DATA.runs.id.length && !values.length) found.wrong = `no run has the field ${condition.field}`;
   }
   return found;
 }

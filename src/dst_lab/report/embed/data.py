@@ -8,6 +8,7 @@ import numpy as np
 
 from dst_lab.configs import Config
 from dst_lab.configs.cards import estimator, listed, metric, parts, title
+from dst_lab.configs.rules import RULES
 from dst_lab.figures.heat_map import fence
 from dst_lab.figures.sweeps import cells, diverged, optimum, rate, swept
 from dst_lab.plans import FRESH
@@ -29,6 +30,7 @@ def payload(page: Page) -> dict[str, Any]:
         "claims": [[ids[run] for run in verdict.runs if run in ids] for verdict in page.verdicts],
         "maps": page.maps,
         "fresh": FRESH,
+        "rules": list(RULES),
     }
 
 

@@ -38,11 +38,9 @@ class Condition:
         if isinstance(value, bool) or value is None:
             return str(value).lower() == self.text.lower()
         if isinstance(value, str):  # the ids 02e8164723156083 and 12e2346552973723 would both be infinite numbers
-            return value == self.text or (":" in value and value == _as_recorded(self.text))
-        try:
-            return float(value) == float(self.text)
-        except ValueError:
-            return str(value) == self.text
+            listed = value.startswith("[") and _parts(value) == _parts(self.text)
+            return value == self.text or listed or (":" in value and value == as_recorded(self.text))
+        return float(value) == number(self.text)
 
 
 def parse(texts: Iterable[str]) -> list[Condition]:
@@ -54,10 +52,12 @@ def parse(texts: Iterable[str]) -> list[Condition]:
             raise StoreError(f"a condition is FIELD=VALUE, or a comparison such as tau_f<=0.3 or seed!=0, got {text!r}")
         name, sign, value = match.groups()
         sign = "=" if sign == "==" else sign
+        if value[:1] in ("=", "<", ">"):
+            raise StoreError(f"a condition has one of the signs <= >= != == = < >, got {text!r}")
         if sign in _COMPARED:
             _check_number(text, value)
-        if name == "estimator":
-            value = value.replace("-", "_")
+        if name in ("estimator", "estimator.name"):
+            name, value = "estimator", value.replace("-", "_")
         new = Condition(name, sign, value)
         for other in conditions:
             if (other.field, other.sign, sign) == (name, "=", "=") and not _same(other.text, value):
@@ -68,22 +68,36 @@ def parse(texts: Iterable[str]) -> list[Condition]:
 
 def _same(one: str, other: str) -> bool:
     """True where two texts are one value, as `Condition.holds` reads them: 0.1 and 0.10, true and True."""
+    recorded = as_recorded(one)
+    if recorded is not None and recorded == as_recorded(other):
+        return True
+    if one == other or _parts(one) == _parts(other):
+        return True
+    return one.lower() == other.lower() and one.lower() in ("true", "false", "none")
+
+
+def number(text: str) -> float | None:
+    """The number that a text is, or None."""
     try:
-        return one == other or float(one) == float(other)
+        return float(text)
     except ValueError:
-        return one.lower() == other.lower() and one.lower() in ("true", "false", "none")
+        return None
 
 
-def _as_recorded(text: str) -> str:
-    """A schedule or a rule as records have it: 2.0:0.1:linear for 2:0.1:linear; any other text as it is."""
+def _parts(text: str) -> list[float | str]:
+    """The parts of a list, as it is typed or as it is written: 64,64 and [64, 64]."""
+    parts = [part.strip().strip("'\"") for part in text.strip().removeprefix("[").removesuffix("]").split(",")]
+    return [part if (value := number(part)) is None else value for part in parts]
+
+
+def as_recorded(text: str) -> str | None:
+    """A number, a schedule or a rule as records have it: 2.0:0.1:linear for 2:0.1:linear; None where it is none."""
     try:
         return str(course(text).to_json())
     except ValueError:
-        return text
+        return None
 
 
 def _check_number(text: str, value: str) -> None:
-    try:
-        float(value)
-    except ValueError:
-        raise StoreError(f"sizes are compared with a number, got {text!r}") from None
+    if number(value) is None:
+        raise StoreError(f"sizes are compared with a number, got {text!r}")

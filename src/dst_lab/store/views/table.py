@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dst_lab.configs import FRESH
+from dst_lab.configs import CONFIGS, FRESH
 from dst_lab.configs.cards import metric as card
+from dst_lab.configs.estimators import ESTIMATORS
 from dst_lab.store.errors import StoreError
-from dst_lab.store.record import Run, Series
+from dst_lab.store.record import STATUSES, Run, Series
 from dst_lab.store.store import Store
-from dst_lab.store.views.conditions import Condition, parse
+from dst_lab.store.views.conditions import Condition, as_recorded, number, parse
 
 WORDS = ("id", "status", "seeds")
 """What is known of every run beside its config, by names that a field of a task may have too."""
@@ -48,7 +49,8 @@ def summarise(
     direction = card(metric).direction
     runs = store.runs()
     conditions = parse(where)
-    check_fields([*(condition.field for condition in conditions), *group], runs)
+    check_fields(group, runs)
+    check_conditions(conditions, runs)
     group = [column(name) for name in group]
     groups: dict[tuple[tuple[str, Any], ...], list[Run]] = {}
     for run in runs:
@@ -120,7 +122,7 @@ def _has(run: Run, name: str) -> bool:
 
 
 def fits(run: Run, conditions: Iterable[Condition]) -> bool:
-    """True where all conditions hold for the fields of a run. Call `check_fields` first: a field that no run has
+    """True where all conditions hold for the fields of a run. Call `check_conditions` first: a field that no run has
     differs from every value, so that a slip of the pen in `tau_f!=1` would fit all runs."""
     return all(condition.holds(field(run, condition.field)) for condition in conditions)
 
@@ -148,6 +150,34 @@ def check_fields(wanted: Iterable[str], runs: Sequence[Run]) -> None:
         if runs and not any(_has(run, name) for run in runs):
             there = sorted({known for run in runs for known in names(run.fields)})
             raise StoreError(f"no run has the field {name!r}; there are id, status, seeds, {', '.join(there)}.")
+
+
+def check_conditions(conditions: Iterable[Condition], runs: Sequence[Run]) -> None:
+    """Raise `StoreError` for a field that none of the runs has, and for a value that no run could have, of which `!=`
+    would be true for all."""
+    conditions = list(conditions)
+    check_fields([condition.field for condition in conditions], runs)
+    for condition in conditions:
+        if condition.sign not in ("=", "!=") or condition.text.lower() == "none":
+            continue
+        values = [value for run in runs if (value := field(run, condition.field)) is not None]
+        words = _words(condition.field, values)
+        if words is not None and condition.text not in words:
+            raise StoreError(f"{condition.field} is one of {', '.join(sorted(words))}, got {str(condition)!r}")
+        numbers = [value for value in values if isinstance(value, int | float)]
+        if not values or len(numbers) < len(values):
+            continue
+        if all(isinstance(value, bool) for value in values):
+            if condition.text.lower() not in ("true", "false"):
+                raise StoreError(f"{condition.field} is true or false in every run, got {str(condition)!r}")
+        elif number(condition.text) is None and as_recorded(condition.text) is None:
+            raise StoreError(f"{condition.field} is a number in every run, got {str(condition)!r}")
+
+
+def _words(name: str, values: Iterable[Any]) -> set[str] | None:
+    """What a field can be, beside what the runs have; None where it can be anything."""
+    known = {"status": STATUSES, "seeds": ("search", "fresh"), "task": CONFIGS, "estimator": ESTIMATORS}.get(name)
+    return None if known is None else {*known, *map(str, values)}
 
 
 def names(config: Mapping[str, Any], before: str = "") -> list[str]:

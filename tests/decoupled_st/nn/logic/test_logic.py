@@ -309,6 +309,10 @@ def test_a_state_of_another_input_width_is_refused_by_name() -> None:
     again = dst.nn.LogicLayer(16, 16, estimator)
     again.load_state_dict(dict(wide.state_dict()))
     assert torch.equal(again.wiring, wide.wiring)
+    with pytest.warns(UserWarning, match="wiring reads inputs 0 to 7 of 16: is it of a narrower layer?"):
+        again.load_state_dict(dict(narrow.state_dict()))
+    given = dst.nn.LogicLayer(16, 16, estimator, wiring=narrow.wiring)  # as it was made, so nothing is said
+    given.load_state_dict(dict(given.state_dict()))
 
 
 def test_fixed_gates_build_no_surrogate() -> None:
