@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from decoupled_st.kernels.launch import launch
+from decoupled_st.kernels.rows import blocks
 
 # PTX's logarithm of one instruction; its absolute error, below 2^-22, is small next to every result here.
 _FAST_LOG = tl.constexpr(torch.version.cuda is not None and os.environ.get("TRITON_INTERPRET") != "1")
@@ -98,7 +99,7 @@ def write_out(seed: Tensor, rows: int, columns: int, *, gumbel: bool) -> Tensor:
     out = torch.empty(rows, columns, dtype=torch.float32, device=seed.device)
     block = min(1024, max(4, triton.next_power_of_2(columns)))
     height = 1024 // block
-    programs = triton.cdiv(rows, height) * triton.cdiv(columns, block)
+    programs = blocks(rows, height) * blocks(columns, block)
     launch(_write, programs, (out, seed), (), (rows, columns), (int(gumbel), height, block), 4)
     return out
 

@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from decoupled_st.kernels.launch import launch
+from decoupled_st.kernels.rows import blocks
 
 NEURONS, BLOCK, WARPS = 8, 128, 4
 """Neurons, images and warps of a program."""
@@ -124,10 +125,10 @@ def forward(x: Tensor, c: Tensor, wiring: Tensor, y: Tensor) -> None:
         c: [runs, out, 4], coefficients, or [runs, out, 16], gates; float32 and contiguous, as all the others.
         wiring: [runs, 2, out].
     """
-    (runs, neurons, images), blocks = y.shape, triton.cdiv(y.shape[2], BLOCK)
+    (runs, neurons, images), parts = y.shape, blocks(y.shape[2], BLOCK)
     launch(
-        _forward, triton.cdiv(neurons, NEURONS) * blocks * runs, (x, c, wiring, y), (),
-        (x.shape[1], neurons, images, blocks), (c.shape[-1], NEURONS, BLOCK), WARPS,
+        _forward, blocks(neurons, NEURONS) * parts * runs, (x, c, wiring, y), (),
+        (x.shape[1], neurons, images, parts), (c.shape[-1], NEURONS, BLOCK), WARPS,
     )  # fmt: skip
 
 
@@ -140,10 +141,10 @@ def backward_to_input(
         users: [runs, 2 * out], positions in the flattened wiring, sorted by input.
         starts: [runs, in + 1], where each input's part of them begins.
     """
-    (runs, inputs, images), blocks = x.shape, triton.cdiv(x.shape[2], BLOCK)
+    (runs, inputs, images), parts = x.shape, blocks(x.shape[2], BLOCK)
     launch(
-        _backward_to_input, triton.cdiv(inputs, NEURONS) * blocks * runs, (x, c, wiring, users, starts, g, out), (),
-        (inputs, g.shape[1], images, blocks), (c.shape[-1], NEURONS, BLOCK), WARPS,
+        _backward_to_input, blocks(inputs, NEURONS) * parts * runs, (x, c, wiring, users, starts, g, out), (),
+        (inputs, g.shape[1], images, parts), (c.shape[-1], NEURONS, BLOCK), WARPS,
     )  # fmt: skip
 
 
@@ -151,6 +152,6 @@ def backward_to_gates(x: Tensor, wiring: Tensor, g: Tensor, out: Tensor) -> None
     """Fill `out`, [runs, out, 4] or [runs, out, 16], like the coefficients or gates, from the gradient g."""
     runs, neurons, images = g.shape
     launch(
-        _backward_to_gates, triton.cdiv(neurons, NEURONS) * runs, (x, wiring, g, out), (),
+        _backward_to_gates, blocks(neurons, NEURONS) * runs, (x, wiring, g, out), (),
         (x.shape[1], neurons, images), (out.shape[-1], NEURONS, BLOCK), WARPS,
     )  # fmt: skip

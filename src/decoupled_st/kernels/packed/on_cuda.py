@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from decoupled_st.kernels.launch import launch
+from decoupled_st.kernels.rows import blocks
 
 WORD = 32
 FEATURES, NEURONS, WORDS = 64, 64, 4
@@ -165,11 +166,11 @@ def _sum_where(words, g, i):
 def pack(x: Tensor) -> Tensor | None:
     """Words [in, words] from [images, in] of float32, bool or uint8; None where a value is neither 0 nor 1."""
     (images, features), x = x.shape, x.contiguous()
-    words, checked = triton.cdiv(images, WORD), x.dtype != torch.bool
+    words, checked = blocks(images, WORD), x.dtype != torch.bool
     out = torch.empty(features, words, dtype=torch.int32, device=x.device)
     strange = torch.zeros(1, dtype=torch.int32, device=x.device) if checked else None
     launch(
-        _pack, triton.cdiv(features, FEATURES) * words, (x if checked else x.view(torch.uint8), out, strange), (),
+        _pack, blocks(features, FEATURES) * words, (x if checked else x.view(torch.uint8), out, strange), (),
         (features, images, words), (int(checked), FEATURES), 4,
     )  # fmt: skip
     return None if strange is not None and bool(strange.item()) else out
@@ -196,7 +197,7 @@ class Forward:
         y = torch.empty(neurons, words, dtype=torch.int32, device=x.device)
         gates = torch.empty(neurons, dtype=torch.uint8, device=x.device)
         launch(
-            _forward, triton.cdiv(neurons, NEURONS) * triton.cdiv(words, WORDS),
+            _forward, blocks(neurons, NEURONS) * blocks(words, WORDS),
             (x, chosen, wiring, gates, y, self._zeros), (), (neurons, words), (NEURONS, WORDS), 4,
         )  # fmt: skip
         self.passed.append(y)
@@ -206,7 +207,7 @@ class Forward:
         """How many neurons of each class's group are 1, over tau: [images, classes]."""
         y, counts = self.passed[-1], self._zeros[4:].view(self.images, self.columns)
         group, words = len(y) // self.columns, y.shape[1]
-        parts = triton.cdiv(group, COUNTED)
+        parts = blocks(group, COUNTED)
         launch(
             _count, self.columns * parts * words, (y, counts, self._zeros), (),
             (self.columns, group, words, self.images, parts), (COUNTED, 128), 4,
@@ -216,7 +217,7 @@ class Forward:
     def bits(self) -> Tensor:
         """[images, neurons] of 0.0 and 1.0."""
         y, out = self.passed[-1], self._zeros[4:].view(self.images, self.columns)
-        programs = triton.cdiv(len(y), FEATURES) * y.shape[1]
+        programs = blocks(len(y), FEATURES) * y.shape[1]
         launch(_unpack, programs, (y, out, self._zeros), (), (len(y), y.shape[1], self.images), (FEATURES,), 4)
         return out
 
@@ -250,12 +251,12 @@ class Backward:
             by_gates: [out, 16], filled with the gradient of its gates; None for the input, which has none.
             keep: whether the gradient of its outputs is needed further down.
         """
-        span = 8 * triton.cdiv(self.images, 8)  # rows that begin at whole sectors of 32 bytes
+        span = 8 * blocks(self.images, 8)  # rows that begin at whole sectors of 32 bytes
         gradient = torch.empty(len(y), span, dtype=torch.float32, device=y.device) if keep else None
         tensors = (self.above, y, x, wiring, *(over or (None,) * 4), gradient, by_gates)
         above = over[1].shape[1] if over else 0
         sizes = (len(y), above, self.group, y.shape[1], self.images, *self.strides, span)
-        launch(_backward, triton.cdiv(len(y), BACKWARD), tensors, (self.tau,), sizes, (BACKWARD, WORDS), WARPS)
+        launch(_backward, blocks(len(y), BACKWARD), tensors, (self.tau,), sizes, (BACKWARD, WORDS), WARPS)
         if gradient is not None:
             self.above, self.tau, self.group, self.strides = gradient, 1.0, 1, (span, 1)
 
