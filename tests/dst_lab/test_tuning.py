@@ -1,5 +1,6 @@
 """Tuning somebody's own objective: resume, divergence, errors."""
 
+import json
 import math
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -168,7 +169,8 @@ def test_runs_of_the_two_temperatures_are_known_as_before(tmp_path: Path) -> Non
 
 def test_runs_of_other_parameters_are_known_as_before(tmp_path: Path) -> None:
     store, given = tmp_path / "t.sqlite", {"lr": [0.1], "batch": [64], "dataset": ["digits"], "depth": [3]}
-    dst_lab.tune(lambda **_: 1.0, tau_f=[0.5], **given, plan="grid", seeds=1, store=store, name="bowl")
+    given |= {"tau_f": [0.5], "tau_b": [1.0]}
+    dst_lab.tune(lambda **_: 1.0, **given, plan="grid", seeds=1, store=store, name="bowl")
     with Store.open(store) as opened:
         assert [run.id for run in opened.runs()] == ["071a176695fd5453"]
 
@@ -197,6 +199,41 @@ def test_a_value_that_is_given_is_not_one_that_is_not(tmp_path: Path) -> None:
     with Store.open(tmp_path / "t.sqlite") as store:
         configs = [run.config for run in store.runs()]
     assert [config.get("parameters") for config in configs[:3]] == [None, None, {"lr": 1.0}]
+
+
+def test_a_temperature_that_is_not_given_is_neither_passed_nor_recorded(tmp_path: Path) -> None:
+    """Its default in the objective is nobody's business: such runs are not those of the card's default."""
+    calls: list[tuple[float, float]] = []
+
+    def train(tau_f: float, tau_b: float = 0.5, seed: int = 0) -> float:
+        calls.append((tau_f, tau_b))
+        return (tau_f - 0.5) ** 2 + (tau_b - 0.5) ** 2
+
+    options: dict[str, Any] = {"tau_f": [0.25, 0.5, 1.0], "seeds": 1, "store": tmp_path / "t.sqlite"}
+    dst_lab.tune(train, **options)
+    assert calls == [(0.25, 0.5), (0.5, 0.5), (1.0, 0.5)]
+    with Store.open(tmp_path / "t.sqlite") as store:
+        assert [run.config["estimator"] for run in store.runs()] == [
+            {"name": "decoupled", "tau_f": tau_f} for tau_f in options["tau_f"]
+        ]
+    found = dst_lab.tune(train, **options, tau_b=[0.5, 1.0, 2.0], plan="grid")
+    assert len(calls) == 3 + 9, "all of the grid is trained"
+    assert (found.tau_f, found.tau_b) == (0.5, 0.5)
+    assert {row[:2]: row[2] for row in found.table}[0.5, 1.0] == 0.25
+    dst_lab.tune(train, **options, start={"tau_b": 1.0})
+    dst_lab.tune(train, **options)
+    assert len(calls) == 12, "what is known is not trained again"
+
+
+def test_an_option_that_is_not_given_is_told_from_one_that_is(tmp_path: Path, cli) -> None:
+    def train(tau: float, seed: int, samples: int = 2) -> float:
+        return samples
+
+    given: dict[str, Any] = {"tau": [0.5], "estimator": "gumbel_rao", "seeds": 1, "store": tmp_path / "t.sqlite"}
+    dst_lab.tune(train, **given)
+    dst_lab.tune(train, **given, start={"samples": 10})
+    rows = json.loads(cli("show", "--json", "--store", tmp_path / "t.sqlite").out)
+    assert [(row["samples"], row["mean"], row["n"]) for row in rows] == [(None, 2, 1), (10, 10, 1)]
 
 
 def test_an_adaptive_search_takes_ranges_and_values(tmp_path: Path) -> None:

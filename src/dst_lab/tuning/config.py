@@ -21,6 +21,9 @@ class OwnConfig(Config):
     dataset: str = ""
     batch: int = 1
     parameters: tuple[tuple[str, Any], ...] = field(default=(), metadata={"omit": True})
+    absent: frozenset[str] = field(default=frozenset(), metadata={"omit": True})
+    """The estimator's temperatures and options that the objective is not given: no record has them, since its own
+    defaults hold, which nobody here knows."""
 
     def __eq__(self, other: object) -> bool:
         """Fields are equal, and no parameter is True here and 1 there: those are two runs."""
@@ -48,6 +51,8 @@ class OwnConfig(Config):
 
     def to_dict(self) -> dict[str, Any]:
         values = super().to_dict()
+        values.pop("absent", None)
+        values["estimator"] = {key: value for key, value in values["estimator"].items() if key not in self.absent}
         return {**values, "parameters": dict(self.parameters)} if self.parameters else values
 
 

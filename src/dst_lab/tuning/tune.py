@@ -73,7 +73,8 @@ def tune(
             proposes, eight settings at a time).
         seeds: how many runs per setting.
         start: where a parameter stands before it is swept; a temperature at 1, another at its first value. What is not
-            swept at all is passed to the objective too.
+            swept at all is passed to the objective too. What is in neither is not passed, a temperature as little as
+            anything else: the objective's own default holds, and is not recorded.
         settings: how many an adaptive search tries.
         workers: how many runs at a time, in processes of their own; the objective is then a function that can be
             imported. Or an executor of yours (`concurrent.futures`): threads, a cluster.
@@ -176,7 +177,8 @@ def _base(name: str, of: Card, start: Mapping[str, Any], parameters: Mapping[str
     taus = {key: start.get(key, temperature.default) for key, temperature in of.temperatures.items()}
     taus |= {key: first[key] for key in list(first)[:1] if key in taus}  # the first to be swept
     options = {key: start.get(key, first.get(key, option.default)) for key, option in of.options.items()}
-    config = OwnConfig(estimator=Choice.make(of.name, **taus, **options), objective=name)
+    absent = {*taus, *options} - {*parameters, *start}
+    config = OwnConfig(estimator=Choice.make(of.name, **taus, **options), objective=name, absent=frozenset(absent))
     for key in dict.fromkeys([*parameters, *start]):
         if key not in taus and key not in options:
             config = config.with_value(key, start.get(key, first.get(key)))

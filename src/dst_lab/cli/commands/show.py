@@ -256,16 +256,18 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _varied(runs: Sequence[Run]) -> list[str]:
     """The config's other fields, also those of the estimator, in which runs of one task differ; the data set also
-    where nothing was held out. A field that some runs lack tells them apart too, unless it is an estimator's own."""
+    where nothing was held out. A field that some runs lack tells them apart too, unless it is another estimator's."""
     seen: dict[tuple[str, str], set[str]] = {}
     known: dict[str, dict[str, None]] = {}
+    taken: dict[tuple[str, str], set[str]] = {}
     for run in runs:
         known.setdefault(run.task, {}).update(dict.fromkeys(names(run.fields)))
+        taken.setdefault((run.task, run.estimator), set()).update(names(run.fields))
     for run in runs:
         own = names(run.fields)
         for name in known[run.task]:
-            lacks = name.startswith("estimator.") and name not in own
-            if not (lacks or name in (*SETTING, "estimator.name", "seed")):
+            foreign = name.startswith("estimator.") and name not in taken[run.task, run.estimator]
+            if not (foreign or name in (*SETTING, "estimator.name", "seed")):
                 value = repr(value_at(run.fields, name)) if name in own else ""
                 seen.setdefault((run.task, name), set()).add(value)
     told = [name for (_, name), values in seen.items() if len(values) > 1 or _whole(name, values)]
