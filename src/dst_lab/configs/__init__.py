@@ -10,6 +10,7 @@ from dst_lab.configs.codebook_vae import CodebookVAEConfig
 from dst_lab.configs.config import FRESH, WHOLE, Choice, Config
 from dst_lab.configs.estimators import ESTIMATORS, Card, Option, Temperature, card
 from dst_lab.configs.logic_gates import LogicGatesConfig
+from dst_lab.configs.own import OwnConfig
 from dst_lab.configs.polynomial import PolynomialConfig
 from dst_lab.configs.rules import RULES, Ruled
 from dst_lab.configs.schedule import Schedule
@@ -30,13 +31,15 @@ CONFIGS: dict[str, type[Config]] = {
 
 
 def complete(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's dictionary with the fields that it leaves out at their defaults; as it is, of a task that is not known.
+    """A run's dictionary with the fields that it leaves out at their defaults, and without those that nobody gave; as
+    it is, of a task that is not known.
 
-    What compares runs by their fields reads this: a run without `optimiser` was trained with adam, not with nothing.
+    What shows runs, or compares them by their fields, reads this: a run without `optimiser` was trained with adam, not
+    with nothing, and an objective of somebody's own with no learning rate, where none was given.
     """
-    config_type = CONFIGS.get(config["task"])
-    left_out = config_type.omitted() if config_type else {}
-    return {**config, **{name: value for name, value in left_out.items() if name not in config}}
+    tuned = config["task"] == OwnConfig.task and "objective" in config
+    config_type = CONFIGS.get(config["task"], OwnConfig if tuned else None)
+    return config_type.completed(config) if config_type else dict(config)
 
 
 __all__ = [
@@ -54,6 +57,7 @@ __all__ = [
     "Config",
     "LogicGatesConfig",
     "Option",
+    "OwnConfig",
     "PolynomialConfig",
     "Ruled",
     "Schedule",

@@ -167,6 +167,11 @@ class Config:
         """The fields that a run's dictionary leaves out where they have these values."""
         return {spec.name: spec.default for spec in fields(cls) if spec.metadata.get("omit")}
 
+    @classmethod
+    def completed(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """A run's dictionary as it is to be read: with the fields that it leaves out."""
+        return {**config, **{name: value for name, value in cls.omitted().items() if name not in config}}
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; the run's identity is a hash of this. A field marked "omit" is left out at its default: runs
         recorded before there was such a field keep their identity."""

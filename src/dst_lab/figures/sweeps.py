@@ -43,7 +43,7 @@ def swept(rows: Rows, task: str, role: str) -> list[Row]:
         constant = row.run.estimator == role and not row.taus.schedule
         held_out = not str(row.run.config.get("dataset", "")).endswith(WHOLE)
         if row.run.task == task and constant and held_out and row.run.status in ENDED:
-            sweeps.setdefault(setting_key({**row.run.config, "estimator": _options(row), "lr": 0}), []).append(row)
+            sweeps.setdefault(setting_key({**row.run.fields, "estimator": _options(row), "lr": 0}), []).append(row)
     most = max(sweeps.values(), key=lambda sweep: len({row.taus for row in sweep}))
     return most if most is runs or len({row.taus for row in most}) > 1 else []
 
@@ -60,7 +60,7 @@ def rate(rows: Rows, task: str, role: str) -> float | None:
     config = rows.chosen.get((task, role))
     if config is not None:
         return config.lr
-    counts = Counter(row.run.config.get("lr") for row in swept(rows, task, role) if row.done)
+    counts = Counter(row.run.fields.get("lr") for row in swept(rows, task, role) if row.done)
     return max(counts, key=lambda lr: counts[lr], default=None)
 
 
@@ -69,7 +69,7 @@ def at_rate(runs: Iterable[Row], lr: float | None) -> dict[tuple[float, float], 
     members: dict[tuple[float, float], list[Row]] = {}
     for row in runs:
         tau_f, tau_b, _ = row.taus
-        if tau_f is not None and tau_b is not None and row.run.config.get("lr") == lr:
+        if tau_f is not None and tau_b is not None and row.run.fields.get("lr") == lr:
             members.setdefault((tau_f, tau_b), []).append(row)
     return members
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dst_lab.configs import complete
 from dst_lab.configs.cards import MetricCard, estimator, metric, title
 from dst_lab.figures.style import plus_minus
 from dst_lab.records import Group, Rows, Setting
@@ -106,7 +107,7 @@ def cell(study: Study, rows: Rows, setting: Setting, cards: Sequence[MetricCard]
     seeds = f"{setting.seeds} seed".strip() + "s" * (setting.n != 1)
     return Cell(
         values=tuple(_value(setting, card) for card in cards),
-        setting=", ".join(filter(None, (taus, rate, field_text(setting.config.get("parameters", {}))))),
+        setting=", ".join(filter(None, (taus, rate, field_text(complete(setting.config).get("parameters", {}))))),
         runs=f"n = {setting.n} {seeds}{lost}",
         remark=remark(rows, setting) if remark and setting.n else "",
     )

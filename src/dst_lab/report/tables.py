@@ -84,8 +84,9 @@ def temperatures_text(values: Mapping[str, Any]) -> str:
 
 
 def rate_text(config: Mapping[str, Any]) -> str:
-    """The learning rate of a run; "" where it has none: that of somebody's own objective is not told."""
-    return "" if "lr" not in config or ("objective" in config and config["lr"] == 1) else value_text(config["lr"])
+    """The learning rate of a run; "" where it has none, as somebody's own objective that was given none."""
+    given = complete(config)
+    return value_text(given["lr"]) if "lr" in given else ""
 
 
 def field_text(value: Any) -> str:

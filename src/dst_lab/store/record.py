@@ -94,7 +94,7 @@ class Run:
 
     @cached_property
     def fields(self) -> dict[str, Any]:
-        """Its config with what that leaves out: fields that have their defaults."""
+        """Its config as it is to be shown and compared, with what that leaves out: fields that have their defaults."""
         return complete(self.config)
 
     @property

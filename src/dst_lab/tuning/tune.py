@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from dst_lab.configs import Choice, Config
 from dst_lab.configs.estimators import DEFAULT, ESTIMATORS, Card, card, names_of_numbers
+from dst_lab.configs.own import OwnConfig, told
 from dst_lab.engines.live import RoundFile, folder_of
 from dst_lab.plans.adaptive import Adaptive
 from dst_lab.plans.plan import Grid, Plan, is_number, score, value_of, with_value
 from dst_lab.plans.sequential import Sequential
 from dst_lab.records import Reader, pursue
 from dst_lab.store import Record, Series, Store, StoreError
-from dst_lab.tuning.config import OwnConfig, told
 from dst_lab.tuning.workers import Progress, at_once
 
 Objective = Callable[..., float | Sequence[float]]

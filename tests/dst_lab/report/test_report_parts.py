@@ -163,9 +163,10 @@ def test_a_changed_checkout_names_its_files(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_rate_of_an_objective_that_has_none_is_not_told() -> None:
-    assert rate_text({"lr": 0.001}) == "0.001"
-    assert rate_text({"lr": 1.0, "objective": "mine"}) == ""
-    assert rate_text({}) == ""
+    assert rate_text({"task": "routing", "lr": 1.0}) == "1"
+    assert rate_text({"task": "own", "lr": 1.0, "objective": "mine"}) == ""
+    assert rate_text({"task": "own", "lr": 1.0, "objective": "mine", "parameters": {"lr": 1.0}}) == "1"
+    assert rate_text({"task": "routing"}) == ""
 
 
 def test_tasks_whose_names_are_alike_in_a_file_are_shown_apart(tmp_path: Any) -> None:

@@ -179,6 +179,36 @@ def test_tuned_objectives_have_a_page_each_in_its_own_part(cli: Callable[..., An
     assert 'id="figure-second-decoupled-map"' in text
 
 
+def test_what_an_objective_was_not_given_is_nowhere(cli: Callable[..., Any], surroundings: Path) -> None:
+    """A record writes no learning rate as 1.0, no batch as 1 and no data set as "", which nobody is shown."""
+
+    def objective(tau_f: float, tau_b: float, seed: int, lr: float = 0.5, depth: int = 2) -> float:
+        return abs(tau_f - 0.5) + tau_b + lr + depth
+
+    taus = {"tau_f": [0.25, 0.5, 1], "tau_b": [0.5, 1], "plan": "grid", "seeds": 1, "store": "tuned.sqlite"}
+    dst_lab.tune(objective, **taus)
+    assert cli("show", "--store", "tuned.sqlite", "--csv").out.startswith("task,estimator,tau_f,tau_b,n,")
+    assert cli("export", "--store", "tuned.sqlite", "--format", "csv", "--out", "out.csv").code == 0
+    assert Path("out.csv").read_text().splitlines()[0].endswith(",schedule,status,objective")
+    refused = cli("rm", "--store", "tuned.sqlite", "--where", "lr=1", "--yes")
+    assert (refused.code, "no run has the field 'lr'" in refused.err) == (2, True)
+    assert cli("report", "--store", "tuned.sqlite").code == 0
+    data, text = embedded(Path("report.html").read_text()), Path("report.html").read_text()
+    assert data["maps"][0]["lr"] is None
+    assert [*data["settings"][0]["config"]] == ["estimator", "objective", "task"]
+    assert "learning rate 1" not in text
+    assert cli("export", "--store", "tuned.sqlite", "--format", "tensorboard", "--out", "events").code == 0
+    assert all("lr" not in json.loads(file.read_text()) for file in Path("events").rglob("config.json"))
+
+    dst_lab.tune(objective, **taus, lr=[0.1, 1], start={"depth": 3})
+    rows = json.loads(cli("show", "--store", "tuned.sqlite", "--json").out)
+    assert sorted(((row["lr"], row["parameters.depth"]) for row in rows), key=str) == (
+        [(0.1, 3)] * 6 + [(1.0, 3)] * 6 + [(None, None)] * 6
+    ), "one that is given is told by its name, also where it is the value that stands for none"
+    assert cli("rm", "--store", "tuned.sqlite", "--where", "lr=1", "--yes").out.startswith("6 runs")
+    assert cli("report", "--store", "tuned.sqlite").code == 0
+
+
 def test_other_tasks_stand_beside_a_studys_own(cli: Callable[..., Any], surroundings: Path) -> None:
     with Store.open(surroundings / "dst.sqlite", write=True) as store:
         store.put([own("weather-vane", f, 1.0, 0) for f in (0.5, 1.0)])

@@ -58,7 +58,7 @@ def export(store: Store, format: str, out: str | os.PathLike[str], *, overwrite:
         check_target(out, {"csv": CSV, "parquet": PARQUET}[format], overwrite=overwrite)
     runs = store.runs()
     in_columns = {"task", "seed", "estimator.name", *(f"estimator.{name}" for name in names_of_temperatures())}
-    others = sorted({name for run in runs for name in names(run.config)} - in_columns)
+    others = sorted({name for run in runs for name in {*names(run.config)} & {*names(run.fields)}} - in_columns)
     kinds: dict[str, type] = {name: _KINDS.get(name, str) for name in COLUMNS}
     kinds |= {_column(name): _kind([value_at(run.fields, name) for run in runs]) for name in others}
     notes = store.notes()

@@ -36,8 +36,9 @@ def export_tensorboard(store: Store, out: str | os.PathLike[str], *, overwrite: 
     """Write every metric of every run below the folder `out`, and return the number of values.
 
     A run lies in TASK/ESTIMATOR tau_f=.. tau_b=../seed=.. ID, so that TensorBoard groups and filters by name; its
-    config is beside it, in config.json, and a note on it in note.txt. An earlier export is replaced, once all of this
-    one is written. A folder that holds anything else is left alone, unless `overwrite`.
+    config is beside it, with the defaults that a record leaves out, in config.json, and a note on it in note.txt. An
+    earlier export is replaced, once all of this one is written. A folder that holds anything else is left alone, unless
+    `overwrite`.
     """
     folder = Path(out).expanduser()
     try:
@@ -59,7 +60,7 @@ def _write(store: Store, folder: Path) -> int:
         place.mkdir(parents=True, exist_ok=True)
         history = store.history(run.id)
         write_bytes(place / _EVENTS, events(history, _started(store.provenance(run.id))))
-        write_text(place / "config.json", json.dumps(run.config, indent=1) + "\n")
+        write_text(place / "config.json", json.dumps(run.fields, indent=1) + "\n")
         if run.id in notes:
             write_text(place / "note.txt", shown(notes[run.id]) + "\n")
         count += sum(series.values.size for series in history.values())

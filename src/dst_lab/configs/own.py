@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
-from dst_lab.configs import Config
+from dst_lab.configs.config import Config
 
 FIELDS = ("lr", "batch", "dataset")
 """Parameters that every config has a field for; the others are kept together. One that is not given has the field's
@@ -48,6 +48,18 @@ class OwnConfig(Config):
         if given == getattr(OwnConfig, name):
             others[name] = given
         return replace(config, parameters=_ordered(others))
+
+    @classmethod
+    def completed(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What the objective was given: a field at its default stands for none, but where its value is kept with the
+        other parameters, and then it is not told twice."""
+        parameters = config.get("parameters", {})
+        if not isinstance(parameters, Mapping):  # a record that was not made here
+            return dict(config)
+        nobodys = [name for name in FIELDS if config.get(name) == getattr(cls, name) and name not in parameters]
+        others = {name: value for name, value in parameters.items() if name not in FIELDS}
+        values = {name: value for name, value in config.items() if name not in (*nobodys, "parameters")}
+        return {**values, "parameters": others} if others else values
 
     def to_dict(self) -> dict[str, Any]:
         values = super().to_dict()
