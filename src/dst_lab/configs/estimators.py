@@ -62,6 +62,8 @@ class Card:
         options: by name, in the order in which they are written.
         draw: what is drawn: the softmax at the temperature of this name or of this value; 0 is the argmax, and None
             draws nothing: the choice is relaxed.
+        random: whether noise is in it. None where `draw` and `surrogate` say so: something is drawn, or the surrogate
+            is PERTURBED. A relaxed choice that is random relaxes a draw at temperature 1.
         surrogate: what carries the gradient: IDENTITY and the others above, or a word of one's own.
         backward: the name of the temperature of the surrogate; None where it has none.
         needs_choice: whether the gradient depends on the choice that was drawn.
@@ -76,6 +78,7 @@ class Card:
     temperatures: Mapping[str, Temperature] = field(default_factory=dict)
     options: Mapping[str, Option] = field(default_factory=dict)
     draw: str | float | None
+    random: bool | None = None
     surrogate: str
     backward: str | None = None
     needs_choice: bool = False
@@ -94,11 +97,18 @@ class Card:
             raise ValueError(f"the card of {self.name} names {', '.join(unknown)}, which is none of its temperatures")
         if twice := self.temperatures.keys() & self.options.keys():
             raise ValueError(f"the card of {self.name} has {', '.join(sorted(twice))} as temperature and as option")
+        if self.random is False and (self._draws or self.surrogate == PERTURBED):
+            said = f"draw={self.draw!r}" if self._draws else f"surrogate={PERTURBED!r}"
+            raise ValueError(f"the card of {self.name} has random=False and {said}, in which there is noise")
+
+    @property
+    def _draws(self) -> bool:
+        return self.draw not in (None, 0)
 
     @property
     def takes_noise(self) -> bool:
         """True where anything random is in it."""
-        return self.draw not in (None, 0) or self.surrogate == PERTURBED
+        return (self._draws or self.surrogate == PERTURBED) if self.random is None else self.random
 
     @property
     def own(self) -> bool:
@@ -179,6 +189,11 @@ def register(new: Card, *, replace: bool = False) -> Card:
         raise ValueError(f"an estimator's name is letters, digits and underscores, got {new.name!r}")
     if new.name in ESTIMATORS and not replace:
         refuse_other("card of an estimator", ESTIMATORS[new.name], new)
+    if new.draw is None and new.random is None and new.surrogate not in (IDENTITY, CLEAN, PERTURBED):
+        raise ValueError(
+            f"the card of {new.name} has draw=None, so that the choice is relaxed, and a surrogate of its own: give it "
+            "random=True where noise is in it, as in a sample that is relaxed, else random=False"
+        )
     _check_numbers(new)
     ESTIMATORS[new.name] = new
     return new

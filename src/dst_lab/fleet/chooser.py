@@ -63,7 +63,8 @@ class Chooser:
         if self.source is None:
             return argmax(self.card, kind, logits, taus)
         estimator = function_of(self.card, kind)
-        if not self.card.takes_noise:
+        # One's own gets its noise whatever its card says: should it draw, then not from torch's global generator.
+        if not (self.card.takes_noise or self.card.own):
             return estimator(logits, **taus, **self.options)
         noise = self._noise(logits.shape[1:], to_noise)
         return estimator(logits, noise=noise, **taus, **self.options)

@@ -50,6 +50,10 @@ def test_a_card_says_what_the_value_does(name: str) -> None:
     assert Choice.make(**given.to_dict()).to_dict() == given.to_dict()
 
 
+def test_all_but_two_of_the_librarys_take_noise() -> None:
+    assert {name for name in BUILT_IN if not card(name).takes_noise} == {"identity_ste", "soft"}
+
+
 def test_the_temperature_of_a_draw_lies_where_the_logits_do() -> None:
     """A captured graph may not copy it from elsewhere."""
     always_at_one: Any = SimpleNamespace(card=card("gumbel_rao"), rules=None)

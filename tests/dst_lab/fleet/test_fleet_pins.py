@@ -31,6 +31,10 @@ CHOICES = {
     "gumbel_ste": Choice.make("gumbel_ste", tau=0.6),
     "identity_ste": Choice.make("identity_ste"),
     "soft": Choice.make("soft", tau=1.0),
+    "reinmax": Choice.make("reinmax", tau_f=1.0, tau_b=0.7),
+    "gumbel_rao": Choice.make("gumbel_rao", tau=0.6, samples=3),
+    "gapped_ste": Choice.make("gapped_ste", tau=0.6, gap="p"),
+    "gumbel_soft": Choice.make("gumbel_soft", tau=0.6),
 }
 NEAR, ROUNDING = 0.05, 1e-6
 
