@@ -3,7 +3,7 @@
 Only passes of training change a state, in place, so that a captured CUDA graph carries it on; what evaluates reads it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
@@ -109,7 +109,24 @@ class Group:
             if lone or isinstance(self.rows, Tensor):
                 for name, tensor in state.items():
                     tensor[self.rows] = own[name][:1] if lone else own[name]
-        return {part: torch.as_tensor(tau)[: len(logits[self.rows])] for part, tau in taus._asdict().items()}
+        given = {part: torch.as_tensor(tau)[: len(logits[self.rows])] for part, tau in taus._asdict().items()}
+        if logits.device.type == "cpu" and not type(self.rule).__module__.startswith("decoupled_st."):
+            _check(self.rule, given, logits[self.rows])  # on CUDA every step would wait for it
+        return given
+
+
+def _check(rule: Rule, taus: Mapping[str, Tensor], logits: Tensor) -> None:
+    """Refuse what is no temperature, for logits [runs, ...]. A NaN that comes of logits which are none is left to the
+    run's loss, by which it diverges."""
+    for part, tau in taus.items():
+        wrong = ~(tau >= 0)
+        if wrong.any():
+            finite = logits.flatten(1).isfinite().all(1).view(-1, *[1] * (tau.dim() - 1))
+            wrong &= (tau < 0) | finite
+        if wrong.any():
+            raise ValueError(
+                f"the rule {rule.name} gave tau_{part} = {tau[wrong][0]:g}, and a temperature is at least 0"
+            )
 
 
 def _start(groups: Sequence[Group], runs: int, device: torch.device) -> State:

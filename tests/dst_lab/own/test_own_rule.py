@@ -184,3 +184,58 @@ def test_tasks_that_ask_for_it_train_with_a_temperature_per_row(small, name, row
         tau = 1 + logits.amax(-1, keepdim=True)
         share = torch.softmax(logits / tau, -1)
         torch.testing.assert_close(task.expected(logits, tau), (share * task.losses.to(logits)).sum(-1).mean(-1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Falls(Cooling):
+    """Both temperatures fall by `by` with every pass."""
+
+    name: ClassVar[str] = "falls"
+    by: float = 0.25
+
+    def observe(self, state: State, view: Any) -> State:
+        return {"tau": state["tau"] - self.by}
+
+
+@pytest.fixture
+def falls() -> None:
+    rule.register(Falls)
+    rules.register(Falls.name, "falls, and where it is not stopped below 0")
+
+
+@pytest.mark.usefixtures("falls")
+def test_what_is_no_temperature_is_refused_by_the_rules_name(small) -> None:
+    for constants, sentence in (
+        ("", r"the rule falls gave tau_f = -0\.25, and a temperature is at least 0"),
+        (":begin=-1", "the rule falls gave tau_f = -1, and"),
+    ):
+        choice = Choice.make("decoupled", tau_f=f"falls{constants}", tau_b=1.0)
+        with pytest.raises(ValueError, match=sentence):
+            fleet([small("stochastic-binary", estimator=choice)]).train()
+
+
+@pytest.mark.usefixtures("falls")
+def test_a_run_whose_rule_gives_no_temperature_fails_and_the_others_do_not(cli) -> None:
+    grid = ("--grid", "tau_f=falls:by=0,falls:by=0.25", "tau_b=1", "epochs=1")
+    ended = cli("sweep", "stochastic-binary", *grid, "--seeds", 1, "--store", "own.sqlite", "--threads", 1)
+    assert ended.code == 1
+    assert "the rule falls gave tau_f = -0.25, and a temperature is at least 0" in ended.err + ended.out
+    with Store.open("own.sqlite") as store:
+        assert {run.config["estimator"]["tau_f"]: run.status for run in store.runs()} == {
+            "falls:by=0": "done",
+            "falls:by=0.25": "failed",
+        }
+
+
+@pytest.mark.usefixtures("falls")
+def test_a_temperature_of_logits_that_are_not_finite_is_left_to_the_loss() -> None:
+    """Such a run diverges, and has company that does not."""
+    choices = [Choice.make("decoupled", tau_f="falls:by=0", tau_b=1.0)] * 2
+    ruled = Rules(choices, torch.device("cpu"), 1)
+    logits, how = torch.zeros(2, 3, 4), {"dim": -1, "batch_dims": 1, "observe": False}
+    ruled.taus(0, logits, **how)
+    ruled.states[0]["falls"]["tau"][1] = torch.nan
+    with pytest.raises(ValueError, match="the rule falls gave tau_f = nan"):
+        ruled.taus(0, logits, **how)
+    logits[1, 0, 0] = torch.nan
+    assert ruled.taus(0, logits, **how)["tau_f"].flatten().isnan().tolist() == [False, True]
