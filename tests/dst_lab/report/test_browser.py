@@ -278,6 +278,27 @@ def test_figures_and_tables_can_be_taken_away(visit: Callable[..., Any], store: 
     assert hostile[rows[0].index("dataset")] == "'=1+1", "no spreadsheet takes it for a formula"
 
 
+def test_a_table_is_taken_away_with_its_headings_above_its_columns(visit: Callable[..., Any]) -> None:
+    """A heading that spans rows counts in each of them, and a Greek letter with its index is one word."""
+    found = visit()
+
+    def rows(name: str) -> list[list[str]]:
+        with found.expect_download() as begun:
+            found.get_by_role("button", name=f"Download {name} as CSV", exact=True).click()
+        return list(csv.reader(io.StringIO(Path(begun.value.path()).read_text(encoding="utf-8"))))
+
+    tasks, metrics, *results = rows("results")
+    assert {len(row) for row in (tasks, metrics, *results)} == {len(tasks)}
+    assert (tasks[0], metrics[0]) == ("Estimator", "")
+    column = metrics.index("lowest validation loss (nats)", tasks.index("Binary network"))
+    (ours,) = [row[column] for row in results if row[0] == "Decoupled ST"]
+    shown = found.locator(".results tbody tr", has_text="Decoupled ST").first.locator("td").nth(column - 1)
+    assert ours == shown.inner_text().replace("\n", "; ")
+    titles = [row[1] for row in rows("verdicts")]
+    assert "A higher τf uses more codes, and makes the gradient noisier" in titles
+    assert not [title for title in titles if "τ;" in title]
+
+
 def test_a_note_is_a_column_a_detail_and_found(visit: Callable[..., Any]) -> None:
     found = visit()
     assert found.locator(".runs thead").inner_text().rstrip().upper().endswith("NOTE")

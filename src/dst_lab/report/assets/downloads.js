@@ -66,19 +66,32 @@ function csvCell(value) {
 
 function saveCsv(name, rows) { save(`${name}.csv`, new Blob([rows.map((row) => `${row.map(csvCell).join(",")}\n`).join("")], { type: "text/csv" })); }
 
-/* What a cell says; its small print comes after a semicolon. */
+/* What a cell says; its small print comes after a semicolon. Letters, links and marks inside a line are part of it. */
 function cellText(cell) {
-  const parts = [...cell.childNodes].filter((node) => !(node.classList && (node.classList.contains("narrow") || node.classList.contains("unsaid"))));
-  return parts.map((node) => node.textContent.trim()).filter(Boolean).join("; ");
+  const parts = [""];
+  for (const node of cell.childNodes) {
+    if (node.classList && (node.classList.contains("narrow") || node.classList.contains("unsaid"))) continue;
+    if (node.nodeName === "SMALL") parts.push(node.textContent, "");
+    else parts.push(parts.pop() + node.textContent);
+  }
+  return parts.map((text) => text.trim()).filter(Boolean).join("; ");
 }
 
+/* Every row has as many cells as the table has columns: one that spans several stands in the first of its places.
+   `below` says into how many more rows the cells above reach, by column. */
 function tableRows(table) {
-  const rows = [];
+  const rows = [], below = [];
   let group = "";
   const grouped = table.querySelector("tr.group") !== null;
   for (const row of table.rows) {
     if (row.classList.contains("group")) { group = row.textContent.trim().replace(/\s+/g, " "); continue; }
-    const cells = [...row.cells].flatMap((cell) => [cellText(cell), ...Array(cell.colSpan - 1).fill("")]);
+    const cells = [];
+    const pass = () => { while (below[cells.length] > 0) { below[cells.length]--; cells.push(""); } };
+    for (const cell of row.cells) {
+      pass();
+      for (let i = 0; i < cell.colSpan; i++) { below[cells.length] = cell.rowSpan - 1; cells.push(i ? "" : cellText(cell)); }
+    }
+    pass();
     rows.push(grouped ? [row.closest("thead") ? "" : group, ...cells] : cells);
   }
   return rows;
