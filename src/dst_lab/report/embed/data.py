@@ -21,6 +21,8 @@ from dst_lab.store import run_id
 
 POINTS = 100
 """The most points of a curve."""
+EXACT = 17
+"""Digits that no double is rounded by."""
 
 
 def payload(page: Page) -> dict[str, Any]:
@@ -115,7 +117,7 @@ def _map(rows: Rows, task: str, role: str, heading: str, study: Study | None, se
         measures.append(
             {
                 "metric": name, "title": card.title, "axis": card.axis, "unit": card.when, "low": card.direction < 0,
-                "good": card.direction != 0, "near": short(near), "cells": shown,
+                "good": card.direction != 0, "near": near, "cells": shown,
             }
         )  # fmt: skip
     if not measures:
@@ -137,7 +139,9 @@ def _cell(at: tuple[float, float], rows: list[Row], name: str, lost: int) -> dic
     x, curves = together(rows, name)
     kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), POINTS)).round().astype(int))
     return {
-        "at": at, "mean": short(values.mean()), "sd": short(spread(values)), "n": len(rows), "diverged": lost,
+        # What is written in digits is rounded once, by the page, as tables round it; a curve is only drawn.
+        "at": at, "mean": short(values.mean(), EXACT), "sd": short(spread(values), EXACT), "n": len(rows),
+        "diverged": lost,
         "x": [short(value) for value in x[kept]],
         "y": [short(value) for value in factor * curves.mean(0)[kept]],
         "band": [short(value, 3) for value in factor * spread(curves)[kept]],
