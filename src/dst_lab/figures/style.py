@@ -108,7 +108,11 @@ def settle(figure: Figure) -> None:
 def safe(text: str) -> str:
     """Text that may come from a store as a figure can hold it: what a reader of the file would obey is written out, and
     only what is mathematics is set as such. Give labels of ticks through it; other text passes it in any case."""
-    text = shown(text)
+    return "\n".join(map(_line, shown(text).split("\n")))
+
+
+def _line(text: str) -> str:
+    """A line, which a figure sets alone; with its dollar signs as such where it is no mathematics."""
     if text.count("$") > 1:
         try:
             MathTextParser("path").parse(text)
