@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dst_lab.configs import cards
-from dst_lab.records.row import History, Row
+from dst_lab.records.row import History, Row, best_of
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,12 @@ class Measure:
 
 
 def best(metric: str) -> Measure:
-    """The lowest (or highest) value over training, by the metric's card."""
+    """The lowest (or highest) value over training, by the metric's card; evaluations with NaN are left out."""
     card = cards.metric(metric)
     sign = card.direction
     if not sign:
         raise ValueError(f"whether a high or a low {metric} is best is not known: register a card that says so")
-    return Measure(
-        f"{card.good_end} {card.label}", card.unit, sign, lambda h: sign * float((sign * h[metric].values).max())
-    )
+    return Measure(f"{card.good_end} {card.label}", card.unit, sign, lambda h: best_of(h[metric].values, sign))
 
 
 def last(metric: str, unit: str | None = None) -> Measure:
@@ -67,10 +65,12 @@ def mean(metric: str) -> Measure:
 
 
 def stopped(metric: str) -> Measure:
-    """The value at the evaluation with the lowest validation loss."""
+    """The value at the evaluation with the lowest validation loss; NaN where none has such a loss."""
 
     def read(history: History) -> float:
-        return float(history[metric].values[int(history["validation_loss"].values.argmin())])
+        losses = history["validation_loss"].values
+        there = np.flatnonzero(~np.isnan(losses))
+        return float(history[metric].values[there[losses[there].argmin()]]) if len(there) else math.nan
 
     card = cards.metric(metric)
     return Measure(f"{card.label} at the lowest validation loss", card.unit, card.direction, read)

@@ -1,6 +1,7 @@
 """A run with its history, and numbers over several of them."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,11 +51,8 @@ class Row:
 
     def best(self, name: str) -> float:
         """The lowest loss over training, or the highest accuracy; of what has no good end, the last."""
-        values, direction = self.values(name), metric(name).direction
-        there = values[~np.isnan(values)]
-        if not direction or not there.size:
-            return float(values[-1])
-        return float(direction * (direction * there).max())
+        direction = metric(name).direction
+        return best_of(self.values(name), direction) if direction else self.last(name)
 
     def counted(self, name: str) -> float:
         """The value that counts, by the metric's card."""
@@ -66,6 +64,12 @@ class Row:
         epochs = self.run.config.get("epochs")
         last = max(int(series.steps[-1]) for series in self.history.values() if len(series.steps))
         return steps if epochs is None else steps * (epochs / last)
+
+
+def best_of(values: Array, direction: int) -> float:
+    """The highest value (direction 1) or the lowest (-1), those that are NaN left out; NaN where all are."""
+    there = values[~np.isnan(values)]
+    return float(direction * (direction * there).max()) if there.size else math.nan
 
 
 def setting_key(config: Mapping[str, Any]) -> str:

@@ -61,6 +61,19 @@ def test_numbers_of_a_history() -> None:
     assert [converged("validation_loss", mark).read(history) for mark in (1.5, 2.5)] == [0, 1]
 
 
+def test_an_evaluation_with_nan_is_not_the_best_one() -> None:
+    """One made the best of a run NaN, though figures and tables left it out; it also counted as the lowest loss."""
+    steps = np.array([10, 20, 30])
+    history = {"validation_loss": Series(steps, np.array([3.0, math.nan, 2.0]))}
+    history["validation_accuracy"] = Series(steps, np.array([math.nan, 0.2, 0.1]))
+    assert best("validation_loss").read(history) == 2.0
+    assert best("validation_accuracy").read(history) == 0.2
+    assert stopped("validation_accuracy").read(history) == 0.1
+    nowhere = {name: Series(steps, np.full(3, math.nan)) for name in history} | {"test_loss": Series(steps, steps / 1)}
+    assert math.isnan(best("validation_loss").read(nowhere))
+    assert math.isnan(stopped("test_loss").read(nowhere))
+
+
 def test_what_has_no_good_end_has_no_best_value() -> None:
     with pytest.raises(ValueError, match="whether a high or a low gradient_norm is best is not known"):
         best("gradient_norm")
