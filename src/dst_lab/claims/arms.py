@@ -64,8 +64,8 @@ def compare(
     """Two arms in one measure, paired by seed; None where a run is not there or did not record it.
 
     For the test, a value that is not finite, such as that of a run that diverged, becomes the worst finite one of both
-    arms: leaving it out would reward an arm for it. What is shown leaves it out: means are of the runs that finished,
-    and where one did not there is neither interval nor effect.
+    arms: leaving it out would reward an arm for it. What is shown leaves it out: means are of the other runs, and
+    where one is left out there is neither interval nor effect.
     """
     if not (ours.rows and theirs.rows):
         return None
@@ -81,11 +81,12 @@ def compare(
         [row.done and math.isfinite(value) for row, value in zip(side.rows, of_side, strict=True)]
         for side, of_side in zip((ours, theirs), values, strict=True)
     ]
-    diverged = ended[0].count(False), ended[1].count(False)
+    lost = [side.count(False) for side in ended]
+    diverged = [sum(not row.done for row in side.rows) for side in (ours, theirs)]
     late = [sum(value == measure.never for value in compress(*side)) for side in zip(values, ended, strict=True)]
-    if any(diverged) or measure.yes_or_no:
+    if any(lost) or measure.yes_or_no:
         result = replace(result, low=math.nan, high=math.nan, effect=math.nan)
-    if any(diverged) and not measure.yes_or_no:
+    if any(lost) and not measure.yes_or_no:
         a, b = (_mean(compress(*side)) for side in zip(values, ended, strict=True))
         result = replace(result, ours=a, theirs=b, difference=a - b)
     return Comparison(
@@ -95,7 +96,8 @@ def compare(
         direction=measure.direction,
         primary=primary,
         judged=judged,
-        diverged=diverged,
+        diverged=(diverged[0], diverged[1]),
+        unknown=(lost[0] - diverged[0], lost[1] - diverged[1]),
         late=(late[0], late[1]),
         **vars(result),
     )

@@ -12,10 +12,11 @@ SUPPORTED, NOT_SUPPORTED, CONTRADICTED, NOT_TESTED = "supported", "not supported
 class Comparison:
     """Two arms in one metric, paired by seed. For a trend or a slope, `theirs` is the value that would mean no effect.
 
-    `ours` and `theirs` are means over the runs that finished, NaN where none did. `difference` is ours minus theirs in
-    the metric's unit, with its 95% t interval from `low` to `high`. `effect` is the mean difference over its standard
-    deviation, positive where ours is better. Interval and effect are NaN where a run diverged, and for shares of runs.
-    `p_better` and `p_worse` are exact one-sided sign-flip tests of ours being better and being worse, over all pairs.
+    `ours` and `theirs` are means over the runs that have a number, NaN where none has. `difference` is ours minus
+    theirs in the metric's unit, with its 95% t interval from `low` to `high`. `effect` is the mean difference over its
+    standard deviation, positive where ours is better. Interval and effect are NaN where a run has no number, and for
+    shares of runs. `p_better` and `p_worse` are exact one-sided sign-flip tests of ours being better and being worse,
+    over all pairs.
     """
 
     name: str
@@ -37,6 +38,9 @@ class Comparison:
     p_worse: float
     diverged: tuple[int, int] = (0, 0)
     """How many of our runs and of theirs."""
+    unknown: tuple[int, int] = (0, 0)
+    """How many finished without a finite number, such as those whose metric is NaN. Like runs that diverged they are in
+    no mean, and count as the worst in the test."""
     late: tuple[int, int] = (0, 0)
     """How many of those that finished did not get there; one evaluation past the end stands for them in the mean."""
 
@@ -44,21 +48,26 @@ class Comparison:
     def fates(self) -> tuple[str, str]:
         """ "3 of 10 diverged", "2 of 10 not there by the end", of our runs and of theirs, or ""."""
 
-        def fate(diverged: int, late: int) -> str:
-            counts = {"diverged": diverged, "not there by the end": late}
-            return ", ".join(f"{count} of {self.n} {what}" for what, count in counts.items() if count)
+        def fate(side: int) -> str:
+            counts = {"diverged": self.diverged, "not known": self.unknown, "not there by the end": self.late}
+            return ", ".join(f"{count[side]} of {self.n} {what}" for what, count in counts.items() if count[side])
 
-        return fate(self.diverged[0], self.late[0]), fate(self.diverged[1], self.late[1])
+        return fate(0), fate(1)
+
+    @property
+    def lost(self) -> tuple[int, int]:
+        """How many of our runs and of theirs have no number: those that diverged, and those where it is not known."""
+        return self.diverged[0] + self.unknown[0], self.diverged[1] + self.unknown[1]
 
     @property
     def better(self) -> bool:
-        """Significantly so, and with no more runs that diverged."""
-        return self.p_better <= LEVEL and self.diverged[0] <= self.diverged[1]
+        """Significantly so, and with no more runs that diverged or have no number."""
+        return self.p_better <= LEVEL and self.lost[0] <= self.lost[1]
 
     @property
     def worse(self) -> bool:
         """The same the other way round."""
-        return self.p_worse <= LEVEL and self.diverged[1] <= self.diverged[0]
+        return self.p_worse <= LEVEL and self.lost[1] <= self.lost[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -185,7 +185,7 @@ def _vae(rows: Rows) -> Verdict:
     if any(one.low > NEAR for one in judged):
         verdict = CONTRADICTED
     else:
-        near = [one.difference <= NEAR and one.diverged[0] <= one.diverged[1] for one in judged]
+        near = [one.difference <= NEAR and one.lost[0] <= one.lost[1] for one in judged]
         verdict = SUPPORTED if all(near) else NOT_SUPPORTED
     return Verdict(
         claim="T4", task=task, title=title, rule=rule, verdict=verdict, comparisons=(*judged, *beside),
@@ -227,9 +227,11 @@ def _against(arm: Arm, judged: bool = True) -> Comparison:
         result = replace(
             result, ours=ours, difference=ours - EVERYWHERE, low=math.nan, high=math.nan, effect=math.nan
         )  # fmt: skip
+    diverged = sum(not row.done for row in arm.rows)
     return Comparison(
         name=f"{arm.name}, against {EVERYWHERE:g}", metric=LOSS.name, unit=LOSS.unit, direction=LOSS.direction,
-        primary=judged, judged=judged, diverged=(len(values) - len(finite), 0), **vars(result),
+        primary=judged, judged=judged, diverged=(diverged, 0), unknown=(len(values) - len(finite) - diverged, 0),
+        **vars(result),
     )  # fmt: skip
 
 
