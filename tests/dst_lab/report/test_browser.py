@@ -366,6 +366,33 @@ def test_a_phone_shows_whole_comparisons_and_the_rates(visit: Callable[..., Any]
     assert shares.locator("td[data-label=Effect]").first.is_hidden()
 
 
+def test_a_comparison_is_read_without_scrolling(visit: Callable[..., Any]) -> None:
+    """How many runs did not get there stood in one line with the mean, and the last columns beyond the edge."""
+    found = visit()
+    found.locator("details.verdict, .beside").evaluate_all("all => all.forEach((one) => { one.open = true; })")
+    found.locator("td[data-label=Found], td[data-label=Against]").evaluate_all(
+        "all => all.forEach((one) => { one.textContent = '40,250 steps (10 of 10 not there by the end)'; })"
+    )
+    tables = found.locator(".comparisons")
+    wide = tables.evaluate_all("all => all.filter((one) => one.scrollWidth > one.parentElement.clientWidth).length")
+    assert tables.count() > 10
+    assert not wide
+
+
+def test_the_maps_ticks_stand_clear_of_what_its_axis_is_called(visit: Callable[..., Any]) -> None:
+    found = visit()
+    for task in range(3):
+        found.locator(f'input[name="map-task"][value="{task}"]').check()
+        gap = found.evaluate(
+            """() => { const texts = [...document.querySelectorAll("#explorer svg[role=grid] text")];
+            const box = (one) => one.getBoundingClientRect();
+            const name = texts.find((one) => one.textContent.includes("gradient"));
+            const ticks = texts.filter((one) => one.getAttribute("text-anchor") === "end");
+            return Math.min(...ticks.map((one) => box(one).left)) - box(name).right; }"""
+        )
+        assert gap >= 2, task
+
+
 def test_diverged_cells_are_hatched_and_counted(visit: Callable[..., Any], tmp_path: Path) -> None:
     def record(config: Any) -> Record:
         taus = config.estimator.to_dict()
@@ -531,6 +558,21 @@ def test_the_map_and_the_table_round_a_mean_alike(visit: Callable[..., Any], tmp
     assert said.startswith("3.060")
     assert said in found.locator("#others tbody tr").first.inner_text()
     assert said in found.locator("#tip").inner_text()
+
+
+def test_numbers_side_by_side_do_not_touch_on_a_phone(visit: Callable[..., Any], tmp_path: Path) -> None:
+    with Store.open(tmp_path / "own.sqlite", write=True) as opened:
+        for lr in (0.1, 0.3):
+            config = {"task": "vane", "estimator": {"name": "decoupled", "tau_f": 1.0}, "seed": 0, "lr": lr}
+            loss = Series(np.array([1]), np.array([1000.0 + lr]))
+            opened.put([Record(config=config, status="done", history={"validation_loss": loss})])
+        (tmp_path / "own.html").write_text(page(ANY, ANY.rows(opened, "quick")), encoding="utf-8")
+    row = visit(390, file=tmp_path / "own.html").locator("#others .settings tbody tr").first
+    gap = row.evaluate(
+        """one => { const [left, right] = [...one.querySelectorAll(".num")].map((cell) => getComputedStyle(cell));
+        return parseFloat(left.paddingRight) + parseFloat(right.paddingLeft); }"""
+    )
+    assert gap >= 8
 
 
 def test_the_parameters_of_an_objective_are_read_and_taken_away(visit: Callable[..., Any], tmp_path: Path) -> None:

@@ -58,7 +58,8 @@
 
   function drawMap() {
     const [forward, backward] = axes();
-    const wide = room(), left = 52, bottom = 46, top = 6;
+    /* Ticks of any length stand clear of what the axis is called. */
+    const wide = room(), left = 29 + 7 * Math.max(...backward.map((b) => String(b).length)), bottom = 46, top = 6;
     const size = (wide - left - 8) / forward.length;
     const step = Math.min(Math.max(size, 26), 56, 400 / backward.length);
     const tall = top + step * backward.length + bottom;

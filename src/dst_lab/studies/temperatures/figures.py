@@ -51,7 +51,8 @@ def rates(rows: Rows) -> Drawn:
         _logarithmic(ax, [lr for line in trained for lr in line.runs])
         ax.set(xlabel="learning rate", ylabel=metric(LOSS, task.task).axis, title=title(task.task))
         ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.19), ncols=1)
-        parts.append(f"{title(task.task)}: {'; '.join(_line_text(line, task) for line in trained)}")
+        name = title(task.task)
+        parts.append(f"{name[:1].upper()}{name[1:]}: {'; '.join(_line_text(line, task) for line in trained)}")
     caption = f"Lowest validation loss over training, mean ± standard deviation over runs. {'. '.join(parts)}."
     return Drawn("Loss against the learning rate", figure, caption if parts else "", 2, missing, RATES)
 

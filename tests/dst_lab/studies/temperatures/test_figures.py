@@ -59,7 +59,7 @@ def test_loss_against_the_learning_rate(rows: Rows) -> None:
     expected = [120 * (1 + lr) + 0.001 * 2004.5 for lr in rule.get_xdata()]
     assert rule.get_ydata().tolist() == pytest.approx(expected, rel=1e-6)
     assert len(network.containers[1].lines[0].get_xdata()) == 3
-    assert "122.0405 ± 0.0030 at 0.0003 (n = 10)" in drawn.caption
+    assert ". Autoencoder: the rule 122.0405 ± 0.0030 at 0.0003 (n = 10)" in drawn.caption
 
 
 def test_temperatures_by_layer(rows: Rows) -> None:
@@ -89,7 +89,8 @@ def test_variants_of_the_rule(rows: Rows) -> None:
         assert constants == {**START, **EXPLORED[StochasticBinaryConfig][name]}
     html = page(TEMPERATURES, rows, draw(TEMPERATURES.figures, rows))
     assert "ceiling 0.3, low 0, share 1/10" in html
-    assert "tau_f by the rule, tau_b 0.5" in html
+    assert "<i>τ</i><sub>f</sub> by the rule, <i>τ</i><sub>b</sub> 0.5" in html
+    assert 'data-name="parts-autoencoder"' in html, "every table can be taken away"
 
 
 @pytest.mark.parametrize("scale", ["quick", "paper"])
