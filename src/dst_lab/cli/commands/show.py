@@ -17,7 +17,7 @@ from dst_lab.configs import WHOLE
 from dst_lab.configs.cards import metric as card
 from dst_lab.configs.estimators import names_of_temperatures
 from dst_lab.shown import shown
-from dst_lab.store import DamagedRunError, Run, Store, StoreError, field, summarise
+from dst_lab.store import Run, Store, StoreError, field, summarise
 from dst_lab.store.errors import SALVAGE
 from dst_lab.store.views.conditions import parse
 from dst_lab.store.views.export import harmless
@@ -65,13 +65,9 @@ def add(commands: Any) -> None:
 def _show(args: argparse.Namespace) -> int:
     parse(args.where)  # before anything is opened
     at = args.at or card(args.metric).at
-    damaged: dict[str, str] = {}
     with Store.open(args.store) as store:
-        try:
-            rows, group = gather(store, args.where, args.group.split(","), args.metric, at)
-        except DamagedRunError:
-            damaged = store.leave_out_damaged()
-            rows, group = gather(store, args.where, args.group.split(","), args.metric, at)
+        damaged = store.leave_out_damaged()
+        rows, group = gather(store, args.where, args.group.split(","), args.metric, at)
         torn = _torn(store)
     rows = arranged(rows, args.metric, args.sort, reverse=args.reverse, top=args.top)
     if args.json:
@@ -92,7 +88,7 @@ def _show(args: argparse.Namespace) -> int:
 def _torn(store: Store) -> str:
     """Why runs may be missing from what can be read; empty where the file holds together."""
     try:
-        store.check_whole()
+        store.check_pages()
     except StoreError as error:
         return str(error)
     return ""

@@ -230,6 +230,8 @@ def dry_run(plan: Plan, args: argparse.Namespace) -> int:
     from dst_lab.fleet.loop import threads
 
     with Store.open(args.store) if args.store.exists() else nullcontext() as store:
+        if store:
+            store.check_whole()
         lookup = known_to(plan, store) if store else lambda _: None
         configs = [config for config in plan.wanted(lookup) if lookup(config) is None]
         if not configs:

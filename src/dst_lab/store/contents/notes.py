@@ -19,7 +19,7 @@ def read(connection: sqlite3.Connection) -> dict[str, str]:
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'notes'").fetchone():
         return {}
     rows = connection.execute("SELECT run, body, fingerprint FROM notes ORDER BY run").fetchall()
-    return {run: body if is_whole(run, body, fingerprint) else f"{body} (damaged)" for run, body, fingerprint in rows}
+    return {run: body if is_whole(run, body, mark) else f"{_readable(body)} (damaged)" for run, body, mark in rows}
 
 
 def write(connection: sqlite3.Connection, notes: Mapping[str, str]) -> None:
@@ -46,7 +46,14 @@ def merge(
 
 def is_whole(run: str, body: str, fingerprint: str) -> bool:
     """True where a note is as it was written."""
-    return _fingerprint(run, body) == fingerprint
+    try:
+        return _fingerprint(run, body) == fingerprint
+    except UnicodeEncodeError:  # bytes that are no text any more
+        return False
+
+
+def _readable(body: str) -> str:
+    return body.encode(errors="replace").decode()
 
 
 def _fingerprint(run: str, body: str) -> str:

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dst_lab.store.contents import blob, history
 from dst_lab.store.disk.schema import FINGERPRINTS
@@ -18,6 +19,8 @@ from dst_lab.store.record import Record, Run, canonical, identify
 
 Columns = tuple[str, str, str, int, str, str, str, bytes, str]
 _COLUMNS = "id, task, estimator, seed, status, config, detail, digest, provenance"
+_Series = Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+"""Steps and values of each metric."""
 
 _FINAL = 2
 _WEIGHT = {"failed": 0, "stopped": 1, "done": _FINAL, "diverged": _FINAL}
@@ -72,7 +75,7 @@ class StoredRow:
 
     def fingerprinted(self) -> "StoredRow":
         """The same with a fingerprint of all but its artefacts, as it is now."""
-        return replace(self, bare=_bare(self.decoded(), self.columns))
+        return replace(self, bare=_bare(self.columns, history.arrays(self.history)))
 
     @property
     def weight(self) -> int:
@@ -91,14 +94,15 @@ class StoredRow:
         run found by its fingerprint. A lean copy has a run without its artefacts, of which that cannot be computed: it
         is compared where there are artefacts, and with `whole` in any case; the one of all but artefacts always.
         """
-        self.verify_parts()
-        record = self.decoded()
-        digest = _digest(record, self.columns[6])
-        changed = digest != self.columns[7] and (whole or self.artefacts)
-        if changed or (self.bare and self.bare != _bare(record, self.columns)):
+        self._verify_parts()
+        status, _, detail, digest, _ = self.columns[4:]
+        json.loads(detail)
+        series = history.arrays(self.history)
+        changed = (whole or self.artefacts) and _digest(status, detail, series, self._unpacked()) != digest
+        if changed or (self.bare and self.bare != _bare(self.columns, series)):
             raise ValueError("what it found does not have the fingerprint it was recorded with")
 
-    def verify_parts(self) -> None:
+    def _verify_parts(self) -> None:
         """The same without unpacking anything, and so without the fingerprint."""
         run, task, estimator, seed, status, text, _, digest, provenance = self.columns
         if not isinstance(text, str) or identify(text) != run:
@@ -144,19 +148,25 @@ class StoredRow:
 
     def decoded(self) -> Record:
         """The record that it was encoded from; ValueError, with the reason, where it is damaged."""
-        artefacts = {name: array for body in self.artefacts.values() for name, array in blob.unpack(body).items()}
         try:
             return Record(
                 config=json.loads(self.columns[5]), status=self.columns[4], detail=json.loads(self.columns[6]),
-                history=history.unpack(self.history), artefacts=artefacts, provenance=json.loads(self.provenance),
+                history=history.unpack(self.history), artefacts=self._unpacked(),
+                provenance=json.loads(self.provenance),
             )  # fmt: skip
         except (StoreError, TypeError, KeyError) as error:
             raise ValueError(str(error)) from error
+
+    def _unpacked(self) -> dict[str, npt.NDArray[Any]]:
+        """Its artefacts."""
+        return {name: array for body in self.artefacts.values() for name, array in blob.unpack(body).items()}
 
 
 def encode(record: Record) -> StoredRow:
     """The row of a record."""
     config, detail, provenance = canonical(record.config), _json(record.detail), _json(record.provenance)
+    series = {name: (one.steps, one.values) for name, one in record.history.items()}
+    arrays = {name: np.asarray(array) for name, array in record.artefacts.items()}
     columns = (
         record.run_id,
         str(record.config["task"]),
@@ -165,11 +175,11 @@ def encode(record: Record) -> StoredRow:
         record.status,
         config,
         detail,
-        _digest(record, detail),
+        _digest(record.status, detail, series, arrays),
         identify(provenance),
     )
-    artefacts = {name: blob.pack({name: np.asarray(array)}) for name, array in record.artefacts.items()}
-    return StoredRow(columns, provenance, history.pack(record.history), artefacts, _bare(record, columns))
+    artefacts = {name: blob.pack({name: array}) for name, array in arrays.items()}
+    return StoredRow(columns, provenance, history.pack(record.history), artefacts, _bare(columns, series))
 
 
 def insert(connection: sqlite3.Connection, row: StoredRow, *, prefer_new: bool = False) -> Outcome:
@@ -228,6 +238,18 @@ def read_all(connection: sqlite3.Connection) -> Iterator[StoredRow]:
         yield StoredRow(tuple(columns), provenance, body, dict(artefacts), fingerprint or "")
 
 
+def damaged(connection: sqlite3.Connection) -> Iterator[tuple[StoredRow, str]]:
+    """The runs that are damaged, and how; of a file that does not hold together, as far as it can be read."""
+    try:
+        for row in read_all(connection):
+            if why := row.damage():
+                yield row, why
+    except sqlite3.OperationalError:
+        raise  # it is busy, or cannot be read at all
+    except sqlite3.DatabaseError:
+        return
+
+
 def _json(values: Mapping[str, Any]) -> str:
     """Text of a detail or a provenance. NaN is allowed: the last loss of a diverged run often is one."""
     try:
@@ -242,19 +264,18 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is not text, a number, a list or a dictionary")
 
 
-def _bare(record: Record, columns: Columns) -> str:
+def _bare(columns: Columns, series: _Series) -> str:
     """A fingerprint of what a run found but its artefacts, and of the fingerprint of it all."""
-    *_, detail, digest, _ = columns
-    return hashlib.sha256(digest + _digest(record, detail, artefacts=False)).hexdigest()[:16]
+    status, _, detail, digest, _ = columns[4:]
+    return hashlib.sha256(digest + _digest(status, detail, series, {})).hexdigest()[:16]
 
 
-def _digest(record: Record, detail: str, *, artefacts: bool = True) -> bytes:
+def _digest(status: str, detail: str, series: _Series, artefacts: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """A fingerprint of what the run found, apart from where and when it ran and from how it is compressed."""
-    digest = hashlib.sha256(f"{record.status}\n{detail}\n".encode())
-    arrays = {f"history/{name}": series.values for name, series in record.history.items()}
-    arrays |= {f"steps/{name}": series.steps for name, series in record.history.items()}
-    if artefacts:
-        arrays |= {f"artefacts/{name}": np.asarray(array) for name, array in record.artefacts.items()}
+    digest = hashlib.sha256(f"{status}\n{detail}\n".encode())
+    arrays = {f"history/{name}": values for name, (_, values) in series.items()}
+    arrays |= {f"steps/{name}": steps for name, (steps, _) in series.items()}
+    arrays |= {f"artefacts/{name}": array for name, array in artefacts.items()}
     for name, array in sorted(arrays.items()):
         plain = array.astype(array.dtype.newbyteorder("<"), copy=False)
         digest.update(f"{name} {plain.dtype.str} {plain.shape}\n".encode() + plain.tobytes())

@@ -122,7 +122,7 @@ def check_whole(connection: sqlite3.Connection, path: Path) -> None:
 
 def damage_found(connection: sqlite3.Connection) -> str:
     """The first thing that SQLite finds wrong with how the pages of a file hang together; empty where nothing is."""
-    (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     return "" if finding == "ok" else " ".join(finding.replace("*** in database main ***", "").split())
 
 
@@ -153,8 +153,14 @@ def _connect(path: Path, query: str) -> Connection:
         f"{path.as_uri()}?{query}", uri=True, timeout=_PATIENCE, isolation_level=None, factory=Connection
     )
     connection.inode = _inode(path)
+    connection.text_factory = as_text
     _live.add(connection)
     return connection
+
+
+def as_text(raw: bytes) -> str:
+    """A text of the store. A damaged one is then found by its fingerprint, and keeps no other row from being read."""
+    return raw.decode(errors="surrogateescape")
 
 
 def _inode(path: Path) -> tuple[int, int]:

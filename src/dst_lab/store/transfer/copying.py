@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dst_lab.store.contents import blob, rows
 from dst_lab.store.disk.compressed import is_compressed, pack, rewrite
-from dst_lab.store.disk.connection import check_whole, copy_into
+from dst_lab.store.disk.connection import as_text, check_whole, copy_into
 from dst_lab.store.disk.side_files import replacing_store
 from dst_lab.store.errors import StoreError, sentence
 
@@ -47,7 +47,7 @@ def _verified(path: Path) -> dict[str, str]:
     """The digests of the finished runs; ValueError, with the run and the reason, unless every run is whole."""
     digests = {}
     with closing(sqlite3.connect(path)) as connection:
-        run = ""
+        connection.text_factory, run = as_text, ""
         try:
             for row in rows.read_all(connection):
                 run = row.id
