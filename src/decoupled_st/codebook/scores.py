@@ -43,7 +43,7 @@ class Scores:
         if mask is not None:
             bias = torch.zeros(len(codes), dtype=dtype, device=codes.device) if bias is None else bias
             bias = bias.masked_fill(~mask, -math.inf)
-        row_scale, code_scale = (_squares(t, dtype).sqrt().reciprocal() if cosine else None for t in (x, codes))
+        row_scale, code_scale = (_reciprocal_lengths(t, dtype) if cosine else None for t in (x, codes))
         return cls(x, codes, metric, row_scale, code_scale, bias, mask is not None)
 
     @property
@@ -110,6 +110,20 @@ def centred(x: Tensor, codes: Tensor, metric: str) -> tuple[Tensor, Tensor]:
     if mean.device.type == "cpu" and not traced() and not mean.any():
         return x, codes
     return x - mean, codes - mean.unsqueeze(1)
+
+
+def _reciprocal_lengths(vectors: Tensor, dtype: torch.dtype) -> Tensor:
+    """1 / |v| of each row; on a CPU also where the square of |v| is no number of this dtype."""
+    squares = _squares(vectors, dtype)
+    if vectors.is_cpu and not traced():
+        extreme = ~((squares >= torch.finfo(dtype).tiny) & (squares < math.inf))
+        if extreme.any():
+            rows = vectors[extreme].to(dtype)
+            top = torch.linalg.vector_norm(rows, math.inf, dim=-1)
+            lengths = squares.sqrt()
+            lengths[extreme] = top * torch.linalg.vector_norm(rows / top.unsqueeze(-1), dim=-1)
+            return lengths.reciprocal()
+    return squares.sqrt().reciprocal()
 
 
 def _squares(vectors: Tensor, dtype: torch.dtype) -> Tensor:

@@ -39,10 +39,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: call(codes=CODES * torch.tensor([[0.0], [1.0]]).repeat(4, 1), metric="cosine"),
         "the cosine of a zero vector is not defined: 4 of codes have norm 0",
     ),
-    "x next to zero with the cosine": (lambda: call(X * 1e-24, metric="cosine"), "whose square is next to 0 in torch."),
-    "long codes with the cosine": (
-        lambda: call(codes=CODES * 1e20, metric="cosine"), "8 of codes have a norm whose square is infinite in torch."
-    ),
     "zero x with the cosine": (lambda: call(X * 0, metric="cosine"), "not defined: 4 of x have norm 0"),
     "a mask by row": (lambda: call(mask=torch.ones(4, 8) > 0), "one value per code, shape (8,), got (4, 8)"),
     "an integer mask": (lambda: call(mask=torch.ones(8)), "mask must be a bool tensor (True = allowed), got"),

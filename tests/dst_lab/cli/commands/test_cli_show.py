@@ -162,7 +162,7 @@ def test_notes_stand_below_the_table_and_in_every_form(store, cli) -> None:
     assert (ended.code, ended.out) == (0, "2 runs noted in dst.sqlite\n")
     listed = cli("note").out.splitlines()
     assert len(listed) == 2
-    assert listed[0].startswith("stochastic-binary decoupled tau_b=0.5 tau_f=0.0 seed=0 done (")
+    assert listed[0].startswith("stochastic-binary decoupled tau_b=0.5 tau_f=0.0 seed=0 (")
     assert listed[0].endswith(f"({first}): with [bold] and \\x1b[31m")
     out = cli("show").out
     assert f"notes:\n  {first}: with [bold] and \\x1b[31m\n  {second}: " in out
