@@ -25,6 +25,9 @@ from dst_lab.plans import Plan, Recipes
 from dst_lab.records import known_to, pursue, remaining
 from dst_lab.store import Store, run_id
 
+MOMENT = 0.05
+"""Seconds in which a plan can be asked whether it is done, and a budget above 0 has not run out before it is read."""
+
 
 class Look(NamedTuple):
     """Who looks on at one round of training, and who may stop it."""
@@ -95,17 +98,24 @@ class Driver:
 
     def train(self, configs: Sequence[Config], deadline: float | None = None) -> Outcome:
         """These runs, those of them that the store lacks. `deadline` is a time of `time.monotonic`."""
+        begins = _in_time(deadline)
         with self._opened(configs) as store:
-            return self._round(configs, store, deadline)
+            return self._round(configs, store, deadline, begins)
 
     def follow(self, plan: Plan, deadline: float | None = None) -> Followed:
-        """Round after round: what the plan wants next, until it wants nothing, a run fails, or the time is up."""
+        """Round after round: what the plan wants next, until it wants nothing, a run fails, or the time is up.
+
+        Where there is any time at first, a run goes on or is begun, if only by a step, however long it takes to come
+        so far: the same call, made again and again, comes to an end.
+        """
         rounds: list[Outcome] = []
+        begins = _in_time(deadline)
         with self._opened(plan.wanted(lambda _: None)) as store:
 
             def one_round(missing: list[Config], wanted: list[Config]) -> bool:
-                rounds.append(self._round(missing, store, deadline, plan, wanted))
-                return not (rounds[-1].failed or rounds[-1].left) and (deadline is None or time.monotonic() < deadline)
+                first = begins and not rounds
+                rounds.append(self._round(missing, store, deadline, first or _in_time(deadline), plan, wanted))
+                return not (rounds[-1].failed or rounds[-1].left) and _in_time(deadline)
 
             done = pursue(plan, store, one_round)
             lookup = known_to(plan, store)
@@ -117,12 +127,17 @@ class Driver:
         self, recipes: Recipes, scale: str, deadline: float | None = None, begin: Callable[[str], None] | None = None
     ) -> Iterator[tuple[str, Followed]]:
         """Every recipe that is not optional, one after the other, while there is time; `begin` is told its name."""
+        begins = _in_time(deadline)
         for name in recipes.needed:
-            if deadline is not None and time.monotonic() >= deadline:
+            if not (begins or _in_time(deadline)):
                 return
             if begin:
                 begin(name)
-            yield name, self.follow(recipes.plans[name](scale), deadline)
+            # To see that a recipe is done takes time, which is not to keep the next one from being begun.
+            late = begins and not _in_time(deadline)
+            followed = self.follow(recipes.plans[name](scale), time.monotonic() + MOMENT if late else deadline)
+            begins = begins and not followed.rounds
+            yield name, followed
 
     @contextmanager
     def _opened(self, configs: Sequence[Config]) -> Iterator[Store]:
@@ -137,13 +152,15 @@ class Driver:
         configs: Sequence[Config],
         store: Store,
         deadline: float | None,
+        begins: bool,
         plan: Plan | None = None,
         wanted: Sequence[Config] = (),
     ) -> Outcome:
-        """Train these configs; `wanted` are all that their plan wants so far."""
+        """Train these configs; `wanted` are all that their plan wants so far. `begins`: by a step at least."""
         with self.audience.looking() as look:
+            checkpoints = Checkpoints(folder_of(self.path), self.checkpoint_seconds, look.say)
             job = Job(
-                checkpoints=Checkpoints(folder_of(self.path), self.checkpoint_seconds, look.say),
+                checkpoints=checkpoints,
                 watch=look.watch,
                 stop=look.stop,
                 most=self.fleet,
@@ -152,21 +169,17 @@ class Driver:
                 networks=self.networks,
                 before=len(wanted) - len(configs) if wanted else 0,
             )
-
-            def in_time() -> bool:
-                return deadline is not None and time.monotonic() < deadline
-
-            had_time = in_time()
+            before = checkpoints.saved()
             outcome = self.engine.train(configs, store, job)
-            if had_time and outcome.idle and (in_time() or not _begun(configs, job)):
-                # Not even one run ends in the time, or trials took all of it: one is begun, if only by a step, and
-                # saved for the same command to go on with.
-                outcome = self.engine.train(configs, store, replace(job, most=1, longer=True))
+            advanced = checkpoints.saved() - before
+            if deadline is not None and begins and outcome.idle and (_in_time(deadline) or not advanced):
+                # Not even one run ends in the time, or what comes before training took all of it: what was begun goes
+                # on, or one is begun, if only by a step, and saved for the same command to go on with.
+                outcome = self.engine.train(configs, store, replace(job, longer=True))
         # After the live display, which would be drawn over what is printed beside it.
         self.audience.told(outcome, wanted or configs, store)
         return outcome
 
 
-def _begun(configs: Sequence[Config], job: Job) -> bool:
-    """True where some of these runs are saved half-way."""
-    return bool(job.checkpoints and job.checkpoints.begun({run_id(config.to_dict()) for config in configs}))
+def _in_time(deadline: float | None) -> bool:
+    return deadline is None or time.monotonic() < deadline

@@ -14,6 +14,7 @@ import torch
 from dst_lab.configs import Choice, Config, StochasticBinaryConfig
 from dst_lab.driver import Driver, Look, Nobody
 from dst_lab.engines import chunk
+from dst_lab.engines.chunk import build
 from dst_lab.engines.engine import Job, Outcome
 from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.loop import TrainingStoppedError
@@ -192,3 +193,64 @@ def test_what_became_of_such_parts_is_told_of_those_too_that_ended(tmp_path: Pat
     followed = Driver(engine, tmp_path / "runs.sqlite").follow(grid, time.monotonic() + 3)
     assert [(outcome.trained, outcome.left) for outcome in followed.rounds] == [(1, 1)]
     assert list((tmp_path / "runs.sqlite.checkpoints").glob("*.npz"))
+
+
+class Slow(LocalEngine):
+    """Takes longer to prepare than there is time."""
+
+    def check(self, configs: Sequence[Config]) -> None:
+        time.sleep(0.02)
+        super().check(configs)
+
+
+def _slow_to_build(*given: Any) -> Any:
+    time.sleep(0.02)
+    return build(*given)
+
+
+@pytest.mark.parametrize("together", [1, 3], ids=["alone", "begun as a chunk of three"])
+def test_a_time_shorter_than_the_preparation_still_advances_by_a_step(
+    together: int, tmp_path: Path, monkeypatch
+) -> None:
+    """Every call saves another step of what was begun, and as many calls as there are steps end it."""
+    grid = Grid(replace(BASE, hidden=(8,), epochs=1), (("tau_f", (0.5,)),), tuple(range(together)))
+    engine = Slow(torch.device("cpu"), threads=1)
+    Driver(engine, tmp_path / "whole.sqlite").follow(grid)
+    driver = Driver(engine, tmp_path / "parts.sqlite")
+    if together > 1:
+        asked = iter([False])
+        look = Look(stop=lambda: next(asked, True))
+        monkeypatch.setattr(Nobody, "looking", lambda _: nullcontext(look))
+        with pytest.raises(TrainingStoppedError):
+            driver.follow(grid)
+        monkeypatch.undo()
+    monkeypatch.setattr("dst_lab.engines.local.build", _slow_to_build)
+    folder, seen = tmp_path / "parts.sqlite.checkpoints", set()
+    for call in range(100):
+        followed = driver.follow(grid, time.monotonic() + 0.01)
+        if followed.done or followed.rounds[-1].trained:
+            break
+        (saved,) = folder.glob("*.npz")
+        seen.add(saved.read_bytes())
+        assert len(seen) == call + 1, "it stands still"
+    assert call > 3
+    assert compare(tmp_path / "parts.sqlite", tmp_path / "whole.sqlite").none
+
+
+def test_without_any_time_nothing_is_begun(tmp_path: Path) -> None:
+    grid = Grid(replace(BASE, hidden=(8,)), (("tau_f", (0.5,)),), (0,))
+    driver = Driver(LocalEngine(torch.device("cpu"), threads=1), tmp_path / "runs.sqlite")
+    assert driver.follow(grid, time.monotonic()).rounds[-1].idle
+    assert not (tmp_path / "runs.sqlite.checkpoints").exists()
+
+
+def test_recipes_that_are_done_do_not_use_up_the_time_of_the_next(tmp_path: Path, monkeypatch) -> None:
+    def grid(epochs: int) -> Any:
+        return lambda _: Grid(replace(BASE, hidden=(8,), epochs=epochs), (("tau_f", (0.5,)),), (0,))
+
+    driver = Driver(LocalEngine(torch.device("cpu"), threads=1), tmp_path / "runs.sqlite")
+    driver.follow(grid(1)(""))
+    recipes = Recipes({"done": grid(1), "next": grid(2), "last": grid(3)})
+    found = dict(driver.reproduce(recipes, "quick", time.monotonic() + 0.01, begin=lambda _: time.sleep(0.02)))
+    assert list(found) == ["done", "next"]
+    assert len(list((tmp_path / "runs.sqlite.checkpoints").glob("*.npz"))) == 1

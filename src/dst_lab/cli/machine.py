@@ -141,7 +141,16 @@ def code_after(followed: "Followed") -> int:
 
 def deadline_of(args: argparse.Namespace) -> float | None:
     """When the budget is over, by `time.monotonic`."""
-    return None if args.budget is None else time.monotonic() + 60 * args.budget
+    from dst_lab.driver import MOMENT
+
+    if args.budget is None:
+        return None
+    return time.monotonic() + (max(60 * args.budget, MOMENT) if args.budget else 0.0)
+
+
+def way_on(args: argparse.Namespace) -> str:
+    """How to train the runs that are left."""
+    return "a --budget of 0 trains none, give it more" if args.budget == 0 else "the same command goes on"
 
 
 def _worse(runs: tuple[str, ...]) -> str:

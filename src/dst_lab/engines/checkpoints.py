@@ -37,6 +37,15 @@ class Checkpoints:
         chunks = [runs for path, runs in self._saved() if runs and path.stem == _name(runs)]
         return [runs for runs in chunks if all(run in pending for run in runs)]
 
+    def saved(self) -> set[tuple[str, int, int]]:
+        """A mark for every checkpoint that is there, which is another when it is saved anew."""
+        marks = set()
+        for path in self.folder.glob("*.npz"):
+            with suppress(OSError):
+                status = path.stat()
+                marks.add((path.name, status.st_ino, status.st_mtime_ns))
+        return marks
+
     def tidy(self, finished: Collection[str]) -> None:
         """Remove what nobody can go on from: what killed processes left half-written, `shared` or told of, and chunks
         of which a run is already recorded (the process was killed in between, or the plan changed). Damaged files are

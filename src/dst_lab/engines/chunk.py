@@ -161,7 +161,7 @@ def _size(task: Task, configs: Sequence[Config], job: Job, sharers: int) -> int:
         # What was begun goes on as it is, even where less fits by now: in pieces it would begin anew.
         if begun == runs[: len(begun)] and len(begun) <= most:
             return len(begun)
-    fit = min(runs_that_fit(task, task.device, sharers), most, len(runs))
+    fit = min(runs_that_fit(task, task.device, sharers), 1 if job.longer else most, len(runs))
     fit = _inside(task, configs[:fit], job.seconds_left) if job.seconds_left and not job.longer else fit
     return _whole(configs, fit) or fit if job.prune else fit
 

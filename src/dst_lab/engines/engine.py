@@ -35,7 +35,8 @@ class Job:
         prune: asked at every evaluation which runs of a chunk to give up; they are recorded as stopped.
         networks: whether to keep what was trained, beside the store.
         before: how many runs the plan has had before; they count as already there.
-        longer: whether runs are begun, too, that do not end in the time there is; one is begun even where it is up.
+        longer: whether runs are begun, too, that do not end in the time there is, one by one; even where it is up, what
+            was begun goes on by a step, or one is begun.
     """
 
     checkpoints: Checkpoints | None = None

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dst_lab.cli.machine import LEFT, add_machine, code_after, deadline_of, driving
+from dst_lab.cli.machine import LEFT, add_machine, code_after, deadline_of, driving, way_on
 from dst_lab.cli.options.parser import Parser, add_store, at_least, read_path
 from dst_lab.cli.terminal.console import Console, say
 from dst_lab.store import Store
@@ -102,14 +102,14 @@ def reproduce(args: argparse.Namespace) -> int:
 
     with driving(args, tables=False) as driver:
         for name, followed in driver.reproduce(recipes, args.scale, deadline_of(args), begin):
-            print_end(followed, args.store, name)
+            print_end(followed, args, name)
             code = max(code, code_after(followed))
     with Store.open(args.store, write=True) as store:
         write(chosen, store, args.scale, args.out / "report.html", args.out / "figures")
         lacking = {name: len(remaining(recipes.plans[name](args.scale), store)) for name in names}
     counts = [f"{name} {count}" for name, count in lacking.items() if count]
     if counts:
-        say(f"dst: runs left: {', '.join(counts)}, and what follows from them; the same command goes on", sys.stderr)
+        say(f"dst: runs left: {', '.join(counts)}, and what follows from them; {way_on(args)}", sys.stderr)
     return code or (LEFT if counts else 0)
 
 

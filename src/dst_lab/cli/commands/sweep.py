@@ -7,13 +7,12 @@ import textwrap
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from dst_lab.cli.commands.run import add_common, choices, seeds
-from dst_lab.cli.machine import code_after, deadline_of, driving, missing_networks, pick_device, share_cores
+from dst_lab.cli.machine import code_after, deadline_of, driving, missing_networks, pick_device, share_cores, way_on
 from dst_lab.cli.options.axes import read_axis, read_range
 from dst_lab.cli.options.fields import read_config
 from dst_lab.cli.options.parser import Parser, at_least
@@ -122,20 +121,20 @@ def sweep(args: argparse.Namespace) -> int:
         return dry_run(plan, args)
     with driving(args) as driver:
         followed = driver.follow(plan, deadline_of(args))
-    print_end(followed, args.store, args.what, args.task)
+    print_end(followed, args, args.what, args.task)
     return code_after(followed)
 
 
-def print_end(followed: "Followed", store: Path, name: str, task: str | None = None) -> None:
+def print_end(followed: "Followed", args: argparse.Namespace, name: str, task: str | None = None) -> None:
     """What a plan came to, and what is left of it."""
     for note in followed.notes:
         say(note)
     if followed.done and not followed.rounds:
         say(idle(followed.wanted, followed.notes, name, task))
     if followed.without_network:
-        say(missing_networks(followed.without_network, store), sys.stderr)
+        say(missing_networks(followed.without_network, args.store), sys.stderr)
     if not followed.done:
-        say(f"dst: {followed.left} runs of this round are left; the same command goes on", sys.stderr)
+        say(f"dst: {followed.left} runs of this round are left; {way_on(args)}", sys.stderr)
 
 
 def read_plan(args: argparse.Namespace) -> Plan:

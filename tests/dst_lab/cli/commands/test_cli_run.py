@@ -111,7 +111,7 @@ def test_a_sweep_without_time_trains_nothing_and_says_so(cli, rows) -> None:
     assert none.code == 3
     assert none.err.splitlines() == [
         "2 runs: 0 trained, 0 already there, 2 left for lack of time. Store: dst.sqlite",
-        "dst: 2 runs of this round are left; the same command goes on",
+        "dst: 2 runs of this round are left; a --budget of 0 trains none, give it more",
     ]
     assert none.out == "", "no table of runs that are not there"
     assert cli(*words).code == 0
