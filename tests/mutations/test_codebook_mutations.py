@@ -75,8 +75,8 @@ PLANTED = [
         "torch.where(numbers < 0, self.heads * self.codes, numbers + offset)", "(numbers.clamp(min=0) + offset)",
     ),
     Mutation(
-        "residual stages detached: the gradient once per stage", "nn/codebook.py",
-        "part = stage(x - q, generator=generator)", "part = stage(x - q.detach(), generator=generator)",
+        "residual stages detached: the gradient once per stage", "nn/residual_codebook.py",
+        "part = stage(x - q, generator", "part = stage(x - q.detach(), generator",
     ),
     Mutation(
         "kernels: the chosen row's own gradient missing", "kernels/codebook/backward.py",

@@ -1,6 +1,6 @@
 """A codebook as a module: vectors in, codes out, with what people expect of a quantiser around it."""
 
-import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -175,6 +175,8 @@ class Codebook(nn.Module):
         if self.training and not recomputed():
             self._count(index)
             self._recent = rows.detach() if rows.numel() else self._recent
+        if loss_x is not None and loss_x.shape != x.shape:
+            raise ValueError(f"loss_x must have x's shape {tuple(x.shape)}, got {tuple(loss_x.shape)}")
         losses = self._losses(rows if loss_x is None else self._rows(loss_x), index, mask)
         return Quantised(self._shaped(q), index, losses)
 
@@ -220,7 +222,7 @@ class Codebook(nn.Module):
         Returns:
             How many codes were revived.
         """
-        after = _check_size("after", after, 1)
+        after = check_size("after", after, 1)
         dead = self.idle >= after
         count = int(dead.sum())
         if count == 0 or self._recent is None:
@@ -319,6 +321,7 @@ class Codebook(nn.Module):
         if "commitment" in self.losses or "codebook" in self.losses:
             dtype = torch.promote_types(rows.dtype, self.weight.dtype)
             x, chosen = rows.to(dtype), self._gather(index.clamp(min=0)).to(dtype)
+            chosen = chosen.masked_fill((index < 0).unsqueeze(-1), math.nan)  # as q is, where no code was chosen
             differences = {"commitment": (x, chosen.detach()), "codebook": (chosen, x.detach())}
             losses = {name: F.mse_loss(*pair) for name, pair in differences.items() if name in self.losses}
         if "entropy" in self.losses:
@@ -331,72 +334,8 @@ class Codebook(nn.Module):
         return f"{self.codes}, {self.dim}, {self.estimator}, metric={self.metric!r}{heads}"
 
 
-class ResidualCodebook(nn.Module):
-    """Codebooks in stages: each chooses a code for what the ones before it left over, and q is the sum.
-
-    The residual is x less the q so far with its gradient, so that the stages' gradients add up to that of one path:
-    with `IdentitySTE`, dL/dx = dL/dq whatever the number of stages. For a stage's losses the codes before it are held
-    fixed, so that its "commitment" moves x towards the sum, and no code.
-
-    Args:
-        codes, dim, estimator: as in `Codebook`, for every stage.
-        stages: how many.
-        options: further arguments of `Codebook`, for every stage.
-
-    Example:
-        >>> import torch, decoupled_st as dst
-        >>> quantise = dst.nn.ResidualCodebook(64, 8, dst.Decoupled(tau_f=0.0, tau_b=0.5), stages=3, metric="l2")
-        >>> q, index, _ = quantise(torch.randn(10, 8))
-        >>> tuple(index.shape), torch.allclose(q, quantise.decode(index))
-        ((10, 3), True)
-    """
-
-    def __init__(
-        self, codes: int, dim: int, estimator: Estimator | Rule | Tempered, *, stages: int, **options: Any
-    ) -> None:
-        super().__init__()
-        stages = _check_size("stages", stages, 1)
-        self.stages = nn.ModuleList(Codebook(codes, dim, estimator, **options) for _ in range(stages))
-
-    @one_node
-    def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Quantised:
-        """q, index [..., stages] (heads before them) and the losses, each averaged over the stages."""
-        q, indices, losses = _zeros_like(x), [], []
-        for stage in self.stages:
-            part = stage(x - q, generator=generator, loss_x=x - q.detach())
-            q = q + part.q
-            indices.append(part.index)
-            losses.append(part.losses)
-        means = {name: torch.stack([of_stage[name] for of_stage in losses]).mean() for name in losses[0]}
-        return Quantised(q, torch.stack(indices, -1), means)
-
-    @torch.no_grad()
-    def encode(self, x: Tensor) -> Tensor:
-        """The index of the best code of each stage, [..., stages]."""
-        q, indices = _zeros_like(x), []
-        for stage in self.stages:
-            assert isinstance(stage, Codebook)
-            indices.append(stage.encode(x - q))  # rounded as in `forward`
-            q = q + stage.decode(indices[-1].clamp(min=0))  # -1 is a row with NaN, which it stays
-        return torch.stack(indices, -1)
-
-    def decode(self, index: Tensor) -> Tensor:
-        """The vectors of an index [..., stages]; fewer stages than there are give a coarser vector."""
-        if not isinstance(index, Tensor) or index.dim() == 0 or not 1 <= index.shape[-1] <= len(self.stages):
-            given = tuple(getattr(index, "shape", ())) or type(index).__name__
-            raise ValueError(f"index must be a tensor [..., 1 to {len(self.stages)} stages], got {given}")
-        parts = [stage.decode(number) for stage, number in zip(self.stages, index.unbind(-1), strict=False)]  # type: ignore[operator]
-        return functools.reduce(torch.add, parts)  # rounded as in `forward`
-
-
-def _zeros_like(x: Tensor) -> Tensor:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a floating-point tensor, got {type(x).__name__}")
-    return torch.zeros_like(x)
-
-
 def _check_sizes(codes: int, dim: int, heads: int) -> tuple[int, int, int]:
-    codes, dim, heads = _check_size("codes", codes, 2), _check_size("dim", dim, 1), _check_size("heads", heads, 1)
+    codes, dim, heads = check_size("codes", codes, 2), check_size("dim", dim, 1), check_size("heads", heads, 1)
     if codes >= 2**31:
         raise ValueError(f"there may be at most 2^31 - 1 codes, got {codes}: use heads or residual stages")
     if dim % heads:
@@ -404,7 +343,8 @@ def _check_sizes(codes: int, dim: int, heads: int) -> tuple[int, int, int]:
     return codes, dim, heads
 
 
-def _check_size(name: str, value: object, least: int) -> int:
+def check_size(name: str, value: object, least: int) -> int:
+    """A whole number that is not too small."""
     size = whole_number(value)
     if size is None or size < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")

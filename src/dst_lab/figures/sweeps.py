@@ -1,7 +1,8 @@
 """The runs of one estimator over both of its temperatures."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from dst_lab.configs import WHOLE
@@ -10,7 +11,9 @@ from dst_lab.figures.style import listing
 from dst_lab.records import Row, Rows, setting_key
 from dst_lab.records.reader import ENDED
 from dst_lab.store import temperatures
+from dst_lab.store.views.table import names, value_at
 
+LOSS = "validation_loss"
 Cells: TypeAlias = Mapping[tuple[float, float], list[Row]]
 """(tau_f, tau_b) -> runs."""
 
@@ -33,19 +36,50 @@ def search(rows: Rows, task: str, role: str) -> str:
 
 def swept(rows: Rows, task: str, role: str) -> list[Row]:
     """The search's runs; before it is done, the sweep of the estimator with most settings that is there, alike in all
-    fields but temperatures, learning rate and seed, and with images held out to choose by."""
+    fields but temperatures, learning rate and seed, and with images held out to choose by. Of equals the one with the
+    lowest loss."""
     recipe = search(rows, task, role)
     runs = [*rows.recipe(recipe, task), *rows.diverged(recipe, task)]
     if (task, role) in rows.chosen:
         return runs
     sweeps: dict[str, list[Row]] = {"": runs}
-    for row in rows.runs.values():
-        constant = row.run.estimator == role and not row.taus.schedule
-        held_out = not str(row.run.config.get("dataset", "")).endswith(WHOLE)
-        if row.run.task == task and constant and held_out and row.run.status in ENDED:
-            sweeps.setdefault(setting_key({**row.run.fields, "estimator": _options(row), "lr": 0}), []).append(row)
-    most = max(sweeps.values(), key=lambda sweep: len({row.taus for row in sweep}))
+    for row in _constant(rows, task, role):
+        sweeps.setdefault(setting_key({**row.run.fields, "estimator": _options(row), "lr": 0}), []).append(row)
+    counts = {key: len({row.taus for row in sweep}) for key, sweep in sweeps.items()}
+    largest = [sweep for key, sweep in sweeps.items() if counts[key] == max(counts.values())]
+    most = min(largest, key=_lowest) if len(largest) > 1 else largest[0]
     return most if most is runs or len({row.taus for row in most}) > 1 else []
+
+
+def held_text(rows: Rows, task: str, role: str) -> str:
+    """What the runs that are drawn have in common and others of the estimator do not, for a caption: "batch 32"."""
+    sweep = swept(rows, task, role)
+    if not sweep or (task, role) in rows.chosen:
+        return ""
+    others = [row.run.fields for row in _constant(rows, task, role)]
+    apart = ("task", "seed", "lr", *(f"estimator.{name}" for name in temperatures_in(sweep[0].run.config["estimator"])))
+    known = dict.fromkeys(name for fields in others for name in names(fields) if name not in apart)
+    varied = [name for name in known if len({repr(value_at(fields, name)) for fields in others}) > 1]
+    ours = sweep[0].run.fields
+    return ", ".join(f"{name.rpartition('.')[2]} {value_at(ours, name)}" for name in varied if name in names(ours))
+
+
+def _constant(rows: Rows, task: str, role: str) -> list[Row]:
+    """The runs of an estimator at constant temperatures, with images held out to choose by."""
+    return [
+        row for row in rows.runs.values()
+        if (row.run.task, row.run.estimator) == (task, role) and not row.taus.schedule and row.run.status in ENDED
+        and not str(row.run.config.get("dataset", "")).endswith(WHOLE)
+    ]  # fmt: skip
+
+
+def _lowest(sweep: Sequence[Row]) -> float:
+    """The lowest mean loss of a setting; infinite where none is known."""
+    losses: dict[str, list[float]] = {}
+    for row in sweep:
+        if row.done and row.has(LOSS):
+            losses.setdefault(setting_key(row.run.config), []).append(row.best(LOSS))
+    return min((value for one in losses.values() if math.isfinite(value := sum(one) / len(one))), default=math.inf)
 
 
 def _options(row: Row) -> dict[str, Any]:
@@ -84,9 +118,10 @@ def optimum(rows: Rows, task: str, role: str) -> tuple[float, float] | None:
 
 
 def rate_text(rows: Rows, task: str, role: str) -> str:
-    """The learning rate, for a caption."""
-    lr = rate(rows, task, role)
-    return "" if lr is None else f" at learning rate {lr:g}"
+    """The learning rate, and what else the runs have in common that others do not, for a caption."""
+    lr, held = rate(rows, task, role), held_text(rows, task, role)
+    told = ", ".join(filter(None, ("" if lr is None else f"learning rate {lr:g}", held)))
+    return f" at {told}" if told else ""
 
 
 def lost_text(lost: Mapping[tuple[float, float], int], how: str = "") -> str:

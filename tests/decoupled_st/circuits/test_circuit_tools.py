@@ -65,7 +65,10 @@ def test_c(name: str, flags: tuple[str, ...], tool, tmp_path) -> None:
 def test_the_c_program_refuses_other_images(tool, tmp_path) -> None:
     from_network(stack(4, 6)).write(tmp_path / "net.c")
     run(tool("gcc"), "-DCIRCUIT_MAIN", "net.c", "-o", "net", folder=tmp_path)
-    for text, message in (("01\n", "a line of 4 digits"), ("0120\n", "a line of 4 digits"), ("01", "not complete")):
+    for text, message in (
+        ("01\n", "a line of 4 digits"), ("0120\n", "a line of 4 digits"), ("01", "not complete"),
+        ("01010\n", "a line of 4 digits"), ("01010110\n", "a line of 4 digits"),
+    ):  # fmt: skip
         done = subprocess.run(["./net"], cwd=tmp_path, input=text, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (1, "")
         assert message in done.stderr
@@ -90,7 +93,7 @@ def test_the_testbench_refuses_other_images(pipelined: bool, tool, tmp_path) -> 
     lines = ["".join(map(str, image)) for image in x.int().tolist()]
     (tmp_path / "images.txt").write_text(" ".join(lines[0]) + "\r\n\n" + lines[1])  # as C takes them
     assert printed(run(tool("vvp"), "-n", "net.vvp", folder=tmp_path)) == numbers(circuit, x)
-    for bad in ("010\n", "0120\n", "01\n0101\n", "01", "01010\n"):
+    for bad in ("010\n", "0120\n", "01\n0101\n", "01", "01010\n", "01010110\n"):
         (tmp_path / "images.txt").write_text(f"{lines[0]}\n{lines[1]}\n{bad}")
         *told, message = run(tool("vvp"), "-n", "net.vvp", folder=tmp_path).splitlines()
         assert message.startswith("net: an image is a line of 4 digits, 0 or 1"), bad

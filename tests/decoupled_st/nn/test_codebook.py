@@ -241,6 +241,46 @@ def test_every_residual_stages_commitment_moves_x_and_no_code(estimator: dst.Est
         torch.testing.assert_close(to_stage, expected)
 
 
+def test_what_is_assigned_is_every_stages() -> None:
+    module = dst.nn.ResidualCodebook(16, 6, dst.Decoupled(tau_f=5.0, tau_b=0.5), stages=3, metric="l2")
+    x = torch.randn(500, 6)
+    assert (module(x).index != module.encode(x)).any()
+    module.deterministic = True
+    assert torch.equal(module.eval()(x).index, module.encode(x))
+    module.deterministic, module.estimator = False, ARGMAX
+    assert torch.equal(module.train()(x).index, module.encode(x))
+    assert [stage.estimator for stage in module.stages] == [ARGMAX] * 3
+    with pytest.raises(TypeError, match="estimator must be a value such as"):
+        module.estimator = "nonsense"
+    with pytest.raises(TypeError, match="deterministic must be True or False, got 'no'"):
+        module.deterministic = "no"
+    assert module.estimator == ARGMAX
+
+
+def test_a_rest_of_nothing_has_no_cosine() -> None:
+    module, x = dst.nn.ResidualCodebook(16, 6, ARGMAX, stages=2, metric="cosine"), torch.randn(16, 6)
+    module(x)
+    module.stages[0].initialise(x)
+    for call in (module, module.encode):
+        with pytest.raises(ValueError, match=r"the stages before stage 1 meet 16 vectors of x exactly, .* no cosine"):
+            call(x)
+
+
+def test_where_no_code_is_chosen_there_is_no_loss() -> None:
+    module = dst.nn.Codebook(16, 6, ARGMAX, metric="l2", losses=["commitment", "codebook"])
+    index = torch.tensor([3, -1])
+    losses = module._losses(torch.zeros(2, 6), index, None)
+    assert all(loss.isnan() for loss in losses.values())
+    (to_codes,) = torch.autograd.grad(losses["codebook"], module.weight)
+    assert to_codes[0].abs().sum() == 0, "the code that stands in for none"
+
+
+def test_losses_are_of_vectors_like_x() -> None:
+    module = dst.nn.Codebook(16, 6, ARGMAX, losses=["commitment"])
+    with pytest.raises(ValueError, match=r"loss_x must have x's shape \(20, 6\), got \(1, 6\)"):
+        module(torch.randn(20, 6), loss_x=torch.randn(1, 6))
+
+
 @pytest.mark.parametrize(
     "dtypes", [(torch.bfloat16,) * 2, (torch.float16,) * 2, (torch.bfloat16, torch.float32)], ids=str
 )

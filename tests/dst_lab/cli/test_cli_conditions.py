@@ -220,3 +220,24 @@ def test_a_value_that_a_run_could_have_is_none_of_these(optimisers, cli) -> None
     for condition in ("tau_f=self", "tau_f=2:0.1:linear", "tau_b=none", "status=failed", "estimator.name=softmax-ste"):
         assert cli("rm", "--where", condition).code == 0, condition
     assert parse(["tau_f=2:0.1:linear", "tau_f=2.0:0.1:linear", "hidden=8,8", "hidden=[8, 8]"])
+
+
+def _own(seed: int, **fields) -> Record:
+    config = {"task": "own", "estimator": {"name": "gapped_ste", "tau": 1.0, "gap": 1.0}, "seed": seed, **fields}
+    return Record(config=config, status="done", history={"validation_loss": Series(np.array([1]), np.array([1.0]))})
+
+
+def test_truths_beside_numbers_and_words_of_options_are_values(cli) -> None:
+    with Store.open("dst.sqlite", write=True) as store:
+        store.put([_own(0, drop=False), _own(1, drop=0.1), _own(2, drop=0.2)])
+    for condition, runs in (("drop=False", 1), ("drop!=false", 2), ("drop=0.1", 1), ("gap=p", 0), ("gap!=p", 3)):
+        assert cli("rm", "--where", condition).out.startswith(f"{runs} runs of"), condition
+    ended = cli("rm", "--where", "drop!=some")
+    assert (ended.code, "drop is a number or true or false in every run" in ended.err) == (2, True)
+
+
+def test_lists_of_runs_do_not_name_what_a_run_lacks(cli) -> None:
+    with Store.open("dst.sqlite", write=True) as store:
+        store.put([_own(0, act=None), _own(1), _own(2, act="relu")])
+    told = [line.partition("seed=")[2].partition(" (")[0] for line in cli("rm", "--where", "tau=1").out.splitlines()]
+    assert told == ["", "0 act=None", "1", "2 act=relu"]

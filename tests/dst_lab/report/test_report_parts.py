@@ -10,6 +10,7 @@ import pytest
 from dst_lab.claims import Comparison, Verdict
 from dst_lab.configs.estimators import ESTIMATORS, Option
 from dst_lab.figures import draw
+from dst_lab.figures.maps import temperature_map
 from dst_lab.fleet.saved import provenance
 from dst_lab.report.embed.data import maps
 from dst_lab.report.others import figures_of
@@ -265,6 +266,23 @@ def test_a_map_does_not_average_over_the_options_of_an_estimator(tmp_path: Any, 
         (group,) = other_groups(ANY, rows)
         (shown_map,) = maps(ANY, rows, [group])
         assert [(cell["mean"], cell["n"]) for cell in shown_map["measures"][0]["cells"]] == [(1, 1)] * 4
+
+
+def test_a_map_says_what_its_runs_have_in_common_and_is_of_the_best_of_equals(tmp_path: Any) -> None:
+    with Store.open(tmp_path / "a.sqlite", write=True) as store:
+        for batch, loss in ((512, 2.0), (32, 0.5)):
+            for tau_f in (0.5, 1.0, 1.5, 2.0):
+                config = {"task": "t", "estimator": {"name": "decoupled", "tau_f": tau_f, "tau_b": 1.0}, "seed": 0}
+                config |= {"lr": 0.003, "batch": batch}
+                store.put([Record(config=config, status="done", history={"validation_loss": _series(loss + tau_f)})])
+        rows = ANY.rows(store, "quick")
+        (group,) = other_groups(ANY, rows)
+        (shown_map,) = maps(ANY, rows, [group])
+        assert [cell["mean"] for cell in shown_map["measures"][0]["cells"]] == [1.0, 1.5, 2.0, 2.5]
+        assert shown_map["held"] == "batch 32"
+        drawn = temperature_map(group.sweep, "t", "decoupled", ["validation_loss"])
+    assert "The lowest mean loss, 1.0000, lies at τf = 0.5, τb = 1. " in drawn.caption
+    assert "n = 1 seeds at learning rate 0.003, batch 32." in drawn.caption
 
 
 def test_which_runs_are_compared_is_said_where_there_are_others(confirmed: Any) -> None:

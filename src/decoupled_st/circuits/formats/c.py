@@ -19,7 +19,7 @@ int main(void)
     enum {{ AT_ONCE = 64 * BLOCK }};
     unsigned char *bytes = malloc((size_t)AT_ONCE * {upper}_INPUTS);
     uint32_t *numbers = malloc((size_t)AT_ONCE * {upper}_NUMBERS * sizeof *numbers);
-    size_t at = 0;
+    size_t at = 0, width = 0;
     int next = 0, code = 0;
     if (bytes == NULL || numbers == NULL) {{
         fprintf(stderr, "{name}: no memory\\n");
@@ -27,12 +27,15 @@ int main(void)
     }}
     while (code == 0 && next != EOF) {{
         next = getchar();
-        if (next == '0' || next == '1')
+        if ((next == '0' || next == '1') && width < {upper}_INPUTS) {{
             bytes[at++] = (unsigned char)(next - '0');
-        else if (next == '\\n' ? at % {upper}_INPUTS != 0 : next != EOF && next != ' ' && next != '\\r') {{
+            width++;
+        }} else if (next == '\\n' ? width % {upper}_INPUTS != 0 : next != EOF && next != ' ' && next != '\\r') {{
             fprintf(stderr, "{name}: an image is a line of %d digits, 0 or 1\\n", {upper}_INPUTS);
             code = 1;
         }}
+        if (next == '\\n')
+            width = 0;
         if (code == 0 && at > 0 && (next == EOF || at == (size_t)AT_ONCE * {upper}_INPUTS)) {{
             size_t images = at / {upper}_INPUTS;
             if (at % {upper}_INPUTS) {{

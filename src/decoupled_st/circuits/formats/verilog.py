@@ -233,6 +233,13 @@ module {name}_tb;
                 end else if (symbol == 10 ? at != 0 : symbol != 32 && symbol != 13 && !(symbol == -1 && at == 0))
                     failed = 1;
             end
+            if (!failed && at != 0) begin  // then the line ends
+                symbol = $fgetc(file);
+                while (symbol == 32 || symbol == 13)
+                    symbol = $fgetc(file);
+                if (symbol != 10 && symbol != -1)
+                    failed = 1;
+            end
         end
     endtask
     initial begin

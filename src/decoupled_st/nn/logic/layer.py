@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from decoupled_st.estimators.operations.straight_through import wanted
 from decoupled_st.estimators.operations.temperature import check_float
 from decoupled_st.estimators.spec import Estimator
+from decoupled_st.kernels import traced
 from decoupled_st.nn.chooser import Chooser, one_node
 from decoupled_st.nn.logic.fused_layer import Readers, apply_layer
 from decoupled_st.nn.logic.gates import PASS_THROUGH
@@ -22,6 +23,8 @@ from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.temperatures import Rule, Tempered
 
 _MAKERS = {"unique": unique_wiring, "random": random_wiring}
+_ROUNDING = 0.01
+"""How far from 0 and 1 a mixture of gates may come by rounding, in half precision too."""
 
 
 class LogicLayer(Chooser):
@@ -120,6 +123,7 @@ class LogicLayer(Chooser):
         if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[-1] != self.in_features:
             given = f"x of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
             raise ValueError(f"this layer takes {self.in_features} inputs, got {given}")
+        _check_values(x)
         return apply_layer(x, self._gates(generator, noise), self.wiring, self._readers)
 
     def _gates(self, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
@@ -168,6 +172,18 @@ class LogicLayer(Chooser):
         return (
             f"{self.in_features}, {self.out_features}, {self.estimator}, wiring={wiring}{extras}, "
             f"deterministic={self.deterministic}"
+        )
+
+
+def _check_values(x: Tensor) -> None:
+    """Refuse values that no gate is defined for, such as pixels up to 255; on a CPU, where no device is waited for."""
+    if x.dtype == torch.bool or not x.is_cpu or x.numel() == 0 or traced():
+        return
+    low, high = torch.aminmax(x.detach())
+    if low < -_ROUNDING or high > 1 + _ROUNDING:
+        raise ValueError(
+            f"logic gates take values between 0 and 1, got {float(low):g} to {float(high):g}: compare them with a "
+            "threshold, or scale them, first"
         )
 
 

@@ -19,9 +19,10 @@ from decoupled_st.estimators import (
 )
 from decoupled_st.estimators.operations.noise import check_source
 from decoupled_st.estimators.operations.temperature import check, check_scale
-from decoupled_st.nn.chooser import one_node
+from decoupled_st.nn.chooser import check_deterministic, one_node
 from decoupled_st.nn.logic.fused_network import Stack, apply_network, backend, choose
 from decoupled_st.nn.logic.layer import GroupSum, LogicLayer
+from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.tempering import InForce
 
 CHOICES = (Decoupled, GappedSTE, GumbelRao, GumbelSTE, IdentitySTE, ReinMax, SoftmaxSTE)
@@ -57,6 +58,26 @@ class LogicNetwork(nn.Sequential):
     def __init__(self, *layers: Any) -> None:
         super().__init__(*layers)
         self._parts()
+
+    @property
+    def estimator(self) -> Estimator | Rule | Tempered:
+        """The first layer's; what is assigned is every layer's."""
+        return self._parts()[0][0].estimator
+
+    @estimator.setter
+    def estimator(self, value: Estimator | Rule | Tempered) -> None:
+        for layer in self._parts()[0]:
+            layer.estimator = value
+
+    @property
+    def deterministic(self) -> bool:
+        """What `.eval()` does, likewise."""
+        return self._parts()[0][0].deterministic
+
+    @deterministic.setter
+    def deterministic(self, value: bool) -> None:
+        for layer in self._parts()[0]:
+            layer.deterministic = check_deterministic(value)
 
     @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:

@@ -64,8 +64,8 @@ function holds({ sign, text }, value) {
   return { "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b }[sign];
 }
 
-/* A field of a run by its dotted name, one of its estimator also by its own ("tau_f"); null where it has none. One that
-   is called like something else of a run is config.status. */
+/* A field of a run by its dotted name, one of its estimator also by its own ("tau_f"); undefined where it has none. One
+   that is called like something else of a run is config.status. */
 function fieldOf(i, given) {
   const { runs, settings } = DATA, { config } = settings[runs.setting[i]];
   if (given === "status" || given === "id" || given === "seed") return runs[given][i];
@@ -77,7 +77,7 @@ function fieldOf(i, given) {
   const inside = (value, key) => {
     if (known(value, key)) return value[key];
     const heads = [...key.matchAll(/\./g)].map(({ index }) => index).filter((dot) => known(value, key.slice(0, dot)));
-    return heads.map((dot) => inside(value[key.slice(0, dot)], key.slice(dot + 1))).find((found) => found !== null) ?? null;
+    return heads.map((dot) => inside(value[key.slice(0, dot)], key.slice(dot + 1))).find((found) => found !== undefined);
   };
   return !known(config, name) && name !== "name" && known(config.estimator, name) ? config.estimator[name] : inside(config, name);
 }
@@ -91,9 +91,9 @@ function flat({ task, estimator, ...fields }) {
   return Object.fromEntries(entries(fields, ""));
 }
 
-/* A number, a schedule or a rule, which temperatures may be, or none, which a run without the field has. */
+/* A number, or what may stand in the place of one: a schedule, a rule, a word of some option, none. */
 function couldBeNumber(text) {
-  return numeric(text) !== null || text.includes(":") || ["none", ...DATA.rules].includes(text.toLowerCase());
+  return numeric(text) !== null || text.includes(":") || ["none", ...DATA.words].includes(text.toLowerCase());
 }
 
 /* The words of a text: what must be found somewhere, the conditions, and what is wrong with them. */
@@ -103,14 +103,15 @@ function query(text) {
     const condition = conditionOf(word);
     if (!condition) { found.words.push(word.toLowerCase()); continue; }
     found.conditions.push(condition);
-    const values = DATA.runs.id.map((_, i) => fieldOf(i, condition.field)).filter((value) => value !== null && value !== undefined);
+    const known = DATA.runs.id.map((_, i) => fieldOf(i, condition.field)).filter((value) => value !== undefined);
+    const values = known.filter((value) => value !== null);
     if (/^[=<>]/.test(condition.text)) found.wrong = `a condition has one of the signs <= >= != == = < >, got ${word}`;
     else if (!["=", "!="].includes(condition.sign)) {
       if (numeric(condition.text) === null) found.wrong = `sizes are compared with a number, got ${word}`;
     } else if (values.length && values.every((value) => typeof value === "number") && !couldBeNumber(condition.text)) {
       found.wrong = `${condition.field} is a number in every run, got ${word}`;
     }
-    if (DATA.runs.id.length && !values.length) found.wrong = `no run has the field ${condition.field}`;
+    if (DATA.runs.id.length && !known.length) found.wrong = `no run has the field ${condition.field}`;
   }
   return found;
 }

@@ -147,7 +147,7 @@
     for (const rect of field.querySelectorAll(".cell")) rect.setAttribute("tabindex", rect.dataset.at === key(at) ? 0 : -1);
     const there = field.querySelector(`[data-at="${key(at)}"]`);
     for (const cursor of field.querySelectorAll(".cursor")) for (const name of ["x", "y"]) cursor.setAttribute(name, there.getAttribute(name));
-    readout.replaceChildren(...tau("f"), ` = ${at[0]}, `, ...tau("b"), ` = ${at[1]}: `, make("strong", {}, value(one)), make("br"), `${measure().title}, ${measure().unit}; mean ± standard deviation, n = ${one.n} ${map().seeds}${one.n === 1 ? "seed" : "seeds"}${lost(one)}${map().lr === null ? "" : `, learning rate ${map().lr}`}`);
+    readout.replaceChildren(...tau("f"), ` = ${at[0]}, `, ...tau("b"), ` = ${at[1]}: `, make("strong", {}, value(one)), make("br"), `${measure().title}, ${measure().unit}; mean ± standard deviation, n = ${one.n} ${map().seeds}${one.n === 1 ? "seed" : "seeds"}${lost(one)}${map().lr === null ? "" : `, learning rate ${map().lr}`}${map().held ? `, ${map().held}` : ""}`);
     drawChart();
   }
 

@@ -8,9 +8,10 @@ import numpy as np
 
 from dst_lab.configs import Config
 from dst_lab.configs.cards import estimator, listed, metric, parts, title
+from dst_lab.configs.estimators import ESTIMATORS
 from dst_lab.configs.rules import RULES
 from dst_lab.figures.heat_map import fence
-from dst_lab.figures.sweeps import cells, diverged, optimum, rate, swept
+from dst_lab.figures.sweeps import cells, diverged, held_text, optimum, rate, swept
 from dst_lab.plans import FRESH
 from dst_lab.records import Group, Row, Rows, setting_key, spread, together
 from dst_lab.report.commands import run_command
@@ -32,7 +33,7 @@ def payload(page: Page) -> dict[str, Any]:
         "claims": [[ids[run] for run in verdict.runs if run in ids] for verdict in page.verdicts],
         "maps": page.maps,
         "fresh": FRESH,
-        "rules": list(RULES),
+        "words": [*RULES, *(word for of in ESTIMATORS.values() for one in of.options.values() for word in one.words)],
     }
 
 
@@ -127,7 +128,8 @@ def _map(rows: Rows, task: str, role: str, heading: str, study: Study | None, se
     return {
         "task": heading, "measures": measures, "ours": optimum(rows, task, role), "searched": study is not None,
         "reported": {"whose": study.reporter, "at": reported} if study and reported else None,
-        "lr": rate(rows, task, role), "x": "epoch" if in_epochs else "step", "seeds": f"{seeds} " if seeds else "",
+        "lr": rate(rows, task, role), "held": held_text(rows, task, role), "x": "epoch" if in_epochs else "step",
+        "seeds": f"{seeds} " if seeds else "",
     }  # fmt: skip
 
 

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dst_lab.configs.estimators import names_of_temperatures
 from dst_lab.replace import CSV, PARQUET, check_target, replacing
 from dst_lab.store.errors import StoreError, explained
 from dst_lab.store.record import Run
 from dst_lab.store.store import Store
 from dst_lab.store.views.table import names, value_at
-from dst_lab.store.views.temperatures import temperatures
+from dst_lab.store.views.temperatures import temperatures, told_by
 
 COLUMNS = ("run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value", "schedule", "status")
 """The columns of every export; the other fields of the configs follow."""
@@ -57,8 +56,7 @@ def export(store: Store, format: str, out: str | os.PathLike[str], *, overwrite:
     with explained(Path(out)):
         check_target(out, {"csv": CSV, "parquet": PARQUET}[format], overwrite=overwrite)
     runs = store.runs()
-    in_columns = {"task", "seed", "estimator.name", *(f"estimator.{name}" for name in names_of_temperatures())}
-    others = sorted({name for run in runs for name in {*names(run.config)} & {*names(run.fields)}} - in_columns)
+    others = sorted({name for run in runs for name in _untold(run)})
     kinds: dict[str, type] = {name: _KINDS.get(name, str) for name in COLUMNS}
     kinds |= {_column(name): _kind([value_at(run.fields, name) for run in runs]) for name in others}
     notes = store.notes()
@@ -66,6 +64,12 @@ def export(store: Store, format: str, out: str | os.PathLike[str], *, overwrite:
         kinds[NOTE] = str
     with explained(Path(out)), replacing(out) as draft:
         return writers[format](draft, kinds, _blocks(store, runs, others, notes))
+
+
+def _untold(run: Run) -> set[str]:
+    """The fields of a run that none of COLUMNS tells of."""
+    told = {"task", "seed", "estimator.name", *(f"estimator.{name}" for name in told_by(run.config["estimator"]))}
+    return {*names(run.config)} & {*names(run.fields)} - told
 
 
 def _column(name: str) -> str:

@@ -20,7 +20,8 @@ def names_of_runs(runs: Iterable[Run]) -> dict[str, str]:
 
 def _name(run: Run, more: Iterable[str]) -> str:
     numbers: dict[str, Any] = {name: value for name, value in run.config["estimator"].items() if name != "name"}
-    numbers |= {"seed": run.seed} | {name: value_at(run.fields, name) for name in more}
+    own = names(run.fields)
+    numbers |= {"seed": run.seed} | {name: value_at(run.fields, name) for name in more if name in own}
     return " ".join([run.task, run.estimator, *(f"{name}={value}" for name, value in numbers.items()), f"({run.id})"])
 
 

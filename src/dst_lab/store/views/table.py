@@ -164,14 +164,21 @@ def check_conditions(conditions: Iterable[Condition], runs: Sequence[Run]) -> No
         words = _words(condition.field, values)
         if words is not None and condition.text not in words:
             raise StoreError(f"{condition.field} is one of {', '.join(sorted(words))}, got {str(condition)!r}")
-        numbers = [value for value in values if isinstance(value, int | float)]
-        if not values or len(numbers) < len(values):
+        if not values or not all(isinstance(value, int | float) for value in values):
             continue
-        if all(isinstance(value, bool) for value in values):
-            if condition.text.lower() not in ("true", "false"):
-                raise StoreError(f"{condition.field} is true or false in every run, got {str(condition)!r}")
-        elif number(condition.text) is None and as_recorded(condition.text) is None:
-            raise StoreError(f"{condition.field} is a number in every run, got {str(condition)!r}")
+        kinds = {"true or false" if isinstance(value, bool) else "a number" for value in values}
+        if condition.text.lower() in ("true", "false") and "true or false" in kinds:
+            continue
+        if not (_could_be_number(condition) and "a number" in kinds):
+            told = " or ".join(sorted(kinds))
+            raise StoreError(f"{condition.field} is {told} in every run, got {str(condition)!r}")
+
+
+def _could_be_number(condition: Condition) -> bool:
+    """True for a number, and for what may stand in the place of one: a schedule, a rule, a word of some option."""
+    options = [of.options.get(condition.field.removeprefix("estimator.")) for of in ESTIMATORS.values()]
+    words = [word for option in options if option for word in option.words]
+    return number(condition.text) is not None or as_recorded(condition.text) is not None or condition.text in words
 
 
 def _words(name: str, values: Iterable[Any]) -> set[str] | None:

@@ -28,13 +28,23 @@ def temperatures(estimator: Mapping[str, Any]) -> Temperatures:
     A schedule such as "2.0:0.25:linear" counts with its first value; a rule such as "self" has none. An estimator that
     this process does not know has the two that its config names.
     """
-    given: dict[str, Any] = {"tau_f": estimator.get("tau_f"), "tau_b": estimator.get("tau_b")}
-    if is_known(str(estimator["name"])):
-        of = card(str(estimator["name"]))
-        drawn = estimator.get(of.draw) if isinstance(of.draw, str) else of.draw
-        given = {"tau_f": drawn, "tau_b": estimator.get(of.backward) if of.backward else None}
+    sources = _sources(estimator)
+    given = {name: estimator.get(of) if isinstance(of, str) else of for name, of in sources.items()}
     schedule = ";".join(f"{name}={value}" for name, value in given.items() if isinstance(value, str))
     return Temperatures(_first(given["tau_f"]), _first(given["tau_b"]), schedule)
+
+
+def told_by(estimator: Mapping[str, Any]) -> set[str]:
+    """The fields of `config["estimator"]` that its two temperatures tell of."""
+    return {source for source in _sources(estimator).values() if isinstance(source, str)}
+
+
+def _sources(estimator: Mapping[str, Any]) -> dict[str, str | float | None]:
+    """The field, or the number, that each of the two temperatures comes from."""
+    if not is_known(str(estimator["name"])):
+        return {"tau_f": "tau_f", "tau_b": "tau_b"}
+    of = card(str(estimator["name"]))
+    return {"tau_f": of.draw, "tau_b": of.backward}
 
 
 def _first(value: float | str | None) -> float | None:

@@ -21,7 +21,7 @@ from dst_lab.shown import shown
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import Run, Series, identify
 from dst_lab.store.store import Store
-from dst_lab.store.views.temperatures import temperatures
+from dst_lab.store.views.temperatures import temperatures, told_by
 
 FILE = "events.out.tfevents.0.dst"
 ABOUT = "dst-export.txt"
@@ -135,8 +135,14 @@ def _names(run: Run) -> tuple[str, str, str]:
     given = {name: f"{value:g}" for name, value in (("tau_f", tau.tau_f), ("tau_b", tau.tau_b)) if value is not None}
     # What moves goes by its whole course: a run that begins at 2 is not one of those that stay there.
     given |= dict(part.split("=", 1) for part in tau.schedule.split(";") if "=" in part)
-    temperatures_text = "".join(f" {name}={given[name]}" for name in ("tau_f", "tau_b") if name in given)
-    return run.task, f"{run.estimator}{temperatures_text}", f"seed={run.seed} {run.id}"
+    told = {name: given[name] for name in ("tau_f", "tau_b") if name in given}
+    estimator = run.config["estimator"]
+    told |= {name: value for name, value in estimator.items() if name not in ("name", *told_by(estimator))}
+    return (
+        run.task,
+        " ".join([run.estimator, *(f"{name}={value}" for name, value in told.items())]),
+        f"seed={run.seed} {run.id}",
+    )
 
 
 def _safe(name: str) -> str:

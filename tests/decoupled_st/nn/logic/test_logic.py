@@ -416,3 +416,16 @@ def gates_of(x, wiring) -> torch.Tensor:
 
 def layer_of(*widths, **options) -> dst.nn.LogicLayer:
     return dst.nn.LogicLayer(*widths, dst.IdentitySTE(), **options)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_pixels_are_no_bits(packed: bool) -> None:
+    layers = layer_of(16, 64), layer_of(64, 64)
+    network = dst.nn.LogicNetwork(*layers) if packed else torch.nn.Sequential(*layers)
+    pixels = torch.tensor([0, 255], dtype=torch.uint8).repeat(8, 8)
+    with pytest.raises(ValueError, match="take values between 0 and 1, got 0 to 255: compare them with a threshold"):
+        network(pixels)
+    with pytest.raises(ValueError, match="between 0 and 1, got -1 to 1"):
+        network((pixels > 0) * 2.0 - 1)
+    assert network(pixels / 255).isfinite().all()
+    assert network(pixels[:0]).shape == (0, 64)

@@ -417,3 +417,17 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
     network.append(nn.Identity())
     with pytest.raises(TypeError, match="layer 1 is GroupSum"):
         network(bits(3, 8))
+
+
+def test_what_is_assigned_is_every_layers() -> None:
+    drawn, argmax = dst.Decoupled(tau_f=5.0, tau_b=1.0), dst.Decoupled(tau_f=0.0, tau_b=1.0)
+    network = dst.nn.LogicNetwork(dst.nn.LogicLayer(8, 20, drawn), dst.nn.LogicLayer(20, 20, drawn), dst.nn.GroupSum(2))
+    x = torch.randint(0, 2, (64, 8)).bool()
+    assert not torch.equal(network(x), network(x))
+    network.deterministic = True
+    assert torch.equal(network.eval()(x), network(x))
+    network.deterministic, network.estimator = False, argmax
+    assert torch.equal(network.train()(x), network(x))
+    assert (network.estimator, network[1].estimator) == (argmax, argmax)
+    with pytest.raises(TypeError, match="deterministic must be True or False, got 1"):
+        network.deterministic = 1

@@ -132,6 +132,19 @@ def test_every_field_of_every_config_is_a_column(format, store, record, tmp_path
 
 
 @pytest.mark.parametrize("format", READERS)
+def test_a_temperature_that_the_two_columns_do_not_tell_of_is_one_of_its_own(format, store, record, tmp_path):
+    """That of an estimator that is not known here."""
+    given = [record(8, estimator={"name": "bold", "tau": tau}) for tau in (0.5, 2.0)]
+    store.put(given)
+    export(store, format, tmp_path / "rows")
+    header, rows = READERS[format](tmp_path / "rows")
+    at = list(header).index("estimator.tau")
+    assert {row[0]: float(row[at]) for row in rows if row[2] == "bold"} == {
+        one.run_id: tau for one, tau in zip(given, (0.5, 2.0), strict=True)
+    }
+
+
+@pytest.mark.parametrize("format", READERS)
 def test_whole_numbers_that_no_column_of_numbers_holds_are_text(format, store, record, tmp_path):
     given = [record(8, key=2**63, size=10**400), record(8, key=-(2**63) - 1, size=0.5), record(8, key=7, size=1)]
     store.put(given)

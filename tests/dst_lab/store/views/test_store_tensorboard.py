@@ -213,3 +213,13 @@ def test_a_temperature_that_moves_is_no_constant_by_its_name(tmp_path: Path) -> 
         "decoupled tau_f=0.1 tau_b=2.0_0.1_linear",
         "decoupled tau_f=self_high=8 tau_b=self_high=8",
     ]
+
+
+def test_folders_of_an_estimator_that_is_not_known_are_told_apart(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        for tau in (0.5, 2.0):
+            config = {"task": "t", "estimator": {"name": "bold", "tau": tau, "sigma": 1}, "seed": 0}
+            store.put([Record(config=config, status="done", history={"x": Series(np.array([1]), np.array([1.0]))})])
+        export_tensorboard(store, tmp_path / "out")
+    names = sorted(path.name for path in (tmp_path / "out" / "t").iterdir())
+    assert [name.replace("sigma=1 ", "").replace(" sigma=1", "") for name in names] == ["bold tau=0.5", "bold tau=2.0"]

@@ -1,0 +1,115 @@
+"""Codebooks in stages as a module."""
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from decoupled_st.estimators import Estimator
+from decoupled_st.kernels import traced
+from decoupled_st.nn.chooser import check_deterministic, one_node
+from decoupled_st.nn.codebook import Codebook, Quantised, check_size
+from decoupled_st.temperatures import Rule, Tempered
+
+
+class ResidualCodebook(nn.Module):
+    """Codebooks in stages: each chooses a code for what the ones before it left over, and q is the sum.
+
+    The residual is x less the q so far with its gradient, so that the stages' gradients add up to that of one path:
+    with `IdentitySTE`, dL/dx = dL/dq whatever the number of stages. For a stage's losses the codes before it are held
+    fixed, so that its "commitment" moves x towards the sum, and no code.
+
+    Args:
+        codes, dim, estimator: as in `Codebook`, for every stage.
+        stages: how many.
+        options: further arguments of `Codebook`, for every stage.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> quantise = dst.nn.ResidualCodebook(64, 8, dst.Decoupled(tau_f=0.0, tau_b=0.5), stages=3, metric="l2")
+        >>> q, index, _ = quantise(torch.randn(10, 8))
+        >>> tuple(index.shape), torch.allclose(q, quantise.decode(index))
+        ((10, 3), True)
+    """
+
+    def __init__(
+        self, codes: int, dim: int, estimator: Estimator | Rule | Tempered, *, stages: int, **options: Any
+    ) -> None:
+        super().__init__()
+        stages = check_size("stages", stages, 1)
+        self.stages = nn.ModuleList(Codebook(codes, dim, estimator, **options) for _ in range(stages))
+
+    @property
+    def estimator(self) -> Estimator | Rule | Tempered:
+        """The first stage's; what is assigned is every stage's."""
+        return self._books[0].estimator
+
+    @estimator.setter
+    def estimator(self, value: Estimator | Rule | Tempered) -> None:
+        for stage in self._books:
+            stage.estimator = value
+
+    @property
+    def deterministic(self) -> bool:
+        """What `.eval()` does, likewise."""
+        return self._books[0].deterministic
+
+    @deterministic.setter
+    def deterministic(self, value: bool) -> None:
+        for stage in self._books:
+            stage.deterministic = check_deterministic(value)
+
+    @property
+    def _books(self) -> list[Codebook]:
+        return [stage for stage in self.stages if isinstance(stage, Codebook)]
+
+    @one_node
+    def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Quantised:
+        """q, index [..., stages] (heads before them) and the losses, each averaged over the stages."""
+        q, indices, losses = _zeros_like(x), list[Tensor](), list[dict[str, Tensor]]()
+        for stage in self.stages:
+            self._check_left(x - q, len(indices))
+            part = stage(x - q, generator=generator, loss_x=x - q.detach())
+            q = q + part.q
+            indices.append(part.index)
+            losses.append(part.losses)
+        means = {name: torch.stack([of_stage[name] for of_stage in losses]).mean() for name in losses[0]}
+        return Quantised(q, torch.stack(indices, -1), means)
+
+    @torch.no_grad()
+    def encode(self, x: Tensor) -> Tensor:
+        """The index of the best code of each stage, [..., stages]."""
+        q, indices = _zeros_like(x), list[Tensor]()
+        for stage in self.stages:
+            assert isinstance(stage, Codebook)
+            self._check_left(x - q, len(indices))
+            indices.append(stage.encode(x - q))  # rounded as in `forward`
+            q = q + stage.decode(indices[-1].clamp(min=0))  # -1 is a row with NaN, which it stays
+        return torch.stack(indices, -1)
+
+    def _check_left(self, left: Tensor, stage: int) -> None:
+        """Refuse, where values are looked at, what is left where the stages before meet x exactly: 0 has no cosine."""
+        book = self._books[0]
+        if stage == 0 or book.metric != "cosine" or not left.is_cpu or traced():
+            return
+        met = int((book._rows(left.detach()) == 0).all(-1).sum())
+        if met:
+            raise ValueError(
+                f"the stages before stage {stage} meet {met} vectors of x exactly, and what is left, 0, has no cosine: "
+                'take metric="l2"'
+            )
+
+    def decode(self, index: Tensor) -> Tensor:
+        """The vectors of an index [..., stages]; fewer stages than there are give a coarser vector."""
+        if not isinstance(index, Tensor) or index.dim() == 0 or not 1 <= index.shape[-1] <= len(self.stages):
+            given = tuple(getattr(index, "shape", ())) or type(index).__name__
+            raise ValueError(f"index must be a tensor [..., 1 to {len(self.stages)} stages], got {given}")
+        parts = [stage.decode(number) for stage, number in zip(self.stages, index.unbind(-1), strict=False)]  # type: ignore[operator]
+        return functools.reduce(torch.add, parts)  # rounded as in `forward`
+
+
+def _zeros_like(x: Tensor) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a floating-point tensor, got {type(x).__name__}")
+    return torch.zeros_like(x)
