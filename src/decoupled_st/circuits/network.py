@@ -101,6 +101,8 @@ def _flat(module: nn.Module, place: str) -> Iterator[tuple[str, nn.Module]]:
     """The modules in the order they are called; one that is used twice comes twice."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"network must be an nn.Module, got {type(module).__name__}")
+    inside = getattr(module, "_orig_mod", None)  # of torch.compile's module around the one that it was given
+    module = inside if isinstance(inside, nn.Module) else module
     if isinstance(module, nn.Sequential) and type(module).forward in _IN_TURN:
         _check_plain(module, place or "0")
         for i, part in enumerate(module):

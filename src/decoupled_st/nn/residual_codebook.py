@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from decoupled_st.estimators import Estimator
 from decoupled_st.kernels import traced
-from decoupled_st.nn.chooser import check_deterministic, one_node
+from decoupled_st.nn.chooser import check_deterministic, check_grad_scale, one_node
 from decoupled_st.nn.codebook import Codebook, Quantised, check_size
 from decoupled_st.temperatures import Rule, Tempered
 
@@ -61,13 +61,25 @@ class ResidualCodebook(nn.Module):
             stage.deterministic = check_deterministic(value)
 
     @property
+    def grad_scale(self) -> float | Tensor:
+        """What multiplies the gradient sent to the scores, likewise."""
+        return self._books[0].grad_scale
+
+    @grad_scale.setter
+    def grad_scale(self, value: float | Tensor) -> None:
+        for stage in self._books:
+            stage.grad_scale = check_grad_scale(value)
+
+    @property
     def _books(self) -> list[Codebook]:
         return [stage for stage in self.stages if isinstance(stage, Codebook)]
 
     @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Quantised:
         """q, index [..., stages] (heads before them) and the losses, each averaged over the stages."""
-        q, indices, losses = _zeros_like(x), list[Tensor](), list[dict[str, Tensor]]()
+        q = _zeros_like(x)
+        indices: list[Tensor] = []
+        losses: list[dict[str, Tensor]] = []
         for stage in self.stages:
             self._check_left(x - q, len(indices))
             part = stage(x - q, generator=generator, loss_x=x - q.detach())
@@ -80,7 +92,8 @@ class ResidualCodebook(nn.Module):
     @torch.no_grad()
     def encode(self, x: Tensor) -> Tensor:
         """The index of the best code of each stage, [..., stages]."""
-        q, indices = _zeros_like(x), list[Tensor]()
+        q = _zeros_like(x)
+        indices: list[Tensor] = []
         for stage in self.stages:
             assert isinstance(stage, Codebook)
             self._check_left(x - q, len(indices))

@@ -1,7 +1,6 @@
 """The runs of one estimator over both of its temperatures."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -89,13 +88,17 @@ def _options(row: Row) -> dict[str, Any]:
 
 
 def rate(rows: Rows, task: str, role: str) -> float | None:
-    """The learning rate that is drawn: the chosen one; before that, the one with most runs (of equals, the first). None
-    where there are no runs, or theirs is not recorded."""
+    """The learning rate that is drawn: the chosen one; before that, the one with most settings, of equals the one with
+    the lowest loss. None where there are no runs, or theirs is not recorded."""
     config = rows.chosen.get((task, role))
     if config is not None:
         return config.lr
-    counts = Counter(row.run.fields.get("lr") for row in swept(rows, task, role) if row.done)
-    return max(counts, key=lambda lr: counts[lr], default=None)
+    trained: dict[float | None, list[Row]] = {}
+    for row in swept(rows, task, role):
+        if row.done:
+            trained.setdefault(row.run.fields.get("lr"), []).append(row)
+    counts = {lr: len({row.taus for row in runs}) for lr, runs in trained.items()}
+    return min(trained, key=lambda lr: (-counts[lr], _lowest(trained[lr])), default=None)
 
 
 def at_rate(runs: Iterable[Row], lr: float | None) -> dict[tuple[float, float], list[Row]]:

@@ -105,6 +105,14 @@ def test_a_layer_used_twice_and_layers_that_do_nothing() -> None:
     assert torch.equal(from_network(shared)(x), shared(x).detach())
 
 
+def test_what_was_compiled_is_the_network_inside() -> None:
+    network, x = stack(8, 20, 20), every_input(8)
+    compiled = torch.compile(network, backend="eager")
+    assert torch.equal(from_network(compiled)(x), from_network(network)(x))
+    parts = nn.Sequential(*(torch.compile(layer, backend="eager") for layer in network))
+    assert torch.equal(from_network(parts)(x), from_network(network)(x))
+
+
 def test_names_of_inputs() -> None:
     network = stack(3, 4)
     assert from_network(network).input_names == ("x0", "x1", "x2")

@@ -255,6 +255,17 @@ def test_what_is_assigned_is_every_stages() -> None:
     with pytest.raises(TypeError, match="deterministic must be True or False, got 'no'"):
         module.deterministic = "no"
     assert module.estimator == ARGMAX
+    module.grad_scale = 0.1
+    assert [stage.grad_scale for stage in module.stages] == [0.1] * 3
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_residual_stages_compile_as_one_graph(metric: str) -> None:
+    module = dst.nn.ResidualCodebook(16, 6, ARGMAX, stages=3, metric=metric).eval()
+    x = torch.randn(30, 6)
+    q, index, _ = torch.compile(module, fullgraph=True, backend="aot_eager")(x)
+    assert torch.equal(index, module(x).index)
+    torch.testing.assert_close(q, module(x).q)
 
 
 def test_a_rest_of_nothing_has_no_cosine() -> None:

@@ -270,10 +270,10 @@ def test_a_map_does_not_average_over_the_options_of_an_estimator(tmp_path: Any, 
 
 def test_a_map_says_what_its_runs_have_in_common_and_is_of_the_best_of_equals(tmp_path: Any) -> None:
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
-        for batch, loss in ((512, 2.0), (32, 0.5)):
+        for batch, lr, loss in ((512, 0.003, 2.0), (32, 0.001, 0.75), (32, 0.003, 0.5)):
             for tau_f in (0.5, 1.0, 1.5, 2.0):
                 config = {"task": "t", "estimator": {"name": "decoupled", "tau_f": tau_f, "tau_b": 1.0}, "seed": 0}
-                config |= {"lr": 0.003, "batch": batch}
+                config |= {"lr": lr, "batch": batch}
                 store.put([Record(config=config, status="done", history={"validation_loss": _series(loss + tau_f)})])
         rows = ANY.rows(store, "quick")
         (group,) = other_groups(ANY, rows)

@@ -23,8 +23,8 @@ from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.temperatures import Rule, Tempered
 
 _MAKERS = {"unique": unique_wiring, "random": random_wiring}
-_ROUNDING = 0.01
-"""How far from 0 and 1 a mixture of gates may come by rounding, in half precision too."""
+_ROUNDING = {torch.float16: 0.1, torch.bfloat16: 0.1}
+"""How far beyond 0 and 1 mixtures of gates may come by rounding, layer after layer; 0.01 in all other dtypes."""
 
 
 class LogicLayer(Chooser):
@@ -71,7 +71,7 @@ class LogicLayer(Chooser):
         super().__init__(estimator, deterministic)
         self.in_features = _check_width("in_features", in_features, 2)
         self.out_features = _check_width("out_features", out_features, 1)
-        self.residual, self.grad_scale = _check_finite("residual", residual), _check_finite("grad_scale", grad_scale)
+        self.residual, self.grad_scale = check_finite("residual", residual), check_finite("grad_scale", grad_scale)
         if isinstance(wiring, Tensor):
             wiring = check_wiring(wiring, in_features, out_features)
         elif not isinstance(wiring, str) or wiring not in _MAKERS:
@@ -179,8 +179,8 @@ def _check_values(x: Tensor) -> None:
     """Refuse values that no gate is defined for, such as pixels up to 255; on a CPU, where no device is waited for."""
     if x.dtype == torch.bool or not x.is_cpu or x.numel() == 0 or traced():
         return
-    low, high = torch.aminmax(x.detach())
-    if low < -_ROUNDING or high > 1 + _ROUNDING:
+    (low, high), most = torch.aminmax(x.detach()), _ROUNDING.get(x.dtype, 0.01)
+    if low < -most or high > 1 + most:
         raise ValueError(
             f"logic gates take values between 0 and 1, got {float(low):g} to {float(high):g}: compare them with a "
             "threshold, or scale them, first"
@@ -236,7 +236,8 @@ def _check_width(name: str, value: object, least: int) -> int:
     return width
 
 
-def _check_finite(name: str, value: object) -> float:
+def check_finite(name: str, value: object) -> float:
+    """A finite number."""
     if isinstance(value, (Tensor, bool)) or not isinstance(value, (float, int)) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, got {name}={value!r}")
     return float(value)

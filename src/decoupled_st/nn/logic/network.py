@@ -21,7 +21,7 @@ from decoupled_st.estimators.operations.noise import check_source
 from decoupled_st.estimators.operations.temperature import check, check_scale
 from decoupled_st.nn.chooser import check_deterministic, one_node
 from decoupled_st.nn.logic.fused_network import Stack, apply_network, backend, choose
-from decoupled_st.nn.logic.layer import GroupSum, LogicLayer
+from decoupled_st.nn.logic.layer import GroupSum, LogicLayer, check_finite
 from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.tempering import InForce
 
@@ -78,6 +78,16 @@ class LogicNetwork(nn.Sequential):
     def deterministic(self, value: bool) -> None:
         for layer in self._parts()[0]:
             layer.deterministic = check_deterministic(value)
+
+    @property
+    def grad_scale(self) -> float:
+        """What multiplies the gradient sent to the logits, likewise."""
+        return self._parts()[0][0].grad_scale
+
+    @grad_scale.setter
+    def grad_scale(self, value: float) -> None:
+        for layer in self._parts()[0]:
+            layer.grad_scale = check_finite("grad_scale", value)
 
     @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:

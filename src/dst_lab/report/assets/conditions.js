@@ -44,7 +44,7 @@ function spelled(text) {
 
 /* The parts of a list in one spelling: 64,64 and [64, 64] are one. */
 function parts(text) {
-  const inside = text.trim().replace(/^\[/, "").replace(/\]$/, "");
+  const inside = text.trim().replace(/^[[(]+|[\])]+$/g, "");
   return inside.split(",").map((part) => part.trim().replace(/^['"]|['"]$/g, "")).map((part) => String(numeric(part) ?? part)).join(",");
 }
 

@@ -1,5 +1,6 @@
 """Bringing the healthy runs out of a damaged store."""
 
+import json
 import os
 import shutil
 import sqlite3
@@ -171,15 +172,16 @@ class _Found:
         for key, columns in self.runs:
             run = str(columns[0])
             try:
-                row, lack = self._row(key, columns)
+                row, lacks = self._row(key, columns)
             except ValueError as error:
                 lost.setdefault(run, (rows.StoredRow(columns, "", b"", {}).name, str(error)))
                 continue
             # Of two that weigh the same the later one: the first gave way to it.
             if run not in healthy or (row.weight, key) > (healthy[run][1].weight, healthy[run][0]):
                 healthy[run] = (key, row)
-                if lack:
-                    lost[run] = (f"{rows.StoredRow(columns, '', b'', {}).name}, without its artefacts", lack)
+                if lacks:
+                    what = f"{row.name}, without its {' and '.join(lacks)}"
+                    lost[run] = (what, "; ".join(lacks.values()))
                 else:
                     lost.pop(run, None)
         named = {name: why for run, (name, why) in lost.items() if run not in healthy or "without" in name}
@@ -188,14 +190,19 @@ class _Found:
             named[f"{orphans} more"] = "their histories are there, but not the rows that say whose they are"
         return [row for _, row in sorted(healthy.values(), key=lambda pair: pair[0])], named
 
-    def _row(self, key: int, columns: rows.Columns) -> tuple[rows.StoredRow, str]:
-        """The run with what belongs to it, and what is wrong with its artefacts, if anything; ValueError otherwise."""
+    def _row(self, key: int, columns: rows.Columns) -> tuple[rows.StoredRow, dict[str, str]]:
+        """The run with what belongs to it, and what it lacks with the reason; ValueError where it is lost.
+
+        Damaged provenance, which all runs of a chunk share, is replaced by a word: what they found is as it was.
+        """
         bodies = self.histories.get(key, [])
         if not bodies:
             raise ValueError("its history is gone")
-        provenance = self.provenance.get(str(columns[8]))
+        provenance, lacks = self.provenance.get(str(columns[8])), dict[str, str]()
         if provenance is None:
-            raise ValueError("its provenance is gone")
+            lacks["provenance"] = "where and when it was trained cannot be read"
+            provenance = json.dumps({"lost": str(columns[8])})
+            columns = (*columns[:8], identify(provenance))
         artefacts, fingerprints = dict(self.artefacts.get(key, [])), self.fingerprints.get(key, [])
         tries = [
             *((artefacts, bare, False) for bare in fingerprints or [""]),
@@ -208,7 +215,7 @@ class _Found:
                 row = rows.StoredRow(columns, provenance, body, kept, bare)
                 try:
                     row.verify(whole=whole)
-                    return row.fingerprinted(), reason if artefacts and not kept else ""
+                    return row.fingerprinted(), lacks | ({"artefacts": reason} if artefacts and not kept else {})
                 except ValueError as error:
                     reason = reason or str(error)
         raise ValueError(reason)

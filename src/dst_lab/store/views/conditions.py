@@ -85,8 +85,8 @@ def number(text: str) -> float | None:
 
 
 def _parts(text: str) -> list[float | str]:
-    """The parts of a list, as it is typed or as it is written: 64,64 and [64, 64]."""
-    parts = [part.strip().strip("'\"") for part in text.strip().removeprefix("[").removesuffix("]").split(",")]
+    """The parts of a list, as it is typed or as it is written: 64,64 and [64, 64] and (64, 64)."""
+    parts = [part.strip().strip("'\"") for part in text.strip().strip("[]()").split(",")]
     return [part if (value := number(part)) is None else value for part in parts]
 
 

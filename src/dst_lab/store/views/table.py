@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dst_lab.configs import CONFIGS, FRESH
+from dst_lab.configs import CONFIGS, FRESH, WHOLE
+from dst_lab.configs.cards import DATASETS
 from dst_lab.configs.cards import metric as card
 from dst_lab.configs.estimators import ESTIMATORS
 from dst_lab.store.errors import StoreError
@@ -158,9 +159,13 @@ def check_conditions(conditions: Iterable[Condition], runs: Sequence[Run]) -> No
     conditions = list(conditions)
     check_fields([condition.field for condition in conditions], runs)
     for condition in conditions:
-        if condition.sign not in ("=", "!=") or condition.text.lower() == "none":
+        if condition.text.lower() == "none":
             continue
         values = [value for run in runs if (value := field(run, condition.field)) is not None]
+        if condition.sign not in ("=", "!="):
+            if values and not any(isinstance(value, int | float) for value in values):
+                raise StoreError(f"{condition.field} is a number in no run, got {str(condition)!r}")
+            continue
         words = _words(condition.field, values)
         if words is not None and condition.text not in words:
             raise StoreError(f"{condition.field} is one of {', '.join(sorted(words))}, got {str(condition)!r}")
@@ -183,7 +188,10 @@ def _could_be_number(condition: Condition) -> bool:
 
 def _words(name: str, values: Iterable[Any]) -> set[str] | None:
     """What a field can be, beside what the runs have; None where it can be anything."""
-    known = {"status": STATUSES, "seeds": ("search", "fresh"), "task": CONFIGS, "estimator": ESTIMATORS}.get(name)
+    known = {
+        "status": STATUSES, "seeds": ("search", "fresh"), "task": CONFIGS, "estimator": ESTIMATORS,
+        "dataset": [*DATASETS, *(f"{one}{WHOLE}" for one in DATASETS)],
+    }.get(name)  # fmt: skip
     return None if known is None else {*known, *map(str, values)}
 
 

@@ -429,3 +429,10 @@ def test_pixels_are_no_bits(packed: bool) -> None:
         network((pixels > 0) * 2.0 - 1)
     assert network(pixels / 255).isfinite().all()
     assert network(pixels[:0]).shape == (0, 64)
+
+
+def test_mixtures_in_half_precision_may_round_beyond_1() -> None:
+    layer = dst.nn.LogicLayer(4, 6, dst.Soft(tau=0.1), dtype=torch.bfloat16)
+    assert layer(torch.full((2, 4), 1.0625, dtype=torch.bfloat16)).shape == (2, 6)
+    with pytest.raises(ValueError, match="between 0 and 1, got 0 to 2"):
+        layer(torch.tensor([[0.0, 2.0, 1.0, 0.0]], dtype=torch.bfloat16))

@@ -431,3 +431,5 @@ def test_what_is_assigned_is_every_layers() -> None:
     assert (network.estimator, network[1].estimator) == (argmax, argmax)
     with pytest.raises(TypeError, match="deterministic must be True or False, got 1"):
         network.deterministic = 1
+    network.grad_scale = 4
+    assert [network.grad_scale, network[1].grad_scale] == [4.0, 4.0]

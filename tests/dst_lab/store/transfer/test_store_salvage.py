@@ -63,9 +63,13 @@ def test_a_destroyed_root_page_hides_no_run(table, path, rows, tmp_path):
     found = salvage(damaged, tmp_path / "out.sqlite")
     whole, saved = rows(path), rows(tmp_path / "out.sqlite")
     assert {run: whole[run] for run in saved} == saved
-    assert len(saved) == found.saved == (0 if table == "provenance" else 40)
+    assert len(saved) == found.saved == 40
     if table == "provenance":
-        assert set(found.lost.values()) == {"its provenance is gone"}
+        assert set(found.lost.values()) == {"where and when it was trained cannot be read"}
+        assert all(name.endswith("), without its provenance") for name in found.lost)
+        with Store.open(tmp_path / "out.sqlite") as out:
+            out.check_whole()
+            assert all(set(out.provenance(run.id)) == {"lost"} for run in out.runs())
 
 
 def test_a_destroyed_head_or_a_cut_end_costs_only_what_lay_there(path, rows, tmp_path):
