@@ -250,6 +250,8 @@ def test_an_adaptive_search_takes_ranges_and_values(tmp_path: Path) -> None:
     assert result.notes[0].startswith("chosen for own decoupled: tau_f=")
     edge = dst_lab.tune(lambda tau_f, kind, seed: -tau_f, tau_f=(0.5, 0.51), name="edge", **options)
     assert edge.notes[1] == f"  tau_f={edge.tau_f} lies at the end of its range, 0.5 to 0.51"
+    listed = dst_lab.tune(lambda tau_f, lr, kind, seed: tau_f, tau_f=(0.5, 5.0), lr=[0.1, 0.2], name="lr", **options)
+    assert f"  lr={listed.lr} lies on the edge of its values" in listed.notes
     with pytest.raises(ValueError, match="tau_f needs a lowest value above 0"):
         dst_lab.tune(objective, tau_f=(0, 3), **options)
     with pytest.raises(ValueError, match=r"a range is \(lowest, highest\), and values to choose among are a list"):

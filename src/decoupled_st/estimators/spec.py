@@ -163,7 +163,10 @@ def from_dict(values: Mapping[str, Any]) -> Estimator:
     if not isinstance(values, Mapping):
         raise TypeError(f'values must be a dictionary such as {{"name": "identity_ste"}}, got {values!r}')
     rest = dict(values)
-    cls = registered(rest.pop("name", None))
+    try:
+        cls = registered(rest.pop("name", None))
+    except ValueError as error:
+        raise ValueError(f"{error}; dst.temperatures.from_dict makes rules") from None
     expected = {field.name for field in fields(cls)}
     required = {field.name for field in fields(cls) if field.default is MISSING}
     if not required <= rest.keys() <= expected:

@@ -113,6 +113,34 @@ class ResidualCodebook(nn.Module):
                 'take metric="l2"'
             )
 
+    @torch.no_grad()
+    def initialise(self, x: Tensor) -> None:
+        """Set every code to a random row of what the stages before leave of x. In several processes, all get the first
+        one's."""
+        left = x
+        for i, stage in enumerate(self._books):
+            self._check_left(left, i)
+            stage.initialise(left)
+            left = left - stage.decode(stage.encode(left).clamp(min=0))
+
+    def revive(self, after: int, optimiser: torch.optim.Optimizer | None = None) -> int:
+        """As in `Codebook`, in every stage; how many codes were revived in all."""
+        return sum(stage.revive(after, optimiser) for stage in self._books)
+
+    @property
+    def usage(self) -> Tensor:
+        """How often each code was chosen, [stages, codes], or [stages, heads, codes]."""
+        return torch.stack([stage.usage for stage in self._books])
+
+    def perplexity(self) -> Tensor:
+        """The effective number of codes in `usage`, per stage (and head)."""
+        return torch.stack([stage.perplexity() for stage in self._books])
+
+    def reset_usage(self) -> None:
+        """Begin to count anew."""
+        for stage in self._books:
+            stage.reset_usage()
+
     def decode(self, index: Tensor) -> Tensor:
         """The vectors of an index [..., stages]; fewer stages than there are give a coarser vector."""
         if not isinstance(index, Tensor) or index.dim() == 0 or not 1 <= index.shape[-1] <= len(self.stages):

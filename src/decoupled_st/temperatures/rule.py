@@ -185,7 +185,9 @@ def from_dict(values: Mapping[str, Any]) -> Rule:
     rest = dict(values)
     name = rest.pop("name", None)
     if not isinstance(name, str) or name not in _RULES:
-        raise ValueError(f"unknown rule {name!r}: expected one of {', '.join(sorted(_RULES))}")
+        raise ValueError(
+            f"unknown rule {name!r}: expected one of {', '.join(sorted(_RULES))}; dst.from_dict makes estimators"
+        )
     cls = _RULES[name]
     expected = {field.name for field in fields(cls)}
     if not rest.keys() <= expected:

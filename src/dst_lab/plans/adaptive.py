@@ -6,7 +6,7 @@ from typing import Any
 
 from dst_lab.configs import Config
 from dst_lab.plans.halving import Halving
-from dst_lab.plans.plan import Axis, Early, Lookup, Plan, best, describe, score, seeded, value_of, with_value
+from dst_lab.plans.plan import Axis, Early, Lookup, Plan, best, describe, edge, score, seeded, value_of, with_value
 
 BATCH = 8
 """New settings at a time: each is trained with all its seeds, and all of them as one fleet."""
@@ -80,6 +80,9 @@ class Adaptive(Plan):
                     remarks.append(
                         f"  {name}={value_of(winner, name)} lies at the end of its range, {low:g} to {high:g}"
                     )
+            for name, listed in self.choices:
+                if edge(listed, value_of(winner, name)) is not None:
+                    remarks.append(f"  {name}={value_of(winner, name)} lies on the edge of its values")
         return remarks
 
     def _early(self, config: Config, lookup: Lookup) -> bool:

@@ -259,6 +259,28 @@ def test_what_is_assigned_is_every_stages() -> None:
     assert [stage.grad_scale for stage in module.stages] == [0.1] * 3
 
 
+def test_stages_are_initialised_by_what_is_left_and_counted_one_by_one() -> None:
+    generator = torch.Generator().manual_seed(0)
+    module = dst.nn.ResidualCodebook(16, 6, ARGMAX, stages=3, metric="l2")
+    x = 5 + torch.randn(400, 6, generator=generator)
+    module.initialise(x)
+    errors, left = [x.square().mean()], x
+    for stage in module.stages:
+        assert all((code == left).all(-1).any() for code in stage.weight), "a row of what is left"
+        left = left - stage.decode(stage.encode(left))
+        errors.append(left.square().mean())
+    assert errors[1] < 0.2 * errors[0]
+    assert errors[3] < errors[2] < errors[1]
+    index = module(x).index
+    counts = torch.stack([torch.bincount(number, minlength=16) for number in index.unbind(-1)])
+    assert torch.equal(module.usage, counts)
+    torch.testing.assert_close(module.perplexity(), dst.diagnostics.perplexity_of_counts(counts))
+    idle = int((counts == 0).sum())
+    assert module.revive(1) == idle
+    module.reset_usage()
+    assert module.usage.sum() == 0
+
+
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 def test_residual_stages_compile_as_one_graph(metric: str) -> None:
     module = dst.nn.ResidualCodebook(16, 6, ARGMAX, stages=3, metric=metric).eval()
