@@ -34,6 +34,12 @@ SEEN_BY = {
     "estimators/operations/temperature.py": (GRADIENTS,),
     "nn/logic/gates.py": ("tests/decoupled_st/nn/logic/test_logic.py",),
 }  # fmt: skip
+DRAWN = """
+    if _can_be_fused(like):
+        from decoupled_st.kernels.noise import noise_like
+
+        return noise_like(like, generator, gumbel=True)"""
+"""What follows on noise that is given, in `gumbel` alone."""
 PLANTED = [
     Mutation(
         "noise before the division, so that tau_f drops out", "estimators/operations/noise.py",
@@ -84,8 +90,7 @@ PLANTED = [
     ),
     Mutation(
         "noise not detached", "estimators/operations/noise.py",
-        "return noise.detach().to(like.dtype)\n    return exponential(like, generator).log_().neg_()",
-        "return noise.to(like.dtype)\n    return exponential(like, generator).log_().neg_()",
+        f"return noise.detach().to(like.dtype){DRAWN}", f"return noise.to(like.dtype){DRAWN}",
     ),
     Mutation(
         "a value drops grad_scale", "estimators/spec.py",
