@@ -116,10 +116,17 @@ class ResidualCodebook(nn.Module):
     @torch.no_grad()
     def initialise(self, x: Tensor) -> None:
         """Set every code to a random row of what the stages before leave of x. In several processes, all get the first
-        one's."""
+        one's.
+
+        Give many times as many rows as there are codes: a row that becomes a code leaves nothing to the next stage.
+        """
+        if len(self.stages) > 1 and self._books[0].metric == "cosine":
+            raise ValueError(
+                "rows that become codes leave 0 to the next stage, which has no cosine: initialise stages[0] alone, or "
+                'take metric="l2"'
+            )
         left = x
-        for i, stage in enumerate(self._books):
-            self._check_left(left, i)
+        for stage in self._books:
             stage.initialise(left)
             left = left - stage.decode(stage.encode(left).clamp(min=0))
 

@@ -34,7 +34,7 @@ def importance(settings: Sequence[Setting], where: str) -> Drawn:
     caption = (
         f"{first} of how the {len(settings)} settings differ in rank by their mean lowest validation loss over "
         f"{settings[0].seeds_text}"
-        + (f"; {100 * rest:.0f}% lie in combinations" if rest > 0.005 else "")
+        + (f"; {100 * rest:.0f}% no field explains by itself: combinations, or chance" if rest > 0.005 else "")
         + ". A share is what the values of a field, each averaged over all settings that have it, explain of the "
         "variance of the ranks, less what chance would (epsilon squared). Settings with a run that diverged rank last. "
         "Fields that were varied together cannot be told apart here."

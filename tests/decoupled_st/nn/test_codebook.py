@@ -279,6 +279,8 @@ def test_stages_are_initialised_by_what_is_left_and_counted_one_by_one() -> None
     assert module.revive(1) == idle
     module.reset_usage()
     assert module.usage.sum() == 0
+    with pytest.raises(ValueError, match="rows that become codes leave 0 to the next stage, which has no cosine"):
+        dst.nn.ResidualCodebook(16, 6, ARGMAX, stages=2, metric="cosine").initialise(x)
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])

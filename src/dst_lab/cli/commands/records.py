@@ -68,7 +68,7 @@ def _add_stores(commands: Any) -> None:
     diff = commands.add_parser(
         "diff", help="what differs between two stores, run by run",
         description="List the runs that only one of two stores has, and those whose results differ. Exit code 1 where "
-        "anything differs.",
+        "any do; notes and kept networks are not compared.",
     )  # fmt: skip
     diff.add_argument("first", type=read_path, help="a store")
     diff.add_argument("second", type=read_path, help="the other store")
