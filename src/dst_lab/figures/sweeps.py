@@ -88,8 +88,8 @@ def _options(row: Row) -> dict[str, Any]:
 
 
 def rate(rows: Rows, task: str, role: str) -> float | None:
-    """The learning rate that is drawn: the chosen one; before that, the one with most settings, of equals the one with
-    the lowest loss. None where there are no runs, or theirs is not recorded."""
+    """The learning rate that is drawn: the chosen one; before that, the one with most settings, then most runs, of
+    equals the one with the lowest loss. None where there are no runs, or theirs is not recorded."""
     config = rows.chosen.get((task, role))
     if config is not None:
         return config.lr
@@ -98,7 +98,7 @@ def rate(rows: Rows, task: str, role: str) -> float | None:
         if row.done:
             trained.setdefault(row.run.fields.get("lr"), []).append(row)
     counts = {lr: len({row.taus for row in runs}) for lr, runs in trained.items()}
-    return min(trained, key=lambda lr: (-counts[lr], _lowest(trained[lr])), default=None)
+    return min(trained, key=lambda lr: (-counts[lr], -len(trained[lr]), _lowest(trained[lr])), default=None)
 
 
 def at_rate(runs: Iterable[Row], lr: float | None) -> dict[tuple[float, float], list[Row]]:
