@@ -39,6 +39,7 @@ def prepare(
     over: float,
     settled: int,
     every: int,
+    masking: tuple[float, float, float],
     last: tuple[Tensor, Tensor] | None = None,
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """A function of logits such as these that makes one pass: both temperatures, [runs..., 1, ..., 1] each.
@@ -58,6 +59,7 @@ def prepare(
         most: how many times the least tau_b, or the one that follows from the first pass, it may be.
         over: the steps over which tau_f falls along a line; 0 where they are not known.
         settled, every: up to the first all passes are measured, after it only these.
+        masking: FAR, APART and ALIKE of `observe`, which tell a logit from a number that stands for a mask.
         last: where both temperatures, [runs...] each, are written down as well.
     """
     runs = tuple(logits.shape[:run_dims])
@@ -69,7 +71,7 @@ def prepare(
     width = triton.next_power_of_2(categories)
     states = (*(state[name].contiguous() for name in _STATE), *(after[name] for name in _STATE))
     written = last or (None, None)
-    floats = (few, low if draw is None else 0.0, draw or 0.0, high, enough, window, share, *least, most, over)
+    floats = (few, low if draw is None else 0.0, draw or 0.0, high, enough, window, share, *least, most, over, *masking)
     integers = (per_run, categories, blocks(first, stride) * inner, inner, stride, samples, rows // samples)
     told = (settled, every, binary, few > 0 and enough > 0, few > 0 and over > 0)
     constants = (*told, width, max(_ELEMENTS // width, 1))
@@ -90,7 +92,7 @@ def prepare(
 def _step(
     logits, passes, usages, first, scale, usage, new_passes, new_usages, new_first, new_scale, new_usage, tau_f, tau_b,
     last_f, last_b,
-    few, low, draw, high, enough, window, share, factor, floor, ceiling, most, over,
+    few, low, draw, high, enough, window, share, factor, floor, ceiling, most, over, far, apart, alike,
     per_run, categories, measured, inner, stride, samples, latents,
     SETTLED: tl.constexpr, EVERY: tl.constexpr, BINARY: tl.constexpr, USAGE: tl.constexpr, LINE: tl.constexpr,
     WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
@@ -121,14 +123,14 @@ def _step(
     place = (n + 3 * (n // EVERY) + n // (EVERY * EVERY)) % EVERY
     skipped = settled & (place != 0)  # then nothing is read
     measured, samples = tl.where(skipped, 0, measured), tl.where(skipped, 0, samples)
-    value = _scale(mine, categories, measured, inner, stride, BINARY, WIDTH, HEIGHT)
+    value, level = _scale(mine, categories, measured, inner, stride, far, apart, alike, BINARY, WIDTH, HEIGHT)
     tl.debug_barrier()  # the state may be written where it was read, and every thread reads it for itself
     tl.store(new_first + run, tl.where(begun > 0, begun, value))
     tl.store(new_passes + run, n)
     rate = tl.maximum(1 / n.to(tl.float32), weight / SETTLED)
     tl.store(new_scale + run, tl.where(value > 0, s + (value - s) * rate, s))
     if USAGE:
-        even, known = _usage(mine, categories, samples, latents, BINARY, WIDTH, HEIGHT)
+        even, known = _usage(mine, categories, samples, latents, level, BINARY, WIDTH, HEIGHT)
         used += known.to(tl.int64)
         rate = tl.minimum(tl.maximum(1 / tl.maximum(used, 1).to(tl.float32), weight / window), 1.0)
         m = tl.where(known, m + (even - m) * rate, m)
@@ -137,16 +139,51 @@ def _step(
 
 
 @triton.jit
-def _scale(mine, categories, measured, inner, stride, BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr):
-    """The root mean square of the centred logits in evenly spaced rows; 0 where there is none."""
+def _scale(
+    mine, categories, measured, inner, stride, far, apart, alike,
+    BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
+):  # fmt: skip
+    """The root mean square of the centred logits in evenly spaced rows, 0 where there is none; and the level from
+    which down a logit stands for a mask, NaN where none does."""
+    none = float("nan")
+    total, count, near, beyond, least, most = _sums(
+        mine, categories, measured, inner, stride, far, none, BINARY, WIDTH, HEIGHT
+    )
+    masks = (beyond > apart * near) & (least > far / 2) & (most <= alike * least) & (most > 0)
+    level = tl.where(masks, least / alike, none)
+    again = tl.where(masks, measured, 0)
+    without, fewer, _, _, _, _ = _sums(mine, categories, again, inner, stride, far, level, BINARY, WIDTH, HEIGHT)
+    square = tl.where(masks, without, total) / tl.maximum(tl.where(masks, fewer, count), 1.0)
+    square = tl.where(square == square, square, 0.0)
+    return tl.sqrt(tl.minimum(square, 1e30)), level
+
+
+@triton.jit
+def _sums(
+    mine, categories, measured, inner, stride, far, level, BINARY: tl.constexpr, WIDTH: tl.constexpr,
+    HEIGHT: tl.constexpr,
+):  # fmt: skip
+    """The sum of the squares of the centred logits above `level` and their number; how far the farthest of the near
+    ones lies below its row's largest, how far the nearest of the far ones; and the least and the most of these."""
     k = tl.arange(0, WIDTH)[None, :]
     total, count = tl.zeros([HEIGHT], tl.float32), tl.zeros([HEIGHT], tl.float32)
+    near, beyond = tl.zeros([HEIGHT], tl.float32), tl.full([HEIGHT], float("inf"), tl.float32)
+    least, most = tl.full([HEIGHT], float("inf"), tl.float32), tl.full([HEIGHT], float("-inf"), tl.float32)
     for start in range(0, measured, HEIGHT):
         i = start + tl.arange(0, HEIGHT)[:, None]
         row = (i // inner).to(tl.int64) * stride * inner + i % inner
         x = tl.load(mine + row * categories + k, mask=(i < measured) & (k < categories), other=float("nan"))
         x = x.to(tl.float32)
-        allowed = tl.abs(x) < float("inf")
+        low = tl.abs(x) if BINARY else -x
+        allowed = (tl.abs(x) < float("inf")) & ~(low >= level)
+        depth = low
+        if not BINARY:
+            depth += tl.max(tl.where(allowed, x, float("-inf")), 1)[:, None]
+        distant = allowed & (depth > far)
+        near = tl.maximum(near, tl.max(tl.where(allowed & (depth <= far), depth, 0.0), 1))
+        beyond = tl.minimum(beyond, tl.min(tl.where(distant, depth, float("inf")), 1))
+        least = tl.minimum(least, tl.min(tl.where(distant, low, float("inf")), 1))
+        most = tl.maximum(most, tl.max(tl.where(distant, low, float("-inf")), 1))
         x = tl.where(allowed, x, 0.0)
         many = tl.sum(allowed.to(tl.float32), 1)
         if not BINARY:
@@ -155,13 +192,11 @@ def _scale(mine, categories, measured, inner, stride, BINARY: tl.constexpr, WIDT
             many = tl.where(many > 1, many, 0.0)
         total += tl.sum(x * x, 1)
         count += many
-    square = tl.sum(total, 0) / tl.maximum(tl.sum(count, 0), 1.0)
-    square = tl.where(square == square, square, 0.0)
-    return tl.sqrt(tl.minimum(square, 1e30))
+    return tl.sum(total, 0), tl.sum(count, 0), tl.max(near, 0), tl.min(beyond, 0), tl.min(least, 0), tl.max(most, 0)
 
 
 @triton.jit
-def _usage(mine, categories, samples, latents, BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr):
+def _usage(mine, categories, samples, latents, level, BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr):
     """How evenly the argmax categories are in use, the mean over the latents; and whether that could be measured."""
     k = tl.arange(0, WIDTH)
     total, told = 0.0, 0.0
@@ -174,12 +209,13 @@ def _usage(mine, categories, samples, latents, BINARY: tl.constexpr, WIDTH: tl.c
             inside = (i < samples)[:, None] & (k < categories)[None, :]
             if BINARY:
                 x = tl.load(mine + offset, mask=inside, other=float("nan")).to(tl.float32)
+                x = tl.where(tl.abs(x) >= level, float("nan"), x)
                 ones += tl.sum(tl.sum((x > 0).to(tl.float32), 1), 0)
                 known += tl.sum(tl.sum((x == x).to(tl.float32), 1), 0)
             else:
                 x = tl.load(mine + offset, mask=inside, other=float("-inf")).to(tl.float32)
                 whole = tl.sum((x != x).to(tl.int32), 1) == 0
-                x = tl.where(x == x, x, float("-inf"))
+                x = tl.where((x != x) | (-x >= level), float("-inf"), x)
                 whole = whole & (tl.abs(tl.max(x, 1)) < float("inf"))
                 chosen = tl.argmax(x, 1)
                 counts += tl.sum(((chosen[:, None] == k[None, :]) & whole[:, None]).to(tl.float32), 0)

@@ -118,7 +118,8 @@ class ResidualCodebook(nn.Module):
         """Set every code to a random row of what the stages before leave of x. In several processes, all get the first
         one's.
 
-        Give many times as many rows as there are codes: a row that becomes a code leaves nothing to the next stage.
+        A row that has become a code would leave nothing: it leaves its difference to the best of those codes that stand
+        at even places, where its own is at an odd one, and the other way round.
         """
         if len(self.stages) > 1 and self._books[0].metric == "cosine":
             raise ValueError(
@@ -128,7 +129,7 @@ class ResidualCodebook(nn.Module):
         left = x
         for stage in self._books:
             stage.initialise(left)
-            left = left - stage.decode(stage.encode(left).clamp(min=0))
+            left = left - stage.decode(_index_of_another(stage, left))
 
     def revive(self, after: int, optimiser: torch.optim.Optimizer | None = None) -> int:
         """As in `Codebook`, in every stage; how many codes were revived in all."""
@@ -155,6 +156,17 @@ class ResidualCodebook(nn.Module):
             raise ValueError(f"index must be a tensor [..., 1 to {len(self.stages)} stages], got {given}")
         parts = [stage.decode(number) for stage, number in zip(self.stages, index.unbind(-1), strict=False)]  # type: ignore[operator]
         return functools.reduce(torch.add, parts)  # rounded as in `forward`
+
+
+def _index_of_another(book: Codebook, x: Tensor) -> Tensor:
+    """The index of the best code of each row; of a row that is a code itself, of the best at places of other parity."""
+    index = book.encode(x).clamp(min=0)
+    met = (book._rows(x - book.decode(index)) == 0).all(-1)
+    if book.codes == 1 or not met.any():
+        return index
+    odd = torch.arange(book.codes, device=index.device) % 2 == 1
+    best_odd, best_even = (book.encode(x, mask=mask).clamp(min=0) for mask in (odd, ~odd))
+    return torch.where(met, torch.where(index % 2 == 0, best_odd, best_even), index)
 
 
 def _zeros_like(x: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """What `SelfTempered` measures of one network's logits on a CPU, as Python numbers.
 
 There the many small operations of `observe` cost more than the numbers they make: twenty launches of a few microseconds
-each. Where all logits are finite a few operations say the same; where they are not, `observe` is asked.
+each. Where all logits are finite, and none so far off that it may stand for a mask, a few operations say the same;
+elsewhere `observe` is asked.
 """
 
 import math
@@ -14,7 +15,7 @@ from decoupled_st.estimators.operations.straight_through import to_compute
 from decoupled_st.temperatures import observe
 from decoupled_st.temperatures.observe import View
 
-_MOST_SQUARE = 1e30  # beyond, `observe` holds it there
+_NEAR = observe.FAR / 2  # logits FAR apart are not both as near to zero, or to their mean
 
 
 def can_measure(view: View) -> bool:
@@ -29,9 +30,9 @@ def scale(view: View) -> float:
     l, _ = observe.sampled(view)
     l = to_compute(l, l)
     centred = l if view.dim is None else l - l.mean(-1, keepdim=True)  # torch.var takes eight times as long
-    square = torch.linalg.vector_norm(centred).item() ** 2 / l.numel()
-    if square <= _MOST_SQUARE:  # not so where it is NaN
-        return math.sqrt(square)
+    norm = torch.linalg.vector_norm(centred).item()
+    if norm < _NEAR or torch.linalg.vector_norm(centred, math.inf).item() < _NEAR:  # not so where it is NaN
+        return norm / math.sqrt(l.numel())
     return observe.scale(view)[0].item()
 
 
@@ -40,7 +41,7 @@ def usage(view: View) -> float | None:
     samples, categories = view.samples, view.categories
     l = view.logits.reshape(samples, view.latents, *(() if view.dim is None else (categories,)))
     most = math.log(min(samples, categories))
-    if not (most and math.isfinite(l.sum().item())):
+    if not (most and torch.linalg.vector_norm(l, math.inf).item() < _NEAR):  # not so where it is NaN
         value, known = observe.usage(view)
         return value.item() if known.item() else None
     if view.dim is None:

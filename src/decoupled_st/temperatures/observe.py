@@ -11,6 +11,8 @@ from decoupled_st.estimators.operations.straight_through import check_logits, to
 
 _LARGEST = 1e30  # of a mean square
 _ENOUGH = 4096  # logits per run
+FAR, APART, ALIKE = 500.0, 8.0, 1 + 1 / 16
+"""What tells a number that stands for a mask, such as -1e9, from a logit: see `masking_level`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +83,18 @@ class View:
 def scale(view: View) -> tuple[Tensor, Tensor]:
     """The root mean square of the centred logits (of the log-odds themselves), per run.
 
-    Masked, infinite and NaN logits are left out, and rows without two categories to choose from. Of more than some
-    thousand logits per run, evenly spaced samples are measured: a mean needs no more.
+    Masked, infinite and NaN logits are left out, numbers that stand for a mask (`masking_level`), and rows without two
+    categories to choose from. Of more than some thousand logits per run, evenly spaced samples are measured: a mean
+    needs no more.
 
     Returns:
         The scale, finite, 0 where there is nothing to measure; and whether it is above 0.
     """
     l, mask = sampled(view)
     allowed = l.isfinite() if mask is None else l.isfinite() & mask
-    l = torch.where(allowed, to_compute(l, l), 0.0)
+    l = to_compute(l, l)
+    allowed = allowed & ~(_level(l, view) >= view.spread(_masking_level(l, allowed, view)))
+    l = torch.where(allowed, l, 0.0)
     if view.dim is not None:
         many = allowed.sum(view.dim, keepdim=True)
         allowed = allowed & (many > 1)
@@ -104,7 +109,8 @@ def usage(view: View) -> tuple[Tensor, Tensor]:
     """How evenly the samples of a batch use the categories, by their argmax: per run, from 0 to 1.
 
     The entropy of a latent's argmax categories over the batch, divided by the largest that it could have, averaged over
-    the latents. A batch of one sample, and a latent with one category to choose from, have nothing to say.
+    the latents. A batch of one sample, and a latent with one category to choose from, have nothing to say. What is
+    masked, also by a number (`masking_level`), is no category to choose.
 
     Returns:
         The usage, finite, 0 where there is nothing to measure; and whether there was something.
@@ -127,9 +133,51 @@ def sampled(view: View) -> tuple[Tensor, Tensor | None]:
     return view.logits[thin], None if view.mask is None else view.mask.expand_as(view.logits)[thin]
 
 
-def _counts_binary(view: View) -> tuple[Tensor, Tensor]:
+def masking_level(view: View) -> Tensor:
+    """Per run, how far below zero a logit only stands for a mask, as those of `masked_fill(~mask, -1e9)` do.
+
+    Such logits lie more than `FAR` below the largest of their row, `APART` times as far as any nearer one, and all at
+    about one number below -`FAR` / 2: the largest is at most `ALIKE` times the least. Of log-odds the same holds on
+    both sides of 0.
+
+    Returns:
+        The level [runs...]: what lies there or lower is masked. NaN where no logit is of this kind.
+    """
+    l, mask = sampled(view)
+    return _masking_level(to_compute(l, l), l.isfinite() if mask is None else l.isfinite() & mask, view)
+
+
+def _masking_level(l: Tensor, allowed: Tensor, view: View) -> Tensor:
+    runs, level = l.shape[: view.run_dims], _level(l, view)
+    if l.numel() == 0:
+        return l.new_full(runs, math.nan)
+    depth = level
+    if view.dim is not None:
+        depth = torch.where(allowed, l, -math.inf).amax(view.dim, keepdim=True) - l
+    far, near = allowed & (depth > FAR), allowed & (depth <= FAR)
+
+    def largest(value: Tensor, where: Tensor, otherwise: float) -> Tensor:
+        return torch.where(where, value, otherwise).reshape(*runs, -1).amax(-1)
+
+    least, most = -largest(-level, far, -math.inf), largest(level, far, -math.inf)
+    apart = -largest(-depth, far, -math.inf) > APART * largest(depth, near, 0.0)
+    alike = (least > FAR / 2) & (most <= ALIKE * least) & (most > 0)
+    return torch.where(apart & alike, least / ALIKE, math.nan)
+
+
+def _level(l: Tensor, view: View) -> Tensor:
+    return l.abs() if view.dim is None else -l
+
+
+def _masked(view: View, by: float) -> Tensor:
+    """The logits with `by` where they are masked, by the mask or by a number that stands for one."""
     l = view.logits
-    l = l if view.mask is None else torch.where(view.mask, l, math.nan)
+    masked = _level(to_compute(l, l), view) >= view.spread(masking_level(view))
+    return torch.where(masked if view.mask is None else masked | ~view.mask, by, l)
+
+
+def _counts_binary(view: View) -> tuple[Tensor, Tensor]:
+    l = _masked(view, math.nan)
     grouped = l.reshape(*l.shape[: view.run_dims], view.samples, view.latents)
     known = ~grouped.isnan()
     ones = (grouped > 0).sum(-2)
@@ -140,8 +188,7 @@ def _counts_binary(view: View) -> tuple[Tensor, Tensor]:
 def _counts(view: View) -> tuple[Tensor, Tensor]:
     """How often each category is a latent's argmax, and how many categories it may choose from."""
     assert view.dim is not None
-    l = view.logits if view.mask is None else torch.where(view.mask, view.logits, -math.inf)
-    l = l.movedim(view.dim, -1)
+    l = _masked(view, -math.inf).movedim(view.dim, -1)
     grouped = l.reshape(*l.shape[: view.run_dims], view.samples, view.latents, view.categories)
     best, chosen = grouped.max(-1)
     possible = (grouped > -math.inf).any(-3)

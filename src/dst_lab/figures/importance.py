@@ -43,23 +43,37 @@ def importance(settings: Sequence[Setting], where: str) -> Drawn:
 
 
 def shares_of(settings: Sequence[Setting]) -> dict[str, float]:
-    """Field -> the share of the variance of the ranks that it explains by itself; 0 where chance would do as much."""
+    """Field -> the share of the variance of the ranks that it explains by itself; 0 where chance would do as much.
+
+    Chance is what all fields together leave, as a sum of their effects, where at least half of the settings are left
+    to judge it by; otherwise what the field by itself leaves.
+    """
     ranks = _ranks(np.array([score(setting) for setting in settings]))
-    total = float(((ranks - ranks.mean()) ** 2).sum())
+    ranks = ranks - ranks.mean()
+    total, count = float((ranks**2).sum()), len(ranks)
+    columns = {name: _indicators(_grouped(values)) for name, values in varied(settings).items()}
+    columns = {name: matrix for name, matrix in columns.items() if 1 < matrix.shape[1] < count}
+    if not columns or not total:
+        return {}
+    left, freedom = _left(ranks, np.concatenate(list(columns.values()), 1))
     shares = {}
-    for name, values in varied(settings).items():
-        groups = _grouped(values)
-        count, members = len(ranks), len(set(groups))
-        if not 1 < members < count or not total:
-            continue
-        within = sum(
-            float(((ranks[chosen] - ranks[chosen].mean()) ** 2).sum())
-            for group in set(groups)
-            if len(chosen := np.array([one == group for one in groups]).nonzero()[0])
-        )
-        chance = (members - 1) * within / (count - members)
-        shares[name] = max(0.0, (total - within - chance) / total)
+    for name, matrix in columns.items():
+        within, own_freedom = _left(ranks, matrix)
+        chance = left / freedom if 2 * freedom >= count else within / own_freedom
+        shares[name] = max(0.0, (total - within - (matrix.shape[1] - 1) * chance) / total)
     return shares
+
+
+def _indicators(groups: Sequence[Any]) -> Array:
+    """[settings, groups]: 1 where a setting is of a group."""
+    _, inverse = np.unique(np.array([str(group) for group in groups]), return_inverse=True)
+    return np.eye(int(inverse.max()) + 1)[inverse.reshape(-1)]
+
+
+def _left(ranks: Array, columns: Array) -> tuple[float, int]:
+    """The sum of squares that a fit of the columns leaves, and its degrees of freedom."""
+    fitted, _, rank, _ = np.linalg.lstsq(columns, ranks, rcond=None)
+    return float(((ranks - columns @ fitted) ** 2).sum()), len(ranks) - int(rank)
 
 
 def varied(settings: Sequence[Setting]) -> dict[str, list[Any]]:

@@ -66,6 +66,24 @@ def test_half_precision(dtype: torch.dtype, device: str) -> None:
         assert torch.allclose(one, other, rtol=1e-5)
 
 
+@pytest.mark.parametrize("number", [-1e3, -1e4, -1e9, -3.4e38])
+@pytest.mark.parametrize("shape", ["runs", "many bits, thinned", "few neurons", "parameters, thinned", "no batch"])
+def test_a_number_that_stands_for_a_mask(shape: str, number: float, device: str) -> None:
+    sizes, options = SHAPES[shape]
+    passes = [2.0**n * torch.randn(sizes) for n in range(4)]
+    allowed = [torch.rand(sizes) < 0.6 for _ in passes]
+    filled = [logits.masked_fill(~mask, number) for logits, mask in zip(passes, allowed, strict=True)]
+    rule = SelfTempered()
+    dst.use_kernels(False)
+    masked: State = rule.start(sizes[: options.get("run_dims", 0)])
+    for logits, mask in zip(passes, allowed, strict=True):
+        taus, masked = rule(masked, logits, mask=mask, **options)
+    wanted = (*taus, *(masked[name] for name in sorted(masked)))
+    for one, other, want in zip(*both(rule, [p.to(device) for p in filled], **options), wanted, strict=True):
+        assert torch.allclose(one, other, rtol=1e-5)
+        assert torch.allclose(one.cpu(), want, rtol=1e-5)
+
+
 @pytest.mark.parametrize("rule", [SelfTempered(window=60), SelfTempered(steps=70)], ids=["open", "steps"])
 def test_passes_after_the_fiftieth(rule: Rule, device: str) -> None:
     passes = [(1 + n % 5) * torch.randn(12, 2, 4).to(device) for n in range(60)]

@@ -265,8 +265,16 @@ def test_stages_are_initialised_by_what_is_left_and_counted_one_by_one() -> None
     x = 5 + torch.randn(400, 6, generator=generator)
     module.initialise(x)
     errors, left = [x.square().mean()], x
+    rows = x  # of which the codes are taken: what is left, but of rows that are codes the difference to another
     for stage in module.stages:
-        assert all((code == left).all(-1).any() for code in stage.weight), "a row of what is left"
+        assert all((code == rows).all(-1).any() for code in stage.weight), "a row of what is left"
+        assert not (rows == 0).all(-1).any()
+        scores = -torch.cdist(rows, stage.weight)
+        odd = scores.argmax(-1, keepdim=True) % 2 == 1
+        others = scores.masked_fill((torch.arange(16) % 2 == 1) == odd, -torch.inf).argmax(-1)
+        met = (rows.unsqueeze(1) == stage.weight).all(-1).any(-1)
+        assert met.sum() == 16
+        rows = rows - stage.decode(torch.where(met, others, stage.encode(rows)))
         left = left - stage.decode(stage.encode(left))
         errors.append(left.square().mean())
     assert errors[1] < 0.2 * errors[0]
@@ -281,6 +289,20 @@ def test_stages_are_initialised_by_what_is_left_and_counted_one_by_one() -> None
     assert module.usage.sum() == 0
     with pytest.raises(ValueError, match="rows that become codes leave 0 to the next stage, which has no cosine"):
         dst.nn.ResidualCodebook(16, 6, ARGMAX, stages=2, metric="cosine").initialise(x)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_stages_are_initialised_by_as_many_rows_as_codes(heads: int) -> None:
+    torch.manual_seed(0)
+    x, fresh = torch.randn(2, 512, 8)
+    module = dst.nn.ResidualCodebook(512, 8, ARGMAX, stages=4, metric="l2", heads=heads)
+    module.initialise(x)
+    zeros = [(stage.weight == 0).all(-1).float().mean().item() for stage in module.stages]
+    assert zeros[:2] == [0, 0]
+    assert max(zeros) < 0.05, "differences of differences may meet"
+    errors = [(fresh - module.decode(module.encode(fresh)[..., :n])).square().mean().item() for n in (1, 2, 3, 4)]
+    assert errors[1] < 0.5 * errors[0]
+    assert errors == sorted(errors, reverse=True)
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])

@@ -64,7 +64,8 @@ def test_every_call_of_a_step_is_measured(calls: int) -> None:
 
 
 def test_tau_b_does_not_run_away_with_the_logits() -> None:
-    logits = torch.tensor([1.0, -1.0] * 8).expand(6, 16)
+    logits = torch.linspace(1, -1, 16).expand(6, 16)
+    logits = logits / logits.square().mean().sqrt()
     growing = [2.0**n * logits for n in range(40)]
     assert follow(SelfTempered(), growing)[0].b.item() == pytest.approx(16 * 0.3)
     assert follow(SelfTempered(most=5), growing)[0].b.item() == pytest.approx(5 * 0.3)
@@ -73,6 +74,54 @@ def test_tau_b_does_not_run_away_with_the_logits() -> None:
     assert follow(SelfTempered(), growing, batch_dims=0)[0].b.item() == pytest.approx(16 * 2)
     with pytest.raises(ValueError, match="most must be at least 1"):
         SelfTempered(most=0.5)
+
+
+MASKS = [-1e3, -1e4, -65504.0, -1e9, torch.finfo(torch.float32).min]
+
+
+@pytest.mark.parametrize("number", MASKS)
+@pytest.mark.parametrize("rule", [SelfTempered(), SelfTempered(steps=20)])
+@pytest.mark.parametrize("runs", [(), (3,)])
+def test_a_large_number_that_stands_for_a_mask_is_one(number: float, rule: Rule, runs: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    passes = [3 * torch.randn(*runs, 40, 2, 6) for _ in range(5)]
+    masks = [torch.rand(logits.shape) < 0.6 for logits in passes]
+    masks[2][..., 0, :, :] = False  # padding
+    masks[3][..., 1:] = False  # nothing to choose
+    for mask in masks:
+        mask[..., 5] = False  # a category that is never allowed
+    states = [rule.start(runs) for _ in range(3)]
+    for logits, mask in zip(passes, masks, strict=True):
+        filled, added = logits.masked_fill(~mask, number), logits + (~mask) * number
+        ways: list[tuple[torch.Tensor, torch.Tensor | None]] = [(logits, mask), (filled, None), (added, None)]
+        for place, (given, by) in enumerate(ways):
+            _, states[place] = rule(states[place], given, mask=by, run_dims=len(runs))
+    for other in states[1:]:
+        for name, value in states[0].items():
+            torch.testing.assert_close(other[name], value, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("number", MASKS)
+def test_log_odds_far_off_stand_for_a_mask(number: float) -> None:
+    torch.manual_seed(0)
+    odds, mask = 3 * torch.randn(40, 3), torch.rand(40, 3) < 0.6
+    _, masked = follow(SelfTempered(), [odds], dim=None, mask=mask)
+    for filled in (odds.masked_fill(~mask, number), torch.where(mask, odds, number * odds.sign())):
+        _, state = follow(SelfTempered(), [filled], dim=None)
+        for name, value in masked.items():
+            torch.testing.assert_close(state[name], value, rtol=1e-5, atol=0)
+
+
+def test_large_logits_are_logits_where_nothing_sets_them_apart() -> None:
+    torch.manual_seed(0)
+    spread = 1e4 * torch.randn(40, 6)  # no gap
+    clusters = -torch.rand(40, 6) * 1e4 - 1e3  # a gap, such as that of scores by distance, but no one number
+    clusters[:, 0] = 0.0
+    for logits in (spread, clusters):
+        _, state = follow(SelfTempered(), [logits])
+        assert state["scale"].item() == pytest.approx((logits - logits.mean(-1, True)).square().mean().sqrt().item())
+    _, state = follow(SelfTempered(), [spread], dim=None)
+    assert state["scale"].item() == pytest.approx(spread.square().mean().sqrt().item())
 
 
 def test_tau_b_does_not_fall_below_the_scale_of_the_beginning() -> None:

@@ -51,6 +51,23 @@ def test_importance_is_epsilon_squared_of_the_ranks() -> None:
     assert set(found) == {"tau_f", "tau_b"}, "what was not varied is not named"
 
 
+def test_a_weak_field_is_not_judged_by_what_a_strong_one_does() -> None:
+    """Ranks 4 i + j of a grid of 4 x 4, 340 in squares: 320 of the one field and 20 of the other, nothing is left."""
+    found = shares_of([setting(4 * f + b, tau_f=f, tau_b=b) for f in (0, 1, 2, 3) for b in (0, 1, 2, 3)])
+    assert found == pytest.approx({"tau_f": 320 / 340, "tau_b": 20 / 340})
+
+
+def test_chance_has_no_share() -> None:
+    """The mean of epsilon squared over 200 grids of losses by chance, each at least 0: below 6%."""
+    generator, shares = np.random.default_rng(0), []
+    for _ in range(200):
+        losses = iter(generator.normal(size=25))
+        found = shares_of([setting(next(losses), tau_f=f, tau_b=b) for f in range(5) for b in range(5)])
+        shares += found.values()
+    assert np.mean(shares) < 0.06
+    assert np.mean(np.array(shares) == 0) > 0.5
+
+
 def test_a_field_inside_another_counts_and_a_diverged_setting_ranks_last() -> None:
     settings = [
         setting(0.1 * rate, parameters={"rate": rate, "width": 8 * width}) for rate in (1, 2, 3) for width in (1, 2)

@@ -67,8 +67,8 @@ def _add_stores(commands: Any) -> None:
     merge.set_defaults(do=_merge)
     diff = commands.add_parser(
         "diff", help="what differs between two stores, run by run",
-        description="List the runs that only one of two stores has, and those whose results differ. Exit code 1 where "
-        "any do; notes and kept networks are not compared.",
+        description="List the runs that only one of two stores has, those whose results or notes differ, and those of "
+        "which only one store keeps the network. Exit code 1 where there are any.",
     )  # fmt: skip
     diff.add_argument("first", type=read_path, help="a store")
     diff.add_argument("second", type=read_path, help="the other store")
@@ -180,6 +180,8 @@ def _merge(args: argparse.Namespace) -> int:
         for other in args.others:
             report = store.merge(other, prefer_other=args.prefer == "theirs")
             say(f"{other}: {report.added} added, {report.already} already there, {report.replaced} replaced")
+            if report.networks or report.new_notes:
+                say(f"{report.networks} networks and {report.new_notes} notes came along")
             if report.completed:
                 say(f"{report.completed} of them had been left without artefacts by a lean copy, and have them now")
             conflicts |= {other: report.differing} if report.differing else {}
@@ -205,7 +207,15 @@ def _diff(args: argparse.Namespace) -> int:
     if difference.differing:
         say(f"{len(difference.differing)} runs differ:")
         _list(f"  {name}: {what}" for name, what in difference.differing.items())
-    say(f"{difference.same} runs are the same in both")
+    if difference.notes:
+        say(f"{len(difference.notes)} runs have another note, or one in one store alone:")
+        _list(f"  {name}" for name in difference.notes)
+    networks = (difference.networks_only_first, difference.networks_only_second)
+    for path, kept in zip((args.first, args.second), networks, strict=True):
+        if kept:
+            say(f"{len(kept)} runs of both have their networks only in {path}:")
+            _list(f"  {name}" for name in kept)
+    say(f"{difference.same} runs have the same results in both")
     return 0 if difference.none else 1
 
 

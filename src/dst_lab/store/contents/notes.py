@@ -35,13 +35,18 @@ def write(connection: sqlite3.Connection, notes: Mapping[str, str]) -> None:
 
 def merge(
     connection: sqlite3.Connection, others: Mapping[str, str], runs: Iterable[str], *, prefer_other: bool
-) -> list[str]:
-    """Add another store's notes on these runs; the runs of which both have one, and not the same. This store's stays
-    or, with `prefer_other`, the other's does."""
+) -> tuple[int, list[str]]:
+    """Add another store's notes on these runs. Where both have one, and not the same, this store's stays or, with
+    `prefer_other`, the other's does.
+
+    Returns:
+        How many are new here, and the runs where the two differ.
+    """
     ours, theirs = read(connection), {run: others[run] for run in runs if run in others}
     differing = [run for run, body in theirs.items() if ours.get(run, body) != body]
-    write(connection, theirs if prefer_other else {run: body for run, body in theirs.items() if run not in ours})
-    return differing
+    new = {run: body for run, body in theirs.items() if run not in ours}
+    write(connection, theirs if prefer_other else new)
+    return len(new), differing
 
 
 def is_whole(run: str, body: str, fingerprint: str) -> bool:

@@ -14,7 +14,8 @@ from dst_lab.store.disk.connection import close_writer, connect_writer
 class MergeReport:
     """What a merge did. `differing` are those `already` there whose two results are not the same, and `notes` those of
     which both stores have a note, and not the same; the first stayed, unless the other was preferred. `completed`: so
-    many of those `already` there were equal, and got the artefacts that a lean copy had left out."""
+    many of those `already` there were equal, and got the artefacts that a lean copy had left out. `new_notes` and
+    `networks`: so many came along."""
 
     added: int
     already: int
@@ -22,6 +23,8 @@ class MergeReport:
     differing: tuple[str, ...]
     notes: tuple[str, ...] = ()
     completed: int = 0
+    new_notes: int = 0
+    networks: int = 0
 
 
 class Merging:
@@ -30,7 +33,8 @@ class Merging:
     def __init__(self, connection: sqlite3.Connection, arriving: Arrivals, prefer_other: bool) -> None:
         self._connection, self._arriving, self._prefer_other = connection, arriving, prefer_other
         self._outcomes: dict[str, rows.Outcome] = {}
-        self._notes: list[str] = []
+        self._notes: tuple[int, list[str]] = (0, [])
+        self._networks = 0
 
     def add(self, row: rows.StoredRow, network: Callable[[str], networks.Network] | None) -> None:
         """A run of the other store; `network` reads its network, where one was kept and is to come along."""
@@ -38,6 +42,7 @@ class Merging:
         self._outcomes[row.id] = outcome
         if network and takes_network(self._connection, self._arriving, row, outcome):
             self._arriving.add(network(row.id))
+            self._networks += 1
         elif outcome.is_new:
             self._arriving.outdate(row.id, row.digest)
 
@@ -53,8 +58,10 @@ class Merging:
             already=sum(counts[kind] for kind in (rows.Outcome.PRESENT, rows.Outcome.COMPLETED, rows.Outcome.DIFFERS)),
             replaced=counts[rows.Outcome.REPLACED],
             differing=tuple(run for run, outcome in self._outcomes.items() if outcome is rows.Outcome.DIFFERS),
-            notes=tuple(self._notes),
+            notes=tuple(self._notes[1]),
             completed=counts[rows.Outcome.COMPLETED],
+            new_notes=self._notes[0],
+            networks=self._networks,
         )
 
 

@@ -1,7 +1,7 @@
 """Two results of one run, or two stores, side by side: what differs."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +21,22 @@ class StoreDifference:
     same: int
     differing: Mapping[str, str]
     """Runs that both have, with different results: what differs."""
+    notes: tuple[str, ...] = ()
+    """Runs that both have, with different notes, or with a note in one of the two alone."""
+    networks_only_first: tuple[str, ...] = ()
+    networks_only_second: tuple[str, ...] = ()
+    """Runs that both have, of which one store alone keeps the network."""
 
     @property
     def none(self) -> bool:
-        return not (self.only_first or self.only_second or self.differing)
+        return not (
+            self.only_first
+            or self.only_second
+            or self.differing
+            or self.notes
+            or self.networks_only_first
+            or self.networks_only_second
+        )
 
 
 def compare(
@@ -32,22 +44,34 @@ def compare(
 ) -> StoreDifference:
     """What tells two stores apart, run by run; of the runs with these ids alone, where `only` says so.
 
-    Where and when a run was trained does not count, its results do.
+    Where and when a run was trained does not count; its results do, its note, and whether its network is kept.
     """
     with Store.open(first) as one, Store.open(second) as other:
         ours, theirs = (
             {row.id: row for row in store.verified_rows() if only is None or row.id in only} for store in (one, other)
         )
-    compared = {run: difference(ours[run], theirs[run]) for run in ours if run in theirs}
-    differing = {run: what for run, what in compared.items() if what}
-    only_first, only_second = ({*ours} - {*theirs}), ({*theirs} - {*ours})
-    listed = [row.run() for run, row in (ours | theirs).items() if run in only_first | only_second | {*differing}]
-    named = names_of_runs(listed)
+        our_notes, their_notes = one.notes(), other.notes()
+        our_networks, their_networks = one.kept(), other.kept()
+    both = [run for run in ours if run in theirs]
+    differing = {run: what for run in both if (what := difference(ours[run], theirs[run]))}
+    noted = [run for run in both if our_notes.get(run) != their_notes.get(run)]
+    kept_first = [run for run in both if run in our_networks - their_networks]
+    kept_second = [run for run in both if run in their_networks - our_networks]
+    only_first, only_second = ([run for run in ours if run not in theirs], [run for run in theirs if run not in ours])
+    listed = {*only_first, *only_second, *differing, *noted, *kept_first, *kept_second}
+    named = names_of_runs([row.run() for run, row in (ours | theirs).items() if run in listed])
+
+    def names(runs: Iterable[str]) -> tuple[str, ...]:
+        return tuple(named[run] for run in runs)
+
     return StoreDifference(
-        tuple(named[run] for run in ours if run in only_first),
-        tuple(named[run] for run in theirs if run in only_second),
-        len(compared) - len(differing),
+        names(only_first),
+        names(only_second),
+        len(both) - len(differing),
         {named[run]: what for run, what in differing.items()},
+        names(noted),
+        names(kept_first),
+        names(kept_second),
     )
 
 

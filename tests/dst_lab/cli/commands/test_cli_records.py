@@ -1,6 +1,7 @@
 """`dst show`, `export`, `copy`, `merge` and `data`, end to end."""
 
 import csv
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -293,8 +294,8 @@ def test_diff_merge_and_rm(store, cli, rows) -> None:
     assert ended.code == 1
     assert "4 runs only in dst.sqlite:" in ended.out
     assert f"seed=1 ({run}): train_loss from step 20 on, at the end " in ended.out
-    assert ended.out.endswith("1 runs are the same in both\n")
-    assert cli("diff", "dst.sqlite", "dst.sqlite").out == "6 runs are the same in both\n"
+    assert ended.out.endswith("1 runs have the same results in both\n")
+    assert cli("diff", "dst.sqlite", "dst.sqlite").out == "6 runs have the same results in both\n"
     kept = rows(store)
     ended = cli("merge", "other.sqlite")
     assert (
@@ -318,6 +319,28 @@ def test_diff_merge_and_rm(store, cli, rows) -> None:
     assert "rm takes the ids of runs, or conditions" in cli("rm", "--yes").err
     assert "holds no run abc" in cli("rm", "abc", "--yes").err
     assert cli("rm", "--where", "status=failed", "--yes").out == "0 runs removed from dst.sqlite\n"
+
+
+def test_notes_and_networks_are_compared_and_counted(cli) -> None:
+    cli("run", "stochastic-binary", "--hidden", "8", "--epochs", 1, "--threads", 1, "--seeds", 2, "--keep")
+    with Store.open("dst.sqlite") as store:
+        ids = {run.config["seed"]: run.id for run in store.runs()}
+    cli("copy", "other.sqlite")
+    cli("copy", "bare.sqlite")
+    assert cli("diff", "dst.sqlite", "other.sqlite").code == 0
+    shutil.rmtree("bare.sqlite.networks")
+    cli("note", ids[1], "--text", "a good one")
+    ended = cli("diff", "dst.sqlite", "bare.sqlite")
+    assert ended.code == 1
+    first, second = "1 runs have another note, or one in one store alone:", "decoupled tau_b=0.7 tau_f=0.1 seed=1"
+    assert f"{first}\n  stochastic-binary {second} ({ids[1]})\n" in ended.out
+    assert "2 runs of both have their networks only in dst.sqlite:\n" in ended.out
+    assert ended.out.endswith("2 runs have the same results in both\n")
+    assert "2 runs of both have their networks only in dst.sqlite:\n" in cli("diff", "bare.sqlite", "dst.sqlite").out
+    ended = cli("merge", "dst.sqlite", "--store", "bare.sqlite")
+    assert ended.out == "dst.sqlite: 0 added, 2 already there, 0 replaced\n2 networks and 1 notes came along\n"
+    assert cli("diff", "dst.sqlite", "bare.sqlite").code == 0
+    assert "came along" not in cli("merge", "dst.sqlite", "--store", "bare.sqlite").out
 
 
 def test_lists_name_what_their_runs_differ_in(cli) -> None:

@@ -129,7 +129,10 @@ def test_merges_carry_those_of_the_records_that_stay(kept, tmp_path) -> None:
         store.put([record(0, value=7.0), record(2), record(3)])
     before = path_of(kept, ids(0)[0]).read_bytes()
     with Store.open(kept, write=True) as store:
-        assert store.merge(other).differing == (ids(0)[0],)
+        report = store.merge(other)
+        assert report.differing == (ids(0)[0],)
+        assert report.networks == 2
+        assert store.merge(other).networks == 0
         assert store.kept() == set(ids(0, 1, 2, 3))
         assert all(store.network(run).run == run for run in ids(0, 1, 2, 3))
     assert path_of(kept, ids(0)[0]).read_bytes() == before

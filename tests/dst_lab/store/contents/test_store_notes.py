@@ -75,10 +75,11 @@ def test_a_merge_adds_them_and_keeps_its_own(path, tmp_path, record, ids):
         store.note([ids[1]], "otherwise")
         store.note([ids[2], record(9).run_id], "new")
     with Store.open(path, write=True) as store:
-        assert store.merge(other) == MergeReport(1, 2, 0, (), notes=(ids[1],))
+        assert store.merge(other) == MergeReport(1, 2, 0, (), notes=(ids[1],), new_notes=2)
         assert store.notes()[ids[1]] == "with\ntwo lines"
         assert store.notes()[ids[2]] == store.notes()[record(9).run_id] == "new"
-        assert store.merge(other).notes == (ids[1],)
+        assert (again := store.merge(other)).notes == (ids[1],)
+        assert again.new_notes == 0
         store.merge(other, prefer_other=True)
         assert store.notes()[ids[1]] == "otherwise"
         assert store.merge(other).notes == ()
