@@ -95,6 +95,8 @@ def choose(
                 drawing.add(s, columns)
         index = state.top if drawing is None else drawing.finish(scores)
         known = state.rest.isfinite() & (state.peak > -math.inf)  # no NaN, no +inf, something to choose from
+        if tau_f is not None:
+            known &= tau_f[rows].reshape(known.shape).isfinite()
         parts.append((index.where(known, -1), state.top, state.peak, state.rest))
     index, top, peak, rest = (torch.cat(part) for part in zip(*parts, strict=True))
     return index, Softmax(top, peak, rest, tau_b)

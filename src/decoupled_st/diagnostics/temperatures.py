@@ -13,9 +13,10 @@ def temperatures(network: nn.Module) -> dict[str, dict[str, float]]:
 
     Returns:
         For each layer `tau_f` and `tau_b` of the last pass of training (NaN before the first; the mean, for a rule
-        that sets them row by row), and what the rule remembers: for `SelfTempered` `scale`, the root mean square of
-        the centred logits, `first`, what that was in the first pass, `usage`, how evenly the argmax categories are in
-        use, and how many passes there were, and how many with a usage.
+        that sets them row by row; where the estimator draws at a temperature of its own, that is `tau_f`), and what
+        the rule remembers: for `SelfTempered` `scale`, the root mean square of the centred logits, `first`, what that
+        was in the first pass, `usage`, how evenly the argmax categories are in use, and how many passes there were,
+        and how many with a usage.
         Reading them waits for the device.
 
     Example:

@@ -55,7 +55,7 @@ class Codebook(nn.Module):
         codes: how many codes (per head).
         dim: how many features x has.
         estimator: `Decoupled`, `SoftmaxSTE`, `GumbelSTE` or `IdentitySTE`; or a rule such as `SelfTempered()`, which
-            sets the temperatures of `Decoupled` by the scores of some rows of each batch. The attribute may be
+            sets the temperatures of `Decoupled`, `tau_b` by the scores of some rows of each batch. The attribute may be
             replaced in training. `IdentitySTE` is VQ-VAE: its codes learn by the loss "codebook" alone.
         metric: the score of a code, "dot", "cosine" or "l2".
         heads: x's features are split into so many parts, each with codes of its own.
@@ -166,8 +166,11 @@ class Codebook(nn.Module):
             )
         name, taus = self._in_force(rows.detach(), mask)
         if self.training and not self._gain_checked and not traced():
-            self._gain_checked = True
-            check_gain(rows.detach(), self.weight.detach(), taus, metric=self.metric, mask=mask)
+            # What a rule gives for its first pass follows from nothing measured.
+            self._gain_checked = self.tempering is None or self._recent is not None
+            if self._gain_checked:
+                ruled = self.tempering is not None
+                check_gain(rows.detach(), self.weight.detach(), taus, metric=self.metric, mask=mask, ruled=ruled)
         # VQ-VAE's codes hear nothing of what comes after them.
         weight = self.weight.detach() if name == IdentitySTE.name else self.weight
         options: dict[str, Any] = {"mask": mask, "generator": generator, "seed": seed, "grad_scale": self.grad_scale}

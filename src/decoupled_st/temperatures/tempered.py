@@ -49,6 +49,11 @@ class Tempered:
         object.__setattr__(self, "constants", constants)
         object.__setattr__(self, "_backward_alone", "tau" in ruled)
 
+    @property
+    def drawn_at(self) -> float | None:
+        """The temperature of the draw where it is the estimator's own; None where the rule sets it."""
+        return self.estimator.sample_temperature if self._backward_alone else None
+
     def place(self, taus: Taus | Numbers) -> Mapping[str, Tensor | float]:
         """The temperatures by the names that the estimator has for them."""
         return {"tau": taus.b} if self._backward_alone else {"tau_f": taus.f, "tau_b": taus.b}

@@ -54,8 +54,10 @@ class Tempering(nn.Module):
 
     def reading(self) -> dict[str, float]:
         """The temperatures of the last pass of training (their mean, where they differ inside a batch; NaN before the
-        first), and the state, as numbers."""
+        first), and the state, as numbers. Of an estimator to which the rule gives tau_b alone, tau_f is its own."""
         taus = {f"tau_{name}": self.get_buffer(f"last_{name}").item() for name in Taus._fields}
+        if self.tempered.drawn_at is not None and not math.isnan(taus["tau_f"]):
+            taus["tau_f"] = self.tempered.drawn_at
         return {**taus, **{name: value.item() for name, value in self.state.items()}}
 
     def taus(

@@ -65,12 +65,16 @@ def mean(metric: str) -> Measure:
 
 
 def stopped(metric: str) -> Measure:
-    """The value at the evaluation with the lowest validation loss; NaN where none has such a loss."""
+    """The value at the evaluation with the lowest validation loss; NaN where none has such a loss, or where the metric
+    was not recorded at that step."""
 
     def read(history: History) -> float:
-        losses = history["validation_loss"].values
-        there = np.flatnonzero(~np.isnan(losses))
-        return float(history[metric].values[there[losses[there].argmin()]]) if len(there) else math.nan
+        loss, series = history["validation_loss"], history[metric]
+        there = np.flatnonzero(~np.isnan(loss.values))
+        if not len(there):
+            return math.nan
+        at = np.flatnonzero(series.steps == loss.steps[there[loss.values[there].argmin()]])
+        return float(np.mean(series.values[at[0]])) if len(at) else math.nan
 
     card = cards.metric(metric)
     return Measure(f"{card.label} at the lowest validation loss", card.unit, card.direction, read)

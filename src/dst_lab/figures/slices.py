@@ -32,7 +32,8 @@ def slices(settings: Sequence[Setting], where: str) -> Drawn:
         _panel(ax, settings, numbers, scores)
         ax.set(xlabel=letter(name), ylabel=metric("validation_loss", task).summary)
         if end is not None:
-            ax.set_ylim(top=end)
+            low = min(value for value in scores if value <= end)
+            ax.set_ylim(low - 0.05 * (end - low), end)
         present = [number for number in numbers if math.isfinite(number)]
         if min(present) > 0 and max(present) / min(present) >= WIDE:
             ax.set_xscale("log")

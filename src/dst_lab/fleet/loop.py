@@ -244,8 +244,10 @@ class Fleet:
         if not rules.parts:
             return None
         self.rules = rules
+        own = {name: buffer.clone() for name, buffer in self.buffers.items()}  # which this pass may move
         with torch.no_grad():
-            self.task.loss(self._all(), self.index[:, :1], self.chooser(observe=False))
+            self.task.loss({**self._all(), **own}, self.index[:, :1], self.chooser(observe=False))
+        rules.counted = True
         if not rules.states:
             raise ContractError(
                 f"the task {self.name} makes no choice while it trains, so that a rule has nothing to observe: give "

@@ -46,6 +46,8 @@ class Rules:
         self.states: list[dict[str, State]] = []
         self.last: list[dict[str, Tensor]] = []
         """At each place, the temperatures [runs] of the latest pass of training; the mean where they differ inside."""
+        self.counted = False
+        """True where the places are known, and no more are added."""
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -61,6 +63,12 @@ class Rules:
     def taus(self, site: int, logits: Tensor, *, dim: int | None, batch_dims: int, observe: bool) -> dict[str, Tensor]:
         """The temperatures at a place for these logits [runs, ...], which they broadcast to; by their names."""
         if site == len(self.states):
+            if self.counted:
+                raise ContractError(
+                    f"a pass of training makes {site} choices, and rules set the temperatures of these: this is one "
+                    "more. Take a new choosers(..) for every pass of `evaluate`, `diagnose` and `artefacts`, and make "
+                    "the same choices in each as in `loss`"
+                )
             self._add_site()
         logits = logits.detach()
         taus_of: dict[str, dict[str, Tensor]] = {}

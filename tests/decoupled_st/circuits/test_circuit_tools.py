@@ -8,7 +8,7 @@ import pytest
 import torch
 from circuit_samples import bits, random_circuit, stack
 
-from decoupled_st.circuits import Circuit, from_network, write_images
+from decoupled_st.circuits import Circuit, from_network, load, write_images
 
 pytestmark = pytest.mark.slow
 INPUTS = 70
@@ -165,7 +165,7 @@ def test_yosys_reads_the_aiger(ending: str, tool, tmp_path) -> None:
     circuit.write(tmp_path / f"graph.{ending}")
     ports = ", ".join(f".x{i}(x[{i}])" for i in range(12)) + ", " + ", ".join(f".bits_{i}(y[{i}])" for i in range(10))
     (tmp_path / "same.v").write_text(
-        f"module same(input wire [0:11] x, output wire [9:0] y);\n    graph g({ports});\nendmodule\n"
+        f"module same(input wire [11:0] x, output wire [9:0] y);\n    graph g({ports});\nendmodule\n"
     )
     script = (
         f"read_aiger -module_name graph graph.{ending}; read_verilog net.v same.v; proc; flatten; "
@@ -173,3 +173,24 @@ def test_yosys_reads_the_aiger(ending: str, tool, tmp_path) -> None:
         "sat -verify -prove trigger 0 miter"
     )
     assert "no model found: SUCCESS!" in run(tool("yosys"), "-p", script, folder=tmp_path)
+
+
+def test_a_bus_of_the_usual_direction_is_taken_as_it_is(tool, tmp_path) -> None:
+    """Bit i of whatever is wired to x is input i: Verilog joins the leftmost bits of the two, without a warning."""
+    circuit, x = random_circuit(12, 80, 10, seed=5), bits(50, 12)
+    circuit.write(tmp_path / "net.v")
+    words = [sum(int(bit) << i for i, bit in enumerate(image)) for image in x.int().tolist()]
+    shown = "\n".join(f'        image = {word}; #1 $display("%b", y);' for word in words)
+    (tmp_path / "top.v").write_text(
+        "module top;\n    reg [11:0] image;\n    wire [9:0] y;\n    net dut(.x(image), .y(y));\n"
+        f"    initial begin\n{shown}\n    end\nendmodule\n"
+    )
+    run(tool("iverilog"), "-g2005", "-Wall", "-o", "top.vvp", "top.v", "net.v", folder=tmp_path)
+    lines = run(tool("vvp"), "-n", "top.vvp", folder=tmp_path).splitlines()
+    assert [[int(bit) for bit in reversed(line)] for line in lines] == circuit(x).int().tolist()
+    script = "read_verilog net.v; synth -flatten; aigmap; write_aiger -ascii -symbols again.aag"
+    run(tool("yosys"), "-p", script, folder=tmp_path)
+    again = load(tmp_path / "again.aag")
+    places = [int(name.removeprefix("x[").removesuffix("]")) for name in again.input_names]  # in Yosys's own order
+    assert sorted(places) == list(range(12))
+    assert torch.equal(again(x[:, places]), circuit(x))

@@ -1,5 +1,7 @@
 """Values and gradients in float64 against the dense specification, whose gradients are autograd's."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -159,6 +161,17 @@ def test_where_one_code_is_all_but_certain(dtype: torch.dtype, gap: float) -> No
     ds = d.sigmoid() * (-d).sigmoid() * (g.double() @ between.double())
     torch.testing.assert_close(to_x[0].double(), ds * between.double(), rtol=1e-3, atol=0)
     torch.testing.assert_close(to_codes[1].double(), -ds * x[0].double(), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_row_whose_temperature_is_none_is_nan(bad: float) -> None:
+    x, codes = torch.randn(4, 6), torch.randn(40, 6)
+    for name in ("tau_f", "tau_b"):
+        taus = {"tau_f": 0.5, "tau_b": 0.5, name: torch.tensor([[0.5], [bad], [0.5], [0.5]])}
+        q, index = dst.codebook.decoupled(x, codes, **taus)
+        if name == "tau_f" or math.isnan(bad):
+            assert (index < 0).tolist() == [False, True, False, False]
+            assert q.isnan().all(-1).tolist() == [False, True, False, False]
 
 
 def test_a_row_with_a_nan_is_nan_and_the_others_are_not() -> None:

@@ -173,6 +173,38 @@ def test_it_warns_where_x_would_learn_nothing() -> None:
         dst.nn.Codebook(512, 64, dst.IdentitySTE())(x)
 
 
+@pytest.mark.parametrize("metric", ["dot", "l2"])
+@pytest.mark.parametrize("std", [1.0, 3.0])
+def test_a_rules_first_pass_is_no_reason_to_warn(metric: str, std: float) -> None:
+    """Nothing is measured before it, so that tau_b is the rule's least; from the second on it fits the scores."""
+    torch.manual_seed(0)
+    x = std * torch.randn(200, 64)
+    module = dst.nn.Codebook(1024, 64, dst.SelfTempered(), metric=metric)
+    module.initialise(std * torch.randn(2000, 64))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            module(x)
+    gain = dst.diagnostics.straight_through_gain(
+        x, module.weight, tau_b=module.tempering.reading()["tau_b"], metric=metric
+    )
+    assert gain.median() > 0.1
+
+
+@pytest.mark.parametrize("metric", ["dot", "l2"])
+def test_it_warns_where_a_rule_draws_almost_any_code(metric: str) -> None:
+    torch.manual_seed(0)
+    x = 0.01 * torch.randn(200, 64)
+    module = dst.nn.Codebook(256, 64, dst.SelfTempered(), metric=metric)
+    module.initialise(x)
+    module(x)
+    with pytest.warns(UserWarning, match=r"the rule draws at 0\.0212, .* effectively among 25\d of 256 codes"):
+        module(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module(x)  # once
+
+
 @pytest.mark.parametrize("kind", ["module", "residual", "inside a network"])
 def test_the_warning_points_at_the_line_that_calls(kind: str) -> None:
     estimator = dst.Decoupled(tau_f=0.0, tau_b=1.0)

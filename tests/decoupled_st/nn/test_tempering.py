@@ -1,6 +1,7 @@
 """Modules whose temperatures a rule sets."""
 
 import copy
+import math
 import weakref
 from functools import partial
 from pathlib import Path
@@ -504,3 +505,15 @@ def test_parameters_that_begin_anew_have_a_rule_that_does() -> None:
         assert statistics(named) != fresh
         named.reset_parameters()
         assert statistics(named) == fresh
+
+
+@pytest.mark.parametrize("estimator", [dst.GumbelSTE(), dst.GumbelRao(), dst.GappedSTE()])
+def test_the_reading_is_of_what_is_drawn_at(estimator: dst.Estimator) -> None:
+    """These draw at 1 whatever the rule sets, and take tau_b alone from it."""
+    falling = dst.temperatures.Schedule(1.0, 0.01, steps=3)
+    rule = dst.temperatures.Scheduled(tau_f=falling, tau_b=0.5)
+    choice = dst.nn.Categorical(dst.temperatures.Tempered(rule, estimator))
+    assert math.isnan(choice.tempering.reading()["tau_f"])
+    for _ in range(5):
+        choice(torch.randn(8, 4, requires_grad=True))
+    assert dst.diagnostics.temperatures(choice)[""] == {"tau_f": 1.0, "tau_b": 0.5, "steps": 5}

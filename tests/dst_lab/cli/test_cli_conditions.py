@@ -204,6 +204,12 @@ def test_a_list_is_known_as_it_is_typed(cli, typed: str) -> None:
         ("seeds>=1000", "seeds is a number in no run, got 'seeds>=1000'"),
         ("optimiser>3", "optimiser is a number in no run, got 'optimiser>3'"),
         ("dataset!=digit", "dataset is one of cifar10, "),
+        ("optimiser!=Adam", "optimiser is one of adam, adamw, radam, got 'optimiser!=Adam'"),
+        (
+            "hidden!=none of these",
+            "every run would fit 'hidden!=none of these', since none has this value: there are [",
+        ),
+        ("id!=12e5", "every run would fit 'id!=12e5', since none has this value: there are "),
         ("seeds=new", "seeds is one of fresh, search, got 'seeds=new'"),
         ("estimator!=softmax ste", "estimator is one of "),
         ("task!=stochastic_binary", "task is one of "),
@@ -223,6 +229,22 @@ def test_a_value_that_a_run_could_have_is_none_of_these(optimisers, cli) -> None
     for condition in ("tau_f=self", "tau_f=2:0.1:linear", "tau_b=none", "status=failed", "estimator.name=softmax-ste"):
         assert cli("rm", "--where", condition).code == 0, condition
     assert parse(["tau_f=2:0.1:linear", "tau_f=2.0:0.1:linear", "hidden=8,8", "hidden=[8, 8]"])
+
+
+@pytest.mark.parametrize("typed", ["0,1", "slef", "2:0.1:linaer"])
+def test_beside_schedules_and_rules_a_value_that_no_run_could_have_is_refused(cli, typed: str) -> None:
+    with Store.open("dst.sqlite", write=True) as store:
+        store.put([_own(0, rate=0.1), _own(1, rate="2.0:0.1:linear"), _own(2, rate="self"), _own(3, act="relu")])
+    for sign in ("=", "!="):
+        ended = cli("rm", "--where", f"rate{sign}{typed}", "--yes")
+        assert ended.code == 2
+        assert "rate is a number or a schedule or a rule in every run, got " in ended.err
+    for condition, runs in (("rate!=1:0.1:linear", 4), ("rate!=self", 3), ("rate!=0.10", 3), ("act=tanh", 0)):
+        assert cli("rm", "--where", condition).out.startswith(f"{runs} runs of"), condition
+    assert "every run would fit 'act!=tanh', since none has this value: there are relu" in (
+        cli("rm", "--where", "act!=tanh", "--yes").err
+    )
+    assert len(json.loads(cli("show", "--json", "--group", "id").out)) == 4
 
 
 def _own(seed: int, **fields) -> Record:

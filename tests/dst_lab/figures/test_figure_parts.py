@@ -81,6 +81,15 @@ def test_a_field_inside_another_counts_and_a_diverged_setting_ranks_last() -> No
     assert drawn.caption.startswith("rate 100% and width 0% of how the 6 settings differ")
 
 
+def test_the_frame_is_that_of_the_settings_inside_the_fence() -> None:
+    settings = [setting(1e6 if rate == 9 else rate, lr=rate) for rate in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 9.0)]
+    drawn = slices(settings, "own")
+    low, high = drawn.figure.subfigs[0].axes[0].get_ylim()
+    assert -0.1 < low < 0.1
+    assert 0.6 < high < 2
+    assert drawn.caption.endswith("Above the frame, or with a run that diverged: 1.")
+
+
 def test_each_number_that_was_varied_has_a_panel_the_one_that_mattered_first() -> None:
     pairs = [(rate, tau) for rate in (0.001, 0.01, 0.1) for tau in (0.5, 1.0, 1.5)]
     settings = [setting(10 * rate + 0.001 * tau, lr=rate, tau_f=tau, deep=rate > 0.05) for rate, tau in pairs]

@@ -75,6 +75,35 @@ def test_only_training_changes_its_state(small, name) -> None:
     assert all(torch.equal(tensor, one.rules.state[key]) for key, tensor in before.items())
 
 
+def test_a_chooser_is_for_one_pass(small) -> None:
+    """Used for another, its choices would be made at temperatures that nothing has set."""
+    one = fleet([small("stochastic-binary", seed=seed, estimator=FALLING) for seed in (0, 1)])
+    choose = one.chooser(observe=False)
+    for _ in range(2):
+        choose.binary(torch.zeros(2, 3, 8))
+    with pytest.raises(ContractError, match=r"makes 2 choices, .* Take a new choosers\(..\) for every pass"):
+        choose.binary(torch.zeros(2, 3, 8))
+
+
+def test_buffers_are_as_they_begin_when_training_does(small) -> None:
+    """A pass counts the places before; what `loss` moves must not have moved by it."""
+
+    class Counting(TASKS["stochastic-binary"]):  # type: ignore[misc]
+        def buffers(self, seed: int) -> dict[str, Tensor]:
+            return {"passes": torch.zeros(())}
+
+        def loss(self, parameters: Any, index: Tensor, choose: Any) -> Tensor:
+            parameters["passes"].add_(1)
+            return super().loss({name: p for name, p in parameters.items() if name != "passes"}, index, choose)
+
+    config = small("stochastic-binary", estimator=FALLING)
+    begun = Fleet(Counting(config, None, torch.device("cpu")), [config])
+    assert (begun.buffers["passes"] == 0).all()
+    advance = begun.stepper()
+    advance()
+    assert (begun.buffers["passes"] == 1).all()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cooling(Rule):
     """Both temperatures fall from `begin`, which lies in the state with as many copies as `width` says."""

@@ -209,6 +209,10 @@ def test_the_search_box_speaks_the_language_of_where(visit: Callable[..., Any], 
         ("tau_f=>0.3", "A condition has one of the signs <= >= != == = < >, got tau_f=>0.3."),
         ("lr!=0,003", "Lr is a number in every run, got lr!=0,003."),
         ("seed=self", ""),
+        ("optimiser!=Adam", "Every run would fit optimiser!=Adam, since none has this value."),
+        ("hidden!=8,8", ""),
+        ("status!=failed", ""),
+        ("status!=Done", "Every run would fit status!=Done, since none has this value."),
     ):
         found.locator("#run-search").fill(words)
         assert found.locator(".wrong").inner_text() == told, words

@@ -41,7 +41,7 @@ def write(circuit: Circuit, stem: str, pipelined: bool = False, testbench: bool 
     head = [
         f"// decoupled-st circuit: {circuit!r}",
         *([f"// {body.latency} clocks from x to {ports.name}"] if pipelined else []),
-        f"module {name} (\n{clock}    input wire [0:{circuit.inputs - 1}] x,",
+        f"module {name} (\n{clock}    input wire [{circuit.inputs - 1}:0] x,",
         f"    output {'reg' if pipelined and body.latency else 'wire'} [{ports.width - 1}:0] {ports.name}\n);",
         *(f"    // x[{i}] is {shown}" for i, shown in enumerate(circuit.input_names) if shown != f"x{i}"),
     ]
@@ -206,7 +206,7 @@ def _testbench(circuit: Circuit, name: str, ports: _Ports, latency: int | None) 
 _TESTBENCH = """// Testbench of a decoupled-st circuit: reads images from images.txt and prints their numbers.
 module {name}_tb;
     reg clk = 0;
-    reg [0:{inputs}] x;
+    reg [{inputs}:0] x;
     wire [{width}:0] {output};
     integer file, symbol, at, failed = 0, images = 0, clocks = 0;
     {name} dut ({clock}.x(x), .{output}({output}));

@@ -57,6 +57,8 @@ def choose(
     top = _best_inside(groups[0], None, seed if perturbed else None, *options)
     index = top if tau_f is None else _best_inside(groups[1], tau_f, seed, *options)
     known = total.isfinite() & (peak > -math.inf)
+    if tau_f is not None:
+        known &= tau_f.reshape(known.shape).isfinite()
     return index.long().where(known, -1), top.long(), peak, total - 1
 
 

@@ -38,7 +38,8 @@ def add(commands: Any) -> None:
     """Add the command."""
     show = commands.add_parser(
         "show", help="a table of what is recorded",
-        description="Mean, standard deviation and best of a metric over the runs of each setting, the best first.",
+        description="Mean, standard deviation and best of a metric over the runs of each setting, the best first; "
+        "settings of which a run diverged come last.",
     )  # fmt: skip
     add_where(show, "only runs that fit all conditions, such as task=logic-gates 'tau_f<=0.3' 'seed>=1000' seeds=fresh")
     show.add_argument(
@@ -117,7 +118,8 @@ def gather(
 def arranged(
     rows: list[dict[str, Any]], metric: str, sort: str | None = None, *, reverse: bool = False, top: int | None = None
 ) -> list[dict[str, Any]]:
-    """Rows in their order: by a column, or inside a task the best first; of each task at most `top`."""
+    """Rows in their order: by a column, or inside a task the best first and those with diverged runs last; of each task
+    at most `top`."""
     if sort is not None and rows:
         named = {_heading(name): name for name in rows[0]}
         if named.get(sort, sort) not in rows[0]:
@@ -126,7 +128,7 @@ def arranged(
         rows = sorted(rows, key=lambda row: order(row[by]))
     elif rows:
         sign = -card(metric).direction or 1
-        rows = sorted(rows, key=lambda row: (str(row.get("task")), *_rank(row["mean"], sign)))
+        rows = sorted(rows, key=lambda row: (str(row.get("task")), *_rank(row, sign)))
     if reverse:
         rows = rows[::-1]
     if top is None:
@@ -141,9 +143,11 @@ def arranged(
     return kept
 
 
-def _rank(mean: float | None, sign: int) -> tuple[bool, float]:
-    """The best first; at the end NaN, and groups of which no run is done."""
-    return (True, 0.0) if mean is None or math.isnan(mean) else (False, sign * mean)
+def _rank(row: Mapping[str, Any], sign: int) -> tuple[int, float]:
+    """The best first; then groups of which a run diverged, as searches rank them; at the end NaN, and groups of which
+    no run is done."""
+    mean = row["mean"]
+    return (2, 0.0) if mean is None or math.isnan(mean) else (int(row["diverged"] > 0), sign * mean)
 
 
 def draw(

@@ -108,8 +108,16 @@ function query(text) {
     if (/^[=<>]/.test(condition.text)) found.wrong = `a condition has one of the signs <= >= != == = < >, got ${word}`;
     else if (!["=", "!="].includes(condition.sign)) {
       if (numeric(condition.text) === null) found.wrong = `sizes are compared with a number, got ${word}`;
-    } else if (values.length && values.every((value) => typeof value === "number") && !couldBeNumber(condition.text)) {
-      found.wrong = `${condition.field} is a number in every run, got ${word}`;
+    } else if (values.length && condition.text.toLowerCase() !== "none" && !values.some((value) => equal(value, condition.text))) {
+      const course = (value) => typeof value === "string" && condition.field !== "id" && couldBeNumber(value);
+      const numbers = values.some((value) => typeof value === "number" || course(value));
+      const texts = values.some((value) => typeof value !== "number" && !course(value));
+      const list = values.some(Array.isArray) && parts(condition.text).split(",").every((part) => numeric(part) !== null);
+      const truth = values.some((value) => typeof value === "boolean") && ["true", "false"].includes(condition.text.toLowerCase());
+      const ends = { status: ["done", "diverged", "failed", "stopped"], seeds: ["search", "fresh"] }[condition.field] ?? [];
+      const typed = (numbers && couldBeNumber(condition.text)) || list || truth || ends.includes(condition.text);
+      if (!typed && !texts) found.wrong = `${condition.field} is a number${values.some(course) ? ", a schedule or a rule" : ""} in every run, got ${word}`;
+      else if (!typed && condition.sign === "!=") found.wrong = `every run would fit ${word}, since none has this value`;
     }
     if (DATA.runs.id.length && !known.length) found.wrong = `no run has the field ${condition.field}`;
   }

@@ -31,10 +31,11 @@ class Condition:
         numbers are smaller or larger. A field that a run does not have (None) is neither equal to anything nor smaller
         or larger."""
         if self.sign in ("=", "!="):
-            return self._equals(value) == (self.sign == "=")
+            return self.equals(value) == (self.sign == "=")
         return isinstance(value, int | float) and _COMPARED[self.sign](float(value), float(self.text))
 
-    def _equals(self, value: Any) -> bool:
+    def equals(self, value: Any) -> bool:
+        """True where what was typed is this value."""
         if isinstance(value, bool) or value is None:
             return str(value).lower() == self.text.lower()
         if isinstance(value, str):  # the ids 02e8164723156083 and 12e2346552973723 would both be infinite numbers
@@ -88,6 +89,11 @@ def _parts(text: str) -> list[float | str]:
     """The parts of a list, as it is typed or as it is written: 64,64 and [64, 64] and (64, 64)."""
     parts = [part.strip().strip("'\"") for part in text.strip().strip("[]()").split(",")]
     return [part if (value := number(part)) is None else value for part in parts]
+
+
+def is_list_of_numbers(text: str) -> bool:
+    """True for 64 and 64,64 and [64, 64]."""
+    return all(isinstance(part, float) for part in _parts(text))
 
 
 def as_recorded(text: str) -> str | None:

@@ -10,11 +10,12 @@ import numpy.typing as npt
 from dst_lab.configs import CONFIGS, FRESH, WHOLE
 from dst_lab.configs.cards import DATASETS
 from dst_lab.configs.cards import metric as card
+from dst_lab.configs.config import LR_SCHEDULES, OPTIMISERS
 from dst_lab.configs.estimators import ESTIMATORS
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import STATUSES, Run, Series
 from dst_lab.store.store import Store
-from dst_lab.store.views.conditions import Condition, as_recorded, number, parse
+from dst_lab.store.views.conditions import Condition, as_recorded, is_list_of_numbers, number, parse
 
 WORDS = ("id", "status", "seeds")
 """What is known of every run beside its config, by names that a field of a task may have too."""
@@ -169,14 +170,37 @@ def check_conditions(conditions: Iterable[Condition], runs: Sequence[Run]) -> No
         words = _words(condition.field, values)
         if words is not None and condition.text not in words:
             raise StoreError(f"{condition.field} is one of {', '.join(sorted(words))}, got {str(condition)!r}")
-        if not values or not all(isinstance(value, int | float) for value in values):
-            continue
-        kinds = {"true or false" if isinstance(value, bool) else "a number" for value in values}
-        if condition.text.lower() in ("true", "false") and "true or false" in kinds:
-            continue
-        if not (_could_be_number(condition) and "a number" in kinds):
-            told = " or ".join(sorted(kinds))
-            raise StoreError(f"{condition.field} is {told} in every run, got {str(condition)!r}")
+        if words is None and values and not any(condition.equals(value) for value in values):
+            _check_value(condition, values)
+
+
+def _check_value(condition: Condition, values: Sequence[Any]) -> None:
+    """Raise `StoreError` for a value that no run has, nor could have."""
+    kinds = {_kind(value) for value in values}
+    if condition.text.lower() in ("true", "false") and _TRUTH in kinds:
+        return
+    if _could_be_number(condition) and {_NUMBER, _COURSE} & kinds:
+        return
+    if not {_TEXT, _LIST} & kinds:
+        raise StoreError(f"{condition.field} is {' or '.join(sorted(kinds))} in every run, got {str(condition)!r}")
+    listed = _LIST in kinds and is_list_of_numbers(condition.text)
+    if condition.sign == "!=" and not listed:
+        there = sorted({str(value) for value in values})
+        several = ", ".join(there[:8]) + (", .." if len(there) > 8 else "")
+        raise StoreError(f"every run would fit {str(condition)!r}, since none has this value: there are {several}")
+
+
+_TRUTH, _NUMBER, _COURSE, _TEXT, _LIST = "true or false", "a number", "a schedule or a rule", "a text", "a list"
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return _TRUTH
+    if isinstance(value, int | float):
+        return _NUMBER
+    if str(value).startswith("["):
+        return _LIST
+    return _COURSE if number(str(value)) is None and as_recorded(str(value)) is not None else _TEXT
 
 
 def _could_be_number(condition: Condition) -> bool:
@@ -190,7 +214,8 @@ def _words(name: str, values: Iterable[Any]) -> set[str] | None:
     """What a field can be, beside what the runs have; None where it can be anything."""
     known = {
         "status": STATUSES, "seeds": ("search", "fresh"), "task": CONFIGS, "estimator": ESTIMATORS,
-        "dataset": [*DATASETS, *(f"{one}{WHOLE}" for one in DATASETS)],
+        "dataset": [*DATASETS, *(f"{one}{WHOLE}" for one in DATASETS)], "optimiser": OPTIMISERS,
+        "lr_schedule": LR_SCHEDULES,
     }.get(name)  # fmt: skip
     return None if known is None else {*known, *map(str, values)}
 

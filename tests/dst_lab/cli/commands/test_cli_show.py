@@ -101,6 +101,21 @@ def test_order_and_number_of_rows(store, cli) -> None:
     assert "--sort takes a column, got 'colour': choose among task, estimator, tau_f, tau_b" in ended.err
 
 
+def test_a_setting_of_which_a_run_diverged_comes_last(surroundings, cli) -> None:
+    """As searches rank it, whatever the runs that are left give; before what has no number at all."""
+    config = {"task": "own", "estimator": {"name": "decoupled", "tau_f": 0.1, "tau_b": 1.0}}
+    ends = {0.1: [0.2, None, None], 0.5: [0.5, 0.6], 1.0: [0.9, 0.9], 2.0: [None], 3.0: [0.1, None]}
+    with Store.open("dst.sqlite", write=True) as store:
+        for tau_f, losses in ends.items():
+            for seed, loss in enumerate(losses):
+                own = {**config, "estimator": {**config["estimator"], "tau_f": tau_f}, "seed": seed}
+                history = {} if loss is None else {"validation_loss": Series(np.array([1]), np.array([loss]))}
+                store.put([Record(config=own, status="diverged" if loss is None else "done", history=history)])
+    rows = json.loads(cli("show", "--json").out)
+    assert [row["tau_f"] for row in rows] == [0.5, 1.0, 3.0, 0.1, 2.0]
+    assert [row["tau_f"] for row in json.loads(cli("show", "--json", "--top", 1).out)] == [0.5]
+
+
 def test_csv_says_what_json_does(store, cli) -> None:
     as_csv = list(csv.DictReader(io.StringIO(cli("show", "--csv").out)))
     as_json = rows(cli)

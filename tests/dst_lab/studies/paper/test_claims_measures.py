@@ -61,6 +61,15 @@ def test_numbers_of_a_history() -> None:
     assert [converged("validation_loss", mark).read(history) for mark in (1.5, 2.5)] == [0, 1]
 
 
+def test_a_value_at_the_lowest_loss_is_of_that_step() -> None:
+    """What is measured seldom has fewer steps: the places of the two series are not the same."""
+    loss = Series(np.array([10, 20, 30, 40]), np.array([3.0, 1.0, 2.0, 0.5]))
+    history = {"validation_loss": loss, "inactive": Series(np.array([20, 40]), np.array([0.2, 0.4]))}
+    assert stopped("inactive").read(history) == 0.4
+    history["inactive"] = Series(np.array([10, 20, 30]), np.array([0.1, 0.2, 0.3]))
+    assert math.isnan(stopped("inactive").read(history))
+
+
 def test_an_evaluation_with_nan_is_not_the_best_one() -> None:
     """One made the best of a run NaN, though figures and tables left it out; it also counted as the lowest loss."""
     steps = np.array([10, 20, 30])

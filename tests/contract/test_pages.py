@@ -1,0 +1,53 @@
+"""The estimators that pages write for readers to copy keep the contract for masks and infinities."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import decoupled_st as dst
+from decoupled_st.estimators import spec
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(params=[("own-estimator.md", "Bold"), ("which-estimator.md", "Clipped")], ids=lambda pair: pair[1])
+def estimator(request: pytest.FixtureRequest) -> Iterator[dst.Estimator]:
+    page, name = request.param
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = (block for block in blocks if f"class {name}(" in block)
+    before, names = dict(spec._registry), {"torch": torch, "dst": dst, "__name__": __name__}
+    exec(block, names)
+    made: Any = names[name]
+    yield made(tau=0.7)
+    spec._registry.clear()
+    spec._registry.update(before)
+
+
+def test_what_is_masked_is_never_chosen_and_gets_no_gradient(estimator: dst.Estimator) -> None:
+    mask = torch.tensor([True, True, False, True])
+    logits = torch.randn(200, 4)
+    by_number = logits.masked_fill(~mask, -torch.inf)
+    for given, by in ((logits, mask), (by_number, None), (by_number, mask)):
+        leaf = given.clone().requires_grad_()
+        z = estimator.categorical(leaf, mask=by)
+        assert torch.equal(z.sum(-1), torch.ones(200))
+        assert (z[:, 2] == 0).all()
+        z.mul(torch.randn(200, 4)).sum().backward()
+        assert leaf.grad is not None
+        assert (leaf.grad[:, 2] == 0).all()
+        assert leaf.grad.isfinite().all()
+        assert (leaf.grad[:, [0, 1, 3]] != 0).any()
+
+
+def test_infinite_log_odds_are_certain_and_get_no_gradient(estimator: dst.Estimator) -> None:
+    odds = torch.tensor([-torch.inf, 0.3, torch.inf], requires_grad=True)
+    z = estimator.binary(odds)
+    assert z[0] == 0
+    assert z[2] == 1
+    z.sum().backward()
+    assert odds.grad is not None
+    assert odds.grad[[0, 2]].tolist() == [0, 0]
