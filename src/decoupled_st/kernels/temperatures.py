@@ -121,19 +121,21 @@ def _step(
     settled = n > SETTLED
     weight = tl.where(settled, EVERY, 1).to(tl.float32)
     place = (n + 3 * (n // EVERY) + n // (EVERY * EVERY)) % EVERY
-    skipped = settled & (place != 0)  # then nothing is read
-    measured, samples = tl.where(skipped, 0, measured), tl.where(skipped, 0, samples)
-    value, level = _scale(mine, categories, measured, inner, stride, far, apart, alike, BINARY, WIDTH, HEIGHT)
+    value, level = tl.full([], 0.0, tl.float32), tl.full([], float("nan"), tl.float32)
+    even, known = tl.full([], 0.0, tl.float32), tl.full([], 0, tl.int64)
+    if (n <= SETTLED) | (place == 0):  # else nothing is read
+        value, level = _scale(mine, categories, measured, inner, stride, far, apart, alike, BINARY, WIDTH, HEIGHT)
+        if USAGE:
+            even, known = _usage(mine, categories, samples, latents, level, BINARY, WIDTH, HEIGHT)
     tl.debug_barrier()  # the state may be written where it was read, and every thread reads it for itself
     tl.store(new_first + run, tl.where(begun > 0, begun, value))
     tl.store(new_passes + run, n)
     rate = tl.maximum(1 / n.to(tl.float32), weight / SETTLED)
     tl.store(new_scale + run, tl.where(value > 0, s + (value - s) * rate, s))
     if USAGE:
-        even, known = _usage(mine, categories, samples, latents, level, BINARY, WIDTH, HEIGHT)
-        used += known.to(tl.int64)
+        used += known
         rate = tl.minimum(tl.maximum(1 / tl.maximum(used, 1).to(tl.float32), weight / window), 1.0)
-        m = tl.where(known, m + (even - m) * rate, m)
+        m = tl.where(known > 0, m + (even - m) * rate, m)
     tl.store(new_usages + run, used)
     tl.store(new_usage + run, m)
 
@@ -145,46 +147,32 @@ def _scale(
 ):  # fmt: skip
     """The root mean square of the centred logits in evenly spaced rows, 0 where there is none; and the level from
     which down a logit stands for a mask, NaN where none does."""
-    none = float("nan")
-    total, count, near, beyond, least, most = _sums(
-        mine, categories, measured, inner, stride, far, none, BINARY, WIDTH, HEIGHT
-    )
-    masks = (beyond > apart * near) & (least > far / 2) & (most <= alike * least) & (most > 0)
-    level = tl.where(masks, least / alike, none)
-    again = tl.where(masks, measured, 0)
-    without, fewer, _, _, _, _ = _sums(mine, categories, again, inner, stride, far, level, BINARY, WIDTH, HEIGHT)
-    square = tl.where(masks, without, total) / tl.maximum(tl.where(masks, fewer, count), 1.0)
+    base, level = tl.full([], 0.0, tl.float32), tl.full([], float("nan"), tl.float32)
+    total, count, size = _sums(mine, categories, measured, inner, stride, base, level, BINARY, WIDTH, HEIGHT)
+    if size > far / 2:  # else no two are as far apart
+        level = _masking_level(mine, categories, measured, inner, stride, far, apart, alike, BINARY, WIDTH, HEIGHT)
+        if not BINARY:
+            top = _top(mine, categories, measured, inner, stride, level, BINARY, WIDTH, HEIGHT)
+            base = tl.where((tl.abs(top) > far) & (tl.abs(top) < float("inf")), top, 0.0)
+        total, count, size = _sums(mine, categories, measured, inner, stride, base, level, BINARY, WIDTH, HEIGHT)
+    square = total / tl.maximum(count, 1.0)
     square = tl.where(square == square, square, 0.0)
     return tl.sqrt(tl.minimum(square, 1e30)), level
 
 
 @triton.jit
 def _sums(
-    mine, categories, measured, inner, stride, far, level, BINARY: tl.constexpr, WIDTH: tl.constexpr,
-    HEIGHT: tl.constexpr,
+    mine, categories, measured, inner, stride, base, level,
+    BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
-    """The sum of the squares of the centred logits above `level` and their number; how far the farthest of the near
-    ones lies below its row's largest, how far the nearest of the far ones; and the least and the most of these."""
-    k = tl.arange(0, WIDTH)[None, :]
+    """The sum of the squares of the centred logits above `level`, their number, and the largest size of any. `base` is
+    subtracted before they are centred."""
     total, count = tl.zeros([HEIGHT], tl.float32), tl.zeros([HEIGHT], tl.float32)
-    near, beyond = tl.zeros([HEIGHT], tl.float32), tl.full([HEIGHT], float("inf"), tl.float32)
-    least, most = tl.full([HEIGHT], float("inf"), tl.float32), tl.full([HEIGHT], float("-inf"), tl.float32)
+    size = tl.zeros([HEIGHT], tl.float32)
     for start in range(0, measured, HEIGHT):
-        i = start + tl.arange(0, HEIGHT)[:, None]
-        row = (i // inner).to(tl.int64) * stride * inner + i % inner
-        x = tl.load(mine + row * categories + k, mask=(i < measured) & (k < categories), other=float("nan"))
-        x = x.to(tl.float32)
-        low = tl.abs(x) if BINARY else -x
-        allowed = (tl.abs(x) < float("inf")) & ~(low >= level)
-        depth = low
-        if not BINARY:
-            depth += tl.max(tl.where(allowed, x, float("-inf")), 1)[:, None]
-        distant = allowed & (depth > far)
-        near = tl.maximum(near, tl.max(tl.where(allowed & (depth <= far), depth, 0.0), 1))
-        beyond = tl.minimum(beyond, tl.min(tl.where(distant, depth, float("inf")), 1))
-        least = tl.minimum(least, tl.min(tl.where(distant, low, float("inf")), 1))
-        most = tl.maximum(most, tl.max(tl.where(distant, low, float("-inf")), 1))
-        x = tl.where(allowed, x, 0.0)
+        x, _, allowed = _rows(mine, categories, measured, inner, stride, start, level, BINARY, WIDTH, HEIGHT)
+        size = tl.maximum(size, tl.max(tl.where(allowed, tl.abs(x), 0.0), 1))
+        x = tl.where(allowed, tl.maximum(x - base, -3.4028234663852886e38), 0.0)
         many = tl.sum(allowed.to(tl.float32), 1)
         if not BINARY:
             mean = tl.sum(x, 1) / tl.maximum(many, 1.0)
@@ -192,7 +180,60 @@ def _sums(
             many = tl.where(many > 1, many, 0.0)
         total += tl.sum(x * x, 1)
         count += many
-    return tl.sum(total, 0), tl.sum(count, 0), tl.max(near, 0), tl.min(beyond, 0), tl.min(least, 0), tl.max(most, 0)
+    return tl.sum(total, 0), tl.sum(count, 0), tl.max(size, 0)
+
+
+@triton.jit
+def _masking_level(
+    mine, categories, measured, inner, stride, far, apart, alike,
+    BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
+):  # fmt: skip
+    """As `observe.masking_level`."""
+    none = tl.full([], float("nan"), tl.float32)
+    top = tl.full([], 0.0, tl.float32)
+    if not BINARY:
+        top = _top(mine, categories, measured, inner, stride, none, BINARY, WIDTH, HEIGHT)
+    near, beyond = tl.zeros([HEIGHT], tl.float32), tl.full([HEIGHT], float("inf"), tl.float32)
+    least, most = tl.full([HEIGHT], float("inf"), tl.float32), tl.full([HEIGHT], float("-inf"), tl.float32)
+    for start in range(0, measured, HEIGHT):
+        _, low, allowed = _rows(mine, categories, measured, inner, stride, start, none, BINARY, WIDTH, HEIGHT)
+        depth = low + top
+        distant = allowed & (depth > far)
+        near = tl.maximum(near, tl.max(tl.where(allowed & (depth <= far), depth, 0.0), 1))
+        beyond = tl.minimum(beyond, tl.min(tl.where(distant, depth, float("inf")), 1))
+        least = tl.minimum(least, tl.min(tl.where(distant, low, float("inf")), 1))
+        most = tl.maximum(most, tl.max(tl.where(distant, low, float("-inf")), 1))
+    lowest, highest = tl.min(least, 0), tl.max(most, 0)
+    set_apart = tl.min(beyond, 0) > apart * tl.max(near, 0)
+    masks = set_apart & (lowest > far / 2) & (highest <= alike * lowest) & (highest > 0)
+    return tl.where(masks, lowest / alike, none)
+
+
+@triton.jit
+def _top(
+    mine, categories, measured, inner, stride, level, BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr
+):
+    """The largest logit that counts; -inf where there is none."""
+    top = tl.full([HEIGHT], float("-inf"), tl.float32)
+    for start in range(0, measured, HEIGHT):
+        x, _, allowed = _rows(mine, categories, measured, inner, stride, start, level, BINARY, WIDTH, HEIGHT)
+        top = tl.maximum(top, tl.max(tl.where(allowed, x, float("-inf")), 1))
+    return tl.max(top, 0)
+
+
+@triton.jit
+def _rows(
+    mine, categories, measured, inner, stride, start, level,
+    BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
+):  # fmt: skip
+    """[HEIGHT, WIDTH] of the rows that are measured, from `start` on: the logits, how far they lie below zero, and
+    which of them count."""
+    i, k = start + tl.arange(0, HEIGHT)[:, None], tl.arange(0, WIDTH)[None, :]
+    row = (i // inner).to(tl.int64) * stride * inner + i % inner
+    x = tl.load(mine + row * categories + k, mask=(i < measured) & (k < categories), other=float("nan"))
+    x = x.to(tl.float32)
+    low = tl.abs(x) if BINARY else -x
+    return x, low, (tl.abs(x) < float("inf")) & ~(low >= level)
 
 
 @triton.jit
@@ -231,7 +272,7 @@ def _usage(mine, categories, samples, latents, level, BINARY: tl.constexpr, WIDT
         total += tl.where(most > 0, entropy / tl.where(most > 0, most, 1.0), 0.0)
         told += tl.where(most > 0, 1.0, 0.0)
     even = tl.minimum(tl.maximum(total / tl.maximum(told, 1.0), 0.0), 1.0)
-    return even, told > 0
+    return even, tl.where(told > 0, 1, 0).to(tl.int64)
 
 
 @triton.jit

@@ -15,7 +15,7 @@ from decoupled_st.estimators.operations.straight_through import to_compute
 from decoupled_st.temperatures import observe
 from decoupled_st.temperatures.observe import View
 
-_NEAR = observe.FAR / 2  # logits FAR apart are not both as near to zero, or to their mean
+_NEAR = observe.FAR / 2  # logits that are FAR apart are not both as near to zero
 
 
 def can_measure(view: View) -> bool:
@@ -29,11 +29,10 @@ def scale(view: View) -> float:
     """`observe.scale`, 0 where there is nothing to measure."""
     l, _ = observe.sampled(view)
     l = to_compute(l, l)
+    if not torch.linalg.vector_norm(l, math.inf).item() < _NEAR:  # or NaN
+        return observe.scale(view)[0].item()
     centred = l if view.dim is None else l - l.mean(-1, keepdim=True)  # torch.var takes eight times as long
-    norm = torch.linalg.vector_norm(centred).item()
-    if norm < _NEAR or torch.linalg.vector_norm(centred, math.inf).item() < _NEAR:  # not so where it is NaN
-        return norm / math.sqrt(l.numel())
-    return observe.scale(view)[0].item()
+    return torch.linalg.vector_norm(centred).item() / math.sqrt(l.numel())
 
 
 def usage(view: View) -> float | None:
@@ -41,7 +40,7 @@ def usage(view: View) -> float | None:
     samples, categories = view.samples, view.categories
     l = view.logits.reshape(samples, view.latents, *(() if view.dim is None else (categories,)))
     most = math.log(min(samples, categories))
-    if not (most and torch.linalg.vector_norm(l, math.inf).item() < _NEAR):  # not so where it is NaN
+    if not (most and torch.linalg.vector_norm(l, math.inf).item() < _NEAR):  # or NaN
         value, known = observe.usage(view)
         return value.item() if known.item() else None
     if view.dim is None:

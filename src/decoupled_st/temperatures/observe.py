@@ -90,10 +90,12 @@ def scale(view: View) -> tuple[Tensor, Tensor]:
     Returns:
         The scale, finite, 0 where there is nothing to measure; and whether it is above 0.
     """
-    l, mask = sampled(view)
-    allowed = l.isfinite() if mask is None else l.isfinite() & mask
-    l = to_compute(l, l)
-    allowed = allowed & ~(_level(l, view) >= view.spread(_masking_level(l, allowed, view)))
+    l, allowed = _measured(view)
+    if view.dim is not None:
+        top = _largest(l, allowed, view)
+        far_off = (top.abs() > FAR) & top.isfinite()
+        # Else the mean of a row of -1e9 alone is rounded, and what is centred by it is not 0.
+        l = (l - view.spread(torch.where(far_off, top, 0.0))).clamp(min=torch.finfo(l.dtype).min)
     l = torch.where(allowed, l, 0.0)
     if view.dim is not None:
         many = allowed.sum(view.dim, keepdim=True)
@@ -136,37 +138,40 @@ def sampled(view: View) -> tuple[Tensor, Tensor | None]:
 def masking_level(view: View) -> Tensor:
     """Per run, how far below zero a logit only stands for a mask, as those of `masked_fill(~mask, -1e9)` do.
 
-    Such logits lie more than `FAR` below the largest of their row, `APART` times as far as any nearer one, and all at
-    about one number below -`FAR` / 2: the largest is at most `ALIKE` times the least. Of log-odds the same holds on
-    both sides of 0.
+    Such logits lie more than `FAR` below the run's largest, `APART` times as far as any nearer one, and all at about
+    one number below -`FAR` / 2: the largest is at most `ALIKE` times the least. Of log-odds the same holds on both
+    sides of 0.
 
     Returns:
         The level [runs...]: what lies there or lower is masked. NaN where no logit is of this kind.
     """
     l, mask = sampled(view)
-    return _masking_level(to_compute(l, l), l.isfinite() if mask is None else l.isfinite() & mask, view)
-
-
-def _masking_level(l: Tensor, allowed: Tensor, view: View) -> Tensor:
-    runs, level = l.shape[: view.run_dims], _level(l, view)
-    if l.numel() == 0:
-        return l.new_full(runs, math.nan)
-    depth = level
-    if view.dim is not None:
-        depth = torch.where(allowed, l, -math.inf).amax(view.dim, keepdim=True) - l
+    l, allowed = to_compute(l, l), l.isfinite() if mask is None else l.isfinite() & mask
+    level = _level(l, view)
+    depth = level if view.dim is None else view.spread(_largest(l, allowed, view)) - l
     far, near = allowed & (depth > FAR), allowed & (depth <= FAR)
-
-    def largest(value: Tensor, where: Tensor, otherwise: float) -> Tensor:
-        return torch.where(where, value, otherwise).reshape(*runs, -1).amax(-1)
-
-    least, most = -largest(-level, far, -math.inf), largest(level, far, -math.inf)
-    apart = -largest(-depth, far, -math.inf) > APART * largest(depth, near, 0.0)
+    least, most = -_largest(-level, far, view), _largest(level, far, view)
+    apart = -_largest(-depth, far, view) > APART * _largest(depth, near, view).clamp(min=0.0)
     alike = (least > FAR / 2) & (most <= ALIKE * least) & (most > 0)
     return torch.where(apart & alike, least / ALIKE, math.nan)
 
 
+def _largest(value: Tensor, where: Tensor, view: View) -> Tensor:
+    """Per run, the largest value there; -inf where there is none."""
+    flat = torch.where(where, value, -math.inf).reshape(*value.shape[: view.run_dims], -1)
+    return flat.amax(-1) if value.numel() else flat.sum(-1) - math.inf
+
+
 def _level(l: Tensor, view: View) -> Tensor:
     return l.abs() if view.dim is None else -l
+
+
+def _measured(view: View) -> tuple[Tensor, Tensor]:
+    """The logits that are looked at, and which of them count: finite ones that are not masked."""
+    l, mask = sampled(view)
+    allowed = l.isfinite() if mask is None else l.isfinite() & mask
+    l = to_compute(l, l)
+    return l, allowed & ~(_level(l, view) >= view.spread(masking_level(view)))
 
 
 def _masked(view: View, by: float) -> Tensor:

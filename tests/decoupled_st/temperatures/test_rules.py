@@ -112,6 +112,23 @@ def test_log_odds_far_off_stand_for_a_mask(number: float) -> None:
             torch.testing.assert_close(state[name], value, rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("number", MASKS)
+@pytest.mark.parametrize("runs", [(), (2,)])
+def test_rows_that_are_masked_as_a_whole_are_left_out(number: float, runs: tuple[int, ...]) -> None:
+    """Padding: no row is masked in part, and the mean of a row of -1e9 alone is rounded."""
+    torch.manual_seed(0)
+    logits, mask = 3 * torch.randn(*runs, 40, 7), torch.ones(*runs, 40, 7, dtype=torch.bool)
+    mask[..., :5, :] = False
+    rule = SelfTempered()
+    _, masked = rule(rule.start(runs), logits, mask=mask, run_dims=len(runs))
+    for filled in (logits.masked_fill(~mask, number), logits + (~mask) * number):
+        _, state = rule(rule.start(runs), filled, run_dims=len(runs))
+        for name, value in masked.items():
+            torch.testing.assert_close(state[name], value, rtol=1e-5, atol=0)
+    _, state = rule(rule.start(runs), torch.full_like(logits, number), run_dims=len(runs))
+    assert (state["scale"] == 0).all()
+
+
 def test_large_logits_are_logits_where_nothing_sets_them_apart() -> None:
     torch.manual_seed(0)
     spread = 1e4 * torch.randn(40, 6)  # no gap
