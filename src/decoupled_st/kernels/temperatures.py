@@ -130,7 +130,7 @@ def _step(
     tl.debug_barrier()  # the state may be written where it was read, and every thread reads it for itself
     tl.store(new_first + run, tl.where(begun > 0, begun, value))
     tl.store(new_passes + run, n)
-    rate = tl.maximum(1 / n.to(tl.float32), weight / SETTLED)
+    rate = tl.where(begun > 0, tl.maximum(1 / n.to(tl.float32), weight / SETTLED), 1.0)
     tl.store(new_scale + run, tl.where(value > 0, s + (value - s) * rate, s))
     if USAGE:
         used += known

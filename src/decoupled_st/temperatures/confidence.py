@@ -8,7 +8,7 @@ import torch
 
 from decoupled_st.estimators.operations.straight_through import to_compute
 from decoupled_st.estimators.operations.temperature import check_float
-from decoupled_st.temperatures.observe import View
+from decoupled_st.temperatures.observe import View, masked
 from decoupled_st.temperatures.rule import Rule, State, Taus, register
 
 
@@ -55,8 +55,7 @@ class Confidence(Rule):
         if view.dim is None:
             confidence = torch.tanh(l.abs() / 2)  # 2 max(p, 1 - p) - 1
         else:
-            if view.mask is not None:
-                l = l.masked_fill(~view.mask, -torch.inf)
+            l = to_compute(masked(view, -torch.inf), view.logits) / self.low
             allowed = (l > -torch.inf).sum(view.dim, keepdim=True).clamp(min=2).to(l.dtype)
             most = torch.softmax(l, view.dim).amax(view.dim, keepdim=True)
             confidence = (most - 1 / allowed) / (1 - 1 / allowed)

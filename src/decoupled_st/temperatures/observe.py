@@ -174,15 +174,15 @@ def _measured(view: View) -> tuple[Tensor, Tensor]:
     return l, allowed & ~(_level(l, view) >= view.spread(masking_level(view)))
 
 
-def _masked(view: View, by: float) -> Tensor:
+def masked(view: View, by: float) -> Tensor:
     """The logits with `by` where they are masked, by the mask or by a number that stands for one."""
     l = view.logits
-    masked = _level(to_compute(l, l), view) >= view.spread(masking_level(view))
-    return torch.where(masked if view.mask is None else masked | ~view.mask, by, l)
+    forbidden = _level(to_compute(l, l), view) >= view.spread(masking_level(view))
+    return torch.where(forbidden if view.mask is None else forbidden | ~view.mask, by, l)
 
 
 def _counts_binary(view: View) -> tuple[Tensor, Tensor]:
-    l = _masked(view, math.nan)
+    l = masked(view, math.nan)
     grouped = l.reshape(*l.shape[: view.run_dims], view.samples, view.latents)
     known = ~grouped.isnan()
     ones = (grouped > 0).sum(-2)
@@ -193,7 +193,7 @@ def _counts_binary(view: View) -> tuple[Tensor, Tensor]:
 def _counts(view: View) -> tuple[Tensor, Tensor]:
     """How often each category is a latent's argmax, and how many categories it may choose from."""
     assert view.dim is not None
-    l = _masked(view, -math.inf).movedim(view.dim, -1)
+    l = masked(view, -math.inf).movedim(view.dim, -1)
     grouped = l.reshape(*l.shape[: view.run_dims], view.samples, view.latents, view.categories)
     best, chosen = grouped.max(-1)
     possible = (grouped > -math.inf).any(-3)

@@ -104,11 +104,12 @@ class SelfTempered(Rule):
         measured, weight = ~settled | (_place(passes) == 0), torch.where(settled, EVERY, 1).float()
         s, known = scale(view)
         known = known & measured
+        rate = torch.where(state["first"] == 0, 1.0, torch.maximum(1 / passes.float(), weight / SETTLED))
         after = {
             **state,
             "passes": passes,
             "first": torch.where((state["first"] == 0) & known, s, state["first"]),
-            "scale": _towards(state["scale"], s, known, torch.maximum(1 / passes.float(), weight / SETTLED)),
+            "scale": _towards(state["scale"], s, known, rate),
         }
         if self._enough and self._few(view) > 0:
             m, known = usage(view)
@@ -202,9 +203,10 @@ class SelfTempered(Rule):
             return taus
         weight = EVERY if passes > SETTLED else 1
         if (measured := numbers.scale(view)) > 0:
-            s = state["scale"].item()
-            state["scale"].fill_(s + max(1 / passes, weight / SETTLED) * (measured - s))
-            if not state["first"].item():
+            s, first = state["scale"].item(), state["first"].item()
+            rate = max(1 / passes, weight / SETTLED) if first else 1.0
+            state["scale"].fill_(s + rate * (measured - s))
+            if not first:
                 state["first"].fill_(measured)
         if few and self._enough and (even := numbers.usage(view)) is not None:
             usages, m = state["usages"].item() + 1, state["usage"].item()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.checkpoint import checkpoint
 from two_processes import in_two_processes
 
@@ -517,3 +518,19 @@ def test_the_reading_is_of_what_is_drawn_at(estimator: dst.Estimator) -> None:
     for _ in range(5):
         choice(torch.randn(8, 4, requires_grad=True))
     assert dst.diagnostics.temperatures(choice)[""] == {"tau_f": 1.0, "tau_b": 0.5, "steps": 5}
+
+
+@pytest.mark.parametrize("how", ["torch's own", "by hand"])
+def test_an_averaged_copy_has_the_temperatures_of_the_network(how: str) -> None:
+    """As the page says: its buffers are copied, and not averaged."""
+    network = torch.nn.Sequential(torch.nn.Linear(6, 8), dst.nn.Categorical(dst.SelfTempered(steps=30)))
+    average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    mine = copy.deepcopy(network)
+    for _ in range(30):
+        network(torch.randn(8, 6))
+        average.update_parameters(network)
+    for own, its in zip(mine.buffers(), network.buffers(), strict=True):
+        own.copy_(its)
+    copied = average.module if how == "torch's own" else mine
+    assert dst.diagnostics.temperatures(copied) == dst.diagnostics.temperatures(network)
+    assert dst.diagnostics.temperatures(copied)["1"]["passes"] == 30

@@ -151,6 +151,26 @@ def test_tau_b_does_not_fall_below_the_scale_of_the_beginning() -> None:
     assert follow(SelfTempered(floor=0.9), [torch.zeros(6, 16)])[0].b.item() == pytest.approx(1.8)
 
 
+def test_passes_without_a_scale_do_not_count_in_its_mean() -> None:
+    """Logits that begin equal, as a head's of zeros do; by tensors and by the module's numbers."""
+    logits, rule = torch.tensor([3.0, -3.0]).expand(6, 2), SelfTempered()
+    passes = [0 * logits] * 9 + [logits]
+    assert follow(rule, passes)[1]["scale"].item() == pytest.approx(3.0)
+    choice = dst.nn.Categorical(rule)
+    for given in passes:
+        choice(given)
+    assert choice.tempering.reading()["scale"] == pytest.approx(3.0)
+
+
+def test_confidence_takes_a_large_number_for_a_mask() -> None:
+    mask = torch.tensor([True, True, False, False, False, False])
+    logits = torch.randn(5, 6)
+    rule = Confidence()
+    expected = rule({}, logits, mask=mask)[0].b
+    for number in (-1e4, -1e9, -INF):
+        torch.testing.assert_close(rule({}, logits.masked_fill(~mask, number))[0].b, expected)
+
+
 def test_where_logits_are_parameters_the_first_pass_sets_the_least_tau_b() -> None:
     rule = SelfTempered()
     logits = torch.tensor([1.0, -1.0] * 8).expand(6, 16)
