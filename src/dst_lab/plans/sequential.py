@@ -50,6 +50,9 @@ class Sequential(Plan):
             names = [name for name, _ in (*self.sweeps, *self.always)]
             values = ", ".join(f"{name}={value_of(winner, name)}" for name in names)
             remarks = [*remarks, f"chosen for {describe(winner)}: {values}, {score(winner, self.seeds, lookup):.6g}"]
+            for name, tried in self.always:
+                if edge(tried, value_of(winner, name)):
+                    remarks.append(f"  {name}={value_of(winner, name)} lies on the edge of those that were tried")
         return remarks
 
     def _settings(self, lookup: Lookup) -> tuple[list[Config], Config | None, list[str]]:

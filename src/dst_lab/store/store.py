@@ -236,7 +236,7 @@ class Store:
                 repack, replaced = self._folder is not None, file.exists()
 
                 def carry_networks(digests: Mapping[str, str]) -> None:
-                    for run in sorted(self._kept(digests)) if artefacts_of is None else ():
+                    for run in sorted(self._carried(digests)) if artefacts_of is None else ():
                         if network := self._network_still(run, digests[run]):
                             arriving.add(network)
                     if replaced:
@@ -260,7 +260,7 @@ class Store:
     def note(self, runs: Collection[str], text: str) -> None:
         """Put a note on each of these runs, in the place of the one that is there; an empty text removes it.
 
-        A note is no part of what a run found: copies, merges and exports carry it, comparisons leave it out.
+        A note is no part of what a run found: copies, merges and exports carry it, and comparisons name it by itself.
         """
         # Bytes that were no text, as Python keeps them.
         if any("\ud800" <= character <= "\udfff" for character in text):
@@ -326,18 +326,24 @@ class Store:
             return None
 
     def kept(self) -> set[str]:
-        """The ids of the runs whose network lies beside the store."""
-        return self._kept(self.finished())
+        """The ids of the runs whose network, that of the result recorded here, lies beside the store."""
+        digests, finished = self._digests(), self.finished()
+        final = {run: digest for run, digest in digests.items() if run in finished}
+        return {run for place in self._places for run in networks.kept_of(place, final)}
 
-    def _kept(self, finished: Collection[str]) -> set[str]:
-        return {run for place in self._places for run in networks.kept(place, finished)}
+    def _carried(self, digests: Mapping[str, str]) -> set[str]:
+        """The runs whose networks a copy takes along. In one store a network of another result is an error; of several
+        slices, another may have the result that counts."""
+        if len(self._places) == 1:
+            return networks.kept(self._places[0], digests)
+        return {run for place in self._places for run in networks.kept_of(place, digests)}
 
     def _digests(self) -> dict[str, str]:
         """Of all records, by the ids of their runs."""
         return {run: digest.hex() for run, digest in self._query("SELECT id, digest FROM runs")}
 
     def _has_network(self, row: rows.StoredRow) -> bool:
-        return row.is_final and any(networks.has(place, row.id) for place in self._places)
+        return row.is_final and bool(self._carried({row.id: row.digest}))
 
     def provenance(self, run_id: str) -> dict[str, Any]:
         """Where, when and with what a run was trained."""
@@ -389,6 +395,7 @@ class Store:
                 with self._intact(row.id, "record"):
                     row.verify()
                 yield row
+            self._verify_notes()
             self._connection.execute("COMMIT")
 
     def leave_out_damaged(self) -> dict[str, str]:
@@ -409,6 +416,11 @@ class Store:
             for row in rows.read_all(self._connection):
                 with self._intact(row.id, "record"):
                     row.verify()
+            self._verify_notes()
+
+    def _verify_notes(self) -> None:
+        for run in notes.damaged(self._connection):
+            raise DamagedRunError(f"{self.path}: the note on run {run} is damaged. {SALVAGE}")
 
     @contextmanager
     def _intact(self, run_id: str, what: str) -> Iterator[None]:

@@ -55,6 +55,12 @@ def kept(store: str | os.PathLike[str], runs: Iterable[str]) -> set[str]:
     return {run for run in runs if f"{run}.safetensors" in names}
 
 
+def kept_of(store: str | os.PathLike[str], digests: Mapping[str, str]) -> set[str]:
+    """Those of the runs, given with the digests of their results, that have a file of this result, or one of which
+    that cannot be read."""
+    return {run for run in kept(store, digests) if record_of(path_of(store, run)) in (digests[run], "")}
+
+
 def has(store: str | os.PathLike[str], run: str) -> bool:
     """True where the run has a file."""
     return path_of(store, run).is_file()
@@ -133,7 +139,16 @@ def read_for(store: str | os.PathLike[str], run: str, digest: str) -> Network:
 
 def read_among(stores: Sequence[Path], run: str, digest: str) -> Network:
     """The same from the first of several stores that has the network of this result."""
-    places = [store for store in stores if has(store, run)] or stores
+    if len(stores) == 1:
+        return read_for(stores[0], run, digest)
+    there = [store for store in stores if has(store, run)]
+    places = [store for store in there if record_of(path_of(store, run)) in (digest, "")]
+    if there and not places:
+        raise StoreError(
+            f"the network of run {run} was not kept of the result that counts here, the first slice's: "
+            f"{path_of(there[0], run)} is of another result of the run."
+        )
+    places = places or [*stores]
     for place in places[:-1]:
         with suppress(StoreError):  # another has one too
             return read_for(place, run, digest)

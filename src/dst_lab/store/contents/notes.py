@@ -16,10 +16,19 @@ CREATE TABLE IF NOT EXISTS notes (
 
 def read(connection: sqlite3.Connection) -> dict[str, str]:
     """The notes by the ids of their runs. One that is damaged says so at its end."""
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'notes'").fetchone():
-        return {}
-    rows = connection.execute("SELECT run, body, fingerprint FROM notes ORDER BY run").fetchall()
+    rows = _rows(connection)
     return {run: body if is_whole(run, body, mark) else f"{_readable(body)} (damaged)" for run, body, mark in rows}
+
+
+def damaged(connection: sqlite3.Connection) -> list[str]:
+    """The runs whose notes are not as they were written."""
+    return [run for run, body, mark in _rows(connection) if not is_whole(run, body, mark)]
+
+
+def _rows(connection: sqlite3.Connection) -> list[tuple[str, str, str]]:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'notes'").fetchone():
+        return []
+    return connection.execute("SELECT run, body, fingerprint FROM notes ORDER BY run").fetchall()
 
 
 def write(connection: sqlite3.Connection, notes: Mapping[str, str]) -> None:

@@ -67,6 +67,9 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, o
     if not (cells_found.runs or cells_found.histories):
         raise StoreError(f"{source}: nothing of a dst store was found in it.")
     healthy, lost = cells_found.assembled()
+    for row in healthy:
+        if row.id in cells_found.lost_notes and row.id not in cells_found.notes:
+            lost[f"the note on {row.name}"] = f"it is damaged, and reads {cells_found.lost_notes[row.id]!r}"
     lock = Lock(file)
     try:
         with explained(file), arriving_with(file) as arriving:
@@ -143,6 +146,8 @@ class _Found:
     fingerprints: dict[int, list[str]] = field(default_factory=dict)
     provenance: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    lost_notes: dict[str, str] = field(default_factory=dict)
+    """What is left of notes that are not whole."""
 
     @classmethod
     def of(cls, found: Iterable[Cell]) -> "_Found":
@@ -161,8 +166,9 @@ class _Found:
                 case (str(run), str(body)) if key is None:
                     if identify(body) == run:
                         tables.provenance[run] = body
-                case (str(run), str(body), str(fingerprint)) if key is None and notes.is_whole(run, body, fingerprint):
-                    tables.notes[run] = body
+                case (str(run), str(body), str(fingerprint)) if key is None and len(run) == 16:
+                    whole = notes.is_whole(run, body, fingerprint)
+                    (tables.notes if whole else tables.lost_notes)[run] = body
         return tables
 
     def assembled(self) -> tuple[list[rows.StoredRow], dict[str, str]]:
