@@ -17,6 +17,10 @@ from decoupled_st.kernels import traced
 
 METRICS = ("dot", "cosine", "l2")
 _FAR = 8.0
+_SAMPLED = 64
+"""How many codes tell where they all lie."""
+_QUARTILES = 1.35
+"""How many standard deviations of a normal distribution lie between its quartiles."""
 """Spreads from which on a mean is taken away: nearer than that, it costs three digits at most."""
 
 
@@ -96,20 +100,21 @@ def heads_of(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> list
 
 
 def centred(x: Tensor, codes: Tensor, metric: str) -> tuple[Tensor, Tensor]:
-    """x [N, H, D] and codes [H, K, D] as their scores are made of: for l2 less the mean code of their head, in the
+    """x [N, H, D] and codes [H, K, D] as their scores are made of: for l2 less the middle code of their head, in the
     features where it is far from 0 for the codes' spread.
 
     Distances and their gradients stay, but 2 x . e and |e|^2 would be so large there that rounding takes their
     difference. Elsewhere it would cost a rounding more. In half precision x and codes are themselves rounded so.
+    Middle and spread are by the quartiles of some codes: a few that lie elsewhere do not move them.
     """
     if metric != "l2" or x.dtype not in (torch.float32, torch.float64):
         return x, codes
-    # |mean| > _FAR * spread, where spread^2 = norm^2 / K - mean^2.
-    mean, norm = codes.mean(1), torch.linalg.vector_norm(codes, dim=1)
-    mean = mean.where(mean.abs() > norm * (_FAR / math.sqrt((1 + _FAR**2) * codes.shape[1])), 0.0)
-    if mean.device.type == "cpu" and not traced() and not mean.any():
+    few = codes.detach()[:, :: -(-codes.shape[1] // _SAMPLED)].transpose(1, 2).contiguous().sort(-1).values
+    low, middle, high = (few[..., few.shape[-1] * quarter // 4] for quarter in (1, 2, 3))
+    middle = middle.where(middle.abs() > _FAR / _QUARTILES * (high - low), 0.0)
+    if middle.device.type == "cpu" and not traced() and not middle.any():
         return x, codes
-    return x - mean, codes - mean.unsqueeze(1)
+    return x - middle, codes - middle.unsqueeze(1)
 
 
 def _reciprocal_lengths(vectors: Tensor, dtype: torch.dtype) -> Tensor:

@@ -118,8 +118,8 @@ class ResidualCodebook(nn.Module):
         """Set every code to a random row of what the stages before leave of x. In several processes, all get the first
         one's.
 
-        A row that has become a code would leave nothing: it leaves its difference to the best of those codes that stand
-        at even places, where its own is at an odd one, and the other way round.
+        A row that has become a code would leave nothing: it leaves its difference to the best code in the half of them
+        that its own is not in.
         """
         if len(self.stages) > 1 and self._books[0].metric == "cosine":
             raise ValueError(
@@ -159,14 +159,22 @@ class ResidualCodebook(nn.Module):
 
 
 def _index_of_another(book: Codebook, x: Tensor) -> Tensor:
-    """The index of the best code of each row; of a row that is a code itself, of the best at places of other parity."""
+    """The index of the best code of each row; of a row that is a code itself, of the best in the other half of them.
+
+    Equal codes are in one half: with fewer rows than codes, or rows that repeat, a row is several codes.
+    """
     index = book.encode(x).clamp(min=0)
-    met = (book._rows(x - book.decode(index)) == 0).all(-1)
-    if book.codes == 1 or not met.any():
+    met = (book._rows(x.to(book.weight.dtype).to(x.dtype) - book.decode(index)) == 0).all(-1)
+    codes = book.weight.detach().reshape(book.heads, book.codes, -1)
+    odd = torch.stack([torch.unique(head, dim=0, return_inverse=True)[1] % 2 == 1 for head in codes])  # [heads, codes]
+    if not (met.any() and odd.any(-1).all()):
         return index
-    odd = torch.arange(book.codes, device=index.device) % 2 == 1
-    best_odd, best_even = (book.encode(x, mask=mask).clamp(min=0) for mask in (odd, ~odd))
-    return torch.where(met, torch.where(index % 2 == 0, best_odd, best_even), index)
+    best_odd, best_even = (
+        book.encode(x, mask=mask if book.heads > 1 else mask[0]).clamp(min=0) for mask in (odd, ~odd)
+    )
+    heads = torch.arange(book.heads, device=index.device)
+    is_odd = odd[heads, index] if book.heads > 1 else odd[0][index]
+    return torch.where(met, torch.where(is_odd, best_even, best_odd), index)
 
 
 def _zeros_like(x: Tensor) -> Tensor:

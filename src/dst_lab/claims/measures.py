@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dst_lab.configs import cards
+from dst_lab.records import Array
 from dst_lab.records.row import History, Row, best_of
 
 
@@ -40,24 +41,24 @@ def best(metric: str) -> Measure:
     sign = card.direction
     if not sign:
         raise ValueError(f"whether a high or a low {metric} is best is not known: register a card that says so")
-    return Measure(f"{card.good_end} {card.label}", card.unit, sign, lambda h: best_of(h[metric].values, sign))
+    return Measure(f"{card.good_end} {card.label}", card.unit, sign, lambda h: best_of(_over_training(h, metric), sign))
 
 
 def last(metric: str, unit: str | None = None) -> Measure:
     """The value at the last evaluation; of a vector, such as the perplexity of each latent, its mean."""
-    return _measure("last", metric, lambda h: float(np.mean(h[metric].values[-1])), unit)
+    return _measure("last", metric, lambda h: float(_over_training(h, metric)[-1]), unit)
 
 
 def first(metric: str, unit: str | None = None) -> Measure:
     """The value at the first evaluation."""
-    return _measure("first", metric, lambda h: float(np.mean(h[metric].values[0])), unit)
+    return _measure("first", metric, lambda h: float(_over_training(h, metric)[0]), unit)
 
 
 def mean(metric: str) -> Measure:
     """The mean over the evaluations that recorded it, those with NaN left out; NaN where all are."""
 
     def read(history: History) -> float:
-        values = history[metric].values
+        values = _over_training(history, metric)
         known = values[~np.isnan(values)]
         return float(known.mean()) if len(known) else math.nan
 
@@ -74,7 +75,7 @@ def stopped(metric: str) -> Measure:
         if not len(there):
             return math.nan
         at = np.flatnonzero(series.steps == loss.steps[there[loss.values[there].argmin()]])
-        return float(np.mean(series.values[at[0]])) if len(at) else math.nan
+        return float(_over_training(history, metric)[at[0]]) if len(at) else math.nan
 
     card = cards.metric(metric)
     return Measure(f"{card.label} at the lowest validation loss", card.unit, card.direction, read)
@@ -86,7 +87,7 @@ def reach(metric: str, target: float, never: float) -> Measure:
 
     def read(history: History) -> float:
         series = history[metric]
-        reached = np.flatnonzero(card.direction * series.values >= card.direction * target)
+        reached = np.flatnonzero(card.direction * _over_training(history, metric) >= card.direction * target)
         return float(series.steps[reached[0]]) if len(reached) else never
 
     return Measure(f"steps until {card.label} reaches {target:.4g}", "steps", -1, read, never, never=never)
@@ -104,7 +105,13 @@ def after_the_end(metric: str) -> Measure:
 
 def converged(metric: str, threshold: float) -> Measure:
     """1 where the last value lies below the threshold, else 0; a run that diverged has not converged."""
-    return Measure("converged runs", "share", 1, lambda h: float(h[metric].values[-1] < threshold), 0.0, True)
+    return Measure("converged runs", "share", 1, lambda h: float(_over_training(h, metric)[-1] < threshold), 0.0, True)
+
+
+def _over_training(history: History, metric: str) -> Array:
+    """One number per evaluation: of a vector, such as the perplexity of each latent, its mean."""
+    values = np.asarray(history[metric].values, dtype=np.float64)
+    return values.reshape(len(values), -1).mean(-1)
 
 
 def _measure(when: str, metric: str, read: Callable[[History], float], unit: str | None = None) -> Measure:

@@ -163,6 +163,17 @@ def test_where_one_code_is_all_but_certain(dtype: torch.dtype, gap: float) -> No
     torch.testing.assert_close(to_codes[1].double(), -ds * x[0].double(), rtol=1e-3, atol=0)
 
 
+@pytest.mark.parametrize("elsewhere", [0, 1, 16])
+@pytest.mark.parametrize("place", [0.0, -1000.0])
+def test_a_few_codes_elsewhere_do_not_hide_those_of_tokens_with_a_large_mean(elsewhere: int, place: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, codes = (100 + 0.1 * torch.randn(n, 64, generator=generator) for n in (300, 512))
+    codes[:elsewhere] = place + 0.1 * torch.randn(elsewhere, 64, generator=generator)
+    _, index = dst.codebook.decoupled(x, codes, tau_f=0.0, tau_b=0.2, metric="l2")
+    nearest = torch.cdist(x.double(), codes.double(), compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
+    assert (index != nearest).float().mean() < 0.005
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_row_whose_temperature_is_none_is_nan(bad: float) -> None:
     x, codes = torch.randn(4, 6), torch.randn(40, 6)

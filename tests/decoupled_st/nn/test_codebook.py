@@ -302,8 +302,8 @@ def test_stages_are_initialised_by_what_is_left_and_counted_one_by_one() -> None
         assert all((code == rows).all(-1).any() for code in stage.weight), "a row of what is left"
         assert not (rows == 0).all(-1).any()
         scores = -torch.cdist(rows, stage.weight)
-        odd = scores.argmax(-1, keepdim=True) % 2 == 1
-        others = scores.masked_fill((torch.arange(16) % 2 == 1) == odd, -torch.inf).argmax(-1)
+        half = torch.unique(stage.weight, dim=0, return_inverse=True)[1] % 2
+        others = scores.masked_fill(half == half[scores.argmax(-1, keepdim=True)], -torch.inf).argmax(-1)
         met = (rows.unsqueeze(1) == stage.weight).all(-1).any(-1)
         assert met.sum() == 16
         rows = rows - stage.decode(torch.where(met, others, stage.encode(rows)))
@@ -324,17 +324,34 @@ def test_stages_are_initialised_by_what_is_left_and_counted_one_by_one() -> None
 
 
 @pytest.mark.parametrize("heads", [1, 2])
-def test_stages_are_initialised_by_as_many_rows_as_codes(heads: int) -> None:
+@pytest.mark.parametrize("rows", [49, 148, 511, 512, 1000])
+def test_stages_are_initialised_by_few_rows(rows: int, heads: int) -> None:
+    """With fewer rows than codes some codes are equal, and a row is several of them."""
     torch.manual_seed(0)
-    x, fresh = torch.randn(2, 512, 8)
+    x, fresh = torch.randn(rows, 8), torch.randn(512, 8)
     module = dst.nn.ResidualCodebook(512, 8, ARGMAX, stages=4, metric="l2", heads=heads)
     module.initialise(x)
     zeros = [(stage.weight == 0).all(-1).float().mean().item() for stage in module.stages]
     assert zeros[:2] == [0, 0]
-    assert max(zeros) < 0.05, "differences of differences may meet"
+    assert max(zeros) < 0.1, "differences of differences may meet"
     errors = [(fresh - module.decode(module.encode(fresh)[..., :n])).square().mean().item() for n in (1, 2, 3, 4)]
-    assert errors[1] < 0.5 * errors[0]
+    assert errors[1] < 0.7 * errors[0]
     assert errors == sorted(errors, reverse=True)
+
+
+def test_stages_are_initialised_by_rows_that_repeat_and_by_rounded_ones() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(600, 8)
+    x[:400] = x[0]  # a background
+    for dtype in (torch.float32, torch.bfloat16):
+        module = dst.nn.ResidualCodebook(64, 8, ARGMAX, stages=3, metric="l2", dtype=dtype)
+        module.initialise(x)
+        for stage in module.stages:
+            lengths = stage.weight.float().norm(dim=-1)
+            assert (lengths < 0.02).float().mean() < 0.1
+    alike = dst.nn.ResidualCodebook(4, 8, ARGMAX, stages=2, metric="l2")
+    alike.initialise(torch.ones(9, 8))  # one code: nothing is left
+    assert (alike.stages[1].weight == 0).all()
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])

@@ -84,6 +84,12 @@ def test_sequential_over_learning_rates() -> None:
     assert plan.chosen(lookup)[0].lr == 1e-3
 
 
+def test_sequential_says_where_a_rate_lies_on_the_edge() -> None:
+    plan = Sequential(BASE, (("tau_f", TAU_F),), (0,), (("lr", (0.001, 0.003, 0.01)),))
+    assert plan.notes(lambda config: -config.lr)[-1] == "  lr=0.01 lies on the edge of those that were tried"
+    assert "edge of those" not in "".join(plan.notes(lambda config: abs(config.lr - 0.003)))
+
+
 def test_an_optimum_on_the_edge_extends_the_sweep_once_and_is_flagged() -> None:
     plan = Sequential(BASE, (("tau_f", TAU_F), ("tau_b", TAU_B)), (0,))
     trained, lookup = follow(plan, surface(0.33, 40.0))

@@ -172,12 +172,17 @@ def _drawn(panel: Panel, metric: str, console: Console, rows: int) -> list[Rende
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("")
     table.add_column("setting", overflow="fold")
-    numbers = ("runs", "now", "best") if of.direction else ("runs", "now")
+    diverged = any(line.diverged for line in panel.lines)
+    numbers = ["runs", "now", *(["best"] if of.direction else []), *(["diverged"] if diverged else [])]
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for number, line in enumerate(panel.lines):
-        values = (str(line.runs), f"{line.now:.4g}", f"{line.best:.4g}")[: len(numbers)]
+        texts = {
+            "runs": str(line.runs), "now": f"{line.now:.4g}", "best": f"{line.best:.4g}",
+            "diverged": str(line.diverged),
+        }  # fmt: skip
+        values = [texts[name] for name in numbers]
         state = "training" if line.training else "recorded"
         table.add_row(Text(letter(number), style=f"bold {color(number)}"), line.name, *values, state)
     hidden = panel.others

@@ -2,8 +2,9 @@
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ class Line:
     now: float
     best: float
     """The mean of the runs' good ends so far; the latest where the metric has none."""
+    diverged: int = 0
+    """How many runs did, beside those recorded or among those in training."""
     name: str = ""
 
 
@@ -42,7 +45,7 @@ class Panel:
 
     task: str
     lines: list[Line]
-    """The best first."""
+    """The best first, after them those of which a run diverged."""
     others: int
     """How many settings are not among them."""
     end: float
@@ -111,8 +114,9 @@ def panels(
         lines = [
             line for chunk in chunks if chunk.configs[0]["task"] == task for line in _live(chunk, conditions, metric)
         ]
-        done = recorded.curves([run for run in fitting if run.task == task], metric)
-        drawn.append(_panel(task, lines, _settings(done, metric), metric, top))
+        own = [run for run in fitting if run.task == task]
+        diverged = Counter(_key(run.config) for run in own if run.status == "diverged")
+        drawn.append(_panel(task, lines, _settings(recorded.curves(own, metric), diverged, metric), metric, top))
     return [panel for panel in drawn if panel.lines]
 
 
@@ -121,7 +125,7 @@ def _panel(task: str, training: list[Line], recorded: list[Line], metric: str, t
     sign = -card(metric).direction
 
     def by_best(lines: list[Line]) -> list[Line]:
-        return sorted(lines, key=lambda line: (math.isnan(line.best), sign * line.best))
+        return sorted(lines, key=lambda line: (math.isnan(line.best), line.diverged > 0, sign * line.best))
 
     every, shown = [*training, *recorded], by_best(recorded)[:top]
     if training:
@@ -165,32 +169,35 @@ def _in_training(config: Mapping[str, Any]) -> Run:
     return Run(id=run_id(config), config=dict(config), status="training", detail={}, provenance_id="")
 
 
-def _settings(done: Iterable[tuple[Run, Curve]], metric: str) -> list[Line]:
-    """The settings of recorded runs, each up to the length of its shortest."""
+def _settings(done: Iterable[tuple[Run, Curve]], diverged: Mapping[tuple[str, bool], int], metric: str) -> list[Line]:
+    """The settings of recorded runs, each as long as its longest, with how many others of it diverged."""
     groups: dict[tuple[str, bool], list[tuple[Run, Curve]]] = {}
     for run, curve in done:
         groups.setdefault(_key(run.config), []).append((run, curve))
     lines = []
-    for members in groups.values():
-        length = min(curve.x.size for _, curve in members)
-        values = np.stack([curve.y[:length] for _, curve in members], 1)
-        lines.append(_line(members[0][0].config, members[0][1].x[:length], values, metric, training=False))
+    for key, members in groups.items():
+        longest = max((curve for _, curve in members), key=lambda curve: curve.x.size)
+        values = np.full((longest.x.size, len(members)), np.nan)
+        for column, (_, curve) in enumerate(members):
+            values[: curve.y.size, column] = curve.y
+        line = _line(members[0][0].config, longest.x, values, metric, training=False)
+        lines.append(replace(line, diverged=diverged.get(key, 0)))
     return lines
 
 
 def _line(config: Mapping[str, Any], x: Any, values: Any, metric: str, *, training: bool) -> Line:
     """The mean over runs of values [T, runs], those that are there. The best is the mean of each run's own, as plans
-    choose by it and `dst show` has it: runs need not be at their best at the same time."""
+    choose by it and `dst show` has it: runs need not be at their best, nor end, at the same time."""
     present, direction = np.where(np.isfinite(values), values, np.nan).astype(np.float64), card(metric).direction
+    known = [run[np.isfinite(run)] for run in present.T]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of a mean over nothing
         mean = np.nanmean(present, 1)
-        each = direction * np.nanmax(direction * present, 0, initial=-math.inf)
-        best = float(np.nanmean(np.where(np.isfinite(each), each, np.nan)))
-    finite = mean[np.isfinite(mean)]
-    now = float(finite[-1]) if finite.size else math.nan
-    best = best if direction else now
-    return Line(complete(config), Curve(np.asarray(x, np.float64), mean), values.shape[1], training, now, best)
+        now = float(np.mean([run[-1] for run in known if run.size]))
+        best = float(np.mean([direction * (direction * run).max() for run in known if run.size])) if direction else now
+    lost = int((~np.isfinite(values[-1])).sum()) if training and len(values) else 0
+    curve = Curve(np.asarray(x, np.float64), mean)
+    return Line(complete(config), curve, values.shape[1], training, now, best, lost)
 
 
 def _varied(lines: Sequence[Line]) -> list[str]:
@@ -210,7 +217,7 @@ def _named(line: Line, varied: Sequence[str], of_seeds: bool) -> Line:
     pairs = [(name.removeprefix("estimator."), value_at(line.config, name)) for name in varied]
     pairs += [("seeds", "fresh" if _is_fresh(line.config) else "search")] if of_seeds else []
     words = [str(value) if name == "name" else f"{name}={_short(value)}" for name, value in pairs if value is not None]
-    return Line(**{**vars(line), "name": " ".join(words) or str(line.config["estimator"]["name"])})
+    return replace(line, name=" ".join(words) or str(line.config["estimator"]["name"]))
 
 
 def _short(value: Any) -> str:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,30 @@ def test_search_and_fresh_seeds_are_two_curves(finished, cli) -> None:
         ["b", "tau_f=0.1", "seeds=fresh", "2", "0.8", "0.8", "recorded"],
         ["c", "tau_f=1", "seeds=search", "2", "1.41", "1", "recorded"],
     ]
+
+
+def test_runs_that_stopped_early_count_with_their_own_ends(surroundings, cli) -> None:
+    """The means are 0.4 and 0.6, as `dst show` has them; up to the shortest run they were 0.9 and 0.6."""
+    lengths = {0.1: [[1.0, 0.8], [1.0, 0.8, 0.4, 0.2], [1.0, 0.8, 0.4, 0.2]], 1.0: [[1.0, 0.7, 0.6]] * 3}
+    with Store.open("dst.sqlite", write=True) as store:
+        for tau, runs in lengths.items():
+            for seed, losses in enumerate(runs):
+                one = record(seed, tau, losses)
+                store.put([replace(one, config={k: v for k, v in one.config.items() if k != "epochs"})])
+    lines = [line.split() for line in cli("watch", "--once").out.splitlines() if "tau_f=" in line]
+    assert [line[1:5] for line in lines] == [["tau_f=0.1", "3", "0.4", "0.4"], ["tau_f=1", "3", "0.6", "0.6"]]
+
+
+def test_settings_of_which_a_run_diverged_come_last_and_say_so(surroundings, cli) -> None:
+    with Store.open("dst.sqlite", write=True) as store:
+        store.put([record(seed, tau, [1.0, 0.4 + tau]) for seed in (0, 1) for tau in (0.2, 1)])
+        store.put([record(0, 0.1, [1.0, 0.1]), record(1, 0.1, [1.0, 0.1], "diverged")])
+    out = cli("watch", "--once").out
+    assert re.search(r"setting +runs +now +best +diverged", out)
+    lines = [line.split() for line in out.splitlines() if line.endswith("recorded")]
+    assert [(line[1], line[-2]) for line in lines] == [("tau_f=0.2", "0"), ("tau_f=1", "0"), ("tau_f=0.1", "1")]
+    (line,) = (line for line in cli("watch", "--once", "--top", 1).out.splitlines() if line.endswith("recorded"))
+    assert line.split()[-3:] == ["0.6", "0.6", "recorded"]
 
 
 def test_the_folder_of_slices_may_be_the_one_that_this_runs_in(finished, cli) -> None:

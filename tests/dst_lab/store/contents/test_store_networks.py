@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dst_lab.store import Record, Series, Store, StoreError, salvage
+from dst_lab.store import Record, Series, Store, StoreError, compare, salvage
 from dst_lab.store.contents.networks import Network, path_of, write
 
 CONFIG = {"task": "t", "estimator": {"name": "decoupled", "tau_f": 1.0, "tau_b": 1.0}, "lr": 0.1}
@@ -202,3 +202,32 @@ def test_a_file_of_a_later_format_says_so(kept, monkeypatch) -> None:
     monkeypatch.undo()
     with Store.open(kept) as store, pytest.raises(StoreError, match=r"of another format .*upgrade decoupled-st"):
         store.network(ids(0)[0])
+
+
+def test_a_network_of_a_result_that_does_not_count_is_not_kept(kept, tmp_path) -> None:
+    """Run 0 is in both slices, and only the second has its network, which is of the second's own result."""
+    folder = tmp_path / "slices"
+    folder.mkdir()
+    with Store.open(folder / "1.sqlite", write=True) as store:
+        store.put([record(0, value=7.0, network=False)])
+    with Store.open(kept) as store:
+        store.copy(folder / "2.sqlite")
+    with Store.open(folder) as store:
+        assert store.kept() == set(ids(1))
+        store.copy(tmp_path / "joined.sqlite")
+        with pytest.raises(StoreError, match="was not kept of the result that counts here, the first slice's"):
+            store.network(ids(0)[0])
+    with Store.open(tmp_path / "joined.sqlite") as store:
+        assert store.kept() == set(ids(1))
+    with Store.open(tmp_path / "merged.sqlite", write=True) as store:
+        assert store.merge(folder).networks == 1
+    assert compare(folder, folder / "1.sqlite").networks_only_first == ()
+
+
+def test_the_networks_of_another_store_beside_this_one_are_not_kept(kept, tmp_path) -> None:
+    with Store.open(tmp_path / "b.sqlite", write=True) as store:
+        store.put([record(0, value=7.0, network=False)])
+    shutil.copy(tmp_path / "b.sqlite", kept)  # over the store, beside whose networks it then lies
+    with Store.open(kept) as store:
+        assert store.kept() == set()
+    assert compare(kept, tmp_path / "b.sqlite").none

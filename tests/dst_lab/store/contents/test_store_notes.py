@@ -98,7 +98,20 @@ def test_a_salvage_brings_out_those_that_are_whole(path, tmp_path, ids):
     harmed = tmp_path / "harmed.sqlite"
     harmed.write_bytes(raw)
     assert notes(harmed)[ids[1]] == "with\nsix lines (damaged)"
-    assert salvage(harmed, tmp_path / "out.sqlite").saved == 4
+    for use in (
+        lambda store: store.check_whole(), lambda store: store.copy(tmp_path / "copy.sqlite"),
+        lambda store: list(store.verified_rows()),
+    ):  # fmt: skip
+        with Store.open(harmed) as store, pytest.raises(StoreError, match=f"the note on run {ids[1]}"):
+            use(store)
+    with Store.open(tmp_path / "good.sqlite", write=True) as store, pytest.raises(StoreError, match="the note on run"):
+        store.merge(harmed, prefer_other=True)
+    saved = salvage(harmed, tmp_path / "out.sqlite")
+    assert saved.saved == 4
+    ((name, why),) = saved.lost.items()
+    assert name.startswith("the note on ")
+    assert name.endswith(f"({ids[1]})")
+    assert why == "it is damaged, and reads 'with\\nsix lines'"
     assert notes(tmp_path / "out.sqlite") == {ids[0]: "the disk was full, = see the log"}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dst_lab.claims.measures import best, converged, last, reach, stopped
+from dst_lab.claims.measures import best, converged, first, last, mean, reach, stopped
 from dst_lab.configs.cards import metric
 from dst_lab.configs.stochastic_binary import THRESHOLDS
 from dst_lab.store import Series, Store
@@ -68,6 +68,18 @@ def test_a_value_at_the_lowest_loss_is_of_that_step() -> None:
     assert stopped("inactive").read(history) == 0.4
     history["inactive"] = Series(np.array([10, 20, 30]), np.array([0.1, 0.2, 0.3]))
     assert math.isnan(stopped("inactive").read(history))
+
+
+def test_a_vector_counts_by_its_mean() -> None:
+    """Its means are 2, 3, 4 and 5."""
+    steps, values = np.array([10, 20, 30, 40]), np.array([[1.0, 1, 1, 5], [2, 2, 2, 6], [3, 3, 3, 7], [4, 4, 4, 8]])
+    history = {"perplexity": Series(steps, values), "validation_loss": Series(steps, np.array([4.0, 1, 2, 3]))}
+    assert best("perplexity").read(history) == 5.0
+    assert (first("perplexity").read(history), last("perplexity").read(history)) == (2.0, 5.0)
+    assert mean("perplexity").read(history) == 3.5
+    assert stopped("perplexity").read(history) == 3.0
+    assert reach("perplexity", 3.0, 99.0).read(history) == 20
+    assert converged("perplexity", 5.5).read(history) == 1
 
 
 def test_an_evaluation_with_nan_is_not_the_best_one() -> None:
