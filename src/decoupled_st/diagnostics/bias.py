@@ -59,11 +59,13 @@ def exact_gradient(loss: Loss, logits: Tensor, *, tau_f: float = 1.0, kind: Kind
     logits = _check_problem(logits, kind)
     z = _states(logits, kind)
     with torch.enable_grad():
-        l = logits.clone().requires_grad_()
+        l = logits.double().requires_grad_()
         log_p = _log_prob(z, l / check_float("tau_f", tau_f), kind)
-        expected = (log_p.exp() * _evaluate(loss, z).detach()).sum()
+        values = _evaluate(loss, z).detach().double()
+        # A constant changes nothing but the rounding: where one state has nearly all of p, what is left would drown.
+        expected = (log_p.exp() * (values - values[log_p.argmax()])).sum()
         (gradient,) = torch.autograd.grad(expected, l)
-    return gradient
+    return gradient.to(logits.dtype)
 
 
 @torch.inference_mode(False)
@@ -157,9 +159,14 @@ def bias_variance(
         (estimates,) = torch.autograd.grad(values, l)
     mean = estimates.mean(0)
     variance = float(estimates.var(0).sum())
-    cosine = torch.nn.functional.cosine_similarity(mean.flatten(), exact.flatten(), dim=0)
     bias = float(torch.linalg.vector_norm(mean - exact))
-    return BiasVariance(bias, variance, float(cosine), (variance / samples) ** 0.5, mean, exact)
+    return BiasVariance(bias, variance, _cosine(mean, exact), (variance / samples) ** 0.5, mean, exact)
+
+
+def _cosine(a: Tensor, b: Tensor) -> float:
+    """Whatever their lengths, which torch's own holds at 1e-8; NaN where one is 0."""
+    units = [v.double().flatten() / v.double().abs().max() for v in (a, b)]
+    return float(torch.dot(*units) / (units[0].norm() * units[1].norm()))
 
 
 def _check_samples(samples: object, what: str) -> int:

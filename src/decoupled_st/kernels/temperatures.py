@@ -121,12 +121,18 @@ def _step(
     settled = n > SETTLED
     weight = tl.where(settled, EVERY, 1).to(tl.float32)
     place = (n + 3 * (n // EVERY) + n // (EVERY * EVERY)) % EVERY
-    value, level = tl.full([], 0.0, tl.float32), tl.full([], float("nan"), tl.float32)
+    value = tl.full([], 0.0, tl.float32)
     even, known = tl.full([], 0.0, tl.float32), tl.full([], 0, tl.int64)
     if (n <= SETTLED) | (place == 0):  # else nothing is read
-        value, level = _scale(mine, categories, measured, inner, stride, far, apart, alike, BINARY, WIDTH, HEIGHT)
+        value = _scale(mine, categories, measured, inner, stride, far, apart, alike, BINARY, WIDTH, HEIGHT)
         if USAGE:
-            even, known = _usage(mine, categories, samples, latents, level, BINARY, WIDTH, HEIGHT)
+            none = tl.full([], float("nan"), tl.float32)
+            even, known, size = _usage(mine, categories, samples, latents, none, BINARY, WIDTH, HEIGHT)
+            if size > far / 2:
+                level = _masking_level(
+                    mine, categories, samples * latents, 1, 1, far, apart, alike, BINARY, WIDTH, HEIGHT
+                )
+                even, known, size = _usage(mine, categories, samples, latents, level, BINARY, WIDTH, HEIGHT)
     tl.debug_barrier()  # the state may be written where it was read, and every thread reads it for itself
     tl.store(new_first + run, tl.where(begun > 0, begun, value))
     tl.store(new_passes + run, n)
@@ -145,19 +151,18 @@ def _scale(
     mine, categories, measured, inner, stride, far, apart, alike,
     BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
-    """The root mean square of the centred logits in evenly spaced rows, 0 where there is none; and the level from
-    which down a logit stands for a mask, NaN where none does."""
+    """The root mean square of the centred logits in evenly spaced rows; 0 where there is none."""
     base, level = tl.full([], 0.0, tl.float32), tl.full([], float("nan"), tl.float32)
     total, count, size = _sums(mine, categories, measured, inner, stride, base, level, BINARY, WIDTH, HEIGHT)
     if size > far / 2:  # else no two are as far apart
         level = _masking_level(mine, categories, measured, inner, stride, far, apart, alike, BINARY, WIDTH, HEIGHT)
         if not BINARY:
-            top = _top(mine, categories, measured, inner, stride, level, BINARY, WIDTH, HEIGHT)
+            top, _ = _ends(mine, categories, measured, inner, stride, level, BINARY, WIDTH, HEIGHT)
             base = tl.where((tl.abs(top) > far) & (tl.abs(top) < float("inf")), top, 0.0)
         total, count, size = _sums(mine, categories, measured, inner, stride, base, level, BINARY, WIDTH, HEIGHT)
     square = total / tl.maximum(count, 1.0)
     square = tl.where(square == square, square, 0.0)
-    return tl.sqrt(tl.minimum(square, 1e30)), level
+    return tl.sqrt(tl.minimum(square, 1e30))
 
 
 @triton.jit
@@ -190,35 +195,34 @@ def _masking_level(
 ):  # fmt: skip
     """As `observe.masking_level`."""
     none = tl.full([], float("nan"), tl.float32)
-    top = tl.full([], 0.0, tl.float32)
-    if not BINARY:
-        top = _top(mine, categories, measured, inner, stride, none, BINARY, WIDTH, HEIGHT)
-    near, beyond = tl.zeros([HEIGHT], tl.float32), tl.full([HEIGHT], float("inf"), tl.float32)
-    least, most = tl.full([HEIGHT], float("inf"), tl.float32), tl.full([HEIGHT], float("-inf"), tl.float32)
+    top, most = _ends(mine, categories, measured, inner, stride, none, BINARY, WIDTH, HEIGHT)
+    if BINARY:
+        top = 0.0
+    others, nearest = tl.zeros([HEIGHT], tl.float32), tl.full([HEIGHT], float("inf"), tl.float32)
+    least = tl.full([HEIGHT], float("inf"), tl.float32)
     for start in range(0, measured, HEIGHT):
         _, low, allowed = _rows(mine, categories, measured, inner, stride, start, none, BINARY, WIDTH, HEIGHT)
         depth = low + top
-        distant = allowed & (depth > far)
-        near = tl.maximum(near, tl.max(tl.where(allowed & (depth <= far), depth, 0.0), 1))
-        beyond = tl.minimum(beyond, tl.min(tl.where(distant, depth, float("inf")), 1))
-        least = tl.minimum(least, tl.min(tl.where(distant, low, float("inf")), 1))
-        most = tl.maximum(most, tl.max(tl.where(distant, low, float("-inf")), 1))
-    lowest, highest = tl.min(least, 0), tl.max(most, 0)
-    set_apart = tl.min(beyond, 0) > apart * tl.max(near, 0)
-    masks = set_apart & (lowest > far / 2) & (highest <= alike * lowest) & (highest > 0)
-    return tl.where(masks, lowest / alike, none)
+        lowest = allowed & (low >= most / alike)
+        others = tl.maximum(others, tl.max(tl.where(allowed & ~lowest, depth, 0.0), 1))
+        nearest = tl.minimum(nearest, tl.min(tl.where(lowest, depth, float("inf")), 1))
+        least = tl.minimum(least, tl.min(tl.where(lowest, low, float("inf")), 1))
+    distance, number = tl.min(nearest, 0), tl.min(least, 0)
+    masks = (distance > far) & (distance > apart * tl.max(others, 0)) & (number > far / 2) & (number < float("inf"))
+    return tl.where(masks, number / alike, none)
 
 
 @triton.jit
-def _top(
+def _ends(
     mine, categories, measured, inner, stride, level, BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr
 ):
-    """The largest logit that counts; -inf where there is none."""
-    top = tl.full([HEIGHT], float("-inf"), tl.float32)
+    """The largest logit that counts, and how far below zero the lowest lies; -inf where there is none."""
+    top, most = tl.full([HEIGHT], float("-inf"), tl.float32), tl.full([HEIGHT], float("-inf"), tl.float32)
     for start in range(0, measured, HEIGHT):
-        x, _, allowed = _rows(mine, categories, measured, inner, stride, start, level, BINARY, WIDTH, HEIGHT)
+        x, low, allowed = _rows(mine, categories, measured, inner, stride, start, level, BINARY, WIDTH, HEIGHT)
         top = tl.maximum(top, tl.max(tl.where(allowed, x, float("-inf")), 1))
-    return tl.max(top, 0)
+        most = tl.maximum(most, tl.max(tl.where(allowed, low, float("-inf")), 1))
+    return tl.max(top, 0), tl.max(most, 0)
 
 
 @triton.jit
@@ -238,9 +242,10 @@ def _rows(
 
 @triton.jit
 def _usage(mine, categories, samples, latents, level, BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr):
-    """How evenly the argmax categories are in use, the mean over the latents; and whether that could be measured."""
+    """How evenly the argmax categories are in use, the mean over the latents; 1 where that could be measured, else 0;
+    and the largest size of a logit."""
     k = tl.arange(0, WIDTH)
-    total, told = 0.0, 0.0
+    total, told, size = 0.0, 0.0, 0.0
     for latent in range(0, latents):
         counts, possible = tl.zeros([WIDTH], tl.float32), tl.zeros([WIDTH], tl.int32)
         ones, known = 0.0, 0.0
@@ -250,11 +255,13 @@ def _usage(mine, categories, samples, latents, level, BINARY: tl.constexpr, WIDT
             inside = (i < samples)[:, None] & (k < categories)[None, :]
             if BINARY:
                 x = tl.load(mine + offset, mask=inside, other=float("nan")).to(tl.float32)
+                size = tl.maximum(size, _largest_size(x))
                 x = tl.where(tl.abs(x) >= level, float("nan"), x)
                 ones += tl.sum(tl.sum((x > 0).to(tl.float32), 1), 0)
                 known += tl.sum(tl.sum((x == x).to(tl.float32), 1), 0)
             else:
                 x = tl.load(mine + offset, mask=inside, other=float("-inf")).to(tl.float32)
+                size = tl.maximum(size, _largest_size(x))
                 whole = tl.sum((x != x).to(tl.int32), 1) == 0
                 x = tl.where((x != x) | (-x >= level), float("-inf"), x)
                 whole = whole & (tl.abs(tl.max(x, 1)) < float("inf"))
@@ -272,7 +279,14 @@ def _usage(mine, categories, samples, latents, level, BINARY: tl.constexpr, WIDT
         total += tl.where(most > 0, entropy / tl.where(most > 0, most, 1.0), 0.0)
         told += tl.where(most > 0, 1.0, 0.0)
     even = tl.minimum(tl.maximum(total / tl.maximum(told, 1.0), 0.0), 1.0)
-    return even, tl.where(told > 0, 1, 0).to(tl.int64)
+    return even, tl.where(told > 0, 1, 0).to(tl.int64), size
+
+
+@triton.jit
+def _largest_size(x):
+    """Of those that are finite."""
+    size = tl.abs(x)
+    return tl.max(tl.max(tl.where(size < float("inf"), size, 0.0), 1), 0)
 
 
 @triton.jit

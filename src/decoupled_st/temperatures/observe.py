@@ -135,25 +135,26 @@ def sampled(view: View) -> tuple[Tensor, Tensor | None]:
     return view.logits[thin], None if view.mask is None else view.mask.expand_as(view.logits)[thin]
 
 
-def masking_level(view: View) -> Tensor:
+def masking_level(l: Tensor, allowed: Tensor, view: View) -> Tensor:
     """Per run, how far below zero a logit only stands for a mask, as those of `masked_fill(~mask, -1e9)` do.
 
-    Such logits lie more than `FAR` below the run's largest, `APART` times as far as any nearer one, and all at about
-    one number below -`FAR` / 2: the largest is at most `ALIKE` times the least. Of log-odds the same holds on both
-    sides of 0.
+    These are the lowest logits and what lies at about that number: by a factor of `ALIKE` at most. They are taken for a
+    mask where they lie more than `FAR` below the run's largest, `APART` times as far as any other, and below
+    -`FAR` / 2. Of log-odds the same holds on both sides of 0.
+
+    Args:
+        l, allowed: the logits that are looked at, in the dtype of computation, and which of them count.
 
     Returns:
         The level [runs...]: what lies there or lower is masked. NaN where no logit is of this kind.
     """
-    l, mask = sampled(view)
-    l, allowed = to_compute(l, l), l.isfinite() if mask is None else l.isfinite() & mask
     level = _level(l, view)
     depth = level if view.dim is None else view.spread(_largest(l, allowed, view)) - l
-    far, near = allowed & (depth > FAR), allowed & (depth <= FAR)
-    least, most = -_largest(-level, far, view), _largest(level, far, view)
-    apart = -_largest(-depth, far, view) > APART * _largest(depth, near, view).clamp(min=0.0)
-    alike = (least > FAR / 2) & (most <= ALIKE * least) & (most > 0)
-    return torch.where(apart & alike, least / ALIKE, math.nan)
+    lowest = allowed & (level >= view.spread(_largest(level, allowed, view) / ALIKE))
+    least, nearest = -_largest(-level, lowest, view), -_largest(-depth, lowest, view)
+    others = _largest(depth, allowed & ~lowest, view).clamp(min=0.0)
+    masks = (nearest > FAR) & (nearest > APART * others) & (least > FAR / 2) & (least < math.inf)
+    return torch.where(masks, least / ALIKE, math.nan)
 
 
 def _largest(value: Tensor, where: Tensor, view: View) -> Tensor:
@@ -171,14 +172,15 @@ def _measured(view: View) -> tuple[Tensor, Tensor]:
     l, mask = sampled(view)
     allowed = l.isfinite() if mask is None else l.isfinite() & mask
     l = to_compute(l, l)
-    return l, allowed & ~(_level(l, view) >= view.spread(masking_level(view)))
+    return l, allowed & ~(_level(l, view) >= view.spread(masking_level(l, allowed, view)))
 
 
 def masked(view: View, by: float) -> Tensor:
     """The logits with `by` where they are masked, by the mask or by a number that stands for one."""
-    l = view.logits
-    forbidden = _level(to_compute(l, l), view) >= view.spread(masking_level(view))
-    return torch.where(forbidden if view.mask is None else forbidden | ~view.mask, by, l)
+    l = to_compute(view.logits, view.logits)
+    allowed = l.isfinite() if view.mask is None else l.isfinite() & view.mask
+    forbidden = _level(l, view) >= view.spread(masking_level(l, allowed, view))
+    return torch.where(forbidden if view.mask is None else forbidden | ~view.mask, by, view.logits)
 
 
 def _counts_binary(view: View) -> tuple[Tensor, Tensor]:

@@ -201,3 +201,24 @@ def test_a_loss_may_be_an_error_and_the_mode_inference() -> None:
     assert torch.equal(exact, diagnostics.exact_gradient(lambda z: z[:, 0] == z[:, 1], logits, kind="binary"))
     torch.testing.assert_close(scored, exact, rtol=0, atol=0.02)
     assert math.isfinite(found.bias)
+
+
+@pytest.mark.parametrize("tau_f", [1.0, 0.1, 0.05, 0.02])
+def test_the_exact_gradient_of_a_choice_that_is_all_but_certain(tau_f: float) -> None:
+    """One choice of three, float32: dE/dl_k = sum over j != k of p_k p_j (L_k - L_j) / tau_f, in float64 by hand."""
+    logits, values = torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([0.3, 0.9, -0.4])
+    found = diagnostics.exact_gradient(lambda z: z[:, 0] @ values, logits, tau_f=tau_f)
+    p, l = torch.softmax(logits[0].double() / tau_f, 0), values.double()
+    want = (p[:, None] * p[None, :] * (l[:, None] - l[None, :])).sum(1) / tau_f
+    torch.testing.assert_close(found[0].double(), want, rtol=1e-6, atol=1e-44)
+
+
+@pytest.mark.parametrize("length", [1.0, 1e-8, 1e-20])
+def test_a_cosine_does_not_depend_on_lengths(length: float) -> None:
+    logits, target = torch.tensor([[0.5, 0.0, -0.5]], dtype=torch.float64), torch.tensor([0.3, 0.7, -0.5])
+    result = diagnostics.bias_variance(
+        dst.Decoupled(tau_f=1.0, tau_b=0.5), lambda z: length * ((z[:, 0] - target) ** 2).sum(-1), logits, samples=500,
+        generator=torch.Generator().manual_seed(0),
+    )  # fmt: skip
+    mean, exact = (v.double().flatten() for v in (result.mean, result.exact))
+    assert result.cosine == pytest.approx(float(mean @ exact / mean.norm() / exact.norm()))

@@ -84,6 +84,21 @@ def test_a_number_that_stands_for_a_mask(shape: str, number: float, device: str)
         assert torch.allclose(one.cpu(), want, rtol=1e-5, atol=1e-6)
 
 
+def test_padding_that_is_not_among_the_rows_measured(device: str) -> None:
+    logits = torch.randn(6, 700, 8)
+    padded = torch.arange(700) >= torch.arange(700, 100, -100).unsqueeze(-1)
+    passes = [logits.masked_fill(padded.unsqueeze(-1), -1e9).to(device)]
+    for one, other in zip(*both(SelfTempered(), passes, batch_dims=2), strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dim", [-1, None])
+def test_large_logits_beside_a_number_that_stands_for_a_mask(dim: int | None, device: str) -> None:
+    filled = (300 * torch.randn(40, 8)).masked_fill(torch.rand(40, 8) < 0.3, -1e9)
+    for one, other in zip(*both(SelfTempered(), [filled.to(device)] * 2, dim=dim), strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("rule", [SelfTempered(window=60), SelfTempered(steps=70)], ids=["open", "steps"])
 def test_passes_after_the_fiftieth(rule: Rule, device: str) -> None:
     passes = [(1 + n % 5) * torch.randn(12, 2, 4).to(device) for n in range(60)]

@@ -129,6 +129,34 @@ def test_rows_that_are_masked_as_a_whole_are_left_out(number: float, runs: tuple
     assert (state["scale"] == 0).all()
 
 
+@pytest.mark.parametrize("size", [1, 50, 300, 1000])
+@pytest.mark.parametrize("dim", [-1, None])
+def test_large_logits_do_not_hide_a_number_that_stands_for_a_mask(size: float, dim: int | None) -> None:
+    torch.manual_seed(0)
+    logits, mask = size * torch.randn(64, 8), torch.rand(64, 8) < 0.7
+    logits[3] *= 10  # one row that is not like the others
+    _, masked = follow(SelfTempered(), [logits], mask=mask, dim=dim)
+    _, filled = follow(SelfTempered(), [logits.masked_fill(~mask, -1e9)], dim=dim)
+    for name, value in masked.items():
+        torch.testing.assert_close(filled[name], value, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("runs", [(), (2,)])
+@pytest.mark.parametrize("longest_first", [True, False])
+def test_padding_that_is_not_among_the_rows_measured_counts_in_no_usage(
+    longest_first: bool, runs: tuple[int, ...]
+) -> None:
+    """Of so many logits the scale is measured by the first sequence alone; the usage is of all."""
+    torch.manual_seed(0)
+    logits, length = torch.randn(*runs, 16, 512, 8), torch.arange(512, 0, -32)
+    mask = (torch.arange(512) < (length if longest_first else length.flip(0)).unsqueeze(-1)).unsqueeze(-1)
+    rule, options = SelfTempered(), {"run_dims": len(runs), "batch_dims": 2}
+    _, masked = rule(rule.start(runs), logits, mask=mask, **options)  # type: ignore[arg-type]
+    _, filled = rule(rule.start(runs), logits.masked_fill(~mask, -1e9), **options)  # type: ignore[arg-type]
+    for name, value in masked.items():
+        torch.testing.assert_close(filled[name], value, rtol=1e-5, atol=0)
+
+
 def test_large_logits_are_logits_where_nothing_sets_them_apart() -> None:
     torch.manual_seed(0)
     spread = 1e4 * torch.randn(40, 6)  # no gap
