@@ -14,6 +14,9 @@ from dst_lab.studies.codebooks.recipes import METHODS, SEEDS, SIZES, chosen_at, 
 from results.build import table
 from results.quoted import Quoted, captions
 
+_SIGNS = "†‡§¶"
+"""After what was measured in an earlier session than the last."""
+
 
 def quality(rows: Rows) -> str:
     """PSNR, usage and perplexity of every method at every size; the best PSNR of a size in bold."""
@@ -38,16 +41,34 @@ def quality(rows: Rows) -> str:
 
 
 def costs(rows: Rows) -> str:
-    """Time of a step and peak of memory, each method at each size."""
-    body = []
-    for name, method in METHODS.items():
-        cells = [method.label]
+    """Time of a step and peak of memory, each method at each size, and what is of another session than the last."""
+    found: dict[tuple[str, str], Row] = {}
+    for name in METHODS:
         for size in SIZES[rows.scale]:
-            runs = [row for row in rows.of_status([short(rows.scale, size, name)]) if row.has("step_ms")]
-            shown = [f"{row.last('step_ms'):.2f} ms, {row.last('peak_mib'):,.0f} MiB" for row in runs]
-            cells.append(shown[0] if shown else "not run")
-        body.append(cells)
-    return table(["method", *(f"K = {codes:,}" for codes in SIZES[rows.scale].values())], body)
+            measured = [row for row in rows.of_status([short(rows.scale, size, name)]) if row.has("step_ms")]
+            if measured:
+                found[name, size] = measured[0]
+    *earlier, last = sorted({_day(rows, row) for row in found.values()}) or [""]
+    signs = {last: "", **{day: f" {sign}" for day, sign in zip(earlier, _SIGNS, strict=False)}}
+    body = [[method.label] for method in METHODS.values()]
+    for cells, name in zip(body, METHODS, strict=True):
+        for size in SIZES[rows.scale]:
+            row = found.get((name, size))
+            shown = f"{row.last('step_ms'):.2f} ms, {row.last('peak_mib'):,.0f} MiB" if row else "not run"
+            cells.append(shown + (signs[_day(rows, row)] if row else ""))
+    made = table(["method", *(f"K = {codes:,}" for codes in SIZES[rows.scale].values())], body)
+    if not earlier:
+        return made
+    when = " and ".join(f"what has{signs[day]} on {day}" for day in earlier)
+    return (
+        f"{made}\n\nMeasured on {last}, {when} with another state of the code: memory is comparable to a factor of two "
+        "at best, above all between sessions, and FSQ, which has no codebook, does not need less with more codes."
+    )
+
+
+def _day(rows: Rows, row: Row) -> str:
+    """On which a run began."""
+    return str(rows.store.provenance(row.run.id)["started"])[:10]
 
 
 def verdicts(rows: Rows) -> str:

@@ -43,20 +43,22 @@ class WriteError(OSError):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of output: its name in a sentence, and bytes that every file of it has near its beginning or its end."""
+    """A kind of output: its name in a sentence, and bytes near the beginning or the end of a file by which `dst` knows
+    its own. They say who wrote it, not what format it has; without any, no file is replaced without being asked to."""
 
     name: str
     mark: bytes
 
 
 PAGE = Kind("a page made by `dst report`", b'<meta name="generator" content="dst report">')
-PNG = Kind("a figure in PNG", b"\x89PNG\r\n")
-SVG = Kind("a figure in SVG", b"<svg")
+PNG = Kind("a figure made by `dst report`", b"Software\0dst report")
+SVG = Kind("a figure made by `dst report`", b"<dc:title>dst report</dc:title>")
 CSV = Kind("an export made by `dst export`", b"run,task,estimator,tau_f,tau_b,seed,step,metric,value")
 PARQUET = Kind("an export made by `dst export`", b"dst export")
 TENSORBOARD = Kind("an export made by `dst export`", b"dst export of event files")
 PREPARED = Kind("a file made by `dst data prepare`", b"dst-levels ")
 CIRCUIT = Kind("a circuit made by `dst circuit`", b"decoupled-st circuit")
+IMAGES = Kind("the first test images of this network", b"")
 STORE = Kind("a store", b"")
 
 
@@ -77,7 +79,7 @@ def check_target(path: str | os.PathLike[str], kind: Kind, *, overwrite: bool = 
         tail = file.read()
     if kind is not STORE and head.startswith(STORE_MAGICS):
         raise _refusal(errno.EEXIST, target, "is a store, which this would overwrite: give another path.")
-    own = kind is not STORE and (kind.mark in head or kind.mark in tail)
+    own = bool(kind.mark) and (kind.mark in head or kind.mark in tail)
     if not (own or overwrite):
         what = "exists already" if kind is STORE else f"exists already, and is not {kind.name}"
         raise _refusal(

@@ -12,11 +12,10 @@ from dst_lab.tasks.quantisers import KINDS, Quantiser
 N, D, K, BETA, DECAY = 200, 6, 32, 0.3, 0.9
 
 
-def ours(name: str) -> Quantiser:
-    config = CodebookVAEConfig(
-        estimator=Choice.make("identity_ste"), quantiser=name, codes=K, features=D, commitment=BETA, decay=DECAY
+def ours(name: str, **fields: Any) -> Quantiser:
+    return KINDS[name](
+        CodebookVAEConfig(estimator=Choice.make("identity_ste"), quantiser=name, codes=K, features=D, **fields)
     )
-    return KINDS[name](config)
 
 
 def outcome(call: Any, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -34,7 +33,7 @@ def test_moving_means(name: str, client: Any) -> None:
     theirs = package.VectorQuantize(
         dim=D, codebook_size=K, decay=DECAY, commitment_weight=BETA, rotation_trick=name == "rotation"
     )
-    mine = ours(name)
+    mine = ours(name, commitment=BETA, decay=DECAY)
     mine.start(theirs._codebook.embed[0])
     mine.codes.copy_(theirs._codebook.embed[0])
     mine.sums.copy_(theirs._codebook.embed_avg[0])
@@ -58,7 +57,8 @@ def test_moving_means(name: str, client: Any) -> None:
 def test_simvq(client: Any) -> None:
     package = client("vector_quantize_pytorch")
     torch.manual_seed(0)
-    theirs, mine = package.SimVQ(dim=D, codebook_size=K, input_to_quantize_commit_loss_weight=BETA), ours("simvq")
+    theirs = package.SimVQ(dim=D, codebook_size=K, input_to_quantize_commit_loss_weight=BETA)
+    mine = ours("simvq", commitment=BETA)
     mine.frozen.copy_(theirs.frozen_codebook)
     mine.project.load_state_dict(theirs.code_transform.state_dict())
 

@@ -16,6 +16,23 @@ QUANTISERS = {
 STARTS = {"rows": "tokens of training images", "normal": "from N(0, 1 / features)", "unit": "from N(0, 1)"}
 """What codes are before training."""
 METRICS = ("dot", "cosine", "l2")
+READ_BY = {
+    "metric": ("codebook",),
+    "start": ("codebook", "ema", "rotation"),
+    "commitment": ("codebook", "ema", "rotation", "simvq"),
+    "codebook": ("codebook",),
+    "entropy": ("codebook",),
+    "entropy_tau": ("codebook",),
+    "decay": ("ema", "rotation"),
+}
+"""The quantisers that read an option."""
+ALWAYS = {
+    ("ema", "metric"): "l2",
+    ("rotation", "metric"): "l2",
+    ("simvq", "metric"): "l2",
+    ("simvq", "start"): "normal",
+}
+"""What a quantiser does that does not read an option: this may be given, too."""
 PRECISIONS = ("float32", "bfloat16")
 
 
@@ -33,15 +50,25 @@ class CodebookVAEConfig(Config):
     codes: int = field(default=64, metadata={"help": "K, how many codes there are", "least": 2})
     features: int = field(default=16, metadata={"help": "D, of a token and of a code"})
     width: int = field(default=32, metadata={"help": "channels of the network; 128 in Sonnet's", "least": 4})
-    metric: str = field(default="cosine", metadata={"help": "the score of a code: dot, cosine or l2"})
-    start: str = field(
-        default="rows", metadata={"help": "codes before training; " + "; ".join(f"{k}: {v}" for k, v in STARTS.items())}
+    metric: str = field(
+        default="cosine",
+        metadata={
+            "help": "the score of a code: dot, cosine or l2; all but the quantiser codebook take l2, whatever this says"
+        },
     )
-    commitment: float = field(default=0.25, metadata={"help": "weight of |x - sg q|^2"})
-    codebook: float = field(default=1.0, metadata={"help": "weight of |sg x - q|^2, where codes learn by gradients"})
-    entropy: float = field(default=0.0, metadata={"help": "weight of IBQ's entropy penalty"})
+    start: str = field(
+        default="rows",
+        metadata={
+            "help": "codes before training; "
+            + "; ".join(f"{k}: {v}" for k, v in STARTS.items())
+            + "; simvq always has normal"
+        },
+    )
+    commitment: float = field(default=0.25, metadata={"help": "weight of |x - sg q|^2; not of fsq"})
+    codebook: float = field(default=1.0, metadata={"help": "weight of |sg x - q|^2, of codebook; of simvq it is 1"})
+    entropy: float = field(default=0.0, metadata={"help": "weight of IBQ's entropy penalty, of codebook"})
     entropy_tau: float = field(default=0.1, metadata={"help": "its temperature"})
-    decay: float = field(default=0.99, metadata={"help": "of moving means, per step"})
+    decay: float = field(default=0.99, metadata={"help": "of the means of ema and rotation, per step"})
     precision: str = field(default="float32", metadata={"help": "of convolutions and scores: float32 or bfloat16"})
     steps: int = field(default=1000, metadata={"help": "updates"})
     evaluations: int = field(default=4, metadata={"help": "over training, evenly spaced"})
@@ -65,8 +92,21 @@ class CodebookVAEConfig(Config):
                 f"quantiser={self.quantiser} sends the gradient past the codes in its own way: take the estimator "
                 f"identity-ste with it, got {self.estimator.name}"
             )
+        self._check_read()
         if self.quantiser == "fsq" and (self.codes < 4 or self.codes & (self.codes - 1)):
             raise ValueError(f"fsq takes a power of 2 from 4 on for codes, got codes={self.codes}")
+
+    def _check_read(self) -> None:
+        """Raise where an option is given that the quantiser does not read: runs that are one would be recorded as two.
+        A default stays, since nobody may have given it."""
+        for name, readers in READ_BY.items():
+            value, always = getattr(self, name), ALWAYS.get((self.quantiser, name))
+            if self.quantiser not in readers and value not in (self.__dataclass_fields__[name].default, always):
+                does = f" (it is always {always})" if always else ""
+                raise ValueError(
+                    f"quantiser={self.quantiser} does not read {name}{does}, which is for quantiser="
+                    f"{' or '.join(readers)}: leave it out, got {name}={value}"
+                )
 
     def steps_of(self, images: int) -> tuple[int, int]:
         return self.steps, max(1, self.steps // self.evaluations)

@@ -9,6 +9,8 @@ from dst_lab.records import Rows
 
 __all__ = ["Drawn", "check_files", "draw", "write", "write_files"]
 KINDS = {"png": replace.PNG, "svg": replace.SVG}
+MAKER = "dst report"
+"""What a figure's file says of who made it, and is known by (`replace.PNG`, `replace.SVG`)."""
 
 
 def draw(
@@ -39,5 +41,5 @@ def write_files(drawn: Mapping[str, Drawn], folder: Path) -> list[Path]:
     for name, one in drawn.items():
         for ending in KINDS:
             written.append(folder / f"{name}.{ending}")
-            replace.write_bytes(written[-1], write(one.figure, ending))
+            replace.write_bytes(written[-1], write(one.figure, ending, MAKER))
     return written

@@ -139,10 +139,10 @@ def absent(ax: Axes, missing: Sequence[str]) -> None:
     ax.text(0.5, 0.5, "\n".join([LACKING, *lines]), ha="center", va="center", color=FAINT)
 
 
-def write(figure: Figure, kind: str) -> bytes:
-    """The figure as "png" or "svg", without dates or versions."""
+def write(figure: Figure, kind: str, maker: str | None = None) -> bytes:
+    """The figure as "png" or "svg", without dates or versions; `maker` is who it says has made it."""
     stream = io.BytesIO()
-    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    metadata = {"Date": None, "Creator": maker} if kind == "svg" else {"Software": maker}
     with styled(), _readable(figure):
         figure.savefig(stream, format=kind, metadata=metadata)
     return _numbered(stream.getvalue()) if kind == "svg" else stream.getvalue()

@@ -50,7 +50,7 @@ class Quantiser(nn.Module):
         """Codes before training: from these tokens, or as the method has them where there are none."""
 
     def nearest(self, tokens: Tensor, codes: Tensor) -> Tensor:
-        """The number of the nearest code, [N]."""
+        """The number of the nearest code by distance, [N]."""
         return dst.codebook.identity_ste(*defined(tokens.detach().to(self.dtype), codes.detach().to(self.dtype)))[1]
 
     def commitment(self, tokens: Tensor, chosen: Tensor) -> Tensor:
@@ -103,7 +103,9 @@ class MovingMeans(Quantiser):
     def start(self, tokens: Tensor | None) -> None:
         if tokens is not None:
             self.codes.copy_(some_rows(tokens, len(self.codes)))
-            self.sums.copy_(self.codes)
+        elif self.config.start == "unit":
+            self.codes.mul_(self.config.features**0.5)
+        self.sums.copy_(self.codes)
 
     def forward(self, tokens: Tensor, choose: Choose) -> Quantised:
         index = self.nearest(tokens, self.codes)
@@ -140,6 +142,7 @@ class Projected(Quantiser):
     def forward(self, tokens: Tensor, choose: Choose) -> Quantised:
         index = self.nearest(tokens, self.project(self.frozen))
         chosen = self.project(self.frozen.index_select(0, index.clamp(min=0)))
+        # The projection learns by the second term alone: under Adam a weight on it would change nothing.
         losses = self.commitment(tokens, chosen) + (tokens.detach() - chosen).square().mean(-1)
         return Quantised(rotated(tokens, chosen), index, losses)
 

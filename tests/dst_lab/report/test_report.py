@@ -340,7 +340,7 @@ def test_reproduce_follows_every_recipe_and_confirms_last(
         return Followed(done=True, rounds=rounds, notes=[], left=0, wanted=1)
 
     monkeypatch.setattr(Driver, "follow", follow)
-    monkeypatch.setattr(word, "write", lambda study, store, scale, out, figures: print(study.name, scale, out, figures))
+    monkeypatch.setattr(word, "write", lambda study, _, *told, overwrite: print(study.name, *told))
     done = cli("reproduce", "--store", path, "--out", "here")
     assert followed == plans
     assert RECIPES.needed[-1] == "confirm"
@@ -395,7 +395,7 @@ def test_what_cannot_be_written_is_said_before_the_work(
     (figures / "map.svg").write_text("a text of mine")
     done = cli("report", "--store", path, "--figures", figures)
     assert done.code == 2
-    assert "figures/map.svg exists already, and is not a figure in SVG" in done.err
+    assert "figures/map.svg exists already, and is not a figure made by `dst report`" in done.err
 
 
 def test_a_page_is_written_over_its_own(tmp_path: Path, cli: Callable[..., Any], surroundings: Path) -> None:

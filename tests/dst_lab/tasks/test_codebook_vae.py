@@ -10,6 +10,7 @@ import torch
 
 import dst_lab
 from dst_lab.configs import Choice, CodebookVAEConfig
+from dst_lab.configs.codebook_vae import ALWAYS, METRICS, QUANTISERS, READ_BY, STARTS
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.capacity import runs_that_fit
@@ -142,6 +143,36 @@ def test_the_levels_of_fsq_multiply_to_the_codes(codes: int, levels: list[int]) 
 def test_what_a_config_refuses(fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         small(**fields)
+
+
+VALUES: dict[str, tuple[Any, ...]] = {
+    "metric": METRICS, "start": tuple(STARTS), "commitment": (0.25, 0.7), "codebook": (1.0, 0.0, 4.0),
+    "entropy": (0.1, 0.5), "entropy_tau": (0.1, 1.0), "decay": (0.99, 0.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("quantiser", "option"), [(one, name) for name, of in READ_BY.items() for one in of])
+def test_an_option_that_a_quantiser_reads_changes_what_it_trains(quantiser: str, option: str) -> None:
+    own = {"estimator": DECOUPLED, "entropy": 0.1} if quantiser == "codebook" else {"estimator": IDENTITY}
+    losses = set()
+    for value in VALUES[option]:
+        config = small(**{"quantiser": quantiser, "steps": 3, "evaluations": 1, **own, option: value})
+        (record,) = Fleet(CodebookVAE(config, None, CPU), [config]).train()
+        losses.add(float(record.history["validation_loss"].values[-1]))
+    assert len(losses) == len(VALUES[option])
+
+
+@pytest.mark.parametrize("option", READ_BY)
+@pytest.mark.parametrize("quantiser", QUANTISERS)
+def test_an_option_that_a_quantiser_does_not_read_is_refused(quantiser: str, option: str) -> None:
+    choice = DECOUPLED if quantiser == "codebook" else IDENTITY
+    default = getattr(small(choice, quantiser=quantiser), option)
+    for value in {*VALUES[option]} - {default}:
+        if quantiser in READ_BY[option] or value == ALWAYS.get((quantiser, option)):
+            small(choice, quantiser=quantiser, **{option: value})
+            continue
+        with pytest.raises(ValueError, match=f"quantiser={quantiser} does not read {option}.*got {option}={value}"):
+            small(choice, quantiser=quantiser, **{option: value})
 
 
 @pytest.mark.parametrize(

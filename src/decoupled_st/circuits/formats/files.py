@@ -69,10 +69,15 @@ def load(path: str | os.PathLike[str]) -> Circuit:
 
 def write_images(path: str | os.PathLike[str], bits: Tensor) -> None:
     """Bits [images, inputs] as text, one line of 0 and 1 per image: what the C program and the testbench read."""
+    _replace_all({Path(path): image_lines(bits)})
+
+
+def image_lines(bits: Tensor) -> bytes:
+    """What `write_images` would write."""
     if not isinstance(bits, Tensor) or bits.dim() != 2:
         raise ValueError("bits must be a tensor [images, inputs]")
     rows = check_bits(bits, bits.shape[-1])
-    _replace_all({Path(path): b"".join(bytes(row) + b"\n" for row in (rows + ord("0")).tolist())})
+    return b"".join(bytes(row) + b"\n" for row in (rows + ord("0")).tolist())
 
 
 def _replace_all(contents: Mapping[Path, Content]) -> None:

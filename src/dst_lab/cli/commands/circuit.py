@@ -8,7 +8,7 @@ from dst_lab.cli.commands.records import add_overwrite
 from dst_lab.cli.options.parser import add_store, at_home, at_least, read_path
 from dst_lab.cli.terminal.console import say
 from dst_lab.data import DataError
-from dst_lab.replace import CIRCUIT, check_target
+from dst_lab.replace import CIRCUIT, IMAGES, check_target
 from dst_lab.store import Store, StoreError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _circuit(args: argparse.Namespace) -> int:
         say(f"simplified:  {len(circuit.gates):,} gates, depth {circuit.depth} ({removed})")
     if test is not None:
         _compare(circuit, network, *test)
-    _write(args, circuit, options, test and test[0][: args.images])
+    _write(args, circuit, options, test and test[0])
     return 0
 
 
@@ -149,7 +149,7 @@ def _compare(circuit: "Circuit", network: "nn.Module", bits: "Tensor", labels: "
 
 
 def _write(args: argparse.Namespace, circuit: "Circuit", options: dict[str, bool], images: "Tensor | None") -> None:
-    """Write every file, once it is known that each may be written."""
+    """Write every file, once it is known that each may be written; `images` are all those of the test."""
     from decoupled_st.circuits import write_images
     from decoupled_st.circuits.formats.files import contents
 
@@ -157,19 +157,24 @@ def _write(args: argparse.Namespace, circuit: "Circuit", options: dict[str, bool
     for path in (path for _, files in planned for path in files):
         check_target(path, CIRCUIT, overwrite=args.overwrite)
     beside = args.out[0].with_name("images.txt") if args.images else None
-    if beside is not None and not _is_images(beside):
-        check_target(beside, CIRCUIT, overwrite=args.overwrite)
+    if beside is not None and images is not None:
+        check_target(beside, IMAGES, overwrite=args.overwrite or _is_images(beside, images))
     for out, files in planned:
         circuit.write(out, **(options if out.suffix == ".v" else {}))
         say(f"written:     {', '.join(map(str, files))}")
     if beside is not None and images is not None:
-        write_images(beside, images)
+        write_images(beside, images[: args.images])
         say(f"written:     {beside}")
 
 
-def _is_images(path: Path) -> bool:
-    """True where a file looks like what `write_images` writes."""
+def _is_images(path: Path, images: "Tensor") -> bool:
+    """True where a file is what `write_images` writes of the first of these images, however many. Such a file has no
+    mark of ours, since the programs that read it take nothing but 0 and 1."""
+    from decoupled_st.circuits.formats.files import image_lines
+
     if not path.is_file():
         return False
-    with open(path, "rb") as file:
-        return set(file.read(4096)) <= set(b"01\n")
+    count, rest = divmod(path.stat().st_size, images.shape[-1] + 1)
+    if rest or not 0 < count <= len(images):
+        return False
+    return path.read_bytes() == image_lines(images[:count])

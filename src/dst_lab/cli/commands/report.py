@@ -24,9 +24,7 @@ def add(commands: Any) -> None:
     report.add_argument("--out", type=read_path, default=Path("report.html"), help="the page (report.html)")
     report.add_argument("--figures", type=read_path, metavar="DIR", help="also write every figure here, as PNG and SVG")
     add_study(report)
-    report.add_argument(
-        "--overwrite", action="store_true", help="replace a file that `dst` did not write; a store never"
-    )
+    _add_overwrite(report)
     report.set_defaults(do=_report)
     again = commands.add_parser(
         "reproduce", help="every recipe of a study, then the report",
@@ -64,8 +62,15 @@ def _fill(parser: Parser) -> None:
     parser.add_argument(
         "--out", type=read_path, default=Path("report"), metavar="DIR", help="folder for page and figures (report)"
     )
+    _add_overwrite(parser)
     add_machine(parser)
     parser.set_defaults(do=reproduce)
+
+
+def _add_overwrite(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace a file that `dst` did not write; a store never"
+    )
 
 
 def _report(args: argparse.Namespace) -> int:
@@ -94,7 +99,7 @@ def reproduce(args: argparse.Namespace) -> int:
     chosen = study(args.study)
     recipes, names = chosen.recipes, chosen.recipes.needed
     args.out.mkdir(parents=True, exist_ok=True)
-    check(chosen, args.out / "report.html", args.out / "figures")
+    check(chosen, args.out / "report.html", args.out / "figures", overwrite=args.overwrite)
     code = 0
 
     def begin(name: str) -> None:
@@ -105,7 +110,8 @@ def reproduce(args: argparse.Namespace) -> int:
             print_end(followed, args, name)
             code = max(code, code_after(followed))
     with Store.open(args.store, write=True) as store:
-        write(chosen, store, args.scale, args.out / "report.html", args.out / "figures")
+        page, figures = args.out / "report.html", args.out / "figures"
+        write(chosen, store, args.scale, page, figures, overwrite=args.overwrite)
         lacking = {name: len(remaining(recipes.plans[name](args.scale), store)) for name in names}
     counts = [f"{name} {count}" for name, count in lacking.items() if count]
     if counts:

@@ -38,6 +38,29 @@ def test_a_kept_network_becomes_a_circuit(cli) -> None:
     assert torch.equal(circuits.load("net.json")(bits), network(bits.float()).argmax(-1))
 
 
+def test_only_its_own_images_are_replaced_unasked(cli) -> None:
+    cli(*LOGIC, "--seeds", 1, "--keep")
+    Path("mine").mkdir()
+    images, words = Path("mine/images.txt"), ("circuit", "--out", "mine/n.v", "--images")
+    assert cli(*words, 3).code == cli(*words, 5).code == 0
+    five = images.read_text()
+    assert five.count("\n") == 5
+    assert cli(*words, 3).code == 0
+    three = images.read_text()
+    assert five.startswith(three)
+    for mine in ("0110\n1011\n", "", five.replace("0", "1", 1), five + five, five[:-1]):
+        images.write_text(mine)
+        Path("mine/n.v").unlink(missing_ok=True)
+        done = cli(*words, 3)
+        assert done.code == 2
+        assert "images.txt exists already, and is not the first test images of this network" in done.err
+        assert "--overwrite" in done.err
+        assert images.read_text() == mine
+        assert not Path("mine/n.v").exists(), "nothing is written where one file may not be"
+    assert cli(*words, 3, "--overwrite").code == 0
+    assert images.read_text() == three
+
+
 REFUSED = {
     "keeps 2 logic networks: give the id of one of ": ("circuit",),
     "there is no run nope in dst.sqlite; logic networks are kept of: ": ("circuit", "nope"),

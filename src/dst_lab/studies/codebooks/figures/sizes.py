@@ -32,7 +32,8 @@ def cost(rows: Rows) -> Drawn:
     parts = {"peak_mib": True, "step_ms": True}
     caption = (
         "Short runs, each alone on its device: the peak of memory beyond the images (the network, its optimiser and a "
-        "batch are in it), and the time of a training step. Every method finds its codes by the same streaming search."
+        "batch are in it), and the time of a training step. Every method finds its codes by the same streaming search. "
+        "Memory is comparable to a factor of two at best, above all where runs are of different sessions."
     )
     lacking = rows.missing("codebook-cost", TASK)
     return _draw(rows, "Memory and time", parts, _short, lacking, caption, ["codebook-cost"])
