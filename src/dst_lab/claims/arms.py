@@ -96,6 +96,7 @@ def compare(
         direction=measure.direction,
         primary=primary,
         judged=judged,
+        whose=ours.name,
         diverged=(diverged[0], diverged[1]),
         unknown=(lost[0] - diverged[0], lost[1] - diverged[1]),
         late=(late[0], late[1]),

@@ -36,6 +36,8 @@ class Comparison:
     effect: float
     p_better: float
     p_worse: float
+    whose: str = ""
+    """Our arm in words; "" where it is the estimator that the study's claims are about."""
     diverged: tuple[int, int] = (0, 0)
     """How many of our runs and of theirs."""
     unknown: tuple[int, int] = (0, 0)

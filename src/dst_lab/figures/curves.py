@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from dst_lab.configs.cards import MetricCard, metric, title
 from dst_lab.figures.style import HEIGHT, Drawn, absent, listing, panels, plus_minus, settings_text
-from dst_lab.records import Array, Rows, Setting, spread, together
+from dst_lab.records import Array, Rows, Setting, spread, together, uneven
 
 SETTLING = 0.1
 """The share of training that the vertical axis may leave out."""
@@ -21,7 +21,7 @@ def curves(rows: Rows, task: str, roles: Sequence[str], metrics: Sequence[str]) 
     settings = settled(rows, task, roles, metrics)
     missing = unsettled(rows, task, roles, settings)
     figure = draw(settings, task, metrics, missing)
-    text = caption(settings, metric(metrics[0], task)) + lost(rows, task, roles)
+    text = caption(settings, metric(metrics[0], task)) + held(settings, metrics) + lost(rows, task, roles)
     return Drawn(heading(task), figure, text, len(metrics), missing, recipes_of(rows, task, roles))
 
 
@@ -30,22 +30,29 @@ def heading(task: str) -> str:
 
 
 def draw(settings: Mapping[str, Setting], task: str, metrics: Sequence[str], missing: Sequence[str] = ()) -> Figure:
-    """Mean and band of each setting; where there is none, what is missing."""
+    """Mean and band of each setting, in the panels of the metrics that its runs have; where there is none, what is
+    missing."""
     figure, axes = panels(len(metrics), height=HEIGHT + 0.45)
     for ax, name in zip(axes, metrics, strict=True):
-        if not settings:
+        drawn = having(settings, name)
+        if not drawn:
             absent(ax, missing)
             continue
-        card, unit = metric(name, task), progress_unit(settings)
-        for setting in settings.values():
+        card, unit = metric(name, task), progress_unit(drawn)
+        for setting in drawn.values():
             _curve(ax, setting, card)
         ax.set(xlabel=unit, ylabel=card.axis)
         if ax.dataLim.x1 > 10_000:
             ax.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}")
             ax.set_xlabel(f"thousand {unit}s")
-        frame(ax, [card.factor * together(s.rows, name)[1] for s in settings.values()])
+        frame(ax, [card.factor * together(s.rows, name)[1] for s in drawn.values()])
         ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.19), ncols=2, columnspacing=1.0)
     return figure
+
+
+def having(settings: Mapping[str, Setting], name: str) -> dict[str, Setting]:
+    """Those whose runs all have the metric."""
+    return {role: one for role, one in settings.items() if one.n and all(row.has(name) for row in one.rows)}
 
 
 def progress_unit(settings: Mapping[str, Setting]) -> str:
@@ -132,6 +139,13 @@ def counted(settings: Mapping[str, Setting]) -> str:
     others = [f"{one.look.label} {one.n} {one.seeds}".rstrip() for one in left]
     kind = f"{seeds} seed".strip() + "s" * (n != 1)
     return f"n = {n} {kind} each" + (f"; {listing(others)} seed{'s' * (left[-1].n != 1)}" if left else "")
+
+
+def held(settings: Mapping[str, Setting], metrics: Iterable[str]) -> str:
+    """For a caption: what a run counts as after its end, where others of its setting were trained for longer."""
+    if not any(uneven(one.rows, name) for name in metrics for one in having(settings, name).values()):
+        return ""
+    return " A run that ended before others of its setting is drawn with its last value from there on."
 
 
 def lost(rows: Rows, task: str, roles: Iterable[str]) -> str:

@@ -10,16 +10,18 @@ from dst_lab.figures.style import FAINT, INK, Drawn, listing, numbers_of, panels
 from dst_lab.records import Array, Setting
 from dst_lab.records.groups import score
 
-MOST, BINS = 12, 6
-"""A number with more values than the first is taken in groups of neighbours: as many as the second, of about one
-size."""
+MOST = 12
+"""A number with more values than this, or than half as many as settings have it, is taken in groups of neighbours."""
+BINS, TOGETHER = (3, 6), 3
+"""How many such groups at least and at most, all of about one size, and how many settings a group shall have."""
 FEWEST = 6
 """Settings below which there is nothing to say."""
 
 
 def importance(settings: Sequence[Setting], where: str) -> Drawn:
-    """Bars, the largest first."""
+    """Bars, the largest first; for settings of which `shares_of` finds something."""
     shares = shares_of(settings)
+    unjudged = [name for name in varied(settings) if name not in shares]
     ordered = dict(sorted(shares.items(), key=lambda item: -item[1]))
     figure, (ax,) = panels(1, width=5.2, height=0.75 + 0.32 * len(ordered))
     for line, share in enumerate(ordered.values()):
@@ -29,15 +31,16 @@ def importance(settings: Sequence[Setting], where: str) -> Drawn:
     ax.set_yticks(range(len(ordered)), [safe(name) for name in ordered])
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="y", visible=False)
-    rest = 1 - sum(ordered.values())
+    rest, which = 1 - sum(ordered.values()), " that could be judged" if unjudged else ""
     first = listing([f"{name} {100 * share:.0f}%" for name, share in list(ordered.items())[:3]])
     caption = (
         f"{first} of how the {len(settings)} settings differ in rank by their mean lowest validation loss over "
         f"{settings[0].seeds_text}"
-        + (f"; {100 * rest:.0f}% no field explains by itself: combinations, or chance" if rest > 0.005 else "")
-        + ". A share is what the values of a field, each averaged over all settings that have it, explain of the "
-        "variance of the ranks, less what chance would (epsilon squared). Settings with a run that diverged rank last. "
-        "Fields that were varied together cannot be told apart here."
+        + (f"; {100 * rest:.0f}% no field{which} explains by itself: combinations, or chance" if rest > 0.005 else "")
+        + (f". Not judged, since each setting has a value of its own: {listing(unjudged)}" if unjudged else "")
+        + ". A share is what the values of a field, neighbours together where a number has many, each averaged over "
+        "all settings that have it, explain of the variance of the ranks, less what chance would (epsilon squared). "
+        "Settings with a run that diverged rank last. Fields that were varied together cannot be told apart here."
     )
     return Drawn(f"What mattered, {where}", figure, caption)
 
@@ -103,7 +106,8 @@ def _ranks(scores: Array) -> Array:
 def _grouped(values: Sequence[Any]) -> list[Any]:
     """The values themselves, or groups of neighbours where they are many numbers."""
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(set(numbers)) <= MOST:
+    if len(set(numbers)) <= min(MOST, (len(numbers) + 1) // 2):
         return [repr(value) for value in values]
-    edges = np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1])
+    bins = min(max(len(numbers) // TOGETHER, BINS[0]), BINS[1])
+    edges = np.quantile(numbers, np.linspace(0, 1, bins + 1)[1:-1])
     return [int(np.searchsorted(edges, value)) if value in numbers else repr(value) for value in values]

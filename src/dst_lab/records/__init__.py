@@ -2,7 +2,7 @@
 
 from dst_lab.records.groups import Group, groups
 from dst_lab.records.reader import Reader, known_to, pursue, remaining
-from dst_lab.records.row import Array, Row, setting_key, spread, together
+from dst_lab.records.row import Array, Row, setting_key, spread, together, uneven
 from dst_lab.records.rows import Rows, Setting
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "setting_key",
     "spread",
     "together",
+    "uneven",
 ]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dst_lab.configs import FRESH, complete
+from dst_lab.configs import FRESH, WHOLE, complete
 from dst_lab.configs.cards import estimator, parts, title
 from dst_lab.configs.estimators import temperatures_in
 from dst_lab.records.reader import ENDED
@@ -38,8 +38,7 @@ class Group:
     def metrics(self) -> list[str]:
         """What its curves and maps show."""
         ended = [row for row in self.rows.runs.values() if row.done]
-        names = dict.fromkeys(name for row in ended for name in row.history if row.values(name).ndim == 1)
-        return parts(self.task, names)
+        return parts(self.task, dict.fromkeys(name for row in ended for name in row.curves))
 
     @cached_property
     def settings(self) -> list[Setting]:
@@ -83,6 +82,19 @@ class Group:
                 seen.setdefault(field, set()).add(repr(value))
         partly = {field for field in seen if any(field not in config for config in configs)}
         return [field for field, values in seen.items() if (len(values) > 1 or field in partly) and field not in APART]
+
+    @property
+    def told(self) -> list[str]:
+        """The fields that a table of its settings has: those that differ, and the data set where nothing was held out,
+        so that "validation" are the test images."""
+        whole = any(str(setting.config.get("dataset", "")).endswith(WHOLE) for setting in self.settings)
+        return list(dict.fromkeys([*self.varied, *["dataset"] * whole]))
+
+    @property
+    def stopped(self) -> int:
+        """How many settings are not among these, since all of their runs were stopped early."""
+        early = {setting_key(row.run.config) for row in self.rows.runs.values() if row.run.status == "stopped"}
+        return len(early - {setting_key(setting.config) for setting in self.settings})
 
     @property
     def best(self) -> dict[str, Setting]:

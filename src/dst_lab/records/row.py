@@ -41,6 +41,11 @@ class Row:
     def has(self, name: str) -> bool:
         return name in self.history and len(self.history[name].values) > 0
 
+    @property
+    def curves(self) -> list[str]:
+        """The metrics that are one number per evaluation, or count as one."""
+        return [name for name in self.history if self.values(name).ndim == 1]
+
     def values(self, name: str) -> Array:
         """Over training; the mean where there are several numbers per evaluation that are counted so."""
         values = np.asarray(self.history[name].values, dtype=np.float64)
@@ -78,9 +83,16 @@ def setting_key(config: Mapping[str, Any]) -> str:
 
 
 def together(rows: Sequence[Row], name: str) -> tuple[Array, Array]:
-    """(progress [T], values [runs, T, ..]) of runs that were evaluated alike; else up to the shortest."""
-    length = min(len(row.history[name].steps) for row in rows)
-    return rows[0].progress(name)[:length], np.stack([row.values(name)[:length] for row in rows])
+    """(progress [T], values [runs, T, ..]) of runs that were evaluated alike, as long as the longest; one that ended
+    earlier has its last value from there on, so that the end of a mean is the mean of what the runs ended with."""
+    longest = max(rows, key=lambda row: len(row.history[name].steps))
+    progress, curves = longest.progress(name), [row.values(name) for row in rows]
+    return progress, np.stack([np.concatenate([one, one[-1:].repeat(len(progress) - len(one), 0)]) for one in curves])
+
+
+def uneven(rows: Sequence[Row], name: str) -> bool:
+    """True where some of the runs ended earlier than others."""
+    return len({len(row.history[name].steps) for row in rows}) > 1
 
 
 def spread(values: Array) -> Array:

@@ -1,14 +1,15 @@
 """Figures of runs that no study asks for: a task of one's own, or an objective that was tuned."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from dst_lab.configs.cards import metric
 from dst_lab.figures import Drawn
-from dst_lab.figures.curves import caption, diverged, draw
-from dst_lab.figures.importance import FEWEST, importance, varied
+from dst_lab.figures.curves import caption, diverged, draw, having, held
+from dst_lab.figures.importance import FEWEST, importance, shares_of, varied
 from dst_lab.figures.maps import temperature_map
 from dst_lab.figures.slices import numbers_varied, slices
+from dst_lab.figures.style import listing
 from dst_lab.figures.sweeps import cells
 from dst_lab.records import Group, Rows
 
@@ -23,7 +24,8 @@ def figures_of(group: Group) -> dict[str, Callable[[Rows], Drawn]]:
         return {}
     figures: dict[str, Callable[[Rows], Drawn]] = {f"{group.name}-curves": partial(_curves, group)}
     if len(group.compared) >= FEWEST and len(varied(group.compared)) > 1:
-        figures[f"{group.name}-importance"] = partial(_importance, group)
+        if shares_of(group.compared):
+            figures[f"{group.name}-importance"] = partial(_importance, group)
         if numbers_varied(group.compared):
             figures[f"{group.name}-slices"] = partial(_slices, group)
     for name in mapped(group):
@@ -32,14 +34,26 @@ def figures_of(group: Group) -> dict[str, Callable[[Rows], Drawn]]:
 
 
 def _curves(group: Group, _: Rows) -> Drawn:
-    best, metrics = group.best, group.metrics[:CURVES]
-    best = {name: s for name, s in best.items() if s.n and all(row.has(one) for row in s.rows for one in metrics)}
+    best, metrics = group.best, [one for one in group.metrics if having(group.best, one)][:CURVES]
+    metrics = metrics or group.metrics[:1]
     figure = draw(best, group.task, metrics, ["runs that were trained to the end"])
     where = "at the setting of each estimator with the lowest mean validation loss"
     where += f" over {group.seeds} seeds" if group.seeds else ""
     where += f" among the runs with {group.held}" if group.held else ""
-    text = (caption(best, metric(metrics[0], group.task), where=where) + diverged(group.best)).strip()
+    text = caption(having(best, metrics[0]), metric(metrics[0], group.task), where=where)
+    text = (text + _lacking(group, metrics) + held(best, metrics) + diverged(best)).strip()
     return Drawn(f"Training curves, {group.title}", figure, text, len(metrics))
+
+
+def _lacking(group: Group, metrics: Sequence[str]) -> str:
+    """For a caption: which estimators have no curve in a panel, since a run of their best setting lacks the metric."""
+    sentences = []
+    for name in metrics:
+        drawn = having(group.best, name)
+        left = [s.look.label for estimator, s in group.best.items() if s.n and estimator not in drawn]
+        if left:
+            sentences.append(f" No curve of {metric(name, group.task).label}, which runs lack: {listing(left)}.")
+    return "".join(sentences)
 
 
 def _importance(group: Group, _: Rows) -> Drawn:

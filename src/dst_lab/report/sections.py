@@ -91,10 +91,11 @@ def _part(page: Page, group: Group) -> dict[str, Any]:
         "title": group.title,
         "name": group.name,
         "figures": page.figures(list(figures_of(group))),
-        "varied": group.varied,
+        "fields": group.told,
         "rated": any(row["lr"] for row in rows),
         "rows": rows[:MOST],
         "more": max(0, len(rows) - MOST),
+        "stopped": group.stopped,
     }
 
 

@@ -25,7 +25,7 @@ def facts(rows: Rows, runs: Sequence[Run]) -> dict[str, str]:
         return {"Runs": "0"}
     lines = {
         "Runs": ", ".join([f"{len(runs):,}", *rare]),
-        "Data": ", ".join(_unique(_data(name) for run in runs if (name := _dataset(run)) != "none")),
+        "Data": _data(runs),
         "Trained on": ", ".join(name for name in _unique(_device(place) for place, _ in places) if name != UNKNOWN),
         "Training time": duration(seconds) if seconds >= 1 else "",
         "When": " to ".join(_unique(_days(places))),
@@ -62,13 +62,13 @@ def role_label(rows: Rows, config: Config, role: str) -> str:
 
 
 def settings_table(group: Group) -> list[dict[str, Any]]:
-    """Every setting of a group, the best first, with the fields in which settings differ."""
+    """Every setting of a group, the best first, with the fields that tell settings apart."""
     return [
         {
             "estimator": setting.look.label,
             "taus": temperatures_text(setting.config["estimator"]),
             "lr": rate_text(setting.config),
-            "fields": [field_text(complete(setting.config).get(field, "")) for field in group.varied],
+            "fields": [field_text(complete(setting.config).get(field, "")) for field in group.told],
             "loss": _loss(setting),
             "n": setting.n,
             "seeds": setting.seeds,
@@ -166,13 +166,16 @@ def _days(places: list[tuple[dict[str, Any], int]]) -> list[str]:
     return [days[0], days[-1]] if days else ["not recorded"]
 
 
-def _dataset(run: Run) -> str:
-    return str(run.config.get("dataset") or "none")
-
-
-def _data(name: str) -> str:
-    base = name.removesuffix(WHOLE)
-    return DATASETS.get(base, base)
+def _data(runs: Sequence[Run]) -> str:
+    """The data sets in words, and in how many runs the test images stand in for validation."""
+    names = [str(run.config.get("dataset") or "none") for run in runs]
+    bases = [name.removesuffix(WHOLE) for name in names]
+    text = ", ".join(_unique(DATASETS.get(base, base) for base in bases if base != "none"))
+    whole = sum(name.endswith(WHOLE) for name in names)
+    if not whole:
+        return text
+    which = f" in {whole:,} of {len(runs):,} runs" if whole < len(runs) else ""
+    return f"{text}; nothing held out{which}: validation is the test images"
 
 
 def _unique(words: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ MARKS = {"supported": "âœ“", "not supported": "\N{EN DASH}", "contradicted": "âœ
 MEANING = {
     "supported": "everything that its rule asks for was found",
     "not supported": "tested, and not shown",
-    "contradicted": "a comparison is significantly against it",
+    "contradicted": "what its rule counts against it was found",
     "not tested": "runs are missing",
 }
 WIDTH, HEIGHT = 150, 16
@@ -109,7 +109,7 @@ def _summary(verdict: Verdict, judged: Sequence[Comparison], ours: str) -> str:
     if not judged:
         return verdict.because or "; ".join(verdict.notes) or "see inside"
     if all(one.name.startswith("against ") for one in judged):
-        one_arm = len({(one.metric, str(one.ours), one.fates[0]) for one in judged}) == 1
+        one_arm = len({(one.metric, one.whose, str(one.ours), one.fates[0]) for one in judged}) == 1
         told = _against(judged, ours) if one_arm else _pair_by_pair(judged)
         return "; ".join(filter(None, (verdict.because, told)))
     if len({(one.metric, one.ours) for one in judged}) == 1:
@@ -154,8 +154,9 @@ def _against(judged: Sequence[Comparison], ours: str) -> str:
         by_mood.setdefault(_standing(one), []).append(one.name.removeprefix("against "))
     names = [f"{one.name.removeprefix('against ')} {_side(one, 1, bare=True)}" for one in judged]
     # Names with a comma of their own, such as "IBQ, 512 codes", are kept apart by more than a comma.
-    between = "; " if any("," in one.name for one in judged) else ", "
-    values = between.join([f"{ours} {_side(judged[0], 0, bare=True)}", *names])
+    mine = judged[0].whose or ours
+    between = "; " if any("," in name for name in (mine, *(one.name for one in judged))) else ", "
+    values = between.join([f"{mine} {_side(judged[0], 0, bare=True)}", *names])
     words = {
         "worse": "worse than", "diverges": "diverges more often than", "unclear": "no clear difference from",
         "behind": "behind",

@@ -68,6 +68,27 @@ def test_chance_has_no_share() -> None:
     assert np.mean(np.array(shares) == 0) > 0.5
 
 
+def test_a_number_with_a_value_for_each_setting_is_judged_by_groups_of_neighbours() -> None:
+    """An adaptive search of few settings: as many groups as settings judged nothing, and "no field explains" 100%."""
+    rates = [10 ** (-4 + 3 * i / 11) for i in range(12)]
+    settings = [
+        setting(abs(math.log10(lr) + 2.5) + 0.05 * (i % 3), lr=lr, layers=1 + i % 3, text=f"run {i}")
+        for i, lr in enumerate(rates)
+    ]
+    found = shares_of(settings)
+    assert found["lr"] > 0.6 > 0.2 > found["layers"]
+    caption = importance(settings, "own").caption
+    assert caption.startswith(f"lr {100 * found['lr']:.0f}% and layers ")
+    assert "% no field that could be judged explains by itself" in caption
+    assert "Not judged, since each setting has a value of its own: text." in caption
+    assert {name for name, share in shares_of(settings[::2]).items() if share} == {"lr"}, "six settings"
+
+
+def test_where_nothing_can_be_judged_no_field_has_a_share() -> None:
+    assert shares_of([setting(i, text=f"run {i}", other=f"{-i}") for i in range(8)]) == {}
+    assert shares_of([setting(1.0, lr=lr, tau_f=f) for lr in (1.0, 2.0, 3.0) for f in (1.0, 2.0)]) == {}
+
+
 def test_a_field_inside_another_counts_and_a_diverged_setting_ranks_last() -> None:
     settings = [
         setting(0.1 * rate, parameters={"rate": rate, "width": 8 * width}) for rate in (1, 2, 3) for width in (1, 2)

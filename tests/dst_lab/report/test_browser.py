@@ -564,6 +564,36 @@ def test_the_map_and_the_table_round_a_mean_alike(visit: Callable[..., Any], tmp
     assert said in found.locator("#tip").inner_text()
 
 
+def test_the_map_opens_on_the_best_cell_without_runs_that_diverged(visit: Callable[..., Any], tmp_path: Path) -> None:
+    """The mean of what is left of such a cell is no rival; a metric that is never a number has no colours."""
+    with Store.open(tmp_path / "own.sqlite", write=True) as opened:
+        for tau_f, tau_b, seed in product((0.5, 1.0), (0.5, 1.0, 2.0), (0, 1)):
+            config = {"task": "vane", "estimator": {"name": "decoupled", "tau_f": tau_f, "tau_b": tau_b}, "seed": seed}
+            losses = [9.0, 0.1 if tau_b == 2.0 else tau_f + tau_b] + [8.0] * seed
+            metrics = {"validation_loss": losses, "validation_auc": [np.nan] * 2}
+            history = {name: Series(np.arange(1, len(of) + 1), np.array(of)) for name, of in metrics.items()}
+            status = "diverged" if tau_b == 2.0 and seed else "done"
+            opened.put([Record(config=config, status=status, history=history)])
+        (tmp_path / "own.html").write_text(page(ANY, ANY.rows(opened, "quick")), encoding="utf-8")
+    found = visit(file=tmp_path / "own.html")
+    assert found.locator(".readout").inner_text().startswith("τf = 0.5, τb = 0.5: 1.000")
+    assert "drawn with its last value from there on" in found.locator(".pins").inner_text()
+    found.locator('input[name="map-measure"][value="1"]').check()
+    assert found.locator(".legend").inner_text().endswith("not a number in any run")
+    assert "Infinity" not in found.locator("#explorer").inner_html()
+
+
+def test_a_map_of_losses_that_are_not_known_leaves_the_page_alive(visit: Callable[..., Any], tmp_path: Path) -> None:
+    with Store.open(tmp_path / "own.sqlite", write=True) as opened:
+        for tau_f, tau_b in product((0.5, 1.0), (0.5, 1.0)):
+            config = {"task": "vane", "estimator": {"name": "decoupled", "tau_f": tau_f, "tau_b": tau_b}, "seed": 0}
+            loss = Series(np.array([1, 2]), np.array([np.nan, np.nan]))
+            opened.put([Record(config=config, status="done", history={"validation_loss": loss})])
+        (tmp_path / "own.html").write_text(page(ANY, ANY.rows(opened, "quick")), encoding="utf-8")
+    found = visit(file=tmp_path / "own.html")
+    assert found.locator(".cell").count() == found.locator("#runs tbody tr").count() == 4
+
+
 def test_numbers_side_by_side_do_not_touch_on_a_phone(visit: Callable[..., Any], tmp_path: Path) -> None:
     with Store.open(tmp_path / "own.sqlite", write=True) as opened:
         for lr in (0.1, 0.3):

@@ -65,7 +65,8 @@ def test_everything_is_on_the_page(text: str) -> None:
 
 def test_a_data_set_is_named_once_with_or_without_images_held_out(text: str) -> None:
     facts = dict(re.findall(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>", text))
-    assert facts["Data"] == "scikit-learn&#39;s digits"
+    said = "scikit-learn&#39;s digits; nothing held out in 140 of 1,232 runs: validation is the test images"
+    assert facts["Data"] == said
 
 
 def test_other_tasks_by_their_names_and_no_data_set_of_a_task_that_reads_none(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from dst_lab.report.tables import _changes, rate_text, settings_table
 from dst_lab.report.text.answer import answers
 from dst_lab.report.text.glossary import linked
 from dst_lab.report.text.prose import prose
-from dst_lab.report.verdicts import _line, shown
+from dst_lab.report.verdicts import _line, shown, tally
 from dst_lab.store import Record, Series, Store
 from dst_lab.studies import ANY, PAPER
 
@@ -105,8 +105,16 @@ def test_with_too_few_pairs_for_a_small_p_nothing_is_called_unclear() -> None:
 
     values = "loss, nats: Decoupled ST 0.3197; IBQ, 512 codes 0.3262; FSQ, 512 codes 0.3000; "
     assert told(ahead, behind) == values + "behind FSQ, 512 codes"
+    assert not any("significant" in meaning for _, _, meaning, _ in tally([])), "what the box over all verdicts says"
     ten = [replace(one, n=10, p_better=0.3, p_worse=0.7) for one in (ahead, behind)]
     assert told(*ten) == values + "no clear difference from IBQ, 512 codes; FSQ, 512 codes"
+
+
+def test_our_arm_has_its_own_name_in_a_summary() -> None:
+    """Studies compare several arms of their own: ReinMax with its temperatures apart was called Decoupled ST."""
+    one = replace(LOSS, name="against IBQ", whose="Decoupled ST, self-set")
+    found = Verdict(claim="B4", task="", title="", rule="", verdict="supported", comparisons=(one,))
+    assert shown([found], PAPER)[0].summary == "loss, nats: Decoupled ST, self-set 0.3197; IBQ 0.3262"
 
 
 def test_each_of_theirs_stands_beside_the_mean_of_ours_that_it_was_compared_with() -> None:

@@ -33,6 +33,7 @@
   /* The values that colours tell apart: up to where outliers begin, or all. */
   function span() {
     const means = measure().cells.map((one) => one.mean).filter((value) => value !== null);
+    if (!means.length) return [null, null];
     let [low, high] = [Math.min(...means), Math.max(...means)];
     if (measure().near !== null && !state.whole) {
       if (measure().low) high = measure().near;
@@ -109,7 +110,9 @@
     field.replaceChildren(svg);
     const cut = measure().near !== null && !state.whole;
     const stops = RAMP.map((_, i) => colour(measure().low ? 1 - i / 9 : i / 9)).join(",");
-    legend.replaceChildren(make("span", { class: "what" }, `${measure().title}, ${measure().unit}`), make("span", {}, `${cut && !measure().low ? "≤ " : ""}${digits(low)}`), make("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), make("span", {}, `${cut && measure().low ? "≥ " : ""}${digits(high)}`), measure().good ? "brighter is better" : "brighter is higher");
+    const what = make("span", { class: "what" }, `${measure().title}, ${measure().unit}`);
+    if (low === null) legend.replaceChildren(what, "not a number in any run");
+    else legend.replaceChildren(what, make("span", {}, `${cut && !measure().low ? "≤ " : ""}${digits(low)}`), make("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), make("span", {}, `${cut && measure().low ? "≥ " : ""}${digits(high)}`), measure().good ? "brighter is better" : "brighter is higher");
     keys.replaceChildren(...[map().searched ? make("span", {}, "★ our optimum", map().ours ? ` (${map().ours.join(", ")})` : ": search not done") : null, map().reported ? make("span", {}, `○ ${map().reported.whose} (${map().reported.at.join(", ")})`) : null, whole ? make("span", {}, "┄ diagonal: both temperatures equal") : null, hatched.length ? make("span", {}, "▨ some runs diverged, and are in no mean") : null].filter(Boolean));
   }
 
@@ -172,7 +175,7 @@
     const known = `${state.map} ${state.measure} ${state.whole}`;
     if (frames.has(known)) return frames.get(known);
     const [least, most] = span();
-    const shown = measure().cells.filter((one) => one.x.length && one.mean >= least && one.mean <= most);
+    const shown = measure().cells.filter((one) => one.x.length && (least === null || (one.mean !== null && one.mean >= least && one.mean <= most)));
     let [low, high, end] = [Infinity, -Infinity, 0];
     for (const { x, y, band } of shown) {
       end = Math.max(end, x.at(-1));
@@ -182,6 +185,7 @@
         high = Math.max(high, y[i] + (band[i] || 0));
       }
     }
+    if (low > high) [low, high] = [0, 1];
     const pad = 0.04 * (high - low) || 0.5;
     frames.set(known, [low - pad, high + pad, end || 1]);
     return frames.get(known);
@@ -205,6 +209,7 @@
     for (const [at, stroke, dash] of shown) {
       const one = cell(at);
       const points = one.x.map((value, i) => [value, one.y[i], one.band[i] || 0]).filter(([, value]) => value !== null);
+      if (!points.length) continue;
       const d = (values) => values.map(([a, b]) => `${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("L");
       inner.append(
         make("path", { d: `M${d(points.map(([a, b, s]) => [a, b + s]))}L${d(points.map(([a, b, s]) => [a, b - s]).reverse())}Z`, fill: stroke, opacity: 0.15 }),
@@ -216,6 +221,7 @@
     const outside = shown.some(([at]) => cell(at).y.slice(Math.floor(cell(at).y.length * 0.1)).some((one) => one !== null && (one < low || one > high)));
     pins.replaceChildren(
       make("span", {}, sample("var(--decoupled)", null), cell(state.at) && cell(state.at).x.length ? " shown now" : " no run of this setting trained to the end"),
+      ...(shown.some(([at]) => cell(at).uneven) ? [make("span", { class: "held" }, "A run that ended before others of its setting is drawn with its last value from there on.")] : []),
       ...(outside ? [make("span", { class: "outside" }, "A part lies outside the frame: choose the whole range.")] : []),
       ...state.pins.map((at, i) => make("button", { type: "button", onclick: () => pin(at), "aria-label": `Unpin forward ${at[0]}, backward ${at[1]}` }, sample(...PINS[i]), make("span", {}, ...tau("f"), ` ${at[0]}, `, ...tau("b"), ` ${at[1]}`), "×")));
   }
@@ -230,9 +236,11 @@
     if (held) choices.querySelector(`input[name="${held[0]}"][value="${held[1]}"]`).focus();
   }
 
+  /* At what the search chose; else at the best cell, those with runs that diverged last, as in the figures. */
   function start() {
-    const cells = measure().cells.filter((one) => one.mean !== null);
-    const best = cells.reduce((a, b) => ((measure().low ? b.mean < a.mean : b.mean > a.mean) ? b : a));
+    const known = measure().cells.filter((one) => one.mean !== null), whole = known.filter((one) => !one.diverged);
+    const [first, ...rest] = [whole, known, measure().cells].find((cells) => cells.length);
+    const best = rest.reduce((a, b) => ((measure().low ? b.mean < a.mean : b.mean > a.mean) ? b : a), first);
     state.at = map().ours && cell(map().ours) ? map().ours : best.at;
     drawAll();
   }

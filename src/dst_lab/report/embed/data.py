@@ -13,7 +13,7 @@ from dst_lab.configs.rules import RULES
 from dst_lab.figures.heat_map import fence
 from dst_lab.figures.sweeps import cells, diverged, held_text, optimum, rate, swept
 from dst_lab.plans import FRESH
-from dst_lab.records import Group, Row, Rows, setting_key, spread, together
+from dst_lab.records import Group, Row, Rows, setting_key, spread, together, uneven
 from dst_lab.report.commands import run_command
 from dst_lab.report.others import mapped
 from dst_lab.report.section import Page
@@ -106,7 +106,7 @@ def _setting(row: Row) -> dict[str, Any]:
 
 def _map(rows: Rows, task: str, role: str, heading: str, study: Study | None, seeds: str = "") -> dict[str, Any] | None:
     sweep = swept(rows, task, role)
-    names = parts(task, dict.fromkeys(name for row in sweep if row.done for name in row.history))
+    names = parts(task, dict.fromkeys(name for row in sweep if row.done for name in row.curves))
     measures, lost = [], diverged(rows, task, role)
     for name in names:
         runs_at = cells(rows, task, role, name)
@@ -135,7 +135,8 @@ def _map(rows: Rows, task: str, role: str, heading: str, study: Study | None, se
 
 def _cell(at: tuple[float, float], rows: list[Row], name: str, lost: int) -> dict[str, Any]:
     if not rows:
-        return {"at": at, "mean": None, "sd": None, "n": 0, "diverged": lost, "x": [], "y": [], "band": []}
+        none: dict[str, Any] = {"mean": None, "sd": None, "n": 0, "x": [], "y": [], "band": [], "uneven": False}
+        return {"at": at, "diverged": lost, **none}
     factor = metric(name).factor
     values = factor * np.array([row.counted(name) for row in rows])
     x, curves = together(rows, name)
@@ -147,6 +148,7 @@ def _cell(at: tuple[float, float], rows: list[Row], name: str, lost: int) -> dic
         "x": [short(value) for value in x[kept]],
         "y": [short(value) for value in factor * curves.mean(0)[kept]],
         "band": [short(value, 3) for value in factor * spread(curves)[kept]],
+        "uneven": uneven(rows, name),
     }  # fmt: skip
 
 

@@ -1,0 +1,124 @@
+"""What a page says of runs that no study asks for."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dst_lab.figures import Drawn, draw
+from dst_lab.records import Group, Rows
+from dst_lab.report.embed.data import maps
+from dst_lab.report.others import figures_of
+from dst_lab.report.page import other_groups, page
+from dst_lab.store import Record, Series, Store
+from dst_lab.studies import ANY
+
+PAIRS = [(f, b) for f in (0.5, 1.0) for b in (0.5, 1.0)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "runs.sqlite", write=True) as opened:
+        yield opened
+
+
+def record(estimator: Mapping[str, Any], metrics: Mapping[str, Any], status: str = "done", **fields: Any) -> Record:
+    """A run that was evaluated as often as each metric has values."""
+    config = {"task": "routing", "estimator": estimator, "seed": 0, "lr": 0.1, **fields}
+    history = {name: Series(np.arange(1, len(values) + 1), np.array(values)) for name, values in metrics.items()}
+    return Record(config=config, status=status, history=history)
+
+
+def decoupled(tau_f: float, tau_b: float) -> dict[str, Any]:
+    return {"name": "decoupled", "tau_f": tau_f, "tau_b": tau_b}
+
+
+def only_group(store: Store) -> tuple[Rows, Group]:
+    rows = ANY.rows(store, "quick")
+    (group,) = other_groups(ANY, rows)
+    return rows, group
+
+
+def curves(store: Store) -> Drawn:
+    rows, group = only_group(store)
+    return draw(figures_of(group), rows)["routing-curves"]
+
+
+def text_of(store: Store) -> str:
+    return " ".join(re.sub("<.*?>", " ", page(ANY, ANY.rows(store, "quick"))).split())
+
+
+def test_curves_go_to_the_end_of_the_longest_run(store: Store) -> None:
+    """They were cut to the shortest, and ended elsewhere than their caption says."""
+    for seed, losses in enumerate(([5.0, 4.0], [5.0, 3.0, 2.0, 1.0], [5.0, 3.0, 2.0, 1.0])):
+        store.put([record(decoupled(*at), {"validation_loss": losses}, seed=seed) for at in PAIRS])
+    drawn = curves(store)
+    (line,) = drawn.figure.subfigs[0].axes[0].get_lines()
+    assert list(line.get_xdata()) == [1, 2, 3, 4]
+    assert list(line.get_ydata()) == pytest.approx([5, 10 / 3, 8 / 3, 2])
+    assert "Decoupled ST 2.000 ± 1.732." in drawn.caption
+    assert drawn.caption.endswith(
+        "A run that ended before others of its setting is drawn with its last value from there on."
+    )
+    rows, group = only_group(store)
+    (shown_map,) = maps(ANY, rows, [group])
+    (cell, *_) = shown_map["measures"][0]["cells"]
+    assert (cell["x"][-1], cell["y"][-1], cell["uneven"]) == (4, 2, True)
+
+
+def test_runs_of_one_length_need_no_such_sentence(store: Store) -> None:
+    store.put([record(decoupled(*at), {"validation_loss": [2.0, 1.0]}, seed=seed) for at in PAIRS for seed in (0, 1)])
+    assert "from there on" not in curves(store).caption
+    rows, group = only_group(store)
+    assert not any(cell["uneven"] for cell in maps(ANY, rows, [group])[0]["measures"][0]["cells"])
+
+
+def test_a_metric_of_several_numbers_has_no_map(store: Store) -> None:
+    """The report of a swept task with such a metric ended with a TypeError."""
+    metrics = {"validation_loss": [1.0, 0.5], "validation_loss_by_output": [[1.0, 2.0, 3.0], [0.5, 1.0, 1.5]]}
+    store.put([record(decoupled(*at), metrics) for at in PAIRS])
+    rows, group = only_group(store)
+    (shown_map,) = maps(ANY, rows, [group])
+    assert [measure["metric"] for measure in shown_map["measures"]] == ["validation_loss"]
+    assert "Temperature map" in text_of(store)
+
+
+def test_an_estimator_that_lacks_a_metric_keeps_its_other_curves(store: Store) -> None:
+    loss, accuracy = {"validation_loss": [2.0, 1.0]}, {"validation_accuracy": [0.5, 0.75]}
+    store.put([record(decoupled(1.0, 1.0), loss | accuracy), record({"name": "softmax_ste", "tau": 1.0}, loss)])
+    drawn = curves(store)
+    left, right = (part.axes[0].get_legend_handles_labels()[1] for part in drawn.figure.subfigs)
+    assert [label.split(" $")[0] for label in left] == ["Decoupled ST", "Softmax STE"]
+    assert [label.split(" $")[0] for label in right] == ["Decoupled ST"]
+    assert "lowest first: Decoupled ST 1 and Softmax STE 1. " in drawn.caption
+    assert drawn.caption.endswith(" No curve of validation accuracy, which runs lack: Softmax STE.")
+
+
+def test_where_nothing_can_be_judged_there_is_no_figure_of_what_mattered(store: Store) -> None:
+    every = [(f, b) for f in (0.5, 1.0, 2.0) for b in (0.5, 1.0, 2.0)]
+    store.put([record(decoupled(*at), {"validation_loss": [2.0, 1.0]}) for at in every])
+    assert set(figures_of(only_group(store)[1])) == {"routing-curves", "routing-slices", "routing-decoupled-map"}
+
+
+def test_a_page_says_where_nothing_was_held_out(store: Store) -> None:
+    loss = {"validation_loss": [2.0, 1.0]}
+    store.put([record(decoupled(1.0, 1.0), loss, dataset="digits-whole", seed=seed) for seed in (0, 1)])
+    assert "Data scikit-learn&#39;s digits; nothing held out: validation is the test images " in text_of(store)
+    _, group = only_group(store)
+    assert (group.told, group.varied, group.held) == (["dataset"], [], "")
+    assert "Learning rate dataset Lowest validation loss" in text_of(store)
+    store.put([record(decoupled(1.0, 1.0), loss, dataset="digits")])
+    assert "digits; nothing held out in 2 of 3 runs: validation is the test images " in text_of(store)
+
+
+def test_a_page_says_how_many_settings_were_stopped_early(store: Store) -> None:
+    loss = {"validation_loss": [2.0, 1.0]}
+    first, *rest = PAIRS
+    store.put([record(decoupled(*first), loss, seed=seed) for seed in (0, 1)])
+    assert "early" not in text_of(store)
+    store.put([record(decoupled(*at), loss, "stopped", seed=seed) for at in rest for seed in (0, 1)])
+    assert "and every setting that was not stopped early with its lowest" in text_of(store)
+    assert "3 more settings were stopped early, so that their losses cannot be compared" in text_of(store)
