@@ -17,11 +17,11 @@ from decoupled_st.kernels import traced
 
 METRICS = ("dot", "cosine", "l2")
 _FAR = 8.0
+"""Spreads from which on a median is taken away: nearer than that, it costs three digits at most."""
 _SAMPLED = 64
-"""How many codes tell where they all lie."""
+"""How many rows tell where they all lie."""
 _QUARTILES = 1.35
 """How many standard deviations of a normal distribution lie between its quartiles."""
-"""Spreads from which on a mean is taken away: nearer than that, it costs three digits at most."""
 
 
 @dataclass
@@ -100,17 +100,20 @@ def heads_of(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> list
 
 
 def centred(x: Tensor, codes: Tensor, metric: str) -> tuple[Tensor, Tensor]:
-    """x [N, H, D] and codes [H, K, D] as their scores are made of: for l2 less the middle code of their head, in the
-    features where it is far from 0 for the codes' spread.
+    """x [N, H, D] and codes [H, K, D] as their scores are made of: for l2 less the middle of x, in the features where
+    it is far from 0 for the spread of x.
 
     Distances and their gradients stay, but 2 x . e and |e|^2 would be so large there that rounding takes their
     difference. Elsewhere it would cost a rounding more. In half precision x and codes are themselves rounded so.
-    Middle and spread are by the quartiles of some codes: a few that lie elsewhere do not move them.
+    Middle and spread are by the quartiles of some rows: a few that lie elsewhere do not move them. Codes have no say,
+    since those that count are where x is, and the others may lie anywhere.
     """
-    if metric != "l2" or x.dtype not in (torch.float32, torch.float64):
+    if metric != "l2" or x.dtype not in (torch.float32, torch.float64) or x.shape[0] == 0:
         return x, codes
-    few = codes.detach()[:, :: -(-codes.shape[1] // _SAMPLED)].transpose(1, 2).contiguous().sort(-1).values
-    low, middle, high = (few[..., few.shape[-1] * quarter // 4] for quarter in (1, 2, 3))
+    # As many whatever the batch, so that a compiled or exported network takes any.
+    few = x.detach()[torch.arange(_SAMPLED, device=x.device) * x.shape[0] // _SAMPLED].permute(1, 2, 0).contiguous()
+    few = few.sort(-1).values
+    low, middle, high = (few[..., _SAMPLED * quarter // 4] for quarter in (1, 2, 3))
     middle = middle.where(middle.abs() > _FAR / _QUARTILES * (high - low), 0.0)
     if middle.device.type == "cpu" and not traced() and not middle.any():
         return x, codes

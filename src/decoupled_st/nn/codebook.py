@@ -165,7 +165,7 @@ class Codebook(nn.Module):
                 "call .eval() first, or codebook.decoupled(x, module.weight, ...)"
             )
         name, taus = self._in_force(rows.detach(), mask)
-        if self.training and not self._gain_checked and not traced():
+        if self.training and not self._gain_checked and not traced() and not recomputed():
             # What a rule gives for its first pass follows from nothing measured.
             self._gain_checked = self.tempering is None or self._recent is not None
             if self._gain_checked:

@@ -167,10 +167,13 @@ def _index_of_another(book: Codebook, x: Tensor) -> Tensor:
     met = (book._rows(x.to(book.weight.dtype).to(x.dtype) - book.decode(index)) == 0).all(-1)
     codes = book.weight.detach().reshape(book.heads, book.codes, -1)
     odd = torch.stack([torch.unique(head, dim=0, return_inverse=True)[1] % 2 == 1 for head in codes])  # [heads, codes]
-    if not (met.any() and odd.any(-1).all()):
+    several = odd.any(-1)  # the codes of a head that is constant are all one
+    met = met & (several if book.heads > 1 else several[0])
+    if not met.any():
         return index
     best_odd, best_even = (
-        book.encode(x, mask=mask if book.heads > 1 else mask[0]).clamp(min=0) for mask in (odd, ~odd)
+        book.encode(x, mask=mask if book.heads > 1 else mask[0]).clamp(min=0)
+        for mask in (odd | ~several.unsqueeze(-1), ~odd)
     )
     heads = torch.arange(book.heads, device=index.device)
     is_odd = odd[heads, index] if book.heads > 1 else odd[0][index]

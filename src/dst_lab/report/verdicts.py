@@ -194,7 +194,7 @@ def _line(one: Comparison, reach: float) -> Line:
     return Line(
         name=one.name, metric=one.metric, ours=_side(one, 0), theirs=_side(one, 1),
         difference=_difference(one.difference, one) + unit * math.isfinite(one.difference), interval=interval,
-        p=f"{p:.2g} ({side})" if p < 0.5 else "0.5 or more",
+        p=f"{p:.2g} ({side})" if p < 0.5 else "0.5" if p == 0.5 else "> 0.5",
         effect="" if math.isnan(one.effect) else _signed(one.effect),
         n=one.n, mood=_mood(one), judged=one.judged, plot=_plot(one, reach),
     )  # fmt: skip

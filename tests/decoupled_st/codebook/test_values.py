@@ -163,14 +163,19 @@ def test_where_one_code_is_all_but_certain(dtype: torch.dtype, gap: float) -> No
     torch.testing.assert_close(to_codes[1].double(), -ds * x[0].double(), rtol=1e-3, atol=0)
 
 
-@pytest.mark.parametrize("elsewhere", [0, 1, 16])
+@pytest.mark.parametrize("elsewhere", [0, 1, 16, 300, 500])
 @pytest.mark.parametrize("place", [0.0, -1000.0])
 def test_a_few_codes_elsewhere_do_not_hide_those_of_tokens_with_a_large_mean(elsewhere: int, place: float) -> None:
     generator = torch.Generator().manual_seed(0)
     x, codes = (100 + 0.1 * torch.randn(n, 64, generator=generator) for n in (300, 512))
-    codes[:elsewhere] = place + 0.1 * torch.randn(elsewhere, 64, generator=generator)
+    codes[512 - elsewhere :] = place + 0.1 * torch.randn(elsewhere, 64, generator=generator)
     _, index = dst.codebook.decoupled(x, codes, tau_f=0.0, tau_b=0.2, metric="l2")
     nearest = torch.cdist(x.double(), codes.double(), compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
+    assert (index != nearest).float().mean() < 0.005
+    near, few = x - 100, codes - 100  # tokens about 0, beside codes that died far off
+    few[512 - elsewhere :] += 300
+    _, index = dst.codebook.decoupled(near, few, tau_f=0.0, tau_b=0.2, metric="l2")
+    nearest = torch.cdist(near.double(), few.double(), compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
     assert (index != nearest).float().mean() < 0.005
 
 

@@ -339,6 +339,30 @@ def test_stages_are_initialised_by_few_rows(rows: int, heads: int) -> None:
     assert errors == sorted(errors, reverse=True)
 
 
+def test_a_constant_head_does_not_keep_another_from_being_initialised() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(48, 8)
+    x[:, 4:] = 0.0
+    module = dst.nn.ResidualCodebook(64, 8, ARGMAX, stages=3, metric="l2", heads=2)
+    module.initialise(x)
+    for stage in module.stages[1:]:
+        assert (stage.weight[0] != 0).any(-1).all()
+        assert (stage.weight[1] == 0).all()
+
+
+def test_a_pass_that_is_run_again_is_no_second_one_to_warn_of() -> None:
+    """Inside a checkpoint the first pass of a rule is run twice, at temperatures of which nothing was measured."""
+    torch.manual_seed(0)
+    module = dst.nn.Codebook(256, 16, dst.SelfTempered(), metric="dot")
+    with torch.no_grad():
+        module.weight.mul_(20)
+    x = (20 * torch.randn(64, 16)).requires_grad_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            checkpoint(lambda rows: module(rows).q, x, use_reentrant=False).square().mean().backward()
+
+
 def test_stages_are_initialised_by_rows_that_repeat_and_by_rounded_ones() -> None:
     torch.manual_seed(0)
     x = torch.randn(600, 8)

@@ -418,4 +418,5 @@ def test_writing_twice_gives_the_same_bytes_without_a_date(drawn: dict[str, Draw
     first, second = ([file.read_bytes() for file in write_files(one, tmp_path / name)] for name in "ab")
     assert first == second
     assert b"dc:date" not in first[1]
-    assert b"Software" not in first[0]
+    assert b"Software\0dst report" in first[0]
+    assert b"atplotlib" not in first[0]
