@@ -19,7 +19,7 @@ METRICS = ("dot", "cosine", "l2")
 _FAR = 8.0
 """Spreads from which on a median is taken away: nearer than that, it costs three digits at most."""
 _SAMPLED = 64
-"""How many rows tell where they all lie."""
+"""How many rows, at least, tell where they all lie, if there are as many."""
 _QUARTILES = 1.35
 """How many standard deviations of a normal distribution lie between its quartiles."""
 
@@ -110,10 +110,8 @@ def centred(x: Tensor, codes: Tensor, metric: str) -> tuple[Tensor, Tensor]:
     """
     if metric != "l2" or x.dtype not in (torch.float32, torch.float64) or x.shape[0] == 0:
         return x, codes
-    # As many whatever the batch, so that a compiled or exported network takes any.
-    few = x.detach()[torch.arange(_SAMPLED, device=x.device) * x.shape[0] // _SAMPLED].permute(1, 2, 0).contiguous()
-    few = few.sort(-1).values
-    low, middle, high = (few[..., _SAMPLED * quarter // 4] for quarter in (1, 2, 3))
+    few = x.detach()[:: max(x.shape[0] // _SAMPLED, 1)].sort(0).values
+    low, middle, high = (few[len(few) * quarter // 4] for quarter in (1, 2, 3))
     middle = middle.where(middle.abs() > _FAR / _QUARTILES * (high - low), 0.0)
     if middle.device.type == "cpu" and not traced() and not middle.any():
         return x, codes
