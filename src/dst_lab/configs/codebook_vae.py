@@ -67,7 +67,7 @@ class CodebookVAEConfig(Config):
     commitment: float = field(default=0.25, metadata={"help": "weight of |x - sg q|^2; not of fsq"})
     codebook: float = field(default=1.0, metadata={"help": "weight of |sg x - q|^2, of codebook; of simvq it is 1"})
     entropy: float = field(default=0.0, metadata={"help": "weight of IBQ's entropy penalty, of codebook"})
-    entropy_tau: float = field(default=0.1, metadata={"help": "its temperature"})
+    entropy_tau: float = field(default=0.1, metadata={"help": "its temperature; nothing where the weight is 0"})
     decay: float = field(default=0.99, metadata={"help": "of the means of ema and rotation, per step"})
     precision: str = field(default="float32", metadata={"help": "of convolutions and scores: float32 or bfloat16"})
     steps: int = field(default=1000, metadata={"help": "updates"})

@@ -158,9 +158,9 @@ class Config:
         """The type of one of `values`; None of a parameter of somebody's own, and of what is none of them."""
         return next((spec.type for spec in fields(self) if spec.name == name), None)
 
-    def with_value(self: C, name: str, value: Any) -> C:
-        """The same with one of `values` changed."""
-        return replace(self, **{name: value})
+    def with_values(self: C, estimator: Choice, values: Mapping[str, Any]) -> C:
+        """The same with this estimator and some of `values` changed."""
+        return replace(self, estimator=estimator, **values)
 
     @classmethod
     def omitted(cls) -> dict[str, Any]:

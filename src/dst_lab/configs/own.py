@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
-from dst_lab.configs.config import Config
+from dst_lab.configs.config import Choice, Config
 
 FIELDS = ("lr", "batch", "dataset")
 """Parameters that every config has a field for; the others are kept together. One that is not given has the field's
@@ -38,7 +38,14 @@ class OwnConfig(Config):
     def type_of(self, name: str) -> Any:
         return super().type_of(name) if name in FIELDS else None
 
+    def with_values(self, estimator: Choice, values: Mapping[str, Any]) -> "OwnConfig":
+        config = replace(self, estimator=estimator)
+        for name, value in values.items():
+            config = config.with_value(name, value)
+        return config
+
     def with_value(self, name: str, value: Any) -> "OwnConfig":
+        """The same with one parameter changed, or one more."""
         others = dict(self.parameters)
         if name not in FIELDS:
             return replace(self, parameters=_ordered({**others, name: value}))

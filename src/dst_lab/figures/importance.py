@@ -1,6 +1,6 @@
 """Which of the things that were varied made the difference: the share of the loss that each accounts for alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ MOST = 12
 """A number with more values than this, or than half as many as settings have it, is taken in groups of neighbours."""
 BINS, TOGETHER = (3, 6), 3
 """How many such groups at least and at most, all of about one size, and how many settings a group shall have."""
+PERMUTED, FEW = 200, 200
+"""How often ranks are permuted to see what chance does, and up to how many settings: with more it does little."""
 FEWEST = 6
 """Settings below which there is nothing to say."""
 
@@ -31,6 +33,9 @@ def importance(settings: Sequence[Setting], where: str) -> Drawn:
     ax.set_yticks(range(len(ordered)), [safe(name) for name in ordered])
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="y", visible=False)
+    by_chance = chance_level(settings) if len(settings) <= FEW else 0.0
+    if by_chance:
+        ax.axvline(100 * by_chance, color=INK, ls=":", lw=1)
     rest, which = 1 - sum(ordered.values()), " that could be judged" if unjudged else ""
     first = listing([f"{name} {100 * share:.0f}%" for name, share in list(ordered.items())[:3]])
     caption = (
@@ -38,32 +43,56 @@ def importance(settings: Sequence[Setting], where: str) -> Drawn:
         f"{settings[0].seeds_text}"
         + (f"; {100 * rest:.0f}% no field{which} explains by itself: combinations, or chance" if rest > 0.005 else "")
         + (f". Not judged, since each setting has a value of its own: {listing(unjudged)}" if unjudged else "")
-        + ". A share is what the values of a field, neighbours together where a number has many, each averaged over "
-        "all settings that have it, explain of the variance of the ranks, less what chance would (epsilon squared). "
-        "Settings with a run that diverged rank last. Fields that were varied together cannot be told apart here."
+        + ". A share is what the values of a field, neighbours together where a number has many, explain of the "
+        "variance of the ranks, by themselves or beyond all other fields, whichever is less, and less what chance "
+        "would (epsilon squared). What fields that were varied together explain is nobody's. Settings with a run that "
+        "diverged rank last."
     )
+    if by_chance:
+        caption += f" Dotted: {100 * by_chance:.0f}%, which chance alone exceeds in one of twenty such figures."
     return Drawn(f"What mattered, {where}", figure, caption)
 
 
 def shares_of(settings: Sequence[Setting]) -> dict[str, float]:
-    """Field -> the share of the variance of the ranks that it explains by itself; 0 where chance would do as much.
+    """Field -> the share of the variance of the ranks that it explains; 0 where chance would do as much.
+
+    That is what it explains by itself or, where that is less, what it adds to all the others: a field that a search
+    tries last, beside the best values of the others, would get the credit for these.
 
     Chance is what all fields together leave, as a sum of their effects, where at least half of the settings are left
-    to judge it by; otherwise what the field by itself leaves.
+    to judge it by; otherwise what the field by itself leaves, and it is taken off the first of the two alone.
     """
     ranks = _ranks(np.array([score(setting) for setting in settings]))
-    ranks = ranks - ranks.mean()
-    total, count = float((ranks**2).sum()), len(ranks)
+    return _shares(ranks - ranks.mean(), _columns(settings))
+
+
+def chance_level(settings: Sequence[Setting]) -> float:
+    """The largest share that is exceeded in one of twenty such figures of losses that no field moves."""
+    ranks = _ranks(np.array([score(setting) for setting in settings]))
+    columns, generator = _columns(settings), np.random.default_rng(0)
+    largest = [max(_shares(generator.permutation(ranks - ranks.mean()), columns).values()) for _ in range(PERMUTED)]
+    return float(np.quantile(largest, 0.95))
+
+
+def _columns(settings: Sequence[Setting]) -> dict[str, Array]:
+    """The fields that can be judged: those with fewer groups than there are settings, as indicators."""
     columns = {name: _indicators(_grouped(values)) for name, values in varied(settings).items()}
-    columns = {name: matrix for name, matrix in columns.items() if 1 < matrix.shape[1] < count}
+    return {name: matrix for name, matrix in columns.items() if 1 < matrix.shape[1] < len(settings)}
+
+
+def _shares(ranks: Array, columns: Mapping[str, Array]) -> dict[str, float]:
+    total, count = float((ranks**2).sum()), len(ranks)
     if not columns or not total:
         return {}
-    left, freedom = _left(ranks, np.concatenate(list(columns.values()), 1))
+    left, freedom = _left(ranks, columns.values())
     shares = {}
     for name, matrix in columns.items():
-        within, own_freedom = _left(ranks, matrix)
-        chance = left / freedom if 2 * freedom >= count else within / own_freedom
-        shares[name] = max(0.0, (total - within - (matrix.shape[1] - 1) * chance) / total)
+        within, own_freedom = _left(ranks, [matrix])
+        without, more = _left(ranks, [other for key, other in columns.items() if key != name])
+        enough = 2 * freedom >= count
+        alone = total - within - (matrix.shape[1] - 1) * (left / freedom if enough else within / own_freedom)
+        added = without - left - (more - freedom) * (left / freedom if enough else 0.0)
+        shares[name] = max(0.0, min(alone, added) / total)
     return shares
 
 
@@ -73,10 +102,11 @@ def _indicators(groups: Sequence[Any]) -> Array:
     return np.eye(int(inverse.max()) + 1)[inverse.reshape(-1)]
 
 
-def _left(ranks: Array, columns: Array) -> tuple[float, int]:
-    """The sum of squares that a fit of the columns leaves, and its degrees of freedom."""
-    fitted, _, rank, _ = np.linalg.lstsq(columns, ranks, rcond=None)
-    return float(((ranks - columns @ fitted) ** 2).sum()), len(ranks) - int(rank)
+def _left(ranks: Array, columns: Iterable[Array]) -> tuple[float, int]:
+    """The sum of squares that a fit of a constant and the columns leaves, and its degrees of freedom."""
+    matrix = np.concatenate([np.ones((len(ranks), 1)), *columns], 1)
+    fitted, _, rank, _ = np.linalg.lstsq(matrix, ranks, rcond=None)
+    return float(((ranks - matrix @ fitted) ** 2).sum()), len(ranks) - int(rank)
 
 
 def varied(settings: Sequence[Setting]) -> dict[str, list[Any]]:

@@ -47,7 +47,29 @@ def slices(settings: Sequence[Setting], where: str) -> Drawn:
     )
     if outside:
         caption += f" Above the frame, or with a run that diverged: {outside}."
+    caption += _without_number(settings, names, scores)
     return Drawn(f"Loss against each number, {where}", figure, caption, len(names))
+
+
+def _without_number(settings: Sequence[Setting], names: Sequence[str], scores: Sequence[float]) -> str:
+    """For a caption: how many settings lack a dot in some panel, since a rule or a schedule sets the number there."""
+    values_of = varied(settings)
+    lacking = [
+        place
+        for place in range(len(settings))
+        if math.isfinite(scores[place]) and any(not is_number(values_of[name][place]) for name in names)
+    ]
+    if not lacking:
+        return ""
+    best = min(scores[place] for place in lacking)
+    return (
+        f" Without a number in some panel, such as one that a rule sets: {len(lacking)}, the lowest of them {best:.4g}."
+    )
+
+
+def is_number(value: object) -> bool:
+    """Yes and no have no place on an axis."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def numbers_varied(settings: Sequence[Setting]) -> list[str]:
@@ -56,7 +78,7 @@ def numbers_varied(settings: Sequence[Setting]) -> list[str]:
     names = [
         name
         for name, values in varied(settings).items()
-        if len({value for value in values if isinstance(value, int | float) and not isinstance(value, bool)}) >= FEWEST
+        if len({value for value in values if is_number(value)}) >= FEWEST
     ]
     return sorted(names, key=lambda name: -shares.get(name, 0.0))
 

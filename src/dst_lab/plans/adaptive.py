@@ -6,7 +6,7 @@ from typing import Any
 
 from dst_lab.configs import Config
 from dst_lab.plans.halving import Halving
-from dst_lab.plans.plan import Axis, Early, Lookup, Plan, best, describe, edge, score, seeded, value_of, with_value
+from dst_lab.plans.plan import Axis, Early, Lookup, Plan, best, describe, edge, score, seeded, value_of, with_values
 
 BATCH = 8
 """New settings at a time: each is trained with all its seeds, and all of them as one fleet."""
@@ -108,13 +108,9 @@ class Adaptive(Plan):
         return proposed
 
     def _config(self, values: dict[str, Any]) -> Config:
-        config = self.base
-        for name, _, _ in self.axes:
-            value = values[name]
-            config = with_value(config, name, value if isinstance(value, int) else float(f"{value:.4g}"))
-        for name, _ in self.choices:
-            config = with_value(config, name, values[name])
-        return config
+        given = {name: values[name] for name, _, _ in self.axes}
+        rounded = {name: v if isinstance(v, int) else float(f"{v:.4g}") for name, v in given.items()}
+        return with_values(self.base, rounded | {name: values[name] for name, _ in self.choices})
 
     def _range(self, optuna: Any, name: str, low: float, high: float) -> Any:
         if self._is_whole(name):

@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, TypeAlias
 
 from dst_lab.configs import Choice, Config
@@ -108,11 +109,10 @@ class Several(Plan):
 
 
 def settings(base: Config, axes: Iterable[Axis]) -> list[Config]:
-    """The base with every combination of values."""
-    configs = [base]
-    for name, values in axes:
-        configs = [with_value(config, name, value) for config in configs for value in values]
-    return configs
+    """The base with every combination of values, the last axis changing fastest."""
+    axes = list(axes)
+    names = [name for name, _ in axes]
+    return [with_values(base, dict(zip(names, one, strict=True))) for one in product(*(values for _, values in axes))]
 
 
 def seeded(configs: Iterable[Config], seeds: Sequence[int]) -> list[Config]:
@@ -121,14 +121,22 @@ def seeded(configs: Iterable[Config], seeds: Sequence[int]) -> list[Config]:
 
 def with_value(config: Config, name: str, value: Any) -> Config:
     """The config with a temperature or another field changed."""
+    return with_values(config, {name: value})
+
+
+def with_values(config: Config, values: Mapping[str, Any]) -> Config:
+    """The same of several at once: fields may only fit together, and the config is checked when all are changed."""
     numbers = config.estimator.to_dict()
     estimator = numbers.pop("name")
-    if name in numbers:
-        return replace(config, estimator=Choice.make(estimator, **{**numbers, name: value}))
-    if name not in config.values():
-        known = [*numbers, *config.values()]
-        raise ValueError(f"{config.task} with {config.estimator.name} has no {name}: choose among {', '.join(known)}")
-    return config.with_value(name, value)
+    known = [*numbers, *config.values()]
+    for name in values:
+        if name not in known:
+            raise ValueError(
+                f"{config.task} with {config.estimator.name} has no {name}: choose among {', '.join(known)}"
+            )
+    tempered = {name: value for name, value in values.items() if name in numbers}
+    choice = Choice.make(estimator, **{**numbers, **tempered}) if tempered else config.estimator
+    return config.with_values(choice, {name: value for name, value in values.items() if name not in numbers})
 
 
 def value_of(config: Config, name: str) -> Any:

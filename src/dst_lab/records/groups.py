@@ -14,6 +14,7 @@ import numpy as np
 from dst_lab.configs import FRESH, WHOLE, complete
 from dst_lab.configs.cards import estimator, parts, title
 from dst_lab.configs.estimators import temperatures_in
+from dst_lab.configs.own import FIELDS
 from dst_lab.records.reader import ENDED
 from dst_lab.records.row import Row, setting_key
 from dst_lab.records.rows import Rows, Setting
@@ -111,7 +112,7 @@ class Group:
     @property
     def held(self) -> str:
         """Which runs `best` is of, where there are others: "epochs 1; ST Gumbel-Softmax is not among them"."""
-        fields = [name for name in self.varied if name != "parameters"]
+        fields = [name for name in self.varied if name not in self._given]
         if not fields or not self._alike:
             return ""
         config = complete(self._alike[0].config)
@@ -120,13 +121,20 @@ class Group:
         left = [estimator(name).label for name in every if name not in self.best]
         return f"{text}; {' and '.join(left)} {'is' if len(left) == 1 else 'are'} not among them" if left else text
 
+    @property
+    def _given(self) -> tuple[str, ...]:
+        """Where runs have the parameters of an objective of somebody's own, which are there to be compared."""
+        own = any("objective" in setting.config for setting in self.settings)
+        return ("parameters", *FIELDS) if own else ("parameters",)
+
     @cached_property
     def _alike(self) -> list[Setting]:
         """The settings that can be compared, in their order."""
         alike: dict[str, list[Setting]] = {}
         for setting in [*self.compared, *(one for one in self.settings if one.seeds != self.seeds)]:
             if setting.n:
-                fixed = {name: value for name, value in setting.config.items() if name not in (*APART, "parameters")}
+                apart = (*APART, *self._given)
+                fixed = {name: value for name, value in setting.config.items() if name not in apart}
                 key = setting_key(fixed)
                 alike.setdefault(key, []).append(setting)
         return max(alike.values(), key=len, default=[])

@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dst_lab.configs import complete
 from dst_lab.configs.cards import MetricCard, estimator, metric, title
+from dst_lab.configs.own import FIELDS
 from dst_lab.figures.style import plus_minus
 from dst_lab.records import Group, Rows, Setting
 from dst_lab.report.study import Study
@@ -107,10 +109,17 @@ def cell(study: Study, rows: Rows, setting: Setting, cards: Sequence[MetricCard]
     seeds = f"{setting.seeds} seed".strip() + "s" * (setting.n != 1)
     return Cell(
         values=tuple(_value(setting, card) for card in cards),
-        setting=", ".join(filter(None, (taus, rate, field_text(complete(setting.config).get("parameters", {}))))),
+        setting=", ".join(filter(None, (taus, rate, field_text(_parameters(setting.config))))),
         runs=f"n = {setting.n} {seeds}{lost}",
         remark=remark(rows, setting) if remark and setting.n else "",
     )
+
+
+def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What an objective of somebody's own was given beside temperatures and learning rate."""
+    given = complete(config)
+    fields = {name: given[name] for name in FIELDS if name != "lr" and name in given} if "objective" in config else {}
+    return fields | dict(given.get("parameters", {}))
 
 
 def _value(setting: Setting, card: MetricCard) -> str:

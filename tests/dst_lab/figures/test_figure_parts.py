@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dst_lab.figures.heat_map import fence
-from dst_lab.figures.importance import importance, shares_of
+from dst_lab.figures.importance import chance_level, importance, shares_of
 from dst_lab.figures.seeds import far
 from dst_lab.figures.slices import numbers_varied, slices
 from dst_lab.figures.style import panels, plain_logarithm, settings_text
@@ -55,6 +55,33 @@ def test_a_weak_field_is_not_judged_by_what_a_strong_one_does() -> None:
     """Ranks 4 i + j of a grid of 4 x 4, 340 in squares: 320 of the one field and 20 of the other, nothing is left."""
     found = shares_of([setting(4 * f + b, tau_f=f, tau_b=b) for f in (0, 1, 2, 3) for b in (0, 1, 2, 3)])
     assert found == pytest.approx({"tau_f": 320 / 340, "tau_b": 20 / 340})
+
+
+def test_a_field_that_a_search_tries_last_gets_no_credit_for_the_others() -> None:
+    """One sweep after the other; the last field does nothing, but is tried where the others are best."""
+    generator = np.random.default_rng(0)
+
+    def loss(f: float, b: float) -> float:
+        return abs(math.log(f / 0.5)) + abs(math.log(b / 2)) + 0.01 * generator.normal()
+
+    first = [(f, 1.0, 0.0) for f in (0.1, 0.25, 0.5, 1.0, 2.0)]
+    then = [(0.5, b, 0.0) for b in (0.5, 2.0, 4.0)]
+    last = [(0.5, 2.0, drop) for drop in (0.1, 0.2, 0.3, 0.4, 0.5)]
+    settings = [setting(loss(f, b), tau_f=f, tau_b=b, drop=d) for f, b, d in (*first, *then, *last)]
+    found = shares_of(settings)
+    assert found["drop"] < 0.1
+    assert max(found.values()) < chance_level(settings), "so few settings tell next to nothing"
+
+
+def test_the_figure_says_what_chance_alone_would_do() -> None:
+    generator = np.random.default_rng(0)
+    noise = [setting(generator.normal(), lr=lr, width=width) for lr, width in generator.uniform(1, 9, (8, 2))]
+    drawn = importance(noise, "own")
+    level = float(drawn.caption.partition("Dotted: ")[2].partition("%")[0])
+    assert level > 30
+    assert max(shares_of(noise).values()) < level / 100
+    grid = [setting(f, tau_f=f, tau_b=b) for f in range(6) for b in range(6)]
+    assert float(importance(grid, "own").caption.partition("Dotted: ")[2].partition("%")[0]) < 35
 
 
 def test_chance_has_no_share() -> None:
@@ -109,6 +136,14 @@ def test_the_frame_is_that_of_the_settings_inside_the_fence() -> None:
     assert -0.1 < low < 0.1
     assert 0.6 < high < 2
     assert drawn.caption.endswith("Above the frame, or with a run that diverged: 1.")
+
+
+def test_settings_without_a_number_are_counted() -> None:
+    settings = [setting(rate, lr=rate, tau_f=tau) for rate in (0.1, 0.2, 0.3) for tau in (0.5, 1.0, 1.5)]
+    ruled = setting(0.05, lr=0.1, tau_f="self")
+    told = "Without a number in some panel, such as one that a rule sets: 1, the lowest of them 0.05."
+    assert told in slices([*settings, ruled], "own").caption
+    assert "Without a number" not in slices(settings, "own").caption
 
 
 def test_each_number_that_was_varied_has_a_panel_the_one_that_mattered_first() -> None:

@@ -4,11 +4,19 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 
-from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
+from dst_lab.configs import (
+    CategoricalAutoencoderConfig,
+    Choice,
+    CodebookVAEConfig,
+    Config,
+    LogicGatesConfig,
+    StochasticBinaryConfig,
+)
 from dst_lab.plans import FRESH, Adaptive, Confirm, Grid, Lookup, Plan, Sequential, Several
 from dst_lab.plans.plan import best, edge, value_of, with_value
 from dst_lab.plans.sequential import BEYOND, beyond
@@ -122,6 +130,17 @@ def test_a_grid_is_every_combination_and_flags_its_edge() -> None:
     notes = plan.notes(lookup)
     assert notes[0].startswith("best of stochastic-binary decoupled: tau_f=0.3, tau_b=4.0")
     assert notes[1] == "  tau_b=4.0 lies on the edge of the grid"
+
+
+@pytest.mark.parametrize("axes", [("decay", "quantiser"), ("quantiser", "decay")])
+def test_fields_that_only_fit_together_are_changed_together(axes: tuple[str, str]) -> None:
+    """A config is checked when all of a combination is changed, whatever the order of the axes."""
+    values = {"decay": (0.9, 0.95), "quantiser": ("ema", "rotation")}
+    base = CodebookVAEConfig(estimator=Choice.make("identity_ste"))
+    tried = Grid(base, tuple((name, values[name]) for name in axes), (0,)).wanted(lambda config: None)
+    assert {(one.quantiser, one.decay) for one in tried} == set(product(values["quantiser"], values["decay"]))
+    searched = Adaptive(base, (("decay", 0.9, 0.99),), (0,), settings=3, choices=(("quantiser", ("ema", "rotation")),))
+    assert all(one.quantiser in ("ema", "rotation") for one in searched.wanted(lambda config: 1.0))
 
 
 def test_an_axis_that_is_not_there_is_named() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dst_lab
 from dst_lab.figures import Drawn, draw
 from dst_lab.records import Group, Rows
 from dst_lab.report.embed.data import maps
@@ -122,3 +123,22 @@ def test_a_page_says_how_many_settings_were_stopped_early(store: Store) -> None:
     store.put([record(decoupled(*at), loss, "stopped", seed=seed) for at in rest for seed in (0, 1)])
     assert "and every setting that was not stopped early with its lowest" in text_of(store)
     assert "3 more settings were stopped early, so that their losses cannot be compared" in text_of(store)
+
+
+def test_an_objective_of_ones_own_is_compared_by_batch_and_data_too(tmp_path: Path) -> None:
+    """They are fields of every config, but parameters of an objective: the best setting is the best of all."""
+
+    def train(tau_f: float, batch: int, dataset: str, seed: int) -> float:
+        return abs(tau_f - 1) + abs(batch - 64) / 64 + (dataset == "b") + 0.01 * seed
+
+    path = tmp_path / "t.sqlite"
+    result = dst_lab.tune(
+        train, tau_f=[0.5, 1.0, 2.0], batch=[16, 32, 64, 128], dataset=["a", "b"], seeds=2, store=path
+    )
+    assert (result.values["batch"], result.values["dataset"]) == (64, "a")
+    with Store.open(path) as store:
+        _, group = only_group(store)
+        best = group.best["decoupled"]
+        assert (best.config["batch"], best.config["dataset"]) == (64, "a")
+        assert group.held == ""
+        assert "batch = 64, dataset = a" in text_of(store)

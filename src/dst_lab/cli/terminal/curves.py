@@ -152,8 +152,15 @@ def _live(chunk: Chunk, conditions: Sequence[Condition], metric: str) -> list[Li
     for of in members.values():
         config = chunk.configs[of[0]]
         scale = config["epochs"] / chunk.steps if config.get("epochs") else 1.0
-        lines.append(_line(config, steps * scale, values[:, of], metric, training=True))
+        line = _line(config, steps * scale, values[:, of], metric, training=True)
+        lines.append(replace(line, diverged=_diverged(chunk, of)))
     return lines
+
+
+def _diverged(chunk: Chunk, members: Sequence[int]) -> int:
+    """How many of these have a loss that is no number, by which a run is recorded as diverged."""
+    _, losses = chunk.history.get("validation_loss", (None, np.zeros((0, 0))))
+    return int((~np.isfinite(losses[-1, members])).sum()) if len(losses) else 0
 
 
 def _key(config: Mapping[str, Any]) -> tuple[str, bool]:
@@ -170,7 +177,7 @@ def _in_training(config: Mapping[str, Any]) -> Run:
 
 
 def _settings(done: Iterable[tuple[Run, Curve]], diverged: Mapping[tuple[str, bool], int], metric: str) -> list[Line]:
-    """The settings of recorded runs, each as long as its longest, with how many others of it diverged."""
+    """The settings of recorded runs, each as long as its longest run, with how many others of it diverged."""
     groups: dict[tuple[str, bool], list[tuple[Run, Curve]]] = {}
     for run, curve in done:
         groups.setdefault(_key(run.config), []).append((run, curve))
@@ -180,6 +187,7 @@ def _settings(done: Iterable[tuple[Run, Curve]], diverged: Mapping[tuple[str, bo
         values = np.full((longest.x.size, len(members)), np.nan)
         for column, (_, curve) in enumerate(members):
             values[: curve.y.size, column] = curve.y
+            values[curve.y.size :, column] = curve.y[-1:].mean()  # a run that has ended stays where it ended
         line = _line(members[0][0].config, longest.x, values, metric, training=False)
         lines.append(replace(line, diverged=diverged.get(key, 0)))
     return lines
@@ -195,9 +203,7 @@ def _line(config: Mapping[str, Any], x: Any, values: Any, metric: str, *, traini
         mean = np.nanmean(present, 1)
         now = float(np.mean([run[-1] for run in known if run.size]))
         best = float(np.mean([direction * (direction * run).max() for run in known if run.size])) if direction else now
-    lost = int((~np.isfinite(values[-1])).sum()) if training and len(values) else 0
-    curve = Curve(np.asarray(x, np.float64), mean)
-    return Line(complete(config), curve, values.shape[1], training, now, best, lost)
+    return Line(complete(config), Curve(np.asarray(x, np.float64), mean), values.shape[1], training, now, best)
 
 
 def _varied(lines: Sequence[Line]) -> list[str]:

@@ -144,7 +144,7 @@ def _value(kind: int, part: bytes) -> Value:
     if kind in _INTEGERS:
         return int.from_bytes(part, "big", signed=True)
     if kind >= 12:
-        return part.decode() if kind % 2 else part
+        return part.decode(errors="surrogateescape") if kind % 2 else part  # damaged text is known by its checksum
     return {0: None, 8: 0, 9: 1}.get(kind)
 
 

@@ -69,7 +69,11 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, o
     healthy, lost = cells_found.assembled()
     for row in healthy:
         if row.id in cells_found.lost_notes and row.id not in cells_found.notes:
-            lost[f"the note on {row.name}"] = f"it is damaged, and reads {cells_found.lost_notes[row.id]!r}"
+            lost[f"the note on {row.name}"] = _reads(cells_found.lost_notes[row.id])
+    known = {str(columns[0]) for _, columns in cells_found.runs}
+    for run, body in cells_found.lost_notes.items():
+        if run not in known:
+            lost[f"a note on no run that is known ({run!a})"] = _reads(body)
     lock = Lock(file)
     try:
         with explained(file), arriving_with(file) as arriving:
@@ -84,6 +88,10 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], *, o
     finally:
         lock.release()
     return Salvage(len(healthy), lost, sum(not row.artefacts and not _is_whole(row) for row in healthy), damage)
+
+
+def _reads(note: str) -> str:
+    return f"it is damaged, and reads {note.encode(errors='replace').decode()!r}"
 
 
 def _carry(source: Path, arriving: Arrivals, row: rows.StoredRow) -> Iterator[tuple[str, str]]:
@@ -164,8 +172,9 @@ class _Found:
                 case (int(run), str(name), bytes(body)) if key is not None:
                     tables.artefacts.setdefault(run, []).append((name, body))
                 case (str(run), str(body)) if key is None:
-                    if identify(body) == run:
-                        tables.provenance[run] = body
+                    with suppress(UnicodeEncodeError):  # bytes that are no text any more
+                        if identify(body) == run:
+                            tables.provenance[run] = body
                 case (str(run), str(body), str(fingerprint)) if key is None and len(run) == 16:
                     whole = notes.is_whole(run, body, fingerprint)
                     (tables.notes if whole else tables.lost_notes)[run] = body

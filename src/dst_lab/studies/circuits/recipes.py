@@ -11,7 +11,7 @@ from typing import Any
 
 from dst_lab.configs import WHOLE, Choice, Config, LogicGatesConfig
 from dst_lab.plans import FRESH, Following, Grid, Measured, Plan, Recipe, Recipes, Several
-from dst_lab.plans.plan import Axis
+from dst_lab.plans.plan import Axis, with_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ def final(scale: str, size: Size) -> Config:
 
 
 def _on_all_images(run: Config) -> Config:
-    return run.with_value("dataset", run.dataset + WHOLE)
+    return with_value(run, "dataset", run.dataset + WHOLE)
 
 
 def search_small(scale: str) -> Plan:

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 import torch
 
+from dst_lab.cli.terminal.curves import _settings
 from dst_lab.cli.terminal.plot import Curve, plot
 from dst_lab.engines import live
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.loop import TrainingStoppedError
-from dst_lab.store import Record, Series, Store
+from dst_lab.store import Record, Run, Series, Store
 
 CPU = torch.device("cpu")
 
@@ -154,6 +155,19 @@ def test_runs_that_stopped_early_count_with_their_own_ends(surroundings, cli) ->
                 store.put([replace(one, config={k: v for k, v in one.config.items() if k != "epochs"})])
     lines = [line.split() for line in cli("watch", "--once").out.splitlines() if "tau_f=" in line]
     assert [line[1:5] for line in lines] == [["tau_f=0.1", "3", "0.4", "0.4"], ["tau_f=1", "3", "0.6", "0.6"]]
+
+
+def test_a_curve_ends_at_the_mean_of_what_its_runs_ended_with() -> None:
+    done = [(record(seed, 0.1, losses), losses) for seed, losses in enumerate(([5.0] * 3, [5.0, 4.0, 3.0, 2.0, 1.0]))]
+    runs = [
+        (Run(id=str(n), config=one.config, status="done", detail={}, provenance_id=""), losses)
+        for n, (one, losses) in enumerate(done)
+    ]
+    pairs = [(replace(run, config={**run.config, "epochs": 5}), losses) for run, losses in runs]
+    curves = [(run, Curve(np.arange(1.0, len(losses) + 1), np.array(losses))) for run, losses in pairs]
+    (line,) = _settings(curves, {}, "validation_loss")
+    assert line.curve.y.tolist() == [5.0, 4.5, 4.0, 3.5, 3.0]
+    assert line.now == line.best == 3.0
 
 
 def test_settings_of_which_a_run_diverged_come_last_and_say_so(surroundings, cli) -> None:

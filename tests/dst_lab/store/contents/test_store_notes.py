@@ -115,6 +115,18 @@ def test_a_salvage_brings_out_those_that_are_whole(path, tmp_path, ids):
     assert notes(tmp_path / "out.sqlite") == {ids[0]: "the disk was full, = see the log"}
 
 
+@pytest.mark.parametrize("part", ["text", "id"])
+def test_a_salvage_names_a_note_that_is_no_text_any_more_or_on_no_run(path, tmp_path, ids, part):
+    raw = bytearray(path.read_bytes())
+    at = raw.index(b"two lines")
+    raw[at if part == "text" else raw.rindex(ids[1].encode(), 0, at) + 3] ^= 0x80 if part == "text" else 1
+    harmed = tmp_path / "harmed.sqlite"
+    harmed.write_bytes(raw)
+    ((name, why),) = salvage(harmed, tmp_path / "out.sqlite").lost.items()
+    assert name.startswith("the note on " if part == "text" else "a note on no run that is known (")
+    assert why == f"it is damaged, and reads 'with\\n{'?wo' if part == 'text' else 'two'} lines'"
+
+
 def test_exports_and_tables_have_them(path, tmp_path, ids):
     with Store.open(path) as store:
         export(store, "csv", tmp_path / "rows.csv")
