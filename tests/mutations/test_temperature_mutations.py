@@ -14,7 +14,11 @@ PLANTED = [
         "l - l.sum(view.dim, keepdim=True) / many.clamp(min=1)", "l",
     ),
     Mutation(
-        "NaN reaches a mean", "temperatures/observe.py", "torch.where(allowed, to_compute(l, l), 0.0)", "l.float()"
+        "NaN reaches a mean", "temperatures/observe.py", "l = torch.where(allowed, l, 0.0)", "l = l.float()"
+    ),
+    Mutation(
+        "a number that stands for a mask is a logit", "temperatures/observe.py",
+        "masks = (nearest > FAR)", "masks = (nearest > math.inf)",
     ),
     Mutation(
         "runs measured together", "temperatures/observe.py",
@@ -59,7 +63,7 @@ PLANTED = [
     ),
     Mutation(
         "numbers of thinned logits as those of all", "temperatures/numbers.py",
-        "math.isfinite(l.sum().item())", "True",
+        "most and torch.linalg.vector_norm(l, math.inf).item() < _NEAR", "most",
     ),
     Mutation(
         "noise where the logits are parameters", "temperatures/self_tempered.py", " or not view.batch_dims", ""
