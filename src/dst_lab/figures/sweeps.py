@@ -44,7 +44,7 @@ def swept(rows: Rows, task: str, role: str) -> list[Row]:
     sweeps: dict[str, list[Row]] = {"": runs}
     for row in _constant(rows, task, role):
         sweeps.setdefault(setting_key({**row.run.fields, "estimator": _options(row), "lr": 0}), []).append(row)
-    counts = {key: len({row.taus for row in sweep}) for key, sweep in sweeps.items()}
+    counts = {key: _most_at_one_rate(sweep) for key, sweep in sweeps.items()}
     largest = [sweep for key, sweep in sweeps.items() if counts[key] == max(counts.values())]
     most = min(largest, key=_lowest) if len(largest) > 1 else largest[0]
     return most if most is runs or len({row.taus for row in most}) > 1 else []
@@ -72,12 +72,21 @@ def _constant(rows: Rows, task: str, role: str) -> list[Row]:
     ]  # fmt: skip
 
 
-def _lowest(sweep: Sequence[Row]) -> float:
-    """The lowest mean loss of a setting; infinite where none is known."""
-    losses: dict[str, list[float]] = {}
+def _most_at_one_rate(sweep: Sequence[Row]) -> int:
+    """How many settings are drawn: those of one learning rate."""
+    at: dict[Any, set[Any]] = {}
     for row in sweep:
-        if row.done and row.has(LOSS):
-            losses.setdefault(setting_key(row.run.config), []).append(row.best(LOSS))
+        at.setdefault(row.run.fields.get("lr"), set()).add(row.taus)
+    return max(map(len, at.values()), default=0)
+
+
+def _lowest(sweep: Sequence[Row]) -> float:
+    """The lowest mean loss of a setting of which no run diverged; infinite where none is known."""
+    losses: dict[str, list[float]] = {}
+    lost = {setting_key(row.run.config) for row in sweep if not row.done}
+    for row in sweep:
+        if row.has(LOSS) and (key := setting_key(row.run.config)) not in lost:
+            losses.setdefault(key, []).append(row.best(LOSS))
     return min((value for one in losses.values() if math.isfinite(value := sum(one) / len(one))), default=math.inf)
 
 
@@ -95,10 +104,10 @@ def rate(rows: Rows, task: str, role: str) -> float | None:
         return config.lr
     trained: dict[float | None, list[Row]] = {}
     for row in swept(rows, task, role):
-        if row.done:
-            trained.setdefault(row.run.fields.get("lr"), []).append(row)
-    counts = {lr: len({row.taus for row in runs}) for lr, runs in trained.items()}
-    return min(trained, key=lambda lr: (-counts[lr], -len(trained[lr]), _lowest(trained[lr])), default=None)
+        trained.setdefault(row.run.fields.get("lr"), []).append(row)
+    done = {lr: [row for row in runs if row.done] for lr, runs in trained.items()}
+    counts = {lr: len({row.taus for row in runs}) for lr, runs in done.items() if runs}
+    return min(counts, key=lambda lr: (-counts[lr], -len(done[lr]), _lowest(trained[lr])), default=None)
 
 
 def at_rate(runs: Iterable[Row], lr: float | None) -> dict[tuple[float, float], list[Row]]:

@@ -224,7 +224,8 @@ class _Job:
             for count, (place, returned, started, seconds) in enumerate(self.call(values)):
                 losses = _losses(returned)
                 self.store.put([self._record(configs[place], losses, started, seconds)])
-                self.progress.ended(float(np.nanmin(losses, initial=math.inf)), values[place])
+                lowest = float(losses.min()) if losses.size and np.isfinite(losses).all() else math.inf
+                self.progress.ended(lowest, values[place])
                 published.tell(count + 1)
         finally:
             published.close()

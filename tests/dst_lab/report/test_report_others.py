@@ -142,3 +142,29 @@ def test_an_objective_of_ones_own_is_compared_by_batch_and_data_too(tmp_path: Pa
         assert (best.config["batch"], best.config["dataset"]) == (64, "a")
         assert group.held == ""
         assert "batch = 64, dataset = a" in text_of(store)
+
+
+def test_the_map_is_of_a_sweep_that_did_not_diverge_and_at_one_rate(tmp_path: Path) -> None:
+    """A setting with a diverged run scores infinity, and a search with a rate for each setting has no map."""
+
+    def train(tau_f: float, tau_b: float, act: str, seed: int) -> float:
+        if act == "wild":
+            return 0.1 + (tau_f - 2) ** 2 if seed == 0 else float("nan")
+        return 1 + (tau_f - 0.5) ** 2 + (tau_b - 1) ** 2
+
+    path, taus = tmp_path / "t.sqlite", [0.5, 1.0, 2.0]
+    dst_lab.tune(train, plan="grid", seeds=2, store=path, tau_f=taus, tau_b=taus, act=["calm", "wild"])
+    with Store.open(path) as store:
+        rows, group = only_group(store)
+        caption = draw(figures_of(group), rows)[f"{group.name}-decoupled-map"].caption
+    assert "act calm" in caption
+    assert "The lowest mean loss, 1, lies at" in caption
+
+
+def test_an_adaptive_search_over_rates_does_not_hide_the_map_of_a_grid(store: Store) -> None:
+    store.put([record(decoupled(f, b), {"validation_loss": [f + b]}) for f in (0.5, 1.0, 2.0) for b in (0.5, 1.0, 2.0)])
+    for n in range(16):
+        fields = {"lr": 0.001 * (n + 1), "batch": 7}
+        store.put([record(decoupled(0.1 * n + 0.01, 1.0), {"validation_loss": [n / 10]}, **fields)])
+    _, group = only_group(store)
+    assert "routing-decoupled-map" in figures_of(group)

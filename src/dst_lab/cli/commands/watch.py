@@ -164,7 +164,8 @@ def _drawn(panel: Panel, metric: str, console: Console, rows: int) -> list[Rende
     ascii_only = console.options.ascii_only
     curves = [line.curve for line in panel.lines]
     scale = ", on a logarithmic scale" if is_logarithmic(curves, of.direction) else ""
-    title = Text(shown(f"{panel.task}: {of.label}, mean over seeds{scale}"), style="bold", no_wrap=True)
+    subject = f"{panel.task} {panel.objective}".strip()
+    title = Text(shown(f"{subject}: {of.label}, mean over seeds{scale}"), style="bold", no_wrap=True)
     drawing = plot(
         curves, console.width - 1, rows, x_end=panel.end, x_label=panel.unit, good_end=of.direction,
         ascii_only=ascii_only,

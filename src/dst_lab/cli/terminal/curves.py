@@ -51,6 +51,8 @@ class Panel:
     end: float
     """Where the axis ends, in `unit`."""
     unit: str
+    objective: str = ""
+    """Which one of somebody's own it is."""
 
 
 class Recorded:
@@ -102,22 +104,27 @@ def _curve(row: Row, metric: str) -> Curve | None:
 def panels(
     recorded: Recorded, chunks: Sequence[Chunk], conditions: Sequence[Condition], metric: str, top: int
 ) -> list[Panel]:
-    """One for each task in training or, where there is none, for the one that was recorded last."""
+    """One for each task or objective in training or, where there is none, for the one that was recorded last."""
     training = [_in_training(config) for chunk in chunks for config in chunk.configs]
     check_conditions(conditions, [*recorded.runs, *training])
     fitting = [run for run in recorded.runs if fits(run, conditions)]
-    tasks = dict.fromkeys(str(chunk.configs[0]["task"]) for chunk in chunks)
-    if not tasks and fitting:
-        tasks = {fitting[-1].task: None}
+    subjects = dict.fromkeys(_subject(chunk.configs[0]) for chunk in chunks)
+    if not subjects and fitting:
+        subjects = {_subject(fitting[-1].config): None}
     drawn = []
-    for task in tasks:
-        lines = [
-            line for chunk in chunks if chunk.configs[0]["task"] == task for line in _live(chunk, conditions, metric)
-        ]
-        own = [run for run in fitting if run.task == task]
+    for subject in subjects:
+        mine = [chunk for chunk in chunks if _subject(chunk.configs[0]) == subject]
+        lines = [line for chunk in mine for line in _live(chunk, conditions, metric)]
+        own = [run for run in fitting if _subject(run.config) == subject]
         diverged = Counter(_key(run.config) for run in own if run.status == "diverged")
-        drawn.append(_panel(task, lines, _settings(recorded.curves(own, metric), diverged, metric), metric, top))
+        done = _settings(recorded.curves(own, metric), diverged, metric)
+        drawn.append(replace(_panel(subject[0], lines, done, metric, top), objective=subject[1]))
     return [panel for panel in drawn if panel.lines]
+
+
+def _subject(config: Mapping[str, Any]) -> tuple[str, str]:
+    """What settings are compared within: their task and, where it is somebody's own, their objective."""
+    return str(config["task"]), str(config.get("objective") or "")
 
 
 def _panel(task: str, training: list[Line], recorded: list[Line], metric: str, top: int) -> Panel:

@@ -170,6 +170,19 @@ def test_a_curve_ends_at_the_mean_of_what_its_runs_ended_with() -> None:
     assert line.now == line.best == 3.0
 
 
+def test_objectives_of_ones_own_are_apart(surroundings, cli) -> None:
+    """The one that was recorded last is shown, whatever losses another has."""
+    for name, least in (("alpha", 0.1), ("beta", 5.0)):
+        config = {"task": "own", "objective": name, "estimator": {"name": "decoupled", "tau_f": 1.0}}
+        history = {"validation_loss": Series(np.array([1, 2]), np.array([9.0, least]))}
+        with Store.open("dst.sqlite", write=True) as store:
+            store.put([Record(config={**config, "seed": seed}, status="done", history=history) for seed in (0, 1)])
+    out = cli("watch", "--once").out
+    assert "own beta: validation loss" in out.lower()
+    (line,) = (line for line in out.splitlines() if line.endswith(" recorded") and "runs recorded" not in line)
+    assert line.split()[-3:-1] == ["5", "5"]
+
+
 def test_settings_of_which_a_run_diverged_come_last_and_say_so(surroundings, cli) -> None:
     with Store.open("dst.sqlite", write=True) as store:
         store.put([record(seed, tau, [1.0, 0.4 + tau]) for seed in (0, 1) for tau in (0.2, 1)])
