@@ -18,7 +18,7 @@ from decoupled_st.estimators.operations.temperature import check_float, whole_nu
 from decoupled_st.estimators.spec import registered
 from decoupled_st.kernels import traced, transformed
 from decoupled_st.nn.chooser import check_deterministic, check_dim, check_grad_scale, one_node
-from decoupled_st.nn.gain import check_gain
+from decoupled_st.nn.gain import check_gain, spaced
 from decoupled_st.nn.replicas import broadcast_from_first, sum_over_replicas
 from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.temperatures import Rule, Tempered
@@ -273,10 +273,10 @@ class Codebook(nn.Module):
 
     @torch.no_grad()
     def _scores(self, rows: Tensor) -> Tensor:
-        """The scores [rows, heads, K] of the first rows, in the precision that they are chosen by."""
+        """The scores [rows, heads, K] of rows from the whole batch, in the precision that they are chosen by."""
         few = rows.reshape(-1, self.heads, rows.shape[-1])
         if few.shape[0] > 0:  # as many whatever the batch, so that a compiled or exported network takes any
-            few = few[torch.arange(_LEAST, device=rows.device) % _SEEN % few.shape[0]]
+            few = few[spaced(few.shape[0], _SEEN, rows.device).repeat(_LEAST // _SEEN)]
         codes = self.weight.reshape(self.heads, self.codes, -1)
         every = slice(None)
         with torch.autocast("cpu" if rows.is_meta else rows.device.type, enabled=False):  # meta has none

@@ -21,11 +21,12 @@ def check_gain(
     rows: Tensor, codes: Tensor, taus: Mapping[str, Any], *, metric: str, mask: Tensor | None, ruled: bool = False
 ) -> None:
     """Warn where next to no gradient will reach x, or where a rule that sets the temperatures (`ruled`) draws almost
-    any code; of rows [..., D], or [..., H, D] with heads, the first are asked."""
+    any code; of rows [..., D], or [..., H, D] with heads, a few are asked."""
     tau = taus.get("tau_b", taus.get("tau"))
     if tau is None or rows.numel() == 0 or rows.is_meta:
         return
-    few = rows.reshape(-1, *rows.shape[1 - codes.dim() :])[:64]
+    every = rows.reshape(-1, *rows.shape[1 - codes.dim() :])
+    few = every[spaced(len(every), 64, rows.device)]
     if ruled and (drawn := float(taus.get("tau_f", 0.0))) > 0:
         with torch.no_grad():
             among = distribution(few, codes, tau=drawn, metric=metric, mask=mask).entropy.exp().median().item()
@@ -47,6 +48,13 @@ def check_gain(
             "dst.diagnostics.straight_through_gain measures it",
             stacklevel=_level_of_caller(),
         )
+
+
+def spaced(count: int, few: int, device: torch.device) -> Tensor:
+    """The places of a few of so many rows, from the whole batch: the first would be the edge of an image, or padding,
+    and evenly spaced ones the same place of every image."""
+    place = torch.arange(few, device=device)
+    return (place * count // few + 5 * place) % count
 
 
 def _level_of_caller() -> int:

@@ -520,8 +520,9 @@ def test_two_processes_agree(tmp_path: Path) -> None:
 def test_a_rule_sets_the_temperatures_by_the_scores_it_sees(metric: str, heads: int) -> None:
     torch.manual_seed(0)
     module = dst.nn.Codebook(32, 8, dst.SelfTempered(), metric=metric, heads=heads)
-    x = torch.randn(40, 8, requires_grad=True)
-    parts, codes = x.detach().reshape(40, heads, -1)[:16], module.weight.detach().reshape(heads, 32, -1)
+    x = (30 * torch.randn(40, 8)).requires_grad_()
+    places = [(k * 40 // 16 + 5 * k) % 40 for k in range(16)]
+    parts, codes = x.detach().reshape(40, heads, -1)[places], module.weight.detach().reshape(heads, 32, -1)
     scores = torch.stack([dense.scores(parts[:, h], codes[h], metric) for h in range(heads)], 1)
     rule = dst.SelfTempered()
     state = rule.start()
@@ -529,7 +530,9 @@ def test_a_rule_sets_the_temperatures_by_the_scores_it_sees(metric: str, heads: 
         taus, state = rule(state, scores.unsqueeze(0))
         module(x, seed=1)
     reading = module.tempering.reading()
-    assert reading["tau_b"] == pytest.approx(taus.b.item(), rel=1e-5)
+    assert reading["scale"] == pytest.approx(state["scale"].item(), rel=1e-4)
+    assert reading["tau_b"] == pytest.approx(taus.b.item(), rel=1e-4)
+    assert reading["tau_b"] > 1, "not at its floor"
     assert reading["tau_f"] == pytest.approx(taus.f.item(), rel=1e-5)
     q, index, _ = module(x, seed=5)
     taus, state = rule(state, scores.unsqueeze(0))
@@ -540,6 +543,19 @@ def test_a_rule_sets_the_temperatures_by_the_scores_it_sees(metric: str, heads: 
     weight = torch.randn(40, 8)
     (ours,), (theirs,) = (torch.autograd.grad((v.reshape(40, 8) * weight).sum(), x) for v in (q, expected))
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_a_rule_sees_rows_from_the_whole_batch() -> None:
+    """Sequences that are padded on the left: the first rows are zeros, and say nothing of the others."""
+    torch.manual_seed(0)
+    x = 12 * torch.randn(32, 64, 16)
+    x[torch.arange(64) < torch.arange(16, 48).unsqueeze(-1)] = 0.0
+    module = dst.nn.Codebook(128, 16, dst.SelfTempered(), metric="dot")
+    for _ in range(5):
+        module(x)
+    scores = x.flatten(0, 1) @ module.weight.detach().T
+    size = (scores - scores.mean(-1, keepdim=True)).square().mean().sqrt().item()
+    assert module.tempering.reading()["scale"] == pytest.approx(size, rel=0.4)
 
 
 def test_a_rule_in_eval_counts_nothing_and_takes_the_argmax_where_asked() -> None:
