@@ -7,6 +7,7 @@ import numpy as np
 
 from dst_lab.configs import complete
 from dst_lab.figures.style import FAINT, INK, Drawn, listing, numbers_of, panels, safe
+from dst_lab.plans.plan import is_number
 from dst_lab.records import Array, Setting
 from dst_lab.records.groups import score
 
@@ -135,7 +136,7 @@ def _ranks(scores: Array) -> Array:
 
 def _grouped(values: Sequence[Any]) -> list[Any]:
     """The values themselves, or groups of neighbours where they are many numbers."""
-    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    numbers = [value for value in values if is_number(value)]
     if len(set(numbers)) <= min(MOST, (len(numbers) + 1) // 2):
         return [repr(value) for value in values]
     bins = min(max(len(numbers) // TOGETHER, BINS[0]), BINS[1])

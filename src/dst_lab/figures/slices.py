@@ -10,6 +10,7 @@ from dst_lab.configs.cards import metric
 from dst_lab.figures.heat_map import fence
 from dst_lab.figures.importance import shares_of, varied
 from dst_lab.figures.style import Drawn, letter, panels, plain_logarithm
+from dst_lab.plans.plan import is_number
 from dst_lab.records import Setting
 from dst_lab.records.groups import score
 
@@ -65,11 +66,6 @@ def _without_number(settings: Sequence[Setting], names: Sequence[str], scores: S
     return (
         f" Without a number in some panel, such as one that a rule sets: {len(lacking)}, the lowest of them {best:.4g}."
     )
-
-
-def is_number(value: object) -> bool:
-    """Yes and no have no place on an axis."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def numbers_varied(settings: Sequence[Setting]) -> list[str]:

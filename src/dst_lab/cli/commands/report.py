@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dst_lab.cli.commands.records import add_overwrite
 from dst_lab.cli.machine import LEFT, add_machine, code_after, deadline_of, driving, way_on
 from dst_lab.cli.options.parser import Parser, add_store, at_least, read_path
 from dst_lab.cli.terminal.console import Console, say
@@ -24,7 +25,7 @@ def add(commands: Any) -> None:
     report.add_argument("--out", type=read_path, default=Path("report.html"), help="the page (report.html)")
     report.add_argument("--figures", type=read_path, metavar="DIR", help="also write every figure here, as PNG and SVG")
     add_study(report)
-    _add_overwrite(report)
+    add_overwrite(report, "an earlier page or figure of `dst`")
     report.set_defaults(do=_report)
     again = commands.add_parser(
         "reproduce", help="every recipe of a study, then the report",
@@ -62,15 +63,9 @@ def _fill(parser: Parser) -> None:
     parser.add_argument(
         "--out", type=read_path, default=Path("report"), metavar="DIR", help="folder for page and figures (report)"
     )
-    _add_overwrite(parser)
+    add_overwrite(parser, "an earlier page or figure of `dst`")
     add_machine(parser)
     parser.set_defaults(do=reproduce)
-
-
-def _add_overwrite(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace a file that `dst` did not write; a store never"
-    )
 
 
 def _report(args: argparse.Namespace) -> int:
