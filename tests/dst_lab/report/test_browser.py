@@ -428,7 +428,7 @@ def test_a_run_opens_with_its_command(visit: Callable[..., Any]) -> None:
 def test_a_verdict_leads_to_its_runs(visit: Callable[..., Any]) -> None:
     found = visit()
     found.locator('.board a[href="#verdict-0"]').click()
-    assert found.locator("#verdict-0").evaluate("one => one.open")
+    found.wait_for_selector("#verdict-0[open]")
     found.locator("#verdict-0 button[data-claim]").click()
     assert found.locator(".count").inner_text().startswith("20 of"), "ten seeds a side"
     assert found.evaluate("document.activeElement.id") == "run-search"
@@ -454,7 +454,7 @@ def test_nothing_lies_beyond_the_edge(visit: Callable[..., Any], width: int, sch
     found.locator(".badge").evaluate_all("all => all.forEach((one) => { one.textContent = '- not supported'; })")
     assert found.evaluate("document.documentElement.scrollWidth") == width
     found.locator(".fold").evaluate_all("all => all.forEach((one) => { one.open = true; })")
-    found.wait_for_timeout(100)
+    found.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")  # drawn anew
     for frame in found.locator(".frame:visible").all():
         wide = frame.locator(".scroll").first.evaluate("one => one.scrollWidth > one.clientWidth + 2")
         assert frame.locator("> .cue").is_visible() == wide, "a table that goes on says so"
@@ -470,7 +470,7 @@ def test_the_first_tab_skips_to_the_verdicts(visit: Callable[..., Any]) -> None:
     assert found.evaluate("document.activeElement.className") == "skip"
     assert found.locator(".skip").bounding_box()["x"] >= 0, "seen while it has the focus"
     found.keyboard.press("Enter")
-    assert found.evaluate("document.activeElement.id") == "main"
+    found.wait_for_function("document.activeElement.id === 'main'")
 
 
 def test_paper_shows_the_maps_and_the_evidence(visit: Callable[..., Any]) -> None:
