@@ -39,7 +39,7 @@ def prepare(
     over: float,
     settled: int,
     every: int,
-    masking: tuple[float, float, float],
+    masking: tuple[float, float, float, float],
     last: tuple[Tensor, Tensor] | None = None,
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """A function of logits such as these that makes one pass: both temperatures, [runs..., 1, ..., 1] each.
@@ -59,7 +59,7 @@ def prepare(
         most: how many times the least tau_b, or the one that follows from the first pass, it may be.
         over: the steps over which tau_f falls along a line; 0 where they are not known.
         settled, every: up to the first all passes are measured, after it only these.
-        masking: FAR, APART and ALIKE of `observe`, which tell a logit from a number that stands for a mask.
+        masking: FAR, APART, ALIKE and GAP of `observe`, which tell a logit from a number that stands for a mask.
         last: where both temperatures, [runs...] each, are written down as well.
     """
     runs = tuple(logits.shape[:run_dims])
@@ -92,7 +92,7 @@ def prepare(
 def _step(
     logits, passes, usages, first, scale, usage, new_passes, new_usages, new_first, new_scale, new_usage, tau_f, tau_b,
     last_f, last_b,
-    few, low, draw, high, enough, window, share, factor, floor, ceiling, most, over, far, apart, alike,
+    few, low, draw, high, enough, window, share, factor, floor, ceiling, most, over, far, apart, alike, gap,
     per_run, categories, measured, inner, stride, samples, latents,
     SETTLED: tl.constexpr, EVERY: tl.constexpr, BINARY: tl.constexpr, USAGE: tl.constexpr, LINE: tl.constexpr,
     WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
@@ -124,13 +124,13 @@ def _step(
     value = tl.full([], 0.0, tl.float32)
     even, known = tl.full([], 0.0, tl.float32), tl.full([], 0, tl.int64)
     if (n <= SETTLED) | (place == 0):  # else nothing is read
-        value = _scale(mine, categories, measured, inner, stride, far, apart, alike, BINARY, WIDTH, HEIGHT)
+        value = _scale(mine, categories, measured, inner, stride, far, apart, alike, gap, BINARY, WIDTH, HEIGHT)
         if USAGE:
             none = tl.full([], float("nan"), tl.float32)
             even, known, size = _usage(mine, categories, samples, latents, none, BINARY, WIDTH, HEIGHT)
             if size > far / 2:
                 level = _masking_level(
-                    mine, categories, samples * latents, 1, 1, far, apart, alike, BINARY, WIDTH, HEIGHT
+                    mine, categories, samples * latents, 1, 1, far, apart, alike, gap, BINARY, WIDTH, HEIGHT
                 )
                 even, known, size = _usage(mine, categories, samples, latents, level, BINARY, WIDTH, HEIGHT)
     tl.debug_barrier()  # the state may be written where it was read, and every thread reads it for itself
@@ -148,14 +148,14 @@ def _step(
 
 @triton.jit
 def _scale(
-    mine, categories, measured, inner, stride, far, apart, alike,
+    mine, categories, measured, inner, stride, far, apart, alike, gap,
     BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
     """The root mean square of the centred logits in evenly spaced rows; 0 where there is none."""
     base, level = tl.full([], 0.0, tl.float32), tl.full([], float("nan"), tl.float32)
     total, count, size = _sums(mine, categories, measured, inner, stride, base, level, BINARY, WIDTH, HEIGHT)
     if size > far / 2:  # else no two are as far apart
-        level = _masking_level(mine, categories, measured, inner, stride, far, apart, alike, BINARY, WIDTH, HEIGHT)
+        level = _masking_level(mine, categories, measured, inner, stride, far, apart, alike, gap, BINARY, WIDTH, HEIGHT)
         if not BINARY:
             top, _ = _ends(mine, categories, measured, inner, stride, level, BINARY, WIDTH, HEIGHT)
             base = tl.where((tl.abs(top) > far) & (tl.abs(top) < float("inf")), top, 0.0)
@@ -190,26 +190,33 @@ def _sums(
 
 @triton.jit
 def _masking_level(
-    mine, categories, measured, inner, stride, far, apart, alike,
+    mine, categories, measured, inner, stride, far, apart, alike, gap,
     BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
     """As `observe.masking_level`."""
-    none = tl.full([], float("nan"), tl.float32)
-    top, most = _ends(mine, categories, measured, inner, stride, none, BINARY, WIDTH, HEIGHT)
+    found = tl.full([], float("nan"), tl.float32)
+    top, most = _ends(mine, categories, measured, inner, stride, found, BINARY, WIDTH, HEIGHT)
     if BINARY:
-        top = 0.0
-    others, nearest = tl.zeros([HEIGHT], tl.float32), tl.full([HEIGHT], float("inf"), tl.float32)
-    least = tl.full([HEIGHT], float("inf"), tl.float32)
-    for start in range(0, measured, HEIGHT):
-        _, low, allowed = _rows(mine, categories, measured, inner, stride, start, none, BINARY, WIDTH, HEIGHT)
-        depth = low + top
-        lowest = allowed & (low >= most / alike)
-        others = tl.maximum(others, tl.max(tl.where(allowed & ~lowest, depth, 0.0), 1))
-        nearest = tl.minimum(nearest, tl.min(tl.where(lowest, depth, float("inf")), 1))
-        least = tl.minimum(least, tl.min(tl.where(lowest, low, float("inf")), 1))
-    distance, number = tl.min(nearest, 0), tl.min(least, 0)
-    masks = (distance > far) & (distance > apart * tl.max(others, 0)) & (number > far / 2) & (number < float("inf"))
-    return tl.where(masks, number / alike, none)
+        top = tl.full([], 0.0, tl.float32)
+    going = most > far / 2
+    for _ in tl.static_range(3):
+        if going:  # else nothing is read
+            others = tl.full([HEIGHT], float("-inf"), tl.float32)
+            least = tl.full([HEIGHT], float("inf"), tl.float32)
+            none = tl.full([], float("nan"), tl.float32)
+            for start in range(0, measured, HEIGHT):
+                _, low, allowed = _rows(mine, categories, measured, inner, stride, start, none, BINARY, WIDTH, HEIGHT)
+                below = low >= most / alike
+                others = tl.maximum(others, tl.max(tl.where(allowed & ~below, low, float("-inf")), 1))
+                lowest = allowed & below & (low <= most)
+                least = tl.minimum(least, tl.min(tl.where(lowest, low, float("inf")), 1))
+            number, other = tl.min(least, 0), tl.max(others, 0)
+            distance = number + top
+            clear = (distance > far) & (distance > apart * tl.maximum(other + top, 0.0))
+            masks = clear & (number > far / 2) & (number < float("inf"))
+            found = tl.where(masks, number / alike, found)
+            going, most = masks | (number > gap * other), other
+    return found
 
 
 @triton.jit

@@ -11,8 +11,9 @@ from decoupled_st.estimators.operations.straight_through import check_logits, to
 
 _LARGEST = 1e30  # of a mean square
 _ENOUGH = 4096  # logits per run
-FAR, APART, ALIKE = 500.0, 8.0, 1 + 1 / 16
+FAR, APART, ALIKE, GAP = 500.0, 8.0, 1 + 1 / 16, 1 + 1 / 32
 """What tells a number that stands for a mask, such as -1e9, from a logit: see `masking_level`."""
+_NUMBERS = 3  # that stand for masks; two masks that are added make two or three. As many in the kernel.
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +141,9 @@ def masking_level(l: Tensor, allowed: Tensor, view: View) -> Tensor:
 
     These are the lowest logits and what lies at about that number: by a factor of `ALIKE` at most. They are taken for a
     mask where they lie more than `FAR` below the run's largest, `APART` times as far as any other, and below
-    -`FAR` / 2. Of log-odds the same holds on both sides of 0.
+    -`FAR` / 2. Two masks that are added leave several such numbers: the next lowest is looked at in the same way where
+    the one before it was a mask, or is larger by a factor of `GAP` at least. Of log-odds the same holds on both sides
+    of 0.
 
     Args:
         l, allowed: the logits that are looked at, in the dtype of computation, and which of them count.
@@ -149,12 +152,19 @@ def masking_level(l: Tensor, allowed: Tensor, view: View) -> Tensor:
         The level [runs...]: what lies there or lower is masked. NaN where no logit is of this kind.
     """
     level = _level(l, view)
-    depth = level if view.dim is None else view.spread(_largest(l, allowed, view)) - l
-    lowest = allowed & (level >= view.spread(_largest(level, allowed, view) / ALIKE))
-    least, nearest = -_largest(-level, lowest, view), -_largest(-depth, lowest, view)
-    others = _largest(depth, allowed & ~lowest, view).clamp(min=0.0)
-    masks = (nearest > FAR) & (nearest > APART * others) & (least > FAR / 2) & (least < math.inf)
-    return torch.where(masks, least / ALIKE, math.nan)
+    most = _largest(level, allowed, view)
+    top = torch.zeros_like(most) if view.dim is None else _largest(l, allowed, view)
+    found, going = torch.full_like(most, math.nan), torch.ones_like(most, dtype=torch.bool)
+    for _ in range(_NUMBERS):
+        below = level >= view.spread(most / ALIKE)
+        least = -_largest(-level, allowed & below & (level <= view.spread(most)), view)
+        others = _largest(level, allowed & ~below, view)
+        nearest = least + top
+        apart = (nearest > FAR) & (nearest > APART * (others + top).clamp(min=0.0))
+        masks = going & apart & (least > FAR / 2) & (least < math.inf)
+        found = torch.where(masks, least / ALIKE, found)
+        going, most = masks | (going & (least > GAP * others)), others
+    return found
 
 
 def _largest(value: Tensor, where: Tensor, view: View) -> Tensor:

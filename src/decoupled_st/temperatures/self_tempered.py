@@ -11,7 +11,7 @@ from torch import Tensor
 from decoupled_st import kernels
 from decoupled_st.estimators.operations.temperature import check_float
 from decoupled_st.temperatures import numbers
-from decoupled_st.temperatures.observe import ALIKE, APART, FAR, View, scale, usage
+from decoupled_st.temperatures.observe import ALIKE, APART, FAR, GAP, View, scale, usage
 from decoupled_st.temperatures.rule import Numbers, Rule, State, Taus, register
 from decoupled_st.temperatures.schedule import check_steps
 
@@ -188,7 +188,7 @@ class SelfTempered(Rule):
             over=self.fall * self.steps if self.steps else 0.0,
             settled=SETTLED,
             every=EVERY,
-            masking=(FAR, APART, ALIKE),
+            masking=(FAR, APART, ALIKE, GAP),
             last=last,
         )
         return lambda logits: Taus(*step(logits))

@@ -99,6 +99,16 @@ def test_large_logits_beside_a_number_that_stands_for_a_mask(dim: int | None, de
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("numbers", [(-1e9, -1e9), (-1e4, -1e9)])
+@pytest.mark.parametrize("dim", [-1, None])
+def test_masks_that_are_added(numbers: tuple[float, float], dim: int | None, device: str) -> None:
+    logits, one, other = torch.randn(40, 8), torch.rand(40, 8) < 0.3, torch.rand(40, 8) < 0.3
+    added = (logits + one * numbers[0] + other * numbers[1]).to(device)
+    for fused, plain in zip(*both(SelfTempered(), [added] * 2, dim=dim), strict=True):
+        assert torch.allclose(fused, plain, rtol=1e-5, atol=1e-6)
+        assert fused.max() < 100
+
+
 @pytest.mark.parametrize("rule", [SelfTempered(window=60), SelfTempered(steps=70)], ids=["open", "steps"])
 def test_passes_after_the_fiftieth(rule: Rule, device: str) -> None:
     passes = [(1 + n % 5) * torch.randn(12, 2, 4).to(device) for n in range(60)]

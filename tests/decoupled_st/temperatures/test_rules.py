@@ -141,6 +141,20 @@ def test_large_logits_do_not_hide_a_number_that_stands_for_a_mask(size: float, d
         torch.testing.assert_close(filled[name], value, rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("numbers", [(-1e9, -1e9), (-1e4, -1e4), (-1e4, -1e9), (-1e3, -1e4), (-1e9, -2e9)])
+@pytest.mark.parametrize("runs", [(), (2,)])
+@pytest.mark.parametrize("dim", [-1, None])
+def test_masks_that_are_added_are_masks(numbers: tuple[float, float], runs: tuple[int, ...], dim: int | None) -> None:
+    torch.manual_seed(0)
+    logits, (one, other) = 3 * torch.randn(*runs, 40, 8), torch.rand(2, *runs, 40, 8) < 0.3
+    rule, run_dims = SelfTempered(), len(runs)
+    _, masked = rule(rule.start(runs), logits, mask=~(one | other), dim=dim, run_dims=run_dims)
+    added = logits + one * numbers[0] + other * numbers[1]
+    _, state = rule(rule.start(runs), added, dim=dim, run_dims=run_dims)
+    for name, value in masked.items():
+        torch.testing.assert_close(state[name], value, rtol=1e-5, atol=0)
+
+
 @pytest.mark.parametrize("runs", [(), (2,)])
 @pytest.mark.parametrize("longest_first", [True, False])
 def test_padding_that_is_not_among_the_rows_measured_counts_in_no_usage(
