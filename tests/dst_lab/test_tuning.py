@@ -16,6 +16,7 @@ from own_objective import bowl, odd
 import dst_lab
 from dst_lab.engines import live
 from dst_lab.store import Store
+from dst_lab.tuning.workers import Progress
 
 GRID = {"tau_f": [0.0, 0.5, 1.0, 2.0], "tau_b": [0.25, 0.5, 1.0, 2.0, 4.0]}
 
@@ -68,6 +69,18 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
     assert (result.tau_f, result.tau_b) == (0.5, 2.0)
     assert len(first.calls) + len(second.calls) == 3 * (4 + 5 - 1)
     assert not set(first.calls) & set(second.calls)
+
+
+def test_the_live_line_knows_what_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float] = []
+    monkeypatch.setattr(Progress, "found", lambda _, loss, values: told.append(loss))
+    with pytest.raises(RuntimeError, match="the power went"):
+        dst_lab.tune(Counted(limit=7), **GRID, store=tmp_path / "t.sqlite", name="bowl")
+    before = told.copy()
+    told.clear()
+    with pytest.raises(RuntimeError, match="the power went"):
+        dst_lab.tune(Counted(limit=0), **GRID, store=tmp_path / "t.sqlite", name="bowl")
+    assert sorted(told) == sorted(before)
 
 
 @pytest.mark.parametrize("plan", ["grid", "sequential"])

@@ -218,8 +218,12 @@ class _Job:
     def train(self, configs: Sequence[Config], wanted: Sequence[Config]) -> bool:
         """An objective that raises ends the search; nothing is lost."""
         self.progress.begin(len(wanted), len(wanted) - len(configs))
+        lookup, missing = Reader(self.store).scores(), set(configs)
+        for config in wanted:
+            if config not in missing and (known := lookup(config)) is not None:
+                self.progress.found(known, self._values(config))
         published = RoundFile(folder_of(self.store.path), len(wanted), len(wanted) - len(configs))
-        values = [{**{key: value_of(c, key) for key in self.names}, "seed": c.seed} for c in configs]
+        values = [self._values(config) for config in configs]
         try:
             for count, (place, returned, started, seconds) in enumerate(self.call(values)):
                 losses = _losses(returned)
@@ -230,6 +234,10 @@ class _Job:
         finally:
             published.close()
         return True
+
+    def _values(self, config: Config) -> dict[str, Any]:
+        """What the objective is called with."""
+        return {**{key: value_of(config, key) for key in self.names}, "seed": config.seed}
 
     def _record(self, config: Config, losses: npt.NDArray[np.float64], started: float, seconds: float) -> Record:
         finite = np.isfinite(losses)

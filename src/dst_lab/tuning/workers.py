@@ -158,10 +158,14 @@ class Progress:
         """A round begins: so many runs are wanted by now, and so many of them are there."""
         self._bar.update(self._task, total=wanted, completed=existing)
 
-    def ended(self, loss: float, values: Mapping[str, Any]) -> None:
-        """A run has ended, with this as its lowest loss."""
+    def found(self, loss: float, values: Mapping[str, Any]) -> None:
+        """A run of these values has this as its lowest loss."""
         if loss < self._lowest:
             self._lowest = loss
             text = " ".join(f"{name}={value}" for name, value in values.items())
             self._bar.update(self._task, description=f"{self._name}: lowest loss {loss:.4g} at {text}")
+
+    def ended(self, loss: float, values: Mapping[str, Any]) -> None:
+        """One more has ended, with this as its lowest loss."""
+        self.found(loss, values)
         self._bar.advance(self._task)

@@ -72,6 +72,7 @@ class Recorded:
         now = [(s.st_ino, s.st_size, s.st_mtime_ns) for s in (file.stat() for file in files if file.exists())]
         if not now or now != self._seen:
             with Store.open(self.path) as store:
+                self.damaged = 0
                 try:
                     self.runs = store.runs()
                 except DamagedRunError:

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from dst_lab.cli.terminal.curves import _settings
+from dst_lab.cli.terminal.curves import Recorded, _settings
 from dst_lab.cli.terminal.plot import Curve, plot
 from dst_lab.engines import live
 from dst_lab.engines.checkpoints import Checkpoints
@@ -193,6 +194,18 @@ def test_settings_of_which_a_run_diverged_come_last_and_say_so(surroundings, cli
     assert [(line[1], line[-2]) for line in lines] == [("tau_f=0.2", "0"), ("tau_f=1", "0"), ("tau_f=0.1", "1")]
     (line,) = (line for line in cli("watch", "--once", "--top", 1).out.splitlines() if line.endswith("recorded"))
     assert line.split()[-3:] == ["0.6", "0.6", "recorded"]
+
+
+def test_a_store_that_was_put_right_has_no_damaged_runs(finished) -> None:
+    whole, recorded = finished.read_bytes(), Recorded(finished)
+    with contextlib.closing(sqlite3.connect(finished)) as connection:
+        connection.execute("UPDATE runs SET config = '{}' WHERE key = 1")
+        connection.commit()
+    recorded.refresh()
+    assert recorded.damaged == 1
+    finished.write_bytes(whole)
+    recorded.refresh()
+    assert recorded.damaged == 0
 
 
 def test_the_folder_of_slices_may_be_the_one_that_this_runs_in(finished, cli) -> None:
