@@ -110,7 +110,7 @@ def centred(x: Tensor, codes: Tensor, metric: str) -> tuple[Tensor, Tensor]:
     """
     if metric != "l2" or x.dtype not in (torch.float32, torch.float64) or x.shape[0] == 0:
         return x, codes
-    few = x.detach()[:: max(x.shape[0] // _SAMPLED, 1)].sort(0).values
+    few = x.detach()[:: x.shape[0] // _SAMPLED | 1].sort(0).values  # an odd step: not one place of every image
     low, middle, high = (few[len(few) * quarter // 4] for quarter in (1, 2, 3))
     middle = middle.where(middle.abs() > _FAR / _QUARTILES * (high - low), 0.0)
     if middle.device.type == "cpu" and not traced() and not middle.any():
