@@ -194,16 +194,15 @@ def _masking_level(
     BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
     """As `observe.masking_level`."""
-    found = tl.full([], float("nan"), tl.float32)
-    top, most = _ends(mine, categories, measured, inner, stride, found, BINARY, WIDTH, HEIGHT)
+    none = tl.full([], float("nan"), tl.float32)
+    top, most = _ends(mine, categories, measured, inner, stride, none, BINARY, WIDTH, HEIGHT)
     if BINARY:
         top = tl.full([], 0.0, tl.float32)
-    going = most > far / 2
-    for _ in tl.static_range(3):
+    found, going = none, most > far / 2
+    for _number in tl.static_range(3):
         if going:  # else nothing is read
             others = tl.full([HEIGHT], float("-inf"), tl.float32)
             least = tl.full([HEIGHT], float("inf"), tl.float32)
-            none = tl.full([], float("nan"), tl.float32)
             for start in range(0, measured, HEIGHT):
                 _, low, allowed = _rows(mine, categories, measured, inner, stride, start, none, BINARY, WIDTH, HEIGHT)
                 below = low >= most / alike
