@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from decoupled_st.estimators.operations.rows import scattered
 from decoupled_st.kernels import traced
 
 METRICS = ("dot", "cosine", "l2")
@@ -110,7 +111,8 @@ def centred(x: Tensor, codes: Tensor, metric: str) -> tuple[Tensor, Tensor]:
     """
     if metric != "l2" or x.dtype not in (torch.float32, torch.float64) or x.shape[0] == 0:
         return x, codes
-    few = x.detach()[:: x.shape[0] // _SAMPLED | 1].sort(0).values  # an odd step: not one place of every image
+    rows = x.detach()
+    few = (rows if len(rows) <= _SAMPLED else rows[scattered(len(rows), _SAMPLED, x.device)]).sort(0).values
     low, middle, high = (few[len(few) * quarter // 4] for quarter in (1, 2, 3))
     middle = middle.where(middle.abs() > _FAR / _QUARTILES * (high - low), 0.0)
     if middle.device.type == "cpu" and not traced() and not middle.any():

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from decoupled_st.kernels.launch import launch
-from decoupled_st.kernels.rows import as_stored, blocks
+from decoupled_st.kernels.rows import as_stored
 
 _ELEMENTS = 2048  # of one tile
 _STATE = ("passes", "usages", "first", "scale", "usage")
@@ -26,7 +26,7 @@ def prepare(
     binary: bool,
     run_dims: int,
     samples: int,
-    stride: int,
+    measured: int,
     few: float,
     low: float,
     draw: float | None,
@@ -50,7 +50,7 @@ def prepare(
         after: the same after the pass, which is written here; may be `state` itself.
         binary: whether they are log-odds.
         samples: how many there are per run.
-        stride: every how many of the first dimension after the runs is measured for the scale.
+        measured: how many rows of each run are measured for the scale, from all over.
         few: from 1, a layer of few bits, to 0, many, where usage is not measured.
         low, high, window, share: the rule's constants.
         draw: at which tau_f is held, if it is.
@@ -65,14 +65,12 @@ def prepare(
     runs = tuple(logits.shape[:run_dims])
     per_run = math.prod(logits.shape[run_dims:])
     categories = 1 if binary else logits.shape[-1]
-    first = logits.shape[run_dims] if logits.dim() > run_dims + (not binary) else 1
     rows = per_run // categories
-    inner = rows // first
     width = triton.next_power_of_2(categories)
     states = (*(state[name].contiguous() for name in _STATE), *(after[name] for name in _STATE))
     written = last or (None, None)
     floats = (few, low if draw is None else 0.0, draw or 0.0, high, enough, window, share, *least, most, over, *masking)
-    integers = (per_run, categories, blocks(first, stride) * inner, inner, stride, samples, rows // samples)
+    integers = (per_run, categories, measured, rows, samples, rows // samples)
     told = (settled, every, binary, few > 0 and enough > 0, few > 0 and over > 0)
     constants = (*told, width, max(_ELEMENTS // width, 1))
     programs, shape, device = max(math.prod(runs), 1), (*runs, *(1,) * (logits.dim() - run_dims)), logits.device
@@ -93,7 +91,7 @@ def _step(
     logits, passes, usages, first, scale, usage, new_passes, new_usages, new_first, new_scale, new_usage, tau_f, tau_b,
     last_f, last_b,
     few, low, draw, high, enough, window, share, factor, floor, ceiling, most, over, far, apart, alike, gap,
-    per_run, categories, measured, inner, stride, samples, latents,
+    per_run, categories, measured, rows, samples, latents,
     SETTLED: tl.constexpr, EVERY: tl.constexpr, BINARY: tl.constexpr, USAGE: tl.constexpr, LINE: tl.constexpr,
     WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
@@ -124,14 +122,12 @@ def _step(
     value = tl.full([], 0.0, tl.float32)
     even, known = tl.full([], 0.0, tl.float32), tl.full([], 0, tl.int64)
     if (n <= SETTLED) | (place == 0):  # else nothing is read
-        value = _scale(mine, categories, measured, inner, stride, far, apart, alike, gap, BINARY, WIDTH, HEIGHT)
+        value = _scale(mine, categories, measured, rows, far, apart, alike, gap, BINARY, WIDTH, HEIGHT)
         if USAGE:
             none = tl.full([], float("nan"), tl.float32)
             even, known, size = _usage(mine, categories, samples, latents, none, BINARY, WIDTH, HEIGHT)
             if size > far / 2:
-                level = _masking_level(
-                    mine, categories, samples * latents, 1, 1, far, apart, alike, gap, BINARY, WIDTH, HEIGHT
-                )
+                level = _masking_level(mine, categories, rows, rows, far, apart, alike, gap, BINARY, WIDTH, HEIGHT)
                 even, known, size = _usage(mine, categories, samples, latents, level, BINARY, WIDTH, HEIGHT)
     tl.debug_barrier()  # the state may be written where it was read, and every thread reads it for itself
     tl.store(new_first + run, tl.where(begun > 0, begun, value))
@@ -148,18 +144,18 @@ def _step(
 
 @triton.jit
 def _scale(
-    mine, categories, measured, inner, stride, far, apart, alike, gap,
+    mine, categories, measured, rows, far, apart, alike, gap,
     BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
-    """The root mean square of the centred logits in evenly spaced rows; 0 where there is none."""
+    """The root mean square of the centred logits in rows from all over; 0 where there is none."""
     base, level = tl.full([], 0.0, tl.float32), tl.full([], float("nan"), tl.float32)
-    total, count, size = _sums(mine, categories, measured, inner, stride, base, level, BINARY, WIDTH, HEIGHT)
+    total, count, size = _sums(mine, categories, measured, rows, base, level, BINARY, WIDTH, HEIGHT)
     if size > far / 2:  # else no two are as far apart
-        level = _masking_level(mine, categories, measured, inner, stride, far, apart, alike, gap, BINARY, WIDTH, HEIGHT)
+        level = _masking_level(mine, categories, measured, rows, far, apart, alike, gap, BINARY, WIDTH, HEIGHT)
         if not BINARY:
-            top, _ = _ends(mine, categories, measured, inner, stride, level, BINARY, WIDTH, HEIGHT)
+            top, _ = _ends(mine, categories, measured, rows, level, BINARY, WIDTH, HEIGHT)
             base = tl.where((tl.abs(top) > far) & (tl.abs(top) < float("inf")), top, 0.0)
-        total, count, size = _sums(mine, categories, measured, inner, stride, base, level, BINARY, WIDTH, HEIGHT)
+        total, count, size = _sums(mine, categories, measured, rows, base, level, BINARY, WIDTH, HEIGHT)
     square = total / tl.maximum(count, 1.0)
     square = tl.where(square == square, square, 0.0)
     return tl.sqrt(tl.minimum(square, 1e30))
@@ -167,7 +163,7 @@ def _scale(
 
 @triton.jit
 def _sums(
-    mine, categories, measured, inner, stride, base, level,
+    mine, categories, measured, rows, base, level,
     BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
     """The sum of the squares of the centred logits above `level`, their number, and the largest size of any. `base` is
@@ -175,7 +171,7 @@ def _sums(
     total, count = tl.zeros([HEIGHT], tl.float32), tl.zeros([HEIGHT], tl.float32)
     size = tl.zeros([HEIGHT], tl.float32)
     for start in range(0, measured, HEIGHT):
-        x, _, allowed = _rows(mine, categories, measured, inner, stride, start, level, BINARY, WIDTH, HEIGHT)
+        x, _, allowed = _rows(mine, categories, measured, rows, start, level, BINARY, WIDTH, HEIGHT)
         size = tl.maximum(size, tl.max(tl.where(allowed, tl.abs(x), 0.0), 1))
         x = tl.where(allowed, tl.maximum(x - base, -3.4028234663852886e38), 0.0)
         many = tl.sum(allowed.to(tl.float32), 1)
@@ -190,12 +186,12 @@ def _sums(
 
 @triton.jit
 def _masking_level(
-    mine, categories, measured, inner, stride, far, apart, alike, gap,
+    mine, categories, measured, rows, far, apart, alike, gap,
     BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
     """As `observe.masking_level`."""
     none = tl.full([], float("nan"), tl.float32)
-    top, most = _ends(mine, categories, measured, inner, stride, none, BINARY, WIDTH, HEIGHT)
+    top, most = _ends(mine, categories, measured, rows, none, BINARY, WIDTH, HEIGHT)
     if BINARY:
         top = tl.full([], 0.0, tl.float32)
     found, going = none, most > far / 2
@@ -204,7 +200,7 @@ def _masking_level(
             others = tl.full([HEIGHT], float("-inf"), tl.float32)
             least = tl.full([HEIGHT], float("inf"), tl.float32)
             for start in range(0, measured, HEIGHT):
-                _, low, allowed = _rows(mine, categories, measured, inner, stride, start, none, BINARY, WIDTH, HEIGHT)
+                _, low, allowed = _rows(mine, categories, measured, rows, start, none, BINARY, WIDTH, HEIGHT)
                 below = low >= most / alike
                 others = tl.maximum(others, tl.max(tl.where(allowed & ~below, low, float("-inf")), 1))
                 lowest = allowed & below & (low <= most)
@@ -219,13 +215,11 @@ def _masking_level(
 
 
 @triton.jit
-def _ends(
-    mine, categories, measured, inner, stride, level, BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr
-):
+def _ends(mine, categories, measured, rows, level, BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr):
     """The largest logit that counts, and how far below zero the lowest lies; -inf where there is none."""
     top, most = tl.full([HEIGHT], float("-inf"), tl.float32), tl.full([HEIGHT], float("-inf"), tl.float32)
     for start in range(0, measured, HEIGHT):
-        x, low, allowed = _rows(mine, categories, measured, inner, stride, start, level, BINARY, WIDTH, HEIGHT)
+        x, low, allowed = _rows(mine, categories, measured, rows, start, level, BINARY, WIDTH, HEIGHT)
         top = tl.maximum(top, tl.max(tl.where(allowed, x, float("-inf")), 1))
         most = tl.maximum(most, tl.max(tl.where(allowed, low, float("-inf")), 1))
     return tl.max(top, 0), tl.max(most, 0)
@@ -233,13 +227,15 @@ def _ends(
 
 @triton.jit
 def _rows(
-    mine, categories, measured, inner, stride, start, level,
+    mine, categories, measured, rows, start, level,
     BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
     """[HEIGHT, WIDTH] of the rows that are measured, from `start` on: the logits, how far they lie below zero, and
     which of them count."""
     i, k = start + tl.arange(0, HEIGHT)[:, None], tl.arange(0, WIDTH)[None, :]
-    row = (i // inner).to(tl.int64) * stride * inner + i % inner
+    part = i.to(tl.int64)
+    row = part * rows // measured
+    row += ((part * 2654435769) % 4294967296) * ((part + 1) * rows // measured - row) >> 32  # as `scattered`
     x = tl.load(mine + row * categories + k, mask=(i < measured) & (k < categories), other=float("nan"))
     x = x.to(tl.float32)
     low = tl.abs(x) if BINARY else -x

@@ -13,12 +13,13 @@ from decoupled_st import codebook
 from decoupled_st.codebook.inputs import check_range
 from decoupled_st.codebook.scores import METRICS, centred, heads_of
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
+from decoupled_st.estimators.operations.rows import scattered
 from decoupled_st.estimators.operations.straight_through import recomputed
 from decoupled_st.estimators.operations.temperature import check_float, whole_number
 from decoupled_st.estimators.spec import registered
 from decoupled_st.kernels import traced, transformed
 from decoupled_st.nn.chooser import check_deterministic, check_dim, check_grad_scale, one_node
-from decoupled_st.nn.gain import check_gain, spaced
+from decoupled_st.nn.gain import check_gain
 from decoupled_st.nn.replicas import broadcast_from_first, sum_over_replicas
 from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.temperatures import Rule, Tempered
@@ -276,7 +277,7 @@ class Codebook(nn.Module):
         """The scores [rows, heads, K] of rows from the whole batch, in the precision that they are chosen by."""
         few = rows.reshape(-1, self.heads, rows.shape[-1])
         if few.shape[0] > 0:  # as many whatever the batch, so that a compiled or exported network takes any
-            few = few[spaced(few.shape[0], _SEEN, rows.device).repeat(_LEAST // _SEEN)]
+            few = few[scattered(few.shape[0], _SEEN, rows.device).repeat(_LEAST // _SEEN)]
         codes = self.weight.reshape(self.heads, self.codes, -1)
         every = slice(None)
         with torch.autocast("cpu" if rows.is_meta else rows.device.type, enabled=False):  # meta has none

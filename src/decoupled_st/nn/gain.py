@@ -10,6 +10,7 @@ from torch import Tensor
 
 from decoupled_st.codebook.distribution import distribution
 from decoupled_st.codebook.gain import straight_through_gain
+from decoupled_st.estimators.operations.rows import scattered
 
 _DEAF = 1e-5
 """A gain below which nothing is learned through the codes."""
@@ -26,7 +27,7 @@ def check_gain(
     if tau is None or rows.numel() == 0 or rows.is_meta:
         return
     every = rows.reshape(-1, *rows.shape[1 - codes.dim() :])
-    few = every[spaced(len(every), 64, rows.device)]
+    few = every[scattered(len(every), 64, rows.device)]
     if ruled and (drawn := float(taus.get("tau_f", 0.0))) > 0:
         with torch.no_grad():
             among = distribution(few, codes, tau=drawn, metric=metric, mask=mask).entropy.exp().median().item()
@@ -48,13 +49,6 @@ def check_gain(
             "dst.diagnostics.straight_through_gain measures it",
             stacklevel=_level_of_caller(),
         )
-
-
-def spaced(count: int, few: int, device: torch.device) -> Tensor:
-    """The places of a few of so many rows, from the whole batch: the first would be the edge of an image, or padding,
-    and evenly spaced ones the same place of every image."""
-    place = torch.arange(few, device=device)
-    return (place * count // few + 5 * place) % count
 
 
 def _level_of_caller() -> int:

@@ -1,16 +1,16 @@
 """What rules measure of a layer's logits: cheap, per run, and finite whatever the logits are."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.operations.rows import check_categories, check_mask
+from decoupled_st.estimators.operations.rows import check_categories, check_mask, scattered
 from decoupled_st.estimators.operations.straight_through import check_logits, to_compute
 
 _LARGEST = 1e30  # of a mean square
-_ENOUGH = 4096  # logits per run
+_ENOUGH, _FEWEST = 4096, 8  # logits per run, and rows of them however long
 FAR, APART, ALIKE, GAP = 500.0, 8.0, 1 + 1 / 16, 1 + 1 / 32
 """What tells a number that stands for a mask, such as -1e9, from a logit: see `masking_level`."""
 _NUMBERS = 3  # that stand for masks; two masks that are added make two or three. As many in the kernel.
@@ -73,24 +73,47 @@ class View:
         return self.latents * math.log2(max(self.categories, 1))
 
     @property
-    def stride(self) -> int:
-        """Every how many of the first dimension after the runs are enough to measure a mean by."""
-        l, first = self.logits, self.run_dims
-        if first == l.dim() or (self.dim is not None and first == l.dim() + self.dim):
-            return 1
-        return max(min(math.prod(l.shape[first:]) // _ENOUGH, l.shape[first]), 1)
+    def rows(self) -> int:
+        """How many choices a run makes in a pass."""
+        return self.samples * self.latents
+
+    @property
+    def measured(self) -> int:
+        """How many of them are enough to measure a mean by."""
+        return min(max(_ENOUGH // (1 if self.dim is None else self.categories), _FEWEST), self.rows)
+
+    def thinned(self) -> "View":
+        """Some rows from all over, as one batch, where there are more than enough; else all, as they are."""
+        if self.measured == self.rows:
+            return self
+        at = scattered(self.rows, self.measured, self.logits.device)
+        mask = None if self.mask is None else self._rows(self.mask.expand_as(self.logits), at)
+        dim = None if self.dim is None else -1
+        return replace(self, logits=self._rows(self.logits, at), mask=mask, dim=dim, batch_dims=1)
+
+    def _rows(self, x: Tensor, at: Tensor) -> Tensor:
+        """[runs..., rows at these places, K], of logits or what has their shape."""
+        x = x if self.dim is None else x.movedim(self.dim, -1)
+        end = x.dim() - (self.dim is not None)
+        if x.is_contiguous():
+            return x.flatten(self.run_dims, end - 1).index_select(self.run_dims, at)
+        # Else all of them would be copied.
+        along = torch.unravel_index(at, x.shape[self.run_dims : end])
+        places: tuple[slice | Tensor, ...] = (*(slice(None),) * self.run_dims, *along)
+        return x[places]
 
 
 def scale(view: View) -> tuple[Tensor, Tensor]:
     """The root mean square of the centred logits (of the log-odds themselves), per run.
 
     Masked, infinite and NaN logits are left out, numbers that stand for a mask (`masking_level`), and rows without two
-    categories to choose from. Of more than some thousand logits per run, evenly spaced samples are measured: a mean
+    categories to choose from. Of more than some thousand logits per run, some rows from all over are measured: a mean
     needs no more.
 
     Returns:
         The scale, finite, 0 where there is nothing to measure; and whether it is above 0.
     """
+    view = view.thinned()
     l, allowed = _measured(view)
     if view.dim is not None:
         top = _largest(l, allowed, view)
@@ -126,14 +149,6 @@ def usage(view: View) -> tuple[Tensor, Tensor]:
     each = torch.where(measurable, torch.special.entr(share).sum(-1) / torch.where(measurable, most, 1.0), 0.0)
     latents = measurable.sum(-1)
     return (each.sum(-1) / latents.clamp(min=1)).clamp(0.0, 1.0).float(), latents > 0
-
-
-def sampled(view: View) -> tuple[Tensor, Tensor | None]:
-    """Logits and mask, thinned along the first dimension after the runs where there are many."""
-    if view.stride == 1:
-        return view.logits, view.mask
-    thin = (slice(None),) * view.run_dims + (slice(None, None, view.stride),)
-    return view.logits[thin], None if view.mask is None else view.mask.expand_as(view.logits)[thin]
 
 
 def masking_level(l: Tensor, allowed: Tensor, view: View) -> Tensor:
@@ -178,10 +193,9 @@ def _level(l: Tensor, view: View) -> Tensor:
 
 
 def _measured(view: View) -> tuple[Tensor, Tensor]:
-    """The logits that are looked at, and which of them count: finite ones that are not masked."""
-    l, mask = sampled(view)
-    allowed = l.isfinite() if mask is None else l.isfinite() & mask
-    l = to_compute(l, l)
+    """The logits, and which of them count: finite ones that are not masked."""
+    l = to_compute(view.logits, view.logits)
+    allowed = l.isfinite() if view.mask is None else l.isfinite() & view.mask
     return l, allowed & ~(_level(l, view) >= view.spread(masking_level(l, allowed, view)))
 
 

@@ -175,7 +175,7 @@ class SelfTempered(Rule):
             binary=view.dim is None,
             run_dims=view.run_dims,
             samples=view.samples,
-            stride=view.stride,
+            measured=view.measured,
             few=self._few(view),
             low=self.low,
             draw=self.draw,

@@ -179,6 +179,20 @@ def test_a_few_codes_elsewhere_do_not_hide_those_of_tokens_with_a_large_mean(els
     assert (index != nearest).float().mean() < 0.005
 
 
+@pytest.mark.parametrize(("batch", "length"), [(64, 64), (16, 256), (128, 49)])
+def test_the_first_token_of_every_sequence_does_not_say_where_the_others_are(batch: int, length: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, codes = (torch.randn(n, 64, generator=generator) for n in (batch * length, 256))
+    outlying = x.clone()
+    outlying[::length, 3] = 5000.0
+    beginning = x + 2000
+    beginning[::length] = 0.0
+    for rows, near in ((outlying, codes), (beginning, codes + 2000)):
+        _, index = dst.codebook.decoupled(rows, near, tau_f=0.0, tau_b=0.2, metric="l2")
+        nearest = torch.cdist(rows.double(), near.double(), compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
+        assert (index != nearest).float().mean() < 0.005
+
+
 @pytest.mark.parametrize(("name", "bad"), [("tau_f", math.nan), ("tau_f", math.inf), ("tau_b", math.nan)])
 def test_a_row_whose_temperature_is_none_is_nan(name: str, bad: float) -> None:
     x, codes = torch.randn(4, 6), torch.randn(40, 6)

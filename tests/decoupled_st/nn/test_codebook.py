@@ -15,6 +15,7 @@ from two_processes import in_two_processes
 
 import decoupled_st as dst
 from decoupled_st.codebook import dense
+from decoupled_st.estimators.operations.rows import scattered
 
 ARGMAX = dst.Decoupled(tau_f=0.0, tau_b=0.5)
 
@@ -521,7 +522,7 @@ def test_a_rule_sets_the_temperatures_by_the_scores_it_sees(metric: str, heads: 
     torch.manual_seed(0)
     module = dst.nn.Codebook(32, 8, dst.SelfTempered(), metric=metric, heads=heads)
     x = (30 * torch.randn(40, 8)).requires_grad_()
-    places = [(k * 40 // 16 + 5 * k) % 40 for k in range(16)]
+    places = scattered(40, 16, x.device)
     parts, codes = x.detach().reshape(40, heads, -1)[places], module.weight.detach().reshape(heads, 32, -1)
     scores = torch.stack([dense.scores(parts[:, h], codes[h], metric) for h in range(heads)], 1)
     rule = dst.SelfTempered()
@@ -543,6 +544,20 @@ def test_a_rule_sets_the_temperatures_by_the_scores_it_sees(metric: str, heads: 
     weight = torch.randn(40, 8)
     (ours,), (theirs,) = (torch.autograd.grad((v.reshape(40, 8) * weight).sum(), x) for v in (q, expected))
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("metric", ["dot", "l2"])
+def test_a_rule_does_not_see_the_upper_edge_of_images_alone(metric: str) -> None:
+    torch.manual_seed(0)
+    x = 8 * torch.randn(16, 64, 32, 32)
+    x[:, :, :3] *= 0.01
+    module = dst.nn.Codebook(128, 64, dst.SelfTempered(), metric=metric, axis=1)
+    module(x)
+    upright = module.tempering.reading()["scale"]
+    assert upright > 1
+    module = dst.nn.Codebook(128, 64, dst.SelfTempered(), metric=metric, axis=1)
+    module(x.flip(2))
+    assert module.tempering.reading()["scale"] == pytest.approx(upright, rel=0.5)
 
 
 def test_a_rule_sees_rows_from_the_whole_batch() -> None:

@@ -10,6 +10,7 @@ import torch
 
 import decoupled_st as dst
 from decoupled_st import temperatures
+from decoupled_st.estimators.operations.rows import scattered
 from decoupled_st.temperatures import Confidence, Rule, Schedule, Scheduled, SelfTempered, State, Taus
 from decoupled_st.temperatures.observe import View
 
@@ -169,6 +170,58 @@ def test_padding_that_is_not_among_the_rows_measured_counts_in_no_usage(
     _, filled = rule(rule.start(runs), logits.masked_fill(~mask, -1e9), **options)  # type: ignore[arg-type]
     for name, value in masked.items():
         torch.testing.assert_close(filled[name], value, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "categories"), [(64, 64, 256), (256, 16, 16), (48, 49, 64), (4, 512, 5000)]
+)
+def test_the_scale_is_that_of_all_tokens_however_they_lie(batch: int, length: int, categories: int) -> None:
+    """The first token of each sequence is unlike the others; by the module's numbers, too."""
+    torch.manual_seed(0)
+    logits = 20 * torch.randn(batch, length, categories)
+    logits[:, 0] *= 0.01
+    size = (logits - logits.mean(-1, keepdim=True)).square().mean().sqrt().item()
+    layouts: list[tuple[torch.Tensor, dict[str, int]]] = [
+        (logits, {"batch_dims": 1}),
+        (logits, {"batch_dims": 2}),
+        (logits.flatten(0, 1), {"batch_dims": 1}),
+        (logits.transpose(0, 1), {"batch_dims": 2}),
+        (logits.movedim(-1, 1), {"batch_dims": 1, "dim": 1}),
+    ]
+    rule = SelfTempered()
+    for given, options in layouts:
+        _, state = follow(rule, [given], **options)
+        assert state["scale"].item() == pytest.approx(size, rel=0.15), options
+        choice = dst.nn.Categorical(rule, **options)
+        choice(given)
+        assert choice.tempering.reading()["scale"] == pytest.approx(size, rel=0.15), options
+    _, state = rule(rule.start((2,)), torch.stack([logits, 2 * logits]), run_dims=1)
+    assert state["scale"].tolist() == pytest.approx([size, 2 * size], rel=0.15)
+    _, state = follow(rule, [logits], dim=None)
+    assert state["scale"].item() == pytest.approx(logits.square().mean().sqrt().item(), rel=0.15)
+
+
+def test_a_causal_mask_does_not_hide_the_scale() -> None:
+    """Of each sequence's first row nothing can be chosen."""
+    torch.manual_seed(0)
+    logits, mask = 20 * torch.randn(64, 64, 64), torch.ones(64, 64, dtype=torch.bool).tril().expand(64, 64, 64)
+    _, state = follow(SelfTempered(), [logits.flatten(0, 1)], mask=mask.flatten(0, 1))
+    assert state["scale"].item() == pytest.approx(20, rel=0.1)
+
+
+@pytest.mark.parametrize("period", [2, 5, 8, 16, 49, 64, 196, 1024])
+@pytest.mark.parametrize("few", [16, 64, 256])
+def test_scattered_rows_are_all_over_whatever_the_period(period: int, few: int) -> None:
+    for times in (1, 7, 16, 64, 96, 128):
+        places = scattered(period * times, few, torch.device("cpu"))
+        assert places.min() >= 0
+        assert places.max() < period * times
+        if few <= period * times:
+            assert len(set(places.tolist())) == few
+            assert len(set((places % period).tolist())) >= min(period, few) / 2
+            assert (places % period).double().mean() == pytest.approx((period - 1) / 2, abs=0.12 * period)
+        else:
+            assert places.unique().numel() == period * times
 
 
 def test_large_logits_are_logits_where_nothing_sets_them_apart() -> None:

@@ -1,6 +1,7 @@
 """What the plain estimators do to scores: rows of categories, and single log-odds."""
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,32 @@ class Rows(NamedTuple):
     """Where it is, with size 1 along the categories."""
     empty: Tensor | None
     """Which rows have nothing to choose from; None where every row is known to be finite at its largest."""
+
+
+def scattered(count: int, few: int, device: torch.device) -> Tensor:
+    """The places of a few of so many rows, from all over them: one in each of as many equal parts.
+
+    The first rows would be one sample, or the edge of an image, and evenly spaced ones may be the same place of every
+    sequence or image. Within their parts these move by the golden ratio, which no layout has a period in common with.
+    """
+    if device.type == "cpu" and not kernels.traced():
+        return _scattered_before(count, few)  # making them takes longer than what they are for
+    return _scattered(count, few, device)
+
+
+@lru_cache(maxsize=64)
+def _scattered_before(count: int, few: int) -> Tensor:
+    with torch.inference_mode(False):  # they may be needed elsewhere later
+        return _scattered(count, few, torch.device("cpu"))
+
+
+def _scattered(count: int, few: int, device: torch.device) -> Tensor:
+    part = torch.arange(few + 1, device=device)
+    start = part * count // few
+    return start[:-1] + ((part[:-1] * _GOLDEN % 2**32) * start.diff() >> 32)
+
+
+_GOLDEN = 2654435769  # 2^32 / 1.618...; the same in the kernel of temperatures
 
 
 def check_categories(logits: Tensor, dim: int, mask: Tensor | None) -> int:
