@@ -1,7 +1,7 @@
 """A search that learns as it goes: Optuna asks, the store answers."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dst_lab.configs import Config
@@ -53,15 +53,16 @@ class Adaptive(Plan):
 
     @property
     def early(self) -> Halving | None:
-        return self.halving
+        return self.halving and replace(self.halving, seeds=len(self.seeds))
 
     def wanted(self, lookup: Lookup) -> list[Config]:
         # Of few whole numbers or values one may be proposed twice: it is one setting.
-        return list(dict.fromkeys(seeded(self._proposed(lookup), self.seeds)))
+        proposed = dict.fromkeys(self._proposed(lookup))
+        return [run for config in proposed for run in seeded([config], self._seeds(config, lookup))]
 
     def chosen(self, lookup: Lookup) -> list[Config]:
         proposed = self._proposed(lookup)
-        whole = [config for config in proposed if not self._early(config, lookup)]
+        whole = [config for config in proposed if not self._given_up(config, lookup)]
         winner = best(whole, self.seeds, lookup) if whole and len(proposed) == self.settings else None
         return [] if winner is None else [winner]
 
@@ -69,6 +70,12 @@ class Adaptive(Plan):
         how = f"{self.settings} settings by {self.sampler}" + (" with halving" if self.halving else "")
         names = [*(name for name, _, _ in self.axes), *(name for name, _ in self.choices)]
         remarks = []
+        proposed = self._proposed(lookup)
+        if len(proposed) == self.settings and all(self._given_up(config, lookup) for config in proposed):
+            remarks.append(
+                f"none is chosen for {describe(self.base)}, of {how}: every one has a run that was stopped early. "
+                "Without halving they are trained whole"
+            )
         for winner in self.chosen(lookup):
             values = ", ".join(f"{name}={value_of(winner, name)}" for name in names)
             remarks.append(
@@ -85,8 +92,14 @@ class Adaptive(Plan):
                     remarks.append(f"  {name}={value_of(winner, name)} lies on the edge of its values")
         return remarks
 
-    def _early(self, config: Config, lookup: Lookup) -> bool:
+    def _given_up(self, config: Config, lookup: Lookup) -> bool:
         return any(isinstance(lookup(run), Early) for run in seeded([config], self.seeds))
+
+    def _seeds(self, config: Config, lookup: Lookup) -> tuple[int, ...]:
+        """Those that a setting is trained with: where it was given up on some, these are enough."""
+        if not self._given_up(config, lookup):
+            return self.seeds
+        return tuple(run.seed for run in seeded([config], self.seeds) if lookup(run) is not None)
 
     def _proposed(self, lookup: Lookup) -> list[Config]:
         """Every setting asked for so far, the last batch being the one whose scores are not all known."""
@@ -99,7 +112,7 @@ class Adaptive(Plan):
             trials = [study.ask(space) for _ in range(min(BATCH, self.settings - len(proposed)))]
             batch = [self._config(trial.params) for trial in trials]
             proposed += batch
-            scores = [score(config, self.seeds, lookup) for config in batch]
+            scores = [score(config, self._seeds(config, lookup), lookup) for config in batch]
             if None in scores:
                 break
             for trial, value in zip(trials, scores, strict=True):

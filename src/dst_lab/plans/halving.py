@@ -11,11 +11,15 @@ from dst_lab.configs import Config
 class Halving:
     """At these shares of training the worse half of a fleet's settings stops; all the seeds of a setting together.
 
-    A setting counts with the mean over its seeds of the lowest validation loss so far; of equals the first goes on. A
-    lowest loss only falls, so the best setting of a fleet, by the rule of `plan.best`, is never one that was stopped.
+    A setting counts with the mean over its seeds of the lowest validation loss so far; of equals the first goes on. By
+    the losses that are recorded the best setting of a fleet is never one that was stopped, since a lowest loss only
+    falls. Trained whole, one that learns late may have been better.
     """
 
     at: tuple[float, ...] = (0.25, 0.5)
+    seeds: int | None = None
+    """How many runs a setting has. One of which a fleet holds fewer, since the others were trained before or are
+    trained elsewhere, goes on: it is not to be judged by some of its seeds."""
 
     def __post_init__(self) -> None:
         if not self.at or not all(0 < share < 1 for share in self.at):
@@ -31,7 +35,8 @@ class Halving:
         settings: dict[Config, list[int]] = {}
         for run, config in enumerate(configs):
             settings.setdefault(replace(config, seed=0), []).append(run)
-        means = [math.fsum(scores[run] for run in runs) / len(runs) for runs in settings.values()]
-        ranked = sorted(zip(means, settings.values(), strict=True), key=lambda pair: pair[0])
+        parts = [runs for runs in settings.values() if self.seeds and len(runs) < self.seeds]
+        whole = [runs for runs in settings.values() if runs not in parts]
+        ranked = sorted(whole, key=lambda runs: math.fsum(scores[run] for run in runs) / len(runs))
         kept = -(-len(ranked) // 2**due)
-        return sorted(run for _, runs in ranked[:kept] for run in runs)
+        return sorted(run for runs in [*ranked[:kept], *parts] for run in runs)

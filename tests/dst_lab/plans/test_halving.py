@@ -31,6 +31,14 @@ def test_between_its_moments_nothing_stops(before: float, now: float) -> None:
     assert Halving()(before, now, SETTINGS, [1.0] * 5) is None
 
 
+def test_a_setting_is_not_judged_by_some_of_its_seeds() -> None:
+    """Of the last two the other seeds were trained before, or are trained elsewhere."""
+    runs = [*seeded(SETTINGS[:3], (0, 1)), *seeded(SETTINGS[3:], (1,))]
+    losses = [2.0, 2.0, 1.0, 1.0, 3.0, 3.0, 9.0, 0.0]
+    assert Halving(seeds=2)(0.2, 0.25, runs, losses) == [0, 1, 2, 3, 6, 7]
+    assert Halving(seeds=2)(0.2, 0.25, runs[6:], losses[6:]) == [0, 1]
+
+
 def test_a_single_setting_goes_on() -> None:
     assert Halving()(0.0, 0.6, seeded(SETTINGS[:1], (0, 1)), [1.0, math.inf]) == [0, 1]
 
@@ -58,6 +66,35 @@ def test_the_best_of_a_fleet_is_never_one_that_was_stopped() -> None:
 def record(config: StochasticBinaryConfig, status: str, losses: list[float]) -> Record:
     history = {"validation_loss": Series(range(1, len(losses) + 1), losses)}
     return Record(config=config.to_dict(), status=status, history=history)
+
+
+def test_more_seeds_are_for_the_settings_that_were_not_given_up(tmp_path) -> None:
+    searches = [
+        Adaptive(BASE, (("tau_f", 0.1, 1.0),), seeds, settings=8, halving=Halving()) for seeds in ((0,), (0, 1))
+    ]
+    runs = searches[0].wanted(lambda _: None)
+    with Store.open(tmp_path / "store.sqlite", write=True) as store:
+        store.put([record(run, "stopped", [3.0]) for run in runs[2:]])
+        store.put([record(run, "done", [2.0, 1.0 + n]) for n, run in enumerate(runs[:2])])
+        assert searches[0].chosen(known_to(searches[0], store)) == [runs[0]]
+        again = searches[1]
+        assert remaining(again, store) == seeded(runs[:2], (1,))
+        assert again.early == Halving(seeds=2)
+        store.put([record(run, "done", [2.0, 1.9 - 1.1 * n]) for n, run in enumerate(seeded(runs[:2], (1,)))])
+        assert remaining(again, store) == []
+        assert again.chosen(known_to(again, store)) == [runs[1]]  # 1.45 and 1.4
+        assert again.notes(known_to(again, store))[0].startswith("chosen for")
+
+
+def test_a_search_that_can_choose_none_says_so(tmp_path) -> None:
+    search = Adaptive(BASE, (("tau_f", 0.1, 1.0),), (0, 1), settings=2, halving=Halving())
+    (one, other), (third, fourth) = search.wanted(lambda _: None)[:2], search.wanted(lambda _: None)[2:]
+    with Store.open(tmp_path / "store.sqlite", write=True) as store:
+        store.put([record(run, "done", [3.0, 1.0]) for run in (one, fourth)])
+        store.put([record(run, "stopped", [3.0]) for run in (other, third)])
+        lookup = known_to(search, store)
+        assert search.chosen(lookup) == []
+        assert "every one has a run that was stopped early" in search.notes(lookup)[0]
 
 
 def test_a_stopped_run_is_known_to_the_search_that_stopped_it_and_to_no_other(tmp_path) -> None:

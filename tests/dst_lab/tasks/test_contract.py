@@ -202,7 +202,7 @@ def test_a_run_far_above_chance_is_done_and_told(train) -> None:
     for run in store.runs():
         assert run.status == "done"
         told = run.detail["worse_than_untrained"]
-        assert told["last"] == store.history(run.id)["validation_loss"].values[-1] > 1e6
+        assert told["last"] == store.history(run.id)["train_loss"].values[-1] > 1e6
         assert 0 < told["untrained"] < 30
     assert len(train.outcome.worse) == 4
 
@@ -219,8 +219,15 @@ def test_a_loss_that_was_never_a_number_is_told_from_one_that_became_none(train)
     [(2.3, 4.5, False), (2.3, 4.7, True), (0.0, 1e-3, True), (-5.0, -1.0, False), (-5.0, 0.5, True), (2.3, 0.1, False)],
 )
 def test_how_much_is_far(untrained, last, worse) -> None:
-    history = {"validation_loss": Series(np.array([1, 2]), np.array([9.9, last]))}
+    history = {"train_loss": Series(np.array([1, 2]), np.array([9.9, last]))}
     assert bool(worse_than_untrained(untrained, history)) is worse
+
+
+def test_relaxed_training_is_not_measured_by_the_loss_of_choices(cli) -> None:
+    """A soft choice of a polynomial's bits has next to no loss, before training and after; the bits themselves have."""
+    ended = cli("run", "polynomial", "--estimator", "soft", "--seeds", "2", "--store", "a.sqlite")
+    assert ended.code == 0
+    assert "worse than untrained" not in ended.err
 
 
 def test_the_command_says_so(cli) -> None:

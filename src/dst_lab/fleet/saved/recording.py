@@ -83,9 +83,12 @@ def adopt(fleet: "Fleet", network: Mapping[str, Tensor]) -> None:
 
 
 def worse_than_untrained(untrained: float, history: Mapping[str, Series]) -> dict[str, Any]:
-    """The detail of a run whose last validation loss is above its loss before any update by more than that loss
-    itself: a learning rate that was too high, say, without a loss that is not finite. Else nothing."""
-    last = float(history["validation_loss"].values[-1])
+    """The detail of a run whose last training loss is above that of its first batch, before any update, by more than
+    that loss itself: a learning rate that was too high, say, without a loss that is not finite. Else nothing.
+
+    The validation loss may be of another kind: of choices, where relaxed ones are trained.
+    """
+    last = float(history["train_loss"].values[-1])
     return {"worse_than_untrained": {"untrained": untrained, "last": last}} if last - untrained > abs(untrained) else {}
 
 
