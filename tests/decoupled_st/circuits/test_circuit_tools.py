@@ -62,6 +62,20 @@ def test_c(name: str, flags: tuple[str, ...], tool, tmp_path) -> None:
         assert printed(run("./net", folder=tmp_path, stdin=images)) == numbers(circuit, x)
 
 
+def test_c_links_with_cpp(tool, tmp_path) -> None:
+    gcc, circuit = tool("gcc"), from_network(stack(4, 6))
+    circuit.write(tmp_path / "net.c")
+    zeros = ", ".join(["0"] * circuit.inputs)
+    (tmp_path / "main.cpp").write_text(
+        f'#include "net.h"\n#include <cstdio>\nint main() {{\n  uint8_t image[] = {{{zeros}}};\n'
+        "  uint32_t numbers[NET_NUMBERS];\n  if (net_run(image, 1, numbers)) return 1;\n"
+        '  for (uint32_t n : numbers) printf("%u ", (unsigned)n);\n}\n'
+    )
+    run(gcc, "-c", "net.c", folder=tmp_path)
+    run(tool("g++"), "main.cpp", "net.o", "-o", "net", folder=tmp_path)
+    assert [[int(n) for n in run("./net", folder=tmp_path).split()]] == numbers(circuit, 0 * bits(1, circuit.inputs))
+
+
 def test_the_c_program_refuses_other_images(tool, tmp_path) -> None:
     from_network(stack(4, 6)).write(tmp_path / "net.c")
     run(tool("gcc"), "-DCIRCUIT_MAIN", "net.c", "-o", "net", folder=tmp_path)

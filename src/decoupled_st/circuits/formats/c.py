@@ -66,9 +66,15 @@ _HEADER = """/* decoupled-st circuit: {shown} */
 #define {upper}_NUMBERS {numbers} /* per image: {meaning} */
 #define {upper}_TAU {tau!r} /* what counts are divided by to be scores */
 
+#ifdef __cplusplus
+extern "C" {{
+#endif
 /* Bytes [images][{upper}_INPUTS] of 0 and 1 into numbers [images][{upper}_NUMBERS].
    Returns 0, or 1 where a byte is neither, or 2 where there is no memory. Safe to call from several threads. */
 int {name}_run(const uint8_t *bytes, size_t images, uint32_t *numbers);
+#ifdef __cplusplus
+}}
+#endif
 #endif
 """
 MEANING = {

@@ -66,7 +66,8 @@ def _fill(parser: Parser) -> None:
         "--adaptive",
         nargs="+",
         metavar="AXIS=LOW:HIGH",
-        help="search, such as tau_f=0.05:3 tau_b=0.05:3, among values too: optimiser=adam,radam (needs Optuna)",
+        help="search, such as tau_f=0.05:3 tau_b=0.05:3, among values too: optimiser=adam,radam, or, for all runs, "
+        "epochs=2 (needs Optuna)",
     )
     parser.add_argument(
         "--settings", type=at_least(int, 1), metavar="N", help="how many an adaptive search tries, 8 at a time (40)"
@@ -179,6 +180,7 @@ def _plan_of_recipe(args: argparse.Namespace, recipe: Recipe) -> Plan:
 def _plan_over_axes(args: argparse.Namespace) -> Plan:
     """The grid or the adaptive search over the axes of one task."""
     from dst_lab.plans import Adaptive, Grid, Halving
+    from dst_lab.plans.plan import with_values
 
     config_type = CONFIGS[args.what]
     args.estimator, args.seeds = args.estimator or DEFAULT, args.seeds or "5"
@@ -188,11 +190,14 @@ def _plan_over_axes(args: argparse.Namespace) -> Plan:
     base, runs = read_config(args, config_type, choice, 0), tuple(seeds(args.seeds))
     if args.grid:
         return Grid(base, tuple(_once(args, [read_axis(text, base) for text in args.grid])), runs)
-    ranges = [read_range(text, base) for text in args.adaptive if "," not in text]
-    lists = [read_axis(text, base) for text in args.adaptive if "," in text]
-    _once(args, [*ranges, *lists])
+    searched = [text for text in args.adaptive if "," in text or ":" in text]
+    # A value alone is for all runs, as in a grid; where nothing is left to search, `read_range` says what is wanted.
+    fixed = [read_axis(text, base) for text in args.adaptive if searched and text not in searched]
+    ranges = [read_range(text, base) for text in searched or args.adaptive if "," not in text]
+    lists = [read_axis(text, base) for text in searched if "," in text]
+    _once(args, [*fixed, *ranges, *lists])
     return Adaptive(
-        base,
+        with_values(base, {name: value for name, (value,) in fixed}),
         tuple(ranges),
         runs,
         args.settings or 40,
