@@ -25,11 +25,12 @@ class Counted:
     """A synthetic objective with its optimum at (0.5, 2.0); counts its calls, fails after `limit` of them."""
 
     def __init__(self, limit: float = math.inf) -> None:
-        self.calls, self.limit = [], limit
+        self.calls, self.left = [], limit
 
     def __call__(self, tau_f: float, tau_b: float, seed: int) -> list[float]:
-        if len(self.calls) >= self.limit:
+        if self.left <= 0:
             raise RuntimeError("the power went")
+        self.left -= 1
         self.calls.append((tau_f, tau_b, seed))
         loss = (tau_f - 0.5) ** 2 + math.log(tau_b / 2.0) ** 2 + 0.01 * seed
         return [loss + 1.0, loss, loss + 0.5]
@@ -55,7 +56,7 @@ def test_sequential_finds_the_optimum_and_trains_nothing_twice(tmp_path: Path) -
     assert len(objective.calls) == 3 * (4 + 5 - 1)
     assert result.table[0] == (0.5, 2.0, result.loss)
     assert len(result.table) == 4 + 5 - 1
-    again = Counted(limit=0)
+    again = Counted()
     assert dst_lab.tune(again, **GRID, store=tmp_path / "t.sqlite", name="bowl") == result
     assert again.calls == []
 

@@ -1,14 +1,10 @@
 """The temperatures of your own training function, and whatever else it takes, tuned with the laboratory's plans."""
 
-import hashlib
-import inspect
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +20,9 @@ from dst_lab.plans.plan import Grid, Plan, is_number, score, value_of, with_valu
 from dst_lab.plans.sequential import Sequential
 from dst_lab.records import Reader, pursue
 from dst_lab.store import Record, Series, Store, StoreError
+from dst_lab.tuning.identity import Identity, Objective, warn_of_change
 from dst_lab.tuning.workers import Progress, at_once
 
-Objective = Callable[..., float | Sequence[float]]
 _TAKEN = ("seed", "task", "objective", "estimator", "parameters", "name")
 
 
@@ -80,8 +76,10 @@ def tune(
             imported. Or an executor of yours (`concurrent.futures`): threads, a cluster.
         store: file to record in; `dst show --store FILE` prints it, `dst watch` draws it.
         name: what the objective is called in the store (its own name). Runs are known by it: change it, or the store,
-            when you change the objective. Where the objective's own source has changed, or a number or text that a
-            `functools.partial` binds to it, a warning says so.
+            when you change the objective. A warning says where the objective's own source has changed, or a number or
+            text that is bound to it (also in a list or a dictionary): by a `functools.partial`, a default, a variable
+            that it reads from around it or an attribute of the object that is called. What the objective changes
+            itself, such as a count of its calls, is not compared; neither are objects and its module's functions.
         estimator: whose temperatures are tuned; runs are recorded under its name.
         parameters: the values to try, such as `tau_f=[0, 0.5, 1]`, `lr=[1e-3, 3e-3]`. An adaptive search takes ranges,
             `tau_f=(0.05, 3)`, beside lists of values; a range with whole ends, `layers=(2, 64)`, is one of whole
@@ -108,10 +106,10 @@ def tune(
     search = _search(plan, _base(name, of, start, axes), axes, seeds, settings)
     names = list(dict.fromkeys([*axes, *start]))
     with Store.open(Path(store), write=True) as records, Progress(name) as progress:
-        source = _source(objective)  # once: a file that is edited meanwhile is not what runs
-        _warn_of_change(source, name, records)
+        identity = Identity.of(objective)  # once: a file that is edited meanwhile is not what runs
+        warn_of_change(identity, name, records)
         with at_once(workers, objective) as call:
-            job = _Job(call, source, names, records, progress)
+            job = _Job(call, identity, names, records, progress)
             pursue(search, records, job.train)
         return _tuned(search, Reader(records), list(axes), seeds, name)
 
@@ -210,7 +208,7 @@ class _Job:
     """Trains rounds of runs, and records each as it ends."""
 
     call: Callable[[list[dict[str, Any]]], Any]
-    source: str
+    identity: Identity
     names: Sequence[str]
     store: Store
     progress: Progress
@@ -248,7 +246,7 @@ class _Job:
             losses = losses[:bad]
         history = {"validation_loss": Series(np.arange(1, len(losses) + 1), losses)} if losses.size else {}
         provenance: dict[str, Any] = {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))}
-        provenance |= {"source": self.source, "seconds": round(seconds, 3)}
+        provenance |= {**self.identity.recorded(), "seconds": round(seconds, 3)}
         return Record(config=config.to_dict(), status=status, detail=detail, history=history, provenance=provenance)
 
 
@@ -269,37 +267,3 @@ def _losses(returned: Any) -> npt.NDArray[np.float64]:
     if losses.ndim != 1 or not losses.size:
         raise StoreError(f"the objective must return a loss or one per epoch, got shape {losses.shape}")
     return losses
-
-
-def _source(objective: Objective) -> str:
-    """A hash of the objective's own source, and of the plain values that a partial binds to it; "" where there is none
-    to be had. What it calls is not in it."""
-    bound = ""
-    while isinstance(objective, partial):
-        values = {**{str(place): value for place, value in enumerate(objective.args)}, **objective.keywords}
-        bound += "".join(f"\n{name}={value!r}" for name, value in values.items() if _is_plain(value))
-        objective = objective.func
-    try:
-        text = inspect.getsource(objective if inspect.isroutine(objective) else type(objective))
-    except (OSError, TypeError):
-        return ""
-    return hashlib.sha256((text + bound).encode()).hexdigest()[:16]
-
-
-def _is_plain(value: Any) -> bool:
-    """True for what is written alike in every process: an object may be written by its place in memory."""
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return isinstance(value, str | int | float | None)
-
-
-def _warn_of_change(now: str, name: str, store: Store) -> None:
-    runs = [run for run in store.runs() if run.config.get("objective") == name]
-    before = [str(store.provenance(run.id).get("source", "")) for run in runs]
-    changed = sum(bool(now and then) and then != now for then in before)
-    if changed:
-        warnings.warn(
-            f"{changed} of the {len(runs)} runs of {name!r} in {store.path} were trained by another source of the "
-            "objective, and are taken as they are: to train them anew, give another name= or store=",
-            stacklevel=3,
-        )
