@@ -79,9 +79,12 @@ def _hatch(ax: Axes, x: int, y: int) -> None:
 
 
 def diagonal(ax: Axes, settings: Iterable[tuple[float, float]]) -> None:
-    """Where both temperatures are equal."""
+    """Where both temperatures are equal; nothing where their ranges have no stretch in common."""
     tau_f, tau_b = _axes(settings)
-    both = np.linspace(max(tau_f[0], tau_b[0]), min(tau_f[-1], tau_b[-1]), 200)
+    low, high = max(tau_f[0], tau_b[0]), min(tau_f[-1], tau_b[-1])
+    if low >= high:
+        return
+    both = np.linspace(low, high, 200)
     x, y = _place(both, tau_f), _place(both, tau_b)
     ax.plot(x, y, color=DARK, lw=2.4)
     ax.plot(x, y, color=LIGHT, lw=1.2, ls=(0, (4, 2)), label=r"$\tau_f = \tau_b$")
@@ -93,23 +96,32 @@ def _axes(settings: Iterable[tuple[float, float]]) -> tuple[list[float], list[fl
 
 
 def _place(tau: Array | float, taus: list[float]) -> Array:
-    """From temperatures to the map's own units, straight between cells."""
+    """From temperatures within the map's range to its own units, straight between cells."""
     return np.interp(tau, taus, np.arange(len(taus)) + 0.5)
 
 
-def marks(ax: Axes, settings: Iterable[tuple[float, float]], marked: Sequence[Mark]) -> None:
-    """The diagonal and these marks, with a legend below the map."""
+def marks(ax: Axes, settings: Iterable[tuple[float, float]], marked: Sequence[Mark]) -> list[Mark]:
+    """The diagonal and these marks, with a legend below the map; gives the marks that lie outside the map, which are
+    not drawn, for the caption to name."""
     pairs = list(settings)
     tau_f, tau_b = _axes(pairs)
     diagonal(ax, pairs)
     edge: dict[str, Any] = {"markeredgecolor": DARK, "ls": "none", "clip_on": False}
-    for (f, b), label, chosen in marked:
+    outside = []
+    for mark in marked:
+        (f, b), label, chosen = mark
+        if not (tau_f[0] <= f <= tau_f[-1] and tau_b[0] <= b <= tau_b[-1]):
+            outside.append(mark)
+            continue
         x, y = _place(f, tau_f), _place(b, tau_b)
         if chosen:
             ax.plot(x, y, "*", ms=10, mfc=LIGHT, mew=0.9, label=label, **edge)
             continue
         ax.plot(x, y, "o", ms=12, mfc="none", mew=3.4, **edge)
         ax.plot(x, y, "o", ms=12, mfc="none", mec=LIGHT, mew=1.6, ls="none", label=label)
-    legend = ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3, columnspacing=1.0)
-    for handle in filter(None, legend.legend_handles):  # light marks would not be seen beside the map
-        handle.set(color=INK, markeredgecolor=INK, markerfacecolor="none")
+    handles, labels = ax.get_legend_handles_labels()
+    if handles:
+        legend = ax.figure.legend(handles, labels, loc="outside lower center", ncols=3, columnspacing=1.0)
+        for handle in filter(None, legend.legend_handles):  # light marks would not be seen beside the map
+            handle.set(color=INK, markeredgecolor=INK, markerfacecolor="none")
+    return outside

@@ -29,7 +29,7 @@ def temperature_map(
     marked = [Mark(at, f"{whose} optimum", chosen=False) for whose, at in (reported or {}).items()]
     marked += [Mark(ours, "our optimum")] if ours else []
     figure, axes = panels(len(metrics), height=HEIGHT + 0.3)
-    ended = False
+    ended, outside = False, dict[Mark, None]()
     for ax, name in zip(axes, metrics, strict=True):
         card = metric(name, task)
         runs_at = cells(rows, task, role, name)
@@ -42,8 +42,13 @@ def temperature_map(
         end = fence(means.values(), card.direction)
         ended = ended or end is not None
         heat_map(ax, means, card.summary, bright_is_low=card.direction < 0, lost=lost, end=end)
-        marks(ax, {**means, **lost}, marked)
+        outside |= dict.fromkeys(marks(ax, {**means, **lost}, marked))
     caption = _caption(rows, task, role, metrics, reported or {}, f"{seeds} seeds".strip())
+    if caption:
+        caption += "".join(
+            f" {label[0].upper()}{label[1:]} (τf = {f:g}, τb = {b:g}) lies outside this map."
+            for (f, b), label, _ in outside
+        )
     if caption and ended:
         caption += (
             " Beyond the point of a colour bar all settings have one colour, so that the others can be told apart."
@@ -58,7 +63,7 @@ def _caption(
     if not runs_at:
         return ""
     count = count_text(map(len, runs_at.values()))
-    lowest = "The search is not done, so that no optimum is marked."
+    lowest = "The search is not done, so that no optimum of ours is marked."
     if not search(rows, task, role):
         lowest = _lowest(rows, task, role)
     ours = optimum(rows, task, role)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dst_lab.figures.heat_map import fence
+from dst_lab.figures.heat_map import Mark, fence, heat_map, marks
 from dst_lab.figures.importance import chance_level, importance, shares_of
 from dst_lab.figures.seeds import far
 from dst_lab.figures.slices import numbers_varied, slices
@@ -32,6 +32,33 @@ def test_colours_end_where_outliers_begin_on_the_worse_side() -> None:
     assert fence([0.0, 0.0, 0.0, 0.0, 5.0], -1) is None, "quartiles that are equal end nothing"
     assert fence([*values, math.nan], -1) == pytest.approx(7.0)
     assert fence([], -1) is None
+
+
+def drawn_marks(settings: list[tuple[float, float]], marked: list[Mark]) -> tuple[list[Mark], list[str], list[Any]]:
+    """The marks that lie outside, what the legend names and where stars and rings were drawn."""
+    figure, (ax,) = panels(1)
+    heat_map(ax, dict.fromkeys(settings, 1.0), "loss", bright_is_low=True)
+    outside = marks(ax, settings, marked)
+    places = [tuple(line.get_xydata()[0]) for line in ax.lines if line.get_marker() in ("*", "o")]
+    legends = [legend for one in (figure, *figure.subfigs) for legend in one.legends]
+    return outside, [text.get_text() for legend in legends for text in legend.get_texts()], places
+
+
+def test_a_mark_outside_the_map_is_given_back_and_not_drawn_at_its_edge() -> None:
+    settings = [(f, b) for f in (0.5, 1.0, 2.0) for b in (0.5, 1.0)]
+    beyond = [Mark((0.1, 0.7), "theirs", chosen=False), Mark((1.0, 1.1), "mine")]
+    ours, corner = Mark((0.75, 0.5), "ours"), Mark((2.0, 1.0), "corner")
+    outside, legend, places = drawn_marks(settings, [*beyond, ours, corner])
+    assert outside == beyond
+    assert legend == [r"$\tau_f = \tau_b$", "ours", "corner"]
+    assert places == [(1.0, 0.5), (2.5, 1.5)]
+
+
+def test_where_the_temperatures_are_nowhere_equal_no_legend_names_a_diagonal() -> None:
+    settings = [(f, b) for f in (0.1, 0.2) for b in (1.0, 2.0)]
+    assert drawn_marks(settings, [Mark((0.1, 1.0), "ours")]) == ([], ["ours"], [(0.5, 0.5)])
+    assert drawn_marks(settings, []) == ([], [], [])
+    assert drawn_marks([(1.0, 0.5), (1.0, 1.0)], [])[1] == [], "they meet in a point, of which nothing is seen"
 
 
 def test_importance_is_epsilon_squared_of_the_ranks() -> None:

@@ -353,6 +353,35 @@ def test_the_maps_words_fit_what_is_drawn(visit: Callable[..., Any]) -> None:
     assert "diagonal" not in found.locator(".keys").inner_text(), "none is drawn over two sweeps"
 
 
+def test_a_mark_outside_the_map_is_told_and_not_drawn(visit: Callable[..., Any], store: Path, tmp_path: Path) -> None:
+    assert visit().locator("#explorer svg circle").count() == 2, "light on dark"
+    study, file = replace(PAPER, reported={"stochastic-binary": (0.1, 9.0)}), tmp_path / "outside.html"
+    with Store.open(store) as opened:
+        file.write_text(page(study, study.rows(opened, "quick")), encoding="utf-8")
+    found = visit(file=file)
+    assert found.locator("#explorer svg circle").count() == 0
+    assert (
+        "the paper\N{RIGHT SINGLE QUOTATION MARK}s optimum (0.1, 9) lies outside this map"
+        in found.locator(".keys").inner_text()
+    )
+    assert "★ our optimum (" in found.locator(".keys").inner_text()
+
+
+def test_no_diagonal_is_named_where_the_temperatures_are_nowhere_equal(
+    visit: Callable[..., Any], tmp_path: Path
+) -> None:
+    history = {"validation_loss": Series(np.array([1]), np.array([1.0]))}
+    with Store.open(tmp_path / "apart.sqlite", write=True) as opened:
+        for tau_f, tau_b in product((0.1, 0.2, 0.3), (1.0, 2.0, 3.0)):
+            estimator = {"name": "decoupled", "tau_f": tau_f, "tau_b": tau_b}
+            config = {"task": "t", "estimator": estimator, "seed": 0, "lr": 0.1}
+            opened.put([Record(config=config, status="done", history=history)])
+        (tmp_path / "apart.html").write_text(page(ANY, ANY.rows(opened, "quick")), encoding="utf-8")
+    found = visit(file=tmp_path / "apart.html")
+    assert found.locator(".cell").count() == 9
+    assert "diagonal" not in found.locator(".keys").inner_text()
+
+
 def test_a_phone_shows_whole_comparisons_and_the_rates(visit: Callable[..., Any]) -> None:
     found = visit(390)
     found.locator("details.verdict > summary").first.click()

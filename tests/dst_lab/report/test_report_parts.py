@@ -289,6 +289,10 @@ def test_a_map_says_what_its_runs_have_in_common_and_is_of_the_best_of_equals(tm
         assert [cell["mean"] for cell in shown_map["measures"][0]["cells"]] == [1.0, 1.5, 2.0, 2.5]
         assert shown_map["held"] == "batch 32"
         drawn = temperature_map(group.sweep, "t", "decoupled", ["validation_loss"])
+        reported = {"the paper's": (0.1, 0.7), "their": (1.0, 1.0)}
+        beside = temperature_map(group.sweep, "t", "decoupled", ["validation_loss"], reported).caption
+    assert beside.endswith("batch 32. The paper's optimum (τf = 0.1, τb = 0.7) lies outside this map.")
+    assert "outside" not in drawn.caption
     assert "The lowest mean loss, 1, lies at τf = 0.5, τb = 1. " in drawn.caption
     assert "n = 1 seeds at learning rate 0.003, batch 32." in drawn.caption
 

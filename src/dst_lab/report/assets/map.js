@@ -50,7 +50,7 @@
   }
 
   function place(value, values) {
-    /* Straight between cells; their middles are at i + 0.5. */
+    /* Straight between cells, within their range; their middles are at i + 0.5. */
     if (value <= values[0]) return 0.5;
     for (let i = 1; i < values.length; i++)
       if (value <= values[i]) return i - 0.5 + (value - values[i - 1]) / (values[i] - values[i - 1]);
@@ -94,14 +94,15 @@
       make("text", { transform: `translate(13 ${top + step * backward.length / 2}) rotate(-90)`, "text-anchor": "middle" }, ...drawnTau("b"), make("tspan", { dy: -3 }, " carries the gradient")));
     const [first, last] = [Math.max(forward[0], backward[0]), Math.min(forward.at(-1), backward.at(-1))];
     const mark = { fill: "none", "pointer-events": "none", "aria-hidden": true };
-    const whole = measure().cells.length > forward.length + backward.length;
-    if (whole) {
+    const isInside = (at) => [forward, backward].every((values, i) => values[0] <= at[i] && at[i] <= values.at(-1));
+    const equal = measure().cells.length > forward.length + backward.length && first < last;
+    if (equal) {
       const points = Array.from({ length: 101 }, (_, i) => first + (last - first) * i / 100).map((t) => `${x(place(t, forward)).toFixed(1)} ${y(place(t, backward)).toFixed(1)}`);
       for (const [stroke, width, dash] of [["#000", 3, null], ["#fff", 1.4, "5 3"]])
         svg.append(make("path", { ...mark, d: `M${points.join("L")}`, stroke, "stroke-width": width, "stroke-dasharray": dash }));
     }
     for (const [at, star] of [[map().reported && map().reported.at, false], [map().ours, true]]) {
-      if (!at) continue;
+      if (!at || !isInside(at)) continue;
       const [cx, cy] = [x(place(at[0], forward)), y(place(at[1], backward))];
       for (const [stroke, width] of [["#000", star ? 2.4 : 4.4], ["#fff", star ? 0 : 2]])
         svg.append(star ? make("path", { ...mark, d: starAt(cx, cy, 8), fill: "#fff", stroke, "stroke-width": width }) : make("circle", { ...mark, cx, cy, r: 11, stroke, "stroke-width": width }));
@@ -113,7 +114,9 @@
     const what = make("span", { class: "what" }, `${measure().title}, ${measure().unit}`);
     if (low === null) legend.replaceChildren(what, "not a number in any run");
     else legend.replaceChildren(what, make("span", {}, `${cut && !measure().low ? "≤ " : ""}${digits(low)}`), make("span", { class: "ramp", style: `background:linear-gradient(90deg,${stops})` }), make("span", {}, `${cut && measure().low ? "≥ " : ""}${digits(high)}`), measure().good ? "brighter is better" : "brighter is higher");
-    keys.replaceChildren(...[map().searched ? make("span", {}, "★ our optimum", map().ours ? ` (${map().ours.join(", ")})` : ": search not done") : null, map().reported ? make("span", {}, `○ ${map().reported.whose} (${map().reported.at.join(", ")})`) : null, whole ? make("span", {}, "┄ diagonal: both temperatures equal") : null, hatched.length ? make("span", {}, "▨ some runs diverged, and are in no mean") : null].filter(Boolean));
+    const named = (sign, name, at) => (isInside(at) ? `${sign} ${name} (${at.join(", ")})` : `${name} (${at.join(", ")}) lies outside this map`);
+    const ours = map().ours ? named("★", "our optimum", map().ours) : "★ our optimum: search not done";
+    keys.replaceChildren(...[map().searched ? make("span", {}, ours) : null, map().reported ? make("span", {}, named("○", `${map().reported.whose} optimum`, map().reported.at)) : null, equal ? make("span", {}, "┄ diagonal: both temperatures equal") : null, hatched.length ? make("span", {}, "▨ some runs diverged, and are in no mean") : null].filter(Boolean));
   }
 
   function starAt(cx, cy, r) {
