@@ -1,5 +1,6 @@
 """The page's tables: what was run on what, the settings that were chosen, plans and provenance."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ def facts(rows: Rows, runs: Sequence[Run]) -> dict[str, str]:
     status = Counter(run.status for run in runs)
     rare = [f"{status[kind]} {kind}" for kind in ("stopped", "diverged", "failed") if status[kind]]
     places = _provenances(rows, runs)
-    seconds = sum(float(place.get("seconds", 0)) for place, _ in places)
+    seconds = sum(_seconds(place, count) for place, count in places)
     if not runs:
         return {"Runs": "0"}
     lines = {
@@ -132,7 +133,7 @@ def provenance_table(rows: Rows, changes: Mapping[str, str]) -> list[dict[str, A
         fields["changes"] = _changes(place, changes) if place.get("dirty") else ""
         row = table.setdefault(tuple(fields.items()), {**fields, "runs": 0, "seconds": 0.0})
         row["runs"] += runs
-        row["seconds"] += float(place.get("seconds", 0))
+        row["seconds"] += _seconds(place, runs)
     return [{**row, "seconds": duration(row["seconds"])} for row in table.values()]
 
 
@@ -146,13 +147,19 @@ def _changes(place: Mapping[str, Any], known: Mapping[str, str]) -> str:
 
 
 def _provenances(rows: Rows, runs: Sequence[Run]) -> list[tuple[dict[str, Any], int]]:
-    """Each chunk's provenance, with how many runs it had."""
+    """Each provenance that was recorded, with how many runs have it."""
     first: dict[str, str] = {}
     counts: Counter[str] = Counter()
     for run in runs:
         first.setdefault(run.provenance_id, run.id)
         counts[run.provenance_id] += 1
     return [(rows.store.provenance(run_id), counts[key]) for key, run_id in first.items()]
+
+
+def _seconds(place: Mapping[str, Any], runs: int) -> float:
+    """How long the runs of a provenance took. Those of a fleet were trained together; runs by themselves that began in
+    the same second and took as many milliseconds have the same provenance, and each took as long."""
+    return float(place.get("seconds", 0)) * math.ceil(runs / (int(place.get("fleet", 0)) or 1))
 
 
 def _device(place: dict[str, Any]) -> str:

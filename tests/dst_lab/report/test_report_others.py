@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dst_lab.records import Group, Rows
 from dst_lab.report.embed.data import maps
 from dst_lab.report.others import figures_of
 from dst_lab.report.page import other_groups, page
+from dst_lab.report.tables import facts, provenance_table
 from dst_lab.store import Record, Series, Store
 from dst_lab.studies import ANY
 
@@ -168,3 +170,16 @@ def test_an_adaptive_search_over_rates_does_not_hide_the_map_of_a_grid(store: St
         store.put([record(decoupled(0.1 * n + 0.01, 1.0), {"validation_loss": [n / 10]}, **fields)])
     _, group = only_group(store)
     assert "routing-decoupled-map" in figures_of(group)
+
+
+def test_the_training_time_is_that_of_every_run_and_of_a_fleet_once(store: Store) -> None:
+    """Runs side by side may have one provenance to the millisecond; those of a fleet were trained together."""
+    alone = {"started": "2026-01-05T10:00:00Z", "seconds": 30.5}
+    fleet = {**alone, "seconds": 600.0, "fleet": 4, "device": "cpu", "cores": 2}
+    store.put([replace(record(decoupled(f, b), {"validation_loss": [1.0]}), provenance=alone) for f, b in PAIRS])
+    rows = ANY.rows(store, "quick")
+    assert facts(rows, store.runs())["Training time"] == "2 min 2 s"
+    assert [(one["runs"], one["seconds"]) for one in provenance_table(rows, {})] == [(4, "2 min 2 s")]
+    runs = [record(decoupled(f, b), {"validation_loss": [1.0]}, lr=0.2) for f, b in PAIRS]
+    store.put([replace(run, provenance=fleet) for run in runs[:3]])
+    assert facts(rows, store.runs())["Training time"] == "12 min 2 s"
