@@ -114,8 +114,8 @@ def judge_usage(rows: Rows) -> Verdict:
     return Verdict(
         claim="B6", task=TASK, title="Codes stay in use where those of VQ collapse, 262k codes",
         rule=f"At 262,144 codes, the share that some test token chooses by argmax: supported if at least {IN_USE:.0%} "
-        f"on every seed with Decoupled ST and at most {COLLAPSED:.0%} with moving means; contradicted if moving means "
-        "use more on every seed.",
+        f"on every seed with Decoupled ST and at most {COLLAPSED:.0%} with moving means; contradicted if every seed of "
+        "moving means uses more than every seed of Decoupled ST.",
         verdict=verdict, missing=missing, notes=tuple(notes),
         runs=tuple(row.run.id for side in (ours, theirs) for row in side.rows),
     )  # fmt: skip

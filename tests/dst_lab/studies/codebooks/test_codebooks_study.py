@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from dst_lab.configs import CodebookVAEConfig
-from dst_lab.plans.plan import settings
+from dst_lab.plans.plan import seeded, settings
 from dst_lab.records import Rows
 from dst_lab.store import Record, Series, Store
 from dst_lab.studies import STUDIES
-from dst_lab.studies.codebooks.claims import arm_of, beats, judge, judge_anchor
+from dst_lab.studies.codebooks.claims import arm_of, beats, judge, judge_anchor, judge_usage
 from dst_lab.studies.codebooks.figures import FIGURES
 from dst_lab.studies.codebooks.recipes import (
     LARGEST,
@@ -109,6 +109,28 @@ def test_what_is_planted_is_found(planted) -> None:
         assert found[f"B3 {size}"] == "contradicted"
         assert found[f"B4 {size}"] == "supported"  # worse by less than the bar
     assert found["B6"] == found["B7"] == "supported"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict"),
+    [
+        ((0.1, 0.3, 0.5), (0.2, 0.4, 0.6), "not supported"),  # more on each seed, but not than on every other
+        ((0.1, 0.2, 0.3), (0.6, 0.5, 0.4), "contradicted"),
+        ((0.5, 0.6, 0.7), (0.04, 0.0, 0.0), "supported"),
+    ],
+)
+def test_the_rule_of_usage_is_what_its_words_say(ours, theirs, verdict, tmp_path) -> None:
+    usage = {"argmax": ours, "ema": theirs}
+    with Store.open(tmp_path / "usage.sqlite", write=True) as store:
+        store.put([one for one in planted_runs() if one.config["seed"] not in SEEDS])
+        rows = Rows.of(store, RECIPES, "quick")
+        for name, shares in usage.items():
+            config = chosen_at(rows.chosen, "quick", LARGEST, name)
+            pairs = zip(seeded([config], SEEDS), shares, strict=True)
+            store.put([record(run, 20.0, share) for run, share in pairs])
+        found = judge_usage(Rows.of(store, RECIPES, "quick"))
+    assert found.verdict == verdict
+    assert found.rule.endswith("contradicted if every seed of moving means uses more than every seed of Decoupled ST.")
 
 
 def test_a_method_beats_another_on_every_seed_and_by_the_bar_or_not_at_all(planted) -> None:
