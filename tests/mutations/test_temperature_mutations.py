@@ -18,7 +18,14 @@ PLANTED = [
     ),
     Mutation(
         "a number that stands for a mask is a logit", "temperatures/observe.py",
-        "masks = (nearest > FAR)", "masks = (nearest > math.inf)",
+        "apart = (nearest > FAR)", "apart = (nearest > math.inf)",
+    ),
+    Mutation(
+        "of two masks that are added one is a logit", "temperatures/observe.py",
+        "(going & (least > GAP * others))", "(going & (least > math.inf))",
+    ),
+    Mutation(
+        "the rows measured are evenly spaced", "estimators/operations/rows.py", "part[:-1] * _GOLDEN", "part[:-1] * 0"
     ),
     Mutation(
         "runs measured together", "temperatures/observe.py",
