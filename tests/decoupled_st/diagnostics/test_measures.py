@@ -28,6 +28,17 @@ def test_snr_of_pure_noise_reads_the_floor() -> None:
     assert abs(result.snr.item() - result.floor) <= 5 * math.sqrt((1 - 2 / math.pi) / 1024 / 4000)
 
 
+@pytest.mark.parametrize("passes", [3, 4, 5, 8, 16, 64])
+def test_the_floor_is_what_noise_reads_with_few_passes(passes: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    result = diagnostics.gradient_snr(torch.randn(passes, 400_000, generator=generator))
+    assert result.snr.item() == pytest.approx(result.floor, rel=0.01 if passes > 3 else 0.05)
+
+
+def test_two_passes_have_no_floor() -> None:
+    assert diagnostics.gradient_snr(torch.randn(2, 10)).floor == math.inf
+
+
 def test_snr_leaves_constant_parameters_out_and_counts_them() -> None:
     gradients = torch.tensor([[1.0, 5.0, 0.0], [3.0, 5.0, 0.0]])
     result = diagnostics.gradient_snr(gradients)
@@ -62,6 +73,9 @@ def test_a_nan_gradient_shows() -> None:
     assert result.snr.isnan()
     assert result.median.isnan()
     assert diagnostics.active_fraction(gradients).isnan()
+    gradients[3, 2] = math.inf  # an overflow: the mean says nothing
+    assert diagnostics.active_fraction(gradients).isnan()
+    assert diagnostics.active_fraction(gradients, 1e-3, relative=False) == 1
     with pytest.raises(ValueError, match="logits hold NaN"):
         diagnostics.gate_histogram(torch.full((3, 16), math.nan))
 

@@ -161,8 +161,8 @@ def _line(ax: Axes, measure: Measure, values: dict[float, list[float]], role: st
 
 
 def _floor(ax: Axes, found: list[Row]) -> None:
-    """What pure noise would read: |mean| / std of N standard normals is about sqrt(2 / (pi N))."""
-    if found:
+    """What pure noise would read: |mean| / std of N standard normals is about sqrt(2 / (pi N)), unless N is small."""
+    if found and found[0].run.config["snr_passes"] >= 16:
         floor = math.sqrt(2 / (math.pi * found[0].run.config["snr_passes"]))
         ax.axhline(floor, color=FAINT, lw=1, ls=(0, (1, 2)))
         ax.annotate("pure noise", (0.02, floor), xycoords=("axes fraction", "data"), va="bottom", color=FAINT, size=8)
