@@ -31,15 +31,14 @@ CONFIGS: dict[str, type[Config]] = {
 
 
 def complete(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's dictionary with the fields that it leaves out at their defaults, and without those that nobody gave; as
-    it is, of a task that is not known.
+    """A run's dictionary with the fields that it leaves out at their defaults, and without those that nobody gave; of a
+    task that is not known, with those that every task has.
 
     What shows runs, or compares them by their fields, reads this: a run without `optimiser` was trained with adam, not
     with nothing, and an objective of somebody's own with no learning rate, where none was given.
     """
     tuned = config["task"] == OwnConfig.task and "objective" in config
-    config_type = CONFIGS.get(config["task"], OwnConfig if tuned else None)
-    return config_type.completed(config) if config_type else dict(config)
+    return CONFIGS.get(config["task"], OwnConfig if tuned else Config).completed(config)
 
 
 __all__ = [

@@ -14,6 +14,7 @@ of batches of training images, as the notebook prints them; `effective_codes` an
 
 import math
 import time
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,6 +124,12 @@ class Choice:
         if self.surrogate is not None and (seeds is None or always_argmax(choose)):
             self.form, self.taus = dst.codebook.decoupled, {"tau_f": 0.0, "tau_b": self.surrogate}
         self.seed = None if seeds is None else seeds[run]
+
+    def of_part(self, number: int) -> "Choice":
+        """The same for one of several parts of the images, with draws of its own: noise goes by seed and row."""
+        part = copy(self)
+        part.seed = None if self.seed is None else self.seed + number
+        return part
 
     def __call__(self, tokens: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
         # VQ-VAE's codes hear nothing of what comes after them.
@@ -280,9 +287,9 @@ class CodebookVAE(Task):
     def _of_run(self, own: Parameters, choice: Choice, images: Tensor, size: int) -> "tuple[Tensor, ...]":
         counts = torch.zeros(self.config.codes, dtype=torch.float64, device=self.device)
         error, of_batches = counts.new_zeros(()), []
-        for part in torch.split(images, size):
+        for number, part in enumerate(torch.split(images, size)):
             x = centred(part)
-            output, quantised = functional_call(self.module, own, (x, choice))
+            output, quantised = functional_call(self.module, own, (x, choice.of_part(number)))
             error += (output - x).double().square().sum()
             here = torch.zeros_like(counts).index_add_(0, quantised.index.clamp(min=0), (quantised.index >= 0).double())
             of_batches.append(perplexity(here))

@@ -41,11 +41,12 @@ def seeds_in(path: Path) -> list[int]:
 @pytest.mark.parametrize(
     "command", [("rm", "--yes"), ("note", "--text", "x"), ("note",), ("watch", "--once"), ("show",)]
 )
-@pytest.mark.parametrize("condition", ["tuaf!=0.1", "tuaf=0.1", "tuaf>0"])
+@pytest.mark.parametrize("condition", ["tuaf!=0.1", "tuaf=0.1", "tuaf>0", "name!=decoupled"])
 def test_a_field_that_no_run_has_is_refused(command, condition, store, cli) -> None:
     told = cli(*command, "--where", condition)
     assert told.code == 2
-    assert "no run has the field 'tuaf'; there are id, status, seeds, batch, " in told.err
+    name = condition.partition("!")[0] if "!" in condition else "tuaf"
+    assert f"no run has the field '{name}'; there are id, status, seeds, batch, " in told.err
     assert seeds_in(store) == [0, 1, FRESH], "not even by a condition that holds for what is missing"
     with Store.open(store) as opened:
         assert opened.notes() == {}
@@ -128,12 +129,14 @@ def test_curves_name_the_default_too(optimisers, cli) -> None:
 
 def test_runs_of_a_task_that_is_not_known_here_are_told_apart_by_what_some_of_them_lack(cli) -> None:
     with Store.open("dst.sqlite", write=True) as store:
-        for loss, more in ((1.0, {}), (3.0, {"optimiser": "radam"})):
+        for loss, more in ((1.0, {}), (3.0, {"optimiser": "radam", "width": 8})):
             config = {"task": "somebodys", "estimator": {"name": "decoupled", "tau_f": 1.0}, "seed": 0, **more}
             history = {"validation_loss": Series(np.array([1]), np.array([loss]))}
             store.put([Record(config=config, status="done", history=history)])
     rows = json.loads(cli("show", "--json").out)
-    assert [(row["optimiser"], row["mean"]) for row in rows] == [(None, 1.0), ("radam", 3.0)]
+    told = [(row["optimiser"], row["width"], row["mean"]) for row in rows]
+    assert told == [("adam", None, 1.0), ("radam", 8, 3.0)], "the optimiser is a field of every task"
+    assert "1 runs removed" in cli("rm", "--where", "optimiser!=adam", "--yes").out
 
 
 def test_parameters_with_dots_in_their_names_are_told_apart(cli) -> None:

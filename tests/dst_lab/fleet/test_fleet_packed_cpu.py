@@ -1,6 +1,10 @@
 """Packed logic networks on a CPU against the plain ones, with the same random numbers; and the numbers themselves."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -223,3 +227,33 @@ def test_the_gates_gradient_keeps_its_tails() -> None:
     error = (torch.from_numpy(grad.T.copy()).double() - exact).abs()
     scale = (p.unsqueeze(-1) * p.unsqueeze(-2) * (up.unsqueeze(-1) - up.unsqueeze(-2)).abs()).sum(-1) / 0.5
     assert (error <= 2e-5 * scale).all()
+
+
+TRAIN = """
+import hashlib, sys, torch
+from dst_lab.configs import Choice, LogicGatesConfig
+from dst_lab.fleet.loop import Fleet
+from dst_lab.tasks import LogicGates
+torch.set_num_threads(1)
+sizes = {**LogicGatesConfig.quick(), "steps": 60}
+config = LogicGatesConfig(estimator=Choice.make(sys.argv[1], tau=2.0), **sizes)
+fleet = Fleet(LogicGates(config, None, torch.device("cpu")), [config])
+fleet.train()
+print([hashlib.sha256(tensor.numpy().tobytes()).hexdigest() for tensor in fleet.parameters.values()])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", ["softmax_ste", "soft"])
+def test_a_process_that_compiles_the_kernels_trains_what_one_that_finds_them_does(
+    estimator: str, tmp_path: Path
+) -> None:
+    surroundings = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    trained = [
+        subprocess.run(
+            [sys.executable, "-c", TRAIN, estimator], env=surroundings, capture_output=True, check=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert any(tmp_path.rglob("*.nbc"))
+    assert trained[0] == trained[1] != b""

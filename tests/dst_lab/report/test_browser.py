@@ -642,10 +642,11 @@ def test_the_parameters_of_an_objective_are_read_and_taken_away(visit: Callable[
     """They lie inside a field of the config, which was shown and downloaded as "[object Object]"."""
     with Store.open(tmp_path / "tuned.sqlite", write=True) as opened:
         for depth in (1, 3):
-            config = {"task": "own", "objective": "f", "estimator": {"name": "decoupled", "tau_f": 1.0}, "seed": 0}
+            config = {"task": "own", "objective": "f", "estimator": {"name": "decoupled", "tau_f": 1.0}, "seed": 12345}
             loss = Series(np.array([1]), np.array([float(depth)]))
-            config["parameters"] = {"model.depth": depth, "act": "relu", "widths": [4, 2]}
+            config["parameters"] = {"model.depth": depth, "act": "relu", "widths": [4, 2], "hidden": "128,128"}
             opened.put([Record(config=config, status="done", history={"validation_loss": loss})])
+        opened.note([run.id for run in opened.runs()], "by hand")
         (tmp_path / "tuned.html").write_text(page(ANY, ANY.rows(opened, "quick")), encoding="utf-8")
     found = visit(file=tmp_path / "tuned.html")
     found.locator("#run-search").fill("parameters.model.depth=3")
@@ -655,6 +656,8 @@ def test_the_parameters_of_an_objective_are_read_and_taken_away(visit: Callable[
         found.get_by_role("button", name="Download these runs as CSV", exact=True).click()
     (row,) = csv.DictReader(io.StringIO(Path(begun.value.path()).read_text(encoding="utf-8")))
     assert [row[f"parameters.{name}"] for name in ("model.depth", "act", "widths")] == ["3", "relu", "[4, 2]"]
+    assert [row[name] for name in ("parameters.hidden", "seed", "note")] == ["128,128", "12345", "by hand"]
+    assert "12345" in found.locator(".runs tbody tr").first.inner_text()
 
 
 def test_a_field_that_is_called_like_something_else_of_a_run_is_both(visit: Callable[..., Any], tmp_path: Path) -> None:

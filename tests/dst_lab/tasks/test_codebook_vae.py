@@ -209,6 +209,18 @@ def test_a_run_that_diverges_is_recorded_as_such(name: str, tmp_path: Path) -> N
     assert (run.status, run.detail.get("reason")) == ("diverged", "the loss is not finite")
 
 
+def test_the_parts_of_an_evaluation_have_draws_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws that are almost uniform: how many codes they use does not go by the size of the parts."""
+    config, found = replace(ARMS["gumbel"], codes=4096, precision="float32", metric="cosine"), []
+    for size in (32, 10_000):
+        monkeypatch.setattr(CodebookVAE._measure, "__defaults__", (None, size))
+        found.append(Fleet(CodebookVAE(config, None, CPU), [config]).measure())
+    parts, whole = found
+    assert parts["usage"].item() == pytest.approx(whole["usage"].item(), rel=0.1)
+    assert parts["perplexity"].item() == pytest.approx(whole["perplexity"].item(), rel=0.1)
+    assert parts["usage_argmax"] == whole["usage_argmax"]
+
+
 @pytest.mark.parametrize("name", ["argmax", "simvq"])
 def test_codes_that_are_not_finite_make_a_loss_that_is_not(name: str) -> None:
     """Also where no loss before was: a gradient may be infinite, or no number, where its loss is finite."""

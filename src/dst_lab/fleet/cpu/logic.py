@@ -20,7 +20,11 @@ WORD = 32
 _BIT = np.uint32(1) << np.arange(WORD, dtype=np.uint32)
 
 # Products may be fused into sums, and nothing else: sums have the order they are written in.
-_compiled = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+_options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
+_compiled = numba.njit(cache=True, **_options)
+# What kernels call is compiled into them. A copy of its own would be fused in another way, and be called by the process
+# that compiles, but not by those that find the kernels in the cache.
+_inside = numba.njit(forceinline=True, **_options)
 _inlined = numba.njit(inline="always")
 
 _float = np.float32
@@ -29,7 +33,7 @@ _MULTIPLY0, _MULTIPLY1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _KEY0, _KEY1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 
 
-@_compiled
+@_inside
 def philox(key, step, use, site, first, bits):
     """Philox 4x32-10 (Salmon et al., 2011): the bits of the elements from 4 * `first` on.
 
@@ -93,7 +97,7 @@ def exp(x):
     return value * first * second
 
 
-@_compiled
+@_inside
 def gumbel(key, step, use, site, neuron, bits, noise):
     """Standard Gumbel noise for sixteen gates of each neuron from `neuron` on; `bits` is room to work in."""
     philox(key, step, use, site, 4 * neuron, bits)
@@ -162,7 +166,7 @@ def layer_kernel(runs, first, last, logits, tau, keys, step, use, site, x, wirin
                     y[r, n, w] = (a & ((b & t11) | (~b & t10))) | (~a & ((b & t01) | (~b & t00)))
 
 
-@_compiled
+@_inside
 def _draw(scores, gates, r, n0, n1):
     """The first largest of sixteen; whether there was one that is not a number."""
     bad = False
@@ -252,7 +256,7 @@ def update_kernel(
                 _move(p[r, at:end], m[r, at:end], v[r, at:end], decay[r], rate[r], root, eps, grad, l)
 
 
-@_compiled
+@_inside
 def _gate_gradients(s00, s01, s10, s11, grad):
     for k in range(grad.shape[0]):
         t00, t01, t10, t11 = _float((k >> 3) & 1), _float((k >> 2) & 1), _float((k >> 1) & 1), _float(k & 1)
@@ -260,7 +264,7 @@ def _gate_gradients(s00, s01, s10, s11, grad):
             grad[k, n] = (t00 * s00[n] + t01 * s01[n]) + (t10 * s10[n] + t11 * s11[n])
 
 
-@_compiled
+@_inside
 def _softmax_gradients(l, tau, share, grad):
     """The gradient by the logits from that by the gates [16, neurons], in place; `share` is room to work in.
 
@@ -293,7 +297,7 @@ def _softmax_gradients(l, tau, share, grad):
             grad[k, n] = share[k, n] * total[n] * (grad[k, n] - mean[n])
 
 
-@_compiled
+@_inside
 def _sizes(grad, squared, size):
     value = np.zeros(BLOCK, np.float32)
     for k in range(grad.shape[0]):
@@ -306,7 +310,7 @@ def _sizes(grad, squared, size):
         size[n] = value[n]
 
 
-@_compiled
+@_inside
 def _move(p, m, v, decay, rate, root, eps, grad, room):
     for k in range(grad.shape[0]):
         for n in range(BLOCK):

@@ -15,13 +15,7 @@ function make(name, attributes = {}, ...children) {
   return element;
 }
 
-function number(value, digits = 4) {
-  if (value === null || value === undefined) return "–";
-  if (value !== 0 && Math.abs(value) < 1e-4) return value.toExponential(1);
-  return String(Number(value.toPrecision(digits)));
-}
-
-/* The same with its zeros: 0.3270 beside 0.3197. */
+/* To so many digits, with its zeros: 0.3270 beside 0.3197. */
 function digits(value, count = 4) {
   if (value === null || value === undefined) return "–";
   if (value === 0) return "0";

@@ -53,15 +53,20 @@ function pictureButtons(name, picture) {
   return make("span", { class: "tools" }, "Download ", button("SVG", saveSvg), " ", button("PNG", savePng));
 }
 
-/* No spreadsheet takes a text for a formula; a number stays one, whichever minus it was written with, and with commas
-   between thousands alone: "2,4" is none. */
+/* No spreadsheet takes a text for a formula; a number is none. */
 function csvCell(value) {
   if (value === null || value === undefined) return "";
-  let text = String(value).replace(/\s+/g, " ").trim().replace(/^\+(?=[\d.])/, "");
-  const plain = text.replace(/^−/, "-");
-  if (/^[+-]?(\d{1,3}(,\d{3})+(\.\d+)?|\d*\.?\d+)(e[+-]?\d+)?$/i.test(plain)) text = plain.replaceAll(",", "");
-  else if (/^[=+\-@\t\r]/.test(text)) text = `'${text}`;
-  return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  let text = String(value);
+  if (!/^[+-]?\d*\.?\d+(e[+-]?\d+)?$/i.test(text) && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+/* A number of the page as others read it, whichever minus it was written with, and without commas between thousands:
+   "2,4" is none. */
+function readable(text) {
+  const plain = text.replace(/^−/, "-").replace(/^\+(?=[\d.])/, "");
+  if (/^[+-]?(\d{1,3}(,\d{3})+(\.\d+)?|\d*\.?\d+)(e[+-]?\d+)?$/i.test(plain)) return plain.replaceAll(",", "");
+  return text.replace(/^\+(?=[\d.])/, "");
 }
 
 function saveCsv(name, rows) { save(`${name}.csv`, new Blob([rows.map((row) => `${row.map(csvCell).join(",")}\n`).join("")], { type: "text/csv" })); }
@@ -74,7 +79,8 @@ function cellText(cell) {
     if (node.nodeName === "SMALL") parts.push(node.textContent, "");
     else parts.push(parts.pop() + node.textContent);
   }
-  return parts.map((text) => text.trim()).filter(Boolean).join("; ");
+  const said = parts.map((text) => text.trim()).filter(Boolean).join("; ").replace(/\s+/g, " ");
+  return cell.classList.contains("given") ? said : readable(said);
 }
 
 /* Every row has as many cells as the table has columns: one that spans several stands in the first of its places.

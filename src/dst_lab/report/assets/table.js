@@ -62,7 +62,8 @@
     draw();
   }
 
-  function show(value, count = 0) { return value === null || value === undefined ? "–" : typeof value !== "number" ? value : count ? digits(value, count) : number(value); }
+  /* What was measured, to so many digits; what was given, as it is. */
+  function show(value, count = 0) { return value === null || value === undefined ? "–" : typeof value !== "number" ? value : count ? digits(value, count) : String(value); }
 
   /* The address of what is shown: opened again, it shows the same. */
   function address() {
@@ -113,9 +114,9 @@
     const own = settings.map((one) => flat(one.config));
     const fields = [...new Set(found.flatMap((i) => Object.keys(own[runs.setting[i]])))];
     const numbers = [...new Set(found.flatMap((i) => Object.keys(setting(i).config.estimator)))].filter((name) => name !== "name");
-    const head = ["run", "task", "estimator", ...numbers, ...fields, "seed", "plan", "status", "lowest_validation_loss", ...Object.keys(metrics).map((name) => `last_${name}`)];
+    const head = ["run", "task", "estimator", ...numbers, ...fields, "seed", "plan", "status", "lowest_validation_loss", ...Object.keys(metrics).map((name) => `last_${name}`), "note"];
     const cell = (value) => (value === null || value === undefined ? "" : Array.isArray(value) ? written(value) : value);
-    return [head, ...found.map((i) => [runs.id[i], fieldOf(i, "task"), fieldOf(i, "estimator"), ...numbers.map((name) => cell(fieldOf(i, name))), ...fields.map((name) => cell(own[runs.setting[i]][name])), runs.seed[i], plan(i), runs.status[i], cell(runs.best[i]), ...Object.values(metrics).map((values) => cell(values[i]))])];
+    return [head, ...found.map((i) => [runs.id[i], fieldOf(i, "task"), fieldOf(i, "estimator"), ...numbers.map((name) => cell(fieldOf(i, name))), ...fields.map((name) => cell(own[runs.setting[i]][name])), runs.seed[i], plan(i), runs.status[i], cell(runs.best[i]), ...Object.values(metrics).map((values) => cell(values[i])), cell(note(i))])];
   }
 
   function draw() {

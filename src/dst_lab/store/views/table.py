@@ -120,7 +120,9 @@ def _told(run: Run, name: str) -> tuple[str, Any]:
 
 def _has(run: Run, name: str) -> bool:
     own = name.removeprefix(CONFIG)
-    return field(run, name) is not None or bool({own, f"estimator.{own}"} & {*names(run.fields)})
+    # The estimator's name is "estimator": as in `field`, "name" is none.
+    called = {own} if own == "name" else {own, f"estimator.{own}"}
+    return field(run, name) is not None or bool(called & {*names(run.fields)})
 
 
 def fits(run: Run, conditions: Iterable[Condition]) -> bool:
