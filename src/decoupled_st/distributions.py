@@ -63,6 +63,10 @@ class OneHotCategorical(torch_distributions.OneHotCategorical):
         """The same samples, without a gradient."""
         return self.rsample(sample_shape, generator=generator, noise=noise)
 
+    def entropy(self) -> Tensor:
+        """In nats. A category that is never drawn has no part in its gradient, in which torch's overflows."""
+        return _surprise(self.probs, self.logits).sum(-1)
+
     @torch.no_grad()
     def sample_index(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """The categories drawn, [*sample_shape, ...], int64: no one-hot is made. -1 where there is none to draw, as in
@@ -126,7 +130,7 @@ class Bernoulli(torch_distributions.Bernoulli):
     def entropy(self) -> Tensor:
         """In nats; 0 where the log-odds are infinite, for which torch's is NaN."""
         p_0, p_1 = _chances(self)
-        return -_weighted(p_1, F.logsigmoid(self.logits)) - _weighted(p_0, F.logsigmoid(-self.logits))
+        return _surprise(p_1, F.logsigmoid(self.logits)) + _surprise(p_0, F.logsigmoid(-self.logits))
 
 
 def _draws_at(estimator: Estimator) -> float:
@@ -162,6 +166,11 @@ def _divergence(p: Tensor, log_p: Tensor, log_q: Tensor, never: Tensor) -> Tenso
     none = p == 0
     ratio = (log_p - log_q).masked_fill(none | never, 0.0)
     return (p * ratio).masked_fill(never & ~none, torch.inf)
+
+
+def _surprise(p: Tensor, log_p: Tensor) -> Tensor:
+    """-p log p; 0, and no gradient, where p is 0, whatever stands for its logarithm."""
+    return -p * log_p.masked_fill(p == 0, 0.0)
 
 
 def _weighted(share: Tensor, log_p: Tensor) -> Tensor:

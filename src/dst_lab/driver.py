@@ -100,7 +100,7 @@ class Driver:
         """These runs, those of them that the store lacks. `deadline` is a time of `time.monotonic`."""
         begins = _in_time(deadline)
         with self._opened(configs) as store:
-            return self._round(configs, store, deadline, begins)
+            return self._round(configs, store, deadline, begins, tell=True)
 
     def follow(self, plan: Plan, deadline: float | None = None) -> Followed:
         """Round after round: what the plan wants next, until it wants nothing, a run fails, or the time is up.
@@ -114,7 +114,8 @@ class Driver:
 
             def one_round(missing: list[Config], wanted: list[Config]) -> bool:
                 first = begins and not rounds
-                rounds.append(self._round(missing, store, deadline, first or _in_time(deadline), plan, wanted))
+                begin = first or _in_time(deadline)
+                rounds.append(self._round(missing, store, deadline, begin, plan, wanted, tell=not rounds))
                 return not (rounds[-1].failed or rounds[-1].left) and _in_time(deadline)
 
             done = pursue(plan, store, one_round)
@@ -155,9 +156,14 @@ class Driver:
         begins: bool,
         plan: Plan | None = None,
         wanted: Sequence[Config] = (),
+        tell: bool = False,
     ) -> Outcome:
-        """Train these configs; `wanted` are all that their plan wants so far. `begins`: by a step at least."""
+        """Train these configs; `wanted` are all that their plan wants so far. `begins`: by a step at least. `tell`:
+        where recorded runs are of other code."""
         with self.audience.looking() as look:
+            if look.say and tell:
+                for sentence in _of_other_code(configs, store):
+                    look.say(sentence)
             checkpoints = Checkpoints(folder_of(self.path), self.checkpoint_seconds, look.say)
             job = Job(
                 checkpoints=checkpoints,
@@ -179,6 +185,23 @@ class Driver:
         # After the live display, which would be drawn over what is printed beside it.
         self.audience.told(outcome, wanted or configs, store)
         return outcome
+
+
+def _of_other_code(configs: Sequence[Config], store: Store) -> Iterator[str]:
+    """A sentence for each task of somebody's own of which the store has runs by another version of its module."""
+    from dst_lab.fleet.saved.provenance import source_of
+    from dst_lab.tasks import TASKS
+
+    for task in dict.fromkeys(config.task for config in configs if config.task in TASKS):
+        if now := source_of(TASKS[task]):
+            runs = store.runs(task=task)
+            origins = {run.provenance_id: {**now, **store.provenance(run.id)} for run in runs}  # earlier ones say none
+            others = [run for run in runs if not now.items() <= origins[run.provenance_id].items()]
+            if others:
+                yield (
+                    f"{len(others):,} of the {len(runs):,} recorded runs of {task} were trained by another version of "
+                    "its module, and count as they are: where that matters, give another --store, or remove them"
+                )
 
 
 def _in_time(deadline: float | None) -> bool:

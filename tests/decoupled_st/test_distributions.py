@@ -1,5 +1,7 @@
 """The distributions beside torch's own."""
 
+import math
+
 import pytest
 import torch
 from torch import distributions as D
@@ -183,3 +185,24 @@ def test_the_log_probability_of_a_sample_is_differentiated_through_it_as_torchs_
     got, want = (torch.autograd.grad(one.log_prob(z).sum(), (l, z)) for one in (q, p))
     for ours, theirs in zip(got, want, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("weight", [1.0, 2.0, 65536.0])
+@pytest.mark.parametrize("never", [-math.inf, torch.finfo(torch.float32).min, -1e9])
+def test_what_is_never_drawn_has_no_part_in_the_gradient_of_the_entropy(never: float, weight: float) -> None:
+    """A weight above 1, as a loss scale is: torch's overflows."""
+    estimator = dst.Decoupled(tau_f=1.0, tau_b=1.0)
+    l = torch.tensor([[1.0, 2.0, never, 0.5]], requires_grad=True)
+    (weight * dst.distributions.OneHotCategorical(l, estimator).entropy()).sum().backward()
+    allowed = torch.tensor([[1.0, 2.0, 0.5]], requires_grad=True)
+    (weight * D.OneHotCategorical(logits=allowed).entropy()).sum().backward()
+    assert l.grad is not None
+    assert allowed.grad is not None
+    torch.testing.assert_close(l.grad[:, [0, 1, 3]], allowed.grad)
+    assert l.grad[0, 2] == 0
+    odds = torch.tensor([0.7, never, -never], requires_grad=True)
+    (weight * dst.distributions.Bernoulli(odds, estimator).entropy()).sum().backward()
+    assert odds.grad is not None
+    assert odds.grad[1:].tolist() == [0, 0]
+    p = torch.sigmoid(torch.tensor(0.7))
+    torch.testing.assert_close(odds.grad[0], -weight * 0.7 * p * (1 - p))

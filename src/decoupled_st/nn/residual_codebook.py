@@ -150,12 +150,16 @@ class ResidualCodebook(nn.Module):
             stage.reset_usage()
 
     def decode(self, index: Tensor) -> Tensor:
-        """The vectors of an index [..., stages]; fewer stages than there are give a coarser vector."""
+        """The vectors of an index [..., stages]; fewer stages than there are give a coarser vector.
+
+        In the dtype of the codes: of codes in half precision the stages' sum is rounded to it, and is the `q` of x in
+        half precision. Of a wider x, add the stages' `decode` in its dtype.
+        """
         if not isinstance(index, Tensor) or index.dim() == 0 or not 1 <= index.shape[-1] <= len(self.stages):
             given = tuple(getattr(index, "shape", ())) or type(index).__name__
             raise ValueError(f"index must be a tensor [..., 1 to {len(self.stages)} stages], got {given}")
         parts = [stage.decode(number) for stage, number in zip(self.stages, index.unbind(-1), strict=False)]  # type: ignore[operator]
-        return functools.reduce(torch.add, parts)  # rounded as in `forward`
+        return functools.reduce(torch.add, parts)  # rounded as in `forward` of an x of this dtype
 
 
 def _index_of_another(book: Codebook, x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from dst_lab.claims.measures import Measure
 from dst_lab.claims.paired import paired
 from dst_lab.claims.verdict import Comparison
 from dst_lab.configs import Config
-from dst_lab.configs.cards import estimator
+from dst_lab.configs.cards import LOSS_UNIT, estimator, task_card
 from dst_lab.plans import FRESH
 from dst_lab.plans.plan import seeded
 from dst_lab.records import Row, Rows
@@ -92,7 +92,8 @@ def compare(
     return Comparison(
         name=f"against {theirs.name}",
         metric=measure.name,
-        unit=measure.unit,
+        # The unit of a loss is the task's.
+        unit=task_card(ours.rows[0].run.task).loss_unit if measure.unit == LOSS_UNIT else measure.unit,
         direction=measure.direction,
         primary=primary,
         judged=judged,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from dst_lab.configs import WHOLE
+from dst_lab.configs import FRESH, WHOLE
 from dst_lab.configs.estimators import temperatures_in
 from dst_lab.figures.style import listing
 from dst_lab.records import Row, Rows, setting_key
@@ -37,12 +37,14 @@ def swept(rows: Rows, task: str, role: str) -> list[Row]:
     """The search's runs; before it is done, the sweep of the estimator with most settings that is there, alike in all
     fields but temperatures, learning rate and seed, and with images held out to choose by. Of equals the one with the
     lowest loss."""
-    recipe = search(rows, task, role)
-    runs = [*rows.recipe(recipe, task), *rows.diverged(recipe, task)]
+    runs: list[Row] = []
+    if (task, role) in rows.searches:  # its own part of the recipe, which may search for others too
+        wanted = [config for config in rows.searches[task, role][1].wanted(rows.lookup) if config.task == task]
+        runs = [*rows.of_status(wanted), *rows.of_status(wanted, "diverged")]
     if (task, role) in rows.chosen:
         return runs
     sweeps: dict[str, list[Row]] = {"": runs}
-    for row in _constant(rows, task, role):
+    for row in _of_one_kind(_constant(rows, task, role)):
         sweeps.setdefault(setting_key({**row.run.fields, "estimator": _options(row), "lr": 0}), []).append(row)
     counts = {key: _most_at_one_rate(sweep) for key, sweep in sweeps.items()}
     largest = [sweep for key, sweep in sweeps.items() if counts[key] == max(counts.values())]
@@ -70,6 +72,15 @@ def _constant(rows: Rows, task: str, role: str) -> list[Row]:
         if (row.run.task, row.run.estimator) == (task, role) and not row.taus.schedule and row.run.status in ENDED
         and not str(row.run.config.get("dataset", "")).endswith(WHOLE)
     ]  # fmt: skip
+
+
+def _of_one_kind(runs: Sequence[Row]) -> list[Row]:
+    """Those with search seeds or, where more settings have these, those that confirm: never both in one mean."""
+    kinds: dict[bool, list[Row]] = {False: [], True: []}
+    for row in runs:
+        kinds[row.run.seed >= FRESH].append(row)
+    settings = {fresh: len({setting_key(row.run.config) for row in some}) for fresh, some in kinds.items()}
+    return kinds[settings[True] > settings[False]]
 
 
 def _most_at_one_rate(sweep: Sequence[Row]) -> int:

@@ -17,7 +17,7 @@ from dst_lab.fleet.contract import ContractError, check_artefacts, check_loss, c
 from dst_lab.fleet.optimiser import Optimiser, UpdateRule
 from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.saved.checkpoint import Checkpoint, state
-from dst_lab.fleet.saved.provenance import provenance
+from dst_lab.fleet.saved.provenance import provenance, source_of
 from dst_lab.fleet.saved.recording import moves, parts_of, records_of, tensors_of
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.fleet.task import Choosers, Declined, Fused, Metrics, Norm, Step, Task, sum_per_run
@@ -135,7 +135,8 @@ class Fleet:
         artefacts = self.task.artefacts(self._all(), self._choosers(Use.EVALUATE))
         artefacts = check_artefacts(self.name, artefacts, self.runs)
         tensors = tensors_of(self) if networks else {}
-        origin = provenance(self.device, self.seconds, len(self.members), self.path)
+        how = {**self.path, **source_of(type(self.task))}
+        origin = provenance(self.device, self.seconds, len(self.members), how)
         return records_of(self, artefacts, tensors, origin)
 
     def _worth(self, prune: Prune) -> list[int] | None:

@@ -24,9 +24,16 @@ PROGRAM = ("base", "conditions", "downloads", "map", "table", "page")
 ASSETS = Path(__file__).parent / "assets"
 
 
-def pick_scale(store: Store) -> str:
-    """The paper's where the store has runs of it, else quick."""
-    return "paper" if any(scale_of(run.config) == "paper" for run in store.runs()) else "quick"
+def pick_scale(study: Study, store: Store) -> str:
+    """The paper's where the store has runs that the study's recipes begin with at it, else quick; where it has such
+    runs of neither, the paper's where any run is more like it."""
+    runs = store.runs()
+    for scale in ("paper", "quick"):
+        plans = [make(scale) for make in study.recipes.plans.values()]
+        begun = {run_id(config.to_dict()) for plan in plans for config in plan.wanted(lambda _: None)}
+        if any(run.id in begun for run in runs):
+            return scale
+    return "paper" if any(scale_of(run.config) == "paper" for run in runs) else "quick"
 
 
 def own_runs(rows: Rows) -> list[Run]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dst_lab.claims.readings import Question
+from dst_lab.claims.verdict import NOT_TESTED
 from dst_lab.configs import FRESH
 from dst_lab.configs.cards import title
 from dst_lab.records import Group
@@ -59,9 +60,11 @@ def _readings(page: Page) -> str:
 
 def _turned(question: Question) -> str:
     """How many verdicts another reading turns, for the line over a folded table."""
-    count = sum(question.turns(cells[0], cell) for cells in question.rows for cell in cells[1:])
-    asked = sum(cell is not None for cells in question.rows for cell in cells[1:])
-    return f"{count} of {asked} verdicts turned" if count else f"none of {asked} verdicts turned"
+    pairs = [(cells[0], cell) for cells in question.rows for cell in cells[1:] if cell is not None]
+    tested = [pair for pair in pairs if all(one is not None and one.verdict != NOT_TESTED for one in pair)]
+    count = sum(question.turns(*pair) for pair in tested)
+    untested = f", {len(pairs) - len(tested)} not tested" if len(tested) < len(pairs) else ""
+    return f"{count or 'none'} of {len(tested)} verdicts turned{untested}"
 
 
 def _map(names: Sequence[str], page: Page) -> str:

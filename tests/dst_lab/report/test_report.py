@@ -300,9 +300,12 @@ def test_a_command_names_a_default_that_the_scale_has_not(monkeypatch: pytest.Mo
 def test_scale_is_the_papers_where_there_are_such_runs(tmp_path: Path) -> None:
     with Store.open(tmp_path / "mixed.sqlite", write=True) as store:
         store.put([planted.record(RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)[0])])
-        assert pick_scale(store) == "quick"
+        assert pick_scale(PAPER, store) == "quick"
+        own = replace(RECIPES.plans["sbn-grid"]("paper").wanted(lambda _: None)[0], dataset="digits", epochs=12)
+        store.put([planted.record(own)])
+        assert pick_scale(PAPER, store) == "quick", "a run of one's own that is like the paper's is none of its recipes"
         store.put([planted.record(RECIPES.plans["sbn-grid"]("paper").wanted(lambda _: None)[0])])
-        assert pick_scale(store) == "paper"
+        assert pick_scale(PAPER, store) == "paper"
 
 
 def test_a_store_without_runs_of_the_scale_is_said_to_have_none(

@@ -56,7 +56,7 @@ def _claims(args: argparse.Namespace) -> int:
                 f"the study {study.name} judges no claim" if args.study else f"{args.store} has few runs of any study"
             )
             raise ValueError(f"{what}: name one that judges claims, such as --study paper")
-        rows = study.rows(store, args.scale or pick_scale(store))
+        rows = study.rows(store, args.scale or pick_scale(study, store))
         if args.readings:
             return _readings(study, rows, args.store)
         verdicts = study.judge(rows)

@@ -74,7 +74,7 @@ def _report(args: argparse.Namespace) -> int:
     with Store.open(args.store) as store:
         store.check_whole()
         study = chosen_study(args, store, half=args.scale is None)  # a scale is a study's
-        write(study, store, args.scale or pick_scale(store), args.out, args.figures, overwrite=args.overwrite)
+        write(study, store, args.scale or pick_scale(study, store), args.out, args.figures, overwrite=args.overwrite)
     return 0
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dst_lab.fleet.saved.provenance import source_of
 from dst_lab.replace import writing
 from dst_lab.store import run_id
 
@@ -56,6 +57,7 @@ class Checkpoint:
             "format": FORMAT,
             "runs": _runs(fleet),
             "device": fleet.device.type,
+            "source": source_of(type(fleet.task)),
             "alive": fleet.alive,
             "stopped": sorted(fleet.stopped.items()),
             "step": fleet.step,
@@ -95,6 +97,9 @@ class Checkpoint:
             return False
         if head["device"] != fleet.device.type:
             return self._begin_anew(self.path, f"it was made on {head['device']}, which draws other random numbers")
+        source = source_of(type(fleet.task))
+        if head.get("source", source) != source:
+            return self._begin_anew(self.path, "the module of the task was changed since")
         rows = len(fleet.rows_of(head["alive"]))
         if any(_unlike(arrays.get(name), tensor, rows) for name, tensor in state(fleet).items()):
             return self._begin_anew(self.path, "its tensors are not those of these runs")

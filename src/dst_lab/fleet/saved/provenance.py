@@ -1,9 +1,11 @@
 """Where a result comes from: code, versions, device, host and time."""
 
 import hashlib
+import inspect
 import os
 import platform
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from functools import cache
@@ -43,6 +45,22 @@ def provenance(device: torch.device, seconds: float, runs: int, path: Mapping[st
     if device.type == "cuda":
         facts |= {"device_name": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
     return facts
+
+
+@cache
+def source_of(task: type) -> dict[str, str]:
+    """A mark of the module of a task that is not the laboratory's own; {} for one that is, or that has no file.
+
+    Asked once: a file that is edited meanwhile is not what runs.
+    """
+    name = task.__module__
+    if name.partition(".")[0] == __name__.partition(".")[0]:
+        return {}
+    try:
+        text = inspect.getsource(sys.modules[name])
+    except (KeyError, OSError, TypeError):
+        return {}
+    return {"task_source": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 
 @cache

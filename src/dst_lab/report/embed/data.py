@@ -126,7 +126,8 @@ def _map(rows: Rows, task: str, role: str, heading: str, study: Study | None, se
     in_epochs = any("epochs" in row.run.config for row in sweep[:1])
     reported = study.reported.get(task) if study else None
     return {
-        "task": heading, "measures": measures, "ours": optimum(rows, task, role), "searched": study is not None,
+        "task": heading, "measures": measures, "ours": optimum(rows, task, role),
+        "searched": (task, role) in rows.searches,
         "reported": {"whose": study.reporter, "at": reported} if study and reported else None,
         "lr": rate(rows, task, role), "held": held_text(rows, task, role), "x": "epoch" if in_epochs else "step",
         "seeds": f"{seeds} " if seeds else "",
