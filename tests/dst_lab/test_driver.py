@@ -18,6 +18,7 @@ from dst_lab.engines.chunk import build
 from dst_lab.engines.engine import Job, Outcome
 from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.loop import TrainingStoppedError
+from dst_lab.fleet.saved import provenance
 from dst_lab.plans import Grid, Plan, Recipes, Sequential
 from dst_lab.store import Record, Series, Store, compare
 
@@ -85,6 +86,21 @@ def test_when_the_time_is_up_the_round_is_the_last(tmp_path: Path) -> None:
     assert engine.rounds == [4]
     assert engine.jobs[0].seconds_left() < 0
     assert not followed.done
+
+
+def test_runs_by_another_version_of_a_tasks_module_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(Nobody, "looking", lambda _: nullcontext(Look(say=said.append)))
+    monkeypatch.setattr(provenance, "source_of", lambda task: {"task_source": "new"})
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        for seed, origin in enumerate(({"task_source": "old"}, {"task_source": "new"}, {"commit": "of old"})):
+            history = {"validation_loss": Series(np.array([1]), np.array([1.0]))}
+            config = replace(BASE, seed=seed).to_dict()
+            store.put([Record(config=config, status="done", history=history, provenance=origin)])
+    plan = Sequential(BASE, (("tau_f", (0.5, 1.0)), ("tau_b", (0.5, 1.0))), (0, 1))
+    Driver(Pretend(), tmp_path / "runs.sqlite").follow(plan)
+    assert len(said) == 1, "once, though there are several rounds"
+    assert said[0].startswith("1 of the 3 recorded runs of stochastic-binary were trained by another version")
 
 
 def test_what_cannot_be_trained_leaves_no_store(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
 from dst_lab.claims.arms import Arm, compare
 from dst_lab.claims.measures import last
+from dst_lab.configs.cards import TASK_CARDS, TaskCard
 from dst_lab.records import Row
 from dst_lab.store import Run, Series
 
@@ -45,3 +47,14 @@ def test_an_arm_gains_nothing_by_values_that_are_not_known() -> None:
     assert ahead.p_better == behind.p_worse <= 0.025, "by p alone it would be"
     assert not ahead.better
     assert not behind.worse
+
+
+def test_a_loss_has_the_unit_of_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = arm("a", [1.0] * 10), arm("b", [2.0] * 10)
+    found = compare(ours, theirs, last("test_loss"))
+    assert found is not None
+    assert found.unit == "", "no card says what it is"
+    monkeypatch.setitem(TASK_CARDS, "toy", TaskCard(name="toy", title="toy", loss_unit="mm"))
+    found = compare(ours, theirs, last("test_loss"))
+    assert found is not None
+    assert found.unit == "mm"

@@ -1,5 +1,6 @@
 """A fleet that was stopped and goes on ends as if it had never stopped, bit for bit on a CPU."""
 
+import hashlib
 import json
 import os
 import random
@@ -16,6 +17,7 @@ from dst_lab.configs import Choice
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.saved import checkpoint as module
 from dst_lab.fleet.saved.checkpoint import Checkpoint, runs_of
+from dst_lab.fleet.saved.provenance import source_of
 from dst_lab.store import Record, run_id
 from dst_lab.tasks import TASKS
 
@@ -181,6 +183,7 @@ def test_a_file_that_is_whole_but_no_checkpoint_of_this_is_not_used(begun, small
     for changes in (
         {"head": packed(format=1)},
         {"head": packed(runs=head["runs"][::-1])},
+        {"head": packed(source={"task_source": "of another day"})},
         {"head": np.frombuffer(b"{}", np.uint8)},
         {"head": np.frombuffer(b"[1]", np.uint8)},
         {"head": np.frombuffer(b"no json", np.uint8)},
@@ -194,6 +197,15 @@ def test_a_file_that_is_whole_but_no_checkpoint_of_this_is_not_used(begun, small
     assert state(fleet(configs, path)) == fresh
     others = [small("stochastic-binary", seed=seed, hidden=(4,), batch=128) for seed in (1, 3)]
     assert state(fleet(others, written())) == state(fleet(others))
+
+
+def test_the_code_of_a_task_of_ones_own_is_known_by_its_module() -> None:
+    class Own(TASKS["polynomial"]):  # type: ignore[misc]
+        pass
+
+    assert source_of(TASKS["polynomial"]) == {}
+    mark = source_of(Own)["task_source"]
+    assert mark == hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
 
 
 class Bomb:
