@@ -195,7 +195,8 @@ def _of_other_code(configs: Sequence[Config], store: Store) -> Iterator[str]:
     for task in dict.fromkeys(config.task for config in configs if config.task in TASKS):
         if now := source_of(TASKS[task]):
             runs = store.runs(task=task)
-            origins = {run.provenance_id: {**now, **store.provenance(run.id)} for run in runs}  # earlier ones say none
+            first = {run.provenance_id: run.id for run in runs}
+            origins = {key: {**now, **store.provenance(run)} for key, run in first.items()}  # earlier ones say none
             others = [run for run in runs if not now.items() <= origins[run.provenance_id].items()]
             if others:
                 yield (

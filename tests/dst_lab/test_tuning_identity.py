@@ -38,6 +38,11 @@ def nested(width: float):
     return objective
 
 
+def inside_a_comprehension(width: float):
+    globals()["wide"] = width
+    return lambda tau_f, seed: sum([abs(tau_f - 0.5 * wide) for _ in range(1)])  # noqa: F821
+
+
 def module_wide(width: float):
     globals()["wide"] = width
     return lambda tau_f, seed: abs(tau_f - 0.5 * wide)  # noqa: F821
@@ -69,6 +74,7 @@ class Holder:
         (closure, "width"),
         (inner_closure, "near"),
         (nested, "options"),
+        (inside_a_comprehension, "wide"),
         (module_wide, "wide"),
         (default, "width"),
         (keyword_default, "width"),

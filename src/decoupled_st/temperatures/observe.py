@@ -97,8 +97,11 @@ class View:
         end = x.dim() - (self.dim is not None)
         if x.is_contiguous():
             return x.flatten(self.run_dims, end - 1).index_select(self.run_dims, at)
-        # Else all of them would be copied.
-        along = torch.unravel_index(at, x.shape[self.run_dims : end])
+        # Else all of them would be copied. By arithmetic: `torch.unravel_index` copies from the host.
+        along: list[Tensor] = []
+        for size in reversed(x.shape[self.run_dims : end]):
+            along.insert(0, at % size)
+            at = at // size
         places: tuple[slice | Tensor, ...] = (*(slice(None),) * self.run_dims, *along)
         return x[places]
 

@@ -25,14 +25,17 @@ ASSETS = Path(__file__).parent / "assets"
 
 
 def pick_scale(study: Study, store: Store) -> str:
-    """The paper's where the store has runs that the study's recipes begin with at it, else quick; where it has such
-    runs of neither, the paper's where any run is more like it."""
-    runs = store.runs()
+    """The paper's where the store has runs that the study's recipes begin with at it alone, else quick; where it has
+    such runs of neither, the paper's where any run is more like it."""
+    runs, begun = store.runs(), dict[str, set[str]]()
     for scale in ("paper", "quick"):
         plans = [make(scale) for make in study.recipes.plans.values()]
-        begun = {run_id(config.to_dict()) for plan in plans for config in plan.wanted(lambda _: None)}
-        if any(run.id in begun for run in runs):
-            return scale
+        begun[scale] = {run_id(config.to_dict()) for plan in plans for config in plan.wanted(lambda _: None)}
+    there = {run.id for run in runs}
+    if there & (begun["paper"] - begun["quick"]):
+        return "paper"
+    if there & begun["quick"]:
+        return "quick"
     return "paper" if any(scale_of(run.config) == "paper" for run in runs) else "quick"
 
 

@@ -4,16 +4,18 @@ import dis
 import hashlib
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from dst_lab.store import Store
 
 Objective = Callable[..., float | Sequence[float]]
+MOST = 10_000
+"""Parts of a list that are compared: more are data, and would be written out for every run."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ def _text(value: Any, within: tuple[Any, ...]) -> str:
         return f"{_source(value)} {_bound(value, within)}"
     if isinstance(value, list | tuple | dict):
         held = tuple(value.items() if isinstance(value, dict) else value)  # a copy: other threads may be filling it
+        if len(held) > MOST:
+            return ""
         parts = [_text(part, (*within, value)) for part in held]
         return f"{type(value).__name__}({', '.join(parts)})" if all(parts) else ""
     return repr(value) if isinstance(value, str | int | float | None) else ""
@@ -127,7 +131,7 @@ def _of_function(function: FunctionType) -> dict[str, Any]:
     positional = code.co_varnames[: code.co_argcount]
     values = dict(zip(positional[len(positional) - len(defaults) :], defaults, strict=True))
     values |= function.__kwdefaults__ or {}
-    read = {one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL"}
+    read = {one.argval for part in _codes(code) for one in dis.get_instructions(part) if one.opname == "LOAD_GLOBAL"}
     around = {name: function.__globals__[name] for name in sorted(read & {*function.__globals__})}
     # The module's functions are not compared, and its name and file are nobody's values.
     values |= {name: value for name, value in around.items() if not callable(value) and not name.startswith("__")}
@@ -135,3 +139,11 @@ def _of_function(function: FunctionType) -> dict[str, Any]:
         with suppress(ValueError):  # not given a value yet
             values[name] = cell.cell_contents
     return values
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """A function's code, and that of the functions, lambdas and comprehensions inside it."""
+    yield code
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from _codes(one)

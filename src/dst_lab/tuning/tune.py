@@ -78,7 +78,7 @@ def tune(
         name: what the objective is called in the store (its own name). Runs are known by it: change it, or the store,
             when you change the objective. A warning says where the objective's own source has changed, or a number or
             text that is bound to it (also in a list or a dictionary): by a `functools.partial`, a default, a variable
-            that it reads from around it or an attribute of the object that is called. What the objective changes
+            that it reads from around it or an attribute of the very object that is called. What the objective changes
             itself, such as a count of its calls, is not compared; neither are objects and its module's functions.
         estimator: whose temperatures are tuned; runs are recorded under its name.
         parameters: the values to try, such as `tau_f=[0, 0.5, 1]`, `lr=[1e-3, 3e-3]`. An adaptive search takes ranges,

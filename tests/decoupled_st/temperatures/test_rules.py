@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import decoupled_st as dst
 from decoupled_st import temperatures
@@ -207,6 +208,24 @@ def test_a_causal_mask_does_not_hide_the_scale() -> None:
     logits, mask = 20 * torch.randn(64, 64, 64), torch.ones(64, 64, dtype=torch.bool).tril().expand(64, 64, 64)
     _, state = follow(SelfTempered(), [logits.flatten(0, 1)], mask=mask.flatten(0, 1))
     assert state["scale"].item() == pytest.approx(20, rel=0.1)
+
+
+def test_rows_are_taken_without_a_copy_from_the_host() -> None:
+    """Which no CUDA graph can capture."""
+
+    class Copies(TorchDispatchMode):
+        def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            assert operation.overloadpacket.__name__ != "lift_fresh"
+            return operation(*args, **(kwargs or {}))
+
+    scattered(40 * 50, 512, torch.device("cpu"))  # made before
+    for view in (
+        View.of(torch.randn(40, 50, 8), mask=torch.tensor([True] * 7 + [False])),
+        View.of(torch.randn(40, 8, 50), dim=1),
+    ):
+        with Copies():
+            thinned = view.thinned()
+        assert thinned.logits.shape == (512, 8)
 
 
 @pytest.mark.parametrize("period", [2, 5, 8, 16, 49, 64, 196, 1024])

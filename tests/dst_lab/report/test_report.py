@@ -301,6 +301,8 @@ def test_scale_is_the_papers_where_there_are_such_runs(tmp_path: Path) -> None:
     with Store.open(tmp_path / "mixed.sqlite", write=True) as store:
         store.put([planted.record(RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)[0])])
         assert pick_scale(PAPER, store) == "quick"
+        store.put([planted.record(RECIPES.plans["bias-variance"]("quick").wanted(lambda _: None)[0])])
+        assert pick_scale(PAPER, store) == "quick", "both scales have these runs"
         own = replace(RECIPES.plans["sbn-grid"]("paper").wanted(lambda _: None)[0], dataset="digits", epochs=12)
         store.put([planted.record(own)])
         assert pick_scale(PAPER, store) == "quick", "a run of one's own that is like the paper's is none of its recipes"
