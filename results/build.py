@@ -77,7 +77,7 @@ class Results:
 def build(root: Path = ROOT) -> list[Path]:
     """Write all of it under `root`, and return what was written."""
     with Store.open(root / RECORDS) as store:
-        results = Results(PAPER.rows(store, pick_scale(store)), root)
+        results = Results(PAPER.rows(store, pick_scale(PAPER, store)), root)
         drawn = draw(PAPER.figures, results.rows)
         made = {REPORT: page(PAPER, results.rows, drawn).encode(), **figures(drawn)}
         made |= {name: text.encode() for name, text in pages(results, root).items()}

@@ -46,7 +46,7 @@ class Quoted:
     def build(self, root: Path = ROOT) -> None:
         """Write pages and figures under `root`, and say what was written."""
         with Store.open(root / self.records) as store:
-            rows = self.study.rows(store, pick_scale(store))
+            rows = self.study.rows(store, pick_scale(self.study, store))
             made = {name: text.encode() for name, text in self.pages(rows, root).items()} | self.figures(rows)
         for name, body in made.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
