@@ -159,7 +159,7 @@ class Driver:
         tell: bool = False,
     ) -> Outcome:
         """Train these configs; `wanted` are all that their plan wants so far. `begins`: by a step at least. `tell`:
-        where recorded runs are of other code."""
+        say where recorded runs are of other code."""
         with self.audience.looking() as look:
             if look.say and tell:
                 for sentence in _of_other_code(configs, store):

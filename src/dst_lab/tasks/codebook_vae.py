@@ -13,7 +13,6 @@ of batches of training images, as the notebook prints them; `effective_codes` an
 """
 
 import math
-import time
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from dst_lab.configs import CodebookVAEConfig, Config, Schedule
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.rules import by_row
 from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task
+from dst_lab.tasks.cost import Cost
 from dst_lab.tasks.quantisers import KINDS, Learned, Quantised, defined
 
 EVALUATE = 512
@@ -358,37 +358,6 @@ class Measured(NamedTuple):
     perplexity: Tensor
     of_batches: Tensor
     """The mean perplexity of a batch."""
-
-
-class Cost:
-    """What training costs on a GPU: the time of a step between evaluations, and the peak of memory beyond the data."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device, self.since, self.peak, self.done = device, math.nan, 0, 0
-        self.data = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-
-    def begin(self) -> None:
-        """A run begins. A captured graph's memory is taken when it is captured, before the first evaluation."""
-        self.since, self.peak, self.done = math.nan, 0, 0
-        if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.device)
-
-    def of_training(self, steps: int, every: int) -> dict[str, float]:
-        """What the steps since the last evaluation took; the first ones, with compiling and capture, have no time."""
-        if self.device.type != "cuda":
-            return {}
-        torch.cuda.synchronize(self.device)
-        before, self.done = self.done, min(self.done + every, steps)
-        self.peak = max(self.peak, torch.cuda.max_memory_allocated(self.device) - self.data)
-        taken = 1e3 * (time.perf_counter() - self.since) / max(self.done - before, 1)
-        return {"step_ms": taken, "peak_mib": self.peak / 2**20}
-
-    def begin_steps(self) -> None:
-        """An evaluation is over."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-            torch.cuda.reset_peak_memory_stats(self.device)
-            self.since = time.perf_counter()
 
 
 def centred(images: Tensor) -> Tensor:
