@@ -163,8 +163,9 @@ def _write(args: argparse.Namespace, circuit: "Circuit", options: dict[str, bool
         circuit.write(out, **(options if out.suffix == ".v" else {}))
         say(f"written:     {', '.join(map(str, files))}")
     if beside is not None and images is not None:
-        write_images(beside, images[: args.images])
-        say(f"written:     {beside}")
+        chosen = images[: args.images]
+        write_images(beside, chosen)
+        say(f"written:     {beside}, {len(chosen):,} of {len(images):,} test images")
 
 
 def _is_images(path: Path, images: "Tensor") -> bool:

@@ -35,6 +35,7 @@ def test_a_kept_network_becomes_a_circuit(cli) -> None:
     assert [[int(digit) for digit in line] for line in lines] == bits[:20].long().tolist()
     winner = cli("circuit", the_run(), "--winner", "--as-trained", "--out", "net.json", "--images", 3)
     assert winner.code == 0
+    assert "images.txt, 3 of 261 test images" in winner.out
     assert torch.equal(circuits.load("net.json")(bits), network(bits.float()).argmax(-1))
 
 
