@@ -64,7 +64,7 @@ class OneHotCategorical(torch_distributions.OneHotCategorical):
         return self.rsample(sample_shape, generator=generator, noise=noise)
 
     def entropy(self) -> Tensor:
-        """In nats. A category that is never drawn has no part in its gradient, in which torch's overflows."""
+        """Entropy in nats. A category that is never drawn has no part in its gradient, in which torch's overflows."""
         return _surprise(self.probs, self.logits).sum(-1)
 
     @torch.no_grad()
@@ -128,7 +128,7 @@ class Bernoulli(torch_distributions.Bernoulli):
         return _weighted(value, F.logsigmoid(self.logits)) + _weighted(1 - value, F.logsigmoid(-self.logits))
 
     def entropy(self) -> Tensor:
-        """In nats; 0 where the log-odds are infinite, for which torch's is NaN."""
+        """The entropy in nats; 0 where the log-odds are infinite, for which torch's is NaN."""
         p_0, p_1 = _chances(self)
         return _surprise(p_1, F.logsigmoid(self.logits)) + _surprise(p_0, F.logsigmoid(-self.logits))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Meaning: TypeAlias = Literal["bits", "scores", "winner"]
 MEANINGS = ("bits", "scores", "winner")
 _NUMBER_BITS = 31
-"""Of the winner's number: compiled code has that much room for it."""
+"""Bits of the winner's number: compiled code has that much room for it."""
 _NAME = re.compile(r"""[!#-\[\]-~]+""")  # printing ASCII but for quotes and backslashes
 
 

@@ -93,7 +93,7 @@ class CompiledCircuit:
         )  # fmt: skip
 
     def __reduce__(self) -> Any:
-        """In another process it is compiled again."""
+        """What another process needs to compile it again."""
         return partial(compile_circuit, self.circuit, threads=self.threads, compiler=None, strict=False), ()
 
     def __repr__(self) -> str:

@@ -119,7 +119,7 @@ torch.library.register_autograd(
 
 
 def specify(kernel, logits, source, tau):
-    """As in `categorical`; each element is a row."""
+    """The same as `specify` of `categorical`; each element is a row."""
     n = logits.numel()
     return kernel, _BLOCK, (n, 1 if tau is None else n // len(tau)), (source, n >= 2**31 - _BLOCK, _BLOCK), _WARPS
 

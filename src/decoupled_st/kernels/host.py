@@ -39,7 +39,7 @@ _UNUSUAL = (
 )
 _DRIVER = ("cuLaunchKernel", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuStreamIsCapturing")
 _A_SEED = 2**61 + 1
-"""Of the type of most, and of no other property that Triton compiles for."""
+"""A seed of the usual type, without any other property that Triton compiles for."""
 _PAUSE = 1.0
 """Seconds between two looks whether the library is there."""
 
@@ -100,7 +100,7 @@ def _learn(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, of_cate
 
 
 def _split(tau: float | Tensor) -> tuple[float, Tensor | None]:
-    """As the node in Python keeps it: `torch.utils.checkpoint` compares what is saved, whichever comes first."""
+    """A temperature in the form that the node in Python keeps: `torch.utils.checkpoint` compares what both save."""
     return (tau, None) if isinstance(tau, float) else (0.0, tau.reshape(1))
 
 

@@ -189,7 +189,7 @@ def _masking_level(
     mine, categories, measured, rows, far, apart, alike, gap,
     BINARY: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
-    """As `observe.masking_level`."""
+    """The same as `observe.masking_level`."""
     none = tl.full([], float("nan"), tl.float32)
     top, most = _ends(mine, categories, measured, rows, none, BINARY, WIDTH, HEIGHT)
     if BINARY:
@@ -286,7 +286,7 @@ def _usage(mine, categories, samples, latents, level, BINARY: tl.constexpr, WIDT
 
 @triton.jit
 def _largest_size(x):
-    """Of those that are finite."""
+    """The largest absolute value among those that are finite."""
     size = tl.abs(x)
     return tl.max(tl.max(tl.where(size < float("inf"), size, 0.0), 1), 0)
 

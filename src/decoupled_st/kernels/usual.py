@@ -9,7 +9,7 @@ from decoupled_st.kernels.noise import draw_seed
 
 
 def choose_category(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, perturbed: bool) -> Tensor:
-    """As `categorical.choose`."""
+    """The same as `categorical.choose`."""
     z = host.choose(logits, tau_f, tau_b, True, perturbed)
     if z is not None:
         return z
@@ -22,7 +22,7 @@ def choose_category(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor
 
 
 def choose_bit(logits: Tensor, tau_f: float | Tensor, tau_b: float | Tensor, perturbed: bool) -> Tensor:
-    """As `binary.choose`."""
+    """The same as `binary.choose`."""
     z = host.choose(logits, tau_f, tau_b, False, perturbed)
     if z is not None:
         return z
@@ -40,5 +40,5 @@ def _seed(logits: Tensor, tau_f: float | Tensor) -> Tensor | None:
 
 
 def _number(tau: float | Tensor) -> tuple[Tensor | None, float]:
-    """As `rows.number`."""
+    """The same as `rows.number`."""
     return (None, tau) if type(tau) is float else (tau.reshape(1), 0.0)  # type: ignore[union-attr]

@@ -132,7 +132,7 @@ class ResidualCodebook(nn.Module):
             left = left - stage.decode(_index_of_another(stage, left))
 
     def revive(self, after: int, optimiser: torch.optim.Optimizer | None = None) -> int:
-        """As in `Codebook`, in every stage; how many codes were revived in all."""
+        """Call `Codebook.revive` in every stage, and return how many codes were revived in all."""
         return sum(stage.revive(after, optimiser) for stage in self._books)
 
     @property

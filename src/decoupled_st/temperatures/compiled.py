@@ -15,7 +15,7 @@ _sites = itertools.count()
 
 
 def advance(rule: Rule, state: State, view: View, last: Taus, passes: Tensor) -> Taus:
-    """As `Rule.advance`, where torch.compile traces it. `passes` is the number of the module's `Passes`."""
+    """The same as `Rule.advance`, where torch.compile traces it. `passes` is the number of the module's `Passes`."""
     taus, after = rule.step(state, view)
     tau_f, tau_b = torch.as_tensor(taus.f), torch.as_tensor(taus.b)
     if state:  # else the temperatures follow from the logits, whenever they are made

@@ -79,7 +79,7 @@ class Passes:
     launch."""
 
     known: ClassVar[WeakValueDictionary[int, "Passes"]] = WeakValueDictionary()
-    """By their number, by which compiled code finds them."""
+    """All that exist, by their number, by which compiled code finds them."""
 
     def __init__(self) -> None:
         self.ahead: Ahead | None = None

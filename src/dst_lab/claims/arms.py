@@ -26,7 +26,7 @@ class Arm:
     name: str
     config: Config | None
     rows: tuple[Row, ...]
-    """In the order of the seeds; empty where one lacks."""
+    """The runs in the order of their seeds; empty where one is missing."""
     missing: tuple[str, ...]
 
 

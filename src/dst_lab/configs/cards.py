@@ -155,7 +155,7 @@ METRICS: dict[str, MetricCard] = {
         *(MetricCard(name=name, label=name.replace("_", " "), listed=False) for name in _HIDDEN),
     )
 }
-"""In the order in which a page lists them."""
+"""The metrics in the order in which a page lists them."""
 TASK_CARDS: dict[str, TaskCard] = {
     card.name: card
     for card in (

@@ -17,7 +17,7 @@ FRESH = 1000
 """The first confirmation seed; searches count from 0."""
 C = TypeVar("C", bound="Config")
 Defaults: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""By estimator, its temperatures and options."""
+"""The temperatures and options of each estimator, by its name."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Config:
 
     task: ClassVar[str]
     defaults: ClassVar[Defaults] = {}
-    """By estimator, the temperatures and options that suit the task better than those of its card."""
+    """Temperatures and options that suit the task better than those of an estimator's card, by the estimator's name."""
 
     estimator: Choice = field(metadata={"help": "estimator and its temperatures"})
     seed: int = field(default=0, metadata={"help": "of initialisation, order of data and noise", "least": 0})

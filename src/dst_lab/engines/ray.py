@@ -216,7 +216,7 @@ def _value(reference: Any) -> Any:
 
 
 def _train(configs: list[Config], terms: Terms) -> Result:
-    """In a worker: a chunk of runs. A task that is retried finds the checkpoint of the one before, where it can."""
+    """Train a chunk of runs in a worker. A retried task goes on from the checkpoint of the one before, where it can."""
     shared = terms.mark and terms.mark.exists()
     checkpoints = Checkpoints(terms.mark.parent, terms.checkpoint_seconds) if terms.mark and shared else None
     stop = _Stop(terms.mark) if terms.mark and shared else None

@@ -154,7 +154,7 @@ def check_shapes(name: str, history: Sequence[tuple[int, Mapping[str, Any]]], no
 
 
 def _shape(values: Any) -> str:
-    """Of a single run's part."""
+    """The shape of a single run's part, in words."""
     return str(list(values.shape[1:]) or "one number")
 
 

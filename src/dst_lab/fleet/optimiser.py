@@ -22,7 +22,7 @@ from dst_lab.configs import Config
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 STRIDE = {"adam": 8.0, "adamw": 8.0, "radam": math.inf}
-"""By how many learning rates an update moves a parameter at most, weight decay apart, which brings it nearer to 0.
+"""How many learning rates an update moves a parameter at most, weight decay apart, which brings it nearer to 0.
 Adam: 0.1 / sqrt(0.001 (1 - 0.81 / 0.999)) = 7.3 by the inequality of Cauchy and Schwarz over the two moments. RAdam's
 first five updates grow with the gradient: no bound."""
 
@@ -67,7 +67,7 @@ class UpdateRule:
 
     @property
     def stride(self) -> float:
-        """By how many learning rates an update moves a parameter at most."""
+        """How many learning rates an update moves a parameter at most."""
         return STRIDE[self.name]
 
     def factor(self, number: int) -> float:

@@ -20,7 +20,7 @@ from dst_lab.records.row import Row, setting_key
 from dst_lab.records.rows import Rows, Setting
 
 APART = ("estimator", "lr", "seed")
-"""In what the runs of a group may differ."""
+"""The fields in which the runs of a group may differ."""
 CONFIRMATION = "confirmation"
 
 
@@ -165,7 +165,7 @@ def groups(rows: Rows, leave_out: Collection[str] = (), figures: Collection[str]
 
 
 def _name(heading: str, taken: Collection[str], figures: Collection[str]) -> str:
-    """In plain letters and digits. Headings that are alike in these are numbered, or one group would be shown
+    """A name in plain letters and digits. Headings that are alike in these are numbered, or one group would be shown
     with the figures of another."""
     plain = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or "task"
     names = chain([plain], (f"{plain}-{number}" for number in count(2)))

@@ -106,7 +106,7 @@ class Rows:
         return self.of_status((config for config in self.wanted(name) if config.task == task), "diverged")
 
     def missing(self, recipe: str, task: str) -> list[str]:
-        """In words, what the recipe wants of a task and the store lacks."""
+        """What the recipe wants of a task and the store lacks, in words."""
         if recipe not in self.recipes.plans:
             return [f"there is no recipe {recipe}"]
         configs = [config for config in self.wanted(recipe) if config.task == task]

@@ -35,7 +35,7 @@ def facts(rows: Rows, runs: Sequence[Run]) -> dict[str, str]:
 
 
 def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
-    """By task, the setting of each role with its score over the seeds there are."""
+    """The setting of each role with its score over the seeds there are, by task."""
     table: list[dict[str, Any]] = []
     for (task, role), config in rows.chosen.items():
         setting = rows.setting(task, role)

@@ -94,7 +94,7 @@ class RecordedRuns:
         return {run for place in self._places for run in networks.kept_of(place, digests)}
 
     def _digests(self) -> dict[str, str]:
-        """Of all records, by the ids of their runs."""
+        """The fingerprint of every record, by the id of its run."""
         return {run: digest.hex() for run, digest in self._query("SELECT id, digest FROM runs")}
 
     def _has_network(self, row: rows.StoredRow) -> bool:

@@ -209,6 +209,6 @@ def compare(mean: Tensor, variance: Tensor, exact: Tensor) -> Metrics:
 
 
 def judged_at(choose: Chooser, logits: Tensor) -> Tensor:
-    """As `drawn_at`: the temperature at which an estimator draws, or which it relaxes; 1 where it takes the argmax."""
+    """The temperature at which an estimator draws, or which it relaxes; 1 where it takes the argmax."""
     tau = drawn_at(choose, logits)
     return torch.where(tau == 0, 1.0, tau)

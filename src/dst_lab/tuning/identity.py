@@ -26,7 +26,7 @@ class Identity:
     source: str
     """A hash of its own source, and of what a partial binds to it; "" where there is none to be had."""
     bound: Mapping[str, str]
-    """By name, a hash of each value that is bound to it."""
+    """A hash of each value that is bound to it, by name."""
 
     @classmethod
     def of(cls, objective: Objective) -> "Identity":
@@ -91,7 +91,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _bound(objective: Any, within: tuple[Any, ...] = ()) -> dict[str, str]:
-    """By name, a hash of each value bound to an objective that is written alike in every process."""
+    """A hash of each value bound to an objective that is written alike in every process, by name."""
     texts = {name: _text(value, (*within, objective)) for name, value in _values(objective).items()}
     return {name: _hash(text) for name, text in texts.items() if text}
 

@@ -162,7 +162,7 @@ def _incoming(g: Tensor | None, again: Tensor | None) -> Tensor | None:
 
 
 class _Softmax(torch.autograd.Function):
-    """As `surrogate._Softmax`, with the draw inside, where autograd records nothing."""
+    """The same as `surrogate._Softmax`, with the draw inside, where autograd records nothing."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, options: Options) -> tuple[Tensor, Tensor]:
@@ -185,7 +185,7 @@ class _Softmax(torch.autograd.Function):
 
 
 class _Sigmoid(torch.autograd.Function):
-    """As `surrogate._Sigmoid`, likewise."""
+    """The same as `surrogate._Sigmoid`, with the draw inside, where autograd records nothing."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, options: Options) -> tuple[Tensor, Tensor]:

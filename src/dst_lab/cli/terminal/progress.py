@@ -80,7 +80,7 @@ class Display:
         self._line = self._bar.add_task(_title(fleet), total=fleet.steps, rate="", losses="")
 
     def _say_path(self, path: Mapping[str, str]) -> None:
-        """By which path a fleet is trained, once for each, and why not by a faster one."""
+        """Say by which path a fleet is trained, once for each, and why not by a faster one."""
         if path and path not in self._paths:  # a run that failed took none
             self._paths.append(dict(path))
             why = f", since it is declined by {path['declined']}" if "declined" in path else ""

@@ -8,7 +8,7 @@ from dst_lab.store.views.table import names, value_at
 
 
 def names_of_runs(runs: Iterable[Run]) -> dict[str, str]:
-    """By id: task, estimator with its numbers, seed, and every other field in which these runs of the task differ."""
+    """The task, the estimator with its numbers, the seed and every field in which runs of the task differ, by id."""
     by_task: dict[str, dict[str, Run]] = {}
     for run in runs:
         by_task.setdefault(run.task, {})[run.id] = run

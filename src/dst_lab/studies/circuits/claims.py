@@ -66,8 +66,8 @@ def seconds_of(rows: Rows, row: Row) -> float:
 
 
 def accuracy(done: Sequence[Row]) -> float:
-    """In per cent, the mean over these runs; 0 where there are none. Rounded, because 62.14% in float32 is a little
-    less."""
+    """The mean accuracy of these runs in per cent; 0 where there are none. Rounded, because 62.14% in float32 is a
+    little less."""
     return round(100 * fmean(row.last(METRIC) for row in done), 4) if done else 0.0
 
 

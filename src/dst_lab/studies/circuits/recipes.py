@@ -67,8 +67,8 @@ SIZES = {
         quick=(3, 4000, 7),
     ),
 }  # fmt: skip
-"""By the name of their recipe. Learning rates, class sums, initialisation and mirror images were chosen on validation
-images: by the two searches here, and by 4 x 12,000 gates on a tenth of the training images."""
+"""The networks by the name of their recipe. Learning rates, class sums, initialisation and mirror images were chosen on
+validation images: by the two searches here, and by 4 x 12,000 gates on a tenth of the training images."""
 CONSTANTS = Choice.make("decoupled", tau_f=0.2, tau_b=5.0)
 """The temperatures that the paper's searches chose."""
 SELF = Choice.make("decoupled", tau_f="self", tau_b="self")

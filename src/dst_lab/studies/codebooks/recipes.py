@@ -94,8 +94,8 @@ METHODS = {
         fields=_DOT, color="#7a5195", marker=">",
     ),
 }  # fmt: skip
-"""By name. Codes start as tokens of training images; those whose score is the dot product, under which the longest
-token would take all, from N(0, 1), as IBQ has them; SimVQ's never move."""
+"""The methods by name. Codes start as tokens of training images; those whose score is the dot product, under which the
+longest token would take all, from N(0, 1), as IBQ has them; SimVQ's never move."""
 
 
 def base(scale: str, size: str, name: str, **fields: Any) -> Config:

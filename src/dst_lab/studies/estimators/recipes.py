@@ -77,7 +77,7 @@ TUNED = {
     ),
     "reinmax-decoupled": Tuned("reinmax", _BOTH, _BOTH_QUICK),
 }
-"""By the name of their arm. ReinMax as published draws at temperature 1; decoupled, it may draw at others."""
+"""What is tuned, by the name of its arm. ReinMax as published draws at temperature 1; decoupled, at others too."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class Cell:
     setting: str
     """What the search chose."""
     values: dict[str, str]
-    """By metric, mean and standard deviation over seeds."""
+    """Mean and standard deviation over seeds, by metric."""
     n: int
     diverged: int
     seeds: str

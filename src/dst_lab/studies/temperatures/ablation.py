@@ -50,11 +50,11 @@ from dst_lab.studies.temperatures.variants import (
 
 TEMPLATE = Path(__file__).with_name("ablation.html")
 LOSS, QUIET = "validation_loss", "validation_loss_argmax"
-"""By the draw of training, whose own noise is in it, and by argmax, without any."""
+"""The loss by the draw of training, which has the draw's noise in it, and by argmax, without any."""
 AUTOENCODER, NETWORK, VAE = CategoricalAutoencoderConfig, StochasticBinaryConfig, CategoricalVAEConfig
 JUDGED = "the rule, the seeds on which it is judged"
 Line = Sequence[tuple[Config, Sequence[int]] | None]
-"""By column: a setting and the seeds it was trained with; None where there is none."""
+"""A setting and the seeds it was trained with, by column; None where there is none."""
 
 
 @dataclass(frozen=True)

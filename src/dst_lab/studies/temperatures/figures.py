@@ -58,7 +58,7 @@ def rates(rows: Rows) -> Drawn:
 
 
 def _lacking(rows: Rows, task: type[Config]) -> list[str]:
-    """In words, what the store lacks of the recipes that have runs of the task."""
+    """What the store lacks of the recipes that have runs of the task, in words."""
     own = [recipe for recipe in RATES if any(config.task == task.task for config in rows.wanted(recipe))]
     return [text for recipe in own for text in rows.missing(recipe, task.task)]
 

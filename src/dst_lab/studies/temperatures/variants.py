@@ -80,7 +80,7 @@ VARIED: dict[type[Config], dict[str, tuple[float, ...]]] = {
         "low": (0.25, 0.5, 2.0, 4.0),
     },
 }
-"""By which factors each is changed, alone. `fall` is a share of training, and beyond `few_bits` nothing changes."""
+"""The factors by which each constant is changed, alone. `fall` is a share of training; beyond `few_bits` nothing changes."""
 VARIED_LR: dict[type[Config], dict[float, tuple[float, float]]] = {
     CategoricalAutoencoderConfig: {1e-3: BEST[1e-3]},
     StochasticBinaryConfig: {3e-4: (0.0, 0.2), 1e-3: TUNED[StochasticBinaryConfig][:2], 3e-3: (0.0, 0.7)},
@@ -107,7 +107,7 @@ FLOOR_CONSTANTS: dict[float, tuple[Pair, ...]] = {
 }
 """Constants beside them on the binary network, by learning rate."""
 FLOOR_EPOCHS = 40
-"""Of the binary network, whose lowest loss comes before the 37th."""
+"""Epochs of the binary network, whose lowest loss comes before the 37th."""
 OTHER_NETWORKS: dict[type[Config], dict[str, dict[str, Any]]] = {
     CategoricalAutoencoderConfig: {
         "half as wide": {"hidden": (256, 128)},
@@ -262,8 +262,8 @@ def self_limits(scale: str) -> Plan:
 
 
 def varied(task: type[Config], scale: str) -> dict[str, dict[float, Config]]:
-    """By what is changed and by learning rate: the constants that are best there, the rule as it was judged, and the
-    rule with one of its own constants changed."""
+    """The constants that are best there, the rule as it was judged, and the rule with one of its own constants changed,
+    by what is changed and by learning rate."""
     lrs = rates(scale, tuple(VARIED_LR[task]))
     pairs = dict(zip(lrs, VARIED_LR[task].values(), strict=True))
     configs = {CONSTANT: {lr: setting(task, scale, *taus, lr=lr) for lr, taus in pairs.items()}}
@@ -294,7 +294,7 @@ def self_varied(scale: str) -> Plan:
 
 
 def floored(task: type[Config], scale: str) -> dict[str, dict[float, Config]]:
-    """By what is other and by learning rate: the rule with other constants, and constants on the binary network."""
+    """The rule with other constants, and constants on the binary network, by what differs and by learning rate."""
     few = None if scale == "paper" else 1
     lrs = dict(zip(EXPLORED_LR[task], rates(scale, EXPLORED_LR[task]), strict=True))
     short = {"epochs": FLOOR_EPOCHS} if task is StochasticBinaryConfig and scale == "paper" else {}

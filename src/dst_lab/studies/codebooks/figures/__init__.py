@@ -11,6 +11,6 @@ FIGURES: dict[str, Callable[[Rows], Drawn]] = {
     "reconstructions": reconstructions.strip,
     "cost": sizes.cost,
 }
-"""In the order in which they are read."""
+"""The figures in the order in which they are read."""
 
 __all__ = ["FIGURES"]

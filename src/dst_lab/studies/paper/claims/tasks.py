@@ -79,7 +79,7 @@ OURS = "decoupled"
 BASELINES = ("identity_ste", "softmax_ste", "gumbel_ste")
 """The estimators that the paper compares Decoupled ST with."""
 ROLES = (OURS, "softmax_ste", "gumbel_ste", "identity_ste")
-"""In the order in which figures show them."""
+"""The estimators in the order in which figures show them."""
 REFERENCE = "soft"
 """The relaxed original of the logic gates, which no claim judges."""
 JUDGED = (

@@ -21,6 +21,6 @@ FIGURES: dict[str, Callable[[Rows], Drawn]] = {
     "tau-b-effects": effects.tau_b,
     "bias-variance": bias.variance,
 }
-"""In the order in which they are read."""
+"""The figures in the order in which they are read."""
 
 __all__ = ["FIGURES"]

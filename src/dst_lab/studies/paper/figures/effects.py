@@ -64,7 +64,7 @@ class Panel:
         return rows.of_status(self._configs(rows), "diverged")
 
     def missing(self, rows: Rows) -> list[str]:
-        """In words, what the store lacks of it."""
+        """What the store lacks of it, in words."""
         if not self.lr:
             return [f"{text} ({self.title})" for text in rows.missing(self.recipe, self.task)]
         configs = self._configs(rows)

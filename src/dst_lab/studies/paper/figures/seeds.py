@@ -10,7 +10,7 @@ HEADLINE = {
     CATAE.task: ("test_loss", "validation_loss"),
     LOGIC.task: ("test_accuracy_argmax", "validation_accuracy_argmax"),
 }
-"""By task, what stands for it: on test data at the end of training, and what its claims are judged by."""
+"""Two metrics per task: the one on test data at the end of training, and the one its claims are judged by."""
 
 
 def chosen(rows: Rows) -> Drawn:
