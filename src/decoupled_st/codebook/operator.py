@@ -6,6 +6,7 @@ Kernels take it where they can, the chunked version elsewhere; both are held to 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from decoupled_st import kernels
@@ -136,11 +137,16 @@ def scoring_of(heads: list[Scores]) -> Any:
 
 
 def gather(codes: Tensor, index: Tensor) -> Tensor:
-    """The codes [N, H, D] of an index [N, H]; NaN where it is -1."""
+    """The codes [..., H, D] of an index [..., H]; NaN where it is -1."""
     H, K, D = codes.shape
-    flat = (index.clamp(min=0) + torch.arange(H, device=index.device) * K).flatten()
-    q = codes.reshape(H * K, D).index_select(0, flat).view(*index.shape, D)
+    q = F.embedding(index.clamp(min=0) + torch.arange(H, device=index.device) * K, codes.reshape(H * K, D))
     return q.masked_fill((index < 0).unsqueeze(-1), torch.nan)
+
+
+def gather_wide(codes: Tensor, index: Tensor) -> Tensor:
+    """`gather` in float32 at least, so that the gradients of all rows that chose a code are summed in it: in bfloat16 a
+    sum of ones ends at 256."""
+    return gather(codes.to(torch.promote_types(codes.dtype, torch.float32)), index)
 
 
 def _row_numbers(x: Tensor, head: int) -> Tensor:

@@ -34,7 +34,8 @@ def code_usage(index: Tensor, codes: int) -> Tensor:
     Gather the indices of a whole data set first: a batch of 1,000 tokens cannot use more than 1,000 codes.
 
     Args:
-        index: integers in [-1, codes), of any shape.
+        index: integers in [-1, codes), of any shape. Heads or residual stages are codebooks of their own: give
+            `index[..., h]`, since all together would count a code as used that any one of them uses.
         codes: how many there are.
 
     Example:

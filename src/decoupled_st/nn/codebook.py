@@ -1,6 +1,5 @@
 """A codebook as a module: vectors in, codes out, with what people expect of a quantiser around it."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from torch._C._functorch import is_batchedtensor
 
 from decoupled_st import codebook
 from decoupled_st.codebook.inputs import check_range
+from decoupled_st.codebook.operator import gather_wide
 from decoupled_st.codebook.scores import METRICS, centred, heads_of
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
 from decoupled_st.estimators.operations.rows import scattered
@@ -196,7 +196,7 @@ class Codebook(nn.Module):
         if self.heads > 1 and (index.dim() == 0 or index.shape[-1] != self.heads):
             raise ValueError(f"index must be [..., {self.heads}], one code per head, got shape {tuple(index.shape)}")
         check_range(index, self.codes)
-        return self._shaped(self._gather(index.long()))
+        return self._shaped(self._gather(index.long()).to(self.weight.dtype))
 
     def perplexity(self) -> Tensor:
         """The effective number of codes in `usage`, from 1 to `codes`; per head where there are several."""
@@ -300,9 +300,8 @@ class Codebook(nn.Module):
 
     def _gather(self, index: Tensor) -> Tensor:
         if self.heads == 1:
-            return F.embedding(index, self.weight)
-        offset = torch.arange(self.heads, device=index.device) * self.codes
-        return F.embedding(index + offset, self.weight.flatten(0, 1))
+            return gather_wide(self.weight.unsqueeze(0), index.unsqueeze(-1)).squeeze(-2)
+        return gather_wide(self.weight, index)
 
     @torch.no_grad()
     def _count(self, index: Tensor) -> None:
@@ -323,11 +322,10 @@ class Codebook(nn.Module):
     def _losses(self, rows: Tensor, index: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = {}
         if "commitment" in self.losses or "codebook" in self.losses:
-            dtype = torch.promote_types(rows.dtype, self.weight.dtype)
-            x, chosen = rows.to(dtype), self._gather(index.clamp(min=0)).to(dtype)
-            chosen = chosen.masked_fill((index < 0).unsqueeze(-1), math.nan)  # as q is, where no code was chosen
+            dtype, chosen = torch.promote_types(rows.dtype, self.weight.dtype), self._gather(index)
+            x = rows.to(chosen.dtype)
             differences = {"commitment": (x, chosen.detach()), "codebook": (chosen, x.detach())}
-            losses = {name: F.mse_loss(*pair) for name, pair in differences.items() if name in self.losses}
+            losses = {name: F.mse_loss(*pair).to(dtype) for name, pair in differences.items() if name in self.losses}
         if "entropy" in self.losses:
             options: dict[str, Any] = {"tau": self.entropy_tau, "metric": self.metric, "mask": mask}
             losses["entropy"] = codebook.distribution(rows, self.weight, **options).penalty

@@ -18,13 +18,15 @@ def advance(rule: Rule, state: State, view: View, last: Taus, passes: Tensor) ->
     """The same as `Rule.advance`, where torch.compile traces it. `passes` is the number of the module's `Passes`."""
     taus, after = rule.step(state, view)
     tau_f, tau_b = torch.as_tensor(taus.f), torch.as_tensor(taus.b)
+    again: Tensor | None = None
     if state:  # else the temperatures follow from the logits, whenever they are made
         few, site = sample(view.logits), _new_site()
         tau_f, tau_b, again = torch.ops.decoupled_st.first_run(tau_f, tau_b, few, passes, site)
         for name, value in after.items():
             state[name].copy_(torch.where(again, state[name], value))
     for place, tau in zip(last, (tau_f, tau_b), strict=True):
-        place.copy_(tau.to(place.dtype).mean())
+        mean = tau.to(place.dtype).mean()
+        place.copy_(mean if again is None else torch.where(again, place, mean))
     return Taus(tau_f, tau_b)
 
 

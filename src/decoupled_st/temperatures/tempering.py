@@ -23,8 +23,9 @@ class Tempering(nn.Module):
 
     A pass of training updates the buffers; one in `.eval()` or without gradients leaves them as they are. They are
     float32 and int64 whatever the network is cast to. Under DistributedDataParallel they are those of rank 0, which
-    broadcasts its buffers before each pass, so that all ranks work at the same temperatures. Where a pass is run again,
-    by `torch.utils.checkpoint` or a compiler, it has the temperatures of the first time, and counts once.
+    broadcasts its buffers before each pass, so that all ranks work at the same temperatures; inside `no_sync()` it does
+    not, and each rank measures by itself until the next pass outside. Where a pass is run again, by
+    `torch.utils.checkpoint` or a compiler, it has the temperatures of the first time, and counts once.
     """
 
     def __init__(self, tempered: Tempered) -> None:

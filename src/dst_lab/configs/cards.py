@@ -182,8 +182,9 @@ TASK_CARDS: dict[str, TaskCard] = {
 }  # fmt: skip
 DATASETS = {"digits": "scikit-learn's digits", "mnist": "MNIST", "fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
 """Data sets in words."""
-_LOW, _HIGH = ("loss", "error"), ("accuracy", "perplexity", "utilisation")
-"""Which end of a metric is the good one, by what its name contains."""
+_LOW, _HIGH = ("loss", "error"), ("accuracy", "utilisation")
+"""Which end of a metric is the good one, by what its name contains. Not perplexity, which is good high of codes and low
+of language models."""
 _AT_THE_START = "initial_"
 
 

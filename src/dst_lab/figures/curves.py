@@ -1,5 +1,6 @@
 """Training curves of chosen settings, and what captions say of such settings."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,8 @@ from dst_lab.records import Array, Rows, Setting, spread, together, uneven
 
 SETTLING = 0.1
 """The share of training that the vertical axis may leave out."""
+NARROW, LONGEST, LINE = 34, 48, 0.16
+"""The characters of a label of which two stand side by side, and of which one fits; and a line's height in inches."""
 
 
 def curves(rows: Rows, task: str, roles: Sequence[str], metrics: Sequence[str]) -> Drawn:
@@ -32,7 +35,10 @@ def heading(task: str) -> str:
 def draw(settings: Mapping[str, Setting], task: str, metrics: Sequence[str], missing: Sequence[str] = ()) -> Figure:
     """Mean and band of each setting, in the panels of the metrics that its runs have; where there is none, what is
     missing."""
-    figure, axes = panels(len(metrics), height=HEIGHT + 0.45)
+    labels = [_label(setting) for setting in settings.values()]
+    columns = 2 if all(len(_plain(label)) <= NARROW for label in labels) else 1
+    lines = sum(label.count("\n") + 1 for label in labels) if columns == 1 else 0
+    figure, axes = panels(len(metrics), height=HEIGHT + 0.45 + LINE * max(0, lines - 2))
     for ax, name in zip(axes, metrics, strict=True):
         drawn = having(settings, name)
         if not drawn:
@@ -46,7 +52,7 @@ def draw(settings: Mapping[str, Setting], task: str, metrics: Sequence[str], mis
             ax.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}")
             ax.set_xlabel(f"thousand {unit}s")
         frame(ax, [card.factor * together(s.rows, name)[1] for s in drawn.values()])
-        ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.19), ncols=2, columnspacing=1.0)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.19), ncols=columns, columnspacing=1.0)
     return figure
 
 
@@ -90,11 +96,25 @@ def recipes_of(rows: Rows, task: str, roles: Iterable[str]) -> tuple[str, ...]:
 def _curve(ax: Axes, setting: Setting, card: MetricCard) -> None:
     look, (x, values) = setting.look, together(setting.rows, card.name)
     values = card.factor * values
-    label = f"{look.label} {settings_text(setting.config['estimator'])}".strip()
     mark: dict[str, Any] = {"marker": look.marker, "markevery": max(1, len(x) // 6)}
     mean, width = values.mean(0), spread(values)
     ax.fill_between(x, mean - width, mean + width, color=look.color, alpha=0.18, lw=0)
-    ax.plot(x, mean, color=look.color, ls=look.line, label=label, **mark)
+    ax.plot(x, mean, color=look.color, ls=look.line, label=_label(setting), **mark)
+
+
+def _label(setting: Setting) -> str:
+    """The estimator and its temperatures, in lines that fit below a panel: a rule may have many constants."""
+    lines = [""]
+    for part in re.findall("[^ :]+[ :]?", f"{setting.look.label} {settings_text(setting.config['estimator'])}"):
+        if lines[-1] and len(_plain(lines[-1] + part)) > LONGEST:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.strip() for line in lines)
+
+
+def _plain(label: str) -> str:
+    """A label as long as it looks: a Greek letter with its index counts as two characters."""
+    return re.sub(r"\$\\[a-z]+(_.)?\$", "ab", label)
 
 
 def frame(ax: Axes, groups: list[Array]) -> None:

@@ -39,6 +39,8 @@ def slices(settings: Sequence[Setting], where: str) -> Drawn:
         if min(present) > 0 and max(present) / min(present) >= WIDE:
             ax.set_xscale("log")
             plain_logarithm(ax.xaxis, 100)
+        else:
+            ax.locator_params(axis="x", nbins=5)  # labels such as 0.00025 are wide
         if len({setting.look.label for setting in settings}) > 1:
             ax.legend(loc="best")
     outside = sum(not math.isfinite(value) or (end is not None and value > end) for value in scores)

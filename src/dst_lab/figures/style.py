@@ -204,8 +204,12 @@ def listing(words: Sequence[str]) -> str:
 
 
 def settings_text(values: Mapping[str, Any]) -> str:
-    """The temperatures of an estimator's dictionary, such as "τf 0.1, τb 0.7"."""
-    return ", ".join(f"{letter(name)} {value_text(value)}" for name, value in temperatures_in(values).items())
+    """The temperatures of an estimator's dictionary: "τf 0.1, τb 0.7", or "τf, τb self" where one rule sets both."""
+    taus = temperatures_in(values)
+    texts = set(taus.values())
+    if len(taus) > 1 and len(texts) == 1 and all(isinstance(text, str) for text in texts):
+        return f"{', '.join(map(letter, taus))} {texts.pop()}"
+    return ", ".join(f"{letter(name)} {value_text(value)}" for name, value in taus.items())
 
 
 def numbers_of(estimator: Mapping[str, Any]) -> dict[str, Any]:

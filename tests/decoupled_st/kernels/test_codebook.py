@@ -72,6 +72,30 @@ def test_distances_of_vectors_that_share_a_large_mean(small_tiles: None, device:
         assert (gradient - expected).norm() < 1e-4 * expected.norm()
 
 
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_gradients_of_many_tokens_of_a_code_add_up(dtype: torch.dtype, heads: int, device: str) -> None:
+    """In bfloat16 a running sum of ones ends at 256, in float16 at 2,048; both codes of a head have 3,000 tokens."""
+    dst.use_kernels(False)  # 6,000 rows are many for the interpreter, and what is summed here is no kernel's
+    options = {"metric": "l2", "losses": ["codebook"], "heads": heads, "device": device, "dtype": dtype}
+    module = dst.nn.Codebook(2, heads, dst.IdentitySTE(), **options)
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor([1.0, -1.0])[:, None])
+    x = torch.tensor([2.0, -2.0], dtype=dtype, device=device).repeat(3000)[:, None].expand(-1, heads)
+    index, losses = module(x)[1:]
+    assert index.unique(return_counts=True)[1].tolist() == [3000 * heads] * 2
+    by_loss = torch.autograd.grad(losses["codebook"], module.weight)[0].flatten()
+    # The mean of (q - x)^2 over all features: each of a code's 3,000 gives 2 (q - x) / features = -+2 / features.
+    assert by_loss.tolist() == pytest.approx([-1.0 / heads, 1.0 / heads] * heads)
+    by_decode = torch.autograd.grad(module.decode(index).sum(), module.weight)[0].flatten()
+    assert by_decode.tolist() == pytest.approx([3000.0] * 2 * heads, rel=2**-8)
+    codes = module.weight.detach().requires_grad_()
+    rows = x.reshape(-1, heads, 1) if heads > 1 else x
+    q, _ = dst.codebook.identity_ste(rows, codes, metric="l2")
+    by_choice = torch.autograd.grad(q.sum(), codes)[0].flatten()
+    assert by_choice.tolist() == pytest.approx([3000.0] * 2 * heads, rel=2**-8)
+
+
 CALLS = {
     "argmax": ("decoupled", {"tau_f": 0.0, "tau_b": 0.7}),
     "drawn": ("decoupled", {"tau_f": 0.8, "tau_b": 0.7, "seed": 5}),

@@ -307,6 +307,16 @@ def test_built_on_meta_it_begins_when_reset() -> None:
     assert choice.tempering.state == SelfTempered().start()
 
 
+def test_the_temperatures_read_are_those_of_the_last_pass_not_of_one_run_again() -> None:
+    """A checkpoint around compiled code runs the passes of a step again in reverse order."""
+    choice = dst.nn.Categorical(Scheduled(tau_f=Schedule(8.0, 0.0, steps=8), tau_b=0.5))
+    call = torch.compile(choice, backend="aot_eager")
+    batches = [torch.randn(10, 8, requires_grad=True) for _ in range(4)]
+    torch.stack([checkpoint(call, x, use_reentrant=False) for x in batches]).square().sum().backward()
+    reading = dst.diagnostics.temperatures(choice)[""]
+    assert (reading["tau_f"], reading["tau_b"], reading["steps"]) == (5.0, 0.5, 4)
+
+
 def test_modules_compile_as_one_graph_with_their_statistics() -> None:
     network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered()), nn.Linear(8, 2))
     plain, x = copy.deepcopy(network), torch.randn(4, 5, 3)

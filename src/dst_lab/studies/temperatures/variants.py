@@ -80,7 +80,7 @@ VARIED: dict[type[Config], dict[str, tuple[float, ...]]] = {
         "low": (0.25, 0.5, 2.0, 4.0),
     },
 }
-"""The factors by which each constant is changed, alone. `fall` is a share of training; beyond `few_bits` nothing changes."""
+"""Factors by which each constant is changed, alone. `fall` is a share of training; past `few_bits` nothing changes."""
 VARIED_LR: dict[type[Config], dict[float, tuple[float, float]]] = {
     CategoricalAutoencoderConfig: {1e-3: BEST[1e-3]},
     StochasticBinaryConfig: {3e-4: (0.0, 0.2), 1e-3: TUNED[StochasticBinaryConfig][:2], 3e-3: (0.0, 0.7)},
