@@ -15,7 +15,7 @@ from dst_lab.records import Array, Rows, Setting, spread, together, uneven
 
 SETTLING = 0.1
 """The share of training that the vertical axis may leave out."""
-NARROW, LONGEST, LINE = 34, 48, 0.16
+NARROW, LONGEST, LINE = 34, 48, 0.18
 """The characters of a label of which two stand side by side, and of which one fits; and a line's height in inches."""
 
 

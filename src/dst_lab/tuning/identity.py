@@ -3,11 +3,13 @@
 import dis
 import hashlib
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from numbers import Number
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -24,7 +26,7 @@ class Identity:
 
     objective: Objective
     source: str
-    """A hash of its own source, and of what a partial binds to it; "" where there is none to be had."""
+    """A hash of its own source, or of its compiled code, and of what a partial binds to it; "" where it has none."""
     bound: Mapping[str, str]
     """A hash of each value that is bound to it, by name."""
 
@@ -42,7 +44,8 @@ class Identity:
     def changed(self, recorded: Mapping[str, Any]) -> bool:
         """True where a run was trained by another source."""
         then = str(recorded.get("source", ""))
-        return bool(self.source and then) and then != self.source
+        alike = then.rpartition(" ")[0] == self.source.rpartition(" ")[0]  # both of source, or of one Python's code
+        return bool(self.source and then) and alike and then != self.source
 
     def rebound(self, recorded: Mapping[str, Any]) -> list[str]:
         """The names of values that were others for a run. Runs of earlier versions record none."""
@@ -65,8 +68,9 @@ def warn_of_change(now: Identity, name: str, store: Store) -> None:
 
 
 def _source(objective: Objective) -> str:
-    """A hash of the objective's own source, and of the plain values that a partial binds to it; "" where there is none
-    to be had. What it calls is not in it."""
+    """A hash of the objective's own source, and of the plain values that a partial binds to it. Where the source is in
+    no file, as of `python - <<E`, of its code behind the name of this Python, whose code it is; "" where it has none.
+    What it calls is not in it."""
     bound = ""
     while isinstance(objective, partial):
         values = {**{str(place): value for place, value in enumerate(objective.args)}, **objective.keywords}
@@ -75,8 +79,16 @@ def _source(objective: Objective) -> str:
     try:
         text = inspect.getsource(objective if inspect.isroutine(objective) else type(objective))
     except (OSError, TypeError):
-        return ""
+        code = getattr(_function(objective), "__code__", None)
+        return f"{sys.implementation.cache_tag} {_hash(_code_text(code) + bound)}" if code else ""
     return _hash(text + bound)
+
+
+def _code_text(code: CodeType) -> str:
+    """What a function's code does, without where it stands."""
+    constants = [value for part in _codes(code) for value in part.co_consts if not isinstance(value, CodeType)]
+    texts = [repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value) for value in constants]
+    return repr([(part.co_code, part.co_names, part.co_varnames) for part in _codes(code)]) + repr(texts)
 
 
 def _hash(text: str) -> str:
@@ -109,7 +121,9 @@ def _text(value: Any, within: tuple[Any, ...]) -> str:
             return ""
         parts = [_text(part, (*within, value)) for part in held]
         return f"{type(value).__name__}({', '.join(parts)})" if all(parts) else ""
-    return repr(value) if isinstance(value, str | int | float | None) else ""
+    if isinstance(value, str | int | float | None):
+        return repr(value)
+    return f"{type(value).__name__} {value}" if isinstance(value, Number) else ""  # such as NumPy's
 
 
 def _values(objective: Any) -> dict[str, Any]:
@@ -118,12 +132,27 @@ def _values(objective: Any) -> dict[str, Any]:
     while isinstance(objective, partial):
         values = {**{f"argument {place}": value for place, value in enumerate(objective.args)}, **objective.keywords}
         objective = objective.func
-    owner, function = getattr(objective, "__self__", None), getattr(objective, "__func__", objective)
-    if not inspect.isroutine(objective):
-        owner, function = objective, inspect.getattr_static(type(objective), "__call__", None)
-    attributes = {} if inspect.ismodule(owner) else dict(getattr(owner, "__dict__", {}))
+    owner = getattr(objective, "__self__", None) if inspect.isroutine(objective) else objective
+    function, attributes = _function(objective), {} if inspect.ismodule(owner) else _attributes(owner)
     own = {f"self.{name}": value for name, value in attributes.items() if not name.startswith("__")}
     return {**(_of_function(function) if isinstance(function, FunctionType) else {}), **own, **values}
+
+
+def _function(objective: Any) -> Any:
+    """The function that a call of an objective runs: of a method, or of an object that can be called."""
+    if inspect.isroutine(objective):
+        return getattr(objective, "__func__", objective)
+    return inspect.getattr_static(type(objective), "__call__", None)
+
+
+def _attributes(owner: Any) -> dict[str, Any]:
+    """The attributes of an object: those of its class, which are no methods, its slots and its own."""
+    kinds = () if isinstance(owner, type) else type(owner).__mro__[-2::-1]  # without `object`
+    of_class = {name: value for kind in kinds for name, value in vars(kind).items() if not callable(value)}
+    slots = [vars(kind).get("__slots__", ()) for kind in kinds]
+    names = [name for one in slots for name in ((one,) if isinstance(one, str) else one)]
+    of_slots = {name: getattr(owner, name) for name in names if hasattr(owner, name)}
+    return {**of_class, **of_slots, **getattr(owner, "__dict__", {})}
 
 
 def _of_function(function: FunctionType) -> dict[str, Any]:

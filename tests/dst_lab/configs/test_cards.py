@@ -26,6 +26,8 @@ def test_a_card_says_what_axes_and_tables_do(name: str, axis: str, summary: str,
 def test_a_name_without_a_card_gets_one_that_its_words_suggest() -> None:
     assert metric("validation_utilisation").direction == 1
     assert metric("test_error").at == "last", "nothing is chosen on test data"
+    assert metric("validation_perplexity").direction == 0, "of codes it is good when high, of language models when low"
+    assert metric("perplexity_argmax").direction == 1
     assert metric("validation_accuracy_argmax").label == "validation accuracy (argmax)"
     assert metric("initial_bias").label == "bias at the start"
     assert metric("perplexity[2]").label == metric("perplexity").label

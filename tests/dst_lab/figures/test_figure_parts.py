@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dst_lab.figures.curves import draw as draw_curves
 from dst_lab.figures.heat_map import Mark, fence, heat_map, marks
 from dst_lab.figures.importance import chance_level, importance, shares_of
 from dst_lab.figures.seeds import far
 from dst_lab.figures.slices import numbers_varied, slices
-from dst_lab.figures.style import panels, plain_logarithm, settings_text
+from dst_lab.figures.style import panels, plain_logarithm, settings_text, settle
 from dst_lab.records import Row, Setting
 from dst_lab.store import Run, Series
 
@@ -230,3 +231,23 @@ def test_a_logarithmic_axis_says_what_its_ticks_are(
     for place, text in labels.items():
         (found,) = (label for tick, label in written.items() if tick == pytest.approx(place))
         assert found == text
+
+
+@pytest.mark.parametrize("many", [1, 6])
+def test_a_legend_of_long_rules_lies_whole_inside_its_panel(many: int) -> None:
+    rule = "self:ceiling=0.3:draw=1:floor=0.3:high=0.2:low=0.1:share=0.1875"
+    settings = {str(n): setting(1.0 + n, tau_f=f"{rule}{n}", tau_b=f"{rule}{n}") for n in range(many)}
+    figure = draw_curves(settings, "own", ["validation_loss", "validation_loss"])
+    settle(figure)  # a layout that does not work out is a warning, and an error here
+    for part in figure.subfigs:
+        (ax,) = part.axes
+        frame = part.bbox
+        for text in ax.get_legend().get_texts():
+            place = text.get_window_extent()
+            assert frame.x0 <= place.x0 < place.x1 <= frame.x1
+            assert frame.y0 <= place.y0 < place.y1 <= ax.get_window_extent().y0
+        assert ax.get_window_extent().width > 0.7 * frame.width
+        assert ax.get_window_extent().height > 0.4 * frame.height
+        lines = ax.get_legend().get_texts()[0].get_text().split("\n")
+        assert "".join(lines).replace(" ", "") == rf"DecoupledST$\tau_f$,$\tau_b${rule}0"
+        assert not any(line[0].isdigit() for line in lines), "no number is broken"

@@ -68,7 +68,7 @@ def _show(args: argparse.Namespace) -> int:
     at = args.at or card(args.metric).at
     with Store.open(args.store) as store:
         damaged = store.leave_out_damaged()
-        rows, group = gather(store, args.where, args.group.split(","), args.metric, at)
+        rows, group, lacking = gather(store, args.where, args.group.split(","), args.metric, at)
         torn = _torn(store)
     rows = arranged(rows, args.metric, args.sort, reverse=args.reverse, top=args.top)
     if args.json:
@@ -77,6 +77,9 @@ def _show(args: argparse.Namespace) -> int:
         _write_csv(rows, group)
     else:
         draw(rows, group, args.metric, at, args.where)
+    if lacking:
+        what = "1 row, whose runs have" if lacking == 1 else f"{lacking} rows, whose runs have"
+        say(f"dst: left out: {what} no metric {args.metric!r}", sys.stderr)
     for name, reason in damaged.items():
         say(f"dst: damaged, and left out: {name}: {reason}", sys.stderr)
     if damaged and not torn:
@@ -97,14 +100,15 @@ def _torn(store: Store) -> str:
 
 def print_table(store: Store, where: Sequence[str], metric: str, at: str, only: Collection[str] | None = None) -> None:
     """Each setting's mean and spread; of the runs with these ids alone, where `only` says so."""
-    rows, group = gather(store, where, SETTING, metric, at, only)
+    rows, group, _ = gather(store, where, SETTING, metric, at, only)
     draw(arranged(rows, metric), group, metric, at, where)
 
 
 def gather(
     store: Store, where: Sequence[str], group: Sequence[str], metric: str, at: str, only: Collection[str] | None = None
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """A row per group, and the fields that groups go by: the setting is completed by what else tells runs apart."""
+) -> tuple[list[dict[str, Any]], list[str], int]:
+    """A row per group, the fields that groups go by (the setting is completed by what else tells runs apart), and how
+    many groups have no run with the metric, and are left out."""
     if tuple(group) == SETTING:
         runs = [run for run in store.runs() if only is None or run.id in only]
         group = [name for name in group if any(field(run, name) is not None for run in runs)] + _varied(runs)
@@ -112,7 +116,8 @@ def gather(
         if len({field(run, "seeds") for run in runs}) > 1:
             group = [*group, "seeds"]
     rows = summarise(store, metric=metric, where=where, group=group, at=at, only=only)
-    return [row for row in rows if row["n"] or any(row[name] for name in ENDS)], [column(name) for name in group]
+    told = [row for row in rows if row["n"] or any(row[name] for name in ENDS)]
+    return told, [column(name) for name in group], len(rows) - len(told)
 
 
 def arranged(

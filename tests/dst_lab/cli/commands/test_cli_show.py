@@ -254,7 +254,7 @@ def test_a_narrow_screen_hides_neither_the_settings_nor_their_counts(width, stor
     monkeypatch.setattr(show, "WIDE", width)
     with Store.open(store) as opened:
         show.print_table(opened, [], "validation_loss", "best")
-        found, _ = show.gather(opened, [], show.SETTING, "validation_loss", "best")
+        found, *_ = show.gather(opened, [], show.SETTING, "validation_loss", "best")
     text = screen.getvalue()
     assert "…" not in text
     assert all(len(line) <= width or line.startswith("in all rows: ") for line in text.splitlines())
@@ -282,3 +282,17 @@ def test_a_field_with_the_name_of_a_column_tells_settings_apart_and_is_shown(sur
     assert len({*head}) == len(head)
     assert [line[head.index("config.n")] for line in lines] == ["4", "4", "8", "8"]
     assert "config.status" in cli("show").out
+
+
+def test_settings_without_the_metric_are_counted(surroundings, cli) -> None:
+    """As `tau_f` is one number of a schedule, and one per layer of a rule."""
+    with Store.open("dst.sqlite", write=True) as store:
+        for tau_f, values in (("2:0.1:linear", np.array([2.0, 0.1])), ("self", np.ones((2, 3))), ("cosine", None)):
+            estimator = {"name": "decoupled", "tau_f": tau_f, "tau_b": 1.0}
+            config = {"task": "polynomial", "estimator": estimator, "seed": 0, "lr": 0.01}
+            history = {} if values is None else {"tau_f": Series([1, 2], values)}
+            store.put([Record(config=config, status="done", history=history)])
+    told = cli("show", "--metric", "tau_f", "--json")
+    assert [row["tau_f"] for row in json.loads(told.out)] == ["2:0.1:linear"]
+    assert told.err == "dst: left out: 2 rows, whose runs have no metric 'tau_f'\n"
+    assert "1 row, whose runs have no metric" in cli("show", "--metric", "tau_f", "--where", "tau_f!=self").err
