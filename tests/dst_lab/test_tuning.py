@@ -74,7 +74,7 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
 
 def test_the_live_line_knows_what_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[float] = []
-    monkeypatch.setattr(Progress, "found", lambda _, loss, values: told.append(loss))
+    monkeypatch.setattr(Progress, "note_loss", lambda _, loss, values: told.append(loss))
     with pytest.raises(RuntimeError, match="the power went"):
         dst_lab.tune(Counted(limit=7), **GRID, store=tmp_path / "t.sqlite", name="bowl")
     before = told.copy()

@@ -57,8 +57,8 @@ def distribution(
     Example:
         >>> import torch
         >>> codes = torch.tensor([[8.0, 0.0], [0.0, 8.0], [0.0, -8.0]])
-        >>> found = distribution(torch.tensor([[8.0, 0.0], [0.0, 8.0]]), codes)
-        >>> [round(value, 3) for value in (found.entropy.mean().item(), found.perplexity.item())]
+        >>> spread = distribution(torch.tensor([[8.0, 0.0], [0.0, 8.0]]), codes)
+        >>> [round(value, 3) for value in (spread.entropy.mean().item(), spread.perplexity.item())]
         [0.0, 2.0]
     """
     inputs = prepare(x, codes, metric, mask)

@@ -61,8 +61,8 @@ def library() -> Path:
 def check(*paths: Path) -> None:
     """`CompilerError` where another user may write to the library or its folder, as among those that many share."""
     for path in paths:
-        found = path.stat()
-        if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o002:
+        status = path.stat()
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o002:
             raise CompilerError(f"{path} belongs to another user, or all may write to it: nothing is loaded from there")
 
 
@@ -92,8 +92,8 @@ def build() -> Path:
         start().wait()
     if not target.exists():
         log = Path(f"{target}.log")
-        said = log.read_text(errors="replace")[-2000:] if log.exists() else ""
-        raise CompilerError(f"{target} could not be made:\n{said}")
+        output = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+        raise CompilerError(f"{target} could not be made:\n{output}")
     check(target, target.parent)
     return target
 

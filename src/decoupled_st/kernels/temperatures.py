@@ -194,7 +194,7 @@ def _masking_level(
     top, most = _ends(mine, categories, measured, rows, none, BINARY, WIDTH, HEIGHT)
     if BINARY:
         top = tl.full([], 0.0, tl.float32)
-    found, going = none, most > far / 2
+    limit, going = none, most > far / 2
     for _number in tl.static_range(3):
         if going:  # else nothing is read
             others = tl.full([HEIGHT], float("-inf"), tl.float32)
@@ -209,9 +209,9 @@ def _masking_level(
             distance = number + top
             clear = (distance > far) & (distance > apart * tl.maximum(other + top, 0.0))
             masks = clear & (number > far / 2) & (number < float("inf"))
-            found = tl.where(masks, number / alike, found)
+            limit = tl.where(masks, number / alike, limit)
             going, most = masks | (number > gap * other), other
-    return found
+    return limit
 
 
 @triton.jit

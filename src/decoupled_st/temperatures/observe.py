@@ -172,7 +172,7 @@ def masking_level(l: Tensor, allowed: Tensor, view: View) -> Tensor:
     level = _level(l, view)
     most = _largest(level, allowed, view)
     top = torch.zeros_like(most) if view.dim is None else _largest(l, allowed, view)
-    found, going = torch.full_like(most, math.nan), torch.ones_like(most, dtype=torch.bool)
+    limit, going = torch.full_like(most, math.nan), torch.ones_like(most, dtype=torch.bool)
     for _ in range(_NUMBERS):
         below = level >= view.spread(most / ALIKE)
         least = -_largest(-level, allowed & below & (level <= view.spread(most)), view)
@@ -180,9 +180,9 @@ def masking_level(l: Tensor, allowed: Tensor, view: View) -> Tensor:
         nearest = least + top
         apart = (nearest > FAR) & (nearest > APART * (others + top).clamp(min=0.0))
         masks = going & apart & (least > FAR / 2) & (least < math.inf)
-        found = torch.where(masks, least / ALIKE, found)
+        limit = torch.where(masks, least / ALIKE, limit)
         going, most = masks | (going & (least > GAP * others)), others
-    return found
+    return limit
 
 
 def _largest(value: Tensor, where: Tensor, view: View) -> Tensor:

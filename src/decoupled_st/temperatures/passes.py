@@ -129,27 +129,27 @@ class Passes:
             self._rerun[part] = rerun, count + 1
             if count < len(self._by_part.get(part, ())):
                 return self._by_part[part][count]
-        found = self._latest(few, site)
-        if found is not None and part is not None:
+        first = self._latest(few, site)
+        if first is not None and part is not None:
             # One checkpoint inside another: its part is made anew, and may be run again itself.
-            self._by_part.setdefault(part, []).append(found)
-        return found
+            self._by_part.setdefault(part, []).append(first)
+        return first
 
     def _latest(self, few: Tensor, site: int) -> Pass | None:
         """The latest pass with these logits that has not been run again in this backward pass; one that is not counted
         yet, as the first time of a reentrant checkpoint is not, comes before one that is."""
-        task, found = torch._C._current_graph_task_id(), None
+        task, latest = torch._C._current_graph_task_id(), None
         for one in reversed(self._recent):
             if one.site != site or not _is_alike(one.sample, few):
                 continue
             best = one.again != task and not one.counted
-            if found is None or best or (found.again == task and one.again != task):
-                found = one
+            if latest is None or best or (latest.again == task and one.again != task):
+                latest = one
             if best or (one.again != task and (site >= 0 or _hooks is None)):
                 break
-        if found is not None:
-            found.again = task
-        return found
+        if latest is not None:
+            latest.again = task
+        return latest
 
 
 def sample(logits: Tensor) -> Tensor:

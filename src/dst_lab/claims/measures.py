@@ -71,10 +71,10 @@ def stopped(metric: str) -> Measure:
 
     def read(history: History) -> float:
         loss, series = history["validation_loss"], history[metric]
-        there = np.flatnonzero(~np.isnan(loss.values))
-        if not len(there):
+        numbers = np.flatnonzero(~np.isnan(loss.values))
+        if not len(numbers):
             return math.nan
-        at = np.flatnonzero(series.steps == loss.steps[there[loss.values[there].argmin()]])
+        at = np.flatnonzero(series.steps == loss.steps[numbers[loss.values[numbers].argmin()]])
         return float(_over_training(history, metric)[at[0]]) if len(at) else math.nan
 
     card = cards.metric(metric)

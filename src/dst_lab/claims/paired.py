@@ -35,8 +35,8 @@ def paired(ours: Sequence[float], theirs: Sequence[float], direction: int, *, by
     `by_sign`: the tests count pairs, whatever their distance: the exact sign test. A tie counts against both sides.
 
     Example:
-        >>> found = paired([1.0, 2.0, 4.0], [2.0, 4.0, 8.0], direction=-1)
-        >>> round(found.difference, 2), found.p_better, found.p_worse
+        >>> result = paired([1.0, 2.0, 4.0], [2.0, 4.0, 8.0], direction=-1)
+        >>> round(result.difference, 2), result.p_better, result.p_worse
         (-2.33, 0.125, 1.0)
     """
     a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)

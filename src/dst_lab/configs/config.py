@@ -236,9 +236,9 @@ def _checked(spec: "Field[Any]", value: Any) -> Any:
 
 def parts_of(kind: Any) -> Any:
     """T of `tuple[T, ...]`, where it is one of `PLAIN`; None of any other type."""
-    found = get_args(kind)
-    many = get_origin(kind) is tuple and found[1:] == (Ellipsis,) and found[0] in PLAIN
-    return found[0] if many else None
+    parts = get_args(kind)
+    many = get_origin(kind) is tuple and parts[1:] == (Ellipsis,) and parts[0] in PLAIN
+    return parts[0] if many else None
 
 
 def _plain(spec: "Field[Any]", kind: Any, value: Any) -> Any:

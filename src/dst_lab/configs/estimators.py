@@ -98,8 +98,8 @@ class Card:
         if twice := self.temperatures.keys() & self.options.keys():
             raise ValueError(f"the card of {self.name} has {', '.join(sorted(twice))} as temperature and as option")
         if self.random is False and (self._draws or self.surrogate == PERTURBED):
-            said = f"draw={self.draw!r}" if self._draws else f"surrogate={PERTURBED!r}"
-            raise ValueError(f"the card of {self.name} has random=False and {said}, in which there is noise")
+            noise = f"draw={self.draw!r}" if self._draws else f"surrogate={PERTURBED!r}"
+            raise ValueError(f"the card of {self.name} has random=False and {noise}, in which there is noise")
 
     @property
     def _draws(self) -> bool:

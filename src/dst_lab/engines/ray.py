@@ -242,18 +242,18 @@ class _Stop:
     """True where the driver says so in its mark, which is read a few times a second, or has gone."""
 
     def __init__(self, mark: Path) -> None:
-        self.mark, self.next, self.said = mark, 0.0, False
+        self.mark, self.next, self.stopped = mark, 0.0, False
 
     def __call__(self) -> bool:
         if time.monotonic() >= self.next:
             self.next = time.monotonic() + 0.2
             try:
-                self.said = self.mark.read_text() == STOP
+                self.stopped = self.mark.read_text() == STOP
             except FileNotFoundError:
-                self.said = True
+                self.stopped = True
             except OSError:
                 pass  # a shared folder that stumbles: asked again in a moment
-        return self.said
+        return self.stopped
 
 
 _kept: list[Task] = []

@@ -33,8 +33,8 @@ def seeds(rows: Rows, metrics: Mapping[str, str], roles: Sequence[str]) -> Drawn
         ax.set_title(title(task)[:1].upper() + title(task)[1:])
         parts.append(f"{title(task)}, {card.summary}, {counted(settings)}")
     caption = f"A dot is a seed, the bar their mean: {'; '.join(parts)}." if parts else ""
-    found = {name for task in metrics for name in recipes_of(rows, task, roles)}
-    recipes = tuple(name for name in rows.recipes.plans if name in found)  # what confirms after all that search
+    used = {name for task in metrics for name in recipes_of(rows, task, roles)}
+    recipes = tuple(name for name in rows.recipes.plans if name in used)  # what confirms after all that search
     return Drawn("Every seed at the chosen settings", figure, caption, len(metrics), missing, recipes)
 
 

@@ -48,10 +48,10 @@ class Group:
         ended = [row for row in self.rows.runs.values() if row.run.status in ENDED]
         ended = [row for row in ended if not row.done or row.has("validation_loss")]
         mixed = len({row.run.seed >= FRESH for row in ended}) > 1
-        found: dict[tuple[str, str], list[Row]] = {}
+        by_setting: dict[tuple[str, str], list[Row]] = {}
         for row in ended:
-            found.setdefault((setting_key(row.run.config), _kind(row) if mixed else ""), []).append(row)
-        return sorted((_setting(rows, seeds) for (_, seeds), rows in found.items()), key=score)
+            by_setting.setdefault((setting_key(row.run.config), _kind(row) if mixed else ""), []).append(row)
+        return sorted((_setting(rows, seeds) for (_, seeds), rows in by_setting.items()), key=score)
 
     @cached_property
     def seeds(self) -> str:
@@ -103,11 +103,11 @@ class Group:
         which there are most. The parameters of an objective of one's own are there to be compared. What search seeds
         chose is given on its confirmation seeds, where it has such."""
         confirmed = {setting_key(one.config): one for one in self.settings if one.seeds == CONFIRMATION}
-        found: dict[str, Setting] = {}
+        best: dict[str, Setting] = {}
         for setting in self._alike:
             name = str(setting.config["estimator"]["name"])
-            found.setdefault(name, confirmed.get(setting_key(setting.config), setting))
-        return found
+            best.setdefault(name, confirmed.get(setting_key(setting.config), setting))
+        return best
 
     @property
     def held(self) -> str:
@@ -146,7 +146,7 @@ class Group:
         for row in self.sweep.runs.values():
             if row.done and len(temperatures_in(row.run.config["estimator"])) > 1 and not row.taus.schedule:
                 pairs.setdefault(row.run.estimator, set()).add(row.taus)
-        return [name for name, found in pairs.items() if len(found) > 1]
+        return [name for name, tried in pairs.items() if len(tried) > 1]
 
 
 def groups(rows: Rows, leave_out: Collection[str] = (), figures: Collection[str] = ()) -> list[Group]:
@@ -156,12 +156,12 @@ def groups(rows: Rows, leave_out: Collection[str] = (), figures: Collection[str]
     for run, row in rows.runs.items():
         if row.run.task not in leave_out:
             members.setdefault((row.run.task, str(row.run.config.get("objective", ""))), {})[run] = row
-    made: list[Group] = []
-    for (task, objective), found in members.items():
-        heading, taken = objective or title(task), {group.name for group in made}
-        own = replace(rows, reader=rows.reader and rows.reader.only(found))
-        made.append(Group(task, heading, _name(heading, taken, figures), own))
-    return made
+    listed: list[Group] = []
+    for (task, objective), own_rows in members.items():
+        heading, taken = objective or title(task), {group.name for group in listed}
+        own = replace(rows, reader=rows.reader and rows.reader.only(own_rows))
+        listed.append(Group(task, heading, _name(heading, taken, figures), own))
+    return listed
 
 
 def _name(heading: str, taken: Collection[str], figures: Collection[str]) -> str:

@@ -73,8 +73,8 @@ class Row:
 
 def best_of(values: Array, direction: int) -> float:
     """The highest value (direction 1) or the lowest (-1), those that are NaN left out; NaN where all are."""
-    there = values[~np.isnan(values)]
-    return float(direction * (direction * there).max()) if there.size else math.nan
+    numbers = values[~np.isnan(values)]
+    return float(direction * (direction * numbers).max()) if numbers.size else math.nan
 
 
 def setting_key(config: Mapping[str, Any]) -> str:

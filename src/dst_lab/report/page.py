@@ -31,10 +31,10 @@ def pick_scale(study: Study, store: Store) -> str:
     for scale in ("paper", "quick"):
         plans = [make(scale) for make in study.recipes.plans.values()]
         begun[scale] = {run_id(config.to_dict()) for plan in plans for config in plan.wanted(lambda _: None)}
-    there = {run.id for run in runs}
-    if there & (begun["paper"] - begun["quick"]):
+    recorded = {run.id for run in runs}
+    if recorded & (begun["paper"] - begun["quick"]):
         return "paper"
-    if there & begun["quick"]:
+    if recorded & begun["quick"]:
         return "quick"
     return "paper" if any(scale_of(run.config) == "paper" for run in runs) else "quick"
 

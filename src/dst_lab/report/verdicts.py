@@ -162,9 +162,9 @@ def _against(judged: Sequence[Comparison], ours: str) -> str:
         "behind": "behind",
     }  # fmt: skip
     moods = [
-        f"{words[mood]} {'; '.join(found) if between == '; ' else listing(found)}"
+        f"{words[mood]} {'; '.join(those) if between == '; ' else listing(those)}"
         for mood in words
-        if (found := by_mood.get(mood))
+        if (those := by_mood.get(mood))
     ]
     return "; ".join([f"{_metric(judged[0])}: {values}", *moods])
 

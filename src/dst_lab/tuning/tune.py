@@ -219,7 +219,7 @@ class _Job:
         lookup, missing = Reader(self.store).scores(), set(configs)
         for config in wanted:
             if config not in missing and (known := lookup(config)) is not None:
-                self.progress.found(known, self._values(config))
+                self.progress.note_loss(known, self._values(config))
         published = RoundFile(folder_of(self.store.path), len(wanted), len(wanted) - len(configs))
         values = [self._values(config) for config in configs]
         try:

@@ -158,7 +158,7 @@ class Progress:
         """A round begins: so many runs are wanted by now, and so many of them are there."""
         self._bar.update(self._task, total=wanted, completed=existing)
 
-    def found(self, loss: float, values: Mapping[str, Any]) -> None:
+    def note_loss(self, loss: float, values: Mapping[str, Any]) -> None:
         """A run of these values has this as its lowest loss."""
         if loss < self._lowest:
             self._lowest = loss
@@ -167,5 +167,5 @@ class Progress:
 
     def ended(self, loss: float, values: Mapping[str, Any]) -> None:
         """One more has ended, with this as its lowest loss."""
-        self.found(loss, values)
+        self.note_loss(loss, values)
         self._bar.advance(self._task)

@@ -18,14 +18,14 @@ NEURONS, BLOCK, WARPS = 8, 128, 4
 
 
 @triton.jit
-def _coefficients(c, at, there, K: tl.constexpr):
+def _coefficients(c, at, is_neuron, K: tl.constexpr):
     """c0, c1, c2, c3, [neurons, 1] each, of the neurons at `at`."""
     if K == 4:
-        c0, c1 = tl.load(c + 4 * at, there, 0.0), tl.load(c + 4 * at + 1, there, 0.0)
-        c2, c3 = tl.load(c + 4 * at + 2, there, 0.0), tl.load(c + 4 * at + 3, there, 0.0)
+        c0, c1 = tl.load(c + 4 * at, is_neuron, 0.0), tl.load(c + 4 * at + 1, is_neuron, 0.0)
+        c2, c3 = tl.load(c + 4 * at + 2, is_neuron, 0.0), tl.load(c + 4 * at + 3, is_neuron, 0.0)
     else:
         gate = tl.arange(0, 16)[None, :]
-        share = tl.load(c + 16 * at[:, None] + gate, there[:, None], 0.0)
+        share = tl.load(c + 16 * at[:, None] + gate, is_neuron[:, None], 0.0)
         t00, t01 = tl.sum(tl.where((gate & 8) != 0, share, 0.0), 1), tl.sum(tl.where((gate & 4) != 0, share, 0.0), 1)
         t10, t11 = tl.sum(tl.where((gate & 2) != 0, share, 0.0), 1), tl.sum(tl.where((gate & 1) != 0, share, 0.0), 1)
         c0, c1, c2, c3 = t00, t10 - t00, t01 - t00, t11 - t10 - t01 + t00
@@ -47,14 +47,14 @@ def _forward(
     x, c, wiring, y, inputs, neurons, images, blocks, K: tl.constexpr, NEURONS: tl.constexpr, BLOCK: tl.constexpr
 ):
     run, n, image = _place(neurons, blocks, BLOCK, NEURONS)
-    there = n < neurons
-    mask = there[:, None] & (image < images)
-    first = tl.load(wiring + 2 * run * neurons + n, there, 0)
-    second = tl.load(wiring + (2 * run + 1) * neurons + n, there, 0)
+    is_neuron = n < neurons
+    mask = is_neuron[:, None] & (image < images)
+    first = tl.load(wiring + 2 * run * neurons + n, is_neuron, 0)
+    second = tl.load(wiring + (2 * run + 1) * neurons + n, is_neuron, 0)
     u = tl.load(x + (run * inputs + first)[:, None] * images + image, mask, 0.0)
     v = tl.load(x + (run * inputs + second)[:, None] * images + image, mask, 0.0)
     at = run * neurons + n
-    c0, c1, c2, c3 = _coefficients(c, at, there, K)
+    c0, c1, c2, c3 = _coefficients(c, at, is_neuron, K)
     tl.store(y + at[:, None] * images + image, c0 + c1 * u + v * (c2 + c3 * u), mask)
 
 
@@ -64,9 +64,9 @@ def _backward_to_input(
     K: tl.constexpr, NEURONS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     run, n, image = _place(inputs, blocks, BLOCK, NEURONS)
-    there = n < inputs
-    begin = tl.load(starts + run * (inputs + 1) + n, there, 0)
-    uses = tl.load(starts + run * (inputs + 1) + n + 1, there, 0) - begin
+    is_input = n < inputs
+    begin = tl.load(starts + run * (inputs + 1) + n, is_input, 0)
+    uses = tl.load(starts + run * (inputs + 1) + n + 1, is_input, 0) - begin
     total = tl.zeros([NEURONS, BLOCK], tl.float32)
     for k in range(0, tl.max(uses, 0)):
         used = k < uses
@@ -80,7 +80,7 @@ def _backward_to_input(
         mask = used[:, None] & (image < images)
         other = tl.load(x + (run * inputs + beside)[:, None] * images + image, mask, 0.0)
         total += tl.load(g + at[:, None] * images + image, mask, 0.0) * (slope + c3 * other)
-    tl.store(out + (run * inputs + n)[:, None] * images + image, total, there[:, None] & (image < images))
+    tl.store(out + (run * inputs + n)[:, None] * images + image, total, is_input[:, None] & (image < images))
 
 
 @triton.jit
@@ -88,15 +88,15 @@ def _backward_to_gates(
     x, wiring, g, out, inputs, neurons, images, K: tl.constexpr, NEURONS: tl.constexpr, BLOCK: tl.constexpr
 ):
     run, n, _ = _place(neurons, 1, BLOCK, NEURONS)
-    there = n < neurons
-    first = tl.load(wiring + 2 * run * neurons + n, there, 0)
-    second = tl.load(wiring + (2 * run + 1) * neurons + n, there, 0)
+    is_neuron = n < neurons
+    first = tl.load(wiring + 2 * run * neurons + n, is_neuron, 0)
+    second = tl.load(wiring + (2 * run + 1) * neurons + n, is_neuron, 0)
     s0, s1 = tl.zeros([NEURONS], tl.float32), tl.zeros([NEURONS], tl.float32)
     s2, s3 = tl.zeros([NEURONS], tl.float32), tl.zeros([NEURONS], tl.float32)
     at = run * neurons + n
     for start in range(0, images, BLOCK):
         image = (start + tl.arange(0, BLOCK))[None, :]
-        mask = there[:, None] & (image < images)
+        mask = is_neuron[:, None] & (image < images)
         u = tl.load(x + (run * inputs + first)[:, None] * images + image, mask, 0.0)
         v = tl.load(x + (run * inputs + second)[:, None] * images + image, mask, 0.0)
         grad = tl.load(g + at[:, None] * images + image, mask, 0.0)
@@ -105,17 +105,17 @@ def _backward_to_gates(
         s2 += tl.sum(grad * v, 1)
         s3 += tl.sum(grad * u * v, 1)
     if K == 4:
-        tl.store(out + 4 * at, s0, there)
-        tl.store(out + 4 * at + 1, s1, there)
-        tl.store(out + 4 * at + 2, s2, there)
-        tl.store(out + 4 * at + 3, s3, there)
+        tl.store(out + 4 * at, s0, is_neuron)
+        tl.store(out + 4 * at + 1, s1, is_neuron)
+        tl.store(out + 4 * at + 2, s2, is_neuron)
+        tl.store(out + 4 * at + 3, s3, is_neuron)
     else:  # sums over the corners 00, 01, 10, 11, and each gate's share of them
         gate = tl.arange(0, 16)[None, :]
         total = tl.where((gate & 8) != 0, (s0 - s1 - s2 + s3)[:, None], 0.0) + tl.where(
             (gate & 4) != 0, (s2 - s3)[:, None], 0.0
         )
         total += tl.where((gate & 2) != 0, (s1 - s3)[:, None], 0.0) + tl.where((gate & 1) != 0, s3[:, None], 0.0)
-        tl.store(out + 16 * at[:, None] + gate, total, there[:, None])
+        tl.store(out + 16 * at[:, None] + gate, total, is_neuron[:, None])
 
 
 def forward(x: Tensor, c: Tensor, wiring: Tensor, y: Tensor) -> None:

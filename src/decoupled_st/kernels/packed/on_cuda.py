@@ -29,8 +29,8 @@ def _pack(x, out, strange, features, images, words, CHECKED: tl.constexpr, FEATU
     f = tl.reshape(f, (FEATURES,))
     tl.store(out + f.to(tl.int64) * words + word, packed, f < features)
     if CHECKED:
-        found = tl.max(tl.max(((value != 0) & (value != 1)).to(tl.int32), 1), 0)
-        tl.store(strange, 1, found > 0)
+        not_a_bit = tl.max(tl.max(((value != 0) & (value != 1)).to(tl.int32), 1), 0)
+        tl.store(strange, 1, not_a_bit > 0)
 
 
 @triton.jit
@@ -39,18 +39,18 @@ def _forward(
 ):  # fmt: skip
     groups = tl.cdiv(neurons, NEURONS)
     n = (tl.program_id(0) % groups) * NEURONS + tl.arange(0, NEURONS)
-    there = n < neurons
+    is_neuron = n < neurons
     k = tl.arange(0, 16)[None, :]
-    row = tl.load(chosen + 16 * n.to(tl.int64)[:, None] + k, there[:, None], 0.0)
+    row = tl.load(chosen + 16 * n.to(tl.int64)[:, None] + k, is_neuron[:, None], 0.0)
     total, square = tl.sum(row, 1), tl.sum(row * row, 1)
     sound = ((total == 1.0) & (square == 1.0)) | ((total == 0.0) & (square == 0.0))  # zeros: no gate was allowed
-    tl.store(broken, 1.0, tl.max((there & ~sound).to(tl.int32), 0) > 0)
+    tl.store(broken, 1.0, tl.max((is_neuron & ~sound).to(tl.int32), 0) > 0)
     gate = tl.sum(tl.where(row == 1.0, k, 0), 1) & 15
-    tl.store(gates + n, gate.to(tl.uint8), there)
+    tl.store(gates + n, gate.to(tl.uint8), is_neuron)
     w = (tl.program_id(0) // groups) * WORDS + tl.arange(0, WORDS)[None, :]
-    mask = there[:, None] & (w < words)
-    a = tl.load(x + tl.load(wiring + n, there, 0)[:, None] * words + w, mask, 0)
-    b = tl.load(x + tl.load(wiring + neurons + n, there, 0)[:, None] * words + w, mask, 0)
+    mask = is_neuron[:, None] & (w < words)
+    a = tl.load(x + tl.load(wiring + n, is_neuron, 0)[:, None] * words + w, mask, 0)
+    b = tl.load(x + tl.load(wiring + neurons + n, is_neuron, 0)[:, None] * words + w, mask, 0)
     t = gate[:, None]
     when_a = (-(t & 1) & b) | (-((t >> 1) & 1) & ~b)
     when_not = (-((t >> 2) & 1) & b) | (-((t >> 3) & 1) & ~b)
@@ -70,8 +70,8 @@ def _count(y, counts, broken, classes, group, words, images, parts, SPAN: tl.con
         value = tl.load(y + (label * group + n).to(tl.int64) * words + word, n < end, 0)
         total += tl.sum((value[:, None] >> i) & 1, 0)
     image = word * 32 + tl.arange(0, 32)
-    found = tl.where(tl.load(broken) != 0, float("nan"), total.to(tl.float32))
-    tl.atomic_add(counts + image * classes + label, found, image < images, sem="relaxed")
+    count = tl.where(tl.load(broken) != 0, float("nan"), total.to(tl.float32))
+    tl.atomic_add(counts + image * classes + label, count, image < images, sem="relaxed")
 
 
 @triton.jit
@@ -93,17 +93,17 @@ def _backward(
     NEURONS: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
     n = tl.program_id(0) * NEURONS + tl.arange(0, NEURONS)
-    there = n < neurons
+    is_neuron = n < neurons
     i = tl.arange(0, 32)[None, None, :]
     if users is not None:
-        begin = tl.load(starts + n, there, 0)
-        uses = tl.load(starts + n + 1, there, 0) - begin
+        begin = tl.load(starts + n, is_neuron, 0)
+        uses = tl.load(starts + n + 1, is_neuron, 0) - begin
     s00, s01 = tl.zeros([NEURONS], tl.float32), tl.zeros([NEURONS], tl.float32)
     s10, s11 = tl.zeros([NEURONS], tl.float32), tl.zeros([NEURONS], tl.float32)
     for first in range(0, words, WORDS):
         w = first + tl.arange(0, WORDS)[None, :]
         image = w[:, :, None] * 32 + i
-        inside = there[:, None, None] & (image < images)
+        inside = is_neuron[:, None, None] & (image < images)
         if users is None:
             row = (n // group).to(tl.int64)[:, None, None]
             g = tl.load(above + row * row_stride + image * image_stride, inside, 0.0) / tau
@@ -123,9 +123,9 @@ def _backward(
         if gradient is not None:
             tl.store(gradient + n.to(tl.int64)[:, None, None] * span + image, g, inside)
         if by_gates is not None:
-            mask = there[:, None] & (w < words)
-            a = tl.load(x + tl.load(wiring + n, there, 0)[:, None] * words + w, mask, 0)
-            b = tl.load(x + tl.load(wiring + neurons + n, there, 0)[:, None] * words + w, mask, 0)
+            mask = is_neuron[:, None] & (w < words)
+            a = tl.load(x + tl.load(wiring + n, is_neuron, 0)[:, None] * words + w, mask, 0)
+            b = tl.load(x + tl.load(wiring + neurons + n, is_neuron, 0)[:, None] * words + w, mask, 0)
             s00 += _sum_where(~a & ~b, g, i)
             s01 += _sum_where(~a & b, g, i)
             s10 += _sum_where(a & ~b, g, i)
@@ -134,7 +134,7 @@ def _backward(
         k = tl.arange(0, 16)[None, :]
         total = tl.where((k & 8) != 0, s00[:, None], 0.0) + tl.where((k & 4) != 0, s01[:, None], 0.0)
         total += tl.where((k & 2) != 0, s10[:, None], 0.0) + tl.where((k & 1) != 0, s11[:, None], 0.0)
-        tl.store(by_gates + 16 * n.to(tl.int64)[:, None] + k, total, there[:, None])
+        tl.store(by_gates + 16 * n.to(tl.int64)[:, None] + k, total, is_neuron[:, None])
 
 
 @triton.jit

@@ -22,18 +22,18 @@ class Readers:
     def __init__(self) -> None:
         # Replaced whole, for threads.
         self._sound: _Known | None = None
-        self._found: tuple[_Known, tuple[Tensor, Tensor]] | None = None
+        self._latest: tuple[_Known, tuple[Tensor, Tensor]] | None = None
 
     def __call__(self, wiring: Tensor, inputs: int) -> tuple[Tensor, Tensor]:
         """`users` [2 * out], positions in the flattened wiring [2, out] sorted by input, and `starts` [inputs + 1],
         where each input's part of them begins."""
-        found = self._found
-        if found is None or not found[0].is_of(wiring, inputs):
+        latest = self._latest
+        if latest is None or not latest[0].is_of(wiring, inputs):
             known, flat = _Known(wiring, inputs), wiring.flatten()
             users = flat.argsort(stable=True)
             starts = torch.searchsorted(flat[users], torch.arange(inputs + 1, device=flat.device))
-            found = self._found = (known, (users, starts))
-        return found[1]
+            latest = self._latest = (known, (users, starts))
+        return latest[1]
 
     def are_inputs(self, wiring: Tensor, inputs: int) -> bool:
         """True where a wiring on a CPU names inputs that there are; looked at again after it has changed."""

@@ -229,10 +229,10 @@ def _weights(
     if FETCH:
         line = first_o + tl.arange(0, O // 32) * 32
         lines = run * INPUTS * OUTPUTS + i[:, None] * OUTPUTS + line[None, :]
-        there = (i < INPUTS)[:, None] & (line < OUTPUTS)[None, :]
-        _fetch(w + lines, there)
-        _fetch(m + lines, there)
-        _fetch(v + lines, there)
+        inside = (i < INPUTS)[:, None] & (line < OUTPUTS)[None, :]
+        _fetch(w + lines, inside)
+        _fetch(m + lines, inside)
+        _fetch(v + lines, inside)
     x += (tl.load(rows + run).to(tl.int64) if SHARED else run) * BATCH * INPUTS
     g += run * BATCH * OUTPUTS
     blocks_i: tl.constexpr = (INPUTS + BLOCK - 1) // BLOCK

@@ -47,13 +47,13 @@ def _layer_kernel(
     """Draw every neuron's gate, argmax(l + tau g), and apply it. `stride` is 0 where all runs see the same x."""
     run = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = n < neurons
+    is_neuron = n < neurons
     quarter = tl.arange(0, 4)[None, :]
     quad = 4 * n[:, None] + quarter
     zero = quad * 0
     c0, c1, c2, c3 = tl.philox(tl.load(key + run), quad, zero + site, zero + tl.load(step).to(tl.int32), zero + use)
     heat = tl.load(tau + run)
-    at, ok = logits + run * neurons * 16 + 4 * quad, there[:, None] & (quarter >= 0)
+    at, ok = logits + run * neurons * 16 + 4 * quad, is_neuron[:, None] & (quarter >= 0)
     best = tl.load(at, ok, 0.0) + heat * gumbel(tl.uint_to_uniform_float(c0))
     lane = zero
     score = tl.load(at + 1, ok, 0.0) + heat * gumbel(tl.uint_to_uniform_float(c1))
@@ -64,14 +64,14 @@ def _layer_kernel(
     lane, best = tl.where(score > best, 3, lane), tl.maximum(score, best)
     top = tl.argmax(best, 1)
     gate = 4 * top + tl.sum(tl.where(quarter == top[:, None], lane, 0), 1)
-    tl.store(gates + run * neurons + n, gate.to(tl.int8), there)
+    tl.store(gates + run * neurons + n, gate.to(tl.int8), is_neuron)
 
     w = tl.program_id(2) * WORDS + tl.arange(0, WORDS)[None, :]
-    mask = there[:, None] & (w < words)
+    mask = is_neuron[:, None] & (w < words)
     x += run * stride
     wiring += run * 2 * neurons
-    a = tl.load(x + tl.load(wiring + n, there, 0)[:, None] * words + w, mask, 0)
-    b = tl.load(x + tl.load(wiring + neurons + n, there, 0)[:, None] * words + w, mask, 0)
+    a = tl.load(x + tl.load(wiring + n, is_neuron, 0)[:, None] * words + w, mask, 0)
+    b = tl.load(x + tl.load(wiring + neurons + n, is_neuron, 0)[:, None] * words + w, mask, 0)
     t = gate[:, None]
     when_a = (-(t & 1) & b) | (-((t >> 1) & 1) & ~b)
     when_not = (-((t >> 2) & 1) & b) | (-((t >> 3) & 1) & ~b)
@@ -141,18 +141,18 @@ def _corners_kernel(
     """
     run = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = n < neurons
+    is_neuron = n < neurons
     w = tl.arange(0, WORDS)[None, :]
     i = tl.arange(0, 32)[None, None, :]
     image = w[:, :, None] * 32 + i
 
     if LAST:
         row = run * classes + n // group
-        g = tl.load(above + row[:, None, None] * IMAGES + image, there[:, None, None] & (image < IMAGES), 0.0)
+        g = tl.load(above + row[:, None, None] * IMAGES + image, is_neuron[:, None, None] & (image < IMAGES), 0.0)
     else:
         g = tl.zeros([BLOCK, WORDS, 32], tl.float32)
-        begin = tl.load(starts + run * (neurons + 1) + n, there, 0)
-        uses = tl.load(starts + run * (neurons + 1) + n + 1, there, 0) - begin
+        begin = tl.load(starts + run * (neurons + 1) + n, is_neuron, 0)
+        uses = tl.load(starts + run * (neurons + 1) + n + 1, is_neuron, 0) - begin
         y += run * neurons * WORDS
         above_gates += run * above_neurons
         above_wiring += 2 * run * above_neurons
@@ -171,17 +171,17 @@ def _corners_kernel(
             )  # fmt: skip
     if STORE:
         at = (run * neurons + n)[:, None, None] * IMAGES + image
-        tl.store(gradient + at, g, there[:, None, None] & (image < IMAGES))
+        tl.store(gradient + at, g, is_neuron[:, None, None] & (image < IMAGES))
 
     x += run * stride
     wiring += run * 2 * neurons
-    a = tl.load(x + tl.load(wiring + n, there, 0)[:, None] * WORDS + w, there[:, None], 0)
-    b = tl.load(x + tl.load(wiring + neurons + n, there, 0)[:, None] * WORDS + w, there[:, None], 0)
+    a = tl.load(x + tl.load(wiring + n, is_neuron, 0)[:, None] * WORDS + w, is_neuron[:, None], 0)
+    b = tl.load(x + tl.load(wiring + neurons + n, is_neuron, 0)[:, None] * WORDS + w, is_neuron[:, None], 0)
     at = corners + (run * neurons + n) * 4
-    tl.store(at, _sum_where(~a & ~b, g, i), there)
-    tl.store(at + 1, _sum_where(~a & b, g, i), there)
-    tl.store(at + 2, _sum_where(a & ~b, g, i), there)
-    tl.store(at + 3, _sum_where(a & b, g, i), there)
+    tl.store(at, _sum_where(~a & ~b, g, i), is_neuron)
+    tl.store(at + 1, _sum_where(~a & b, g, i), is_neuron)
+    tl.store(at + 2, _sum_where(a & ~b, g, i), is_neuron)
+    tl.store(at + 3, _sum_where(a & b, g, i), is_neuron)
 
 
 @triton.jit
@@ -230,16 +230,16 @@ def _update_kernel(
     `places` is how far apart the temperatures of one layer and the next are, 0 where all layers share them."""
     run, layer = tl.program_id(1), tl.program_id(2)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = n < neurons
+    is_neuron = n < neurons
     neuron = (layer * tl.num_programs(1) + run).to(tl.int64) * neurons + n
-    s00 = tl.load(corners + 4 * neuron, there, 0.0)[:, None]
-    s01 = tl.load(corners + 4 * neuron + 1, there, 0.0)[:, None]
-    s10 = tl.load(corners + 4 * neuron + 2, there, 0.0)[:, None]
-    s11 = tl.load(corners + 4 * neuron + 3, there, 0.0)[:, None]
+    s00 = tl.load(corners + 4 * neuron, is_neuron, 0.0)[:, None]
+    s01 = tl.load(corners + 4 * neuron + 1, is_neuron, 0.0)[:, None]
+    s10 = tl.load(corners + 4 * neuron + 2, is_neuron, 0.0)[:, None]
+    s11 = tl.load(corners + 4 * neuron + 3, is_neuron, 0.0)[:, None]
     gate = tl.arange(0, 16)[None, :]
     grad = tl.where((gate & 8) != 0, s00, 0.0) + tl.where((gate & 4) != 0, s01, 0.0)
     grad += tl.where((gate & 2) != 0, s10, 0.0) + tl.where((gate & 1) != 0, s11, 0.0)
-    at, ok = neuron[:, None] * 16 + gate, there[:, None] & (gate >= 0)
+    at, ok = neuron[:, None] * 16 + gate, is_neuron[:, None] & (gate >= 0)
     count = tl.load(step)
     if SURROGATE != IDENTITY:
         heat = tl.load(tau + layer * places + run)
@@ -254,12 +254,12 @@ def _update_kernel(
                 grad = _through_softmax(score, grad, gate, heat)
             else:
                 heat_f = tl.load(drawn + layer * drawn_places + run)
-                hit = gate == tl.load(gates + neuron, there, 0).to(tl.int32)[:, None]
+                hit = gate == tl.load(gates + neuron, is_neuron, 0).to(tl.int32)[:, None]
                 grad = through_choice(
                     logits, grad, score, hit, heat_f, heat, gap, seed, now, use, site + layer, n[:, None], neurons,
                     SURROGATE, SAMPLES, 16, 16,
                 )  # fmt: skip
-    tl.store(size + neuron, tl.sum(grad * grad, 1) if UPDATE else tl.max(tl.abs(grad), 1), there)
+    tl.store(size + neuron, tl.sum(grad * grad, 1) if UPDATE else tl.max(tl.abs(grad), 1), is_neuron)
     if UPDATE:
         decay, rate, root, eps = read_rates(rates, run)
         update(p, m, v, at, ok, grad, decay, rate, root, eps)

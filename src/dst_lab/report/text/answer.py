@@ -26,19 +26,19 @@ class Answer:
 def answers(verdicts: Sequence[Verdict], questions: Mapping[str, str]) -> list[Answer]:
     """One per question. A claim that goes by the question's own name ("C2") answers it, task by task; the others ("C2
     speed") are counted, and answer it together where there is none of its name."""
-    found: dict[str, list[Verdict]] = {}
+    by_claim: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
-        found.setdefault(verdict.claim.split()[0], []).append(verdict)
-    return [Answer(claim, questions.get(claim, claim), _text(claim, members)) for claim, members in found.items()]
+        by_claim.setdefault(verdict.claim.split()[0], []).append(verdict)
+    return [Answer(claim, questions.get(claim, claim), _text(claim, members)) for claim, members in by_claim.items()]
 
 
 def _text(claim: str, verdicts: Sequence[Verdict]) -> str:
     main = [one for one in verdicts if one.claim == claim]
     rest = [one for one in verdicts if one.claim != claim]
-    said = [_by_task(main)] if main else [_together(rest)]
+    sentences = [_by_task(main)] if main else [_together(rest)]
     if rest and (main or any(one.verdict != NOT_TESTED for one in rest)):
-        said.append(_counted(rest, "further verdict" if main else "verdict"))
-    return " ".join(said)
+        sentences.append(_counted(rest, "further verdict" if main else "verdict"))
+    return " ".join(sentences)
 
 
 def _by_task(verdicts: Sequence[Verdict]) -> str:

@@ -141,12 +141,12 @@ def read_among(stores: Sequence[Path], run: str, digest: str) -> Network:
     """The same from the first of several stores that has the network of this result."""
     if len(stores) == 1:
         return read_for(stores[0], run, digest)
-    there = [store for store in stores if has(store, run)]
-    places = [store for store in there if record_of(path_of(store, run)) in (digest, "")]
-    if there and not places:
+    keeping = [store for store in stores if has(store, run)]
+    places = [store for store in keeping if record_of(path_of(store, run)) in (digest, "")]
+    if keeping and not places:
         raise StoreError(
             f"the network of run {run} was not kept of the result that counts here, the first slice's: "
-            f"{path_of(there[0], run)} is of another result of the run."
+            f"{path_of(keeping[0], run)} is of another result of the run."
         )
     places = places or [*stores]
     for place in places[:-1]:

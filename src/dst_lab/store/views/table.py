@@ -66,10 +66,10 @@ def summarise(
             if run.status != "done":
                 continue
             history = store.history(run.id)
-            there = _components(history, metric)
-            series = there.get(metric)
+            components = _components(history, metric)
+            series = components.get(metric)
             known.update(history)
-            parts.update(dict.fromkeys(there))
+            parts.update(dict.fromkeys(components))
             if series is not None and series.size:
                 values.append(float(series[-1]) if at == "last" else _best(series, direction))
         noted = {run.id: notes[run.id] for run in members if run.id in notes}
@@ -144,16 +144,16 @@ def _inside(value: Any, name: str) -> Any:
     if name in value:
         return value[name]
     dots = [place for place, character in enumerate(name) if character == "."]
-    found = (_inside(value[name[:dot]], name[dot + 1 :]) for dot in dots if name[:dot] in value)
-    return next((one for one in found if one is not None), None)
+    values = (_inside(value[name[:dot]], name[dot + 1 :]) for dot in dots if name[:dot] in value)
+    return next((one for one in values if one is not None), None)
 
 
 def check_fields(wanted: Iterable[str], runs: Sequence[Run]) -> None:
     """Raise `StoreError` for a field that none of the runs has, where there are any."""
     for name in wanted:
         if runs and not any(_has(run, name) for run in runs):
-            there = sorted({known for run in runs for known in names(run.fields)})
-            raise StoreError(f"no run has the field {name!r}; there are id, status, seeds, {', '.join(there)}.")
+            known_fields = sorted({known for run in runs for known in names(run.fields)})
+            raise StoreError(f"no run has the field {name!r}; there are id, status, seeds, {', '.join(known_fields)}.")
 
 
 def check_conditions(conditions: Iterable[Condition], runs: Sequence[Run]) -> None:
@@ -187,8 +187,8 @@ def _check_value(condition: Condition, values: Sequence[Any]) -> None:
         raise StoreError(f"{condition.field} is {' or '.join(sorted(kinds))} in every run, got {str(condition)!r}")
     listed = _LIST in kinds and is_list_of_numbers(condition.text)
     if condition.sign == "!=" and not listed:
-        there = sorted({str(value) for value in values})
-        several = ", ".join(there[:8]) + (", .." if len(there) > 8 else "")
+        texts = sorted({str(value) for value in values})
+        several = ", ".join(texts[:8]) + (", .." if len(texts) > 8 else "")
         raise StoreError(f"every run would fit {str(condition)!r}, since none has this value: there are {several}")
 
 
@@ -224,10 +224,10 @@ def _words(name: str, values: Iterable[Any]) -> set[str] | None:
 
 def names(config: Mapping[str, Any], before: str = "") -> list[str]:
     """The dotted names of a config's fields."""
-    found = []
+    listed = []
     for name, value in config.items():
-        found += names(value, f"{before}{name}.") if isinstance(value, Mapping) else [before + name]
-    return found
+        listed += names(value, f"{before}{name}.") if isinstance(value, Mapping) else [before + name]
+    return listed
 
 
 def order(value: Any) -> tuple[int, float, str]:
@@ -246,10 +246,10 @@ def _components(history: Mapping[str, Series], metric: str) -> dict[str, Any]:
 
 
 def _best(values: Any, direction: int) -> float:
-    there = values[~np.isnan(values)]
-    if not there.size:
+    numbers = values[~np.isnan(values)]
+    if not numbers.size:
         return float("nan")
-    return float(there.max() if direction > 0 else there.min())
+    return float(numbers.max() if direction > 0 else numbers.min())
 
 
 def _statistics(values: list[float], direction: int) -> dict[str, Any]:

@@ -20,15 +20,15 @@ PUBLISHED = "published: soft, discretised"
 def minutes(rows: Rows) -> Drawn:
     """Accuracy on the test images over the minutes of training, one line per size."""
     figure, (ax,) = panels(1, width=5.6, height=3.6)
-    found = _trained(rows)
-    if not found:
+    trained = _trained(rows)
+    if not trained:
         return _nothing(rows, figure, ax, "Accuracy against training time")
     look = estimator("decoupled")
-    for number, (name, runs) in enumerate(found.items()):
+    for number, (name, runs) in enumerate(trained.items()):
         for row in runs:
             steps, values = row.history[METRIC].steps, 100 * row.values(METRIC)
             spent = seconds_of(rows, row) / 60 * steps / steps[-1]
-            shade = 0.35 + 0.65 * number / max(len(found) - 1, 1)
+            shade = 0.35 + 0.65 * number / max(len(trained) - 1, 1)
             ax.plot(spent, values, color=look.color, alpha=shade, lw=1.4)
             label = _label(name) if row is runs[0] else None
             ax.plot(spent[-1], values[-1], marker=look.marker, color=look.color, alpha=shade, label=label)
@@ -38,7 +38,7 @@ def minutes(rows: Rows) -> Drawn:
     plain_logarithm(ax.xaxis, 1e4)
     ax.set_xlabel("minutes of training on one GPU, evaluations included")
     ax.set_ylabel("accuracy on test images (%), argmax")
-    ends = [f"{_label(name)} {accuracy(runs):.2f}% (n = {len(runs)})" for name, runs in found.items()]
+    ends = [f"{_label(name)} {accuracy(runs):.2f}% (n = {len(runs)})" for name, runs in trained.items()]
     caption = f"The discretised networks over training: {listing(ends)}. Dashed: the published accuracies."
     return Drawn("Accuracy against training time", figure, caption, 1, _missing(rows), RECIPES)
 
@@ -64,24 +64,24 @@ def _against(
 ) -> Drawn:
     figure, (ax,) = panels(1, width=5.6, height=3.6)
     known = measured.read(rows)
-    found = {
+    measured_runs = {
         name: pairs
         for name, runs in _trained(rows).items()
         if (pairs := [(row, known[row.run.id]) for row in runs if row.run.id in known])
     }
-    if not found:
+    if not measured_runs:
         return _nothing(rows, figure, ax, title)
-    look, said = estimator("decoupled"), list[str]()
-    for name, pairs in found.items():
+    look, means = estimator("decoupled"), list[str]()
+    for name, pairs in measured_runs.items():
         x, y = [of(one) for _, one in pairs], [100 * row.last(METRIC) for row, _ in pairs]
-        ax.plot(x, y, ls="", marker=look.marker, color=look.color, label=look.label if not said else None)
+        ax.plot(x, y, ls="", marker=look.marker, color=look.color, label=look.label if not means else None)
         # On the side that the next size is not on; the largest has none.
         left = published is (name != list(SIZES)[-1])
         ax.annotate(
             _label(name), (x[0], max(y)), textcoords="offset points", xytext=(-6 if left else 6, 3),
             ha="right" if left else "left", fontsize=7, color=INK,
         )  # fmt: skip
-        said.append(f"{_label(name)}: {sum(x) / len(x):,.0f}")
+        means.append(f"{_label(name)}: {sum(x) / len(x):,.0f}")
     if published:
         sizes = SIZES.values()
         ax.plot([size.gates for size in sizes], [size.published for size in sizes], marker="o", mfc="none", color=FAINT,
@@ -92,13 +92,13 @@ def _against(
     plain_logarithm(ax.xaxis, 1e4)
     ax.set_xlabel(label)
     ax.set_ylabel("accuracy on test images (%), argmax")
-    return Drawn(title, figure, f"{label.capitalize()}: {listing(said)}. {remark}", 1, _missing(rows), RECIPES)
+    return Drawn(title, figure, f"{label.capitalize()}: {listing(means)}. {remark}", 1, _missing(rows), RECIPES)
 
 
 def _trained(rows: Rows) -> dict[str, list[Row]]:
     """The finished runs of each size that has any."""
-    found = {name: rows.recipe(f"circuits-{name}", TASK, METRIC) for name in SIZES}
-    return {name: runs for name, runs in found.items() if runs}
+    by_size = {name: rows.recipe(f"circuits-{name}", TASK, METRIC) for name in SIZES}
+    return {name: runs for name, runs in by_size.items() if runs}
 
 
 def _missing(rows: Rows) -> list[str]:

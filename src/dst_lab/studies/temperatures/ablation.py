@@ -151,9 +151,9 @@ def _parts(task: type[Config], scale: str) -> Table:
 
 
 def _varied(task: type[Config], scale: str) -> Table:
-    found, seeds = varied(task, scale), varied_seeds(task, scale)
-    lrs = list(next(iter(found.values())))
-    lines: dict[str, Line] = {name: [(by_rate[lr], seeds) for lr in lrs] for name, by_rate in found.items()}
+    settings, seeds = varied(task, scale), varied_seeds(task, scale)
+    lrs = list(next(iter(settings.values())))
+    lines: dict[str, Line] = {name: [(by_rate[lr], seeds) for lr in lrs] for name, by_rate in settings.items()}
     heading = "each constant of the rule, two and four times as large and as small"
     return Table(_name("varied", task), heading, task, ["what is other", *_at_rates(lrs)], lines)
 
@@ -233,10 +233,10 @@ def _explored(task: type[Config], scale: str) -> Table:
 
 
 def _floors(task: type[Config], scale: str) -> Table:
-    found, seeds = floored(task, scale), floor_seeds(task, scale)
+    settings, seeds = floored(task, scale), floor_seeds(task, scale)
     lrs = EXPLORED_LR[task]
     lines: dict[str, Line] = {
-        name: [(by_rate[lr], seeds) if lr in by_rate else None for lr in lrs] for name, by_rate in found.items()
+        name: [(by_rate[lr], seeds) if lr in by_rate else None for lr in lrs] for name, by_rate in settings.items()
     }
     heading = "floor, share and quiet draw once more, on which the rule's floor was halved"
     return Table(
@@ -258,8 +258,8 @@ def _name(what: str, task: type[Config]) -> str:
 
 
 def _render(page: Page) -> str:
-    found = [(table, cells) for table in tables(page.rows.scale) if (cells := table.cells(page.rows))]
-    return page.fill(str(TEMPLATE), tables=found) if found else ""
+    filled = [(table, cells) for table in tables(page.rows.scale) if (cells := table.cells(page.rows))]
+    return page.fill(str(TEMPLATE), tables=filled) if filled else ""
 
 
 ABLATION = Section("ablation", "Varied", _render)

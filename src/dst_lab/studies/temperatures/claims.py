@@ -122,8 +122,8 @@ def _network(rows: Rows) -> Verdict:
         pairs += [(left, fresh_arm(rows, name, config, "self-network", seeds)) for name, config in constants.items()]
     arms = list({one.name: one for pair in pairs for one in pair}.values())
     missing = _missing(rows, arms)
-    found = () if missing else tuple(compare(*pair, LOSS, primary=True, judged=True) for pair in pairs)
-    comparisons = tuple(one for one in found if one is not None)
+    compared = () if missing else tuple(compare(*pair, LOSS, primary=True, judged=True) for pair in pairs)
+    comparisons = tuple(one for one in compared if one is not None)
     if missing:
         verdict = NOT_TESTED
     elif any(one.worse for one in comparisons):

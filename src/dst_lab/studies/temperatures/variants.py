@@ -298,16 +298,16 @@ def floored(task: type[Config], scale: str) -> dict[str, dict[float, Config]]:
     few = None if scale == "paper" else 1
     lrs = dict(zip(EXPLORED_LR[task], rates(scale, EXPLORED_LR[task]), strict=True))
     short = {"epochs": FLOOR_EPOCHS} if task is StochasticBinaryConfig and scale == "paper" else {}
-    found: dict[str, dict[float, Config]] = {}
+    settings: dict[str, dict[float, Config]] = {}
     for floor, share, low in FLOORS[task][:few]:
         rule = f"{RULE}:ceiling={floor:g}:floor={floor:g}:low={low:g}:share={share:g}"
         name = f"floor {floor:g}, share {share:g}, low {low:g}"
-        found[name] = {lr: setting(task, scale, rule, rule, lr=at, **short) for lr, at in lrs.items()}
+        settings[name] = {lr: setting(task, scale, rule, rule, lr=at, **short) for lr, at in lrs.items()}
     for lr, pairs in FLOOR_CONSTANTS.items() if task is StochasticBinaryConfig else ():
         for tau_f, tau_b in pairs[:few]:
-            by_rate = found.setdefault(f"tau_f {tau_f:g}, tau_b {tau_b:g}", {})
+            by_rate = settings.setdefault(f"tau_f {tau_f:g}, tau_b {tau_b:g}", {})
             by_rate[lr] = setting(task, scale, tau_f, tau_b, lr=lrs[lr], **short)
-    return found
+    return settings
 
 
 def floor_seeds(task: type[Config], scale: str) -> tuple[int, ...]:

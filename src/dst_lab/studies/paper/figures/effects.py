@@ -93,26 +93,26 @@ def _panels(rows: Rows, recipe: str) -> list[Panel]:
     rate = half_the_rate(rows.scale)
     titles = {lr: f"{autoencoder.title}, learning rate {lr:g}" for lr in (2 * rate, rate)}
     slower = replace(autoencoder, title=titles[rate], lr=rate)
-    there = slower.rows(rows, PERPLEXITY.metric) or slower.diverged(rows)
-    both = [replace(autoencoder, title=titles[2 * rate]), slower] if there else [autoencoder]
+    trained = slower.rows(rows, PERPLEXITY.metric) or slower.diverged(rows)
+    both = [replace(autoencoder, title=titles[2 * rate]), slower] if trained else [autoencoder]
     return [*both, network] if recipe == "tau-f-effects" else [network, *both]
 
 
 def by_tau(rows: Rows, panel: Panel, name: str, measure: Measure) -> dict[float, list[float]]:
     """Each temperature swept -> the measure of every seed."""
-    found: dict[float, list[float]] = {}
+    values: dict[float, list[float]] = {}
     for row in panel.rows(rows, measure.metric):
         tau = getattr(row.taus, name)
         if tau is not None and math.isfinite(value := measure.of(row)):
-            found.setdefault(tau, []).append(value)
-    return dict(sorted(found.items()))
+            values.setdefault(tau, []).append(value)
+    return dict(sorted(values.items()))
 
 
 def _draw(rows: Rows, recipe: str, name: str) -> Drawn:
     shown = _panels(rows, recipe)
     figure, axes = panels(len(shown), width=4.3)
     missing = [text for panel in shown for text in panel.missing(rows)]
-    said: list[str] = []
+    sentences: list[str] = []
     counts: dict[tuple[str, str], set[int]] = {}
     for ax, panel in zip(axes, shown, strict=True):
         left, right = panel.left, panel.right
@@ -131,16 +131,16 @@ def _draw(rows: Rows, recipe: str, name: str) -> Drawn:
             plain_logarithm(twin.yaxis)
         ax.set_xlabel(letter(name))
         ax.set_title(panel.title)
-        said += _said(name, panel, both)
+        sentences += _said(name, panel, both)
         if right is SNR:
-            said += _silent(panel.rows(rows, PERPLEXITY.metric))
+            sentences += _silent(panel.rows(rows, PERPLEXITY.metric))
         if runs := panel.diverged(rows):
-            said.append(f"Left out, since they diverged: {len(runs)} runs.")
+            sentences.append(f"Left out, since they diverged: {len(runs)} runs.")
     heading = {"tau_f": "What the forward temperature does", "tau_b": "What the backward temperature does"}[name]
-    if said:
-        said.append(f"{_n(counts)}; points: median; bars: quartiles.")
+    if sentences:
+        sentences.append(f"{_n(counts)}; points: median; bars: quartiles.")
     recipes = (recipe, RATE) if len(shown) > 2 else (recipe,)
-    return Drawn(heading, figure, " ".join(said), len(shown), missing, recipes)
+    return Drawn(heading, figure, " ".join(sentences), len(shown), missing, recipes)
 
 
 def _line(ax: Axes, measure: Measure, values: dict[float, list[float]], role: str) -> None:
@@ -148,7 +148,8 @@ def _line(ax: Axes, measure: Measure, values: dict[float, list[float]], role: st
     ax.set_ylabel(measure.label, color=look.color)
     if not values:
         return
-    low, middle, high = (np.array([np.quantile(there, q) for there in values.values()]) for q in (0.25, 0.5, 0.75))
+    quartiles = [[np.quantile(measured, q) for measured in values.values()] for q in (0.25, 0.5, 0.75)]
+    low, middle, high = map(np.array, quartiles)
     ax.errorbar(
         list(values), middle, (middle - low, high - middle), color=look.color, ls=look.line, marker=look.marker,
         capsize=2.5,
@@ -160,10 +161,10 @@ def _line(ax: Axes, measure: Measure, values: dict[float, list[float]], role: st
         ax.set_ylim(bottom, top or 1.12 * float(high.max()))
 
 
-def _floor(ax: Axes, found: list[Row]) -> None:
+def _floor(ax: Axes, runs: list[Row]) -> None:
     """What pure noise would read: |mean| / std of N standard normals is about sqrt(2 / (pi N)), unless N is small."""
-    if found and found[0].run.config["snr_passes"] >= 16:
-        floor = math.sqrt(2 / (math.pi * found[0].run.config["snr_passes"]))
+    if runs and runs[0].run.config["snr_passes"] >= 16:
+        floor = math.sqrt(2 / (math.pi * runs[0].run.config["snr_passes"]))
         ax.axhline(floor, color=FAINT, lw=1, ls=(0, (1, 2)))
         ax.annotate("pure noise", (0.02, floor), xycoords=("axes fraction", "data"), va="bottom", color=FAINT, size=8)
         bottom, top = ax.get_ylim()
@@ -186,7 +187,7 @@ def _said(name: str, panel: Panel, both: list[dict[float, list[float]]]) -> list
 
 def _told(values: dict[float, list[float]]) -> list[tuple[float, float]]:
     """(temperature, median) at both ends, and between them where it turns more than a tenth beyond both."""
-    medians = [(tau, float(np.median(there))) for tau, there in values.items()]
+    medians = [(tau, float(np.median(measured))) for tau, measured in values.items()]
     first, *between, last = medians
     low, high = sorted((first[1], last[1]))
     least, most = min(middle for _, middle in medians), max(middle for _, middle in medians)
@@ -194,25 +195,25 @@ def _told(values: dict[float, list[float]]) -> list[tuple[float, float]]:
     return [first, *turns, last]
 
 
-def _silent(found: list[Row]) -> list[str]:
+def _silent(runs: list[Row]) -> list[str]:
     """For a caption: how many runs collapsed, since their ratios are drawn too."""
-    count = sum(collapsed(row.history) for row in found)
+    count = sum(collapsed(row.history) for row in runs)
     if not count:
         return []
     return [
-        f"{count} of {len(found)} runs ended with almost all images on one code (every perplexity below "
+        f"{count} of {len(runs)} runs ended with almost all images on one code (every perplexity below "
         f"{COLLAPSED:g}): a ratio measured there is that of a constant network, and says little."
     ]
 
 
 def _n(counts: dict[tuple[str, str], set[int]]) -> str:
     """How many seeds a point stands for, and where there are fewer."""
-    most = max((n for found in counts.values() for n in found), default=0)
+    most = max((n for numbers in counts.values() for n in numbers), default=0)
     labels = [label for _, label in counts]
     fewer = []
-    for (place, label), found in counts.items():
-        if found and found != {most}:
+    for (place, label), numbers in counts.items():
+        if numbers and numbers != {most}:
             where = f" ({place})" if labels.count(label) > 1 else ""
-            ends = dict.fromkeys((min(found), max(found)))
+            ends = dict.fromkeys((min(numbers), max(numbers)))
             fewer.append(f"{label.partition(' (')[0]}{where} {' to '.join(map(str, ends))}")
     return f"n = {most} seeds per point" + (f" (fewer where a value is not known: {listing(fewer)})" if fewer else "")
