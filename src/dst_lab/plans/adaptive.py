@@ -121,8 +121,7 @@ class Adaptive(Plan):
         return proposed
 
     def _config(self, values: dict[str, Any]) -> Config:
-        given = {name: values[name] for name, _, _ in self.axes}
-        rounded = {name: v if isinstance(v, int) else float(f"{v:.4g}") for name, v in given.items()}
+        rounded = {name: _rounded(values[name], low, high) for name, low, high in self.axes}
         return with_values(self.base, rounded | {name: values[name] for name, _ in self.choices})
 
     def _range(self, optuna: Any, name: str, low: float, high: float) -> Any:
@@ -148,6 +147,14 @@ class Adaptive(Plan):
                 seed=self.sampler_seed, multivariate=True, constant_liar=True, n_startup_trials=BATCH
             )
         return optuna.samplers.CmaEsSampler(seed=self.sampler_seed, popsize=BATCH, n_startup_trials=1)
+
+
+def _rounded(value: float, low: float, high: float) -> float:
+    """A number inside its range, in four digits; in more where the range is narrow beside its numbers."""
+    if isinstance(value, int):
+        return value
+    digits = 4 + int(math.log10(high / (high - low))) if high > low else 17
+    return min(max(float(f"{value:.{digits}g}"), float(low)), float(high))
 
 
 def _optuna() -> Any:

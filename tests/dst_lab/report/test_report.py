@@ -166,7 +166,7 @@ def test_maps_show_losses_at_their_lowest_and_perplexity_at_the_end(path: Path, 
             found = [store.history(run.id) for run in runs]
         cells = {
             metric: next(cell for cell in shown["cells"] if cell["at"] == [tau, 1])["mean"]
-            for metric, shown in maps["autoencoder"].items()
+            for metric, shown in maps["autoencoder, Decoupled ST"].items()
         }
         losses = [history["validation_loss"].values.min() for history in found]
         codes = [history["perplexity"].values[-1].mean() for history in found]

@@ -39,7 +39,8 @@ def payload(page: Page) -> dict[str, Any]:
 
 def maps(study: Study, rows: Rows, others: Sequence[Group]) -> list[dict[str, Any]]:
     """For each task of the study the sweep of its own estimator; for the others every sweep over two temperatures."""
-    shown = [_map(rows, task, study.roles[0], title(task), study) for task in study.tasks if study.roles]
+    own = study.tasks if study.roles else ()
+    shown = [_map(rows, task, study.roles[0], f"{title(task)}, {study.ours}", study) for task in own]
     for group in others:
         names = mapped(group)
         for name in names:

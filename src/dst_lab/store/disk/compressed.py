@@ -46,11 +46,14 @@ def unpacked(path: Path) -> "tuple[TemporaryDirectory[str], Path]":
 
 
 def unpack_as_far_as_possible(path: Path, target: Path) -> None:
-    """What comes out of a damaged file, up to the damage."""
+    """What comes out of a damaged file, up to the damage.
+
+    Byte by byte, 3 MB a second: a call that meets the damage gives nothing, not even what it unpacked before it.
+    """
     decompressor = lzma.LZMADecompressor()
     with open(path, "rb") as source, open(target, "wb") as out, suppress(lzma.LZMAError, EOFError):
-        while part := source.read(1 << 16):
-            out.write(decompressor.decompress(part))
+        while byte := source.read(1):
+            out.write(decompressor.decompress(byte))
 
 
 def rewrite(path: Path, *, level: int, artefacts_of: Collection[str] | None) -> None:

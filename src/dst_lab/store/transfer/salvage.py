@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import cast
 
 from dst_lab.replace import STORE, check_target, resolved
-from dst_lab.store.contents import networks, notes, rows
+from dst_lab.store.contents import blob, networks, notes, rows
 from dst_lab.store.contents.arrivals import Arrivals, arriving_with
 from dst_lab.store.disk.compressed import is_compressed, unpack_as_far_as_possible
 from dst_lab.store.disk.connection import damage_found
@@ -158,10 +158,10 @@ class _Found:
     """What is left of notes that are not whole."""
 
     @classmethod
-    def of(cls, found: Iterable[Cell]) -> "_Found":
+    def of(cls, recovered: Iterable[Cell]) -> "_Found":
         """Each row to its table, told by its columns."""
         tables = cls()
-        for key, columns in found:
+        for key, columns in recovered:
             match columns:
                 case (None, str(run), *_) if key is not None and len(columns) == 10 and len(run) == 16:
                     tables.runs.append((key, cast(rows.Columns, columns[1:])))
@@ -170,7 +170,7 @@ class _Found:
                 case (None, str(fingerprint)) if key is not None:
                     tables.fingerprints.setdefault(key, []).append(fingerprint)
                 case (int(run), str(name), bytes(body)) if key is not None:
-                    tables.artefacts.setdefault(run, []).append((name, body))
+                    tables.artefacts.setdefault(run, []).append((_name_inside(body) or name, body))
                 case (str(run), str(body)) if key is None:
                     with suppress(UnicodeEncodeError):  # bytes that are no text any more
                         if identify(body) == run:
@@ -234,3 +234,11 @@ class _Found:
                 except ValueError as error:
                     reason = reason or str(error)
         raise ValueError(reason)
+
+
+def _name_inside(body: bytes) -> str:
+    """The name of an artefact as its body has it, checked, where its column may be damaged; "" where the body is."""
+    try:
+        return next(iter(blob.unpack(body)), "")
+    except ValueError:
+        return ""

@@ -140,6 +140,27 @@ def test_a_compressed_store_comes_out_as_far_as_it_unpacks(path, rows, tmp_path)
     assert {run: {**kept[run], "artefacts": {}} if run in bare else kept[run] for run in saved} == saved
 
 
+@pytest.mark.parametrize(("place", "least"), [(-1, 40), (-20, 40), (0.7, 5)])
+def test_a_flipped_bit_of_a_compressed_store_costs_nothing_before_it(place, least, path, rows, tmp_path):
+    with Store.open(path) as store:
+        store.copy(tmp_path / "small.sqlite.xz")
+    harmed = bytearray((tmp_path / "small.sqlite.xz").read_bytes())
+    harmed[place if place < 0 else int(place * len(harmed))] ^= 1
+    (tmp_path / "harmed.sqlite.xz").write_bytes(harmed)
+    assert least <= salvage(tmp_path / "harmed.sqlite.xz", tmp_path / "out.sqlite").saved
+    kept, saved = rows(path), rows(tmp_path / "out.sqlite")
+    assert all({**kept[run], "artefacts": content["artefacts"]} == content for run, content in saved.items())
+
+
+def test_the_name_of_an_artefact_that_is_no_text_costs_nothing(path, rows, tmp_path):
+    whole, raw = rows(path), path.read_bytes()
+    ((name,),) = {tuple(content["artefacts"]) for content in whole.values() if content["artefacts"]}
+    place = raw.index(name.encode() + b"dst")  # the column, before the body
+    (tmp_path / "harmed").write_bytes(raw[: place + 1] + bytes([raw[place + 1] ^ 0x80]) + raw[place + 2 :])
+    assert salvage(tmp_path / "harmed", tmp_path / "out.sqlite").saved == 40
+    assert rows(tmp_path / "out.sqlite") == whole
+
+
 def test_what_is_no_store_is_refused_and_nothing_is_left(tmp_path):
     (tmp_path / "letter").write_bytes(b"dear reader" * 1000)
     with pytest.raises(StoreError, match="nothing of a dst store was found"):
