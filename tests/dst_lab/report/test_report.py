@@ -173,7 +173,8 @@ def test_maps_show_losses_at_their_lowest_and_perplexity_at_the_end(path: Path, 
         assert len(found) == 3
         assert cells["validation_loss"] == pytest.approx(sum(losses) / 3, rel=1e-4)
         assert cells["perplexity"] == pytest.approx(sum(codes) / 3, rel=1e-4)
-    assert maps["autoencoder"]["perplexity"]["unit"] == maps["logic gates"]["gate_perplexity"]["unit"] == "at the end"
+    codes, gates = maps["autoencoder, Decoupled ST"]["perplexity"], maps["logic gates, Decoupled ST"]["gate_perplexity"]
+    assert codes["unit"] == gates["unit"] == "at the end"
 
 
 def test_a_sweep_of_ones_own_has_a_map_and_empty_figures_take_no_room(tmp_path: Path) -> None:
