@@ -64,6 +64,37 @@ def _fsdp(rank: int, folder: Path) -> None:
         assert sum(losses[-5:]) < sum(losses[:5]), name
 
 
+def _fsdp_codes(rank: int, folder: Path) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = torch.nn.Linear(6, 4)
+            self.book = dst.nn.Codebook(8, 4, dst.Decoupled(tau_f=0.0, tau_b=1.0), metric="l2")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.encoder(x)
+            with pytest.raises(RuntimeError, match="sharded by FSDP2, and what is set now would be lost"):
+                self.book.initialise(h)
+            return self.book(h).q
+
+    network = Network()
+    network.book.initialise(torch.full((5, 4), 3.0))
+    fully_shard(network, mesh=init_device_mesh("cpu", (2,)))
+    network(torch.randn(5, 6)).square().sum().backward()
+    for change in (lambda: network.book.initialise(torch.randn(5, 4)), lambda: network.book.revive(1)):
+        with pytest.raises(RuntimeError, match="is sharded by FSDP2"):
+            change()
+    assert (network.book.weight.full_tensor() == 3.0).all()
+
+
+def test_codes_that_fsdp2_shards_are_not_set_in_vain(tmp_path: Path) -> None:
+    """Gathered, they were set in a copy, and the next pass had the old ones."""
+    in_two_processes(_fsdp_codes, tmp_path)
+
+
 def test_fsdp2_trains(tmp_path: Path) -> None:
     in_two_processes(_fsdp, tmp_path)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 import dst_lab
 from dst_lab.store import Record, Series, Store
@@ -81,6 +82,28 @@ def class_wide(width: float):
     return Trainer().train
 
 
+def inherited(width: float):
+    class Base:
+        wide = width
+
+    class Trainer(Base):
+        @classmethod
+        def train(cls, tau_f: float, seed: int) -> float:
+            return abs(tau_f - 0.5 * cls.wide)
+
+    return Trainer.train
+
+
+class Private:
+    __slots__ = ("__width",)
+
+    def __init__(self, width: float) -> None:
+        self.__width = width
+
+    def __call__(self, tau_f: float, seed: int) -> float:
+        return abs(tau_f - 0.5 * self.__width)
+
+
 @dataclass(frozen=True, slots=True)
 class Slotted:
     width: float
@@ -93,7 +116,10 @@ class Slotted:
     ("make", "named"),
     [
         (class_wide, "self.wide"),
+        (inherited, "self.wide"),
+        (Private, "self._Private__width"),
         (Slotted, "self.width"),
+        (lambda width: closure(np.bool_(width > 1)), "width"),
         (lambda width: module_wide(np.float32(width)), "wide"),
         (lambda width: closure(np.int64(width)), "width"),
         (closure, "width"),
@@ -133,6 +159,27 @@ def test_a_function_whose_source_is_in_no_file_is_told_by_its_code(tmp_path: Pat
         )
         ends.append((done.stdout.strip(), "trained by another source" in done.stderr))
     assert ends == [("0.5", False), ("0.5", False), ("", True)]
+
+
+def test_the_code_of_another_python_is_no_other_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is that of a function which it calls from a closure. Warnings are errors here."""
+    space: dict[str, Any] = {}
+    exec("def make(near): return lambda tau_f, seed: near(tau_f)\nnear = lambda tau_f: abs(tau_f - 0.5)", space)
+    given = {**WIDTH, "store": tmp_path / "t.sqlite", "name": "mine"}
+    result = dst_lab.tune(space["make"](space["near"]), **given)
+    monkeypatch.setattr(sys.implementation, "cache_tag", "another")
+    assert dst_lab.tune(space["make"](space["near"]), **given) == result
+
+
+def test_what_a_library_defines_is_not_the_objectives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Network(nn.Module):
+        def forward(self, tau_f: float, seed: int) -> float:
+            return abs(tau_f - 0.5)
+
+    given = {**WIDTH, "store": tmp_path / "t.sqlite", "name": "mine"}
+    result = dst_lab.tune(Network(), **given)
+    monkeypatch.setattr(nn.Module, "_version", 2)
+    assert dst_lab.tune(Network(), **given) == result
 
 
 def test_what_an_objective_changes_itself_is_no_change(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def identity_ste(
         arguments = (inputs.x, inputs.codes, inputs.mask, None, one, scale, None, metric, False)
         _, index, *_ = torch.ops.decoupled_st.codebook(*arguments)
     path = (inputs.x - inputs.x.detach()) * scale.unsqueeze(-1).to(inputs.x.dtype)
-    q = operator.gather_wide(inputs.codes, index).to(path.dtype) + path
+    q = operator.gather(operator.as_summed(inputs.codes), index).to(path.dtype) + path
     return q.reshape(x.shape), index.reshape(inputs.lead)
 
 

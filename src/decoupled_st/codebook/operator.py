@@ -138,15 +138,21 @@ def scoring_of(heads: list[Scores]) -> Any:
 
 def gather(codes: Tensor, index: Tensor) -> Tensor:
     """The codes [..., H, D] of an index [..., H]; NaN where it is -1."""
+    return rows_of(codes, index.clamp(min=0)).masked_fill((index < 0).unsqueeze(-1), torch.nan)
+
+
+def rows_of(codes: Tensor, index: Tensor) -> Tensor:
+    """The same of an index without -1."""
     H, K, D = codes.shape
-    q = F.embedding(index.clamp(min=0) + torch.arange(H, device=index.device) * K, codes.reshape(H * K, D))
-    return q.masked_fill((index < 0).unsqueeze(-1), torch.nan)
+    return F.embedding(index + torch.arange(H, device=index.device) * K, codes.reshape(H * K, D))
 
 
-def gather_wide(codes: Tensor, index: Tensor) -> Tensor:
-    """`gather` in float32 at least, so that the gradients of all rows that chose a code are summed in it: in bfloat16 a
-    sum of ones ends at 256."""
-    return gather(codes.to(torch.promote_types(codes.dtype, torch.float32)), index)
+def as_summed(codes: Tensor) -> Tensor:
+    """The codes in float32 at least where they may get a gradient: a code's is summed over all rows that chose it, and
+    in bfloat16 a sum of ones ends at 256."""
+    if torch.is_grad_enabled() and (codes.requires_grad or kernels.transformed()):
+        return codes.to(torch.promote_types(codes.dtype, torch.float32))
+    return codes
 
 
 def _row_numbers(x: Tensor, head: int) -> Tensor:

@@ -6,7 +6,13 @@ from torch.nn.utils.parametrize import is_parametrized
 
 def check_settable(module: nn.Module, name: str) -> None:
     """Refuse a tensor that is made anew before each pass, by `torch.nn.utils.prune` or the older `weight_norm`: it
-    would forget what is written to it."""
+    would forget what is written to it; and one that FSDP2 shards, of which a pass sees a copy."""
+    # The hook is all that FSDP2 leaves on the module while its parameters are gathered.
+    if any("_fully_shard" in getattr(hook, "__module__", "") for hook in module._load_state_dict_post_hooks.values()):
+        raise RuntimeError(
+            f"{name!r} of this {type(module).__name__} is sharded by FSDP2, and what is set now would be lost with the "
+            "gathered copy: set it before fully_shard"
+        )
     if not (name in module._parameters or name in module._buffers or is_parametrized(module, name)):
         raise RuntimeError(
             f"{name!r} of this {type(module).__name__} is no parameter any more: a hook makes it before each pass "

@@ -23,8 +23,8 @@ class Tempering(nn.Module):
 
     A pass of training updates the buffers; one in `.eval()` or without gradients leaves them as they are. They are
     float32 and int64 whatever the network is cast to. Under DistributedDataParallel they are those of rank 0, which
-    broadcasts its buffers before each pass, so that all ranks work at the same temperatures; inside `no_sync()` it does
-    not, and each rank measures by itself until the next pass outside. Where a pass is run again, by
+    broadcasts its buffers before each pass, so that all ranks work at the same temperatures; not before a pass that
+    follows one inside `no_sync()`, where each rank goes on by itself. Where a pass is run again, by
     `torch.utils.checkpoint` or a compiler, it has the temperatures of the first time, and counts once.
     """
 
@@ -55,7 +55,8 @@ class Tempering(nn.Module):
 
     def reading(self) -> dict[str, float]:
         """The temperatures of the last pass of training (their mean, where they differ inside a batch; NaN before the
-        first), and the state, as numbers. Of an estimator to which the rule gives tau_b alone, tau_f is its own."""
+        first; of a rule without state also of a pass that a checkpoint runs again), and the state, as numbers. Of an
+        estimator to which the rule gives tau_b alone, tau_f is its own."""
         taus = {f"tau_{name}": self.get_buffer(f"last_{name}").item() for name in Taus._fields}
         if self.tempered.drawn_at is not None and not math.isnan(taus["tau_f"]):
             taus["tau_f"] = self.tempered.drawn_at

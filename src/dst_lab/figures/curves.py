@@ -16,7 +16,7 @@ from dst_lab.records import Array, Rows, Setting, spread, together, uneven
 SETTLING = 0.1
 """The share of training that the vertical axis may leave out."""
 NARROW, LONGEST, LINE = 34, 48, 0.18
-"""The characters of a label of which two stand side by side, and of which one fits; and a line's height in inches."""
+"""Labels of at most so many characters stand side by side; longer ones are broken at so many; a line's inches."""
 
 
 def curves(rows: Rows, task: str, roles: Sequence[str], metrics: Sequence[str]) -> Drawn:

@@ -6,7 +6,20 @@ from typing import Any
 
 from dst_lab.configs import Config
 from dst_lab.plans.halving import Halving
-from dst_lab.plans.plan import Axis, Early, Lookup, Plan, best, describe, edge, score, seeded, value_of, with_values
+from dst_lab.plans.plan import (
+    Axis,
+    Early,
+    Lookup,
+    Plan,
+    all_diverged,
+    best,
+    describe,
+    edge,
+    score,
+    seeded,
+    value_of,
+    with_values,
+)
 
 BATCH = 8
 """New settings at a time: each is trained with all its seeds, and all of them as one fleet."""
@@ -77,6 +90,8 @@ class Adaptive(Plan):
                 "Without halving they are trained whole"
             )
         for winner in self.chosen(lookup):
+            if score(winner, self.seeds, lookup) == math.inf:
+                return [*remarks, all_diverged(winner)]
             values = ", ".join(f"{name}={value_of(winner, name)}" for name in names)
             remarks.append(
                 f"chosen for {describe(winner)}: {values}, {score(winner, self.seeds, lookup):.6g}, of {how}"
@@ -153,7 +168,7 @@ def _rounded(value: float, low: float, high: float) -> float:
     """A number inside its range, in four digits; in more where the range is narrow beside its numbers."""
     if isinstance(value, int):
         return value
-    digits = 4 + int(math.log10(high / (high - low))) if high > low else 17
+    digits = max(4, 3 + int(math.log10(high / (high - low))))
     return min(max(float(f"{value:.{digits}g}"), float(low)), float(high))
 
 

@@ -68,6 +68,8 @@ class Grid(Plan):
         if not self.chosen(lookup):
             return []
         (winner,) = self.chosen(lookup)
+        if score(winner, self.seeds, lookup) == math.inf:
+            return [all_diverged(winner)]
         remarks = [
             f"best of {describe(self.base)}: {_values(winner, self.axes)}, {score(winner, self.seeds, lookup):.6g}"
         ]
@@ -160,6 +162,11 @@ def best(configs: Sequence[Config], seeds: Sequence[int], lookup: Lookup) -> Con
     if any(value is None for value, _ in scored):
         return None
     return configs[min((value, i) for value, i in scored if value is not None)[1]]
+
+
+def all_diverged(config: Config) -> str:
+    """What is said of a search whose best setting has no finite score."""
+    return f"none is best of {describe(config)}: every setting has a run that diverged"
 
 
 def edge(values: Sequence[Any], value: Any) -> str | None:

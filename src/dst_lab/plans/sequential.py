@@ -1,5 +1,6 @@
 """The paper's O(n) protocol: sweep one temperature, keep the best, sweep the other."""
 
+import math
 from dataclasses import dataclass
 
 from dst_lab.configs import Config
@@ -7,6 +8,7 @@ from dst_lab.plans.plan import (
     Axis,
     Lookup,
     Plan,
+    all_diverged,
     best,
     describe,
     edge,
@@ -46,6 +48,8 @@ class Sequential(Plan):
 
     def notes(self, lookup: Lookup) -> list[str]:
         _, winner, remarks = self._settings(lookup)
+        if winner is not None and score(winner, self.seeds, lookup) == math.inf:
+            return [all_diverged(winner)]
         if winner is not None:
             names = [name for name, _ in (*self.sweeps, *self.always)]
             values = ", ".join(f"{name}={value_of(winner, name)}" for name in names)

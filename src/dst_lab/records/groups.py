@@ -157,9 +157,9 @@ def groups(rows: Rows, leave_out: Collection[str] = (), figures: Collection[str]
         if row.run.task not in leave_out:
             members.setdefault((row.run.task, str(row.run.config.get("objective", ""))), {})[run] = row
     listed: list[Group] = []
-    for (task, objective), own_rows in members.items():
+    for (task, objective), runs in members.items():
         heading, taken = objective or title(task), {group.name for group in listed}
-        own = replace(rows, reader=rows.reader and rows.reader.only(own_rows))
+        own = replace(rows, reader=rows.reader and rows.reader.only(runs))
         listed.append(Group(task, heading, _name(heading, taken, figures), own))
     return listed
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from dst_lab.configs.cards import metric
+from dst_lab.configs.cards import estimator, metric
 from dst_lab.figures import Drawn
 from dst_lab.figures.curves import caption, diverged, draw, having, held
 from dst_lab.figures.importance import FEWEST, importance, shares_of, varied
@@ -71,5 +71,10 @@ def mapped(group: Group) -> list[str]:
 
 def _map(group: Group, name: str, _: Rows) -> Drawn:
     drawn = temperature_map(group.sweep, group.task, name, group.metrics, seeds=group.seeds)
-    drawn.title = f"Temperature map, {group.title}"
+    drawn.title = f"Temperature map, {map_heading(group, name)}"
     return drawn
+
+
+def map_heading(group: Group, name: str) -> str:
+    """The group's title, and whose map it is where several estimators have one."""
+    return group.title if len(mapped(group)) == 1 else f"{group.title}, {estimator(name).label}"

@@ -13,6 +13,8 @@ from numbers import Number
 from types import CodeType, FunctionType
 from typing import Any
 
+import numpy as np
+
 from dst_lab.store import Store
 
 Objective = Callable[..., float | Sequence[float]]
@@ -76,12 +78,17 @@ def _source(objective: Objective) -> str:
         values = {**{str(place): value for place, value in enumerate(objective.args)}, **objective.keywords}
         bound += "".join(f"\n{name}={value!r}" for name, value in values.items() if _is_plain(value))
         objective = objective.func
+    if text := _text_in_file(objective):
+        return _hash(text + bound)
+    code = getattr(_function(objective), "__code__", None)
+    return f"{sys.implementation.cache_tag} {_hash(_code_text(code) + bound)}" if code else ""
+
+
+def _text_in_file(objective: Objective) -> str:
     try:
-        text = inspect.getsource(objective if inspect.isroutine(objective) else type(objective))
+        return inspect.getsource(objective if inspect.isroutine(objective) else type(objective))
     except (OSError, TypeError):
-        code = getattr(_function(objective), "__code__", None)
-        return f"{sys.implementation.cache_tag} {_hash(_code_text(code) + bound)}" if code else ""
-    return _hash(text + bound)
+        return ""
 
 
 def _code_text(code: CodeType) -> str:
@@ -114,7 +121,8 @@ def _text(value: Any, within: tuple[Any, ...]) -> str:
     if any(value is one for one in within):
         return ""
     if isinstance(value, FunctionType):
-        return f"{_source(value)} {_bound(value, within)}"
+        # Not by its code, which another Python compiles otherwise.
+        return f"{_source(value) if _text_in_file(value) else ''} {_bound(value, within)}"
     if isinstance(value, list | tuple | dict):
         held = tuple(value.items() if isinstance(value, dict) else value)  # a copy: other threads may be filling it
         if len(held) > MOST:
@@ -123,7 +131,7 @@ def _text(value: Any, within: tuple[Any, ...]) -> str:
         return f"{type(value).__name__}({', '.join(parts)})" if all(parts) else ""
     if isinstance(value, str | int | float | None):
         return repr(value)
-    return f"{type(value).__name__} {value}" if isinstance(value, Number) else ""  # such as NumPy's
+    return f"{type(value).__name__} {value}" if isinstance(value, Number | np.generic) else ""
 
 
 def _values(objective: Any) -> dict[str, Any]:
@@ -146,13 +154,20 @@ def _function(objective: Any) -> Any:
 
 
 def _attributes(owner: Any) -> dict[str, Any]:
-    """The attributes of an object: those of its class, which are no methods, its slots and its own."""
-    kinds = () if isinstance(owner, type) else type(owner).__mro__[-2::-1]  # without `object`
-    of_class = {name: value for kind in kinds for name, value in vars(kind).items() if not callable(value)}
-    slots = [vars(kind).get("__slots__", ()) for kind in kinds]
-    names = [name for one in slots for name in ((one,) if isinstance(one, str) else one)]
-    of_slots = {name: getattr(owner, name) for name in names if hasattr(owner, name)}
-    return {**of_class, **of_slots, **getattr(owner, "__dict__", {})}
+    """The attributes of an object: those of its classes that are no methods, its slots and its own. Classes of other
+    packages, such as torch's, are left out."""
+    own = owner if isinstance(owner, type) else type(owner)
+    kinds = [kind for kind in own.__mro__[::-1] if _package(kind) == _package(own)]
+    of_classes = {name: value for kind in kinds for name, value in vars(kind).items() if not callable(value)}
+    slots = {name: value for name, value in of_classes.items() if inspect.ismemberdescriptor(value)}
+    for name, slot in slots.items():
+        with suppress(AttributeError):  # not given a value yet
+            of_classes[name] = slot.__get__(owner)
+    return {**of_classes, **getattr(owner, "__dict__", {})}
+
+
+def _package(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
 
 
 def _of_function(function: FunctionType) -> dict[str, Any]:

@@ -639,3 +639,15 @@ def test_a_compiled_codebook_in_a_checkpoint_counts_once() -> None:
     checkpoint(call, x, use_reentrant=False).sum().backward()
     assert module.usage.sum() == 10
     assert module.idle.max() == 1
+
+
+@pytest.mark.parametrize("codes", [torch.float32, torch.bfloat16])
+def test_losses_are_computed_in_the_wider_dtype_and_in_float32_at_least(codes: torch.dtype) -> None:
+    module = dst.nn.Codebook(4, 3, ARGMAX, metric="l2", losses=["commitment", "codebook"], dtype=codes)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        x = torch.randn(9, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+        index, losses = module(x)[1:]
+        expected = (x.double() - module.weight.detach().double()[index]).square().mean()
+        for loss in losses.values():
+            assert loss.dtype == torch.promote_types(dtype, torch.float32)
+            assert abs(loss.item() - expected.item()) <= 4 * torch.finfo(loss.dtype).eps * expected.item()

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -326,3 +327,20 @@ def test_which_runs_are_compared_is_said_where_there_are_others(confirmed: Any) 
 
 def _series(value: float) -> Series:
     return Series(np.array([1, 2]), np.array([value, value]))
+
+
+def test_maps_of_two_estimators_say_whose_they_are(tmp_path: Any) -> None:
+    """The pictures on paper as well as the one that answers to a pointer."""
+    records = []
+    for name, tau_f, tau_b in product(("decoupled", "reinmax"), (0.3, 0.6, 1.0), (0.5, 1.0)):
+        estimator = {"name": name, "tau_f": tau_f, "tau_b": tau_b}
+        config = {"task": "routing", "estimator": estimator, "seed": 0, "lr": 0.01}
+        history = {"validation_loss": Series(np.array([1]), np.array([tau_f + tau_b]))}
+        records.append(Record(config=config, status="done", history=history))
+    with Store.open(tmp_path / "two.sqlite", write=True) as store:
+        store.put(records)
+        rows = ANY.rows(store, "quick")
+        (group,) = other_groups(ANY, rows)
+        titles = [one.title for name, one in draw(figures_of(group), rows).items() if name.endswith("-map")]
+        assert titles == ["Temperature map, routing, Decoupled ST", "Temperature map, routing, ReinMax"]
+        assert [one["task"] for one in maps(ANY, rows, [group])] == ["routing, Decoupled ST", "routing, ReinMax"]

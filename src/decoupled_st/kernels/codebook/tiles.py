@@ -98,8 +98,8 @@ def precision(x: Tensor) -> str:
 def _allows_tf32() -> bool:
     matmul = torch.backends.cuda.matmul
     # From torch 2.9 on; once it is set, the older name may not be read.
-    precision = getattr(matmul, "fp32_precision", None)
-    return matmul.allow_tf32 if precision is None else precision == "tf32"
+    setting = getattr(matmul, "fp32_precision", None)
+    return matmul.allow_tf32 if setting is None else setting == "tf32"
 
 
 def in_float32(x: Tensor) -> bool:

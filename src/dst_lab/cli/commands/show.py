@@ -79,7 +79,7 @@ def _show(args: argparse.Namespace) -> int:
         draw(rows, group, args.metric, at, args.where)
     if lacking:
         what = "1 row, whose runs have" if lacking == 1 else f"{lacking} rows, whose runs have"
-        say(f"dst: left out: {what} no metric {args.metric!r}", sys.stderr)
+        say(f"dst: left out: {what} no single number {args.metric!r}", sys.stderr)
     for name, reason in damaged.items():
         say(f"dst: damaged, and left out: {name}: {reason}", sys.stderr)
     if damaged and not torn:

@@ -15,7 +15,7 @@ from dst_lab.figures.sweeps import cells, diverged, held_text, optimum, rate, sw
 from dst_lab.plans import FRESH
 from dst_lab.records import Group, Row, Rows, setting_key, spread, together, uneven
 from dst_lab.report.commands import run_command
-from dst_lab.report.others import mapped
+from dst_lab.report.others import map_heading, mapped
 from dst_lab.report.section import Page
 from dst_lab.report.study import Study
 from dst_lab.store import run_id
@@ -42,10 +42,9 @@ def maps(study: Study, rows: Rows, others: Sequence[Group]) -> list[dict[str, An
     own = study.tasks if study.roles else ()
     shown = [_map(rows, task, study.roles[0], f"{title(task)}, {study.ours}", study) for task in own]
     for group in others:
-        names = mapped(group)
-        for name in names:
-            heading = group.title if len(names) == 1 else f"{group.title}, {estimator(name).label}"
-            shown.append(_map(group.sweep, group.task, name, heading, None, group.seeds))
+        shown += [
+            _map(group.sweep, group.task, name, map_heading(group, name), None, group.seeds) for name in mapped(group)
+        ]
     return [one for one in shown if one]
 
 

@@ -64,15 +64,15 @@ def _against(
 ) -> Drawn:
     figure, (ax,) = panels(1, width=5.6, height=3.6)
     known = measured.read(rows)
-    measured_runs = {
+    by_size = {
         name: pairs
         for name, runs in _trained(rows).items()
         if (pairs := [(row, known[row.run.id]) for row in runs if row.run.id in known])
     }
-    if not measured_runs:
+    if not by_size:
         return _nothing(rows, figure, ax, title)
     look, means = estimator("decoupled"), list[str]()
-    for name, pairs in measured_runs.items():
+    for name, pairs in by_size.items():
         x, y = [of(one) for _, one in pairs], [100 * row.last(METRIC) for row, _ in pairs]
         ax.plot(x, y, ls="", marker=look.marker, color=look.color, label=look.label if not means else None)
         # On the side that the next size is not on; the largest has none.

@@ -294,5 +294,5 @@ def test_settings_without_the_metric_are_counted(surroundings, cli) -> None:
             store.put([Record(config=config, status="done", history=history)])
     told = cli("show", "--metric", "tau_f", "--json")
     assert [row["tau_f"] for row in json.loads(told.out)] == ["2:0.1:linear"]
-    assert told.err == "dst: left out: 2 rows, whose runs have no metric 'tau_f'\n"
-    assert "1 row, whose runs have no metric" in cli("show", "--metric", "tau_f", "--where", "tau_f!=self").err
+    assert told.err == "dst: left out: 2 rows, whose runs have no single number 'tau_f'\n"
+    assert "1 row, whose runs have no single number" in cli("show", "--metric", "tau_f", "--where", "tau_f!=self").err
