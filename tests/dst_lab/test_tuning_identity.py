@@ -87,6 +87,8 @@ def inherited(width: float):
         wide = width
 
     class Trainer(Base):
+        __slots__ = ("own",)
+
         @classmethod
         def train(cls, tau_f: float, seed: int) -> float:
             return abs(tau_f - 0.5 * cls.wide)

@@ -161,7 +161,7 @@ def _attributes(owner: Any) -> dict[str, Any]:
     of_classes = {name: value for kind in kinds for name, value in vars(kind).items() if not callable(value)}
     slots = {name: value for name, value in of_classes.items() if inspect.ismemberdescriptor(value)}
     for name, slot in slots.items():
-        with suppress(AttributeError):  # not given a value yet
+        with suppress(AttributeError, TypeError):  # not given a value yet, or asked of the class
             of_classes[name] = slot.__get__(owner)
     return {**of_classes, **getattr(owner, "__dict__", {})}
 
