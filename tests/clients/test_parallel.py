@@ -88,6 +88,14 @@ def _fsdp_codes(rank: int, folder: Path) -> None:
         with pytest.raises(RuntimeError, match="is sharded by FSDP2"):
             change()
     assert (network.book.weight.full_tensor() == 3.0).all()
+    with torch.device("meta"):
+        begun = torch.nn.Sequential(torch.nn.Linear(6, 4), dst.nn.Codebook(8, 4, dst.IdentitySTE()))
+    fully_shard(begun, mesh=init_device_mesh("cpu", (2,)))
+    begun.to_empty(device="cpu")
+    for layer in begun:
+        layer.reset_parameters()
+    codes = begun[1].weight.full_tensor().clone()
+    assert 0.2 < codes.std() < 1.0, "shards take what is written to them: N(0, 1/4)"
 
 
 def test_codes_that_fsdp2_shards_are_not_set_in_vain(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """An objective with other values bound to it is another one, which tuning says."""
 
 import hashlib
+import importlib
 import inspect
 import subprocess
 import sys
@@ -171,6 +172,24 @@ def test_the_code_of_another_python_is_no_other_source(tmp_path: Path, monkeypat
     result = dst_lab.tune(space["make"](space["near"]), **given)
     monkeypatch.setattr(sys.implementation, "cache_tag", "another")
     assert dst_lab.tune(space["make"](space["near"]), **given) == result
+
+
+def test_an_attribute_of_a_base_in_another_module_is_the_objectives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "its_base.py").write_text("class Base:\n    wide = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    base = importlib.import_module("its_base").Base
+
+    class Mine(base):
+        def __call__(self, tau_f: float, seed: int) -> float:
+            return abs(tau_f - 0.5 * self.wide)
+
+    given = {**WIDTH, "store": tmp_path / "t.sqlite", "name": "mine"}
+    result = dst_lab.tune(Mine(), **given)
+    monkeypatch.setattr(base, "wide", 2)
+    with pytest.warns(UserWarning, match=r"other values bound to it \(self.wide\)"):
+        assert dst_lab.tune(Mine(), **given) == result
 
 
 def test_what_a_library_defines_is_not_the_objectives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

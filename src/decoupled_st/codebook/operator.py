@@ -138,13 +138,9 @@ def scoring_of(heads: list[Scores]) -> Any:
 
 def gather(codes: Tensor, index: Tensor) -> Tensor:
     """The codes [..., H, D] of an index [..., H]; NaN where it is -1."""
-    return rows_of(codes, index.clamp(min=0)).masked_fill((index < 0).unsqueeze(-1), torch.nan)
-
-
-def rows_of(codes: Tensor, index: Tensor) -> Tensor:
-    """The same of an index without -1."""
     H, K, D = codes.shape
-    return F.embedding(index + torch.arange(H, device=index.device) * K, codes.reshape(H * K, D))
+    q = F.embedding(index.clamp(min=0) + torch.arange(H, device=index.device) * K, codes.reshape(H * K, D))
+    return q.masked_fill_((index < 0).unsqueeze(-1), torch.nan)
 
 
 def as_summed(codes: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch._C._functorch import is_batchedtensor
 
 from decoupled_st import codebook
 from decoupled_st.codebook.inputs import check_range
-from decoupled_st.codebook.operator import as_summed, gather, rows_of
+from decoupled_st.codebook.operator import as_summed, gather
 from decoupled_st.codebook.scores import METRICS, centred, heads_of
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
 from decoupled_st.estimators.operations.rows import scattered
@@ -196,7 +196,7 @@ class Codebook(nn.Module):
         if self.heads > 1 and (index.dim() == 0 or index.shape[-1] != self.heads):
             raise ValueError(f"index must be [..., {self.heads}], one code per head, got shape {tuple(index.shape)}")
         check_range(index, self.codes)
-        return self._shaped(self._take(rows_of, index.long()).to(self.weight.dtype))
+        return self._shaped(self._gather(index.long()).to(self.weight.dtype))
 
     def perplexity(self) -> Tensor:
         """The effective number of codes in `usage`, from 1 to `codes`; per head where there are several."""
@@ -240,7 +240,7 @@ class Codebook(nn.Module):
 
     def _set(self, which: Tensor, rows: Tensor) -> None:
         """Codes to random rows, head by head; the first process's choice in all."""
-        check_settable(self, "weight")
+        check_settable(self, "weight", whole=True)
         weight = self.weight.detach()
         for h in range(self.heads):
             chosen = which if self.heads == 1 else which[h]
@@ -298,11 +298,10 @@ class Codebook(nn.Module):
         """q in the shape that x had."""
         return (q if self.heads == 1 else q.flatten(-2)).movedim(-1, self.axis)
 
-    def _take(self, function: Callable[[Tensor, Tensor], Tensor], index: Tensor) -> Tensor:
-        """The codes of an index by `gather` or `rows_of`, whose gradients are summed in float32 at least."""
+    def _gather(self, index: Tensor) -> Tensor:
         if self.heads == 1:
-            return function(as_summed(self.weight).unsqueeze(0), index.unsqueeze(-1)).squeeze(-2)
-        return function(as_summed(self.weight), index)
+            return gather(as_summed(self.weight).unsqueeze(0), index.unsqueeze(-1)).squeeze(-2)
+        return gather(as_summed(self.weight), index)
 
     @torch.no_grad()
     def _count(self, index: Tensor) -> None:
@@ -324,7 +323,7 @@ class Codebook(nn.Module):
         losses: dict[str, Tensor] = {}
         if "commitment" in self.losses or "codebook" in self.losses:
             dtype = torch.promote_types(torch.promote_types(rows.dtype, self.weight.dtype), torch.float32)
-            x, chosen = rows.to(dtype), self._take(gather, index).to(dtype)
+            x, chosen = rows.to(dtype), self._gather(index).to(dtype)
             differences = {"commitment": (x, chosen.detach()), "codebook": (chosen, x.detach())}
             losses = {name: F.mse_loss(*pair) for name, pair in differences.items() if name in self.losses}
         if "entropy" in self.losses:

@@ -4,11 +4,14 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 
-def check_settable(module: nn.Module, name: str) -> None:
+def check_settable(module: nn.Module, name: str, *, whole: bool = False) -> None:
     """Refuse a tensor that is made anew before each pass, by `torch.nn.utils.prune` or the older `weight_norm`: it
-    would forget what is written to it; and one that FSDP2 shards, of which a pass sees a copy."""
-    # The hook is all that FSDP2 leaves on the module while its parameters are gathered.
-    if any("_fully_shard" in getattr(hook, "__module__", "") for hook in module._load_state_dict_post_hooks.values()):
+    would forget what is written to it. So does the copy that FSDP2 gathers for a pass; its shards take what is written
+    to them, where not the `whole` tensor is needed."""
+    # The hook is all that FSDP2 leaves on a module while its parameters are gathered.
+    hooks = module._load_state_dict_post_hooks.values()
+    sharded = any("_fully_shard" in getattr(hook, "__module__", "") for hook in hooks)
+    if sharded and (whole or not hasattr(getattr(module, name), "device_mesh")):
         raise RuntimeError(
             f"{name!r} of this {type(module).__name__} is sharded by FSDP2, and what is set now would be lost with the "
             "gathered copy: set it before fully_shard"

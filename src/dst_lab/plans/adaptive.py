@@ -91,7 +91,8 @@ class Adaptive(Plan):
             )
         for winner in self.chosen(lookup):
             if score(winner, self.seeds, lookup) == math.inf:
-                return [*remarks, all_diverged(winner)]
+                which = "every setting that was not stopped early" if self.halving else "every setting"
+                return [*remarks, all_diverged(winner, which)]
             values = ", ".join(f"{name}={value_of(winner, name)}" for name in names)
             remarks.append(
                 f"chosen for {describe(winner)}: {values}, {score(winner, self.seeds, lookup):.6g}, of {how}"

@@ -164,9 +164,9 @@ def best(configs: Sequence[Config], seeds: Sequence[int], lookup: Lookup) -> Con
     return configs[min((value, i) for value, i in scored if value is not None)[1]]
 
 
-def all_diverged(config: Config) -> str:
+def all_diverged(config: Config, which: str = "every setting") -> str:
     """What is said of a search whose best setting has no finite score."""
-    return f"none is best of {describe(config)}: every setting has a run that diverged"
+    return f"none is best of {describe(config)}: {which} has a run that diverged"
 
 
 def edge(values: Sequence[Any], value: Any) -> str | None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from numbers import Number
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -154,10 +155,10 @@ def _function(objective: Any) -> Any:
 
 
 def _attributes(owner: Any) -> dict[str, Any]:
-    """The attributes of an object: those of its classes that are no methods, its slots and its own. Classes of other
-    packages, such as torch's, are left out."""
+    """The attributes of an object: those of its classes that are no methods, its slots and its own. What it inherits
+    from installed packages, such as torch's, is left out."""
     own = owner if isinstance(owner, type) else type(owner)
-    kinds = [kind for kind in own.__mro__[::-1] if _package(kind) == _package(own)]
+    kinds = [kind for kind in own.__mro__[::-1] if kind is own or not _is_installed(kind)]
     of_classes = {name: value for kind in kinds for name, value in vars(kind).items() if not callable(value)}
     slots = {name: value for name, value in of_classes.items() if inspect.ismemberdescriptor(value)}
     for name, slot in slots.items():
@@ -166,8 +167,9 @@ def _attributes(owner: Any) -> dict[str, Any]:
     return {**of_classes, **getattr(owner, "__dict__", {})}
 
 
-def _package(kind: type) -> str:
-    return kind.__module__.partition(".")[0]
+def _is_installed(kind: type) -> bool:
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
 
 
 def _of_function(function: FunctionType) -> dict[str, Any]:

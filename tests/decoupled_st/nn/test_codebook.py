@@ -651,3 +651,13 @@ def test_losses_are_computed_in_the_wider_dtype_and_in_float32_at_least(codes: t
         for loss in losses.values():
             assert loss.dtype == torch.promote_types(dtype, torch.float32)
             assert abs(loss.item() - expected.item()) <= 4 * torch.finfo(loss.dtype).eps * expected.item()
+
+
+def test_a_missing_code_is_nan_where_the_index_is_not_looked_at() -> None:
+    """As in compiled code, in torch.vmap and on a GPU: not the last code of the head before."""
+    module = dst.nn.Codebook(8, 4, ARGMAX, heads=2)
+    index = torch.tensor([[3, -1], [-1, 2], [1, 2]])
+    for decode in (torch.compile(module.decode, backend="aot_eager"), torch.vmap(module.decode)):
+        vectors = decode(index).detach().view(3, 2, 2)
+        assert torch.equal(vectors.isnan().any(-1), index < 0)
+        assert torch.equal(vectors[2], torch.stack([module.weight[0, 1], module.weight[1, 2]]).detach())

@@ -79,7 +79,7 @@ def test_a_study_of_ones_own_is_reproduced_judged_shown_and_reported(
     assert '<a href="#toy">Toy</a>' in text
     assert "What the paper claims" not in text
     (shown,) = embedded(text)["maps"]
-    assert shown["task"] == "toy routing"
+    assert shown["task"] == "toy routing, Decoupled ST"
     assert [(one["title"], one["unit"]) for one in shown["measures"]] == [
         ("Validation loss", "lowest over training"),
         ("Wobble of the output", "at the end, %"),
