@@ -5,6 +5,8 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
+GPU_TESTS := $(wildcard $(patsubst %,tests/%/test_*.py,contract decoupled_st/kernels dst_lab/cuda dst_lab/fleet dst_lab/fleet/*))
+
 .PHONY: demo docs results test test-slow test-clients test-gpu format clean
 
 # The paper's recipes at the quick scale, on scikit-learn's digits, then the report. Run again, it continues.
@@ -40,8 +42,13 @@ test-clients: $(SETUP)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[clients,dev]"
 	DST_REQUIRE_CLIENTS=1 $(BIN)/pytest -n $(JOBS) tests/clients
 
+# On a machine with a GPU, with what is installed there: one process per file, some at a time.
 test-gpu:
-	PYTHONPATH=src:tests $(PYTHON) -m pytest -m gpu -p no:cacheprovider --confcutdir=tests tests/contract tests/decoupled_st/kernels tests/dst_lab/cuda tests/dst_lab/fleet
+	$(MAKE) --no-print-directory --keep-going --output-sync --jobs 6 $(GPU_TESTS:%=on-gpu/%)
+
+# Exit code 5: no test of that file needs a GPU.
+on-gpu/%:
+	PYTHONPATH=src:tests $(PYTHON) -m pytest -q -m gpu -p no:cacheprovider --confcutdir=tests $* || test $$? = 5
 
 format: $(SETUP)
 	$(BIN)/ruff format .

@@ -4,9 +4,12 @@ Statistic: the frequency of each class over N independent draws; its standard er
 must lie within 5 standard errors, with one generator fixed.
 """
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from contract.table import Case
+from torch.utils.flop_counter import FlopCounterMode
 
 import decoupled_st as dst
 
@@ -99,3 +102,13 @@ def test_rows_are_independent(sampled: Case, generator: torch.Generator) -> None
     else:
         agree, chance = (z[0, :, 0] == z[1, :, 0]).double().mean(), p[0] ** 2 + (1 - p[0]) ** 2
     assert within_5_standard_errors(agree, chance, N)
+
+
+def test_who_counts_operations_changes_no_choice(case: Case) -> None:
+    """As where a step inside a checkpoint is counted once: its pass is run again, and must choose the same."""
+    logits, results = torch.randn(300, 5, generator=torch.Generator().manual_seed(0)), []
+    for mode in (nullcontext(), FlopCounterMode(display=False)):
+        torch.manual_seed(3)
+        with mode:
+            results.append(case(logits))
+    assert torch.equal(*results)

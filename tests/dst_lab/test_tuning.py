@@ -14,8 +14,11 @@ import torch
 from own_objective import bowl, odd
 
 import dst_lab
+from dst_lab.configs import Choice
+from dst_lab.configs.own import OwnConfig
 from dst_lab.engines import live
 from dst_lab.store import Store
+from dst_lab.store.record import run_id
 from dst_lab.tuning.workers import Progress
 
 GRID = {"tau_f": [0.0, 0.5, 1.0, 2.0], "tau_b": [0.25, 0.5, 1.0, 2.0, 4.0]}
@@ -46,6 +49,27 @@ def test_a_start_that_is_better_than_what_is_swept_is_what_comes_out(tmp_path: P
     )  # fmt: skip
     assert found.values == {"tau_f": 0.5, "tau_b": 1.0, "lr": 0.003}
     assert found.table[0] == (0.5, 1.0, 0.003, found.loss)
+
+
+@pytest.mark.parametrize("start", [1, 1.0])
+def test_a_start_may_be_written_otherwise_than_it_is_swept(tmp_path: Path, start: float) -> None:
+    calls = []
+
+    def loss(tau_f: float, scale: float, depth: int, seed: int) -> float:
+        calls.append((tau_f, scale, depth))
+        return (tau_f - 0.5) ** 2 + (scale - 1) ** 2 + abs(depth - 3)
+
+    axes = {"tau_f": [0.25, 0.5, 1], "scale": [0.5, 1.0, 2.0], "depth": [1, 2, 3]}
+    found = dst_lab.tune(loss, **axes, start={"scale": start}, seeds=1, store=tmp_path / "t.sqlite")
+    assert found.values == {"tau_f": 0.5, "scale": 1.0, "depth": 3}
+    assert len(calls) == len(set(calls)) == 3 + 2 + 2
+
+
+def test_configs_are_equal_where_their_runs_are_one() -> None:
+    """1, 1.0 and True are three texts in a record, and so three runs."""
+    base = OwnConfig(estimator=Choice.make("softmax_ste", tau=1.0), objective="f")
+    configs = [base.with_value("scale", value) for value in (1, 1.0, True, (1,), (1.0,))]
+    assert len({run_id(config.to_dict()) for config in configs}) == len(set(configs)) == 5
 
 
 def test_sequential_finds_the_optimum_and_trains_nothing_twice(tmp_path: Path) -> None:

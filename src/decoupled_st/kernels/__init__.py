@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
 from torch.autograd import forward_ad
 
 TENSORS = (Tensor, torch.nn.Parameter)
@@ -81,6 +82,16 @@ def can_take_gradient(grad: Tensor, watched: bool | None = None) -> bool:
 def is_watched() -> bool:
     """True where someone traces or watches what is called: then a kernel must be called as an operator."""
     return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+
+
+_TRACERS = (_TorchDispatchModeKey.PROXY, _TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.FUNCTIONAL)
+
+
+def is_recorded() -> bool:
+    """True where torch makes a program of what is called; not where a mode, such as a counter, merely watches."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
+        return True
+    return torch._C._len_torch_dispatch_stack() > 0 and any(_get_dispatch_mode(key) is not None for key in _TRACERS)
 
 
 def traced() -> bool:

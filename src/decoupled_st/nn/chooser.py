@@ -25,9 +25,16 @@ def one_node(forward: F) -> F:
 
     @functools.wraps(forward)
     def call(self: nn.Module, *given: Any, **options: Any) -> Any:
-        x = given[0] if given else options.get(name)
+        # torch.fx turns the arguments of what it traces itself, the root, into positional ones: no tuple is left.
+        x = given if isinstance(given, torch.fx.Proxy) else given[0] if given else options.get(name)
         if not isinstance(x, Tensor) and isinstance(x, torch.fx.Proxy):
             tracer: Any = x.tracer
+            if self is tracer.root:
+                kind = type(self).__name__
+                raise NotImplementedError(
+                    f"torch.fx.symbolic_trace records a {kind} as one node of the network it is in: "
+                    f"trace that network, or torch.nn.Sequential(module)"
+                )
             return tracer.create_proxy("call_module", tracer.path_of_module(self), given, options)
         return forward(self, *given, **options)
 

@@ -20,6 +20,7 @@ class Confidence(Rule):
         tau_b = low + (high - low) * c,    c = (max p - 1/K) / (1 - 1/K),    p = softmax(l / low)
 
     A row that hesitates has the sharp gradient of `low`; a sure one has `high`, so that its gradient does not die.
+    In `nn.Codebook` all rows have the mean over some of them.
     The idea is that of CAGE, whose equations may differ: a competitor to `SelfTempered`, not advice.
 
     Args:

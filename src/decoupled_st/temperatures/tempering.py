@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._C import _get_dispatch_mode, _len_torch_dispatch_stack, _TorchDispatchModeKey
 from torch.utils._python_dispatch import _disable_current_modes
 
 from decoupled_st import kernels
@@ -66,7 +65,7 @@ class Tempering(nn.Module):
         self, logits: Tensor, *, dim: int | None, mask: Tensor | None = None, batch_dims: int = 1
     ) -> Taus | Numbers:
         """The temperatures of this pass; where the network trains, the rule then takes the logits into account."""
-        if torch.compiler.is_compiling() or not _is_watched():
+        if kernels.is_recorded() or not kernels.is_watched():
             return self._taus(logits, dim, mask, batch_dims)
         # Who counts operations, or saves what some of them gave, is to see the choice alone.
         with _disable_current_modes():
@@ -168,14 +167,6 @@ class Tempering(nn.Module):
             if own is not None and value is not None and value.dtype != own.dtype:
                 self._buffers[name] = own.to(value.device)  # a mean over thousands of passes stands still in float16
         return self
-
-
-_TRACERS = (_TorchDispatchModeKey.PROXY, _TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.FUNCTIONAL)
-
-
-def _is_watched() -> bool:
-    """True where a mode sees every operation, such as a counter or a selective checkpoint, but no tracer of torch's."""
-    return _len_torch_dispatch_stack() > 0 and all(_get_dispatch_mode(key) is None for key in _TRACERS)
 
 
 class InForce:

@@ -26,11 +26,11 @@ class OwnConfig(Config):
     defaults hold, which nobody here knows."""
 
     def __eq__(self, other: object) -> bool:
-        """Fields are equal, and no parameter is True here and 1 there: those are two runs."""
+        """Fields are equal, and no parameter is 1 here and 1.0 or True there: those are two runs, as by `run_id`."""
         if not isinstance(other, OwnConfig):
             return NotImplemented
         mine, theirs = ([getattr(one, of.name) for of in fields(one)] for one in (self, other))
-        return mine == theirs and told(self.parameters) == told(other.parameters)
+        return mine == theirs and _typed(self.parameters) == _typed(other.parameters)
 
     def values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in FIELDS} | dict(self.parameters)
@@ -78,6 +78,11 @@ class OwnConfig(Config):
 def told(value: Any) -> Any:
     """A parameter's value, or a tuple of them, as a key that tells True from 1."""
     return tuple(map(told, value)) if isinstance(value, tuple) else (isinstance(value, bool), value)
+
+
+def _typed(value: Any) -> Any:
+    """A parameter's value, or a tuple of them, with its type."""
+    return tuple(map(_typed, value)) if isinstance(value, tuple) else (type(value), value)
 
 
 def _ordered(parameters: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

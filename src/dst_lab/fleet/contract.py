@@ -14,6 +14,9 @@ from dst_lab.configs import Config
 from dst_lab.configs.config import PLAIN, parts_of
 from dst_lab.configs.estimators import names_of_numbers
 
+MEASURED = ("train_loss", "gradient_norm", "tau_f", "tau_b")
+"""Metrics of the training loop itself, at every evaluation."""
+
 
 class ContractError(ValueError):
     """A task gives something else than `dst_lab.fleet.task.Task` says. The message names the task and the promise."""
@@ -119,6 +122,11 @@ def check_metrics(name: str, metrics: Any, runs: int, given_by: str) -> dict[str
     for key, value in metrics.items():
         if not (isinstance(key, str) and key):
             raise ContractError(f"the task {name}: {given_by} names metrics by text, got {key!r}")
+        if key in MEASURED:
+            raise ContractError(
+                f"the task {name}: {given_by} gives a metric {key!r}, which the training loop measures itself: "
+                "give it another name"
+            )
         if not isinstance(value, Tensor) or value.shape[:1] != (runs,) or value.is_complex():
             raise ContractError(
                 f"the task {name}: {given_by} gives the metric {key!r} as [runs, ...] = [{runs}, ...], {_was(value)}; "

@@ -103,6 +103,7 @@ def tune(
         raise ValueError(f"seeds is how many runs each setting has, at least 1, got {seeds!r}")
     of, start = card(estimator), {key: _plain(key, value) for key, value in (start or {}).items()}
     axes = {key: _values(key, values, of) for key, values in parameters.items()}
+    start = {key: _as_swept(value, axes.get(key, ())) for key, value in start.items()}
     search = _search(plan, _base(name, of, start, axes), axes, seeds, settings)
     names = list(dict.fromkeys([*axes, *start]))
     with Store.open(Path(store), write=True) as records, Progress(name) as progress:
@@ -144,6 +145,11 @@ def _values(name: str, values: Sequence[Any], of: Card) -> list[Any] | tuple[Any
     if name in of.temperatures:
         plain = [float(value) if isinstance(value, int) else value for value in plain]
     return tuple(plain) if isinstance(values, tuple) else list({told(value): value for value in plain}.values())
+
+
+def _as_swept(value: Any, values: Sequence[Any]) -> Any:
+    """Where a parameter starts, as it is written among the values to try: 1.0 for 1, so that both are one run."""
+    return next((one for one in values if told(one) == told(value)), value)
 
 
 def _plain(name: str, value: Any) -> Any:

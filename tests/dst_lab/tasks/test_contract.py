@@ -71,6 +71,10 @@ def train(tmp_path, monkeypatch):
 
 
 BREACHES = {
+    "a metric of the loop": (
+        {"evaluate": lambda self, p, c: {**Toy.evaluate(self, p, c), "tau_b": p["w"][:, 0]}},
+        "the task toy: evaluate gives a metric 'tau_b', which the training loop measures itself: give it another name",
+    ),
     "no validation_loss": (
         {"evaluate": lambda self, p, c: {"loss": p["w"][:, 0]}},
         "the task toy: evaluate must give validation_loss, which searches choose by: loss",
@@ -205,6 +209,15 @@ def test_a_run_far_above_chance_is_done_and_told(train) -> None:
         assert told["last"] == store.history(run.id)["train_loss"].values[-1] > 1e6
         assert 0 < told["untrained"] < 30
     assert len(train.outcome.worse) == 4
+
+
+def test_a_loss_that_the_first_update_broke_is_not_the_tasks(train, monkeypatch) -> None:
+    """A first evaluation that follows the first step: what is not finite there was trained."""
+    monkeypatch.setattr(ToyConfig, "steps_of", lambda self, images: (4, 1))
+    store = train(lr=3e38)
+    assert {(run.status, run.detail["step"], run.detail["reason"]) for run in store.runs()} == {
+        ("diverged", 1, "the loss is not finite")
+    }
 
 
 def test_a_loss_that_was_never_a_number_is_told_from_one_that_became_none(train) -> None:

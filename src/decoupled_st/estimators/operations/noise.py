@@ -49,8 +49,8 @@ def exponential(like: Tensor, generator: torch.Generator | None) -> Tensor:
     On a CPU torch draws them from 53 bits. Elsewhere, and in compiled code, it makes them of 24 bits, which would end
     Gumbel noise at 16.6: -log(1 - u) of a u with a second draw between the multiples of 2^-24.
     """
-    drawn_now = not kernels.transformed() if generator else not kernels.traced()
-    if like.is_cpu and drawn_now:
+    drawn_now = generator is not None or not kernels.is_recorded()
+    if like.is_cpu and drawn_now and not kernels.transformed():
         return exponential_on_cpu(like, generator)
     u = _uniform(like, generator)
     if u.dtype == torch.float32:
@@ -114,7 +114,7 @@ def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor 
 
 def _can_be_fused(like: Tensor) -> bool:
     """True where one kernel draws what takes ten operations otherwise. Compiled code fuses these by itself."""
-    return like.dtype == torch.float32 and kernels.can_run_fused(like, 1.0) and not kernels.is_watched()
+    return like.dtype == torch.float32 and kernels.can_run_fused(like, 1.0) and not kernels.is_recorded()
 
 
 def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -29,7 +29,9 @@ def records_of(
         status, detail, kept, network = "done", dict[str, Any](), dict[str, Array](), dict[str, Array]()
         if bad_step:
             ends = {name: float(series.values[-1]) for name, series in history.items() if series.values.ndim == 1}
-            reason = "the loss is not finite" + ", before any update" * (bad_step == 1)
+            reason = "the loss is not finite"
+            if run in row_of and not fleet.untrained[row_of[run]].isfinite():
+                reason += ", before any update"
             status, detail = "diverged", {"step": bad_step, "reason": reason, "last": ends}
         elif run in fleet.stopped:
             status, detail = "stopped", {"step": last, "of": fleet.steps, "reason": "other settings did better"}

@@ -22,6 +22,8 @@ from dst_lab.store import run_id
 
 POINTS = 100
 """The most points of a curve."""
+SINGLE = 9
+"""Digits that tell any two float32 numbers apart, as most metrics are: runs are sorted and exported by them."""
 EXACT = 17
 """Digits that no double is rounded by."""
 
@@ -64,10 +66,11 @@ def _runs(rows: Rows) -> dict[str, Any]:
         run = row.run
         best = row.best("validation_loss") if row.has("validation_loss") else None
         plan = plans.get(run.id, len(names))
-        for name, value in zip(columns, (run.id, settings[key], plan, run.seed, run.status, short(best)), strict=True):
+        cells = (run.id, settings[key], plan, run.seed, run.status, short(best, SINGLE))
+        for name, value in zip(columns, cells, strict=True):
             columns[name].append(value)
         for name, values in metrics.items():
-            values.append(short(row.last(name)) if row.has(name) and row.values(name).ndim == 1 else None)
+            values.append(short(row.last(name), SINGLE) if row.has(name) and row.values(name).ndim == 1 else None)
     kept = {name: values for name, values in metrics.items() if any(value is not None for value in values)}
     cards = {name: metric(name) for name in kept}
     return {
