@@ -120,6 +120,18 @@ def test_binary_infinities_are_certain_and_nan_is_nan() -> None:
             assert leaf.grad[3] > 0
 
 
+def test_a_row_with_nothing_allowed_teaches_a_learned_temperature_nothing(learned: Case) -> None:
+    if not learned.categorical:
+        return
+    logits, mask = torch.randn(2, 5), torch.tensor([[True], [False]]).expand(2, 5)
+    tau = torch.full((2, 1), 0.7, requires_grad=True)  # one per row
+    several = {"samples": 4} if "samples" in learned.options else {}
+    z = learned(logits, mask=mask, **{**learned.temperatures, learned.backward: tau}, **several)
+    (gradient,) = torch.autograd.grad(z, tau, torch.randn(2, 5))
+    assert gradient[0] != 0
+    assert gradient[1] == 0
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("temperature", ["float", "tensor", "learned"])
 def test_a_bad_logit_spoils_its_rows_gradient_by_every_path(categorical: Case, bad: float, temperature: str) -> None:

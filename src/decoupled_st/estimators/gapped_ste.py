@@ -62,6 +62,7 @@ def categorical(
     fixed = filled.detach()
     lead: float | Tensor = gap if isinstance(gap, float) else _mean_lead(fixed, drawn, dim)
     moved = fixed.clamp(max=-lead).scatter(dim, drawn, torch.zeros_like(drawn, dtype=fixed.dtype))
+    moved = rows.filled(moved, row.empty)
     return surrogate.softmax(hard, rows.shifted(filled, moved), drawn, dim, tau, scale, logits.dtype)
 
 

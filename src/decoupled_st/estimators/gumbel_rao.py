@@ -62,7 +62,7 @@ def categorical(
         return hard.to(logits.dtype)
     filled, perturbed = rows.filled(row.l, row.empty), rows.filled(perturbed, row.empty)
     if more is not None:
-        more = _given_the_draw(filled.detach(), more, drawn, dim)
+        more = rows.filled(_given_the_draw(filled.detach(), more, drawn, dim), row.empty)
         perturbed = torch.cat([perturbed.unsqueeze(0), more])
         drawn = drawn.expand(samples, *drawn.shape)
     tempered, gain = temper(rows.shifted(filled, perturbed), tau, scale)
