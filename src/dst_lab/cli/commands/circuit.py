@@ -154,7 +154,10 @@ def _write(args: argparse.Namespace, circuit: "Circuit", options: dict[str, bool
     from decoupled_st.circuits.formats.files import contents
 
     planned = [(out, contents(circuit, out, **(options if out.suffix == ".v" else {}))) for out in args.out]
-    for path in (path for _, files in planned for path in files):
+    contents_of: dict[Path, str | bytes] = {}
+    for path, content in (item for _, files in planned for item in files.items()):
+        if contents_of.setdefault(path, content) != content:
+            raise ValueError(f"{path} would be written twice, with two contents: give one --out another name")
         check_target(path, CIRCUIT, overwrite=args.overwrite)
     beside = args.out[0].with_name("images.txt") if args.images else None
     if beside is not None and images is not None:

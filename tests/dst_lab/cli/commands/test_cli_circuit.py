@@ -39,6 +39,15 @@ def test_a_kept_network_becomes_a_circuit(cli) -> None:
     assert torch.equal(circuits.load("net.json")(bits), network(bits.float()).argmax(-1))
 
 
+def test_no_file_is_written_twice(cli) -> None:
+    cli(*LOGIC, "--seeds", 1, "--keep")
+    done = cli("circuit", "--out", "n.v", "--out", "n_tb.v", "--testbench")
+    assert done.code == 2
+    assert "n_tb.v would be written twice, with two contents: give one --out another name" in done.err
+    assert not list(Path().glob("n*.v"))
+    assert cli("circuit", "--out", "n.v", "--out", "n.v", "--testbench").code == 0
+
+
 def test_only_its_own_images_are_replaced_unasked(cli) -> None:
     cli(*LOGIC, "--seeds", 1, "--keep")
     Path("mine").mkdir()
