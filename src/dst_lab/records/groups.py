@@ -44,14 +44,35 @@ class Group:
     @cached_property
     def settings(self) -> list[Setting]:
         """Every setting that was trained, the lowest mean validation loss first; one with a run that diverged last.
-        Search seeds choose a setting and fresh ones confirm it: where there are both, each kind is one of its own."""
+        Seeds below `FRESH` and those from there on are never averaged: a setting with both is two."""
+        by_setting: dict[tuple[str, bool], list[Row]] = {}
+        for row in self._ended:
+            by_setting.setdefault((setting_key(row.run.config), row.run.seed >= FRESH), []).append(row)
+        return sorted((_setting(rows, self._seeds_of(rows[0])) for rows in by_setting.values()), key=score)
+
+    @cached_property
+    def _ended(self) -> list[Row]:
+        """The runs that settings are made of."""
         ended = [row for row in self.rows.runs.values() if row.run.status in ENDED]
-        ended = [row for row in ended if not row.done or row.has("validation_loss")]
-        mixed = len({row.run.seed >= FRESH for row in ended}) > 1
-        by_setting: dict[tuple[str, str], list[Row]] = {}
-        for row in ended:
-            by_setting.setdefault((setting_key(row.run.config), _kind(row) if mixed else ""), []).append(row)
-        return sorted((_setting(rows, seeds) for (_, seeds), rows in by_setting.items()), key=score)
+        return [row for row in ended if not row.done or row.has("validation_loss")]
+
+    @cached_property
+    def _confirmed(self) -> set[str]:
+        """The `_search_key` of what fresh seeds confirm: at least half of its settings on them were trained on others
+        too. Where fewer were, a search was made on the fresh seeds themselves."""
+        settings: dict[tuple[str, bool], set[str]] = {}
+        for row in self._ended:
+            key = _search_key(row.run.config), row.run.seed >= FRESH
+            settings.setdefault(key, set()).add(setting_key(row.run.config))
+        fresh = {key: of for (key, is_fresh), of in settings.items() if is_fresh}
+        return {key for key, of in fresh.items() if 2 * len(of & settings.get((key, False), set())) >= len(of)}
+
+    def _seeds_of(self, row: Row) -> str:
+        """ "search" for the seeds that settings are found with, "confirmation" for those that confirm what others
+        found; "" where none do."""
+        if not self._confirmed:
+            return ""
+        return CONFIRMATION if row.run.seed >= FRESH and _search_key(row.run.config) in self._confirmed else "search"
 
     @cached_property
     def seeds(self) -> str:
@@ -70,7 +91,7 @@ class Group:
     @cached_property
     def sweep(self) -> Rows:
         """The runs with these seeds."""
-        runs = {run: row for run, row in self.rows.runs.items() if self.seeds in ("", _kind(row))}
+        runs = {run: row for run, row in self.rows.runs.items() if self.seeds in ("", self._seeds_of(row))}
         return replace(self.rows, reader=self.rows.reader and self.rows.reader.only(runs))
 
     @property
@@ -186,5 +207,7 @@ def _setting(rows: list[Row], seeds: str) -> Setting:
     return Setting(config, done, seeds, len(rows) - len(done))
 
 
-def _kind(row: Row) -> str:
-    return CONFIRMATION if row.run.seed >= FRESH else "search"
+def _search_key(config: Mapping[str, Any]) -> str:
+    """Equal for runs that differ in temperatures, learning rate and seed alone."""
+    fixed = {name: value for name, value in config.items() if name not in APART}
+    return f"{config['estimator']['name']} {setting_key(fixed)}"

@@ -259,6 +259,32 @@ def test_a_store_of_one_kind_of_seeds_says_nothing_of_kinds(confirmed: Any) -> N
     assert "chosen on other seeds than it is shown with" in " ".join(text.split())
 
 
+def test_fresh_seeds_that_settings_were_compared_on_confirm_nothing(confirmed: Any) -> None:
+    """The best of five on seeds from 1000 on was shown as one that no search had seen."""
+    for place in range(5):
+        for seed in (1000, 1001):
+            config = {"task": "routing", "estimator": {"name": "softmax_ste", "tau": 1.0 + place}, "lr": 0.1}
+            confirmed.put(
+                [Record(config={**config, "seed": seed}, status="done", history={"validation_loss": _series(place)})]
+            )
+    rows = ANY.rows(confirmed, "quick")
+    (group,) = other_groups(ANY, rows)
+    assert {one.seeds for one in group.settings if one.config["estimator"]["name"] == "softmax_ste"} == {"search"}
+    runs = {label: cell.runs for label, (cell,) in best_results(ANY, [group]).rows if cell}
+    assert runs == {"Decoupled ST": "n = 3 confirmation seeds", "Softmax STE": "n = 2 search seeds"}
+
+    confirmed.remove([run.id for run in confirmed.runs() if run.estimator == "decoupled" and run.seed < 1000])
+    confirmed.put([Record(config={**config, "seed": 0}, status="done", history={"validation_loss": _series(0.1)})])
+    rows = ANY.rows(confirmed, "quick")
+    (group,) = other_groups(ANY, rows)
+    assert {one.seeds for one in group.settings} == {""}, "one of five was trained on another seed: no search"
+    assert len(group.settings) == 2 + 5 + 1
+    caption = draw(figures_of(group), rows)["routing-curves"].caption
+    assert "confirmation" not in caption
+    assert "search" not in caption
+    assert "chosen on other seeds than it is shown with" in " ".join(page(ANY, rows).split())
+
+
 def test_a_setting_whose_confirmation_runs_all_diverged_is_named_in_the_caption_of_curves(confirmed: Any) -> None:
     """It has no curve, and was passed over without a word."""
     for name, statuses in {"gumbel_ste": ("diverged", "diverged"), "softmax_ste": ("done", "diverged")}.items():
