@@ -14,6 +14,9 @@ from dst_lab.records import Array
 DARK, LIGHT = "#000000", "#fefefe"
 """On the map itself, whatever the page: unlike style.INK and style.PAPER, never replaced."""
 
+LINE = 50
+"""The characters of labels that fit below a map, beside each other."""
+
 
 class Mark(NamedTuple):
     """A setting to be seen on the map."""
@@ -61,9 +64,12 @@ def heat_map(
         plain_logarithm(bar.ax.yaxis)
     for f, b in lost:
         _hatch(ax, tau_f.index(f), tau_b.index(b))
-    for axis, taus in ((ax.xaxis, tau_f), (ax.yaxis, tau_b)):
+    for axis, taus, along in ((ax.xaxis, tau_f, True), (ax.yaxis, tau_b, False)):
+        labels = [f"{tau:g}" for tau in taus]
         every = max(1, round(len(taus) / 7))
-        axis.set_ticks(np.arange(len(taus))[::every] + 0.5, [f"{tau:g}" for tau in taus[::every]])
+        if along:
+            every = max(every, math.ceil(len(taus) * (max(map(len, labels)) + 2) / LINE))
+        axis.set_ticks(np.arange(len(taus))[::every] + 0.5, labels[::every])
         axis.set_tick_params(length=0)
     ax.set(xlabel=r"$\tau_f$ (draws the choice)", ylabel=r"$\tau_b$ (carries the gradient)")
     ax.grid(False)

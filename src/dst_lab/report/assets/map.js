@@ -87,7 +87,9 @@
     });
     svg.append(...lines.reverse(), ...hatched);
     const every = (values) => Math.max(1, Math.ceil(values.length / 10));
-    forward.forEach((f, i) => { if (i % every(forward) === 0) svg.append(make("text", { class: "tick", x: x(i + 0.5), y: tall - bottom + 16, "text-anchor": "middle" }, String(f))); });
+    /* Labels beside each other take their width; those above each other do not. */
+    const across = Math.max(every(forward), Math.ceil((8 + 7 * Math.max(...forward.map((f) => String(f).length))) / size));
+    forward.forEach((f, i) => { if (i % across === 0) svg.append(make("text", { class: "tick", x: x(i + 0.5), y: tall - bottom + 16, "text-anchor": "middle" }, String(f))); });
     backward.forEach((b, i) => { if (i % every(backward) === 0) svg.append(make("text", { class: "tick", x: left - 8, y: y(i + 0.5) + 4, "text-anchor": "end" }, String(b))); });
     svg.append(
       make("text", { x: left + size * forward.length / 2, y: tall - 8, "text-anchor": "middle" }, ...drawnTau("f"), make("tspan", { dy: -3 }, " draws the choice")),

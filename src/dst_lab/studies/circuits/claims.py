@@ -60,9 +60,8 @@ def judge_time(rows: Rows) -> Verdict:
 
 
 def seconds_of(rows: Rows, row: Row) -> float:
-    """What a run took, of the seconds that its fleet trained."""
-    origin = rows.store.provenance(row.run.id)
-    return float(origin["seconds"]) / int(origin["fleet"])
+    """The seconds after which a run ended: those of its whole fleet."""
+    return float(rows.store.provenance(row.run.id)["seconds"])
 
 
 def accuracy(done: Sequence[Row]) -> float:

@@ -36,10 +36,13 @@ def minutes(rows: Rows) -> Drawn:
     ax.legend(loc="lower right")
     ax.set_xscale("log")
     plain_logarithm(ax.xaxis, 1e4)
-    ax.set_xlabel("minutes of training on one GPU, evaluations included")
+    ax.set_xlabel("minutes since training began on one GPU, evaluations included")
     ax.set_ylabel("accuracy on test images (%), argmax")
     ends = [f"{_label(name)} {accuracy(runs):.2f}% (n = {len(runs)})" for name, runs in trained.items()]
-    caption = f"The discretised networks over training: {listing(ends)}. Dashed: the published accuracies."
+    caption = (
+        f"The discretised networks over training: {listing(ends)}. Networks of one fleet are trained at the same time. "
+        "Dashed: the published accuracies."
+    )
     return Drawn("Accuracy against training time", figure, caption, 1, _missing(rows), RECIPES)
 
 
