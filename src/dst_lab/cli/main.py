@@ -12,7 +12,9 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -23,7 +25,7 @@ from dst_lab.cli.options.examples import EXAMPLES, FIRST_STEPS, epilog
 from dst_lab.cli.options.parser import Parser
 from dst_lab.cli.terminal.console import fall_silent, say
 from dst_lab.data import DataError
-from dst_lab.store import StoreError
+from dst_lab.store import StoreError, StoreWarning
 
 EXPECTED = (ValueError, DataError, StoreError, OSError)
 
@@ -50,7 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if _is_main_thread():
             handlers = {signal.SIGTERM: _leave, signal.SIGINT: signal.default_int_handler}
             before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        code = args.do(args)
+        with warnings.catch_warnings():
+            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            code = args.do(args)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (such as `head`) has gone: nothing left to say, and nothing to say it to.
@@ -113,6 +117,14 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and str(error).startswith("[Errno"):
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
+
+
+def _show_warning(usual: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
+    """One of a store as a line of ours, any other as usual."""
+    if issubclass(category, StoreWarning):
+        say(f"dst: {message}", sys.stderr)
+    else:
+        usual(message, category, *where)
 
 
 def _is_main_thread() -> bool:

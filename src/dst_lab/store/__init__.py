@@ -2,6 +2,7 @@
 
 from dst_lab.store.errors import DamagedRunError as DamagedRunError
 from dst_lab.store.errors import StoreError as StoreError
+from dst_lab.store.errors import StoreWarning as StoreWarning
 from dst_lab.store.record import Record as Record
 from dst_lab.store.record import Run as Run
 from dst_lab.store.record import Series as Series
@@ -31,6 +32,7 @@ __all__ = [
     "Store",
     "StoreDifference",
     "StoreError",
+    "StoreWarning",
     "Temperatures",
     "compare",
     "export",

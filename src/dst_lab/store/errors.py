@@ -41,6 +41,10 @@ _SENTENCES = (
 )
 
 
+class StoreWarning(UserWarning):
+    """What a store is read with all the same. The message says what is left out."""
+
+
 class StoreError(Exception):
     """A store could not do what was asked. The message is meant for the person at the keyboard."""
 

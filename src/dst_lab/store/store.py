@@ -1,6 +1,7 @@
 """One SQLite file that holds every run of a study, and survives what happens to the process that writes it."""
 
 import os
+import warnings
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +15,7 @@ from dst_lab.store.disk.connection import Connection, close_writer, connect_read
 from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.schema import create as create_file
 from dst_lab.store.disk.slices import slices
-from dst_lab.store.errors import StoreError, explained
+from dst_lab.store.errors import StoreError, StoreWarning, explained
 from dst_lab.store.reading import RecordedRuns
 from dst_lab.store.record import Record
 from dst_lab.store.transfer.copying import write_copy
@@ -111,7 +112,13 @@ class Store(RecordedRuns):
             joined = Path(temporary.name) / "joined.sqlite"
             with cls.open(joined, write=True) as store:
                 for one in (first, *others):
-                    store._merge(one, carry=False)
+                    if differing := store._merge(one, carry=False).differing:
+                        warnings.warn(
+                            f"{one} has other results than a slice before it, which counts, of "
+                            f"{'1 run' if len(differing) == 1 else f'{len(differing)} runs'}, such as {differing[0]}",
+                            StoreWarning,
+                            stacklevel=3,
+                        )
             together = cls(folder, connect_reader(joined), None, temporary)
             together._places = (first, *others)
             return together

@@ -89,6 +89,7 @@ def test_the_public_names():
         "Store",
         "StoreDifference",
         "StoreError",
+        "StoreWarning",
         "Temperatures",
         "compare",
         "export",

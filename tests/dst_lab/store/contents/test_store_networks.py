@@ -147,6 +147,7 @@ def test_a_result_that_gave_way_takes_its_network_with_it(kept, tmp_path) -> Non
         assert store.kept() == set(ids(1))
 
 
+@pytest.mark.filterwarnings("ignore::dst_lab.store.StoreWarning")
 @pytest.mark.parametrize("slices", [1, 2])
 def test_a_folder_of_slices_has_the_networks_beside_its_slices(kept, tmp_path, slices) -> None:
     """Run 0 lies in both slices, with another result and network in the second: the first counts."""
@@ -204,6 +205,7 @@ def test_a_file_of_a_later_format_says_so(kept, monkeypatch) -> None:
         store.network(ids(0)[0])
 
 
+@pytest.mark.filterwarnings("ignore::dst_lab.store.StoreWarning")
 def test_a_network_of_a_result_that_does_not_count_is_not_kept(kept, tmp_path) -> None:
     """Run 0 is in both slices, and only the second has its network, which is of the second's own result."""
     folder = tmp_path / "slices"

@@ -1,12 +1,14 @@
 """A folder of slices is read as one store, and never written."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from dst_lab.store import Record, Series, Store, StoreError
+from dst_lab.store import Record, Series, Store, StoreError, StoreWarning, run_id
 
 
 def run(seed: int, loss: float = 1.0) -> Record:
@@ -33,7 +35,13 @@ def folder(tmp_path: Path) -> Path:
 
 def test_slices_are_one_store_and_of_a_run_twice_the_first_counts(folder: Path) -> None:
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
-    with Store.open(folder) as store:
+    with pytest.warns(StoreWarning) as told:
+        store = Store.open(folder)
+    other = run_id(run(1).config)
+    assert [str(one.message) for one in told] == [
+        f"{folder / '0002.sqlite'} has other results than a slice before it, which counts, of 1 run, such as {other}"
+    ]
+    with store:
         assert [one.seed for one in store.runs()] == [0, 1, 2]
         assert [float(store.history(one.id)["validation_loss"].values[0]) for one in store.runs()] == [1.0, 1.0, 1.0]
         assert store.path == folder
@@ -62,6 +70,18 @@ def test_a_damaged_slice_is_named(folder: Path) -> None:
         Store.open(folder)
 
 
+@pytest.mark.filterwarnings("default::dst_lab.store.StoreWarning")
+def test_the_command_line_tells_of_slices_that_differ(folder: Path, cli: Callable[..., Any]) -> None:
+    told = cli("show", "--store", folder)
+    assert told.code == 0
+    assert told.err.startswith(f"dst: {folder / '0002.sqlite'} has other results than a slice before it, which counts")
+    assert told.err.count("\n") == 1
+    (folder / "0002.sqlite").unlink()
+    write(folder / "0003.sqlite", run(1), run(2))
+    assert cli("show", "--store", folder).err == "", "the same result twice is no matter"
+
+
+@pytest.mark.filterwarnings("ignore::dst_lab.store.StoreWarning")
 def test_a_copy_of_a_folder_can_be_trained_on(folder: Path, tmp_path: Path) -> None:
     with Store.open(folder) as store:
         store.copy(tmp_path / "runs.sqlite")
