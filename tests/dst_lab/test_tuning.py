@@ -427,6 +427,19 @@ def test_what_cannot_be_tuned_is_refused_before_there_is_a_store(given, message,
     assert not list(tmp_path.iterdir())
 
 
+def test_an_array_is_a_list_of_its_numbers_however_many(tmp_path: Path) -> None:
+    calls = []
+
+    def loss(hidden: tuple[int, ...], seed: int) -> float:
+        calls.append(hidden)
+        return sum(hidden)
+
+    hidden = [np.array([64]), np.array([32, 16]), torch.tensor([8, 8]), np.int64(3)]
+    with pytest.raises(TypeError, match="int"):
+        dst_lab.tune(loss, hidden=hidden, plan="grid", seeds=1, store=tmp_path / "t.sqlite")
+    assert calls == [(64,), (32, 16), (8, 8), 3], "one number is no array"
+
+
 def test_values_of_numpy_and_lists_may_be_where_a_search_starts(tmp_path: Path) -> None:
     seen = []
 

@@ -24,6 +24,8 @@ class PolynomialConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.dataset != "none":
+            raise ValueError(f"polynomial reads no data: leave dataset out, got dataset={self.dataset}")
         if self.power < 1:
             raise ValueError(f"power must be at least 1, where the gradient exists, got power={self.power}")
 

@@ -80,11 +80,14 @@ class Adaptive(Plan):
         return [] if winner is None else [winner]
 
     def notes(self, lookup: Lookup) -> list[str]:
-        how = f"{self.settings} settings by {self.sampler}" + (" with halving" if self.halving else "")
+        proposed = self._proposed(lookup)
+        given_up = sum(self._given_up(config, lookup) for config in proposed)
+        how = f"{self.settings} settings by {self.sampler}"
+        if self.halving:
+            how += f" with halving, {given_up or 'none'} stopped early"
         names = [*(name for name, _, _ in self.axes), *(name for name, _ in self.choices)]
         remarks = []
-        proposed = self._proposed(lookup)
-        if len(proposed) == self.settings and all(self._given_up(config, lookup) for config in proposed):
+        if given_up == self.settings:
             remarks.append(
                 f"none is chosen for {describe(self.base)}, of {how}: every one has a run that was stopped early. "
                 "Without halving they are trained whole"

@@ -153,8 +153,10 @@ def _as_swept(value: Any, values: Sequence[Any]) -> Any:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A parameter's value as it is recorded: a number of NumPy or torch as one of Python, a list as a tuple."""
-    value = value.item() if hasattr(value, "item") else value
+    """A parameter's value as it is recorded: a number of NumPy or torch as one of Python, a list or an array as
+    a tuple."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()  # of one number that number, of an array a list
     value = tuple(_plain(name, part) for part in value) if isinstance(value, list | tuple) else value
     if not isinstance(value, str | int | float | tuple | None):
         raise ValueError(f"{name} takes numbers, texts, booleans, None and lists of them, got {value!r}")

@@ -108,7 +108,7 @@ def test_a_stopped_run_is_known_to_the_search_that_stopped_it_and_to_no_other(tm
         assert remaining(search, store) == []
         (chosen,) = search.chosen(known_to(search, store))
         assert chosen == whole
-        assert search.notes(known_to(search, store))[0].endswith("of 2 settings by tpe with halving")
+        assert search.notes(known_to(search, store))[0].endswith("of 2 settings by tpe with halving, 1 stopped early")
 
         values = tuple(value_of(config, "tau_f") for config in (whole, cut))
         grid = Grid(BASE, (("tau_f", values),), (0,))

@@ -68,6 +68,12 @@ def test_straight_through_settles_where_the_mean_is_the_target() -> None:
     assert record.history["validation_loss_argmax"].values[-1] == pytest.approx(0.2025, abs=0.02)
 
 
+def test_no_data_are_read_and_none_may_be_named() -> None:
+    """The same runs would be recorded twice."""
+    with pytest.raises(ValueError, match=r"polynomial reads no data: leave dataset out, got dataset=mnist"):
+        task_of(dataset="mnist")
+
+
 def test_a_power_below_1_is_a_sentence() -> None:
     with pytest.raises(ValueError, match=r"power must be at least 1, where the gradient exists, got power=0.5"):
         task_of(power=0.5)

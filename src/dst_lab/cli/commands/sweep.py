@@ -74,7 +74,9 @@ def _fill(parser: Parser) -> None:
     )
     parser.add_argument("--sampler", choices=("tpe", "cma-es"), help="how an adaptive search proposes settings (tpe)")
     parser.add_argument(
-        "--halving", action="store_true", help="stop the worse half of 8 settings at 1/4 and again at 1/2 of training"
+        "--halving",
+        action="store_true",
+        help="stop the worse half of 8 settings at the first evaluation after 1/4, and again after 1/2, of training",
     )
     parser.add_argument(
         "--budget",

@@ -27,6 +27,14 @@ def test_a_search_goes_on_where_it_was_and_then_trains_nothing(cli, rows) -> Non
     assert rows(Path("dst.sqlite")) == ten
 
 
+def test_halving_says_where_it_stopped_nothing(cli) -> None:
+    """With one evaluation, the last, there is nothing to stop by."""
+    words = ("sweep", "stochastic-binary", "--adaptive", "tau_f=0.2:2", "epochs=1", "--threads", 1, "--seeds", 1)
+    ended = cli(*words, "--settings", 2, "--halving")
+    assert ended.code == 0
+    assert ended.out.splitlines()[-1].endswith("of 2 settings by tpe with halving, none stopped early")
+
+
 def test_halving_stops_the_worse_and_chooses_among_the_rest(cli, rows) -> None:
     ended = cli(*SEARCH, "--settings", 8, "--sampler", "cma-es", "--halving")
     assert ended.code == 0
@@ -35,7 +43,7 @@ def test_halving_stops_the_worse_and_chooses_among_the_rest(cli, rows) -> None:
     (head,) = [line for line in ended.out.splitlines() if "estimator" in line]
     assert "stopped" in head
     note = ended.out.splitlines()[-1]
-    assert note.endswith("of 8 settings by cma-es with halving")
+    assert note.endswith("of 8 settings by cma-es with halving, 6 stopped early")
     chosen = [float(part.partition("=")[2]) for part in note.split(": ")[1].split(", ")[:2]]
     survivors = [row["config"]["estimator"] for row in recorded if row["status"] == "done"]
     assert chosen in [[row["tau_f"], row["tau_b"]] for row in survivors]
