@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -40,9 +41,14 @@ def goes_red(mutation: Mutation, folder: Path) -> None:
 def is_green_unchanged(mutations: Sequence[Mutation], folder: Path) -> None:
     """Fail unless the tests of all mutations pass on an unchanged copy, and the copy is what they test."""
     source = _copy_of_source(folder)
-    for tests, interpreted in dict.fromkeys((mutation.tests, mutation.interpreted) for mutation in mutations):
-        result = _run(folder, tests, interpreted)
-        assert result.returncode == 0, f"{tests}: {result.stdout[-2000:]}"
+    together: dict[tuple[bool, tuple[str, ...]], dict[str, None]] = {}  # files by the options they are run with
+    for mutation in mutations:
+        files = tuple(takewhile(lambda argument: not argument.startswith("-"), mutation.tests))
+        key = mutation.interpreted, mutation.tests[len(files) :]
+        together.setdefault(key, {}).update(dict.fromkeys(files))
+    for (interpreted, options), some in together.items():
+        result = _run(folder, (*some, *options), interpreted)
+        assert result.returncode == 0, f"{[*some]}: {result.stdout[-2000:]}"
     (source / "decoupled_st" / "__init__.py").write_text("raise ImportError('the copy is imported')")
     broken = _run(folder, mutations[0].tests, False)
     assert "the copy is imported" in broken.stdout + broken.stderr

@@ -30,6 +30,7 @@ def committed():
 
 
 @COMMITTED
+@pytest.mark.slow
 def test_the_pages_quote_the_records(committed: build.Results) -> None:
     for name, text in build.pages(committed).items():
         assert (build.ROOT / name).read_text(encoding="utf-8") == text, f"{name} is stale: make results"

@@ -45,16 +45,21 @@ def test_equal_runs_are_written_alike(name) -> None:
     assert one == other
 
 
+def varied(name: str) -> list[str]:
+    """The fields of a task's config that can have another value: polynomial reads no data set."""
+    return [spec.name for spec in fields(TASKS[name].config_type) if (name, spec.name) != ("polynomial", "dataset")]
+
+
 def test_every_field_is_part_of_the_identity(name) -> None:
     config_type = TASKS[name].config_type
     config = config_type(estimator=Choice.make("decoupled", tau_f=1, tau_b=1), optimiser="adamw", **PLAIN)
     changed = {**OTHER, "estimator": Choice.make("softmax_ste", tau=1)}
     ids = {run_id(config.to_dict())}
-    for spec in fields(config_type):
-        value = getattr(config, spec.name)
-        new = changed.get(spec.name, (*value, 5) if isinstance(value, tuple) else None) or value + 1
-        ids.add(run_id(replace(config, **{spec.name: new}).to_dict()))
-    assert len(ids) == len(fields(config_type)) + 1
+    for field in varied(name):
+        value = getattr(config, field)
+        new = changed.get(field, (*value, 5) if isinstance(value, tuple) else None) or value + 1
+        ids.add(run_id(replace(config, **{field: new}).to_dict()))
+    assert len(ids) == len(varied(name)) + 1
 
 
 def test_a_fleet_shares_all_but_seed_rate_and_temperatures(name) -> None:
@@ -64,11 +69,11 @@ def test_a_fleet_shares_all_but_seed_rate_and_temperatures(name) -> None:
     for key, value in free.items():
         assert replace(config, **{key: value}).fleet_key() == config.fleet_key(), key
     assert replace(config, estimator=Choice.make("softmax_ste", tau=1)).fleet_key() != config.fleet_key()
-    for spec in fields(config_type):
-        if spec.name not in free:
-            value = getattr(config, spec.name)
-            new = OTHER.get(spec.name) or ((*value, 5) if isinstance(value, tuple) else value + 1)
-            assert replace(config, **{spec.name: new}).fleet_key() != config.fleet_key(), spec.name
+    for field in varied(name):
+        if field not in free:
+            value = getattr(config, field)
+            new = OTHER.get(field) or ((*value, 5) if isinstance(value, tuple) else value + 1)
+            assert replace(config, **{field: new}).fleet_key() != config.fleet_key(), field
     assert len({TASKS[task].config_type(estimator=config.estimator).fleet_key() for task in TASKS}) == len(TASKS)
 
 

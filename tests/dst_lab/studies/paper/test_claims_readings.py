@@ -21,6 +21,7 @@ from dst_lab.studies.paper.readings import ask, begun, lacking
 from dst_lab.studies.paper.readings.questions import LAST, chosen_by, searched
 from dst_lab.studies.paper.recipes import RECIPES, SEARCHES, half_the_rate
 
+pytestmark = pytest.mark.slow
 SBN, CATAE, LOGIC = "stochastic-binary", "categorical-autoencoder", "logic-gates"
 
 
