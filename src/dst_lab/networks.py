@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import decoupled_st as dst
 from decoupled_st.nn.chooser import Chooser
+from dst_lab import plugins
 from dst_lab.configs import CONFIGS, Config
 from dst_lab.fleet.loop import Fleet, threads
 from dst_lab.fleet.saved.recording import adopt
@@ -87,6 +88,8 @@ def _kept(store: Store, run: str) -> tuple[Run, Config, dict[str, Tensor]]:
     """A run, its config, and the tensors of its network."""
     network = store.network(run)
     (entry,) = (one for one in store.runs() if one.id == run)
+    if entry.task not in TASKS:
+        plugins.load()
     if entry.task not in TASKS:
         raise StoreError(
             f"run {run} is of the task {entry.task}, which is not known here: import the module that registers it first"

@@ -17,7 +17,7 @@ import dst_lab
 from dst_lab.configs import Choice
 from dst_lab.configs.own import OwnConfig
 from dst_lab.engines import live
-from dst_lab.store import Store
+from dst_lab.store import Store, summarise
 from dst_lab.store.record import run_id
 from dst_lab.tuning.workers import Progress
 
@@ -63,6 +63,16 @@ def test_a_start_may_be_written_otherwise_than_it_is_swept(tmp_path: Path, start
     found = dst_lab.tune(loss, **axes, start={"scale": start}, seeds=1, store=tmp_path / "t.sqlite")
     assert found.values == {"tau_f": 0.5, "scale": 1.0, "depth": 3}
     assert len(calls) == len(set(calls)) == 3 + 2 + 2
+
+
+def test_whole_numbers_and_others_are_shown_as_the_two_runs_that_they_are(tmp_path: Path) -> None:
+    """3 and 3.0 stood in one row, as two seeds."""
+    file = tmp_path / "t.sqlite"
+    for layers in ([1, 3], [1.0, 3.0]):
+        dst_lab.tune(lambda layers, seed: float(layers), layers=layers, seeds=1, store=file, name="f")
+    with Store.open(file) as store:
+        rows = summarise(store, metric="validation_loss", group=["parameters.layers"])
+    assert [row["n"] for row in rows] == [1, 1, 1, 1]
 
 
 def test_configs_are_equal_where_their_runs_are_one() -> None:
@@ -427,17 +437,12 @@ def test_what_cannot_be_tuned_is_refused_before_there_is_a_store(given, message,
     assert not list(tmp_path.iterdir())
 
 
-def test_an_array_is_a_list_of_its_numbers_however_many(tmp_path: Path) -> None:
-    calls = []
-
-    def loss(hidden: tuple[int, ...], seed: int) -> float:
-        calls.append(hidden)
-        return sum(hidden)
-
-    hidden = [np.array([64]), np.array([32, 16]), torch.tensor([8, 8]), np.int64(3)]
-    with pytest.raises(TypeError, match="int"):
-        dst_lab.tune(loss, hidden=hidden, plan="grid", seeds=1, store=tmp_path / "t.sqlite")
-    assert calls == [(64,), (32, 16), (8, 8), 3], "one number is no array"
+@pytest.mark.parametrize("given", [np.array([64]), np.array([64, 32]), torch.tensor([64.0])], ids=["1", "2", "torch"])
+def test_an_array_is_refused_since_it_would_arrive_as_something_else(tmp_path: Path, given: Any) -> None:
+    for words in ({"hidden": [given]}, {"tau_f": [0.5], "start": {"hidden": given}}):
+        with pytest.raises(ValueError, match=r"hidden takes numbers, .*: give an array as a list, and make one of it"):
+            dst_lab.tune(lambda **_: 1.0, **words, plan="grid", store=tmp_path / "t.sqlite")
+    assert not list(tmp_path.iterdir())
 
 
 def test_values_of_numpy_and_lists_may_be_where_a_search_starts(tmp_path: Path) -> None:

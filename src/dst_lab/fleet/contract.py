@@ -4,6 +4,7 @@ A breach is the task's, not a run's: it ends training with a sentence, and no ru
 """
 
 import dataclasses
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,10 @@ def check_type(task: Any) -> None:
         raise ContractError(f"the task {name} lacks {', '.join(missing)}: see docs/own-task.md for what each gives")
     if config.steps_of is Config.steps_of:
         raise ContractError(f"the task {name}: {config.__name__}.steps_of(images) is missing: (steps, evaluate every)")
+    if not isinstance(inspect.getattr_static(task, "network"), classmethod | staticmethod):
+        raise ContractError(
+            f"the task {name}: network(config, tensors, ..) is called on the class: make it a classmethod"
+        )
     own = {"estimator"}
     if bare := [spec.name for spec in dataclasses.fields(config) if _has_no_default(spec) and spec.name not in own]:
         raise ContractError(f"the task {name}: every field of {config.__name__} needs a default, got {bare[0]} without")

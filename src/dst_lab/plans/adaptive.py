@@ -81,13 +81,14 @@ class Adaptive(Plan):
 
     def notes(self, lookup: Lookup) -> list[str]:
         proposed = self._proposed(lookup)
-        given_up = sum(self._given_up(config, lookup) for config in proposed)
-        how = f"{self.settings} settings by {self.sampler}"
+        tried = dict.fromkeys(proposed)
+        given_up = sum(self._given_up(config, lookup) for config in tried)
+        how = f"{len(tried)} settings by {self.sampler}"
         if self.halving:
             how += f" with halving, {given_up or 'none'} stopped early"
         names = [*(name for name, _, _ in self.axes), *(name for name, _ in self.choices)]
         remarks = []
-        if given_up == self.settings:
+        if len(proposed) == self.settings and given_up == len(tried):
             remarks.append(
                 f"none is chosen for {describe(self.base)}, of {how}: every one has a run that was stopped early. "
                 "Without halving they are trained whole"

@@ -21,7 +21,6 @@ from dst_lab.records.rows import Rows, Setting
 
 APART = ("estimator", "lr", "seed")
 """The fields in which the runs of a group may differ."""
-CONFIRMATION = "confirmation"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,44 +43,21 @@ class Group:
     @cached_property
     def settings(self) -> list[Setting]:
         """Every setting that was trained, the lowest mean validation loss first; one with a run that diverged last.
-        Seeds below `FRESH` and those from there on are never averaged: a setting with both is two."""
-        by_setting: dict[tuple[str, bool], list[Row]] = {}
-        for row in self._ended:
-            by_setting.setdefault((setting_key(row.run.config), row.run.seed >= FRESH), []).append(row)
-        return sorted((_setting(rows, self._seeds_of(rows[0])) for rows in by_setting.values()), key=score)
-
-    @cached_property
-    def _ended(self) -> list[Row]:
-        """The runs that settings are made of."""
+        Where there are search seeds and fresh ones, they are never averaged: a setting with both is two."""
         ended = [row for row in self.rows.runs.values() if row.run.status in ENDED]
-        return [row for row in ended if not row.done or row.has("validation_loss")]
-
-    @cached_property
-    def _confirmed(self) -> set[str]:
-        """The `_search_key` of what fresh seeds confirm: at least half of its settings on them were trained on others
-        too. Where fewer were, a search was made on the fresh seeds themselves."""
-        settings: dict[tuple[str, bool], set[str]] = {}
-        for row in self._ended:
-            key = _search_key(row.run.config), row.run.seed >= FRESH
-            settings.setdefault(key, set()).add(setting_key(row.run.config))
-        fresh = {key: of for (key, is_fresh), of in settings.items() if is_fresh}
-        return {key for key, of in fresh.items() if 2 * len(of & settings.get((key, False), set())) >= len(of)}
-
-    def _seeds_of(self, row: Row) -> str:
-        """ "search" for the seeds that settings are found with, "confirmation" for those that confirm what others
-        found; "" where none do."""
-        if not self._confirmed:
-            return ""
-        return CONFIRMATION if row.run.seed >= FRESH and _search_key(row.run.config) in self._confirmed else "search"
+        ended = [row for row in ended if not row.done or row.has("validation_loss")]
+        mixed = len({_kind(row) for row in ended}) > 1
+        by_setting: dict[tuple[str, str], list[Row]] = {}
+        for row in ended:
+            by_setting.setdefault((setting_key(row.run.config), _kind(row) if mixed else ""), []).append(row)
+        return sorted((_setting(rows, seeds) for (_, seeds), rows in by_setting.items()), key=score)
 
     @cached_property
     def seeds(self) -> str:
-        """The seeds by which settings are compared: "search" or, where more settings have these, "confirmation"; ""
-        where there is but one kind."""
+        """The seeds by which settings are compared: "search" or, where more settings have these, "fresh"; "" where
+        there is but one kind."""
         counts = Counter(setting.seeds for setting in self.settings)
-        return max(
-            (kind for kind in ("search", CONFIRMATION) if kind in counts), key=lambda kind: counts[kind], default=""
-        )
+        return max((kind for kind in ("search", "fresh") if kind in counts), key=lambda kind: counts[kind], default="")
 
     @property
     def compared(self) -> list[Setting]:
@@ -91,7 +67,7 @@ class Group:
     @cached_property
     def sweep(self) -> Rows:
         """The runs with these seeds."""
-        runs = {run: row for run, row in self.rows.runs.items() if self.seeds in ("", self._seeds_of(row))}
+        runs = {run: row for run, row in self.rows.runs.items() if self.seeds in ("", _kind(row))}
         return replace(self.rows, reader=self.rows.reader and self.rows.reader.only(runs))
 
     @property
@@ -120,15 +96,35 @@ class Group:
 
     @property
     def best(self) -> dict[str, Setting]:
-        """The best setting of each estimator, among the runs that can be compared: those alike in all other fields, of
-        which there are most. The parameters of an objective of one's own are there to be compared. What search seeds
-        chose is given on its confirmation seeds, where it has such."""
-        confirmed = {setting_key(one.config): one for one in self.settings if one.seeds == CONFIRMATION}
-        best: dict[str, Setting] = {}
-        for setting in self._alike:
-            name = str(setting.config["estimator"]["name"])
-            best.setdefault(name, confirmed.get(setting_key(setting.config), setting))
+        """The best setting of each estimator: on confirmation seeds where search seeds found it and it has fresh ones
+        too, else on the seeds that it was found with."""
+        fresh = {setting_key(one.config): one for one in self.settings if one.seeds == "fresh"}
+        best = dict(self.found)
+        for name, found in self.found.items():
+            again = fresh.get(setting_key(found.config))
+            if found.seeds == "search" and again:
+                best[name] = replace(again, seeds="confirmation")
         return best
+
+    @cached_property
+    def found(self) -> dict[str, Setting]:
+        """The best setting of each estimator, on the seeds that it was found with, among the runs that can be compared:
+        those alike in all other fields, of which there are most. The parameters of an objective of one's own are there
+        to be compared. An estimator's settings are compared on search seeds unless more were tried on fresh ones."""
+        by_estimator: dict[str, list[Setting]] = {}
+        for setting in self._alike:
+            by_estimator.setdefault(str(setting.config["estimator"]["name"]), []).append(setting)
+        found = {}
+        for name, settings in by_estimator.items():
+            family = self._family(settings[0].config)
+            tried: dict[str, set[str]] = {"search": set(), "fresh": set()}  # with those that were stopped early
+            for row in self.rows.runs.values():
+                config, ended = row.run.config, row.run.status in (*ENDED, "stopped")
+                if row.run.estimator == name and ended and self._family(config) == family:
+                    tried[_kind(row)].add(setting_key(config))
+            seeds = "fresh" if len(tried["fresh"]) > len(tried["search"]) else "search"
+            found[name] = next((one for one in settings if one.seeds in ("", seeds)), settings[0])
+        return found
 
     @property
     def held(self) -> str:
@@ -142,7 +138,7 @@ class Group:
         left = [estimator(name).label for name in every if name not in self.best]
         return f"{text}; {' and '.join(left)} {'is' if len(left) == 1 else 'are'} not among them" if left else text
 
-    @property
+    @cached_property
     def _given(self) -> tuple[str, ...]:
         """Where runs have the parameters of an objective of somebody's own, which are there to be compared."""
         own = any("objective" in setting.config for setting in self.settings)
@@ -154,11 +150,13 @@ class Group:
         alike: dict[str, list[Setting]] = {}
         for setting in [*self.compared, *(one for one in self.settings if one.seeds != self.seeds)]:
             if setting.n:
-                apart = (*APART, *self._given)
-                fixed = {name: value for name, value in setting.config.items() if name not in apart}
-                key = setting_key(fixed)
-                alike.setdefault(key, []).append(setting)
+                alike.setdefault(self._family(setting.config), []).append(setting)
         return max(alike.values(), key=len, default=[])
+
+    def _family(self, config: Mapping[str, Any]) -> str:
+        """Equal for runs that can be compared."""
+        apart = (*APART, *self._given)
+        return setting_key({name: value for name, value in config.items() if name not in apart})
 
     @property
     def swept(self) -> list[str]:
@@ -207,7 +205,5 @@ def _setting(rows: list[Row], seeds: str) -> Setting:
     return Setting(config, done, seeds, len(rows) - len(done))
 
 
-def _search_key(config: Mapping[str, Any]) -> str:
-    """Equal for runs that differ in temperatures, learning rate and seed alone."""
-    fixed = {name: value for name, value in config.items() if name not in APART}
-    return f"{config['estimator']['name']} {setting_key(fixed)}"
+def _kind(row: Row) -> str:
+    return "fresh" if row.run.seed >= FRESH else "search"

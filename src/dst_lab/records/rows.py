@@ -17,8 +17,8 @@ from dst_lab.store import Store
 
 @dataclass(frozen=True)
 class Setting:
-    """The runs of one setting that trained to the end, and which seeds they are: "confirmation" or "search" seeds, ""
-    where no search is known."""
+    """The runs of one setting that trained to the end, and which seeds they are: "search" seeds, "fresh" ones, those
+    of a "confirmation", or "" where all are of one kind."""
 
     config: Mapping[str, Any]
     """What the runs share."""

@@ -38,7 +38,9 @@ def _curves(group: Group, _: Rows) -> Drawn:
     metrics = metrics or group.metrics[:1]
     figure = draw(best, group.task, metrics, ["runs that were trained to the end"])
     where = "at the setting of each estimator with the lowest mean validation loss"
-    where += f" over {group.seeds} seeds" if group.seeds else ""
+    kinds = {setting.seeds for setting in group.found.values()} - {""}
+    if kinds:
+        where += f" over {' or, where more of its settings have these, '.join(sorted(kinds, reverse=True))} seeds"
     where += f" among the runs with {group.held}" if group.held else ""
     text = caption(having(best, metrics[0]), metric(metrics[0], group.task), where=where)
     text = (text + _lacking(group, metrics) + held(best, metrics) + diverged(best)).strip()

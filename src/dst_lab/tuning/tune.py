@@ -81,7 +81,8 @@ def tune(
             that it reads from around it or an attribute of the very object that is called. What the objective changes
             itself, such as a count of its calls, is not compared; neither are objects and its module's functions.
         estimator: whose temperatures are tuned; runs are recorded under its name.
-        parameters: the values to try, such as `tau_f=[0, 0.5, 1]`, `lr=[1e-3, 3e-3]`. An adaptive search takes ranges,
+        parameters: the values to try, such as `tau_f=[0, 0.5, 1]`, `lr=[1e-3, 3e-3]`; a list among them, as in
+            `widths=[[64], [64, 32]]`, is passed as a tuple. An adaptive search takes ranges,
             `tau_f=(0.05, 3)`, beside lists of values; a range with whole ends, `layers=(2, 64)`, is one of whole
             numbers (any numbers: `scale=(2.0, 64.0)`), but for temperatures and `lr`. A sweep of a temperature whose
             best lies on its edge is extended.
@@ -153,10 +154,11 @@ def _as_swept(value: Any, values: Sequence[Any]) -> Any:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A parameter's value as it is recorded: a number of NumPy or torch as one of Python, a list or an array as
-    a tuple."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()  # of one number that number, of an array a list
+    """A parameter's value as it is recorded and passed: a number of NumPy or torch as one of Python, a list as a
+    tuple."""
+    if getattr(value, "ndim", 0):
+        raise ValueError(f"{name} takes numbers, texts and lists of them: give an array as a list, and make one of it")
+    value = value.item() if hasattr(value, "item") else value
     value = tuple(_plain(name, part) for part in value) if isinstance(value, list | tuple) else value
     if not isinstance(value, str | int | float | tuple | None):
         raise ValueError(f"{name} takes numbers, texts, booleans, None and lists of them, got {value!r}")

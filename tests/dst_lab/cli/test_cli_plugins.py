@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dst_lab.store import Store
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_task.py"
 SHORT = ("--steps", "20", "--seeds", "1", "--threads", "1")
 
@@ -24,18 +26,30 @@ def package(tmp_path: Path) -> Path:
     return folder
 
 
-def dst(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+def started(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Python, where the package is installed."""
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "dst_lab.cli.main", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": path})
+    given = {"capture_output": True, "text": True, "timeout": 300, "env": {**os.environ, "PYTHONPATH": path}}
+    return subprocess.run([sys.executable, *words], **given)
+
+
+def dst(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    return started(folder, "-m", "dst_lab.cli.main", *words)
 
 
 def test_a_task_of_an_installed_package_is_run_and_shown(package: Path, tmp_path: Path) -> None:
     store = str(tmp_path / "runs.sqlite")
-    done = dst(package, "run", "routing", *SHORT, "--store", store)
+    done = dst(package, "run", "routing", *SHORT, "--keep", "--store", store)
     assert done.returncode == 0, done.stderr
     shown = dst(package, "show", "--store", store)
     assert "routing" in shown.stdout
+    with Store.open(store) as records:
+        (run,) = records.runs()
+        recorded = records.history(run.id)["validation_loss"].values[-1]
+    asked = f"import dst_lab; print(float(dst_lab.evaluate({store!r}, {run.id!r})['validation_loss']))"
+    again = started(package, "-c", asked)
+    assert again.returncode == 0, again.stderr
+    assert float(again.stdout) == float(recorded)
 
 
 def test_one_that_cannot_be_imported_is_told_and_left_out(package: Path, tmp_path: Path) -> None:

@@ -86,6 +86,17 @@ def test_more_seeds_are_for_the_settings_that_were_not_given_up(tmp_path) -> Non
         assert again.notes(known_to(again, store))[0].startswith("chosen for")
 
 
+def test_a_setting_that_is_proposed_twice_is_counted_once(tmp_path) -> None:
+    """Of two values ten proposals are two settings."""
+    choices = (("tau_f", (0.5, 1.0)),)
+    search = Adaptive(BASE, (), (0,), settings=10, halving=Halving(), choices=choices)
+    runs = seeded([with_value(BASE, "tau_f", tau) for tau in (0.5, 1.0)], (0,))
+    with Store.open(tmp_path / "store.sqlite", write=True) as store:
+        store.put([record(runs[0], "done", [3.0, 1.0]), record(runs[1], "stopped", [4.0])])
+        (note, *_) = search.notes(known_to(search, store))
+    assert note.endswith("of 2 settings by tpe with halving, 1 stopped early")
+
+
 def test_a_search_that_can_choose_none_says_so(tmp_path) -> None:
     search = Adaptive(BASE, (("tau_f", 0.1, 1.0),), (0, 1), settings=2, halving=Halving())
     (one, other), (third, fourth) = search.wanted(lambda _: None)[:2], search.wanted(lambda _: None)[2:]

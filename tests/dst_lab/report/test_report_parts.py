@@ -229,8 +229,8 @@ def test_search_and_confirmation_seeds_are_not_averaged_together(confirmed: Any)
     rows = ANY.rows(confirmed, "quick")
     (group,) = other_groups(ANY, rows)
     table = [(row["loss"], row["n"], row["seeds"]) for row in settings_table(group)]
-    assert len(table) == 8, "six on search seeds, two of them on confirmation seeds too"
-    assert {(n, seeds) for _, n, seeds in table} == {(2, "search"), (3, "confirmation")}
+    assert len(table) == 8, "six on search seeds, two of them on fresh seeds too"
+    assert {(n, seeds) for _, n, seeds in table} == {(2, "search"), (3, "fresh")}
     ((_, (cell,)),) = best_results(ANY, [group]).rows
     assert cell is not None
     assert cell.setting.startswith("tau_f = 0.5, tau_b = 0.5"), "chosen by the search seeds"
@@ -259,30 +259,49 @@ def test_a_store_of_one_kind_of_seeds_says_nothing_of_kinds(confirmed: Any) -> N
     assert "chosen on other seeds than it is shown with" in " ".join(text.split())
 
 
+def _put(store: Any, name: str, places: range, seeds: tuple[int, ...], status: str = "done") -> None:
+    """Settings of an estimator, the lower the place the better."""
+    for place in places:
+        for seed in seeds:
+            estimator = {"name": name, "tau": 1.0 + place}
+            config = {"task": "routing", "estimator": estimator, "seed": seed, "lr": 0.1}
+            store.put([Record(config=config, status=status, history={"validation_loss": _series(3.0 + place)})])
+
+
+def _shown(store: Any) -> dict[str, tuple[str, str]]:
+    """Of each estimator its setting, and on which seeds."""
+    (group,) = other_groups(ANY, ANY.rows(store, "quick"))
+    return {label: (cell.setting, cell.runs) for label, (cell,) in best_results(ANY, [group]).rows if cell}
+
+
 def test_fresh_seeds_that_settings_were_compared_on_confirm_nothing(confirmed: Any) -> None:
     """The best of five on seeds from 1000 on was shown as one that no search had seen."""
-    for place in range(5):
-        for seed in (1000, 1001):
-            config = {"task": "routing", "estimator": {"name": "softmax_ste", "tau": 1.0 + place}, "lr": 0.1}
-            confirmed.put(
-                [Record(config={**config, "seed": seed}, status="done", history={"validation_loss": _series(place)})]
-            )
+    _put(confirmed, "softmax_ste", range(5), (1000, 1001))
+    shown = _shown(confirmed)
+    assert shown["Softmax STE"] == ("tau = 1, lr 0.1", "n = 2 fresh seeds")
+    assert shown["Decoupled ST"][1] == "n = 3 confirmation seeds"
     rows = ANY.rows(confirmed, "quick")
     (group,) = other_groups(ANY, rows)
-    assert {one.seeds for one in group.settings if one.config["estimator"]["name"] == "softmax_ste"} == {"search"}
-    runs = {label: cell.runs for label, (cell,) in best_results(ANY, [group]).rows if cell}
-    assert runs == {"Decoupled ST": "n = 3 confirmation seeds", "Softmax STE": "n = 2 search seeds"}
+    curves = draw(figures_of(group), rows)["routing-curves"].caption
+    assert "over search or, where more of its settings have these, fresh seeds" in curves
 
-    confirmed.remove([run.id for run in confirmed.runs() if run.estimator == "decoupled" and run.seed < 1000])
-    confirmed.put([Record(config={**config, "seed": 0}, status="done", history={"validation_loss": _series(0.1)})])
-    rows = ANY.rows(confirmed, "quick")
-    (group,) = other_groups(ANY, rows)
-    assert {one.seeds for one in group.settings} == {""}, "one of five was trained on another seed: no search"
-    assert len(group.settings) == 2 + 5 + 1
-    caption = draw(figures_of(group), rows)["routing-curves"].caption
-    assert "confirmation" not in caption
-    assert "search" not in caption
-    assert "chosen on other seeds than it is shown with" in " ".join(page(ANY, rows).split())
+    _put(confirmed, "softmax_ste", range(2, 4), (0, 1))
+    assert _shown(confirmed)["Softmax STE"] == ("tau = 1, lr 0.1", "n = 2 fresh seeds"), "two on search seeds, five not"
+    _put(confirmed, "softmax_ste", range(1, 2), (0, 1), "stopped")
+    _put(confirmed, "softmax_ste", range(4, 6), (0, 1))
+    found, runs = _shown(confirmed)["Softmax STE"]
+    assert (found, runs) == ("tau = 3, lr 0.1", "n = 2 confirmation seeds"), "five were tried on either, one in part"
+
+
+def test_more_fresh_seeds_take_no_confirmation_away(confirmed: Any) -> None:
+    before = _shown(confirmed)["Decoupled ST"]
+    for tau_b in (3.0, 4.0, 5.0):
+        for seed in (1000, 1001):
+            estimator = {"name": "decoupled", "tau_f": 0.5, "tau_b": tau_b}
+            config = {"task": "routing", "estimator": estimator, "seed": seed, "lr": 0.1}
+            confirmed.put([Record(config=config, status="done", history={"validation_loss": _series(0.5)})])
+    assert _shown(confirmed)["Decoupled ST"] == before
+    assert before[1] == "n = 3 confirmation seeds"
 
 
 def test_a_setting_whose_confirmation_runs_all_diverged_is_named_in_the_caption_of_curves(confirmed: Any) -> None:

@@ -174,6 +174,10 @@ def test_no_checkpoint_keeps_a_shape_that_was_mended(train, tmp_path) -> None:
             lambda: type("T", (Toy,), {"config_type": dataclass(type("C", (Config,), {"task": "c"}), frozen=True)}),
             r"the task c: C.steps_of\(images\) is missing",
         ),
+        (
+            lambda: type("T", (Toy,), {"network": lambda self, config, tensors, estimator, deterministic: None}),
+            r"the task toy: network\(config, tensors, ..\) is called on the class: make it a classmethod",
+        ),
     ],
 )
 def test_what_is_no_task_is_not_registered(given, message) -> None:

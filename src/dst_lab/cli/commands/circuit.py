@@ -156,7 +156,7 @@ def _write(args: argparse.Namespace, circuit: "Circuit", options: dict[str, bool
     planned = [(out, contents(circuit, out, **(options if out.suffix == ".v" else {}))) for out in args.out]
     contents_of: dict[Path, str | bytes] = {}
     for path, content in (item for _, files in planned for item in files.items()):
-        if contents_of.setdefault(path, content) != content:
+        if contents_of.setdefault(path.resolve(), content) != content:
             raise ValueError(f"{path} would be written twice, with two contents: give one --out another name")
         check_target(path, CIRCUIT, overwrite=args.overwrite)
     beside = args.out[0].with_name("images.txt") if args.images else None

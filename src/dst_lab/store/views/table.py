@@ -111,11 +111,14 @@ def field(run: Run, name: str) -> Any:
 
 
 def _told(run: Run, name: str) -> tuple[str, Any]:
-    """A field as groups go by it, after what tells it from an equal one: True from 1, None from what is not there."""
+    """A field as groups go by it, after what tells it from an equal one: True from 1, None from what is not there, and
+    among the parameters of an objective 3 from 3.0, which it was called with in two runs."""
     value = field(run, name)
     if value is None and _has(run, name):
         return "given", "None"
-    return "bool" if isinstance(value, bool) else "", value
+    if isinstance(value, bool) or name.removeprefix(CONFIG).startswith("parameters."):
+        return type(value).__name__, value
+    return "", value
 
 
 def _has(run: Run, name: str) -> bool:

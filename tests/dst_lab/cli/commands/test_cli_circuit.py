@@ -41,10 +41,11 @@ def test_a_kept_network_becomes_a_circuit(cli) -> None:
 
 def test_no_file_is_written_twice(cli) -> None:
     cli(*LOGIC, "--seeds", 1, "--keep")
-    done = cli("circuit", "--out", "n.v", "--out", "n_tb.v", "--testbench")
-    assert done.code == 2
-    assert "n_tb.v would be written twice, with two contents: give one --out another name" in done.err
-    assert not list(Path().glob("n*.v"))
+    for other in ("n_tb.v", Path("n_tb.v").absolute()):
+        done = cli("circuit", "--out", "n.v", "--out", other, "--testbench")
+        assert done.code == 2
+        assert "n_tb.v would be written twice, with two contents: give one --out another name" in done.err
+        assert not list(Path().glob("n*.v"))
     assert cli("circuit", "--out", "n.v", "--out", "n.v", "--testbench").code == 0
 
 
