@@ -5,10 +5,13 @@ must lie within 5 standard errors, with one generator fixed.
 """
 
 from contextlib import nullcontext
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from contract.table import Case
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 from torch.utils.flop_counter import FlopCounterMode
 
 import decoupled_st as dst
@@ -112,3 +115,27 @@ def test_who_counts_operations_changes_no_choice(case: Case) -> None:
         with mode:
             results.append(case(logits))
     assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rows", [5, 300])
+def test_a_checkpoint_that_keeps_the_draws_has_the_gradient_of_what_was_drawn(
+    case: Case, rows: int, dtype: torch.dtype, device: str
+) -> None:
+    """A selective one keeps what the draws gave: changed in place, they would be other draws in the second pass."""
+
+    def keep_draws(ctx: Any, operation: Any, *args: Any, **options: Any) -> CheckpointPolicy:
+        drawn = torch.Tag.nondeterministic_seeded in operation.tags
+        return CheckpointPolicy.MUST_SAVE if drawn else CheckpointPolicy.PREFER_RECOMPUTE
+
+    values = torch.randn(rows, 5, generator=torch.Generator().manual_seed(0), dtype=dtype).to(device)
+    g, results = torch.randn(rows, 5, generator=torch.Generator().manual_seed(1), dtype=dtype).to(device), []
+    contexts = partial(create_selective_checkpoint_contexts, keep_draws)
+    for call in (case, partial(checkpoint, case, use_reentrant=False, context_fn=contexts)):
+        leaf = values.clone().requires_grad_()
+        torch.manual_seed(3)
+        z = call(leaf)
+        results.append((z.detach(), *torch.autograd.grad(z, leaf, g)))
+    (z, gradient), (again, by_checkpoint) = results
+    torch.testing.assert_close(again, z)
+    torch.testing.assert_close(by_checkpoint, gradient)

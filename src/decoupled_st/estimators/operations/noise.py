@@ -49,8 +49,10 @@ def exponential(like: Tensor, generator: torch.Generator | None) -> Tensor:
     On a CPU torch draws them from 53 bits. Elsewhere, and in compiled code, it makes them of 24 bits, which would end
     Gumbel noise at 16.6: -log(1 - u) of a u with a second draw between the multiples of 2^-24.
     """
-    drawn_now = generator is not None or not kernels.is_recorded()
-    if like.is_cpu and drawn_now and not kernels.transformed():
+    recorded = kernels.is_recorded()
+    if like.is_cpu and (generator is not None or not recorded) and not kernels.transformed():
+        if kernels.is_watched() and not recorded:
+            return _exponential_apart(like, generator)
         return exponential_on_cpu(like, generator)
     u = _uniform(like, generator)
     if u.dtype == torch.float32:
@@ -72,6 +74,13 @@ def _fill_exponential(e: Tensor, generator: torch.Generator | None) -> Tensor:
     for part in e.view(-1).split(_BLOCK):  # type: ignore[no-untyped-call]
         part.copy_(torch.rand(len(part), dtype=torch.float64, device=e.device, generator=generator).neg_().log1p_())
     return e.neg_()
+
+
+def _exponential_apart(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """What `exponential_on_cpu` draws, for a mode that may keep the draws, such as a selective checkpoint: none of them
+    is changed in place."""
+    u = torch.rand(like.shape, dtype=torch.float64, device=like.device, generator=generator)
+    return -torch.log1p(-u).to(like.dtype)
 
 
 def gumbel_from_uniform(u: Tensor) -> Tensor:
