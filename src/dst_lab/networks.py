@@ -86,10 +86,9 @@ def _opened(store: StoreOrPath) -> Any:
 
 def _kept(store: Store, run: str) -> tuple[Run, Config, dict[str, Tensor]]:
     """A run, its config, and the tensors of its network."""
+    plugins.load()
     network = store.network(run)
     (entry,) = (one for one in store.runs() if one.id == run)
-    if entry.task not in TASKS:
-        plugins.load()
     if entry.task not in TASKS:
         raise StoreError(
             f"run {run} is of the task {entry.task}, which is not known here: import the module that registers it first"

@@ -17,7 +17,7 @@ import dst_lab
 from dst_lab.configs import Choice
 from dst_lab.configs.own import OwnConfig
 from dst_lab.engines import live
-from dst_lab.store import Store, summarise
+from dst_lab.store import Store
 from dst_lab.store.record import run_id
 from dst_lab.tuning.workers import Progress
 
@@ -65,14 +65,19 @@ def test_a_start_may_be_written_otherwise_than_it_is_swept(tmp_path: Path, start
     assert len(calls) == len(set(calls)) == 3 + 2 + 2
 
 
-def test_whole_numbers_and_others_are_shown_as_the_two_runs_that_they_are(tmp_path: Path) -> None:
+def test_whole_numbers_and_others_are_shown_as_the_two_runs_that_they_are(tmp_path: Path, cli: Any) -> None:
     """3 and 3.0 stood in one row, as two seeds."""
     file = tmp_path / "t.sqlite"
     for layers in ([1, 3], [1.0, 3.0]):
         dst_lab.tune(lambda layers, seed: float(layers), layers=layers, seeds=1, store=file, name="f")
-    with Store.open(file) as store:
-        rows = summarise(store, metric="validation_loss", group=["parameters.layers"])
-    assert [row["n"] for row in rows] == [1, 1, 1, 1]
+    cells = [
+        line.split("│")[1:3] for line in cli("show", "--store", file, "--group", "parameters.layers").out.splitlines()
+    ]
+    shown = [
+        (layers.strip(), int(n))
+        for layers, n in (pair for pair in cells if len(pair) == 2 and pair[1].strip().isdigit())
+    ]
+    assert sorted(shown) == [("1", 1), ("1.0", 1), ("3", 1), ("3.0", 1)]
 
 
 def test_configs_are_equal_where_their_runs_are_one() -> None:
@@ -440,7 +445,7 @@ def test_what_cannot_be_tuned_is_refused_before_there_is_a_store(given, message,
 @pytest.mark.parametrize("given", [np.array([64]), np.array([64, 32]), torch.tensor([64.0])], ids=["1", "2", "torch"])
 def test_an_array_is_refused_since_it_would_arrive_as_something_else(tmp_path: Path, given: Any) -> None:
     for words in ({"hidden": [given]}, {"tau_f": [0.5], "start": {"hidden": given}}):
-        with pytest.raises(ValueError, match=r"hidden takes numbers, .*: give an array as a list, and make one of it"):
+        with pytest.raises(ValueError, match=r"hidden got an array of shape \(.,\): give a list, which"):
             dst_lab.tune(lambda **_: 1.0, **words, plan="grid", store=tmp_path / "t.sqlite")
     assert not list(tmp_path.iterdir())
 

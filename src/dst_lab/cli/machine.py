@@ -161,13 +161,14 @@ def _worse(runs: tuple[str, ...]) -> str:
 
 
 def missing_networks(runs: tuple[str, ...], store: Path) -> str:
-    """What to say of runs whose networks are wanted, but that were recorded without."""
+    """What to say of recorded runs whose networks are wanted, and are not there."""
     one = len(runs) == 1
     named = ", ".join(runs[:3]) + ", .." * (len(runs) > 3)
     return (
-        f"dst: {'1 run was' if one else f'{len(runs)} runs were'} recorded before without {'its' if one else 'their'} "
-        f"network ({named}), and what is recorded is not trained again. To get {'it' if one else 'them'}: the same "
-        f"command with another --store; `dst merge THAT --store {store}` brings the networks of equal results here."
+        f"dst: {'the network of 1 run' if one else f'the networks of {len(runs)} runs'} recorded before "
+        f"{'is' if one else 'are'} not beside the store ({named}), and what is recorded is not trained again. To get "
+        f"{'it' if one else 'them'}, if no folder .networks was left behind elsewhere: the same command with another "
+        f"--store; `dst merge THAT --store {store}` brings the networks of equal results here."
     )
 
 

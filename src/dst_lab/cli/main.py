@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             handlers = {signal.SIGTERM: _leave, signal.SIGINT: signal.default_int_handler}
             before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         with warnings.catch_warnings():
-            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            warnings.showwarning = partial(_show_warning, warnings.showwarning, set())
             code = args.do(args)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -119,12 +119,15 @@ def _sentence(error: Exception) -> str:
     return str(error)
 
 
-def _show_warning(usual: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
-    """One of a store as a line of ours, any other as usual."""
-    if issubclass(category, StoreWarning):
-        say(f"dst: {message}", sys.stderr)
-    else:
+def _show_warning(
+    usual: Callable[..., None], told: set[str], message: Warning | str, category: type[Warning], *where: Any
+) -> None:
+    """Show a warning: one about a store as a line of `dst`, once, any other as usual."""
+    if not issubclass(category, StoreWarning):
         usual(message, category, *where)
+    elif str(message) not in told:
+        told.add(str(message))
+        say(f"dst: {message}", sys.stderr)
 
 
 def _is_main_thread() -> bool:

@@ -81,7 +81,7 @@ def told(value: Any) -> Any:
 
 
 def _typed(value: Any) -> Any:
-    """A parameter's value, or a tuple of them, with its type."""
+    """A parameter's value, or a tuple of them, with its type, which a run is recorded with (`told` takes 1 for 1.0)."""
     return tuple(map(_typed, value)) if isinstance(value, tuple) else (type(value), value)
 
 

@@ -1,7 +1,7 @@
 """What a run of polynomial programming is."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dst_lab.configs.config import Config
 
@@ -28,6 +28,11 @@ class PolynomialConfig(Config):
             raise ValueError(f"polynomial reads no data: leave dataset out, got dataset={self.dataset}")
         if self.power < 1:
             raise ValueError(f"power must be at least 1, where the gradient exists, got power={self.power}")
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "PolynomialConfig":
+        """Also of a run that was recorded when any data set could be named."""
+        return super().from_dict({**values, "dataset": "none"})
 
     def steps_of(self, images: int) -> tuple[int, int]:
         return self.steps, self.evaluate_every

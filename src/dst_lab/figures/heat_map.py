@@ -14,7 +14,7 @@ from dst_lab.records import Array
 DARK, LIGHT = "#000000", "#fefefe"
 """On the map itself, whatever the page: unlike style.INK and style.PAPER, never replaced."""
 
-LINE = 50
+LINE = 42
 """The characters of labels that fit below a map, beside each other."""
 
 
@@ -68,7 +68,7 @@ def heat_map(
         labels = [f"{tau:g}" for tau in taus]
         every = max(1, round(len(taus) / 7))
         if along:
-            every = max(every, math.ceil(len(taus) * (max(map(len, labels)) + 2) / LINE))
+            every = max(every, math.ceil(len(taus) * (max(map(len, labels)) + 1) / LINE))
         axis.set_ticks(np.arange(len(taus))[::every] + 0.5, labels[::every])
         axis.set_tick_params(length=0)
     ax.set(xlabel=r"$\tau_f$ (draws the choice)", ylabel=r"$\tau_b$ (carries the gradient)")

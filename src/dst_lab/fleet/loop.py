@@ -18,7 +18,7 @@ from dst_lab.fleet.optimiser import Optimiser, UpdateRule
 from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.saved.checkpoint import Checkpoint, state
 from dst_lab.fleet.saved.provenance import provenance, source_of
-from dst_lab.fleet.saved.recording import moves, parts_of, records_of, tensors_of
+from dst_lab.fleet.saved.recording import Stopped, moves, parts_of, records_of, tensors_of
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.fleet.task import Choosers, Declined, Fused, Metrics, Norm, Step, Task, sum_per_run
 from dst_lab.store import Record
@@ -56,7 +56,7 @@ class Fleet:
         self.batches = self.members[0].batches_of(task.images)
         self.step = 0
         self.history: list[tuple[int, dict[str, Array]]] = []
-        self.stopped: dict[int, tuple[int, int]] = {}
+        self.stopped: dict[int, Stopped] = {}
         self.earlier, self._started = 0.0, time.monotonic()
         self.path: dict[str, str] = {}
         self._gather(list(range(len(self.members))))
@@ -151,9 +151,9 @@ class Fleet:
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows alone, each as it stands: the fleet is made anew without the others, so that they cost
         no more time. A run is itself in any company, so those that stay do not notice."""
-        bad, before = self.bad_step.tolist(), state(self)
+        bad, begun, before = self.bad_step.tolist(), self.untrained.isfinite().tolist(), state(self)
         left = [row for row in range(self.wanted) if row not in rows]
-        self.stopped |= {self.alive[row]: (self.step, bad[row]) for row in left}
+        self.stopped |= {self.alive[row]: Stopped(self.step, bad[row], begun[row]) for row in left}
         self._gather([self.alive[row] for row in rows])
         index = torch.tensor(self.rows_of(list(rows)), device=self.device)
         for name, tensor in state(self).items():

@@ -42,7 +42,7 @@ class Group:
 
     @cached_property
     def settings(self) -> list[Setting]:
-        """Every setting that was trained, the lowest mean validation loss first; one with a run that diverged last.
+        """Every setting that was trained, the lowest mean validation loss first; those with a run that diverged last.
         Where there are search seeds and fresh ones, they are never averaged: a setting with both is two."""
         ended = [row for row in self.rows.runs.values() if row.run.status in ENDED]
         ended = [row for row in ended if not row.done or row.has("validation_loss")]
@@ -50,7 +50,7 @@ class Group:
         by_setting: dict[tuple[str, str], list[Row]] = {}
         for row in ended:
             by_setting.setdefault((setting_key(row.run.config), _kind(row) if mixed else ""), []).append(row)
-        return sorted((_setting(rows, seeds) for (_, seeds), rows in by_setting.items()), key=score)
+        return sorted((_setting(rows, seeds) for (_, seeds), rows in by_setting.items()), key=rank)
 
     @cached_property
     def seeds(self) -> str:
@@ -63,12 +63,6 @@ class Group:
     def compared(self) -> list[Setting]:
         """The settings on these seeds, in their order."""
         return [setting for setting in self.settings if setting.seeds == self.seeds]
-
-    @cached_property
-    def sweep(self) -> Rows:
-        """The runs with these seeds."""
-        runs = {run: row for run, row in self.rows.runs.items() if self.seeds in ("", _kind(row))}
-        return replace(self.rows, reader=self.rows.reader and self.rows.reader.only(runs))
 
     @property
     def varied(self) -> list[str]:
@@ -162,7 +156,7 @@ class Group:
     def swept(self) -> list[str]:
         """The estimators that were trained at several pairs of two temperatures."""
         pairs: dict[str, set[Any]] = {}
-        for row in self.sweep.runs.values():
+        for row in self.rows.runs.values():
             if row.done and len(temperatures_in(row.run.config["estimator"])) > 1 and not row.taus.schedule:
                 pairs.setdefault(row.run.estimator, set()).add(row.taus)
         return [name for name, tried in pairs.items() if len(tried) > 1]
@@ -193,10 +187,13 @@ def _name(heading: str, taken: Collection[str], figures: Collection[str]) -> str
 
 def score(setting: Setting) -> float:
     """The mean over seeds of the lowest validation loss; infinite where a run diverged."""
-    if setting.diverged or not setting.n:
-        return math.inf
-    value = float(np.mean([row.best("validation_loss") for row in setting.rows]))
-    return value if math.isfinite(value) else math.inf
+    return math.inf if setting.diverged else rank(setting)[1]
+
+
+def rank(setting: Setting) -> tuple[bool, float]:
+    """A key to sort by: what diverged comes last, by the mean over the seeds that did not."""
+    value = float(np.mean([row.best("validation_loss") for row in setting.rows])) if setting.n else math.inf
+    return bool(setting.diverged), value if math.isfinite(value) else math.inf
 
 
 def _setting(rows: list[Row], seeds: str) -> Setting:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from dst_lab.configs import FRESH
 from dst_lab.configs.cards import estimator, metric
 from dst_lab.figures import Drawn
 from dst_lab.figures.curves import caption, diverged, draw, having, held
@@ -10,7 +11,7 @@ from dst_lab.figures.importance import FEWEST, importance, shares_of, varied
 from dst_lab.figures.maps import temperature_map
 from dst_lab.figures.slices import numbers_varied, slices
 from dst_lab.figures.style import listing
-from dst_lab.figures.sweeps import cells
+from dst_lab.figures.sweeps import cells, swept
 from dst_lab.records import Group, Rows
 
 CURVES, CELLS = 2, 3
@@ -38,9 +39,11 @@ def _curves(group: Group, _: Rows) -> Drawn:
     metrics = metrics or group.metrics[:1]
     figure = draw(best, group.task, metrics, ["runs that were trained to the end"])
     where = "at the setting of each estimator with the lowest mean validation loss"
-    kinds = {setting.seeds for setting in group.found.values()} - {""}
-    if kinds:
-        where += f" over {' or, where more of its settings have these, '.join(sorted(kinds, reverse=True))} seeds"
+    kinds = {setting.seeds for setting in group.found.values()}
+    if kinds == {"search", "fresh"}:
+        where += " over search seeds, or over fresh ones where it was found on these"
+    elif kinds != {""}:
+        where += f" over {' '.join(kinds)} seeds"
     where += f" among the runs with {group.held}" if group.held else ""
     text = caption(having(best, metrics[0]), metric(metrics[0], group.task), where=where)
     text = (text + _lacking(group, metrics) + held(best, metrics) + diverged(best)).strip()
@@ -68,13 +71,19 @@ def _slices(group: Group, _: Rows) -> Drawn:
 
 def mapped(group: Group) -> list[str]:
     """The estimators with a map: swept over two temperatures, with several pairs at one learning rate."""
-    return [name for name in group.swept if len(cells(group.sweep, group.task, name, "validation_loss")) >= CELLS]
+    return [name for name in group.swept if len(cells(group.rows, group.task, name, "validation_loss")) >= CELLS]
 
 
 def _map(group: Group, name: str, _: Rows) -> Drawn:
-    drawn = temperature_map(group.sweep, group.task, name, group.metrics, seeds=group.seeds)
+    drawn = temperature_map(group.rows, group.task, name, group.metrics, seeds=map_seeds(group, name))
     drawn.title = f"Temperature map, {map_heading(group, name)}"
     return drawn
+
+
+def map_seeds(group: Group, name: str) -> str:
+    """The kind of seeds that an estimator's map is of, "search" or "fresh"; "" where the store has but one kind."""
+    fresh = all(row.run.seed >= FRESH for row in swept(group.rows, group.task, name))
+    return ("fresh" if fresh else "search") if group.seeds else ""
 
 
 def map_heading(group: Group, name: str) -> str:

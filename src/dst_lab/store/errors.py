@@ -42,7 +42,7 @@ _SENTENCES = (
 
 
 class StoreWarning(UserWarning):
-    """What a store is read with all the same. The message says what is left out."""
+    """A store can be read, but not all of it counts. The message says what does not."""
 
 
 class StoreError(Exception):

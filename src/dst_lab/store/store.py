@@ -43,7 +43,7 @@ class Store(RecordedRuns):
 
         A name that ends with `.xz` is a compressed store, made by `copy`, which can be read and not written. A folder
         is read as the one store that all the stores in it make together; of a run that two of them hold, the first
-        counts.
+        counts, with a `StoreWarning` where their results differ.
 
         Raises `StoreError` for a file that is no store, is damaged or newer (it is left as it is), and, for a writer,
         where another process is writing or nothing can be written.
@@ -113,9 +113,9 @@ class Store(RecordedRuns):
             with cls.open(joined, write=True) as store:
                 for one in (first, *others):
                     if differing := store._merge(one, carry=False).differing:
+                        more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
                         warnings.warn(
-                            f"{one} has other results than a slice before it, which counts, of "
-                            f"{'1 run' if len(differing) == 1 else f'{len(differing)} runs'}, such as {differing[0]}",
+                            f"{one} has another result of run {differing[0]}{more} than an earlier slice, which counts",
                             StoreWarning,
                             stacklevel=3,
                         )

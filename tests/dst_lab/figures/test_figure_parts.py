@@ -1,6 +1,7 @@
 """What figures are made of, by numbers worked out by hand."""
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from dst_lab.figures.heat_map import Mark, fence, heat_map, marks
 from dst_lab.figures.importance import chance_level, importance, shares_of
 from dst_lab.figures.seeds import far
 from dst_lab.figures.slices import numbers_varied, slices
-from dst_lab.figures.style import panels, plain_logarithm, settings_text, settle
+from dst_lab.figures.style import panels, plain_logarithm, settings_text, settle, styled
 from dst_lab.records import Row, Setting
 from dst_lab.store import Run, Series
 
@@ -60,6 +61,20 @@ def test_where_the_temperatures_are_nowhere_equal_no_legend_names_a_diagonal() -
     assert drawn_marks(settings, [Mark((0.1, 1.0), "ours")]) == ([], ["ours"], [(0.5, 0.5)])
     assert drawn_marks(settings, []) == ([], [], [])
     assert drawn_marks([(1.0, 0.5), (1.0, 1.0)], [])[1] == [], "they meet in a point, of which nothing is seen"
+
+
+@pytest.mark.parametrize("digits", [1, 3, 5, 6])
+@pytest.mark.parametrize("count", [3, 8, 24, 40])
+def test_labels_below_a_map_stand_apart(count: int, digits: int) -> None:
+    taus = [round(0.051 * 1.11**place, digits) for place in range(count)]
+    with styled():
+        figure, (ax, *_) = panels(3)
+        heat_map(ax, {(tau, 1.0): 1.0 for tau in taus}, "loss", bright_is_low=True)
+        settle(figure)
+        figure.canvas.draw()
+        boxes = [label.get_window_extent() for label in ax.get_xticklabels()]
+    assert len(boxes) >= min(3, len(set(taus)))
+    assert all(right.x0 > left.x1 for left, right in pairwise(boxes))
 
 
 def test_importance_is_epsilon_squared_of_the_ranks() -> None:

@@ -211,11 +211,11 @@ def test_keep_says_which_runs_were_recorded_without(cli) -> None:
     assert not Path("a.sqlite.networks").exists()
     ended = cli(*words, "a.sqlite", "--seeds", "2", "--keep")
     assert ended.code == 0
-    assert "dst: 1 run was recorded before without its network" in ended.err
+    assert "dst: the network of 1 run recorded before is not beside the store" in ended.err
     with Store.open("a.sqlite") as store:
         (first,), (second,) = ([run.id for run in store.runs(seed=seed)] for seed in (0, 1))
     assert first in ended.err
-    with pytest.raises(StoreError, match=f"the network of run {first} was not kept: there is no .*--keep"):
+    with pytest.raises(StoreError, match=f"the network of run {first} is not there: there is no .*--keep"):
         dst_lab.load("a.sqlite", first)
     assert isinstance(dst_lab.load("a.sqlite", second), nn.Module)
     # What the sentence says to do.

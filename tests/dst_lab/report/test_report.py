@@ -152,7 +152,7 @@ def test_runs_are_all_there_with_their_numbers(path: Path, text: str) -> None:
             history = store.history(runs[i].id)
             assert data["runs"]["best"][i] == pytest.approx(history["validation_loss"].values.min(), rel=1e-8)
             if "test_loss" in history:
-                assert data["metrics"]["test_loss"][i] == pytest.approx(history["test_loss"].values[-1], rel=1e-4)
+                assert data["metrics"]["test_loss"][i] == pytest.approx(history["test_loss"].values[-1], rel=1e-8)
     assert {data["plans"][i] for i in data["runs"]["plan"]} == set(RECIPES.plans)
 
 

@@ -283,7 +283,7 @@ def test_fresh_seeds_that_settings_were_compared_on_confirm_nothing(confirmed: A
     rows = ANY.rows(confirmed, "quick")
     (group,) = other_groups(ANY, rows)
     curves = draw(figures_of(group), rows)["routing-curves"].caption
-    assert "over search or, where more of its settings have these, fresh seeds" in curves
+    assert "over search seeds, or over fresh ones where it was found on these" in curves
 
     _put(confirmed, "softmax_ste", range(2, 4), (0, 1))
     assert _shown(confirmed)["Softmax STE"] == ("tau = 1, lr 0.1", "n = 2 fresh seeds"), "two on search seeds, five not"
@@ -291,6 +291,46 @@ def test_fresh_seeds_that_settings_were_compared_on_confirm_nothing(confirmed: A
     _put(confirmed, "softmax_ste", range(4, 6), (0, 1))
     found, runs = _shown(confirmed)["Softmax STE"]
     assert (found, runs) == ("tau = 3, lr 0.1", "n = 2 confirmation seeds"), "five were tried on either, one in part"
+
+
+def test_where_every_setting_has_a_run_that_diverged_the_lowest_mean_is_the_best(confirmed: Any) -> None:
+    """The one that was recorded first was shown as the best."""
+    for place in (4, 1, 3):
+        _put(confirmed, "softmax_ste", range(place, place + 1), (0,))
+        _put(confirmed, "softmax_ste", range(place, place + 1), (1,), "diverged")
+    assert _shown(confirmed)["Softmax STE"] == ("tau = 2, lr 0.1", "n = 1 search seed, 1 diverged")
+
+
+def test_a_map_is_of_the_seeds_of_its_own_estimator(confirmed: Any) -> None:
+    """Ten settings of another on search seeds hid a grid on fresh ones."""
+    confirmed.remove([run.id for run in confirmed.runs()])
+    _put(confirmed, "softmax_ste", range(10), (0, 1))
+    for tau_f, tau_b in ((f, b) for f in (0.5, 1.0) for b in (0.5, 1.0)):
+        estimator = {"name": "decoupled", "tau_f": tau_f, "tau_b": tau_b}
+        config = {"task": "routing", "estimator": estimator, "seed": 1000, "lr": 0.1}
+        confirmed.put([Record(config=config, status="done", history={"validation_loss": _series(tau_f + tau_b)})])
+    rows = ANY.rows(confirmed, "quick")
+    (group,) = other_groups(ANY, rows)
+    caption = draw(figures_of(group), rows)["routing-decoupled-map"].caption
+    assert "n = 1 fresh seeds" in caption
+    (shown_map,) = maps(ANY, rows, [group])
+    assert len(shown_map["measures"][0]["cells"]) == 4
+    assert shown_map["seeds"] == "fresh "
+
+
+def test_an_estimator_of_which_no_search_ended_is_shown_on_its_fresh_seeds(confirmed: Any) -> None:
+    _put(confirmed, "softmax_ste", range(3), (0, 1), "stopped")
+    _put(confirmed, "softmax_ste", range(1), (1000, 1001))
+    assert _shown(confirmed)["Softmax STE"] == ("tau = 1, lr 0.1", "n = 2 fresh seeds")
+
+
+def test_runs_that_are_not_compared_do_not_say_on_which_seeds(confirmed: Any) -> None:
+    """Many of a longer training, on fresh seeds."""
+    for tau_b in range(1, 20):
+        estimator = {"name": "decoupled", "tau_f": 0.5, "tau_b": float(tau_b)}
+        config = {"task": "routing", "estimator": estimator, "seed": 1000, "lr": 0.1, "epochs": 20}
+        confirmed.put([Record(config=config, status="diverged", history={})])
+    assert _shown(confirmed)["Decoupled ST"][1] == "n = 3 confirmation seeds"
 
 
 def test_more_fresh_seeds_take_no_confirmation_away(confirmed: Any) -> None:
@@ -346,9 +386,9 @@ def test_a_map_says_what_its_runs_have_in_common_and_is_of_the_best_of_equals(tm
         (shown_map,) = maps(ANY, rows, [group])
         assert [cell["mean"] for cell in shown_map["measures"][0]["cells"]] == [1.0, 1.5, 2.0, 2.5]
         assert shown_map["held"] == "batch 32"
-        drawn = temperature_map(group.sweep, "t", "decoupled", ["validation_loss"])
+        drawn = temperature_map(group.rows, "t", "decoupled", ["validation_loss"])
         reported = {"the paper's": (0.1, 0.7), "their": (1.0, 1.0)}
-        beside = temperature_map(group.sweep, "t", "decoupled", ["validation_loss"], reported).caption
+        beside = temperature_map(group.rows, "t", "decoupled", ["validation_loss"], reported).caption
     assert beside.endswith("batch 32. The paper's optimum (τf = 0.1, τb = 0.7) lies outside this map.")
     assert "outside" not in drawn.caption
     assert "The lowest mean loss, 1, lies at τf = 0.5, τb = 1. " in drawn.caption

@@ -12,6 +12,7 @@ from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.contract import ContractError
+from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.saved.recording import worse_than_untrained
 from dst_lab.fleet.task import Task
 from dst_lab.store import Series, Store
@@ -229,6 +230,19 @@ def test_a_loss_that_was_never_a_number_is_told_from_one_that_became_none(train)
     store = train(loss=lambda self, p, i, c: Toy.loss(self, p, i, c) * torch.nan)
     assert {run.status for run in store.runs()} == {"diverged"}
     assert {run.detail["reason"] for run in store.runs()} == {"the loss is not finite, before any update"}
+
+
+def test_so_it_is_where_the_run_was_given_up() -> None:
+    class Broken(Toy):
+        def loss(self, parameters: Any, index: torch.Tensor, choose: Any) -> torch.Tensor:
+            return super().loss(parameters, index, choose) * torch.tensor([[1.0], [torch.nan]])[: len(index)]
+
+    configs = [ToyConfig(estimator=Choice.make("identity_ste"), seed=seed) for seed in range(2)]
+    fleet = Fleet(Broken(configs[0], None, CPU), configs)
+    well, broken = fleet.train(prune=lambda before, now, configs, scores: [0])
+    assert well.status == "done"
+    assert (broken.status, broken.detail["step"]) == ("diverged", 1)
+    assert broken.detail["reason"] == "the loss is not finite, before any update"
 
 
 @pytest.mark.parametrize(

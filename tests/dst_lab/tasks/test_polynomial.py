@@ -72,6 +72,8 @@ def test_no_data_are_read_and_none_may_be_named() -> None:
     """The same runs would be recorded twice."""
     with pytest.raises(ValueError, match=r"polynomial reads no data: leave dataset out, got dataset=mnist"):
         task_of(dataset="mnist")
+    recorded = {**PolynomialConfig(estimator=SOFTMAX).to_dict(), "dataset": "mnist"}
+    assert PolynomialConfig.from_dict(recorded) == PolynomialConfig(estimator=SOFTMAX), "before it was refused"
 
 
 def test_a_power_below_1_is_a_sentence() -> None:

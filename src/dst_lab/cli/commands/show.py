@@ -213,7 +213,7 @@ def _used(rows: Sequence[Mapping[str, Any]], group: Sequence[str]) -> list[str]:
 
 
 def _pair(row: Mapping[str, Any], name: str) -> str:
-    return f"{_heading(name)}={_text(row[name])}"
+    return f"{_heading(name)}={_field(row, name)}"
 
 
 def _heading(name: str) -> str:
@@ -235,7 +235,7 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*(_text(row[name]) for name in columns), *(_number(row[name]) for name in numbers))
+        table.add_row(*(_field(row, name) for name in columns), *(_number(row[name]) for name in numbers))
     return table
 
 
@@ -288,6 +288,13 @@ def _number(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _field(row: Mapping[str, Any], name: str) -> str:
+    """A field in words; the parameters 3 and 3.0 of an objective are two."""
+    value = row[name]
+    whole = isinstance(value, float) and value.is_integer() and name.startswith("parameters.")
+    return str(value) if whole else _text(value)
 
 
 def _text(value: Any) -> str:

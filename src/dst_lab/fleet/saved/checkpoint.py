@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dst_lab.fleet.saved.provenance import source_of
+from dst_lab.fleet.saved.recording import Stopped
 from dst_lab.replace import writing
 from dst_lab.store import run_id
 
@@ -105,7 +106,7 @@ class Checkpoint:
             return self._begin_anew(self.path, "its tensors are not those of these runs")
         if head["stopped"]:
             fleet.keep(head["alive"])
-            fleet.stopped = {run: (step, bad) for run, (step, bad) in head["stopped"]}
+            fleet.stopped = {run: Stopped(*how) for run, how in head["stopped"]}
         for name, tensor in state(fleet).items():
             tensor.copy_(torch.from_numpy(arrays[name]))
         fleet.step, fleet.earlier = head["step"], head["seconds"]

@@ -1,7 +1,7 @@
 """What is recorded of a fleet when it has ended: each run's history, how it ended, and what is kept of its network."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,21 +16,31 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
+class Stopped(NamedTuple):
+    """Where a run ended."""
+
+    step: int
+    bad_step: int
+    """The first at which its loss was not finite; 0 where it always was."""
+    begun: bool = True
+    """Its loss was finite before any update."""
+
+
 def records_of(
     fleet: "Fleet", artefacts: Mapping[str, Array], tensors: Mapping[str, Array], origin: Mapping[str, Any]
 ) -> list[Record]:
     """The record of every member, with its part of the artefacts and of the kept tensors, [runs, ...] each."""
-    bad = fleet.bad_step.tolist()
+    bad, begun_at = fleet.bad_step.tolist(), fleet.untrained.isfinite().tolist()
     row_of = {member: row for row, member in enumerate(fleet.alive)}
     records = []
     for run, config in enumerate(fleet.members):
-        last, bad_step = fleet.stopped.get(run) or (fleet.steps, bad[row_of[run]])
+        last, bad_step, begun = fleet.stopped.get(run) or Stopped(fleet.steps, bad[row_of[run]], begun_at[row_of[run]])
         history = _history(fleet, run, last, bad_step)
         status, detail, kept, network = "done", dict[str, Any](), dict[str, Array](), dict[str, Array]()
         if bad_step:
             ends = {name: float(series.values[-1]) for name, series in history.items() if series.values.ndim == 1}
             reason = "the loss is not finite"
-            if run in row_of and not fleet.untrained[row_of[run]].isfinite():
+            if not begun:
                 reason += ", before any update"
             status, detail = "diverged", {"step": bad_step, "reason": reason, "last": ends}
         elif run in fleet.stopped:

@@ -15,7 +15,7 @@ from dst_lab.figures.sweeps import cells, diverged, held_text, optimum, rate, sw
 from dst_lab.plans import FRESH
 from dst_lab.records import Group, Row, Rows, setting_key, spread, together, uneven
 from dst_lab.report.commands import run_command
-from dst_lab.report.others import map_heading, mapped
+from dst_lab.report.others import map_heading, map_seeds, mapped
 from dst_lab.report.section import Page
 from dst_lab.report.study import Study
 from dst_lab.store import run_id
@@ -45,7 +45,8 @@ def maps(study: Study, rows: Rows, others: Sequence[Group]) -> list[dict[str, An
     shown = [_map(rows, task, study.roles[0], f"{title(task)}, {study.ours}", study) for task in own]
     for group in others:
         shown += [
-            _map(group.sweep, group.task, name, map_heading(group, name), None, group.seeds) for name in mapped(group)
+            _map(group.rows, group.task, name, map_heading(group, name), None, map_seeds(group, name))
+            for name in mapped(group)
         ]
     return [one for one in shown if one]
 

@@ -12,6 +12,7 @@ GLOSSARY: dict[str, str] = {
     "perplexity": "How many of the choices are in even use: the exponential of the entropy of how often each is taken.",
     "search seeds": "The seeds on which settings were compared, and the best one chosen.",
     "confirmation seeds": "Seeds that no search has seen: a setting that was lucky in its search is not lucky here.",
+    "fresh seeds": "Seeds from 1000 on, which are kept to confirm what was chosen on others.",
     "diverged": "The loss was not finite any more, and the run was stopped.",
     "signal-to-noise ratio": "The mean of a gradient over many draws, divided by its standard deviation.",
 }

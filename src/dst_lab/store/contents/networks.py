@@ -107,8 +107,9 @@ def read(store: str | os.PathLike[str], run: str) -> Network:
     path = path_of(store, run)
     if not path.is_file():
         raise StoreError(
-            f"the network of run {run} was not kept: there is no {path}. Train the run with --keep into another store "
-            "(a run that is recorded is not trained again), and load it from there."
+            f"the network of run {run} is not there: there is no {path}. If it was kept, put that folder beside the "
+            "store again; else train the run with --keep into another store (one that has ended is not trained again), "
+            "and load it from there."
         )
     try:
         with safe_open(path, framework="np") as file:

@@ -154,7 +154,7 @@ def test_a_run_that_is_removed_while_it_is_copied_comes_without_its_network(how,
     with Store.open(kept, write=True) as writer, Store.open(kept) as reader:
         monkeypatch.setattr(networks, "kept", removing)
         if how == "lost":
-            with pytest.raises(StoreError, match="was not kept"):
+            with pytest.raises(StoreError, match="is not there"):
                 reader.copy(tmp_path / "b.sqlite")
             return
         reader.copy(tmp_path / "b.sqlite")

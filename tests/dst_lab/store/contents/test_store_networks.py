@@ -42,7 +42,7 @@ def test_bit_for_bit(kept) -> None:
 
 
 def test_one_that_was_not_kept_is_a_sentence(kept) -> None:
-    with Store.open(kept) as store, pytest.raises(StoreError, match=r"was not kept: there is no .*Train the run with"):
+    with Store.open(kept) as store, pytest.raises(StoreError, match=r"is not there: there is no .*train the run with"):
         store.network(ids(2)[0])
 
 

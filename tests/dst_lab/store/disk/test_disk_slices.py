@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dst_lab.cli.main import _show_warning
 from dst_lab.store import Record, Series, Store, StoreError, StoreWarning, run_id
 
 
@@ -39,7 +40,7 @@ def test_slices_are_one_store_and_of_a_run_twice_the_first_counts(folder: Path) 
         store = Store.open(folder)
     other = run_id(run(1).config)
     assert [str(one.message) for one in told] == [
-        f"{folder / '0002.sqlite'} has other results than a slice before it, which counts, of 1 run, such as {other}"
+        f"{folder / '0002.sqlite'} has another result of run {other} than an earlier slice, which counts"
     ]
     with store:
         assert [one.seed for one in store.runs()] == [0, 1, 2]
@@ -74,8 +75,9 @@ def test_a_damaged_slice_is_named(folder: Path) -> None:
 def test_the_command_line_tells_of_slices_that_differ(folder: Path, cli: Callable[..., Any]) -> None:
     told = cli("show", "--store", folder)
     assert told.code == 0
-    assert told.err.startswith(f"dst: {folder / '0002.sqlite'} has other results than a slice before it, which counts")
+    assert told.err.startswith(f"dst: {folder / '0002.sqlite'} has another result of run ")
     assert told.err.count("\n") == 1
+    assert cli("merge", folder, "--store", "all.sqlite").err.count("another result") == 1, "which opens it twice"
     (folder / "0002.sqlite").unlink()
     write(folder / "0003.sqlite", run(1), run(2))
     assert cli("show", "--store", folder).err == "", "the same result twice is no matter"
@@ -88,3 +90,10 @@ def test_a_copy_of_a_folder_can_be_trained_on(folder: Path, tmp_path: Path) -> N
     with Store.open(tmp_path / "runs.sqlite", write=True) as store:
         assert store.put([run(3)]) == 1
         assert len(store.runs()) == 4
+
+
+def test_other_warnings_are_shown_as_usual(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[tuple[object, ...]] = []
+    _show_warning(lambda *given: seen.append(given), set(), "mind", DeprecationWarning, "file.py", 3)
+    assert seen == [("mind", DeprecationWarning, "file.py", 3)]
+    assert capsys.readouterr().err == ""
