@@ -99,7 +99,9 @@ def _brighter(task: str, metrics: Sequence[str]) -> str:
 def _lowest(rows: Rows, task: str, role: str) -> str:
     """The caption's sentence for a sweep that no search chooses from; a setting with a run that diverged comes last."""
     runs_at, lost = cells(rows, task, role, "validation_loss"), diverged(rows, task, role)
-    whole = {at: members for at, members in runs_at.items() if at not in lost} or runs_at
+    whole = {at: members for at, members in runs_at.items() if at not in lost}
+    among = " of settings without a diverged run" if whole and len(whole) < len(runs_at) else ""
+    whole = whole or runs_at
     means = {at: float(np.mean([row.best("validation_loss") for row in members])) for at, members in whole.items()}
     (f, b), loss = min(means.items(), key=lambda item: item[1])
-    return f"The lowest mean loss, {number(loss, 4)}, lies at τf = {f:g}, τb = {b:g}."
+    return f"The lowest mean loss{among}, {number(loss, 4)}, lies at τf = {f:g}, τb = {b:g}."

@@ -50,7 +50,8 @@ class Group:
         by_setting: dict[tuple[str, str], list[Row]] = {}
         for row in ended:
             by_setting.setdefault((setting_key(row.run.config), _kind(row) if mixed else ""), []).append(row)
-        return sorted((_setting(rows, seeds) for (_, seeds), rows in by_setting.items()), key=rank)
+        settings = [_setting(rows, seeds) for (_, seeds), rows in by_setting.items()]
+        return sorted((one for one in settings if one.n or setting_key(one.config) not in self._given_up), key=rank)
 
     @cached_property
     def seeds(self) -> str:
@@ -84,9 +85,13 @@ class Group:
 
     @property
     def stopped(self) -> int:
-        """How many settings are not among these, since all of their runs were stopped early."""
-        early = {setting_key(row.run.config) for row in self.rows.runs.values() if row.run.status == "stopped"}
-        return len(early - {setting_key(setting.config) for setting in self.settings})
+        """How many settings are not among these, since runs of them were stopped early and none was trained whole."""
+        return len(self._given_up - {setting_key(setting.config) for setting in self.settings})
+
+    @cached_property
+    def _given_up(self) -> set[str]:
+        """The settings of which a run was stopped early."""
+        return {setting_key(row.run.config) for row in self.rows.runs.values() if row.run.status == "stopped"}
 
     @property
     def best(self) -> dict[str, Setting]:

@@ -68,7 +68,9 @@ class RecordedRuns:
 
     def network(self, run_id: str) -> networks.Network:
         """The network of a run that was kept; `StoreError` where it was not, or is not the one of this record."""
-        ((digest,),) = self._about(run_id, "SELECT digest FROM runs WHERE key = ?")
+        ((digest, status),) = self._about(run_id, "SELECT digest, status FROM runs WHERE key = ?")
+        if status in ("diverged", "failed"):
+            raise StoreError(f"run {run_id} {status}, and such a run leaves no network.")
         return networks.read_among(self._places, run_id, digest.hex())
 
     def _network_still(self, run: str, digest: str) -> networks.Network | None:
@@ -116,7 +118,7 @@ class RecordedRuns:
     def _about(self, run_id: str, sql: str) -> list[Any]:
         key = self._query("SELECT key FROM runs WHERE id = ?", run_id)
         if not key:
-            raise StoreError(f"{self.path} holds no run {run_id!r}. `dst show` lists the runs there are.")
+            raise StoreError(f"{self.path} holds no run {run_id!r}. `dst show --group id` lists those there are.")
         return self._query(sql, key[0][0])
 
     def _run(self, run: str, config: str, status: str, detail: str, provenance: str) -> Run:

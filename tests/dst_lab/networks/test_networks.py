@@ -222,7 +222,20 @@ def test_keep_says_which_runs_were_recorded_without(cli) -> None:
     assert cli(*words, "b.sqlite", "--seeds", "1", "--keep").code == 0
     assert cli("merge", "b.sqlite", "--store", "a.sqlite").code == 0
     assert isinstance(dst_lab.load("a.sqlite", first), nn.Module)
-    assert "without" not in cli(*words, "a.sqlite", "--seeds", "2", "--keep").err
+    assert "not beside the store" not in cli(*words, "a.sqlite", "--seeds", "2", "--keep").err
+
+
+def test_a_run_that_diverged_leaves_no_network_and_says_so(cli) -> None:
+    words = ("run", "polynomial", "--lr", "1e38", "--steps", "20", "--evaluate-every", "5", "--threads", "1")
+    assert cli(*words, "--seeds", "1", "--keep", "--store", "a.sqlite").code == 0
+    with Store.open("a.sqlite") as store:
+        (run,) = store.runs()
+    assert run.status == "diverged"
+    for ask in (dst_lab.load, dst_lab.evaluate):
+        with pytest.raises(StoreError, match=f"run {run.id} diverged, and such a run leaves no network"):
+            ask("a.sqlite", run.id)
+    with pytest.raises(StoreError, match=r"holds no run 'none'. `dst show --group id` lists those there are"):
+        dst_lab.load("a.sqlite", "none")
 
 
 def test_a_run_that_diverges_leaves_no_network(tmp_path, small) -> None:

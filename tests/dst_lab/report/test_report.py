@@ -238,7 +238,7 @@ def test_the_lowest_of_a_map_is_no_setting_with_a_run_that_diverged(tmp_path: Pa
                 status = "diverged" if (tau_f, seed) == (0.1, 1) else "done"
                 store.put([Record(config=config, status=status, history=history)])
         text = page(ANY, ANY.rows(store, "quick"))
-    assert "The lowest mean loss, 0.5, lies at τf = 0.5, τb = 1." in text
+    assert "The lowest mean loss of settings without a diverged run, 0.5, lies at τf = 0.5, τb = 1." in text
 
 
 def test_a_study_without_a_map_carries_no_map(path: Path) -> None:

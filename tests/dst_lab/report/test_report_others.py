@@ -125,6 +125,9 @@ def test_a_page_says_how_many_settings_were_stopped_early(store: Store) -> None:
     store.put([record(decoupled(*at), loss, "stopped", seed=seed) for at in rest for seed in (0, 1)])
     assert "and every setting that was not stopped early with its lowest" in text_of(store)
     assert "3 more settings were stopped early, so that their losses cannot be compared" in text_of(store)
+    store.put([record(decoupled(*rest[0]), {}, "diverged", seed=2)])
+    assert "3 more settings were stopped early" in text_of(store), "one of them has a run that diverged besides"
+    assert "n = 0" not in text_of(store)
 
 
 def test_an_objective_of_ones_own_is_compared_by_batch_and_data_too(tmp_path: Path) -> None:
@@ -161,6 +164,20 @@ def test_the_map_is_of_a_sweep_that_did_not_diverge_and_at_one_rate(tmp_path: Pa
         caption = draw(figures_of(group), rows)[f"{group.name}-decoupled-map"].caption
     assert "act calm" in caption
     assert "The lowest mean loss, 1, lies at" in caption
+
+
+def test_the_lowest_of_settings_without_a_diverged_run_is_called_so(store: Store) -> None:
+    for place, at in enumerate((f, b) for f in (0.5, 1.0) for b in (0.5, 1.0)):
+        store.put([record(decoupled(*at), {"validation_loss": [1.0 + place]}, seed=0)])
+        store.put(
+            [record(decoupled(*at), {"validation_loss": [1.0 + place]}, "diverged" if place < 2 else "done", seed=1)]
+        )
+    rows, group = only_group(store)
+    drawn = draw(figures_of(group), rows)
+    caption = drawn[f"{group.name}-decoupled-map"].caption
+    assert "The lowest mean loss of settings without a diverged run, 3, lies at τf = 1, τb = 0.5." in caption
+    curves = drawn[f"{group.name}-curves"].caption
+    assert "with the lowest mean validation loss, those with a diverged run last" in curves
 
 
 def test_an_adaptive_search_over_rates_does_not_hide_the_map_of_a_grid(store: Store) -> None:
