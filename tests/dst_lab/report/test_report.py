@@ -298,6 +298,14 @@ def test_a_command_names_a_default_that_the_scale_has_not(monkeypatch: pytest.Mo
     assert "--optimiser" not in run_command(replace(plain, optimiser="radam").to_dict())
 
 
+def test_a_command_for_a_task_of_a_file_is_that_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dst` by itself does not know it."""
+    config = StochasticBinaryConfig(estimator=Choice.make("soft", tau=1.0)).to_dict()
+    monkeypatch.setattr(StochasticBinaryConfig, "__module__", "__main__")
+    monkeypatch.setattr("sys.argv", ["/somewhere/my_task.py", "report"])
+    assert run_command(config).startswith("python my_task.py run stochastic-binary --scale quick ")
+
+
 def test_scale_is_the_papers_where_there_are_such_runs(tmp_path: Path) -> None:
     with Store.open(tmp_path / "mixed.sqlite", write=True) as store:
         store.put([planted.record(RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)[0])])

@@ -408,6 +408,9 @@ def test_which_runs_are_compared_is_said_where_there_are_others(confirmed: Any) 
     assert f"among the runs with {group.held}" in drawn["routing-curves"].caption
     text = page(ANY, rows, drawn).replace("\N{NO-BREAK SPACE}", " ")
     assert f"are compared, here those with {group.held}." in text
+    assert "Each estimator at its best setting of those compared, on" in text
+    confirmed.remove([run.id for run in confirmed.runs() if "epochs" in run.config])
+    assert "of those compared" not in page(ANY, ANY.rows(confirmed, "quick"))
 
 
 def _series(value: float) -> Series:
