@@ -42,7 +42,7 @@ def _curves(group: Group, _: Rows) -> Drawn:
     kinds = {setting.seeds for setting in group.found.values()}
     if kinds == {"search", "fresh"}:
         where += " over search seeds, or over fresh ones where it was found on these"
-    elif kinds != {""}:
+    elif kinds - {""}:
         where += f" over {' '.join(kinds)} seeds"
     if any(setting.n and setting.diverged for setting in group.settings):
         where += ", those with a diverged run last,"
