@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from dst_lab.configs import Config
+from dst_lab.configs.program import program
 from dst_lab.plans.adaptive import Adaptive
 from dst_lab.plans.plan import Grid, Lookup, Plan, Several
 from dst_lab.plans.sequential import Sequential
@@ -34,6 +35,12 @@ class Recipes:
     def needed(self) -> list[str]:
         """Those that are not optional."""
         return [name for name in self.plans if name not in self.optional]
+
+    @property
+    def program(self) -> str:
+        """What to start for a command line that knows these plans."""
+        modules = {getattr(plan, "__module__", "") for plan in self.plans.values()}
+        return program("__main__" if "__main__" in modules else "")
 
     def about(self, name: str) -> str:
         """What a recipe trains, in a sentence."""

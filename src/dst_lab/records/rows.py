@@ -133,7 +133,7 @@ class Rows:
 
     def command(self, recipe: str) -> str:
         """What trains it."""
-        return f"`dst sweep {recipe} --scale {self.scale}`"
+        return f"`{self.recipes.program} sweep {recipe} --scale {self.scale}`"
 
     @cached_property
     def memory(self) -> dict[Hashable, Any]:

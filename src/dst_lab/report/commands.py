@@ -1,14 +1,13 @@
 """The command that makes a run again."""
 
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from dst_lab.configs import CONFIGS, Config, complete
 from dst_lab.configs.estimators import names_of_numbers
+from dst_lab.configs.program import program
 
 APART = ("estimator", "seed")
 
@@ -26,19 +25,15 @@ def run_command(config: Mapping[str, Any], seeds: Sequence[int] = (), store: str
     scale = scale_of(config)
     if not scale:
         return ""
-    words = [*_program(config["task"]), "run", config["task"], "--scale", scale]
+    words = ["run", config["task"], "--scale", scale]
     estimator = config["estimator"]
     words += ["--estimator", str(estimator["name"]).replace("_", "-")]
     numbers = {name: estimator[name] for name in names_of_numbers() if name in estimator}
     for name, value in {**numbers, **_given(config, scale)}.items():
         words += [f"--{name.replace('_', '-')}", _text(value)]
     listed = ",".join(map(str, seeds)) if len(seeds) > 1 else f"{config['seed']},"
-    return shlex.join([*words, "--seeds", listed, "--store", store])
-
-
-def _program(task: str) -> list[str]:
-    """The program that knows a task: `dst`, or the file that registers it and calls the command line."""
-    return ["python", Path(sys.argv[0]).name] if CONFIGS[task].__module__ == "__main__" else ["dst"]
+    words += ["--seeds", listed, "--store", store]
+    return f"{program(CONFIGS[config['task']].__module__)} {shlex.join(words)}"
 
 
 def _given(config: Mapping[str, Any], scale: str) -> dict[str, Any]:

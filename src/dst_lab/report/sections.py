@@ -16,7 +16,7 @@ from dst_lab.report.text.answer import answers
 from dst_lab.report.verdicts import MARKS, board, groups, shown, tally
 
 MOST = 40
-"""Rows of a table of settings."""
+"""Rows of a table of settings that are in view; the CSV has all."""
 MAP = "map"
 """The anchor of the section that the map's program fills."""
 
@@ -96,8 +96,8 @@ def _part(page: Page, group: Group) -> dict[str, Any]:
         "figures": page.figures(list(figures_of(group))),
         "fields": group.told,
         "rated": any(row["lr"] for row in rows),
-        "rows": rows[:MOST],
-        "more": max(0, len(rows) - MOST),
+        "rows": rows,
+        "most": MOST,
         "stopped": group.stopped,
     }
 

@@ -94,7 +94,10 @@ def field_text(value: Any) -> str:
     """A config's value; one that holds others as "name = value, .."."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} = {field_text(one)}" for name, one in value.items())
-    return value_text(value) if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    text = value_text(value)
+    return f"{text}.0" if text.lstrip("-").isdigit() else text  # 3.0 and 3 are two settings of an objective
 
 
 def _loss(setting: Setting) -> str:
@@ -108,7 +111,7 @@ def recipe_table(rows: Rows) -> list[dict[str, Any]]:
         wanted = rows.wanted(name)
         existing = sum(rows.lookup(config) is not None for config in wanted)
         about = rows.recipes.about(name).partition("\n")[0]
-        command = f"dst sweep {name} --scale {rows.scale}"
+        command = rows.command(name).strip("`")
         beyond = name in rows.recipes.optional
         table.append(
             {

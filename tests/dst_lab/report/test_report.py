@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -302,7 +303,7 @@ def test_a_command_for_a_task_of_a_file_is_that_files(monkeypatch: pytest.Monkey
     """`dst` by itself does not know it."""
     config = StochasticBinaryConfig(estimator=Choice.make("soft", tau=1.0)).to_dict()
     monkeypatch.setattr(StochasticBinaryConfig, "__module__", "__main__")
-    monkeypatch.setattr("sys.argv", ["/somewhere/my_task.py", "report"])
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__="/somewhere/my_task.py"))
     assert run_command(config).startswith("python my_task.py run stochastic-binary --scale quick ")
 
 

@@ -15,7 +15,7 @@ from dst_lab.records import Group, Rows
 from dst_lab.report.embed.data import maps
 from dst_lab.report.others import figures_of
 from dst_lab.report.page import other_groups, page
-from dst_lab.report.tables import facts, provenance_table
+from dst_lab.report.tables import facts, field_text, provenance_table
 from dst_lab.store import Record, Series, Store
 from dst_lab.studies import ANY
 
@@ -200,3 +200,22 @@ def test_the_training_time_is_that_of_every_run_and_of_a_fleet_once(store: Store
     runs = [record(decoupled(f, b), {"validation_loss": [1.0]}, lr=0.2) for f, b in PAIRS]
     store.put([replace(run, provenance=fleet) for run in runs[:3]])
     assert facts(rows, store.runs())["Training time"] == "12 min 2 s"
+
+
+def test_a_table_of_many_settings_holds_all_and_shows_some(store: Store) -> None:
+    """Its CSV ended with what is in view."""
+    taus = [i / 10 for i in range(1, 46)]
+    store.put([record(decoupled(tau, 1.0), {"validation_loss": [tau]}) for tau in taus])
+    text = page(ANY, ANY.rows(store, "quick"))
+    body = text.split('<table class="settings">')[1].split("</table>")[0]
+    assert body.count("<tr hidden>") == 5
+    assert body.count('<th scope="row">') == 45
+    assert "5 more settings: the CSV has all, and <code>dst show</code> prints them." in text
+
+
+def test_what_an_objective_was_given_as_a_float_reads_as_one() -> None:
+    """3 and 3.0 are two settings, and looked alike."""
+    assert field_text({"width": 3, "gain": 3.0, "decay": 1e-05, "far": -2.0}) == (
+        "width = 3, gain = 3.0, decay = 1e-05, far = -2.0"
+    )
+    assert field_text(float("inf")) == "inf"

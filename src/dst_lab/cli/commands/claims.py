@@ -78,7 +78,7 @@ def _claims(args: argparse.Namespace) -> int:
         for note in (*(f"missing: {lack}" for lack in verdict.missing), *verdict.notes):
             _print(note)
     if untested:
-        command = f"dst reproduce {study.name} --scale {rows.scale} --store {args.store}"
+        command = f"{study.recipes.program} reproduce {study.name} --scale {rows.scale} --store {args.store}"
         say(f"No claim is tested: {args.store} lacks runs that they ask for, which `{command}` trains.")
     if any(c.judged for verdict in verdicts for c in verdict.comparisons):
         say(f"Where a rule goes by p, better and worse mean at most {LEVEL}, on one side: see docs/claims.md.")
@@ -124,7 +124,7 @@ def _readings(study: "Study", rows: "Rows", path: Path) -> int:
         say(f"(before what follows: `dst copy --store {path}.xz {path}`)")
     for recipe, missing in begun.items():
         say(f"{missing} runs with a detail set otherwise are not there:")
-        say(f"dst sweep {recipe} --scale {rows.scale} --store {path}")
+        say(f"{rows.recipes.program} sweep {recipe} --scale {rows.scale} --store {path}")
     if settings:
         say("what other ways to choose ask for, and is not there; a search may ask for more when this is done:")
     for config, seeds in settings.items():
