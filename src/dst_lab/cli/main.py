@@ -23,7 +23,7 @@ from dst_lab.cli import STOPPED
 from dst_lab.cli.commands import circuit, claims, completion, records, report, run, show, sweep, watch
 from dst_lab.cli.options.examples import EXAMPLES, FIRST_STEPS, epilog
 from dst_lab.cli.options.parser import Parser
-from dst_lab.cli.terminal.console import fall_silent, say
+from dst_lab.cli.terminal.console import UNWRITTEN, fall_silent, say, unwritten
 from dst_lab.data import DataError
 from dst_lab.store import StoreError, StoreWarning
 
@@ -56,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             warnings.showwarning = partial(_show_warning, warnings.showwarning, set())
             code = args.do(args)
         sys.stdout.flush()
+        if unwritten:
+            raise OSError(f"{UNWRITTEN}: {unwritten.pop().strerror}")
     except BrokenPipeError:
         # The reader (such as `head`) has gone: nothing left to say, and nothing to say it to.
         fall_silent(sys.stdout)

@@ -159,7 +159,7 @@ def _numbered(svg: bytes) -> bytes:
 def number(value: float, digits: int = 3) -> str:
     """A number for a caption."""
     rounded = f"{value:.{digits}g}"
-    return rounded if abs(value) < 10**digits else f"{float(rounded):,.0f}"
+    return rounded if not 10**digits <= abs(value) < _HUGE else f"{float(rounded):,.0f}"
 
 
 def plus_minus(values: Array) -> str:
@@ -167,8 +167,10 @@ def plus_minus(values: Array) -> str:
     run, its value, and "nan" or "inf" where one of the values is."""
     with np.errstate(invalid="ignore"):
         mean, width = float(values.mean()), float(spread(values))
-    if not width or not math.isfinite(width):
+    if not math.isfinite(width):
         return number(mean, 4)
+    if not width:
+        return number(mean, 4) + (" ± 0" if len(values) > 1 else "")
     if max(abs(mean), width) >= _HUGE:
         return f"{mean:.4g} ± {width:.2g}"
     of_width = 1 - math.floor(math.log10(width))

@@ -45,7 +45,7 @@ def _curves(group: Group, _: Rows) -> Drawn:
     elif kinds - {""}:
         where += f" over {' '.join(kinds)} seeds"
     if any(setting.n and setting.diverged for setting in group.settings):
-        where += ", those with a diverged run last,"
+        where += ", those with a diverged run last" + ("," if group.held else "")
     where += f" among the runs with {group.held}" if group.held else ""
     text = caption(having(best, metrics[0]), metric(metrics[0], group.task), where=where)
     text = (text + _lacking(group, metrics) + held(best, metrics) + diverged(best)).strip()

@@ -13,6 +13,10 @@ SALVAGE = (
     "are missing then can be trained again."
 )
 
+_DAMAGE = (
+    "malformed", "not a database", "could not decode", "codec can't decode", "no such table", "no such column",
+)  # fmt: skip
+
 # SQLite's own words, which are the same in every version; its error codes reach Python only from 3.11 on.
 _SENTENCES = (
     ("disk is full", f"the disk is full ({{error}}); {SAFE}. Free some space and run the same command again."),
@@ -27,12 +31,7 @@ _SENTENCES = (
         "made with `dst copy`.",
     ),
     ("is locked", f"another process keeps it busy ({{error}}); {SAFE}. Try again when that process has finished."),
-    ("malformed", f"the file is damaged ({{error}}). {SALVAGE}"),
-    ("not a database", f"the file is damaged ({{error}}). {SALVAGE}"),
-    ("could not decode", f"the file is damaged ({{error}}). {SALVAGE}"),
-    ("codec can't decode", f"the file is damaged ({{error}}). {SALVAGE}"),
-    ("no such table", f"the file is damaged ({{error}}). {SALVAGE}"),
-    ("no such column", f"the file is damaged ({{error}}). {SALVAGE}"),
+    *((words, f"the file is damaged ({{error}}). {SALVAGE}") for words in _DAMAGE),
     (
         "unable to open",
         "it cannot be opened ({error}). Look at the permissions of the file and of its folder; a store with a "
@@ -60,6 +59,11 @@ def sentence(path: Path, error: Exception) -> str:
         if words in text.lower():
             return f"{path}: {meaning.format(error=text)}"
     return f"{path}: the store could not be used ({text}); {SAFE}."
+
+
+def is_damage(error: Exception) -> bool:
+    """True where an error of SQLite says that what it reads is damaged."""
+    return any(words in str(error).lower() for words in _DAMAGE)
 
 
 @contextmanager

@@ -177,7 +177,7 @@ def test_the_lowest_of_settings_without_a_diverged_run_is_called_so(store: Store
     caption = drawn[f"{group.name}-decoupled-map"].caption
     assert "The lowest mean loss of settings without a diverged run, 3, lies at τf = 1, τb = 0.5." in caption
     curves = drawn[f"{group.name}-curves"].caption
-    assert "with the lowest mean validation loss, those with a diverged run last" in curves
+    assert "with the lowest mean validation loss, those with a diverged run last. " in curves
 
 
 def test_an_adaptive_search_over_rates_does_not_hide_the_map_of_a_grid(store: Store) -> None:

@@ -72,7 +72,7 @@ def _show(args: argparse.Namespace) -> int:
         torn = _torn(store)
     rows = arranged(rows, args.metric, args.sort, reverse=args.reverse, top=args.top)
     if args.json:
-        print(json.dumps([_plain(row) for row in rows], indent=1))
+        say(json.dumps([_plain(row) for row in rows], indent=1))
     elif args.csv:
         _write_csv(rows, group)
     else:

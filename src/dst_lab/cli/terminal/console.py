@@ -9,17 +9,24 @@ from rich.text import Text
 
 from dst_lab.shown import shown
 
+UNWRITTEN = "what dst prints could not be written"
+unwritten: list[OSError] = []
+"""Why something that was said on the standard output is not there, unless its reader has gone."""
+
 
 def say(text: str, file: TextIO | None = None) -> None:
     """Print a line of text that may come from a store or a file's name.
 
-    Where its reader has gone (`dst reproduce | head -1`), nothing more is said, and the work goes on to its own end.
+    Where its reader has gone (`dst reproduce | head -1`) or the disk of a log is full, nothing more is said, and the
+    work goes on to its own end. `unwritten` then says why.
     """
     stream = file or sys.stdout
     try:
         print(shown(text), file=stream, flush=True)
-    except BrokenPipeError:
+    except OSError as error:
         fall_silent(stream)
+        if not isinstance(error, BrokenPipeError) and stream is sys.stdout:
+            unwritten[:] = [error]
 
 
 def fall_silent(stream: TextIO | IO[str]) -> None:
@@ -38,6 +45,12 @@ class Console(rich.console.Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(shown(text), **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        try:
+            super().print(*objects, **options)
+        except OSError as error:
+            raise OSError(f"{UNWRITTEN}: {error.strerror}") from error
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

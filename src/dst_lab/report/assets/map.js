@@ -78,7 +78,7 @@
         line.append(make("rect", {
           class: "cell", role: "gridcell", x: x(column), y: y(row + 1), width: size, height: step, rx: 2,
           fill: one.mean === null ? "transparent" : colour(measure().low ? 1 - share : share), "data-at": key(one.at), tabindex: key(one.at) === key(state.at) ? 0 : -1,
-          "aria-label": `forward ${f}, backward ${b}: ${one.n ? `${plusMinus(one.mean, one.sd).replace("±", "plus or minus")}, n ${one.n}` : "no run ended"}${lost(one)}`,
+          "aria-label": `forward ${f}, backward ${b}: ${one.n ? `${plusMinus(one.mean, one.sd, one.n).replace("±", "plus or minus")}, n ${one.n}` : "no run ended"}${lost(one)}`,
           onpointerenter: (event) => { look(one.at); point(event, one); }, onpointermove: (event) => point(event, one), onpointerleave: () => { tip.hidden = true; },
           onfocus: () => look(one.at), onclick: () => { look(one.at); pin(one.at); }, onkeydown: (event) => move(event, column, row, forward, backward),
         }));
@@ -143,7 +143,7 @@
 
   function lost(one) { return one.diverged ? `, ${one.diverged} diverged` : ""; }
 
-  function value(one) { return one.n ? plusMinus(one.mean, one.sd) : "no run ended"; }
+  function value(one) { return one.n ? plusMinus(one.mean, one.sd, one.n) : "no run ended"; }
 
   function point(event, one) {
     showTip(event.clientX, event.clientY, make("strong", {}, value(one)), ` (n = ${one.n}${lost(one)})`, make("br"), ...tau("f"), ` = ${one.at[0]}, `, ...tau("b"), ` = ${one.at[1]}`);

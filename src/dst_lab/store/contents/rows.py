@@ -94,8 +94,16 @@ class StoredRow:
         run found by its fingerprint. A lean copy has a run without its artefacts, of which that cannot be computed: it
         is compared where there are artefacts, and with `whole` in any case; the one of all but artefacts always.
         """
+        try:
+            self._verify(whole)
+        except (TypeError, KeyError) as error:  # SQLite gives a damaged column another type
+            raise ValueError(str(error)) from error
+
+    def _verify(self, whole: bool) -> None:
         self._verify_parts()
         status, _, detail, digest, _ = self.columns[4:]
+        if not isinstance(detail, str):
+            raise ValueError("how it ended cannot be read")
         json.loads(detail)
         series = history.arrays(self.history)
         changed = (whole or self.artefacts) and _digest(status, detail, series, self._unpacked()) != digest
@@ -125,8 +133,8 @@ class StoredRow:
         """What `verify` says; empty where the run is whole."""
         try:
             self.verify()
-        except (ValueError, TypeError, KeyError) as error:
-            return str(error) or type(error).__name__
+        except ValueError as error:
+            return str(error)
         return ""
 
     @property

@@ -9,7 +9,7 @@ from dst_lab.store.contents import blob, notes, rows
 from dst_lab.store.disk.compressed import is_compressed, pack, rewrite
 from dst_lab.store.disk.connection import as_text, check_whole, copy_into
 from dst_lab.store.disk.side_files import replacing_store
-from dst_lab.store.errors import StoreError, sentence
+from dst_lab.store.errors import StoreError, is_damage, sentence
 
 
 def write_copy(
@@ -36,9 +36,9 @@ def write_copy(
             carry_networks(_verified(draft))
             if small:
                 pack(draft)
-        except sqlite3.OperationalError:
-            raise
         except (sqlite3.DatabaseError, ValueError) as error:
+            if isinstance(error, sqlite3.OperationalError) and not is_damage(error):
+                raise
             # Damage is in what is read, not in what is written.
             raise StoreError(sentence(source, error)) from error
 
@@ -54,7 +54,7 @@ def _verified(path: Path) -> dict[str, str]:
                 row.verify()
                 if row.is_final:
                     digests[run] = row.digest
-        except (ValueError, TypeError, KeyError) as error:
+        except ValueError as error:
             raise ValueError(f"malformed: run {run}: {error}") from error
         for run in notes.damaged(connection):
             raise ValueError(f"malformed: the note on run {run}")

@@ -114,14 +114,17 @@ def test_the_lost_are_named_and_a_run_without_its_artefacts_too(path, record, tm
         raw.execute("PRAGMA ignore_check_constraints=ON")
         raw.execute("UPDATE runs SET status = 'none' WHERE seed = 9")
         raw.commit()
+        raw.execute("UPDATE runs SET detail = zeroblob(2) WHERE seed = 10")
+        raw.commit()
     found = salvage(path, tmp_path / "out.sqlite")
-    assert (found.saved, found.bare) == (38, 1)
+    assert (found.saved, found.bare) == (37, 1)
     told = dict(found.lost)
     zeros = "it begins with b'\\x00\\x00\\x00', not b'dst'"
     assert told == {
         f"stochastic-binary decoupled tau_b=0.7 tau_f=0.1 seed=7 ({record(7).run_id})": zeros,
         f"stochastic-binary decoupled tau_b=0.7 tau_f=0.1 seed=8 ({record(8).run_id}), without its artefacts": zeros,
         f"stochastic-binary decoupled tau_b=0.7 tau_f=0.1 seed=9 ({record(9).run_id})": "its status is 'none'",
+        f"stochastic-binary decoupled tau_b=0.7 tau_f=0.1 seed=10 ({record(10).run_id})": "how it ended cannot be read",
     }
 
 
@@ -188,6 +191,20 @@ def test_a_writer_finds_damage_at_opening_and_a_copy_does_not_spread_it(harm, pa
     with Store.open(path) as store, pytest.raises(StoreError, match="damaged"):
         store.copy(tmp_path / "copy.sqlite")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["runs.sqlite"]
+
+
+def test_a_copy_names_the_file_that_is_damaged(path, tmp_path):
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute("PRAGMA writable_schema=ON")
+        raw.execute(
+            "UPDATE sqlite_master SET sql = replace(sql, 'typeof(body)', 'typeof(fody)') WHERE tbl_name = 'histories'"
+        )
+        raw.commit()
+    with (
+        Store.open(path) as store,
+        pytest.raises(StoreError, match=r"runs.sqlite: the file is damaged \(no such column"),
+    ):
+        store.copy(tmp_path / "copy.sqlite")
 
 
 def test_a_copy_finds_what_only_the_fingerprint_shows(path, tmp_path):

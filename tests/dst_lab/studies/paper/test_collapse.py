@@ -1,5 +1,6 @@
 """Runs that collapse beside runs that converge: what the autoencoder's figures draw and say of each."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -254,12 +255,17 @@ def test_curves_say_how_many_converged_and_to_what(tmp_path: Path) -> None:
         ((0.3197, 0.3257), "0.3227 ± 0.0042"),
         ((0.42,), "0.42"),
         ((1e4, 3e4), "20,000 ± 14,142"),
+        ((0.42, 0.42), "0.42 ± 0"),
+        ((9.558e33,), "9.558e+33"),
+        ((math.inf, 1.0), "inf"),
     ],
 )
 def test_a_mean_has_the_digits_of_its_deviation(values: tuple[float, ...], said: str) -> None:
     assert plus_minus(np.array(values)) == said
 
 
-@pytest.mark.parametrize(("value", "said"), [(869_874.7, "870,000"), (999.4, "999"), (0.04783, "0.0478"), (5, "5")])
+@pytest.mark.parametrize(
+    ("value", "said"), [(869_874.7, "870,000"), (999.4, "999"), (0.04783, "0.0478"), (5, "5"), (3e9, "3e+09")]
+)
 def test_a_number_has_three_digits(value: float, said: str) -> None:
     assert number(value) == said
