@@ -128,14 +128,16 @@ def _split(
     logits: Tensor, samples: int, generator: torch.Generator | None, noise: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
     """The noise of the draw and that of the other samples, as far as they are given."""
-    if isinstance(noise, Tensor) and noise.shape == (samples, *logits.shape):
+    if (
+        isinstance(noise, Tensor) and noise.dim() == logits.dim() + 1
+    ):  # the sizes of others would be guards of an export
+        if noise.shape != (samples, *logits.shape):
+            raise ValueError(
+                f"noise must have the logits' shape, {tuple(logits.shape)}, or one more for each of {samples} samples, "
+                f"{(samples, *logits.shape)}: it has {tuple(noise.shape)}"
+            )
         check_source(logits, generator, noise[0])
         return noise[0], noise[1:]
-    if isinstance(noise, Tensor) and noise.dim() == logits.dim() + 1:
-        raise ValueError(
-            f"noise must have the logits' shape, {tuple(logits.shape)}, or one more for each of {samples} samples, "
-            f"{(samples, *logits.shape)}: it has {tuple(noise.shape)}"
-        )
     check_source(logits, generator, noise)
     return noise, None
 

@@ -43,7 +43,7 @@ class Binary(Chooser):
         self, logits: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None
     ) -> Tensor:
         """0 or 1 for each log-odds, in their dtype; the arguments are those of `binary.decoupled`."""
-        return self.in_force().binary(logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
+        return self.choose("binary", logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
 
     def extra_repr(self) -> str:
         return f"{self.estimator}, deterministic={self.deterministic}, grad_scale={self.grad_scale}{self.batch_repr()}"

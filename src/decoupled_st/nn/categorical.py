@@ -51,9 +51,8 @@ class Categorical(Chooser):
         noise: Tensor | None = None,
     ) -> Tensor:
         """One-hot along `dim`, of the logits' shape and dtype; the arguments are those of `categorical.decoupled`."""
-        return self.in_force().categorical(
-            logits, dim=self.dim, mask=mask, generator=generator, noise=noise, grad_scale=self.grad_scale
-        )
+        options = {"dim": self.dim, "mask": mask, "generator": generator, "grad_scale": self.grad_scale}
+        return self.choose("categorical", logits, noise=noise, **options)
 
     def extra_repr(self) -> str:
         settings = f"dim={self.dim}, deterministic={self.deterministic}, grad_scale={self.grad_scale}"

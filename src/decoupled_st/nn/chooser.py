@@ -66,14 +66,23 @@ class Chooser(nn.Module):
         self.tempering = Tempering(tempered).train(self.training) if isinstance(tempered, Tempered) else None
         self._estimator = value
 
+    @property
+    def takes_argmax(self) -> bool:
+        """True where `.eval()` and `deterministic` say so."""
+        return self.deterministic and not self.training
+
     def in_force(self) -> Estimator | InForce:
-        """What makes this pass's choice: the argmax where `.eval()` and `deterministic` say so."""
-        argmax = self.deterministic and not self.training
+        """What makes this pass's choice."""
         if self.tempering is not None:
-            return InForce(self.tempering, self.batch_dims, argmax)
+            return InForce(self.tempering, self.batch_dims, self.takes_argmax)
         estimator = self._estimator
         assert isinstance(estimator, Estimator)
-        return estimator.deterministic() if argmax else estimator
+        return estimator.deterministic() if self.takes_argmax else estimator
+
+    def choose(self, kind: str, logits: Tensor, *, noise: Tensor | None, **options: Any) -> Tensor:
+        """This pass's choice. The argmax leaves noise aside, whose shape is the estimator's own affair."""
+        function = getattr(self.in_force(), kind)
+        return function(logits, noise=None if self.takes_argmax else noise, **options)
 
     def batch_repr(self) -> str:
         """What `repr` says of `batch_dims`: nothing where it is as usual."""

@@ -118,6 +118,30 @@ def test_gumbel_rao_inside_vmap_and_the_compiler() -> None:
     assert all(draw(samples).sum() == 21 for samples in (2, 5))
 
 
+@pytest.mark.parametrize("kind", ["categorical", "binary"])
+def test_gumbel_rao_is_exported_for_a_batch_as_large_as_its_samples(kind: str) -> None:
+    choice = dst.nn.Categorical(dst.GumbelRao()) if kind == "categorical" else dst.nn.Binary(dst.GumbelRao())
+    given, batch = (random(16, 4), noise(kind, 16, 4)), torch.export.Dim("batch")
+    shapes = {"logits": {0: batch}, "noise": {0: batch}}
+    with torch.no_grad():
+        program = torch.export.export(choice, given[:1], {"noise": given[1]}, dynamic_shapes=shapes)
+    for size in (10, 7):
+        got = program.module()(given[0][:size], noise=given[1][:size])
+        assert torch.equal(got, choice(given[0][:size], noise=given[1][:size]))
+
+
+@pytest.mark.parametrize("kind", ["categorical", "binary"])
+@pytest.mark.parametrize("ruled", [False, True])
+def test_the_argmax_of_a_module_leaves_noise_of_any_shape_aside(kind: str, ruled: bool) -> None:
+    """A forward that gives noise for each sample, as training does, is evaluated as it stands."""
+    estimator = dst.GumbelRao(samples=3)
+    made = dst.temperatures.Tempered(dst.SelfTempered(), estimator) if ruled else estimator
+    choice = (dst.nn.Categorical if kind == "categorical" else dst.nn.Binary)(made, deterministic=True)
+    logits, each = random(8, 4), noise(kind, 3, 8, 4)
+    choice(logits, noise=each)
+    assert torch.equal(choice.eval()(logits, noise=each), choice(logits))
+
+
 def test_the_gap_p_is_the_mean_lead_that_gumbel_noise_gives() -> None:
     """N = 400,000 draws; per drawn category, the mean of (largest - second largest) within 5 standard errors."""
     logits = torch.tensor([0.5, -1.0, 1.2], dtype=torch.float64)

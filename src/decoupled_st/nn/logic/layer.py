@@ -128,10 +128,9 @@ class LogicLayer(Chooser):
 
     def _gates(self, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
         """[out, 16], one-hot or mixed."""
-        fixed = self.deterministic and not self.training
-        if fixed and not wanted(self.logits):
+        if self.takes_argmax and not wanted(self.logits):
             return _argmax(self.logits)
-        return self.in_force().categorical(self.logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
+        return self.choose("categorical", self.logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
