@@ -120,7 +120,7 @@ def test_the_mark_of_convergence_is_that_of_the_usual_codes(tmp_path: Path) -> N
         for name in ("self-parts", "self-shapes"):
             store.put(map(collapsed, RECIPES.plans[name]("paper").wanted(lambda _: None)))
         rows = TEMPERATURES.rows(store, "paper")
-        assert by_name["parts-autoencoder"].cells(rows)["by confidence"] == ["205 (n = 5), 5 not converged"] * 2
+        assert by_name["parts-autoencoder"].cells(rows)["by confidence"] == ["205 ± 0 (n = 5), 5 not converged"] * 2
         assert by_name["parts-network"].cells(rows)["by confidence"] == ["205 (n = 5)"]
         assert all(cells[0] == "205 (n = 5)" for cells in by_name["shapes"].cells(rows).values())
 
@@ -140,7 +140,7 @@ def test_a_loud_draw_is_shown_by_argmax_too(tmp_path: Path) -> None:
         store.put(map(record, RECIPES.plans["self-shapes"]("paper").wanted(lambda _: None)))
         rows = TEMPERATURES.rows(store, "paper")
         assert by_name["parts-autoencoder"].cells(rows)["by confidence"][0].startswith("120.16")
-        assert by_name["parts-autoencoder-argmax"].cells(rows)["by confidence"] == ["90 (n = 5)"] * 2
+        assert by_name["parts-autoencoder-argmax"].cells(rows)["by confidence"] == ["90 ± 0 (n = 5)"] * 2
         assert by_name["parts-autoencoder-argmax"].unit == "validation loss (argmax) (nats)"
         assert by_name["shapes-argmax"].cells(rows) == {}, "what was not measured is not shown"
 
