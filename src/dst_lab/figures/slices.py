@@ -71,12 +71,12 @@ def _without_number(settings: Sequence[Setting], names: Sequence[str], scores: S
 
 
 def numbers_varied(settings: Sequence[Setting]) -> list[str]:
-    """The numbers of which several values were trained, the one that mattered most first."""
-    shares = shares_of(settings)
+    """The numbers of which several values did not diverge, the one that mattered most first."""
+    shares, drawn = shares_of(settings), [math.isfinite(score(setting)) for setting in settings]
     names = [
         name
         for name, values in varied(settings).items()
-        if len({value for value in values if is_number(value)}) >= FEWEST
+        if len({value for value, finite in zip(values, drawn, strict=True) if finite and is_number(value)}) >= FEWEST
     ]
     return sorted(names, key=lambda name: -shares.get(name, 0.0))
 

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from dst_lab.figures import Drawn, draw
 from dst_lab.records import Group, Rows, groups
-from dst_lab.report.commands import scale_of
+from dst_lab.report.commands import scale_of, tells_scale
 from dst_lab.report.embed.data import maps, payload
 from dst_lab.report.embed.inline import STYLE, embedded
 from dst_lab.report.others import figures_of
@@ -25,17 +25,23 @@ ASSETS = Path(__file__).parent / "assets"
 
 
 def pick_scale(study: Study, store: Store) -> str:
-    """The paper's where the store has runs that the study's recipes begin with at it alone, else quick; where it has
-    such runs of neither, the paper's where any run is more like it."""
-    runs, begun = store.runs(), dict[str, set[str]]()
+    """The paper's where the store has runs that the study's recipes begin with at it, else quick. A task whose values
+    are the same at both scales counts where it is alone: then that scale of which a larger part is recorded. Where no
+    recipe has begun, the paper's if any run is more like it."""
+    runs, begun = store.runs(), {"paper": set[str](), "quick": set[str]()}
+    alike = {"paper": set[str](), "quick": set[str]()}
     for scale in ("paper", "quick"):
-        plans = [make(scale) for make in study.recipes.plans.values()]
-        begun[scale] = {run_id(config.to_dict()) for plan in plans for config in plan.wanted(lambda _: None)}
+        for make in study.recipes.plans.values():
+            for config in make(scale).wanted(lambda _: None):
+                values = config.to_dict()
+                (begun if tells_scale(values) else alike)[scale].add(run_id(values))
     recorded = {run.id for run in runs}
-    if recorded & (begun["paper"] - begun["quick"]):
-        return "paper"
-    if recorded & begun["quick"]:
-        return "quick"
+    for scale in ("paper", "quick"):
+        if recorded & begun[scale]:
+            return scale
+    part = {scale: len(recorded & ids) / max(len(ids), 1) for scale, ids in alike.items()}
+    if any(part.values()):
+        return "paper" if part["paper"] >= part["quick"] else "quick"
     return "paper" if any(scale_of(run.config) == "paper" for run in runs) else "quick"
 
 

@@ -202,6 +202,12 @@ def test_each_number_that_was_varied_has_a_panel_the_one_that_mattered_first() -
     assert drawn.caption.endswith("Above the frame, or with a run that diverged: 1.")
 
 
+def test_a_number_of_which_every_value_diverged_has_no_panel() -> None:
+    settings = [setting(rate, lr=rate) for rate in (0.1, 0.2, 0.3)]
+    lost = [setting(math.inf, lr=0.1, tau_f=tau) for tau in (0.5, 1.0, 1.5)]
+    assert numbers_varied([*settings, *lost]) == ["lr"]
+
+
 def test_a_setting_that_leaves_a_number_at_its_default_is_drawn_there() -> None:
     """Records do not mention a weight decay of 0."""
     decays = [{}, {"weight_decay": 0.01}, {"weight_decay": 0.1}]

@@ -67,7 +67,8 @@ class Table:
         task: what is trained.
         head: what the first column holds, and the names of the others.
         lines: by the name of the variant.
-        measure: what its numbers are the lowest of.
+        measure: the loss that its numbers are the lowest of.
+        at_end: they are the last instead.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Table:
     head: Sequence[str]
     lines: Mapping[str, Line]
     measure: str = LOSS
+    at_end: bool = False
 
     @property
     def unit(self) -> str:
@@ -91,20 +93,20 @@ class Table:
     def cells(self, rows: Rows) -> dict[str, list[str]]:
         """Its numbers, for the variants that have a run; none where no run is there."""
         filled = {
-            name: [_cell(rows, self.measure, *place) if place else "" for place in line]
-            for name, line in self.lines.items()
+            name: [self._cell(rows, *place) if place else "" for place in line] for name, line in self.lines.items()
         }
         return {name: cells for name, cells in filled.items() if any(cells)}
 
-
-def _cell(rows: Rows, measure: str, config: Config, seeds: Sequence[int]) -> str:
-    """The lowest loss over training, mean and standard deviation over seeds, and how many did not converge."""
-    runs = [row for row in rows.of_status(with_value(config, "seed", seed) for seed in seeds) if row.has(measure)]
-    if not runs:
-        return ""
-    text = f"{plus_minus(np.array([row.best(measure) for row in runs]))} (n = {len(runs)})"
-    died = sum(row.last(LOSS) >= CONVERGED for row in runs) if _has_a_mark(config) else 0
-    return f"{text}, {died} not converged" if died else text
+    def _cell(self, rows: Rows, config: Config, seeds: Sequence[int]) -> str:
+        """Mean and standard deviation over seeds, and how many did not converge."""
+        recorded = rows.of_status(with_value(config, "seed", seed) for seed in seeds)
+        runs = [row for row in recorded if row.has(self.measure)]
+        if not runs:
+            return ""
+        values = [row.last(self.measure) if self.at_end else row.best(self.measure) for row in runs]
+        text = f"{plus_minus(np.array(values))} (n = {len(runs)})"
+        died = sum(row.last(LOSS) >= CONVERGED for row in runs) if _has_a_mark(config) else 0
+        return f"{text}, {died} not converged" if died else text
 
 
 def _has_a_mark(config: Config) -> bool:
@@ -125,6 +127,7 @@ def tables(scale: str) -> list[Table]:
         _shapes(scale),
         _by_argmax(_shapes(scale)),
         _limits(scale),
+        _at_the_end(_limits(scale)),
         *(_schedule(name, *of, scale) for name, of in SCHEDULES.items()),
         _untold_draw(scale),
         *(_explored(task, scale) for task in both),
@@ -136,6 +139,11 @@ def tables(scale: str) -> list[Table]:
 def _by_argmax(table: Table) -> Table:
     """The same runs by argmax: constants with a loud draw are then no longer charged with its noise."""
     return replace(table, name=f"{table.name}-argmax", heading=f"{table.heading}, by argmax", measure=QUIET)
+
+
+def _at_the_end(table: Table) -> Table:
+    """The same runs at the end of training, which may come long after their lowest loss."""
+    return replace(table, name=f"{table.name}-last", heading=f"{table.heading}, at the end of training", at_end=True)
 
 
 def _at_rates(lrs: Sequence[float]) -> list[str]:

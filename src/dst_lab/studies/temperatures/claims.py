@@ -40,6 +40,8 @@ LOSS = best("validation_loss")
 ACCURACY = best("validation_accuracy_argmax")
 BESIDE = (last("test_loss"), last("test_bound"))
 """What is shown of VAEs and not judged."""
+GATES_BESIDE = (LOSS, last("test_loss"), last("test_accuracy_argmax"))
+"""What is shown of logic gates and not judged."""
 
 
 def judge(rows: Rows) -> list[Verdict]:
@@ -159,9 +161,10 @@ def _gates(rows: Rows) -> Verdict:
         verdict = CONTRADICTED
     else:  # where every run diverged, nothing is as good as anything
         verdict = SUPPORTED if any(row.done for row in ours.rows) else NOT_SUPPORTED
+    beside = [comparison for measure in GATES_BESIDE if (comparison := compare(ours, theirs, measure))]
     return Verdict(
         claim="T3", task=task, title=title, rule=rule, verdict=verdict,
-        comparisons=existing, runs=_ids([ours, theirs]),
+        comparisons=(*existing, *beside), runs=_ids([ours, theirs]),
     )  # fmt: skip
 
 

@@ -121,8 +121,8 @@ def test_the_mark_of_convergence_is_that_of_the_usual_codes(tmp_path: Path) -> N
             store.put(map(collapsed, RECIPES.plans[name]("paper").wanted(lambda _: None)))
         rows = TEMPERATURES.rows(store, "paper")
         assert by_name["parts-autoencoder"].cells(rows)["by confidence"] == ["205 ± 0 (n = 5), 5 not converged"] * 2
-        assert by_name["parts-network"].cells(rows)["by confidence"] == ["205 (n = 5)"]
-        assert all(cells[0] == "205 (n = 5)" for cells in by_name["shapes"].cells(rows).values())
+        assert by_name["parts-network"].cells(rows)["by confidence"] == ["205 ± 0 (n = 5)"]
+        assert all(cells[0] == "205 ± 0 (n = 5)" for cells in by_name["shapes"].cells(rows).values())
 
 
 def test_a_loud_draw_is_shown_by_argmax_too(tmp_path: Path) -> None:
