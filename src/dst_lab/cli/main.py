@@ -69,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if debug:
             traceback.print_exc()
         known = isinstance(error, EXPECTED)
-        message = _sentence(error) if known else f"unexpected {type(error).__name__}: {error} (--debug shows where)"
+        message = (
+            _sentence(error) if known else f"unexpected {type(error).__name__}: {error} (`dst --debug ..` shows where)"
+        )
         say(f"dst: {message}", sys.stderr)
         code = 2 if known else 1
     finally:

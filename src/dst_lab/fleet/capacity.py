@@ -4,6 +4,7 @@ import os
 
 import torch
 
+from dst_lab.fleet.contract import sample
 from dst_lab.fleet.task import Task
 
 MOST = {"cpu": 64, "cuda": 2048}
@@ -19,11 +20,11 @@ def runs_that_fit(task: Task, device: torch.device, sharers: int = 1) -> int:
 
 def bytes_per_run(task: Task) -> int:
     """About how much memory one more run takes."""
-    numbers = sum(tensor.numel() for tensor in task.initial(0).values())
-    others = [*task.fixed(0).values(), *task.buffers(0).values()]
-    fixed = sum(tensor.numel() * tensor.element_size() for tensor in others)
+    parameters, fixed, buffers = ((sample(task, part) or {}).values() for part in ("initial", "fixed", "buffers"))
+    numbers = sum(tensor.numel() for tensor in parameters)
+    held = sum(tensor.numel() * tensor.element_size() for tensor in (*fixed, *buffers))
     # Parameters, gradients and the optimiser's two moments, in float32.
-    return 4 * 4 * numbers + fixed + task.bytes_per_run()
+    return 4 * 4 * numbers + held + task.bytes_per_run()
 
 
 def free_bytes(device: torch.device) -> int:

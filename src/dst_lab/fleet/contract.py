@@ -80,17 +80,43 @@ def check_built(task: Any) -> None:
     steps = task.config.steps_of(images)
     if not (isinstance(steps, tuple) and len(steps) == 2 and all(isinstance(n, int) and n > 0 for n in steps)):
         raise ContractError(f"the task {name}: steps_of({images}) must give two whole numbers above 0, got {steps!r}")
-    first, second = task.initial(0), task.initial(1)
+    first = sample(task, "initial")
+    if first is None:
+        return
     if not (isinstance(first, dict) and first):
         raise ContractError(f"the task {name}: initial(seed) must give a dictionary of tensors, got {first!r}")
     for key, tensor in first.items():
         if not (isinstance(tensor, Tensor) and tensor.is_floating_point()):
             raise ContractError(f"the task {name}: initial(seed)[{key!r}] must be a tensor of floats, {_was(tensor)}")
-        if not isinstance(second.get(key), Tensor) or second[key].shape != tensor.shape:
-            raise ContractError(
-                f"the task {name}: initial(seed)[{key!r}] must have one shape for all seeds, got {list(tensor.shape)} "
-                f"for seed 0; for seed 1 it {_was(second.get(key))[4:]}"
-            )
+
+
+def sample(task: Any, part: str) -> Any:
+    """What `initial`, `fixed` or `buffers` gives for the task's own seed. None where that fails, which is told of that
+    run by itself and keeps no other from being trained; what fails alike for the next seed is raised: it holds for all.
+    """
+    make, seed = getattr(task, part), task.config.seed
+    try:
+        return make(seed)
+    except Exception as error:
+        try:
+            make(seed + 1)
+        except Exception as other:
+            if repr(other) == repr(error):
+                raise
+        return None
+
+
+def check_stackable(name: str, made_by: str, of_seed: Mapping[int, Mapping[str, Tensor]]) -> None:
+    """What `initial`, `fixed` or `buffers` gave for each seed of a fleet: tensors of the same names and shapes."""
+    (first, expected), *others = of_seed.items()
+    for seed, tensors in others:
+        for key in {**expected, **tensors}:
+            one, other = expected.get(key), tensors.get(key)
+            if not (isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape):
+                raise ContractError(
+                    f"the task {name}: {made_by}(seed)[{key!r}] must have one shape for all seeds, {_was(one)} for "
+                    f"seed {first} and {_was(other)[4:]} for seed {seed}"
+                )
 
 
 def check_loss(name: str, loss: Any, index: Tensor) -> Tensor:

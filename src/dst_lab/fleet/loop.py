@@ -13,7 +13,15 @@ from torch import Tensor
 from decoupled_st.diagnostics import gradient_norm
 from dst_lab.configs import Card, Choice, Config, Schedule
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.contract import ContractError, check_artefacts, check_loss, check_metrics, check_shapes, gradients_of
+from dst_lab.fleet.contract import (
+    ContractError,
+    check_artefacts,
+    check_loss,
+    check_metrics,
+    check_shapes,
+    check_stackable,
+    gradients_of,
+)
 from dst_lab.fleet.optimiser import Optimiser, UpdateRule
 from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.saved.checkpoint import Checkpoint, state
@@ -71,9 +79,9 @@ class Fleet:
         self.runs = len(self.configs)
         seeds = [config.seed for config in self.configs]
         self.streams = Streams(seeds, self.device)
-        self.parameters = self._stack(self.task.initial, seeds)
-        self.fixed = self._stack(self.task.fixed, seeds)
-        self.buffers = self._stack(self.task.buffers, seeds)
+        self.parameters = self._stack("initial", seeds)
+        self.fixed = self._stack("fixed", seeds)
+        self.buffers = self._stack("buffers", seeds)
         rule = UpdateRule.of(self.members[0], self.task.images)
         self.optimiser = Optimiser(self.parameters, [config.lr for config in self.configs], rule)
         self.loss_sum = torch.zeros(self.runs, device=self.device)
@@ -97,8 +105,11 @@ class Fleet:
         """Which member each row of the program is: a lone one is trained beside a copy of itself."""
         return alive * 2 if len(alive) == 1 and self.device.type == "cpu" and self.task.pairs_a_lone_run else alive
 
-    def _stack(self, make: Callable[[int], dict[str, Tensor]], seeds: Sequence[int]) -> dict[str, Tensor]:
-        of_seed = {seed: make(seed) for seed in set(seeds)}
+    def _stack(self, part: str, seeds: Sequence[int]) -> dict[str, Tensor]:
+        """What the task's `initial`, `fixed` or `buffers` makes for each run, [runs, ...]."""
+        make = getattr(self.task, part)
+        of_seed = {seed: make(seed) for seed in dict.fromkeys(seeds)}
+        check_stackable(self.members[0].task, part, of_seed)
         names = of_seed[seeds[0]]
         return {name: torch.stack([of_seed[seed][name] for seed in seeds]).to(self.device) for name in names}
 

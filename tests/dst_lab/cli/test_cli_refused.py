@@ -263,7 +263,7 @@ def test_what_nobody_expected_is_exit_code_1(cli, monkeypatch, surroundings: Pat
 
     monkeypatch.setattr(LocalEngine, "train", broken)
     code, _, err = cli(*RUN)
-    assert only_sentence(err) == "dst: unexpected RuntimeError: a bolt is loose (--debug shows where)"
+    assert only_sentence(err) == "dst: unexpected RuntimeError: a bolt is loose (`dst --debug ..` shows where)"
     assert code == 1
 
 

@@ -130,9 +130,13 @@ BREACHES = {
         r"initial\(seed\)\['w'\] must be a tensor of floats, got \[1\] of int64",
     ),
     "no parameters": ({"initial": lambda self, seed: {}}, "must give a dictionary of tensors, got {}"),
+    "a buffer that some seeds lack": (
+        {"buffers": lambda self, seed: {"b": torch.zeros(2)} if seed else {}},
+        r"buffers\(seed\)\['b'\] must have one shape for all seeds, got NoneType for seed 0 and \[2\] of float32",
+    ),
     "a shape for each seed": (
         {"initial": lambda self, seed: {"w": torch.zeros(seed + 1)}},
-        r"one shape for all seeds, got \[1\] for seed 0; for seed 1 it \[2\]",
+        r"one shape for all seeds, got \[1\] of float32 for seed 0 and \[2\] of float32 for seed 1",
     ),
 }
 
@@ -142,6 +146,28 @@ def test_a_breach_is_a_sentence_and_no_run_fails_for_it(train, breach) -> None:
     methods, message = BREACHES[breach]
     with pytest.raises(ContractError, match=message):
         train(**methods)
+
+
+@pytest.mark.parametrize("part", ["initial", "fixed", "buffers"])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_part_that_fails_for_one_seed_costs_that_run_alone(train, part, lost) -> None:
+    """It is asked of no seed that nobody wants either: a warm start may have files for some."""
+
+    def of_some(self: Toy, seed: int) -> dict[str, torch.Tensor]:
+        if seed in (lost, 4):
+            raise FileNotFoundError(f"warm_{seed}.pt")
+        return Toy.initial(self, seed) if part == "initial" else {"c": torch.ones(1)}
+
+    runs = {run.seed: run for run in train(**{part: of_some}).runs()}
+    assert {seed for seed, run in runs.items() if run.status == "failed"} == {lost}
+    assert f"warm_{lost}.pt" in runs[lost].detail["reason"]
+    assert len(runs) == 4
+
+
+def test_no_seed_is_asked_for_that_nobody_wants(train) -> None:
+    asked = set()
+    train(initial=lambda self, seed: asked.add(seed) or Toy.initial(self, seed))
+    assert asked == {0, 1, 2, 3}
 
 
 def test_a_breach_leaves_nothing_behind(train, tmp_path) -> None:
