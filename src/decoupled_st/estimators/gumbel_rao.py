@@ -128,9 +128,8 @@ def _split(
     logits: Tensor, samples: int, generator: torch.Generator | None, noise: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
     """The noise of the draw and that of the other samples, as far as they are given."""
-    if (
-        isinstance(noise, Tensor) and noise.dim() == logits.dim() + 1
-    ):  # the sizes of others would be guards of an export
+    # By the number of dimensions alone: to compare sizes would fix the batch size of an export.
+    if isinstance(noise, Tensor) and noise.dim() == logits.dim() + 1:
         if noise.shape != (samples, *logits.shape):
             raise ValueError(
                 f"noise must have the logits' shape, {tuple(logits.shape)}, or one more for each of {samples} samples, "

@@ -80,7 +80,7 @@ class Chooser(nn.Module):
         return estimator.deterministic() if self.takes_argmax else estimator
 
     def choose(self, kind: str, logits: Tensor, *, noise: Tensor | None, **options: Any) -> Tensor:
-        """This pass's choice. The argmax leaves noise aside, whose shape is the estimator's own affair."""
+        """This pass's choice. The argmax ignores noise, which may be of a shape that only the estimator takes."""
         function = getattr(self.in_force(), kind)
         return function(logits, noise=None if self.takes_argmax else noise, **options)
 

@@ -1,8 +1,8 @@
 """The command line: `dst COMMAND ..`.
 
 Exit codes: 0 all is well; 1 a run failed, is damaged, or could not be salvaged; 2 something is wrong with what was
-asked (a sentence says what); 3 runs are left, because the time was up or a worker was lost, and the same command goes
-on; 130 stopped by Ctrl-C, and the same command goes on.
+asked, or what it prints could not be written (a sentence says what); 3 runs are left, because the time was up or a
+worker was lost, and the same command goes on; 130 stopped by Ctrl-C, and the same command goes on.
 """
 
 import argparse
@@ -41,6 +41,7 @@ class _Version(argparse.Action):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, do, and leave with an exit code."""
     _open_streams()
+    unwritten.clear()
     debug = False
     before = {}
     try:
@@ -57,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             code = args.do(args)
         sys.stdout.flush()
         if unwritten:
-            raise OSError(f"{UNWRITTEN}: {unwritten.pop().strerror}")
+            say(f"dst: {UNWRITTEN}: {unwritten[0].strerror}", sys.stderr)
+            code = code or 2
     except BrokenPipeError:
         # The reader (such as `head`) has gone: nothing left to say, and nothing to say it to.
         fall_silent(sys.stdout)

@@ -71,13 +71,14 @@ def _without_number(settings: Sequence[Setting], names: Sequence[str], scores: S
 
 
 def numbers_varied(settings: Sequence[Setting]) -> list[str]:
-    """The numbers of which several values did not diverge, the one that mattered most first."""
-    shares, drawn = shares_of(settings), [math.isfinite(score(setting)) for setting in settings]
-    names = [
-        name
-        for name, values in varied(settings).items()
-        if len({value for value, finite in zip(values, drawn, strict=True) if finite and is_number(value)}) >= FEWEST
-    ]
+    """The numbers of which several values were trained, and not all of them diverged, the one that mattered most
+    first."""
+    shares, scores = shares_of(settings), [score(setting) for setting in settings]
+    names = []
+    for name, values in varied(settings).items():
+        numbers = [(value, one) for value, one in zip(values, scores, strict=True) if is_number(value)]
+        if len({value for value, _ in numbers}) >= FEWEST and any(math.isfinite(one) for _, one in numbers):
+            names.append(name)
     return sorted(names, key=lambda name: -shares.get(name, 0.0))
 
 

@@ -15,12 +15,12 @@ def runs_that_fit(task: Task, device: torch.device, sharers: int = 1) -> int:
     """A safe number of runs per fleet, from the memory that is free now and its `sharers`; at least 1."""
     if task.alone:
         return 1
-    return max(1, min(MOST[device.type], int(0.7 * free_bytes(device) / sharers) // bytes_per_run(task)))
+    return max(1, min(MOST[device.type], int(0.7 * free_bytes(device) / sharers) // max(1, bytes_per_run(task))))
 
 
 def bytes_per_run(task: Task) -> int:
     """About how much memory one more run takes."""
-    parameters, fixed, buffers = ((sample(task, part) or {}).values() for part in ("initial", "fixed", "buffers"))
+    parameters, fixed, buffers = (sample(task, part).values() for part in ("initial", "fixed", "buffers"))
     numbers = sum(tensor.numel() for tensor in parameters)
     held = sum(tensor.numel() * tensor.element_size() for tensor in (*fixed, *buffers))
     # Parameters, gradients and the optimiser's two moments, in float32.

@@ -80,43 +80,59 @@ def check_built(task: Any) -> None:
     steps = task.config.steps_of(images)
     if not (isinstance(steps, tuple) and len(steps) == 2 and all(isinstance(n, int) and n > 0 for n in steps)):
         raise ContractError(f"the task {name}: steps_of({images}) must give two whole numbers above 0, got {steps!r}")
-    first = sample(task, "initial")
-    if first is None:
-        return
-    if not (isinstance(first, dict) and first):
-        raise ContractError(f"the task {name}: initial(seed) must give a dictionary of tensors, got {first!r}")
-    for key, tensor in first.items():
-        if not (isinstance(tensor, Tensor) and tensor.is_floating_point()):
+    for key, tensor in sample(task, "initial").items():
+        if not tensor.is_floating_point():
             raise ContractError(f"the task {name}: initial(seed)[{key!r}] must be a tensor of floats, {_was(tensor)}")
 
 
-def sample(task: Any, part: str) -> Any:
-    """What `initial`, `fixed` or `buffers` gives for the task's own seed. None where that fails, which is told of that
-    run by itself and keeps no other from being trained; what fails alike for the next seed is raised: it holds for all.
-    """
-    make, seed = getattr(task, part), task.config.seed
+def sample(task: Any, part: str) -> dict[str, Tensor]:
+    """What `initial`, `fixed` or `buffers` gives for the task's own seed, or for the next where its code fails for that
+    one: it is told of that run by itself, and the others are trained. Empty where it fails for both; where it fails
+    alike, that is raised, as what holds for all."""
+    seed = task.config.seed
     try:
-        return make(seed)
+        return _made(task, part, seed)
+    except ContractError:
+        raise
     except Exception as error:
         try:
-            make(seed + 1)
+            return _made(task, part, seed + 1)
         except Exception as other:
-            if repr(other) == repr(error):
+            if isinstance(other, ContractError) or repr(other) == repr(error):
                 raise
-        return None
+        return {}
 
 
-def check_stackable(name: str, made_by: str, of_seed: Mapping[int, Mapping[str, Tensor]]) -> None:
-    """What `initial`, `fixed` or `buffers` gave for each seed of a fleet: tensors of the same names and shapes."""
-    (first, expected), *others = of_seed.items()
-    for seed, tensors in others:
+def stacked(task: Any, part: str, seeds: Sequence[int], device: torch.device) -> dict[str, Tensor]:
+    """What `initial`, `fixed` or `buffers` gives for each run of a fleet, [runs, ...]."""
+    of_seed = {seed: _made(task, part, seed) for seed in dict.fromkeys(seeds)}
+    expected = of_seed[seeds[0]]
+    for seed, tensors in of_seed.items():
         for key in {**expected, **tensors}:
-            one, other = expected.get(key), tensors.get(key)
-            if not (isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape):
+            one, other = (_form(of.get(key)) for of in (expected, tensors))
+            if one != other:
                 raise ContractError(
-                    f"the task {name}: {made_by}(seed)[{key!r}] must have one shape for all seeds, {_was(one)} for "
-                    f"seed {first} and {_was(other)[4:]} for seed {seed}"
+                    f"the task {task.config_type.task}: {part}(seed)[{key!r}] must have one shape for all seeds, got "
+                    f"{one} for seed {seeds[0]} and {other} for seed {seed}"
                 )
+    return {key: torch.stack([of_seed[seed][key] for seed in seeds]).to(device) for key in expected}
+
+
+def _made(task: Any, part: str, seed: int) -> dict[str, Tensor]:
+    """What `initial`, `fixed` or `buffers` gives for one seed."""
+    tensors = getattr(task, part)(seed)
+    promised = f"the task {task.config_type.task}: {part}(seed)"
+    if not isinstance(tensors, dict) or (part == "initial" and not tensors):
+        raise ContractError(f"{promised} must give a dictionary of tensors, got {tensors!r}")
+    for key, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise ContractError(f"{promised}[{key!r}] must be a tensor, {_was(tensor)}")
+    return tensors
+
+
+def _form(tensor: Tensor | None) -> str:
+    """The shape of a tensor, in words."""
+    return "nothing" if tensor is None else str(list(tensor.shape))
 
 
 def check_loss(name: str, loss: Any, index: Tensor) -> Tensor:

@@ -12,16 +12,8 @@ from torch import Tensor
 
 from decoupled_st.diagnostics import gradient_norm
 from dst_lab.configs import Card, Choice, Config, Schedule
+from dst_lab.fleet import contract
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.contract import (
-    ContractError,
-    check_artefacts,
-    check_loss,
-    check_metrics,
-    check_shapes,
-    check_stackable,
-    gradients_of,
-)
 from dst_lab.fleet.optimiser import Optimiser, UpdateRule
 from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.saved.checkpoint import Checkpoint, state
@@ -79,9 +71,9 @@ class Fleet:
         self.runs = len(self.configs)
         seeds = [config.seed for config in self.configs]
         self.streams = Streams(seeds, self.device)
-        self.parameters = self._stack("initial", seeds)
-        self.fixed = self._stack("fixed", seeds)
-        self.buffers = self._stack("buffers", seeds)
+        self.parameters = contract.stacked(self.task, "initial", seeds, self.device)
+        self.fixed = contract.stacked(self.task, "fixed", seeds, self.device)
+        self.buffers = contract.stacked(self.task, "buffers", seeds, self.device)
         rule = UpdateRule.of(self.members[0], self.task.images)
         self.optimiser = Optimiser(self.parameters, [config.lr for config in self.configs], rule)
         self.loss_sum = torch.zeros(self.runs, device=self.device)
@@ -104,14 +96,6 @@ class Fleet:
     def rows_of(self, alive: list[int]) -> list[int]:
         """Which member each row of the program is: a lone one is trained beside a copy of itself."""
         return alive * 2 if len(alive) == 1 and self.device.type == "cpu" and self.task.pairs_a_lone_run else alive
-
-    def _stack(self, part: str, seeds: Sequence[int]) -> dict[str, Tensor]:
-        """What the task's `initial`, `fixed` or `buffers` makes for each run, [runs, ...]."""
-        make = getattr(self.task, part)
-        of_seed = {seed: make(seed) for seed in dict.fromkeys(seeds)}
-        check_stackable(self.members[0].task, part, of_seed)
-        names = of_seed[seeds[0]]
-        return {name: torch.stack([of_seed[seed][name] for seed in seeds]).to(self.device) for name in names}
 
     def train(
         self,
@@ -144,7 +128,7 @@ class Fleet:
                 self.checkpoint.save(self)
         self.synchronise()
         artefacts = self.task.artefacts(self._all(), self._choosers(Use.EVALUATE))
-        artefacts = check_artefacts(self.name, artefacts, self.runs)
+        artefacts = contract.check_artefacts(self.name, artefacts, self.runs)
         tensors = tensors_of(self) if networks else {}
         how = {**self.path, **source_of(type(self.task))}
         origin = provenance(self.device, self.seconds, len(self.members), how)
@@ -261,7 +245,7 @@ class Fleet:
             self.task.loss({**self._all(), **own}, self.index[:, :1], self.chooser(observe=False))
         rules.counted = True
         if not rules.states:
-            raise ContractError(
+            raise contract.ContractError(
                 f"the task {self.name} makes no choice while it trains, so that a rule has nothing to observe: give "
                 f"{' and '.join(rules.parts)} as numbers"
             )
@@ -271,8 +255,8 @@ class Fleet:
         """One step of every run."""
         leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
         losses = self.task.loss({**self._all(), **leaves}, self.index, self.chooser())
-        loss = sum_per_run(check_loss(self.name, losses, self.index)) / self.index.shape[-1]
-        gradients = gradients_of(self.name, loss.sum(), leaves)
+        loss = sum_per_run(contract.check_loss(self.name, losses, self.index)) / self.index.shape[-1]
+        gradients = contract.gradients_of(self.name, loss.sum(), leaves)
         self.optimiser.step(gradients, self.now)
         loss = loss.detach()
         self.loss_sum += loss
@@ -359,7 +343,7 @@ class Fleet:
         broken = ~metrics["validation_loss"].isfinite() & (self.bad_step == 0)
         self.bad_step += broken * self.step
         row = {name: self._of_members(value) for name, value in metrics.items()}
-        check_shapes(self.name, self.history, row)
+        contract.check_shapes(self.name, self.history, row)
         self.history.append((self.step, row))
         self.loss_sum.zero_()
 
@@ -377,13 +361,13 @@ class Fleet:
         """What the task measures of every run as it stands now, [runs, ...] each."""
         with torch.no_grad():
             metrics = self.task.evaluate(self._all(), self._choosers(Use.EVALUATE))
-        metrics = check_metrics(self.name, metrics, self.runs, "evaluate")
+        metrics = contract.check_metrics(self.name, metrics, self.runs, "evaluate")
         return metrics | self.diagnose()
 
     def diagnose(self) -> Metrics:
         """The task's diagnostics of every run as it stands now; none where this step has none."""
         diagnosed = self.task.diagnose(self._all(), self._choosers(Use.SNR), self.step)
-        return check_metrics(self.name, diagnosed, self.runs, "diagnose")
+        return contract.check_metrics(self.name, diagnosed, self.runs, "diagnose")
 
     def _of_members(self, value: Tensor) -> Array:
         """[members, ...] from [runs, ...]; NaN for those that were stopped."""

@@ -203,7 +203,7 @@ def test_each_number_that_was_varied_has_a_panel_the_one_that_mattered_first() -
 
 
 def test_a_number_of_which_every_value_diverged_has_no_panel() -> None:
-    settings = [setting(rate, lr=rate) for rate in (0.1, 0.2, 0.3)]
+    settings = [setting(rate, lr=rate, tau_f="self") for rate in (0.1, 0.2, 0.3)]
     lost = [setting(math.inf, lr=0.1, tau_f=tau) for tau in (0.5, 1.0, 1.5)]
     assert numbers_varied([*settings, *lost]) == ["lr"]
 

@@ -132,11 +132,19 @@ BREACHES = {
     "no parameters": ({"initial": lambda self, seed: {}}, "must give a dictionary of tensors, got {}"),
     "a buffer that some seeds lack": (
         {"buffers": lambda self, seed: {"b": torch.zeros(2)} if seed else {}},
-        r"buffers\(seed\)\['b'\] must have one shape for all seeds, got NoneType for seed 0 and \[2\] of float32",
+        r"buffers\(seed\)\['b'\] must have one shape for all seeds, got nothing for seed 0 and \[2\] for seed 1",
+    ),
+    "a forgotten return": (
+        {"fixed": lambda self, seed: None},
+        r"fixed\(seed\) must give a dictionary of tensors, got None",
+    ),
+    "a buffer that is no tensor": (
+        {"buffers": lambda self, seed: {"b": 3}},
+        r"buffers\(seed\)\['b'\] must be a tensor, got int",
     ),
     "a shape for each seed": (
         {"initial": lambda self, seed: {"w": torch.zeros(seed + 1)}},
-        r"one shape for all seeds, got \[1\] of float32 for seed 0 and \[2\] of float32 for seed 1",
+        r"one shape for all seeds, got \[1\] for seed 0 and \[2\] for seed 1",
     ),
 }
 

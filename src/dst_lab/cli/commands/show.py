@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import io
 import json
 import math
 import sys
@@ -244,11 +245,13 @@ def _numbers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _write_csv(rows: Sequence[Mapping[str, Any]], group: Sequence[str]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow(shown(harmless(_heading(name))) for name in (rows[0] if rows else group))
     for row in rows:
         values = {**row, "notes": "; ".join(row["notes"].values())}
         writer.writerow(shown(harmless(value)) if isinstance(value, str) else value for value in values.values())
+    say(text.getvalue().removesuffix("\n"))
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,19 +18,25 @@ function make(name, attributes = {}, ...children) {
 /* From here on numbers are written with an exponent. */
 const HUGE = 1e9;
 
+/* To so many digits, without its zeros; with an exponent where it has more before the point. */
+function rounded(value, count) {
+  const text = value.toPrecision(count);
+  return text.includes("e") ? Number(text).toExponential() : String(Number(text));
+}
+
 /* To so many digits, with its zeros: 0.3270 beside 0.3197. */
 function digits(value, count = 4) {
   if (value === null || value === undefined) return "–";
   if (value === 0) return "0";
   if (Math.abs(value) < 1e-4) return value.toExponential(1);
-  if (Math.abs(value) >= HUGE) return Number(value.toPrecision(count)).toExponential();
+  if (Math.abs(value) >= HUGE) return rounded(value, count);
   return value.toFixed(Math.max(0, count - 1 - Math.floor(Math.log10(Math.abs(value)))));
 }
 
 /* Mean and standard deviation, to the second digit of the latter and at least four of the mean. */
 function plusMinus(mean, sd, n) {
   if (!sd) return digits(mean) + (sd === 0 && n > 1 ? " ± 0" : "");
-  if (Math.max(Math.abs(mean), sd) >= HUGE) return `${digits(mean)} ± ${digits(sd, 2)}`;
+  if (Math.max(Math.abs(mean), sd) >= HUGE) return `${rounded(mean, 4)} ± ${rounded(sd, 2)}`;
   const ofWidth = 1 - Math.floor(Math.log10(sd)), ofMean = mean ? 3 - Math.floor(Math.log10(Math.abs(mean))) : 0;
   const decimals = Math.max(0, ofWidth, Math.min(ofMean, ofWidth + 2));
   return `${mean.toFixed(decimals)} ± ${sd.toFixed(decimals)}`;

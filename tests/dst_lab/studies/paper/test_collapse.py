@@ -256,6 +256,7 @@ def test_curves_say_how_many_converged_and_to_what(tmp_path: Path) -> None:
         ((0.42,), "0.42"),
         ((1e4, 3e4), "20,000 ± 14,142"),
         ((0.42, 0.42), "0.42 ± 0"),
+        ((0.1, 0.1, 0.1), "0.1 ± 0"),
         ((9.558e33,), "9.558e+33"),
         ((math.inf, 1.0), "inf"),
     ],
