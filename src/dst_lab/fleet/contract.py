@@ -86,21 +86,20 @@ def check_built(task: Any) -> None:
 
 
 def sample(task: Any, part: str) -> dict[str, Tensor]:
-    """What `initial`, `fixed` or `buffers` gives for the task's own seed, or for the next where its code fails for that
-    one: it is told of that run by itself, and the others are trained. Empty where it fails for both; where it fails
-    alike, that is raised, as what holds for all."""
-    seed = task.config.seed
-    try:
-        return _made(task, part, seed)
-    except ContractError:
-        raise
-    except Exception as error:
+    """What `initial`, `fixed` or `buffers` gives for the task's own seed, or for another where its code fails for that
+    one: it is told of that run by itself, and the others are trained. Where it fails alike for all that are tried, that
+    is raised, since it holds for every run, as sizes that do not fit do; otherwise it is empty."""
+    errors = []
+    for seed in dict.fromkeys((task.config.seed, 0, 1, 2, task.config.seed + 1)):
         try:
-            return _made(task, part, seed + 1)
-        except Exception as other:
-            if isinstance(other, ContractError) or repr(other) == repr(error):
-                raise
-        return {}
+            return _made(task, part, seed)
+        except ContractError:  # noqa: PERF203 - five at most
+            raise
+        except Exception as error:
+            errors.append(error)
+    if len({(type(error), str(error)) for error in errors}) == 1:
+        raise errors[0]
+    return {}
 
 
 def stacked(task: Any, part: str, seeds: Sequence[int], device: torch.device) -> dict[str, Tensor]:

@@ -99,4 +99,5 @@ def spread(values: Array) -> Array:
     """The standard deviation over runs (n - 1); 0 for one run, and for equal ones, whose mean may be rounded."""
     if len(values) == 1:
         return np.zeros_like(values[0])
-    return np.where((values == values[0]).all(0), 0, values.std(0, ddof=1))
+    equal = np.isfinite(values[0]) & (values == values[0]).all(0)
+    return np.where(equal, 0, values.std(0, ddof=1))

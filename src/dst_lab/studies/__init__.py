@@ -14,6 +14,8 @@ from dst_lab.studies.temperatures import TEMPERATURES
 
 STUDIES: dict[str, Study] = {study.name: study for study in (PAPER, ESTIMATORS, TEMPERATURES, CIRCUITS, CODEBOOKS, ANY)}
 DEFAULT = PAPER.name
+FEW = 4
+"""Fewer runs make no page of claims by themselves."""
 BUILT_IN = frozenset(STUDIES)
 
 
@@ -56,7 +58,8 @@ def study_of(store: Store, *, half: bool = False) -> Study:
     a store of other runs alone, none in particular.
 
     Args:
-        half: count only recipes of which the store has at least half: a few runs of one's own may be part of a sweep.
+        half: count only recipes of which the store has at least half, and only where theirs are some of its runs, a
+            quarter at least: a few runs of one's own may be part of a sweep, or all of a small one.
     """
     runs = {run.id for run in store.runs()}
     if not runs:
@@ -67,7 +70,8 @@ def study_of(store: Store, *, half: bool = False) -> Study:
     }
     shared = {name: len(runs & set().union(*recipes)) for name, recipes in begun.items()}
     most = max(shared, key=lambda name: shared[name])
-    return STUDIES[most] if shared[most] else ANY
+    least = max(FEW, len(runs) / 4) if half else 1
+    return STUDIES[most] if shared[most] >= least else ANY
 
 
 def _begun(one: Study) -> list[set[str]]:

@@ -64,9 +64,14 @@ def train(tmp_path, monkeypatch):
         return store
 
     stores: list[Store] = []
+
+    def close() -> None:
+        while stores:
+            stores.pop().close()
+
+    go.close = close
     yield go
-    for store in stores:
-        store.close()
+    close()
     TASKS.pop("toy", None)
     CONFIGS.pop("toy", None)
 
@@ -156,20 +161,32 @@ def test_a_breach_is_a_sentence_and_no_run_fails_for_it(train, breach) -> None:
         train(**methods)
 
 
-@pytest.mark.parametrize("part", ["initial", "fixed", "buffers"])
-@pytest.mark.parametrize("lost", [0, 1])
-def test_a_part_that_fails_for_one_seed_costs_that_run_alone(train, part, lost) -> None:
-    """It is asked of no seed that nobody wants either: a warm start may have files for some."""
+def failing(part: str, lost: Any, message: str) -> Any:
+    """A part of the toy that fails for some seeds."""
 
     def of_some(self: Toy, seed: int) -> dict[str, torch.Tensor]:
-        if seed in (lost, 4):
-            raise FileNotFoundError(f"warm_{seed}.pt")
+        if seed in lost:
+            raise FileNotFoundError(2, message, f"warm_{seed}.pt")
         return Toy.initial(self, seed) if part == "initial" else {"c": torch.ones(1)}
 
-    runs = {run.seed: run for run in train(**{part: of_some}).runs()}
-    assert {seed for seed, run in runs.items() if run.status == "failed"} == {lost}
-    assert f"warm_{lost}.pt" in runs[lost].detail["reason"]
-    assert len(runs) == 4
+    return of_some
+
+
+@pytest.mark.parametrize("part", ["initial", "fixed", "buffers"])
+@pytest.mark.parametrize("lost", [{0}, {1}, {0, 1}, {0, 1, 2}, {3}])
+def test_a_part_that_fails_for_some_seeds_costs_those_runs_alone(train, part, lost) -> None:
+    """Such as a warm start that has files for some. The same again, where only those are left, is told as before."""
+    for _ in range(2):
+        runs = {run.seed: run for run in train(**{part: failing(part, {*lost, 4}, "no such file")}).runs()}
+        assert {seed for seed, run in runs.items() if run.status == "failed"} == lost
+        assert all(f"warm_{seed}.pt" in runs[seed].detail["reason"] for seed in lost)
+        assert len(runs) == 4
+        train.close()
+
+
+def test_a_task_that_takes_no_memory_of_its_own_may_fail_for_its_first_seed(train) -> None:
+    methods = {"bytes_per_run": lambda self: 0, "initial": failing("initial", {0, 1}, "no such file")}
+    assert len(train(**methods).runs()) == 4
 
 
 def test_no_seed_is_asked_for_that_nobody_wants(train) -> None:

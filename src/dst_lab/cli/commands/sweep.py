@@ -1,6 +1,7 @@
 """`dst sweep`: follow a plan, training what is missing."""
 
 import argparse
+import math
 import shutil
 import sys
 import textwrap
@@ -256,6 +257,7 @@ def _print_estimate(configs: list[Config], args: argparse.Namespace) -> None:
 
     from dst_lab.engines.calibrate import estimate_seconds
     from dst_lab.fleet.capacity import bytes_per_run, runs_that_fit
+    from dst_lab.fleet.contract import ContractError
     from dst_lab.tasks import TASKS
 
     device = pick_device(args.device)
@@ -271,8 +273,13 @@ def _print_estimate(configs: list[Config], args: argparse.Namespace) -> None:
         task = TASKS[members[0].task](members[0], args.data, device)
         size = min(runs_that_fit(task, device), args.fleet or len(members), len(members))
         chunks = -(-len(members) // size)
-        seconds = chunks * estimate_seconds(task, members[:size])
-        total += seconds
+        try:
+            seconds = chunks * estimate_seconds(task, members[:size])
+        except (ContractError, MemoryError):
+            raise
+        except Exception:  # those of single runs are told when these are trained
+            seconds = math.nan
+        total += 0.0 if math.isnan(seconds) else seconds
         memory = f"{size * bytes_per_run(task) / 2**30:.2f} GiB"
         name = members[0].estimator.name
         table.add_row(members[0].task, name, str(len(members)), str(chunks), memory, _duration(seconds))
@@ -281,6 +288,8 @@ def _print_estimate(configs: list[Config], args: argparse.Namespace) -> None:
 
 
 def _duration(seconds: float) -> str:
+    if math.isnan(seconds):
+        return "a run fails"
     hours, rest = divmod(round(seconds), 3600)
     minutes, rest = divmod(rest, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"

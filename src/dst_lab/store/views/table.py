@@ -271,6 +271,8 @@ def _statistics(values: list[float], direction: int) -> dict[str, Any]:
 
 
 def _deviation(values: npt.NDArray[np.float64]) -> float:
+    if np.isfinite(values[0]) and (values == values[0]).all():
+        return 0.0  # their mean may be rounded
     with np.errstate(invalid="ignore"):  # of infinities it is NaN
         return float(values.std(ddof=1))
 

@@ -259,6 +259,7 @@ def test_curves_say_how_many_converged_and_to_what(tmp_path: Path) -> None:
         ((0.1, 0.1, 0.1), "0.1 ± 0"),
         ((9.558e33,), "9.558e+33"),
         ((math.inf, 1.0), "inf"),
+        ((math.inf, math.inf), "inf"),
     ],
 )
 def test_a_mean_has_the_digits_of_its_deviation(values: tuple[float, ...], said: str) -> None:
