@@ -189,6 +189,14 @@ def test_a_task_that_takes_no_memory_of_its_own_may_fail_for_its_first_seed(trai
     assert len(train(**methods).runs()) == 4
 
 
+def test_a_dry_run_says_that_a_run_fails(train, cli) -> None:
+    train(initial=failing("initial", {0}, "no such file"))
+    done = cli("sweep", "toy", "--grid", "lr=0.01,0.02", "--seeds", "2", "--dry-run", "--store", "dry.sqlite")
+    assert done.code == 0, done.err
+    assert "a run fails" in done.out
+    assert done.out.endswith("4 runs to train next, how long is not known on cpu\n")
+
+
 def test_no_seed_is_asked_for_that_nobody_wants(train) -> None:
     asked = set()
     train(initial=lambda self, seed: asked.add(seed) or Toy.initial(self, seed))

@@ -279,12 +279,13 @@ def _print_estimate(configs: list[Config], args: argparse.Namespace) -> None:
             raise
         except Exception:  # those of single runs are told when these are trained
             seconds = math.nan
-        total += 0.0 if math.isnan(seconds) else seconds
+        total += seconds
         memory = f"{size * bytes_per_run(task) / 2**30:.2f} GiB"
         name = members[0].estimator.name
         table.add_row(members[0].task, name, str(len(members)), str(chunks), memory, _duration(seconds))
     Console(highlight=False).print(table)
-    say(f"{len(configs)} runs to train next, about {_duration(total)} on {device}")
+    time = "how long is not known" if math.isnan(total) else f"about {_duration(total)}"
+    say(f"{len(configs)} runs to train next, {time} on {device}")
 
 
 def _duration(seconds: float) -> str:
