@@ -99,6 +99,7 @@ def _part(page: Page, group: Group) -> dict[str, Any]:
         "rows": rows,
         "most": MOST,
         "stopped": group.stopped,
+        "failed": sum(row.run.status == "failed" for row in group.rows.runs.values()),
     }
 
 

@@ -180,6 +180,13 @@ def test_the_lowest_of_settings_without_a_diverged_run_is_called_so(store: Store
     assert "with the lowest mean validation loss, those with a diverged run last. " in curves
 
 
+def test_runs_whose_code_failed_are_told_of(store: Store) -> None:
+    store.put([record(decoupled(0.5, 1.0), {"validation_loss": [1.0]}, seed=0)])
+    assert "code failed" not in text_of(store)
+    store.put([record(decoupled(0.5, 1.0), {}, "failed", seed=seed) for seed in (1, 2)])
+    assert "2 runs are in none of these, since their code failed: dst show names the settings." in text_of(store)
+
+
 def test_an_adaptive_search_over_rates_does_not_hide_the_map_of_a_grid(store: Store) -> None:
     store.put([record(decoupled(f, b), {"validation_loss": [f + b]}) for f in (0.5, 1.0, 2.0) for b in (0.5, 1.0, 2.0)])
     for n in range(16):
