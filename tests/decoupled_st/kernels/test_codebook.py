@@ -271,9 +271,9 @@ def test_entropies_and_mean(metric: str, small_tiles: None, device: str) -> None
         torch.testing.assert_close(fused, plain, rtol=1e-3, atol=1e-5)
     certain = results[1][0] < 1e-4
     assert certain.any()
-    # A GPU takes numbers below the smallest normal one for 0.
+    # A GPU takes a p below the smallest normal number for 0: p (1 - log p) is then up to 89 times that number.
     tiny = torch.finfo(torch.float32).tiny
-    torch.testing.assert_close(results[0][0][certain], results[1][0][certain], rtol=1e-3, atol=10 * tiny)
+    torch.testing.assert_close(results[0][0][certain], results[1][0][certain], rtol=1e-3, atol=100 * tiny)
 
 
 def test_entropies_in_half_precision(small_tiles: None, device: str) -> None:
