@@ -5,13 +5,13 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-GPU_TESTS := $(wildcard $(patsubst %,tests/%/test_*.py,contract decoupled_st/kernels dst_lab/cuda dst_lab/fleet dst_lab/fleet/*))
+GPU_TESTS := $(wildcard $(addsuffix /test_*.py,tests/contract tests/decoupled_st/kernels lab/tests/cuda lab/tests/fleet lab/tests/fleet/*))
 
 .PHONY: demo docs results test test-slow test-clients test-gpu format clean
 
 # The paper's recipes at the quick scale, on scikit-learn's digits, then the report. Run again, it continues.
 demo: $(SETUP)
-	$(BIN)/dst reproduce --scale quick --store demo/dst.sqlite --out demo
+	$(BIN)/dst reproduce lab/studies/paper --scale quick --store demo/dst.sqlite --out demo
 	@echo "Open demo/report.html in a browser; demo/figures has its pictures, demo/dst.sqlite the records."
 
 # The documentation as a site, offline. A warning, such as a link to nowhere, is an error.
@@ -19,20 +19,20 @@ docs: $(SETUP)
 	$(BIN)/sphinx-build -E -q -W --keep-going -c docs -b html . build/site
 	@echo "Open build/site/index.html in a browser."
 
-# What is committed under results/, and what pages quote of it, from the committed records.
+# What is committed under lab/results/, and what pages quote of it, from the committed records.
 results: $(SETUP)
-	$(BIN)/python -m results.build
-	$(BIN)/python -m results.self_set
-	$(BIN)/python -m results.codebook_tables
-	$(BIN)/python -m results.compared
+	PYTHONPATH=lab $(BIN)/python -m results.build
+	PYTHONPATH=lab $(BIN)/python -m results.self_set
+	PYTHONPATH=lab $(BIN)/python -m results.codebook_tables
+	PYTHONPATH=lab $(BIN)/python -m results.compared
 
 test: $(SETUP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	PYTHONPATH=lab $(BIN)/lint-imports
 	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not slow and not gpu"
-	TRITON_INTERPRET=1 $(BIN)/pytest -n $(JOBS) -m "not slow and not gpu" tests/decoupled_st/kernels tests/dst_lab/cuda
+	TRITON_INTERPRET=1 $(BIN)/pytest -n $(JOBS) -m "not slow and not gpu" tests/decoupled_st/kernels lab/tests/cuda
 
 test-slow: $(SETUP)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "slow and not gpu" --ignore tests/clients
@@ -48,7 +48,7 @@ test-gpu:
 
 # Exit code 5: no test of that file needs a GPU.
 on-gpu/%:
-	PYTHONPATH=src:tests $(PYTHON) -m pytest -q -m gpu -p no:cacheprovider --confcutdir=tests $* || test $$? = 5
+	PYTHONPATH=src:lab/src:lab:tests:lab/tests $(PYTHON) -m pytest -q -m gpu -p no:cacheprovider $(if $(filter lab/%,$*),--confcutdir=lab/tests,--confcutdir=tests) $* || test $$? = 5
 
 format: $(SETUP)
 	$(BIN)/ruff format .
@@ -58,7 +58,7 @@ clean:
 	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache
 
 # Remade when what it installs changes.
-$(SETUP): pyproject.toml constraints.txt
+$(SETUP): pyproject.toml lab/pyproject.toml constraints.txt
 	test -d .venv || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]" -e "lab[adaptive,ray]"
 	touch $@

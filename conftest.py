@@ -9,16 +9,19 @@ from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 # Triton comes with CUDA builds of torch only.
-_SOURCES = {str(path): path.read_text(encoding="utf-8") for path in (Path(__file__).parent / "src").rglob("*.py")}
+_HERE = Path(__file__).parent
+_FILES = [path for source in ("src", "lab/src") for path in (_HERE / source).rglob("*.py")]
+_SOURCES = {str(path): path.read_text(encoding="utf-8") for path in _FILES}
 _KERNELS = [path for path, text in _SOURCES.items() if "\nimport triton" in text or "\nfrom triton" in text]
 collect_ignore = [] if find_spec("triton") else _KERNELS
 
 
 def remember(page: dict[str, Any]) -> None:
     """Note what is registered before the examples of a page, which may register estimators, rules and cards."""
+    from dst_lab.configs import cards, estimators, rules
+
     from decoupled_st.estimators import spec
     from decoupled_st.temperatures import rule
-    from dst_lab.configs import cards, estimators, rules
 
     tables: list[dict[str, Any]] = [spec._registry, rule._RULES, estimators.ESTIMATORS, rules.RULES, cards.METRICS]
     page["registered_before"] = [(table, dict(table)) for table in tables]

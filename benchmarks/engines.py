@@ -26,8 +26,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from recording import record
-
 from dst_lab.configs import Choice, Config
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.cluster import Cluster
@@ -38,6 +36,7 @@ from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.task import Task
 from dst_lab.store import Store
 from dst_lab.tasks import TASKS
+from recording import record
 
 CPU = torch.device("cpu")
 WORKERS = 2

@@ -22,15 +22,14 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from recording import Step, captured, record
-from torch import nn
-
 from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
 from dst_lab.configs.estimators import DEFAULT
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.saved.checkpoint import Checkpoint
 from dst_lab.fleet.task import Task
 from dst_lab.tasks import CategoricalAutoencoder, LogicGates, StochasticBinary
+from recording import Step, captured, record
+from torch import nn
 
 LOGIC = [9216, 12_000, 12_000, 12_000, 12_000]
 """The paper's logic network: bits of an image, gates of each layer."""
@@ -238,10 +237,9 @@ def size(args: argparse.Namespace, device: torch.device) -> None:
 
 def overhead(args: argparse.Namespace, device: torch.device) -> None:
     """A paper-scale epoch with and without recording, checkpoints and progress; evaluation counted apart."""
-    from rich.console import Console
-
     from dst_lab.cli.terminal.progress import Display
     from dst_lab.store import Store
+    from rich.console import Console
 
     choice = Choice.make("decoupled", tau_f=0.1, tau_b=0.7)
     base = {**StochasticBinaryConfig.paper(), "epochs": 1, "estimator": choice}

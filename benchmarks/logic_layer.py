@@ -14,14 +14,14 @@ import time
 from itertools import pairwise
 
 import torch
+from dst_lab.configs import Choice, LogicGatesConfig
+from dst_lab.fleet.loop import Fleet
+from dst_lab.tasks import LogicGates
 from recording import Step, captured, record
 from torch import nn
 
 import decoupled_st as dst
 from decoupled_st.nn.logic import fused_layer as module
-from dst_lab.configs import Choice, LogicGatesConfig
-from dst_lab.fleet.loop import Fleet
-from dst_lab.tasks import LogicGates
 
 INPUTS, LAYERS, CLASSES, BATCH = 9216, 4, 10, 100
 TAUS = {"tau_f": 0.1, "tau_b": 2.0}

@@ -11,12 +11,11 @@ import argparse
 import time
 
 import torch
-from recording import record
-
 from dst_lab.configs import Choice, LogicGatesConfig
 from dst_lab.fleet.loop import Fleet
-from dst_lab.studies.circuits.recipes import CONSTANTS, RESIDUAL, SELF, SIZES, Size
 from dst_lab.tasks import LogicGates
+from recording import record
+from studies.circuits.recipes import CONSTANTS, RESIDUAL, SELF, SIZES, Size
 
 BANDWIDTH = 4.3e9
 """Bytes per millisecond that an H200 copies."""

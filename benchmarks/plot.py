@@ -9,13 +9,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
 from dst_lab.configs.cards import estimator as card
 from dst_lab.configs.cards import title
 from dst_lab.figures.style import FAINT, INK, panels, settle, styled, write
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 HERE = Path(__file__).parent
 PASSES = 5 * 4 / 4.3e12 * 1e3

@@ -16,14 +16,14 @@ from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
+from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, StochasticBinaryConfig
+from dst_lab.fleet.loop import Fleet
+from dst_lab.tasks import TASKS
 from recording import Step, captured, record
 from torch import nn
 
 import decoupled_st as dst
 from decoupled_st.temperatures.tempering import Tempering
-from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, StochasticBinaryConfig
-from dst_lab.fleet.loop import Fleet
-from dst_lab.tasks import TASKS
 
 RULED = {
     "constants": lambda: dst.Decoupled(tau_f=0.1, tau_b=0.5),

@@ -14,8 +14,8 @@ copyright = author
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 root_doc = "README"
 include_patterns = [
-    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "docs/api/*.rst", "results/README.md",
-    "results/*/README.md",
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "docs/api/*.rst", "lab/results/README.md",
+    "lab/results/*/README.md",
 ]  # fmt: skip
 templates_path = ["site"]
 myst_heading_anchors = 4
@@ -55,8 +55,8 @@ CONTENTS = {
     ],
     "Results": [
         "docs/results", "docs/results-in-detail", "docs/self-set-in-detail", "docs/estimators-compared",
-        "docs/performance", "docs/performance-in-detail", "docs/kernels", "docs/memory-and-precision", "results/README",
-        "results/*/README",
+        "docs/performance", "docs/performance-in-detail", "docs/kernels", "docs/memory-and-precision",
+        "lab/results/README", "lab/results/*/README",
     ],
     "Reference": ["docs/api/*", "docs/architecture", "CONTRIBUTING", "CHANGELOG"],
 }  # fmt: skip

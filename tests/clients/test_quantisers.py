@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-
 from dst_lab.configs import Choice, CodebookVAEConfig
 from dst_lab.tasks.quantisers import KINDS, Quantiser
+from torch import Tensor, nn
 
 N, D, K, BETA, DECAY = 200, 6, 32, 0.3, 0.9
 

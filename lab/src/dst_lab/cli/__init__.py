@@ -1,0 +1,24 @@
+"""`dst`, the command line of the laboratory."""
+
+import os
+import signal
+import sys
+
+STOPPED = "dst: stopped at once; what was recorded is safe, and the same command goes on\n"
+
+
+def main() -> None:
+    """The installed command: says what to install where the laboratory's own needs are missing."""
+    # While modules are loaded, an interrupt in the middle of one would end in whatever that module makes of it.
+    signal.signal(signal.SIGINT, _stop)
+    try:
+        from dst_lab.cli.main import main as run
+    except ModuleNotFoundError as error:
+        sys.exit(f'dst: the laboratory needs {error.name}, which is not installed: pip install "dst-lab"')
+    run()
+
+
+def _stop(*_: object) -> None:
+    """Leave at once: nothing has been opened yet."""
+    os.write(2, STOPPED.encode())
+    os._exit(130)

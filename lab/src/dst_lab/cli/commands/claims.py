@@ -1,0 +1,142 @@
+"""`dst claims`: what the records say about each claim of a study."""
+
+import argparse
+import math
+import shutil
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from dst_lab.cli.commands.report import add_study
+from dst_lab.cli.commands.show import WIDE
+from dst_lab.cli.options.parser import add_store
+from dst_lab.cli.terminal.console import Console, say
+from dst_lab.store import Store
+
+if TYPE_CHECKING:
+    from dst_lab.claims import Comparison
+    from dst_lab.records import Rows
+    from dst_lab.report import Study
+
+MANY = 5
+"""Where a store lacks more different things than these, they are not listed."""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "claims", help="a verdict on each claim of a study",
+        description="Judge each claim of a study by its rule, with the numbers that the verdict rests on, or with what "
+        "is missing.",
+    )  # fmt: skip
+    add_study(parser)
+    add_store(parser)
+    parser.add_argument(
+        "--readings",
+        action="store_true",
+        help="show instead whether another reading of an open detail would have changed a verdict",
+    )
+    parser.set_defaults(do=_claims)
+
+
+def _claims(args: argparse.Namespace) -> int:
+    """Each verdict with the comparisons it rests on, or with what is missing."""
+    from dst_lab.claims.verdict import LEVEL, NOT_TESTED
+    from dst_lab.report import known, pick_scale
+
+    with Store.open(args.store) as store:
+        store.check_whole()
+        study = known.study(args.study)
+        if not study.rules:
+            raise ValueError(f"the study {study.name} judges no claim: name one, such as --study lab/studies/paper")
+        rows = study.rows(store, args.scale or pick_scale(study, store))
+        if args.readings:
+            return _readings(study, rows, args.store)
+        verdicts = study.judge(rows)
+    lacks = {lack for verdict in verdicts for lack in verdict.missing}
+    # Of a store that has little of a study a hundred lines would say less than one command.
+    untested = len(lacks) > MANY and all(verdict.verdict == NOT_TESTED for verdict in verdicts)
+    for verdict in verdicts:
+        about = " on ".join(filter(None, (verdict.claim, verdict.task)))
+        _print(f"{about}: {verdict.title}", verdict.verdict)
+        if untested:
+            continue
+        if verdict.because:
+            _print(f"because {verdict.because}")
+        if verdict.caution:
+            _print(f"caution: {verdict.caution}")
+        for c in verdict.comparisons:
+            if c.judged:
+                _print(_line(c))
+        for note in (*(f"missing: {lack}" for lack in verdict.missing), *verdict.notes):
+            _print(note)
+    if untested:
+        where = f"{study.recipes.folder or study.name} --scale {rows.scale} --store {args.store}"
+        command = f"{study.recipes.program} reproduce {where}"
+        say(f"No claim is tested: {args.store} lacks runs that they ask for, which `{command}` trains.")
+    if any(c.judged for verdict in verdicts for c in verdict.comparisons):
+        say(f"Where a rule goes by p, better and worse mean at most {LEVEL}, on one side: see docs/claims.md.")
+    return 0
+
+
+def _print(text: str, verdict: str = "") -> None:
+    """One line right of the verdicts; on a terminal, as many as its width asks for."""
+    line = f"{verdict:13}  {text}"
+    if sys.stdout.isatty():
+        width = max(shutil.get_terminal_size().columns - 1, 40)
+        line = textwrap.fill(line, width, subsequent_indent=" " * 17, break_long_words=False, break_on_hyphens=False)
+    say(line)
+
+
+def _readings(study: "Study", rows: "Rows", path: Path) -> int:
+    """One table per question, and what to train for the cells that are not tested."""
+    from dst_lab.report.commands import run_command
+    from dst_lab.store.disk.compressed import is_compressed
+
+    if study.readings is None:
+        raise ValueError(f"the study {study.name} leaves no detail open that it would read otherwise")
+    console = Console(highlight=False, width=None if Console().is_terminal else WIDE)
+    questions = study.readings.ask(rows)
+    if not questions:
+        say(
+            f"no question can be asked: no claim is tested on the runs of {rows.scale} scale in {path}; `dst claims "
+            f"--scale {rows.scale} --store {path}` says which are missing"
+        )
+    for question in questions:
+        table = Table(title=question.title, title_justify="left", caption=question.note, caption_justify="left")
+        for name in ("claim", "task", *question.columns):
+            table.add_column(name)
+        for first, *cells in question.rows:
+            if first is not None:
+                verdicts = [cell.verdict if cell else "" for cell in (first, *cells)]
+                table.add_row(first.claim, first.task, *verdicts)
+        console.print(table)
+    settings = study.readings.lacking(rows) if questions else {}
+    begun = study.readings.begun(rows)
+    if is_compressed(path) and (settings or begun):
+        path = path.with_suffix("")
+        say(f"(before what follows: `dst copy --store {path}.xz {path}`)")
+    for recipe, missing in begun.items():
+        say(f"{missing} runs with a detail set otherwise are not there:")
+        say(f"{rows.recipes.command(recipe, rows.scale)} --store {path}")
+    if settings:
+        say("what other ways to choose ask for, and is not there; a search may ask for more when this is done:")
+    for config, seeds in settings.items():
+        say(run_command(replace(config, seed=seeds[0]).to_dict(), seeds, str(path)))
+    return 0
+
+
+def _line(c: "Comparison") -> str:
+    """What was found, or how many runs diverged; the interval only where there is one."""
+    means = [f"{mean:.4g}" if math.isfinite(mean) else "" for mean in (c.ours, c.theirs)]
+    ours, theirs = (
+        f"{mean} ({fate})" if mean and fate else mean or fate for mean, fate in zip(means, c.fates, strict=True)
+    )
+    parts = [f"{c.name}, {c.metric}: {ours} against {theirs}"]
+    if math.isfinite(c.difference):
+        parts.append(f"{c.difference:+.3g}" + f" [{c.low:+.3g}, {c.high:+.3g}]" * math.isfinite(c.low))
+    return ", ".join([*parts, f"n = {c.n}", f"better p = {c.p_better:.3f}", f"worse p = {c.p_worse:.3f}"])

@@ -1,0 +1,148 @@
+"""`dst report`: one page from a store. `dst reproduce`: every recipe of a study, then the page."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dst_lab.cli.commands.records import add_overwrite
+from dst_lab.cli.machine import LEFT, add_machine, code_after, deadline_of, driving, way_on
+from dst_lab.cli.options.parser import Parser, add_store, at_least, read_path
+from dst_lab.cli.terminal.console import Console, say
+from dst_lab.store import Store
+
+if TYPE_CHECKING:
+    from dst_lab.report import Study
+
+
+def add(commands: Any) -> None:
+    """Add the commands."""
+    report = commands.add_parser(
+        "report", help="verdicts, figures and runs as one page",
+        description="Write one self-contained HTML page from a store. Needs no torch, no data and no network.",
+    )  # fmt: skip
+    add_store(report)
+    report.add_argument("--out", type=read_path, default=Path("report.html"), help="the page (report.html)")
+    report.add_argument("--figures", type=read_path, metavar="DIR", help="also write every figure here, as PNG and SVG")
+    add_study(report)
+    add_overwrite(report, "an earlier page or figure of `dst`")
+    report.set_defaults(do=_report)
+    again = commands.add_parser(
+        "reproduce", help="every recipe of a study, then the report",
+        description="Train what a study's recipes want and the store lacks, then write OUT/report.html and "
+        "OUT/figures. Run again, it continues; with the budget over, the report is made of what is there.",
+    )  # fmt: skip
+    again.fill = _fill
+
+
+def add_study(parser: argparse.ArgumentParser) -> None:
+    """Which study, at which scale."""
+    parser.add_argument(
+        "--study",
+        metavar="STUDY",
+        default="any",
+        help="a folder such as lab/studies/paper, or the name of a registered study (any: a page without claims)",
+    )
+    parser.add_argument(
+        "--scale", choices=("quick", "paper"), help="scale of its runs (paper where the store has such, else quick)"
+    )
+
+
+def _fill(parser: Parser) -> None:
+    parser.add_argument("study", metavar="STUDY", help="a folder such as lab/studies/paper, or a registered study")
+    parser.add_argument(
+        "--budget",
+        type=at_least(float, 0),
+        metavar="MINUTES",
+        help="train what ends inside this time; where no run does, one is begun and saved",
+    )
+    parser.add_argument(
+        "--out", type=read_path, default=Path("report"), metavar="DIR", help="folder for page and figures (report)"
+    )
+    add_overwrite(parser, "an earlier page or figure of `dst`")
+    add_machine(parser)
+    parser.set_defaults(do=reproduce)
+
+
+def _report(args: argparse.Namespace) -> int:
+    from dst_lab.report import known, pick_scale
+
+    with Store.open(args.store) as store:
+        store.check_whole()
+        study = known.study(args.study)
+        write(study, store, args.scale or pick_scale(study, store), args.out, args.figures, overwrite=args.overwrite)
+    return 0
+
+
+def reproduce(args: argparse.Namespace) -> int:
+    """Recipe after recipe, then the page; the exit code is the worst of theirs."""
+    from dst_lab.cli.commands.sweep import print_end
+    from dst_lab.records import remaining
+    from dst_lab.report import known
+
+    chosen = known.study(args.study)
+    recipes, names = chosen.recipes, chosen.recipes.needed
+    args.out.mkdir(parents=True, exist_ok=True)
+    check(chosen, args.out / "report.html", args.out / "figures", overwrite=args.overwrite)
+    code = 0
+
+    def begin(name: str) -> None:
+        say(f"[{names.index(name) + 1}/{len(names)}] {name}: {recipes.about(name)}")
+
+    with driving(args, tables=False) as driver:
+        for name, followed in driver.reproduce(recipes, args.scale, deadline_of(args), begin):
+            print_end(followed, args, name)
+            code = max(code, code_after(followed))
+    with Store.open(args.store, write=True) as store:
+        page, figures = args.out / "report.html", args.out / "figures"
+        write(chosen, store, args.scale, page, figures, overwrite=args.overwrite)
+        lacking = {name: len(remaining(recipes.plans[name](args.scale), store)) for name in names}
+    counts = [f"{name} {count}" for name, count in lacking.items() if count]
+    if counts:
+        say(f"dst: runs left: {', '.join(counts)}, and what follows from them; {way_on(args)}", sys.stderr)
+    return code or (LEFT if counts else 0)
+
+
+def check(study: "Study", out: Path, figures: Path | None, *, overwrite: bool = False) -> None:
+    """Raise before the work what would keep its result from being written; the folders are made."""
+    from dst_lab.figures import check_files
+    from dst_lab.replace import PAGE, check_target
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    check_target(out, PAGE, overwrite=overwrite)
+    if figures is not None:
+        check_files([*study.figures], figures, overwrite=overwrite)
+
+
+def write(
+    study: "Study", store: Store, scale: str, out: Path, figures: Path | None, *, overwrite: bool = False
+) -> None:
+    """The page, the figures where asked, and where they are."""
+    from dst_lab import report
+    from dst_lab.figures import check_files, draw, write_files
+    from dst_lab.replace import write_text
+
+    check(study, out, figures, overwrite=overwrite)
+    # On a terminal alone: elsewhere a status prints nothing.
+    with Console(stderr=True).status("reading runs") as status:
+        rows = study.rows(store, scale)
+        wanted = report.figures(study, rows)
+        if figures is not None:
+            check_files([*wanted], figures, overwrite=overwrite)
+        drawn = draw(wanted, rows, status.update)
+        status.update("judging and writing the page")
+        text = report.page(study, rows, drawn)
+        write_text(out, text)
+        written = write_files(drawn, figures) if figures is not None else []
+    if figures is not None:
+        say(f"{len(written)} files in {figures}")
+    own = report.own_runs(rows)
+    others = report.left_out(rows, own, report.other_groups(study, rows))
+    of_scale = f" of {scale} scale" if study.recipes.plans else ""
+    say(f"{out}: {len(own):,} runs{of_scale}, {len(text.encode()) / 1e6:.1f} MB")
+    if others:
+        say(
+            f"dst: {len(others):,} of the store's {len(rows.runs):,} runs are not of {scale} scale: no verdict and no "
+            "figure counts them; --scale takes quick or paper",
+            file=sys.stderr,
+        )

@@ -1,0 +1,133 @@
+"""`dst run TASK`: train runs of one task and record them."""
+
+import argparse
+import ast
+import sys
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dst_lab.cli.machine import add_machine, code_of, driving
+from dst_lab.cli.options.examples import epilog
+from dst_lab.cli.options.fields import add_fields, read_config
+from dst_lab.cli.options.parser import Parser
+from dst_lab.configs import CONFIGS, ESTIMATORS, RULES, Choice, Config, Ruled, card
+from dst_lab.configs.estimators import DEFAULT, USUAL, names_of_numbers
+
+MOST_SEEDS = 100_000
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "run", help="train runs of one task", description="Train runs of one task and record them."
+    )
+    parser.fill = _fill
+
+
+def _fill(parser: Parser) -> None:
+    tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK")
+    for name, config_type in CONFIGS.items():
+        about = _about(config_type)
+        example = epilog(f"dst run {name} --estimator all --seeds 3")
+        one = tasks.add_parser(name, help=about.partition("\n")[0], description=about, epilog=example)
+        one.fill = partial(_fill_task, config_type)
+        one.set_defaults(do=run, config_type=config_type)
+
+
+def _fill_task(config_type: type[Config], parser: Parser) -> None:
+    """Options of the one task that is run; an error in the fields of another task does not matter."""
+    add_common(parser)
+    add_fields(parser, config_type)
+
+
+def _about(config_type: type[Config]) -> str:
+    """What the task's module says of it, read without loading it, and torch with it."""
+    file = Path(__file__).parents[2] / "tasks" / f"{config_type.task.replace('-', '_')}.py"
+    if file.exists():
+        text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+    else:
+        text = sys.modules[config_type.__module__].__doc__
+    return (text or "").split("\n\n")[0]
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join(name.replace("_", "-") for name in ESTIMATORS)
+    parser.add_argument("--estimator", default=DEFAULT, help=f"{names}; or all: {', '.join(USUAL)} ({DEFAULT})")
+    rules = ", ".join(RULES)
+    parser.add_argument("--temperatures", metavar="RULE", help=f"a rule that sets every temperature: {rules}")
+    for name in names_of_numbers():
+        options = [of.options[name].help for of in ESTIMATORS.values() if name in of.options]
+        text = options[0] if options else f'a number, start:end:shape such as "2.0:0.25:linear", or a rule: {rules}'
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="X", help=text)
+    parser.add_argument(
+        "--seeds", default="5", help='how many, counted from 0; or which: "3,7,11", "5-7", or "10," for one (5)'
+    )
+    add_machine(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train what is missing; print the table."""
+    configs = [
+        read_config(args, args.config_type, choice, seed)
+        for choice in choices(args, args.config_type)
+        for seed in seeds(args.seeds)
+    ]
+    with driving(args) as driver:
+        return code_of(driver.train(configs))
+
+
+def choices(args: argparse.Namespace, config_type: type[Any]) -> list[Choice]:
+    """The estimators asked for, with the temperatures given or the task's own."""
+    given = {name: getattr(args, name) for name in names_of_numbers() if getattr(args, name) is not None}
+    if args.estimator == "all":
+        if given or args.temperatures is not None:
+            flags = " and ".join(_flags(given or ["temperatures"]))
+            raise ValueError(f"--estimator all takes each estimator's own temperatures, got {flags}")
+        return [config_type.choice(name) for name in USUAL]
+    of = card(args.estimator)
+    if args.temperatures is not None:
+        given = {**_ruled(args, of.temperatures), **given}
+    takes = [*of.temperatures, *of.options]
+    foreign = [name for name in given if name not in takes]
+    if foreign:
+        flags = " and ".join(_flags(takes)) or "no temperature"
+        raise ValueError(f"--estimator {args.estimator} takes {flags}, got {' and '.join(_flags(foreign))}")
+    return [Choice.make(**{**config_type.choice(of.name).to_dict(), **given})]
+
+
+def _ruled(args: argparse.Namespace, temperatures: Iterable[str]) -> dict[str, str]:
+    """Every temperature by the one rule that `--temperatures` names."""
+    if not list(temperatures):
+        raise ValueError(f"--estimator {args.estimator} takes no temperature, got --temperatures {args.temperatures}")
+    Ruled.parse(args.temperatures)
+    return dict.fromkeys(temperatures, args.temperatures)
+
+
+def _flags(names: Iterable[str]) -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name in names]
+
+
+def seeds(text: str) -> list[int]:
+    """ "5" is 0 to 4; "3,7,11" those three; "5-7" is 5, 6 and 7; "7," seven alone."""
+    try:
+        parts = _ranges(text) if "," in text or "-" in text[1:] else [range(int(text))]
+        count = sum(max(0, part.stop - part.start) for part in parts)
+    except ValueError:
+        count = 0
+    if not count:
+        raise ValueError(f"--seeds takes a number above 0, a list such as 3,7,11 or a range such as 5-7, got {text!r}")
+    if count > MOST_SEEDS:
+        raise ValueError(f"--seeds takes at most {MOST_SEEDS:,} seeds, got {text!r}")
+    return list(dict.fromkeys(seed for part in parts for seed in part))
+
+
+def _ranges(text: str) -> list[range]:
+    ranges = []
+    for part in filter(None, text.split(",")):
+        first, dash, last = part[1:].partition("-")
+        ranges.append(range(int(part[0] + first), int(last) + 1) if dash else range(int(part), int(part) + 1))
+        if not ranges[-1]:
+            raise ValueError
+    return ranges

@@ -1,0 +1,300 @@
+"""`dst sweep`: follow a plan, training what is missing."""
+
+import argparse
+import math
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from dst_lab.cli.commands.run import add_common, choices, seeds
+from dst_lab.cli.machine import code_after, deadline_of, driving, missing_networks, pick_device, share_cores, way_on
+from dst_lab.cli.options.axes import read_axis, read_range
+from dst_lab.cli.options.fields import read_config
+from dst_lab.cli.options.parser import Parser, at_least
+from dst_lab.cli.terminal.console import Console, say
+from dst_lab.configs import CONFIGS, Config
+from dst_lab.configs.estimators import DEFAULT, names_of_numbers
+from dst_lab.plans import Plan, Recipe
+from dst_lab.records import known_to
+from dst_lab.report import known
+from dst_lab.store import Store
+
+if TYPE_CHECKING:
+    from dst_lab.driver import Followed
+
+
+def of_a_task() -> tuple[str, ...]:
+    """The options that a recipe has its own values of."""
+    return ("estimator", "temperatures", *names_of_numbers(), "seeds")
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "sweep", help="train a whole plan: a recipe, a grid or an adaptive search",
+        description="Train every run of a plan that the store lacks. The same command, run again, goes on where it was "
+        "stopped.",
+    )  # fmt: skip
+    parser.fill = _fill
+
+
+def _fill(parser: Parser) -> None:
+    parser.add_argument(
+        "what", nargs="?", metavar="RECIPE|TASK", help="a recipe of --study, or a task with --grid or --adaptive"
+    )
+    parser.add_argument(
+        "--study",
+        metavar="STUDY",
+        help="the recipe's study, a folder such as lab/studies/paper; alone: lists its recipes",
+    )
+    parser.add_argument(
+        "--task", choices=list(CONFIGS), metavar="TASK", help="only the runs of this task, where a recipe has several"
+    )
+    parser.add_argument(
+        "--grid",
+        nargs="+",
+        metavar="AXIS=VALUES",
+        help="such as tau_f=0:2:0.1 (from, to, step), tau_b=0.1,0.3,2:0.1:linear,self or, for all runs, epochs=2",
+    )
+    parser.add_argument(
+        "--adaptive",
+        nargs="+",
+        metavar="AXIS=LOW:HIGH",
+        help="search, such as tau_f=0.05:3 tau_b=0.05:3, among values too: optimiser=adam,radam, or, for all runs, "
+        "epochs=2 (needs Optuna)",
+    )
+    parser.add_argument(
+        "--settings", type=at_least(int, 1), metavar="N", help="how many an adaptive search tries, 8 at a time (40)"
+    )
+    parser.add_argument("--sampler", choices=("tpe", "cma-es"), help="how an adaptive search proposes settings (tpe)")
+    parser.add_argument(
+        "--halving",
+        action="store_true",
+        help="stop the worse half of 8 settings at the first evaluation after 1/4, and again after 1/2, of training",
+    )
+    parser.add_argument(
+        "--budget",
+        type=at_least(float, 0),
+        metavar="MINUTES",
+        help="train what ends inside this time; where no run does, one is begun and saved",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say how many runs and chunks, and about how long; train none"
+    )
+    add_common(parser)
+    parser.hint = _field_hint
+    # A recipe has its own: what was given must be told from what was not.
+    parser.set_defaults(do=sweep, **dict.fromkeys(of_a_task()))
+
+
+def _field_hint(option: str) -> str:
+    """Where an option goes here that `dst run` has for a field of some task; "" for any other."""
+    name, _, value = option.removeprefix("--").partition("=")
+    field = name.replace("-", "_")
+    if not any(spec.name == field for config_type in CONFIGS.values() for spec in fields(config_type)):
+        return ""
+    return f"a field of the task is an axis here, of one value too: --grid {field}={value or 'X'}"
+
+
+def _list_of_recipes() -> str:
+    """Every recipe with what it trains, study by study, as wide as the terminal."""
+    width, parts = shutil.get_terminal_size().columns - 2, []
+    for name, study in known.STUDIES.items():
+        parts += [f"recipes of the study {name}:"] if study.recipes.plans else []
+        for recipe in study.recipes.plans:
+            about = " ".join(study.recipes.about(recipe).partition("\n\n")[0].split())
+            parts.append(f"  {recipe}")
+            parts += textwrap.wrap(about, width, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join(parts) or "no study is known: name one, such as --study lab/studies/paper"
+
+
+def sweep(args: argparse.Namespace) -> int:
+    """Round after round: what the plan wants next, until it wants nothing or the time is up."""
+    if args.study:
+        known.study(args.study)
+    if args.what is None:
+        say(_list_of_recipes())
+        return 0
+    plan = read_plan(args)
+    # Before there is a store, a plan that follows others wants nothing: say so, and leave no empty store behind.
+    if args.dry_run or not (args.store.exists() or plan.wanted(lambda _: None)):
+        return dry_run(plan, args)
+    with driving(args) as driver:
+        followed = driver.follow(plan, deadline_of(args))
+    print_end(followed, args, args.what, args.task)
+    return code_after(followed)
+
+
+def print_end(followed: "Followed", args: argparse.Namespace, name: str, task: str | None = None) -> None:
+    """What a plan came to, and what is left of it."""
+    for note in followed.notes:
+        say(note)
+    if followed.done and not followed.rounds:
+        say(idle(followed.wanted, followed.notes, name, task))
+    if followed.without_network:
+        say(missing_networks(followed.without_network, args.store), sys.stderr)
+    if not followed.done:
+        say(f"dst: {followed.left} runs of this round are left; {way_on(args)}", sys.stderr)
+
+
+def read_plan(args: argparse.Namespace) -> Plan:
+    """The recipe, or a grid or an adaptive search over a task's axes."""
+    recipes = known.recipes()
+    if args.what not in recipes and args.what not in CONFIGS:
+        raise ValueError(
+            f"there is no recipe and no task {args.what!r}: `dst sweep --study FOLDER` lists a study's recipes"
+        )
+    of_a_search = {"--settings": args.settings, "--sampler": args.sampler, "--halving": args.halving}
+    alone = [flag for flag, value in of_a_search.items() if value and not args.adaptive]
+    if alone:
+        raise ValueError(f"{' and '.join(alone)} goes with --adaptive")
+    given = [flag for flag in ("grid", "adaptive") if getattr(args, flag)]
+    if args.what in recipes and not given:
+        return _plan_of_recipe(args, recipes[args.what][1])
+    if args.task:
+        raise ValueError(f"--task goes with a recipe, and {args.what} with --{given[0] if given else 'grid'} is none")
+    if args.what not in CONFIGS:
+        raise ValueError(f"--{given[0]} goes with a task, not with the recipe {args.what}")
+    if len(given) != 1:
+        raise ValueError(
+            f"sweep {args.what} needs one of --grid, such as --grid tau_f=0:2:0.5 tau_b=0.5,1, and --adaptive, such as "
+            "--adaptive tau_f=0.05:3 tau_b=0.05:3"
+        )
+    return _plan_over_axes(args)
+
+
+def _plan_of_recipe(args: argparse.Namespace, recipe: Recipe) -> Plan:
+    """The recipe's plan at the scale asked for, or its part of one task."""
+    own = [f"--{name.replace('_', '-')}" for name in of_a_task() if getattr(args, name) is not None]
+    if own:
+        raise ValueError(f"the recipe {args.what} has its own, got {' and '.join(own)}: leave out, or sweep a task")
+    plan = recipe(args.scale)
+    if not args.task:
+        return plan
+    part = plan.of(args.task)
+    if part is None:
+        tasks = ", ".join(task for task in CONFIGS if plan.of(task))
+        raise ValueError(f"the recipe {args.what} has no runs of {args.task}: its runs are of {tasks}")
+    return part
+
+
+def _plan_over_axes(args: argparse.Namespace) -> Plan:
+    """The grid or the adaptive search over the axes of one task."""
+    from dst_lab.plans import Adaptive, Grid, Halving
+    from dst_lab.plans.plan import with_values
+
+    config_type = CONFIGS[args.what]
+    args.estimator, args.seeds = args.estimator or DEFAULT, args.seeds or "5"
+    if args.estimator == "all":
+        raise ValueError("a sweep is over one estimator's temperatures, got --estimator all: sweep them one by one")
+    (choice,) = choices(args, config_type)
+    base, runs = read_config(args, config_type, choice, 0), tuple(seeds(args.seeds))
+    if args.grid:
+        return Grid(base, tuple(_once(args, [read_axis(text, base) for text in args.grid])), runs)
+    searched = [text for text in args.adaptive if "," in text or ":" in text]
+    # A value alone is for all runs, as in a grid; where nothing is left to search, `read_range` says what is wanted.
+    fixed = [read_axis(text, base) for text in args.adaptive if searched and text not in searched]
+    ranges = [read_range(text, base) for text in searched or args.adaptive if "," not in text]
+    lists = [read_axis(text, base) for text in searched if "," in text]
+    _once(args, [*fixed, *ranges, *lists])
+    return Adaptive(
+        with_values(base, {name: value for name, (value,) in fixed}),
+        tuple(ranges),
+        runs,
+        args.settings or 40,
+        args.sampler or "tpe",
+        choices=tuple(lists),
+        halving=Halving() if args.halving else None,
+    )
+
+
+def _once(args: argparse.Namespace, axes: list[Any]) -> list[Any]:
+    """Refuse an axis that is given twice, or also as an option."""
+    names = [name for name, *_ in axes]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise ValueError(f"the axis {name} is given twice: write its values one after the other, {name}=a,b,c")
+        if getattr(args, name, None) is not None:
+            raise ValueError(f"{name} is an axis, and given by --{name.replace('_', '-')} too: leave one of them out")
+    return axes
+
+
+def idle(wanted: int, notes: Sequence[str], name: str, task: str | None = None) -> str:
+    """Why there is nothing to train, beside the plan's own notes."""
+    if wanted:
+        return "nothing to train: the store has every run that is wanted so far"
+    if not notes:
+        of = f" of {task}" if task else ""
+        raise ValueError(f"the recipe {name} has no runs{of}, given what the searches chose")
+    return "nothing to train before that"
+
+
+def dry_run(plan: Plan, args: argparse.Namespace) -> int:
+    """What would be trained next, or why nothing."""
+    share_cores(args)
+    from dst_lab.fleet.loop import threads
+
+    with Store.open(args.store) if args.store.exists() else nullcontext() as store:
+        if store:
+            store.check_whole()
+        lookup = known_to(plan, store) if store else lambda _: None
+        configs = [config for config in plan.wanted(lookup) if lookup(config) is None]
+        if not configs:
+            notes = plan.notes(lookup)
+            say("\n".join([*notes, idle(len(plan.wanted(lookup)), notes, args.what, args.task)]))
+            return 0
+    # As the engine does: Ray's workers have one thread each unless told otherwise.
+    with threads(args.threads or (1 if args.engine == "ray" else None)):
+        _print_estimate(configs, args)
+    return 0
+
+
+def _print_estimate(configs: list[Config], args: argparse.Namespace) -> None:
+    """A table of fleets, with time and memory from a short trial of each."""
+    import torch
+
+    from dst_lab.engines.calibrate import estimate_seconds
+    from dst_lab.fleet.capacity import bytes_per_run, runs_that_fit
+    from dst_lab.fleet.contract import ContractError
+    from dst_lab.tasks import TASKS
+
+    device = pick_device(args.device)
+    torch.set_float32_matmul_precision("high" if device.type == "cuda" else "highest")
+    fleets: dict[str, list[Config]] = {}
+    for config in configs:
+        fleets.setdefault(config.fleet_key(), []).append(config)
+    table = Table()
+    for name in ("task", "estimator", "runs", "chunks", "memory a chunk", "time, about"):
+        table.add_column(name, justify="left" if name in ("task", "estimator") else "right")
+    total = 0.0
+    for members in fleets.values():
+        task = TASKS[members[0].task](members[0], args.data, device)
+        size = min(runs_that_fit(task, device), args.fleet or len(members), len(members))
+        chunks = -(-len(members) // size)
+        try:
+            seconds = chunks * estimate_seconds(task, members[:size])
+        except (ContractError, MemoryError):
+            raise
+        except Exception:  # those of single runs are told when these are trained
+            seconds = math.nan
+        total += seconds
+        memory = f"{size * bytes_per_run(task) / 2**30:.2f} GiB"
+        name = members[0].estimator.name
+        table.add_row(members[0].task, name, str(len(members)), str(chunks), memory, _duration(seconds))
+    Console(highlight=False).print(table)
+    time = "how long is not known" if math.isnan(total) else f"about {_duration(total)}"
+    say(f"{len(configs)} runs to train next, {time} on {device}")
+
+
+def _duration(seconds: float) -> str:
+    if math.isnan(seconds):
+        return "a run fails"
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, rest = divmod(rest, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"

@@ -1,0 +1,150 @@
+"""The command line: `dst COMMAND ..`.
+
+Exit codes: 0 all is well; 1 a run failed, is damaged, or could not be salvaged; 2 something is wrong with what was
+asked, or what it prints could not be written (a sentence says what); 3 runs are left, because the time was up or a
+worker was lost, and the same command goes on; 130 stopped by Ctrl-C, and the same command goes on.
+"""
+
+import argparse
+import io
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+from dst_lab import plugins
+from dst_lab.cli import STOPPED
+from dst_lab.cli.commands import circuit, claims, completion, records, report, run, show, sweep, watch
+from dst_lab.cli.options.examples import EXAMPLES, FIRST_STEPS, epilog
+from dst_lab.cli.options.parser import Parser
+from dst_lab.cli.terminal.console import UNWRITTEN, fall_silent, say, unwritten
+from dst_lab.data import DataError
+from dst_lab.store import StoreError, StoreWarning
+
+EXPECTED = (ValueError, DataError, StoreError, OSError)
+
+
+class _Version(argparse.Action):
+    """Reads the version when asked for, without loading torch."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(f"dst {version('dst-lab')}")
+        parser.exit()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse, do, and leave with an exit code."""
+    _open_streams()
+    unwritten.clear()
+    debug = False
+    before = {}
+    try:
+        _check_folder()
+        plugins.load()
+        given = sys.argv[1:] if arguments is None else arguments
+        args = command_line().parse_args(given or ["--help"])
+        debug = args.debug
+        if _is_main_thread():
+            handlers = {signal.SIGTERM: _leave, signal.SIGINT: signal.default_int_handler}
+            before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        with warnings.catch_warnings():
+            warnings.showwarning = partial(_show_warning, warnings.showwarning, set())
+            code = args.do(args)
+        sys.stdout.flush()
+        if unwritten:
+            say(f"dst: {UNWRITTEN}: {unwritten[0].strerror}", sys.stderr)
+            code = code or 2
+    except BrokenPipeError:
+        # The reader (such as `head`) has gone: nothing left to say, and nothing to say it to.
+        fall_silent(sys.stdout)
+        code = 0
+    except KeyboardInterrupt:
+        say(STOPPED.rstrip(), sys.stderr)
+        code = 130
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        known = isinstance(error, EXPECTED)
+        message = (
+            _sentence(error) if known else f"unexpected {type(error).__name__}: {error} (`dst --debug ..` shows where)"
+        )
+        say(f"dst: {message}", sys.stderr)
+        code = 2 if known else 1
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    sys.exit(code)
+
+
+def command_line() -> Parser:
+    """Every command with its options."""
+    about = "Train many networks with discrete choices inside at once, record every run, and compare them."
+    parser = Parser(prog="dst", description=about, epilog=epilog(FIRST_STEPS))
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in (run, sweep, watch, show, records, report, claims, circuit, completion):
+        command.add(commands)
+    for name, lines in EXAMPLES.items():
+        commands.choices[name].epilog = epilog(lines)
+    return parser
+
+
+def _open_streams() -> None:
+    """Where a stream was closed (`dst show >&-`), nothing is said; no other file may take its number. What the encoding
+    of a stream has no bytes for is written out: a note may be in any script."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _check_folder() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise ValueError("the folder in which this runs no longer exists: change to another one") from None
+
+
+def _sentence(error: Exception) -> str:
+    """What an error says; one of the system with the file it is about."""
+    if isinstance(error, OSError) and error.strerror and str(error).startswith("[Errno"):
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+def _show_warning(
+    usual: Callable[..., None], told: set[str], message: Warning | str, category: type[Warning], *where: Any
+) -> None:
+    """Show a warning: one about a store as a line of `dst`, once, any other as usual."""
+    if not issubclass(category, StoreWarning):
+        usual(message, category, *where)
+    elif str(message) not in told:
+        told.add(str(message))
+        say(f"dst: {message}", sys.stderr)
+
+
+def _is_main_thread() -> bool:
+    """True in the one thread that may set signals."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def _leave(number: int, _: object) -> None:
+    """Asked to end: by way of every `finally`, so that nothing half-written stays."""
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""What to type: the examples at the end of each command's help."""
+
+EXAMPLES: dict[str, str] = {
+    "run": """\
+dst run stochastic-binary --estimator all --seeds 5
+dst run logic-gates --tau-f 0.1 --tau-b 2 --keep
+dst run categorical-autoencoder --temperatures self
+dst run stochastic-binary --help            every option of one task""",
+    "sweep": """\
+dst sweep --study lab/studies/paper         its recipes
+dst sweep sbn-grid --study lab/studies/paper --dry-run
+dst sweep stochastic-binary --grid tau_f=0:2:0.5 tau_b=0.3,0.7,1.1""",
+    "watch": """\
+dst watch
+dst watch --metric validation_accuracy --top 3""",
+    "show": """\
+dst show --metric test_accuracy
+dst show --where task=logic-gates 'tau_f<=0.3' --top 5
+dst show --group id --csv > runs.csv""",
+    "export": """\
+dst export --format csv --out runs.csv
+dst export --format tensorboard --out events""",
+    "copy": """\
+dst copy backup.sqlite
+dst copy runs.sqlite.xz --lean              one small file, to be read only""",
+    "merge": """\
+dst merge monday.sqlite tuesday.sqlite --store all.sqlite""",
+    "diff": """\
+dst diff here.sqlite there.sqlite""",
+    "rm": """\
+dst rm --where status=failed                which they are
+dst rm --where status=failed --yes""",
+    "note": """\
+dst note --where 'tau_f>2' --text "too loud to learn"
+dst note                                    every note""",
+    "data": """\
+dst data
+dst data prepare cifar10 --out cifar10.bits""",
+    "report": """\
+dst report
+dst report --study lab/studies/paper --store lab/results/paper --out paper.html""",
+    "reproduce": """\
+dst reproduce lab/studies/paper             minutes, on small tasks
+dst reproduce lab/studies/paper --scale paper --budget 30""",
+    "claims": """\
+dst claims --study lab/studies/paper --store lab/results/paper
+dst claims --study lab/studies/paper --store lab/results/paper --readings""",
+    "circuit": """\
+dst run logic-gates --seeds 1 --keep
+dst circuit --out net.c --out net.v --testbench --images 200""",
+    "completion": """\
+dst completion bash > ~/.local/share/bash-completion/completions/dst
+dst completion zsh > ~/.zfunc/_dst          a folder of $fpath
+dst completion tcsh > ~/.dst.completion.csh, then source it""",
+}
+
+FIRST_STEPS = """\
+dst run stochastic-binary --estimator all   train small networks, in seconds
+dst show --metric test_accuracy             compare them
+dst report                                  a page of what is recorded
+dst COMMAND --help                          more on one command"""
+
+
+def epilog(lines: str) -> str:
+    """The examples as the help shows them."""
+    return "\n".join(["examples:", *(f"  {line}" for line in lines.splitlines())])

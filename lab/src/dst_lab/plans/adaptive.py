@@ -1,0 +1,189 @@
+"""A search that learns as it goes: Optuna asks, the store answers."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dst_lab.configs import Config
+from dst_lab.plans.halving import Halving
+from dst_lab.plans.plan import (
+    Axis,
+    Early,
+    Lookup,
+    Plan,
+    all_diverged,
+    best,
+    describe,
+    edge,
+    score,
+    seeded,
+    value_of,
+    with_values,
+)
+
+BATCH = 8
+"""New settings at a time: each is trained with all its seeds, and all of them as one fleet."""
+SAMPLERS = ("tpe", "cma-es")
+END = 0.02
+"""This share of a range, on a logarithmic scale, is its end."""
+
+
+@dataclass(frozen=True)
+class Adaptive(Plan):
+    """Up to `settings` settings, proposed in batches by Optuna's TPE or CMA-ES in the logarithm of each axis.
+
+    Nothing is kept of the search itself. Its sampler is seeded, so asking and telling from the start, with the scores
+    that the store holds, leads to the same point: a killed search goes on, and half a batch is finished as it was.
+    """
+
+    base: Config
+    axes: tuple[tuple[str, float, float], ...]
+    """(name, lowest, highest), both above 0. A field that takes whole numbers is proposed whole ones, and so is a
+    parameter of somebody's own whose ends are both whole numbers: 2 and 64, not 2.0 and 64.0."""
+    seeds: tuple[int, ...]
+    settings: int = 40
+    sampler: str = "tpe"
+    sampler_seed: int = 0
+    choices: tuple[Axis, ...] = ()
+    """(name, values): parameters that take one of some values; TPE alone knows these."""
+    halving: Halving | None = None
+    """When the worse settings of a batch are given up; None: never. The search learns from what they reached; it never
+    chooses one of them."""
+
+    def __post_init__(self) -> None:
+        if self.settings < 1:
+            raise ValueError(f"a search tries at least 1 setting, got settings={self.settings}")
+        if self.sampler not in SAMPLERS:
+            raise ValueError(f"sampler must be one of {', '.join(SAMPLERS)}, got {self.sampler!r}")
+        if self.choices and self.sampler != "tpe":
+            named = ", ".join(name for name, _ in self.choices)
+            raise ValueError(f"{self.sampler} searches ranges alone, and {named} takes one of some values: take tpe")
+        for name, low, high in self.axes:
+            if not 0 < low < high < math.inf:
+                raise ValueError(f"{name} needs a lowest value above 0 and a higher highest, got {low} and {high}")
+            if self._is_whole(name) and (low != int(low) or high != int(high)):
+                raise ValueError(f"{name} takes whole numbers, and so do the ends of its range, got {low} and {high}")
+
+    @property
+    def early(self) -> Halving | None:
+        return self.halving and replace(self.halving, seeds=len(self.seeds))
+
+    def wanted(self, lookup: Lookup) -> list[Config]:
+        # Of few whole numbers or values one may be proposed twice: it is one setting.
+        proposed = dict.fromkeys(self._proposed(lookup))
+        return [run for config in proposed for run in seeded([config], self._seeds(config, lookup))]
+
+    def chosen(self, lookup: Lookup) -> list[Config]:
+        proposed = self._proposed(lookup)
+        whole = [config for config in proposed if not self._given_up(config, lookup)]
+        winner = best(whole, self.seeds, lookup) if whole and len(proposed) == self.settings else None
+        return [] if winner is None else [winner]
+
+    def notes(self, lookup: Lookup) -> list[str]:
+        proposed = self._proposed(lookup)
+        tried = dict.fromkeys(proposed)
+        given_up = sum(self._given_up(config, lookup) for config in tried)
+        how = f"{len(tried)} settings by {self.sampler}"
+        if self.halving:
+            how += f" with halving, {given_up or 'none'} stopped early"
+        names = [*(name for name, _, _ in self.axes), *(name for name, _ in self.choices)]
+        remarks = []
+        if len(proposed) == self.settings and given_up == len(tried):
+            remarks.append(
+                f"none is chosen for {describe(self.base)}, of {how}: every one has a run that was stopped early. "
+                "Without halving they are trained whole"
+            )
+        for winner in self.chosen(lookup):
+            if score(winner, self.seeds, lookup) == math.inf:
+                which = "every setting that was not stopped early" if self.halving else "every setting"
+                return [*remarks, all_diverged(winner, which)]
+            values = ", ".join(f"{name}={value_of(winner, name)}" for name in names)
+            remarks.append(
+                f"chosen for {describe(winner)}: {values}, {score(winner, self.seeds, lookup):.6g}, of {how}"
+            )
+            for name, low, high in self.axes:
+                place = math.log(value_of(winner, name) / low) / math.log(high / low)
+                if not END < place < 1 - END:
+                    remarks.append(
+                        f"  {name}={value_of(winner, name)} lies at the end of its range, {low:g} to {high:g}"
+                    )
+            for name, listed in self.choices:
+                if edge(listed, value_of(winner, name)) is not None:
+                    remarks.append(f"  {name}={value_of(winner, name)} lies on the edge of its values")
+        return remarks
+
+    def _given_up(self, config: Config, lookup: Lookup) -> bool:
+        return any(isinstance(lookup(run), Early) for run in seeded([config], self.seeds))
+
+    def _seeds(self, config: Config, lookup: Lookup) -> tuple[int, ...]:
+        """Those that a setting is trained with: where it was given up on some, these are enough."""
+        if not self._given_up(config, lookup):
+            return self.seeds
+        return tuple(run.seed for run in seeded([config], self.seeds) if lookup(run) is not None)
+
+    def _proposed(self, lookup: Lookup) -> list[Config]:
+        """Every setting asked for so far, the last batch being the one whose scores are not all known."""
+        optuna = _optuna()
+        study = optuna.create_study(sampler=self._sampler(optuna))
+        space = {name: self._range(optuna, name, low, high) for name, low, high in self.axes}
+        space |= {name: optuna.distributions.CategoricalDistribution(values) for name, values in self.choices}
+        proposed: list[Config] = []
+        while len(proposed) < self.settings:
+            trials = [study.ask(space) for _ in range(min(BATCH, self.settings - len(proposed)))]
+            batch = [self._config(trial.params) for trial in trials]
+            proposed += batch
+            scores = [score(config, self._seeds(config, lookup), lookup) for config in batch]
+            if None in scores:
+                break
+            for trial, value in zip(trials, scores, strict=True):
+                failed = value is None or not math.isfinite(value)
+                study.tell(trial, None if failed else value, state=optuna.trial.TrialState.FAIL if failed else None)
+        return proposed
+
+    def _config(self, values: dict[str, Any]) -> Config:
+        rounded = {name: _rounded(values[name], low, high) for name, low, high in self.axes}
+        return with_values(self.base, rounded | {name: values[name] for name, _ in self.choices})
+
+    def _range(self, optuna: Any, name: str, low: float, high: float) -> Any:
+        if self._is_whole(name):
+            return optuna.distributions.IntDistribution(int(low), int(high), log=True)
+        return optuna.distributions.FloatDistribution(low, high, log=True)
+
+    def _is_whole(self, name: str) -> bool:
+        """True for an axis of whole numbers."""
+        of = self.base.estimator.card
+        if name in of.temperatures:
+            return False
+        if name in of.options:
+            return of.options[name].whole
+        kind = self.base.type_of(name)
+        if kind is not None:
+            return kind is int
+        return all(isinstance(end, int) for axis, *ends in self.axes if axis == name for end in ends)
+
+    def _sampler(self, optuna: Any) -> Any:
+        if self.sampler == "tpe":
+            return optuna.samplers.TPESampler(
+                seed=self.sampler_seed, multivariate=True, constant_liar=True, n_startup_trials=BATCH
+            )
+        return optuna.samplers.CmaEsSampler(seed=self.sampler_seed, popsize=BATCH, n_startup_trials=1)
+
+
+def _rounded(value: float, low: float, high: float) -> float:
+    """A number inside its range, in four digits; in more where the range is narrow beside its numbers."""
+    if isinstance(value, int):
+        return value
+    digits = max(4, 3 + int(math.log10(high / (high - low))))
+    return min(max(float(f"{value:.{digits}g}"), float(low)), float(high))
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise ValueError('adaptive search needs Optuna: pip install "dst-lab[adaptive]"') from None
+    import warnings
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    return optuna

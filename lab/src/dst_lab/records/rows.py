@@ -1,0 +1,148 @@
+"""The runs of a store as one study sees them at one scale: found by their configs, by its recipes, by their roles."""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dst_lab.configs import Config
+from dst_lab.configs.cards import estimator
+from dst_lab.configs.estimators import Card
+from dst_lab.plans import FRESH, Lookup, Recipes
+from dst_lab.plans.recipes import Role, Search
+from dst_lab.records.reader import ENDED, Reader
+from dst_lab.records.row import Row, setting_key
+from dst_lab.store import Store
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The runs of one setting that trained to the end, and which seeds they are: "search" seeds, "fresh" ones, those
+    of a "confirmation", or "" where all are of one kind."""
+
+    config: Mapping[str, Any]
+    """What the runs share."""
+    rows: list[Row]
+    seeds: str
+    diverged: int = 0
+    """How many runs of these seeds are not among the rows."""
+
+    @property
+    def n(self) -> int:
+        return len(self.rows)
+
+    @property
+    def seeds_text(self) -> str:
+        """Which seeds, in words: "search seeds", or "seeds"."""
+        return f"{self.seeds} seeds".strip()
+
+    @property
+    def look(self) -> Card:
+        """The card of its estimator."""
+        return estimator(str(self.config["estimator"]["name"]))
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What was chosen is chosen by the searches' own rule. Another `find` or `lookup` asks "what if"; tests make rows
+    without a store."""
+
+    recipes: Recipes
+    scale: str
+    find: Callable[[Config], Row | None]
+    """None where the run is not there, or has not ended by itself."""
+    lookup: Lookup
+    reader: Reader | None = None
+
+    @classmethod
+    def of(cls, store: Store, recipes: Recipes, scale: str) -> "Rows":
+        reader = Reader(store)
+        return cls(recipes, scale, reader.find, reader.scores(), reader)
+
+    @property
+    def store(self) -> Store:
+        if self.reader is None:
+            raise ValueError("these rows were made without a store")
+        return self.reader.store
+
+    @property
+    def runs(self) -> Mapping[str, Row]:
+        """Every run of the store, of whatever study and scale, in the order of recording."""
+        return self.reader.rows if self.reader else {}
+
+    @cached_property
+    def chosen(self) -> dict[Role, Config]:
+        """The setting of each (task, role), where that search is done."""
+        return self.recipes.chosen(self.lookup, self.scale)
+
+    @cached_property
+    def searches(self) -> dict[Role, tuple[str, Search]]:
+        """For each (task, role), the recipe's name and the part of its plan that searches for it."""
+        return self.recipes.searched(self.scale)
+
+    @cached_property
+    def _wanted(self) -> dict[str, list[Config]]:
+        return {}
+
+    def wanted(self, recipe: str) -> list[Config]:
+        """What a recipe wants, given what is known; nothing where there is no such recipe."""
+        if recipe not in self._wanted:
+            plan = self.recipes.plans.get(recipe)
+            self._wanted[recipe] = plan(self.scale).wanted(self.lookup) if plan else []
+        return self._wanted[recipe]
+
+    def of_status(self, configs: Iterable[Config], status: str = "done") -> list[Row]:
+        """Those of the configs whose runs are there with this status: trained to the end, unless asked otherwise."""
+        rows = (self.reader.row(config) if self.reader else self.find(config) for config in configs)
+        return [row for row in rows if row is not None and row.run.status == status]
+
+    def recipe(self, name: str, task: str, *metrics: str) -> list[Row]:
+        """The recipe's runs of a task that have these metrics."""
+        rows = self.of_status(config for config in self.wanted(name) if config.task == task)
+        return [row for row in rows if all(map(row.has, metrics))]
+
+    def diverged(self, name: str, task: str) -> list[Row]:
+        """The recipe's runs of a task that diverged."""
+        return self.of_status((config for config in self.wanted(name) if config.task == task), "diverged")
+
+    def missing(self, recipe: str, task: str) -> list[str]:
+        """What the recipe wants of a task and the store lacks, in words."""
+        if recipe not in self.recipes.plans:
+            return [f"there is no recipe {recipe}"]
+        configs = [config for config in self.wanted(recipe) if config.task == task]
+        lacking = sum(self.lookup(config) is None for config in configs)
+        if configs and not lacking:
+            return []
+        runs = f"{lacking} of {len(configs)} runs" if configs else "the runs"
+        return [f"{runs} of {recipe}"]
+
+    def setting(self, task: str, role: str) -> Setting | None:
+        """The setting chosen for a role, with its confirmation runs or, before there are any, the search's."""
+        config = self.chosen.get((task, role))
+        if config is None:
+            return None
+        values = config.to_dict()
+        rows = [row for row in self._by_setting.get(setting_key(values), []) if row.run.status in ENDED]
+        fresh = [row for row in rows if row.run.seed >= FRESH]
+        done = [row for row in fresh or rows if row.done]
+        return Setting(values, done, "confirmation" if fresh else "search", len(fresh or rows) - len(done))
+
+    def settings(self, task: str, roles: Iterable[str]) -> dict[str, Setting]:
+        """The chosen settings of these roles that have runs trained to the end."""
+        return {role: setting for role in roles if (setting := self.setting(task, role)) and setting.n}
+
+    def command(self, recipe: str) -> str:
+        """What trains it."""
+        return f"`{self.recipes.command(recipe, self.scale)}`"
+
+    @cached_property
+    def memory(self) -> dict[Hashable, Any]:
+        """What others work out from these rows and need again, by what it is of."""
+        return {}
+
+    @cached_property
+    def _by_setting(self) -> dict[str, list[Row]]:
+        by_setting: dict[str, list[Row]] = {}
+        for row in self.runs.values():
+            by_setting.setdefault(setting_key(row.run.config), []).append(row)
+        return by_setting

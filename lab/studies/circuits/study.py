@@ -1,0 +1,39 @@
+"""The study as a value: what its page says, and in which order."""
+
+from dst_lab.configs import LogicGatesConfig
+from dst_lab.report import Study
+from dst_lab.report.sections import OTHERS, REST, VERDICTS, answer, figures
+
+from studies.circuits.claims import judge
+from studies.circuits.figures import gates, minutes, speed
+from studies.circuits.recipes import RECIPES
+
+CIRCUITS = Study(
+    name="circuits",
+    title="Logic networks of every published size",
+    topic="Logic networks as circuits",
+    lead="The five CIFAR-10 networks of Petersen et al. (2022), from 48,000 to 5 million gates, trained by Decoupled "
+    "ST in packed bits on one GPU, and compared with the published accuracy of the discretised networks.",
+    notes={
+        "paper": "The networks were trained beside other programs on one GPU: minutes are more than a network takes "
+        "alone. They also saw the mirror images of the training images, which the published ones did not.",
+        "quick": "This page is of the quick scale: digits and small networks, to see that everything runs.",
+    },
+    recipes=RECIPES,
+    tasks=(LogicGatesConfig.task,),
+    roles=("decoupled",),
+    rules=(judge,),
+    questions={
+        "S1": "Are the published accuracies reached?",
+        "S2": "Does the largest network train in minutes?",
+    },
+    claimant="What is asked",
+    figures={"accuracy-minutes": minutes, "accuracy-gates": gates, "accuracy-speed": speed},
+    sections=(
+        answer("accuracy-minutes", table=False),
+        VERDICTS,
+        figures({"Circuits": ["accuracy-gates", "accuracy-speed"]}),
+        OTHERS,
+        *REST,
+    ),
+)

@@ -1,0 +1,86 @@
+"""What becomes of quality and cost as the codebook grows: one line per method over the sizes."""
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+from dst_lab.configs.cards import metric
+from dst_lab.figures.style import Drawn, absent, panels, plain_logarithm
+from dst_lab.plans.plan import seeded
+from dst_lab.records import Row, Rows
+from matplotlib.axes import Axes
+
+from studies.codebooks.claims import arm_of
+from studies.codebooks.recipes import METHODS, SEEDS, SIZES, TASK, chosen_at, short
+
+Find = Callable[[Rows, str, str], Sequence[Row]]
+
+
+def quality(rows: Rows) -> Drawn:
+    """PSNR and usage against the number of codes."""
+    parts = {"test_psnr_argmax": False, "test_usage_argmax": False}
+    lacking = [lack for size in SIZES[rows.scale] for name in METHODS for lack in arm_of(rows, size, name).missing]
+    caption = (
+        "Each method at the setting that its search chose at the middle size. Line: mean "
+        f"over at most {len(SEEDS)} fresh seeds; each run is a small dot. Test images, codes by argmax; usage is the "
+        "share of codes that at least one of all test tokens chooses."
+    )
+    return _draw(rows, "Reconstruction and usage", parts, _chosen, lacking, caption, ["codebook-sizes"])
+
+
+def cost(rows: Rows) -> Drawn:
+    """Memory and time against the number of codes."""
+    parts = {"peak_mib": True, "step_ms": True}
+    caption = (
+        "Short runs, each alone on its device: the peak of memory beyond the images (the network, its optimiser and a "
+        "batch are in it), and the time of a training step. Every method finds its codes by the same streaming search. "
+        "Memory is comparable to a factor of two at best, above all where runs are of different sessions."
+    )
+    lacking = rows.missing("codebook-cost", TASK)
+    return _draw(rows, "Memory and time", parts, _short, lacking, caption, ["codebook-cost"])
+
+
+def _draw(
+    rows: Rows, title: str, parts: dict[str, bool], find: Find, lacking: list[str], caption: str, recipes: list[str]
+) -> Drawn:
+    """One panel per metric; True where its axis is logarithmic."""
+    figure, axes = panels(len(parts), width=4.6, height=3.9)
+    for ax, (name, logarithmic) in zip(axes, parts.items(), strict=True):
+        shown = [_line(ax, rows, name, method, find) for method in METHODS]
+        if not any(shown):
+            absent(ax, lacking[:3] or ["these runs"])
+            continue
+        ax.set_xscale("log", base=2)
+        if logarithmic:
+            ax.set_yscale("log")
+            plain_logarithm(ax.yaxis)
+        sizes = list(SIZES[rows.scale].values())
+        ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        ax.minorticks_off()
+        ax.set(xlabel="codes", ylabel=metric(name).axis)
+        ax.legend(fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
+    return Drawn(title, figure, caption, len(parts), lacking, recipes)
+
+
+def _line(ax: Axes, rows: Rows, name: str, method: str, find: Find) -> bool:
+    """A method's line; False where it has no runs."""
+    look, points = METHODS[method], dict[int, list[float]]()
+    for size, codes in SIZES[rows.scale].items():
+        values = [row.last(name) * metric(name).factor for row in find(rows, size, method) if row.has(name)]
+        if values:
+            points[codes] = values
+    if not points:
+        return False
+    means = [fmean(values) for values in points.values()]
+    ax.plot(list(points), means, color=look.color, marker=look.marker, linestyle=look.line, label=look.label)
+    for codes, values in points.items():
+        ax.plot([codes] * len(values), values, ".", color=look.color, markersize=2.5)
+    return True
+
+
+def _chosen(rows: Rows, size: str, method: str) -> Sequence[Row]:
+    config = chosen_at(rows.chosen, rows.scale, size, method)
+    return rows.of_status(seeded([config], SEEDS)) if config else []
+
+
+def _short(rows: Rows, size: str, method: str) -> Sequence[Row]:
+    return rows.of_status([short(rows.scale, size, method)])

@@ -1,0 +1,149 @@
+"""Trends, slopes and ranges over sweeps of one temperature, gathered into a verdict."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from dst_lab.claims import Comparison, Measure, Verdict, decide
+from dst_lab.claims.paired import paired, slope, spearman
+
+from studies.paper.claims.sweeps import LEAST, NORM, SNR, Sweep, Table
+from studies.paper.claims.tasks import CATAE
+
+LARGELY = 0.5
+"""The most that the other temperature may move a quantity, as a share of what its own does."""
+Keep = Callable[[float], bool]
+"""True for a value that enters."""
+
+
+@dataclass
+class Evidence:
+    """The comparisons of one claim as they are gathered, what lacks, and what had to be left out."""
+
+    sweeps: Sequence[Sweep]
+    comparisons: list[Comparison] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.missing += [lack for sweep in self.sweeps for lack in sweep.missing]
+        for sweep in self.sweeps:
+            if sweep.diverged:
+                self._note(f"{sweep.diverged} of {len(sweep.runs)} runs {sweep.place} diverged, and are left out")
+
+    def trend(self, sweep: Sweep, measure: Measure, direction: int, *, judged: bool = False) -> None:
+        """Spearman's rho within each seed against 0; without tau_f = 0 as well, where the ratio is infinite there."""
+        self._rhos(sweep, measure, direction, judged)
+        if judged and measure is SNR and sweep.values[0] == 0 and not sweep.missing:
+            above = replace(
+                sweep, values=sweep.values[1:], tau_f=sweep.tau_f[1:], rows=tuple(of_seed[1:] for of_seed in sweep.rows)
+            )
+            self._rhos(above, measure, direction, False, ", without tau_f = 0")
+
+    def _rhos(self, sweep: Sweep, measure: Measure, direction: int, judged: bool, but: str = "") -> None:
+        name = f"{sweep.name} up: {measure.name} {'up' if direction > 0 else 'down'}{but}"
+        table = self._table(sweep, measure, _known, f"the trend of {measure.name}{but}", judged)
+        if table is not None:
+            rhos = [spearman(taus, values) for taus, values in table]
+            self._add(name, "Spearman's rho", "", direction, judged, rhos, [0.0] * len(rhos))
+
+    def slope(self, sweep: Sweep, measure: Measure, against: float, direction: int, *, judged: bool) -> None:
+        """The slope of the logarithms within each seed, against a number."""
+        metric = f"slope of log {measure.name} against log {sweep.name}"
+        table = self._table(sweep, measure, _has_logarithm, f"the {metric}", judged)
+        if table is not None:
+            slopes = [slope(_logs(taus), _logs(values)) for taus, values in table]
+            name = f"{'above' if direction > 0 else 'below'} {against:g}"
+            self._add(name, metric, "", direction, judged, slopes, [against] * len(slopes))
+
+    def smaller(self, other: Sweep, own: Sweep, measure: Measure) -> None:
+        """The range over the sweep of the other temperature, against half of that over its own."""
+        log = measure in (NORM, SNR)
+        quantity = f"{'log ' * log}{measure.name}"
+        ranges = []
+        for sweep in (other, own):
+            table = self._table(
+                sweep, measure, _has_logarithm if log else math.isfinite, f"the range of {quantity}", True
+            )
+            if table is None:
+                return
+            ranges.append([max(values) - min(values) for values in (_logs(v) if log else v for _, v in table)])
+        self._add(
+            f"{other.name} moves {measure.name} less than {LARGELY:g} of what {own.name} does",
+            f"range of {quantity} over {other.name}, against {LARGELY:g} of its range over {own.name}",
+            "" if log else measure.unit, -1, True, ranges[0], [LARGELY * value for value in ranges[1]],
+        )  # fmt: skip
+
+    def _table(self, sweep: Sweep, measure: Measure, keep: Keep, what: str, judged: bool) -> Table | None:
+        """What is kept of the sweep, with a note on the rest; None where it is too little, which lacks if judged."""
+        if sweep.missing:
+            return None
+        try:
+            table = sweep.read(measure)
+        except KeyError:
+            self._lacks(f"{measure.name}, which the runs {sweep.place} did not record", judged)
+            return None
+        kept = [[pair for pair in zip(*of_seed, strict=True) if keep(pair[1])] for of_seed in table]
+        reason = f"have no {'finite logarithm of ' if keep is _has_logarithm else ''}{measure.name}"
+        gone = sum(len(values) for _, values in table) - sum(map(len, kept))
+        if any(len(pairs) < LEAST for pairs in kept):
+            few = f"of some seed fewer than {LEAST} runs are left: {gone} of {len(sweep.runs)} {reason}"
+            self._lacks(f"{what} {sweep.place}: {few}", judged)
+            return None
+        if gone:
+            self._note(f"{gone} of {len(sweep.runs)} runs {sweep.place} {reason}, and are left out of {what}")
+        if measure is SNR and sweep.partly:
+            self._note(f"{sweep.partly} of {len(sweep.runs)} runs {sweep.place} have a {SNR.name} at some measurements "
+                       "only: the mean is over these")  # fmt: skip
+        return [([tau for tau, _ in pairs], [value for _, value in pairs]) for pairs in kept]
+
+    def _lacks(self, lack: str, judged: bool) -> None:
+        if judged:
+            self.missing.append(lack)
+        else:
+            self._note(lack)
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _add(
+        self, name: str, metric: str, unit: str, direction: int, judged: bool,
+        ours: Sequence[float], theirs: Sequence[float],
+    ) -> None:  # fmt: skip
+        self.comparisons.append(
+            Comparison(
+                name=name, metric=metric, unit=unit, direction=direction, primary=judged, judged=judged,
+                **vars(paired(ours, theirs, direction)),
+            )
+        )  # fmt: skip
+
+    @property
+    def caution(self) -> str:
+        """Where most runs of a sweep collapsed: a trend among them is none of learning."""
+        swept = [sweep for sweep in self.sweeps if sweep.task == CATAE.task and not sweep.missing]
+        sentences = [
+            f"{sweep.collapsed} of {len(sweep.runs)} runs over {sweep.name} ended with almost all images on one code"
+            for sweep in swept
+            if 2 * sweep.collapsed > len(sweep.runs)
+        ]
+        return "; ".join(sentences)
+
+    def verdict(self, claim: str, task: str, title: str, rule: str) -> Verdict:
+        return Verdict(
+            claim=claim, task=task, title=title, rule=rule, verdict=decide(self.comparisons, self.missing),
+            comparisons=tuple(self.comparisons), missing=tuple(dict.fromkeys(self.missing)), notes=tuple(self.notes),
+            runs=tuple(run for sweep in self.sweeps for run in sweep.runs), caution=self.caution,
+        )  # fmt: skip
+
+
+def _known(value: float) -> bool:
+    return not math.isnan(value)
+
+
+def _has_logarithm(value: float) -> bool:
+    return 0 < value < math.inf
+
+
+def _logs(values: Sequence[float]) -> list[float]:
+    return [math.log(value) for value in values]

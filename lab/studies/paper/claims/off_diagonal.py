@@ -1,0 +1,67 @@
+"""C1: the best temperatures lie off the diagonal tau_f = tau_b, and beat the best on it."""
+
+import math
+from collections.abc import Sequence
+
+from dst_lab.claims import Verdict, arm, compare, decide
+from dst_lab.claims.arms import role_name
+from dst_lab.claims.verdict import NOT_SUPPORTED, SUPPORTED
+from dst_lab.configs import Config
+from dst_lab.plans.plan import value_of
+from dst_lab.records import Rows
+
+from studies.paper.claims.tasks import JUDGED, OURS, RULES, TaskRule, on_test
+
+TITLE = "The best temperatures of Decoupled ST are not equal, and beat the best equal ones"
+RULE = (
+    "{judged} Supported if (a) the chosen Decoupled ST has tau_f other than tau_b and (b) it beats, in {metric}, two "
+    "Softmax STE, which are the diagonal: the one chosen among at least as many settings, and the one tuned for C2. "
+    "Contradicted if one of them beats it. Otherwise not supported."
+)
+DIAGONAL = "diagonal"
+"""The recipe that searches along it."""
+EQUAL = "the chosen Decoupled ST has tau_f equal to tau_b"
+
+
+def judge_off_diagonal(rows: Rows, rules: Sequence[TaskRule] = RULES) -> list[Verdict]:
+    return [_judge(rows, rule) for rule in rules]
+
+
+def _judge(rows: Rows, rule: TaskRule) -> Verdict:
+    ours, *equal = (arm(rows, rule.task, role) for role in (OURS, DIAGONAL, "softmax_ste"))
+    missing = tuple(lack for side in (ours, *equal) for lack in side.missing)
+    against = [compare(ours, theirs, rule.primary, primary=True, judged=True) for theirs in equal]
+    against += [compare(ours, theirs, measure) for theirs in equal for measure in rule.beside]
+    comparisons = tuple(comparison for comparison in against if comparison is not None)
+    verdict, because, notes = decide(comparisons, missing), "", []
+    if ours.config is not None:
+        apart = not math.isclose(value_of(ours.config, "tau_f"), value_of(ours.config, "tau_b"))
+        if verdict == SUPPORTED and not apart:
+            verdict, because = NOT_SUPPORTED, EQUAL
+        notes += [*_notes(rows, rule, ours.config, apart), *on_test(rule, comparisons)]
+    return Verdict(
+        claim="C1", task=rule.task, title=TITLE, rule=RULE.format(judged=JUDGED, metric=rule.primary.name),
+        verdict=verdict, comparisons=comparisons, missing=missing,
+        runs=tuple(row.run.id for side in (ours, *equal) for row in side.rows), notes=tuple(notes), because=because,
+    )  # fmt: skip
+
+
+def _notes(rows: Rows, rule: TaskRule, config: Config, apart: bool) -> list[str]:
+    tau_f, tau_b = float(value_of(config, "tau_f")), float(value_of(config, "tau_b"))
+    distance = math.dist((tau_f, tau_b), rule.optimum)
+    notes = [
+        f"our optimum (tau_f, tau_b) = ({tau_f:g}, {tau_b:g}) lies {'off' if apart else 'on'} the diagonal; "
+        f"the paper's is ({rule.optimum[0]:g}, {rule.optimum[1]:g}), {distance:.3g} away"
+    ]
+    counts = {role: _settings(rows, rule.task, role) for role in (OURS, DIAGONAL)}
+    bases = {role: rows.searches[rule.task, role][1].base for role in counts}
+    tried = [f"{n} of {role_name(rows, role, bases[role])}" for role, n in counts.items()]
+    notes.append(f"settings tried: {', '.join(tried)}")
+    if counts[DIAGONAL] < counts[OURS]:
+        notes.append("the diagonal was given fewer settings than Decoupled ST: the comparison favours Decoupled ST")
+    return notes + [note.strip() for note in rows.searches[rule.task, OURS][1].notes(rows.lookup)]
+
+
+def _settings(rows: Rows, task: str, role: str) -> int:
+    plan = rows.searches[task, role][1]
+    return len(plan.wanted(rows.lookup)) // len(plan.seeds)

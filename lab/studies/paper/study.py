@@ -1,0 +1,78 @@
+"""The paper as a study: what its page says, and in which order."""
+
+from pathlib import Path
+
+from dst_lab.records import Rows, Setting
+from dst_lab.report import Readings, Study
+from dst_lab.report.sections import OTHERS, READINGS, REST, SETTINGS, VERDICTS, answer, figures, temperature_map
+from markupsafe import Markup
+
+from studies.paper.claims import judge
+from studies.paper.claims.mechanisms import converged_below
+from studies.paper.claims.tasks import CATAE, OPTIMA, ROLES, SBN
+from studies.paper.figures import FIGURES
+from studies.paper.figures.seeds import HEADLINE
+from studies.paper.readings import ask, begun, lacking
+from studies.paper.recipes import RECIPES
+
+HERE = Path(__file__).parent
+PARTS = {
+    "Binary network": ("network-curves", "inactive"),
+    "Autoencoder": ("autoencoder-curves", "reconstructions", "autoencoder-search"),
+    "Logic gates": ("logic-curves", "gates", "logic-search"),
+    "What each temperature does": ("tau-f-effects", "tau-b-effects", "bias-variance"),
+}
+
+
+TERMS = {
+    "converged": "Of the autoencoder: the last validation loss lies in the better half between the collapsed solution "
+    "and the best loss of the searches.",
+    "collapsed": "Of the autoencoder: (almost) all images share one code, so that it draws the same picture for each.",
+    "inactive neurons": "Neurons that hardly learn: their gradient is below 1% of the mean over the neurons of a run.",
+}
+COMMITTED = "changes that were committed the same day"
+CHANGES = {
+    "563d25aca62d": f"{COMMITTED}; of the runs without images held out, those of 6435ebf",
+    **dict.fromkeys(("14e641b77b18", "5f7a4aab6607", "8c6206f0df7a"), COMMITTED),
+}
+"""What had changed since a commit, for records made when a run did not record which files had changed."""
+
+
+def _text(name: str) -> Markup:
+    return Markup((HERE / f"{name}.html").read_text(encoding="utf-8").strip())
+
+
+def _converged(rows: Rows, setting: Setting) -> str:
+    """How many of the runs converge: a mean over both outcomes says little alone."""
+    count = sum(row.last("validation_loss") < converged_below(rows) for row in setting.rows)
+    return f"{count} of {setting.n + setting.diverged} converged"
+
+
+PAPER = Study(
+    name="paper",
+    title="Two temperatures instead of one",
+    topic="Decoupled straight-through",
+    lead=_text("lead"),
+    notes={"quick": _text("quick")},
+    footer=_text("footer"),
+    recipes=RECIPES,
+    tasks=tuple(OPTIMA),
+    shared=(SBN.task, CATAE.task),  # logic gates have no sweep of one temperature
+    roles=ROLES,
+    rules=(judge,),
+    questions={
+        "C1": "Do the two temperatures want different values?",
+        "C2": "Is Decoupled ST better than the usual estimators?",
+        "C3": "Does each temperature do a job of its own?",
+    },
+    claimant="What the paper claims",
+    reported=OPTIMA,
+    reporter="the paper\N{RIGHT SINGLE QUOTATION MARK}s",
+    headline=HEADLINE,
+    remarks={CATAE.task: _converged},
+    terms=TERMS,
+    changes=CHANGES,
+    readings=Readings(ask=ask, begun=begun, lacking=lacking),
+    figures=FIGURES,
+    sections=(answer("seeds"), VERDICTS, temperature_map("map"), figures(PARTS), READINGS, SETTINGS, OTHERS, *REST),
+)

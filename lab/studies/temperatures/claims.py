@@ -1,0 +1,253 @@
+"""The bars, written before the runs: what the rule must reach on each task to be called better than tuned constants."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from dst_lab.claims import SEEDS, Arm, Comparison, Measure, Verdict, arm, compare, paired
+from dst_lab.claims.measures import after_the_end, best, last, reach
+from dst_lab.claims.verdict import CONTRADICTED, NOT_SUPPORTED, NOT_TESTED, SUPPORTED
+from dst_lab.configs import (
+    CategoricalAutoencoderConfig,
+    CategoricalVAEConfig,
+    Config,
+    LogicGatesConfig,
+    StochasticBinaryConfig,
+)
+from dst_lab.plans import FRESH_SEEDS
+from dst_lab.plans.plan import seeded
+from dst_lab.records import Row, Rows
+
+from studies.temperatures import vae
+from studies.temperatures.settings import (
+    AUTOENCODER_LR,
+    NETWORK_LR,
+    UNTOLD,
+    judged_seeds,
+    rivals,
+    ruled,
+    tuned,
+)
+
+EVERYWHERE, SOMEWHERE = 126.0, 122.0
+"""Nats: the mean lowest validation loss at every learning rate, and at the best."""
+CONVERGED = 166.0
+"""Nats: the last validation loss half-way between the collapsed solution's and the best of the paper's searches."""
+NEAR = 1.0
+"""Nats: how much more the rule may have than tuned constants on a VAE."""
+PAPER_ONLY = "runs at the paper's scale, for which the bars are written"
+LOSS = best("validation_loss")
+ACCURACY = best("validation_accuracy_argmax")
+BESIDE = (last("test_loss"), last("test_bound"))
+"""What is shown of VAEs and not judged."""
+GATES_BESIDE = (LOSS, last("test_loss"), last("test_accuracy_argmax"))
+"""What is shown of logic gates and not judged."""
+
+
+def judge(rows: Rows) -> list[Verdict]:
+    """The four bars."""
+    return [_autoencoder(rows), _network(rows), _gates(rows), _vae(rows)]
+
+
+def fresh_arm(rows: Rows, name: str, config: Config, recipe: str, seeds: Sequence[int] = FRESH_SEEDS) -> Arm:
+    """A setting with its fresh seeds, or what lacks of them."""
+    rows_or_none = [rows.find(run) for run in seeded([config], seeds)]
+    existing = tuple(row for row in rows_or_none if row is not None)
+    if len(existing) == len(seeds):
+        return Arm(name, config, existing, ())
+    lack = f"{len(seeds) - len(existing)} of {len(seeds)} runs of {name} on {config.task}: {rows.command(recipe)}"
+    return Arm(name, config, (), (lack,))
+
+
+def _autoencoder(rows: Rows) -> Verdict:
+    task, seeds = CategoricalAutoencoderConfig.task, judged_seeds(CategoricalAutoencoderConfig, "paper")
+    title = "The rule needs no learning rate to suit it, and is better than tuned constants"
+    rule = (
+        f"Ten seeds that nothing else has (2000 on) at each of {', '.join(f'{lr:g}' for lr in AUTOENCODER_LR)}; the "
+        "constants of the rule were fixed before, on seeds 100 to 109. The rule is told the number of "
+        "steps (what it does without is shown beside it, and not judged). Supported if at every rate all "
+        f"ten converge (last validation loss below {CONVERGED:g} nats) and the mean lowest validation loss is at most "
+        f"{EVERYWHERE:g}, and at one of them below {SOMEWHERE:g}. Contradicted if at some rate the loss is "
+        f"significantly above {EVERYWHERE:g}, or a run does not converge; otherwise not supported."
+    )
+    arms = [
+        fresh_arm(
+            rows,
+            f"the rule at {lr:g}",
+            ruled(CategoricalAutoencoderConfig, rows.scale, lr),
+            "self-autoencoder",
+            seeds,
+        )
+        for lr in AUTOENCODER_LR
+    ]
+    missing = _missing(rows, arms)
+    if missing:
+        return Verdict(claim="T1", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=missing)
+    comparisons = tuple(_against(arm) for arm in arms)
+    lost = {arm.name: sum(not _converged(row) for row in arm.rows) for arm in arms}
+    notes = tuple(f"{count} of {SEEDS} runs of {name} did not converge" for name, count in lost.items() if count)
+    means = [comparison.ours for comparison in comparisons]
+    untold = [
+        fresh_arm(
+            rows, f"the rule at {lr:g}, steps not told",
+            ruled(CategoricalAutoencoderConfig, rows.scale, lr, UNTOLD), "self-untold", seeds,
+        )
+        for lr in AUTOENCODER_LR
+    ]  # fmt: skip
+    beside = tuple(_against(arm, judged=False) for arm in untold if arm.rows)
+    if any(lost.values()) or any(comparison.worse for comparison in comparisons):
+        verdict = CONTRADICTED
+    else:
+        verdict = SUPPORTED if max(means) <= EVERYWHERE and min(means) < SOMEWHERE else NOT_SUPPORTED
+    return Verdict(
+        claim="T1", task=task, title=title, rule=rule, verdict=verdict, comparisons=(*comparisons, *beside),
+        notes=notes, runs=_ids(arms), because="a run did not converge" if any(lost.values()) else "",
+    )  # fmt: skip
+
+
+def _network(rows: Rows) -> Verdict:
+    task, seeds = StochasticBinaryConfig.task, judged_seeds(StochasticBinaryConfig, "paper")
+    slow, usual, fast = NETWORK_LR
+    title = "The rule is better than the best constants at every learning rate"
+    rule = (
+        f"{len(seeds)} seeds that nothing else has (2000 on), paired, in {LOSS.name}; the constants of the rule were "
+        f"fixed before, on seeds 100 to 109. At {usual:g} against the constants that the paper's grid of 231 chose, "
+        f"(0, 0.3), and at all three rates against the two best constants of seeds 100 to 109, among which are those "
+        f"that the searches at {slow:g} and {fast:g} chose. Supported if the rule is significantly better than "
+        f"(0, 0.3) at {usual:g} and has the lower mean in all six comparisons; contradicted if one is significantly "
+        "better than the rule; otherwise not supported."
+    )
+    pairs = []
+    for lr, constants in rivals("paper").items():
+        ours = ruled(StochasticBinaryConfig, "paper", lr)
+        left = fresh_arm(rows, f"the rule at {lr:g}", ours, "self-network", seeds)
+        pairs += [(left, fresh_arm(rows, name, config, "self-network", seeds)) for name, config in constants.items()]
+    arms = list({one.name: one for pair in pairs for one in pair}.values())
+    missing = _missing(rows, arms)
+    compared = () if missing else tuple(compare(*pair, LOSS, primary=True, judged=True) for pair in pairs)
+    comparisons = tuple(one for one in compared if one is not None)
+    if missing:
+        verdict = NOT_TESTED
+    elif any(one.worse for one in comparisons):
+        verdict = CONTRADICTED
+    else:
+        tuned = next(one for one in comparisons if one.name == f"against (0, 0.3) at {usual:g}")
+        verdict = SUPPORTED if tuned.better and all(one.difference < 0 for one in comparisons) else NOT_SUPPORTED
+    return Verdict(
+        claim="T2", task=task, title=title, rule=rule, verdict=verdict, comparisons=comparisons, missing=missing,
+        runs=_ids(arms),
+    )  # fmt: skip
+
+
+def _gates(rows: Rows) -> Verdict:
+    task = LogicGatesConfig.task
+    ours = fresh_arm(rows, "the rule", ruled(LogicGatesConfig, rows.scale), "self-gates")
+    theirs = fresh_arm(rows, "tuned constants", tuned(LogicGatesConfig, rows.scale), "tuned-constants")
+    title = "The rule is as good as tuned constants, and as soon"
+    rule = (
+        f"Ten fresh seeds, paired: {ACCURACY.name}, and the steps until the constants' mean last value is reached (one "
+        "evaluation past the end where it is not). Supported if neither is significantly worse than with the "
+        "constants; contradicted if one is."
+    )
+    missing = _missing(rows, [ours, theirs])
+    if missing:
+        return Verdict(claim="T3", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=missing)
+    comparisons = [compare(ours, theirs, measure, primary=True, judged=True) for measure in (ACCURACY, _soon(theirs))]
+    existing = tuple(comparison for comparison in comparisons if comparison is not None)
+    if len(existing) < len(comparisons):
+        lack = (f"{ACCURACY.name}, which the runs on {task} did not record",)
+        return Verdict(claim="T3", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=lack)
+    if any(comparison.worse for comparison in existing):
+        verdict = CONTRADICTED
+    else:  # where every run diverged, nothing is as good as anything
+        verdict = SUPPORTED if any(row.done for row in ours.rows) else NOT_SUPPORTED
+    beside = [comparison for measure in GATES_BESIDE if (comparison := compare(ours, theirs, measure))]
+    return Verdict(
+        claim="T3", task=task, title=title, rule=rule, verdict=verdict,
+        comparisons=(*existing, *beside), runs=_ids([ours, theirs]),
+    )  # fmt: skip
+
+
+def _vae(rows: Rows) -> Verdict:
+    task = CategoricalVAEConfig.task
+    title = "Told of the draw, the rule is near tuned constants on VAEs"
+    rule = (
+        f"Codes of {', '.join(vae.SHAPES['paper'])}, {vae.LENGTH['paper']['epochs']} epochs. Constants are chosen from "
+        "12 pairs of temperatures at three learning rates, the learning rate of the rule from the same three, both by "
+        "two seeds. Ten fresh seeds, paired, in "
+        f"{LOSS.name}. Supported if on every shape the rule has at most {NEAR:g} nat more than the constants, and no "
+        f"more runs that diverged; contradicted if on one the 95% interval of the difference lies above {NEAR:g} nat; "
+        "otherwise not supported."
+    )
+    arms = [(arm(rows, task, vae.told(shape)), arm(rows, task, vae.constant(shape))) for shape in vae.SHAPES["paper"]]
+    missing = _missing(rows, [one for pair in arms for one in pair])
+    if missing:
+        return Verdict(claim="T4", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=missing)
+    judged = [comparison for pair in arms if (comparison := compare(*pair, LOSS, primary=True, judged=True))]
+    beside = [comparison for pair in arms for measure in BESIDE if (comparison := compare(*pair, measure))]
+    if any(one.low > NEAR for one in judged):
+        verdict = CONTRADICTED
+    else:
+        near = [one.difference <= NEAR and one.lost[0] <= one.lost[1] for one in judged]
+        verdict = SUPPORTED if all(near) else NOT_SUPPORTED
+    return Verdict(
+        claim="T4", task=task, title=title, rule=rule, verdict=verdict, comparisons=(*judged, *beside),
+        runs=_ids([one for pair in arms for one in pair]), notes=tuple(_chosen(*pair) for pair in arms),
+    )  # fmt: skip
+
+
+def _chosen(ours: Arm, theirs: Arm) -> str:
+    """What the two searches of a shape chose."""
+    assert ours.config is not None
+    assert theirs.config is not None
+    taus = theirs.config.estimator.to_dict()
+    return (
+        f"{theirs.name}: tau_f {taus['tau_f']:g}, tau_b {taus['tau_b']:g} at {theirs.config.lr:.2g} were chosen; for "
+        f"the rule {ours.config.lr:.2g}"
+    )
+
+
+def _soon(constants: Arm) -> Measure:
+    """The steps until a run is as good as the constants are at the end."""
+    done = [row for row in constants.rows if row.done and row.has("validation_accuracy_argmax")]
+    measure = last("validation_accuracy_argmax")
+    mark = math.fsum(measure.of(row) for row in done) / max(len(done), 1)
+    never = after_the_end("validation_accuracy_argmax").of(done[0]) if done else math.nan
+    return reach("validation_accuracy_argmax", mark, never)
+
+
+def _against(arm: Arm, judged: bool = True) -> Comparison:
+    """Ten runs beside the bar at every rate. In the test a run that diverged counts as the worst that finished; the
+    mean is of those that did, and where one did not there is neither interval nor effect."""
+    values = [LOSS.of(row) for row in arm.rows]
+    finite = [value for value in values if math.isfinite(value)]
+    filled = [value if math.isfinite(value) else max(finite, default=math.inf) for value in values]
+    if not finite:
+        filled = [2 * EVERYWHERE] * len(values)
+    result = paired(filled, [EVERYWHERE] * len(filled), LOSS.direction)
+    if len(finite) < len(values):
+        ours = fmean(finite) if finite else math.nan
+        result = replace(
+            result, ours=ours, difference=ours - EVERYWHERE, low=math.nan, high=math.nan, effect=math.nan
+        )  # fmt: skip
+    diverged = sum(not row.done for row in arm.rows)
+    return Comparison(
+        name=f"{arm.name}, against {EVERYWHERE:g}", metric=LOSS.name, unit=LOSS.unit, direction=LOSS.direction,
+        primary=judged, judged=judged, diverged=(diverged, 0), unknown=(len(values) - len(finite) - diverged, 0),
+        **vars(result),
+    )  # fmt: skip
+
+
+def _converged(row: Row) -> bool:
+    return row.done and row.last("validation_loss") < CONVERGED
+
+
+def _missing(rows: Rows, arms: Sequence[Arm]) -> tuple[str, ...]:
+    if rows.scale != "paper":
+        return (PAPER_ONLY,)
+    return tuple(lack for arm in arms for lack in arm.missing)
+
+
+def _ids(arms: Sequence[Arm]) -> tuple[str, ...]:
+    return tuple(row.run.id for arm in arms for row in arm.rows)

@@ -1,0 +1,49 @@
+"""The study as a value: what its page says, and in which order."""
+
+from dst_lab.configs import (
+    CategoricalAutoencoderConfig,
+    CategoricalVAEConfig,
+    LogicGatesConfig,
+    StochasticBinaryConfig,
+)
+from dst_lab.report import Study
+from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures
+
+from studies.temperatures.ablation import ABLATION
+from studies.temperatures.claims import judge
+from studies.temperatures.figures import courses, rates
+from studies.temperatures.recipes import RECIPES
+
+TEMPERATURES = Study(
+    name="temperatures",
+    title="Temperatures that set themselves",
+    topic="Self-set temperatures",
+    lead="One rule, with one set of constants for all tasks, sets both temperatures of Decoupled ST while a network "
+    "trains. It is judged against constants that were tuned by the searches of the paper's study, on fresh seeds.",
+    recipes=RECIPES,
+    tasks=(
+        StochasticBinaryConfig.task,
+        CategoricalAutoencoderConfig.task,
+        LogicGatesConfig.task,
+        CategoricalVAEConfig.task,
+    ),
+    roles=("decoupled",),
+    rules=(judge,),
+    questions={
+        "T1": "Does the rule do without a learning rate that suits it?",
+        "T2": "Is the rule better than the best constants?",
+        "T3": "Is the rule as good where constants are easy to tune?",
+        "T4": "And on VAEs, whose draw belongs to the model?",
+    },
+    claimant="What the rule must do",
+    figures={"rates": rates, "courses": courses},
+    sections=(
+        answer("rates", table=False),
+        VERDICTS,
+        figures({"What the rule does": ["courses"]}),
+        ABLATION,
+        SETTINGS,
+        OTHERS,
+        *REST,
+    ),
+)

@@ -1,0 +1,297 @@
+"""`dst show`: conditions, order, forms, and a table that fits the screen."""
+
+import csv
+import io
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dst_lab.cli.commands import show
+from dst_lab.cli.commands.run import seeds
+from dst_lab.cli.terminal.console import Console
+from dst_lab.store import Record, Series, Store, StoreError
+
+LONG = "a-data-set-with-a-rather-long-name"
+
+
+@pytest.fixture
+def store(surroundings: Path) -> Path:
+    """A search over two temperatures with seeds 0 to 2, two settings confirmed with seeds 1000 to 1003."""
+    records = []
+    for tau_f in (0.0, 0.1, 0.3, 0.5):
+        for tau_b in (0.5, 1.0):
+            fresh = range(1000, 1004) if tau_f < 0.2 and tau_b == 1.0 else ()
+            for seed in (*range(3), *fresh):
+                estimator = {"name": "decoupled", "tau_f": tau_f, "tau_b": tau_b}
+                config = {"task": "stochastic-binary", "estimator": estimator, "seed": seed, "lr": 0.003}
+                config |= {"dataset": LONG if tau_b == 1.0 else LONG.upper(), "hidden": [200, 200]}
+                loss = np.array([1.0, tau_f + tau_b + seed / 1e5])
+                records.append(Record(config=config, status="done", history={"validation_loss": Series([1, 2], loss)}))
+    other = {"task": "logic-gates", "estimator": {"name": "soft", "tau": 1.0}, "seed": 0, "lr": 0.01}
+    history = {"validation_loss": Series([1], np.array([3.0]))}
+    records.append(Record(config=other, status="done", history=history))
+    with Store.open("dst.sqlite", write=True) as opened:
+        opened.put(records)
+    return Path("dst.sqlite")
+
+
+def rows(cli, *words: object) -> list[dict[str, object]]:
+    ended = cli("show", "--json", *words)
+    assert ended.code == 0, ended.err
+    return json.loads(ended.out)
+
+
+def test_options_of_an_estimator_tell_settings_apart(surroundings, cli) -> None:
+    """Runs with another gap, or another number of samples, are not averaged together."""
+    choices = [{"name": "gapped_ste", "tau": 1.0, "gap": gap} for gap in (1.0, 2.0, "p")]
+    choices += [{"name": "gumbel_rao", "tau": 1.0, "samples": samples} for samples in (1, 10)]
+    choices += [{"name": "soft", "tau": 1.0}]
+    with Store.open("dst.sqlite", write=True) as store:
+        for loss, choice in enumerate(choices):
+            config = {"task": "polynomial", "estimator": choice, "seed": 0, "lr": 0.01}
+            history = {"validation_loss": Series([1], np.array([float(loss)]))}
+            store.put([Record(config=config, status="done", history=history)])
+    told = [(row["estimator"], row["gap"], row["samples"], row["n"], row["mean"]) for row in rows(cli)]
+    assert told == [
+        ("gapped_ste", 1.0, None, 1, 0.0), ("gapped_ste", 2.0, None, 1, 1.0), ("gapped_ste", "p", None, 1, 2.0),
+        ("gumbel_rao", None, 1, 1, 3.0), ("gumbel_rao", None, 10, 1, 4.0), ("soft", None, None, 1, 5.0),
+    ]  # fmt: skip
+
+
+def test_conditions_compare_and_combine(store, cli) -> None:
+    few = rows(cli, "--where", "tau_f<=0.3", "seed>=1000", "--group", "tau_f,tau_b")
+    assert [(row["tau_f"], row["tau_b"], row["n"]) for row in few] == [(0.0, 1.0, 4), (0.1, 1.0, 4)]
+    again = rows(cli, "--where", "tau_f<=0.3", "--where", "seed >= 1000", "--group", "tau_f,tau_b")
+    assert again == few
+    assert [row["n"] for row in rows(cli, "--where", "tau_f!=0.1", "tau_b==1", "--group", "tau_f")] == [7, 3, 3]
+    assert [row["n"] for row in rows(cli, "--where", "seed>0", "seed<2", "--group", "task")] == [8]
+    assert rows(cli, "--where", "task!=logic-gates", "--group", "task")[0]["n"] == 32
+    for condition, complaint in {
+        "tau_f": "a condition is FIELD=VALUE, or a comparison such as tau_f<=0.3 or seed!=0, got 'tau_f'",
+        "tau_f<few": "sizes are compared with a number, got 'tau_f<few'",
+        "colour=1": "no run has the field 'colour'",
+    }.items():
+        ended = cli("show", "--where", condition)
+        assert ended.code == 2
+        assert complaint in ended.err
+
+
+def test_search_and_confirmation_are_told_apart(store, cli) -> None:
+    told = {(row["tau_f"], row["seeds"]): row["n"] for row in rows(cli, "--where", "tau_b=1")}
+    assert told[0.0, "fresh"] == 4
+    assert told[0.0, "search"] == 3
+    (fresh,) = rows(cli, "--where", "seeds=fresh", "tau_f=0.1")
+    assert (fresh["n"], fresh["seeds"]) == (4, "fresh")
+    losses = np.array([1.1 + seed / 1e5 for seed in range(1000, 1004)])
+    assert fresh["mean"] == pytest.approx(np.minimum(losses, 1.0).mean())
+    assert "seeds" not in rows(cli, "--where", "tau_b=1", "--group", "tau_f")[0]
+
+
+def test_order_and_number_of_rows(store, cli) -> None:
+    first = rows(cli, "--where", "seeds=search", "--top", 2)
+    assert [row["task"] for row in first] == ["logic-gates", "stochastic-binary", "stochastic-binary"]
+    by_tau = rows(cli, "--where", "seeds=search", "tau_b=1", "--group", "tau_f", "--sort", "tau_f", "--reverse")
+    assert [row["tau_f"] for row in by_tau] == [0.5, 0.3, 0.1, 0.0]
+    ended = cli("show", "--sort", "colour")
+    assert ended.code == 2
+    assert "--sort takes a column, got 'colour': choose among task, estimator, tau_f, tau_b" in ended.err
+
+
+def test_a_setting_of_which_a_run_diverged_comes_last(surroundings, cli) -> None:
+    """As searches rank it, whatever the runs that are left give; before what has no number at all."""
+    config = {"task": "own", "estimator": {"name": "decoupled", "tau_f": 0.1, "tau_b": 1.0}}
+    ends = {0.1: [0.2, None, None], 0.5: [0.5, 0.6], 1.0: [0.9, 0.9], 2.0: [None], 3.0: [0.1, None]}
+    with Store.open("dst.sqlite", write=True) as store:
+        for tau_f, losses in ends.items():
+            for seed, loss in enumerate(losses):
+                own = {**config, "estimator": {**config["estimator"], "tau_f": tau_f}, "seed": seed}
+                history = {} if loss is None else {"validation_loss": Series(np.array([1]), np.array([loss]))}
+                store.put([Record(config=own, status="diverged" if loss is None else "done", history=history)])
+    rows = json.loads(cli("show", "--json").out)
+    assert [row["tau_f"] for row in rows] == [0.5, 1.0, 3.0, 0.1, 2.0]
+    assert [row["tau_f"] for row in json.loads(cli("show", "--json", "--top", 1).out)] == [0.5]
+
+
+def test_csv_says_what_json_does(store, cli) -> None:
+    as_csv = list(csv.DictReader(io.StringIO(cli("show", "--csv").out)))
+    as_json = rows(cli)
+    assert [list(row) for row in as_csv] == [list(row) for row in as_json]
+    assert [float(row["mean"]) for row in as_csv] == [row["mean"] for row in as_json]
+    assert cli("show", "--csv", "--where", "seed=77").code == 0
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_no_identifying_column_is_cut_at_any_width(width, store, monkeypatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(show, "Console", lambda **_: Console(file=screen, width=width, color_system=None))
+    monkeypatch.setattr(show, "WIDE", width)
+    with Store.open(store) as opened:
+        show.print_table(opened, [], "validation_loss", "best")
+    text = screen.getvalue()
+    assert max(len(line) for line in text.splitlines() if "│" in line) <= width
+    assert "…" not in text
+    flat = " ".join(text.replace("│", " ").replace("┃", " ").split())
+    for name in ("tau_f", "tau_b", "seeds", "dataset"):
+        assert name in flat
+    assert flat.count(LONG) == 6
+    assert ("in all rows: task=stochastic-binary" in text) == (width < 200)
+
+
+def test_a_run_shows_what_was_asked_for(cli) -> None:
+    words = ("run", "stochastic-binary", "--epochs", 1, "--hidden", "16,16", "--threads", 1)
+    assert cli(*words, "--seeds", 3).code == 0
+    again = cli(*words, "--seeds", 2, "--tau-f", 0.9)
+    assert "0.9" in again.out
+    assert "0.1" not in [cell.strip() for line in again.out.splitlines() for cell in line.split("│")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("3", [0, 1, 2]), ("5-7", [5, 6, 7]), ("0-2,10", [0, 1, 2, 10]), ("7,", [7]), ("1,1-2", [1, 2]), ("4-4", [4])],
+)
+def test_seeds_are_a_number_a_list_or_a_range(text, expected) -> None:
+    assert seeds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["99999999999999999999", "1-9999999999", "5,0-100000"])
+def test_more_seeds_than_anybody_means(text) -> None:
+    with pytest.raises(ValueError, match=r"--seeds takes at most 100,000 seeds, got"):
+        seeds(text)
+
+
+@pytest.mark.parametrize("text", ["7-5", "-3", "0", "a-b", "1-", ""])
+def test_what_are_no_seeds(text) -> None:
+    with pytest.raises(ValueError, match="--seeds takes a number above 0, a list such as 3,7,11 or a range"):
+        seeds(text)
+
+
+def test_notes_stand_below_the_table_and_in_every_form(store, cli) -> None:
+    with Store.open(store) as opened:
+        first, second = (run.id for run in opened.runs()[:2])
+    assert cli("note").out == "no notes on 33 runs of dst.sqlite\n"
+    ended = cli("note", first, second, "--text", "with [bold] and \x1b[31m")
+    assert (ended.code, ended.out) == (0, "2 runs noted in dst.sqlite\n")
+    listed = cli("note").out.splitlines()
+    assert len(listed) == 2
+    assert listed[0].startswith("stochastic-binary decoupled tau_b=0.5 tau_f=0.0 seed=0 (")
+    assert listed[0].endswith(f"({first}): with [bold] and \\x1b[31m")
+    out = cli("show").out
+    assert f"notes:\n  {first}: with [bold] and \\x1b[31m\n  {second}: " in out
+    assert "notes" not in cli("show", "--where", "tau_f=0.5").out
+    (row,) = rows(cli, "--where", "tau_f=0", "tau_b=0.5")
+    assert row["notes"] == dict.fromkeys([first, second], "with [bold] and \x1b[31m")
+    table = list(csv.DictReader(io.StringIO(cli("show", "--csv", "--group", "id").out)))
+    assert {row["id"]: row["notes"] for row in table}[first] == "with [bold] and \\x1b[31m"
+    cli("note", "--where", "tau_f=0", "--text", "")
+    assert "notes" not in cli("show").out
+    for words in (["--text", "x"], [first, "--where", "seed=0", "--text", "x"], ["none", "--text", "x"]):
+        assert cli("note", *words).code == 2
+
+
+def test_a_field_that_is_none_in_some_runs_and_missing_in_others_tells_them_apart(cli) -> None:
+    config = {"task": "own", "estimator": {"name": "soft", "tau": 1.0}, "seed": 0}
+    history = {"validation_loss": Series([1], np.array([3.0]))}
+    with Store.open("dst.sqlite", write=True) as opened:
+        opened.put([Record(config=one, status="done", history=history) for one in (config, {**config, "clip": None})])
+    assert [(row["clip"], row["n"]) for row in rows(cli)] == [("None", 1), (None, 1)]
+
+
+def test_damaged_runs_are_named_and_the_others_shown(store, cli) -> None:
+    with Store.open(store) as opened:
+        runs = opened.runs()
+    with closing(sqlite3.connect(store)) as raw:
+        raw.execute("UPDATE runs SET config = replace(config, '0.003', '0.004') WHERE id = ?", (runs[0].id,))
+        raw.execute("UPDATE histories SET body = x'00' WHERE run = (SELECT key FROM runs WHERE id = ?)", (runs[3].id,))
+        raw.commit()
+    ended = cli("show", "--json")
+    assert ended.code == 1
+    assert sum(row["n"] for row in json.loads(ended.out)) == 31
+    first, second, last = ended.err.splitlines()
+    assert f"({runs[0].id}): its config does not belong to its id" in first
+    assert first.startswith("dst: damaged, and left out: stochastic-binary decoupled tau_b=0.5 tau_f=0.0 seed=0 (")
+    assert runs[3].id in second
+    assert "--salvage" in last
+    assert "31 runs recorded (31 done), 2 damaged" in cli("watch", "--once").out
+
+
+def test_a_page_that_hides_runs_is_found_by_whoever_reads_them_all(store, cli, surroundings) -> None:
+    """A leaf that tells of one cell less than it has: what is left can be read, and is whole."""
+    raw = bytearray(store.read_bytes())
+    with closing(sqlite3.connect(store)) as opened:
+        ((root,),) = opened.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs'").fetchall()
+    head = (root - 1) * 1024
+    leaf = (int.from_bytes(raw[head + 8 : head + 12], "big") - 1) * 1024
+    assert (raw[head], raw[leaf]) == (5, 13), "an inner page, and its last leaf"
+    assert raw[leaf + 4] > 1
+    raw[leaf + 4] -= 1
+    Path("torn.sqlite").write_bytes(raw)
+    ended = cli("show", "--json", "--store", "torn.sqlite")
+    assert (ended.code, sum(row["n"] for row in json.loads(ended.out))) == (1, 32)
+    assert ended.err.startswith("dst: runs may be missing: ")
+    assert "torn.sqlite: the file is damaged (malformed: " in ended.err
+    before = set(surroundings.iterdir())
+    export = ("export", "--format", "csv", "--out", "new.csv")
+    for words in (("copy", "new.sqlite"), ("report",), ("claims",), export):
+        ended = cli(*words, "--store", "torn.sqlite")
+        assert ended.code == 2, words
+        assert "torn.sqlite: the file is damaged (malformed: " in ended.err
+    assert "torn.sqlite: the file is damaged" in cli("diff", store, "torn.sqlite").err
+    assert cli("merge", "--store", "new.sqlite", "torn.sqlite").code == 2
+    assert set(surroundings.iterdir()) == before
+    with Store.open("other.sqlite", write=True) as other, pytest.raises(StoreError, match=r"torn.*is damaged"):
+        other.merge("torn.sqlite")
+    assert cli("copy", "--store", "torn.sqlite", "--salvage", "saved.sqlite").code == 1
+
+
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_a_narrow_screen_hides_neither_the_settings_nor_their_counts(width, store, monkeypatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(show, "Console", lambda **_: Console(file=screen, width=width, color_system=None))
+    monkeypatch.setattr(show, "WIDE", width)
+    with Store.open(store) as opened:
+        show.print_table(opened, [], "validation_loss", "best")
+        found, *_ = show.gather(opened, [], show.SETTING, "validation_loss", "best")
+    text = screen.getvalue()
+    assert "…" not in text
+    assert all(len(line) <= width or line.startswith("in all rows: ") for line in text.splitlines())
+    flat = "".join(text.replace("│", " ").split())
+    for row in (row for row in found if row["task"] == "stochastic-binary"):
+        assert f"tau_f={row['estimator.tau_f']:.4g}tau_b={row['estimator.tau_b']:.4g}" in flat
+        assert (f"n{row['n']},mean{row['mean']:.4g}," if width < 60 else f"{row['n']}{row['mean']:.4g}") in flat
+
+
+def test_a_field_with_the_name_of_a_column_tells_settings_apart_and_is_shown(surroundings, cli) -> None:
+    """A task of one's own may have a field called n, best or status: counts and means are something else."""
+    with Store.open("dst.sqlite", write=True) as store:
+        for number, (n, status, power) in enumerate([(4, "cold", 1), (4, "warm", 1), (8, "cold", 1), (8, "cold", 2)]):
+            estimator = {"name": "own", "tau": 1.0, "best": power}
+            config = {"task": "toy", "estimator": estimator, "seed": 0, "lr": 0.01, "n": n, "status": status}
+            history = {"validation_loss": Series([1], np.array([float(number)]))}
+            store.put([Record(config=config, status="done", history=history)])
+    told = [[row[name] for name in ("config.n", "config.status", "estimator.best", "n", "mean")] for row in rows(cli)]
+    assert told == [[4, "cold", 1, 1, 0.0], [4, "warm", 1, 1, 1.0], [8, "cold", 1, 1, 2.0], [8, "cold", 2, 1, 3.0]]
+    assert [(row["config.n"], row["n"]) for row in rows(cli, "--group", "n")] == [(4, 2), (8, 2)]
+    assert [row["mean"] for row in rows(cli, "--where", "config.status=warm", "status=done")] == [1.0]
+    assert [row["config.n"] for row in rows(cli, "--sort", "config.n", "--reverse")] == [8, 8, 4, 4]
+    assert [row["best"] for row in rows(cli, "--where", "config.n=8", "--sort", "best")] == [2.0, 3.0]
+    head, *lines = csv.reader(io.StringIO(cli("show", "--csv").out))
+    assert len({*head}) == len(head)
+    assert [line[head.index("config.n")] for line in lines] == ["4", "4", "8", "8"]
+    assert "config.status" in cli("show").out
+
+
+def test_settings_without_the_metric_are_counted(surroundings, cli) -> None:
+    """As `tau_f` is one number of a schedule, and one per layer of a rule."""
+    with Store.open("dst.sqlite", write=True) as store:
+        for tau_f, values in (("2:0.1:linear", np.array([2.0, 0.1])), ("self", np.ones((2, 3))), ("cosine", None)):
+            estimator = {"name": "decoupled", "tau_f": tau_f, "tau_b": 1.0}
+            config = {"task": "polynomial", "estimator": estimator, "seed": 0, "lr": 0.01}
+            history = {} if values is None else {"tau_f": Series([1, 2], values)}
+            store.put([Record(config=config, status="done", history=history)])
+    told = cli("show", "--metric", "tau_f", "--json")
+    assert [row["tau_f"] for row in json.loads(told.out)] == ["2:0.1:linear"]
+    assert told.err == "dst: left out: 2 rows, whose runs have no single number 'tau_f'\n"
+    assert "1 row, whose runs have no single number" in cli("show", "--metric", "tau_f", "--where", "tau_f!=self").err

@@ -1,0 +1,68 @@
+"""What `--help` shows: a sentence, and examples that can be typed, in 80 columns."""
+
+import re
+import shlex
+import sys
+
+import pytest
+from dst_lab.cli.commands.claims import _print
+from dst_lab.cli.main import command_line
+from dst_lab.cli.options.examples import EXAMPLES, FIRST_STEPS
+
+TYPED = [line for lines in (*EXAMPLES.values(), FIRST_STEPS) for line in lines.splitlines()]
+
+
+def commands() -> dict:
+    return command_line()._subparsers._group_actions[0].choices
+
+
+def test_every_command_has_a_sentence_and_examples() -> None:
+    assert EXAMPLES.keys() == commands().keys()
+    for name, parser in commands().items():
+        assert parser.description.endswith("."), name
+
+
+@pytest.mark.parametrize("name", ["", *EXAMPLES, "run stochastic-binary", "run codebook-vae", "data prepare"])
+def test_help_fits_80_columns(name: str, cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ended = cli(*name.split(), "--help")
+    assert ended.code == 0
+    assert max(map(len, ended.out.splitlines())) <= 80
+    assert ("\nexamples:\n  dst " in ended.out) == (name != "data prepare")
+
+
+def test_without_a_command_the_help_is_shown(cli) -> None:
+    ended = cli()
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == cli("--help").out
+
+
+def test_the_help_of_sweep_lists_every_recipe_below_its_study(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli("sweep", "--help").out.splitlines()
+    start = lines.index("recipes of the study paper:")
+    assert lines[start + 1 : start + 3] == [
+        "  sbn-grid",
+        "      Stochastic binary network: the full grid over (tau_f, tau_b).",
+    ]
+    assert lines.index("recipes of the study circuits:") < lines.index("  circuits-1m")
+
+
+@pytest.mark.parametrize("line", TYPED)
+def test_examples_are_commands_that_there_are(line: str) -> None:
+    words = shlex.split(re.split(r" {2,}|, then| > ", line)[0])
+    if "COMMAND" not in words and "--help" not in words:
+        assert words[0] == "dst"
+        command_line().parse_args(words[1:])
+
+
+def test_a_verdict_is_as_wide_as_the_terminal(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "C1 on a task: two words " + 6 * "and two more "
+    _print(text.strip(), "supported")
+    assert capsys.readouterr().out == f"supported      {text.strip()}\n", "one line for a pipe"
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    _print(text.strip(), "supported")
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == "supported      C1 on a task: two words and two more and two"
+    assert rest == [" " * 17 + "more and two more and two more and two", " " * 17 + "more and two more"]

@@ -1,0 +1,172 @@
+"""Levels in one file: written reproducibly, verified on reading."""
+
+import json
+import zlib
+
+import numpy as np
+import pytest
+from dst_lab.data import DataError, Dataset, Split, bits, levels, load, load_levels, prepare
+
+
+def random_dataset(channels: int, rows: int = 5, columns: int = 3, name: str = "mnist") -> Dataset:
+    draw = np.random.RandomState(channels)
+
+    def split(n: int) -> Split:
+        images = draw.randint(0, 256, (n, channels, rows, columns), dtype=np.uint8)
+        return Split(images, draw.randint(0, 10, n))
+
+    return Dataset(name=name, classes=10, train=split(11), validation=split(4), test=split(7))
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    path = tmp_path / "cifar10-3.levels"
+    prepare(random_dataset(3, 32, 32, "cifar10"), 3, path)
+    return path
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("thresholds", [1, 2, 3, 4, 7, 8, 15, 16, 127, 254])
+def test_what_is_read_is_what_would_be_computed(tmp_path, channels, thresholds):
+    dataset = random_dataset(channels)
+    prepare(dataset, thresholds, tmp_path / "file")
+    read = load_levels("mnist", thresholds, tmp_path / "file")
+    assert (read.name, read.thresholds, read.classes) == ("mnist", thresholds, 10)
+    for part in ("train", "validation", "test"):
+        found, whole = getattr(read, part), getattr(dataset, part)
+        assert np.array_equal(found.levels, levels(whole.images, thresholds))
+        assert found.labels.tolist() == whole.labels.tolist()
+        assert (found.levels.dtype, found.labels.dtype) == (np.uint8, np.int64)
+        assert found.levels.flags.writeable
+        assert found.levels.flags.c_contiguous
+
+
+def test_levels_from_a_folder_are_those_from_a_file(tiny_cifar, tmp_path, monkeypatch):
+    root = tiny_cifar.write(tmp_path / "data")
+    prepare(load("cifar10", root), 3, tmp_path / "file")
+    computed = load_levels("cifar10", 3, root)
+    monkeypatch.setenv("DST_DATA", str(tmp_path / "file"))
+    read = load_levels("cifar10", 3)
+    for part in ("train", "validation", "test"):
+        assert np.array_equal(getattr(read, part).levels, getattr(computed, part).levels)
+        assert np.array_equal(getattr(read, part).labels, getattr(computed, part).labels)
+    assert np.array_equal(bits(read.test.levels, 3)[0, :1024], tiny_cifar.test[0, 0].ravel() / 255 > 0.25)
+
+
+def test_one_file_serves_the_whole_data_set_too(tiny_cifar, tmp_path):
+    root = tiny_cifar.write(tmp_path / "data")
+    with pytest.raises(DataError, match="prepare cifar10, not cifar10-whole: one file serves both"):
+        prepare(load("cifar10-whole", root), 3, tmp_path / "file")
+    prepare(load("cifar10", root), 3, tmp_path / "file")
+    for source in (root, tmp_path / "file"):
+        split, whole = load_levels("cifar10", 3, source), load_levels("cifar10-whole", 3, source)
+        assert whole.name == "cifar10-whole"
+        assert np.array_equal(whole.train.levels, np.concatenate([split.train.levels, split.validation.levels]))
+        assert np.array_equal(whole.validation.levels, split.test.levels)
+        assert np.array_equal(whole.test.labels, split.test.labels)
+
+
+def test_same_data_make_the_same_bytes(prepared, tmp_path):
+    prepare(random_dataset(3, 32, 32, "cifar10"), 3, tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == prepared.read_bytes()
+
+
+def test_nothing_but_the_file_is_left(prepared, tmp_path):
+    assert list(tmp_path.iterdir()) == [prepared]
+
+
+def test_failed_preparation_leaves_the_file_that_was_there(prepared, tmp_path, monkeypatch):
+    before = prepared.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dst_lab.data.prepared._pack", full)
+    with pytest.raises(OSError, match="No space left"):
+        prepare(random_dataset(3, 32, 32, "cifar10"), 3, prepared)
+    assert prepared.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [prepared]
+
+
+def test_format_is_as_described(prepared):
+    first, second, stream = prepared.read_bytes().split(b"\n", 2)
+    assert first == b"dst-levels 1"
+    told = json.loads(second)
+    assert (told["dataset"], told["thresholds"], told["images"]) == ("cifar10", 3, [11, 4, 7])
+    dataset = random_dataset(3, 32, 32, "cifar10")
+    content = zlib.decompress(stream)
+    assert content[:11] == dataset.train.labels.astype(np.uint8).tobytes()
+    red, green, blue = levels(dataset.train.images, 3)[0, :, 0, 0].tolist()
+    assert content[22] == red + 4 * green + 16 * blue
+
+
+def test_images_are_not_to_be_had_from_levels(prepared, monkeypatch):
+    message = r"holds only the levels of cifar10 at 3 thresholds, expected the images of cifar10"
+    with pytest.raises(DataError, match=message):
+        load("cifar10", prepared)
+    monkeypatch.setenv("DST_DATA", str(prepared))
+    with pytest.raises(DataError, match="levels of cifar10 at 3 thresholds, expected the images of mnist"):
+        load("mnist")
+    assert load("digits").name == "digits"
+
+
+@pytest.mark.parametrize(("name", "thresholds"), [("mnist", 3), ("cifar10", 7), ("digits", 3)])
+def test_other_levels_are_refused(prepared, name, thresholds):
+    message = f"holds the levels of cifar10 at 3 thresholds, expected {name} at {thresholds}"
+    with pytest.raises(DataError, match=message):
+        load_levels(name, thresholds, prepared)
+
+
+def test_other_files_are_refused(tmp_path):
+    (tmp_path / "notes").write_text("hello")
+    with pytest.raises(DataError, match="notes is not a file of prepared levels"):
+        load_levels("mnist", 3, tmp_path / "notes")
+
+
+def test_other_versions_are_refused(prepared):
+    prepared.write_bytes(prepared.read_bytes().replace(b"dst-levels 1", b"dst-levels 2", 1))
+    with pytest.raises(DataError, match="has version '2' of its format, expected 1"):
+        load_levels("cifar10", 3, prepared)
+
+
+def test_no_flipped_byte_goes_unseen(prepared):
+    whole = prepared.read_bytes()
+    start = whole.index(b"\n", 20)
+    places = [*range(start + 20), *range(start + 20, len(whole), 97), *range(len(whole) - 8, len(whole))]
+    for place in places:
+        raw = bytearray(whole)
+        raw[place] ^= 1
+        prepared.write_bytes(raw)
+        with pytest.raises(DataError, match=str(prepared)):
+            load_levels("cifar10", 3, prepared)
+
+
+@pytest.mark.parametrize("kept", [0, 5, 13, 60, 300, 5000, -4, -1])
+def test_truncation_is_named(prepared, kept):
+    prepared.write_bytes(prepared.read_bytes()[:kept])
+    with pytest.raises(DataError, match=str(prepared)):
+        load_levels("cifar10", 3, prepared)
+
+
+def test_what_follows_the_end_is_named(prepared):
+    prepared.write_bytes(prepared.read_bytes() + b"more")
+    with pytest.raises(
+        DataError, match="expected 22550 bytes of levels, found 4 bytes after their end; prepare it again"
+    ):
+        load_levels("cifar10", 3, prepared)
+
+
+def test_valid_stream_of_other_content_is_named(prepared):
+    first, second, stream = prepared.read_bytes().split(b"\n", 2)
+    content = bytearray(zlib.decompress(stream))
+    content[100] ^= 1
+    prepared.write_bytes(first + b"\n" + second + b"\n" + zlib.compress(bytes(content)))
+    sha256 = json.loads(second)["sha256"]
+    with pytest.raises(DataError, match=f"is damaged: expected content with sha256 {sha256}, found sha256 "):
+        load_levels("cifar10", 3, prepared)
+
+
+def test_immense_counts_are_refused(prepared):
+    prepared.write_bytes(prepared.read_bytes().replace(b"[11, 4, 7]", b"[" + b"9" * 30 + b", 4, 7]"))
+    with pytest.raises(DataError, match="is damaged"):
+        load_levels("cifar10", 3, prepared)

@@ -1,0 +1,214 @@
+"""Configs: one text for one run, there and back, and a sentence for what is no config."""
+
+import json
+from dataclasses import fields, replace
+
+import pytest
+from dst_lab.configs import ESTIMATORS, Choice
+from dst_lab.store import run_id
+from dst_lab.tasks import TASKS
+
+OTHER = {"augment": "mirror", "dataset": "mnist", "wiring": "random", "optimiser": "radam"}
+"""For each field of text a value that is not the default."""
+OTHER |= {"lr_schedule": "cosine", "pixels": "binarised"}
+PLAIN = {"weight_decay": 0.0, "lr_schedule": "constant"}
+BEFORE = {
+    "stochastic-binary": "61e3c4879ede63dc",
+    "categorical-autoencoder": "935c7288cc835217",
+    "logic-gates": "755a584ed477d087",
+    "bias-variance": "7dc330be4e23718d",
+}
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_there_and_back(scale, name) -> None:
+    config_type = TASKS[name].config_type
+    for choice in [*map(config_type.choice, ESTIMATORS), Choice.make("decoupled", tau_f="2:0.5:cosine:0.3", tau_b=1)]:
+        config = config_type(**getattr(config_type, scale)(), estimator=choice, seed=3)
+        through_json = json.loads(json.dumps(config.to_dict()))
+        assert config_type.from_dict(through_json) == config
+        assert run_id(through_json) == run_id(config.to_dict())
+        omitted = {spec.name for spec in fields(config_type) if spec.metadata.get("omit")}
+        assert through_json.keys() == {"task", *(spec.name for spec in fields(config_type))} - omitted
+
+
+def test_equal_runs_are_written_alike(name) -> None:
+    """A value typed, computed or read: 1, 1.0 and "1" are one run."""
+    config_type = TASKS[name].config_type
+    lists = {"hidden": [32, 8]} if hasattr(config_type, "hidden") else {"warmup": 2}
+    tuples = {"hidden": (32.0, 8)} if hasattr(config_type, "hidden") else {"warmup": 2.0}
+    one = config_type(estimator=Choice.make("decoupled", tau_f=1, tau_b="2"), lr=1, batch=32, **lists)
+    other = config_type(estimator=Choice.make("decoupled", tau_f="1.0", tau_b=2.0), lr=1.0, batch=32.0, **tuples)
+    assert json.dumps(one.to_dict()) == json.dumps(other.to_dict())
+    assert run_id(one.to_dict()) == run_id(other.to_dict())
+    assert one == other
+
+
+def varied(name: str) -> list[str]:
+    """The fields of a task's config that can have another value: polynomial reads no data set."""
+    return [spec.name for spec in fields(TASKS[name].config_type) if (name, spec.name) != ("polynomial", "dataset")]
+
+
+def test_every_field_is_part_of_the_identity(name) -> None:
+    config_type = TASKS[name].config_type
+    config = config_type(estimator=Choice.make("decoupled", tau_f=1, tau_b=1), optimiser="adamw", **PLAIN)
+    changed = {**OTHER, "estimator": Choice.make("softmax_ste", tau=1)}
+    ids = {run_id(config.to_dict())}
+    for field in varied(name):
+        value = getattr(config, field)
+        new = changed.get(field, (*value, 5) if isinstance(value, tuple) else None) or value + 1
+        ids.add(run_id(replace(config, **{field: new}).to_dict()))
+    assert len(ids) == len(varied(name)) + 1
+
+
+def test_a_fleet_shares_all_but_seed_rate_and_temperatures(name) -> None:
+    config_type = TASKS[name].config_type
+    config = config_type(estimator=Choice.make("decoupled", tau_f=1, tau_b=1), optimiser="adamw", **PLAIN)
+    free = {"seed": 9, "lr": 0.5, "estimator": Choice.make("decoupled", tau_f="1:0.5:linear", tau_b=3)}
+    for key, value in free.items():
+        assert replace(config, **{key: value}).fleet_key() == config.fleet_key(), key
+    assert replace(config, estimator=Choice.make("softmax_ste", tau=1)).fleet_key() != config.fleet_key()
+    for field in varied(name):
+        if field not in free:
+            value = getattr(config, field)
+            new = OTHER.get(field) or ((*value, 5) if isinstance(value, tuple) else value + 1)
+            assert replace(config, **{field: new}).fleet_key() != config.fleet_key(), field
+    assert len({TASKS[task].config_type(estimator=config.estimator).fleet_key() for task in TASKS}) == len(TASKS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"lr": 0}, "lr must be above 0, got lr=0.0"),
+        ({"lr": float("nan")}, "lr must be a finite number, got nan"),
+        ({"lr": float("inf")}, "lr must be a finite number, got inf"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"batch": float("inf")}, "batch takes whole numbers, got inf"),
+        ({"seed": 2**32}, r"seed must be below 2\*\*32, got seed=4294967296"),
+        ({"seed": 1.5}, "seed takes whole numbers, got 1.5"),
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"batch": 2.5}, "batch takes whole numbers, got 2.5"),
+        ({"batch": True}, "batch takes whole numbers, got True"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"hidden": ()}, "hidden takes at least one number, got none"),
+        ({"hidden": (8, 0)}, "hidden must be at least 1, got 0"),
+        ({"hidden": (8, -3)}, "hidden must be at least 1, got -3"),
+    ],
+)
+def test_what_is_no_config_is_told(fields, complaint) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        TASKS["stochastic-binary"].config_type(estimator=Choice.make("identity_ste"), **fields)
+
+
+def test_a_dictionary_of_something_else_is_told() -> None:
+    config_type = TASKS["stochastic-binary"].config_type
+    values = config_type(estimator=Choice.make("identity_ste")).to_dict()
+    with pytest.raises(ValueError, match="stochastic-binary has no field colour, shape"):
+        config_type.from_dict({**values, "shape": 1, "colour": 2})
+    with pytest.raises(ValueError, match="a config of stochastic-binary was expected, got one of logic-gates"):
+        config_type.from_dict({**values, "task": "logic-gates"})
+    with pytest.raises(ValueError, match="unknown estimator 'nope': expected one of decoupled"):
+        config_type.from_dict({**values, "estimator": {"name": "nope"}})
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_an_estimator_takes_exactly_its_temperatures(name) -> None:
+    wanted = [*ESTIMATORS[name].temperatures, *ESTIMATORS[name].options]
+    choice = Choice.make(name.replace("_", "-"), **dict.fromkeys(wanted, 2.0))
+    assert choice.to_dict() == {"name": name, **dict.fromkeys(wanted, 2.0)}
+    foreign = "tau" if "tau" not in wanted else "tau_f"
+    with pytest.raises(ValueError, match=f"estimator {name} takes .*, got .*{foreign}"):
+        Choice.make(name, **dict.fromkeys([*wanted, foreign], 2.0))
+    if wanted:
+        with pytest.raises(ValueError, match=f"estimator {name} takes .*, got none"):
+            Choice.make(name)
+
+
+@pytest.mark.parametrize("tau", [0, "0", "1:0:linear", "0:1:cosine"])
+def test_only_tau_f_may_reach_zero(tau) -> None:
+    assert Choice.make("decoupled", tau_f=tau, tau_b=1).temperatures[0][0] == "tau_f"
+    with pytest.raises(ValueError, match="tau_b must stay above 0, got tau_b="):
+        Choice.make("decoupled", tau_f=1, tau_b=tau)
+    with pytest.raises(ValueError, match="tau must stay above 0, got tau="):
+        Choice.make("softmax_ste", tau=tau)
+
+
+def test_a_bad_temperature_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^tau_b: a temperature must be finite and at least 0, got -1\.0$"):
+        Choice.make("decoupled", tau_f=1, tau_b=-1)
+
+
+def test_a_batch_larger_than_the_data_is_told() -> None:
+    config = TASKS["stochastic-binary"].config_type(estimator=Choice.make("identity_ste"), batch=100)
+    assert config.batches_of(100) == 1
+    assert config.batches_of(299) == 2
+    with pytest.raises(ValueError, match="batch must be at most the 99 images there are to train on, got batch=100"):
+        config.batches_of(99)
+
+
+def test_runs_from_before_there_were_optimisers_keep_their_identity() -> None:
+    """Ids of the quick defaults as recorded with Adam alone; what differs from it is written."""
+    ids = {
+        name: run_id(TASKS[name].config_type(estimator=Choice.make("decoupled", tau_f=0.5, tau_b=1)).to_dict())
+        for name in BEFORE
+    }
+    assert ids == BEFORE
+    other = TASKS["logic-gates"].config_type(
+        estimator=Choice.make("identity_ste"), optimiser="adamw", weight_decay=1e-2, lr_schedule="cosine", warmup=2
+    )
+    written = other.to_dict()
+    assert {name: written[name] for name in ("optimiser", "weight_decay", "lr_schedule", "warmup")} == {
+        "optimiser": "adamw", "weight_decay": 0.01, "lr_schedule": "cosine", "warmup": 2.0,
+    }  # fmt: skip
+    assert TASKS["logic-gates"].config_type.from_dict(written) == other
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"optimiser": "sgd"}, "optimiser must be one of adam, adamw, radam, got 'sgd'"),
+        ({"lr_schedule": "linear"}, "lr_schedule must be one of constant, cosine, got 'linear'"),
+        ({"weight_decay": 0.1}, "goes with optimiser=adamw, got weight_decay=0.1 with optimiser=adam"),
+        ({"weight_decay": -0.1, "optimiser": "adamw"}, "weight_decay is at least 0"),
+        ({"warmup": -1}, "warmup must be at least 0 epochs, got warmup=-1.0"),
+    ],
+)
+def test_an_optimiser_that_makes_no_sense_is_a_sentence(given, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        TASKS["stochastic-binary"].config_type(estimator=Choice.make("identity_ste"), **given)
+
+
+def test_temperatures_where_none_are_given() -> None:
+    """The task's own where it has some, else the card's."""
+    from dst_lab.configs import LogicGatesConfig, PolynomialConfig
+
+    assert LogicGatesConfig.choice("decoupled").to_dict() == {"name": "decoupled", "tau_f": 0.1, "tau_b": 2.0}
+    assert LogicGatesConfig.choice("gapped-ste").to_dict() == {"name": "gapped_ste", "tau": 1.0, "gap": 1.0}
+    assert PolynomialConfig.choice("softmax-ste").to_dict() == {"name": "softmax_ste", "tau": 1.0}
+    assert LogicGatesConfig.choice("identity_ste").to_dict() == {"name": "identity_ste"}
+
+
+def test_temperatures_are_told_by_the_table() -> None:
+    from dst_lab.configs import Card, Temperature
+    from dst_lab.configs.estimators import ESTIMATORS, names_of_temperatures, register, temperatures_in
+    from dst_lab.figures.style import settings_text
+
+    record = {"name": "warm_ste", "tauten": 3, "heat": 0.5, "cold": 2.0}
+    try:
+        register(
+            Card(
+                name="warm_ste",
+                label="Warm",
+                draw="heat",
+                surrogate="clean",
+                backward="cold",
+                temperatures={"heat": Temperature(), "cold": Temperature()},
+            )
+        )
+        assert temperatures_in(record) == {"heat": 0.5, "cold": 2.0}
+        assert settings_text(record) == "heat 0.5, cold 2"
+        assert names_of_temperatures() == ["tau_f", "tau_b", "tau", "heat", "cold"]
+    finally:
+        ESTIMATORS.pop("warm_ste", None)
+    assert temperatures_in(record) == {}, "of one that is not known, only names that are"
+    assert temperatures_in({"name": "foreign", "tau_b": 1.0, "tau_f": 0.1}) == {"tau_f": 0.1, "tau_b": 1.0}

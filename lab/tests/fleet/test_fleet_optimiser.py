@@ -1,0 +1,227 @@
+"""The fleet's optimisers are torch's, run by run, each run with its own rate; every path takes one set of numbers."""
+
+import math
+
+import pytest
+import torch
+from dst_lab.configs import Choice
+from dst_lab.configs.config import LR_SCHEDULES, OPTIMISERS
+from dst_lab.fleet.loop import Fleet
+from dst_lab.fleet.optimiser import STRIDE, Optimiser, UpdateRule, update
+from dst_lab.tasks import TASKS
+from torch.optim import lr_scheduler
+
+RATES = [1e-3, 3e-2, 1e-3, 1e-4, 0.5]
+SHAPES = {"weight": (7, 5), "bias": (1, 3), "logits": (33,)}
+STEPS = 60
+RULES = [
+    UpdateRule("adam", steps=STEPS),
+    UpdateRule("adam", schedule="cosine", warmup=7, steps=STEPS),
+    UpdateRule("adamw", weight_decay=0.1, steps=STEPS),
+    UpdateRule("adamw", weight_decay=0.02, schedule="cosine", warmup=10, steps=STEPS),
+    UpdateRule("radam", steps=STEPS),
+    UpdateRule("radam", schedule="cosine", steps=STEPS),
+    UpdateRule("radam", warmup=STEPS, steps=STEPS),
+]
+TORCHS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "radam": torch.optim.RAdam}
+
+
+@pytest.fixture
+def gradients() -> list[dict[str, torch.Tensor]]:
+    """Of very different sizes, some zero."""
+    draw = torch.Generator().manual_seed(0)
+    made = []
+    for step in range(STEPS):
+        one = {name: torch.randn(len(RATES), *shape, generator=draw) for name, shape in SHAPES.items()}
+        made.append({name: g * 10.0 ** (step % 9 - 6) * (g > -1) for name, g in one.items()})
+    return made
+
+
+@pytest.fixture
+def start() -> dict[str, torch.Tensor]:
+    draw = torch.Generator().manual_seed(1)
+    return {name: torch.randn(len(RATES), *shape, generator=draw) for name, shape in SHAPES.items()}
+
+
+def fleet(start, gradients, rates=RATES, rule=RULES[0]) -> dict[str, torch.Tensor]:
+    parameters = {name: tensor.clone() for name, tensor in start.items()}
+    optimiser = Optimiser(parameters, rates, rule)
+    for done, one in enumerate(gradients):
+        optimiser.step(one, done)
+    return parameters
+
+
+def torchs(start, gradients, run: int, rule=RULES[0], **options) -> dict[str, torch.Tensor]:
+    """The same by torch's optimiser and, over the steps, its schedulers."""
+    parameters = {name: tensor[run].clone().requires_grad_() for name, tensor in start.items()}
+    if rule.weight_decay:
+        options["weight_decay"] = rule.weight_decay
+    optimiser = TORCHS[rule.name](parameters.values(), lr=RATES[run], **options)
+    schedulers, milestones = [], []
+    if rule.warmup:
+        schedulers.append(lr_scheduler.LinearLR(optimiser, 1 / rule.warmup, 1.0, total_iters=rule.warmup - 1))
+        milestones = [rule.warmup]
+    if rule.schedule == "cosine":
+        schedulers.append(lr_scheduler.CosineAnnealingLR(optimiser, T_max=rule.steps - rule.warmup))
+    if len(schedulers) == 2:
+        schedulers = [lr_scheduler.SequentialLR(optimiser, schedulers, milestones)]
+    for one in gradients:
+        for name, parameter in parameters.items():
+            parameter.grad = one[name][run].clone()
+        optimiser.step()
+        for scheduler in schedulers:
+            scheduler.step()
+    return {name: parameter.detach() for name, parameter in parameters.items()}
+
+
+def doubled(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.double() for name, tensor in tensors.items()}
+
+
+def test_every_name_that_a_config_may_give_has_its_numbers() -> None:
+    assert set(OPTIMISERS) == set(STRIDE) == {rule.name for rule in RULES}
+    assert set(LR_SCHEDULES) == {rule.schedule for rule in RULES}
+    assert UpdateRule() == UpdateRule("adam", 0.0, "constant", 0, 1)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("run", [1, 4])
+def test_torchs_optimiser_with_the_runs_own_rate(run, rule, start, gradients) -> None:
+    """In float64 to its rounding; in float32 within 60 updates, each of numbers below 8 + 60 strides rounded a few
+    times. RAdam's first updates are as long as the gradients: up to 3 rates times 60 here."""
+    ours = fleet(doubled(start), [doubled(one) for one in gradients], rule=rule)
+    theirs = torchs(doubled(start), [doubled(one) for one in gradients], run, rule, foreach=False)
+    single, plain = fleet(start, gradients, rule=rule), torchs(start, gradients, run, rule, foreach=False)
+    largest = 8 + STEPS * 5 * RATES[run]
+    for name in SHAPES:
+        torch.testing.assert_close(ours[name][run], theirs[name], rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(single[name][run], plain[name], rtol=0, atol=4 * STEPS * largest * 2**-24)
+        assert not torch.equal(single[name][run], start[name][run])
+
+
+@pytest.mark.parametrize("run", range(len(RATES)))
+def test_adam_is_torchs_fused_kernel_bit_for_bit(run, start, gradients) -> None:
+    ours, fused = fleet(start, gradients), torchs(start, gradients, run, fused=True)
+    for name in SHAPES:
+        assert torch.equal(ours[name][run], fused[name])
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_the_numbers_for_kernels_give_torchs_update(rule, start, gradients) -> None:
+    """`update` by `scalars`, and the table that Triton's kernels read, both in float64: the table's float32 numbers
+    leave 60 updates of at most 8 rates with a relative error of 2^-22 each."""
+    run, name = 1, "weight"
+    theirs = torchs(doubled(start), [doubled(one) for one in gradients], run, rule, foreach=False)[name]
+    p, q = (start[name][run].double() for _ in range(2))
+    moments = [torch.zeros_like(p) for _ in range(4)]
+    table = rule.table().double()
+    for done, one in enumerate(gradients):
+        g = one[name][run].double()
+        update(p, g, *moments[:2], RATES[run], rule.scalars(done + 1))
+        decay, rate, root, eps = table[done].tolist()
+        m, v = moments[2].mul_(0.9).add_(0.1 * g), moments[3].mul_(0.999).add_(0.001 * g * g)
+        q -= RATES[run] * (decay * q + rate * m / (v.sqrt() * root + eps))
+    torch.testing.assert_close(p, theirs, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(q, theirs, rtol=0, atol=STEPS * 8 * RATES[run] * 2**-22)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_no_update_is_longer_than_the_stride(name) -> None:
+    """Gradients that grow as beta2^(-t/2) beta1^t fill the inequality: an update of 7.3 rates, where torch's own
+    bound of 1 fails."""
+    rule, p = UpdateRule(name, steps=400), {"w": torch.zeros(1, 1, dtype=torch.float64)}
+    optimiser, longest = Optimiser(p, [1.0], rule), 0.0
+    growth = 0.999 / 0.9
+    for done in range(400):
+        before = p["w"].clone()
+        optimiser.step({"w": torch.full((1, 1), growth ** (done - 300), dtype=torch.float64)}, done)
+        longest = max(longest, float((p["w"] - before).abs()))
+    assert 3 < longest < rule.stride
+
+
+def test_radam_has_no_stride() -> None:
+    """Its first update is the rate times the gradient itself."""
+    p = {"w": torch.zeros(1, 1)}
+    Optimiser(p, [1.0], UpdateRule("radam")).step({"w": torch.full((1, 1), 1e4)}, 0)
+    assert p["w"].item() == pytest.approx(-1e4)
+    assert UpdateRule("radam").stride == math.inf
+
+
+def test_first_update_in_closed_form(start, gradients) -> None:
+    """After one step mean = (1 - beta1) g and square = (1 - beta2) g^2, unbiased to g and g^2: p - lr g / (|g| + eps).
+
+    The unbiasing divides by 1 - 0.999 in float32, which keeps 13 bits of it: 1e-4 of an update."""
+    ours = fleet(start, gradients[:1])
+    for name, g in gradients[0].items():
+        rates = torch.tensor(RATES, dtype=torch.float64).view(-1, *[1] * (g.dim() - 1))
+        moved = rates * g.double() / (g.double().abs() + 1e-8)
+        expected = start[name].double() - moved
+        slack = 1e-4 * rates + 8 * 2**-24
+        assert ((ours[name].double() - expected).abs() <= slack).all()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_run_does_not_depend_on_the_rates_beside_it(rule, start, gradients) -> None:
+    together = fleet(start, gradients, rule=rule)
+    for run in (0, 4):
+        alone = fleet(
+            {name: tensor[run : run + 1] for name, tensor in start.items()},
+            [{name: g[run : run + 1] for name, g in one.items()} for one in gradients],
+            RATES[run : run + 1],
+            rule,
+        )
+        assert all(torch.equal(alone[name][0], together[name][run]) for name in SHAPES)
+
+
+def test_a_transposed_gradient_is_read_as_it_is_meant(start, gradients) -> None:
+    turned = [{name: g.transpose(0, -1).contiguous().transpose(0, -1) for name, g in one.items()} for one in gradients]
+    assert not turned[0]["weight"][0].is_contiguous()
+    ours, other = fleet(start, gradients), fleet(start, turned)
+    assert all(torch.equal(ours[name], other[name]) for name in SHAPES)
+
+
+def test_a_gradient_that_is_not_finite_stays_in_its_run(start, gradients) -> None:
+    clean = fleet(start, gradients)
+    gradients[10]["weight"][2] = float("nan")
+    spoilt = fleet(start, gradients)
+    for name in SHAPES:
+        others = [run for run in range(len(RATES)) if run != 2 or name != "weight"]
+        assert torch.equal(clean[name][others], spoilt[name][others])
+    assert spoilt["weight"][2].isnan().all()
+
+
+def test_the_rate_over_training() -> None:
+    """Up in equal steps, at its full value when the warm-up ends and one update later, then down half a cosine."""
+    rule = UpdateRule(schedule="cosine", warmup=4, steps=12)
+    found = [rule.factor(number) for number in range(1, 13)]
+    assert found[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert found[8] == pytest.approx(0.5)
+    assert found[11] == pytest.approx(0.5 * (1 + math.cos(math.pi * 7 / 8)))
+    assert rule.factor(13) == found[11] > 0
+    assert [UpdateRule(warmup=2, steps=4).factor(number) for number in range(1, 5)] == [0.5, 1.0, 1.0, 1.0]
+
+
+def test_a_config_gives_the_rule() -> None:
+    """1,024 images in batches of 64: an epoch is 16 steps."""
+    make = TASKS["categorical-autoencoder"].config_type
+    given = {"optimiser": "adamw", "weight_decay": 0.1, "lr_schedule": "cosine", "warmup": 1.5, "epochs": 3}
+    config = make(estimator=Choice.make("softmax_ste", tau=1), **given)
+    assert UpdateRule.of(config, 1024) == UpdateRule("adamw", 0.1, "cosine", 24, 48)
+    late = make(estimator=config.estimator, warmup=4, epochs=3)
+    with pytest.raises(ValueError, match="warmup must end before training does: 4 epochs are 64 of 48 steps"):
+        UpdateRule.of(late, 1024)
+
+
+def test_a_fleet_trains_by_its_rule() -> None:
+    """The first update of a warm-up of n steps is an n-th of that without."""
+    moved = []
+    for warmup in (0, 2):
+        config = TASKS["categorical-autoencoder"].config_type(
+            estimator=Choice.make("softmax_ste", tau=1), hidden=(16, 8), epochs=3, warmup=warmup, optimiser="adamw"
+        )
+        one = Fleet(TASKS[config.task](config, None, torch.device("cpu")), [config])
+        before = one.parameters["decoder.0.weight"].clone()
+        one.stepper()()
+        moved.append(one.parameters["decoder.0.weight"] - before)
+    torch.testing.assert_close(2 * one.batches * moved[1], moved[0], rtol=1e-3, atol=2e-6)
+    assert moved[0].abs().max() == pytest.approx(2e-3, rel=1e-2)

@@ -1,0 +1,164 @@
+"""Temperatures by the library's rules, and which temperatures are recorded."""
+
+from dataclasses import MISSING, fields
+
+import numpy as np
+import pytest
+import torch
+from dst_lab.configs import Choice, Ruled
+from dst_lab.configs.rules import BUILT_IN
+from dst_lab.fleet.contract import ContractError
+from dst_lab.fleet.loop import Fleet
+from dst_lab.tasks import TASKS
+
+from decoupled_st import temperatures
+
+SELF = Choice.make("decoupled", tau_f="self", tau_b="self")
+
+
+def fleet(configs) -> Fleet:
+    return Fleet(TASKS[configs[0].task](configs[0], None, torch.device("cpu")), configs)
+
+
+def test_the_rules_are_the_librarys_that_need_no_more_than_a_name() -> None:
+    def complete(rule) -> bool:
+        return all(spec.default is not MISSING for spec in fields(rule))
+
+    ours = {n: rule for n, rule in temperatures.registered().items() if rule.__module__.startswith("decoupled_st.")}
+    assert set(BUILT_IN) == {name for name, rule in ours.items() if complete(rule)}
+
+
+@pytest.mark.parametrize("text", ["self", "confidence", "self:high=8:share=0.25", "self:steps=100"])
+def test_a_rule_is_written_and_read(text: str) -> None:
+    choice = Choice.make("decoupled", tau_f=text, tau_b=1.0)
+    assert choice.to_dict() == {"name": "decoupled", "tau_f": text, "tau_b": 1.0}
+    assert Choice.make(**choice.to_dict()) == choice
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("slef", r"tau_b: a temperature is a number or start:end:shape.*or a rule \(self, confidence\), got 'slef'"),
+        ("self:high", 'tau_b: a rule is written as "self" or "self:high=8:share=0.25", got'),
+        ("self:high=x", "tau_b: the constant high of the rule self takes a number, got 'x'"),
+        ("self:high=1:high=2", "tau_b: a rule is written as"),
+    ],
+)
+def test_what_is_no_rule_is_told(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Choice.make("decoupled", tau_f=1, tau_b=text)
+
+
+def test_one_temperature_for_both_takes_no_rule() -> None:
+    with pytest.raises(ValueError, match="apart, and softmax_ste has one for both, got tau=self: take decoupled"):
+        Choice.make("softmax_ste", tau="self")
+    assert Choice.make("gumbel_ste", tau="self").temperatures == (("tau", Ruled("self")),)
+
+
+def test_runs_of_a_rule_are_one_fleet_whatever_its_constants(small) -> None:
+    def key(f, b) -> str:
+        return small("stochastic-binary", estimator=Choice.make("decoupled", tau_f=f, tau_b=b)).fleet_key()
+
+    assert key(1, 1) == key("2:1:linear", 1)
+    assert key("self", 1) == key("self:high=2.0", 1)
+    assert key("self", "self") == key("self:high=2.0", "self:high=2.0")
+    apart = [key(1, 1), key("self", 1), key("confidence", 1), key("self", "self"), key("self:high=2.0", "self")]
+    assert len(set(apart)) == len(apart)
+
+
+@pytest.mark.parametrize("name", ["categorical-autoencoder", "stochastic-binary", "logic-gates"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)], ids=["between each other", "in a row"])
+def test_constants_of_a_rule_differ_from_run_to_run(small, name, order) -> None:
+    """Bit for bit as alone: parameters, states and the temperatures that are recorded."""
+    texts = ["self:share=0.5", "self:share=0.5:steps=0", "self:share=0.5"]
+    configs = [
+        small(name, seed=seed, estimator=Choice.make("decoupled", tau_f=text, tau_b=text))
+        for seed, text in enumerate(texts)
+    ]
+    together = fleet([configs[place] for place in order])
+    advance = together.stepper()
+    for _ in range(3):
+        advance()
+    assert together.rules is not None
+    for row, place in enumerate(order):
+        alone = fleet([configs[place]])
+        advance = alone.stepper()
+        for _ in range(3):
+            advance()
+        assert alone.rules is not None
+        for key, tensor in alone.rules.state.items():
+            assert torch.equal(tensor[0], together.rules.state[key][row]), key
+        for tau in ("tau_f", "tau_b"):
+            assert torch.equal(alone.rules.latest(tau)[0], together.rules.latest(tau)[row])
+        for key, tensor in alone.parameters.items():
+            assert torch.equal(tensor[0], together.parameters[key][row]), key
+
+
+def test_two_rules_of_a_name_in_one_estimator_keep_apart(small) -> None:
+    choice = Choice.make("decoupled", tau_f="self:high=8", tau_b="self:share=0.5")
+    assert choice.rules == {"tau_f": "self", "tau_b": "self-2"}
+    one = fleet([small("categorical-autoencoder", estimator=choice, epochs=2)])
+    advance = one.stepper()
+    for _ in range(2):
+        advance()
+    assert one.rules is not None
+    assert len(one.rules.state) == 2 * len(temperatures.SelfTempered().start())
+    first, second = (groups[0].rule for groups in one.rules.groups.values())
+    assert (first.high, first.share) == (8, 0.125)
+    assert (second.high, second.share) == (4, 0.5)
+    assert one.rules.latest("tau_f")[0] > 4
+
+
+def test_a_rule_is_told_the_steps(small) -> None:
+    rules = {}
+    for text in ("self", "self:steps=7", "self:steps=0", "confidence"):
+        one = fleet([small("categorical-autoencoder", estimator=Choice.make("decoupled", tau_f=text, tau_b=text))])
+        assert one.rules is not None
+        rules[text] = next(iter(one.rules.groups.values()))[0].rule
+    assert rules["self"] == temperatures.SelfTempered(steps=one.steps)
+    assert rules["self:steps=7"] == temperatures.SelfTempered(steps=7)
+    assert rules["self:steps=0"] == temperatures.SelfTempered()
+    assert rules["confidence"] == temperatures.Confidence()
+
+
+def test_what_the_rule_says_is_what_a_run_has(small) -> None:
+    """The first places of the autoencoder: tau_f from the usage of its 12 bits, tau_b from the scale of its logits."""
+    one = fleet([small("categorical-autoencoder", estimator=SELF)])
+    advance = one.stepper()
+    for _ in range(4):
+        norm = advance()
+    one.evaluate(norm)
+    row = one.history[-1][1]
+    rule = temperatures.SelfTempered(steps=one.steps)
+    state = rule.start((2,))
+    replay = fleet([small("categorical-autoencoder", estimator=SELF)])
+    assert replay.rules is not None
+    seen, taken = [], replay.rules.taus
+    replay.rules.taus = lambda site, logits, **how: seen.append(logits.detach().clone()) or taken(site, logits, **how)
+    again = replay.stepper()
+    for _ in range(4):
+        again()
+    for logits in seen:
+        taus, state = rule(state, logits, run_dims=1)
+    assert row["tau_f"] == taus.f.flatten()[0].item()
+    assert row["tau_b"] == taus.b.flatten()[0].item()
+
+
+def test_a_task_without_choices_takes_no_rule(small) -> None:
+    with pytest.raises(ContractError, match="bias-variance makes no choice while it trains, so that a rule has noth"):
+        fleet([small("bias-variance", estimator=SELF)])
+
+
+def test_temperatures_are_recorded_where_they_move_and_nowhere_else(small, name) -> None:
+    choices = [
+        Choice.make("decoupled", tau_f="1.0:0.5:linear", tau_b=0.7),
+        Choice.make("decoupled", tau_f=0.5, tau_b="1.0:2.0:linear:0.5"),
+        Choice.make("decoupled", tau_f=0.5, tau_b=0.7),
+    ]
+    one = fleet([small(name, estimator=choice) for choice in choices])
+    first, second, third = (record.history for record in one.train())
+    assert ("tau_f" in first, "tau_b" in first) == (True, False)
+    assert ("tau_f" in second, "tau_b" in second) == (False, True)
+    assert not {"tau_f", "tau_b"} & third.keys()
+    expected = [dict(choices[0].temperatures)["tau_f"].at((step - 1) / one.steps) for step in first["tau_f"].steps]
+    np.testing.assert_array_equal(first["tau_f"].values, np.array(expected, np.float32))

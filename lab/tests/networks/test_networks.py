@@ -1,0 +1,265 @@
+"""Networks that were kept: ordinary modules that compute what was recorded, and records computed again bit for bit."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import dst_lab
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from dst_lab import data
+from dst_lab.configs import Choice
+from dst_lab.engines.engine import Job
+from dst_lab.engines.local import LocalEngine
+from dst_lab.fleet.task import pixels
+from dst_lab.store import Store, StoreError, run_id
+from torch import nn
+
+import decoupled_st as dst
+
+CPU = torch.device("cpu")
+CHOICES = [
+    Choice.make("decoupled", tau_f=0.5, tau_b="2.0:0.25:linear"),
+    Choice.make("gumbel_ste", tau=0.6),
+    Choice.make("identity_ste"),
+    Choice.make("soft", tau=0.8),
+]
+NOT_OF_THE_NETWORK = {"train_loss", "gradient_norm", "tau_f", "tau_b"}
+AGAIN = """
+import json, sys, dst_lab
+path, *runs = sys.argv[1:]
+print(json.dumps({run: {k: v.tolist() for k, v in dst_lab.evaluate(path, run).items()} for run in runs}))
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A store of small runs of every task, kept; with two seeds, so that a run is not alone."""
+    from dst_lab.tasks import TASKS
+
+    path = tmp_path_factory.mktemp("kept") / "runs.sqlite"
+    configs = [
+        TASKS[name].config_type(estimator=choice, seed=seed, **fields)
+        for name, fields in SMALL.items()
+        for choice in CHOICES
+        for seed in (0, 1)
+    ]
+    with Store.open(path, write=True) as store:
+        outcome = LocalEngine(CPU).train(configs, store, Job(networks=True))
+    assert outcome.trained == len(configs)
+    assert outcome.without_network == ()
+    return path
+
+
+SMALL = {
+    "stochastic-binary": {"hidden": (16, 16), "epochs": 2, "diagnose_every": 2},
+    "categorical-autoencoder": {"hidden": (24, 16), "epochs": 2, "snr_every": 2, "snr_passes": 4},
+    "logic-gates": {"width": 160, "steps": 12, "evaluate_every": 6},
+    "bias-variance": {"steps": 12, "evaluate_every": 6, "latents": 2, "batch": 8, "passes": 16},
+    "categorical-vae": {"hidden": (16,), "epochs": 1, "bound_samples": 3},
+    "polynomial": {"steps": 12, "evaluate_every": 6, "latents": 16, "classes": 4, "passes": 8},
+}
+
+
+def runs_of(path: Path, task: str, **fields):
+    with Store.open(path) as store:
+        return [(run, store.history(run.id)) for run in store.runs(task=task, **fields)]
+
+
+def test_one_file_per_run_in_a_folder_named_after_the_store(trained) -> None:
+    with Store.open(trained) as store:
+        assert store.kept() == {run.id for run in store.runs()}
+        names = {f"{run.id}.safetensors" for run in store.runs()}
+    assert {path.name for path in Path(f"{trained}.networks").iterdir()} == names
+
+
+def test_a_fresh_process_computes_what_was_recorded_bit_for_bit(trained) -> None:
+    """Every metric of the network at the last step, stochastic and argmax, of every task and kind of estimator; at the
+    temperatures that a schedule ended with. JSON keeps float32's digits."""
+    ids = [run.id for task in SMALL for run, _ in runs_of(trained, task, seed=1)]
+    command = [sys.executable, "-c", AGAIN, str(trained), *ids]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    again = json.loads(done.stdout)
+    compared = 0
+    for task in SMALL:
+        for run, history in runs_of(trained, task, seed=1):
+            last = {name: series for name, series in history.items() if not name.startswith("initial_")}
+            assert again[run.id].keys() == last.keys() - NOT_OF_THE_NETWORK
+            for name, value in again[run.id].items():
+                assert np.array_equal(np.float32(value), last[name].values[-1], equal_nan=True), (task, name)
+                compared += 1
+    assert compared > 100
+
+
+@pytest.mark.parametrize("run", range(4), ids=[choice.name for choice in CHOICES])
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_loaded_classifier_has_the_recorded_accuracy(trained, run, split) -> None:
+    """By the argmax: accuracy exactly, the loss to float32's rounding of a sum."""
+    found, history = runs_of(trained, "stochastic-binary", seed=1)[run]
+    network, images = dst_lab.load(trained, found.id), getattr(data.load("digits"), split)
+    scores, labels = network(pixels(images, CPU)), torch.from_numpy(images.labels)
+    accuracy, loss = (scores.argmax(-1) == labels).float().mean(), F.cross_entropy(scores, labels)
+    assert accuracy.item() == pytest.approx(history[f"{split}_accuracy_argmax"].values[-1], abs=1e-6)
+    assert loss.item() == pytest.approx(history[f"{split}_loss_argmax"].values[-1], rel=1e-5)
+
+
+@pytest.mark.parametrize("run", range(4), ids=[choice.name for choice in CHOICES])
+def test_a_loaded_logic_network_has_the_recorded_accuracy(trained, run) -> None:
+    found, history = runs_of(trained, "logic-gates", seed=1)[run]
+    images = data.load_levels("digits", 3).test
+    scores = dst_lab.load(trained, found.id)(torch.from_numpy(data.bits(images.levels, 3)).float())
+    labels = torch.from_numpy(images.labels)
+    assert (scores.argmax(-1) == labels).float().mean().item() == pytest.approx(
+        history["test_accuracy_argmax"].values[-1], abs=1e-6
+    )
+    assert F.cross_entropy(scores, labels).item() == pytest.approx(history["test_loss_argmax"].values[-1], rel=1e-5)
+
+
+@pytest.mark.parametrize("run", range(4), ids=[choice.name for choice in CHOICES])
+def test_a_loaded_autoencoder_has_the_recorded_loss(trained, run) -> None:
+    found, history = runs_of(trained, "categorical-autoencoder", seed=1)[run]
+    x = pixels(data.load("digits").test, CPU)
+    output = dst_lab.load(trained, found.id)(x)
+    loss = F.binary_cross_entropy_with_logits(output, x, reduction="none").sum(-1).mean()
+    assert loss.item() == pytest.approx(history["test_loss_argmax"].values[-1], rel=1e-5)
+
+
+def test_the_enumerated_autoencoder_is_a_module_too(trained) -> None:
+    """Its expected loss over codes drawn at temperature 1 is the recorded one: 400 draws, within 5 standard errors."""
+    found, history = runs_of(trained, "bias-variance", estimator="soft", seed=1)[0]
+    network, x = dst_lab.load(trained, found.id), pixels(data.load("digits").validation, CPU)
+    network[4].estimator, network[4].deterministic = dst.SoftmaxSTE(tau=1.0), False
+    torch.manual_seed(0)
+    draws = torch.stack(
+        [
+            F.binary_cross_entropy_with_logits(network(x), x, reduction="none").sum(-1).mean().detach()
+            for _ in range(400)
+        ]
+    )
+    error = draws.std() / len(draws) ** 0.5
+    assert abs(draws.mean().item() - history["validation_loss"].values[-1]) <= 5 * error.item()
+
+
+def test_what_it_is_made_of(trained) -> None:
+    """Parts of torch and of the library; constant temperatures as they were given, moved ones as they ended: at the
+    last of 40 steps the linear schedule from 2 to 0.25 stands at 39/40 of its way."""
+    found, _ = runs_of(trained, "stochastic-binary", estimator="decoupled", seed=0)[0]
+    network = dst_lab.load(trained, found.id)
+    assert [type(part) for part in network] == [nn.Linear, dst.nn.Binary, nn.Linear, dst.nn.Binary, nn.Linear]
+    estimator = network[1].estimator
+    assert estimator.tau_f == 0.5
+    assert estimator.tau_b == pytest.approx(2.0 - 1.75 * 39 / 40)
+    assert not network.training
+    found, _ = runs_of(trained, "logic-gates", estimator="gumbel_ste", seed=0)[0]
+    logic = dst_lab.load(trained, found.id)
+    assert [type(part) for part in logic] == [dst.nn.LogicLayer, dst.nn.LogicLayer, dst.nn.GroupSum]
+    assert logic[0].estimator == dst.GumbelSTE(tau=0.6)
+
+
+@pytest.mark.parametrize("task", ["stochastic-binary", "logic-gates", "categorical-vae"])
+def test_what_a_rule_ended_with_is_kept(tmp_path, task, small) -> None:
+    """Its state, so that the record is computed again bit for bit, and the temperatures it last set at each place."""
+    config = small(task, estimator=Choice.make("decoupled", tau_f="self", tau_b="self"))
+    with Store.open(tmp_path / "a.sqlite", write=True) as store:
+        LocalEngine(CPU).train([config], store, Job(networks=True))
+        run = run_id(config.to_dict())
+        history, again = store.history(run), dst_lab.evaluate(store, run)
+        for name, value in again.items():
+            assert np.array_equal(value, history[name].values[-1], equal_nan=True), name
+        modules = [part for part in dst_lab.load(store, run).modules() if hasattr(part, "deterministic")]
+    found = np.array([module.estimator.tau_b for module in modules])
+    np.testing.assert_allclose(found, np.atleast_1d(history["tau_b"].values[-1]), rtol=1e-6)
+    assert (found != 1).all()
+
+
+def test_it_draws_where_it_is_asked_to_and_can_be_trained_on(trained) -> None:
+    found, _ = runs_of(trained, "stochastic-binary", estimator="decoupled", seed=0)[0]
+    x = pixels(data.load("digits").test, CPU)
+    fixed, drawing = dst_lab.load(trained, found.id), dst_lab.load(trained, found.id, deterministic=False)
+    assert torch.equal(fixed(x), fixed(x))
+    assert not torch.equal(drawing(x), drawing(x))
+    assert not torch.equal(fixed.train()(x), fixed(x))
+    F.cross_entropy(fixed(x), torch.zeros(len(x), dtype=torch.int64)).backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in fixed.parameters())
+
+
+def test_a_task_that_does_not_say_how_is_a_sentence(trained, monkeypatch) -> None:
+    from dst_lab.fleet.task import Task
+    from dst_lab.tasks import StochasticBinary
+
+    found, _ = runs_of(trained, "stochastic-binary")[0]
+    monkeypatch.setattr(StochasticBinary, "network", classmethod(Task.network.__func__))
+    with pytest.raises(NotImplementedError, match="stochastic-binary does not say how its network is put together"):
+        dst_lab.load(trained, found.id)
+
+
+def test_a_task_that_is_not_known_here_is_a_sentence(trained, monkeypatch) -> None:
+    from dst_lab.tasks import TASKS
+
+    found, _ = runs_of(trained, "stochastic-binary")[0]
+    monkeypatch.delitem(TASKS, "stochastic-binary")
+    with pytest.raises(StoreError, match="import the module that registers it first"):
+        dst_lab.load(trained, found.id)
+
+
+def test_keep_says_which_runs_were_recorded_without(cli) -> None:
+    words = ("run", "bias-variance", "--steps", "4", "--evaluate-every", "2", "--threads", "1", "--store")
+    assert cli(*words, "a.sqlite", "--seeds", "1").code == 0
+    assert not Path("a.sqlite.networks").exists()
+    ended = cli(*words, "a.sqlite", "--seeds", "2", "--keep")
+    assert ended.code == 0
+    assert "dst: the network of 1 run recorded before is not beside the store" in ended.err
+    with Store.open("a.sqlite") as store:
+        (first,), (second,) = ([run.id for run in store.runs(seed=seed)] for seed in (0, 1))
+    assert first in ended.err
+    with pytest.raises(StoreError, match=f"the network of run {first} is not there: there is no .*--keep"):
+        dst_lab.load("a.sqlite", first)
+    assert isinstance(dst_lab.load("a.sqlite", second), nn.Module)
+    # What the sentence says to do.
+    assert cli(*words, "b.sqlite", "--seeds", "1", "--keep").code == 0
+    assert cli("merge", "b.sqlite", "--store", "a.sqlite").code == 0
+    assert isinstance(dst_lab.load("a.sqlite", first), nn.Module)
+    assert "not beside the store" not in cli(*words, "a.sqlite", "--seeds", "2", "--keep").err
+
+
+def test_a_run_that_diverged_leaves_no_network_and_says_so(cli) -> None:
+    words = ("run", "polynomial", "--lr", "1e38", "--steps", "20", "--evaluate-every", "5", "--threads", "1")
+    assert cli(*words, "--seeds", "1", "--keep", "--store", "a.sqlite").code == 0
+    with Store.open("a.sqlite") as store:
+        (run,) = store.runs()
+    assert run.status == "diverged"
+    for ask in (dst_lab.load, dst_lab.evaluate):
+        with pytest.raises(StoreError, match=f"run {run.id} diverged, and such a run leaves no network"):
+            ask("a.sqlite", run.id)
+    with pytest.raises(StoreError, match=r"holds no run 'none'. `dst show --group id` lists those there are"):
+        dst_lab.load("a.sqlite", "none")
+
+
+def test_a_run_that_diverges_leaves_no_network(tmp_path, small) -> None:
+    configs = [small("stochastic-binary", lr=lr) for lr in (1e-3, 1e38)]
+    with Store.open(tmp_path / "a.sqlite", write=True) as store:
+        outcome = LocalEngine(CPU).train(configs, store, Job(networks=True))
+        assert outcome.diverged == 1
+        assert store.kept() == {run_id(configs[0].to_dict())}
+
+
+def test_a_resumed_run_is_kept_as_the_undisturbed_one(tmp_path, small) -> None:
+    """Begun without, stopped, and gone on with `networks`: the same tensors."""
+    from dst_lab.engines.checkpoints import Checkpoints
+    from dst_lab.fleet.loop import TrainingStoppedError
+
+    config, tensors = small("categorical-autoencoder"), []
+    for name in ("whole", "stopped"):
+        with Store.open(tmp_path / f"{name}.sqlite", write=True) as store:
+            folder = Checkpoints(tmp_path / name)
+            if name == "stopped":
+                asked = iter(range(100))
+                with pytest.raises(TrainingStoppedError):
+                    LocalEngine(CPU).train([config], store, Job(folder, stop=lambda: next(asked) == 20))  # noqa: B023
+            LocalEngine(CPU).train([config], store, Job(folder, networks=True))
+            tensors.append(store.network(run_id(config.to_dict())).tensors)
+    assert tensors[0].keys() == tensors[1].keys()
+    assert all(np.array_equal(tensors[0][name], tensors[1][name]) for name in tensors[0])

@@ -1,0 +1,138 @@
+"""An estimator of one's own, registered and nothing more, trains in fleets, is recorded under its name, and shown."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import dst_lab
+import numpy as np
+import pytest
+import torch
+from dst_lab.configs import Card, Choice, Temperature, estimators
+from dst_lab.engines.engine import Job
+from dst_lab.engines.local import LocalEngine
+from dst_lab.fleet.chooser import Chooser, Draws, declined, drawn_at
+from dst_lab.fleet.loop import Fleet
+from dst_lab.fleet.streams import Source, Streams, Use
+from dst_lab.store import Store, run_id
+from dst_lab.tasks import TASKS
+
+import decoupled_st as dst
+from decoupled_st.estimators import spec
+
+CPU = torch.device("cpu")
+
+
+def trained(config: Any) -> tuple[Fleet, Any]:
+    fleet = Fleet(TASKS[config.task](config, None, CPU), [config])
+    (record,) = fleet.train()
+    return fleet, record
+
+
+@pytest.mark.parametrize("kind", ["binary", "categorical"])
+def test_the_fleet_sends_back_its_gradient(kind: str) -> None:
+    logits = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    upstream = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(1))
+    source = Source(Streams([3, 4], CPU), Use.TRAIN, 0)
+    choose = Chooser(Choice.make("toy-ste", tau=0.5), {"tau": torch.tensor([0.5, 2.0])}, source)
+    z = getattr(choose, kind)(logits)
+    assert set(z.unique().tolist()) == {0.0, 1.0}
+    (gradient,) = torch.autograd.grad(z, logits, upstream)
+    torch.testing.assert_close(gradient, upstream * (1 + 2 * z.detach()))
+
+
+def test_it_trains_every_task_and_is_recorded_by_its_name(small, name) -> None:
+    config = small(name, estimator=Choice.make("toy_ste", tau=0.5))
+    _, record = trained(config)
+    assert record.status == "done"
+    assert record.config["estimator"] == {"name": "toy_ste", "tau": 0.5}
+    assert record.provenance["path"] == "plain"
+    _, other = trained(small(name, estimator=Choice.make("softmax_ste", tau=0.5)))
+    measured = "bias" if name == "bias-variance" else "gradient_norm"
+    assert record.history[measured].values.tolist() != other.history[measured].values.tolist()
+
+
+def test_a_fused_path_declines_it(small) -> None:
+    fleet, record = trained(small("logic-gates", estimator=Choice.make("toy_ste", tau=0.5)))
+    assert record.provenance["declined"] == "packed bits: the gradient of toy_ste needs the choice"
+    with pytest.raises(ValueError, match="no kernel trains toy_ste: the gradient of toy_ste needs the choice"):
+        Draws.of(fleet.chooser(), torch.zeros(fleet.runs))
+    assert declined(Choice.default("decoupled")) is None
+
+
+def test_it_is_run_and_shown_by_the_command_line(cli) -> None:
+    words = ("--layers", 1, "--width", 160, "--steps", 2, "--evaluate-every", 1, "--seeds", 1, "--store", "own.sqlite")
+    ended = cli("run", "logic-gates", "--estimator", "toy-ste", "--tau", 0.25, *words)
+    assert ended.code == 0
+    assert "path: plain, since it is declined by packed bits: the gradient of toy_ste needs the choice" in ended.err
+    assert "toy_ste" in cli("show", "--store", "own.sqlite").out
+    with Store.open("own.sqlite") as store:
+        (run,) = store.runs()
+        assert run.config["estimator"] == {"name": "toy_ste", "tau": 0.25}
+        assert store.provenance(run.id)["path"] == "plain"
+    known = cli("run", "logic-gates", *words)
+    assert "path: packed bits\n" in known.err
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cloudy(dst.Estimator):
+    """A relaxed sample: the library's, by another name."""
+
+    name: ClassVar[str] = "cloudy"
+    functions: ClassVar = {"categorical": dst.categorical.gumbel_soft, "binary": dst.binary.gumbel_soft}
+    discrete: ClassVar[bool] = False
+    tau: float = field(default=1.0, metadata=spec.TEMPERATURE)
+
+    @property
+    def sample_temperature(self) -> float:
+        return 1.0
+
+    def deterministic(self) -> dst.Estimator:
+        return dst.IdentitySTE()
+
+
+def cloudy(**said: Any) -> Choice:
+    spec.register(Cloudy)
+    plain = {"label": "Cloudy", "temperatures": {"tau": Temperature()}, "surrogate": "relaxed sample"}
+    estimators.register(Card(name="cloudy", backward="tau", **plain, **said))
+    return Choice.make("cloudy", tau=0.5)
+
+
+@pytest.mark.parametrize("task", ["stochastic-binary", "categorical-vae"])
+@pytest.mark.parametrize(
+    "said", [{"draw": None, "random": True}, {"draw": None, "random": False}, {"draw": 0.0}], ids=str
+)
+def test_one_that_is_relaxed_has_the_runs_own_noise(small, content, tmp_path, task: str, said: dict[str, Any]) -> None:
+    """It was drawn from torch's global generator. Also where its card does not know that it draws."""
+    config = small(task, estimator=cloudy(**said))
+    torch.manual_seed(1)
+    _, first = trained(config)
+    torch.manual_seed(2)
+    _, second = trained(config)
+    assert content(first) == content(second)
+    with Store.open(tmp_path / "a.sqlite", write=True) as store:
+        LocalEngine(CPU).train([config], store, Job(networks=True))
+        history = store.history(run_id(config.to_dict()))
+        for name, value in dst_lab.evaluate(store, run_id(config.to_dict())).items():
+            assert np.array_equal(value, history[name].values[-1], equal_nan=True), name
+
+
+def test_one_that_is_relaxed_and_random_is_trained_as_the_librarys_is(small, content) -> None:
+    """The same function by another name: the same noise, and the same divergence, that of a draw at temperature 1."""
+    own, ours = cloudy(draw=None, random=True), Choice.make("gumbel_soft", tau=0.5)
+    for task in ("stochastic-binary", "categorical-vae"):
+        mine, theirs = (content(trained(small(task, estimator=choice))[1]) for choice in (own, ours))
+        assert mine["history"] == theirs["history"]
+    logits = torch.zeros(1, 2, 3, 4)
+    assert drawn_at(Chooser(own, {"tau": torch.full((1,), 0.5)}, None), logits).tolist() == [1.0]
+    estimators.register(replace(own.card, random=False), replace=True)
+    assert drawn_at(Chooser(own, {"tau": torch.full((1,), 0.5)}, None), logits).tolist() == [0.5]
+
+
+def test_a_card_that_does_not_say_whether_there_is_noise_is_told() -> None:
+    with pytest.raises(
+        ValueError, match=r"the card of cloudy has draw=None, .* give it random=True where noise is in it"
+    ):
+        cloudy(draw=None)
+    assert "cloudy" not in estimators.ESTIMATORS
+    with pytest.raises(ValueError, match="the card of cloudy has random=False and draw='tau', in which there is noise"):
+        cloudy(draw="tau", random=False)

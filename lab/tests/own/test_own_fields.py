@@ -1,0 +1,150 @@
+"""The fields of a task of one's own: read by their types, from options and axes, or refused when it is registered."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from dst_lab.configs import CONFIGS, Card, Choice, Config, Option, Temperature, estimators
+from dst_lab.fleet.contract import ContractError
+from dst_lab.fleet.task import Task
+from dst_lab.store import Store
+from dst_lab.tasks import TASKS, register
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldsConfig(Config):
+    task: ClassVar[str] = "fields"
+    batch: int = field(default=8, metadata={"help": "examples"})
+    residual: bool = field(default=True, metadata={"help": "yes or no"})
+    width: float = field(default=1, metadata={"help": "a number whose default looks whole"})
+    shares: tuple[float, ...] = field(default=(0.5,), metadata={"help": "numbers"})
+    names: tuple[str, ...] = field(default=("a",), metadata={"help": "words"})
+
+    def steps_of(self, images: int) -> tuple[int, int]:
+        return 2, 1
+
+
+class Fields(Task):
+    config_type = FieldsConfig
+
+    def __init__(self, config: Config, source: str | None, device: torch.device) -> None:
+        super().__init__(config, source, device)
+        self.images = 32
+
+    def initial(self, seed: int) -> dict[str, torch.Tensor]:
+        return {"w": torch.full((1,), float(seed + 1))}
+
+    def loss(self, parameters: Any, index: Any, choose: Any) -> torch.Tensor:
+        return parameters["w"].square() + torch.zeros(index.shape)
+
+    def evaluate(self, parameters: Any, choosers: Any) -> dict[str, torch.Tensor]:
+        return {"validation_loss": parameters["w"].square()[:, 0]}
+
+    def bytes_per_run(self) -> int:
+        return 8
+
+
+@pytest.fixture
+def registered():
+    register(Fields)
+    yield
+    for known in (TASKS, CONFIGS):
+        known.pop("fields", None)
+        known.pop("clash", None)
+
+
+RUN = ("run", "fields", "--seeds", 1, "--threads", 1)
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(
+    ("flag", "text", "value"),
+    [
+        ("residual", "False", False),
+        ("residual", "true", True),
+        ("residual", "0", False),
+        ("width", "0.5", 0.5),
+        ("shares", "0.25,1", [0.25, 1.0]),
+        ("names", "b,c", ["b", "c"]),
+    ],
+)
+def test_an_option_is_read_by_the_type_of_its_field(flag, text, value, cli) -> None:
+    assert cli(*RUN, f"--{flag}", text).code == 0
+    with Store.open("dst.sqlite") as store:
+        (run,) = store.runs()
+    assert run.config[flag] == value
+    assert type(run.config[flag]) is type(value)
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(
+    ("flag", "text", "message"),
+    [
+        ("residual", "maybe", "residual takes true or false, got 'maybe'"),
+        ("width", "wide", "width takes float, got 'wide'"),
+        ("shares", "0.5,x", "shares takes numbers with commas between, got '0.5,x'"),
+    ],
+)
+def test_what_is_not_of_the_type_is_refused(flag, text, message, cli) -> None:
+    told = cli(*RUN, f"--{flag}", text)
+    assert told.code == 2
+    assert message in told.err
+
+
+@pytest.mark.usefixtures("registered")
+def test_yes_and_no_may_be_an_axis(cli) -> None:
+    assert cli("sweep", "fields", "--seeds", 1, "--threads", 1, "--grid", "residual=yes,no").code == 0
+    with Store.open("dst.sqlite") as store:
+        assert [run.config["residual"] for run in store.runs()] == [True, False]
+    told = cli("sweep", "fields", "--grid", "residual=2")
+    assert (told.code, told.err) == (2, "dst: residual is true or false, got '2'\n")
+
+
+def test_a_field_that_no_option_can_give_is_not_registered() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Odd(FieldsConfig):
+        task: ClassVar[str] = "odd"
+        depth: int | None = None
+
+    with pytest.raises(ContractError, match=r"the task odd: a field is int, .*, got depth: int \| None"):
+        register(type("T", (Fields,), {"config_type": Odd}))
+    assert "odd" not in TASKS
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplesConfig(FieldsConfig):
+    task: ClassVar[str] = "samples"
+    samples: int = 1
+
+
+def test_a_field_with_the_name_of_an_estimators_option_is_no_part_of_it() -> None:
+    """They are two settings, and so two fleets."""
+    for choice in (Choice.make("gumbel_rao", tau=1, samples=10), Choice.make("decoupled", tau_f="self", tau_b=1)):
+        assert len({SamplesConfig(estimator=choice, samples=n).fleet_key() for n in (1, 5)}) == 2
+
+
+def test_names_that_could_mean_a_field_or_an_estimators_number_are_not_registered(registered) -> None:
+    with pytest.raises(ContractError, match="the task samples has a field samples, which is a temperature or an optio"):
+        register(type("T", (Fields,), {"config_type": SamplesConfig}))
+    assert "samples" not in TASKS
+    option, temperature = {"names": Option(default=1, help="")}, {"shares": Temperature()}
+    for name, given in {"names": {"options": option}, "shares": {"temperatures": temperature}}.items():
+        card = Card(name="wide", label="Wide", draw=0.0, surrogate="own", **given)
+        with pytest.raises(ValueError, match=f"the estimator wide takes {name}, which is a field of the task fields"):
+            estimators.register(card)
+    assert "wide" not in estimators.ESTIMATORS
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_field_with_the_name_of_an_option_is_told_and_keeps_no_other_task_from_being_run(cli) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Clash(FieldsConfig):
+        task: ClassVar[str] = "clash"
+        threads: int = 3
+
+    register(type("T", (Fields,), {"config_type": Clash}))
+    told = cli("run", "clash", "--seeds", 1)
+    assert told.code == 2
+    assert "the task clash has a field threads, and --threads is an option of `dst run` already" in told.err
+    assert cli(*RUN).code == 0

@@ -1,0 +1,270 @@
+"""A rule of one's own, registered and nothing more, sets a fleet's temperatures, which are recorded as they move."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from dst_lab.configs import Choice, Ruled, rules
+from dst_lab.fleet.chooser import Chooser, drawn_at
+from dst_lab.fleet.contract import ContractError
+from dst_lab.fleet.loop import Fleet, TrainingStoppedError
+from dst_lab.fleet.rules import Rules
+from dst_lab.fleet.saved.checkpoint import Checkpoint
+from dst_lab.store import Store
+from dst_lab.tasks import TASKS
+from dst_lab.tasks.categorical_vae import divergence
+from torch import Tensor
+from torch.distributions import Categorical, kl_divergence
+
+from decoupled_st.temperatures import Rule, State, Taus, rule
+
+TASKS_WITH_CHOICES = ("stochastic-binary", "categorical-autoencoder", "logic-gates")
+FALLING = Choice("decoupled", (("tau_f", Ruled("falling")), ("tau_b", Ruled("falling"))))
+
+
+def fleet(configs: list[Any], checkpoint: Checkpoint | None = None) -> Fleet:
+    return Fleet(TASKS[configs[0].task](configs[0], None, torch.device("cpu")), configs, checkpoint)
+
+
+@pytest.mark.parametrize("name", TASKS_WITH_CHOICES)
+def test_its_temperatures_are_those_of_every_step(small, name) -> None:
+    """tau_f is 2 over the number of the pass, at every place alike; tau_b goes by the logits of each place."""
+    (record,) = fleet([small(name, estimator=FALLING)]).train()
+    tau_f, tau_b = record.history["tau_f"], record.history["tau_b"]
+    places = 1 if name == "categorical-autoencoder" else 2
+    for step, row in zip(tau_f.steps, tau_f.values, strict=True):
+        np.testing.assert_array_equal(row, np.full_like(row, np.float32(2) / np.float32(step)))
+        assert row.size == places
+    assert (tau_b.values > 1).all()
+    if places == 2:
+        assert (tau_b.values[:, 0] != tau_b.values[:, 1]).all()
+
+
+@pytest.mark.parametrize("name", TASKS_WITH_CHOICES)
+def test_it_survives_a_stop_a_halving_and_any_company(small, name, content, tmp_path) -> None:
+    configs = [small(name, seed=seed, lr=lr, estimator=FALLING) for seed, lr in ((3, 1e-3), (4, 2e-3), (3, 3e-3))]
+    whole = [content(record) for record in fleet(configs).train()]
+    for place, config in enumerate(configs):
+        assert [content(record) for record in fleet([config]).train()] == [whole[place]]
+    for step in (1, fleet(configs).every, fleet(configs).every + 2):
+        path = tmp_path / f"{step}.npz"
+        begun = fleet(configs, Checkpoint(path))
+        with pytest.raises(TrainingStoppedError):
+            begun.train(stop=lambda begun=begun, step=step: begun.step == step)
+        resumed = fleet(configs, Checkpoint(path))
+        assert resumed.step == step
+        assert [content(record) for record in resumed.train()] == whole
+    halved = fleet(configs).train(prune=lambda *_: [0, 2])
+    assert [content(halved[place]) for place in (0, 2)] == [whole[0], whole[2]]
+    assert halved[1].status == "stopped"
+
+
+@pytest.mark.parametrize("name", TASKS_WITH_CHOICES)
+def test_only_training_changes_its_state(small, name) -> None:
+    one = fleet([small(name, estimator=FALLING), small(name, seed=2, estimator=FALLING)])
+    advance = one.stepper()
+    for _ in range(3):
+        norm = advance()
+    assert one.rules is not None
+    before = {key: tensor.clone() for key, tensor in one.rules.state.items()}
+    assert all((tensor == 3).all() for key, tensor in before.items() if key.endswith("passes"))
+    one.evaluate(norm)
+    assert all(torch.equal(tensor, one.rules.state[key]) for key, tensor in before.items())
+
+
+def test_a_chooser_is_for_one_pass(small) -> None:
+    """Used for another, its choices would be made at temperatures that nothing has set."""
+    one = fleet([small("stochastic-binary", seed=seed, estimator=FALLING) for seed in (0, 1)])
+    choose = one.chooser(observe=False)
+    for _ in range(2):
+        choose.binary(torch.zeros(2, 3, 8))
+    with pytest.raises(ContractError, match=r"makes 2 choices, .* Take a new choosers\(..\) for every pass"):
+        choose.binary(torch.zeros(2, 3, 8))
+
+
+def test_buffers_are_as_they_begin_when_training_does(small) -> None:
+    """A pass counts the places before; what `loss` moves must not have moved by it."""
+
+    class Counting(TASKS["stochastic-binary"]):  # type: ignore[misc]
+        def buffers(self, seed: int) -> dict[str, Tensor]:
+            return {"passes": torch.zeros(())}
+
+        def loss(self, parameters: Any, index: Tensor, choose: Any) -> Tensor:
+            parameters["passes"].add_(1)
+            return super().loss({name: p for name, p in parameters.items() if name != "passes"}, index, choose)
+
+    config = small("stochastic-binary", estimator=FALLING)
+    begun = Fleet(Counting(config, None, torch.device("cpu")), [config])
+    assert (begun.buffers["passes"] == 0).all()
+    advance = begun.stepper()
+    advance()
+    assert (begun.buffers["passes"] == 1).all()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cooling(Rule):
+    """Both temperatures fall from `begin`, which lies in the state with as many copies as `width` says."""
+
+    name: ClassVar[str] = "cooling"
+    begin: float = 1.0
+    width: int = 0
+
+    def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
+        return {"tau": torch.full((*runs, *[2] * self.width), self.begin, device=device)}
+
+    def observe(self, state: State, view: Any) -> State:
+        return {"tau": state["tau"] * 0.99}
+
+    def temperatures(self, state: State, view: Any) -> Taus:
+        tau: Tensor = view.spread(state["tau"])
+        return Taus(tau, tau)
+
+
+@pytest.fixture
+def cooling() -> None:
+    rule.register(Cooling)
+    rules.register(Cooling.name, "falls from where it begins")
+
+
+@pytest.mark.usefixtures("cooling")
+@pytest.mark.parametrize("begins", [(2.0, 0.2, 0.2), (0.2, 2.0, 0.2)], ids=["in a row", "between each other"])
+def test_every_run_begins_with_its_own_constants(small, content, begins) -> None:
+    """Bit for bit as alone, where the state itself begins by a constant."""
+    choices = [Choice.make("decoupled", tau_f=f"cooling:begin={b}", tau_b=f"cooling:begin={b}") for b in begins]
+    configs = [small("stochastic-binary", seed=seed, estimator=choice) for seed, choice in enumerate(choices)]
+    together = fleet(configs).train()
+    for config, record, begin in zip(configs, together, begins, strict=True):
+        assert 0.5 * begin < record.history["tau_f"].values[0].max() < begin
+        assert [content(alone) for alone in fleet([config]).train()] == [content(record)]
+
+
+@pytest.mark.usefixtures("cooling")
+def test_states_of_other_forms_in_one_fleet_are_refused(small) -> None:
+    choices = [Choice.make("decoupled", tau_f=f"cooling:width={n}", tau_b=f"cooling:width={n}") for n in (0, 1)]
+    with pytest.raises(
+        ContractError, match=r"the rule cooling: start must give.*tau \[2\].* and tau \[2, 2\].*--fleet 1"
+    ):
+        fleet([small("stochastic-binary", estimator=choice) for choice in choices])
+
+
+def test_it_has_constants_and_a_part_by_the_command_line(cli) -> None:
+    words = ("--hidden", "8", "--epochs", 1, "--seeds", 1, "--store", "own.sqlite", "--threads", 1)
+    assert cli("run", "stochastic-binary", "--temperatures", "falling:start_at=4", *words).code == 0
+    assert cli("run", "stochastic-binary", "--tau-f", "falling", "--tau-b", 0.5, *words).code == 0
+    with Store.open("own.sqlite") as store:
+        runs = {run.config["estimator"]["tau_f"]: run for run in store.runs()}
+        both, part = runs["falling:start_at=4"], runs["falling"]
+        assert part.config["estimator"] == {"name": "decoupled", "tau_f": "falling", "tau_b": 0.5}
+        (step,) = store.history(both.id)["tau_f"].steps
+        assert store.history(both.id)["tau_f"].values[0] == np.float32(4) / np.float32(step)
+        assert "tau_b" in store.history(both.id)
+        assert store.history(part.id)["tau_f"].values[0] == np.float32(2) / np.float32(step)
+        assert "tau_b" not in store.history(part.id)
+    refused = cli("run", "stochastic-binary", "--temperatures", "falling:colour=4", *words)
+    assert refused.code == 2
+    assert "rule 'falling' has no constant colour" in refused.err
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowByRow(Rule):
+    """tau_f = 1 + the largest logit of the row."""
+
+    name: ClassVar[str] = "row_by_row"
+
+    def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
+        return {}
+
+    def observe(self, state: State, view: Any) -> State:
+        return {}
+
+    def temperatures(self, state: State, view: Any) -> Taus:
+        return Taus(1 + view.logits.amax(-1, keepdim=True), view.spread(torch.ones(view.logits.shape[:1])))
+
+
+@pytest.fixture
+def row_by_row() -> Choice:
+    rule.register(RowByRow)
+    rules.register(RowByRow.name, "tau_f of each row from its largest logit")
+    return Choice.make("decoupled", tau_f="row_by_row", tau_b=1.0)
+
+
+def test_what_is_drawn_row_by_row_is_measured_so(row_by_row: Choice) -> None:
+    """The KL of a VAE is taken at the temperature of each row, not at their mean."""
+    cpu = torch.device("cpu")
+    choose = Chooser(row_by_row, {"tau_b": torch.ones(2)}, None, Rules([row_by_row] * 2, cpu, 1))
+    logits = torch.linspace(-1, 3, 2 * 3 * 4 * 5).sin().view(2, 3, 4, 5)
+    tau = drawn_at(choose, logits)
+    assert torch.equal(tau, 1 + logits.amax(-1, keepdim=True))
+    each = Categorical(logits=logits / (1 + logits.amax(-1, keepdim=True)))
+    theirs = kl_divergence(each, Categorical(logits=torch.zeros_like(logits))).sum(-1)
+    torch.testing.assert_close(divergence(logits, tau), theirs)
+
+
+@pytest.mark.parametrize("name", ["categorical-vae", "polynomial"])
+def test_tasks_that_ask_for_it_train_with_a_temperature_per_row(small, name, row_by_row: Choice) -> None:
+    config = small(name, estimator=row_by_row)
+    (record,) = fleet([config]).train()
+    assert record.status == "done"
+    if name == "polynomial":
+        task, logits = TASKS[name](config, None, torch.device("cpu")), torch.randn(1, config.latents, config.classes)
+        tau = 1 + logits.amax(-1, keepdim=True)
+        share = torch.softmax(logits / tau, -1)
+        torch.testing.assert_close(task.expected(logits, tau), (share * task.losses.to(logits)).sum(-1).mean(-1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Falls(Cooling):
+    """Both temperatures fall by `by` with every pass."""
+
+    name: ClassVar[str] = "falls"
+    by: float = 0.25
+
+    def observe(self, state: State, view: Any) -> State:
+        return {"tau": state["tau"] - self.by}
+
+
+@pytest.fixture
+def falls() -> None:
+    rule.register(Falls)
+    rules.register(Falls.name, "falls, and where it is not stopped below 0")
+
+
+@pytest.mark.usefixtures("falls")
+def test_what_is_no_temperature_is_refused_by_the_rules_name(small) -> None:
+    for constants, sentence in (
+        ("", r"the rule falls gave tau_f = -0\.25, and a temperature is at least 0"),
+        (":begin=-1", "the rule falls gave tau_f = -1, and"),
+    ):
+        choice = Choice.make("decoupled", tau_f=f"falls{constants}", tau_b=1.0)
+        with pytest.raises(ValueError, match=sentence):
+            fleet([small("stochastic-binary", estimator=choice)]).train()
+
+
+@pytest.mark.usefixtures("falls")
+def test_a_run_whose_rule_gives_no_temperature_fails_and_the_others_do_not(cli) -> None:
+    grid = ("--grid", "tau_f=falls:by=0,falls:by=0.25", "tau_b=1", "epochs=1")
+    ended = cli("sweep", "stochastic-binary", *grid, "--seeds", 1, "--store", "own.sqlite", "--threads", 1)
+    assert ended.code == 1
+    assert "the rule falls gave tau_f = -0.25, and a temperature is at least 0" in ended.err + ended.out
+    with Store.open("own.sqlite") as store:
+        assert {run.config["estimator"]["tau_f"]: run.status for run in store.runs()} == {
+            "falls:by=0": "done",
+            "falls:by=0.25": "failed",
+        }
+
+
+@pytest.mark.usefixtures("falls")
+def test_a_temperature_of_logits_that_are_not_finite_is_left_to_the_loss() -> None:
+    """Such a run diverges, and has company that does not."""
+    choices = [Choice.make("decoupled", tau_f="falls:by=0", tau_b=1.0)] * 2
+    ruled = Rules(choices, torch.device("cpu"), 1)
+    logits, how = torch.zeros(2, 3, 4), {"dim": -1, "batch_dims": 1, "observe": False}
+    ruled.taus(0, logits, **how)
+    ruled.states[0]["falls"]["tau"][1] = torch.nan
+    with pytest.raises(ValueError, match="the rule falls gave tau_f = nan"):
+        ruled.taus(0, logits, **how)
+    logits[1, 0, 0] = torch.nan
+    assert ruled.taus(0, logits, **how)["tau_f"].flatten().isnan().tolist() == [False, True]

@@ -1,0 +1,421 @@
+"""What is drawn is what the store holds, read back from the axes; the same bytes each time; what lacks is said."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import planted
+import pytest
+from dst_lab.configs import Config
+from dst_lab.figures import Drawn, draw, write, write_files
+from dst_lab.figures.sweeps import cells, diverged
+from dst_lab.plans import FRESH
+from dst_lab.records import Reader
+from dst_lab.store import Record, Store, run_id
+from matplotlib.collections import LineCollection
+from studies import PAPER
+from studies.paper.figures import FIGURES
+from studies.paper.recipes import RECIPES
+
+SBN, CATAE, LOGIC = "stochastic-binary", "categorical-autoencoder", "logic-gates"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return planted.plant(tmp_path_factory.mktemp("figures") / "planted.sqlite")
+
+
+@pytest.fixture(scope="module")
+def store(path: Path) -> Iterator[Store]:
+    with Store.open(path) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def drawn(store: Store) -> dict[str, Drawn]:
+    return draw(FIGURES, PAPER.rows(store, "quick"))
+
+
+def series(store: Store, recipe: str, metric: str, **wanted: Any) -> dict[tuple[Any, ...], np.ndarray]:
+    """(tau_f, tau_b) -> [seeds, T] straight from the store, for the recipe's runs whose config has these values."""
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    for config in RECIPES.plans[recipe]("quick").wanted(lambda _: None):
+        values = config.to_dict()
+        if all(values[key] == value for key, value in wanted.items()):
+            taus = values["estimator"]
+            at = (taus.get("tau_f"), taus.get("tau_b"))
+            found.setdefault(at, []).append(store.history(run_id(values))[metric].values.astype(float))
+    return {at: np.stack(values) for at, values in found.items()}
+
+
+@lru_cache
+def settled(store: Store) -> dict[tuple[str, str], Config]:
+    return RECIPES.chosen(Reader(store).scores(), "quick")
+
+
+def confirmed(store: Store, task: str, estimator: str, metric: str) -> np.ndarray:
+    """[seeds, T, ..] of the confirmation runs of the setting that the search chose, by the store alone."""
+    setting = settled(store)[task, estimator].to_dict()
+    ids = [run_id({**setting, "seed": seed}) for seed in range(FRESH, FRESH + 10)]
+    return np.stack([store.history(run)[metric].values.astype(float) for run in ids])
+
+
+def axes_of(one: Drawn) -> list[Any]:
+    return [part.axes[0] for part in one.figure.subfigs]
+
+
+def test_map_holds_the_means_of_the_grid(store: Store, drawn: dict[str, Drawn]) -> None:
+    loss, accuracy, inactive = (ax.collections[0].get_array() for ax in axes_of(drawn["map"]))
+    by_setting = series(store, "sbn-grid", "validation_loss")
+    tau_f, tau_b = (sorted({at[i] for at in by_setting}) for i in (0, 1))
+    expected = [[by_setting[f, b].min(1).mean() for f in tau_f] for b in tau_b]
+    np.testing.assert_allclose(loss.reshape(len(tau_b), len(tau_f)), expected, rtol=1e-12)
+    by_setting = series(store, "sbn-grid", "validation_accuracy")
+    expected = [[100 * by_setting[f, b].max(1).mean() for f in tau_f] for b in tau_b]
+    np.testing.assert_allclose(accuracy.reshape(len(tau_b), len(tau_f)), expected, rtol=1e-12)
+    by_setting = series(store, "sbn-grid", "inactive")
+    expected = [[100 * by_setting[f, b][:, -1].mean() for f in tau_f] for b in tau_b]
+    np.testing.assert_allclose(inactive.reshape(len(tau_b), len(tau_f)), expected, rtol=1e-12)
+
+
+def test_map_marks_both_optima_and_the_diagonal(store: Store, drawn: dict[str, Drawn]) -> None:
+    ax = axes_of(drawn["map"])[0]
+    ours = settled(store)[SBN, "decoupled"].estimator.to_dict()
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    ticks = [[float(text.get_text()) for text in axis.get_ticklabels()] for axis in (ax.xaxis, ax.yaxis)]
+
+    def cell(label: str) -> tuple[float, float]:
+        (x,), (y,) = lines[label].get_data()
+        return ticks[0][int(x)], ticks[1][int(y)]
+
+    assert cell("our optimum") == (ours["tau_f"], ours["tau_b"])
+    assert cell("the paper's optimum") == (0.1, 0.7)
+    x, y = lines[r"$\tau_f = \tau_b$"].get_data()
+    for tau in (0.1, 0.7 - 1e-9, 2.0):  # where both are equal, x and y stand for the same temperature
+        at = np.interp(tau, ticks[0], np.arange(5) + 0.5)
+        assert np.interp(at, x, y) == pytest.approx(np.interp(tau, ticks[1], np.arange(4) + 0.5), abs=0.02)
+    assert f"τf = {ours['tau_f']:g}, τb = {ours['tau_b']:g}" in drawn["map"].caption
+    assert "n = 3" in drawn["map"].caption
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "metrics"),
+    [
+        ("network-curves", SBN, (("validation_loss", 1), ("validation_accuracy", 100))),
+        ("logic-curves", LOGIC, (("train_loss", 1), ("validation_accuracy", 100))),
+    ],
+)
+def test_curves_are_means_over_fresh_seeds(
+    store: Store, drawn: dict[str, Drawn], name: str, task: str, metrics: tuple[tuple[str, float], ...]
+) -> None:
+    for ax, (metric, factor) in zip(axes_of(drawn[name]), metrics, strict=True):
+        lines = {line.get_label().split(" $")[0]: line for line in ax.get_lines()}
+        for label, role in (
+            ("Decoupled ST", "decoupled"),
+            ("Softmax STE", "softmax_ste"),
+            ("ST Gumbel-Softmax", "gumbel_ste"),
+        ):
+            values = factor * confirmed(store, task, role, metric)
+            np.testing.assert_allclose(lines[label].get_ydata(), values.mean(0), rtol=1e-12)
+        band = ax.collections[0].get_paths()[0].vertices[:, 1]
+        values = factor * confirmed(store, task, "decoupled", metric)
+        assert band.max() == pytest.approx((values.mean(0) + values.std(0, ddof=1)).max(), rel=1e-12)
+    assert "n = 10 confirmation seeds" in drawn[name].caption
+    assert ("; Soft (reference) 3 search seeds" in drawn[name].caption) == (task == LOGIC)
+
+
+def test_every_seed_of_the_autoencoder_is_a_line(store: Store, drawn: dict[str, Drawn]) -> None:
+    parts = drawn["autoencoder-curves"].figure.subfigs
+    assert len(parts) == 4
+    for part, role in zip(parts, ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste"), strict=True):
+        loss, usage = part.axes
+        values = confirmed(store, CATAE, role, "validation_loss")
+        np.testing.assert_allclose([line.get_ydata() for line in loss.get_lines()], values, rtol=1e-12)
+        codes = confirmed(store, CATAE, role, "perplexity").mean(-1)
+        np.testing.assert_allclose([line.get_ydata() for line in usage.get_lines()], codes, rtol=1e-6)
+        assert loss.get_lines()[0].get_xdata()[-1] == settled(store)[CATAE, role].to_dict()["epochs"]
+        assert loss.get_ylim() == parts[0].axes[0].get_ylim(), "panels can be compared"
+
+
+def test_inactive_neurons(store: Store, drawn: dict[str, Drawn]) -> None:
+    by_threshold, quoted = axes_of(drawn["inactive"])
+    below = confirmed(store, SBN, "decoupled", "inactive_below")[:, -1]
+    np.testing.assert_allclose(by_threshold.get_lines()[0].get_ydata(), 100 * below.mean(0), rtol=1e-6)
+    heights = [bar.get_height() for bar in quoted.patches]
+    roles = ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
+    expected = [100 * confirmed(store, SBN, role, "inactive")[:, -1].mean() for role in roles]
+    np.testing.assert_allclose(heights, expected, rtol=1e-6)
+
+
+def test_gate_histograms_and_their_perplexity(store: Store, drawn: dict[str, Drawn]) -> None:
+    for ax, role in zip(axes_of(drawn["gates"]), ("decoupled", "softmax_ste"), strict=False):
+        counts = confirmed(store, LOGIC, role, "gate_histogram")[:, -1]
+        share = 100 * (counts / counts.sum(-1, keepdims=True)).mean(0)
+        np.testing.assert_allclose([bar.get_width() for bar in ax.patches], share, rtol=1e-6)
+        perplexity = confirmed(store, LOGIC, role, "gate_perplexity")[:, -1].mean()
+        assert f"perplexity {perplexity:.1f} of 16" in ax.get_title(loc="left")
+
+
+def test_reconstructions_are_those_of_the_median_run(store: Store, drawn: dict[str, Drawn]) -> None:
+    setting = settled(store)[CATAE, "decoupled"].to_dict()
+    ids = [run_id({**setting, "seed": seed}) for seed in range(FRESH, FRESH + 10)]
+    ordered = sorted(ids, key=lambda run: store.history(run)["validation_loss"].values[-1])
+    kept = store.artefacts(ordered[4])
+    inputs, images = (ax.child_axes for ax in axes_of(drawn["reconstructions"])[:2])
+    for place, image in zip(inputs, kept["inputs"], strict=True):
+        np.testing.assert_array_equal(np.asarray(place.images[0].get_array()).ravel(), image)
+    for place, image, code in zip(images, kept["reconstructions"], kept["codes"], strict=True):
+        np.testing.assert_array_equal(np.asarray(place.images[0].get_array()).ravel(), image)
+        assert place.get_xlabel() == "".join(map(str, code))
+
+
+@pytest.mark.parametrize(
+    ("name", "tau", "task", "left", "right"),
+    [
+        ("tau-f-effects", "tau_f", CATAE, "perplexity", "snr"),
+        ("tau-b-effects", "tau_b", SBN, "gradient_norm", "inactive"),
+    ],
+)
+def test_effects_over_a_temperature(
+    store: Store, drawn: dict[str, Drawn], name: str, tau: str, task: str, left: str, right: str
+) -> None:
+    sides = drawn[name].figure.subfigs[0].axes
+    for ax, metric in zip(sides, (left, right), strict=True):
+        found = series(store, name, metric, task=task)
+        line = ax.containers[0].lines[0]
+        index = ("tau_f", "tau_b").index(tau)
+        assert line.get_xdata().tolist() == sorted(at[index] for at in found)
+        values = [found[at] for at in sorted(found)]
+        if metric in ("snr", "gradient_norm"):
+            expected = [np.median(runs.mean(1)) for runs in values]
+        elif metric == "inactive":
+            expected = [np.median(100 * (1 - runs[:, -1])) for runs in values]
+        else:
+            expected = [np.median(runs[:, -1].reshape(len(runs), -1).mean(-1)) for runs in values]
+        np.testing.assert_allclose(np.asarray(line.get_ydata(), float), expected, rtol=1e-6)
+
+
+def test_effects_at_half_the_rate_are_beside_those_at_the_tasks_own(store: Store, drawn: dict[str, Drawn]) -> None:
+    whole, half, network = drawn["tau-f-effects"].figure.subfigs
+    titles = [part.axes[0].get_title("left") for part in (whole, half, network)]
+    assert titles == ["autoencoder, learning rate 0.002", "autoencoder, learning rate 0.001", "binary network"]
+    configs = [c for c in RECIPES.plans["tau-f-effects"]("quick").wanted(lambda _: None) if c.task == CATAE]
+    line = half.axes[0].containers[0].lines[0]
+    for tau, drawn_median in zip(*line.get_data(), strict=True):
+        runs = [replace(c, lr=0.001).to_dict() for c in configs if c.to_dict()["estimator"]["tau_f"] == tau]
+        lasts = [np.mean(store.history(run_id(run))["perplexity"].values[-1]) for run in runs]
+        assert drawn_median == pytest.approx(np.median(lasts), rel=1e-6)
+    assert "Autoencoder, learning rate 0.001, as τf rises" in drawn["tau-f-effects"].caption
+    assert drawn["tau-f-effects"].recipes == ("tau-f-effects", "catae-rate")
+
+
+def test_what_is_lacking_at_either_rate_is_said(store: Store) -> None:
+    rows = PAPER.rows(store, "quick")
+    configs = [c for c in RECIPES.plans["tau-f-effects"]("quick").wanted(lambda _: None) if c.task == CATAE]
+    lost = {run_id(replace(c, lr=0.001).to_dict()) for c in configs if c.seed >= 3}
+    lost |= {run_id(c.to_dict()) for c in configs if c.seed == 9}
+    reader = rows.reader.only({key: row for key, row in rows.runs.items() if key not in lost})
+    rows = replace(rows, reader=reader, find=reader.find, lookup=reader.scores())
+    one = FIGURES["tau-f-effects"](rows)
+    assert one.missing == [
+        "4 of 40 runs of tau-f-effects (autoencoder, learning rate 0.002)",
+        "28 of 40 runs of catae-rate (autoencoder, learning rate 0.001)",
+    ]
+    assert "n = 10 seeds per point (" in one.caption
+    for rate, n in ((0.002, 9), (0.001, 3)):
+        assert f"perplexity of the codes (autoencoder, learning rate {rate}) {n}" in one.caption
+
+
+def test_searches_show_what_was_swept(store: Store, drawn: dict[str, Drawn]) -> None:
+    forward, _ = axes_of(drawn["autoencoder-search"])
+    line = forward.containers[0].lines[0]
+    for tau, loss in zip(*line.get_data(), strict=True):
+        runs = [run for run in store.runs(task=CATAE, estimator="decoupled") if run.seed < 3]
+        there = [r for r in runs if r.config["estimator"]["tau_f"] == tau and r.config["estimator"]["tau_b"] == 1.0]
+        there = [run for run in there if run.config["snr_every"] == 0 and run.config["lr"] == 0.002]
+        lowest = [store.history(run.id)["validation_loss"].values.min() for run in there]
+        assert loss == pytest.approx(np.mean(lowest), rel=1e-6)
+
+
+def test_bias_and_variance(store: Store, drawn: dict[str, Drawn]) -> None:
+    bias, variance, plane = axes_of(drawn["bias-variance"])
+    for ax, metric in ((bias, "bias_rescaled"), (variance, "variance_rescaled")):
+        found = series(store, "bias-variance", metric)
+        taus = sorted({at[0] for at in found if at[0] is not None})
+        expected = [[found[f, b][:, -1].mean() for f in taus] for b in taus]
+        drawn_values = ax.collections[0].get_array().reshape(len(taus), len(taus))
+        np.testing.assert_allclose(drawn_values, expected, rtol=1e-6)
+    assert [line.get_label() for line in plane.get_lines()] == [
+        "Decoupled ST",
+        "Softmax STE",
+        "ST Gumbel-Softmax",
+        "Identity STE (variance 0)",
+    ]
+    runs = store.runs(task="bias-variance", estimator="identity_ste")
+    expected = np.mean([store.history(run.id)["bias_rescaled"].values[-1] for run in runs])
+    mark = plane.get_lines()[-1]
+    (place,) = plane.transData.inverted().transform(mark.get_transform().transform(mark.get_xydata()))
+    assert place == pytest.approx([expected, plane.get_ylim()[0]], rel=1e-6), "on the axis, where it is seen"
+    assert len(plane.get_lines()[0].get_xdata()) == 16
+
+
+def test_lines_differ_without_colour(drawn: dict[str, Drawn]) -> None:
+    for name in ("network-curves", "logic-curves"):
+        for ax in axes_of(drawn[name]):
+            looks = [(str(line.get_linestyle()), line.get_marker()) for line in ax.get_lines()]
+            assert len({marker for _, marker in looks}) == len(looks)
+    hatches = [bar.get_hatch() for bar in axes_of(drawn["inactive"])[1].patches]
+    assert len(set(hatches)) == 4
+
+
+def test_axes_are_named(drawn: dict[str, Drawn]) -> None:
+    for name, one in drawn.items():
+        assert one.panels == len(one.figure.subfigs)
+        assert not one.missing, (name, one.missing)
+        assert "n = " in one.caption, name
+        for ax in axes_of(one):
+            named = {"x": ax.get_xlabel(), "y": ax.get_ylabel()}
+            spared = {"inactive": "x", "autoencoder-curves": "x", "autoencoder-search": "x", "gates": "y"}.get(
+                name, "y" if name == "seeds" else None
+            )
+            assert not ax.axison or all(label for way, label in named.items() if way != spared), name
+
+
+def test_an_empty_store_is_said_to_be_empty(tmp_path: Path) -> None:
+    Store.open(tmp_path / "empty.sqlite", write=True).close()
+    with Store.open(tmp_path / "empty.sqlite") as store:
+        found = draw(FIGURES, PAPER.rows(store, "quick"))
+    assert list(found) == list(FIGURES)
+    for name, one in found.items():
+        assert one.missing, name
+        (first, *_) = axes_of(one)
+        assert first.texts[0].get_text().startswith("Not in this store yet:"), name
+    assert found["map"].missing == ["60 of 60 runs of sbn-grid"]
+    assert write(found["map"].figure, "svg").startswith(b"<?xml")
+
+
+def test_part_of_a_grid_is_drawn_and_the_rest_is_said(tmp_path: Path) -> None:
+    configs = RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)
+    with Store.open(tmp_path / "part.sqlite", write=True) as store:
+        store.put(map(planted.record, configs[:12]))
+        one = draw({"map": FIGURES["map"]}, PAPER.rows(store, "quick"))["map"]
+    assert one.missing == ["48 of 60 runs of sbn-grid"]
+    assert np.isfinite(axes_of(one)[0].collections[0].get_array()).sum() == 4
+
+
+def test_diverged_runs_are_hatched_and_said(tmp_path: Path) -> None:
+    """Of the grid: one run of one cell, and all of another."""
+
+    def record(config: Config) -> Record:
+        taus = config.estimator.to_dict()
+        at = (taus["tau_f"], taus["tau_b"])
+        lost = at == (2.0, 0.1) or (at == (0.5, 0.3) and config.seed == 1)
+        return replace(planted.record(config), status="diverged") if lost else planted.record(config)
+
+    with Store.open(tmp_path / "lost.sqlite", write=True) as store:
+        store.put(map(record, RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)))
+        rows = PAPER.rows(store, "quick")
+        one, found = FIGURES["map"](rows), cells(rows, SBN, "decoupled", "validation_loss")
+    assert diverged(rows, SBN, "decoupled") == {(0.5, 0.3): 1, (2.0, 0.1): 3}
+    assert len(found[0.5, 0.3]) == 2
+    ax = axes_of(one)[0]
+    strokes = np.concatenate([path.get_segments() for path in ax.collections if isinstance(path, LineCollection)])
+    corners = {tuple(np.floor(stroke.mean(0)).astype(int)) for stroke in strokes}
+    assert corners == {(2, 1), (4, 0)}
+    values = ax.collections[0].get_array().reshape(4, 5)
+    assert np.argwhere(~np.isfinite(np.ma.filled(values, np.nan))).tolist() == [[0, 4]]
+    assert "n = 2 to 3 search seeds at learning rate 0.003" in one.caption
+    assert one.caption.endswith(
+        "Diverged, and in no mean (hatched): 1 at τf = 0.5, τb = 0.3 and 3 at τf = 2, τb = 0.1."
+    )
+
+
+def test_a_chosen_setting_says_how_many_of_its_fresh_runs_diverged(tmp_path: Path) -> None:
+    def record(config: Config) -> Record:
+        lost = config.seed >= FRESH and (config.estimator.name == "gumbel_ste" or config.seed % 5 == 0)
+        return replace(planted.record(config), status="diverged") if lost else planted.record(config)
+
+    with Store.open(tmp_path / "lost.sqlite", write=True) as store:
+        for name in ("sbn-grid", "sbn-baselines"):
+            store.put(map(record, RECIPES.plans[name]("quick").wanted(lambda _: None)))
+        settings = {
+            role: config
+            for (task, role), config in RECIPES.chosen(Reader(store).scores(), "quick").items()
+            if task == SBN
+        }
+        fresh = [replace(config, seed=seed) for config in settings.values() for seed in range(FRESH, FRESH + 10)]
+        store.put(map(record, fresh))
+        rows = PAPER.rows(store, "quick")
+        one = FIGURES["network-curves"](rows)
+    gumbel, ours = rows.setting(SBN, "gumbel_ste"), rows.setting(SBN, "decoupled")
+    assert gumbel is not None
+    assert ours is not None
+    assert (gumbel.n, gumbel.diverged, gumbel.seeds) == (0, 10, "confirmation")
+    assert (ours.n, ours.diverged) == (8, 2)
+    assert one.caption.endswith(
+        "Diverged, and not drawn: Decoupled ST 2 of 10, Softmax STE 2 of 10, ST Gumbel-Softmax 10 of 10 and "
+        "Identity STE 2 of 10."
+    )
+    assert not one.missing, "diverged is known"
+
+
+def test_an_unfinished_search_is_mapped_at_one_learning_rate_and_drawn_at_all(tmp_path: Path) -> None:
+    wanted = RECIPES.plans["catae-sequential"]("paper").wanted(lambda _: None)
+    wanted = [config for config in wanted if config.estimator.to_dict()["tau_f"] < 1 and config.seed < 2]
+    with Store.open(tmp_path / "part.sqlite", write=True) as store:
+        store.put(map(planted.record, wanted[:-1]))
+        rows = PAPER.rows(store, "paper")
+        found = cells(rows, CATAE, "decoupled", "validation_loss")
+        one = FIGURES["autoencoder-search"](rows)
+    assert len(found) == 3
+    for there in found.values():
+        assert [row.run.seed for row in there] == [0, 1]
+        assert {row.run.config["lr"] for row in there} == {7e-4}, "of the rates with all runs the best"
+    labels = [line.get_label() for line in axes_of(one)[0].get_lines()]
+    assert labels == ["rate 0.0003", "rate 0.0005", "rate 0.0007", "rate 0.001", "the paper's optimum, 2"]
+    said = "The search is not done. Points: mean over n = 1 to 2 search seeds, one line per learning rate. "
+    assert one.caption.startswith(said), "nothing is chosen, starred or drawn seed by seed"
+
+
+def test_reading_needs_no_torch(path: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['decoupled_st'] = None\n"
+        "from dst_lab.store import Store; from dst_lab.report import page\n"
+        "from studies import PAPER\n"
+        f"with Store.open({str(path)!r}) as store:\n    print(PAPER.figures['map'](PAPER.rows(store, 'quick')).caption)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Brighter is better")
+
+
+@pytest.mark.slow
+def test_the_same_store_gives_the_same_bytes(path: Path, tmp_path: Path) -> None:
+    """Drawn here and in another process, whose dictionaries and sets are ordered by another seed."""
+    code = (
+        "import sys; from pathlib import Path; from dst_lab.store import Store\n"
+        "from dst_lab.figures import draw, write_files; from studies import PAPER\n"
+        f"with Store.open({str(path)!r}) as store: \n"
+        "    write_files(draw(PAPER.figures, PAPER.rows(store, 'quick')), Path(sys.argv[1]))"
+    )
+    for seed in ("1", "2"):
+        command = [sys.executable, "-c", code, str(tmp_path / seed)]
+        subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed})
+    files = sorted(file.name for file in (tmp_path / "1").iterdir())
+    assert files == sorted(f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg"))
+    for name in files:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
+
+
+def test_writing_twice_gives_the_same_bytes_without_a_date(drawn: dict[str, Drawn], tmp_path: Path) -> None:
+    one = {"tau-f-effects": drawn["tau-f-effects"]}
+    first, second = ([file.read_bytes() for file in write_files(one, tmp_path / name)] for name in "ab")
+    assert first == second
+    assert b"dc:date" not in first[1]
+    assert b"Software\0dst report" in first[0]
+    assert b"atplotlib" not in first[0]

@@ -1,0 +1,236 @@
+"""What is added from outside, without touching src/: a study, a metric, a task; and a page for any store."""
+
+import html
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import dst_lab
+import numpy as np
+import pytest
+from dst_lab.configs import CONFIGS
+from dst_lab.configs.cards import METRICS, TASK_CARDS
+from dst_lab.plans import Recipes
+from dst_lab.report import Study, known
+from dst_lab.store import Record, Series, Store
+from dst_lab.tasks import TASKS
+
+HERE = Path(__file__).parent
+EXAMPLE = HERE.parents[1] / "examples" / "own_task.py"
+
+
+def load(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def toy() -> Iterator[ModuleType]:
+    """The toy study, registered for one test, over a task of one's own that measures one thing more."""
+    tables: list[dict[str, Any]] = [TASKS, CONFIGS, METRICS, TASK_CARDS, known.STUDIES]
+    before = [dict(table) for table in tables]
+    try:
+        routing = load(EXAMPLE, "own_task").Routing
+        evaluate = routing.evaluate
+
+        def wobbling(self: Any, parameters: Any, choosers: Any) -> Any:
+            metrics = evaluate(self, parameters, choosers)
+            return metrics | {"validation_wobble": 1 / (1 + metrics["validation_loss"])}
+
+        routing.evaluate = wobbling
+        module = load(HERE / "toy" / "study.py", "toy_study")
+        known.register(module.TOY)
+        module.register_cards()
+        yield module
+    finally:
+        for table, old in zip(tables, before, strict=True):
+            table.clear()
+            table.update(old)
+
+
+def embedded(text: str) -> Any:
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    return json.loads(found)
+
+
+def test_a_study_of_ones_own_is_reproduced_judged_shown_and_reported(
+    toy: ModuleType, cli: Callable[..., Any], surroundings: Path
+) -> None:
+    done = cli("reproduce", "toy", "--threads", 1, "--out", "out")
+    assert done.code == 0, done.err
+    assert "[1/1] toy-grid: Routing: a small grid over both temperatures." in done.out
+    assert {file.name for file in (surroundings / "out" / "figures").iterdir()} == {"toy-bars.png", "toy-bars.svg"}
+    text = (surroundings / "out" / "report.html").read_text()
+    assert "<h1>A toy: what the records say</h1>" in text
+    assert "Does a toy learn?" in text
+    assert '<h2 id="toy-title">What a toy says</h2>' in text
+    assert "at <i>τ</i><sub>f</sub> and" in text
+    assert "Each bar is one of 8 runs." in text
+    assert "dst reproduce toy --scale quick" in text
+    assert '<a href="#toy">Toy</a>' in text
+    assert "What the paper claims" not in text
+    (shown,) = embedded(text)["maps"]
+    assert shown["task"] == "toy routing, Decoupled ST"
+    assert [(one["title"], one["unit"]) for one in shown["measures"]] == [
+        ("Validation loss", "lowest over training"),
+        ("Wobble of the output", "at the end, %"),
+    ]
+    assert {cell["n"] for cell in shown["measures"][1]["cells"]} == {2}
+    assert shown["ours"] is not None, "its grid is a search"
+    assert embedded(text)["plans"] == ["toy-grid", "none"]
+    assert set(embedded(text)["metrics"]) >= {"validation_loss", "validation_wobble"}
+    assert cli("sweep", "toy-grid", "--threads", 1).out.strip().endswith("every run that is wanted so far")
+    said = cli("claims").out
+    assert "T1 on routing: A sharper draw is better" in said
+    assert "against a softer one, lowest validation loss: " in said
+    assert cli("claims", "--readings").err.startswith("dst: the study toy leaves no detail open")
+    assert "validation_wobble (last of each run)" in cli("show", "--metric", "validation_wobble").out
+
+
+def test_a_study_takes_no_name_and_no_recipe_of_another(toy: ModuleType) -> None:
+    taken = Study(name="other", title="", topic="", recipes=Recipes({"sbn-grid": toy.toy_grid}))
+    with pytest.raises(ValueError, match="the study paper has a recipe called 'sbn-grid' already"):
+        known.register(taken)
+    with pytest.raises(ValueError, match="there is a study called 'paper' already"):
+        known.register(Study(name="paper", title="", topic=""))
+    assert known.register(toy.TOY) is toy.TOY, "the same one again may"
+    changed = replace(toy.TOY, title="Another", recipes=Recipes())
+    said = r"there is a study called 'toy' already, which differs in title \('A toy', now 'Another'\), recipes: give"
+    with pytest.raises(ValueError, match=said):
+        known.register(changed)
+    assert known.study("toy") is toy.TOY
+    assert known.register(changed, replace=True) is known.study("toy")
+
+
+def test_commands_of_a_study_of_a_file_are_that_files(
+    toy: ModuleType, cli: Callable[..., Any], surroundings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dst` by itself does not know its recipes."""
+    monkeypatch.setattr(toy.toy_grid, "__module__", "__main__")
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__="/somewhere/my study.py"))
+    with Store.open(surroundings / "dst.sqlite", write=True) as store:
+        store.put([own("routing", 0.5, 0.5, 0, steps=20)])
+    assert cli("report", "--study", "toy").code == 0
+    text = html.unescape((surroundings / "report.html").read_text())
+    assert "python 'my study.py' reproduce toy --scale quick" in text
+    assert "python 'my study.py' sweep toy-grid --scale quick" in text
+    assert "dst sweep" not in text
+    assert "dst reproduce" not in text
+    assert "missing: `python 'my study.py' sweep toy-grid --scale quick`" in cli("claims", "--study", "toy").out
+
+
+def test_a_study_that_does_not_exist_is_named(cli: Callable[..., Any], surroundings: Path) -> None:
+    Store.open(surroundings / "dst.sqlite", write=True).close()
+    done = cli("report", "--study", "nothing")
+    assert done.code == 2
+    assert f"there is no study 'nothing': choose among {', '.join(known.STUDIES)}" in done.err
+
+
+def own(task: str, tau_f: float, tau_b: float, seed: int, status: str = "done", **fields: Any) -> Record:
+    """A run of a task that nobody registered."""
+    loss = abs(tau_f - 0.5) + abs(tau_b - 1.0) + 0.01 * seed + 1 / np.arange(1, 5)
+    history = {name: Series(np.arange(1, 5), values) for name, values in
+               {"validation_loss": loss, "validation_error": loss / 10, "trouble": loss * 0 + 7}.items()}  # fmt: skip
+    config = {"task": task, "estimator": {"name": "decoupled", "tau_f": tau_f, "tau_b": tau_b}, "seed": seed, "lr": 0.1}
+    return Record(
+        config={**config, **fields}, status=status, history=history if status == "done" else {}, detail={"step": 1}
+    )
+
+
+def test_any_store_has_a_page_with_curves_a_map_and_a_table(cli: Callable[..., Any], surroundings: Path) -> None:
+    with Store.open(surroundings / "dst.sqlite", write=True) as store:
+        store.put([own("weather-vane", f, b, seed) for f in (0.5, 1.0) for b in (1.0, 2.0) for seed in (0, 1)])
+        store.put([own("weather-vane", 2.0, 2.0, 0, "diverged")])
+        ste = own("weather-vane", 1.0, 1.0, 0)
+        soft = {**ste.config, "estimator": {"name": "softer_than_known", "tau": 2.0}}
+        store.put([Record(config=soft, status="done", history=ste.history)])
+    done = cli("report", "--figures", "figures")
+    assert done.code == 0, done.err
+    assert "report.html: 10 runs, " in done.out
+    assert done.err == ""
+    names = {f"weather-vane-{name}" for name in ("curves", "importance", "slices", "decoupled-map")}
+    assert {file.stem for file in (surroundings / "figures").iterdir()} == names
+    text = (surroundings / "report.html").read_text()
+    assert "<h1>Runs of a store: what the records say</h1>" in text
+    assert '<h2 id="others-title">Tasks</h2>' in text
+    assert "Weather vane" in text
+    assert "softer than known" in text
+    assert "verdict" not in re.sub(r"<style>.*?</style>|<script>.*?</script>", "", text, flags=re.DOTALL)
+    data = embedded(text)
+    (shown,) = data["maps"]
+    losses = {tuple(cell["at"]): cell["mean"] for cell in shown["measures"][0]["cells"]}
+    assert losses[0.5, 1.0] == pytest.approx(0.255)
+    assert [one["title"] for one in shown["measures"]] == ["Validation loss", "Validation error"]
+    assert shown["reported"] is None
+    assert data["metrics"]["trouble"][:2] == [7, 7], "a metric of one's own is in the table of runs"
+    rows = re.findall(r"<tr><th scope=\"row\">(.*?)</th><td>(.*?)</td><td class=\"num\">(.*?)</td>", text)
+    assert [row[0] for row in rows].count("Decoupled ST") == 5
+    assert "0.2550 ± 0.0071" in text
+    assert "1 diverged" in text
+    answer = text[text.index('id="answer"') : text.index('id="others"')]
+    assert "<b>0.2550 ± 0.0071</b>" in answer, "the best setting first"
+    assert "n = 2 seeds unless said otherwise" in answer.replace("\N{NO-BREAK SPACE}", " ")
+    assert "6 settings differ in rank" in text
+
+
+def test_tuned_objectives_have_a_page_each_in_its_own_part(cli: Callable[..., Any], surroundings: Path) -> None:
+    for name, best in (("first", 0.5), ("second", 1.0)):
+        dst_lab.tune(
+            lambda tau_f, tau_b, seed, best=best: (tau_f - best) ** 2 + tau_b,
+            tau_f=[0, 0.5, 1], tau_b=[0.5, 1], seeds=2, store="tuned.sqlite", name=name,
+        )  # fmt: skip
+    assert cli("report", "--store", "tuned.sqlite").code == 0
+    text = Path("report.html").read_text()
+    assert [one["task"] for one in embedded(text)["maps"]] == ["first", "second"]
+    assert 'id="task-first"' in text
+    assert 'id="task-second"' in text
+    assert 'id="figure-second-decoupled-map"' in text
+
+
+def test_what_an_objective_was_not_given_is_nowhere(cli: Callable[..., Any], surroundings: Path) -> None:
+    """A record writes no learning rate as 1.0, no batch as 1 and no data set as "", which nobody is shown."""
+
+    def objective(tau_f: float, tau_b: float, seed: int, lr: float = 0.5, depth: int = 2) -> float:
+        return abs(tau_f - 0.5) + tau_b + lr + depth
+
+    taus = {"tau_f": [0.25, 0.5, 1], "tau_b": [0.5, 1], "plan": "grid", "seeds": 1, "store": "tuned.sqlite"}
+    dst_lab.tune(objective, **taus)
+    assert cli("show", "--store", "tuned.sqlite", "--csv").out.startswith("task,estimator,tau_f,tau_b,n,")
+    assert cli("export", "--store", "tuned.sqlite", "--format", "csv", "--out", "out.csv").code == 0
+    assert Path("out.csv").read_text().splitlines()[0].endswith(",schedule,status,objective")
+    refused = cli("rm", "--store", "tuned.sqlite", "--where", "lr=1", "--yes")
+    assert (refused.code, "no run has the field 'lr'" in refused.err) == (2, True)
+    assert cli("report", "--store", "tuned.sqlite").code == 0
+    data, text = embedded(Path("report.html").read_text()), Path("report.html").read_text()
+    assert data["maps"][0]["lr"] is None
+    assert [*data["settings"][0]["config"]] == ["estimator", "objective", "task"]
+    assert "learning rate 1" not in text
+    assert cli("export", "--store", "tuned.sqlite", "--format", "tensorboard", "--out", "events").code == 0
+    assert all("lr" not in json.loads(file.read_text()) for file in Path("events").rglob("config.json"))
+
+    dst_lab.tune(objective, **taus, lr=[0.1, 1], start={"depth": 3})
+    rows = json.loads(cli("show", "--store", "tuned.sqlite", "--json").out)
+    assert sorted(((row["lr"], row["parameters.depth"]) for row in rows), key=str) == (
+        [(0.1, 3)] * 6 + [(1.0, 3)] * 6 + [(None, None)] * 6
+    ), "one that is given is told by its name, also where it is the value that stands for none"
+    assert cli("rm", "--store", "tuned.sqlite", "--where", "lr=1", "--yes").out.startswith("6 runs")
+    assert cli("report", "--store", "tuned.sqlite").code == 0
+
+
+def test_other_tasks_stand_beside_a_studys_own(cli: Callable[..., Any], surroundings: Path) -> None:
+    with Store.open(surroundings / "dst.sqlite", write=True) as store:
+        store.put([own("weather-vane", f, 1.0, 0) for f in (0.5, 1.0)])
+    done = cli("report", "--study", "paper", "--scale", "quick")
+    assert done.code == 0, done.err
+    text = (surroundings / "report.html").read_text()
+    assert '<h2 id="others-title">Other tasks</h2>' in text
+    assert "What the paper claims" in text
+    assert done.err == "", "they are shown, so that none is left out"

@@ -1,0 +1,79 @@
+"""A study from outside, over the task of lab/examples/own_task.py: a recipe, a rule, a figure and a section."""
+
+from pathlib import Path
+from typing import Any
+
+from dst_lab.claims import Verdict, decide, paired
+from dst_lab.claims.verdict import Comparison
+from dst_lab.configs import CONFIGS, Choice
+from dst_lab.configs.cards import MetricCard, TaskCard, register_metric, register_task
+from dst_lab.figures.style import Drawn, panels
+from dst_lab.plans import Grid, Plan, Recipes
+from dst_lab.records import Rows
+from dst_lab.report import Page, Section, Study
+from dst_lab.report.sections import REST, VERDICTS, temperature_map
+
+TASK, SEEDS = "routing", (0, 1)
+
+
+def toy_grid(scale: str) -> Plan:
+    """Routing: a small grid over both temperatures."""
+    base: Any = CONFIGS[TASK](estimator=Choice.make("decoupled", tau_f=0.5, tau_b=0.5), steps=20)
+    return Grid(base, (("tau_f", (0.5, 1.0)), ("tau_b", (0.5, 2.0))), SEEDS)
+
+
+def judge(rows: Rows) -> list[Verdict]:
+    """Every run at tau_f = 0.5 against the one of the same tau_b and seed at 1."""
+    found = {(row.taus.tau_f, row.taus.tau_b, row.run.seed): row for row in rows.recipe("toy-grid", TASK)}
+    verdict = {
+        "claim": "T1",
+        "task": TASK,
+        "title": "A sharper draw is better",
+        "rule": "Of every pair, which is better.",
+    }
+    if len(found) < 8:
+        return [Verdict(**verdict, verdict="not tested", missing=(rows.command("toy-grid"),))]
+    sides = [
+        [row.best("validation_loss") for (tau_f, _, _), row in sorted(found.items()) if tau_f == of]
+        for of in (0.5, 1.0)
+    ]
+    comparison = Comparison(
+        name="against a softer one", metric="lowest validation loss", unit="", direction=-1, primary=True, judged=True,
+        **vars(paired(sides[0], sides[1], -1)),
+    )  # fmt: skip
+    runs = tuple(row.run.id for row in found.values())
+    return [Verdict(**verdict, verdict=decide([comparison]), comparisons=(comparison,), runs=runs)]
+
+
+def bars(rows: Rows) -> Drawn:
+    """The lowest loss of every run."""
+    figure, (ax,) = panels(1)
+    losses = [row.best("validation_loss") for row in rows.recipe("toy-grid", TASK)]
+    ax.bar(range(len(losses)), losses)
+    return Drawn("Bars of a toy", figure, f"Each bar is one of {len(losses)} runs.", 1, [], ("toy-grid",))
+
+
+def section(page: Page) -> str:
+    template = Path(__file__).with_name("section.html")
+    return page.fill(str(template), words="Every run is a bar, at tau_f and tau_b.", figures=page.figures(["toy-bars"]))
+
+
+TOY = Study(
+    name="toy",
+    title="A toy",
+    topic="A toy",
+    recipes=Recipes({"toy-grid": toy_grid}, searches=("toy-grid",)),
+    tasks=(TASK,),
+    roles=("decoupled",),
+    rules=(judge,),
+    questions={"T1": "Does a toy learn?"},
+    figures={"toy-bars": bars},
+    sections=(VERDICTS, Section("toy", "Toy", section), temperature_map(), *REST),
+)
+METRIC = MetricCard(name="validation_wobble", label="wobble of the output", unit="share", direction=1)
+
+
+def register_cards() -> None:
+    """What pages and figures call the task and its metrics."""
+    register_metric(METRIC)
+    register_task(TaskCard(name=TASK, title="toy routing", parts=("validation_loss", "validation_wobble")))

@@ -1,0 +1,331 @@
+"""A task of one's own that breaks its promise: a sentence that names it, when it is given, built, stepped, measured."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from dst_lab.configs import CONFIGS, Choice, Config
+from dst_lab.engines.checkpoints import Checkpoints
+from dst_lab.engines.engine import Job
+from dst_lab.engines.local import LocalEngine
+from dst_lab.fleet.contract import ContractError
+from dst_lab.fleet.loop import Fleet
+from dst_lab.fleet.saved.recording import worse_than_untrained
+from dst_lab.fleet.task import Task
+from dst_lab.store import Series, Store
+from dst_lab.tasks import TASKS, register
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyConfig(Config):
+    task: ClassVar[str] = "toy"
+    batch: int = field(default=8, metadata={"help": "examples"})
+
+    def steps_of(self, images: int) -> tuple[int, int]:
+        return 4, 2
+
+
+class Toy(Task):
+    config_type = ToyConfig
+
+    def __init__(self, config: Config, source: str | None, device: torch.device) -> None:
+        super().__init__(config, source, device)
+        self.x, self.images = torch.linspace(-1, 1, 32), 32
+
+    def initial(self, seed: int) -> dict[str, torch.Tensor]:
+        return {"w": torch.full((1,), float(seed + 1)), "b": torch.zeros(1)}
+
+    def loss(self, parameters: Any, index: torch.Tensor, choose: Any) -> torch.Tensor:
+        return (parameters["w"] * self.x[index] + parameters["b"] - 1).square()
+
+    def evaluate(self, parameters: Any, choosers: Any) -> dict[str, torch.Tensor]:
+        return {"validation_loss": (parameters["w"] * self.x + parameters["b"] - 1).square().mean(-1)}
+
+    def bytes_per_run(self) -> int:
+        return 1000
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Train four runs of a toy with these methods, into a store that is given back."""
+
+    def go(lr: float = 0.01, **methods: Any) -> Store:
+        task = type("Toy", (Toy,), {"__module__": __name__, "__qualname__": "Toy", **methods})
+        register(task)
+        configs = [ToyConfig(estimator=Choice.make("identity_ste"), seed=seed, lr=lr) for seed in range(4)]
+        store = Store.open(tmp_path / "toy.sqlite", write=True)
+        stores.append(store)
+        go.outcome = LocalEngine(CPU).train(configs, store, Job(checkpoints=Checkpoints(tmp_path / "saved", 0.0)))
+        return store
+
+    stores: list[Store] = []
+
+    def close() -> None:
+        while stores:
+            stores.pop().close()
+
+    go.close = close
+    yield go
+    close()
+    TASKS.pop("toy", None)
+    CONFIGS.pop("toy", None)
+
+
+BREACHES = {
+    "a metric of the loop": (
+        {"evaluate": lambda self, p, c: {**Toy.evaluate(self, p, c), "tau_b": p["w"][:, 0]}},
+        "the task toy: evaluate gives a metric 'tau_b', which the training loop measures itself: give it another name",
+    ),
+    "no validation_loss": (
+        {"evaluate": lambda self, p, c: {"loss": p["w"][:, 0]}},
+        "the task toy: evaluate must give validation_loss, which searches choose by: loss",
+    ),
+    "a scalar loss": (
+        {"loss": lambda self, p, i, c: Toy.loss(self, p, i, c).mean()},
+        r"the task toy: loss must give one number per run and example, \[runs, batch\] = \[4, 8\], got a scalar of "
+        "float32; do not sum or average it",
+    ),
+    "a loss per run": ({"loss": lambda self, p, i, c: Toy.loss(self, p, i, c).mean(-1)}, r"\[4, 8\], got \[4\]"),
+    "a loss that is no tensor": ({"loss": lambda self, p, i, c: 0.5}, r"\[4, 8\], got float"),
+    "a loss without a gradient": (
+        {"loss": lambda self, p, i, c: Toy.loss(self, p, i, c).detach()},
+        r"with a gradient to the parameters, got \[4, 8\] of float32 without one \(is something detached\?\)",
+    ),
+    "a parameter that nothing uses": (
+        {"initial": lambda self, seed: {**Toy.initial(self, seed), "spare": torch.zeros(2)}},
+        "the loss does not depend on the parameter spare: use them or leave them out",
+    ),
+    "a metric of the wrong shape": (
+        {"evaluate": lambda self, p, c: {**Toy.evaluate(self, p, c), "mean": p["w"].mean()}},
+        r"evaluate gives the metric 'mean' as \[runs, ...\] = \[4, ...\], got a scalar of float32",
+    ),
+    "a metric that is no tensor": (
+        {"evaluate": lambda self, p, c: {**Toy.evaluate(self, p, c), "mean": [1.0] * 4}},
+        "the metric 'mean' as .* got list",
+    ),
+    "a validation loss of many numbers": (
+        {"evaluate": lambda self, p, c: {"validation_loss": p["w"]}},
+        r"validation_loss must be one number per run, \[runs\] = \[4\], got \[4, 1\] of float32",
+    ),
+    "a whole validation loss": (
+        {"evaluate": lambda self, p, c: {"validation_loss": torch.ones(4, dtype=torch.int64)}},
+        r"validation_loss must be one number per run, .* of int64",
+    ),
+    "no metrics": ({"evaluate": lambda self, p, c: None}, "evaluate must give a dictionary of metrics, got None"),
+    "a diagnosis of the wrong shape": (
+        {"diagnose": lambda self, p, c, step: {"d": torch.zeros(3)}},
+        r"diagnose gives the metric 'd' as \[runs, ...\] = \[4, ...\], got \[3\]",
+    ),
+    "a metric of two shapes": (
+        {"diagnose": lambda self, p, c, step: {"d": torch.zeros(4, step)}},
+        r"the metric 'd' of a run must have one shape at every evaluation, got \[4\] after \[2\] at step 2",
+    ),
+    "an artefact of the wrong shape": (
+        {"artefacts": lambda self, p, c: {"a": np.zeros(2)}},
+        r"artefacts gives 'a' as a NumPy array \[runs, ...\] = \[4, ...\], got an array \[2\]",
+    ),
+    "no images": ({"__init__": Task.__init__}, "__init__ must set `images`, how many there are to train on: None"),
+    "parameters that are whole": (
+        {"initial": lambda self, seed: {"w": torch.zeros(1, dtype=torch.int64)}},
+        r"initial\(seed\)\['w'\] must be a tensor of floats, got \[1\] of int64",
+    ),
+    "no parameters": ({"initial": lambda self, seed: {}}, "must give a dictionary of tensors, got {}"),
+    "a buffer that some seeds lack": (
+        {"buffers": lambda self, seed: {"b": torch.zeros(2)} if seed else {}},
+        r"buffers\(seed\)\['b'\] must have one shape for all seeds, got nothing for seed 0 and \[2\] for seed 1",
+    ),
+    "a forgotten return": (
+        {"fixed": lambda self, seed: None},
+        r"fixed\(seed\) must give a dictionary of tensors, got None",
+    ),
+    "a buffer that is no tensor": (
+        {"buffers": lambda self, seed: {"b": 3}},
+        r"buffers\(seed\)\['b'\] must be a tensor, got int",
+    ),
+    "a shape for each seed": (
+        {"initial": lambda self, seed: {"w": torch.zeros(seed + 1)}},
+        r"one shape for all seeds, got \[1\] for seed 0 and \[2\] for seed 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("breach", list(BREACHES))
+def test_a_breach_is_a_sentence_and_no_run_fails_for_it(train, breach) -> None:
+    methods, message = BREACHES[breach]
+    with pytest.raises(ContractError, match=message):
+        train(**methods)
+
+
+def failing(part: str, lost: Any, message: str) -> Any:
+    """A part of the toy that fails for some seeds."""
+
+    def of_some(self: Toy, seed: int) -> dict[str, torch.Tensor]:
+        if seed in lost:
+            raise FileNotFoundError(2, message, f"warm_{seed}.pt")
+        return Toy.initial(self, seed) if part == "initial" else {"c": torch.ones(1)}
+
+    return of_some
+
+
+@pytest.mark.parametrize("part", ["initial", "fixed", "buffers"])
+@pytest.mark.parametrize("lost", [{0}, {1}, {0, 1}, {0, 1, 2}, {3}])
+def test_a_part_that_fails_for_some_seeds_costs_those_runs_alone(train, part, lost) -> None:
+    """Such as a warm start that has files for some. The same again, where only those are left, is told as before."""
+    for _ in range(2):
+        runs = {run.seed: run for run in train(**{part: failing(part, {*lost, 4}, "no such file")}).runs()}
+        assert {seed for seed, run in runs.items() if run.status == "failed"} == lost
+        assert all(f"warm_{seed}.pt" in runs[seed].detail["reason"] for seed in lost)
+        assert len(runs) == 4
+        train.close()
+
+
+def test_a_task_that_takes_no_memory_of_its_own_may_fail_for_its_first_seed(train) -> None:
+    methods = {"bytes_per_run": lambda self: 0, "initial": failing("initial", {0, 1}, "no such file")}
+    assert len(train(**methods).runs()) == 4
+
+
+def test_a_dry_run_says_that_a_run_fails(train, cli) -> None:
+    train(initial=failing("initial", {0}, "no such file"))
+    done = cli("sweep", "toy", "--grid", "lr=0.01,0.02", "--seeds", "2", "--dry-run", "--store", "dry.sqlite")
+    assert done.code == 0, done.err
+    assert "a run fails" in done.out
+    assert done.out.endswith("4 runs to train next, how long is not known on cpu\n")
+
+
+def test_no_seed_is_asked_for_that_nobody_wants(train) -> None:
+    asked = set()
+    train(initial=lambda self, seed: asked.add(seed) or Toy.initial(self, seed))
+    assert asked == {0, 1, 2, 3}
+
+
+def test_a_breach_leaves_nothing_behind(train, tmp_path) -> None:
+    with pytest.raises(ContractError):
+        train(**BREACHES["no validation_loss"][0])
+    with Store.open(tmp_path / "toy.sqlite") as store:
+        assert store.runs() == []
+
+
+def test_no_checkpoint_keeps_a_shape_that_was_mended(train, tmp_path) -> None:
+    """Its history has the shape from before: gone on from, every command would end with the same breach."""
+    with pytest.raises(ContractError):
+        train(**BREACHES["a metric of two shapes"][0])
+    assert not list(tmp_path.glob("saved/*.npz"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda: 3, "a task is a class derived from dst_lab.fleet.task.Task, got 3"),
+        (lambda: type("T", (Task,), {}), "T.config_type must be a dataclass derived from dst_lab.configs.Config, got"),
+        (
+            lambda: type("T", (Task,), {"config_type": ToyConfig, "initial": Toy.initial}),
+            "the task toy lacks bytes_per_run, evaluate, loss: see docs/own-task.md",
+        ),
+        (
+            lambda: type("T", (Toy,), {"config_type": dataclass(frozen=True, kw_only=True)(type("C", (Config,), {}))}),
+            "C.task must be a name without spaces, such as 'routing', got None",
+        ),
+        (
+            lambda: type("T", (Toy,), {"config_type": dataclass(type("C", (Config,), {"task": "c"}), frozen=True)}),
+            r"the task c: C.steps_of\(images\) is missing",
+        ),
+        (
+            lambda: type("T", (Toy,), {"network": lambda self, config, tensors, estimator, deterministic: None}),
+            r"the task toy: network\(config, tensors, ..\) is called on the class: make it a classmethod",
+        ),
+    ],
+)
+def test_what_is_no_task_is_not_registered(given, message) -> None:
+    before = dict(TASKS)
+    with pytest.raises(ContractError, match=message):
+        register(given())
+    assert before == TASKS
+
+
+def test_a_field_without_a_default_is_not_registered() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Bare(ToyConfig):
+        task: ClassVar[str] = "bare"
+        width: int
+
+    with pytest.raises(ContractError, match="every field of Bare needs a default, got width without"):
+        register(type("T", (Toy,), {"config_type": Bare}))
+
+
+def test_a_task_that_keeps_its_promise_is_trained(train) -> None:
+    store = train()
+    assert [run.status for run in store.runs()] == ["done"] * 4
+    assert [dict(run.detail) for run in store.runs()] == [{}] * 4
+    assert train.outcome.worse == ()
+
+
+def test_a_run_far_above_chance_is_done_and_told(train) -> None:
+    """A rate of 1e6: finite, and a million times the loss before any update."""
+    store = train(lr=1e6)
+    for run in store.runs():
+        assert run.status == "done"
+        told = run.detail["worse_than_untrained"]
+        assert told["last"] == store.history(run.id)["train_loss"].values[-1] > 1e6
+        assert 0 < told["untrained"] < 30
+    assert len(train.outcome.worse) == 4
+
+
+def test_a_loss_that_the_first_update_broke_is_not_the_tasks(train, monkeypatch) -> None:
+    """A first evaluation that follows the first step: what is not finite there was trained."""
+    monkeypatch.setattr(ToyConfig, "steps_of", lambda self, images: (4, 1))
+    store = train(lr=3e38)
+    assert {(run.status, run.detail["step"], run.detail["reason"]) for run in store.runs()} == {
+        ("diverged", 1, "the loss is not finite")
+    }
+
+
+def test_a_loss_that_was_never_a_number_is_told_from_one_that_became_none(train) -> None:
+    """The first is the task's, not the training's."""
+    store = train(loss=lambda self, p, i, c: Toy.loss(self, p, i, c) * torch.nan)
+    assert {run.status for run in store.runs()} == {"diverged"}
+    assert {run.detail["reason"] for run in store.runs()} == {"the loss is not finite, before any update"}
+
+
+def test_so_it_is_where_the_run_was_given_up() -> None:
+    class Broken(Toy):
+        def loss(self, parameters: Any, index: torch.Tensor, choose: Any) -> torch.Tensor:
+            return super().loss(parameters, index, choose) * torch.tensor([[1.0], [torch.nan]])[: len(index)]
+
+    configs = [ToyConfig(estimator=Choice.make("identity_ste"), seed=seed) for seed in range(2)]
+    fleet = Fleet(Broken(configs[0], None, CPU), configs)
+    well, broken = fleet.train(prune=lambda before, now, configs, scores: [0])
+    assert well.status == "done"
+    assert (broken.status, broken.detail["step"]) == ("diverged", 1)
+    assert broken.detail["reason"] == "the loss is not finite, before any update"
+
+
+@pytest.mark.parametrize(
+    ("untrained", "last", "worse"),
+    [(2.3, 4.5, False), (2.3, 4.7, True), (0.0, 1e-3, True), (-5.0, -1.0, False), (-5.0, 0.5, True), (2.3, 0.1, False)],
+)
+def test_how_much_is_far(untrained, last, worse) -> None:
+    history = {"train_loss": Series(np.array([1, 2]), np.array([9.9, last]))}
+    assert bool(worse_than_untrained(untrained, history)) is worse
+
+
+def test_relaxed_training_is_not_measured_by_the_loss_of_choices(cli) -> None:
+    """A soft choice of a polynomial's bits has next to no loss, before training and after; the bits themselves have."""
+    ended = cli("run", "polynomial", "--estimator", "soft", "--seeds", "2", "--store", "a.sqlite")
+    assert ended.code == 0
+    assert "worse than untrained" not in ended.err
+
+
+def test_the_command_says_so(cli) -> None:
+    """In `dst run`, and as a column of `dst show`, whose means leave nothing out."""
+    words = ("run", "stochastic-binary", "--epochs", "1", "--seeds", "2", "--lr", "1e6", "--store", "a.sqlite")
+    ended = cli(*words)
+    assert ended.code == 0
+    assert "dst: 2 runs ended worse than untrained (" in ended.err
+    assert "They count as done." in ended.err
+    shown = cli("show", "--store", "a.sqlite").out
+    assert "worse" in shown
+    assert "worse than untrained" not in cli(*words).err

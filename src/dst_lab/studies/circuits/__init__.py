@@ -1,5 +1,0 @@
-"""Logic networks of every published size, as accurate as the published ones, and as circuits."""
-
-from dst_lab.studies.circuits.study import CIRCUITS
-
-__all__ = ["CIRCUITS"]

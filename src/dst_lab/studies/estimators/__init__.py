@@ -1,5 +1,0 @@
-"""Straight-through estimators side by side, each tuned with the same number of settings."""
-
-from dst_lab.studies.estimators.study import ESTIMATORS
-
-__all__ = ["ESTIMATORS"]

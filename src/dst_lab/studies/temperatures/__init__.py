@@ -1,5 +1,0 @@
-"""Temperatures that set themselves: does one rule, without a number to tune, do as well as tuned constants?"""
-
-from dst_lab.studies.temperatures.study import TEMPERATURES
-
-__all__ = ["TEMPERATURES"]
