@@ -47,7 +47,7 @@ def test_reproduce_replaces_what_is_not_its_own_where_it_is_told_to(cli: Callabl
     mine = Path("here/report.html")
     mine.parent.mkdir()
     mine.write_text("mine")
-    words = ("reproduce", "--budget", 0, "--store", "none.sqlite", "--out", "here")
+    words = ("reproduce", "paper", "--budget", 0, "--store", "none.sqlite", "--out", "here")
     done = cli(*words)
     assert done.code == 2
     assert "replace it with --overwrite" in done.err

@@ -13,7 +13,9 @@ from dst_lab.tasks import TASKS, StochasticBinary, register
 
 
 def example(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[2] / "examples" / f"{name}.py")
+    root = Path(__file__).parents[3]
+    (file,) = (path for folder in ("examples", "lab/examples") for path in (root / folder).glob(f"{name}.py"))
+    spec = importlib.util.spec_from_file_location(name, file)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

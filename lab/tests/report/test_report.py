@@ -59,8 +59,8 @@ def test_everything_is_on_the_page(text: str) -> None:
         assert f'id="{anchor}"' in text
     assert text.count('<details class="verdict') == 17
     assert text.count("<figure id=") == 13
-    assert "dst reproduce paper --scale quick" in text
-    assert "dst sweep sbn-grid --scale quick" in text
+    assert "dst reproduce lab/studies/paper --scale quick" in text
+    assert "dst sweep sbn-grid --study lab/studies/paper --scale quick" in text
     assert 'class="verdict supported"' in text, "the planted optimum is off the diagonal"
 
 
@@ -328,7 +328,17 @@ def test_a_store_without_runs_of_the_scale_is_said_to_have_none(
 ) -> None:
     with Store.open(tmp_path / "quick.sqlite", write=True) as store:
         store.put(map(planted.record, RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)[:7]))
-    done = cli("report", "--store", tmp_path / "quick.sqlite", "--scale", "paper", "--out", "new/folder/page.html")
+    done = cli(
+        "report",
+        "--study",
+        "paper",
+        "--store",
+        tmp_path / "quick.sqlite",
+        "--scale",
+        "paper",
+        "--out",
+        "new/folder/page.html",
+    )
     assert done.code == 0, done.err
     assert "0 runs of paper scale" in done.out
     assert "dst: 7 of the store's 7 runs are not of paper scale" in done.err
@@ -339,12 +349,12 @@ def test_a_store_without_runs_of_the_scale_is_said_to_have_none(
 
 @pytest.mark.slow
 def test_report_writes_page_and_figures(path: Path, cli: Callable[..., Any], surroundings: Path) -> None:
-    done = cli("report", "--store", path, "--out", "page.html", "--figures", "figures")
+    done = cli("report", "--study", "paper", "--store", path, "--out", "page.html", "--figures", "figures")
     assert done.code == 0, done.err
     assert "quick scale" in done.out
     assert (surroundings / "page.html").read_text().startswith("<!doctype html>")
     assert len(list((surroundings / "figures").iterdir())) == 26
-    assert cli("report", "--store", "nowhere.sqlite").code == 2
+    assert cli("report", "--study", "paper", "--store", "nowhere.sqlite").code == 2
 
 
 def test_reproduce_follows_every_recipe_and_confirms_last(
@@ -360,7 +370,7 @@ def test_reproduce_follows_every_recipe_and_confirms_last(
 
     monkeypatch.setattr(Driver, "follow", follow)
     monkeypatch.setattr(word, "write", lambda study, _, *told, overwrite: print(study.name, *told))
-    done = cli("reproduce", "--store", path, "--out", "here")
+    done = cli("reproduce", "paper", "--store", path, "--out", "here")
     assert followed == plans
     assert RECIPES.needed[-1] == "confirm"
     assert not {*RECIPES.needed} & {"annealed", "details", "catae-rate"}
@@ -374,12 +384,12 @@ def test_reproduce_follows_every_recipe_and_confirms_last(
 
     followed.clear()
     monkeypatch.setattr(Driver, "follow", interrupted)
-    assert cli("reproduce", "--store", path, "--out", "here").code == 130
+    assert cli("reproduce", "paper", "--store", path, "--out", "here").code == 130
     assert len(followed) == 1, "stopped by Ctrl-C, it stops"
 
 
 def test_without_time_the_report_is_of_what_is_there(cli: Callable[..., Any], surroundings: Path) -> None:
-    done = cli("reproduce", "--budget", 0, "--store", "none.sqlite", "--out", "here")
+    done = cli("reproduce", "paper", "--budget", 0, "--store", "none.sqlite", "--out", "here")
     assert done.code == 3, done.err
     assert "runs left: sbn-grid 60" in done.err
     assert "not tested" in (surroundings / "here" / "report.html").read_text()
@@ -389,7 +399,7 @@ def test_without_time_the_report_is_of_what_is_there(cli: Callable[..., Any], su
 def test_reproduced_already_it_trains_nothing_and_writes_the_report(
     path: Path, cli: Callable[..., Any], surroundings: Path
 ) -> None:
-    done = cli("reproduce", "--store", path, "--out", "here")
+    done = cli("reproduce", "paper", "--store", path, "--out", "here")
     assert done.code == 0, done.err
     assert " trained" not in done.out
     assert "runs left" not in done.err
@@ -404,7 +414,7 @@ def test_what_cannot_be_written_is_said_before_the_work(
     (surroundings / "notes.html").write_text("mine")
     (surroundings / "file").write_text("mine")
     for out, said in (("notes.html", "exists already, and is not a page made by `dst report`"), ("file/page.html", "")):
-        done = cli("report", "--store", path, "--out", out)
+        done = cli("report", "--study", "paper", "--store", path, "--out", out)
         assert done.code == 2
         assert said in done.err
         assert out.partition("/")[0] in done.err
@@ -412,7 +422,7 @@ def test_what_cannot_be_written_is_said_before_the_work(
     figures = surroundings / "figures"
     figures.mkdir()
     (figures / "map.svg").write_text("a text of mine")
-    done = cli("report", "--store", path, "--figures", figures)
+    done = cli("report", "--study", "paper", "--store", path, "--figures", figures)
     assert done.code == 2
     assert "figures/map.svg exists already, and is not a figure made by `dst report`" in done.err
 

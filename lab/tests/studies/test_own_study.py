@@ -88,10 +88,10 @@ def test_a_study_of_ones_own_is_reproduced_judged_shown_and_reported(
     assert embedded(text)["plans"] == ["toy-grid", "none"]
     assert set(embedded(text)["metrics"]) >= {"validation_loss", "validation_wobble"}
     assert cli("sweep", "toy-grid", "--threads", 1).out.strip().endswith("every run that is wanted so far")
-    said = cli("claims").out
+    said = cli("claims", "--study", "toy").out
     assert "T1 on routing: A sharper draw is better" in said
     assert "against a softer one, lowest validation loss: " in said
-    assert cli("claims", "--readings").err.startswith("dst: the study toy leaves no detail open")
+    assert cli("claims", "--study", "toy", "--readings").err.startswith("dst: the study toy leaves no detail open")
     assert "validation_wobble (last of each run)" in cli("show", "--metric", "validation_wobble").out
 
 
@@ -131,7 +131,7 @@ def test_a_study_that_does_not_exist_is_named(cli: Callable[..., Any], surroundi
     Store.open(surroundings / "dst.sqlite", write=True).close()
     done = cli("report", "--study", "nothing")
     assert done.code == 2
-    assert f"there is no study 'nothing': choose among {', '.join(known.STUDIES)}" in done.err
+    assert done.err.endswith(f"name a folder such as lab/studies/paper, or one of {', '.join(known.STUDIES)}\n")
 
 
 def own(task: str, tau_f: float, tau_b: float, seed: int, status: str = "done", **fields: Any) -> Record:

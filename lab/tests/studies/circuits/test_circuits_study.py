@@ -143,7 +143,7 @@ def test_nothing_is_judged_where_runs_lack(tmp_path: Path) -> None:
         verdicts = CIRCUITS.judge(CIRCUITS.rows(store, "paper"))
         drawn = draw(CIRCUITS.figures, CIRCUITS.rows(store, "paper"))
     assert {verdict.verdict for verdict in verdicts} == {"not tested"}
-    assert "dst sweep circuits-1m --scale paper" in verdicts[-1].missing[0]
+    assert "dst sweep circuits-1m --study lab/studies/circuits --scale paper" in verdicts[-1].missing[0]
     assert all(one.empty for one in drawn.values())
 
 

@@ -23,6 +23,7 @@ COMPARED += [("C2 activity", TASKS[0]), ("C2 utilisation", TASKS[1]), ("C2 gates
 CONVERGENCE = ("C2 convergence", TASKS[1])
 TRENDS = [("C3 tau_f", TASKS[1]), ("C3 tau_b", TASKS[0])]
 SLOPE, INDEPENDENCE = ("C3 slope", TASKS[0]), ("C3 independence", "")
+HERE = "--study lab/studies/paper --scale quick"
 
 
 def by_claim(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], Verdict]:
@@ -170,7 +171,7 @@ def test_missing_confirmation_runs_are_named_and_the_rest_is_judged(world) -> No
         verdict = found[claim, TASKS[0]]
         assert verdict.verdict == "not tested"
         assert verdict.missing == (
-            "1 of 10 confirmation runs of Identity STE on stochastic-binary: `dst sweep confirm --scale quick`",
+            f"1 of 10 confirmation runs of Identity STE on stochastic-binary: `dst sweep confirm {HERE}`",
         )
     assert {c.name for c in found["C2", TASKS[0]].comparisons} == {"against Softmax STE", "against ST Gumbel-Softmax"}
     assert not found["C2 speed", TASKS[0]].comparisons  # there is no mark yet
@@ -184,7 +185,7 @@ def test_missing_searches_are_named(world) -> None:
     for claim in ("C1", "C2", "C2 speed", "C2 gates"):
         assert found[claim, TASKS[2]].verdict == "not tested"
         assert found[claim, TASKS[2]].missing[0] == (
-            "the search for Decoupled ST on logic-gates: `dst sweep logic-sequential --scale quick`"
+            f"the search for Decoupled ST on logic-gates: `dst sweep logic-sequential {HERE}`"
         )
 
 
@@ -196,7 +197,7 @@ def test_missing_effects_are_named(world) -> None:
     for key in (TRENDS[1], SLOPE, INDEPENDENCE):
         assert found[key].verdict == "not tested"
         assert (
-            f"{count} of {10 * count} runs over tau_b on stochastic-binary: `dst sweep tau-b-effects --scale quick`"
+            f"{count} of {10 * count} runs over tau_b on stochastic-binary: `dst sweep tau-b-effects {HERE}`"
             in found[key].missing
         )
 

@@ -157,7 +157,8 @@ def test_what_lacks_is_told(tmp_path: Path) -> None:
         found = TEMPERATURES.judge(TEMPERATURES.rows(store, "paper"))
         quick = TEMPERATURES.judge(TEMPERATURES.rows(store, "quick"))
     assert {verdict.verdict for verdict in (*found, *quick)} == {"not tested"}
-    assert "10 of 10 runs of the rule on logic-gates: `dst sweep self-gates --scale paper`" in found[2].missing
+    command = "dst sweep self-gates --study lab/studies/temperatures --scale paper"
+    assert f"10 of 10 runs of the rule on logic-gates: `{command}`" in found[2].missing
     assert all("paper's scale" in verdict.missing[0] for verdict in quick)
 
 
