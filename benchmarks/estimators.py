@@ -24,8 +24,6 @@ from torch import Tensor
 
 import decoupled_st as dst
 from decoupled_st.kernels import categorical as kernels
-from decoupled_st.kernels import host as by_cpp
-from decoupled_st.kernels import host_build
 from decoupled_st.kernels import launch as launching
 from decoupled_st.kernels.noise import draw_seed
 
@@ -58,25 +56,6 @@ def plain(call: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         return z
 
     return without_kernels
-
-
-def from_python(call: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """The call with the node in Python, as where there is no C++ compiler."""
-
-    def without_cpp(logits: Tensor) -> Tensor:
-        operator, by_cpp._operator = by_cpp._operator, None
-        z = call(logits)
-        by_cpp._operator = operator
-        return z
-
-    return without_cpp
-
-
-def use_cpp() -> None:
-    """The node in C++ from now on: made before anything is measured, and not looked for again."""
-    print(host_build.build())
-    by_cpp._look()
-    by_cpp._next_look = float("inf")
 
 
 def measure(steps: dict[str, Step], seconds: float) -> dict[str, list[float]]:
@@ -132,7 +111,6 @@ def shapes(seconds: float) -> None:
     # A pool of compiling processes would take every core for the first half minute, and slow down what is measured.
     torch._inductor.config.compile_threads = 1
     compiled = torch.compile(peer)
-    use_cpp()
     for rows, columns in SHAPES:
         torch.compiler.reset()
         size, name = f"{rows:,} x {columns:,}", "categorical"
@@ -164,12 +142,11 @@ def host(seconds: float) -> None:
     """Python's time of a call, forward and backward, and of what it is made of."""
     torch._inductor.config.compile_threads = 1
     compiled = torch.compile(peer)
-    use_cpp()
     calls = {
-        "decoupled, kernels": decoupled, "decoupled, kernels, node in Python": from_python(decoupled),
+        "decoupled, kernels": decoupled,
         "F.gumbel_softmax": peer, "F.gumbel_softmax, compiled": compiled,
         "a node in Python that does nothing": Nothing.apply,
-        "a node in C++ that does nothing": lambda logits: logits.view_as(logits),
+        "a node of torch that does nothing": lambda logits: logits.view_as(logits),
     }  # fmt: skip
     for rows, columns in SHAPES:
         torch.compiler.reset()
@@ -212,7 +189,6 @@ def parts() -> dict[str, Step]:
     return {
         "forward": lambda: decoupled(logits),
         "forward without gradient": lambda: decoupled(fixed),
-        "forward, node in Python": lambda: from_python(decoupled)(logits),
         "a node that does nothing, and its gradient": lambda: torch.autograd.grad(
             Nothing.apply(logits), logits, gradient
         ),

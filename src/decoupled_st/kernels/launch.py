@@ -70,27 +70,13 @@ def launch(
     if compiled is None:
         owner = _launch_ordinarily(kernel, programs, (*tensors, *floats, *integers, *constants), warps)
         if kinds is not None and owner is not None:  # None where a hook of Triton's has kept it from compiling
-            # The first of two threads' stays: `host` holds its function, and Triton unloads what nobody has.
-            _compiled.setdefault(key, _Compiled(owner.run, owner.function, owner.packed_metadata, owner))
+            _compiled[key] = _Compiled(owner.run, owner.function, owner.packed_metadata, owner)
         return
     stream = torch._C._cuda_getCurrentRawStream(device)
     compiled.run(
         programs, 1, 1, stream, compiled.function, compiled.metadata, None, None, None,
         *pointers, *floats, *integers, *constants,
     )  # fmt: skip
-
-
-def find(
-    kernel: Any,
-    device: int,
-    dtypes: Sequence[torch.dtype | None],
-    integers: Sequence[int],
-    constants: tuple[int, ...],
-    warps: int,
-) -> Any:
-    """Triton's own object of a kernel that `launch` knows for tensors of these dtypes, or None."""
-    compiled = _compiled.get((id(kernel), device, warps, constants, (*dtypes, *_kinds(integers))))
-    return None if compiled is None else compiled.owner
 
 
 def _classified(

@@ -14,7 +14,6 @@ from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import decoupled_st as dst
-from decoupled_st.estimators.operations import direct
 from decoupled_st.kernels import can_run_fused
 from decoupled_st.kernels.noise import draw_seed, write_out
 
@@ -265,56 +264,3 @@ def test_what_is_traced_is_plain() -> None:
     choice = dst.nn.Categorical(dst.Decoupled(tau_f=1.0, tau_b=0.5), deterministic=True).eval()
     logits = torch.randn(3, 5)
     assert torch.equal(torch.jit.trace(choice, torch.randn(3, 5))(logits), choice(logits))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_usual_call_has_the_bits_of_any_other(
-    case: Case, device: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Contiguous, two floats and nothing else: straight to the kernels, drawn from the same seed."""
-    base, w = torch.randn(6, 5, device=device).to(dtype), torch.randn(6, 5, device=device).to(dtype)
-    taken: list[bool] = []
-    ways = {"short": direct.is_usual, "long": lambda *_: False}
-    results = []
-    for way, is_usual in ways.items():
-        monkeypatch.setattr(direct, "is_usual", lambda *a, f=is_usual: taken.append(f(*a)) or taken[-1])
-        torch.manual_seed(0)
-        logits = base.clone().requires_grad_()
-        z = case(logits)
-        assert fused(z), way
-        (first,) = torch.autograd.grad(z, logits, w, retain_graph=True)
-        (again,) = torch.autograd.grad(z, logits, w, create_graph=True)
-        results.append([z, first, again, case(base), torch.rand(3, device=device)])
-    assert taken == ([True, True, False, False] if case.name != "identity_ste" else [])
-    for got, want in zip(*results, strict=True):
-        assert torch.equal(got, want)
-
-
-@pytest.mark.parametrize("kind", ["categorical", "binary"])
-@pytest.mark.parametrize("shape", [(), (1,), (1, 1)], ids=str)
-def test_the_usual_call_takes_numbers_on_the_device(
-    kind: str, shape: tuple[int, ...], device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The bits of the way that checks everything; and what is not one number of the logits' device takes that way."""
-    base, w = torch.randn(6, 5, device=device), torch.randn(6, 5, device=device)
-    tau_f, tau_b = (torch.full(shape, tau, device=device) for tau in (0.7, 0.4))
-    decoupled = getattr(dst, kind).decoupled
-    usual, results = direct.is_usual, []
-    for is_usual in (usual, lambda *_: False):
-        monkeypatch.setattr(direct, "is_usual", is_usual)
-        torch.manual_seed(0)
-        logits = base.clone().requires_grad_()
-        z = decoupled(logits, tau_f=tau_f, tau_b=tau_b)
-        (first,) = torch.autograd.grad(z, logits, w, retain_graph=True)
-        (again,) = torch.autograd.grad(z, logits, w, create_graph=True)
-        results.append([z, first, again, decoupled(base, tau_f=tau_f, tau_b=tau_b), torch.rand(3, device=device)])
-    for got, want in zip(*results, strict=True):
-        assert torch.equal(got, want)
-    assert usual(base, tau_f, tau_b, 1.0)
-    assert usual(base, 0.0, tau_b, 1.0)
-    for other in (
-        tau_b.double(), tau_b.clone().requires_grad_(), tau_b.expand(*shape, 5), tau_b.view(1, 1, 1),
-        tau_b.to("meta"), tau_b.to_sparse(), torch._neg_view(tau_b),
-    ):  # fmt: skip
-        assert not usual(base, tau_f, other, 1.0)
-        assert not usual(base, other, tau_b, 1.0)

@@ -1,14 +1,12 @@
 """The usual call in as few steps as there can be: on a small tensor they take longer than the arithmetic.
 
 One test recognises it: a contiguous tensor, temperatures that are numbers, no scale, and nobody who traces or watches.
-On a CPU, in float32 or float64, its operations then follow each other; what the kernels know goes to them, with
-temperatures that a rule has left on the device too. What is not recognised is left to the estimators' own way, which
-gives the same bits and says what is wrong with an argument. The caller has seen that there is no mask, noise or
-generator, and that categories come last.
+On a CPU, in float32 or float64, its operations then follow each other. What is not recognised is left to the
+estimators' own way, which gives the same bits and says what is wrong with an argument. The caller has seen that there
+is no mask, noise or generator, and that categories come last.
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -42,8 +40,12 @@ def is_usual(logits: Tensor, tau_f: Temperature, tau_b: Temperature, grad_scale:
     return (
         not _is_compiling()  # first, since torch.compile reads no further then
         and type(logits) in _TENSORS
-        and (_LEAST < tau_b < _MOST if type(tau_b) is float else _is_on_device(tau_b, logits))
-        and (_LEAST < tau_f < _MOST or tau_f == 0 if type(tau_f) is float else _is_on_device(tau_f, logits))
+        and logits.is_cpu
+        and not _INTERPRETED
+        and type(tau_b) is float
+        and _LEAST < tau_b < _MOST
+        and type(tau_f) is float
+        and (_LEAST < tau_f < _MOST or tau_f == 0)
         and type(grad_scale) is float
         and grad_scale == 1
         and forward_ad._current_level < 0  # this and what follows, as `kernels.traced`
@@ -58,35 +60,6 @@ def is_usual(logits: Tensor, tau_f: Temperature, tau_b: Temperature, grad_scale:
     )
 
 
-def _is_on_device(tau: Temperature, logits: Tensor) -> bool:
-    """True for one number in a tensor, which the kernels read where it is."""
-    return (
-        type(tau) is Tensor
-        and tau.numel() == 1
-        and tau.dtype is torch.float32
-        and tau.dim() <= logits.dim()
-        and not tau.requires_grad
-        and tau.device == logits.device
-        and (not tau.is_cpu or _INTERPRETED)
-        and tau.layout is _STRIDED
-        and not tau.is_neg()
-        and not is_functorch_wrapped_tensor(tau)
-    )
-
-
-def _is_for_kernels(logits: Tensor) -> bool:
-    """True where the kernels take these logits as they are stored."""
-    return kernels.know(logits) and not logits.is_neg() and not logits.is_nested
-
-
-@cache
-def _fused() -> Any:
-    """Imported at their first use, since they need Triton; from then on looked up faster than imported again."""
-    from decoupled_st.kernels import usual
-
-    return usual
-
-
 def choose_category(
     logits: Tensor, tau_f: Temperature, tau_b: Temperature, grad_scale: float | Tensor, *, perturbed: bool = False
 ) -> Tensor | None:
@@ -94,8 +67,6 @@ def choose_category(
     `perturbed`, where tau_f is 1, of softmax((l + g) / tau_b); None where the call or a row is not as usual."""
     if not is_usual(logits, tau_f, tau_b, grad_scale):
         return None
-    if not logits.is_cpu or _INTERPRETED:
-        return _fused().choose_category(logits, tau_f, tau_b, perturbed) if _is_for_kernels(logits) else None
     if logits.dtype not in _DTYPES:
         return None
     try:
@@ -115,8 +86,6 @@ def choose_bit(
     of sigmoid((l + u) / tau_b); None where the call is not usual or there is a NaN."""
     if not is_usual(logits, tau_f, tau_b, grad_scale):
         return None
-    if not logits.is_cpu or _INTERPRETED:
-        return _fused().choose_bit(logits, tau_f, tau_b, perturbed) if _is_for_kernels(logits) else None
     try:
         if logits.dtype not in _DTYPES or not logits.equal(logits):
             return None
