@@ -4,12 +4,19 @@
     python benchmarks/fleet.py categorical-autoencoder --runs 8 [--device cuda --runs 200] [--data DIR]
     python benchmarks/fleet.py logic-gates --runs 1 [--device cuda --runs 1 32] [--data DIR]
                                                                   peers: torchlogix 0.2.2, difflogic 0.1.0, if installed
+    python benchmarks/fleet.py bars --device cuda                                the four steps that must stay fast
     python benchmarks/fleet.py size --device cuda [--data DIR --levels FILE]     a step against runs and against neurons
     python benchmarks/fleet.py overhead [--data DIR]              recording, checkpoints and progress
 
-Each prints one row a line and appends it to benchmarks/results.csv: medians of alternating repeats, so that a machine
+Each prints one row per line and appends it to benchmarks/results.csv: medians of alternating repeats, so that a machine
 that slows down slows both. On CUDA our step is a captured graph; a peer is measured as called, compiled, and compiled
 and captured where that can be done.
+
+`bars` trains on random images of the data sets' shapes and writes no file, so that it runs where no data is. Another
+commit's steps are measured by this file with that commit's packages:
+
+    git worktree add /tmp/before 091f942
+    PYTHONPATH=/tmp/before/src:/tmp/before/lab/src:/tmp/before/lab python benchmarks/fleet.py bars --device cuda
 """
 
 import argparse
@@ -20,8 +27,10 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from dst_lab import data
 from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
 from dst_lab.configs.estimators import DEFAULT
 from dst_lab.fleet.loop import Fleet
@@ -211,6 +220,39 @@ def logic_gates(args: argparse.Namespace, device: torch.device) -> None:
         compare("logic-gates", "4 x 12,000, batch 100", task, [config] * runs, peers, args.seconds)
 
 
+def random_split(kind: type, images: int, shape: tuple[int, ...], levels: int) -> object:
+    """A split of random images, or of random levels of thresholds."""
+    random = np.random.default_rng(images)
+    values = random.integers(0, levels, (images, *shape), dtype=np.uint8)
+    return kind(values, random.integers(0, 10, images))
+
+
+def bars(args: argparse.Namespace, device: torch.device) -> None:
+    """Milliseconds per step of 1,155 binary networks, of 200 autoencoders, and of 1 and 32 logic networks."""
+    dense, binarised = (
+        {name: random_split(kind, size, shape, levels) for name, size in (("train", 20_000), ("validation", 512))}
+        for kind, shape, levels in ((data.Split, (1, 28, 28), 256), (data.LevelSplit, (3, 32, 32), 4))
+    )
+    images = data.Dataset(name="random", classes=10, **dense, test=dense["validation"])
+    bits = data.LevelDataset(name="random", thresholds=3, classes=10, **binarised, test=binarised["validation"])
+    data.load, data.load_levels = lambda *_: images, lambda *_: bits
+    for task_type, config_type, seeds, runs in (
+        (StochasticBinary, StochasticBinaryConfig, 5, 1155),
+        (CategoricalAutoencoder, CategoricalAutoencoderConfig, 10, 200),
+        (LogicGates, LogicGatesConfig, 1, 1),
+        (LogicGates, LogicGatesConfig, 3, 32),
+    ):
+        configs = fleet_of(config_type, runs, seeds)
+        task = task_type(configs[0], None, device)
+        step = Fleet(task, configs).stepper()
+        times = measure({"fleet": step}, args.seconds, device)["fleet"]
+        low, middle, high = (times[int(q * (len(times) - 1))] for q in (0.2, 0.5, 0.8))
+        print(f"{config_type.task:24} {runs:5} runs {middle:9.4f} ms per step ({low:.4f} to {high:.4f})", flush=True)
+        del step, task
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
 def size(args: argparse.Namespace, device: torch.device) -> None:
     """Steps of fleets of more and more runs, and of wider and wider logic networks."""
     of_tasks: tuple[tuple[type[Task], type[Config], int, int, str | None], ...] = (
@@ -282,7 +324,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     jobs = {
         "stochastic-binary": stochastic_binary, "categorical-autoencoder": categorical_autoencoder,
-        "logic-gates": logic_gates, "size": size, "overhead": overhead,
+        "logic-gates": logic_gates, "bars": bars, "size": size, "overhead": overhead,
     }  # fmt: skip
     parser.add_argument("job", choices=jobs)
     parser.add_argument("--runs", type=int, nargs="+", default=[1])
