@@ -14,7 +14,6 @@ import pytest
 import torch
 from dst_lab.configs import Choice
 from dst_lab.configs.own import OwnConfig
-from dst_lab.engines import live
 from dst_lab.store import Store
 from dst_lab.store.record import run_id
 from dst_lab.tuning.workers import Progress
@@ -379,20 +378,6 @@ def test_a_worker_that_raises_ends_the_search_and_nothing_is_lost(tmp_path: Path
         trained = {run.config["estimator"]["tau_f"] for run in store.runs()}
     assert 0.5 in trained
     assert 9 not in trained
-
-
-def test_a_search_is_told_of_while_it_lasts(tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    store = tmp_path / "t.sqlite"
-
-    def objective(tau_f: float, seed: int) -> float:
-        told = live.round_in(live.folder_of(store))
-        seen.append((told.recorded, told.wanted))
-        return tau_f
-
-    dst_lab.tune(objective, tau_f=[0, 1], seeds=2, store=store)
-    assert seen == [(0, 4), (1, 4), (2, 4), (3, 4)]
-    assert not live.folder_of(store).exists()
 
 
 def test_errors(tmp_path: Path) -> None:

@@ -37,9 +37,7 @@ def seeds_in(path: Path) -> list[int]:
         return [run.seed for run in store.runs()]
 
 
-@pytest.mark.parametrize(
-    "command", [("rm", "--yes"), ("note", "--text", "x"), ("note",), ("watch", "--once"), ("show",)]
-)
+@pytest.mark.parametrize("command", [("rm", "--yes"), ("note", "--text", "x"), ("note",), ("show",)])
 @pytest.mark.parametrize("condition", ["tuaf!=0.1", "tuaf=0.1", "tuaf>0", "name!=decoupled"])
 def test_a_field_that_no_run_has_is_refused(command, condition, store, cli) -> None:
     told = cli(*command, "--where", condition)
@@ -72,13 +70,10 @@ def test_the_best_of_a_setting_is_the_same_number_in_every_command(cli) -> None:
             store.put([replace(_record(seed), history=history)])
     (row,) = json.loads(cli("show", "--json").out)
     assert row["mean"] == 1.0
-    assert "decoupled    2 2.5    1 recorded" in cli("watch", "--once").out
 
 
 def test_search_seeds_and_fresh_ones_are_told_apart_by_every_command(store, cli) -> None:
     assert cli("note", "--where", "seeds=fresh", "--text", "confirms").out == "1 runs noted in dst.sqlite\n"
-    assert "decoupled" not in cli("watch", "--once", "--where", "seeds=fresh", "seed<1000").out
-    assert "decoupled    1 1001    2 recorded" in cli("watch", "--once", "--where", "seeds=fresh").out
     assert cli("rm", "--yes", "--where", "seeds!=fresh").out == "2 runs removed from dst.sqlite\n"
     assert seeds_in(store) == [FRESH]
 
@@ -118,12 +113,6 @@ def test_an_export_and_a_page_name_the_default_too(optimisers, cli) -> None:
         (group,) = groups(Rows.of(opened, PAPER.recipes, "quick"))
         assert group.varied == ["optimiser"]
         assert [row["fields"] for row in settings_table(group)] == [["adam"], ["radam"]]
-
-
-def test_curves_name_the_default_too(optimisers, cli) -> None:
-    told = cli("watch", "--once").out
-    assert "optimiser=adam " in told
-    assert "optimiser=radam " in told
 
 
 def test_runs_of_a_task_that_is_not_known_here_are_told_apart_by_what_some_of_them_lack(cli) -> None:
@@ -220,7 +209,7 @@ def test_a_list_is_known_as_it_is_typed(cli, typed: str) -> None:
     ],
 )
 def test_a_value_that_no_run_could_have_is_refused(optimisers, cli, condition: str, message: str) -> None:
-    for command in (("rm", "--yes"), ("show",), ("note", "--text", "x"), ("watch", "--once")):
+    for command in (("rm", "--yes"), ("show",), ("note", "--text", "x")):
         ended = cli(*command, "--where", condition)
         assert ended.code == 2, command
         assert message in ended.err, command

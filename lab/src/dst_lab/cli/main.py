@@ -20,7 +20,7 @@ from typing import Any
 
 from dst_lab import plugins
 from dst_lab.cli import STOPPED
-from dst_lab.cli.commands import circuit, claims, completion, records, report, run, show, sweep, watch
+from dst_lab.cli.commands import circuit, claims, records, report, run, show, sweep
 from dst_lab.cli.options.examples import EXAMPLES, FIRST_STEPS, epilog
 from dst_lab.cli.options.parser import Parser
 from dst_lab.cli.terminal.console import UNWRITTEN, fall_silent, say, unwritten
@@ -89,7 +89,7 @@ def command_line() -> Parser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (run, sweep, watch, show, records, report, claims, circuit, completion):
+    for command in (run, sweep, show, records, report, claims, circuit):
         command.add(commands)
     for name, lines in EXAMPLES.items():
         commands.choices[name].epilog = epilog(lines)

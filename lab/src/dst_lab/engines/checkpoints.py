@@ -6,8 +6,14 @@ from hashlib import sha256
 from pathlib import Path
 from uuid import uuid4
 
-from dst_lab.engines.live import SUFFIX
 from dst_lab.fleet.saved.checkpoint import SECONDS, Checkpoint, keep, runs_of
+from dst_lab.replace import resolved
+
+
+def folder_of(store: Path) -> Path:
+    """The folder of a store's checkpoints. It lies next to the file itself, not next to a link to the file."""
+    file = resolved(store) if store.is_symlink() else store
+    return file.with_name(f"{file.name}.checkpoints")
 
 
 class Checkpoints:
@@ -28,10 +34,6 @@ class Checkpoints:
         """The checkpoint of a chunk with these runs, in this order."""
         return Checkpoint(self.folder / f"{_name(runs)}.npz", self.seconds, self._refused, self._spoilt)
 
-    def live_of(self, runs: Sequence[str]) -> Path:
-        """Where it is told how far a chunk with these runs is."""
-        return self.folder / f"{_name(runs)}{SUFFIX}"
-
     def begun(self, pending: Collection[str]) -> list[list[str]]:
         """The chunks saved here that are still wanted whole, as they were put together."""
         chunks = [runs for path, runs in self._saved() if runs and path.stem == _name(runs)]
@@ -47,7 +49,7 @@ class Checkpoints:
         return marks
 
     def tidy(self, finished: Collection[str]) -> None:
-        """Remove what nobody can go on from: what killed processes left half-written, `shared` or told of, and chunks
+        """Remove what nobody can go on from: what killed processes left half-written or `shared`, and chunks
         of which a run is already recorded (the process was killed in between, or the plan changed). Damaged files are
         kept under another name, and told of, those too that a worker elsewhere has found."""
         for path, runs in self._saved():
@@ -56,8 +58,7 @@ class Checkpoints:
         for path in sorted(set(self.folder.glob("*.damaged")) - self._told):
             self._spoilt(path, "it is damaged")
         saved = [path for path, runs in self._saved() if runs and any(run in finished for run in runs)]
-        ends = (".part", ".shared", SUFFIX)
-        for path in (*saved, *(left for end in ends for left in self.folder.glob(f"*{end}"))):
+        for path in (*saved, *self.folder.glob("*.part"), *self.folder.glob("*.shared")):
             with suppress(OSError):
                 path.unlink()
         with suppress(OSError):

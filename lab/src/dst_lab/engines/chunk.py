@@ -11,10 +11,9 @@ import torch
 from dst_lab.configs import Config
 from dst_lab.engines.calibrate import estimate_seconds
 from dst_lab.engines.engine import Job
-from dst_lab.engines.live import ChunkFile
 from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.contract import ContractError, ShapeError, check_built
-from dst_lab.fleet.loop import Fleet, Report, TrainingStoppedError
+from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.optimiser import UpdateRule
 from dst_lab.fleet.saved.provenance import provenance
 from dst_lab.fleet.saved.recording import records_of
@@ -72,14 +71,13 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
         late = job.seconds_left is not None and job.seconds_left() <= 0
         return late
 
-    live = ChunkFile(job.checkpoints.live_of(ids(members)), members) if job.checkpoints else None
     fleet: Fleet | None = None
     try:
         fleet = Fleet(task, members, checkpoint)
         if fleet.stopped and not job.prune and checkpoint:
             checkpoint.remove()  # of a search that gave runs up: here they are wanted whole
             fleet = Fleet(task, members, checkpoint)
-        records = fleet.train(_both(_watched(live), _watched(job.watch)), _watched(ended), job.prune, job.networks)
+        records = fleet.train(_watched(job.watch), _watched(ended), job.prune, job.networks)
         return Result(records, [rest] if rest else [])
     except _WatcherError as error:
         raise error.args[0] from None
@@ -99,9 +97,6 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
         if not _works(task.device):
             raise
         failure = _diverged(fleet) or failed(members[0], *_reason(error), task.device, fleet)
-    finally:
-        if live:
-            live.close()
     # Outside the handlers, where nothing holds on to the fleet's memory any more.
     del fleet
     if task.device.type == "cuda":
@@ -200,17 +195,6 @@ def _watched(call: Callable[..., Any] | None) -> Any:
             raise _WatcherError(error) from error
 
     return watched if call else None
-
-
-def _both(first: Report | None, second: Report | None) -> Report:
-    """Tell the one and then the other, those that there are."""
-    reports = [report for report in (first, second) if report]
-
-    def report(fleet: Fleet) -> None:
-        for one in reports:
-            one(fleet)
-
-    return report
 
 
 def _works(device: torch.device) -> bool:

@@ -5,13 +5,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dst_lab.configs import Config
 from dst_lab.engines.chunk import by_fleet
 from dst_lab.engines.engine import Job, Outcome
-from dst_lab.engines.live import RoundFile
 from dst_lab.store import Record, Store, run_id
 
 
 class Ledger:
-    """The runs of a plan that the store lacks, for the time of a `with` block. Those that failed before are among them:
-    they are tried again.
+    """The runs of a plan that the store lacks, and what became of them. Runs that failed before are
+    tried again.
 
     Args:
         configs: the plan.
@@ -31,21 +30,8 @@ class Ledger:
         self._trained = self._diverged = self._stopped = 0
         self._failed: dict[str, str] = {}
         self._worse: list[str] = []
-        self._round: RoundFile | None = None
         if self._checkpoints:
             self._checkpoints.tidy(finished)
-            if self.pending:
-                self._round = RoundFile(self._checkpoints.folder, self._wanted, self._already)
-
-    def __enter__(self) -> "Ledger":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end_round()
-
-    def _end_round(self) -> None:
-        if self._round:
-            self._round.close()
 
     def chunks(self) -> tuple[list[list[Config]], list[list[Config]]]:
         """(chunks begun before, the rest of the runs by fleet). No run is in two of them."""
@@ -70,12 +56,9 @@ class Ledger:
                 self._worse.append(record.run_id)
             if record.status == "failed":
                 self._failed[_name(config)] = f"{record.detail['reason']} ({record.detail['where']})"
-        if self._round:
-            self._round.tell(self._wanted - self._already - len(self.pending))
 
     def close(self, lost: str = "") -> Outcome:
         """Tidy up, and say what became of the plan."""
-        self._end_round()
         self._store.check()
         if self._checkpoints:
             self._checkpoints.tidy(self._store.finished())

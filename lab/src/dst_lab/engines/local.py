@@ -34,8 +34,8 @@ class LocalEngine:
             runs_that_fit(build(first, self.source, self.device), self.device)
 
     def train(self, configs: Sequence[Config], store: Store, job: Job) -> Outcome:
-        with threads(self.threads), Ledger(configs, store, job) as ledger:
-            return self._train(ledger, job)
+        with threads(self.threads):
+            return self._train(Ledger(configs, store, job), job)
 
     def _train(self, ledger: Ledger, job: Job) -> Outcome:
         begun, fresh = ledger.chunks()

@@ -92,14 +92,14 @@ class RayEngine:
 
     def train(self, configs: Sequence[Config], store: Store, job: Job) -> Outcome:
         """Train in chunks that give every worker something to do."""
-        with Ledger(configs, store, job) as ledger:
-            begun, fresh = ledger.chunks()
-            lost = ""
-            if begun or fresh:
-                self.cluster.connect()
-                with job.checkpoints.shared() if job.checkpoints else nullcontext() as mark:
-                    lost = _Driver(ledger, self.cluster, self._terms(job, mark), job).follow(begun, fresh)
-            return ledger.close(lost)
+        ledger = Ledger(configs, store, job)
+        begun, fresh = ledger.chunks()
+        lost = ""
+        if begun or fresh:
+            self.cluster.connect()
+            with job.checkpoints.shared() if job.checkpoints else nullcontext() as mark:
+                lost = _Driver(ledger, self.cluster, self._terms(job, mark), job).follow(begun, fresh)
+        return ledger.close(lost)
 
     def _terms(self, job: Job, mark: Path | None) -> Terms:
         cluster = self.cluster

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from dst_lab.configs import Choice, Config
 from dst_lab.configs.estimators import DEFAULT, ESTIMATORS, Card, card, names_of_numbers
 from dst_lab.configs.own import OwnConfig, told
-from dst_lab.engines.live import RoundFile, folder_of
 from dst_lab.plans.adaptive import Adaptive
 from dst_lab.plans.plan import Grid, Plan, is_number, score, value_of, with_value
 from dst_lab.plans.sequential import Sequential
@@ -74,7 +73,7 @@ def tune(
         settings: how many an adaptive search tries.
         workers: how many runs at a time, in processes of their own; the objective is then a function that can be
             imported. Or an executor of yours (`concurrent.futures`): threads, a cluster.
-        store: file to record in; `dst show --store FILE` prints it, `dst watch` draws it.
+        store: file to record in; `dst show --store FILE` prints it.
         name: what the objective is called in the store (its own name). Runs are known by it: change it, or the store,
             when you change the objective. A warning says where the objective's own source has changed, or a number or
             text that is bound to it (also in a list or a dictionary): by a `functools.partial`, a default, a variable
@@ -233,17 +232,12 @@ class _Job:
         for config in wanted:
             if config not in missing and (known := lookup(config)) is not None:
                 self.progress.note_loss(known, self._values(config))
-        published = RoundFile(folder_of(self.store.path), len(wanted), len(wanted) - len(configs))
         values = [self._values(config) for config in configs]
-        try:
-            for count, (place, returned, started, seconds) in enumerate(self.call(values)):
-                losses = _losses(returned)
-                self.store.put([self._record(configs[place], losses, started, seconds)])
-                lowest = float(losses.min()) if losses.size and np.isfinite(losses).all() else math.inf
-                self.progress.ended(lowest, values[place])
-                published.tell(count + 1)
-        finally:
-            published.close()
+        for place, returned, started, seconds in self.call(values):
+            losses = _losses(returned)
+            self.store.put([self._record(configs[place], losses, started, seconds)])
+            lowest = float(losses.min()) if losses.size and np.isfinite(losses).all() else math.inf
+            self.progress.ended(lowest, values[place])
         return True
 
     def _values(self, config: Config) -> dict[str, Any]:

@@ -10,9 +10,6 @@ dst run stochastic-binary --help            every option of one task""",
 dst sweep --study lab/studies/paper         its recipes
 dst sweep sbn-grid --study lab/studies/paper --dry-run
 dst sweep stochastic-binary --grid tau_f=0:2:0.5 tau_b=0.3,0.7,1.1""",
-    "watch": """\
-dst watch
-dst watch --metric validation_accuracy --top 3""",
     "show": """\
 dst show --metric test_accuracy
 dst show --where task=logic-gates 'tau_f<=0.3' --top 5
@@ -38,7 +35,7 @@ dst data
 dst data prepare cifar10 --out cifar10.bits""",
     "report": """\
 dst report
-dst report --study lab/studies/paper --store lab/results/paper --out paper.html""",
+dst report --study lab/studies/paper --store lab/results/paper""",
     "reproduce": """\
 dst reproduce lab/studies/paper             minutes, on small tasks
 dst reproduce lab/studies/paper --scale paper --budget 30""",
@@ -48,10 +45,6 @@ dst claims --study lab/studies/paper --store lab/results/paper --readings""",
     "circuit": """\
 dst run logic-gates --seeds 1 --keep
 dst circuit --out net.c --out net.v --testbench --images 200""",
-    "completion": """\
-dst completion bash > ~/.local/share/bash-completion/completions/dst
-dst completion zsh > ~/.zfunc/_dst          a folder of $fpath
-dst completion tcsh > ~/.dst.completion.csh, then source it""",
 }
 
 FIRST_STEPS = """\

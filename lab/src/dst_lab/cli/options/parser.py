@@ -40,14 +40,10 @@ class Parser(argparse.ArgumentParser):
         say(f"dst: {message} (`{self.prog} --help` says what there is)", sys.stderr)
         sys.exit(2)
 
-    def fill_in(self) -> None:
-        """Add the options that were left for later."""
-        fill, self.fill = self.fill, None
-        if fill:
-            fill(self)
-
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self.fill_in()
+        if fill := self.fill:
+            self.fill = None
+            fill(self)
         parsed, rest = super().parse_known_args(args, namespace)
         if rest and " " in self.prog:  # a command's own, so that the sentence names its help and not that of `dst`
             stray = not rest[0].startswith("-") and "--store" in self._option_string_actions
