@@ -14,7 +14,7 @@ copyright = author
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 root_doc = "README"
 include_patterns = [
-    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "docs/api/*.rst", "lab/results/README.md",
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "docs/reference.rst", "lab/results/README.md",
     "lab/results/*/README.md",
 ]  # fmt: skip
 templates_path = ["site"]
@@ -36,31 +36,19 @@ html_extra_path = ["decoupling.html"]
 html_show_sphinx = False
 
 CONTENTS = {
-    "Start": [
-        "docs/index", "docs/decoupling", "docs/which-estimator", "docs/choosing-temperatures", "docs/patterns",
-        "docs/modules", "docs/clients",
-    ],
-    "Estimators": [
-        "docs/decoupled", "docs/softmax-ste", "docs/gumbel-ste", "docs/identity-ste", "docs/reinmax", "docs/gumbel-rao",
-        "docs/gapped-ste", "docs/gumbel-soft", "docs/soft", "docs/straight-through", "docs/distributions",
-    ],
-    "Beyond one choice": ["docs/codebooks", "docs/circuits", "docs/diagnostics", "docs/temperatures-theory"],
+    "Start": ["docs/index", "docs/decoupled", "docs/estimators", "docs/choosing-temperatures"],
+    "Use it": ["docs/patterns", "docs/modules", "docs/codebooks", "docs/circuits", "docs/diagnostics"],
+    "Speed": ["docs/performance", "docs/kernels"],
     "Laboratory": [
-        "docs/laboratory", "docs/plans", "docs/own-task", "docs/own-estimator", "docs/optimisers", "docs/kept-networks",
-        "docs/laptop-to-cluster", "docs/report", "docs/claims", "docs/claims-in-detail",
+        "docs/laboratory", "docs/tasks", "docs/plans", "docs/own", "docs/laptop-to-cluster", "docs/report",
     ],
-    "Tasks": [
-        "docs/stochastic-binary", "docs/categorical-autoencoder", "docs/logic-gates", "docs/categorical-vae",
-        "docs/polynomial", "docs/codebook-vae", "docs/bias-variance",
-    ],
-    "Results": [
-        "docs/results", "docs/results-in-detail", "docs/self-set-in-detail", "docs/estimators-compared",
-        "docs/performance", "docs/performance-in-detail", "docs/kernels", "docs/memory-and-precision",
+    "Studies": [
+        "docs/results", "docs/claims", "docs/estimators-compared", "docs/codebook-vae", "docs/self-set",
         "lab/results/README", "lab/results/*/README",
     ],
-    "Reference": ["docs/api/*", "docs/architecture", "CONTRIBUTING", "CHANGELOG"],
+    "Reference": ["docs/reference", "docs/architecture", "CONTRIBUTING", "CHANGELOG"],
 }  # fmt: skip
-"""The pages beside the text, by heading; those that exist and are not named here stand under "More"."""
+"""The pages in the navigation, by heading; a page that is not named here stands under "More"."""
 
 
 def add_contents(app: Any, docname: str, source: list[str]) -> None:

@@ -98,7 +98,7 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "rates-network": lambda rows: rates(rows, NETWORK), "courses": courses, "measures": measures,
     **{one.name: variants(one.name) for one in tables("paper")},
 }  # fmt: skip
-QUOTED = Quoted(TEMPERATURES, ("docs/choosing-temperatures.md", "docs/self-set-in-detail.md"), BLOCKS)
+QUOTED = Quoted(TEMPERATURES, ("docs/choosing-temperatures.md", "docs/self-set.md"), BLOCKS)
 
 if __name__ == "__main__":
     QUOTED.build()

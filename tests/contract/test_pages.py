@@ -1,4 +1,4 @@
-"""The estimators that pages write for readers to copy keep the contract for masks and infinities."""
+"""The estimator that a page writes for readers to copy keeps the contract for masks and infinities."""
 
 import re
 from collections.abc import Iterator
@@ -11,18 +11,17 @@ import torch
 import decoupled_st as dst
 from decoupled_st.estimators import spec
 
-DOCS = Path(__file__).parents[2] / "docs"
+PAGE = Path(__file__).parents[2] / "docs" / "own.md"
 
 
-@pytest.fixture(params=[("own-estimator.md", "Bold"), ("which-estimator.md", "Clipped")], ids=lambda pair: pair[1])
-def estimator(request: pytest.FixtureRequest) -> Iterator[dst.Estimator]:
-    page, name = request.param
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
-    (block,) = (block for block in blocks if f"class {name}(" in block)
+@pytest.fixture
+def estimator() -> Iterator[dst.Estimator]:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = (block for block in blocks if "class Bold(" in block)
     before, names = dict(spec._registry), {"torch": torch, "dst": dst, "__name__": __name__}
     exec(block, names)
-    made: Any = names[name]
-    yield made(tau=0.7)
+    bold: Any = names["Bold"]
+    yield bold(tau=0.7)
     spec._registry.clear()
     spec._registry.update(before)
 

@@ -138,8 +138,8 @@ def test_the_sentence_counts_categories_by_entropy(page: Any) -> None:
 
 @pytest.mark.parametrize("width", [390, 736, 1000])
 def test_inside_the_documentation_it_is_whole_and_takes_its_colours(page: Any, tmp_path: Path, width: int) -> None:
-    """The site's frame and script as they stand in decoupling.md, without the site around them."""
-    text = PAGE.with_suffix(".md").read_text()
+    """The site's frame and script as they stand in decoupled.md, without the site around them."""
+    text = PAGE.with_name("decoupled.md").read_text()
     frame = text[text.index("<iframe") : text.index("</script>") + len("</script>")]
     (tmp_path / "docs").mkdir()
     (tmp_path / "decoupling.html").write_text(PAGE.read_text())

@@ -223,7 +223,7 @@ def test_no_checkpoint_keeps_a_shape_that_was_mended(train, tmp_path) -> None:
         (lambda: type("T", (Task,), {}), "T.config_type must be a dataclass derived from dst_lab.configs.Config, got"),
         (
             lambda: type("T", (Task,), {"config_type": ToyConfig, "initial": Toy.initial}),
-            "the task toy lacks bytes_per_run, evaluate, loss: see docs/own-task.md",
+            "the task toy lacks bytes_per_run, evaluate, loss: see docs/own.md",
         ),
         (
             lambda: type("T", (Toy,), {"config_type": dataclass(frozen=True, kw_only=True)(type("C", (Config,), {}))}),

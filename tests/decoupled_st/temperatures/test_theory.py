@@ -1,4 +1,4 @@
-"""Every formula of docs/temperatures-theory.md, against gradients that the library computes or sums over all states."""
+"""Every formula of docs/self-set.md, against gradients that the library computes or sums over all states."""
 
 import math
 

@@ -42,7 +42,7 @@ def check_type(task: Any) -> None:
     if not (isinstance(name, str) and name and not name.startswith("-") and len(name.split()) == 1):
         raise ContractError(f"{config.__name__}.task must be a name without spaces, such as 'routing', got {name!r}")
     if missing := sorted(task.__abstractmethods__):
-        raise ContractError(f"the task {name} lacks {', '.join(missing)}: see docs/own-task.md for what each gives")
+        raise ContractError(f"the task {name} lacks {', '.join(missing)}: see docs/own.md for what each gives")
     if config.steps_of is Config.steps_of:
         raise ContractError(f"the task {name}: {config.__name__}.steps_of(images) is missing: (steps, evaluate every)")
     if not isinstance(inspect.getattr_static(task, "network"), classmethod | staticmethod):
