@@ -19,7 +19,7 @@ from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.loop import TrainingStoppedError
 from dst_lab.fleet.saved import provenance
 from dst_lab.plans import Grid, Plan, Recipes, Sequential
-from dst_lab.store import Record, Series, Store, compare
+from dst_lab.store import Record, Series, Store
 
 BASE = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=1.0, tau_b=1.0))
 
@@ -144,7 +144,9 @@ def test_a_store_at_home_has_its_checkpoints_there(tmp_path: Path, monkeypatch: 
     assert [file.name for file in tmp_path.iterdir()] == ["home"]
 
 
-def test_runs_that_are_longer_than_the_time_there_is_are_trained_a_part_each_time(tmp_path: Path, monkeypatch) -> None:
+def test_runs_that_are_longer_than_the_time_there_is_are_trained_a_part_each_time(
+    tmp_path: Path, monkeypatch, rows
+) -> None:
     """By the same command again and again, as its exit code promises; one after the other, and as if never stopped."""
     monkeypatch.setattr(chunk, "estimate_seconds", lambda *_: 1e9)
     base = replace(BASE, hidden=(16,), epochs=30)
@@ -157,7 +159,7 @@ def test_runs_that_are_longer_than_the_time_there_is_are_trained_a_part_each_tim
             break
     assert followed.done
     Driver(engine, tmp_path / "whole.sqlite").follow(grid)
-    assert compare(tmp_path / "parts.sqlite", tmp_path / "whole.sqlite").none
+    assert rows(tmp_path / "parts.sqlite") == rows(tmp_path / "whole.sqlite")
 
 
 def test_a_trial_that_takes_all_the_time_keeps_no_run_from_being_begun(tmp_path: Path, monkeypatch) -> None:
@@ -225,7 +227,7 @@ def _slow_to_build(*given: Any) -> Any:
 
 @pytest.mark.parametrize("together", [1, 3], ids=["alone", "begun as a chunk of three"])
 def test_a_time_shorter_than_the_preparation_still_advances_by_a_step(
-    together: int, tmp_path: Path, monkeypatch
+    together: int, tmp_path: Path, monkeypatch, rows
 ) -> None:
     """Every call saves another step of what was begun, and as many calls as there are steps end it."""
     grid = Grid(replace(BASE, hidden=(8,), epochs=1), (("tau_f", (0.5,)),), tuple(range(together)))
@@ -249,7 +251,7 @@ def test_a_time_shorter_than_the_preparation_still_advances_by_a_step(
         seen.add(saved.read_bytes())
         assert len(seen) == call + 1, "it stands still"
     assert call > 3
-    assert compare(tmp_path / "parts.sqlite", tmp_path / "whole.sqlite").none
+    assert rows(tmp_path / "parts.sqlite") == rows(tmp_path / "whole.sqlite")
 
 
 def test_without_any_time_nothing_is_begun(tmp_path: Path) -> None:

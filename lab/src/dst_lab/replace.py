@@ -55,7 +55,6 @@ PNG = Kind("a figure made by `dst report`", b"Software\0dst report")
 SVG = Kind("a figure made by `dst report`", b"<dc:title>dst report</dc:title>")
 CSV = Kind("an export made by `dst export`", b"run,task,estimator,tau_f,tau_b,seed,step,metric,value")
 PARQUET = Kind("an export made by `dst export`", b"dst export")
-TENSORBOARD = Kind("an export made by `dst export`", b"dst export of event files")
 PREPARED = Kind("a file made by `dst data prepare`", b"dst-levels ")
 CIRCUIT = Kind("a circuit made by `dst circuit`", b"decoupled-st circuit")
 IMAGES = Kind("the first test images of this network", b"")
@@ -132,19 +131,6 @@ def draft(target: Path) -> Iterator[Path]:
         for left in (part, *(part.with_name(part.name + end) for end in ("-journal", "-wal", "-shm", ".xz"))):
             with suppress(OSError):
                 left.unlink(missing_ok=True)
-
-
-@contextmanager
-def draft_folder(target: Path) -> Iterator[Path]:
-    """An empty folder beside `target`, for what is moved away from it file by file. What is left in it goes."""
-    for dead in left_behind(target):
-        shutil.rmtree(dead, ignore_errors=True)
-    with draft(target) as part:
-        part.mkdir()
-        try:
-            yield part
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
 
 
 def write_draft(part: Path, content: bytes) -> None:

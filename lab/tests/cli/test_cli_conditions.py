@@ -37,7 +37,7 @@ def seeds_in(path: Path) -> list[int]:
         return [run.seed for run in store.runs()]
 
 
-@pytest.mark.parametrize("command", [("rm", "--yes"), ("note", "--text", "x"), ("note",), ("show",)])
+@pytest.mark.parametrize("command", [("rm", "--yes"), ("show",)])
 @pytest.mark.parametrize("condition", ["tuaf!=0.1", "tuaf=0.1", "tuaf>0", "name!=decoupled"])
 def test_a_field_that_no_run_has_is_refused(command, condition, store, cli) -> None:
     told = cli(*command, "--where", condition)
@@ -45,12 +45,10 @@ def test_a_field_that_no_run_has_is_refused(command, condition, store, cli) -> N
     name = condition.partition("!")[0] if "!" in condition else "tuaf"
     assert f"no run has the field '{name}'; there are id, status, seeds, batch, " in told.err
     assert seeds_in(store) == [0, 1, FRESH], "not even by a condition that holds for what is missing"
-    with Store.open(store) as opened:
-        assert opened.notes() == {}
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [("tau_f=0.1", "tau_f=0.10"), ("tau_f=0.1", "tau_f==1e-1"), ("note=None", "note=none")]
+    ("first", "second"), [("tau_f=0.1", "tau_f=0.10"), ("tau_f=0.1", "tau_f==1e-1"), ("clip=None", "clip=none")]
 )
 def test_one_value_in_two_spellings_is_no_contradiction(first, second) -> None:
     assert [condition.field for condition in parse([first, second])] == [first.partition("=")[0]] * 2
@@ -73,7 +71,6 @@ def test_the_best_of_a_setting_is_the_same_number_in_every_command(cli) -> None:
 
 
 def test_search_seeds_and_fresh_ones_are_told_apart_by_every_command(store, cli) -> None:
-    assert cli("note", "--where", "seeds=fresh", "--text", "confirms").out == "1 runs noted in dst.sqlite\n"
     assert cli("rm", "--yes", "--where", "seeds!=fresh").out == "2 runs removed from dst.sqlite\n"
     assert seeds_in(store) == [FRESH]
 
@@ -209,7 +206,7 @@ def test_a_list_is_known_as_it_is_typed(cli, typed: str) -> None:
     ],
 )
 def test_a_value_that_no_run_could_have_is_refused(optimisers, cli, condition: str, message: str) -> None:
-    for command in (("rm", "--yes"), ("show",), ("note", "--text", "x")):
+    for command in (("rm", "--yes"), ("show",)):
         ended = cli(*command, "--where", condition)
         assert ended.code == 2, command
         assert message in ended.err, command

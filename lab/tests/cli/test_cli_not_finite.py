@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dst_lab.figures.style import plus_minus
-from dst_lab.store import Record, Series, Store, salvage
-from dst_lab.store.errors import StoreError
+from dst_lab.store import Record, Series, Store
 
 LOSSES = {0.1: 3.0, 0.2: np.nan, 0.3: 1.0, 0.4: np.inf, 0.5: np.nan, 0.6: 2.0}
 
@@ -66,9 +65,3 @@ def test_mean_and_deviation_in_words(values, text) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert plus_minus(np.array(values)) == text
-
-
-def test_a_folder_is_not_salvaged_as_a_whole(store, tmp_path) -> None:
-    with pytest.raises(StoreError, match="is a folder: salvage the one store in it that is damaged"):
-        salvage(tmp_path, tmp_path / "out.sqlite")
-    assert not (tmp_path / "out.sqlite").exists()

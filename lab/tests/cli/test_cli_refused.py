@@ -272,7 +272,7 @@ def test_what_nobody_expected_is_exit_code_1(cli, monkeypatch, surroundings: Pat
     [
         (("show", "runs.sqlite"), "runs.sqlite; a store goes after --store (`dst show --help` says what there is)"),
         (("show", "--colour", "red"), "--colour red (`dst show --help` says what there is)"),
-        (("diff", "a", "b", "--deep"), "--deep (`dst diff --help` says what there is)"),
+        (("copy", "b", "--deep"), "--deep (`dst copy --help` says what there is)"),
         (("run", "polynomial", "--width=3"), "--width=3 (`dst run polynomial --help` says what there is)"),
     ],
 )

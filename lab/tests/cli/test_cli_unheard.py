@@ -3,9 +3,8 @@
 import os
 import subprocess
 
-import numpy as np
 from dst_lab.cli.terminal.console import say
-from dst_lab.store import Record, Series, Store
+from dst_lab.store import Store
 
 
 def test_a_notice_that_nobody_reads_does_not_end_the_command() -> None:
@@ -33,14 +32,3 @@ def test_a_full_disk_under_the_log_does_not_stop_the_work(start) -> None:
         assert process.returncode == 2
     with Store.open("dst.sqlite") as store:
         assert [run.status for run in store.runs()] == ["done", "done"]
-
-
-def test_stores_that_differ_are_told_by_the_code(start) -> None:
-    for name, loss in (("a.sqlite", 1.0), ("b.sqlite", 2.0)):
-        config = {"task": "somebodys", "estimator": {"name": "decoupled", "tau_f": 1.0}, "seed": 0}
-        history = {"validation_loss": Series(np.array([1]), np.array([loss]))}
-        with Store.open(name, write=True) as store:
-            store.put([Record(config=config, status="done", history=history)])
-    process = start("diff", "a.sqlite", "b.sqlite", stdout=subprocess.PIPE)
-    process.stdout.close()
-    assert process.wait(timeout=120) == 1

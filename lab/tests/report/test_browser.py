@@ -32,7 +32,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = {"task": HOSTILE, "estimator": {"name": HOSTILE}, "seed": 7, "dataset": "=1+1", "lr": 0.5}
     with Store.open(path, write=True) as opened:
         opened.put([Record(config=config, status="failed", provenance={"device_name": HOSTILE})])
-        opened.note([run_id(config)], f"the fuse {HOSTILE}")
     return path
 
 
@@ -302,17 +301,6 @@ def test_a_table_is_taken_away_with_its_headings_above_its_columns(visit: Callab
     titles = [row[1] for row in rows("verdicts")]
     assert "A higher τf uses more codes, and makes the gradient noisier" in titles
     assert not [title for title in titles if "τ;" in title]
-
-
-def test_a_note_is_a_column_a_detail_and_found(visit: Callable[..., Any]) -> None:
-    found = visit()
-    assert found.locator(".runs thead").inner_text().rstrip().upper().endswith("NOTE")
-    found.locator("#run-search").fill("fuse")
-    assert found.locator(".count").inner_text().startswith("1 of")
-    assert f"the fuse {HOSTILE}" in found.locator(".runs tbody tr").first.inner_text()
-    found.locator(".runs .open").first.click()
-    assert f"the fuse {HOSTILE}" in found.locator(".runs .detail").inner_text()
-    assert found.evaluate("window.hacked") is None
 
 
 def test_contents_stay_and_terms_are_explained(visit: Callable[..., Any]) -> None:
@@ -646,7 +634,6 @@ def test_the_parameters_of_an_objective_are_read_and_taken_away(visit: Callable[
             loss = Series(np.array([1]), np.array([float(depth)]))
             config["parameters"] = {"model.depth": depth, "act": "relu", "widths": [4, 2], "hidden": "128,128"}
             opened.put([Record(config=config, status="done", history={"validation_loss": loss})])
-        opened.note([run.id for run in opened.runs()], "by hand")
         (tmp_path / "tuned.html").write_text(page(ANY, ANY.rows(opened, "quick")), encoding="utf-8")
     found = visit(file=tmp_path / "tuned.html")
     found.locator("#run-search").fill("parameters.model.depth=3")
@@ -656,7 +643,7 @@ def test_the_parameters_of_an_objective_are_read_and_taken_away(visit: Callable[
         found.get_by_role("button", name="Download these runs as CSV", exact=True).click()
     (row,) = csv.DictReader(io.StringIO(Path(begun.value.path()).read_text(encoding="utf-8")))
     assert [row[f"parameters.{name}"] for name in ("model.depth", "act", "widths")] == ["3", "relu", "[4, 2]"]
-    assert [row[name] for name in ("parameters.hidden", "seed", "note")] == ["128,128", "12345", "by hand"]
+    assert [row[name] for name in ("parameters.hidden", "seed")] == ["128,128", "12345"]
     assert "12345" in found.locator(".runs tbody tr").first.inner_text()
 
 

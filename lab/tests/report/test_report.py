@@ -135,7 +135,6 @@ def test_nothing_on_the_page_obeys_a_text_from_a_config(tmp_path: Path) -> None:
     with Store.open(tmp_path / "odd.sqlite", write=True) as store:
         history = {"validation_loss": Series([1, 2], np.array([1.0, 0.5]))}
         store.put([Record(config=config, status="done", history=history)])
-        store.note([run.id for run in store.runs()], odd)
     text = build(tmp_path / "odd.sqlite")
     assert not set(text) & set("\x1b\x07\u202e")
     assert "\\x1b[31m" in text

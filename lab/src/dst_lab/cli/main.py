@@ -1,6 +1,6 @@
 """The command line: `dst COMMAND ..`.
 
-Exit codes: 0 all is well; 1 a run failed, is damaged, or could not be salvaged; 2 something is wrong with what was
+Exit codes: 0 all is well; 1 a run failed, or is damaged; 2 something is wrong with what was
 asked, or what it prints could not be written (a sentence says what); 3 runs are left, because the time was up or a
 worker was lost, and the same command goes on; 130 stopped by Ctrl-C, and the same command goes on.
 """

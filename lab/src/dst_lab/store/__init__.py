@@ -9,17 +9,12 @@ from dst_lab.store.record import Series as Series
 from dst_lab.store.record import run_id as run_id
 from dst_lab.store.store import Store as Store
 from dst_lab.store.transfer.merging import MergeReport as MergeReport
-from dst_lab.store.transfer.salvage import Salvage as Salvage
-from dst_lab.store.transfer.salvage import salvage as salvage
-from dst_lab.store.views.compare import StoreDifference as StoreDifference
-from dst_lab.store.views.compare import compare as compare
 from dst_lab.store.views.export import COLUMNS as COLUMNS
 from dst_lab.store.views.export import export as export
 from dst_lab.store.views.table import field as field
 from dst_lab.store.views.table import summarise as summarise
 from dst_lab.store.views.temperatures import Temperatures as Temperatures
 from dst_lab.store.views.temperatures import temperatures as temperatures
-from dst_lab.store.views.tensorboard import export_tensorboard as export_tensorboard
 
 __all__ = [
     "COLUMNS",
@@ -27,19 +22,14 @@ __all__ = [
     "MergeReport",
     "Record",
     "Run",
-    "Salvage",
     "Series",
     "Store",
-    "StoreDifference",
     "StoreError",
     "StoreWarning",
     "Temperatures",
-    "compare",
     "export",
-    "export_tensorboard",
     "field",
     "run_id",
-    "salvage",
     "summarise",
     "temperatures",
 ]

@@ -8,9 +8,9 @@ from pathlib import Path
 from dst_lab.replace import WriteError
 
 SAFE = "what was recorded before is safe"
-SALVAGE = (
-    "Restore it from a copy, or bring out the runs that are whole: `dst copy --store FILE --salvage TARGET`; runs that "
-    "are missing then can be trained again."
+RESTORE = (
+    "Restore it from a copy, or bring out what can be read with `sqlite3 FILE .recover`; runs that are missing then "
+    "can be trained again."
 )
 
 _DAMAGE = (
@@ -31,7 +31,7 @@ _SENTENCES = (
         "made with `dst copy`.",
     ),
     ("is locked", f"another process keeps it busy ({{error}}); {SAFE}. Try again when that process has finished."),
-    *((words, f"the file is damaged ({{error}}). {SALVAGE}") for words in _DAMAGE),
+    *((words, f"the file is damaged ({{error}}). {RESTORE}") for words in _DAMAGE),
     (
         "unable to open",
         "it cannot be opened ({error}). Look at the permissions of the file and of its folder; a store with a "

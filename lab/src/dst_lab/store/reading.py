@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from dst_lab.store.contents import blob, history, networks, notes, rows
+from dst_lab.store.contents import blob, history, networks, rows
 from dst_lab.store.disk.connection import Connection, check_whole
-from dst_lab.store.errors import SALVAGE, DamagedRunError, StoreError, explained
+from dst_lab.store.errors import RESTORE, DamagedRunError, StoreError, explained
 from dst_lab.store.record import Run, Series, identify
 
 
@@ -28,9 +28,7 @@ class RecordedRuns:
         return self._reader
 
     def notes(self) -> dict[str, str]:
-        """The notes on runs, by their ids."""
-        with explained(self.path):
-            return notes.read(self._connection)
+        return {}
 
     def finished(self) -> set[str]:
         """The ids of the runs that need no more training: done or diverged."""
@@ -152,7 +150,6 @@ class RecordedRuns:
                 with self._intact(row.id, "record"):
                     row.verify()
                 yield row
-            self._verify_notes()
             self._connection.execute("COMMIT")
 
     def leave_out_damaged(self) -> dict[str, str]:
@@ -173,15 +170,10 @@ class RecordedRuns:
             for row in rows.read_all(self._connection):
                 with self._intact(row.id, "record"):
                     row.verify()
-            self._verify_notes()
-
-    def _verify_notes(self) -> None:
-        for run in notes.damaged(self._connection):
-            raise DamagedRunError(f"{self.path}: the note on run {run} is damaged. {SALVAGE}")
 
     @contextmanager
     def _intact(self, run_id: str, what: str) -> Iterator[None]:
         try:
             yield
         except (ValueError, TypeError, KeyError) as error:
-            raise DamagedRunError(f"{self.path}: the {what} of run {run_id} is damaged ({error}). {SALVAGE}") from error
+            raise DamagedRunError(f"{self.path}: the {what} of run {run_id} is damaged ({error}). {RESTORE}") from error

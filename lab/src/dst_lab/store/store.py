@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 
 from dst_lab.replace import STORE, check_target, resolved
-from dst_lab.store.contents import networks, notes, rows
+from dst_lab.store.contents import networks, rows
 from dst_lab.store.contents.arrivals import Arrivals, arriving_with, tidy
 from dst_lab.store.disk.compressed import is_compressed, unpacked
 from dst_lab.store.disk.connection import Connection, close_writer, connect_reader, connect_writer, exists
@@ -161,12 +161,10 @@ class Store(RecordedRuns):
         """
         writer, records = self._writing(), list(records)
         encoded = [rows.encode(record) for record in records]
-        writer.kept.add(encoded)
         kept = [
             networks.Network(row.id, row.digest, record.network) if record.network else None
             for record, row in zip(records, encoded, strict=True)
         ]
-        writer.kept.networks = [network for network in kept if network]
         with Arrivals(self.path) as arriving, writer.transaction(arriving) as connection:
             outcomes = [rows.insert(connection, row) for row in encoded]
             for row, outcome, network in zip(encoded, outcomes, kept, strict=True):
@@ -174,7 +172,6 @@ class Store(RecordedRuns):
                     arriving.add(network)
                 elif outcome.is_new:
                     arriving.outdate(row.id, row.digest)
-        writer.kept.networks = []
         return sum(outcome.is_new for outcome in outcomes)
 
     def fold(self) -> bool:
@@ -185,10 +182,7 @@ class Store(RecordedRuns):
         return self._writing().fold()
 
     def check(self) -> None:
-        """Raise `StoreError` unless the file under the writer's path is the one it has open, as it left it.
-
-        Where it is not, the runs are first saved in another file, which the message names.
-        """
+        """Raise `StoreError` unless the file under the writer's path is the one it has open, as it left it."""
         self._writing().check()
 
     def merge(self, other: str | os.PathLike[str], *, prefer_other: bool = False) -> MergeReport:
@@ -197,8 +191,7 @@ class Store(RecordedRuns):
         Where both have another final result of a run, this store's stays or, with `prefer_other`, the other's does; an
         equal one brings artefacts that a lean copy left out.
 
-        Kept networks come along where the run's record is the other store's, or equal to it; notes by the same rule as
-        results.
+        Kept networks come along where the run's record is the other store's, or equal to it.
         """
         return self._merge(other, prefer_other=prefer_other)
 
@@ -211,7 +204,6 @@ class Store(RecordedRuns):
                 new = row.repacked() if source._folder else row
                 # Looked for now, not before: another process may have recorded the run just before it was read.
                 merging.add(new, source.network if carry and source._has_network(row) else None)
-            merging.add_notes(source.notes())
         return merging.report()
 
     def copy(
@@ -219,7 +211,7 @@ class Store(RecordedRuns):
     ) -> None:
         """Write a consistent copy of the store, as it is now, to `target`; another process may be writing meanwhile.
 
-        Every run of the copy is verified; damage is an error, and leaves nothing: `salvage` brings out what is whole.
+        Every run of the copy is verified; damage is an error, and leaves nothing.
         A `target` that ends with `.xz` is compressed as a whole. `artefacts_of` are the ids of the runs whose artefacts
         are copied (None: all, and the networks that were kept); everything else is copied of every run.
         """
@@ -248,26 +240,10 @@ class Store(RecordedRuns):
             lock.release()
 
     def remove(self, runs: Collection[str]) -> int:
-        """Remove runs, their notes and their kept networks, all or none of them, and return how many there were."""
+        """Remove runs and their kept networks, all or none of them, and return how many there were."""
         with Arrivals(self.path) as arriving, self._writing().transaction(arriving) as connection:
             count = connection.executemany("DELETE FROM runs WHERE id = ?", [(run,) for run in runs]).rowcount
             connection.execute("DELETE FROM provenance WHERE id NOT IN (SELECT provenance FROM runs)")
-            notes.write(connection, {run: "" for run in notes.read(connection) if run in runs})
             for run in runs:
                 arriving.outdate(run)
         return count
-
-    def note(self, runs: Collection[str], text: str) -> None:
-        """Put a note on each of these runs, in the place of the one that is there; an empty text removes it.
-
-        A note is no part of what a run found: copies, merges and exports carry it, and comparisons name it by itself.
-        """
-        # Bytes that were no text, as Python keeps them.
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise StoreError(f"a note is text in UTF-8, which {text!r} is not: write it anew.")
-        known = {run for (run,) in self._query("SELECT id FROM runs")}
-        for run in runs:
-            if run not in known:
-                raise StoreError(f"{self.path} holds no run {run!r}. `dst show --group id` lists the runs there are.")
-        with self._writing().transaction() as connection:
-            notes.write(connection, dict.fromkeys(runs, text.strip()))

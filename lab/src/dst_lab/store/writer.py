@@ -10,16 +10,13 @@ from dst_lab.store.disk.connection import Connection, close_writer, connect_writ
 from dst_lab.store.disk.lock import Lock
 from dst_lab.store.disk.watch import VanishedError, Watch
 from dst_lab.store.errors import StoreError, explained
-from dst_lab.store.transfer.rescue import Kept, rescue
 
 
 class Writer:
-    """Holds the lock and the connection until it is closed. What it has `kept` is saved elsewhere where the file
-    vanishes under it."""
+    """Holds the lock and the connection until it is closed."""
 
     def __init__(self, path: Path, connection: Connection, lock: Lock) -> None:
         self.path, self.connection = path, connection
-        self.kept = Kept()
         self._lock = lock
         self._watch = Watch(connection, path)
 
@@ -67,10 +64,7 @@ class Writer:
         return not busy
 
     def check(self) -> None:
-        """Raise `StoreError` unless the file under the path is the one that is open, as it was left.
-
-        Where it is not, the runs are first saved in another file, which the message names.
-        """
+        """Raise `StoreError` unless the file under the path is the one that is open, as it was left."""
         with self._in_place():
             self._watch.moved()
             if not self._watch.touched():
@@ -89,8 +83,4 @@ class Writer:
         try:
             yield
         except VanishedError as error:
-            saved = rescue(self.path, self.connection, self.kept, intact=error.intact)
-            self.kept = Kept()
-            raise StoreError(
-                f"{self.path} {error} while runs were trained; nothing more is recorded. {saved}"
-            ) from error
+            raise StoreError(f"{self.path} {error} while runs were trained; nothing more is recorded.") from error

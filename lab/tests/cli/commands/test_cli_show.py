@@ -168,29 +168,6 @@ def test_what_are_no_seeds(text) -> None:
         seeds(text)
 
 
-def test_notes_stand_below_the_table_and_in_every_form(store, cli) -> None:
-    with Store.open(store) as opened:
-        first, second = (run.id for run in opened.runs()[:2])
-    assert cli("note").out == "no notes on 33 runs of dst.sqlite\n"
-    ended = cli("note", first, second, "--text", "with [bold] and \x1b[31m")
-    assert (ended.code, ended.out) == (0, "2 runs noted in dst.sqlite\n")
-    listed = cli("note").out.splitlines()
-    assert len(listed) == 2
-    assert listed[0].startswith("stochastic-binary decoupled tau_b=0.5 tau_f=0.0 seed=0 (")
-    assert listed[0].endswith(f"({first}): with [bold] and \\x1b[31m")
-    out = cli("show").out
-    assert f"notes:\n  {first}: with [bold] and \\x1b[31m\n  {second}: " in out
-    assert "notes" not in cli("show", "--where", "tau_f=0.5").out
-    (row,) = rows(cli, "--where", "tau_f=0", "tau_b=0.5")
-    assert row["notes"] == dict.fromkeys([first, second], "with [bold] and \x1b[31m")
-    table = list(csv.DictReader(io.StringIO(cli("show", "--csv", "--group", "id").out)))
-    assert {row["id"]: row["notes"] for row in table}[first] == "with [bold] and \\x1b[31m"
-    cli("note", "--where", "tau_f=0", "--text", "")
-    assert "notes" not in cli("show").out
-    for words in (["--text", "x"], [first, "--where", "seed=0", "--text", "x"], ["none", "--text", "x"]):
-        assert cli("note", *words).code == 2
-
-
 def test_a_field_that_is_none_in_some_runs_and_missing_in_others_tells_them_apart(cli) -> None:
     config = {"task": "own", "estimator": {"name": "soft", "tau": 1.0}, "seed": 0}
     history = {"validation_loss": Series([1], np.array([3.0]))}
@@ -213,7 +190,7 @@ def test_damaged_runs_are_named_and_the_others_shown(store, cli) -> None:
     assert f"({runs[0].id}): its config does not belong to its id" in first
     assert first.startswith("dst: damaged, and left out: stochastic-binary decoupled tau_b=0.5 tau_f=0.0 seed=0 (")
     assert runs[3].id in second
-    assert "--salvage" in last
+    assert "Restore it from a copy" in last
 
 
 def test_a_page_that_hides_runs_is_found_by_whoever_reads_them_all(store, cli, surroundings) -> None:
@@ -237,12 +214,10 @@ def test_a_page_that_hides_runs_is_found_by_whoever_reads_them_all(store, cli, s
         ended = cli(*words, "--store", "torn.sqlite")
         assert ended.code == 2, words
         assert "torn.sqlite: the file is damaged (malformed: " in ended.err
-    assert "torn.sqlite: the file is damaged" in cli("diff", store, "torn.sqlite").err
     assert cli("merge", "--store", "new.sqlite", "torn.sqlite").code == 2
     assert set(surroundings.iterdir()) == before
     with Store.open("other.sqlite", write=True) as other, pytest.raises(StoreError, match=r"torn.*is damaged"):
         other.merge("torn.sqlite")
-    assert cli("copy", "--store", "torn.sqlite", "--salvage", "saved.sqlite").code == 1
 
 
 @pytest.mark.parametrize("width", [20, 40, 60])

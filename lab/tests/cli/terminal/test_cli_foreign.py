@@ -1,7 +1,6 @@
 """A store from somebody else: its text is shown, never obeyed."""
 
 import csv
-import os
 from pathlib import Path
 
 import numpy as np
@@ -75,20 +74,3 @@ def test_text_of_a_store_as_csv_on_the_screen_is_not_obeyed(name, cli) -> None:
     assert ended.code == 0
     assert [row["dataset"] for row in csv.DictReader(ended.out.splitlines())] == [shown(name)]
     assert not set(ended.out) & set("\x1b\x07\r\x9b\u202e")
-
-
-def test_a_note_in_any_script_is_shown_on_a_terminal_that_has_no_letters_for_it(dst, cli, monkeypatch) -> None:
-    _put(Path("dst.sqlite"))
-    assert cli("note", "--where", "seed=0", "--text", "schön τ").code == 0
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    for words in (("note",), ("show", "--group", "id"), ("show", "--group", "id", "--csv")):
-        ended = dst(*words)
-        assert (ended.code, ended.err) == (0, ""), words
-        assert "sch\\xf6n \\u03c4" in ended.out, words
-
-
-def test_a_note_that_is_no_text_is_refused(dst, cli) -> None:
-    _put(Path("dst.sqlite"))
-    ended = dst("note", "--where", "seed=0", "--text", os.fsdecode(b"bad\xff"))
-    assert (ended.code, ended.err) == (2, "dst: a note is text in UTF-8, which 'bad\\udcff' is not: write it anew.\n")
-    assert cli("note").out.startswith("no notes on 1 runs")

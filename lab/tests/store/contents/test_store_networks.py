@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dst_lab.store import Record, Series, Store, StoreError, compare, salvage
+from dst_lab.store import Record, Series, Store, StoreError
 from dst_lab.store.contents.networks import Network, path_of, write
 
 CONFIG = {"task": "t", "estimator": {"name": "decoupled", "tau_f": 1.0, "tau_b": 1.0}, "lr": 0.1}
@@ -171,31 +171,6 @@ def test_a_folder_of_slices_has_the_networks_beside_its_slices(kept, tmp_path, s
             assert all(store.network(run).run == run for run in expected)
 
 
-def test_a_salvage_brings_them_out_and_names_those_that_are_damaged(kept, tmp_path) -> None:
-    path_of(kept, ids(1)[0]).write_bytes(b"nothing")
-    found = salvage(kept, tmp_path / "saved.sqlite")
-    assert found.saved == 3
-    ((name, why),) = found.lost.items()
-    assert name.startswith("the network of t decoupled")
-    assert ids(1)[0] in name
-    assert "is damaged" in why
-    with Store.open(tmp_path / "saved.sqlite") as store:
-        assert store.kept() == set(ids(0))
-        assert store.network(ids(0)[0]).run == ids(0)[0]
-
-
-def test_a_store_that_vanished_costs_no_network(kept) -> None:
-    """What was trained last is on no disk yet: it goes where the rescued runs go, and a merge brings both back."""
-    with Store.open(kept, write=True) as store:
-        kept.unlink()
-        with pytest.raises(StoreError, match=r"4 runs .*a.rescued.sqlite: join it with `dst merge"):
-            store.put([record(3)])
-    with Store.open(kept, write=True) as store:
-        assert store.merge(kept.with_name("a.rescued.sqlite")).added == 4
-        assert store.kept() == set(ids(0, 1, 3))
-        assert store.network(ids(3)[0]).run == ids(3)[0]
-
-
 def test_a_file_of_a_later_format_says_so(kept, monkeypatch) -> None:
     monkeypatch.setattr("dst_lab.store.contents.networks.FORMAT", "dst-network 2")
     write(kept, Network(ids(0)[0], "00", {"a": np.zeros(1, np.float32)}))
@@ -222,7 +197,6 @@ def test_a_network_of_a_result_that_does_not_count_is_not_kept(kept, tmp_path) -
         assert store.kept() == set(ids(1))
     with Store.open(tmp_path / "merged.sqlite", write=True) as store:
         assert store.merge(folder).networks == 1
-    assert compare(folder, folder / "1.sqlite").networks_only_first == ()
 
 
 def test_the_networks_of_another_store_beside_this_one_are_not_kept(kept, tmp_path) -> None:
@@ -231,4 +205,3 @@ def test_the_networks_of_another_store_beside_this_one_are_not_kept(kept, tmp_pa
     shutil.copy(tmp_path / "b.sqlite", kept)  # over the store, beside whose networks it then lies
     with Store.open(kept) as store:
         assert store.kept() == set()
-    assert compare(kept, tmp_path / "b.sqlite").none

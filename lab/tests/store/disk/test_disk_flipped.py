@@ -40,7 +40,7 @@ def test_a_flipped_letter_is_found_before_training_and_when_reading(what, bit, p
     raw = bytearray(path.read_bytes())
     raw[raw.find(what) + 2] ^= bit
     path.write_bytes(raw)
-    with pytest.raises(DamagedRunError, match=r"is damaged .*--salvage TARGET"):
+    with pytest.raises(DamagedRunError, match=r"is damaged .*Restore it from a copy"):
         Store.open(path, write=True)
     with Store.open(path) as store:
         with pytest.raises(DamagedRunError):

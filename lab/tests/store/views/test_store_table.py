@@ -54,7 +54,6 @@ def test_mean_and_spread_over_the_runs_that_are_done(store):
         "failed": 1,
         "stopped": 1,
         "worse": 0,
-        "notes": {},
     }
     assert (identity["n"], identity["mean"], identity["std"]) == (1, 0.4, None)
 

@@ -1,8 +1,7 @@
-"""`dst export`, `copy`, `merge`, `diff`, `rm`, `note` and `data`: what is in a store, and what data there are."""
+"""`dst export`, `copy`, `merge`, `rm` and `data`: what is in a store, and what data there are."""
 
 import argparse
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from rich.table import Table
@@ -12,7 +11,7 @@ from dst_lab.cli.options.parser import add_store, add_where, at_home, read_path
 from dst_lab.cli.terminal.console import Console, say
 from dst_lab.configs import WHOLE
 from dst_lab.replace import PREPARED, check_target
-from dst_lab.store import Run, Store, compare, export, export_tensorboard, salvage
+from dst_lab.store import Run, Store, export
 from dst_lab.store.views.conditions import parse
 from dst_lab.store.views.naming import names_of_runs
 from dst_lab.store.views.table import check_conditions, fits
@@ -28,16 +27,11 @@ def add(commands: Any) -> None:
 
 def _add_stores(commands: Any) -> None:
     out = commands.add_parser(
-        "export", help="every value for other tools: CSV, Parquet or TensorBoard",
+        "export", help="every value for other tools, as CSV or Parquet",
         description="Write every value of every run, one row per run, step and metric.",
     )  # fmt: skip
-    out.add_argument("--format", choices=("csv", "parquet", "tensorboard"), required=True)
-    out.add_argument(
-        "--out",
-        type=read_path,
-        required=True,
-        help="the file to write; for tensorboard a folder (`tensorboard --logdir`)",
-    )
+    out.add_argument("--format", choices=("csv", "parquet"), required=True)
+    out.add_argument("--out", type=read_path, required=True, help="the file to write")
     out.set_defaults(do=_export)
     copy = commands.add_parser(
         "copy", help="a consistent copy of a store, even while it is written",
@@ -51,9 +45,6 @@ def _add_stores(commands: Any) -> None:
     copy.add_argument(
         "--lean", action="store_true", help="keep artefacts (reconstructions, gates) for the chosen settings alone"
     )
-    copy.add_argument(
-        "--salvage", action="store_true", help="copy every whole run of a damaged store, and name the others"
-    )
     copy.set_defaults(do=_copy)
     merge = commands.add_parser(
         "merge", help="join other stores into one; what is there already stays",
@@ -65,31 +56,15 @@ def _add_stores(commands: Any) -> None:
         help="whose result of a run stays, where both have one and they differ: this store's or the others' (ours)",
     )  # fmt: skip
     merge.set_defaults(do=_merge)
-    diff = commands.add_parser(
-        "diff", help="what differs between two stores, run by run",
-        description="List the runs that only one of two stores has, those whose results or notes differ, and those of "
-        "which only one store keeps the network. Exit code 1 where there are any.",
-    )  # fmt: skip
-    diff.add_argument("first", type=read_path, help="a store")
-    diff.add_argument("second", type=read_path, help="the other store")
-    diff.set_defaults(do=_diff)
     rm = commands.add_parser(
-        "rm", help="remove runs, their notes and their kept networks",
-        description="List the runs that would be removed; with --yes, remove them with their notes and kept networks.",
+        "rm", help="remove runs and their kept networks",
+        description="List the runs that would be removed; with --yes, remove them with their kept networks.",
     )  # fmt: skip
     rm.add_argument("--yes", action="store_true", help="remove them; without it they are only listed")
     rm.set_defaults(do=_rm)
-    note = commands.add_parser(
-        "note", help="a note of your own on runs",
-        description="Put a note on runs, in the place of one that is there; without --text, list the notes. Copies, "
-        "merges and exports carry them.",
-    )  # fmt: skip
-    note.add_argument("--text", help='the note; "" removes it')
-    note.set_defaults(do=_note)
-    for parser in (rm, note):
-        parser.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs (`dst show --group id` lists them)")
-        add_where(parser, "or runs that fit all conditions, such as status=failed 'tau_f>2'")
-    for parser in (out, copy, merge, rm, note):
+    rm.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs (`dst show --group id` lists them)")
+    add_where(rm, "or runs that fit all conditions, such as status=failed 'tau_f>2'")
+    for parser in (out, copy, merge, rm):
         add_store(parser)
     add_overwrite(copy)
     add_overwrite(out, "an earlier export")
@@ -122,36 +97,16 @@ def add_overwrite(parser: argparse.ArgumentParser, own: str = "") -> None:
 def _export(args: argparse.Namespace) -> int:
     with Store.open(args.store) as store:
         store.check_whole()
-        if args.format == "tensorboard":
-            values = export_tensorboard(store, args.out, overwrite=args.overwrite)
-            say(f"{values:,} values below {args.out}: tensorboard --logdir {args.out}")
-            return 0
         rows = export(store, args.format, args.out, overwrite=args.overwrite)
     say(f"{rows:,} rows in {args.out}")
     return 0
 
 
 def _copy(args: argparse.Namespace) -> int:
-    if args.salvage:
-        return _salvage(args)
     with Store.open(args.store) as store:
         store.copy(args.target, overwrite=args.overwrite, artefacts_of=_chosen_runs(store) if args.lean else None)
     say(f"{args.store} copied to {args.target}")
     return 0
-
-
-def _salvage(args: argparse.Namespace) -> int:
-    if args.lean:
-        raise ValueError("--salvage takes all that is whole: leave --lean out, and copy the new store with --lean")
-    salvaged = salvage(args.store, args.target, overwrite=args.overwrite)
-    say(f"{salvaged.saved} runs of {args.store} are whole and saved in {args.target}")
-    if salvaged.bare:
-        say(f"{salvaged.bare} of them without artefacts: a lean copy has none of most runs, or they were lost")
-    for name, reason in salvaged.lost.items():
-        say(f"lost: {name}: {reason}")
-    if salvaged.damage:
-        say(f"more may be lost: {salvaged.damage}")
-    return 1 if salvaged.lost or salvaged.damage else 0
 
 
 def _chosen_runs(store: Store) -> set[str]:
@@ -171,7 +126,6 @@ def _chosen_runs(store: Store) -> set[str]:
 
 
 def _merge(args: argparse.Namespace) -> int:
-    conflicts: dict[Path, tuple[str, ...]] = {}
     for other in args.others:
         # Before the store is made: a wrong path, or a damaged store, leaves none behind.
         with Store.open(other) as source:
@@ -180,43 +134,19 @@ def _merge(args: argparse.Namespace) -> int:
         for other in args.others:
             report = store.merge(other, prefer_other=args.prefer == "theirs")
             say(f"{other}: {report.added} added, {report.already} already there, {report.replaced} replaced")
-            if report.networks or report.new_notes:
-                say(f"{report.networks} networks and {report.new_notes} notes came along")
+            if report.networks:
+                say(f"{report.networks} networks came along")
             if report.completed:
                 say(f"{report.completed} of them had been left without artefacts by a lean copy, and have them now")
-            conflicts |= {other: report.differing} if report.differing else {}
-            if report.notes:
-                whose = "the others' take their place" if args.prefer == "theirs" else "these stay (--prefer theirs)"
-                say(f"{len(report.notes)} notes of {other} differ from those that were there: {whose}")
-    for other, runs in conflicts.items():
-        differing = compare(args.store, other, only=runs).differing
-        say(
-            f"{len(differing)} runs of {other} differ from what was there, which stays (--prefer theirs takes the "
-            "others):"
-        )
-        _list(f"  {name}: {what}" for name, what in differing.items())
+            if report.differing:
+                stays = "which stays (--prefer theirs takes the others)"
+                say(f"{len(report.differing)} runs of {other} differ from what was there, {stays}:")
+                _list(f"  {name}" for name in _names(store, report.differing))
     return 0
 
 
-def _diff(args: argparse.Namespace) -> int:
-    difference = compare(args.first, args.second)
-    for path, only in ((args.first, difference.only_first), (args.second, difference.only_second)):
-        if only:
-            say(f"{len(only)} runs only in {path}:")
-            _list(f"  {name}" for name in only)
-    if difference.differing:
-        say(f"{len(difference.differing)} runs differ:")
-        _list(f"  {name}: {what}" for name, what in difference.differing.items())
-    if difference.notes:
-        say(f"{len(difference.notes)} runs have another note, or one in one store alone:")
-        _list(f"  {name}" for name in difference.notes)
-    networks = (difference.networks_only_first, difference.networks_only_second)
-    for path, kept in zip((args.first, args.second), networks, strict=True):
-        if kept:
-            say(f"{len(kept)} runs of both have their networks only in {path}:")
-            _list(f"  {name}" for name in kept)
-    say(f"{difference.same} runs have the same results in both")
-    return 0 if difference.none else 1
+def _names(store: Store, runs: Collection[str]) -> Iterable[str]:
+    return names_of_runs(run for run in store.runs() if run.id in runs).values()
 
 
 def _list(lines: Iterable[str]) -> None:
@@ -252,25 +182,6 @@ def _chosen(store: Store, args: argparse.Namespace) -> list[Run]:
         return [run for run in runs if run.id in args.runs]
     check_conditions(conditions, runs)
     return [run for run in runs if fits(run, conditions)]
-
-
-def _note(args: argparse.Namespace) -> int:
-    if args.runs and args.where:
-        raise ValueError("note takes the ids of runs, or conditions with --where such as 'tau_f>2', not both")
-    if args.text is None:
-        with Store.open(args.store) as store:
-            notes, chosen = store.notes(), _chosen(store, args)
-        named = names_of_runs(run for run in chosen if run.id in notes)
-        lines = [f"{name}: {notes[run]}" for run, name in named.items()]
-        say("\n".join(lines) if lines else f"no notes on {len(chosen)} runs of {args.store}")
-        return 0
-    if not (args.runs or args.where):
-        raise ValueError("which runs is the note on? Give their ids, or conditions with --where such as 'tau_f>2'")
-    with Store.open(args.store, write=True, create=False) as store:
-        chosen = _chosen(store, args)
-        store.note([run.id for run in chosen], args.text)
-    say(f"{len(chosen)} runs {'noted' if args.text.strip() else 'without a note'} in {args.store}")
-    return 0
 
 
 def _data(args: argparse.Namespace) -> int:

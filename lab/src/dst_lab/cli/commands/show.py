@@ -19,7 +19,7 @@ from dst_lab.configs.cards import metric as card
 from dst_lab.configs.estimators import names_of_temperatures
 from dst_lab.shown import shown
 from dst_lab.store import Run, Store, StoreError, field, summarise
-from dst_lab.store.errors import SALVAGE
+from dst_lab.store.errors import RESTORE
 from dst_lab.store.views.conditions import parse
 from dst_lab.store.views.export import harmless
 from dst_lab.store.views.table import CONFIG, STATISTICS, WORDS, column, names, order, value_at
@@ -27,8 +27,6 @@ from dst_lab.store.views.table import CONFIG, STATISTICS, WORDS, column, names, 
 WIDE = 160
 LEAST = 20
 """Columns of the screen below which a setting beside its numbers cannot be read."""
-MOST_NOTES = 20
-"""The most notes that are shown below a table."""
 SETTING = ("task", "estimator", *(f"estimator.{name}" for name in names_of_temperatures()), "lr")
 """What tells settings apart, with all other fields in which runs of a task differ: such runs are not averaged
 together."""
@@ -84,7 +82,7 @@ def _show(args: argparse.Namespace) -> int:
     for name, reason in damaged.items():
         say(f"dst: damaged, and left out: {name}: {reason}", sys.stderr)
     if damaged and not torn:
-        say(f"dst: {SALVAGE}", sys.stderr)
+        say(f"dst: {RESTORE}", sys.stderr)
     if torn:
         say(f"dst: runs may be missing: {torn}", sys.stderr)
     return 1 if damaged or torn else 0
@@ -170,11 +168,6 @@ def draw(
     else:
         for task in dict.fromkeys(row.get("task") for row in rows):
             _draw_narrow(console, [row for row in rows if row.get("task") == task], group, title)
-    notes = [f"  {run}: {text}" for row in rows for run, text in row["notes"].items()]
-    if notes:
-        console.print("notes:", *notes[:MOST_NOTES], sep="\n", soft_wrap=True)
-    if len(notes) > MOST_NOTES:
-        console.print(f"  and {len(notes) - MOST_NOTES} more (`dst note` lists them)", soft_wrap=True)
 
 
 def _draw_narrow(console: Console, rows: Sequence[Mapping[str, Any]], group: Sequence[str], title: str) -> None:
@@ -249,8 +242,7 @@ def _write_csv(rows: Sequence[Mapping[str, Any]], group: Sequence[str]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(shown(harmless(_heading(name))) for name in (rows[0] if rows else group))
     for row in rows:
-        values = {**row, "notes": "; ".join(row["notes"].values())}
-        writer.writerow(shown(harmless(value)) if isinstance(value, str) else value for value in values.values())
+        writer.writerow(shown(harmless(value)) if isinstance(value, str) else value for value in row.values())
     say(text.getvalue().removesuffix("\n"))
 
 

@@ -15,21 +15,15 @@ dst show --metric test_accuracy
 dst show --where task=logic-gates 'tau_f<=0.3' --top 5
 dst show --group id --csv > runs.csv""",
     "export": """\
-dst export --format csv --out runs.csv
-dst export --format tensorboard --out events""",
+dst export --format csv --out runs.csv""",
     "copy": """\
 dst copy backup.sqlite
 dst copy runs.sqlite.xz --lean              one small file, to be read only""",
     "merge": """\
 dst merge monday.sqlite tuesday.sqlite --store all.sqlite""",
-    "diff": """\
-dst diff here.sqlite there.sqlite""",
     "rm": """\
 dst rm --where status=failed                which they are
 dst rm --where status=failed --yes""",
-    "note": """\
-dst note --where 'tau_f>2' --text "too loud to learn"
-dst note                                    every note""",
     "data": """\
 dst data
 dst data prepare cifar10 --out cifar10.bits""",

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dst_lab.store.contents import blob, history
 from dst_lab.store.disk.schema import FINGERPRINTS
 from dst_lab.store.errors import StoreError
-from dst_lab.store.record import Record, Run, canonical, identify
+from dst_lab.store.record import Record, canonical, identify
 
 Columns = tuple[str, str, str, int, str, str, str, bytes, str]
 _COLUMNS = "id, task, estimator, seed, status, config, detail, digest, provenance"
@@ -62,20 +62,10 @@ class StoredRow:
         """A fingerprint of what the run found, as text."""
         return self.columns[7].hex()
 
-    @property
-    def size(self) -> int:
-        """Bytes of its texts and blobs."""
-        texts = sum(len(text) for text in (*self.columns, self.provenance) if isinstance(text, str))
-        return texts + len(self.history) + sum(map(len, self.artefacts.values()))
-
     def repacked(self) -> "StoredRow":
         """The same with blobs compressed as `encode` does it: those of a compressed store are not."""
         artefacts = {name: blob.repacked(body, blob.LEVEL) for name, body in self.artefacts.items()}
         return replace(self, history=blob.repacked(self.history, blob.LEVEL), artefacts=artefacts)
-
-    def fingerprinted(self) -> "StoredRow":
-        """The same with a fingerprint of all but its artefacts, as it is now."""
-        return replace(self, bare=_bare(self.columns, history.arrays(self.history)))
 
     @property
     def weight(self) -> int:
@@ -146,24 +136,6 @@ class StoredRow:
             values = json.loads(self.columns[5])["estimator"].items()
             taus = "".join(f" {name}={value}" for name, value in values if name != "name")
         return f"{task} {estimator}{taus} seed={seed} ({run})"
-
-    def run(self) -> Run:
-        """The run as it is listed, without its history; ValueError where its config or detail cannot be read."""
-        run, _, _, _, status, config, detail, _, provenance = self.columns
-        return Run(
-            id=run, config=json.loads(config), status=status, detail=json.loads(detail), provenance_id=provenance
-        )
-
-    def decoded(self) -> Record:
-        """The record that it was encoded from; ValueError, with the reason, where it is damaged."""
-        try:
-            return Record(
-                config=json.loads(self.columns[5]), status=self.columns[4], detail=json.loads(self.columns[6]),
-                history=history.unpack(self.history), artefacts=self._unpacked(),
-                provenance=json.loads(self.provenance),
-            )  # fmt: skip
-        except (StoreError, TypeError, KeyError) as error:
-            raise ValueError(str(error)) from error
 
     def _unpacked(self) -> dict[str, npt.NDArray[Any]]:
         """Its artefacts."""

@@ -10,16 +10,15 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Collection
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
 from dst_lab.store.contents import blob
-from dst_lab.store.errors import SALVAGE, StoreError
+from dst_lab.store.errors import RESTORE, StoreError
 
 SUFFIX = ".xz"
-_PART = 1 << 16
 
 
 def is_compressed(path: Path) -> bool:
@@ -39,28 +38,11 @@ def unpacked(path: Path) -> "tuple[TemporaryDirectory[str], Path]":
         raise StoreError(f"there is no store at {path}. Give the path of one; `dst copy` makes it.") from None
     except (lzma.LZMAError, EOFError) as error:
         folder.cleanup()
-        raise StoreError(f"{path} is damaged, or no store made by `dst copy` ({error}). {SALVAGE}") from error
+        raise StoreError(f"{path} is damaged, or no store made by `dst copy` ({error}). {RESTORE}") from error
     except OSError as error:
         folder.cleanup()
         raise StoreError(f"{path} could not be unpacked into {folder.name} ({error.strerror or error}).") from error
     return folder, plain
-
-
-def unpack_as_far_as_possible(path: Path, target: Path) -> None:
-    """What comes out of a damaged file, up to the damage.
-
-    The part that holds it is unpacked byte by byte: a call that meets the damage gives nothing, not even what it
-    unpacked before.
-    """
-    sound, looking = 0, lzma.LZMADecompressor()
-    with open(path, "rb") as source, suppress(lzma.LZMAError, EOFError):
-        while part := source.read(_PART):
-            looking.decompress(part)
-            sound += len(part)
-    decompressor = lzma.LZMADecompressor()
-    with open(path, "rb") as source, open(target, "wb") as out, suppress(lzma.LZMAError, EOFError):
-        while part := source.read(_PART if source.tell() < sound else 1):
-            out.write(decompressor.decompress(part))
 
 
 def rewrite(path: Path, *, level: int, artefacts_of: Collection[str] | None) -> None:

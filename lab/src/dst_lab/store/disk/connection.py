@@ -98,7 +98,7 @@ def _prepared(path: Path, *, log: bool) -> Connection:
         # On macOS an ordinary fsync does not reach the disk; elsewhere this changes nothing.
         connection.execute("PRAGMA fullfsync=ON")
         connection.execute("PRAGMA foreign_keys=ON")
-        # What is removed or gives way is not to come back by `salvage`; not every SQLite is built to see to that.
+        # What is removed or gives way is gone; not every SQLite is built to see to that.
         connection.execute("PRAGMA secure_delete=ON")
         # Finds a file that may not be written now, rather than after an hour of training. To begin is not enough:
         # on a file that it can only read, SQLite begins all the same.
@@ -116,14 +116,10 @@ def check_whole(connection: sqlite3.Connection, path: Path) -> None:
 
     Reads every page: for 40 MiB a tenth of a second.
     """
-    if reason := damage_found(connection):
-        raise StoreError(sentence(path, sqlite3.DatabaseError(f"malformed: {reason}")))
-
-
-def damage_found(connection: sqlite3.Connection) -> str:
-    """The first thing that SQLite finds wrong with how the pages of a file hang together; empty where nothing is."""
     (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-    return "" if finding == "ok" else " ".join(finding.replace("*** in database main ***", "").split())
+    if finding != "ok":
+        reason = " ".join(finding.replace("*** in database main ***", "").split())
+        raise StoreError(sentence(path, sqlite3.DatabaseError(f"malformed: {reason}")))
 
 
 def copy_into(connection: sqlite3.Connection, path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from dst_lab.replace import STORE_MAGICS
 from dst_lab.store.disk.schema import APPLICATION_ID, FORMAT
 from dst_lab.store.disk.side_files import side_files
-from dst_lab.store.errors import SALVAGE, StoreError
+from dst_lab.store.errors import RESTORE, StoreError
 
 _MAGIC, _ = STORE_MAGICS
 _SIZE = 100
@@ -33,7 +33,7 @@ def is_store(path: Path) -> bool:
         if patience:
             time.sleep(patience)
     raise StoreError(
-        f"{path} is damaged: it was cut short, {missing} bytes are missing at its end. {SALVAGE} "
+        f"{path} is damaged: it was cut short, {missing} bytes are missing at its end. {RESTORE} "
         "The file was left as it is."
     )
 
@@ -53,7 +53,7 @@ def _check_kind(path: Path, head: bytes) -> None:
             "Give another path; the file was left as it is."
         )
     if len(head) < _SIZE:
-        raise StoreError(f"{path} is damaged: only {len(head)} bytes are left of it. {SALVAGE}")
+        raise StoreError(f"{path} is damaged: only {len(head)} bytes are left of it. {RESTORE}")
     (version,) = struct.unpack_from(">I", head, 60)
     (application,) = struct.unpack_from(">I", head, 68)
     if application != APPLICATION_ID:
@@ -65,18 +65,12 @@ def _check_kind(path: Path, head: bytes) -> None:
         advice = (
             "Upgrade dst-lab to read it"
             if version > FORMAT
-            else "It is damaged: restore it from a copy, or `dst copy --salvage`"
+            else "It is damaged: restore it from a copy, or train its runs again"
         )
         raise StoreError(
             f"{path} is a dst store of format {version}, and this version reads format {FORMAT}. {advice}; "
             "the file was left as it is."
         )
-
-
-def missing_bytes(path: Path) -> int:
-    """How many bytes a file is short of what its header says; 0 where it has no header of an SQLite file."""
-    head, size = _read(path)
-    return _missing_bytes(head, size) if len(head) == _SIZE and head.startswith(_MAGIC) else 0
 
 
 def _missing_bytes(head: bytes, size: int) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from dst_lab.store.contents import blob, notes, rows
+from dst_lab.store.contents import blob, rows
 from dst_lab.store.disk.compressed import is_compressed, pack, rewrite
 from dst_lab.store.disk.connection import as_text, check_whole, copy_into
 from dst_lab.store.disk.side_files import replacing_store
@@ -56,6 +56,4 @@ def _verified(path: Path) -> dict[str, str]:
                     digests[run] = row.digest
         except ValueError as error:
             raise ValueError(f"malformed: run {run}: {error}") from error
-        for run in notes.damaged(connection):
-            raise ValueError(f"malformed: the note on run {run}")
     return digests

@@ -18,8 +18,6 @@ from dst_lab.store.views.temperatures import temperatures, told_by
 
 COLUMNS = ("run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value", "schedule", "status")
 """The columns of every export; the other fields of the configs follow."""
-NOTE = "note"
-"""The last column, where any run has a note."""
 
 _KINDS: dict[str, type] = {"tau_f": float, "tau_b": float, "value": float, "seed": int, "step": int}
 
@@ -39,15 +37,13 @@ class _Block(NamedTuple):
 def export(store: Store, format: str, out: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write every metric of every run to `out`, as "csv" or "parquet", and return the number of rows.
 
-    In a csv file a text that a spreadsheet would take for a formula (`=`, `+`, `-`, `@` at its beginning) has a `'`
-    before it; numbers are as they are.
-
-    The columns are `COLUMNS`, then every other field that the config of a run has, such as lr, in alphabetical order:
-    where another run leaves it out its default, empty where it has none, and a list as text; last the `note` on a run,
-    where any has one. See `temperatures` for tau_f and tau_b. Where a temperature follows a schedule they hold its
-    first value, and `schedule` tells it, so that such runs do not mix with constant ones. A vector becomes the metrics
-    `name[0]`, `name[1]`, .. and values are float64, equal to what was recorded. The file appears when it is whole. An
-    earlier export is replaced; any other file only with `overwrite`, a store never.
+    The columns are `COLUMNS`, then every other field that the config of a run has, such as lr, in alphabetical order.
+    A field that a run leaves out has its default, or is empty; a list is text. Where a temperature follows a schedule,
+    tau_f and tau_b hold its first value and `schedule` is the schedule, so that such runs do not mix with constant
+    ones (see `temperatures`). A vector becomes the metrics `name[0]`, `name[1]`, .. and values are float64, equal to
+    what was recorded. In a csv file, a text that a spreadsheet would take for a formula (`=`, `+`, `-` or `@` at its
+    beginning) has a `'` before it. The file appears when it is whole. An earlier export is replaced; any other file
+    only with `overwrite`, a store never.
     """
     writers: dict[str, Callable[[Path, dict[str, type], Iterator[_Block]], int]]
     writers = {"csv": _write_csv, "parquet": _write_parquet}
@@ -59,11 +55,8 @@ def export(store: Store, format: str, out: str | os.PathLike[str], *, overwrite:
     others = sorted({name for run in runs for name in _untold(run)})
     kinds: dict[str, type] = {name: _KINDS.get(name, str) for name in COLUMNS}
     kinds |= {_column(name): _kind([value_at(run.fields, name) for run in runs]) for name in others}
-    notes = store.notes()
-    if notes:
-        kinds[NOTE] = str
     with explained(Path(out)), replacing(out) as draft:
-        return writers[format](draft, kinds, _blocks(store, runs, others, notes))
+        return writers[format](draft, kinds, _blocks(store, runs, others))
 
 
 def _untold(run: Run) -> set[str]:
@@ -73,7 +66,7 @@ def _untold(run: Run) -> set[str]:
 
 
 def _column(name: str) -> str:
-    return f"config.{name}" if name in (*COLUMNS, NOTE) else name
+    return f"config.{name}" if name in COLUMNS else name
 
 
 def _kind(values: list[Any]) -> type:
@@ -84,14 +77,14 @@ def _kind(values: list[Any]) -> type:
     return int if kinds == {int} else float
 
 
-def _blocks(store: Store, runs: list[Run], others: list[str], notes: dict[str, str]) -> Iterator[_Block]:
+def _blocks(store: Store, runs: list[Run], others: list[str]) -> Iterator[_Block]:
     for run in runs:
         tau = temperatures(run.config["estimator"])
         shared = {
             "run": run.id, "task": run.task, "estimator": run.estimator, "tau_f": tau.tau_f, "tau_b": tau.tau_b,
             "seed": run.seed, "schedule": tau.schedule or None, "status": run.status,
         }  # fmt: skip
-        shared |= {_column(name): value_at(run.fields, name) for name in others} | {NOTE: notes.get(run.id)}
+        shared |= {_column(name): value_at(run.fields, name) for name in others}
         for name, series in store.history(run.id).items():
             for metric, values in series.components(name):
                 yield _Block(shared, metric, series.steps, values.astype(np.float64))

@@ -19,7 +19,7 @@ from dst_lab.store.views.conditions import Condition, as_recorded, is_list_of_nu
 
 WORDS = ("id", "status", "seeds")
 """What is known of every run beside its config, by names that a field of a task may have too."""
-STATISTICS = ("n", "mean", "std", "min", "max", "best", "diverged", "failed", "stopped", "worse", "notes")
+STATISTICS = ("n", "mean", "std", "min", "max", "best", "diverged", "failed", "stopped", "worse")
 """The columns of a table after those of its groups."""
 CONFIG = "config."
 """Before the name of a field: the config's, whatever else has that name."""
@@ -34,17 +34,16 @@ def summarise(
     at: str = "last",
     only: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """One dictionary per group: its fields, then `n, mean, std, min, max, best, diverged, failed, stopped, worse` and
-    `notes`, those on its runs by their ids. A field that is called like one of these is `config.n` there.
+    """One dictionary per group: its fields, then the `STATISTICS`. A field with the name of one is `config.n` there.
 
-    `where` are conditions such as "tau_f<=0.3" or "estimator=decoupled", of which a run fits all. They and `group`
+    `where` are conditions such as "tau_f<=0.3" or "estimator=decoupled"; a run must fit all of them. They and `group`
     name fields of the config, dotted where nested ("lr", "estimator.tau_f"; "tau_f" will do inside "estimator",
-    which alone is its name), "status", "id", or "seeds" (see `field`); None that was given is the text "None" in a
-    group's fields, and None what its runs do not have. `only` are the ids of the runs that count at
-    all (None: of all). Each run counts with its `at="last"` value or its `at="best"`, the good end by the metric's
-    card, such as the lowest for a loss. Over the `n` runs that are done and have the metric come the mean, the standard
-    deviation (n - 1; None for one run), and the extremes, of which `best` is the good one (None where the card does not
-    tell). The others are counted, never averaged in. `worse` are those of the `n` that ended worse than untrained.
+    which alone is its name), "status", "id", or "seeds" (see `field`). A field that is given as None is the text
+    "None" in a group, and a field that its runs do not have is None. `only` are the ids of the runs that count (None:
+    all). Each run counts with its `at="last"` value or its `at="best"`, the good end by the metric's card, such as the
+    lowest for a loss. Mean, standard deviation (n - 1; None for one run) and extremes are over the `n` runs that are
+    done and have the metric; `best` is the good extreme (None where the card does not say which). `diverged`, `failed`
+    and `stopped` runs are counted, never averaged in; `worse` are those of the `n` that ended worse than untrained.
     """
     if at not in ("last", "best"):
         raise StoreError(f"a run counts with its 'last' or its 'best' value: got at={at!r}")
@@ -59,7 +58,7 @@ def summarise(
         if (only is None or run.id in only) and fits(run, conditions):
             groups.setdefault(tuple(_told(run, name) for name in group), []).append(run)
 
-    table, known, parts, notes = [], set[str](), dict[str, None](), store.notes()
+    table, known, parts = [], set[str](), dict[str, None]()
     for key, members in sorted(groups.items(), key=lambda item: [order(value) for _, value in item[0]]):
         values = []
         for run in members:
@@ -72,9 +71,8 @@ def summarise(
             parts.update(dict.fromkeys(components))
             if series is not None and series.size:
                 values.append(float(series[-1]) if at == "last" else _best(series, direction))
-        noted = {run.id: notes[run.id] for run in members if run.id in notes}
         fields = {name: value for name, (_, value) in zip(group, key, strict=True)}
-        table.append({**fields, **_statistics(values, direction), **_ends(members), "notes": noted})
+        table.append({**fields, **_statistics(values, direction), **_ends(members)})
     if not any(row["n"] for row in table):
         if parts and metric not in parts:
             raise StoreError(f"{metric!r} is one of many: choose among {', '.join(list(parts)[:8])}, ..")
