@@ -1,6 +1,5 @@
 """The fleet's kernels against the library's estimators and torch."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +10,7 @@ from dst_lab.configs import card
 from dst_lab.configs.estimators import CLEAN
 from dst_lab.fleet.cpu import layer as cpu_layer
 from dst_lab.fleet.cpu import logic as cpu
-from dst_lab.fleet.cuda.choose import Draws, add_divergence, choose
-from dst_lab.fleet.cuda.cross_entropy import pixel_cross_entropy
+from dst_lab.fleet.cuda.choose import Draws, choose
 from dst_lab.fleet.cuda.noise import philox_uniform
 from dst_lab.fleet.layers.gates import consumers
 
@@ -130,22 +128,6 @@ def test_gradients_given_the_choice_are_the_librarys(
     assert error <= 3 * (rounded.double() - gradient).abs().max() + 1e-6 * gradient.abs().max()
 
 
-@pytest.mark.parametrize("shape", [(5, 6, 3), (4, 2, 16), (3, 1, 130)], ids=str)
-def test_divergence_is_the_formula(device: torch.device, shape: tuple[int, ...]) -> None:
-    """KL from the uniform distribution and its gradient, in float64 by autograd; at temperature 0 it is log K."""
-    torch.manual_seed(0)
-    logits = (4 * torch.randn(RUNS, *shape, device=device)).contiguous()
-    tau, old = torch.tensor([0.5, 0.0, 2.0], device=device), torch.randn_like(logits)
-    leaf = logits.double().requires_grad_()
-    q = torch.softmax(leaf / torch.where(tau == 0, 1.0, tau).double().view(-1, 1, 1, 1), -1)
-    kl = (q * q.log()).sum((-1, -2)).mean(-1) * (tau != 0)
-    (exact,) = torch.autograd.grad(kl.sum(), leaf)
-    gradient = old.clone()
-    loss = add_divergence(logits, gradient, tau).sum(1)
-    torch.testing.assert_close(loss.double(), kl.detach() + shape[1] * math.log(shape[2]), rtol=1e-5, atol=0)
-    torch.testing.assert_close((gradient - old).double(), exact, rtol=1e-4, atol=3e-7)
-
-
 @pytest.mark.parametrize("kind", ["binary", "categorical"])
 def test_what_is_not_a_number_stays_in_its_run(device: torch.device, kind: str) -> None:
     logits = torch.randn(RUNS, 4, 8, device=device)
@@ -172,23 +154,6 @@ def test_noise_is_logistic_and_gumbel(device: torch.device) -> None:
     shares = choose(logits, where, "categorical").mean((0, 1))
     expected = torch.softmax(logits[0, 0] / 2, -1)
     assert ((shares - expected).abs() <= 5 * (expected * (1 - expected) / n).sqrt()).all()
-
-
-def test_pixel_cross_entropy_is_torchs(device: torch.device) -> None:
-    torch.manual_seed(0)
-    output, x, upstream = torch.randn(2, 5, 70) * 20, torch.rand(2, 5, 70), torch.randn(2, 5)
-    results = []
-    for dtype, function in ((torch.float64, plain_nats), (torch.float32, plain_nats), (torch.float32, None)):
-        leaf = output.to(device, dtype).requires_grad_()
-        loss = (function or pixel_cross_entropy)(leaf, x.to(device, dtype))
-        results.append((loss.double(), torch.autograd.grad(loss, leaf, upstream.to(device, dtype))[0].double()))
-    exact, rounded, ours = results
-    for a, b, c in zip(exact, rounded, ours, strict=True):
-        assert (c - a).abs().max() <= 2 * (b - a).abs().max() + 1e-6 * a.abs().max()
-
-
-def plain_nats(output: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.binary_cross_entropy_with_logits(output, x, reduction="none").sum(-1)
 
 
 @pytest.mark.parametrize(("inputs", "neurons", "images"), [(10, 7, 5), (33, 70, 130), (2, 1, 1)])

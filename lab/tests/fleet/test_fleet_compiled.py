@@ -1,5 +1,5 @@
-"""The kernels of categorical choices and of LeakyReLU layers compile for Hopper, on a machine without one: the
-interpreter takes much that Triton's compiler refuses."""
+"""The kernels of categorical choices compile for Hopper, on a machine without one: the interpreter takes much that
+Triton's compiler refuses."""
 
 import os
 from importlib.util import find_spec
@@ -16,8 +16,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Triton's own, about defaults of its next version
 ]
 TYPES = {
-    "key": "*i64", "step": "*i64", "use": "i32", "site": "i32", "rows": "i32", "gap": "fp32", "x": "*fp16",
-    "y": "*fp16", "g": "*fp16", "out": "*fp32", "below": "*fp16",
+    "key": "*i64", "step": "*i64", "use": "i32", "site": "i32", "rows": "i32", "gap": "fp32", "out": "*fp32",
 }  # fmt: skip
 
 
@@ -41,15 +40,3 @@ def test_gradients_given_the_choice(surrogate: str, samples: int, k: int) -> Non
     columns = 1 << (k - 1).bit_length()
     tile = {"K": k, "ROWS": 1024 // columns, "COLUMNS": columns}
     compiled(choose._backward_given_choice, {"SURROGATE": surrogate, "SAMPLES": samples, **tile})
-    compiled(choose._divergence, {"BATCH": 200, "LOG_K": 1.4, **tile})
-
-
-def test_layers_that_leak() -> None:
-    from dst_lab.fleet.cuda import dense
-
-    sizes = {"BATCH": 200, "INPUTS": 512, "OUTPUTS": 256, "IMAGES": 256, "COLUMNS": 64, "K": 32}
-    sizes |= {"BLOCKS": 8, "POWER": 8}
-    layer = {"THEN": "leaky", "SHARED": False, "SCALED": True, "FLIP": False, **sizes}
-    absent = dict.fromkeys(("target", "loss", "squares"))
-    compiled(dense._forward, {**layer, **absent}, rows="*i32")
-    compiled(dense._backward_to_input, {"THROUGH": "leaky", "SURROGATE": "", **sizes}, out="*fp16")

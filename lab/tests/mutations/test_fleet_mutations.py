@@ -33,11 +33,6 @@ PLANTED = [
         (*TOY, "-k", "declines"),
     ),
     Mutation(
-        "kernels serve temperatures by row", "fleet/chooser.py",
-        "    if rules := by_row(choice):\n        return f", "    if rules := None:\n        return f",
-        (CUDA + "test_cuda_own.py", "-k", "rule and binary"), interpreted=True,
-    ),
-    Mutation(
         "an unknown name is served", "configs/estimators.py",
         'raise ValueError(f"unknown estimator {name!r}', 'return ESTIMATORS["soft"]\n        (f"{name!r}', CONFIG,
     ),
@@ -101,16 +96,6 @@ PLANTED = [
         "noise that does not know the choice", "fleet/cuda/choose.py",
         "-high - tl.log(1 + tl.exp(low - high))", "-below",
         (CUDA + "test_cuda_kernels.py", "-k", "given_the_choice and gumbel-rao"), interpreted=True,
-    ),
-    Mutation(
-        "a divergence that is counted and not trained", "fleet/cuda/choose.py",
-        "tl.where(tau == 0, old, old + slope)", "old",
-        (CUDA + "test_cuda_kernels.py", "-k", "divergence"), interpreted=True,
-    ),
-    Mutation(
-        "a LeakyReLU that does not leak on the way back", "fleet/cuda/dense.py",
-        "acc = tl.where(on, acc, LEAK * acc)", "acc = tl.where(on, acc, 0.0)",
-        (CUDA + "test_cuda_stack.py", "-k", "plain_step and reinmax and vae"), interpreted=True,
     ),
     Mutation(
         "neurons counted by two programs", "fleet/cuda/logic.py", "mask = (n < end)[:, None]",

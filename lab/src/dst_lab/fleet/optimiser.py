@@ -1,11 +1,11 @@
-"""The optimiser of a fleet: one definition of the update, for every path that trains.
+"""The optimiser of a fleet: one definition of the update, compiled on CUDA.
 
     m <- beta1 m + (1 - beta1) g
     v <- beta2 v + (1 - beta2) g^2
     p <- p - lr (decay p + (m / mean) / (sqrt(v) / root + eps))
 
 Adam, AdamW and RAdam differ in the four numbers `decay`, `mean`, `root` and `eps` alone, which depend on the number of
-the update and nothing else (`UpdateRule.scalars`). Triton's and Numba's kernels are told them, and know no optimiser.
+the update and nothing else (`UpdateRule.scalars`).
 """
 
 import math
@@ -19,21 +19,18 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from dst_lab.configs import Config
+from dst_lab.fleet.compiled import compiled
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
-STRIDE = {"adam": 8.0, "adamw": 8.0, "radam": math.inf}
-"""How many learning rates an update moves a parameter at most, weight decay apart, which brings it nearer to 0.
-Adam: 0.1 / sqrt(0.001 (1 - 0.81 / 0.999)) = 7.3 by the inequality of Cauchy and Schwarz over the two moments. RAdam's
-first five updates grow with the gradient: no bound."""
 
 
 class Scalars(NamedTuple):
-    """What an update takes from its number."""
+    """The four numbers of an update: floats, or tensors without dimensions, which a captured graph reads."""
 
-    decay: float
-    mean: float
-    root: float
-    eps: float
+    decay: float | Tensor
+    mean: float | Tensor
+    root: float | Tensor
+    eps: float | Tensor
 
 
 @dataclass(frozen=True)
@@ -65,11 +62,6 @@ class UpdateRule:
             )
         return cls(config.optimiser, config.weight_decay, config.lr_schedule, warmup, steps)
 
-    @property
-    def stride(self) -> float:
-        """How many learning rates an update moves a parameter at most."""
-        return STRIDE[self.name]
-
     def factor(self, number: int) -> float:
         """The share of the learning rate at update `number`, counted from 1."""
         if number <= self.warmup:
@@ -94,13 +86,12 @@ class UpdateRule:
 
     @lru_cache(maxsize=8)  # noqa: B019  rules are small frozen values
     def table(self) -> Tensor:
-        """[steps, 4]: the scalars of every update, as kernels multiply: decay, 1 / mean, 1 / root, eps."""
-        rows = (self.scalars(number) for number in range(1, self.steps + 1))
-        return torch.tensor([(decay, 1 / mean, 1 / root, eps) for decay, mean, root, eps in rows], dtype=torch.float32)
+        """[steps, 4]: the scalars of every update."""
+        return torch.tensor([self.scalars(number) for number in range(1, self.steps + 1)], dtype=torch.float32)
 
 
-def update(p: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: float, scalars: Scalars) -> None:
-    """The update of `p`, `m` and `v` in place, as the equations at the head of this file have it."""
+def update(p: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: float | Tensor, scalars: Scalars) -> None:
+    """The update of `p`, `m` and `v` in place, by the equations at the head of this file."""
     m.mul_(BETA1).add_(g, alpha=1 - BETA1)
     v.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
     moved = m / (v.sqrt() / scalars.root + scalars.eps)
@@ -110,9 +101,9 @@ def update(p: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: float, scalars: Scala
 class Optimiser:
     """The moments of a fleet's parameters [runs, ...]; each run has its own learning rate.
 
-    torch's optimisers take no tensor of rates. On a CPU its fused kernel is called on each run's slice, with the runs
-    of one rate together (RAdam, which has none: `update`): a run's numbers then cannot depend on its fleet. On CUDA
-    one kernel does it all.
+    torch's optimisers take no tensor of rates. On a CPU torch's fused kernel is called on each run's slice, with the
+    runs of one rate together (`update` for RAdam, which has no such kernel), so that a run's numbers cannot depend on
+    its fleet. On CUDA `update` is compiled into one kernel per parameter.
     """
 
     def __init__(self, parameters: dict[str, Tensor], lr: Sequence[float], rule: UpdateRule | None = None) -> None:
@@ -129,15 +120,11 @@ class Optimiser:
     @torch.no_grad()
     def step(self, gradients: dict[str, Tensor], done: int | Tensor) -> None:
         """The update after `done` others (on CUDA a tensor, read by a captured graph)."""
-        # Both kernels go through memory as it lies, and autograd may hand out a transposed gradient.
+        # The kernels read memory in order, and autograd may hand out a transposed gradient.
         gradients = {name: gradient.contiguous() for name, gradient in gradients.items()}
         kinds = self.parameters, gradients, self.mean, self.square
         if self.device.type == "cuda":
-            from dst_lab.fleet.cuda.optimiser import update_runs
-
-            rates = self.rates(torch.as_tensor(done))
-            for name, p in self.parameters.items():
-                update_runs(p, gradients[name], self.mean[name], self.square[name], rates)
+            self._compiled(kinds, torch.as_tensor(done))
             return
         scalars = self.rule.scalars(int(done) + 1)
         for rate, runs in self._groups.items():
@@ -156,8 +143,17 @@ class Optimiser:
             lr=rate * self.rule.factor(done + 1), weight_decay=self.rule.weight_decay, eps=EPS, maximize=False,
         )  # fmt: skip
 
+    def _compiled(self, kinds: Sequence[dict[str, Tensor]], done: Tensor) -> None:
+        if self._table is None:
+            self._table = self.rule.table().to(self.device)
+        row = self._table.index_select(0, done.clamp(max=len(self._table) - 1).view(1))
+        scalars = Scalars(*row[0].unbind())
+        for name in self.parameters:
+            # As [runs, numbers], so that one compiled function takes parameters of every shape.
+            compiled(update)(*(tensors[name].flatten(1) for tensors in kinds), self.lr[:, None], scalars)
+
     def rates(self, done: Tensor) -> Tensor:
-        """[runs, 4], as `UpdateRule.table` has them, for the kernels: the first two times each run's learning rate.
+        """[runs, 4] for the kernels of packed bits: decay and 1 / mean times each run's learning rate, 1 / root, eps.
         `done` counts the updates before this one."""
         from dst_lab.fleet.cuda.optimiser import rates_of
 

@@ -10,7 +10,7 @@ signal-to-noise of the logit layer's parameters over `snr_passes` passes on the 
 validation images.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy.typing as npt
 import torch
@@ -21,12 +21,9 @@ from decoupled_st.diagnostics import gradient_snr, perplexity_of_counts
 from dst_lab import data
 from dst_lab.configs import CategoricalAutoencoderConfig, Config
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.layers.linear import Link, autoencoder_module, initial_stack, linear
+from dst_lab.fleet.layers.linear import autoencoder_module, initial_stack, linear
 from dst_lab.fleet.layers.pixels import pixel_nats
-from dst_lab.fleet.task import FORWARDS, Choosers, Declined, Fused, Metrics, Parameters, Task, chunks, pixels
-
-if TYPE_CHECKING:
-    from dst_lab.fleet.loop import Fleet
+from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, pixels
 
 EVALUATE = 1024
 SHOWN = 8
@@ -75,22 +72,6 @@ class CategoricalAutoencoder(Task):
 
     def _nats(self, parameters: Parameters, code: Tensor, x: Tensor) -> Tensor:
         return pixel_nats(self.decode(parameters, code), x)
-
-    @property
-    def links(self) -> list[Link]:
-        """The network as a row of layers."""
-        layers = len(self.config.hidden)
-        encoder, decoder = ([Link(f"{part}.{i}", "relu") for i in range(layers)] for part in ("encoder", "decoder"))
-        code = Link(f"encoder.{layers}", "categorical", self.config.classes)
-        return [*encoder, code, *decoder, Link(f"decoder.{layers}", "pixels")]
-
-    def fused(self, fleet: "Fleet") -> Fused | Declined | None:
-        """On CUDA, by the kernels of dense layers."""
-        if self.device.type == "cpu":
-            return None
-        from dst_lab.fleet.cuda.stack import dense_step
-
-        return dense_step(fleet, self.links, self.splits["train"])
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         metrics: Metrics = {}

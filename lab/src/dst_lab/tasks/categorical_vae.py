@@ -16,7 +16,6 @@ al., 2016).
 """
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -27,12 +26,9 @@ from decoupled_st.diagnostics import perplexity_of_counts
 from dst_lab import data
 from dst_lab.configs import CategoricalVAEConfig, Config
 from dst_lab.fleet.chooser import Chooser, along, drawn_at
-from dst_lab.fleet.layers.linear import SLOPE, Link, autoencoder_module, initial_stack, linear
+from dst_lab.fleet.layers.linear import SLOPE, autoencoder_module, initial_stack, linear
 from dst_lab.fleet.layers.pixels import pixel_nats
-from dst_lab.fleet.task import FORWARDS, Choosers, Declined, Fused, Metrics, Parameters, Task, chunks, pixels
-
-if TYPE_CHECKING:
-    from dst_lab.fleet.loop import Fleet
+from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, pixels
 
 EVALUATE = 1024
 
@@ -81,22 +77,6 @@ class CategoricalVAE(Task):
     def reconstruction(self, parameters: Parameters, code: Tensor, x: Tensor) -> Tensor:
         """[runs, images]: -log p(x | z)."""
         return pixel_nats(self.decode(parameters, code), x)
-
-    @property
-    def links(self) -> list[Link]:
-        """The network as a row of layers."""
-        layers = len(self.config.hidden)
-        encoder, decoder = ([Link(f"{part}.{i}", "leaky") for i in range(layers)] for part in ("encoder", "decoder"))
-        code = Link(f"encoder.{layers}", "categorical", self.config.classes, divergence=True)
-        return [*encoder, code, *decoder, Link(f"decoder.{layers}", "pixels")]
-
-    def fused(self, fleet: "Fleet") -> Fused | Declined | None:
-        """On CUDA, by the kernels of dense layers."""
-        if self.device.type == "cpu":
-            return None
-        from dst_lab.fleet.cuda.stack import dense_step
-
-        return dense_step(fleet, self.links, self.splits["train"])
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         metrics: Metrics = {}

@@ -10,7 +10,6 @@ against each absolute threshold in THRESHOLDS).
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -22,11 +21,8 @@ from dst_lab import data
 from dst_lab.configs import Config
 from dst_lab.configs.stochastic_binary import THRESHOLDS, StochasticBinaryConfig
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.layers.linear import Link, initial_stack, linear, stack_modules
-from dst_lab.fleet.task import FORWARDS, Choosers, Declined, Fused, Metrics, Parameters, Task, chunks, pixels
-
-if TYPE_CHECKING:
-    from dst_lab.fleet.loop import Fleet
+from dst_lab.fleet.layers.linear import initial_stack, linear, stack_modules
+from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, pixels
 
 EVALUATE = 1024
 
@@ -62,20 +58,6 @@ class StochasticBinary(Task):
         x, labels = (tensor[index] for tensor in self.splits["train"])
         scores, _ = self.scores(parameters, linear(x, parameters, "0"), choose)
         return F.cross_entropy(scores.transpose(1, 2), labels, reduction="none")
-
-    @property
-    def links(self) -> list[Link]:
-        """The network as a row of layers."""
-        layers = len(self.config.hidden)
-        return [*(Link(str(i), "binary") for i in range(layers)), Link(str(layers), "classes")]
-
-    def fused(self, fleet: "Fleet") -> Fused | Declined | None:
-        """On CUDA, by the kernels of dense layers."""
-        if self.device.type == "cpu":
-            return None
-        from dst_lab.fleet.cuda.stack import dense_step
-
-        return dense_step(fleet, self.links, *self.splits["train"])
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         metrics: Metrics = {}

@@ -202,40 +202,6 @@ def _backward_given_choice(
     tl.store(out + run * rows * K + element, result, mask)
 
 
-@triton.jit
-def _divergence(
-    logits, gradient, drawn, losses, rows, BATCH: tl.constexpr, LOG_K: tl.constexpr, K: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    run = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
-    column = tl.arange(0, COLUMNS)[None, :]
-    at, mask = run * rows * K + row * K + column, (row < rows) & (column < K)
-    tau = tl.load(drawn + run)
-    l = tl.load(logits + at, mask, 0.0) / tl.where(tau == 0, 1.0, tau)
-    l = tl.where(column < K, l - tl.max(tl.where(column < K, l, float("-inf")), 1)[:, None], -1e4)
-    e = tl.exp(l)
-    total = tl.sum(e, 1)[:, None]
-    q, log_q = e / total, l - tl.log(total)
-    nats = tl.sum(q * log_q, 1)[:, None]
-    slope = q * (log_q - nats) / (tl.where(tau == 0, 1.0, tau) * BATCH)
-    old = tl.load(gradient + at, mask, 0.0)
-    tl.store(gradient + at, tl.where(tau == 0, old, old + slope), mask)
-    nats = tl.where(tau == 0, 0.0, nats) + LOG_K
-    part = tl.sum(tl.sum(tl.where(row < rows, nats, 0.0), 1), 0) / BATCH
-    tl.store(losses + run * tl.num_programs(0) + tl.program_id(0), part)
-
-
-def add_divergence(logits: Tensor, gradient: Tensor, drawn: Tensor) -> Tensor:
-    """The mean over images of the KL divergence of q = softmax(logits / drawn) from the uniform distribution, in parts
-    [runs, parts]; its gradient is added to `gradient`. A temperature of 0 has no gradient."""
-    grid, rows, options = _shape(logits, "categorical")
-    losses = torch.empty(len(logits), grid[0], device=logits.device)
-    constants = {"BATCH": logits.shape[1], "LOG_K": math.log(logits.shape[-1]), **options}
-    _divergence[grid](logits, gradient, drawn, losses, rows, **constants)
-    return losses
-
-
 def draw(logits: Tensor, draws: Draws, kind: str, dtype: torch.dtype) -> Tensor:
     """0 or 1 for contiguous log-odds, or one-hot along the last dim; `kind` is which."""
     out = torch.empty_like(logits, dtype=dtype)

@@ -1,4 +1,4 @@
-"""The update of `dst_lab.fleet.optimiser` with one learning rate per run, as a kernel and as a part of others."""
+"""The update of `dst_lab.fleet.optimiser` with one learning rate per run, as a part of the kernels of packed bits."""
 
 import torch
 import triton
@@ -17,8 +17,8 @@ def _rates(table, updates, lr, done, rates):
     row = table + 4 * tl.minimum(tl.load(done), updates - 1)
     rate = tl.load(lr + run)
     tl.store(rates + 4 * run, rate * tl.load(row))
-    tl.store(rates + 4 * run + 1, rate * tl.load(row + 1))
-    tl.store(rates + 4 * run + 2, tl.load(row + 2))
+    tl.store(rates + 4 * run + 1, rate / tl.load(row + 1))
+    tl.store(rates + 4 * run + 2, 1 / tl.load(row + 2))
     tl.store(rates + 4 * run + 3, tl.load(row + 3))
 
 
@@ -45,19 +45,3 @@ def update(p, m, v, at, mask, grad, decay, rate, root, eps):
     tl.store(p + at, old_p - (decay * old_p + rate * new_m / (tl.sqrt(new_v) * root + eps)), mask)
     tl.store(m + at, new_m, mask)
     tl.store(v + at, new_v, mask)
-
-
-@triton.jit
-def _update_kernel(p, g, m, v, rates, size, BLOCK: tl.constexpr):
-    run = tl.program_id(1).to(tl.int64)
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = at < size
-    at = run * size + at
-    decay, rate, root, eps = read_rates(rates, run)
-    update(p, m, v, at, mask, tl.load(g + at, mask), decay, rate, root, eps)
-
-
-def update_runs(p: Tensor, g: Tensor, m: Tensor, v: Tensor, rates: Tensor) -> None:
-    """The update of `p`, `m` and `v` [runs, ...] in place; `rates` are those of `rates_of`."""
-    size, block = p[0].numel(), 1024
-    _update_kernel[triton.cdiv(size, block), len(rates)](p, g.contiguous(), m, v, rates, size, BLOCK=block)

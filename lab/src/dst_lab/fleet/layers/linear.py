@@ -3,24 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 SLOPE = 0.2
 """The slope of a LeakyReLU below 0."""
-
-
-class Link(NamedTuple):
-    """A layer and what follows it: "relu", "leaky" (LeakyReLU), "binary", "categorical" (choices among `classes`), or,
-    at the end, the loss: "pixels" (binary cross-entropy) or "classes" (cross-entropy). Where `divergence`, the loss has
-    the KL divergence of what the choices are drawn from, from the uniform distribution, beside it."""
-
-    name: str
-    then: str
-    classes: int = 0
-    divergence: bool = False
 
 
 def initial_linear(name: str, inputs: int, outputs: int, generator: torch.Generator) -> dict[str, Tensor]:
