@@ -27,7 +27,7 @@ from decoupled_st.temperatures.tempering import Tempering
 
 RULED = {
     "constants": lambda: dst.Decoupled(tau_f=0.1, tau_b=0.5),
-    "SelfTempered()": lambda: dst.SelfTempered(),
+    "SelfTempered()": lambda: dst.SelfTempered(steps=None),
     "SelfTempered(steps)": lambda: dst.SelfTempered(steps=40_000),
 }
 FLEETS = {"constants": (0.1, 0.5), "SelfTempered()": ("self:steps=0",) * 2, "SelfTempered(steps)": ("self",) * 2}

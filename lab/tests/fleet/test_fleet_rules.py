@@ -20,9 +20,9 @@ def fleet(configs) -> Fleet:
     return Fleet(TASKS[configs[0].task](configs[0], None, torch.device("cpu")), configs)
 
 
-def test_the_rules_are_the_librarys_that_need_no_more_than_a_name() -> None:
+def test_the_rules_are_the_librarys_that_need_no_more_than_a_name_and_the_steps() -> None:
     def complete(rule) -> bool:
-        return all(spec.default is not MISSING for spec in fields(rule))
+        return all(spec.default is not MISSING for spec in fields(rule) if spec.name != "steps")
 
     ours = {n: rule for n, rule in temperatures.registered().items() if rule.__module__.startswith("decoupled_st.")}
     assert set(BUILT_IN) == {name for name, rule in ours.items() if complete(rule)}
@@ -102,7 +102,7 @@ def test_two_rules_of_a_name_in_one_estimator_keep_apart(small) -> None:
     for _ in range(2):
         advance()
     assert one.rules is not None
-    assert len(one.rules.state) == 2 * len(temperatures.SelfTempered().start())
+    assert len(one.rules.state) == 2 * len(temperatures.SelfTempered(steps=None).start())
     first, second = (groups[0].rule for groups in one.rules.groups.values())
     assert (first.high, first.share) == (8, 0.125)
     assert (second.high, second.share) == (4, 0.5)
@@ -117,7 +117,7 @@ def test_a_rule_is_told_the_steps(small) -> None:
         rules[text] = next(iter(one.rules.groups.values()))[0].rule
     assert rules["self"] == temperatures.SelfTempered(steps=one.steps)
     assert rules["self:steps=7"] == temperatures.SelfTempered(steps=7)
-    assert rules["self:steps=0"] == temperatures.SelfTempered()
+    assert rules["self:steps=0"] == temperatures.SelfTempered(steps=None)
     assert rules["confidence"] == temperatures.Confidence()
 
 

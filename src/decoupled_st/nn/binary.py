@@ -12,8 +12,8 @@ class Binary(Chooser):
     """Log-odds in, 0 or 1 out, by the given estimator.
 
     Args:
-        estimator: such as `Decoupled(tau_f=0.1, tau_b=0.7)`, or a rule that sets the temperatures, `SelfTempered()`.
-            The attribute may be replaced during training, to anneal.
+        estimator: such as `Decoupled(tau_f=0.1, tau_b=0.7)`; or a rule that sets the temperatures, such as
+            `SelfTempered(steps=40_000)`. The attribute may be replaced during training, to anneal.
         deterministic: what `.eval()` does. False keeps the stochastic forward the network was trained with; True
             thresholds at 0.
         grad_scale: multiplies the gradient sent to the logits; tau_b takes its 1/tau_b out.

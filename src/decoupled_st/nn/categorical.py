@@ -12,8 +12,8 @@ class Categorical(Chooser):
     """Logits in, one-hot out, by the given estimator.
 
     Args:
-        estimator: such as `Decoupled(tau_f=2.0, tau_b=0.5)`, or a rule that sets the temperatures, `SelfTempered()`.
-            The attribute may be replaced during training, to anneal.
+        estimator: such as `Decoupled(tau_f=2.0, tau_b=0.5)`; or a rule that sets the temperatures, such as
+            `SelfTempered(steps=40_000)`. The attribute may be replaced during training, to anneal.
         dim: where the categories lie.
         deterministic: what `.eval()` does. False keeps the stochastic forward the network was trained with; True
             takes the argmax.

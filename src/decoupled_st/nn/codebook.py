@@ -55,10 +55,10 @@ class Codebook(nn.Module):
     Args:
         codes: how many codes (per head).
         dim: how many features x has.
-        estimator: `Decoupled`, `SoftmaxSTE`, `GumbelSTE` or `IdentitySTE`; or a rule such as `SelfTempered()`, which
-            sets the temperatures of `Decoupled`, `tau_b` by the scores of some rows of each batch, one for all rows:
-            of a rule with a `tau_b` for each row, such as `Confidence`, their mean. The attribute may be replaced in
-            training. `IdentitySTE` is VQ-VAE: its codes learn by the loss "codebook" alone.
+        estimator: `Decoupled`, `SoftmaxSTE`, `GumbelSTE` or `IdentitySTE`; or a rule, `SelfTempered(steps=40_000)`,
+            which sets the temperatures of `Decoupled`, `tau_b` by the scores of some rows of each batch, one for all
+            rows: of a rule with a `tau_b` for each row, such as `Confidence`, their mean. The attribute may be replaced
+            in training. `IdentitySTE` is VQ-VAE: its codes learn by the loss "codebook" alone.
         metric: the score of a code, "dot", "cosine" or "l2".
         heads: x's features are split into so many parts, each with codes of its own.
         losses: which of these to return, averaged over all elements, to be weighted by you. "commitment": |x - q|^2, to

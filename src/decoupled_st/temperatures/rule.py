@@ -48,7 +48,7 @@ class Rule(ABC):
 
     Example:
         >>> import torch, decoupled_st as dst
-        >>> rule = dst.SelfTempered()
+        >>> rule = dst.SelfTempered(steps=3)
         >>> state = rule.start()
         >>> for step in range(3):
         ...     logits = torch.randn(32, 4, 8)
@@ -62,6 +62,10 @@ class Rule(ABC):
     def takes_argmax(self) -> bool:
         """True where tau_f may come to 0, the argmax, which an estimator such as ReinMax has no form for."""
         return False
+
+    def advice(self, view: View) -> str | None:
+        """What a user should know before training on logits such as these; a module gives it as a warning, once."""
+        return None
 
     @abstractmethod
     def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
@@ -177,7 +181,7 @@ def from_dict(values: Mapping[str, Any]) -> Rule:
 
     Example:
         >>> from decoupled_st import temperatures
-        >>> temperatures.from_dict({"name": "self"}) == temperatures.SelfTempered()
+        >>> temperatures.from_dict({"name": "self", "steps": 900}) == temperatures.SelfTempered(steps=900)
         True
     """
     if not isinstance(values, Mapping):

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import ClassVar, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,13 @@ SETTLED, EVERY = 50, 8
 """Passes: up to the first all are measured, after it one of eight, which counts as eight."""
 
 
+def _steps_missing() -> NoReturn:
+    raise TypeError(
+        "SelfTempered needs steps=, the number of training calls: optimiser steps times the calls of the module in "
+        "each (an unrolled network makes several). Where the end of the training is not known, write steps=None"
+    )
+
+
 @register
 @dataclass(frozen=True, kw_only=True)
 class SelfTempered(Rule):
@@ -35,32 +42,34 @@ class SelfTempered(Rule):
 
     tau_b is at most `most` times b, or times what follows from the first pass where that is more: a surrogate that
     never saturates lets the logits grow without end. s is a mean over about the last 50 passes; after the 50th one of
-    eight is measured, each time another of the eight. Where `steps` is not known, r is max(0, 1 - m / enough) with m
+    eight is measured, each time another of the eight. Where `steps` is None, r is max(0, 1 - m / enough) with m
     how evenly the argmax categories are in use, from 0 to 1, over about the last `window` passes, and 0 before that is
     measured, as it never is with one sample per pass: that does less well. w is 1 up to `few_bits` bits per sample, 0
     from twice as many on, and 0 where the logits are parameters.
 
     Args:
-        steps: how many training steps there will be, if that is known. Each pass of training counts as one: with
-            gradients accumulated over four batches, or a module called four times per step, give four times as many.
+        steps: how many training calls the module will get; required. A call is one forward pass in training, so it is
+            the number of optimiser steps where each makes one call. A network unrolled over T time steps makes T calls
+            per optimiser step, gradients accumulated over four batches make four: multiply by them. None where the
+            end of the training is not known, which does less well on layers of few bits.
         draw: the temperature of the draw where it belongs to the model, as in a VAE, whose divergence is taken at it:
             tau_f is held there, and the surrogate is no sharper than the draw.
         low, high: between these tau_f moves; `low` is a share of b.
         share, floor, parameters, most: of tau_b; `floor` is that of binary neurons, for which K is 2.
         ceiling: up to here the s of the first pass raises b, where it is above the floor.
         few_bits: what few means: latents times log2 of the categories.
-        enough, window: of the usage, where `steps` is not known.
+        enough, window: of the usage, where `steps` is None.
         fall: the share of `steps` over which tau_f falls.
 
     Example:
         >>> import torch, decoupled_st as dst
-        >>> choice = dst.nn.Categorical(dst.SelfTempered())
+        >>> choice = dst.nn.Categorical(dst.SelfTempered(steps=40_000))
         >>> choice(torch.zeros(4, 8)).sum(-1)
         tensor([1., 1., 1., 1.])
     """
 
     name: ClassVar[str] = "self"
-    steps: int | None = None
+    steps: int | None = field(default_factory=_steps_missing)
     draw: float | None = None
     low: float = 0.05
     high: float = 4.0
@@ -75,11 +84,12 @@ class SelfTempered(Rule):
     fall: float = 0.9
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if field.name == "steps" or (field.name == "draw" and self.draw is None):
+        for constant in fields(self):
+            name, value = constant.name, getattr(self, constant.name)
+            if name == "steps" or (name == "draw" and value is None):
                 continue
-            zero = field.name in ("low", "high", "share", "parameters")
-            object.__setattr__(self, field.name, check_float(field.name, getattr(self, field.name), zero=zero))
+            zero = name in ("low", "high", "share", "parameters")
+            object.__setattr__(self, name, check_float(name, value, zero=zero))
         if self.high < self.low:
             raise ValueError(f"high must be at least low, got high={self.high} and low={self.low}")
         if self.most < 1:
@@ -90,6 +100,15 @@ class SelfTempered(Rule):
     @property
     def takes_argmax(self) -> bool:
         return self.low == 0 and self.draw is None
+
+    def advice(self, view: View) -> str | None:
+        if self.steps is not None or self._few(view) == 0:
+            return None
+        return (
+            f"SelfTempered(steps=None) on a layer of {view.bits:.3g} bits per sample: without the number of training "
+            "calls tau_f falls as the categories come into use, which ended 36 to 47 nats worse on an autoencoder of "
+            "four codes of 16. Give steps=, the number of optimiser steps times the calls of this module in each"
+        )
 
     def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
         whole = {name: torch.zeros(tuple(runs), dtype=torch.int64, device=device) for name in ("passes", "usages")}

@@ -14,12 +14,12 @@ from decoupled_st.temperatures.rule import Numbers, Rule, Taus
 class Tempered:
     """An estimator and the rule that sets its temperatures, for a module of `nn`.
 
-    A rule by itself stands for Decoupled ST: `nn.Categorical(SelfTempered())`. This value is for the other estimators:
-    one with tau_f and tau_b gets both, one whose single `tau` is of the gradient alone gets tau_b.
+    A rule by itself stands for Decoupled ST: `nn.Categorical(SelfTempered(steps=40_000))`. This value is for the other
+    estimators: one with tau_f and tau_b gets both, one whose single `tau` is of the gradient alone gets tau_b.
 
     Example:
         >>> import torch, decoupled_st as dst
-        >>> gumbel = dst.temperatures.Tempered(dst.SelfTempered(), dst.GumbelSTE())
+        >>> gumbel = dst.temperatures.Tempered(dst.SelfTempered(steps=900), dst.GumbelSTE())
         >>> dst.nn.Categorical(gumbel)(torch.zeros(4, 8)).sum(-1)
         tensor([1., 1., 1., 1.])
     """
@@ -32,7 +32,7 @@ class Tempered:
 
     def __post_init__(self) -> None:
         if not isinstance(self.rule, Rule):
-            raise TypeError(f"rule must be a value such as SelfTempered(), got {self.rule!r}")
+            raise TypeError(f"rule must be a value such as SelfTempered(steps=40_000), got {self.rule!r}")
         if not isinstance(self.estimator, Estimator):
             raise TypeError(f"estimator must be a value such as GumbelSTE(), got {self.estimator!r}")
         for kind in self.estimator.functions:

@@ -1,6 +1,7 @@
 """A rule inside a module: its state as buffers, and the choice at the temperatures that it sets."""
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,7 @@ class Tempering(nn.Module):
         for name in Taus._fields:  # of the last pass of training, for diagnostics
             self.register_buffer(f"last_{name}", torch.full((), math.nan, dtype=torch.float32), persistent=False)
         self._passes = Passes()
+        self._advised = False
 
     @property
     def state(self) -> State:
@@ -117,6 +119,10 @@ class Tempering(nn.Module):
     def _advance(self, state: State, view: View) -> Taus | Numbers:
         """The temperatures of a pass of training, which the rule takes into account."""
         rule, last = self.tempered.rule, self._last()
+        if not self._advised:
+            self._advised = True
+            if message := rule.advice(view):
+                warnings.warn(message, stacklevel=2)
         taus = rule.advance(state, view, last)
         next_pass = None if kernels.transformed() else rule.ahead(state, view, last)
         self._passes.ahead = Ahead(view, self._buffers, next_pass) if next_pass else None

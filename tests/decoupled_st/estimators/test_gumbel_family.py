@@ -135,7 +135,7 @@ def test_gumbel_rao_is_exported_for_a_batch_as_large_as_its_samples(kind: str) -
 def test_the_argmax_of_a_module_leaves_noise_of_any_shape_aside(kind: str, ruled: bool) -> None:
     """A forward that gives noise for each sample, as training does, is evaluated as it stands."""
     estimator = dst.GumbelRao(samples=3)
-    made = dst.temperatures.Tempered(dst.SelfTempered(), estimator) if ruled else estimator
+    made = dst.temperatures.Tempered(dst.SelfTempered(steps=1_000), estimator) if ruled else estimator
     choice = (dst.nn.Categorical if kind == "categorical" else dst.nn.Binary)(made, deterministic=True)
     logits, each = random(8, 4), noise(kind, 3, 8, 4)
     choice(logits, noise=each)

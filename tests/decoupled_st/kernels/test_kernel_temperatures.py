@@ -41,7 +41,12 @@ def both(rule: Rule, passes: list[torch.Tensor], **options: Any) -> list[tuple[t
 
 @pytest.mark.parametrize(
     "rule",
-    [SelfTempered(), SelfTempered(steps=6, share=0.5), SelfTempered(draw=0.7), SelfTempered(most=1.5, share=0.5)],
+    [
+        SelfTempered(steps=None),
+        SelfTempered(steps=6, share=0.5),
+        SelfTempered(steps=None, draw=0.7),
+        SelfTempered(steps=None, most=1.5, share=0.5),
+    ],
     ids=["open", "steps", "draw", "most"],
 )
 @pytest.mark.parametrize("shape", SHAPES)
@@ -62,7 +67,7 @@ def test_as_the_plain_pass(shape: str, rule: Rule, device: str, monkeypatch: pyt
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision(dtype: torch.dtype, device: str) -> None:
     passes = [3 * torch.randn(2, 30, 4, 8).to(device, dtype) for _ in range(3)]
-    for one, other in zip(*both(SelfTempered(), passes, run_dims=1), strict=True):
+    for one, other in zip(*both(SelfTempered(steps=None), passes, run_dims=1), strict=True):
         assert torch.allclose(one, other, rtol=1e-5)
 
 
@@ -73,7 +78,7 @@ def test_a_number_that_stands_for_a_mask(shape: str, number: float, device: str)
     passes = [2.0**n * torch.randn(sizes) for n in range(4)]
     allowed = [torch.rand(sizes) < 0.6 for _ in passes]
     filled = [logits.masked_fill(~mask, number) for logits, mask in zip(passes, allowed, strict=True)]
-    rule = SelfTempered()
+    rule = SelfTempered(steps=None)
     dst.use_kernels(False)
     masked: State = rule.start(sizes[: options.get("run_dims", 0)])
     for logits, mask in zip(passes, allowed, strict=True):
@@ -88,14 +93,14 @@ def test_padding_that_is_not_among_the_rows_measured(device: str) -> None:
     logits = torch.randn(6, 700, 8)
     padded = torch.arange(700) >= torch.arange(700, 100, -100).unsqueeze(-1)
     passes = [logits.masked_fill(padded.unsqueeze(-1), -1e9).to(device)]
-    for one, other in zip(*both(SelfTempered(), passes, batch_dims=2), strict=True):
+    for one, other in zip(*both(SelfTempered(steps=None), passes, batch_dims=2), strict=True):
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("dim", [-1, None])
 def test_large_logits_beside_a_number_that_stands_for_a_mask(dim: int | None, device: str) -> None:
     filled = (300 * torch.randn(40, 8)).masked_fill(torch.rand(40, 8) < 0.3, -1e9)
-    for one, other in zip(*both(SelfTempered(), [filled.to(device)] * 2, dim=dim), strict=True):
+    for one, other in zip(*both(SelfTempered(steps=None), [filled.to(device)] * 2, dim=dim), strict=True):
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
@@ -104,12 +109,12 @@ def test_large_logits_beside_a_number_that_stands_for_a_mask(dim: int | None, de
 def test_masks_that_are_added(numbers: tuple[float, float], dim: int | None, device: str) -> None:
     logits, one, other = torch.randn(40, 8), torch.rand(40, 8) < 0.3, torch.rand(40, 8) < 0.3
     added = (logits + one * numbers[0] + other * numbers[1]).to(device)
-    for fused, plain in zip(*both(SelfTempered(), [added] * 2, dim=dim), strict=True):
+    for fused, plain in zip(*both(SelfTempered(steps=None), [added] * 2, dim=dim), strict=True):
         assert torch.allclose(fused, plain, rtol=1e-5, atol=1e-6)
         assert fused.max() < 100
 
 
-@pytest.mark.parametrize("rule", [SelfTempered(window=60), SelfTempered(steps=70)], ids=["open", "steps"])
+@pytest.mark.parametrize("rule", [SelfTempered(steps=None, window=60), SelfTempered(steps=70)], ids=["open", "steps"])
 def test_passes_after_the_fiftieth(rule: Rule, device: str) -> None:
     passes = [(1 + n % 5) * torch.randn(12, 2, 4).to(device) for n in range(60)]
     for one, other in zip(*both(rule, passes), strict=True):
@@ -125,7 +130,7 @@ def test_logits_with_nothing_to_say(device: str) -> None:
         for dim in (-1, None):
             options = {"dim": dim}
             for one, other in zip(
-                *both(SelfTempered(), [p.to(device) for p in passes[:count]], **options), strict=True
+                *both(SelfTempered(steps=None), [p.to(device) for p in passes[:count]], **options), strict=True
             ):
                 assert one.isfinite().all()
                 assert torch.allclose(one, other, rtol=1e-4)
@@ -133,7 +138,7 @@ def test_logits_with_nothing_to_say(device: str) -> None:
 
 def test_what_the_kernel_does_not_know_takes_the_plain_pass(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "prepare", None)
-    rule = SelfTempered()
+    rule = SelfTempered(steps=None)
     logits = torch.randn(9, 4, 8, device=device)
     for options in ({"mask": torch.ones(8, dtype=torch.bool, device=device)}, {"dim": 1}):
         rule(rule.start(device=device), logits, **options)
@@ -208,9 +213,9 @@ def test_a_module_goes_the_short_way_and_counts_the_same(
 @pytest.mark.parametrize("kind", ["categorical", "binary"])
 def test_a_gradient_is_at_the_temperature_of_its_own_pass(kind: str, device: str) -> None:
     """Five passes, then their gradients: each tensor of temperatures is still that of its pass."""
-    choice = (dst.nn.Categorical if kind == "categorical" else dst.nn.Binary)(SelfTempered(share=4.0, most=1e9)).to(
-        device
-    )
+    choice = (dst.nn.Categorical if kind == "categorical" else dst.nn.Binary)(
+        SelfTempered(steps=1_000, share=4.0, most=1e9)
+    ).to(device)
     passes, g = [4.0**n * torch.randn(6, 3, 4, device=device) for n in range(5)], torch.randn(6, 3, 4, device=device)
     results = []
     for logits in passes:

@@ -180,7 +180,7 @@ def test_a_rules_first_pass_is_no_reason_to_warn(metric: str, std: float) -> Non
     """Nothing is measured before it, so that tau_b is the rule's least; from the second on it fits the scores."""
     torch.manual_seed(0)
     x = std * torch.randn(200, 64)
-    module = dst.nn.Codebook(1024, 64, dst.SelfTempered(), metric=metric)
+    module = dst.nn.Codebook(1024, 64, dst.SelfTempered(steps=1_000), metric=metric)
     module.initialise(std * torch.randn(2000, 64))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -196,7 +196,7 @@ def test_a_rules_first_pass_is_no_reason_to_warn(metric: str, std: float) -> Non
 def test_it_warns_where_a_rule_draws_almost_any_code(metric: str) -> None:
     torch.manual_seed(0)
     x = 0.01 * torch.randn(200, 64)
-    module = dst.nn.Codebook(256, 64, dst.SelfTempered(), metric=metric)
+    module = dst.nn.Codebook(256, 64, dst.SelfTempered(steps=1_000), metric=metric)
     module.initialise(x)
     module(x)
     with pytest.warns(UserWarning, match=r"the rule draws at 0\.0212, .* effectively among 25\d of 256 codes"):
@@ -354,7 +354,7 @@ def test_a_constant_head_does_not_keep_another_from_being_initialised() -> None:
 def test_a_pass_that_is_run_again_is_no_second_one_to_warn_of() -> None:
     """Inside a checkpoint the first pass of a rule is run twice, at temperatures of which nothing was measured."""
     torch.manual_seed(0)
-    module = dst.nn.Codebook(256, 16, dst.SelfTempered(), metric="dot")
+    module = dst.nn.Codebook(256, 16, dst.SelfTempered(steps=1_000), metric="dot")
     with torch.no_grad():
         module.weight.mul_(20)
     x = (20 * torch.randn(64, 16)).requires_grad_()
@@ -520,12 +520,12 @@ def test_two_processes_agree(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("metric", "heads"), [("dot", 1), ("l2", 2)])
 def test_a_rule_sets_the_temperatures_by_the_scores_it_sees(metric: str, heads: int) -> None:
     torch.manual_seed(0)
-    module = dst.nn.Codebook(32, 8, dst.SelfTempered(), metric=metric, heads=heads)
+    module = dst.nn.Codebook(32, 8, dst.SelfTempered(steps=1_000), metric=metric, heads=heads)
     x = (30 * torch.randn(40, 8)).requires_grad_()
     places = scattered(40, 16, x.device)
     parts, codes = x.detach().reshape(40, heads, -1)[places], module.weight.detach().reshape(heads, 32, -1)
     scores = torch.stack([dense.scores(parts[:, h], codes[h], metric) for h in range(heads)], 1)
-    rule = dst.SelfTempered()
+    rule = dst.SelfTempered(steps=1_000)
     state = rule.start()
     for _ in range(3):
         taus, state = rule(state, scores.unsqueeze(0))
@@ -551,11 +551,11 @@ def test_a_rule_does_not_see_the_upper_edge_of_images_alone(metric: str) -> None
     torch.manual_seed(0)
     x = 8 * torch.randn(16, 64, 32, 32)
     x[:, :, :3] *= 0.01
-    module = dst.nn.Codebook(128, 64, dst.SelfTempered(), metric=metric, axis=1)
+    module = dst.nn.Codebook(128, 64, dst.SelfTempered(steps=1_000), metric=metric, axis=1)
     module(x)
     upright = module.tempering.reading()["scale"]
     assert upright > 1
-    module = dst.nn.Codebook(128, 64, dst.SelfTempered(), metric=metric, axis=1)
+    module = dst.nn.Codebook(128, 64, dst.SelfTempered(steps=1_000), metric=metric, axis=1)
     module(x.flip(2))
     assert module.tempering.reading()["scale"] == pytest.approx(upright, rel=0.5)
 
@@ -565,7 +565,7 @@ def test_a_rule_sees_rows_from_the_whole_batch() -> None:
     torch.manual_seed(0)
     x = 12 * torch.randn(32, 64, 16)
     x[torch.arange(64) < torch.arange(16, 48).unsqueeze(-1)] = 0.0
-    module = dst.nn.Codebook(128, 16, dst.SelfTempered(), metric="dot")
+    module = dst.nn.Codebook(128, 16, dst.SelfTempered(steps=1_000), metric="dot")
     for _ in range(5):
         module(x)
     scores = x.flatten(0, 1) @ module.weight.detach().T
@@ -574,7 +574,7 @@ def test_a_rule_sees_rows_from_the_whole_batch() -> None:
 
 
 def test_a_rule_in_eval_counts_nothing_and_takes_the_argmax_where_asked() -> None:
-    module = dst.nn.Codebook(16, 4, dst.SelfTempered(), metric="dot", deterministic=True)
+    module = dst.nn.Codebook(16, 4, dst.SelfTempered(steps=1_000), metric="dot", deterministic=True)
     x = torch.randn(10, 4)
     module(x.clone().requires_grad_())
     before = module.tempering.reading()
@@ -582,7 +582,7 @@ def test_a_rule_in_eval_counts_nothing_and_takes_the_argmax_where_asked() -> Non
     assert torch.equal(module(x).index, module.encode(x))
     assert module.tempering.reading() == before
     with pytest.raises(ValueError, match="ReinMax has no form for codebooks"):
-        module.estimator = dst.temperatures.Tempered(dst.SelfTempered(), dst.ReinMax(tau_f=1.0, tau_b=1.0))
+        module.estimator = dst.temperatures.Tempered(dst.SelfTempered(steps=1_000), dst.ReinMax(tau_f=1.0, tau_b=1.0))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 40])
@@ -594,7 +594,7 @@ def test_a_codebook_is_many_bits_for_a_rule_whatever_the_batch(rows: int) -> Non
 
 def test_a_rule_measures_scores_in_their_own_precision_under_autocast() -> None:
     tokens = torch.randn(256, 16) * 0.06 / 8 + 2 / 8
-    module = dst.nn.Codebook(64, 16, dst.SelfTempered(), metric="l2")
+    module = dst.nn.Codebook(64, 16, dst.SelfTempered(steps=1_000), metric="l2")
     module.initialise(tokens)
     other = copy.deepcopy(module)
     with torch.autocast("cpu", torch.bfloat16):
@@ -607,7 +607,7 @@ def test_a_rule_measures_distances_about_the_codes_mean() -> None:
     tokens = 0.05 * torch.randn(64, 8, dtype=torch.float64)
     scales = []
     for dtype, offset in ((torch.float64, 1e4), (torch.float32, 1e4), (torch.float64, 0.0)):
-        module = dst.nn.Codebook(32, 8, dst.SelfTempered(), metric="l2", dtype=dtype)
+        module = dst.nn.Codebook(32, 8, dst.SelfTempered(steps=1_000), metric="l2", dtype=dtype)
         with torch.no_grad():
             module.weight.copy_(tokens[:32] + offset)
         module((tokens + offset).to(dtype))
@@ -625,7 +625,7 @@ def test_a_row_with_nan_has_no_code_in_any_stage() -> None:
 
 
 def test_codebooks_that_are_stacked_are_refused_in_training() -> None:
-    module, x = dst.nn.Codebook(8, 4, dst.SelfTempered()), torch.randn(5, 4)
+    module, x = dst.nn.Codebook(8, 4, dst.SelfTempered(steps=1_000)), torch.randn(5, 4)
     weights = torch.randn(3, 8, 4)
     with pytest.raises(NotImplementedError, match=r"counts the codes it chooses, which it cannot inside torch\.vmap"):
         torch.vmap(lambda weight: torch.func.functional_call(module, {"weight": weight}, (x,)).q)(weights)

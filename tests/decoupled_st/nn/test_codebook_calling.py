@@ -9,7 +9,7 @@ import decoupled_st as dst
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_codebook_with_a_rule_is_exported_for_batches_of_any_size(strict: bool) -> None:
-    module = dst.nn.Codebook(64, 6, dst.SelfTempered(), metric="l2", deterministic=True).eval()
+    module = dst.nn.Codebook(64, 6, dst.SelfTempered(steps=1_000), metric="l2", deterministic=True).eval()
     sizes = ({0: torch.export.Dim("batch", min=2, max=1000)},)
     with torch.no_grad():
         exported = torch.export.export(module, (torch.randn(4, 6),), dynamic_shapes=sizes, strict=strict).module()
@@ -69,7 +69,9 @@ def test_parametrised_codes_begin_anew() -> None:
     assert module.weight.norm(dim=-1).mean().item() == pytest.approx(1.0, abs=0.1)
 
 
-@pytest.mark.parametrize("estimator", [dst.Decoupled(tau_f=0.0, tau_b=1.0), dst.SelfTempered()], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    "estimator", [dst.Decoupled(tau_f=0.0, tau_b=1.0), dst.SelfTempered(steps=1_000)], ids=lambda e: e.name
+)
 def test_the_first_pass_may_be_in_inference_mode(estimator: dst.Estimator | dst.SelfTempered) -> None:
     """It measures the gain, which takes a gradient; training goes on from there."""
     module = dst.nn.Codebook(16, 6, estimator, losses=["entropy"])

@@ -5,7 +5,7 @@ import torch
 
 import decoupled_st as dst
 
-RULE = dst.SelfTempered()
+RULE = dst.SelfTempered(steps=1_000)
 
 
 @pytest.mark.parametrize("estimator", [RULE, dst.Decoupled(tau_f=0.5, tau_b=0.5), dst.IdentitySTE()], ids=str)

@@ -59,7 +59,7 @@ def test_modules_say_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "temperatures", [dst.Decoupled(tau_f=0.7, tau_b=0.4), dst.SelfTempered()], ids=lambda t: t.name
+    "temperatures", [dst.Decoupled(tau_f=0.7, tau_b=0.4), dst.SelfTempered(steps=1_000)], ids=lambda t: t.name
 )
 def test_symbolic_tracing_records_a_module_as_one_node(temperatures: dst.Estimator | dst.temperatures.Rule) -> None:
     for module in (

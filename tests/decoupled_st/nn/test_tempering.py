@@ -17,6 +17,8 @@ import decoupled_st as dst
 from decoupled_st.temperatures import Confidence, Rule, Schedule, Scheduled, SelfTempered, Tempered
 from decoupled_st.temperatures.observe import View
 
+pytestmark = pytest.mark.filterwarnings("ignore:SelfTempered.steps=None")
+
 
 def statistics(module: nn.Module) -> dict[str, torch.Tensor]:
     """What the rule remembers, copied."""
@@ -31,14 +33,18 @@ def changed(module: nn.Module, before: dict[str, torch.Tensor]) -> bool:
 
 def modules() -> list[tuple[nn.Module, torch.Tensor]]:
     return [
-        (dst.nn.Categorical(SelfTempered()), torch.randn(16, 4, 8)),
-        (dst.nn.Binary(SelfTempered()), torch.randn(16, 20)),
-        (dst.nn.LogicLayer(8, 16, SelfTempered()), torch.rand(5, 8).round()),
+        (dst.nn.Categorical(SelfTempered(steps=None)), torch.randn(16, 4, 8)),
+        (dst.nn.Binary(SelfTempered(steps=None)), torch.randn(16, 20)),
+        (dst.nn.LogicLayer(8, 16, SelfTempered(steps=None)), torch.rand(5, 8).round()),
     ]
 
 
 def test_the_choice_is_made_at_the_rules_temperatures() -> None:
-    rule, choice, state = SelfTempered(), dst.nn.Categorical(SelfTempered(), dim=1), SelfTempered().start()
+    rule, choice, state = (
+        SelfTempered(steps=None),
+        dst.nn.Categorical(SelfTempered(steps=None), dim=1),
+        SelfTempered(steps=None).start(),
+    )
     mask = torch.tensor([True] * 7 + [False]).view(8, 1)
     for step in range(4):
         logits = (3 * (step + 1) * torch.randn(16, 8, 4)).requires_grad_()
@@ -52,7 +58,7 @@ def test_the_choice_is_made_at_the_rules_temperatures() -> None:
 
 
 def test_binary_and_logic_gates_tell_the_rule_what_their_logits_are() -> None:
-    rule = SelfTempered()
+    rule = SelfTempered(steps=None)
     neuron, log_odds = dst.nn.Binary(rule), torch.randn(16, 5)
     neuron(log_odds)
     torch.testing.assert_close(neuron.tempering.state, rule(rule.start(), log_odds, dim=None)[1])
@@ -115,7 +121,7 @@ def test_statistics_are_in_the_state_dict_and_come_back() -> None:
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_a_checkpointed_pass_has_one_temperature_and_counts_once(reentrant: bool) -> None:
-    rule, start = SelfTempered(), 9 * torch.randn(64, 2, 8)
+    rule, start = SelfTempered(steps=None), 9 * torch.randn(64, 2, 8)
     plain, recomputed = dst.nn.Categorical(rule), dst.nn.Categorical(rule)
     for _ in range(3):
         gradients = []
@@ -201,7 +207,7 @@ def test_the_gradient_of_compiled_code(checkpointed: bool) -> None:
 
 
 def test_no_batch_is_kept_alive() -> None:
-    choice = dst.nn.Categorical(SelfTempered())
+    choice = dst.nn.Categorical(SelfTempered(steps=None))
     logits = torch.randn(40, 8)
     for _ in range(60):
         choice(logits)
@@ -214,16 +220,16 @@ def test_no_batch_is_kept_alive() -> None:
 def test_constants_have_no_statistics() -> None:
     constants = dst.Decoupled(tau_f=1.0, tau_b=0.5)
     assert not dst.nn.Categorical(constants).state_dict()
-    choice = dst.nn.Categorical(SelfTempered())
+    choice = dst.nn.Categorical(SelfTempered(steps=None))
     choice.estimator = constants
     assert not choice.state_dict()
     assert choice.estimator == constants
-    choice.estimator = SelfTempered()
+    choice.estimator = SelfTempered(steps=None)
     assert len(choice.state_dict()) == 5
 
 
 def test_deterministic_takes_the_argmax_with_the_rules_gradient() -> None:
-    choice = dst.nn.Categorical(SelfTempered(), deterministic=True)
+    choice = dst.nn.Categorical(SelfTempered(steps=None), deterministic=True)
     for _ in range(3):
         choice(20 * torch.randn(16, 4, 8))
     choice.eval()
@@ -246,10 +252,14 @@ def test_one_evaluation_of_the_other_kind_leaves_the_rules_statistics() -> None:
 
 
 def test_other_estimators() -> None:
-    gumbel, noise, logits = dst.nn.Categorical(Tempered(SelfTempered(), dst.GumbelSTE())), torch.randn(6, 4), None
+    gumbel, noise, logits = (
+        dst.nn.Categorical(Tempered(SelfTempered(steps=None), dst.GumbelSTE())),
+        torch.randn(6, 4),
+        None,
+    )
     for _ in range(2):
         logits = (40 * torch.randn(6, 4)).requires_grad_()
-        tau = SelfTempered().temperatures(gumbel.tempering.state, View.of(logits)).b
+        tau = SelfTempered(steps=None).temperatures(gumbel.tempering.state, View.of(logits)).b
         z, want = gumbel(logits, noise=noise), dst.categorical.gumbel_ste(logits, tau=tau, noise=noise)
         got, expected = (torch.autograd.grad(out[:, 0].sum(), logits)[0] for out in (z, want))
         assert torch.equal(z, want)
@@ -257,14 +267,14 @@ def test_other_estimators() -> None:
     assert tau > 1
     for both in (dst.SoftmaxSTE(), dst.Soft(), dst.GumbelSoft()):
         with pytest.raises(ValueError, match=f"{type(both).__name__} has one temperature for both: use Decoupled"):
-            Tempered(SelfTempered(), both)
+            Tempered(SelfTempered(steps=None), both)
     with pytest.raises(ValueError, match="IdentitySTE has no temperature"):
-        Tempered(SelfTempered(), dst.IdentitySTE())
-    with pytest.raises(TypeError, match=r"rule must be a value such as SelfTempered\(\), got Decoupled"):
+        Tempered(SelfTempered(steps=None), dst.IdentitySTE())
+    with pytest.raises(TypeError, match=r"rule must be a value such as SelfTempered\(steps=40_000\), got Decoupled"):
         Tempered(dst.Decoupled(tau_f=1.0, tau_b=1.0))  # type: ignore[arg-type]
     own = type("Own", (dst.GumbelSTE,), {"categorical": lambda self, logits, **options: 2 * logits})
     with pytest.raises(ValueError, match="Own has a method 'categorical' of its own, which would not be called"):
-        Tempered(SelfTempered(), own())
+        Tempered(SelfTempered(steps=None), own())
 
 
 def test_a_schedule_as_the_rule() -> None:
@@ -277,7 +287,7 @@ def test_a_schedule_as_the_rule() -> None:
 
 
 def test_statistics_stay_in_float32() -> None:
-    network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered())).to(torch.bfloat16)
+    network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered(steps=None))).to(torch.bfloat16)
     assert {value.dtype for value in network[1].state_dict().values()} == {torch.float32, torch.int64}
     for _ in range(3):
         network(torch.randn(5, 3, dtype=torch.bfloat16))
@@ -287,7 +297,7 @@ def test_statistics_stay_in_float32() -> None:
 def test_statistics_are_float32_whatever_torchs_default_dtype_is() -> None:
     torch.set_default_dtype(torch.bfloat16)
     try:
-        choice = dst.nn.Categorical(dst.SelfTempered(draw=0.7))
+        choice = dst.nn.Categorical(dst.SelfTempered(steps=None, draw=0.7))
     finally:
         torch.set_default_dtype(torch.float32)
     choice(torch.randn(4, 8))
@@ -297,14 +307,14 @@ def test_statistics_are_float32_whatever_torchs_default_dtype_is() -> None:
 
 def test_built_on_meta_it_begins_when_reset() -> None:
     with torch.device("meta"):
-        choice = dst.nn.Categorical(SelfTempered())
+        choice = dst.nn.Categorical(SelfTempered(steps=None))
     choice.to_empty(device="cpu")
     for value in choice.tempering.state.values():
         value.fill_(77)
     for module in choice.modules():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()
-    assert choice.tempering.state == SelfTempered().start()
+    assert choice.tempering.state == SelfTempered(steps=None).start()
 
 
 def test_the_temperatures_read_are_those_of_the_last_pass_not_of_one_run_again() -> None:
@@ -318,7 +328,7 @@ def test_the_temperatures_read_are_those_of_the_last_pass_not_of_one_run_again()
 
 
 def test_modules_compile_as_one_graph_with_their_statistics() -> None:
-    network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered()), nn.Linear(8, 2))
+    network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered(steps=None)), nn.Linear(8, 2))
     plain, x = copy.deepcopy(network), torch.randn(4, 5, 3)
     compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
     for _ in range(60):  # as called, until passes follow each other that are not measured
@@ -332,7 +342,7 @@ def test_modules_compile_as_one_graph_with_their_statistics() -> None:
 
 
 def test_a_fresh_module_compiles_as_one_graph() -> None:
-    choice = dst.nn.Categorical(SelfTempered())
+    choice = dst.nn.Categorical(SelfTempered(steps=None))
     compiled = torch.compile(choice, fullgraph=True, backend="eager")
     z = compiled(torch.randn(4, 8, requires_grad=True))
     assert z.sum(-1).eq(1).all()
@@ -341,7 +351,7 @@ def test_a_fresh_module_compiles_as_one_graph() -> None:
 
 def _rank(rank: int, folder: Path) -> None:
     torch.manual_seed(0)
-    choice = dst.nn.Categorical(SelfTempered(share=4.0))
+    choice = dst.nn.Categorical(SelfTempered(steps=None, share=4.0))
     network = nn.Sequential(nn.Linear(3, 8), choice, nn.Linear(8, 2))
     model = nn.parallel.DistributedDataParallel(network)
     used = []
@@ -384,7 +394,9 @@ def test_a_wrong_dim_is_refused_at_construction() -> None:
 
 def test_diagnostics_show_what_the_rules_do() -> None:
     network = nn.Sequential(
-        nn.Linear(3, 8), dst.nn.Categorical(SelfTempered()), dst.nn.Binary(dst.Decoupled(tau_f=0.1, tau_b=0.5))
+        nn.Linear(3, 8),
+        dst.nn.Categorical(SelfTempered(steps=None)),
+        dst.nn.Binary(dst.Decoupled(tau_f=0.1, tau_b=0.5)),
     )
     assert network[1].tempering.reading()["tau_f"] != network[1].tempering.reading()["tau_f"]  # NaN
     for _ in range(3):
@@ -406,7 +418,7 @@ def test_diagnostics_show_what_the_rules_do() -> None:
 
 
 def test_torch_func_is_told_to_pass_the_buffers() -> None:
-    network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered()), nn.Linear(8, 2))
+    network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered(steps=None)), nn.Linear(8, 2))
     parameters, buffers = (
         {k: v.detach() for k, v in of} for of in (network.named_parameters(), network.named_buffers())
     )
@@ -445,8 +457,8 @@ def test_what_was_set_is_read_where_it_was_set() -> None:
 def test_a_state_that_was_loaded_onto_a_device_brings_the_readings_along() -> None:
     """They are not saved, so that loading by assignment leaves them where the module was made."""
     with torch.device("meta"):
-        choice = dst.nn.Categorical(SelfTempered())
-    trained = dst.nn.Categorical(SelfTempered())
+        choice = dst.nn.Categorical(SelfTempered(steps=None))
+    trained = dst.nn.Categorical(SelfTempered(steps=None))
     logits = torch.randn(16, 4, 8, requires_grad=True)
     trained(logits)
     choice.load_state_dict(trained.state_dict(), assign=True)
@@ -478,7 +490,7 @@ def test_a_rule_of_ones_own_may_set_numbers(taus: tuple[object, object]) -> None
 @pytest.mark.parametrize(
     "rule",
     [Confidence(), Scheduled(tau_f=Schedule(1.0, 0.0, steps=9), tau_b=1.0), Scheduled(tau_f=0.0, tau_b=1.0),
-     SelfTempered(low=0.0)],
+     SelfTempered(steps=None, low=0.0)],
     ids=["confidence", "schedule", "constant", "self"],
 )  # fmt: skip
 def test_a_rule_that_takes_the_argmax_is_refused_where_there_is_none(rule: Rule) -> None:
@@ -494,7 +506,7 @@ def test_a_rule_that_is_assigned_in_evaluation_counts_nothing() -> None:
     codebook = dst.nn.Codebook(8, 4, dst.Decoupled(tau_f=0.0, tau_b=1.0)).eval()
     for module, x in ((dst.nn.Binary(dst.Decoupled(tau_f=1.0, tau_b=1.0)).eval(), torch.randn(9, 3)),
                       (codebook, torch.randn(9, 4))):  # fmt: skip
-        module.estimator = SelfTempered()
+        module.estimator = SelfTempered(steps=None)
         module(x)
         assert module.tempering.state["passes"] == 0
         module.train()(x)
@@ -502,7 +514,10 @@ def test_a_rule_that_is_assigned_in_evaluation_counts_nothing() -> None:
 
 
 def test_parameters_that_begin_anew_have_a_rule_that_does() -> None:
-    makers = (partial(dst.nn.LogicLayer, 8, 16, SelfTempered()), partial(dst.nn.Codebook, 8, 8, SelfTempered()))
+    makers = (
+        partial(dst.nn.LogicLayer, 8, 16, SelfTempered(steps=None)),
+        partial(dst.nn.Codebook, 8, 8, SelfTempered(steps=None)),
+    )
     for make in makers:
         named = make(device="meta")
         assert all(buffer.is_meta for buffer in named.buffers())

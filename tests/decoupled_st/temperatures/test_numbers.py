@@ -12,6 +12,8 @@ from decoupled_st.temperatures import SelfTempered, numbers
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import Numbers
 
+pytestmark = pytest.mark.filterwarnings("ignore:SelfTempered.steps=None")
+
 NAN, INF = float("nan"), float("inf")
 SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "few bits": ((33, 3, 5), {}),
@@ -25,11 +27,11 @@ SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "one category": ((9, 4, 1), {}),
 }
 RULES = {
-    "open": SelfTempered(),
+    "open": SelfTempered(steps=None),
     "steps": SelfTempered(steps=6, share=0.5),
-    "window": SelfTempered(enough=0.5, window=2),
-    "first": SelfTempered(ceiling=2.0),
-    "most": SelfTempered(most=1.5, share=0.5),
+    "window": SelfTempered(steps=None, enough=0.5, window=2),
+    "first": SelfTempered(steps=None, ceiling=2.0),
+    "most": SelfTempered(steps=None, most=1.5, share=0.5),
     "draw": SelfTempered(draw=0.7, steps=6),
 }
 
@@ -57,7 +59,7 @@ def test_passes_after_the_fiftieth() -> None:
     """One of eight is measured, each time another of them, and the others are not."""
     for rule in RULES.values():
         both(rule, [(1 + 0.01 * n) * torch.randn(16, 2, 4) for n in range(80)])
-    rule, logits = SelfTempered(), torch.randn(16, 2, 4)
+    rule, logits = SelfTempered(steps=None), torch.randn(16, 2, 4)
     state = rule.start()
     moved = []
     for _ in range(80):
@@ -70,7 +72,7 @@ def test_passes_after_the_fiftieth() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_dtypes(dtype: torch.dtype) -> None:
-    both(SelfTempered(), [3 * torch.randn(30, 4, 8).to(dtype) for _ in range(3)])
+    both(SelfTempered(steps=None), [3 * torch.randn(30, 4, 8).to(dtype) for _ in range(3)])
 
 
 @pytest.mark.parametrize("dim", [-1, None])
@@ -81,7 +83,7 @@ def test_logits_with_nothing_to_say(dim: int | None) -> None:
     closed = good.clone()
     closed[..., 0] = -INF  # a category that nobody may choose
     for last in (spoilt, closed, torch.full_like(good, NAN), torch.full_like(good, -INF), 3e38 * good.sign(), 0 * good):
-        both(SelfTempered(), [good, last, good], dim=dim)
+        both(SelfTempered(steps=None), [good, last, good], dim=dim)
 
 
 def test_only_where_a_number_may_be_read() -> None:
@@ -144,7 +146,7 @@ def test_a_module_counts_passes_that_it_does_not_measure(rule: str) -> None:
 
 
 def test_a_copy_counts_for_itself() -> None:
-    choice, logits = dst.nn.Binary(SelfTempered()), torch.randn(16, 40)
+    choice, logits = dst.nn.Binary(SelfTempered(steps=None)), torch.randn(16, 40)
     for _ in range(58):
         choice(logits)
     twin = copy.deepcopy(choice)

@@ -16,6 +16,8 @@ import decoupled_st as dst
 from decoupled_st.temperatures import Confidence, Rule, Schedule, Scheduled, SelfTempered, State, Taus, passes
 from decoupled_st.temperatures.observe import View
 
+pytestmark = pytest.mark.filterwarnings("ignore:SelfTempered.steps=None")
+
 W = torch.arange(4.0)
 again = functools.partial(checkpoint, use_reentrant=False)
 
@@ -183,7 +185,7 @@ def test_temperatures_that_are_the_state_are_those_before_the_pass() -> None:
 
 
 def test_the_reading_is_of_the_last_pass_whichever_way_it_went() -> None:
-    module = dst.nn.Categorical(SelfTempered(draw=0.5))
+    module = dst.nn.Categorical(SelfTempered(steps=None, draw=0.5))
     narrow, wide = torch.randn(8, 2, 4), torch.randn(8, 3, 16)
     module(narrow)
     expected = module.tempering.reading()["tau_b"]
@@ -195,13 +197,13 @@ def test_the_reading_is_of_the_last_pass_whichever_way_it_went() -> None:
     buffers["tempering.last_b"].fill_(-1.0)
     torch.func.functional_call(module, buffers, (narrow,))
     assert buffers["tempering.last_b"].item() == pytest.approx(expected)
-    other = dst.nn.Categorical(SelfTempered())
+    other = dst.nn.Categorical(SelfTempered(steps=None))
     checkpoint(other, torch.randn(8, 2, 4, requires_grad=True), use_reentrant=True).sum().backward()
     assert other.tempering.reading()["tau_b"] > 0
 
 
 def test_a_cast_of_the_network_leaves_the_statistics() -> None:
-    module = dst.nn.Categorical(SelfTempered())
+    module = dst.nn.Categorical(SelfTempered(steps=None))
     module.tempering.scale.fill_(163299.123)
     assert module.half().tempering.scale.item() == pytest.approx(163299.123, rel=1e-7)
     assert module.to(torch.bfloat16).tempering.scale.dtype == torch.float32
@@ -250,7 +252,7 @@ def test_what_is_remembered_is_bounded() -> None:
 def test_modules_that_are_alike_share_compiled_code() -> None:
     counter = CompileCounter()
     for _ in range(4):
-        module = dst.nn.Categorical(SelfTempered())
+        module = dst.nn.Categorical(SelfTempered(steps=None))
         module.compile(backend=counter)
         module(torch.randn(3, 4, requires_grad=True)).sum().backward()
     assert counter.frame_count == 1

@@ -15,9 +15,11 @@ from decoupled_st.estimators.operations.rows import scattered
 from decoupled_st.temperatures import Confidence, Rule, Schedule, Scheduled, SelfTempered, State, Taus
 from decoupled_st.temperatures.observe import View
 
+pytestmark = pytest.mark.filterwarnings("ignore:SelfTempered.steps=None")
+
 NAN, INF = float("nan"), float("inf")
 RULES = [
-    SelfTempered(),
+    SelfTempered(steps=None),
     SelfTempered(steps=20),
     SelfTempered(draw=1.0, steps=20),
     Scheduled(tau_f=Schedule(4.0, 0.0, steps=10), tau_b=0.5),
@@ -34,7 +36,7 @@ def follow(rule: Rule, passes: Sequence[torch.Tensor], **options: object) -> tup
 
 
 def test_tau_b_follows_the_scale() -> None:
-    rule = SelfTempered(share=0.25, floor=0.5, ceiling=0.5)
+    rule = SelfTempered(steps=None, share=0.25, floor=0.5, ceiling=0.5)
     logits = torch.tensor([1.0, -1.0]).expand(6, 2)
     assert follow(rule, [logits])[0].b.item() == 0.5
     assert follow(rule, [100 * logits])[0].b.item() == pytest.approx(25.0)
@@ -48,7 +50,7 @@ def test_tau_b_follows_the_scale() -> None:
 @pytest.mark.parametrize("calls", [2, 3, 4, 7, 8, 16, 32])
 def test_every_call_of_a_step_is_measured(calls: int) -> None:
     """A module that is called several times per step: each call has its turn, and none is all that is seen for long."""
-    rule, logits = SelfTempered(), torch.tensor([1.0, -1.0]).expand(6, 2)
+    rule, logits = SelfTempered(steps=None), torch.tensor([1.0, -1.0]).expand(6, 2)
     scales = torch.linspace(1, 5, calls)
     state, measured, seen = rule.start(), set(), []
     for n in range(2500):
@@ -69,20 +71,20 @@ def test_tau_b_does_not_run_away_with_the_logits() -> None:
     logits = torch.linspace(1, -1, 16).expand(6, 16)
     logits = logits / logits.square().mean().sqrt()
     growing = [2.0**n * logits for n in range(40)]
-    assert follow(SelfTempered(), growing)[0].b.item() == pytest.approx(16 * 0.3)
-    assert follow(SelfTempered(most=5), growing)[0].b.item() == pytest.approx(5 * 0.3)
+    assert follow(SelfTempered(steps=None), growing)[0].b.item() == pytest.approx(16 * 0.3)
+    assert follow(SelfTempered(steps=None, most=5), growing)[0].b.item() == pytest.approx(5 * 0.3)
     large = [800 * logits, *growing]  # logits that are large to begin with have a limit of their own
-    assert follow(SelfTempered(), large)[0].b.item() == pytest.approx(16 * 800 / 8)
-    assert follow(SelfTempered(), growing, batch_dims=0)[0].b.item() == pytest.approx(16 * 2)
+    assert follow(SelfTempered(steps=None), large)[0].b.item() == pytest.approx(16 * 800 / 8)
+    assert follow(SelfTempered(steps=None), growing, batch_dims=0)[0].b.item() == pytest.approx(16 * 2)
     with pytest.raises(ValueError, match="most must be at least 1"):
-        SelfTempered(most=0.5)
+        SelfTempered(steps=None, most=0.5)
 
 
 MASKS = [-1e3, -1e4, -65504.0, -1e9, torch.finfo(torch.float32).min]
 
 
 @pytest.mark.parametrize("number", MASKS)
-@pytest.mark.parametrize("rule", [SelfTempered(), SelfTempered(steps=20)])
+@pytest.mark.parametrize("rule", [SelfTempered(steps=None), SelfTempered(steps=20)])
 @pytest.mark.parametrize("runs", [(), (3,)])
 def test_a_large_number_that_stands_for_a_mask_is_one(number: float, rule: Rule, runs: tuple[int, ...]) -> None:
     torch.manual_seed(0)
@@ -107,9 +109,9 @@ def test_a_large_number_that_stands_for_a_mask_is_one(number: float, rule: Rule,
 def test_log_odds_far_off_stand_for_a_mask(number: float) -> None:
     torch.manual_seed(0)
     odds, mask = 3 * torch.randn(40, 3), torch.rand(40, 3) < 0.6
-    _, masked = follow(SelfTempered(), [odds], dim=None, mask=mask)
+    _, masked = follow(SelfTempered(steps=None), [odds], dim=None, mask=mask)
     for filled in (odds.masked_fill(~mask, number), torch.where(mask, odds, number * odds.sign())):
-        _, state = follow(SelfTempered(), [filled], dim=None)
+        _, state = follow(SelfTempered(steps=None), [filled], dim=None)
         for name, value in masked.items():
             torch.testing.assert_close(state[name], value, rtol=1e-5, atol=0)
 
@@ -121,7 +123,7 @@ def test_rows_that_are_masked_as_a_whole_are_left_out(number: float, runs: tuple
     torch.manual_seed(0)
     logits, mask = 3 * torch.randn(*runs, 40, 7), torch.ones(*runs, 40, 7, dtype=torch.bool)
     mask[..., :5, :] = False
-    rule = SelfTempered()
+    rule = SelfTempered(steps=None)
     _, masked = rule(rule.start(runs), logits, mask=mask, run_dims=len(runs))
     for filled in (logits.masked_fill(~mask, number), logits + (~mask) * number):
         _, state = rule(rule.start(runs), filled, run_dims=len(runs))
@@ -137,8 +139,8 @@ def test_large_logits_do_not_hide_a_number_that_stands_for_a_mask(size: float, d
     torch.manual_seed(0)
     logits, mask = size * torch.randn(64, 8), torch.rand(64, 8) < 0.7
     logits[3] *= 10  # one row that is not like the others
-    _, masked = follow(SelfTempered(), [logits], mask=mask, dim=dim)
-    _, filled = follow(SelfTempered(), [logits.masked_fill(~mask, -1e9)], dim=dim)
+    _, masked = follow(SelfTempered(steps=None), [logits], mask=mask, dim=dim)
+    _, filled = follow(SelfTempered(steps=None), [logits.masked_fill(~mask, -1e9)], dim=dim)
     for name, value in masked.items():
         torch.testing.assert_close(filled[name], value, rtol=1e-5, atol=0)
 
@@ -149,7 +151,7 @@ def test_large_logits_do_not_hide_a_number_that_stands_for_a_mask(size: float, d
 def test_masks_that_are_added_are_masks(numbers: tuple[float, float], runs: tuple[int, ...], dim: int | None) -> None:
     torch.manual_seed(0)
     logits, (one, other) = 3 * torch.randn(*runs, 40, 8), torch.rand(2, *runs, 40, 8) < 0.3
-    rule, run_dims = SelfTempered(), len(runs)
+    rule, run_dims = SelfTempered(steps=None), len(runs)
     _, masked = rule(rule.start(runs), logits, mask=~(one | other), dim=dim, run_dims=run_dims)
     added = logits + one * numbers[0] + other * numbers[1]
     _, state = rule(rule.start(runs), added, dim=dim, run_dims=run_dims)
@@ -166,7 +168,7 @@ def test_padding_that_is_not_among_the_rows_measured_counts_in_no_usage(
     torch.manual_seed(0)
     logits, length = torch.randn(*runs, 16, 512, 8), torch.arange(512, 0, -32)
     mask = (torch.arange(512) < (length if longest_first else length.flip(0)).unsqueeze(-1)).unsqueeze(-1)
-    rule, options = SelfTempered(), {"run_dims": len(runs), "batch_dims": 2}
+    rule, options = SelfTempered(steps=None), {"run_dims": len(runs), "batch_dims": 2}
     _, masked = rule(rule.start(runs), logits, mask=mask, **options)  # type: ignore[arg-type]
     _, filled = rule(rule.start(runs), logits.masked_fill(~mask, -1e9), **options)  # type: ignore[arg-type]
     for name, value in masked.items():
@@ -189,7 +191,7 @@ def test_the_scale_is_that_of_all_tokens_however_they_lie(batch: int, length: in
         (logits.transpose(0, 1), {"batch_dims": 2}),
         (logits.movedim(-1, 1), {"batch_dims": 1, "dim": 1}),
     ]
-    rule = SelfTempered()
+    rule = SelfTempered(steps=None)
     for given, options in layouts:
         _, state = follow(rule, [given], **options)
         assert state["scale"].item() == pytest.approx(size, rel=0.15), options
@@ -206,7 +208,7 @@ def test_a_causal_mask_does_not_hide_the_scale() -> None:
     """Of each sequence's first row nothing can be chosen."""
     torch.manual_seed(0)
     logits, mask = 20 * torch.randn(64, 64, 64), torch.ones(64, 64, dtype=torch.bool).tril().expand(64, 64, 64)
-    _, state = follow(SelfTempered(), [logits.flatten(0, 1)], mask=mask.flatten(0, 1))
+    _, state = follow(SelfTempered(steps=None), [logits.flatten(0, 1)], mask=mask.flatten(0, 1))
     assert state["scale"].item() == pytest.approx(20, rel=0.1)
 
 
@@ -249,25 +251,25 @@ def test_large_logits_are_logits_where_nothing_sets_them_apart() -> None:
     clusters = -torch.rand(40, 6) * 1e4 - 1e3  # a gap, such as that of scores by distance, but no one number
     clusters[:, 0] = 0.0
     for logits in (spread, clusters):
-        _, state = follow(SelfTempered(), [logits])
+        _, state = follow(SelfTempered(steps=None), [logits])
         assert state["scale"].item() == pytest.approx((logits - logits.mean(-1, True)).square().mean().sqrt().item())
-    _, state = follow(SelfTempered(), [spread], dim=None)
+    _, state = follow(SelfTempered(steps=None), [spread], dim=None)
     assert state["scale"].item() == pytest.approx(spread.square().mean().sqrt().item())
 
 
 def test_tau_b_does_not_fall_below_the_scale_of_the_beginning() -> None:
-    rule = SelfTempered(share=0.125, floor=0.3, ceiling=1.0)
+    rule = SelfTempered(steps=None, share=0.125, floor=0.3, ceiling=1.0)
     logits = torch.tensor([1.0, -1.0]).expand(6, 2)
     for first, want in ((0.01, 0.3), (0.4, 0.4), (0.9, 0.9), (2.0, 1.0)):
         assert follow(rule, [0 * logits, first * logits] + [0.001 * logits] * 60)[0].b.item() == pytest.approx(want)
     assert follow(rule, [0.4 * logits] + [8 * logits] * 500)[0].b.item() == pytest.approx(1.0, rel=1e-3)
     assert follow(rule, [torch.zeros(6, 16)])[0].b.item() == pytest.approx(0.6)  # 4 bits: twice the floor of one
-    assert follow(SelfTempered(floor=0.9), [torch.zeros(6, 16)])[0].b.item() == pytest.approx(1.8)
+    assert follow(SelfTempered(steps=None, floor=0.9), [torch.zeros(6, 16)])[0].b.item() == pytest.approx(1.8)
 
 
 def test_passes_without_a_scale_do_not_count_in_its_mean() -> None:
     """Logits that begin equal, as a head's of zeros do; by tensors and by the module's numbers."""
-    logits, rule = torch.tensor([3.0, -3.0]).expand(6, 2), SelfTempered()
+    logits, rule = torch.tensor([3.0, -3.0]).expand(6, 2), SelfTempered(steps=None)
     passes = [0 * logits] * 9 + [logits]
     assert follow(rule, passes)[1]["scale"].item() == pytest.approx(3.0)
     choice = dst.nn.Categorical(rule)
@@ -286,7 +288,7 @@ def test_confidence_takes_a_large_number_for_a_mask() -> None:
 
 
 def test_where_logits_are_parameters_the_first_pass_sets_the_least_tau_b() -> None:
-    rule = SelfTempered()
+    rule = SelfTempered(steps=None)
     logits = torch.tensor([1.0, -1.0] * 8).expand(6, 16)
     for first, want in ((0.1, 0.3), (1.0, 2.0), (5.0, 10.0)):
         assert follow(rule, [first * logits, 0.1 * logits], batch_dims=0)[0].b.item() == pytest.approx(want)
@@ -301,7 +303,7 @@ def noise(taus: Taus) -> float:
 
 
 def test_tau_f_falls_as_codes_come_into_use() -> None:
-    rule = SelfTempered(low=0.1, high=4.0, enough=0.8, window=200)
+    rule = SelfTempered(steps=None, low=0.1, high=4.0, enough=0.8, window=200)
     one_code = torch.eye(4)[0].expand(8, 4)
     two_codes = torch.eye(4)[:2].repeat(4, 1)
     every_code = torch.eye(4).repeat(2, 1)
@@ -324,7 +326,9 @@ def test_with_known_steps_tau_f_falls_along_a_line() -> None:
         assert noise(taus) == pytest.approx(want, abs=1e-6)
 
 
-@pytest.mark.parametrize("rule", [SelfTempered(low=0.1), SelfTempered(low=0.1, steps=100)], ids=["open", "steps"])
+@pytest.mark.parametrize(
+    "rule", [SelfTempered(steps=None, low=0.1), SelfTempered(low=0.1, steps=100)], ids=["open", "steps"]
+)
 def test_the_draw_is_quiet_where_noise_has_no_use(rule: SelfTempered) -> None:
     quiet = pytest.approx(0.0, abs=1e-6)
     many_bits = torch.eye(4)[0].expand(8, 16, 4)
@@ -350,26 +354,30 @@ def test_a_draw_that_belongs_to_the_model_is_held_and_the_surrogate_is_no_sharpe
                 assert taus.f.item() == draw
                 assert taus.b.item() == pytest.approx(draw * bits**0.5)
         assert follow(rule, [torch.zeros(8, 200)], dim=None)[0].b.item() == draw
-    taus, _ = follow(SelfTempered(draw=1.0), [80 * torch.ones(8, 200)], dim=None)
+    taus, _ = follow(SelfTempered(steps=None, draw=1.0), [80 * torch.ones(8, 200)], dim=None)
     assert (taus.f.item(), taus.b.item()) == (1.0, pytest.approx(10.0))  # logits as large raise it as ever
-    parameters, _ = follow(SelfTempered(draw=1.0), [torch.tensor([3.0, -3.0] * 8).expand(6, 16)], batch_dims=0)
+    parameters, _ = follow(
+        SelfTempered(steps=None, draw=1.0), [torch.tensor([3.0, -3.0] * 8).expand(6, 16)], batch_dims=0
+    )
     assert (parameters.f.item(), parameters.b.item()) == (1.0, pytest.approx(6.0))
-    assert follow(SelfTempered(draw=0.1), [torch.zeros(8, 4)])[0].b.item() == pytest.approx(0.15 * 2**0.5)
+    assert follow(SelfTempered(steps=None, draw=0.1), [torch.zeros(8, 4)])[0].b.item() == pytest.approx(0.15 * 2**0.5)
     for wrong in (0.0, -1.0, NAN, INF):
         with pytest.raises(ValueError, match="draw must be finite and above 0"):
-            SelfTempered(draw=wrong)
+            SelfTempered(steps=None, draw=wrong)
 
 
 def test_the_quiet_draw_is_a_share_of_the_least_tau_b() -> None:
     log_odds = torch.ones(8, 200)
     for first, want in ((0.01, 0.015), (0.5, 0.05), (7.0, 0.1)):
-        taus, _ = follow(SelfTempered(low=0.1, ceiling=1.0), [first * log_odds] + [20 * log_odds] * 200, dim=None)
+        taus, _ = follow(
+            SelfTempered(steps=None, low=0.1, ceiling=1.0), [first * log_odds] + [20 * log_odds] * 200, dim=None
+        )
         assert taus.f.item() == pytest.approx(want)
         assert taus.b.item() > 2
 
 
 def test_a_pass_is_made_at_the_temperatures_that_the_passes_before_it_led_to() -> None:
-    rule, state = SelfTempered(), SelfTempered().start()
+    rule, state = SelfTempered(steps=None), SelfTempered(steps=None).start()
     taus, after = rule(state, 1000 * torch.eye(4))
     assert taus.b.item() == pytest.approx(rule.floor * 2**0.5)
     assert all(torch.equal(value, rule.start()[name]) for name, value in state.items())
@@ -415,7 +423,13 @@ def default_dtype(request: pytest.FixtureRequest) -> Iterator[torch.dtype]:
 
 
 @pytest.mark.parametrize(
-    "rule", [SelfTempered(), SelfTempered(steps=200_000), Confidence(), Scheduled(tau_f=Schedule(4, 0, 9), tau_b=0.3)]
+    "rule",
+    [
+        SelfTempered(steps=None),
+        SelfTempered(steps=200_000),
+        Confidence(),
+        Scheduled(tau_f=Schedule(4, 0, 9), tau_b=0.3),
+    ],
 )
 def test_torchs_default_dtype_changes_nothing(rule: Rule, default_dtype: torch.dtype) -> None:
     """70,000 passes are more than float16 counts."""
@@ -448,7 +462,7 @@ def test_no_input_makes_a_temperature_that_is_none(rule: Rule, bad: str) -> None
 
 
 def test_what_cannot_be_measured_leaves_the_statistics_alone() -> None:
-    rule = SelfTempered()
+    rule = SelfTempered(steps=None)
     _, state = rule(rule.start(), torch.randn(6, 2, 4))
     _, after = rule(state, torch.full((6, 2, 4), NAN))
     assert after.pop("passes") == state.pop("passes") + 1
@@ -521,7 +535,7 @@ def test_steps_may_be_numpys() -> None:
 def test_rules_survive_a_dictionary() -> None:
     for rule in RULES:
         assert temperatures.from_dict(rule.to_dict()) == rule
-    assert SelfTempered().to_dict()["name"] == "self"
+    assert SelfTempered(steps=None).to_dict()["name"] == "self"
 
 
 def test_a_rule_of_ones_own_is_found_by_name() -> None:
@@ -547,9 +561,9 @@ def test_a_rule_of_ones_own_is_found_by_name() -> None:
     assert choice.tempering is not None
     assert choice.tempering.state["passes"] == 1
     with pytest.raises(TypeError, match=r"state must be what start\(\) or the pass before gave, got NoneType"):
-        dst.SelfTempered()(None, torch.zeros(2, 3))
+        dst.SelfTempered(steps=None)(None, torch.zeros(2, 3))
     with pytest.raises(ValueError, match=r"the state of SelfTempered has first, passes, .* got one without 'first'"):
-        dst.SelfTempered()({}, torch.zeros(2, 3))
+        dst.SelfTempered(steps=None)({}, torch.zeros(2, 3))
     for called in ("Other", "SelfTempered"):
         with pytest.raises(ValueError, match=r"the name 'self' belongs to decoupled_st\..*\.SelfTempered already"):
             temperatures.register(type(called, (Loud,), {"name": "self", "__module__": __name__}))
@@ -563,9 +577,9 @@ def test_wrong_rules_are_sentences() -> None:
         "share must be finite": {"share": NAN},
     }.items():
         with pytest.raises(ValueError, match=wrong):
-            replace(SelfTempered(), **sentence)  # type: ignore[arg-type]
+            replace(SelfTempered(steps=None), **sentence)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="low must be a number"):
-        SelfTempered(low="a")  # type: ignore[arg-type]
+        SelfTempered(steps=None, low="a")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"unknown rule 'selves': expected one of .*self"):
         temperatures.from_dict({"name": "selves"})
     with pytest.raises(ValueError, match="rule 'self' has no constant tau"):
@@ -589,7 +603,7 @@ def test_wrong_rules_are_sentences() -> None:
 
 
 def test_a_state_of_other_runs_and_a_mask_of_numbers_are_sentences() -> None:
-    rule, logits = SelfTempered(), torch.randn(2, 3, 4)
+    rule, logits = SelfTempered(steps=None), torch.randn(2, 3, 4)
     with pytest.raises(ValueError, match=r"of the logits' runs, \(2,\): 'passes' has shape \(\); start\(runs=\(2,\)\)"):
         rule(rule.start(), logits, run_dims=1)
     with pytest.raises(TypeError, match="mask must be a bool tensor"):

@@ -34,8 +34,8 @@ class LogicLayer(Chooser):
 
     Args:
         in_features, out_features: widths.
-        estimator: such as `Decoupled(tau_f=0.1, tau_b=2.0)`, or a rule that sets the temperatures, `SelfTempered()`;
-            `Soft(tau=1.0)` mixes the gates as the original does.
+        estimator: such as `Decoupled(tau_f=0.1, tau_b=2.0)`; or a rule that sets the temperatures, such as
+            `SelfTempered(steps=40_000)`; `Soft(tau=1.0)` mixes the gates as the original does.
         wiring: "unique" (see `unique_wiring`), "random" (see `random_wiring`), or a tensor [2, out] of input numbers.
         residual: what is added to each neuron's logit of the gate "A", so that a layer begins by passing its inputs on;
             5 is usual, 0 none.

@@ -274,7 +274,7 @@ def test_layers_of_several_estimators(applied: Applied) -> None:
         DRAWN,
         dst.SoftmaxSTE(tau=0.5),
         dst.GumbelSTE(tau=0.5),
-        dst.SelfTempered(),
+        dst.SelfTempered(steps=1_000),
         dst.ReinMax(),
         dst.IdentitySTE(),
     ]
@@ -288,7 +288,7 @@ def test_layers_of_several_estimators(applied: Applied) -> None:
 
 def test_self_set_temperatures_are_those_of_the_stack() -> None:
     """Three passes of training: the same temperatures, and the same gradient where the choice is the argmax."""
-    network = dst.nn.LogicNetwork(*layers((20, 40, 40), dst.SelfTempered(), classes=4))
+    network = dst.nn.LogicNetwork(*layers((20, 40, 40), dst.SelfTempered(steps=1_000), classes=4))
     stack, x = nn.Sequential(*copy.deepcopy(list(network))), bits(50, 20)
     for _ in range(3):
         network(x), stack(x)

@@ -174,7 +174,8 @@ def test_hooks_of_all_modules_see_every_layer() -> None:
 
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize(
-    "estimator", [dst.SelfTempered(), dst.temperatures.Confidence(tau_f=0.5), dst.Decoupled(tau_f=0.5, tau_b=1.0)]
+    "estimator",
+    [dst.SelfTempered(steps=1_000), dst.temperatures.Confidence(tau_f=0.5), dst.Decoupled(tau_f=0.5, tau_b=1.0)],
 )
 def test_a_checkpointed_pass_draws_the_same_gates_again(estimator: Any, reentrant: bool) -> None:
     network, _ = network_and_stack(estimator)
