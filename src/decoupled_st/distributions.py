@@ -5,28 +5,94 @@ rsample                                a choice with the estimator's gradient
 sample, sample_index                   a choice without one; the index without its one-hot
 """
 
-from typing import Any
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Size, Tensor
 from torch import distributions as torch_distributions
+from torch.distributions import constraints
 
+from decoupled_st.estimators.decoupled import Decoupled, binary, categorical
 from decoupled_st.estimators.operations import rows
 from decoupled_st.estimators.operations.noise import gumbel
 from decoupled_st.estimators.operations.straight_through import check_logits, to_compute
+from decoupled_st.estimators.operations.temperature import Temperature, check, check_float
 from decoupled_st.estimators.spec import Estimator, check_estimator
 
 __all__ = ["Bernoulli", "OneHotCategorical"]
 
 
-class OneHotCategorical(torch_distributions.OneHotCategorical):
-    """A one-hot choice among categories: `torch.distributions.OneHotCategorical` with a reparameterised sample.
+class _Choice(torch_distributions.Distribution):
+    """What the two distributions share: an estimator, its temperatures, and the logits that it draws from."""
+
+    has_rsample = True
+    _kind: ClassVar[str]
+
+    def _draw_from(
+        self, logits: Tensor, estimator: Estimator, temperatures: Mapping[str, Temperature] | None, dtype: torch.dtype
+    ) -> Tensor:
+        """Keep what `rsample` needs; returns the logits of the distribution, which are at its temperature."""
+        tau = _draw_temperature(estimator, temperatures or {}, logits, None if self._kind == "binary" else -1)
+        self.estimator, self._temperatures = estimator, dict(temperatures or {})
+        self._drawn_from, self._dtype = logits, dtype
+        l = to_compute(logits, logits)
+        if not isinstance(tau, Tensor):
+            return l / tau if tau > 0 else self._certain(l)
+        return torch.where(tau == 0, self._certain(l), l / tau.masked_fill(tau == 0, 1.0))
+
+    def _certain(self, l: Tensor) -> Tensor:
+        """The logits of the distribution that always draws the argmax. They carry no gradient."""
+        if self._kind == "binary":
+            return binary(l.detach(), tau_f=0.0, tau_b=1.0).logit()
+        return categorical(l.detach(), tau_f=0.0, tau_b=1.0).log()
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        new = self._get_checked_instance(type(self), _instance)
+        new.estimator, new._temperatures, new._dtype = self.estimator, self._temperatures, self._dtype
+        new._drawn_from = self._drawn_from.expand(*Size(batch_shape), *self.event_shape)
+        return super().expand(batch_shape, _instance=new)
+
+    def rsample(
+        self, sample_shape: Any = (), *, generator: torch.Generator | None = None, noise: Tensor | None = None
+    ) -> Tensor:
+        """Samples [*sample_shape, ...] with the estimator's gradient."""
+        logits = self._drawn_from.expand(self._extended_shape(Size(sample_shape)))
+        parameters = {**self.estimator.parameters(), **self._temperatures}
+        z = self.estimator.functions[self._kind](logits, **parameters, generator=generator, noise=noise)
+        return z.to(self._dtype)
+
+    @torch.no_grad()
+    def sample(
+        self, sample_shape: Any = (), *, generator: torch.Generator | None = None, noise: Tensor | None = None
+    ) -> Tensor:
+        """The same samples, without a gradient."""
+        return self.rsample(sample_shape, generator=generator, noise=noise)
+
+
+class OneHotCategorical(_Choice, torch_distributions.OneHotCategorical):
+    r"""A one-hot choice among categories: `torch.distributions.OneHotCategorical` with a reparameterised sample.
+
+        log_prob(z) = sum_k z_k log softmax(l / tau_f)_k        with 0 * -inf = 0
+
+    It is linear in z and its gradient with respect to z is `log softmax(l / tau_f)`, so that the expected gradient of
+    `q.log_prob(q.rsample())` is that of minus the entropy. Torch's own, `OneHotCategoricalStraightThrough` included,
+    looks up the index of the largest z and sends z no gradient.
 
     Args:
         logits: [..., K]; -inf forbids a category.
-        estimator: such as `Decoupled(tau_f=1.0, tau_b=0.5)`; one whose choice is drawn.
+        estimator: such as `Decoupled(tau_f=1.0, tau_b=0.5)`. One that takes the argmax (`tau_f = 0`) is the
+            distribution that always draws it, for evaluation: entropy 0, and no gradient to the logits.
         validate_args: as in `torch.distributions`.
+        probs: [..., K], instead of logits; need not sum to 1.
+        mask: bool, True = allowed, broadcastable to the logits.
+        unimix: u in [0, 1): the logits become those of a mixture with the uniform distribution over what is allowed,
+            `l' = log((1 - u) softmax(l) + u / K)`, before any temperature. At temperature 1 every category is then
+            drawn with at least u / K; at another the draw is from softmax(l' / tau_f), below 1 with less.
+        temperatures: tensors or floats by the estimator's names for them, in place of its own. A tensor broadcasts to
+            the logits with size 1 along the categories.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -35,33 +101,42 @@ class OneHotCategorical(torch_distributions.OneHotCategorical):
         (torch.Size([3, 2, 4]), tensor([4., 4.]))
     """
 
-    has_rsample = True
+    _kind = "categorical"
 
-    def __init__(self, logits: Tensor, estimator: Estimator, validate_args: bool | None = None) -> None:
-        tau = _draws_at(estimator)
-        check_logits(logits)
-        self.estimator, self._drawn_from = estimator, logits
-        super().__init__(logits=to_compute(logits, logits) / tau, validate_args=validate_args)
+    def __init__(
+        self,
+        logits: Tensor | None = None,
+        estimator: Estimator | None = None,
+        validate_args: bool | None = None,
+        *,
+        probs: Tensor | None = None,
+        mask: Tensor | None = None,
+        unimix: float = 0.0,
+        temperatures: Mapping[str, Temperature] | None = None,
+    ) -> None:
+        given = _one_of(logits, probs)
+        estimator, share = check_estimator(estimator), _check_share(unimix)
+        rows.check_categories(given, -1, mask)
+        l = given
+        if probs is not None:
+            l = _log_of(_check_probs(probs, constraints.nonnegative, validate_args))
+        if mask is not None:
+            l = l.masked_fill(~mask, -torch.inf)
+        if share > 0:
+            l = _mixed_categories(to_compute(l, l), share)
+        at_temperature = self._draw_from(l, estimator, temperatures, given.dtype)
+        # An empty batch has nothing to validate, and torch's validation fails on it.
+        validate_args = validate_args if at_temperature.numel() > 0 else False
+        self._categorical = torch_distributions.Categorical(logits=at_temperature, validate_args=validate_args)
+        shape = at_temperature.shape
+        torch_distributions.Distribution.__init__(self, shape[:-1], shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "OneHotCategorical":
-        new: OneHotCategorical = self._get_checked_instance(OneHotCategorical, _instance)
-        new.estimator = self.estimator
-        new._drawn_from = self._drawn_from.expand(*Size(batch_shape), *self.event_shape)
-        return super().expand(batch_shape, _instance=new)
-
-    def rsample(
-        self, sample_shape: Any = (), *, generator: torch.Generator | None = None, noise: Tensor | None = None
-    ) -> Tensor:
-        """One-hot samples [*sample_shape, ..., K] with the estimator's gradient."""
-        logits = self._drawn_from.expand(self._extended_shape(Size(sample_shape)))
-        return self.estimator.categorical(logits, generator=generator, noise=noise)
-
-    @torch.no_grad()
-    def sample(
-        self, sample_shape: Any = (), *, generator: torch.Generator | None = None, noise: Tensor | None = None
-    ) -> Tensor:
-        """The same samples, without a gradient."""
-        return self.rsample(sample_shape, generator=generator, noise=noise)
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log P(value), [...], in float32 or better, linear in `value` and differentiated through it."""
+        if self._validate_args:
+            self._validate_sample(value)
+        value = value.to(torch.promote_types(value.dtype, self.logits.dtype))
+        return _weighted(value, self.logits).sum(-1)
 
     def entropy(self) -> Tensor:
         """Entropy in nats. A category that is never drawn has no part in its gradient, in which torch's overflows."""
@@ -69,21 +144,28 @@ class OneHotCategorical(torch_distributions.OneHotCategorical):
 
     @torch.no_grad()
     def sample_index(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
-        """The categories drawn, [*sample_shape, ...], int64: no one-hot is made. -1 where there is none to draw, as in
-        a row with NaN, which is refused unless `torch.distributions` is told not to look."""
+        """The categories drawn, [*sample_shape, ...], int64, without their one-hots. -1 in a row that has no category
+        to draw, such as one with NaN, which torch refuses unless `validate_args` is False."""
         logits = self.logits.expand(self._extended_shape(Size(sample_shape)))
         index = rows.perturbed(logits, 1.0, gumbel(logits, generator, None)).argmax(-1)
         # Normalised, a row that holds NaN or +inf, or nothing but -inf, holds NaN.
         return index.masked_fill(self.logits.isnan().any(-1), -1)
 
 
-class Bernoulli(torch_distributions.Bernoulli):
+class Bernoulli(_Choice, torch_distributions.Bernoulli):
     """0 or 1 from log-odds: `torch.distributions.Bernoulli` with a reparameterised sample.
+
+        log_prob(z) = z log sigmoid(l / tau_f) + (1 - z) log sigmoid(-l / tau_f)        with 0 * -inf = 0
 
     Args:
         logits: log-odds, any shape.
-        estimator: such as `Decoupled(tau_f=1.0, tau_b=0.5)`; one whose choice is drawn.
+        estimator: such as `Decoupled(tau_f=1.0, tau_b=0.5)`. One that takes the argmax (`tau_f = 0`) is the
+            distribution that always draws it, for evaluation: entropy 0, and no gradient to the logits.
         validate_args: as in `torch.distributions`.
+        probs: probabilities of 1, instead of logits.
+        unimix: u in [0, 1): the log-odds become those of `(1 - u) sigmoid(l) + u / 2`, before any temperature.
+        temperatures: tensors or floats by the estimator's names for them, in place of its own. A tensor broadcasts to
+            the logits.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -92,33 +174,29 @@ class Bernoulli(torch_distributions.Bernoulli):
         tensor([0.5000, 0.5000, 0.5000])
     """
 
-    has_rsample = True
+    _kind = "binary"
 
-    def __init__(self, logits: Tensor, estimator: Estimator, validate_args: bool | None = None) -> None:
-        tau = _draws_at(estimator)
-        check_logits(logits)
-        self.estimator, self._drawn_from = estimator, logits
-        super().__init__(logits=to_compute(logits, logits) / tau, validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "Bernoulli":
-        new: Bernoulli = self._get_checked_instance(Bernoulli, _instance)
-        new.estimator = self.estimator
-        new._drawn_from = self._drawn_from.expand(*Size(batch_shape))
-        return super().expand(batch_shape, _instance=new)
-
-    def rsample(
-        self, sample_shape: Any = (), *, generator: torch.Generator | None = None, noise: Tensor | None = None
-    ) -> Tensor:
-        """Samples [*sample_shape, ...] with the estimator's gradient."""
-        logits = self._drawn_from.expand(self._extended_shape(Size(sample_shape)))
-        return self.estimator.binary(logits, generator=generator, noise=noise)
-
-    @torch.no_grad()
-    def sample(
-        self, sample_shape: Any = (), *, generator: torch.Generator | None = None, noise: Tensor | None = None
-    ) -> Tensor:
-        """The same samples, without a gradient."""
-        return self.rsample(sample_shape, generator=generator, noise=noise)
+    def __init__(
+        self,
+        logits: Tensor | None = None,
+        estimator: Estimator | None = None,
+        validate_args: bool | None = None,
+        *,
+        probs: Tensor | None = None,
+        unimix: float = 0.0,
+        temperatures: Mapping[str, Temperature] | None = None,
+    ) -> None:
+        given = _one_of(logits, probs)
+        estimator, share = check_estimator(estimator), _check_share(unimix)
+        check_logits(given)
+        l = given
+        if probs is not None:
+            p = _check_probs(probs, constraints.unit_interval, validate_args)
+            l = _log_of(p) - _log_of(1 - p)
+        if share > 0:
+            l = _mixed_odds(to_compute(l, l), share)
+        at_temperature = self._draw_from(l, estimator, temperatures, given.dtype)
+        super().__init__(logits=at_temperature, validate_args=validate_args)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log P(value), in float32 or better; torch's is rounded to the dtype of a value in half precision."""
@@ -133,16 +211,66 @@ class Bernoulli(torch_distributions.Bernoulli):
         return _surprise(p_1, F.logsigmoid(self.logits)) + _surprise(p_0, F.logsigmoid(-self.logits))
 
 
-def _draws_at(estimator: Estimator) -> float:
-    """The temperature of the distribution; refuses an estimator that has none."""
-    tau = check_estimator(estimator).sample_temperature
+def _draw_temperature(
+    estimator: Estimator, temperatures: Mapping[str, Temperature], logits: Tensor, dim: int | None
+) -> Temperature:
+    """The temperature of the distribution. Refuses an estimator whose samples are no choices."""
     if not estimator.discrete:
         raise ValueError(
             f"{estimator} is a relaxation, whose samples are no choices: take GumbelSTE or another that draws"
         )
-    if tau == 0:
-        raise ValueError(f"{estimator} takes the argmax, which is no distribution: choose tau_f > 0")
+    tau: Temperature = estimator.sample_temperature
+    for name, value in temperatures.items():
+        if name not in estimator.parameters():
+            known = ", ".join(estimator.temperatures()) or "none"
+            raise ValueError(f"the temperatures of {estimator} are {known}: got {name!r} in temperatures=")
+        probe = 0.7310585  # no default of any estimator
+        follows = type(estimator)(**{**estimator.parameters(), name: probe}).sample_temperature == probe
+        value = check(name, value, logits, dim, zero=follows)
+        tau = value if follows else tau
     return tau
+
+
+def _one_of(logits: Tensor | None, probs: Tensor | None) -> Tensor:
+    """The one that was given."""
+    if (logits is None) == (probs is None):
+        raise ValueError("pass logits or probs, one of the two")
+    given = logits if probs is None else probs
+    assert given is not None
+    return given
+
+
+def _check_share(unimix: float) -> float:
+    if not 0 <= check_float("unimix", unimix, zero=True) < 1:
+        raise ValueError(f"unimix is a share of the uniform distribution, at least 0 and below 1, got unimix={unimix}")
+    return float(unimix)
+
+
+def _check_probs(probs: Tensor, constraint: Any, validate_args: bool | None) -> Tensor:
+    """Probabilities in the dtype of computation; refuses others, unless validation is off."""
+    validate = torch_distributions.Distribution._validate_args if validate_args is None else validate_args
+    if validate and not torch.compiler.is_compiling() and not bool(constraint.check(probs).all()):
+        raise ValueError(f"probs must be {'in [0, 1]' if constraint is constraints.unit_interval else 'at least 0'}")
+    return to_compute(probs, probs)
+
+
+def _log_of(p: Tensor) -> Tensor:
+    """log p; at p = 0 it is -inf and has no gradient."""
+    return p.masked_fill(p == 0, 1.0).log().masked_fill(p == 0, -torch.inf)
+
+
+def _mixed_categories(l: Tensor, share: float) -> Tensor:
+    """log((1 - share) softmax(l) + share / K), K the number of categories that are not forbidden."""
+    forbidden = l == -torch.inf
+    uniform = share / (~forbidden).sum(-1, keepdim=True).to(l.dtype)
+    mixed = torch.logaddexp(torch.log_softmax(l, -1) + math.log1p(-share), uniform.log())
+    return mixed.masked_fill(forbidden, -torch.inf)
+
+
+def _mixed_odds(l: Tensor, share: float) -> Tensor:
+    """The log-odds of (1 - share) sigmoid(l) + share / 2."""
+    rest, half = math.log1p(-share), torch.full_like(l, math.log(share / 2))
+    return torch.logaddexp(F.logsigmoid(l) + rest, half) - torch.logaddexp(F.logsigmoid(-l) + rest, half)
 
 
 def _of_one_hots(p: torch_distributions.OneHotCategorical, q: torch_distributions.OneHotCategorical) -> Tensor:
@@ -183,9 +311,23 @@ def _chances(of: torch_distributions.Bernoulli) -> tuple[Tensor, Tensor]:
     return torch.sigmoid(-of.logits) if isinstance(of, Bernoulli) else 1 - of.probs, of.probs
 
 
-for _parent, _child, _kl in (
-    (torch_distributions.OneHotCategorical, OneHotCategorical, _of_one_hots),
-    (torch_distributions.Bernoulli, Bernoulli, _of_bits),
-):
-    for _pair in ((_child, _child), (_child, _parent), (_parent, _child)):
-        torch_distributions.register_kl(*_pair)(_kl)
+def _register() -> None:
+    """Register the divergences, and look each pair up once: `torch.compile` cannot trace torch's first lookup of a
+    pair, only those after it."""
+    for parent, child, divergence in (
+        (torch_distributions.OneHotCategorical, OneHotCategorical, _of_one_hots),
+        (torch_distributions.Bernoulli, Bernoulli, _of_bits),
+    ):
+        for pair in ((child, child), (child, parent), (parent, child)):
+            torch_distributions.register_kl(*pair)(divergence)
+    logits, draws = torch.zeros(1, 2, device="cpu"), Decoupled(tau_f=1.0, tau_b=1.0)
+    for q, p in (
+        (OneHotCategorical(logits, draws), torch_distributions.OneHotCategorical(logits=logits)),
+        (Bernoulli(logits, draws), torch_distributions.Bernoulli(logits=logits)),
+    ):
+        together = torch_distributions.Independent(q, 1)
+        for first, second in ((q, q), (q, p), (p, q), (together, together)):
+            torch_distributions.kl_divergence(first, second)
+
+
+_register()

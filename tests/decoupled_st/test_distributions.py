@@ -1,9 +1,12 @@
-"""The distributions beside torch's own."""
+"""The distributions against torch's own."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
+from contract.table import CASES, Case
 from torch import distributions as D
 
 import decoupled_st as dst
@@ -116,26 +119,29 @@ def test_frequencies_and_indices() -> None:
         assert ((counts.double() / n - p).abs() <= 5 * (p * (1 - p) / n).sqrt()).all()
 
 
-def test_no_index_is_drawn_where_there_is_no_category(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(D.Distribution, "_validate_args", False)  # else torch refuses such logits
+def test_no_index_is_drawn_where_there_is_no_category() -> None:
     inf = torch.inf
     logits = torch.tensor([[-inf, -inf], [torch.nan, 0.0], [inf, 0.0], [-inf, 0.0]])
-    q = dst.distributions.OneHotCategorical(logits, dst.Decoupled(tau_f=2.0, tau_b=0.5))
+    q = dst.distributions.OneHotCategorical(logits, dst.Decoupled(tau_f=2.0, tau_b=0.5), validate_args=False)
     assert q.sample_index((3,)).tolist() == [[-1, -1, -1, 1]] * 3
 
 
 @pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
 def test_what_is_no_distribution(ours: type, theirs: type, kind: str) -> None:
-    with pytest.raises(ValueError, match=r"takes the argmax, which is no distribution: choose tau_f > 0"):
-        ours(LOGITS, dst.Decoupled(tau_f=0.0, tau_b=1.0))
-    with pytest.raises(ValueError, match=r"IdentitySTE.* takes the argmax"):
-        ours(LOGITS, dst.IdentitySTE())
     with pytest.raises(ValueError, match=r"GumbelSoft.* is a relaxation"):
         ours(LOGITS, dst.GumbelSoft())
     with pytest.raises(TypeError, match="estimator must be a value such as"):
         ours(LOGITS, "decoupled")
     with pytest.raises(TypeError, match="logits must be a tensor, got list"):
         ours([0.0, 1.0], dst.GumbelSTE())
+    with pytest.raises(ValueError, match="pass logits or probs, one of the two"):
+        ours(LOGITS, dst.GumbelSTE(), probs=LOGITS.sigmoid())
+    with pytest.raises(ValueError, match=r"unimix .* below 1, got unimix=1"):
+        ours(LOGITS, dst.GumbelSTE(), unimix=1)
+    with pytest.raises(ValueError, match="probs must be"):
+        ours(probs=LOGITS, estimator=dst.GumbelSTE())
+    with pytest.raises(ValueError, match=r"the temperatures of .* are tau: got 'tau_f'"):
+        ours(LOGITS, dst.GumbelSTE(), temperatures={"tau_f": torch.ones(3, 1)})
 
 
 @pytest.mark.parametrize("kind", ["OneHotCategorical", "Bernoulli"])
@@ -206,3 +212,188 @@ def test_what_is_never_drawn_has_no_part_in_the_gradient_of_the_entropy(never: f
     assert odds.grad[1:].tolist() == [0, 0]
     p = torch.sigmoid(torch.tensor(0.7))
     torch.testing.assert_close(odds.grad[0], -weight * 0.7 * p * (1 - p))
+
+
+SAMPLED = [case for case in CASES if case.sample_tau]
+
+
+def _distribution(case: Case, logits: torch.Tensor) -> dst.distributions.OneHotCategorical:
+    cls = dst.distributions.OneHotCategorical if case.categorical else dst.distributions.Bernoulli
+    return cls(logits, dst.estimators.registered(case.name)(**case.temperatures, **case.options))
+
+
+@pytest.mark.parametrize("case", SAMPLED, ids=lambda c: c.id)
+def test_the_log_probability_of_a_sample_sends_the_sample_its_gradient(case: Case) -> None:
+    """In float64, for one draw: the estimator's Jacobian of log q, and the score (z - p) / tau."""
+    l = LOGITS.double().requires_grad_()
+    noise = case.noise(tuple(l.shape))
+    q = _distribution(case, l)
+    z = q.rsample(noise=noise)
+    (got,) = torch.autograd.grad(q.log_prob(z).sum(), l)
+    tau = case.sample_tau(case.temperatures)
+    slope = q.logits.detach()  # dlog q / dz, which is linear in z
+    want = case.vjp(l.detach(), noise, slope, case.temperatures, -1) + (z - q.probs).detach() / tau
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize(
+    "estimator", [dst.SoftmaxSTE(tau=0.7), dst.ReinMax(tau_f=0.7, tau_b=0.7)], ids=lambda e: e.name
+)
+@pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
+def test_the_expected_gradient_of_the_log_probability_is_that_of_minus_the_entropy(
+    ours: type, theirs: type, kind: str, estimator: dst.Estimator
+) -> None:
+    """All draws enumerated, in float64. Torch's own straight-through class gives 0."""
+    l = torch.tensor([0.7, -0.4, 1.1] if kind == "categorical" else [0.7], dtype=torch.float64, requires_grad=True)
+    q = ours(l, estimator)
+    (want,) = torch.autograd.grad(-q.entropy().sum(), l, retain_graph=True)
+    expected = torch.zeros_like(l)
+    for z in q.enumerate_support():
+        noise = 100 * (z if kind == "categorical" else 2 * z - 1)  # with which z is drawn
+        drawn = q.rsample(noise=noise)
+        assert torch.equal(drawn, z)
+        (gradient,) = torch.autograd.grad(q.log_prob(drawn).sum(), l, retain_graph=True)
+        expected += q.log_prob(z).exp().prod().detach() * gradient
+    assert want.abs().max() > 0.01
+    torch.testing.assert_close(expected, want)
+
+
+def test_a_forbidden_category_has_no_part_in_the_gradient_of_the_log_probability() -> None:
+    l = torch.tensor([0.5, -torch.inf, 1.0], requires_grad=True)
+    q = dst.distributions.OneHotCategorical(l, dst.Decoupled(tau_f=1.0, tau_b=0.5))
+    z = q.rsample(noise=torch.zeros(3))
+    z.retain_grad()
+    q.log_prob(z).backward()
+    assert z.grad is not None
+    assert z.grad[1] == 0
+    assert l.grad is not None
+    assert l.grad.isfinite().all()
+    assert l.grad[1] == 0
+    assert q.log_prob(torch.tensor([0.0, 1.0, 0.0])) == -torch.inf
+
+
+COMPILED = """
+import torch
+from torch import distributions as D
+import decoupled_st as dst
+
+draws, logits = dst.Decoupled(tau_f=0.5, tau_b=1.0), torch.randn(5, 4)
+for name in ("OneHotCategorical", "Bernoulli"):
+    def divergences(l):
+        q, p = (getattr(dst.distributions, name)(x, draws) for x in (l, -l))
+        t = getattr(D, name)(logits=l)
+        pairs = ((q, p), (q, t), (t, q), (D.Independent(q, 1), D.Independent(p, 1)))
+        return [D.kl_divergence(*pair) for pair in pairs] + [q.log_prob(q.rsample()), q.entropy()]
+    compiled = torch.compile(divergences, fullgraph=True, backend="aot_eager")(logits)
+    for got, want in zip(compiled[:4], divergences(logits)[:4]):
+        torch.testing.assert_close(got, want)
+"""
+
+
+def test_divergences_compile_in_a_fresh_process() -> None:
+    """In one graph. Torch's lookup of a pair cannot be traced the first time, so the process must be a fresh one."""
+    subprocess.run([sys.executable, "-c", COMPILED], check=True, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
+def test_an_empty_batch(ours: type, theirs: type, kind: str) -> None:
+    l = torch.zeros(0, 3, requires_grad=True)
+    q = ours(l, dst.Decoupled(tau_f=0.5, tau_b=1.0), unimix=0.1)
+    z = q.rsample((2,))
+    assert z.shape == (2, 0, 3)
+    assert q.log_prob(z).shape == ((2, 0, 3) if kind == "binary" else (2, 0))
+    total = q.log_prob(z).sum() + q.entropy().sum() + D.kl_divergence(q, q).sum()
+    total.backward()
+    assert l.grad is not None
+    assert l.grad.shape == (0, 3)
+    assert len(q.expand((0, 3) if kind == "binary" else (0,)).sample()) == 0
+
+
+@pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
+def test_probs_are_logits_by_their_logarithm(ours: type, theirs: type, kind: str) -> None:
+    """Value and gradient; a probability of 0 is never drawn and gets a finite gradient."""
+    p = torch.tensor([0.2, 0.5, 0.0, 0.3], dtype=torch.float64, requires_grad=True)
+    estimator, noise = dst.Decoupled(tau_f=1.0, tau_b=0.5), torch.zeros(4, dtype=torch.float64)
+    q, want = ours(probs=p, estimator=estimator), theirs(probs=p.detach())
+    torch.testing.assert_close(q.probs, want.probs)
+    torch.testing.assert_close(q.entropy(), want.entropy(), rtol=1e-6, atol=1e-6)
+    (got,) = torch.autograd.grad((q.rsample(noise=noise) * torch.arange(4.0)).sum(), p)
+    logits = (p.log() if kind == "categorical" else p.logit()).detach().requires_grad_()
+    z = getattr(estimator, kind)(logits, noise=noise)
+    (to_logits,) = torch.autograd.grad((z * torch.arange(4.0)).sum(), logits)
+    slope = (1 / p if kind == "categorical" else 1 / (p * (1 - p))).detach()
+    torch.testing.assert_close(got, (to_logits * slope).nan_to_num(0.0))
+    if kind == "categorical":
+        torch.testing.assert_close(ours(probs=7 * p, estimator=estimator).probs, q.probs)
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.5])
+@pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
+def test_unimix_mixes_before_the_temperature(ours: type, theirs: type, kind: str, tau: float) -> None:
+    l = torch.tensor([3.0, -40.0, 1.0, -torch.inf], dtype=torch.float64, requires_grad=True)
+    q = ours(l, dst.Decoupled(tau_f=tau, tau_b=1.0), unimix=0.08)
+    if kind == "categorical":
+        p = l.detach().softmax(-1)
+        mixed = 0.92 * p + 0.08 / 3 * (p > 0)  # the forbidden category stays forbidden
+        want = mixed ** (1 / tau) / (mixed ** (1 / tau)).sum()
+    else:
+        mixed = 0.92 * l.detach().sigmoid() + 0.04
+        want = mixed ** (1 / tau) / (mixed ** (1 / tau) + (1 - mixed) ** (1 / tau))
+    torch.testing.assert_close(q.probs.detach(), want)
+    (gradient,) = torch.autograd.grad(q.log_prob(q.rsample()).sum(), l)
+    assert gradient.isfinite().all()
+    half = ours(l.detach().bfloat16(), dst.Decoupled(tau_f=tau, tau_b=1.0), unimix=0.08)
+    assert half.rsample().dtype == torch.bfloat16
+
+
+def test_a_mask_forbids_as_minus_infinity_does() -> None:
+    estimator, mask = dst.Decoupled(tau_f=0.5, tau_b=1.0), torch.tensor([True, True, False, True])
+    masked = dst.distributions.OneHotCategorical(LOGITS, estimator, mask=mask, unimix=0.1)
+    inf = dst.distributions.OneHotCategorical(LOGITS.masked_fill(~mask, -torch.inf), estimator, unimix=0.1)
+    assert torch.equal(masked.probs, inf.probs)
+    assert masked.probs[:, 2].max() == 0
+    assert masked.sample((50,))[..., 2].max() == 0
+
+
+@pytest.mark.parametrize("name", ["Decoupled", "SoftmaxSTE", "ReinMax", "GumbelSTE"])
+@pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
+def test_temperatures_in_a_tensor(ours: type, theirs: type, kind: str, name: str) -> None:
+    """Row by row as with floats: the distribution, its samples and their gradient."""
+    fields = {"Decoupled": ("tau_f", "tau_b"), "SoftmaxSTE": ("tau",), "ReinMax": ("tau_f",), "GumbelSTE": ("tau",)}
+    cls, values = getattr(dst, name), (0.5, 1.0, 3.0)
+    base = cls(**dict.fromkeys(fields[name], 1.0))
+    taus = {field: torch.tensor(values).unsqueeze(-1) for field in fields[name]}
+    l, noise = LOGITS.clone().requires_grad_(), torch.randn(3, 4)
+    q = ours(l, base, temperatures=taus)
+    z = q.rsample(noise=noise)
+    (got,) = torch.autograd.grad(q.log_prob(z).sum(), l)
+    for i, tau in enumerate(values):
+        row = LOGITS[i].clone().requires_grad_()
+        one = ours(row, cls(**dict.fromkeys(fields[name], tau)))
+        drawn = one.rsample(noise=noise[i])
+        torch.testing.assert_close(q.probs[i], one.probs)
+        assert torch.equal(z[i], drawn)
+        torch.testing.assert_close(got[i], torch.autograd.grad(one.log_prob(drawn).sum(), row)[0])
+    wide = q.expand((5, *q.batch_shape))
+    assert wide.rsample((2,)).shape == (2, 5, 3, 4)
+
+
+@pytest.mark.parametrize("in_a_tensor", [False, True])
+@pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
+def test_at_temperature_0_it_is_the_argmax_for_certain(ours: type, theirs: type, kind: str, in_a_tensor: bool) -> None:
+    estimator = dst.Decoupled(tau_f=1.0 if in_a_tensor else 0.0, tau_b=1.0)
+    temperatures = {"tau_f": torch.zeros(1)} if in_a_tensor else None
+    l = LOGITS.clone().requires_grad_()
+    q = ours(l, estimator, temperatures=temperatures)
+    z = q.rsample()
+    want = (LOGITS.amax(-1, keepdim=True) == LOGITS) if kind == "categorical" else LOGITS > 0
+    for value in (z, q.mean, q.sample(), q.mode):
+        assert torch.equal(value, want.float())
+    assert torch.equal(q.entropy(), torch.zeros_like(q.entropy()))
+    assert torch.equal(q.log_prob(z), torch.zeros_like(q.entropy()))
+    assert q.log_prob(1 - z if kind == "binary" else z.roll(1, -1)).eq(-torch.inf).all()
+    prior = theirs(logits=torch.zeros(3, 4))
+    torch.testing.assert_close(D.kl_divergence(q, prior), -prior.log_prob(want.float()))
+    assert torch.autograd.grad(z.sum() + D.kl_divergence(q, prior).sum(), l)[0].isfinite().all()
+    tied = ours(torch.zeros(2), dst.IdentitySTE())
+    assert tied.sample().tolist() == ([1, 0] if kind == "categorical" else [0, 0])

@@ -179,7 +179,23 @@ PLANTED = [
     ),
     Mutation(
         "a distribution at temperature 1, whatever is drawn", "distributions.py",
-        "    return tau\n\n\ndef _of_one_hots", "    return 1.0\n\n\ndef _of_one_hots",
+        "    return tau\n\n\ndef _one_of", "    return 1.0\n\n\ndef _one_of",
+    ),
+    Mutation(
+        "log_prob sends the sample no gradient", "distributions.py",
+        "        return _weighted(value, self.logits).sum(-1)", "        return super().log_prob(value)",
+    ),
+    Mutation(
+        "probabilities floored over forbidden categories too", "distributions.py",
+        "    return mixed.masked_fill(forbidden, -torch.inf)", "    return mixed",
+    ),
+    Mutation(
+        "divergences that torch.compile looks up first", "distributions.py",
+        "            torch_distributions.kl_divergence(first, second)", "            pass",
+    ),
+    Mutation(
+        "a temperature of 0 in a tensor divides", "distributions.py",
+        "torch.where(tau == 0, self._certain(l), l / tau.masked_fill(tau == 0, 1.0))", "l / tau",
     ),
     Mutation(
         "any name is registered over another", "estimators/spec.py",
