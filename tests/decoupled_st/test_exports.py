@@ -18,8 +18,9 @@ def test_exported_names() -> None:
         "nn", "straight_through", "temperatures", "use_kernels",
     }  # fmt: skip
     assert set(dst.nn.__all__) == {
-        "Binary", "Categorical", "Codebook", "GroupSum", "LogicLayer", "LogicNetwork", "Quantised", "ResidualCodebook",
-        "apply_gates",
+        "Binary", "Categorical", "Codebook", "GroupSum", "LogicConv2d", "LogicLayer", "LogicNetwork",
+        "LogicTreeNetwork", "LogicTrees", "OrPool2d", "Quantised", "ResidualCodebook", "Thermometer",
+        "apply_gates", "apply_trees", "logic_tree_net",
     }  # fmt: skip
     assert set(dst.codebook.__all__) == {
         "Distribution", "decoupled", "distribution", "gumbel_ste", "identity_ste", "log_prob", "softmax_ste",

@@ -3,9 +3,14 @@
 from decoupled_st.nn.binary import Binary
 from decoupled_st.nn.categorical import Categorical
 from decoupled_st.nn.codebook import Codebook, Quantised
+from decoupled_st.nn.logic.convolution import LogicConv2d, OrPool2d
 from decoupled_st.nn.logic.gates import apply_gates
 from decoupled_st.nn.logic.layer import GroupSum, LogicLayer
 from decoupled_st.nn.logic.network import LogicNetwork
+from decoupled_st.nn.logic.thermometer import Thermometer
+from decoupled_st.nn.logic.tree_network import LogicTreeNetwork
+from decoupled_st.nn.logic.trees import LogicTrees, apply_trees
+from decoupled_st.nn.logic.zoo import logic_tree_net
 from decoupled_st.nn.residual_codebook import ResidualCodebook
 
 __all__ = [
@@ -13,9 +18,16 @@ __all__ = [
     "Categorical",
     "Codebook",
     "GroupSum",
+    "LogicConv2d",
     "LogicLayer",
     "LogicNetwork",
+    "LogicTreeNetwork",
+    "LogicTrees",
+    "OrPool2d",
     "Quantised",
     "ResidualCodebook",
+    "Thermometer",
     "apply_gates",
+    "apply_trees",
+    "logic_tree_net",
 ]

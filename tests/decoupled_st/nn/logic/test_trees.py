@@ -1,0 +1,236 @@
+"""Trees of gates over windows: every value and gradient against loops written from the definition."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import decoupled_st as dst
+from decoupled_st.nn.logic.gates import truth_table
+from decoupled_st.nn.logic.trees import evaluate_trees
+
+SOFT = dst.Soft(tau=1.0)
+
+
+def one_tree(x: Tensor, gates: Tensor, wiring: Tensor, kernel: int, padding: int, row: int, column: int) -> Tensor:
+    """One tree at one position of one image [channels, h, w], by the gates' truth tables, for values in [0, 1]."""
+    values = []
+    for place in wiring.tolist():
+        channel, rest = divmod(place, kernel**2)
+        h, w = row + rest // kernel - padding, column + rest % kernel - padding
+        inside = 0 <= h < x.shape[1] and 0 <= w < x.shape[2]
+        values.append(x[channel, h, w] if inside else x.new_zeros(()))
+    tables, gate = truth_table(dtype=x.dtype), 0
+    while len(values) > 1:
+        above = []
+        for u, v in zip(values[::2], values[1::2], strict=True):
+            corner = torch.stack([(1 - u) * (1 - v), (1 - u) * v, u * (1 - v), u * v])
+            above.append((gates[gate] @ tables) @ corner)
+            gate += 1
+        values = above
+    return values[0]
+
+
+def by_loops(x: Tensor, gates: Tensor, wiring: Tensor, kernel: int, padding: int) -> Tensor:
+    rows, columns = (size + 2 * padding - kernel + 1 for size in x.shape[2:])
+    return torch.stack([
+        torch.stack([
+            torch.stack([
+                torch.stack([one_tree(image, g, w, kernel, padding, r, c) for c in range(columns)])
+                for r in range(rows)
+            ])
+            for g, w in zip(gates, wiring, strict=True)
+        ])
+        for image in x
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("depth", "kernel", "padding", "size"), [(1, 1, 0, (2, 3)), (2, 2, 0, (3, 2)), (3, 3, 1, (2, 3)), (4, 2, 2, (1, 2))]
+)
+def test_values_and_gradients_are_those_of_the_definition(
+    depth: int, kernel: int, padding: int, size: tuple[int, int]
+) -> None:
+    generator = torch.Generator().manual_seed(depth)
+    channels, trees = 2, 3
+    x = torch.rand(2, channels, *size, generator=generator, dtype=torch.float64, requires_grad=True)
+    logits = torch.randn(trees, 2**depth - 1, 16, generator=generator, dtype=torch.float64, requires_grad=True)
+    wiring = torch.randint(channels * kernel**2, (trees, 2**depth), generator=generator)
+    y = dst.nn.apply_trees(x, logits.softmax(-1), wiring, kernel=kernel, padding=padding)
+    expected = by_loops(x, logits.softmax(-1), wiring, kernel, padding)
+    torch.testing.assert_close(y, expected, rtol=1e-12, atol=1e-14)
+    weight = torch.randn(y.shape, generator=generator, dtype=torch.float64)
+    found = torch.autograd.grad((y * weight).sum(), (x, logits))
+    wanted = torch.autograd.grad((expected * weight).sum(), (x, logits))
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-13)
+
+
+def test_one_position_is_a_layer_of_gates() -> None:
+    """A tree of depth 1 over one position is what `apply_gates` computes."""
+    x, gates = torch.rand(7, 5, dtype=torch.float64), torch.rand(4, 16, dtype=torch.float64)
+    wiring = torch.randint(5, (2, 4))
+    trees = dst.nn.apply_trees(x[..., None, None], gates[:, None], wiring.t())
+    torch.testing.assert_close(trees.flatten(1), dst.nn.apply_gates(x, gates, wiring))
+
+
+@pytest.mark.parametrize("estimator", [dst.Decoupled(tau_f=0.0, tau_b=2.0), dst.IdentitySTE(), SOFT], ids=str)
+def test_the_logits_get_the_estimators_gradient(estimator: dst.Estimator) -> None:
+    """Chain rule by hand: the gradient at the gates goes through the estimator's own function."""
+    layer = dst.nn.LogicConv2d(2, 3, estimator, depth=2, residual=0.0, dtype=torch.float64)
+    x = torch.rand(4, 2, 3, 3, dtype=torch.float64).round()
+    gates = estimator.categorical(layer.logits.detach(), generator=torch.Generator().manual_seed(1))
+    gates.requires_grad_()
+    dst.nn.apply_trees(x, gates, layer.wiring, kernel=3, padding=1).cos().sum().backward()
+    layer(x, generator=torch.Generator().manual_seed(1)).cos().sum().backward()
+    again = layer.logits.detach().requires_grad_()
+    estimator.categorical(again, generator=torch.Generator().manual_seed(1)).backward(gates.grad)
+    torch.testing.assert_close(layer.logits.grad, again.grad)
+    assert layer.logits.grad is not None
+    assert layer.logits.grad.abs().max() > 0
+
+
+def test_evaluation_takes_the_argmax() -> None:
+    layer = dst.nn.LogicTrees(6, 5, SOFT, residual=0.0).eval()
+    x = torch.randint(0, 2, (9, 6)).float()
+    hard = nn.functional.one_hot(layer.logits.argmax(-1), 16).float()
+    expected = dst.nn.apply_trees(x[..., None, None], hard, layer.wiring).flatten(1)
+    assert torch.equal(layer(x), expected)
+    assert torch.equal(dst.nn.LogicTrees(6, 5, SOFT, deterministic=False).eval().gates().sum(-1), torch.ones(5, 7))
+
+
+def test_a_residual_start_passes_the_first_leaf_on() -> None:
+    layer = dst.nn.LogicConv2d(2, 4, SOFT).eval()
+    x = torch.randint(0, 2, (3, 2, 5, 5)).float()
+    channel, place = layer.wiring[:, 0] // 9, layer.wiring[:, 0] % 9
+    padded = nn.functional.pad(x, (1, 1, 1, 1))
+    for tree in range(4):
+        row, column = divmod(int(place[tree]), 3)
+        assert torch.equal(layer(x)[:, tree], padded[:, channel[tree], row : row + 5, column : column + 5])
+    assert math.isclose(layer.logits.detach().softmax(-1)[0, 0, 3].item(), 1 / (1 + 15 * math.exp(-5)), rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("wiring", ["structured", "random"])
+def test_a_tree_sees_two_channels_of_its_group(wiring: str) -> None:
+    layer = dst.nn.LogicConv2d(16, 24, SOFT, groups=2, wiring=wiring)  # type: ignore[arg-type]
+    channels = layer.wiring // 9
+    assert bool((channels[:, :4] == channels[:, :1]).all())
+    assert bool((channels[:, 4:] == channels[:, 4:5]).all())
+    assert bool((channels[:, 0] != channels[:, 4]).all())
+    assert bool((channels[:12] < 8).all())
+    assert bool((channels[12:] >= 8).all())
+
+
+def test_structured_wiring_is_balanced_and_pairs_neighbours() -> None:
+    layer = dst.nn.LogicConv2d(8, 32, SOFT)
+    channels, place = layer.wiring // 9, layer.wiring % 9
+    assert torch.bincount(channels[:, [0, 4]].flatten(), minlength=8).tolist() == [8] * 8
+    assert all(len(set(half)) == 4 for half in place.reshape(-1, 4).tolist())
+    pairs = torch.stack([place // 3, place % 3], -1).reshape(-1, 2, 2)
+    assert bool(((pairs[:, 0] - pairs[:, 1]).abs().sum(-1) == 1).all())
+
+
+def test_dense_trees_use_every_input_equally_often() -> None:
+    layer = dst.nn.LogicTrees(12, 30, SOFT, groups=3)
+    assert torch.bincount(layer.wiring.flatten(), minlength=12).tolist() == [20] * 12
+    assert torch.equal(layer.wiring // 4, torch.arange(30)[:, None].expand(-1, 8) % 3)
+
+
+def test_the_generator_decides_wiring_and_logits() -> None:
+    make = lambda seed: dst.nn.logic_tree_net("mnist-s", SOFT, generator=torch.Generator().manual_seed(seed))  # noqa: E731
+    first, again, other = make(0).state_dict(), make(0).state_dict(), make(1).state_dict()
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not torch.equal(first["1.wiring"], other["1.wiring"])
+
+
+def test_the_pool_is_the_or_and_its_first_largest_gets_the_gradient() -> None:
+    x = torch.tensor([[[[0.0, 0.7, 1.0, 1.0], [0.2, 0.7, 1.0, 0.0]]]], requires_grad=True)
+    y = dst.nn.OrPool2d()(x)
+    assert y.flatten().tolist() == [pytest.approx(0.7), 1.0]
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[[[0, 1, 1, 0], [0, 0, 0, 0]]]]
+    bits = torch.randint(0, 2, (3, 2, 4, 6)).bool()
+    expected = bits.unfold(2, 2, 2).unfold(3, 2, 2).flatten(4).any(-1)
+    assert torch.equal(dst.nn.OrPool2d()(bits), expected)
+
+
+def test_thresholds() -> None:
+    x = torch.tensor([[[0.1, 0.6], [0.3, 0.9]]])  # one image, two channels
+    assert dst.nn.Thermometer([0.25, 0.5])(x).int().tolist() == [[[0, 1], [1, 1], [0, 1], [0, 1]]]
+    images = torch.stack([torch.arange(100.0), torch.arange(100.0) * 10], 1)
+    quantiles = dst.nn.Thermometer.by_quantiles(images, 3)
+    assert quantiles.thresholds.tolist() == [[25.0, 250.0], [50.0, 500.0], [75.0, 750.0]]
+    assert quantiles(images).float().mean(0).tolist() == pytest.approx([0.74, 0.74, 0.49, 0.49, 0.24, 0.24])
+
+
+@pytest.mark.parametrize(
+    ("name", "gates"),
+    [("cifar10-s", 83_552), ("cifar10-m", 668_416), ("mnist-s", 73_136), ("mnist-m", 292_544), ("mnist-l", 596_736)],
+)
+def test_the_zoo_has_the_papers_numbers_of_learned_gates(name: str, gates: int) -> None:
+    """Of its parameters, one sixteenth: `k` of MNIST-L follows from its 3,216,128 gate evaluations."""
+    network = dst.nn.logic_tree_net(name, SOFT)
+    assert sum(layer.logits[..., 0].numel() for layer in network.trees) == gates
+
+
+def test_evaluations_of_mnist_l_are_those_printed() -> None:
+    network = dst.nn.logic_tree_net("mnist-l", SOFT)
+    count, size = 0, 28
+    for layer in network:
+        if isinstance(layer, dst.nn.LogicConv2d):
+            size += 2 * layer.padding - layer.kernel + 1
+            count += size**2 * layer.channels * 7 + (size // 2) ** 2 * layer.channels * 3
+            size //= 2
+        elif isinstance(layer, dst.nn.LogicTrees):
+            count += layer.out_features * 7
+    assert count == 3_216_128
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: dst.nn.LogicConv2d(2, 4, SOFT, depth=0), "depth must be at least 1, got depth=0"),
+        (lambda: dst.nn.LogicConv2d(2, 4, SOFT, depth=7), "depth must be from 1 to 6, got 7"),
+        (lambda: dst.nn.LogicConv2d(6, 4, SOFT, groups=4), "6 and 4 channels do not divide into 4 equal groups"),
+        (lambda: dst.nn.LogicTrees(6, 4, SOFT, groups=4), "6 inputs and 4 trees do not divide into 4 equal groups"),
+        (lambda: dst.nn.LogicConv2d(2, 4, SOFT, wiring="best"), 'wiring must be "structured", "random" or a tensor'),  # type: ignore[arg-type]
+        (lambda: dst.nn.LogicTrees(6, 4, SOFT, wiring=torch.zeros(4, 4).long()), r"wiring must be \[4, 8\]"),
+        (lambda: dst.nn.LogicTrees(6, 4, SOFT, wiring=torch.full((4, 8), 6)), "places from 0 to 5, got 6 to 6"),
+        (lambda: dst.nn.LogicConv2d(2, 4, SOFT, kernel=5)(torch.rand(1, 2, 2, 3)), "5 x 5 does not fit .* 2 x 3"),
+        (lambda: dst.nn.LogicConv2d(2, 4, SOFT)(torch.rand(1, 3, 4, 4)), r"takes \[images, 2, height, width\]"),
+        (lambda: dst.nn.LogicConv2d(2, 4, SOFT)(torch.rand(1, 2, 4, 4) * 255), "values between 0 and 1"),
+        (lambda: dst.nn.OrPool2d()(torch.rand(1, 2, 5, 4)), "5 x 4 does not divide into windows of 2 x 2"),
+        (lambda: dst.nn.logic_tree_net("cifar10-xl", SOFT), "a network's name is one of cifar10-s"),
+        (lambda: dst.nn.logic_tree_net("cifar10-s", SOFT)(torch.rand(1, 3, 16, 16)), "takes 4096 inputs"),
+        (lambda: dst.nn.Thermometer([]), "one or more finite numbers"),
+        (lambda: dst.nn.LogicTreeNetwork(nn.Flatten()), "at least one LogicConv2d or LogicTrees"),
+    ],
+)
+def test_what_does_not_fit_is_said(make: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()  # type: ignore[operator]
+
+
+def test_coefficients_are_all_that_the_gates_say() -> None:
+    gates = torch.rand(3, 7, 16, dtype=torch.float64)
+    wiring, x = torch.randint(8, (3, 8)), torch.rand(2, 8, 1, 1, dtype=torch.float64)
+    coefficients = torch.stack(dst.nn.logic.gates.mixed_coefficients(gates), -1)
+    assert torch.equal(evaluate_trees(x, coefficients, wiring, 1, 0), dst.nn.apply_trees(x, gates, wiring))
+
+
+def test_bits_train() -> None:
+    """XOR of two pixels anywhere in the image: the loss of an argmax network falls to nothing."""
+    torch.manual_seed(0)
+    x = torch.randint(0, 2, (64, 1, 4, 4)).float()
+    target = (x[..., :-1] != x[..., 1:]).float()[:, 0]
+    layer = dst.nn.LogicConv2d(
+        1, 1, dst.Decoupled(tau_f=0.0, tau_b=2.0), depth=1, kernel=2, padding=0, wiring=torch.tensor([[0, 1]])
+    )
+    optimiser = torch.optim.Adam(layer.parameters(), lr=0.1)
+    for _ in range(200):
+        loss = (layer(x)[:, 0] - target[:, :-1]).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert float(loss) == 0
