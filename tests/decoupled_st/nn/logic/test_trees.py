@@ -233,4 +233,4 @@ def test_bits_train() -> None:
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    assert float(loss) == 0
+    assert loss.item() == 0
