@@ -2,7 +2,7 @@
 
 Each function takes the logits of K categories along `dim` and returns a tensor of their shape and dtype that is
 exactly one-hot along `dim`. They differ in how the category is chosen and in the gradient sent to the logits. Two are
-relaxations and no choices, for reference: `soft` and `gumbel_soft`.
+relaxations and no choices, for reference: `soft` and `gumbel_soft`. `top_k` chooses k categories: k ones.
 
 Common keyword arguments:
     dim: where the categories lie.
@@ -29,6 +29,7 @@ from decoupled_st.estimators.identity_ste import categorical as identity_ste
 from decoupled_st.estimators.reinmax import categorical as reinmax
 from decoupled_st.estimators.soft import categorical as soft
 from decoupled_st.estimators.softmax_ste import categorical as softmax_ste
+from decoupled_st.estimators.top_k import categorical as top_k
 
 __all__ = [
     "decoupled",
@@ -40,6 +41,7 @@ __all__ = [
     "reinmax",
     "soft",
     "softmax_ste",
+    "top_k",
 ]
 __test__ = {name: globals()[name] for name in __all__}  # where doctest finds the functions' examples
 

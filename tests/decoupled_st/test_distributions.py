@@ -139,7 +139,7 @@ def test_what_is_no_distribution(ours: type, theirs: type, kind: str) -> None:
     with pytest.raises(ValueError, match=r"unimix .* below 1, got unimix=1"):
         ours(LOGITS, dst.GumbelSTE(), unimix=1)
     with pytest.raises(ValueError, match="probs must be"):
-        ours(probs=LOGITS, estimator=dst.GumbelSTE())
+        ours(probs=LOGITS, estimator=dst.GumbelSTE(), validate_args=True)
     with pytest.raises(ValueError, match=r"the temperatures of .* are tau: got 'tau_f'"):
         ours(LOGITS, dst.GumbelSTE(), temperatures={"tau_f": torch.ones(3, 1)})
 

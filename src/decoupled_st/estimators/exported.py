@@ -21,10 +21,10 @@ def exported(path: str) -> Callable[[F], F]:
         function.__qualname__ = function.__name__
 
         @functools.wraps(function)
-        def call(logits: Tensor, **options: Any) -> Tensor:
+        def call(logits: Tensor, *given: Any, **options: Any) -> Tensor:
             if not isinstance(logits, Tensor) and has_torch_function((logits,)):
-                return handle_torch_function(call, (logits,), logits, **options)
-            return function(logits, **options)
+                return handle_torch_function(call, (logits,), logits, *given, **options)
+            return function(logits, *given, **options)
 
         return own_code(call, "_".join(path.split(".")[1:]))  # type: ignore[return-value]
 

@@ -12,6 +12,7 @@ from decoupled_st.nn.logic.tree_network import LogicTreeNetwork
 from decoupled_st.nn.logic.trees import LogicTrees, apply_trees
 from decoupled_st.nn.logic.zoo import logic_tree_net
 from decoupled_st.nn.residual_codebook import ResidualCodebook
+from decoupled_st.nn.top_k import Routed, Router, TopK
 
 __all__ = [
     "Binary",
@@ -26,7 +27,10 @@ __all__ = [
     "OrPool2d",
     "Quantised",
     "ResidualCodebook",
+    "Routed",
+    "Router",
     "Thermometer",
+    "TopK",
     "apply_gates",
     "apply_trees",
     "logic_tree_net",

@@ -1,0 +1,141 @@
+"""k of K categories without replacement: Gumbel-top-k, with the gradient of the inclusion probabilities."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from decoupled_st.estimators.decoupled import categorical as decoupled
+from decoupled_st.estimators.exported import exported
+from decoupled_st.estimators.operations import rows
+from decoupled_st.estimators.operations.noise import check_source, perturb
+from decoupled_st.estimators.operations.straight_through import emit, wanted
+from decoupled_st.estimators.operations.temperature import Temperature, check, check_scale, temper, whole_number
+
+_STEPS = 10
+"""Newton steps of `_included`. In float64 they leave a sum within 1e-4 of k where logits lie 200 apart, and within
+1e-14 where they lie 5 apart."""
+
+
+@exported("decoupled_st.categorical.top_k")
+def categorical(
+    logits: Tensor,
+    k: int,
+    *,
+    tau_f: Temperature,
+    tau_b: Temperature,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    noise: Tensor | None = None,
+    grad_scale: float | Tensor = 1.0,
+) -> Tensor:
+    r"""k categories, drawn without replacement at one temperature, with a gradient at another.
+
+        forward     z = 1 for the k largest of l / tau_f + g, g ~ Gumbel(0, 1); tau_f = 0: the k largest logits
+        backward    dL/dl_i = c_i (g_i - sum_j c_j g_j / sum_j c_j) / tau_b, with g = dL/dz here, and
+                    c_i = u_i exp(-u_i),  u_i = exp(l_i / tau_b + s),  s such that sum_i (1 - exp(-u_i)) = k
+
+    The forward pass draws from softmax(l / tau_f) k times, each time among what is left. The gradient is that of
+    q_i = 1 - exp(-u_i): category i rings at rate exp(l_i / tau_b), and q_i is the probability that it has rung by the
+    time at which k categories are expected to have. With k = 1 this is `decoupled`, which has the exact probabilities.
+    Against enumeration the direction is closer than that of k calls of `decoupled`, each among what is left, which do
+    not see that a category chosen early cannot be chosen late (`docs/top-k.md`).
+
+    Args:
+        logits: [..., K] with K along `dim`.
+        k: how many, from 1 to K. A row with fewer allowed takes those, with zero gradient.
+        tau_f: forward temperature, >= 0; inside a tensor 0 takes the largest logits.
+        tau_b: backward temperature, > 0. A tensor that requires grad receives the surrogate's gradient.
+        dim, mask, generator, noise, grad_scale: see `decoupled_st.categorical`.
+
+    Returns:
+        Zeros with k ones along `dim`, of the logits' shape and dtype.
+
+    Example:
+        >>> import torch
+        >>> from decoupled_st.categorical import top_k
+        >>> logits = torch.tensor([[0.0, 3.0, 1.0, 2.0]], requires_grad=True)
+        >>> z = top_k(logits, 2, tau_f=0.0, tau_b=1.0)
+        >>> z.tolist()
+        [[0.0, 1.0, 0.0, 1.0]]
+        >>> z[0, 2].backward()  # the third would gain at the price of all others
+        >>> logits.grad.sign().tolist()
+        [[-1.0, -1.0, 1.0, -1.0]]
+
+    Reference:
+        Kool, van Hoof, Welling: Stochastic beams and where to find them, 2019 (the draw).
+    """
+    dim = rows.check_categories(logits, dim, mask)
+    k = _check_count(k, logits.shape[dim])
+    if k == 1:
+        return decoupled(
+            logits,
+            tau_f=tau_f,
+            tau_b=tau_b,
+            dim=dim,
+            mask=mask,
+            generator=generator,
+            noise=noise,
+            grad_scale=grad_scale,
+        )
+    tau_f = check("tau_f", tau_f, logits, dim, zero=True)
+    tau_b = check("tau_b", tau_b, logits, dim)
+    scale = check_scale(grad_scale, logits)
+    check_source(logits, generator, noise)
+    l, _, empty = rows.centred(rows.allowed(logits, mask), dim)
+    scores = l.detach()
+    if rows.drawn(tau_f):
+        scores = perturb(scores, tau_f, generator, noise).detach()
+    hard = _k_hot(rows.filled(scores, empty), l.detach(), k, dim)
+    if not wanted(logits, tau_b):
+        return hard.to(logits.dtype)
+    tempered, gain = temper(rows.filled(l, empty), tau_b, scale)
+    return emit(hard, _included(tempered, k, dim), gain, logits.dtype)
+
+
+def _check_count(k: object, categories: int) -> int:
+    count = whole_number(k)
+    if count is None or not 1 <= count <= categories:
+        raise ValueError(f"k must be a whole number from 1 to the {categories} categories, got k={k!r}")
+    return count
+
+
+def _k_hot(scores: Tensor, l: Tensor, k: int, dim: int) -> Tensor:
+    """Ones at the k largest scores; categories of logit -inf are left out, and a row with a NaN is NaN."""
+    chosen = torch.zeros_like(scores).scatter(dim, scores.topk(k, dim).indices, 1.0)
+    return chosen.masked_fill(l == -math.inf, 0.0).masked_fill(l.isnan().any(dim, keepdim=True), math.nan)
+
+
+def _included(t: Tensor, k: int, dim: int) -> Tensor:
+    """Zeros with the derivative of q_i = 1 - exp(-exp(t_i + s)), s such that they sum to k and differentiated too.
+
+    Newton's steps stay between two bounds. The k - 1 largest have q < 1, so that the u of the others sum to more than
+    1; the k + 1 largest have q at least that of the last of them, which is therefore at most k / (k + 1).
+    """
+    fixed = t.detach()
+    if k == t.shape[dim]:
+        return t.masked_fill(torch.ones_like(t, dtype=torch.bool), 0.0)  # all are in, whatever the logits
+    top = fixed.topk(k + 1, dim)
+    rest = fixed.scatter(dim, top.indices.narrow(dim, 0, k - 1), -math.inf)
+    last = top.values.narrow(dim, k, 1)
+    low, high = -rest.logsumexp(dim, keepdim=True), math.log(math.log(k + 1)) - last
+    few = last == -math.inf  # no more than k to choose from
+    low, high = low.masked_fill(few, 0.0), high.masked_fill(few, 0.0)
+    s = (low + high) / 2
+    for _ in range(_STEPS):
+        u = (fixed + s).exp()
+        excess = -torch.expm1(-u).sum(dim, keepdim=True) - k
+        low, high = torch.where(excess < 0, s, low), torch.where(excess < 0, high, s)
+        step = s - excess / _rate(u).sum(dim, keepdim=True)
+        s = torch.where((step >= low) & (step <= high), step, (low + high) / 2)
+    c = _rate((fixed + s).exp())
+    share = c / c.sum(dim, keepdim=True)
+    moved = (t - fixed).masked_fill(fixed.isinf(), 0.0)  # zero, with the derivative of t
+    path = c * (moved - (share * moved).sum(dim, keepdim=True))
+    return path.masked_fill(few, 0.0)
+
+
+def _rate(u: Tensor) -> Tensor:
+    """u exp(-u), the derivative of 1 - exp(-u) with respect to log u; 0 at infinity."""
+    return u.clamp(max=1e4) * torch.exp(-u)
