@@ -258,29 +258,12 @@ def pictures(results: Results, up: str) -> str:
     )
 
 
-def readings(results: Results, up: str) -> str:
-    """Would another reading of an open detail have changed a verdict? What differs is in bold."""
-    parts = []
-    for question in PAPER.readings.ask(results.rows) if PAPER.readings else []:
-        body = []
-        for cells in question.rows:
-            said = [_badge(cell) if cell else "" for cell in cells]
-            bold = [
-                f"**{text}**" if question.turns(cells[0], cell) else text
-                for cell, text in zip(cells, said, strict=True)
-            ]
-            body.append([f"{cells[0].claim}, {title(cells[0].task) or PAPER.where}" if cells[0] else "", *bold])
-        parts.append(f"**{question.title}.** {question.note}\n\n{table(['claim', *question.columns], body)}")
-    return "\n\n".join(parts) or "Not tested yet."
-
-
 BLOCKS: dict[str, Callable[[Results, str], str]] = {
     "table": headline,
     "pictures": pictures,
     "verdicts": verdicts,
     "evidence": evidence,
     "settings": settings,
-    "readings": readings,
     "runs": runs,
     "about": about,
     "time": time,
@@ -307,7 +290,7 @@ def _line(line: Line) -> list[str]:
 def _cost(one: cost.Cost) -> list[str]:
     what = PAPER.recipes.about(one.recipe).rstrip(".") if one.recipe in PAPER.recipes.plans else ""
     if one.recipe == cost.OTHER:
-        what = "Beyond the paper: what other ways to choose settings ask for (`dst claims --readings`)"
+        what = "Beyond the paper: what other ways to choose settings ask for"
     return [
         one.recipe, what, f"{one.runs:,}", str(one.ends["diverged"]), str(one.ends["failed"]), _minutes(one.seconds),
         _hours(one.plain) if one.plain else "", f"{one.plain / one.compared:,.0f}" if one.plain else "",

@@ -20,13 +20,13 @@ _SIGNS = "†‡§¶"
 
 def quality(rows: Rows) -> str:
     """PSNR, usage and perplexity of every method at every size; the best PSNR of a size in bold."""
-    found = {(name, size): _runs(rows, size, name) for name in METHODS for size in SIZES[rows.scale]}
+    found = {(name, size): _runs(rows, size, name) for name in METHODS for size in SIZES}
     psnr = {place: fmean(row.last("test_psnr_argmax") for row in of) for place, of in found.items() if of}
-    best = {size: max((v for (_, s), v in psnr.items() if s == size), default=0.0) for size in SIZES[rows.scale]}
+    best = {size: max((v for (_, s), v in psnr.items() if s == size), default=0.0) for size in SIZES}
     body = []
     for name, method in METHODS.items():
         cells = [method.label, _tuned(rows, name)]
-        for size in SIZES[rows.scale]:
+        for size in SIZES:
             runs = found[name, size]
             if not runs:
                 cells.append("not run")
@@ -37,26 +37,26 @@ def quality(rows: Rows) -> str:
             perplexity = fmean(row.last("test_perplexity_argmax") for row in runs)
             cells.append(f"{bold} dB, {usage:.3g}%, {perplexity:,.0f} (n = {len(runs)})")
         body.append(cells)
-    return table(["method", "chosen", *(f"K = {codes:,}" for codes in SIZES[rows.scale].values())], body)
+    return table(["method", "chosen", *(f"K = {codes:,}" for codes in SIZES.values())], body)
 
 
 def costs(rows: Rows) -> str:
     """Time of a step and peak of memory, each method at each size, and what is of another session than the last."""
     found: dict[tuple[str, str], Row] = {}
     for name in METHODS:
-        for size in SIZES[rows.scale]:
-            measured = [row for row in rows.of_status([short(rows.scale, size, name)]) if row.has("step_ms")]
+        for size in SIZES:
+            measured = [row for row in rows.of_status([short(size, name)]) if row.has("step_ms")]
             if measured:
                 found[name, size] = measured[0]
     *earlier, last = sorted({_day(rows, row) for row in found.values()}) or [""]
     signs = {last: "", **{day: f" {sign}" for day, sign in zip(earlier, _SIGNS, strict=False)}}
     body = [[method.label] for method in METHODS.values()]
     for cells, name in zip(body, METHODS, strict=True):
-        for size in SIZES[rows.scale]:
+        for size in SIZES:
             row = found.get((name, size))
             shown = f"{row.last('step_ms'):.2f} ms, {row.last('peak_mib'):,.0f} MiB" if row else "not run"
             cells.append(shown + (signs[_day(rows, row)] if row else ""))
-    made = table(["method", *(f"K = {codes:,}" for codes in SIZES[rows.scale].values())], body)
+    made = table(["method", *(f"K = {codes:,}" for codes in SIZES.values())], body)
     if not earlier:
         return made
     when = " and ".join(f"what has{signs[day]} on {day}" for day in earlier)
@@ -83,13 +83,13 @@ def verdicts(rows: Rows) -> str:
 
 
 def _runs(rows: Rows, size: str, name: str) -> list[Row]:
-    config = chosen_at(rows.chosen, rows.scale, size, name)
+    config = chosen_at(rows.chosen, size, name)
     return rows.of_status(seeded([config], SEEDS)) if config else []
 
 
 def _tuned(rows: Rows, name: str) -> str:
     """What was chosen of the number that is tuned."""
-    config, tuned = chosen_at(rows.chosen, rows.scale, "16k", name), METHODS[name].axis[0]
+    config, tuned = chosen_at(rows.chosen, "16k", name), METHODS[name].axis[0]
     return f"`{tuned}` {value_of(config, tuned):g}" if config else "not run"
 
 

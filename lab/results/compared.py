@@ -47,9 +47,9 @@ def anchors(rows: Rows) -> str:
     """Ours beside what is published."""
     body = []
     for name, cells in tables.anchors(rows).items():
-        found = [cells.get(shape) for shape in SHAPES["paper"]]
+        found = [cells.get(shape) for shape in SHAPES]
         body.append([name, *(f"{one[0]} (n = {one[2]}); {one[1]:.2f}" if one else "not run" for one in found)])
-    head = [f"{shape.replace('x', ' x ')}, ours; published" for shape in SHAPES["paper"]]
+    head = [f"{shape.replace('x', ' x ')}, ours; published" for shape in SHAPES]
     return table(["setting", *head], body)
 
 

@@ -15,7 +15,6 @@ from dst_lab.report.verdicts import MARKS
 from results.build import table
 from results.quoted import Quoted, decimals
 from studies.temperatures import TEMPERATURES
-from studies.temperatures.ablation import tables
 from studies.temperatures.figures import lines
 
 
@@ -76,17 +75,6 @@ def measures(rows: Rows) -> str:
     return table(["nats, ten seeds", *head], body) if body else "Not run yet."
 
 
-def variants(name: str) -> Callable[[Rows], str]:
-    """A table of the rule varied, by its name."""
-
-    def block(rows: Rows) -> str:
-        (one,) = (one for one in tables(rows.scale) if one.name == name)
-        body = [[line, *cells] for line, cells in one.cells(rows).items()]
-        return table(one.head, body) if body else "Not run yet."
-
-    return block
-
-
 def courses(rows: Rows) -> str:
     """What is said under the figure of temperatures over training."""
     return draw(TEMPERATURES.figures, rows)["courses"].caption
@@ -96,7 +84,6 @@ AUTOENCODER, NETWORK = CategoricalAutoencoderConfig, StochasticBinaryConfig
 BLOCKS: dict[str, Callable[[Rows], str]] = {
     "bars": bars, "rates-autoencoder": lambda rows: rates(rows, AUTOENCODER),
     "rates-network": lambda rows: rates(rows, NETWORK), "courses": courses, "measures": measures,
-    **{one.name: variants(one.name) for one in tables("paper")},
 }  # fmt: skip
 QUOTED = Quoted(TEMPERATURES, ("docs/choosing-temperatures.md", "docs/self-set.md"), BLOCKS)
 

@@ -29,7 +29,7 @@ def judge_size(rows: Rows, name: str) -> Verdict:
         seconds = fmean(seconds_of(rows, row) for row in done)
         notes = [f"{ours:.2f}% (n = {len(done)}) after {seconds / 60:.2f} minutes, published {size.published:.2f}%"]
     verdict = NOT_TESTED
-    if rows.scale == "paper" and not missing:
+    if not missing:
         verdict = SUPPORTED if not lost and ours >= size.published else NOT_SUPPORTED
     return Verdict(
         claim=f"S1 {name}", task=TASK, title=f"{size.layers} x {size.width:,} gates reach the published accuracy",
@@ -46,7 +46,7 @@ def judge_time(rows: Rows) -> Verdict:
     size, (done, lost, missing) = SIZES[name], _runs(rows, f"circuits-{name}")
     minutes = [seconds_of(rows, row) / 60 for row in done]
     verdict = NOT_TESTED
-    if rows.scale == "paper" and not missing:
+    if not missing:
         every = all(accuracy([row]) >= size.published for row in done)
         reached = not lost and every and max(minutes) < MINUTES
         verdict = SUPPORTED if reached else NOT_SUPPORTED

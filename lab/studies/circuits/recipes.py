@@ -5,13 +5,14 @@ a cosine over them. The published networks took 200,000 steps each; the smallest
 held out say that it gains by them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dst_lab.configs import WHOLE, Choice, Config, LogicGatesConfig
-from dst_lab.plans import FRESH, Following, Grid, Measured, Plan, Recipe, Recipes, Several
+from dst_lab.plans import FRESH, Following, Grid, Measured, Plan, Recipes, Several
 from dst_lab.plans.plan import Axis, with_value
+from dst_lab.plans.recipes import at_paper_scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,6 @@ class Size:
             and mirror images of the smallest are where its search begins.
         augment: "mirror" where networks of the size learn the training images by heart.
         seeds: how many.
-        quick: (layers, width, thresholds) on the digits in its place.
     """
 
     layers: int
@@ -37,7 +37,6 @@ class Size:
     group_tau: float
     augment: str = "mirror"
     seeds: int = 1
-    quick: tuple[int, int, int]
 
     @property
     def gates(self) -> int:
@@ -48,23 +47,19 @@ class Size:
 SIZES = {
     "12k": Size(
         layers=4, width=12_000, thresholds=3, published=51.27, steps=50_000, lr=0.05, group_tau=100 / 3,
-        augment="none", seeds=3, quick=(2, 320, 3),
+        augment="none", seeds=3,
     ),
     "128k": Size(
         layers=4, width=128_000, thresholds=3, published=57.39, steps=25_000, group_tau=113.0, seeds=3,
-        quick=(2, 640, 3),
     ),
     "256k": Size(
         layers=5, width=256_000, thresholds=31, published=60.78, steps=17_000, group_tau=160.0, seeds=3,
-        quick=(3, 1000, 7),
     ),
     "512k": Size(
         layers=5, width=512_000, thresholds=31, published=61.41, steps=12_000, group_tau=226.0, seeds=2,
-        quick=(3, 2000, 7),
     ),
     "1m": Size(
         layers=5, width=1_024_000, thresholds=31, published=62.14, steps=11_000, group_tau=320.0, seeds=2,
-        quick=(3, 4000, 7),
     ),
 }  # fmt: skip
 """The networks by the name of their recipe. Learning rates, class sums, initialisation and mirror images were chosen on
@@ -73,59 +68,53 @@ CONSTANTS = Choice.make("decoupled", tau_f=0.2, tau_b=5.0)
 """The temperatures that the paper's searches chose."""
 SELF = Choice.make("decoupled", tau_f="self", tau_b="self")
 RESIDUAL = 5.0
-QUICK_STEPS = 200
-LONGER: dict[str, tuple[Axis, ...]] = {
-    "paper": (("steps", (50_000, 100_000, 200_000)), ("lr", (0.05, 0.1)), ("augment", ("none", "mirror"))),
-    "quick": (("steps", (QUICK_STEPS, 2 * QUICK_STEPS)), ("lr", (0.05,)), ("augment", ("none", "mirror"))),
-}
+LONGER: tuple[Axis, ...] = (
+    ("steps", (50_000, 100_000, 200_000)), ("lr", (0.05, 0.1)), ("augment", ("none", "mirror")),
+)  # fmt: skip
 """What the smallest size is searched over."""
 LONGER_SEEDS = 5
 
 
-def config(scale: str, size: Size, choice: Choice, **fields: Any) -> Config:
+def config(size: Size, choice: Choice, **fields: Any) -> Config:
     """A run of a size, on all but the images held out."""
     own = {"steps": size.steps, "lr": size.lr, "group_tau": size.group_tau, "residual": RESIDUAL, **fields}
-    layers, width, thresholds = size.layers, size.width, size.thresholds
-    if scale == "quick":
-        layers, width, thresholds = size.quick
-        own |= {"steps": QUICK_STEPS, "group_tau": (width / 10) ** 0.5}
-    values = {**getattr(LogicGatesConfig, scale)(), **own}
-    values |= {"layers": layers, "width": width, "thresholds": thresholds}
+    values = {**LogicGatesConfig.paper(), **own}
+    values |= {"layers": size.layers, "width": size.width, "thresholds": size.thresholds}
     values |= {"lr_schedule": "cosine", "evaluate_every": -(-values["steps"] // 10)}
     return LogicGatesConfig(**values, estimator=choice)
 
 
-def final(scale: str, size: Size) -> Config:
+def final(size: Size) -> Config:
     """A run that is compared with the published: all training images, the test images measured at the end."""
-    return _on_all_images(config(scale, size, CONSTANTS, augment=size.augment))
+    return _on_all_images(config(size, CONSTANTS, augment=size.augment))
 
 
 def _on_all_images(run: Config) -> Config:
     return with_value(run, "dataset", run.dataset + WHOLE)
 
 
-def search_small(scale: str) -> Plan:
+def search_small() -> Plan:
     """4 x 12,000, a tenth of its steps: initialisation, class sums, temperatures, learning rate; images held out."""
     others = Choice.make("decoupled", tau_f=0.1, tau_b=2.0)
     varied = [{"residual": 0.0}, {"residual": RESIDUAL}, {"residual": RESIDUAL, "group_tau": 50 / 3}]
     tried = [(choice, fields) for fields in varied for choice in (CONSTANTS, others)]
     tried.append((SELF, {"residual": RESIDUAL}))
-    return _compared(scale, SIZES["12k"], 20_000, tried, (0.01, 0.02, 0.05))
+    return _compared(SIZES["12k"], 20_000, tried, (0.01, 0.02, 0.05))
 
 
-def search_wide(scale: str) -> Plan:
+def search_wide() -> Plan:
     """5 x 256,000, a few thousand steps: initialisation, class sums and learning rate; images held out."""
     size = SIZES["256k"]
     varied: list[dict[str, float]] = [{"residual": 0.0}, {}, {"group_tau": 2 * size.group_tau}]
-    return _compared(scale, size, 6_000, [(CONSTANTS, fields) for fields in varied], (0.02, 0.05))
+    return _compared(size, 6_000, [(CONSTANTS, fields) for fields in varied], (0.02, 0.05))
 
 
-def search_longer(scale: str) -> Grid:
+def search_longer() -> Grid:
     """4 x 12,000, up to 200,000 steps, the published number: with and without mirror images, at two learning rates.
 
     Images are held out; the setting with the lowest validation loss over training, mean over two seeds, is chosen.
     """
-    return Grid(config(scale, SIZES["12k"], CONSTANTS), LONGER[scale], (0, 1))
+    return Grid(config(SIZES["12k"], CONSTANTS), LONGER, (0, 1))
 
 
 class OnAllImages(Following):
@@ -135,34 +124,34 @@ class OnAllImages(Following):
         return [_on_all_images(config)]
 
 
-def smallest(scale: str) -> Plan:
+def smallest() -> Plan:
     """4 x 12,000 gates on all training images, as circuits-search-12k chose to train them."""
-    return OnAllImages((("circuits-search-12k", search_longer(scale)),), _fresh(scale, LONGER_SEEDS))
+    return OnAllImages((("circuits-search-12k", search_longer()),), _fresh(LONGER_SEEDS))
 
 
-def smallest_short(scale: str) -> Plan:
+def smallest_short() -> Plan:
     """4 x 12,000 gates on all training images, for 50,000 steps."""
-    return Measured(final(scale, SIZES["12k"]), (), _fresh(scale, SIZES["12k"].seeds))
+    return Measured(final(SIZES["12k"]), (), _fresh(SIZES["12k"].seeds))
 
 
-def _fresh(scale: str, seeds: int) -> tuple[int, ...]:
-    return tuple(range(FRESH, FRESH + (seeds if scale == "paper" else 1)))
+def _fresh(seeds: int) -> tuple[int, ...]:
+    return tuple(range(FRESH, FRESH + seeds))
 
 
 def _compared(
-    scale: str, size: Size, steps: int, tried: Sequence[tuple[Choice, dict[str, float]]], rates: tuple[float, ...]
+    size: Size, steps: int, tried: Sequence[tuple[Choice, dict[str, float]]], rates: tuple[float, ...]
 ) -> Plan:
     """Every setting at every learning rate, one seed."""
     axes: tuple[Axis, ...] = (("lr", rates),)
-    bases = [config(scale, size, choice, steps=steps, **fields) for choice, fields in tried]
+    bases = [config(size, choice, steps=steps, **fields) for choice, fields in tried]
     return Several(tuple(Measured(base, axes, (0,)) for base in bases))
 
 
-def _trained(name: str) -> Recipe:
+def _trained(name: str) -> Callable[[], Plan]:
     size = SIZES[name]
 
-    def recipe(scale: str) -> Plan:
-        return Measured(final(scale, size), (), _fresh(scale, size.seeds))
+    def recipe() -> Plan:
+        return Measured(final(size), (), _fresh(size.seeds))
 
     recipe.__doc__ = f"{size.layers} x {size.width:,} gates on all training images, for {size.steps:,} steps."
     return recipe
@@ -170,14 +159,17 @@ def _trained(name: str) -> Recipe:
 
 RECIPES = Recipes(
     folder="lab/studies/circuits",
-    plans={
-        "circuits-search": search_small,
-        "circuits-search-wide": search_wide,
-        "circuits-12k-short": smallest_short,
-        "circuits-search-12k": search_longer,
-        "circuits-12k": smallest,
-        **{f"circuits-{name}": _trained(name) for name in SIZES if name != "12k"},
-    },
+    scales=("paper",),
+    plans=at_paper_scale(
+        {
+            "circuits-search": search_small,
+            "circuits-search-wide": search_wide,
+            "circuits-12k-short": smallest_short,
+            "circuits-search-12k": search_longer,
+            "circuits-12k": smallest,
+            **{f"circuits-{name}": _trained(name) for name in SIZES if name != "12k"},
+        }
+    ),
     searches=("circuits-search-12k",),
     optional=("circuits-search", "circuits-search-wide", "circuits-12k-short"),
 )

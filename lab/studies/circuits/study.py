@@ -17,7 +17,6 @@ CIRCUITS = Study(
     notes={
         "paper": "The networks were trained beside other programs on one GPU: minutes are more than a network takes "
         "alone. They also saw the mirror images of the training images, which the published ones did not.",
-        "quick": "This page is of the quick scale: digits and small networks, to see that everything runs.",
     },
     recipes=RECIPES,
     tasks=(LogicGatesConfig.task,),

@@ -10,10 +10,9 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from dst_lab.claims import Arm, Comparison, Verdict, compare
+from dst_lab.claims import Arm, Comparison, Verdict, arm_of, compare
 from dst_lab.claims.measures import last
 from dst_lab.claims.verdict import CONTRADICTED, NOT_SUPPORTED, NOT_TESTED, SUPPORTED
-from dst_lab.plans.plan import seeded
 from dst_lab.records import Row, Rows
 
 from studies.codebooks.recipes import LARGEST, METHODS, PUBLISHED, SEEDS, SIZES, TASK, anchor, chosen_at
@@ -38,7 +37,7 @@ OTHERS = tuple(name for name in METHODS if name not in OURS)
 def judge(rows: Rows) -> list[Verdict]:
     """Every question at every size."""
     verdicts = [judge_anchor(rows)]
-    for size in SIZES["paper"]:
+    for size in SIZES:
         verdicts += [
             contest(rows, size, "B1", "A metric and a backward temperature of its own help IBQ", "argmax", ("ibq",)),
             contest(rows, size, "B2", "They help more than IBQ's penalty", "argmax", ("ibq-entropy",)),
@@ -51,17 +50,12 @@ def judge(rows: Rows) -> list[Verdict]:
     return [*verdicts, judge_usage(rows), judge_growth(rows)]
 
 
-def arm_of(rows: Rows, size: str, name: str) -> Arm:
+def method_arm(rows: Rows, size: str, name: str) -> Arm:
     """A method's chosen setting at a size with its fresh seeds, or what lacks of them."""
-    label, config = f"{METHODS[name].label}, {size} codes", chosen_at(rows.chosen, rows.scale, size, name)
+    label, config = f"{METHODS[name].label}, {size} codes", chosen_at(rows.chosen, size, name)
     if config is None:
         return Arm(label, None, (), (f"the search for {label}",))
-    rows_or_none = [rows.find(run) for run in seeded([config], SEEDS)]
-    existing = tuple(row for row in rows_or_none if row is not None)
-    if len(existing) == len(SEEDS):
-        return Arm(label, config, existing, ())
-    lack = f"{len(SEEDS) - len(existing)} of {len(SEEDS)} runs of {label}: {rows.command('codebook-sizes')}"
-    return Arm(label, config, (), (lack,))
+    return arm_of(rows, label, config, SEEDS, "codebook-sizes")
 
 
 def beats(ours: Sequence[Row], theirs: Sequence[Row]) -> bool:
@@ -78,7 +72,7 @@ def contest(
 ) -> Verdict:
     """One method against others: supported if all are beaten, or, where it is to be `as_good`, if none beats it;
     contradicted if one does."""
-    us, them = arm_of(rows, size, ours), [arm_of(rows, size, name) for name in theirs]
+    us, them = method_arm(rows, size, ours), [method_arm(rows, size, name) for name in theirs]
     missing = tuple(lack for side in (us, *them) for lack in side.missing)
     comparisons: list[Comparison | None] = []
     for other in them:
@@ -103,7 +97,7 @@ def contest(
 
 def judge_usage(rows: Rows) -> Verdict:
     """Do codes stay in use where those of VQ collapse?"""
-    ours, theirs = (arm_of(rows, LARGEST, name) for name in ("argmax", "ema"))
+    ours, theirs = (method_arm(rows, LARGEST, name) for name in ("argmax", "ema"))
     missing = (*ours.missing, *theirs.missing)
     verdict, notes = NOT_TESTED, list[str]()
     if not missing:
@@ -124,7 +118,7 @@ def judge_usage(rows: Rows) -> Verdict:
 
 def judge_growth(rows: Rows) -> Verdict:
     """Do more codes help?"""
-    small, large = arm_of(rows, "512", "argmax"), arm_of(rows, LARGEST, "argmax")
+    small, large = method_arm(rows, "512", "argmax"), method_arm(rows, LARGEST, "argmax")
     missing = (*small.missing, *large.missing)
     verdict, comparison = NOT_TESTED, None
     if not missing:
@@ -140,7 +134,7 @@ def judge_growth(rows: Rows) -> Verdict:
 
 def judge_anchor(rows: Rows) -> Verdict:
     """The published numbers, which are of CIFAR-10 at full scale."""
-    (config,) = anchor(rows.scale).wanted(lambda _: None)
+    (config,) = anchor().wanted(lambda _: None)
     row, notes, met = rows.find(config), list[str](), list[bool]()
     missing = () if row is not None and row.done else (f"the published setting: {rows.command('codebook-anchor')}",)
     if row is not None and row.done:
@@ -148,8 +142,7 @@ def judge_anchor(rows: Rows) -> Verdict:
             value = row.last(name)
             met.append(abs(value - published) <= NEAR[name] * published)
             notes.append(f"{last(name).name}: {value:.4g}, published {published:g}")
-    tested = not missing and rows.scale == "paper"
-    verdict = (SUPPORTED if all(met) else NOT_SUPPORTED) if tested else NOT_TESTED
+    verdict = NOT_TESTED if missing else SUPPORTED if all(met) else NOT_SUPPORTED
     return Verdict(
         claim="B0", task=TASK, title="Our network with moving means meets the published numbers",
         rule=f"One run of the published setting: the error of {PUBLISHED['train_nmse']:g} within "

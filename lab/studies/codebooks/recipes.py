@@ -1,25 +1,22 @@
 """The plans: every method tuned at the middle size with as many settings as any other, then what was chosen at all
 three with fresh seeds; what a step costs; and the published setting first of all."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from dst_lab.configs import Choice, CodebookVAEConfig, Config
-from dst_lab.plans import FRESH, Grid, Measured, Plan, Recipe, Recipes, Several
+from dst_lab.plans import FRESH, Grid, Measured, Plan, Recipes, Several
 from dst_lab.plans.following import Following
 from dst_lab.plans.plan import Axis, with_value
+from dst_lab.plans.recipes import at_paper_scale
 
 TASK = CodebookVAEConfig.task
-SIZES = {
-    "paper": {"512": 512, "16k": 16_384, "262k": 262_144},
-    "quick": {"512": 16, "16k": 32, "262k": 64},
-}
-"""How many codes, by the name of the paper's scale; the quick scale has smaller ones in their place."""
+SIZES = {"512": 512, "16k": 16_384, "262k": 262_144}
+"""How many codes, by name."""
 TUNED_AT, LARGEST = "16k", "262k"
-STEPS = {"paper": 500, "quick": 60}
+STEPS = 500
 SEEDS = tuple(range(FRESH, FRESH + 3))
-_QUICK: dict[str, Any] = {"features": 4, "width": 8, "lr": 1e-2, "batch": 64}
-_PAPER: dict[str, Any] = {**CodebookVAEConfig.paper(), "lr": 1e-3}
 PUBLISHED = {"train_nmse": 0.056, "batch_perplexity": 327.0}
 """Sonnet's notebook: K = 512, moving means, batches of 32, 10,000 steps; means over its last batches."""
 
@@ -31,7 +28,7 @@ class Method:
     Attributes:
         label: in words.
         choice: its estimator.
-        axis: what is tuned, with its values at paper scale; the quick scale has the last two.
+        axis: what is tuned, with its values.
         fields: of the config.
         color, marker, line: how it is drawn.
     """
@@ -98,17 +95,17 @@ METHODS = {
 longest token would take all, from N(0, 1), as IBQ has them; SimVQ's never move."""
 
 
-def base(scale: str, size: str, name: str, **fields: Any) -> Config:
+def base(size: str, name: str, **fields: Any) -> Config:
     """A run of a method on a codebook of this size, at the middle of what is tuned."""
     method = METHODS[name]
-    own: dict[str, Any] = {**(_PAPER if scale == "paper" else _QUICK), "steps": STEPS[scale], **dict(method.fields)}
-    config = CodebookVAEConfig(estimator=method.choice, **{**own, "codes": SIZES[scale][size], **fields})
+    own: dict[str, Any] = {**CodebookVAEConfig.paper(), "lr": 1e-3, "steps": STEPS, **dict(method.fields)}
+    config = CodebookVAEConfig(estimator=method.choice, **{**own, "codes": SIZES[size], **fields})
     return with_value(config, method.axis[0], method.axis[1][1])
 
 
-def short(scale: str, size: str, name: str) -> Config:
+def short(size: str, name: str) -> Config:
     """The same, just long enough to see what a step costs."""
-    return base(scale, size, name, steps={"paper": 40, "quick": 8}[scale], evaluations=2)
+    return base(size, name, steps=40, evaluations=2)
 
 
 def role_of(name: str) -> str:
@@ -116,26 +113,19 @@ def role_of(name: str) -> str:
     return f"codebook-{name}"
 
 
-def axis_of(scale: str, name: str) -> Axis:
-    """What is tuned of a method, and its values."""
-    tuned, values = METHODS[name].axis
-    return tuned, values if scale == "paper" else values[1:]
-
-
-def _search(name: str) -> Recipe:
-    def recipe(scale: str) -> Plan:
-        return Grid(base(scale, TUNED_AT, name), (axis_of(scale, name),), (0,))
+def _search(name: str) -> Callable[[], Plan]:
+    def recipe() -> Plan:
+        return Grid(base(TUNED_AT, name), (METHODS[name].axis,), (0,))
 
     label, (axis, *_) = METHODS[name].label, METHODS[name].axis
     recipe.__doc__ = f"Codebook autoencoder, 16,384 codes: {label}, searched over {axis}."
     return recipe
 
 
-def anchor(scale: str) -> Plan:
+def anchor() -> Plan:
     """The published setting: moving means, 512 codes, batches of 32, 10,000 steps."""
     published: dict[str, Any] = {"batch": 32, "lr": 3e-4, "steps": 10_000, "precision": "float32", "start": "normal"}
-    quick: dict[str, Any] = {"start": "normal"}
-    return Measured(base(scale, "512", "ema", **(published if scale == "paper" else quick)), (), (0,))
+    return Measured(base("512", "ema", **published), (), (0,))
 
 
 @dataclass(frozen=True)
@@ -148,33 +138,36 @@ class AtSize(Following):
         return [with_value(config, "codes", self.codes)]
 
 
-def sizes(scale: str) -> Plan:
+def sizes() -> Plan:
     """Each setting that the searches chose, at all three sizes with 3 fresh seeds: what the claims are judged on."""
-    searches = RECIPES.parts(scale, SEARCHES)
-    return Several(tuple(AtSize(searches, SEEDS, codes) for codes in SIZES[scale].values()))
+    searches = RECIPES.parts("paper", SEARCHES)
+    return Several(tuple(AtSize(searches, SEEDS, codes) for codes in SIZES.values()))
 
 
-def cost(scale: str) -> Plan:
+def cost() -> Plan:
     """What a step takes, each method at each size, alone on its device: short runs."""
-    return Several(tuple(Measured(short(scale, size, name), (), (0,)) for size in SIZES[scale] for name in METHODS))
+    return Several(tuple(Measured(short(size, name), (), (0,)) for size in SIZES for name in METHODS))
 
 
-def chosen_at(chosen: dict[tuple[str, str], Config], scale: str, size: str, name: str) -> Config | None:
+def chosen_at(chosen: dict[tuple[str, str], Config], size: str, name: str) -> Config | None:
     """The setting of a method at a size, where its search is done."""
     config = chosen.get((TASK, role_of(name)))
-    return None if config is None else with_value(config, "codes", SIZES[scale][size])
+    return None if config is None else with_value(config, "codes", SIZES[size])
 
 
 _SEARCHED = {role_of(name): name for name in METHODS}
 SEARCHES = tuple(_SEARCHED)
 RECIPES = Recipes(
     folder="lab/studies/codebooks",
-    plans={
-        "codebook-anchor": anchor,
-        "codebook-cost": cost,
-        **{recipe: _search(name) for recipe, name in _SEARCHED.items()},
-        "codebook-sizes": sizes,
-    },
+    scales=("paper",),
+    plans=at_paper_scale(
+        {
+            "codebook-anchor": anchor,
+            "codebook-cost": cost,
+            **{recipe: _search(name) for recipe, name in _SEARCHED.items()},
+            "codebook-sizes": sizes,
+        }
+    ),
     searches=SEARCHES,
     confirm="codebook-sizes",
     roles={recipe: METHODS[name].label for recipe, name in _SEARCHED.items()},

@@ -13,8 +13,7 @@ CODEBOOKS = Study(
     title="Codebooks of three sizes",
     topic="Codebooks",
     lead="CIFAR-10 through 8 x 8 tokens of Sonnet's VQ-VAE, each token one of K codes: ten methods, each tuned in one "
-    f"number over three values, {STEPS['paper']:,} steps of 256 images; then judged on seeds that no search has seen.",
-    notes={"quick": "This page is of the quick scale: digits and few codes, to see that everything runs."},
+    f"number over three values, {STEPS:,} steps of 256 images; then judged on seeds that no search has seen.",
     recipes=RECIPES,
     tasks=(CodebookVAEConfig.task,),
     roles=("decoupled", "identity_ste", "gumbel_ste"),

@@ -25,10 +25,10 @@ APART = (0, (1, 1))
 
 def curves(rows: Rows) -> Drawn:
     """Validation -ELBO over training, one panel per shape, every arm at what its search chose."""
-    figure, axes = panels(len(SHAPES["paper"]), height=HEIGHT + 0.9)
+    figure, axes = panels(len(SHAPES), height=HEIGHT + 0.9)
     card = metric("validation_loss", TASK)
     sentences, missing = [], list[str]()
-    for ax, shape in zip(axes, SHAPES["paper"], strict=True):
+    for ax, shape in zip(axes, SHAPES, strict=True):
         chosen = {arm: rows.setting(TASK, role_of(shape, arm)) for arm in TUNED}
         settings = {arm: setting for arm, setting in chosen.items() if setting is not None and setting.n}
         lacking = [text for arm in TUNED if arm not in settings for text in rows.missing(role_of(shape, arm), TASK)]
@@ -183,7 +183,7 @@ def _points(rows: Rows, recipe: str) -> dict[str, list[tuple[dict[str, float], f
     runs: dict[tuple[str, tuple[tuple[str, float], ...]], list[Row]] = {}
     for row in rows.recipe(recipe, EXACT, BIAS, VARIANCE):
         given = row.run.config["estimator"]
-        axes = {name for tuned in TUNED.values() if tuned.estimator == given["name"] for name, _ in tuned.paper}
+        axes = {name for tuned in TUNED.values() if tuned.estimator == given["name"] for name, _ in tuned.axes}
         taus = tuple((key, float(given[key])) for key in sorted(axes, reverse=True))  # tau_f before tau_b
         runs.setdefault((row.run.estimator, taus), []).append(row)
     points: dict[str, list[tuple[dict[str, float], float, float]]] = {}

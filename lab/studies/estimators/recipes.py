@@ -1,6 +1,7 @@
 """The plans: the published settings at their full length; then every estimator on every shape of codes with as many
 settings as any other, in 30 epochs, and fresh seeds."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,49 +16,34 @@ from dst_lab.configs import (
     PolynomialConfig,
     StochasticBinaryConfig,
 )
-from dst_lab.plans import FRESH_SEEDS, Confirm, Grid, Measured, Plan, Recipe, Recipes, Several
+from dst_lab.plans import FRESH_SEEDS, Confirm, Grid, Measured, Plan, Recipes, Several
 from dst_lab.plans.plan import Axis
+from dst_lab.plans.recipes import at_paper_scale
 
-SHAPES = {
-    "paper": {"128x4": (128, 4), "32x16": (32, 16), "8x64": (8, 64)},
-    "quick": {"128x4": (16, 4), "32x16": (8, 8), "8x64": (4, 16)},
-}
-"""n x K by the name of the paper's scale; the quick scale has smaller ones in their place."""
-RATES = {"paper": (1e-4, 3.1623e-4, 1e-3, 3.1623e-3, 1e-2), "quick": (1e-3, 3.1623e-3)}
+SHAPES = {"128x4": (128, 4), "32x16": (32, 16), "8x64": (8, 64)}
+"""n x K by name."""
+RATES = (1e-4, 3.1623e-4, 1e-3, 3.1623e-3, 1e-2)
 """The published five."""
 POWERS = (1.5, 2.0, 3.0)
-SEARCH_SEEDS = {"paper": (0,), "quick": (0, 1)}
-ANCHOR_SEEDS = {"paper": (0, 1, 2), "quick": (0,)}
-SEARCHED: dict[str, dict[str, Any]] = {
-    "paper": {"epochs": 30, "warmup": 3.0, "evaluate_every": 3, "bound_samples": 20},
-    "quick": {"epochs": 8, "bound_samples": 10},
-}
+SEARCHED: dict[str, Any] = {"epochs": 30, "warmup": 3.0, "evaluate_every": 3, "bound_samples": 20}
 """A search and its fresh seeds train for 30 epochs, not for the published 500: 840 runs of 500 epochs would take an
 hour of a GPU. A tenth of them is warm-up."""
 MAPPED = "32x16"
-MAP: dict[str, tuple[Axis, ...]] = {
-    "paper": (("tau_f", (0.5, 0.7, 1.0, 1.4, 2.0)), ("tau_b", (0.5, 0.7, 1.0, 1.4, 2.0, 3.0))),
-    "quick": (("tau_f", (0.7, 1.0)), ("tau_b", (0.7, 1.0, 2.0))),
-}
+MAP: tuple[Axis, ...] = (("tau_f", (0.5, 0.7, 1.0, 1.4, 2.0)), ("tau_b", (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)))
 """Where both temperatures are seen over a plane: on this shape, at one learning rate."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """An estimator as it is tuned: what is fixed, and its temperatures, six settings at paper scale and two at quick
-    scale for every one of them."""
+    """An estimator as it is tuned: what is fixed, and its temperatures, six settings for every one of them."""
 
     estimator: str
-    paper: tuple[Axis, ...]
-    quick: tuple[Axis, ...]
+    axes: tuple[Axis, ...]
     fixed: tuple[tuple[str, float], ...] = ()
 
     def choice(self) -> Choice:
         """The estimator at the first value of each axis."""
-        return Choice.make(self.estimator, **dict(self.fixed), **{name: values[0] for name, values in self.paper})
-
-    def axes(self, scale: str) -> tuple[Axis, ...]:
-        return self.paper if scale == "paper" else self.quick
+        return Choice.make(self.estimator, **dict(self.fixed), **{name: values[0] for name, values in self.axes})
 
 
 def _tau(*values: float) -> tuple[Axis, ...]:
@@ -65,17 +51,14 @@ def _tau(*values: float) -> tuple[Axis, ...]:
 
 
 _BOTH: tuple[Axis, ...] = (("tau_f", (0.7, 1.0)), ("tau_b", (1.0, 1.4, 2.0)))
-_BOTH_QUICK: tuple[Axis, ...] = (("tau_f", (1.0,)), ("tau_b", (1.0, 1.4)))
 TUNED = {
-    "st": Tuned("softmax_ste", _tau(0.5, 0.7, 1.0, 1.2, 1.5, 2.0), _tau(0.7, 1.0)),
-    "decoupled": Tuned("decoupled", _BOTH, _BOTH_QUICK),
-    "gumbel": Tuned("gumbel_ste", _tau(0.3, 0.5, 0.7, 1.0, 1.5, 2.0), _tau(0.5, 1.0)),
-    "gumbel-rao": Tuned("gumbel_rao", _tau(0.1, 0.2, 0.3, 0.5, 0.7, 1.0), _tau(0.5, 1.0), (("samples", 20),)),
-    "gapped": Tuned("gapped_ste", _tau(0.3, 0.5, 0.7, 1.0, 1.5, 2.0), _tau(0.5, 1.0), (("gap", 1.0),)),
-    "reinmax": Tuned(
-        "reinmax", (("tau_b", (1.0, 1.1, 1.2, 1.3, 1.5, 2.0)),), (("tau_b", (1.0, 1.2)),), (("tau_f", 1.0),)
-    ),
-    "reinmax-decoupled": Tuned("reinmax", _BOTH, _BOTH_QUICK),
+    "st": Tuned("softmax_ste", _tau(0.5, 0.7, 1.0, 1.2, 1.5, 2.0)),
+    "decoupled": Tuned("decoupled", _BOTH),
+    "gumbel": Tuned("gumbel_ste", _tau(0.3, 0.5, 0.7, 1.0, 1.5, 2.0)),
+    "gumbel-rao": Tuned("gumbel_rao", _tau(0.1, 0.2, 0.3, 0.5, 0.7, 1.0), (("samples", 20),)),
+    "gapped": Tuned("gapped_ste", _tau(0.3, 0.5, 0.7, 1.0, 1.5, 2.0), (("gap", 1.0),)),
+    "reinmax": Tuned("reinmax", (("tau_b", (1.0, 1.1, 1.2, 1.3, 1.5, 2.0)),), (("tau_f", 1.0),)),
+    "reinmax-decoupled": Tuned("reinmax", _BOTH),
 }
 """What is tuned, by the name of its arm. ReinMax as published draws at temperature 1; decoupled, at others too."""
 
@@ -88,8 +71,7 @@ class PaperTask:
     config: type[Config]
     words: str
     short: dict[str, int]
-    """What makes a run short at the paper's scale: how many epochs or steps, first of all."""
-    quick: dict[str, int]
+    """What makes a run short: how many epochs or steps, first of all."""
     rates: tuple[float, ...]
     tau: tuple[float, ...]
     both: tuple[Axis, ...]
@@ -107,29 +89,26 @@ class PaperTask:
 
     def tuned(self, arm: str) -> Tuned:
         """An arm with the temperatures of this task."""
-        one = TUNED[arm]
         if arm in ("decoupled", "reinmax-decoupled"):
             axes = self.both
         elif arm == "reinmax":
             axes = (("tau_b", (0.5, 0.75, 1.0, 1.2, 1.5, 2.0)),)
         else:
             axes = _tau(*self.tau)
-        *first, (name, values) = axes
-        quick = (*((other, few[:1]) for other, few in first), (name, values[:2]))
-        return replace(one, paper=axes, quick=quick)
+        return replace(TUNED[arm], axes=axes)
 
 
 PAPER_TASKS = {
     "autoencoder": PaperTask(
-        CategoricalAutoencoderConfig, "autoencoder", {"epochs": 30}, {"epochs": 4}, (5e-4, 1e-3, 2e-3),
+        CategoricalAutoencoderConfig, "autoencoder", {"epochs": 30}, (5e-4, 1e-3, 2e-3),
         (0.5, 1.0, 1.5, 2.0, 3.0, 4.0), (("tau_f", (1.0, 2.0, 3.0)), ("tau_b", (0.5, 1.0))),
     ),
     "network": PaperTask(
-        StochasticBinaryConfig, "binary network", {"epochs": 20}, {"epochs": 4}, (1e-3, 3e-3, 1e-2),
+        StochasticBinaryConfig, "binary network", {"epochs": 20}, (1e-3, 3e-3, 1e-2),
         (0.1, 0.2, 0.35, 0.5, 0.75, 1.0), (("tau_f", (0.1, 0.3)), ("tau_b", (0.4, 0.7, 1.2))),
     ),
     "logic": PaperTask(
-        LogicGatesConfig, "logic network", {"steps": 10_000, "evaluate_every": 1_000}, {"steps": 100},
+        LogicGatesConfig, "logic network", {"steps": 10_000, "evaluate_every": 1_000},
         (0.01, 0.03, 0.1), (0.1, 0.25, 0.5, 0.75, 1.0, 2.0), (("tau_f", (0.1, 0.3)), ("tau_b", (1.0, 2.0, 4.0))),
     ),
 }  # fmt: skip
@@ -145,11 +124,11 @@ class Published:
 
     def at(self, shape: str) -> tuple[float, float]:
         """(learning rate, nats) on a shape."""
-        place = list(SHAPES["paper"]).index(shape)
+        place = list(SHAPES).index(shape)
         return self.rates[place], self.nats[place]
 
 
-_LOW, _HIGH = RATES["paper"][2:4]
+_LOW, _HIGH = RATES[2:4]
 PUBLISHED = {
     "ST": Published(Choice.make("softmax_ste", tau=1.0), (_HIGH,) * 3, (112.47, 112.75, 111.40)),
     "ZGR": Published(Choice.make("reinmax", tau_f=1.0, tau_b=1.0), (_LOW,) * 3, (95.96, 94.36, 98.29)),
@@ -162,11 +141,10 @@ PUBLISHED = {
 them at the end, mean over five seeds, by shape."""
 
 
-def base(scale: str, shape: str, choice: Choice, **fields: Any) -> Config:
+def base(shape: str, choice: Choice, **fields: Any) -> Config:
     """A run of the searches on codes of this shape."""
-    latents, classes = SHAPES[scale][shape]
-    paper = CategoricalVAEConfig.paper() if scale == "paper" else {}
-    own: dict[str, Any] = {**paper, **SEARCHED[scale], **fields}
+    latents, classes = SHAPES[shape]
+    own: dict[str, Any] = {**CategoricalVAEConfig.paper(), **SEARCHED, **fields}
     return CategoricalVAEConfig(**own, latents=latents, classes=classes, estimator=choice)
 
 
@@ -175,11 +153,10 @@ def role_of(shape: str, arm: str) -> str:
     return f"vae-{shape}-{arm}"
 
 
-def _search(shape: str, arm: str) -> Recipe:
-    def recipe(scale: str) -> Plan:
+def _search(shape: str, arm: str) -> Callable[[], Plan]:
+    def recipe() -> Plan:
         tuned = TUNED[arm]
-        axes = (*tuned.axes(scale), ("lr", RATES[scale]))
-        return Grid(base(scale, shape, tuned.choice()), axes, SEARCH_SEEDS[scale])
+        return Grid(base(shape, tuned.choice()), (*tuned.axes, ("lr", RATES)), (0,))
 
     recipe.__doc__ = f"Categorical VAE, {shape} codes: {arm} over its temperatures and the learning rates."
     return recipe
@@ -190,68 +167,67 @@ def role_on(place: str, arm: str) -> str:
     return f"{place}-{arm}"
 
 
-def _paper_search(place: str, arm: str) -> Recipe:
+def _paper_search(place: str, arm: str) -> Callable[[], Plan]:
     on = PAPER_TASKS[place]
 
-    def recipe(scale: str) -> Plan:
+    def recipe() -> Plan:
         tuned = on.tuned(arm)
-        fields: dict[str, Any] = {**on.config.paper(), **on.short} if scale == "paper" else {**on.quick}
-        rates = on.rates if scale == "paper" else on.rates[1:]
-        return Grid(on.config(**fields, estimator=tuned.choice()), (*tuned.axes(scale), ("lr", rates)), (0,))
+        fields: dict[str, Any] = {**on.config.paper(), **on.short}
+        return Grid(on.config(**fields, estimator=tuned.choice()), (*tuned.axes, ("lr", on.rates)), (0,))
 
     recipe.__doc__ = f"The paper's {on.words}, {on.length}: {arm} over its temperatures and the learning rates."
     return recipe
 
 
-def anchor_plans(scale: str, shape: str) -> dict[str, Measured]:
+def anchor_plans(shape: str) -> dict[str, Measured]:
     """The published settings on a shape, by their published names: at full length, with no images held out."""
     plans = {}
     for name, published in PUBLISHED.items():
         whole: dict[str, Any] = CategoricalVAEConfig.paper() | {"evaluate_every": 25, "bound_samples": 100}
-        fields = {**whole, "dataset": f"{whole['dataset']}{WHOLE}"} if scale == "paper" else {}
-        config = base(scale, shape, published.choice, **{**fields, "lr": published.at(shape)[0]})
-        plans[name] = Measured(config, (), ANCHOR_SEEDS[scale])
+        fields = {**whole, "dataset": f"{whole['dataset']}{WHOLE}", "lr": published.at(shape)[0]}
+        plans[name] = Measured(base(shape, published.choice, **fields), (), (0, 1, 2))
     return plans
 
 
-def anchors(scale: str) -> Plan:
+def anchors() -> Plan:
     """The published settings at the learning rates that were best, to be met before anything else is believed."""
-    return Several(tuple(plan for shape in SHAPES[scale] for plan in anchor_plans(scale, shape).values()))
+    return Several(tuple(plan for shape in SHAPES for plan in anchor_plans(shape).values()))
 
 
-def maps(scale: str) -> Plan:
+def maps() -> Plan:
     """Categorical VAE, 32x16 codes: Decoupled ST and ReinMax over both temperatures, at one learning rate."""
     choices = (Choice.make(name, tau_f=1.0, tau_b=1.0) for name in MAP_ROLES)
-    return Several(tuple(Measured(base(scale, MAPPED, choice, lr=1e-3), MAP[scale], (0,)) for choice in choices))
+    return Several(tuple(Measured(base(MAPPED, choice, lr=1e-3), MAP, (0,)) for choice in choices))
 
 
 MAP_ROLES = ("decoupled", "reinmax")
 
 
-def polynomial(scale: str) -> Plan:
+def polynomial() -> Plan:
     """Polynomial programming, two classes and four: every estimator at temperature 1; 10 seeds."""
-    fields: dict[str, Any] = PolynomialConfig.paper() if scale == "paper" else {}
-    four = {**fields, "batch": 8, "steps": 10_000} if scale == "paper" else fields
-    seeds = tuple(range(10 if scale == "paper" else 2))
+    fields: dict[str, Any] = PolynomialConfig.paper()
+    four = {**fields, "batch": 8, "steps": 10_000}
     plans = []
     for name in dict.fromkeys(tuned.estimator for tuned in TUNED.values()):
         for classes, own in ((2, fields), (4, four)):
             one = PolynomialConfig(**own, classes=classes, estimator=Choice.default(name))
-            plans.append(Measured(one, (("power", POWERS),), seeds))
+            plans.append(Measured(one, (("power", POWERS),), tuple(range(10))))
     return Several(tuple(plans))
 
 
-def bias(scale: str) -> Plan:
+def bias() -> Plan:
     """Bias and variance of every estimator against the exact gradient, over the temperatures that it is tuned over."""
-    seeds, passes = (tuple(range(10)), 1024) if scale == "paper" else ((0, 1, 2), 64)
-    bases = [BiasVarianceConfig(estimator=tuned.choice(), passes=passes) for tuned in TUNED.values()]
-    axes = [tuned.axes(scale) for tuned in TUNED.values()]
-    return Several(tuple(Measured(one, own, seeds) for one, own in zip(bases, axes, strict=True)))
+    return Several(
+        tuple(
+            Measured(BiasVarianceConfig(estimator=tuned.choice(), passes=1024), tuned.axes, tuple(range(10)))
+            for tuned in TUNED.values()
+        )
+    )
 
 
-def confirm(scale: str) -> Plan:
+def confirm() -> Plan:
     """Each setting that the searches chose, with 10 fresh seeds: what the claims are judged on."""
-    return Confirm(RECIPES.parts(scale, SEARCHES), FRESH_SEEDS)
+    return Confirm(RECIPES.parts("paper", SEARCHES), FRESH_SEEDS)
 
 
 def _words(where: str, arm: str) -> str:
@@ -259,20 +235,23 @@ def _words(where: str, arm: str) -> str:
     return where + ", temperatures apart" * (arm == "reinmax-decoupled")
 
 
-_SEARCHED = {role_of(shape, arm): (shape, arm) for shape in SHAPES["paper"] for arm in TUNED}
+_SEARCHED = {role_of(shape, arm): (shape, arm) for shape in SHAPES for arm in TUNED}
 _ON_PAPER = {role_on(place, arm): (place, arm) for place in PAPER_TASKS for arm in TUNED}
 SEARCHES = (*_SEARCHED, *_ON_PAPER)
 RECIPES = Recipes(
     folder="lab/studies/estimators",
-    plans={
-        "vae-anchors": anchors,
-        **{name: _search(shape, arm) for name, (shape, arm) in _SEARCHED.items()},
-        **{name: _paper_search(place, arm) for name, (place, arm) in _ON_PAPER.items()},
-        "estimators-confirm": confirm,
-        "vae-maps": maps,
-        "polynomial-programs": polynomial,
-        "estimator-bias": bias,
-    },
+    scales=("paper",),
+    plans=at_paper_scale(
+        {
+            "vae-anchors": anchors,
+            **{name: _search(shape, arm) for name, (shape, arm) in _SEARCHED.items()},
+            **{name: _paper_search(place, arm) for name, (place, arm) in _ON_PAPER.items()},
+            "estimators-confirm": confirm,
+            "vae-maps": maps,
+            "polynomial-programs": polynomial,
+            "estimator-bias": bias,
+        }
+    ),
     searches=SEARCHES,
     confirm="estimators-confirm",
     roles={name: _words(f"{shape.replace('x', ' x ')} codes", arm) for name, (shape, arm) in _SEARCHED.items()}

@@ -26,7 +26,7 @@ def _tables(page: Page) -> str:
         compared=compared,
         anchors=tables.anchors(page.rows),
         polynomial=tables.polynomial(page.rows),
-        shapes=list(SHAPES["paper"]),
+        shapes=list(SHAPES),
         powers=POWERS,
     )
 
@@ -38,7 +38,6 @@ ESTIMATORS = Study(
     lead="Every estimator tuned over its own temperatures and the same learning rates, with equally many settings, on "
     "categorical VAEs of three shapes; then judged on seeds that no search has seen. Before that, the published "
     "settings, at their full length: are the published numbers met?",
-    notes={"quick": "This page is of the quick scale: digits and small codes, to see that everything runs."},
     recipes=RECIPES,
     tasks=(CategoricalVAEConfig.task, *(on.config.task for on in PAPER_TASKS.values())),
     roles=("decoupled", "reinmax", "softmax_ste", "gumbel_ste", "gumbel_rao", "gapped_ste"),

@@ -72,7 +72,7 @@ def _value(row: Row, name: str) -> float:
 def _cell(arm: str, setting: Setting, first: bool) -> Cell:
     names = [name for name in MEASURED if all(row.has(name) for row in setting.rows)]
     values = {name: plus_minus(np.array([_value(row, name) for row in setting.rows])) for name in names}
-    varied = [name for name, _ in TUNED[arm].paper]
+    varied = [name for name, _ in TUNED[arm].axes]
     words = [f"{name} {value_text(setting.config['estimator'][name])}" for name in varied]
     words.append(f"rate {setting.config['lr']:.2g}")
     return Cell(", ".join(words), values, setting.n, setting.diverged, setting.seeds, first)
@@ -81,8 +81,8 @@ def _cell(arm: str, setting: Setting, first: bool) -> Cell:
 def anchors(rows: Rows) -> dict[str, dict[str, tuple[str, float, int]]]:
     """Published name -> shape -> (ours, published, n); a setting of which no run is there is left out."""
     by_anchor: dict[str, dict[str, tuple[str, float, int]]] = {}
-    for shape in SHAPES["paper"]:
-        for name, plan in anchor_plans(rows.scale, shape).items():
+    for shape in SHAPES:
+        for name, plan in anchor_plans(shape).items():
             rows_or_none = [rows.find(run) for run in seeded(settings(plan.base, plan.axes), plan.seeds)]
             values = [row.last("train_set_loss") for row in rows_or_none if row is not None and row.done]
             if values:
@@ -106,7 +106,7 @@ def polynomial(rows: Rows) -> list[dict[str, Any]]:
             if all(values):
                 spreads = [f" ± {np.std(one, ddof=1):.4f}" if len(one) > 1 else "" for one in values]
                 losses = [f"{np.mean(one):.4f}{spread}" for one, spread in zip(values, spreads, strict=True)]
-                published = POLYNOMIAL.get(name) if classes == 4 and rows.scale == "paper" else None
+                published = POLYNOMIAL.get(name) if classes == 4 else None
                 table.append(
                     {
                         "estimator": estimator(name).label, "classes": classes, "losses": losses, "n": len(values[0]),

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from dst_lab.records import Rows, Setting
-from dst_lab.report import Readings, Study
-from dst_lab.report.sections import OTHERS, READINGS, REST, SETTINGS, VERDICTS, answer, figures, temperature_map
+from dst_lab.report import Study
+from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures, temperature_map
 from markupsafe import Markup
 
 from studies.paper.claims import judge
@@ -12,7 +12,6 @@ from studies.paper.claims.mechanisms import converged_below
 from studies.paper.claims.tasks import CATAE, OPTIMA, ROLES, SBN
 from studies.paper.figures import FIGURES
 from studies.paper.figures.seeds import HEADLINE
-from studies.paper.readings import ask, begun, lacking
 from studies.paper.recipes import RECIPES
 
 HERE = Path(__file__).parent
@@ -72,7 +71,6 @@ PAPER = Study(
     remarks={CATAE.task: _converged},
     terms=TERMS,
     changes=CHANGES,
-    readings=Readings(ask=ask, begun=begun, lacking=lacking),
     figures=FIGURES,
-    sections=(answer("seeds"), VERDICTS, temperature_map("map"), figures(PARTS), READINGS, SETTINGS, OTHERS, *REST),
+    sections=(answer("seeds"), VERDICTS, temperature_map("map"), figures(PARTS), SETTINGS, OTHERS, *REST),
 )

@@ -5,18 +5,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from dst_lab.claims import SEEDS, Arm, Comparison, Measure, Verdict, arm, compare, paired
+from dst_lab.claims import SEEDS, Arm, Comparison, Measure, Verdict, arm, arm_of, compare, paired
 from dst_lab.claims.measures import after_the_end, best, last, reach
 from dst_lab.claims.verdict import CONTRADICTED, NOT_SUPPORTED, NOT_TESTED, SUPPORTED
 from dst_lab.configs import (
     CategoricalAutoencoderConfig,
     CategoricalVAEConfig,
-    Config,
     LogicGatesConfig,
     StochasticBinaryConfig,
 )
 from dst_lab.plans import FRESH_SEEDS
-from dst_lab.plans.plan import seeded
 from dst_lab.records import Row, Rows
 
 from studies.temperatures import vae
@@ -36,7 +34,6 @@ CONVERGED = 166.0
 """Nats: the last validation loss half-way between the collapsed solution's and the best of the paper's searches."""
 NEAR = 1.0
 """Nats: how much more the rule may have than tuned constants on a VAE."""
-PAPER_ONLY = "runs at the paper's scale, for which the bars are written"
 LOSS = best("validation_loss")
 ACCURACY = best("validation_accuracy_argmax")
 BESIDE = (last("test_loss"), last("test_bound"))
@@ -50,18 +47,8 @@ def judge(rows: Rows) -> list[Verdict]:
     return [_autoencoder(rows), _network(rows), _gates(rows), _vae(rows)]
 
 
-def fresh_arm(rows: Rows, name: str, config: Config, recipe: str, seeds: Sequence[int] = FRESH_SEEDS) -> Arm:
-    """A setting with its fresh seeds, or what lacks of them."""
-    rows_or_none = [rows.find(run) for run in seeded([config], seeds)]
-    existing = tuple(row for row in rows_or_none if row is not None)
-    if len(existing) == len(seeds):
-        return Arm(name, config, existing, ())
-    lack = f"{len(seeds) - len(existing)} of {len(seeds)} runs of {name} on {config.task}: {rows.command(recipe)}"
-    return Arm(name, config, (), (lack,))
-
-
 def _autoencoder(rows: Rows) -> Verdict:
-    task, seeds = CategoricalAutoencoderConfig.task, judged_seeds(CategoricalAutoencoderConfig, "paper")
+    task, seeds = CategoricalAutoencoderConfig.task, judged_seeds(CategoricalAutoencoderConfig)
     title = "The rule needs no learning rate to suit it, and is better than tuned constants"
     rule = (
         f"Ten seeds that nothing else has (2000 on) at each of {', '.join(f'{lr:g}' for lr in AUTOENCODER_LR)}; the "
@@ -72,16 +59,10 @@ def _autoencoder(rows: Rows) -> Verdict:
         f"significantly above {EVERYWHERE:g}, or a run does not converge; otherwise not supported."
     )
     arms = [
-        fresh_arm(
-            rows,
-            f"the rule at {lr:g}",
-            ruled(CategoricalAutoencoderConfig, rows.scale, lr),
-            "self-autoencoder",
-            seeds,
-        )
+        arm_of(rows, f"the rule at {lr:g}", ruled(CategoricalAutoencoderConfig, lr), seeds, "self-autoencoder")
         for lr in AUTOENCODER_LR
     ]
-    missing = _missing(rows, arms)
+    missing = _missing(arms)
     if missing:
         return Verdict(claim="T1", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=missing)
     comparisons = tuple(_against(arm) for arm in arms)
@@ -89,9 +70,9 @@ def _autoencoder(rows: Rows) -> Verdict:
     notes = tuple(f"{count} of {SEEDS} runs of {name} did not converge" for name, count in lost.items() if count)
     means = [comparison.ours for comparison in comparisons]
     untold = [
-        fresh_arm(
+        arm_of(
             rows, f"the rule at {lr:g}, steps not told",
-            ruled(CategoricalAutoencoderConfig, rows.scale, lr, UNTOLD), "self-untold", seeds,
+            ruled(CategoricalAutoencoderConfig, lr, UNTOLD), seeds, "self-untold",
         )
         for lr in AUTOENCODER_LR
     ]  # fmt: skip
@@ -107,7 +88,7 @@ def _autoencoder(rows: Rows) -> Verdict:
 
 
 def _network(rows: Rows) -> Verdict:
-    task, seeds = StochasticBinaryConfig.task, judged_seeds(StochasticBinaryConfig, "paper")
+    task, seeds = StochasticBinaryConfig.task, judged_seeds(StochasticBinaryConfig)
     slow, usual, fast = NETWORK_LR
     title = "The rule is better than the best constants at every learning rate"
     rule = (
@@ -119,12 +100,12 @@ def _network(rows: Rows) -> Verdict:
         "better than the rule; otherwise not supported."
     )
     pairs = []
-    for lr, constants in rivals("paper").items():
-        ours = ruled(StochasticBinaryConfig, "paper", lr)
-        left = fresh_arm(rows, f"the rule at {lr:g}", ours, "self-network", seeds)
-        pairs += [(left, fresh_arm(rows, name, config, "self-network", seeds)) for name, config in constants.items()]
+    for lr, constants in rivals().items():
+        ours = ruled(StochasticBinaryConfig, lr)
+        left = arm_of(rows, f"the rule at {lr:g}", ours, seeds, "self-network")
+        pairs += [(left, arm_of(rows, name, config, seeds, "self-network")) for name, config in constants.items()]
     arms = list({one.name: one for pair in pairs for one in pair}.values())
-    missing = _missing(rows, arms)
+    missing = _missing(arms)
     compared = () if missing else tuple(compare(*pair, LOSS, primary=True, judged=True) for pair in pairs)
     comparisons = tuple(one for one in compared if one is not None)
     if missing:
@@ -142,15 +123,15 @@ def _network(rows: Rows) -> Verdict:
 
 def _gates(rows: Rows) -> Verdict:
     task = LogicGatesConfig.task
-    ours = fresh_arm(rows, "the rule", ruled(LogicGatesConfig, rows.scale), "self-gates")
-    theirs = fresh_arm(rows, "tuned constants", tuned(LogicGatesConfig, rows.scale), "tuned-constants")
+    ours = arm_of(rows, "the rule", ruled(LogicGatesConfig), FRESH_SEEDS, "self-gates")
+    theirs = arm_of(rows, "tuned constants", tuned(LogicGatesConfig), FRESH_SEEDS, "tuned-constants")
     title = "The rule is as good as tuned constants, and as soon"
     rule = (
         f"Ten fresh seeds, paired: {ACCURACY.name}, and the steps until the constants' mean last value is reached (one "
         "evaluation past the end where it is not). Supported if neither is significantly worse than with the "
         "constants; contradicted if one is."
     )
-    missing = _missing(rows, [ours, theirs])
+    missing = _missing([ours, theirs])
     if missing:
         return Verdict(claim="T3", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=missing)
     comparisons = [compare(ours, theirs, measure, primary=True, judged=True) for measure in (ACCURACY, _soon(theirs))]
@@ -173,15 +154,15 @@ def _vae(rows: Rows) -> Verdict:
     task = CategoricalVAEConfig.task
     title = "Told of the draw, the rule is near tuned constants on VAEs"
     rule = (
-        f"Codes of {', '.join(vae.SHAPES['paper'])}, {vae.LENGTH['paper']['epochs']} epochs. Constants are chosen from "
+        f"Codes of {', '.join(vae.SHAPES)}, {vae.LENGTH['epochs']} epochs. Constants are chosen from "
         "12 pairs of temperatures at three learning rates, the learning rate of the rule from the same three, both by "
         "two seeds. Ten fresh seeds, paired, in "
         f"{LOSS.name}. Supported if on every shape the rule has at most {NEAR:g} nat more than the constants, and no "
         f"more runs that diverged; contradicted if on one the 95% interval of the difference lies above {NEAR:g} nat; "
         "otherwise not supported."
     )
-    arms = [(arm(rows, task, vae.told(shape)), arm(rows, task, vae.constant(shape))) for shape in vae.SHAPES["paper"]]
-    missing = _missing(rows, [one for pair in arms for one in pair])
+    arms = [(arm(rows, task, vae.told(shape)), arm(rows, task, vae.constant(shape))) for shape in vae.SHAPES]
+    missing = _missing([one for pair in arms for one in pair])
     if missing:
         return Verdict(claim="T4", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=missing)
     judged = [comparison for pair in arms if (comparison := compare(*pair, LOSS, primary=True, judged=True))]
@@ -243,9 +224,7 @@ def _converged(row: Row) -> bool:
     return row.done and row.last("validation_loss") < CONVERGED
 
 
-def _missing(rows: Rows, arms: Sequence[Arm]) -> tuple[str, ...]:
-    if rows.scale != "paper":
-        return (PAPER_ONLY,)
+def _missing(arms: Sequence[Arm]) -> tuple[str, ...]:
     return tuple(lack for arm in arms for lack in arm.missing)
 
 

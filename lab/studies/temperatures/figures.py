@@ -158,7 +158,7 @@ def _courses(ax: Axes, rows: Rows, task: type[Config], name: str) -> str:
     """What was drawn, in words; "" where there are no runs."""
     recipe = next(recipe for recipe in COURSES if _task_of(recipe) is task)
     wanted = [config for config in rows.wanted(recipe) if config.estimator.to_dict()["tau_b"] == RULE]
-    lr = TUNED[task][2] if rows.scale == "paper" else (wanted[0].lr if wanted else 0.0)
+    lr = TUNED[task][2]
     runs = [
         row
         for row in rows.of_status(config for config in wanted if config.lr == lr and config.task == task.task)

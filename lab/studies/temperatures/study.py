@@ -9,7 +9,6 @@ from dst_lab.configs import (
 from dst_lab.report import Study
 from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures
 
-from studies.temperatures.ablation import ABLATION
 from studies.temperatures.claims import judge
 from studies.temperatures.figures import courses, rates
 from studies.temperatures.recipes import RECIPES
@@ -41,7 +40,6 @@ TEMPERATURES = Study(
         answer("rates", table=False),
         VERDICTS,
         figures({"What the rule does": ["courses"]}),
-        ABLATION,
         SETTINGS,
         OTHERS,
         *REST,

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from dst_lab.claims import Comparison, Verdict
-from dst_lab.claims.readings import Question
 from dst_lab.configs.estimators import ESTIMATORS, Option
 from dst_lab.figures import draw
 from dst_lab.figures.maps import temperature_map
@@ -18,7 +17,6 @@ from dst_lab.report.known import ANY
 from dst_lab.report.others import figures_of
 from dst_lab.report.page import other_groups, page
 from dst_lab.report.results import best_results
-from dst_lab.report.sections import _turned
 from dst_lab.report.tables import _changes, rate_text, settings_table
 from dst_lab.report.text.answer import answers
 from dst_lab.report.text.glossary import linked
@@ -52,16 +50,6 @@ def test_digits_that_tell_two_means_apart_are_kept() -> None:
     assert steps[:3] == ["2,262 steps", "4,134 steps", f"{minus}1,872 steps"]
     close = told(unit="gates", ours=14.8281, theirs=14.7835, difference=0.0446, low=0.0106, high=0.0784)
     assert close == ["14.828 gates", "14.784 gates", "+0.045 gates", "+0.011 to +0.078"]
-
-
-def test_verdicts_that_another_reading_turns_are_counted_among_those_tested() -> None:
-    def verdict(said: str) -> Verdict:
-        return Verdict(claim="C", task="t", title="", rule="", verdict=said)
-
-    held, other, untested = (verdict(said) for said in ("supported", "not supported", "not tested"))
-    rows = ((held, other, untested), (held, held, None), (untested, held, untested))
-    assert _turned(Question("", ("rule", "a", "b"), rows)) == "1 of 2 verdicts turned, 3 not tested"
-    assert _turned(Question("", ("rule", "a"), ((held, held),))) == "none of 1 verdicts turned"
 
 
 def test_a_question_is_answered_by_its_own_claim_and_the_rest_is_counted() -> None:

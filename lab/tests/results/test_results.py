@@ -205,14 +205,6 @@ def test_plain_steps_are_those_of_the_device() -> None:
     assert cost.plain_steps(build.ROOT / "benchmarks/results.csv", "a device that nobody has") == {}
 
 
-def test_readings_name_the_tasks_of_a_claim_about_both(tmp_path: Path) -> None:
-    recipes = ("catae-sequential", "catae-baselines", "diagonal", "tau-f-effects", "tau-b-effects", "confirm")
-    with Store.open(planted.plant(tmp_path / "runs.sqlite", recipes=(*recipes, "catae-rate"))) as store:
-        said = build.readings(build.Results(PAPER.rows(store, "quick"), tmp_path), "")
-    assert "| the rule | 0.001 alone |" in said
-    assert "| C3 independence, binary network and autoencoder | " in said
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -1,7 +1,7 @@
 """The two sides of a comparison: chosen settings, each with its fresh seeds."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from statistics import fmean
@@ -44,12 +44,17 @@ def _arm(rows: Rows, task: str, role: str) -> Arm:
     config, name = rows.chosen.get((task, role)), role_name(rows, role, search.base)
     if config is None:
         return Arm(name, None, (), (f"the search for {name} on {task}: {rows.command(recipe)}",))
-    rows_or_none = [rows.find(run) for run in seeded([config], range(FRESH, FRESH + SEEDS))]
+    return arm_of(rows, name, config, range(FRESH, FRESH + SEEDS), rows.recipes.confirm)
+
+
+def arm_of(rows: Rows, name: str, config: Config, seeds: Sequence[int], recipe: str) -> Arm:
+    """A setting with these seeds, or how many of them the store lacks, and which recipe trains them."""
+    rows_or_none = [rows.find(run) for run in seeded([config], seeds)]
     existing = tuple(row for row in rows_or_none if row is not None)
-    if len(existing) < SEEDS:
-        missing, command = SEEDS - len(existing), rows.command(rows.recipes.confirm)
-        return Arm(name, config, (), (f"{missing} of {SEEDS} confirmation runs of {name} on {task}: {command}",))
-    return Arm(name, config, existing, ())
+    if len(existing) == len(seeds):
+        return Arm(name, config, existing, ())
+    missing = f"{len(seeds) - len(existing)} of {len(seeds)} runs of {name} on {config.task}: {rows.command(recipe)}"
+    return Arm(name, config, (), (missing,))
 
 
 def role_name(rows: Rows, role: str, config: Config) -> str:

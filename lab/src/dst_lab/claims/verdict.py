@@ -97,9 +97,10 @@ class Verdict:
 
 
 def decide(comparisons: Sequence[Comparison], missing: Sequence[str] = ()) -> str:
-    """Supported if every judged comparison is better, contradicted if one is worse; not tested where rows lack."""
+    """Supported if every judged comparison is better, contradicted if one is worse; not tested where rows lack, or
+    where the pairs are too few for any p to be at most the level."""
     judged = [comparison for comparison in comparisons if comparison.judged]
-    if missing or not judged:
+    if missing or not judged or any(0.5**comparison.n > LEVEL for comparison in judged):
         return NOT_TESTED
     if any(comparison.worse for comparison in judged):
         return CONTRADICTED

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import TypeAlias
 
 from dst_lab.configs import Config
@@ -17,6 +18,21 @@ Role: TypeAlias = tuple[str, str]
 """(task, role). A role is an estimator's name, or the name of the recipe that searches for it under another one."""
 
 
+def at_paper_scale(plans: Mapping[str, Callable[[], Plan]]) -> dict[str, Recipe]:
+    """The recipes of a study that has the paper's scale alone; any other scale is refused."""
+
+    def recipe(plan: Callable[[], Plan]) -> Recipe:
+        @wraps(plan)
+        def at_scale(scale: str) -> Plan:
+            if scale != "paper":
+                raise ValueError(f"this study has no {scale} scale: add --scale paper")
+            return plan()
+
+        return at_scale
+
+    return {name: recipe(plan) for name, plan in plans.items()}
+
+
 @dataclass(frozen=True)
 class Recipes:
     """The plans of a study, in the order in which they are followed."""
@@ -30,6 +46,8 @@ class Recipes:
     """Those that no claim and no figure needs."""
     roles: Mapping[str, str] = field(default_factory=dict)
     """Searches whose settings go by the search's own name, not by their estimator's: that name in words."""
+    scales: tuple[str, ...] = ("paper", "quick")
+    """Those that its plans have."""
     folder: str = ""
     """The study's folder, such as lab/studies/paper; "" where the study is registered by the program that runs."""
 

@@ -2,11 +2,10 @@
 
 from dst_lab.report.page import figures, left_out, other_groups, own_runs, page, pick_scale
 from dst_lab.report.section import Page, Section
-from dst_lab.report.study import Readings, Study
+from dst_lab.report.study import Study
 
 __all__ = [
     "Page",
-    "Readings",
     "Section",
     "Study",
     "figures",

@@ -19,11 +19,6 @@ def scale_of(config: Mapping[str, Any]) -> str:
     return min(("quick", "paper"), key=lambda scale: len(_given(config, scale)))
 
 
-def tells_scale(config: Mapping[str, Any]) -> bool:
-    """True where the values of the config are nearer to one scale: those of some tasks are the same at both."""
-    return len(_given(config, "quick")) != len(_given(config, "paper"))
-
-
 def run_command(config: Mapping[str, Any], seeds: Sequence[int] = (), store: str = "again.sqlite") -> str:
     """`dst run ..` for one run, or for these seeds, into a store of its own; "" for a task that the laboratory does not
     know."""

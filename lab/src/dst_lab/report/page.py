@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from dst_lab.figures import Drawn, draw
 from dst_lab.records import Group, Rows, groups
-from dst_lab.report.commands import scale_of, tells_scale
+from dst_lab.report.commands import scale_of
 from dst_lab.report.embed.data import maps, payload
 from dst_lab.report.embed.inline import STYLE, embedded
 from dst_lab.report.others import figures_of
@@ -25,24 +25,23 @@ ASSETS = Path(__file__).parent / "assets"
 
 
 def pick_scale(study: Study, store: Store) -> str:
-    """The paper's where the store has runs that the study's recipes begin with at it, else quick. A task whose values
-    are the same at both scales counts where it is alone: then that scale of which a larger part is recorded. Where no
-    recipe has begun, the paper's if any run is more like it."""
-    runs, begun = store.runs(), {"paper": set[str](), "quick": set[str]()}
-    alike = {"paper": set[str](), "quick": set[str]()}
-    for scale in ("paper", "quick"):
-        for make in study.recipes.plans.values():
-            for config in make(scale).wanted(lambda _: None):
-                values = config.to_dict()
-                (begun if tells_scale(values) else alike)[scale].add(run_id(values))
-    recorded = {run.id for run in runs}
-    for scale in ("paper", "quick"):
-        if recorded & begun[scale]:
+    """The paper's where the store has runs that the study's recipes begin with at this scale alone, else quick where it
+    has such; where both scales begin with them, the one of which a larger part is there. Where no recipe has begun, the
+    paper's if any run is more like it."""
+    recorded, scales = {run.id for run in store.runs()}, study.recipes.scales
+    begun = {
+        scale: {
+            run_id(c.to_dict()) for make in study.recipes.plans.values() for c in make(scale).wanted(lambda _: None)
+        }
+        for scale in scales
+    }
+    for scale in scales:
+        others = set[str]().union(*(ids for other, ids in begun.items() if other != scale))
+        if recorded & (begun[scale] - others):
             return scale
-    part = {scale: len(recorded & ids) / max(len(ids), 1) for scale, ids in alike.items()}
-    if any(part.values()):
-        return "paper" if part["paper"] >= part["quick"] else "quick"
-    return "paper" if any(scale_of(run.config) == "paper" for run in runs) else "quick"
+    if any(recorded & ids for ids in begun.values()):
+        return max(scales, key=lambda scale: len(recorded & begun[scale]) / max(len(begun[scale]), 1))
+    return scales[0] if any(scale_of(run.config) == scales[0] for run in store.runs()) else scales[-1]
 
 
 def own_runs(rows: Rows) -> list[Run]:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dst_lab.claims.readings import Question
-from dst_lab.claims.verdict import NOT_TESTED
 from dst_lab.configs import FRESH
 from dst_lab.configs.cards import title
 from dst_lab.records import Group
@@ -13,7 +11,7 @@ from dst_lab.report.results import best_results, results
 from dst_lab.report.section import Page, Section
 from dst_lab.report.tables import chosen_table, provenance_table, recipe_table, settings_table
 from dst_lab.report.text.answer import answers
-from dst_lab.report.verdicts import MARKS, board, groups, shown, tally
+from dst_lab.report.verdicts import board, groups, shown, tally
 
 MOST = 40
 """Rows of a table of settings that are in view; the CSV has all."""
@@ -48,23 +46,6 @@ def _verdicts(page: Page) -> str:
         groups=groups(items, page.study.questions),
         tasks=[title(task) for task in page.study.tasks],
     )
-
-
-def _readings(page: Page) -> str:
-    readings = page.study.readings.ask(page.rows) if page.study.readings else []
-    names = {**{task: title(task) for task in page.study.tasks}, "": page.study.where}
-    if not readings:
-        return ""
-    return page.fill("readings.html", readings=readings, marks=MARKS, names=names, turned=_turned)
-
-
-def _turned(question: Question) -> str:
-    """How many verdicts another reading turns, for the line over a folded table."""
-    pairs = [(cells[0], cell) for cells in question.rows for cell in cells[1:] if cell is not None]
-    tested = [pair for pair in pairs if all(one is not None and one.verdict != NOT_TESTED for one in pair)]
-    count = sum(question.turns(*pair) for pair in tested)
-    untested = f", {len(pairs) - len(tested)} not tested" if len(tested) < len(pairs) else ""
-    return f"{count or 'none'} of {len(tested)} verdicts turned{untested}"
 
 
 def _map(names: Sequence[str], page: Page) -> str:
@@ -116,7 +97,6 @@ def _provenance(page: Page) -> str:
 
 
 VERDICTS = Section("verdicts", "Verdicts", _verdicts)
-READINGS = Section("readings", "Other readings", _readings)
 SETTINGS = Section("settings", "Settings", _settings)
 OTHERS = Section("others", "Tasks", _others)
 RUNS = Section("runs", "All runs", _runs)

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from dst_lab.claims import Verdict
-from dst_lab.claims.readings import Question
-from dst_lab.configs import Config
 from dst_lab.configs.cards import estimator, title
 from dst_lab.figures import Drawn
 from dst_lab.figures.style import listing
@@ -18,17 +16,6 @@ from dst_lab.store import Store
 Figure: TypeAlias = Callable[[Rows], Drawn]
 ClaimRule: TypeAlias = Callable[[Rows], list[Verdict]]
 """From the rows to the verdicts on one claim or several."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Readings:
-    """Details that the question leaves open, each read otherwise."""
-
-    ask: Callable[[Rows], list[Question]]
-    begun: Callable[[Rows], dict[str, int]]
-    """Recipes of which some runs are there, and how many are not."""
-    lacking: Callable[[Rows], dict[Config, list[int]]]
-    """Settings that other readings ask for and that are not there, each with its seeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +42,6 @@ class Study:
         remarks: by task, what else is said of a chosen setting there.
         terms: words of its own that its page explains, in small letters, and what they mean.
         changes: by commit, what had changed where runs were trained from a checkout with changes.
-        readings: details read otherwise, where it has such.
         figures: by name, in the order in which they are read.
         sections: its page, from top to bottom.
     """
@@ -79,7 +65,6 @@ class Study:
     remarks: Mapping[str, Callable[[Rows, Setting], str]] = field(default_factory=dict)
     terms: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, str] = field(default_factory=dict)
-    readings: Readings | None = None
     figures: Mapping[str, Figure] = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
 

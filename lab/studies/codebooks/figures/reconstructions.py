@@ -6,18 +6,17 @@ from dst_lab.figures.style import Drawn, absent, panels
 from dst_lab.records import Array, Row, Rows
 from matplotlib.axes import Axes
 
-from studies.codebooks.claims import PSNR, arm_of
+from studies.codebooks.claims import PSNR, method_arm
 from studies.codebooks.recipes import METHODS, SIZES
 
 
 def strip(rows: Rows) -> Drawn:
     """Eight validation images by each method's middle run, at the size at which most methods have theirs kept; of
     equals, the largest."""
-    sizes = SIZES[rows.scale]
-    size = max(sizes, key=lambda one: (len(_kept(rows, one)), sizes[one]))
-    missing = [lack for name in METHODS for lack in arm_of(rows, size, name).missing]
+    size = max(SIZES, key=lambda one: (len(_kept(rows, one)), SIZES[one]))
+    missing = [lack for name in METHODS for lack in method_arm(rows, size, name).missing]
     kept = _kept(rows, size)
-    title = f"Reconstructions through {SIZES[rows.scale][size]:,} codes"
+    title = f"Reconstructions through {SIZES[size]:,} codes"
     if not kept:
         figure, (ax,) = panels(1)
         absent(ax, missing[:3] or ["reconstructions of the chosen settings"])
@@ -40,7 +39,7 @@ def strip(rows: Rows) -> Drawn:
 
 def _kept(rows: Rows, size: str) -> dict[str, tuple[Row, Mapping[str, Array]]]:
     """Each method's middle run of a size with its images, where they are kept."""
-    middle = {name: middling([row for row in arm_of(rows, size, name).rows if row.done]) for name in METHODS}
+    middle = {name: middling([row for row in method_arm(rows, size, name).rows if row.done]) for name in METHODS}
     arrays = {name: (row, rows.store.artefacts(row.run.id)) for name, row in middle.items() if row is not None}
     return {name: pair for name, pair in arrays.items() if {"inputs", "reconstructions"} <= pair[1].keys()}
 

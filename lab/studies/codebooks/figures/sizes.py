@@ -9,7 +9,7 @@ from dst_lab.plans.plan import seeded
 from dst_lab.records import Row, Rows
 from matplotlib.axes import Axes
 
-from studies.codebooks.claims import arm_of
+from studies.codebooks.claims import method_arm
 from studies.codebooks.recipes import METHODS, SEEDS, SIZES, TASK, chosen_at, short
 
 Find = Callable[[Rows, str, str], Sequence[Row]]
@@ -18,7 +18,7 @@ Find = Callable[[Rows, str, str], Sequence[Row]]
 def quality(rows: Rows) -> Drawn:
     """PSNR and usage against the number of codes."""
     parts = {"test_psnr_argmax": False, "test_usage_argmax": False}
-    lacking = [lack for size in SIZES[rows.scale] for name in METHODS for lack in arm_of(rows, size, name).missing]
+    lacking = [lack for size in SIZES for name in METHODS for lack in method_arm(rows, size, name).missing]
     caption = (
         "Each method at the setting that its search chose at the middle size. Line: mean "
         f"over at most {len(SEEDS)} fresh seeds; each run is a small dot. Test images, codes by argmax; usage is the "
@@ -53,7 +53,7 @@ def _draw(
         if logarithmic:
             ax.set_yscale("log")
             plain_logarithm(ax.yaxis)
-        sizes = list(SIZES[rows.scale].values())
+        sizes = list(SIZES.values())
         ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
         ax.minorticks_off()
         ax.set(xlabel="codes", ylabel=metric(name).axis)
@@ -64,7 +64,7 @@ def _draw(
 def _line(ax: Axes, rows: Rows, name: str, method: str, find: Find) -> bool:
     """A method's line; False where it has no runs."""
     look, points = METHODS[method], dict[int, list[float]]()
-    for size, codes in SIZES[rows.scale].items():
+    for size, codes in SIZES.items():
         values = [row.last(name) * metric(name).factor for row in find(rows, size, method) if row.has(name)]
         if values:
             points[codes] = values
@@ -78,9 +78,9 @@ def _line(ax: Axes, rows: Rows, name: str, method: str, find: Find) -> bool:
 
 
 def _chosen(rows: Rows, size: str, method: str) -> Sequence[Row]:
-    config = chosen_at(rows.chosen, rows.scale, size, method)
+    config = chosen_at(rows.chosen, size, method)
     return rows.of_status(seeded([config], SEEDS)) if config else []
 
 
 def _short(rows: Rows, size: str, method: str) -> Sequence[Row]:
-    return rows.of_status([short(rows.scale, size, method)])
+    return rows.of_status([short(size, method)])

@@ -32,6 +32,8 @@ def test_the_little_that_a_store_lacks_is_listed(cli, monkeypatch) -> None:
     untested = lambda rows: [replace(one, missing=(lack,)) for one in judge(rows)]  # noqa: E731
     monkeypatch.setitem(STUDIES, "paper", replace(PAPER, rules=(untested,)))
     lines = cli("claims", "--study", "paper", "--scale", "paper").out.splitlines()
+    assert not any(line.startswith("Quick scale") for line in lines)
+    assert cli("claims", "--study", "paper", "--scale", "quick").out.startswith("Quick scale: small networks")
     assert lines[1].strip() == f"missing: {lack}"
     assert all(line.strip().startswith(("not tested", "missing: ", "the paper: ")) for line in lines)
 
@@ -60,16 +62,6 @@ def test_the_level_comes_last_and_what_was_never_reached_is_no_step(cli, world, 
     gumbel = [line for line in lines if line.startswith("against ST Gumbel-Softmax, steps until")]
     assert len(gumbel) == 3
     assert all(": 10 against 130 (10 of 10 not there by the end), -120 " in line for line in gumbel)
-
-
-def test_readings_without_a_tested_claim_say_so(cli) -> None:
-    Store.open(Path("dst.sqlite"), write=True).close()
-    ended = cli("claims", "--study", "paper", "--readings")
-    assert ended.code == 0
-    assert ended.out == (
-        "no question can be asked: no claim is tested on the runs of quick scale in dst.sqlite; "
-        "`dst claims --scale quick --store dst.sqlite` says which are missing\n"
-    )
 
 
 def test_a_store_that_is_not_there_is_a_sentence(cli) -> None:

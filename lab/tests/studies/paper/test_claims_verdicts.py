@@ -170,9 +170,7 @@ def test_missing_confirmation_runs_are_named_and_the_rest_is_judged(world) -> No
     for claim in ("C2", "C2 speed"):
         verdict = found[claim, TASKS[0]]
         assert verdict.verdict == "not tested"
-        assert verdict.missing == (
-            f"1 of 10 confirmation runs of Identity STE on stochastic-binary: `dst sweep confirm {HERE}`",
-        )
+        assert verdict.missing == (f"1 of 10 runs of Identity STE on stochastic-binary: `dst sweep confirm {HERE}`",)
     assert {c.name for c in found["C2", TASKS[0]].comparisons} == {"against Softmax STE", "against ST Gumbel-Softmax"}
     assert not found["C2 speed", TASKS[0]].comparisons  # there is no mark yet
     assert found["C2 activity", TASKS[0]].verdict == "supported"  # Identity STE is only shown there

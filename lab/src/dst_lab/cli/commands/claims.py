@@ -5,22 +5,15 @@ import math
 import shutil
 import sys
 import textwrap
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from dst_lab.cli.commands.report import add_study
-from dst_lab.cli.commands.show import WIDE
 from dst_lab.cli.options.parser import add_store
-from dst_lab.cli.terminal.console import Console, say
+from dst_lab.cli.terminal.console import say
 from dst_lab.store import Store
 
 if TYPE_CHECKING:
     from dst_lab.claims import Comparison
-    from dst_lab.records import Rows
-    from dst_lab.report import Study
 
 MANY = 5
 """Where a store lacks more different things than these, they are not listed."""
@@ -35,11 +28,6 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     add_study(parser)
     add_store(parser)
-    parser.add_argument(
-        "--readings",
-        action="store_true",
-        help="show instead whether another reading of an open detail would have changed a verdict",
-    )
     parser.set_defaults(do=_claims)
 
 
@@ -54,12 +42,12 @@ def _claims(args: argparse.Namespace) -> int:
         if not study.rules:
             raise ValueError(f"the study {study.name} judges no claim: name one, such as --study lab/studies/paper")
         rows = study.rows(store, args.scale or pick_scale(study, store))
-        if args.readings:
-            return _readings(study, rows, args.store)
         verdicts = study.judge(rows)
     lacks = {lack for verdict in verdicts for lack in verdict.missing}
     # Of a store that has little of a study a hundred lines would say less than one command.
     untested = len(lacks) > MANY and all(verdict.verdict == NOT_TESTED for verdict in verdicts)
+    if rows.scale == "quick":
+        say("Quick scale: small networks, trained for minutes. No evidence about anything at the paper's scale.")
     for verdict in verdicts:
         about = " on ".join(filter(None, (verdict.claim, verdict.task)))
         _print(f"{about}: {verdict.title}", verdict.verdict)
@@ -90,44 +78,6 @@ def _print(text: str, verdict: str = "") -> None:
         width = max(shutil.get_terminal_size().columns - 1, 40)
         line = textwrap.fill(line, width, subsequent_indent=" " * 17, break_long_words=False, break_on_hyphens=False)
     say(line)
-
-
-def _readings(study: "Study", rows: "Rows", path: Path) -> int:
-    """One table per question, and what to train for the cells that are not tested."""
-    from dst_lab.report.commands import run_command
-    from dst_lab.store.disk.compressed import is_compressed
-
-    if study.readings is None:
-        raise ValueError(f"the study {study.name} leaves no detail open that it would read otherwise")
-    console = Console(highlight=False, width=None if Console().is_terminal else WIDE)
-    questions = study.readings.ask(rows)
-    if not questions:
-        say(
-            f"no question can be asked: no claim is tested on the runs of {rows.scale} scale in {path}; `dst claims "
-            f"--scale {rows.scale} --store {path}` says which are missing"
-        )
-    for question in questions:
-        table = Table(title=question.title, title_justify="left", caption=question.note, caption_justify="left")
-        for name in ("claim", "task", *question.columns):
-            table.add_column(name)
-        for first, *cells in question.rows:
-            if first is not None:
-                verdicts = [cell.verdict if cell else "" for cell in (first, *cells)]
-                table.add_row(first.claim, first.task, *verdicts)
-        console.print(table)
-    settings = study.readings.lacking(rows) if questions else {}
-    begun = study.readings.begun(rows)
-    if is_compressed(path) and (settings or begun):
-        path = path.with_suffix("")
-        say(f"(before what follows: `dst copy --store {path}.xz {path}`)")
-    for recipe, missing in begun.items():
-        say(f"{missing} runs with a detail set otherwise are not there:")
-        say(f"{rows.recipes.command(recipe, rows.scale)} --store {path}")
-    if settings:
-        say("what other ways to choose ask for, and is not there; a search may ask for more when this is done:")
-    for config, seeds in settings.items():
-        say(run_command(replace(config, seed=seeds[0]).to_dict(), seeds, str(path)))
-    return 0
 
 
 def _line(c: "Comparison") -> str:

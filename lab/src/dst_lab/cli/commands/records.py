@@ -118,7 +118,7 @@ def _chosen_runs(store: Store) -> set[str]:
     chosen = [
         config
         for study in STUDIES.values()
-        for scale in ("quick", "paper")
+        for scale in study.recipes.scales
         for config in study.recipes.chosen(lookup, scale).values()
     ]
     settings = {setting_key(config.to_dict()) for config in chosen}

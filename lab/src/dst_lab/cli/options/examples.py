@@ -34,8 +34,7 @@ dst report --study lab/studies/paper --store lab/results/paper""",
 dst reproduce lab/studies/paper             minutes, on small tasks
 dst reproduce lab/studies/paper --scale paper --budget 30""",
     "claims": """\
-dst claims --study lab/studies/paper --store lab/results/paper
-dst claims --study lab/studies/paper --store lab/results/paper --readings""",
+dst claims --study lab/studies/paper --store lab/results/paper""",
     "circuit": """\
 dst run logic-gates --seeds 1 --keep
 dst circuit --out net.c --out net.v --testbench --images 200""",
