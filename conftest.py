@@ -17,13 +17,13 @@ collect_ignore = [] if find_spec("triton") else _KERNELS
 
 
 def remember(page: dict[str, Any]) -> None:
-    """Note what is registered before the examples of a page, which may register estimators, rules and cards."""
-    from dst_lab.configs import cards, estimators, rules
+    """Note what is registered before the examples of a page, which may register estimators, rules and metrics."""
+    from dst_lab import cards
 
     from decoupled_st.estimators import spec
     from decoupled_st.temperatures import rule
 
-    tables: list[dict[str, Any]] = [spec._registry, rule._RULES, estimators.ESTIMATORS, rules.RULES, cards.METRICS]
+    tables: list[dict[str, Any]] = [spec._registry, rule._RULES, cards.METRICS]
     page["registered_before"] = [(table, dict(table)) for table in tables]
 
 

@@ -26,14 +26,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from dst_lab.configs import Choice, Config
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.cluster import Cluster
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.engines.ray import RayEngine
+from dst_lab.estimators import Choice
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.task import Task
+from dst_lab.runs import Config
 from dst_lab.store import Store
 from dst_lab.tasks import TASKS
 from recording import record

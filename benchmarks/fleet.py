@@ -31,12 +31,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from dst_lab import data
-from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
-from dst_lab.configs.estimators import DEFAULT
+from dst_lab.estimators import DEFAULT, Choice
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.saved.checkpoint import Checkpoint
 from dst_lab.fleet.task import Task
-from dst_lab.tasks import CategoricalAutoencoder, LogicGates, StochasticBinary
+from dst_lab.runs import Config
+from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoder, CategoricalAutoencoderConfig
+from dst_lab.tasks.logic_gates import LogicGates, LogicGatesConfig
+from dst_lab.tasks.stochastic_binary import StochasticBinary, StochasticBinaryConfig
 from recording import Step, captured, record
 from torch import nn
 

@@ -14,9 +14,9 @@ import time
 from itertools import pairwise
 
 import torch
-from dst_lab.configs import Choice, LogicGatesConfig
+from dst_lab.estimators import Choice
 from dst_lab.fleet.loop import Fleet
-from dst_lab.tasks import LogicGates
+from dst_lab.tasks.logic_gates import LogicGates, LogicGatesConfig
 from recording import Step, captured, record
 from torch import nn
 

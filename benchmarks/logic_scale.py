@@ -11,9 +11,9 @@ import argparse
 import time
 
 import torch
-from dst_lab.configs import Choice, LogicGatesConfig
+from dst_lab.estimators import Choice
 from dst_lab.fleet.loop import Fleet
-from dst_lab.tasks import LogicGates
+from dst_lab.tasks.logic_gates import LogicGates, LogicGatesConfig
 from recording import record
 from studies.circuits.recipes import CONSTANTS, RESIDUAL, SELF, SIZES, Size
 

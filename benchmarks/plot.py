@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dst_lab.configs.cards import estimator as card
-from dst_lab.configs.cards import title
+from dst_lab.cards import estimator as card
+from dst_lab.cards import title
 from dst_lab.figures.style import FAINT, INK, panels, settle, styled, write
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure

@@ -16,9 +16,12 @@ from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
-from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, StochasticBinaryConfig
+from dst_lab.estimators import Choice
 from dst_lab.fleet.loop import Fleet
+from dst_lab.runs import Config
 from dst_lab.tasks import TASKS
+from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoderConfig
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 from recording import Step, captured, record
 from torch import nn
 

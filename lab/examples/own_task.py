@@ -12,9 +12,9 @@ from typing import ClassVar
 
 import torch
 from dst_lab.cli.main import main
-from dst_lab.configs import Config
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task
+from dst_lab.runs import Config
 from dst_lab.tasks import register
 from torch import Tensor
 

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 
+from dst_lab.cards import estimator, metric, title
 from dst_lab.claims import SEEDS, Verdict
-from dst_lab.configs.cards import estimator, metric, title
 from dst_lab.figures import Drawn, draw, write
 from dst_lab.figures.curves import counted
 from dst_lab.figures.style import listing, number

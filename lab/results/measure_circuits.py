@@ -17,10 +17,8 @@ import numpy as np
 import torch
 from dst_lab import data, networks
 from dst_lab.cli.commands.circuit import input_names
-from dst_lab.configs import LogicGatesConfig
 from dst_lab.store import Run, Store
-from dst_lab.tasks import LogicGates
-from dst_lab.tasks.logic_gates import wiring_of
+from dst_lab.tasks.logic_gates import LogicGates, LogicGatesConfig, wiring_of
 from studies.circuits.measured import NAME, Measured, write
 
 import decoupled_st as dst

@@ -7,11 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 from dst_lab.claims import Comparison
-from dst_lab.configs import CategoricalAutoencoderConfig, Config, StochasticBinaryConfig
 from dst_lab.figures import draw
 from dst_lab.figures.style import plus_minus
 from dst_lab.records import Rows
 from dst_lab.report.verdicts import MARKS
+from dst_lab.runs import Config
+from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoderConfig
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 from results.build import table
 from results.quoted import Quoted, decimals
 from studies.temperatures import TEMPERATURES

@@ -10,9 +10,9 @@ import argparse
 
 import numpy as np
 import torch
-from dst_lab.configs import Choice, StochasticBinaryConfig
+from dst_lab.estimators import Choice
 from dst_lab.fleet.loop import Fleet
-from dst_lab.tasks import StochasticBinary
+from dst_lab.tasks.stochastic_binary import StochasticBinary, StochasticBinaryConfig
 from studies.paper.recipes import SBN_TAU_B
 
 SEEDS, BATCHES = 5, 8

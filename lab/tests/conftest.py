@@ -32,7 +32,7 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def small() -> Callable[..., Any]:
     """`small(task, **fields)`: a config that trains in a moment."""
-    from dst_lab.configs import Choice
+    from dst_lab.estimators import Choice
     from dst_lab.tasks import TASKS
 
     choice = Choice.make("decoupled", tau_f=0.5, tau_b=0.7)

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from dst_lab.configs import Config
 from dst_lab.records import Row, Rows
 from dst_lab.report import Study
+from dst_lab.runs import Config
 from dst_lab.store import Run, Series, run_id
 
 Values = Callable[[Config], Mapping[str, Sequence[float]] | None]

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dst_lab.configs import CONFIGS, Config
-from dst_lab.configs.stochastic_binary import THRESHOLDS
 from dst_lab.records import pursue
+from dst_lab.runs import CONFIGS, Config
 from dst_lab.store import Record, Series, Store, temperatures
+from dst_lab.tasks.stochastic_binary import THRESHOLDS
 from studies.paper.recipes import RECIPES
 
 Array = npt.NDArray[np.float64]

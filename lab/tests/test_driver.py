@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dst_lab.configs import Choice, Config, StochasticBinaryConfig
 from dst_lab.driver import Driver, Look, Nobody
 from dst_lab.engines import chunk
 from dst_lab.engines.chunk import build
 from dst_lab.engines.engine import Job, Outcome
 from dst_lab.engines.local import LocalEngine
+from dst_lab.estimators import Choice
 from dst_lab.fleet.loop import TrainingStoppedError
 from dst_lab.fleet.saved import provenance
 from dst_lab.plans import Grid, Plan, Recipes, Sequential
+from dst_lab.runs import Config
 from dst_lab.store import Record, Series, Store
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 
 BASE = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=1.0, tau_b=1.0))
 

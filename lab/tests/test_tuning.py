@@ -12,10 +12,10 @@ import dst_lab
 import numpy as np
 import pytest
 import torch
-from dst_lab.configs import Choice
-from dst_lab.configs.own import OwnConfig
+from dst_lab.estimators import Choice
 from dst_lab.store import Store
 from dst_lab.store.record import run_id
+from dst_lab.tuning.own import OwnConfig
 from dst_lab.tuning.workers import Progress
 from own_objective import bowl, odd
 

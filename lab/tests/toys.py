@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from dst_lab.configs import Card, Temperature
 from torch import Tensor
 
 import decoupled_st as dst
@@ -40,6 +39,9 @@ class ToySTE(Estimator):
 
     name: ClassVar[str] = "toy_ste"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
+    label: ClassVar[str] = "Toy STE"
+    surrogate: ClassVar[str] = "scaled identity"
+    backward: ClassVar = None
     tau: float = field(default=1.0, metadata=TEMPERATURE)
 
     @property
@@ -48,12 +50,6 @@ class ToySTE(Estimator):
 
     def deterministic(self) -> Estimator:
         return dst.IdentitySTE()
-
-
-CARD = Card(
-    name="toy_ste", label="Toy STE", temperatures={"tau": Temperature()}, draw="tau", surrogate="scaled identity",
-    needs_choice=True,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from dst_lab.configs import Choice, CodebookVAEConfig
-from dst_lab.tasks.quantisers import KINDS, Quantiser
+from dst_lab.estimators import Choice
+from dst_lab.tasks.quantisers import KINDS, CodebookVAEConfig, Quantiser
 from torch import Tensor, nn
 
 N, D, K, BETA, DECAY = 200, 6, 32, 0.3, 0.9

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from dst_lab.configs import Config
 from dst_lab.engines.checkpoints import Checkpoints, folder_of
 from dst_lab.engines.engine import Engine, Job, Outcome, Watch
 from dst_lab.engines.ledger import without_network
 from dst_lab.plans import Plan, Recipes
 from dst_lab.records import known_to, pursue, remaining
+from dst_lab.runs import Config
 from dst_lab.store import Store, run_id
 
 MOMENT = 0.05

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 import decoupled_st as dst
 from decoupled_st.nn.chooser import Chooser
 from dst_lab import plugins
-from dst_lab.configs import CONFIGS, Config
 from dst_lab.fleet.loop import Fleet, threads
 from dst_lab.fleet.saved.recording import adopt
+from dst_lab.runs import CONFIGS, Config
 from dst_lab.store import Run, Store, StoreError
 from dst_lab.tasks import TASKS
 

@@ -1,4 +1,4 @@
-"""What other installed packages add to the laboratory: tasks, cards of estimators, rules for temperatures, studies.
+"""What other installed packages add to the laboratory: tasks, estimators, rules for temperatures, studies.
 
 A package names a module in its pyproject.toml, and the module calls the `register` functions when it is imported:
 
@@ -11,7 +11,8 @@ from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from dst_lab.configs import CONFIGS, ESTIMATORS, RULES
+from dst_lab.estimators import kinds, rules
+from dst_lab.runs import CONFIGS
 from dst_lab.shown import shown
 
 GROUP = "dst_lab.plugins"
@@ -23,10 +24,10 @@ def load() -> frozenset[str]:
 
     One that cannot be imported is told, and left out: the others, and the records, stay in reach.
     """
-    before = {*CONFIGS, *ESTIMATORS, *RULES}
+    before = {*CONFIGS, *kinds(), *rules()}
     for entry in entry_points(group=GROUP):
         _load(entry)
-    return frozenset({*CONFIGS, *ESTIMATORS, *RULES} - before)
+    return frozenset({*CONFIGS, *kinds(), *rules()} - before)
 
 
 def _load(entry: EntryPoint) -> None:

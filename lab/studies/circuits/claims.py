@@ -5,8 +5,8 @@ from statistics import fmean
 
 from dst_lab.claims import Verdict
 from dst_lab.claims.verdict import NOT_SUPPORTED, NOT_TESTED, SUPPORTED
-from dst_lab.configs import LogicGatesConfig
 from dst_lab.records import Row, Rows
+from dst_lab.tasks.logic_gates import LogicGatesConfig
 
 from studies.circuits.recipes import SIZES
 

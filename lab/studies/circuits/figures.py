@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dst_lab.configs.cards import estimator
+from dst_lab.cards import estimator
 from dst_lab.figures.style import FAINT, INK, Drawn, absent, listing, panels, plain_logarithm
 from dst_lab.records import Row, Rows
 from matplotlib.axes import Axes

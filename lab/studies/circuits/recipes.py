@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dst_lab.configs import WHOLE, Choice, Config, LogicGatesConfig
+from dst_lab.estimators import Choice
 from dst_lab.plans import FRESH, Following, Grid, Measured, Plan, Recipes, Several
 from dst_lab.plans.plan import Axis, with_value
 from dst_lab.plans.recipes import at_paper_scale
+from dst_lab.runs import WHOLE, Config
+from dst_lab.tasks.logic_gates import LogicGatesConfig
 
 
 @dataclass(frozen=True, kw_only=True)

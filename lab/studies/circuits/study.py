@@ -1,8 +1,8 @@
 """The study as a value: what its page says, and in which order."""
 
-from dst_lab.configs import LogicGatesConfig
 from dst_lab.report import Study
 from dst_lab.report.sections import OTHERS, REST, VERDICTS, answer, figures
+from dst_lab.tasks.logic_gates import LogicGatesConfig
 
 from studies.circuits.claims import judge
 from studies.circuits.figures import gates, minutes, speed

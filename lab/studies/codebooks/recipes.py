@@ -5,11 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dst_lab.configs import Choice, CodebookVAEConfig, Config
+from dst_lab.estimators import Choice
 from dst_lab.plans import FRESH, Grid, Measured, Plan, Recipes, Several
 from dst_lab.plans.following import Following
 from dst_lab.plans.plan import Axis, with_value
 from dst_lab.plans.recipes import at_paper_scale
+from dst_lab.runs import Config
+from dst_lab.tasks.quantisers import CodebookVAEConfig
 
 TASK = CodebookVAEConfig.task
 SIZES = {"512": 512, "16k": 16_384, "262k": 262_144}

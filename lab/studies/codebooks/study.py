@@ -1,8 +1,8 @@
 """The comparison as a study: what its page says, and in which order."""
 
-from dst_lab.configs import CodebookVAEConfig
 from dst_lab.report import Study
 from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures
+from dst_lab.tasks.quantisers import CodebookVAEConfig
 
 from studies.codebooks.claims import judge
 from studies.codebooks.figures import FIGURES

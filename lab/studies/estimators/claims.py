@@ -14,9 +14,9 @@ from statistics import fmean, stdev
 from dst_lab.claims import Verdict, arm, compare, decide
 from dst_lab.claims.measures import Measure, best, last
 from dst_lab.claims.verdict import NOT_SUPPORTED, NOT_TESTED, SUPPORTED
-from dst_lab.configs import CategoricalVAEConfig
 from dst_lab.plans.plan import seeded, settings, value_of
 from dst_lab.records import Rows
+from dst_lab.tasks.categorical_vae import CategoricalVAEConfig
 
 from studies.estimators.recipes import (
     PAPER_TASKS,

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 
 import numpy as np
-from dst_lab.configs import BiasVarianceConfig, CategoricalVAEConfig
-from dst_lab.configs.cards import estimator, metric
+from dst_lab.cards import estimator, metric
 from dst_lab.figures.curves import diverged, frame
 from dst_lab.figures.heat_map import Mark, heat_map, marks
 from dst_lab.figures.style import HEIGHT, Drawn, absent, letter, listing, number, panels, plus_minus
 from dst_lab.records import Row, Rows, Setting, spread, together
+from dst_lab.tasks.bias_variance import BiasVarianceConfig
+from dst_lab.tasks.categorical_vae import CategoricalVAEConfig
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 

@@ -5,20 +5,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dst_lab.configs import (
-    WHOLE,
-    BiasVarianceConfig,
-    CategoricalAutoencoderConfig,
-    CategoricalVAEConfig,
-    Choice,
-    Config,
-    LogicGatesConfig,
-    PolynomialConfig,
-    StochasticBinaryConfig,
-)
+from dst_lab.estimators import Choice
 from dst_lab.plans import FRESH_SEEDS, Confirm, Grid, Measured, Plan, Recipes, Several
 from dst_lab.plans.plan import Axis
 from dst_lab.plans.recipes import at_paper_scale
+from dst_lab.runs import WHOLE, Config
+from dst_lab.tasks.bias_variance import BiasVarianceConfig
+from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoderConfig
+from dst_lab.tasks.categorical_vae import CategoricalVAEConfig
+from dst_lab.tasks.logic_gates import LogicGatesConfig
+from dst_lab.tasks.polynomial import PolynomialConfig
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 
 SHAPES = {"128x4": (128, 4), "32x16": (32, 16), "8x64": (8, 64)}
 """n x K by name."""

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from dst_lab.configs import CategoricalVAEConfig
 from dst_lab.report import Study
 from dst_lab.report.section import Page, Section
 from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures, temperature_map
+from dst_lab.tasks.categorical_vae import CategoricalVAEConfig
 
 from studies.estimators import tables
 from studies.estimators.claims import judge, places

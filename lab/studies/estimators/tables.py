@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dst_lab.configs.cards import estimator
+from dst_lab.cards import estimator
 from dst_lab.figures.style import plus_minus, value_text
 from dst_lab.plans.plan import seeded, settings, value_of
 from dst_lab.records import Row, Rows, Setting

@@ -1,15 +1,15 @@
 """What the paper's chosen settings lead to: a falling tau_f, and details that it does not state set otherwise."""
 
-from dst_lab.configs import WHOLE, Config
 from dst_lab.plans import Following
 from dst_lab.plans.plan import value_of, with_value
+from dst_lab.runs import WHOLE, Config
 
 
 class Annealed(Following):
     """The chosen settings of Decoupled ST with tau_f falling from its value to a quarter of it, or to 0."""
 
     def variants(self, config: Config) -> list[Config]:
-        tau_f = value_of(config, "tau_f") if "tau_f" in config.estimator.card.temperatures else 0
+        tau_f = value_of(config, "tau_f") if "tau_f" in config.estimator.kind.temperatures() else 0
         if not isinstance(tau_f, float) or tau_f == 0:
             return []
         schedules = (f"{tau_f}:{tau_f / 4}:linear", f"{tau_f}:0.0:linear", f"{tau_f}:0.0:cosine")

@@ -3,16 +3,14 @@
 from dataclasses import replace
 from typing import Any, TypeGuard
 
-from dst_lab.configs import (
-    BiasVarianceConfig,
-    CategoricalAutoencoderConfig,
-    Choice,
-    Config,
-    LogicGatesConfig,
-    StochasticBinaryConfig,
-)
+from dst_lab.estimators import Choice
 from dst_lab.plans import FRESH_SEEDS, Confirm, Grid, Measured, Plan, Recipes, Sequential, Several
 from dst_lab.plans.plan import Axis, value_of, with_value
+from dst_lab.runs import Config
+from dst_lab.tasks.bias_variance import BiasVarianceConfig
+from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoderConfig
+from dst_lab.tasks.logic_gates import LogicGatesConfig
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 
 from studies.paper.following import Annealed, Detailed
 

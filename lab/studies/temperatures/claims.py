@@ -8,14 +8,12 @@ from statistics import fmean
 from dst_lab.claims import SEEDS, Arm, Comparison, Measure, Verdict, arm, arm_of, compare, paired
 from dst_lab.claims.measures import after_the_end, best, last, reach
 from dst_lab.claims.verdict import CONTRADICTED, NOT_SUPPORTED, NOT_TESTED, SUPPORTED
-from dst_lab.configs import (
-    CategoricalAutoencoderConfig,
-    CategoricalVAEConfig,
-    LogicGatesConfig,
-    StochasticBinaryConfig,
-)
 from dst_lab.plans import FRESH_SEEDS
 from dst_lab.records import Row, Rows
+from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoderConfig
+from dst_lab.tasks.categorical_vae import CategoricalVAEConfig
+from dst_lab.tasks.logic_gates import LogicGatesConfig
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 
 from studies.temperatures import vae
 from studies.temperatures.settings import (

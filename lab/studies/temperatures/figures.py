@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dst_lab.configs import CategoricalAutoencoderConfig, Config, LogicGatesConfig, StochasticBinaryConfig
-from dst_lab.configs.cards import estimator, metric, title
+from dst_lab.cards import estimator, metric, title
 from dst_lab.figures.style import FAINT, INK, Drawn, absent, letter, listing, panels, plus_minus
 from dst_lab.records import Array, Row, Rows, spread
+from dst_lab.runs import Config
+from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoderConfig
+from dst_lab.tasks.logic_gates import LogicGatesConfig
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 

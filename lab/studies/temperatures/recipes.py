@@ -3,9 +3,12 @@
 What is judged has ten fresh seeds; nothing about the rule was chosen on them, nor on the seeds of the searches.
 """
 
-from dst_lab.configs import CategoricalAutoencoderConfig, Config, LogicGatesConfig, StochasticBinaryConfig
 from dst_lab.plans import FRESH_SEEDS, Confirm, Grid, Measured, Plan, Recipes, Several
 from dst_lab.plans.recipes import at_paper_scale
+from dst_lab.runs import Config
+from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoderConfig
+from dst_lab.tasks.logic_gates import LogicGatesConfig
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 
 from studies.temperatures import vae
 from studies.temperatures.settings import (

@@ -2,7 +2,11 @@
 
 from typing import Any
 
-from dst_lab.configs import CategoricalAutoencoderConfig, Choice, Config, LogicGatesConfig, StochasticBinaryConfig
+from dst_lab.estimators import Choice
+from dst_lab.runs import Config
+from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoderConfig
+from dst_lab.tasks.logic_gates import LogicGatesConfig
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 
 RULE, UNTOLD = "self", "self:steps=0"
 """The rule, which a fleet tells how many steps there are; and the same rule without that."""

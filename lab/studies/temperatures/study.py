@@ -1,13 +1,11 @@
 """The study as a value: what its page says, and in which order."""
 
-from dst_lab.configs import (
-    CategoricalAutoencoderConfig,
-    CategoricalVAEConfig,
-    LogicGatesConfig,
-    StochasticBinaryConfig,
-)
 from dst_lab.report import Study
 from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures
+from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoderConfig
+from dst_lab.tasks.categorical_vae import CategoricalVAEConfig
+from dst_lab.tasks.logic_gates import LogicGatesConfig
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 
 from studies.temperatures.claims import judge
 from studies.temperatures.figures import courses, rates

@@ -8,9 +8,10 @@ chosen from the same three, with the same seeds.
 from collections.abc import Callable
 from typing import Any
 
-from dst_lab.configs import CategoricalVAEConfig, Config
 from dst_lab.plans import Grid, Plan
 from dst_lab.plans.plan import Axis
+from dst_lab.runs import Config
+from dst_lab.tasks.categorical_vae import CategoricalVAEConfig
 
 from studies.temperatures.settings import setting
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from dst_lab.cards import TASK_CARDS, TaskCard
 from dst_lab.claims.arms import Arm, compare
 from dst_lab.claims.measures import last
-from dst_lab.configs.cards import TASK_CARDS, TaskCard
 from dst_lab.records import Row
 from dst_lab.store import Run, Series
 

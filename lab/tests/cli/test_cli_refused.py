@@ -29,7 +29,7 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ((*RUN, "--estimator", "softmax-ste", "--tau-f", "1"), "--estimator softmax-ste takes --tau, got --tau-f"),
     ((*RUN, "--estimator", "identity-ste", "--tau", "1"), "identity-ste takes no temperature, got --tau"),
     ((*RUN, "--estimator", "all", "--tau-f", "1"), "all takes each estimator's own temperatures, got --tau-f"),
-    ((*RUN, "--estimator", "nope"), "unknown estimator 'nope': expected one of decoupled, softmax_ste"),
+    ((*RUN, "--estimator", "nope"), "unknown estimator name 'nope': expected one of decoupled, gapped_ste"),
     (
         (*RUN, "--seeds", "many"),
         "--seeds takes a number above 0, a list such as 3,7,11 or a range such as 5-7, got 'many'",
@@ -73,7 +73,7 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ((*SWEEP, "tau_f=3,4", "--tau-f", 2), "tau_f is an axis, and given by --tau-f too: leave one of them out"),
     ((*SWEEP, "tau_f=0:1e9:0.001"), "an axis is name=a,b,c or name=from:to:step with a whole number of steps, at most"),
     ((*SWEEP, "tau_f=2:0.1:odd"), "a temperature takes schedules such as 2:0.1:linear and rules (self, confidence) as"),
-    ((*SWEEP, "tau_b=1,0:0.5:exponential"), "an exponential schedule cannot begin or end at 0, got 0.0:0.5"),
+    ((*SWEEP, "tau_b=1,0:0.5:exponential"), "an exponential schedule cannot begin or end at 0, got 0.0 and 0.5"),
     ((*SWEEP, "tau_b=self:high=x"), "the constant high of the rule self takes a number, got 'x'"),
     (
         ("run", "polynomial", "--estimator", "reinmax", "--tau-f", "confidence"),

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from dst_lab.configs import CONFIGS, cards, rules
-from dst_lab.configs.cards import MetricCard, TaskCard, estimator, listed, metric, parts, task_card
+from dst_lab import cards
+from dst_lab.cards import MetricCard, TaskCard, estimator, listed, metric, parts, task_card
+from dst_lab.runs import CONFIGS
 
 
 @pytest.mark.parametrize(
@@ -55,12 +56,10 @@ def test_what_is_registered_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_card_of_a_name_is_refused_unless_it_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cards, "METRICS", dict(cards.METRICS))
     monkeypatch.setattr(cards, "TASK_CARDS", dict(cards.TASK_CARDS))
-    monkeypatch.setattr(rules, "RULES", dict(rules.RULES))
     wobble, own = MetricCard(name="wobble", label="wobble"), TaskCard(name="own", title="my task")
     for _ in range(2):  # the same again may
         cards.register_metric(wobble)
         cards.register_task(own)
-        rules.register("cooling", "it cools")
     other, mine = replace(wobble, label="sway", unit="m"), replace(own, title="yours")
     said = (
         r"a metric called 'wobble' already, which differs in label \('wobble', now 'sway'\), unit \('', now 'm'\): give"
@@ -69,15 +68,11 @@ def test_another_card_of_a_name_is_refused_unless_it_is_meant(monkeypatch: pytes
         cards.register_metric(other)
     with pytest.raises(ValueError, match=r"a card of a task called 'own' already, .*'yours'\): .* with replace=True"):
         cards.register_task(mine)
-    with pytest.raises(ValueError, match=r"a rule called 'cooling' already, 'it cools', now 'it heats': give yours"):
-        rules.register("cooling", "it heats")
     with pytest.raises(ValueError, match=r"metric called 'snr' already, which differs in label"):
         cards.register_metric(MetricCard(name="snr", label="mine"))
     assert (metric("wobble"), task_card("own")) == (wobble, own)
     assert cards.register_metric(other, replace=True) is metric("wobble")
     assert cards.register_task(mine, replace=True) is task_card("own")
-    rules.register("cooling", "it heats", replace=True)
-    assert rules.RULES["cooling"] == "it heats"
 
 
 @pytest.mark.parametrize("wrong", [{"direction": 2}, {"at": "first"}, {"at": "best"}])

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from dst_lab.configs import Choice, CodebookVAEConfig
+from dst_lab.estimators import Choice
 from dst_lab.fleet.loop import Fleet
-from dst_lab.tasks import CodebookVAE
+from dst_lab.tasks.codebook_vae import CodebookVAE
+from dst_lab.tasks.quantisers import CodebookVAEConfig
 
 import decoupled_st as dst
 

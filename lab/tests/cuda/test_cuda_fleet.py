@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from dst_lab.configs import Choice
+from dst_lab.estimators import Choice
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.optimiser import Optimiser, UpdateRule
 from dst_lab.fleet.streams import Streams, Use

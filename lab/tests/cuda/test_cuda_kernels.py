@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dst_lab.configs import card
-from dst_lab.configs.estimators import CLEAN
+from dst_lab.estimators import CLEAN, kind_of
 from dst_lab.fleet.cpu import layer as cpu_layer
 from dst_lab.fleet.cpu import logic as cpu
 from dst_lab.fleet.cuda.choose import Draws, choose
@@ -38,7 +37,7 @@ def draws(name: str, device: torch.device) -> Draws:
     surrogate = taus.get("tau_b") or taus.get("tau") or [1.0] * RUNS
     tensors = (torch.tensor(DRAWN[name], device=device), torch.tensor(surrogate, device=device))
     return Draws(
-        *tensors, torch.tensor([7, 3, 7], device=device), torch.tensor(11, device=device), 1, 5, card(name).surrogate
+        *tensors, torch.tensor([7, 3, 7], device=device), torch.tensor(11, device=device), 1, 5, kind_of(name).surrogate
     )
 
 
@@ -103,7 +102,7 @@ def test_gradients_given_the_choice_are_the_librarys(
     upstream = torch.randn_like(logits)
     samples, gap = options.get("samples", 1), options.get("gap", 0.0)
     where = replace(
-        draws("gumbel_ste", device), through=card(name).surrogate, samples=samples,
+        draws("gumbel_ste", device), through=kind_of(name).surrogate, samples=samples,
         drawn=torch.tensor(taus.get("tau_f", [1.0] * RUNS), device=device),
         surrogate=torch.tensor(taus.get("tau_b", taus.get("tau")), device=device),
         gap=float("nan") if gap == "p" else gap,

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from dst_lab.configs import Choice, LogicGatesConfig
+from dst_lab.estimators import Choice
 from dst_lab.fleet.cuda import packed
 from dst_lab.fleet.cuda.logic import pack_features
 from dst_lab.fleet.cuda.noise import philox_uniform
 from dst_lab.fleet.cuda.packed import pack
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.streams import Streams
-from dst_lab.tasks import LogicGates
+from dst_lab.tasks.logic_gates import LogicGates, LogicGatesConfig
 
 CHOICES = [
     Choice.make("decoupled", tau_f=0.5, tau_b=0.7),

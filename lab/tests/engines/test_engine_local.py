@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from dst_lab.configs import Choice
 from dst_lab.engines import calibrate, chunk
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.engine import Job, Outcome
 from dst_lab.engines.local import LocalEngine
+from dst_lab.estimators import Choice
 from dst_lab.fleet import capacity
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.saved.checkpoint import Checkpoint

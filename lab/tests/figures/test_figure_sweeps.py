@@ -3,13 +3,15 @@
 from pathlib import Path
 
 import numpy as np
-from dst_lab.configs import FRESH, Choice, StochasticBinaryConfig
+from dst_lab.estimators import Choice
 from dst_lab.figures import draw
 from dst_lab.figures.sweeps import cells
 from dst_lab.plans import Grid, Plan, Recipes
 from dst_lab.plans.plan import Several, seeded, with_values
 from dst_lab.records import Rows
+from dst_lab.runs import FRESH
 from dst_lab.store import Record, Series, Store
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 from studies import PAPER
 
 TASK = StochasticBinaryConfig.task

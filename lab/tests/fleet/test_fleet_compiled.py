@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from dst_lab.configs.estimators import AVERAGED, GAPPED, SECOND_ORDER
+from dst_lab.estimators import AVERAGED, GAPPED, SECOND_ORDER
 
 pytestmark = [
     pytest.mark.slow,

@@ -4,7 +4,7 @@ import json
 from dataclasses import fields, replace
 
 import pytest
-from dst_lab.configs import ESTIMATORS, Choice
+from dst_lab.estimators import Choice, is_own, kind_of, kinds, numbers_of, temperatures_in
 from dst_lab.store import run_id
 from dst_lab.tasks import TASKS
 
@@ -12,6 +12,7 @@ OTHER = {"augment": "mirror", "dataset": "mnist", "wiring": "random", "optimiser
 """For each field of text a value that is not the default."""
 OTHER |= {"lr_schedule": "cosine", "pixels": "binarised"}
 PLAIN = {"weight_decay": 0.0, "lr_schedule": "constant"}
+BUILT_IN = [name for name in kinds() if not is_own(kinds()[name])]
 BEFORE = {
     "stochastic-binary": "61e3c4879ede63dc",
     "categorical-autoencoder": "935c7288cc835217",
@@ -23,7 +24,7 @@ BEFORE = {
 @pytest.mark.parametrize("scale", ["quick", "paper"])
 def test_there_and_back(scale, name) -> None:
     config_type = TASKS[name].config_type
-    for choice in [*map(config_type.choice, ESTIMATORS), Choice.make("decoupled", tau_f="2:0.5:cosine:0.3", tau_b=1)]:
+    for choice in [*map(config_type.choice, BUILT_IN), Choice.make("decoupled", tau_f="2:0.5:cosine:0.3", tau_b=1)]:
         config = config_type(**getattr(config_type, scale)(), estimator=choice, seed=3)
         through_json = json.loads(json.dumps(config.to_dict()))
         assert config_type.from_dict(through_json) == config
@@ -107,13 +108,13 @@ def test_a_dictionary_of_something_else_is_told() -> None:
         config_type.from_dict({**values, "shape": 1, "colour": 2})
     with pytest.raises(ValueError, match="a config of stochastic-binary was expected, got one of logic-gates"):
         config_type.from_dict({**values, "task": "logic-gates"})
-    with pytest.raises(ValueError, match="unknown estimator 'nope': expected one of decoupled"):
+    with pytest.raises(ValueError, match="unknown estimator name 'nope': expected one of decoupled"):
         config_type.from_dict({**values, "estimator": {"name": "nope"}})
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_an_estimator_takes_exactly_its_temperatures(name) -> None:
-    wanted = [*ESTIMATORS[name].temperatures, *ESTIMATORS[name].options]
+    wanted = list(numbers_of(kind_of(name)))
     choice = Choice.make(name.replace("_", "-"), **dict.fromkeys(wanted, 2.0))
     assert choice.to_dict() == {"name": name, **dict.fromkeys(wanted, 2.0)}
     foreign = "tau" if "tau" not in wanted else "tau_f"
@@ -180,7 +181,8 @@ def test_an_optimiser_that_makes_no_sense_is_a_sentence(given, message) -> None:
 
 def test_temperatures_where_none_are_given() -> None:
     """The task's own where it has some, else the card's."""
-    from dst_lab.configs import LogicGatesConfig, PolynomialConfig
+    from dst_lab.tasks.logic_gates import LogicGatesConfig
+    from dst_lab.tasks.polynomial import PolynomialConfig
 
     assert LogicGatesConfig.choice("decoupled").to_dict() == {"name": "decoupled", "tau_f": 0.1, "tau_b": 2.0}
     assert LogicGatesConfig.choice("gapped-ste").to_dict() == {"name": "gapped_ste", "tau": 1.0, "gap": 1.0}
@@ -188,27 +190,7 @@ def test_temperatures_where_none_are_given() -> None:
     assert LogicGatesConfig.choice("identity_ste").to_dict() == {"name": "identity_ste"}
 
 
-def test_temperatures_are_told_by_the_table() -> None:
-    from dst_lab.configs import Card, Temperature
-    from dst_lab.configs.estimators import ESTIMATORS, names_of_temperatures, register, temperatures_in
-    from dst_lab.figures.style import settings_text
-
-    record = {"name": "warm_ste", "tauten": 3, "heat": 0.5, "cold": 2.0}
-    try:
-        register(
-            Card(
-                name="warm_ste",
-                label="Warm",
-                draw="heat",
-                surrogate="clean",
-                backward="cold",
-                temperatures={"heat": Temperature(), "cold": Temperature()},
-            )
-        )
-        assert temperatures_in(record) == {"heat": 0.5, "cold": 2.0}
-        assert settings_text(record) == "heat 0.5, cold 2"
-        assert names_of_temperatures() == ["tau_f", "tau_b", "tau", "heat", "cold"]
-    finally:
-        ESTIMATORS.pop("warm_ste", None)
-    assert temperatures_in(record) == {}, "of one that is not known, only names that are"
-    assert temperatures_in({"name": "foreign", "tau_b": 1.0, "tau_f": 0.1}) == {"tau_f": 0.1, "tau_b": 1.0}
+def test_temperatures_in_a_record() -> None:
+    record = {"name": "foreign", "tauten": 3, "tau_b": 1.0, "tau_f": 0.1}
+    assert temperatures_in(record) == {"tau_f": 0.1, "tau_b": 1.0}, "of one that is not known, only names that are"
+    assert temperatures_in({"name": "reinmax", "tau": 2.0, "tau_b": 1.0, "tau_f": 0.1}) == {"tau_f": 0.1, "tau_b": 1.0}

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dst_lab.configs import Choice, Config
 from dst_lab.engines import chunk
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
+from dst_lab.estimators import Choice
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.saved.checkpoint import Checkpoint
 from dst_lab.plans import Halving
+from dst_lab.runs import Config
 from dst_lab.store import Record, Store, run_id
 from dst_lab.tasks import TASKS
 

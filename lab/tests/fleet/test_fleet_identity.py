@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dst_lab.configs import Choice, Config
+from dst_lab.estimators import Choice
 from dst_lab.fleet.loop import Fleet, threads
+from dst_lab.runs import Config
 from dst_lab.store import Record
 from dst_lab.tasks import TASKS
 

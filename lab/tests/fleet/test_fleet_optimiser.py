@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from dst_lab.configs import Choice
-from dst_lab.configs.config import LR_SCHEDULES, OPTIMISERS
+from dst_lab.estimators import Choice
 from dst_lab.fleet.compiled import compiled
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.optimiser import Optimiser, Scalars, UpdateRule, update
+from dst_lab.runs import LR_SCHEDULES, OPTIMISERS
 from dst_lab.tasks import TASKS
 from torch.optim import lr_scheduler
 

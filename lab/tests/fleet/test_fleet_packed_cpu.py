@@ -11,13 +11,13 @@ import numba
 import numpy as np
 import pytest
 import torch
-from dst_lab.configs import Choice, LogicGatesConfig
+from dst_lab.estimators import Choice
 from dst_lab.fleet.cpu import logic
 from dst_lab.fleet.cpu.logic import philox, uniform
 from dst_lab.fleet.cpu.packed import pack, pack_features
 from dst_lab.fleet.loop import Fleet, threads
 from dst_lab.fleet.streams import Streams
-from dst_lab.tasks import LogicGates
+from dst_lab.tasks.logic_gates import LogicGates, LogicGatesConfig
 
 CPU = torch.device("cpu")
 CHOICES = [
@@ -230,9 +230,10 @@ def test_the_gates_gradient_keeps_its_tails() -> None:
 
 TRAIN = """
 import hashlib, sys, torch
-from dst_lab.configs import Choice, LogicGatesConfig
+from dst_lab.estimators import Choice
+from dst_lab.tasks.logic_gates import LogicGatesConfig
 from dst_lab.fleet.loop import Fleet
-from dst_lab.tasks import LogicGates
+from dst_lab.tasks.logic_gates import LogicGates
 torch.set_num_threads(1)
 sizes = {**LogicGatesConfig.quick(), "steps": 60}
 config = LogicGatesConfig(estimator=Choice.make(sys.argv[1], tau=2.0), **sizes)

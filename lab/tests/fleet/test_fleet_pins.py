@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from dst_lab.configs import Choice
+from dst_lab.estimators import Choice
 from dst_lab.fleet.loop import Fleet, threads
 from dst_lab.tasks import TASKS
 

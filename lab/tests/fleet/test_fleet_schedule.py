@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from dst_lab.configs import Choice, Schedule
+from dst_lab.estimators import Choice, Schedule
 from dst_lab.fleet.loop import Fleet
 from dst_lab.tasks import TASKS
 
@@ -87,8 +87,8 @@ def test_whole_numbers_are_written_as_floats() -> None:
         ("1:2:linear:0", "a share of training above 0 and at most 1, got 0.0"),
         ("1:2:linear:1.5", "a share of training above 0 and at most 1, got 1.5"),
         ("1:2:linear:nan", "a share of training above 0 and at most 1, got nan"),
-        ("1:0:exponential", "cannot begin or end at 0, got 1.0:0.0"),
-        ("0:1:exponential", "cannot begin or end at 0, got 0.0:1.0"),
+        ("1:0:exponential", "cannot begin or end at 0, got 1.0 and 0.0"),
+        ("0:1:exponential", "cannot begin or end at 0, got 0.0 and 1.0"),
         ("1:0.5:constant", "a constant temperature has one value, got 1.0:0.5"),
     ],
 )

@@ -29,12 +29,12 @@ PLANTED = [
     ),
     Mutation(
         "kernels serve what they do not know", "fleet/chooser.py",
-        "    if card.draw is None:\n        return f", "    return None\n    if card.draw is None:\n        return f",
+        "    if kind.draw is None:\n        return f", "    return None\n    if kind.draw is None:\n        return f",
         (*TOY, "-k", "declines"),
     ),
     Mutation(
-        "an unknown name is served", "configs/estimators.py",
-        'raise ValueError(f"unknown estimator {name!r}', 'return ESTIMATORS["soft"]\n        (f"{name!r}', CONFIG,
+        "every temperature may be 0", "estimators.py",
+        "        return False\n    return True", "        return True\n    return True", CONFIG,
     ),
     Mutation(
         "another estimator's function", "fleet/chooser.py",
@@ -42,11 +42,11 @@ PLANTED = [
         (*TOY, "-k", "gradient"),
     ),
     Mutation(
-        "options do not part fleets", "configs/config.py",
+        "options do not part fleets", "runs.py",
         "**self.estimator.rules, **dict(self.estimator.options)}", "**self.estimator.rules}", CONFIG,
     ),
     Mutation(
-        "runs of two rules in one fleet", "configs/config.py",
+        "runs of two rules in one fleet", "runs.py",
         "**self.estimator.rules, **dict", "**dict", RULES,
     ),
     Mutation(
@@ -61,7 +61,7 @@ PLANTED = [
     ),
     Mutation(
         "tau_f and tau_b of a rule swapped", "fleet/rules.py",
-        '"f" if name == card.draw else "b"', '"b" if name == card.draw else "f"', RULES,
+        '"f" if name == kind.draw else "b"', '"b" if name == kind.draw else "f"', RULES,
     ),
     Mutation(
         "one state for all places", "fleet/rules.py",

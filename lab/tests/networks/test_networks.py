@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dst_lab import data
-from dst_lab.configs import Choice
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
+from dst_lab.estimators import Choice
 from dst_lab.fleet.task import pixels
 from dst_lab.store import Store, StoreError, run_id
 from torch import nn
@@ -188,7 +188,7 @@ def test_it_draws_where_it_is_asked_to_and_can_be_trained_on(trained) -> None:
 
 def test_a_task_that_does_not_say_how_is_a_sentence(trained, monkeypatch) -> None:
     from dst_lab.fleet.task import Task
-    from dst_lab.tasks import StochasticBinary
+    from dst_lab.tasks.stochastic_binary import StochasticBinary
 
     found, _ = runs_of(trained, "stochastic-binary")[0]
     monkeypatch.setattr(StochasticBinary, "network", classmethod(Task.network.__func__))

@@ -5,21 +5,18 @@ from typing import Any
 
 import pytest
 import toys
-from dst_lab.configs import estimators, rules
 
 from decoupled_st.estimators import spec
 from decoupled_st.temperatures import rule
 
-TABLES: tuple[dict[str, Any], ...] = (spec._registry, rule._RULES, estimators.ESTIMATORS, rules.RULES)
+TABLES: tuple[dict[str, Any], ...] = (spec._registry, rule._RULES)
 
 
 @pytest.fixture(autouse=True)
 def known() -> Iterator[None]:
     before = [dict(table) for table in TABLES]
     spec.register(toys.ToySTE)
-    estimators.register(toys.CARD)
     rule.register(toys.Falling)
-    rules.register(toys.Falling.name, "tau_f falls with every pass")
     yield
     for table, kept in zip(TABLES, before, strict=True):
         table.clear()

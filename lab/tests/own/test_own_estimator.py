@@ -1,15 +1,15 @@
 """An estimator of one's own, registered and nothing more, trains in fleets, is recorded under its name, and shown."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import dst_lab
 import numpy as np
 import pytest
 import torch
-from dst_lab.configs import Card, Choice, Temperature, estimators
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
+from dst_lab.estimators import Choice
 from dst_lab.fleet.chooser import Chooser, Draws, declined, drawn_at
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.streams import Source, Streams, Use
@@ -53,8 +53,8 @@ def test_it_trains_every_task_and_is_recorded_by_its_name(small, name) -> None:
 
 def test_a_fused_path_declines_it(small) -> None:
     fleet, record = trained(small("logic-gates", estimator=Choice.make("toy_ste", tau=0.5)))
-    assert record.provenance["declined"] == "packed bits: the gradient of toy_ste needs the choice"
-    with pytest.raises(ValueError, match="no kernel trains toy_ste: the gradient of toy_ste needs the choice"):
+    assert record.provenance["declined"].startswith("packed bits: the surrogate of toy_ste is scaled identity")
+    with pytest.raises(ValueError, match="no kernel trains toy_ste: the surrogate of toy_ste is scaled identity"):
         Draws.of(fleet.chooser(), torch.zeros(fleet.runs))
     assert declined(Choice.default("decoupled")) is None
 
@@ -63,7 +63,7 @@ def test_it_is_run_and_shown_by_the_command_line(cli) -> None:
     words = ("--layers", 1, "--width", 160, "--steps", 2, "--evaluate-every", 1, "--seeds", 1, "--store", "own.sqlite")
     ended = cli("run", "logic-gates", "--estimator", "toy-ste", "--tau", 0.25, *words)
     assert ended.code == 0
-    assert "path: plain, since it is declined by packed bits: the gradient of toy_ste needs the choice" in ended.err
+    assert "path: plain, since it is declined by packed bits: the surrogate of toy_ste is scaled identity" in ended.err
     assert "toy_ste" in cli("show", "--store", "own.sqlite").out
     with Store.open("own.sqlite") as store:
         (run,) = store.runs()
@@ -90,20 +90,20 @@ class Cloudy(dst.Estimator):
         return dst.IdentitySTE()
 
 
-def cloudy(**said: Any) -> Choice:
+def cloudy(monkeypatch: pytest.MonkeyPatch, **said: Any) -> Choice:
     spec.register(Cloudy)
-    plain = {"label": "Cloudy", "temperatures": {"tau": Temperature()}, "surrogate": "relaxed sample"}
-    estimators.register(Card(name="cloudy", backward="tau", **plain, **said))
+    for name, value in said.items():
+        monkeypatch.setattr(Cloudy, name, value)
     return Choice.make("cloudy", tau=0.5)
 
 
 @pytest.mark.parametrize("task", ["stochastic-binary", "categorical-vae"])
-@pytest.mark.parametrize(
-    "said", [{"draw": None, "random": True}, {"draw": None, "random": False}, {"draw": 0.0}], ids=str
-)
-def test_one_that_is_relaxed_has_the_runs_own_noise(small, content, tmp_path, task: str, said: dict[str, Any]) -> None:
-    """It was drawn from torch's global generator. Also where its card does not know that it draws."""
-    config = small(task, estimator=cloudy(**said))
+@pytest.mark.parametrize("said", [{"surrogate": "perturbed"}, {"surrogate": "relaxed sample"}, {"draw": 0.0}], ids=str)
+def test_one_that_is_relaxed_has_the_runs_own_noise(
+    small, content, tmp_path, monkeypatch, task: str, said: dict[str, Any]
+) -> None:
+    """It was drawn from torch's global generator. Also where its value does not say that it draws."""
+    config = small(task, estimator=cloudy(monkeypatch, **said))
     torch.manual_seed(1)
     _, first = trained(config)
     torch.manual_seed(2)
@@ -116,23 +116,13 @@ def test_one_that_is_relaxed_has_the_runs_own_noise(small, content, tmp_path, ta
             assert np.array_equal(value, history[name].values[-1], equal_nan=True), name
 
 
-def test_one_that_is_relaxed_and_random_is_trained_as_the_librarys_is(small, content) -> None:
+def test_one_that_is_relaxed_and_random_is_trained_as_the_librarys_is(small, content, monkeypatch) -> None:
     """The same function by another name: the same noise, and the same divergence, that of a draw at temperature 1."""
-    own, ours = cloudy(draw=None, random=True), Choice.make("gumbel_soft", tau=0.5)
+    own, ours = cloudy(monkeypatch, surrogate="perturbed"), Choice.make("gumbel_soft", tau=0.5)
     for task in ("stochastic-binary", "categorical-vae"):
         mine, theirs = (content(trained(small(task, estimator=choice))[1]) for choice in (own, ours))
         assert mine["history"] == theirs["history"]
     logits = torch.zeros(1, 2, 3, 4)
     assert drawn_at(Chooser(own, {"tau": torch.full((1,), 0.5)}, None), logits).tolist() == [1.0]
-    estimators.register(replace(own.card, random=False), replace=True)
+    monkeypatch.setattr(Cloudy, "surrogate", "clean")
     assert drawn_at(Chooser(own, {"tau": torch.full((1,), 0.5)}, None), logits).tolist() == [0.5]
-
-
-def test_a_card_that_does_not_say_whether_there_is_noise_is_told() -> None:
-    with pytest.raises(
-        ValueError, match=r"the card of cloudy has draw=None, .* give it random=True where noise is in it"
-    ):
-        cloudy(draw=None)
-    assert "cloudy" not in estimators.ESTIMATORS
-    with pytest.raises(ValueError, match="the card of cloudy has random=False and draw='tau', in which there is noise"):
-        cloudy(draw="tau", random=False)

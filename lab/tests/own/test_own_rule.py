@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from dst_lab.configs import Choice, Ruled, rules
+from dst_lab.estimators import Choice, Ruled
 from dst_lab.fleet.chooser import Chooser, drawn_at
 from dst_lab.fleet.contract import ContractError
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
@@ -126,7 +126,6 @@ class Cooling(Rule):
 @pytest.fixture
 def cooling() -> None:
     rule.register(Cooling)
-    rules.register(Cooling.name, "falls from where it begins")
 
 
 @pytest.mark.usefixtures("cooling")
@@ -187,7 +186,6 @@ class RowByRow(Rule):
 @pytest.fixture
 def row_by_row() -> Choice:
     rule.register(RowByRow)
-    rules.register(RowByRow.name, "tau_f of each row from its largest logit")
     return Choice.make("decoupled", tau_f="row_by_row", tau_b=1.0)
 
 
@@ -229,7 +227,6 @@ class Falls(Cooling):
 @pytest.fixture
 def falls() -> None:
     rule.register(Falls)
-    rules.register(Falls.name, "falls, and where it is not stopped below 0")
 
 
 @pytest.mark.usefixtures("falls")

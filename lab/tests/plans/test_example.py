@@ -7,9 +7,10 @@ from types import ModuleType
 
 import pytest
 import torch
-from dst_lab.configs import CONFIGS
+from dst_lab.runs import CONFIGS
 from dst_lab.store import Store
-from dst_lab.tasks import TASKS, StochasticBinary, register
+from dst_lab.tasks import TASKS, register
+from dst_lab.tasks.stochastic_binary import StochasticBinary
 
 
 def example(name: str) -> ModuleType:
@@ -66,7 +67,7 @@ def test_a_task_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             register(other)
         assert register(other, replace=True) is TASKS["routing"]
         built_in = type("Mine", (StochasticBinary,), {})
-        with pytest.raises(ValueError, match=r"StochasticBinary, now \S*\.Mine: give yours another name$"):
+        with pytest.raises(ValueError, match=r"stochastic_binary, now \S*\.Mine: give yours another name$"):
             register(built_in, replace=True)
     finally:
         for table, old in zip((TASKS, CONFIGS), before, strict=True):

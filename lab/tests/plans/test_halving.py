@@ -4,11 +4,12 @@ import math
 import random
 
 import pytest
-from dst_lab.configs import Choice, StochasticBinaryConfig
+from dst_lab.estimators import Choice
 from dst_lab.plans import Adaptive, Grid, Halving
 from dst_lab.plans.plan import best, seeded, value_of, with_value
 from dst_lab.records import Reader, known_to, remaining
 from dst_lab.store import Record, Series, Store
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 
 BASE = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=1.0, tau_b=1.0))
 SETTINGS = [with_value(BASE, "tau_f", tau) for tau in (0.1, 0.2, 0.3, 0.4, 0.5)]

@@ -8,18 +8,16 @@ from itertools import product
 from typing import Any
 
 import pytest
-from dst_lab.configs import (
-    CategoricalAutoencoderConfig,
-    Choice,
-    CodebookVAEConfig,
-    Config,
-    LogicGatesConfig,
-    StochasticBinaryConfig,
-)
+from dst_lab.estimators import Choice
 from dst_lab.plans import FRESH, Adaptive, Confirm, Grid, Lookup, Plan, Sequential, Several
 from dst_lab.plans.plan import best, edge, value_of, with_value
 from dst_lab.plans.sequential import BEYOND, beyond
+from dst_lab.runs import Config
 from dst_lab.store import run_id
+from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoderConfig
+from dst_lab.tasks.logic_gates import LogicGatesConfig
+from dst_lab.tasks.quantisers import CodebookVAEConfig
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 from studies.paper.following import Annealed, Detailed, otherwise
 from studies.paper.recipes import RECIPES, SEARCHES
 

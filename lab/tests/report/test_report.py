@@ -14,8 +14,8 @@ import planted
 import pytest
 from dst_lab.claims import Verdict
 from dst_lab.cli.commands import report as word
-from dst_lab.configs import CONFIGS, Choice, StochasticBinaryConfig
 from dst_lab.driver import Driver, Followed
+from dst_lab.estimators import Choice
 from dst_lab.figures import draw
 from dst_lab.fleet.loop import TrainingStoppedError
 from dst_lab.plans.plan import Grid
@@ -25,7 +25,9 @@ from dst_lab.report.commands import run_command
 from dst_lab.report.known import ANY
 from dst_lab.report.sections import MAP
 from dst_lab.report.text.prose import prose
+from dst_lab.runs import CONFIGS
 from dst_lab.store import Record, Series, Store
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 from studies import PAPER
 from studies.paper.claims import judge
 from studies.paper.recipes import RECIPES

@@ -14,10 +14,10 @@ from typing import Any
 import dst_lab
 import numpy as np
 import pytest
-from dst_lab.configs import CONFIGS
-from dst_lab.configs.cards import METRICS, TASK_CARDS
+from dst_lab.cards import METRICS, TASK_CARDS
 from dst_lab.plans import Recipes
 from dst_lab.report import Study, known
+from dst_lab.runs import CONFIGS
 from dst_lab.store import Record, Series, Store
 from dst_lab.tasks import TASKS
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dst_lab.configs import Config
 from dst_lab.plans import FRESH
 from dst_lab.report import Study
 from dst_lab.report.verdicts import shown
+from dst_lab.runs import Config
 from invented import Values, rows_of
 from studies import CIRCUITS, CODEBOOKS, ESTIMATORS, TEMPERATURES
 from studies.circuits import claims as circuits

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from dst_lab.configs import BiasVarianceConfig, Choice
+from dst_lab.estimators import Choice
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.streams import Source, Streams, Use
-from dst_lab.tasks import BiasVariance
-from dst_lab.tasks.bias_variance import compare
+from dst_lab.tasks.bias_variance import BiasVariance, BiasVarianceConfig, compare
 
 import decoupled_st as dst
 

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from dst_lab.configs import CategoricalVAEConfig, Choice
+from dst_lab.estimators import Choice
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.streams import Use
-from dst_lab.tasks.categorical_vae import CategoricalVAE, divergence
+from dst_lab.tasks.categorical_vae import CategoricalVAE, CategoricalVAEConfig, divergence
 from torch.distributions import Categorical, kl_divergence
 
 CPU = torch.device("cpu")

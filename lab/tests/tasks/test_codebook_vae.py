@@ -8,16 +8,25 @@ import dst_lab
 import numpy as np
 import pytest
 import torch
-from dst_lab.configs import Choice, CodebookVAEConfig
-from dst_lab.configs.codebook_vae import ALWAYS, METRICS, QUANTISERS, READ_BY, STARTS
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
+from dst_lab.estimators import Choice
 from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.saved.checkpoint import Checkpoint
 from dst_lab.store import Store
-from dst_lab.tasks import CodebookVAE
-from dst_lab.tasks.quantisers import copied, levels_of, rotated
+from dst_lab.tasks.codebook_vae import CodebookVAE
+from dst_lab.tasks.quantisers import (
+    ALWAYS,
+    METRICS,
+    QUANTISERS,
+    READ_BY,
+    STARTS,
+    CodebookVAEConfig,
+    copied,
+    levels_of,
+    rotated,
+)
 
 CPU = torch.device("cpu")
 DECOUPLED = Choice.make("decoupled", tau_f=0.0, tau_b=0.1)

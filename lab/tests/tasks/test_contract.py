@@ -6,14 +6,15 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from dst_lab.configs import CONFIGS, Choice, Config
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
+from dst_lab.estimators import Choice
 from dst_lab.fleet.contract import ContractError
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.saved.recording import worse_than_untrained
 from dst_lab.fleet.task import Task
+from dst_lab.runs import CONFIGS, Config
 from dst_lab.store import Series, Store
 from dst_lab.tasks import TASKS, register
 
@@ -220,7 +221,7 @@ def test_no_checkpoint_keeps_a_shape_that_was_mended(train, tmp_path) -> None:
     ("given", "message"),
     [
         (lambda: 3, "a task is a class derived from dst_lab.fleet.task.Task, got 3"),
-        (lambda: type("T", (Task,), {}), "T.config_type must be a dataclass derived from dst_lab.configs.Config, got"),
+        (lambda: type("T", (Task,), {}), "T.config_type must be a dataclass derived from dst_lab.runs.Config, got"),
         (
             lambda: type("T", (Task,), {"config_type": ToyConfig, "initial": Toy.initial}),
             "the task toy lacks bytes_per_run, evaluate, loss: see docs/own.md",

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from dst_lab.configs import Config
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.streams import Use
+from dst_lab.runs import Config
 from dst_lab.tasks import TASKS
 from torch import Tensor
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from dst_lab import data
-from dst_lab.configs import Choice, LogicGatesConfig
-from dst_lab.tasks import LogicGates
+from dst_lab.estimators import Choice
 from dst_lab.tasks import logic_gates as module
+from dst_lab.tasks.logic_gates import LogicGates, LogicGatesConfig
 
 CPU = torch.device("cpu")
 CHOICE = Choice.make("decoupled", tau_f=0.1, tau_b=2.0)

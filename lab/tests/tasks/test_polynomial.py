@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from dst_lab.configs import Choice, PolynomialConfig
+from dst_lab.estimators import Choice
 from dst_lab.fleet.loop import Fleet
-from dst_lab.tasks.polynomial import Polynomial, embedding
+from dst_lab.tasks.polynomial import Polynomial, PolynomialConfig, embedding
 
 CPU = torch.device("cpu")
 SOFTMAX = Choice.make("softmax_ste", tau=1.0)

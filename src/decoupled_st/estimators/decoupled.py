@@ -146,7 +146,11 @@ class Decoupled(Estimator):
     """Decoupled ST: sample from softmax(l/tau_f), gradient through the Jacobian of softmax(l/tau_b)."""
 
     name: ClassVar[str] = "decoupled"
+    label: ClassVar[str] = "Decoupled ST"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
+    draw: ClassVar = "tau_f"
+    surrogate: ClassVar[str] = "clean"
+    backward: ClassVar = "tau_b"
     tau_f: float = field(metadata=FORWARD)
     tau_b: float = field(metadata=TEMPERATURE)
 

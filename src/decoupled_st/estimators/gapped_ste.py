@@ -134,9 +134,13 @@ class GappedSTE(Estimator):
     """Gapped ST: sample at temperature 1, gradient at logits moved so that the drawn category leads by a gap."""
 
     name: ClassVar[str] = "gapped_ste"
+    label: ClassVar[str] = "Gapped ST"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
+    draw: ClassVar = 1.0
+    surrogate: ClassVar[str] = "gapped"
+    backward: ClassVar = "tau"
     tau: float = field(default=1.0, metadata=TEMPERATURE)
-    gap: float | str = field(default=1.0, metadata={"check": check_gap})
+    gap: float | str = field(default=1.0, metadata={"check": check_gap, "words": ("p",)})
 
     @property
     def sample_temperature(self) -> float:

@@ -172,7 +172,11 @@ class GumbelRao(Estimator):
     """Gumbel-Rao: ST Gumbel-Softmax, its gradient averaged over noise that would have drawn the same."""
 
     name: ClassVar[str] = "gumbel_rao"
+    label: ClassVar[str] = "Gumbel-Rao"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
+    draw: ClassVar = 1.0
+    surrogate: ClassVar[str] = "averaged"
+    backward: ClassVar = "tau"
     tau: float = field(default=1.0, metadata=TEMPERATURE)
     samples: int = field(default=10, metadata={"check": check_samples})
 

@@ -112,7 +112,11 @@ class GumbelSTE(Estimator):
     """Straight-Through Gumbel-Softmax: sample at temperature 1, gradient at the perturbed logits."""
 
     name: ClassVar[str] = "gumbel_ste"
+    label: ClassVar[str] = "ST Gumbel-Softmax"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
+    draw: ClassVar = 1.0
+    surrogate: ClassVar[str] = "perturbed"
+    backward: ClassVar = "tau"
     tau: float = field(default=1.0, metadata=TEMPERATURE)
 
     @property

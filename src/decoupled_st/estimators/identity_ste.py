@@ -92,7 +92,11 @@ class IdentitySTE(Estimator):
     """Identity STE: the argmax forward, the gradient unchanged."""
 
     name: ClassVar[str] = "identity_ste"
+    label: ClassVar[str] = "Identity STE"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
+    draw: ClassVar = 0.0
+    surrogate: ClassVar[str] = "identity"
+    backward: ClassVar = None
 
     @property
     def sample_temperature(self) -> float:

@@ -159,7 +159,11 @@ class ReinMax(Estimator):
     """ReinMax, decoupled: sample from softmax(l/tau_f), second-order gradient with softmax(l/tau_b) in its midpoint."""
 
     name: ClassVar[str] = "reinmax"
+    label: ClassVar[str] = "ReinMax"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
+    draw: ClassVar = "tau_f"
+    surrogate: ClassVar[str] = "second order"
+    backward: ClassVar = "tau_b"
     tau_f: float = field(default=1.0, metadata={**TEMPERATURE, "check": partial(check_float, why=WHY)})
     tau_b: float = field(default=1.0, metadata=TEMPERATURE)
 

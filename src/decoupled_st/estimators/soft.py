@@ -82,7 +82,11 @@ class Soft(Estimator):
     """The relaxation with no discrete step, as a reference; under `deterministic()` the argmax is taken."""
 
     name: ClassVar[str] = "soft"
+    label: ClassVar[str] = "Soft (reference)"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
+    draw: ClassVar = None
+    surrogate: ClassVar[str] = "clean"
+    backward: ClassVar = "tau"
     discrete: ClassVar[bool] = False
     tau: float = field(default=1.0, metadata=TEMPERATURE)
 

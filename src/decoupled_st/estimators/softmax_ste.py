@@ -75,7 +75,11 @@ class SoftmaxSTE(Estimator):
     """Softmax STE: sample and gradient at one temperature."""
 
     name: ClassVar[str] = "softmax_ste"
+    label: ClassVar[str] = "Softmax STE"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
+    draw: ClassVar = "tau"
+    surrogate: ClassVar[str] = "clean"
+    backward: ClassVar = "tau"
     tau: float = field(default=1.0, metadata=TEMPERATURE)
 
     @property

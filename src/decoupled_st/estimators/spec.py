@@ -33,6 +33,17 @@ class Estimator(ABC):
     """`"categorical"` and `"binary"`: the functions, which take the fields as keywords, temperatures as tensors too."""
     discrete: ClassVar[bool] = True
     """True where the output is a choice; False for relaxations."""
+    label: ClassVar[str]
+    """The name as in tables and figures; unless given, the name with spaces."""
+    draw: ClassVar[str | float | None]
+    """The temperature of the softmax that is drawn from: the name of a field, or a number, 0 for the argmax; None where
+    the choice is relaxed. Unless given, the first temperature."""
+    surrogate: ClassVar[str] = "own"
+    """What carries the gradient: "identity"; "clean", the softmax of the logits; "perturbed", that of logits and noise;
+    "second order", a midpoint of choice and softmax; "gapped", the softmax of logits among which the choice leads;
+    "averaged", "perturbed" averaged over noise that would have drawn the same; or a word of your own."""
+    backward: ClassVar[str | None]
+    """The field with the temperature of the surrogate; None where it has none. Unless given, the last temperature."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -116,6 +127,16 @@ def register(cls: E_) -> E_:
     unchecked = sorted(field.name for field in fields(cls) if "check" not in field.metadata)
     if unchecked:
         raise ValueError(f'fields of {cls.__name__} without metadata={{"check": ...}}: {unchecked}')
+    taus = cls.temperatures()
+    drawn = taus[0] if taus else 0.0
+    defaults = {
+        "label": name.replace("_", " "),
+        "draw": drawn if cls.discrete else None,
+        "backward": taus[-1] if taus else None,
+    }
+    for fact, default in defaults.items():
+        if not hasattr(cls, fact):
+            setattr(cls, fact, default)
     _registry[name] = cls
     return cls
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from statistics import fmean
 
+from dst_lab.cards import LOSS_UNIT, estimator, task_card
 from dst_lab.claims.measures import Measure
 from dst_lab.claims.paired import paired
 from dst_lab.claims.verdict import Comparison
-from dst_lab.configs import Config
-from dst_lab.configs.cards import LOSS_UNIT, estimator, task_card
 from dst_lab.plans import FRESH
 from dst_lab.plans.plan import seeded
 from dst_lab.records import Row, Rows
+from dst_lab.runs import Config
 
 SEEDS = 10
 """Pairs behind a verdict; fewer, and the claim is not tested."""

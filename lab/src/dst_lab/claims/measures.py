@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dst_lab.configs import cards
+from dst_lab import cards
 from dst_lab.records import Array
 from dst_lab.records.row import History, Row, best_of
 

@@ -15,7 +15,7 @@ from dst_lab.cli.commands.show import print_table
 from dst_lab.cli.cores import sleep_where_busy
 from dst_lab.cli.options.parser import add_store, at_home, at_least
 from dst_lab.cli.terminal.console import say
-from dst_lab.configs import Config
+from dst_lab.runs import Config
 from dst_lab.store import Store, run_id
 
 if TYPE_CHECKING:

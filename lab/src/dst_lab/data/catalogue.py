@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dst_lab.configs import WHOLE
+from dst_lab.runs import WHOLE
 
 
 class DataError(Exception):

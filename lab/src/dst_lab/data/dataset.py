@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dst_lab.configs import WHOLE
+from dst_lab.runs import WHOLE
 
 
 def _check(kind: str, values: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dst_lab.configs import WHOLE
+from dst_lab.runs import WHOLE
 
 from .binarise import check_thresholds, level_dataset
 from .catalogue import CLASSES, DIGITS, SOURCES, DataError, File, base_name

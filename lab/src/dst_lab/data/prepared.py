@@ -20,8 +20,8 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from dst_lab.configs import WHOLE
 from dst_lab.replace import PREPARED, check_target, writing
+from dst_lab.runs import WHOLE
 
 from .binarise import check_thresholds, level_dataset
 from .catalogue import DataError

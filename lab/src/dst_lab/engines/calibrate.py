@@ -3,9 +3,9 @@
 import time
 from collections.abc import Sequence
 
-from dst_lab.configs import Config
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.task import Norm, Task
+from dst_lab.runs import Config
 
 SECONDS = 1.0
 """How long to try."""

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dst_lab.configs import Config
 from dst_lab.engines.calibrate import estimate_seconds
 from dst_lab.engines.engine import Job
 from dst_lab.fleet.capacity import runs_that_fit
@@ -18,6 +17,7 @@ from dst_lab.fleet.optimiser import UpdateRule
 from dst_lab.fleet.saved.provenance import provenance
 from dst_lab.fleet.saved.recording import records_of
 from dst_lab.fleet.task import Task
+from dst_lab.runs import Config
 from dst_lab.store import Record, StoreError, run_id
 from dst_lab.tasks import TASKS
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dst_lab.configs import Config
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.fleet.loop import Fleet, Prune
+from dst_lab.runs import Config
 from dst_lab.store import Record, Store
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-from dst_lab.configs import Config
 from dst_lab.engines.chunk import by_fleet
 from dst_lab.engines.engine import Job, Outcome
+from dst_lab.runs import Config
 from dst_lab.store import Record, Store, run_id
 
 

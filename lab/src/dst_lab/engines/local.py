@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import torch
 
-from dst_lab.configs import Config
 from dst_lab.engines.chunk import build, by_fleet, fleet_of, train_chunk
 from dst_lab.engines.engine import Job, Outcome
 from dst_lab.engines.ledger import Ledger
 from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.loop import threads
 from dst_lab.fleet.task import Task
+from dst_lab.runs import Config
 from dst_lab.store import Store
 
 

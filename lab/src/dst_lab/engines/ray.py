@@ -16,19 +16,18 @@ from typing import Any
 import torch
 
 from dst_lab import plugins
-from dst_lab.configs import Config, Ruled
-from dst_lab.configs.rules import BUILT_IN as BUILT_IN_RULES
 from dst_lab.data import DataError
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.chunk import Result, build, by_fleet, failed, fleet_of, halves, train_chunk
 from dst_lab.engines.cluster import Cluster
 from dst_lab.engines.engine import Job, Outcome
 from dst_lab.engines.ledger import Ledger
+from dst_lab.estimators import Ruled, is_own, rules
 from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.loop import Prune, TrainingStoppedError, threads
 from dst_lab.fleet.task import Task
+from dst_lab.runs import BUILT_IN, Config
 from dst_lab.store import Record, Store
-from dst_lab.tasks import BUILT_IN
 
 RETRIES = 10
 """How often a chunk is begun again after its worker or node was lost; then it is halved as if its code had failed."""
@@ -61,9 +60,10 @@ class Terms:
 def _own(config: Config) -> list[str]:
     """The parts of a run that were registered from outside: task, estimator, rules of its temperatures."""
     estimator = config.estimator
-    rules = {course.name for _, course in estimator.temperatures if isinstance(course, Ruled)} - BUILT_IN_RULES
+    set_by = {course.name for _, course in estimator.temperatures if isinstance(course, Ruled)}
+    own = [name for name in set_by if is_own(rules()[name])]
     task = [] if config.task in BUILT_IN else [config.task]
-    return [*task, *([estimator.name] if estimator.card.own else []), *rules]
+    return [*task, *([estimator.name] if is_own(estimator.kind) else []), *own]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dst_lab.configs.cards import MetricCard, metric, title
+from dst_lab.cards import MetricCard, metric, title
 from dst_lab.figures.style import HEIGHT, Drawn, absent, listing, panels, plus_minus, settings_text
 from dst_lab.records import Array, Rows, Setting, spread, together, uneven
 

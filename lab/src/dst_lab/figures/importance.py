@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from dst_lab.configs import complete
 from dst_lab.figures.style import FAINT, INK, Drawn, listing, numbers_of, panels, safe
 from dst_lab.plans.plan import is_number
 from dst_lab.records import Array, Setting
 from dst_lab.records.groups import score
+from dst_lab.runs import complete
 
 MOST = 12
 """A number with more values than this, or than half as many as settings have it, is taken in groups of neighbours."""

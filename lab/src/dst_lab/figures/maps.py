@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dst_lab.configs.cards import metric, title
+from dst_lab.cards import metric, title
 from dst_lab.figures.heat_map import Mark, fence, heat_map, marks
 from dst_lab.figures.style import HEIGHT, Drawn, absent, listing, number, panels, plus_minus
 from dst_lab.figures.sweeps import cells, count_text, diverged, lost_text, optimum, rate_text, search

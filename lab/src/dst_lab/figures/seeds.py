@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from dst_lab.configs.cards import MetricCard, metric, title
+from dst_lab.cards import MetricCard, metric, title
 from dst_lab.figures.curves import counted, recipes_of, unsettled
 from dst_lab.figures.style import FAINT, INK, Drawn, absent, panels, plus_minus, safe
 from dst_lab.records import Array, Rows, Setting

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from dst_lab.configs.cards import metric
+from dst_lab.cards import metric
 from dst_lab.figures.heat_map import fence
 from dst_lab.figures.importance import shares_of, varied
 from dst_lab.figures.style import Drawn, letter, panels, plain_logarithm

@@ -23,7 +23,7 @@ from matplotlib.mathtext import MathTextParser
 from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, NullLocator
 
-from dst_lab.configs.estimators import temperatures_in
+from dst_lab.estimators import temperatures_in
 from dst_lab.records import Array, spread
 from dst_lab.shown import shown
 

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from dst_lab.configs import FRESH, WHOLE
-from dst_lab.configs.estimators import temperatures_in
+from dst_lab.estimators import temperatures_in
 from dst_lab.figures.style import listing
 from dst_lab.records import Row, Rows, setting_key
 from dst_lab.records.reader import ENDED
+from dst_lab.runs import FRESH, WHOLE
 from dst_lab.store import temperatures
 from dst_lab.store.views.table import names, value_at
 

@@ -9,10 +9,19 @@ import torch
 from torch import Tensor
 
 import decoupled_st as dst
-from decoupled_st.estimators import registered
 from decoupled_st.estimators.operations.noise import gumbel_from_uniform, logistic_from_uniform
-from dst_lab.configs.config import Choice
-from dst_lab.configs.estimators import AVERAGED, CLEAN, GAPPED, IDENTITY, PERTURBED, SECOND_ORDER, Card
+from dst_lab.estimators import (
+    AVERAGED,
+    CLEAN,
+    GAPPED,
+    IDENTITY,
+    PERTURBED,
+    SECOND_ORDER,
+    Choice,
+    Kind,
+    is_own,
+    takes_noise,
+)
 from dst_lab.fleet.rules import Rules, by_row
 from dst_lab.fleet.streams import Source
 
@@ -41,7 +50,7 @@ class Chooser:
         rules: Rules | None = None,
         observe: bool = False,
     ) -> None:
-        self.choice, self.card, self.options = choice, choice.card, dict(choice.options)
+        self.choice, self.kind, self.options = choice, choice.kind, dict(choice.options)
         self.taus, self.source = taus, source
         self.rules, self.observe = rules, observe
         self.place = 0
@@ -61,10 +70,10 @@ class Chooser:
             return self._fused(kind, logits, ruled)
         taus = {name: tau.view(-1, *[1] * (logits.dim() - 1)) for name, tau in self.taus.items()} | ruled
         if self.source is None:
-            return argmax(self.card, kind, logits, taus)
-        estimator = function_of(self.card, kind)
-        # One's own gets its noise whatever its card says: should it draw, then not from torch's global generator.
-        if not (self.card.takes_noise or self.card.own):
+            return argmax(self.kind, kind, logits, taus)
+        estimator = function_of(self.kind, kind)
+        # One's own gets its noise whatever its value says: should it draw, then not from torch's global generator.
+        if not (takes_noise(self.kind) or is_own(self.kind)):
             return estimator(logits, **taus, **self.options)
         noise = self._noise(logits.shape[1:], to_noise)
         return estimator(logits, noise=noise, **taus, **self.options)
@@ -80,7 +89,7 @@ class Chooser:
     def _noise(self, shape: torch.Size, to_noise: Callable[[Tensor], Tensor]) -> Tensor:
         """[runs, *shape], or [noises, runs, *shape] where the estimator takes several."""
         assert self.source is not None
-        noises = int(self.options[self.card.noises]) if self.card.noises else 1
+        noises = int(self.options.get("samples", 1))
         if noises == 1:
             return to_noise(self.source.uniform(shape))
         return to_noise(self.source.uniform((noises, *shape))).transpose(0, 1)
@@ -94,25 +103,25 @@ class Chooser:
         return choose(logits, draws, kind)
 
 
-def function_of(card: Card, kind: str) -> Callable[..., Any]:
+def function_of(estimator: Kind, kind: str) -> Callable[..., Any]:
     """The library's function for choices of a kind, "categorical" or "binary"."""
-    return registered(card.name).functions[kind]
+    return estimator.functions[kind]
 
 
-def argmax(card: Card, kind: str, logits: Tensor, taus: Mapping[str, Tensor]) -> Tensor:
+def argmax(estimator: Kind, kind: str, logits: Tensor, taus: Mapping[str, Tensor]) -> Tensor:
     """The choice without any draw, with the gradient of the surrogate at the logits themselves where it has one."""
     estimators = getattr(dst, kind)
-    if card.backward is None:
+    if estimator.backward is None:
         return estimators.identity_ste(logits)
-    return estimators.decoupled(logits, tau_f=0.0, tau_b=taus[card.backward])
+    return estimators.decoupled(logits, tau_f=0.0, tau_b=taus[estimator.backward])
 
 
 def drawn_at(choose: Chooser, logits: Tensor) -> Tensor:
     """[runs] or [1]: the temperature of the distribution that is drawn from, or relaxed, in the chooser's next choice,
     of logits [runs, images, ..., K]; 0 where it is the argmax. Where a rule sets it row by row it is as the rule gives
     it, [runs, images, ..., 1] or what broadcasts to that: no mean of temperatures is that of the choices."""
-    card, rules = choose.card, choose.rules
-    draw = card.draw if card.draw is not None else 1.0 if card.takes_noise else card.backward
+    kind, rules = choose.kind, choose.rules
+    draw = kind.draw if kind.draw is not None else 1.0 if takes_noise(kind) else kind.backward
     if not isinstance(draw, str):
         return torch.full((1,), draw or 0.0, device=logits.device)
     if rules and draw in rules.parts:
@@ -133,18 +142,18 @@ def surrogates_of(kind: str) -> tuple[str, ...]:
 
 def declined(choice: Choice, surrogates: tuple[str, ...] = FUSED) -> str | None:
     """Why kernels that have these surrogates do not train an estimator, or not with its rules; None where they do."""
-    card = choice.card
+    kind = choice.kind
     if rules := by_row(choice):
         return f"the rule {rules} sets one temperature per row of logits"
-    if card.surrogate in surrogates and card.draw is not None and not card.own:
+    if kind.surrogate in surrogates and kind.draw is not None and not is_own(kind):
         return None
-    if card.draw is None:
-        return f"{card.name} relaxes the choice instead of drawing it"
-    if card.needs_choice:
-        return f"the gradient of {card.name} needs the choice"
-    if card.surrogate not in surrogates:
-        return f"the surrogate of {card.name} is {card.surrogate}, and there are {', '.join(surrogates)}"
-    return f"{card.name} is an estimator of your own"
+    if kind.draw is None:
+        return f"{kind.name} relaxes the choice instead of drawing it"
+    if kind.surrogate in GIVEN_CHOICE:
+        return f"the gradient of {kind.name} needs the choice"
+    if kind.surrogate not in surrogates:
+        return f"the surrogate of {kind.name} is {kind.surrogate}, and there are {', '.join(surrogates)}"
+    return f"{kind.name} is an estimator of your own"
 
 
 @dataclass(frozen=True)
@@ -173,19 +182,19 @@ class Draws:
     ) -> "Draws":
         """A chooser's, from its present site on; `runs` is any tensor [runs]. Without a source: the argmax. `ruled` are
         temperatures that rules set, [runs, 1, ..] or [places, runs]; `surrogates` those that the kernels have."""
-        card, source = chooser.card, chooser.source
+        kind, source = chooser.kind, chooser.source
         if reason := declined(chooser.choice, surrogates):
-            raise ValueError(f"no kernel trains {card.name}: {reason}")
+            raise ValueError(f"no kernel trains {kind.name}: {reason}")
         flat = {name: tau.flatten() if tau.numel() == len(runs) else tau for name, tau in (ruled or {}).items()}
-        drawn, surrogate = draw_and_surrogate(card, {**chooser.taus, **flat}, runs)
+        drawn, surrogate = draw_and_surrogate(kind, {**chooser.taus, **flat}, runs)
         if source is None:
             nothing = torch.zeros_like(runs, dtype=torch.int64)
-            through = IDENTITY if card.surrogate == IDENTITY else CLEAN
+            through = IDENTITY if kind.surrogate == IDENTITY else CLEAN
             return cls(torch.zeros_like(runs), surrogate, nothing, nothing[0], 0, 0, through)
         step = torch.as_tensor(source.step, device=runs.device)
         key, gap = source.streams.key_of_run, chooser.options.get("gap", 0.0)
         return cls(
-            drawn, surrogate, key, step, int(source.use), source.site, card.surrogate,
+            drawn, surrogate, key, step, int(source.use), source.site, kind.surrogate,
             samples=int(chooser.options.get("samples", 1)), gap=gap if isinstance(gap, float) else math.nan,
         )  # fmt: skip
 
@@ -195,7 +204,7 @@ class Draws:
         return drawn, surrogate
 
 
-def draw_and_surrogate(card: Card, taus: Mapping[str, Tensor], runs: Tensor) -> tuple[Tensor, Tensor]:
+def draw_and_surrogate(kind: Kind, taus: Mapping[str, Tensor], runs: Tensor) -> tuple[Tensor, Tensor]:
     """The temperatures [runs] of an estimator's draw (0: the argmax) and of its surrogate (1 where it has none)."""
-    drawn = taus[card.draw] if isinstance(card.draw, str) else torch.full_like(runs, card.draw or 0.0)
-    return drawn, taus[card.backward] if card.backward else torch.ones_like(runs)
+    drawn = taus[kind.draw] if isinstance(kind.draw, str) else torch.full_like(runs, kind.draw or 0.0)
+    return drawn, taus[kind.backward] if kind.backward else torch.ones_like(runs)

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dst_lab.configs import Config
-from dst_lab.configs.config import PLAIN, parts_of
-from dst_lab.configs.estimators import names_of_numbers
+from dst_lab.estimators import names_of_numbers
+from dst_lab.runs import PLAIN, Config, parts_of
 
 MEASURED = ("train_loss", "gradient_norm", "tau_f", "tau_b")
 """Metrics of the training loop itself, at every evaluation."""
@@ -36,7 +35,7 @@ def check_type(task: Any) -> None:
     config = getattr(task, "config_type", None)
     if not (isinstance(config, type) and issubclass(config, Config) and dataclasses.is_dataclass(config)):
         raise ContractError(
-            f"{task.__name__}.config_type must be a dataclass derived from dst_lab.configs.Config, got {config!r}"
+            f"{task.__name__}.config_type must be a dataclass derived from dst_lab.runs.Config, got {config!r}"
         )
     name = getattr(config, "task", None)
     if not (isinstance(name, str) and name and not name.startswith("-") and len(name.split()) == 1):

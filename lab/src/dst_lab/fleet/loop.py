@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.diagnostics import gradient_norm
-from dst_lab.configs import Card, Choice, Config, Schedule
+from dst_lab.estimators import Choice, Kind, Schedule
 from dst_lab.fleet import contract
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.optimiser import Optimiser, UpdateRule
@@ -21,6 +21,7 @@ from dst_lab.fleet.saved.provenance import provenance, source_of
 from dst_lab.fleet.saved.recording import Stopped, moves, parts_of, records_of, tensors_of
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.fleet.task import Choosers, Declined, Fused, Metrics, Norm, Step, Task, sum_per_run
+from dst_lab.runs import Config
 from dst_lab.store import Record
 
 Array = npt.NDArray[Any]
@@ -283,9 +284,9 @@ class Fleet:
         return self.configs[0].estimator
 
     @property
-    def card(self) -> Card:
+    def kind(self) -> Kind:
         """What there is to know of the estimator."""
-        return self.choice.card
+        return self.choice.kind
 
     @property
     def now(self) -> int | Tensor:
@@ -351,7 +352,7 @@ class Fleet:
         """tau_f and tau_b of the latest step, where they move in any run: [runs], or [runs, places] by a rule."""
         if not (self._moving or self.rules):
             return {}
-        named = {metric: name for metric, name in parts_of(self.card).items() if name}
+        named = {metric: name for metric, name in parts_of(self.kind).items() if name}
         return {
             metric: self.rules.latest(name) if self.rules and name in self.rules.parts else self.taus[name].clone()
             for metric, name in named.items()

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
-from dst_lab.configs import Config
 from dst_lab.fleet.compiled import compiled
+from dst_lab.runs import Config
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 

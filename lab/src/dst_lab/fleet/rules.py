@@ -15,7 +15,7 @@ from decoupled_st import temperatures
 from decoupled_st.temperatures import Rule, State, Taus
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import Numbers
-from dst_lab.configs import Choice, Ruled
+from dst_lab.estimators import Choice, Ruled
 from dst_lab.fleet.contract import ContractError
 
 
@@ -176,9 +176,9 @@ def _rows(chosen: Sequence[bool], device: torch.device) -> slice | Tensor:
 
 def ruled_parts(choice: Choice) -> list[tuple[str, Ruled, str]]:
     """(name, rule, which of the rule's two temperatures it is) of each temperature that a rule sets."""
-    card = choice.card
+    kind = choice.kind
     return [
-        (name, course, "f" if name == card.draw else "b")
+        (name, course, "f" if name == kind.draw else "b")
         for name, course in choice.temperatures
         if isinstance(course, Ruled)
     ]

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from decoupled_st import Estimator
-from dst_lab.configs import Config
-from dst_lab.configs.cards import ARGMAX
+from dst_lab.cards import ARGMAX
 from dst_lab.data import Split
+from dst_lab.estimators import may_be_zero
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.rules import rule_of, ruled_parts
+from dst_lab.runs import Config
 
 if TYPE_CHECKING:
     from dst_lab.fleet.loop import Fleet
@@ -64,10 +65,10 @@ class Task(ABC):
         self.config, self.device = config, device
         for name, ruled, part in ruled_parts(config.estimator):
             rule = rule_of(ruled)  # a sentence, before anything is trained
-            if part == "f" and rule.takes_argmax and not config.estimator.card.temperatures[name].zero:
+            if part == "f" and rule.takes_argmax and not may_be_zero(config.estimator.kind, name):
                 raise ValueError(
                     f"the rule {ruled.to_json()} may set {name} to 0, the argmax, which "
-                    f"{config.estimator.card.label} has no form for: give the rule constants that keep it above 0"
+                    f"{config.estimator.kind.label} has no form for: give the rule constants that keep it above 0"
                 )
 
     @abstractmethod

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dst_lab.configs import Config
+from dst_lab.estimators import is_whole, numbers_of
 from dst_lab.plans.halving import Halving
 from dst_lab.plans.plan import (
     Axis,
@@ -20,6 +20,7 @@ from dst_lab.plans.plan import (
     value_of,
     with_values,
 )
+from dst_lab.runs import Config
 
 BATCH = 8
 """New settings at a time: each is trained with all its seeds, and all of them as one fleet."""
@@ -151,11 +152,9 @@ class Adaptive(Plan):
 
     def _is_whole(self, name: str) -> bool:
         """True for an axis of whole numbers."""
-        of = self.base.estimator.card
-        if name in of.temperatures:
-            return False
-        if name in of.options:
-            return of.options[name].whole
+        numbers = numbers_of(self.base.estimator.kind)
+        if name in numbers:
+            return is_whole(numbers[name])
         kind = self.base.type_of(name)
         if kind is not None:
             return kind is int

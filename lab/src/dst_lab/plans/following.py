@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from dst_lab.configs import FRESH, Config
 from dst_lab.plans.plan import Lookup, Plan, seeded
+from dst_lab.runs import FRESH, Config
 
 FRESH_SEEDS = tuple(range(FRESH, FRESH + 10))
 
@@ -11,7 +11,7 @@ FRESH_SEEDS = tuple(range(FRESH, FRESH + 10))
 @dataclass(frozen=True)
 class Following(Plan):
     """What follows from the settings that earlier plans chose; nothing until those plans are done, and nothing from the
-    references, which no claim judges."""
+    relaxations, which are references that no claim judges."""
 
     before: tuple[tuple[str, Plan], ...]
     """(name, plan)."""
@@ -19,7 +19,7 @@ class Following(Plan):
 
     def wanted(self, lookup: Lookup) -> list[Config]:
         settled = [config for _, plan in self.before for config in plan.chosen(lookup)]
-        judged = [config for config in settled if not config.estimator.card.reference]
+        judged = [config for config in settled if config.estimator.kind.discrete]
         return seeded(list(dict.fromkeys(new for config in judged for new in self.variants(config))), self.seeds)
 
     def variants(self, config: Config) -> list[Config]:

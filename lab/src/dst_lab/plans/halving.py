@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dst_lab.configs import Config
+from dst_lab.runs import Config
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeAlias
 
-from dst_lab.configs import Choice, Config
+from dst_lab.estimators import Choice
 from dst_lab.plans.halving import Halving
+from dst_lab.runs import Config
 
 Lookup: TypeAlias = Callable[[Config], float | None]
 """A run's score (its lowest validation loss over training; infinite where it diverged), None if not known. A run whose

@@ -1,15 +1,17 @@
 """The plans of a study by their names: which of them search, what they found, and which the study can do without."""
 
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+from pathlib import Path
 from typing import TypeAlias
 
-from dst_lab.configs import Config
-from dst_lab.configs.program import program
 from dst_lab.plans.adaptive import Adaptive
 from dst_lab.plans.plan import Grid, Lookup, Plan, Several
 from dst_lab.plans.sequential import Sequential
+from dst_lab.runs import Config
 
 Recipe: TypeAlias = Callable[[str], Plan]
 """From a scale ("quick" or "paper") to a plan; its docstring says what it trains."""
@@ -95,3 +97,9 @@ class Recipes:
             for name, part in self.parts(scale, self.searches)
             if isinstance(part, Grid | Sequential | Adaptive)
         }
+
+
+def program(module: str) -> str:
+    """`dst`, or `python FILE` where the module is the file that was started: `dst` by itself does not import it."""
+    file = getattr(sys.modules["__main__"], "__file__", None) if module == "__main__" else None
+    return f"python {shlex.quote(Path(file).name)}" if file else "dst"

@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 
-from dst_lab.configs import Config
 from dst_lab.plans.plan import (
     Axis,
     Lookup,
@@ -18,6 +17,7 @@ from dst_lab.plans.plan import (
     value_of,
     with_value,
 )
+from dst_lab.runs import Config
 
 BEYOND = 2
 """How many values a sweep is extended by, once, where its best lies on the edge."""
@@ -85,7 +85,7 @@ class Sequential(Plan):
         side = edge(values, value_of(top, name)) if top is not None else None
         if side is None:
             return tried, top
-        if name not in base.estimator.card.temperatures:
+        if name not in base.estimator.kind.temperatures():
             remarks.append(f"{name} of {describe(base)}: best on the {side} edge of the sweep")
             return tried, top
         more = beyond([float(value) for value in values if isinstance(value, int | float)], side)

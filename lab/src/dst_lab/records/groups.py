@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from dst_lab.configs import FRESH, WHOLE, complete
-from dst_lab.configs.cards import estimator, parts, title
-from dst_lab.configs.estimators import temperatures_in
-from dst_lab.configs.own import FIELDS
+from dst_lab.cards import estimator, parts, title
+from dst_lab.estimators import temperatures_in
 from dst_lab.records.reader import ENDED
 from dst_lab.records.row import Row, setting_key
 from dst_lab.records.rows import Rows, Setting
+from dst_lab.runs import FRESH, OWN_FIELDS, WHOLE, complete
 
 APART = ("estimator", "lr", "seed")
 """The fields in which the runs of a group may differ."""
@@ -141,7 +140,7 @@ class Group:
     def _given(self) -> tuple[str, ...]:
         """Where runs have the parameters of an objective of somebody's own, which are there to be compared."""
         own = any("objective" in setting.config for setting in self.settings)
-        return ("parameters", *FIELDS) if own else ("parameters",)
+        return ("parameters", *OWN_FIELDS) if own else ("parameters",)
 
     @cached_property
     def _alike(self) -> list[Setting]:

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from dst_lab.configs import Config
 from dst_lab.plans import Early, Lookup, Plan
 from dst_lab.records.row import Row
+from dst_lab.runs import Config
 from dst_lab.store import Store, run_id
 
 ENDED = ("done", "diverged")

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dst_lab.configs.cards import BEST, metric
+from dst_lab.cards import BEST, metric
 from dst_lab.store import Run, Series, Temperatures, temperatures
 
 Array: TypeAlias = npt.NDArray[np.float64]

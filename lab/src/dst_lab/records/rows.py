@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dst_lab.configs import Config
-from dst_lab.configs.cards import estimator
-from dst_lab.configs.estimators import Card
+from dst_lab.cards import Look, estimator
 from dst_lab.plans import FRESH, Lookup, Recipes
 from dst_lab.plans.recipes import Role, Search
 from dst_lab.records.reader import ENDED, Reader
 from dst_lab.records.row import Row, setting_key
+from dst_lab.runs import Config
 from dst_lab.store import Store
 
 
@@ -37,7 +36,7 @@ class Setting:
         return f"{self.seeds} seeds".strip()
 
     @property
-    def look(self) -> Card:
+    def look(self) -> Look:
         """The card of its estimator."""
         return estimator(str(self.config["estimator"]["name"]))
 

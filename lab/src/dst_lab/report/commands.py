@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from dst_lab.configs import CONFIGS, Config, complete
-from dst_lab.configs.estimators import names_of_numbers
-from dst_lab.configs.program import program
+from dst_lab.estimators import names_of_numbers
+from dst_lab.plans.recipes import program
+from dst_lab.runs import CONFIGS, Config, complete
 
 APART = ("estimator", "seed")
 

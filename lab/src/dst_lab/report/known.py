@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from dst_lab.configs.registering import refuse_other
+from dst_lab.cards import refuse_other
 from dst_lab.plans import Recipe
 from dst_lab.report.sections import OTHERS, REST, answer, temperature_map
 from dst_lab.report.study import Study

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from dst_lab.configs import FRESH
-from dst_lab.configs.cards import estimator, metric
+from dst_lab.cards import estimator, metric
 from dst_lab.figures import Drawn
 from dst_lab.figures.curves import caption, diverged, draw, having, held
 from dst_lab.figures.importance import FEWEST, importance, shares_of, varied
@@ -13,6 +12,7 @@ from dst_lab.figures.slices import numbers_varied, slices
 from dst_lab.figures.style import listing
 from dst_lab.figures.sweeps import cells, swept
 from dst_lab.records import Group, Rows
+from dst_lab.runs import FRESH
 
 CURVES, CELLS = 2, 3
 """Panels of training curves at most, and cells of a map at least."""

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from dst_lab.configs import complete
-from dst_lab.configs.cards import MetricCard, estimator, metric, title
-from dst_lab.configs.own import FIELDS
+from dst_lab.cards import MetricCard, estimator, metric, title
 from dst_lab.figures.style import plus_minus
 from dst_lab.records import Group, Rows, Setting
 from dst_lab.report.study import Study
 from dst_lab.report.tables import field_text, rate_text, role_label, temperatures_text
+from dst_lab.runs import OWN_FIELDS, complete
 
 TESTED = ("test_accuracy", "test_bound", "test_loss")
 """What is shown of a task that its study names no metrics for: the first of these that its runs have, and the loss."""
@@ -118,7 +117,9 @@ def cell(study: Study, rows: Rows, setting: Setting, cards: Sequence[MetricCard]
 def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     """What an objective of somebody's own was given beside temperatures and learning rate."""
     given = complete(config)
-    fields = {name: given[name] for name in FIELDS if name != "lr" and name in given} if "objective" in config else {}
+    fields = (
+        {name: given[name] for name in OWN_FIELDS if name != "lr" and name in given} if "objective" in config else {}
+    )
     return fields | dict(given.get("parameters", {}))
 
 

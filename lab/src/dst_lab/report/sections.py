@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dst_lab.configs import FRESH
-from dst_lab.configs.cards import title
+from dst_lab.cards import title
 from dst_lab.records import Group
 from dst_lab.report.others import figures_of
 from dst_lab.report.results import best_results, results
@@ -12,6 +11,7 @@ from dst_lab.report.section import Page, Section
 from dst_lab.report.tables import chosen_table, provenance_table, recipe_table, settings_table
 from dst_lab.report.text.answer import answers
 from dst_lab.report.verdicts import board, groups, shown, tally
+from dst_lab.runs import FRESH
 
 MOST = 40
 """Rows of a table of settings that are in view; the CSV has all."""

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from dst_lab.cards import estimator, title
 from dst_lab.claims import Verdict
-from dst_lab.configs.cards import estimator, title
 from dst_lab.figures import Drawn
 from dst_lab.figures.style import listing
 from dst_lab.plans import Recipes

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dst_lab.configs import WHOLE, Config, complete
-from dst_lab.configs.cards import DATASETS, estimator, title
+from dst_lab.cards import DATASETS, estimator, title
 from dst_lab.figures.style import numbers_of, plus_minus, value_text
 from dst_lab.records import Group, Rows, Setting
+from dst_lab.runs import WHOLE, Config, complete
 from dst_lab.store import Run
 
 UNKNOWN = "an unknown device"

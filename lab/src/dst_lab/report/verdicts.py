@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from dst_lab.cards import title
 from dst_lab.claims import Comparison, Verdict
 from dst_lab.claims.verdict import LEVEL
-from dst_lab.configs.cards import title
 from dst_lab.figures.style import listing
 from dst_lab.report.study import Study
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dst_lab.configs import complete
+from dst_lab.runs import complete
 from dst_lab.store.errors import StoreError
 
 STATUSES = ("done", "diverged", "failed", "stopped")

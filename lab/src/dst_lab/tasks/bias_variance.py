@@ -24,7 +24,8 @@ The same with `initial_` are measured at the initial parameters, once, at the fi
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -32,11 +33,41 @@ from torch import Tensor, nn
 
 import decoupled_st as dst
 from dst_lab import data
-from dst_lab.configs import BiasVarianceConfig, Config
-from dst_lab.configs.estimators import CLEAN, GAPPED, IDENTITY, SECOND_ORDER
+from dst_lab.estimators import CLEAN, GAPPED, IDENTITY, SECOND_ORDER, takes_noise
 from dst_lab.fleet.chooser import Chooser, along, drawn_at, function_of
 from dst_lab.fleet.layers.linear import autoencoder_module, initial_stack, linear
 from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, pixels, sum_per_run
+from dst_lab.runs import Config
+from dst_lab.tasks import register
+
+MOST_CODES = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasVarianceConfig(Config):
+    """The same at both scales; what differs is how many temperatures and seeds a recipe takes."""
+
+    task: ClassVar[str] = "bias-variance"
+    lr: float = field(default=3e-3, metadata={"help": "learning rate"})
+    batch: int = field(default=32, metadata={"help": "images, every step the same ones"})
+    hidden: tuple[int, ...] = field(default=(32,), metadata={"help": "widths of the encoder; mirrored to decode"})
+    latents: int = field(default=3, metadata={"help": "categorical variables"})
+    classes: int = field(default=4, metadata={"help": "classes of each"})
+    steps: int = field(default=60, metadata={"help": "training steps"})
+    evaluate_every: int = field(default=10, metadata={"help": "steps between measurements"})
+    passes: int = field(default=1024, metadata={"help": "draws of an estimator that is not enumerated", "least": 2})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.classes**self.latents > MOST_CODES:
+            raise ValueError(
+                f"classes ** latents must be at most {MOST_CODES}, since every code is enumerated, "
+                f"got {self.classes} ** {self.latents}"
+            )
+
+    def steps_of(self, images: int) -> tuple[int, int]:
+        return self.steps, self.evaluate_every
+
 
 Estimate: TypeAlias = Callable[[Tensor], Tensor]
 """Logits -> one-hot choices that carry a gradient."""
@@ -49,6 +80,7 @@ FORCED = 1e9
 """Noise that outweighs any logit: it makes a draw the code it is given for."""
 
 
+@register
 class BiasVariance(Task):
     config_type = BiasVarianceConfig
     config: BiasVarianceConfig
@@ -140,16 +172,16 @@ class BiasVariance(Task):
         self, parameters: Parameters, logits: Tensor, x: Tensor, choosers: Choosers, tau: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The estimates' mean [runs, images, latents, classes], trace of the covariance [runs], and floor [runs]."""
-        card, taus = choosers(True).card, choosers(True).taus
-        if card.surrogate not in OF_THE_CHOICE:
+        kind, taus = choosers(True).kind, choosers(True).taus
+        if kind.surrogate not in OF_THE_CHOICE:
             return self._drawn(parameters, logits, x, choosers)
-        if not card.takes_noise:
+        if not takes_noise(kind):
             estimates = self._estimates(parameters, logits, x, 1, choosers(True).categorical)
             weight = torch.ones_like(estimates[..., :1, :1])
         else:
             noise = (FORCED * self.codes).expand(*logits.shape[:2], *self.codes.shape)
             shaped = {key: value.view(-1, 1, 1, 1, 1) for key, value in taus.items()}
-            estimator, options = function_of(card, "categorical"), dict(self.config.estimator.options)
+            estimator, options = function_of(kind, "categorical"), dict(self.config.estimator.options)
             force = lambda l: estimator(l, noise=noise, **shaped, **options)  # noqa: E731
             estimates = self._estimates(parameters, logits, x, len(self.codes), force)
             weight = self._log_probability(logits, tau).exp()[..., None, None]

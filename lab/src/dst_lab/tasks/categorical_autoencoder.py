@@ -10,7 +10,8 @@ signal-to-noise of the logit layer's parameters over `snr_passes` passes on the 
 validation images.
 """
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 import torch
@@ -19,16 +20,46 @@ from torch import Tensor, nn
 import decoupled_st as dst
 from decoupled_st.diagnostics import gradient_snr, perplexity_of_counts
 from dst_lab import data
-from dst_lab.configs import CategoricalAutoencoderConfig, Config
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.layers.linear import autoencoder_module, initial_stack, linear
 from dst_lab.fleet.layers.pixels import pixel_nats
 from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, pixels
+from dst_lab.runs import Config, Defaults
+from dst_lab.tasks import register
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoricalAutoencoderConfig(Config):
+    """Defaults are the quick scale; see `quick` and `paper`."""
+
+    task: ClassVar[str] = "categorical-autoencoder"
+    defaults: ClassVar[Defaults] = {
+        "decoupled": {"tau_f": 2.0, "tau_b": 0.5},
+        "softmax_ste": {"tau": 3.0},
+        "gumbel_ste": {"tau": 2.0},
+    }
+    """Decoupled ST at the paper's temperatures, the others at what our search at the paper's scale chose."""
+    lr: float = field(default=2e-3, metadata={"help": "learning rate"})
+    hidden: tuple[int, ...] = field(default=(64, 32), metadata={"help": "widths of the encoder; mirrored to decode"})
+    latents: int = field(default=4, metadata={"help": "categorical variables"})
+    classes: int = field(default=8, metadata={"help": "classes of each"})
+    epochs: int = field(default=30, metadata={"help": "passes over the training images"})
+    snr_every: int = field(default=0, metadata={"help": "evaluations between measurements of SNR; 0: none", "least": 0})
+    snr_passes: int = field(default=1024, metadata={"help": "passes for one SNR", "least": 2})
+
+    def steps_of(self, images: int) -> tuple[int, int]:
+        return self.epochs * (images // self.batch), images // self.batch
+
+    @classmethod
+    def paper(cls) -> dict[str, object]:
+        return {"dataset": "mnist", "hidden": (512, 256), "batch": 200, "epochs": 160, "lr": 1e-3}
+
 
 EVALUATE = 1024
 SHOWN = 8
 
 
+@register
 class CategoricalAutoencoder(Task):
     config_type = CategoricalAutoencoderConfig
     config: CategoricalAutoencoderConfig

@@ -25,12 +25,14 @@ from torch.func import functional_call
 import decoupled_st as dst
 from decoupled_st.nn.codebook import FORMS
 from dst_lab import data
-from dst_lab.configs import CodebookVAEConfig, Config, Schedule
+from dst_lab.estimators import Schedule, takes_noise
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.rules import by_row
 from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task
+from dst_lab.runs import Config
+from dst_lab.tasks import register
 from dst_lab.tasks.cost import Cost
-from dst_lab.tasks.quantisers import KINDS, Learned, Quantised, defined
+from dst_lab.tasks.quantisers import KINDS, CodebookVAEConfig, Learned, Quantised, defined
 
 EVALUATE = 512
 SHOWN = 8
@@ -118,9 +120,9 @@ class Choice:
 
     def __init__(self, choose: Chooser, metric: str, taus: Metrics, seeds: Tensor | None, run: int) -> None:
         self.taus: dict[str, Tensor | float] = {name: tau[run] for name, tau in taus.items()}
-        backward = choose.card.backward
+        backward = choose.kind.backward
         self.surrogate = self.taus[backward] if backward else None
-        self.form, self.metric = FORMS[choose.card.name], metric
+        self.form, self.metric = FORMS[choose.kind.name], metric
         if self.surrogate is not None and (seeds is None or always_argmax(choose)):
             self.form, self.taus = dst.codebook.decoupled, {"tau_f": 0.0, "tau_b": self.surrogate}
         self.seed = None if seeds is None else seeds[run]
@@ -139,11 +141,12 @@ class Choice:
 
 def always_argmax(choose: Chooser) -> bool:
     """True where a run alone has a forward temperature of 0 from first to last: nothing has to be drawn."""
-    drawn = dict(choose.choice.temperatures).get(str(choose.card.draw))
+    drawn = dict(choose.choice.temperatures).get(str(choose.kind.draw))
     alone = all(tau.numel() == 1 for tau in choose.taus.values())
     return alone and drawn == Schedule.parse(0.0)
 
 
+@register
 class CodebookVAE(Task):
     config_type = CodebookVAEConfig
     config: CodebookVAEConfig
@@ -268,7 +271,7 @@ class CodebookVAE(Task):
         images, measured = self.splits[split][:most], dict[str, Measured]()
         for suffix, stochastic in FORWARDS.items():
             choose = choosers(stochastic)
-            if not stochastic and not choose.card.takes_noise and choose.rules is None and self._certain(choose):
+            if not stochastic and not takes_noise(choose.kind) and choose.rules is None and self._certain(choose):
                 measured[suffix] = measured[""]
                 continue
             runs = len(next(iter(parameters.values())))
@@ -281,7 +284,7 @@ class CodebookVAE(Task):
         return measured
 
     def _certain(self, choose: Chooser) -> bool:
-        draw = choose.card.draw
+        draw = choose.kind.draw
         return not isinstance(draw, str) or bool((choose.taus[draw] == 0).all())
 
     def _of_run(self, own: Parameters, choice: Choice, images: Tensor, size: int) -> "tuple[Tensor, ...]":

@@ -11,15 +11,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dst_lab.configs import Choice, Config
-from dst_lab.configs.estimators import DEFAULT, ESTIMATORS, Card, card, names_of_numbers
-from dst_lab.configs.own import OwnConfig, told
+from dst_lab.estimators import (
+    DEFAULT,
+    Choice,
+    Kind,
+    default_of,
+    kind_of,
+    kinds,
+    names_of_numbers,
+    numbers_of,
+    options_of,
+)
 from dst_lab.plans.adaptive import Adaptive
 from dst_lab.plans.plan import Grid, Plan, is_number, score, value_of, with_value
 from dst_lab.plans.sequential import Sequential
 from dst_lab.records import Reader, pursue
+from dst_lab.runs import Config
 from dst_lab.store import Record, Series, Store, StoreError
 from dst_lab.tuning.identity import Identity, Objective, warn_of_change
+from dst_lab.tuning.own import OwnConfig, told
 from dst_lab.tuning.workers import Progress, at_once
 
 _TAKEN = ("seed", "task", "objective", "estimator", "parameters", "name")
@@ -101,7 +111,7 @@ def tune(
         raise ValueError(f"name is what the objective is called in the store, a text, got {name!r}")
     if not isinstance(seeds, int) or seeds < 1:
         raise ValueError(f"seeds is how many runs each setting has, at least 1, got {seeds!r}")
-    of, start = card(estimator), {key: _plain(key, value) for key, value in (start or {}).items()}
+    of, start = kind_of(estimator), {key: _plain(key, value) for key, value in (start or {}).items()}
     axes = {key: _values(key, values, of) for key, values in parameters.items()}
     start = {key: _as_swept(value, axes.get(key, ())) for key, value in start.items()}
     search = _search(plan, _base(name, of, start, axes), axes, seeds, settings)
@@ -134,7 +144,7 @@ def _search(
     raise ValueError(f'plan must be "sequential", "grid" or "adaptive", got {plan!r}')
 
 
-def _values(name: str, values: Sequence[Any], of: Card) -> list[Any] | tuple[Any, ...]:
+def _values(name: str, values: Sequence[Any], of: Kind) -> list[Any] | tuple[Any, ...]:
     """The values in the type that they are recorded in, so that equal runs are known by the same name; a tuple stays
     one, since it may be a range."""
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
@@ -142,7 +152,7 @@ def _values(name: str, values: Sequence[Any], of: Card) -> list[Any] | tuple[Any
     plain = [_plain(name, value) for value in values]
     if not plain:
         raise ValueError(f"{name} takes a list of values to try, got none")
-    if name in of.temperatures:
+    if name in of.temperatures():
         plain = [float(value) if isinstance(value, int) else value for value in plain]
     return tuple(plain) if isinstance(values, tuple) else list({told(value): value for value in plain}.values())
 
@@ -167,26 +177,26 @@ def _plain(name: str, value: Any) -> Any:
     return value
 
 
-def _base(name: str, of: Card, start: Mapping[str, Any], parameters: Mapping[str, Sequence[Any]]) -> OwnConfig:
+def _base(name: str, of: Kind, start: Mapping[str, Any], parameters: Mapping[str, Sequence[Any]]) -> OwnConfig:
     """Where the search begins."""
     if not parameters:
         raise ValueError(
-            f"what is to be tuned? Give values to try, such as {' '.join(f'{t}=[0.5, 1]' for t in of.temperatures)}"
+            f"what is to be tuned? Give values to try, such as {' '.join(f'{t}=[0.5, 1]' for t in of.temperatures())}"
         )
     taken = [key for key in (*parameters, *start) if key in _TAKEN]
     if taken:
         raise ValueError(f"a parameter cannot be called {taken[0]}: give it another name")
-    foreign = [key for key in parameters if key in names_of_numbers() and key not in (*of.temperatures, *of.options)]
+    foreign = [key for key in parameters if key in names_of_numbers() and key not in numbers_of(of)]
     if foreign:
-        takers = [one.name for one in ESTIMATORS.values() if foreign[0] in (*one.temperatures, *one.options)]
+        takers = [name for name, kind in kinds().items() if foreign[0] in numbers_of(kind)]
         raise ValueError(
-            f"{of.name} takes {' and '.join(of.temperatures) or 'no temperature'}, got {', '.join(foreign)}: name an "
+            f"{of.name} takes {' and '.join(of.temperatures()) or 'no temperature'}, got {', '.join(foreign)}: name an "
             f'estimator that takes it, such as estimator="{takers[0]}"'
         )
     first = {key: values[0] for key, values in parameters.items()}
-    taus = {key: start.get(key, temperature.default) for key, temperature in of.temperatures.items()}
+    taus = {key: start.get(key, default_of(numbers_of(of)[key])) for key in of.temperatures()}
     taus |= {key: first[key] for key in list(first)[:1] if key in taus}  # the first to be swept
-    options = {key: start.get(key, first.get(key, option.default)) for key, option in of.options.items()}
+    options = {key: start.get(key, first.get(key, default_of(spec))) for key, spec in options_of(of).items()}
     absent = {*taus, *options} - {*parameters, *start}
     config = OwnConfig(estimator=Choice.make(of.name, **taus, **options), objective=name, absent=frozenset(absent))
     for key in dict.fromkeys([*parameters, *start]):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from dst_lab.configs.cards import metric
+from dst_lab.cards import metric
 from dst_lab.figures.style import Drawn, absent, panels, plain_logarithm
 from dst_lab.plans.plan import seeded
 from dst_lab.records import Row, Rows

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from dst_lab.cards import estimator, metric
 from dst_lab.claims import Measure, Verdict, arm, compare, decide
 from dst_lab.claims.measures import after_the_end, last, reach
 from dst_lab.claims.verdict import NOT_TESTED
-from dst_lab.configs.cards import estimator, metric
 from dst_lab.records import Rows
 
 from studies.paper.claims.tasks import BASELINES, JUDGED, OURS, RULES, TaskRule, on_test

@@ -1,7 +1,7 @@
 """Numbers of a run that only the paper's tasks have."""
 
+from dst_lab.cards import ARGMAX
 from dst_lab.claims import Measure
-from dst_lab.configs.cards import ARGMAX
 from dst_lab.records.row import History
 
 

@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from dst_lab.cards import estimator
 from dst_lab.claims import Measure, Verdict
 from dst_lab.claims.measures import converged, last
 from dst_lab.claims.verdict import NOT_TESTED
-from dst_lab.configs.cards import estimator
-from dst_lab.configs.stochastic_binary import THRESHOLDS
 from dst_lab.records import Rows
 from dst_lab.records.row import History
+from dst_lab.tasks.stochastic_binary import THRESHOLDS
 
 from studies.paper.claims.baselines import ALL, contest
 from studies.paper.claims.measures import gap, inactive_below

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dst_lab.claims import Verdict, arm, compare, decide
 from dst_lab.claims.arms import role_name
 from dst_lab.claims.verdict import NOT_SUPPORTED, SUPPORTED
-from dst_lab.configs import Config
 from dst_lab.plans.plan import value_of
 from dst_lab.records import Rows
+from dst_lab.runs import Config
 
 from studies.paper.claims.tasks import JUDGED, OURS, RULES, TaskRule, on_test
 

@@ -1,10 +1,10 @@
 """Neurons that get no gradient, at the threshold quoted and at every other."""
 
 import numpy as np
-from dst_lab.configs.stochastic_binary import THRESHOLDS
 from dst_lab.figures.curves import lost, recipes_of, searches_of
 from dst_lab.figures.style import FAINT, INK, Drawn, absent, listing, panels, safe
 from dst_lab.records import Rows, Setting, spread
+from dst_lab.tasks.stochastic_binary import THRESHOLDS
 
 from studies.paper.claims.tasks import OURS, ROLES, SBN
 

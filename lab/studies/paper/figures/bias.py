@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
-from dst_lab.configs.cards import estimator
+from dst_lab.cards import estimator
 from dst_lab.figures.heat_map import diagonal, heat_map
 from dst_lab.figures.style import HEIGHT, Drawn, absent, listing, number, panels
 from dst_lab.records import Row, Rows

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
-from dst_lab.configs.cards import metric
+from dst_lab.cards import metric
 from dst_lab.figures import curves
 from dst_lab.figures.style import WIDTH, Drawn, absent, listing, panels, plus_minus, settings_text
 from dst_lab.records import Rows, Setting, together

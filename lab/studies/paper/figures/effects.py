@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from dst_lab.cards import estimator, metric, title
 from dst_lab.claims.measures import mean
-from dst_lab.configs import Config
-from dst_lab.configs.cards import estimator, metric, title
 from dst_lab.figures.style import FAINT, Drawn, absent, letter, listing, number, panels, plain_logarithm
 from dst_lab.plans.plan import with_value
 from dst_lab.records import Row, Rows
+from dst_lab.runs import Config
 from matplotlib.axes import Axes
 
 from studies.paper.claims.mechanisms import COLLAPSED, collapsed

@@ -1,6 +1,6 @@
 """Where the optimum lies on the binary network, whose two temperatures were searched over a whole grid."""
 
-from dst_lab.configs.cards import task_card
+from dst_lab.cards import task_card
 from dst_lab.figures import maps
 from dst_lab.figures.style import Drawn
 from dst_lab.records import Rows

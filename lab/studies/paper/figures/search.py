@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
-from dst_lab.configs import Config
-from dst_lab.configs.cards import estimator, title
+from dst_lab.cards import estimator, title
 from dst_lab.figures.style import FAINT, HEIGHT, INK, Drawn, absent, letter, listing, panels
 from dst_lab.figures.sweeps import Cells, at_rate, count_text, lost_text, optimum, rate, rate_text, search
 from dst_lab.records import Row, Rows, spread
+from dst_lab.runs import Config
 from matplotlib.axes import Axes
 
 from studies.paper.claims.mechanisms import converged_below

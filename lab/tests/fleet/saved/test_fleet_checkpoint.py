@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dst_lab.configs import Choice
+from dst_lab.estimators import Choice
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.saved import checkpoint as module
 from dst_lab.fleet.saved.checkpoint import Checkpoint, runs_of

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dst_lab.configs import Config
-from dst_lab.configs.stochastic_binary import THRESHOLDS
 from dst_lab.plans import FRESH
 from dst_lab.plans.plan import value_of
 from dst_lab.records import Row, Rows
+from dst_lab.runs import Config
 from dst_lab.store import Run, Series
+from dst_lab.tasks.stochastic_binary import THRESHOLDS
 from studies.paper.recipes import RECIPES
 
 STEPS = np.arange(10, 130, 10)

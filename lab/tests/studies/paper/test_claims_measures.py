@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dst_lab.cards import metric
 from dst_lab.claims.measures import best, converged, first, last, mean, reach, stopped
-from dst_lab.configs.cards import metric
-from dst_lab.configs.stochastic_binary import THRESHOLDS
 from dst_lab.store import Series, Store
+from dst_lab.tasks.stochastic_binary import THRESHOLDS
 from studies.paper.claims import sweeps
 from studies.paper.claims.measures import gap, inactive_below
 from studies.paper.claims.tasks import RULES

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import planted
 import pytest
-from dst_lab.configs import Config
 from dst_lab.figures import Drawn
 from dst_lab.figures.style import number, plus_minus, settle, styled
 from dst_lab.records import Rows, pursue
+from dst_lab.runs import Config
 from dst_lab.store import Record, Series, Store
 from matplotlib.axes import Axes
 from studies import PAPER

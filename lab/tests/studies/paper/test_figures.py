@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import planted
 import pytest
-from dst_lab.configs import Config
 from dst_lab.figures import Drawn, draw, write, write_files
 from dst_lab.figures.sweeps import cells, diverged
 from dst_lab.plans import FRESH
 from dst_lab.records import Reader
+from dst_lab.runs import Config
 from dst_lab.store import Record, Store, run_id
 from matplotlib.collections import LineCollection
 from studies import PAPER

@@ -3,15 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+from dst_lab.cards import MetricCard, TaskCard, register_metric, register_task
 from dst_lab.claims import Verdict, decide, paired
 from dst_lab.claims.verdict import Comparison
-from dst_lab.configs import CONFIGS, Choice
-from dst_lab.configs.cards import MetricCard, TaskCard, register_metric, register_task
+from dst_lab.estimators import Choice
 from dst_lab.figures.style import Drawn, panels
 from dst_lab.plans import Grid, Plan, Recipes
 from dst_lab.records import Rows
 from dst_lab.report import Page, Section, Study
 from dst_lab.report.sections import REST, VERDICTS, temperature_map
+from dst_lab.runs import CONFIGS
 
 TASK, SEEDS = "routing", (0, 1)
 

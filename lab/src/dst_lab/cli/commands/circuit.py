@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from decoupled_st.circuits import Circuit
-    from dst_lab.configs import LogicGatesConfig
+    from dst_lab.tasks.logic_gates import LogicGatesConfig
 
 
 def add(commands: Any) -> None:
@@ -88,7 +88,8 @@ def _check(args: argparse.Namespace) -> dict[str, bool]:
 
 def _kept_run(path: Path, run: str | None) -> tuple[str, "LogicGatesConfig"]:
     """The id and config of the run that is asked for, or of the only one that can be."""
-    from dst_lab.configs import CONFIGS, LogicGatesConfig
+    from dst_lab.runs import CONFIGS
+    from dst_lab.tasks.logic_gates import LogicGatesConfig
 
     with Store.open(path) as store:
         tasks, kept = {one.id: one for one in store.runs()}, store.kept()

@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
     """Add the commands."""
     report = commands.add_parser(
         "report", help="verdicts, figures and runs as one page",
-        description="Write one self-contained HTML page from a store. Needs no torch, no data and no network.",
+        description="Write one self-contained HTML page from a store. Needs no data and no network.",
     )  # fmt: skip
     add_store(report)
     report.add_argument("--out", type=read_path, default=Path("report.html"), help="the page (report.html)")

@@ -12,8 +12,20 @@ from dst_lab.cli.machine import add_machine, code_of, driving
 from dst_lab.cli.options.examples import epilog
 from dst_lab.cli.options.fields import add_fields, read_config
 from dst_lab.cli.options.parser import Parser
-from dst_lab.configs import CONFIGS, ESTIMATORS, RULES, Choice, Config, Ruled, card
-from dst_lab.configs.estimators import DEFAULT, USUAL, names_of_numbers
+from dst_lab.estimators import (
+    DEFAULT,
+    USUAL,
+    Choice,
+    Ruled,
+    default_of,
+    kind_of,
+    kinds,
+    names_of_numbers,
+    numbers_of,
+    options_of,
+    rules,
+)
+from dst_lab.runs import CONFIGS, Config
 
 MOST_SEEDS = 100_000
 
@@ -53,13 +65,18 @@ def _about(config_type: type[Config]) -> str:
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    names = ", ".join(name.replace("_", "-") for name in ESTIMATORS)
+    names = ", ".join(name.replace("_", "-") for name in kinds())
     parser.add_argument("--estimator", default=DEFAULT, help=f"{names}; or all: {', '.join(USUAL)} ({DEFAULT})")
-    rules = ", ".join(RULES)
-    parser.add_argument("--temperatures", metavar="RULE", help=f"a rule that sets every temperature: {rules}")
+    ruled = ", ".join(rules())
+    parser.add_argument("--temperatures", metavar="RULE", help=f"a rule that sets every temperature: {ruled}")
     for name in names_of_numbers():
-        options = [of.options[name].help for of in ESTIMATORS.values() if name in of.options]
-        text = options[0] if options else f'a number, start:end:shape such as "2.0:0.25:linear", or a rule: {rules}'
+        takers = {kind.name: spec for kind in kinds().values() if (spec := options_of(kind).get(name))}
+        options = [f"of {taker.replace('_', '-')} ({default_of(spec)})" for taker, spec in takers.items()]
+        text = (
+            "; ".join(options)
+            if options
+            else f'a number, start:end:shape such as "2.0:0.25:linear", or a rule: {ruled}'
+        )
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="X", help=text)
     parser.add_argument(
         "--seeds", default="5", help='how many, counted from 0; or which: "3,7,11", "5-7", or "10," for one (5)'
@@ -86,15 +103,15 @@ def choices(args: argparse.Namespace, config_type: type[Any]) -> list[Choice]:
             flags = " and ".join(_flags(given or ["temperatures"]))
             raise ValueError(f"--estimator all takes each estimator's own temperatures, got {flags}")
         return [config_type.choice(name) for name in USUAL]
-    of = card(args.estimator)
+    kind = kind_of(args.estimator)
     if args.temperatures is not None:
-        given = {**_ruled(args, of.temperatures), **given}
-    takes = [*of.temperatures, *of.options]
+        given = {**_ruled(args, kind.temperatures()), **given}
+    takes = numbers_of(kind)
     foreign = [name for name in given if name not in takes]
     if foreign:
         flags = " and ".join(_flags(takes)) or "no temperature"
         raise ValueError(f"--estimator {args.estimator} takes {flags}, got {' and '.join(_flags(foreign))}")
-    return [Choice.make(**{**config_type.choice(of.name).to_dict(), **given})]
+    return [Choice.make(**{**config_type.choice(kind.name).to_dict(), **given})]
 
 
 def _ruled(args: argparse.Namespace, temperatures: Iterable[str]) -> dict[str, str]:

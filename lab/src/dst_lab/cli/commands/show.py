@@ -12,11 +12,11 @@ from typing import Any
 from rich.measure import Measurement
 from rich.table import Table
 
+from dst_lab.cards import metric as card
 from dst_lab.cli.options.parser import add_store, add_where, at_least
 from dst_lab.cli.terminal.console import Console, say
-from dst_lab.configs import WHOLE
-from dst_lab.configs.cards import metric as card
-from dst_lab.configs.estimators import names_of_temperatures
+from dst_lab.estimators import names_of_temperatures
+from dst_lab.runs import WHOLE
 from dst_lab.shown import shown
 from dst_lab.store import Run, Store, StoreError, field, summarise
 from dst_lab.store.errors import RESTORE

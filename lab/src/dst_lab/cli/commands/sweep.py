@@ -18,11 +18,11 @@ from dst_lab.cli.options.axes import read_axis, read_range
 from dst_lab.cli.options.fields import read_config
 from dst_lab.cli.options.parser import Parser, at_least
 from dst_lab.cli.terminal.console import Console, say
-from dst_lab.configs import CONFIGS, Config
-from dst_lab.configs.estimators import DEFAULT, names_of_numbers
+from dst_lab.estimators import DEFAULT, names_of_numbers
 from dst_lab.plans import Plan, Recipe
 from dst_lab.records import known_to
 from dst_lab.report import known
+from dst_lab.runs import CONFIGS, Config
 from dst_lab.store import Store
 
 if TYPE_CHECKING:

@@ -4,9 +4,8 @@ from dataclasses import fields
 from typing import Any
 
 from dst_lab.cli.options.fields import read_value
-from dst_lab.configs import RULES, WHOLE, Config
-from dst_lab.configs.config import course, parts_of
-from dst_lab.configs.schedule import SHAPES
+from dst_lab.estimators import SHAPES, course, is_whole, numbers_of, rules
+from dst_lab.runs import WHOLE, Config, parts_of
 
 AXES = (float, int, str, bool)
 """The types of fields that a grid may vary."""
@@ -41,21 +40,23 @@ def read_axis(text: str, base: Config) -> tuple[str, tuple[Any, ...]]:
         return name, words
     if sign and _axis_type(base, name, AXES) is bool:
         return name, _truths(name, values)
-    of, parts = base.estimator.card, values.split(",")
-    courses = {part: _course(part) for part in parts if name in of.temperatures and _is_course(part)}
+    numbers, parts = numbers_of(base.estimator.kind), values.split(",")
+    tempered = name in base.estimator.kind.temperatures()
+    courses = {part: _course(part) for part in parts if tempered and _is_course(part)}
     try:
         if not sign:
             raise ValueError
-        texts = courses | {word: word for word in (of.options[name].words if name in of.options else ())}
+        words = numbers[name].metadata.get("words", ()) if name in numbers else ()
+        texts = courses | {word: word for word in words}
         along = [value for part in parts for value in ([texts[part]] if part in texts else _numbers(part))]
         if len(along) > MOST_VALUES:
             raise ValueError
         return name, tuple(dict.fromkeys(along))
     except (ValueError, ArithmeticError):
-        more = f"; a temperature takes schedules such as 2:0.1:linear and rules ({', '.join(RULES)}) as well"
+        more = f"; a temperature takes schedules such as 2:0.1:linear and rules ({', '.join(rules())}) as well"
         raise ValueError(
             f"an axis is name=a,b,c or name=from:to:step with a whole number of steps, at most {MOST_VALUES:,}, got "
-            f"{text!r}{more if name in of.temperatures else ''}"
+            f"{text!r}{more if tempered else ''}"
         ) from None
 
 
@@ -74,7 +75,7 @@ def _course(text: str) -> float | str:
 def _is_course(text: str) -> bool:
     """True where a temperature is written as a schedule or a rule."""
     name, *others = text.split(":")
-    return name in RULES or any(other in SHAPES for other in others)
+    return name in rules() or any(other in SHAPES for other in others)
 
 
 def _numbers(text: str) -> list[float]:
@@ -90,8 +91,8 @@ def _numbers(text: str) -> list[float]:
 
 def _axis_type(base: Config, name: str, allowed: tuple[type, ...]) -> Any:
     """The type of a temperature or field that an axis may vary; why not, where it may not."""
-    types: dict[str, Any] = dict.fromkeys(base.estimator.card.temperatures, float)
-    types |= {key: int if option.whole else float for key, option in base.estimator.card.options.items()}
+    numbers = numbers_of(base.estimator.kind)
+    types: dict[str, Any] = {key: int if is_whole(spec) else float for key, spec in numbers.items()}
     types |= {spec.name: spec.type for spec in fields(base)}
     if name == "seed":
         raise ValueError("seed is no axis: every setting is trained with the seeds that --seeds names")

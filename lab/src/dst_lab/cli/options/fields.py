@@ -4,8 +4,8 @@ import argparse
 from dataclasses import Field, fields
 from typing import Any
 
-from dst_lab.configs import Choice, Config
-from dst_lab.configs.config import parts_of
+from dst_lab.estimators import Choice
+from dst_lab.runs import Config, parts_of
 
 SHARED = ("estimator", "seed")
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

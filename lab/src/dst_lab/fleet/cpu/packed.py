@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dst_lab.configs.estimators import CLEAN, IDENTITY, PERTURBED
+from dst_lab.estimators import CLEAN, IDENTITY, PERTURBED
 from dst_lab.fleet.chooser import Draws
 from dst_lab.fleet.cpu import logic
 from dst_lab.fleet.cpu.corners import backward_kernel

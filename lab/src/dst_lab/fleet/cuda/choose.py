@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dst_lab.configs import estimators
+from dst_lab import estimators
 from dst_lab.fleet.chooser import GIVEN_CHOICE, Draws
 from dst_lab.fleet.cuda.noise import gumbel, logistic, uniform_at
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from dst_lab.configs import Card, Choice, Ruled, Schedule
+from dst_lab.estimators import Choice, Kind, Ruled, Schedule
 from dst_lab.store import Record, Series
 
 if TYPE_CHECKING:
@@ -109,12 +109,12 @@ def moves(course: Schedule | Ruled) -> bool:
     return isinstance(course, Ruled) or course.shape != "constant"
 
 
-def parts_of(card: Card) -> dict[str, str | None]:
+def parts_of(kind: Kind) -> dict[str, str | None]:
     """The metrics tau_f and tau_b -> the name of the temperature that each is; None where it is none."""
-    return {"tau_f": card.draw if isinstance(card.draw, str) else None, "tau_b": card.backward}
+    return {"tau_f": kind.draw if isinstance(kind.draw, str) else None, "tau_b": kind.backward}
 
 
 def unmoved(choice: Choice) -> set[str]:
     """Which of tau_f and tau_b a run need not record: they are constant, or there is none."""
     moving = {name for name, course in choice.temperatures if moves(course)}
-    return {metric for metric, name in parts_of(choice.card).items() if name not in moving}
+    return {metric for metric, name in parts_of(choice.kind).items() if name not in moving}

@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dst_lab.configs import Config
-from dst_lab.configs.cards import estimator, listed, metric, parts, title
-from dst_lab.configs.estimators import ESTIMATORS
-from dst_lab.configs.rules import RULES
+from dst_lab.cards import estimator, listed, metric, parts, title
+from dst_lab.estimators import kinds, numbers_of, rules
 from dst_lab.figures.heat_map import fence
 from dst_lab.figures.sweeps import cells, diverged, held_text, optimum, rate, swept
 from dst_lab.plans import FRESH
@@ -18,6 +16,7 @@ from dst_lab.report.commands import run_command
 from dst_lab.report.others import map_heading, map_seeds, mapped
 from dst_lab.report.section import Page
 from dst_lab.report.study import Study
+from dst_lab.runs import Config
 from dst_lab.store import run_id
 
 POINTS = 100
@@ -35,7 +34,15 @@ def payload(page: Page) -> dict[str, Any]:
         "claims": [[ids[run] for run in verdict.runs if run in ids] for verdict in page.verdicts],
         "maps": page.maps,
         "fresh": FRESH,
-        "words": [*RULES, *(word for of in ESTIMATORS.values() for one in of.options.values() for word in one.words)],
+        "words": [
+            *rules(),
+            *(
+                word
+                for kind in kinds().values()
+                for of in numbers_of(kind).values()
+                for word in of.metadata.get("words", ())
+            ),
+        ],
     }
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from dst_lab.configs.estimators import ESTIMATORS
+from dst_lab.cards import estimator
+from dst_lab.estimators import kinds
 from dst_lab.figures.style import FAINT, INK, PAPER, RULE, Drawn, write
 from dst_lab.shown import shown
 
@@ -66,6 +67,6 @@ def _shown(data: Any) -> Any:
 def _colours() -> dict[str, str]:
     """A figure's colours -> the page's variables, which differ between light and dark. An estimator that has no
     variable keeps its colour."""
-    estimators = {card.color: name.replace("_", "-") for name, card in ESTIMATORS.items()}
+    estimators = {estimator(name).color: name.replace("_", "-") for name in kinds()}
     known = {colour: name for colour, name in estimators.items() if f"--{name}:" in STYLE}
     return {INK: "ink", FAINT: "faint", RULE: "rule", PAPER: "card"} | known

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dst_lab.cards import title
 from dst_lab.claims import Verdict
 from dst_lab.claims.verdict import CONTRADICTED, NOT_SUPPORTED, NOT_TESTED, SUPPORTED
-from dst_lab.configs.cards import title
 from dst_lab.figures.style import listing
 
 WORDS = {

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dst_lab.configs import CONFIGS, FRESH, WHOLE
-from dst_lab.configs.cards import DATASETS
-from dst_lab.configs.cards import metric as card
-from dst_lab.configs.config import LR_SCHEDULES, OPTIMISERS
-from dst_lab.configs.estimators import ESTIMATORS
+from dst_lab.cards import DATASETS
+from dst_lab.cards import metric as card
+from dst_lab.estimators import kinds, numbers_of
+from dst_lab.runs import CONFIGS, FRESH, LR_SCHEDULES, OPTIMISERS, WHOLE
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import STATUSES, Run, Series
 from dst_lab.store.store import Store
@@ -81,7 +80,7 @@ def summarise(
     if known and at == "best" and direction == 0:
         raise StoreError(
             f"whether a high or a low {metric!r} is best is not known. Ask for each run's last value: --at last; or "
-            "register a card that says so (dst_lab.configs.cards)."
+            "register a card that says so (dst_lab.cards)."
         )
     return table
 
@@ -208,15 +207,15 @@ def _kind(value: Any) -> str:
 
 def _could_be_number(condition: Condition) -> bool:
     """True for a number, and for what may stand in the place of one: a schedule, a rule, a word of some option."""
-    options = [of.options.get(condition.field.removeprefix("estimator.")) for of in ESTIMATORS.values()]
-    words = [word for option in options if option for word in option.words]
+    options = [numbers_of(kind).get(condition.field.removeprefix("estimator.")) for kind in kinds().values()]
+    words = [word for option in options if option for word in option.metadata.get("words", ())]
     return number(condition.text) is not None or as_recorded(condition.text) is not None or condition.text in words
 
 
 def _words(name: str, values: Iterable[Any]) -> set[str] | None:
     """What a field can be, beside what the runs have; None where it can be anything."""
     known = {
-        "status": STATUSES, "seeds": ("search", "fresh"), "task": CONFIGS, "estimator": ESTIMATORS,
+        "status": STATUSES, "seeds": ("search", "fresh"), "task": CONFIGS, "estimator": kinds(),
         "dataset": [*DATASETS, *(f"{one}{WHOLE}" for one in DATASETS)], "optimiser": OPTIMISERS,
         "lr_schedule": LR_SCHEDULES,
     }.get(name)  # fmt: skip

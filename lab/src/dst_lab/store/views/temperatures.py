@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dst_lab.configs.estimators import card, is_known
+from dst_lab.estimators import kinds
 
 
 class Temperatures(NamedTuple):
@@ -41,10 +41,8 @@ def told_by(estimator: Mapping[str, Any]) -> set[str]:
 
 def _sources(estimator: Mapping[str, Any]) -> dict[str, str | float | None]:
     """The field, or the number, that each of the two temperatures comes from."""
-    if not is_known(str(estimator["name"])):
-        return {"tau_f": "tau_f", "tau_b": "tau_b"}
-    of = card(str(estimator["name"]))
-    return {"tau_f": of.draw, "tau_b": of.backward}
+    kind = kinds().get(str(estimator["name"]))
+    return {"tau_f": kind.draw, "tau_b": kind.backward} if kind else {"tau_f": "tau_f", "tau_b": "tau_b"}
 
 
 def _first(value: float | str | None) -> float | None:

@@ -1,13 +1,12 @@
-"""What a run is: one frozen value, its dictionary, and what may differ inside a fleet."""
+"""What a run is: one frozen value, its dictionary, whose hash is the run's id, and what may differ inside a fleet."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import Field, dataclass, field, fields, replace
+from importlib import import_module
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_origin
 
-from dst_lab.configs.estimators import Card, card
-from dst_lab.configs.rules import RULES, Ruled
-from dst_lab.configs.schedule import Schedule
+from dst_lab.estimators import Choice, kind_of
 
 OPTIMISERS = ("adam", "adamw", "radam")
 LR_SCHEDULES = ("constant", "cosine")
@@ -15,80 +14,14 @@ PLAIN: tuple[Any, ...] = (int, float, str, bool)
 """The types of a field, or of the parts of one that is a tuple."""
 FRESH = 1000
 """The first confirmation seed; searches count from 0."""
-C = TypeVar("C", bound="Config")
-Defaults: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""The temperatures and options of each estimator, by its name."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """An estimator by name, with its temperatures as schedules or rules, and its options."""
-
-    name: str
-    temperatures: tuple[tuple[str, Schedule | Ruled], ...] = ()
-    options: tuple[tuple[str, float | str], ...] = ()
-
-    @classmethod
-    def make(cls, name: str, **numbers: Any) -> "Choice":
-        """Checked: the name is known, and exactly its temperatures and options are given."""
-        of = card(name)
-        wanted = [*of.temperatures, *of.options]
-        if set(numbers) != set(wanted):
-            takes = " and ".join(wanted) or "no temperature"
-            raise ValueError(f"estimator {of.name} takes {takes}, got {', '.join(sorted(numbers)) or 'none'}")
-        courses = []
-        for key, temperature in of.temperatures.items():
-            try:
-                value = course(numbers[key])
-            except ValueError as error:
-                raise ValueError(f"{key}: {error}") from None
-            if isinstance(value, Schedule) and not temperature.zero and 0 in (value.start, value.end):
-                raise ValueError(f"{key} must stay above 0, got {key}={value.to_json()}")
-            if isinstance(value, Ruled) and of.draw == of.backward:
-                raise ValueError(
-                    f"a rule sets the temperatures of draw and gradient apart, and {of.name} has one for both, got "
-                    f"{key}={value.to_json()}: take decoupled instead"
-                )
-            courses.append((key, value))
-        options = tuple((key, option.read(key, numbers[key])) for key, option in of.options.items())
-        return cls(of.name, tuple(courses), options)
-
-    @classmethod
-    def default(cls, name: str) -> "Choice":
-        """An estimator as its card has it."""
-        of = card(name)
-        numbers = {key: temperature.default for key, temperature in of.temperatures.items()}
-        return cls.make(name, **numbers, **{key: option.default for key, option in of.options.items()})
-
-    @property
-    def card(self) -> Card:
-        """What there is to know of the estimator."""
-        return card(self.name)
-
-    @property
-    def rules(self) -> dict[str, str]:
-        """The temperatures that rules set -> a label of the rule: its name, with a number after it where there is
-        another of that name and other constants."""
-        courses = {key: course for key, course in self.temperatures if isinstance(course, Ruled)}
-        labels: dict[Ruled, str] = {}
-        for course in courses.values():
-            before = sum(course.name == other.name for other in labels)
-            labels.setdefault(course, f"{course.name}-{before + 1}" if before else course.name)
-        return {key: labels[course] for key, course in courses.items()}
-
-    def to_dict(self) -> dict[str, Any]:
-        temperatures = {key: course.to_json() for key, course in self.temperatures}
-        return {"name": self.name, **temperatures, **dict(self.options)}
-
-
-def course(value: Any) -> Schedule | Ruled:
-    """A temperature over training, from a number or a text."""
-    text = str(value)
-    return Ruled.parse(text) if text.partition(":")[0] in RULES else Schedule.parse(value)
-
-
 WHOLE = "-whole"
 """After a data set's name: all training images are trained on, and the test images stand in for validation."""
+OWN_FIELDS = ("lr", "batch", "dataset")
+"""Parameters of a function of one's own (`dst_lab.tune`) that every config has a field for."""
+C = TypeVar("C", bound="Config")
+T = TypeVar("T")
+Defaults: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""The temperatures and options of each estimator, by its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +30,7 @@ class Config:
 
     task: ClassVar[str]
     defaults: ClassVar[Defaults] = {}
-    """Temperatures and options that suit the task better than those of an estimator's card, by the estimator's name."""
+    """Temperatures and options that suit the task better than the library's defaults, by the estimator's name."""
 
     estimator: Choice = field(metadata={"help": "estimator and its temperatures"})
     seed: int = field(default=0, metadata={"help": "of initialisation, order of data and noise", "least": 0})
@@ -119,6 +52,12 @@ class Config:
     def __post_init__(self) -> None:
         for spec in fields(self):
             object.__setattr__(self, spec.name, _checked(spec, getattr(self, spec.name)))
+        numbers = dict([*self.estimator.temperatures, *self.estimator.options])
+        if taken := [spec.name for spec in fields(self) if spec.name in numbers]:
+            raise ValueError(
+                f"the estimator {self.estimator.name} takes {taken[0]}, which is a field of the task {self.task}: give "
+                "it another name"
+            )
         if not self.lr > 0:
             raise ValueError(f"lr must be above 0, got lr={self.lr}")
         _check_optimiser(self)
@@ -128,7 +67,7 @@ class Config:
     @classmethod
     def choice(cls, name: str) -> Choice:
         """What `--estimator NAME` stands for where no temperature is given."""
-        return Choice.make(**{**Choice.default(name).to_dict(), **cls.defaults.get(card(name).name, {})})
+        return Choice.make(**{**Choice.default(name).to_dict(), **cls.defaults.get(kind_of(name).name, {})})
 
     def batches_of(self, images: int) -> int:
         """How many whole batches there are in `images`."""
@@ -268,3 +207,61 @@ def _whole(spec: "Field[Any]", value: Any) -> int:
     if value < least:
         raise ValueError(f"{spec.name} must be at least {least}, got {value}")
     return int(value)
+
+
+class Registry(MutableMapping[str, T]):
+    """Something of each task, by the task's name. The module of one of the laboratory's own tasks is imported when it
+    is first asked for: a run of one task need not load the others."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, T] = {}
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._known and name in BUILT_IN:
+            import_module(BUILT_IN[name])  # which registers it
+        return self._known[name]
+
+    def __setitem__(self, name: str, value: T) -> None:
+        self._known[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**BUILT_IN, **self._known})
+
+    def __len__(self) -> int:
+        return len({**BUILT_IN, **self._known})
+
+    def clear(self) -> None:
+        self._known.clear()
+
+
+BUILT_IN = {
+    name: f"dst_lab.tasks.{name.replace('-', '_')}"
+    for name in (
+        "stochastic-binary",
+        "categorical-autoencoder",
+        "logic-gates",
+        "bias-variance",
+        "categorical-vae",
+        "polynomial",
+        "codebook-vae",
+    )
+}
+"""The laboratory's own tasks, and the modules that they are in."""
+CONFIGS: Registry[type[Config]] = Registry()
+"""The config type of each task; `dst_lab.tasks.register` adds one."""
+
+
+def complete(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's dictionary with the fields that it leaves out at their defaults, and without those that nobody gave; of a
+    task that is not known, with those that every task has.
+
+    What shows runs, or compares them by their fields, reads this: a run without `optimiser` was trained with adam, not
+    with nothing, and an objective of one's own with no learning rate, where none was given.
+    """
+    if config["task"] == "own" and "objective" in config:
+        completed: dict[str, Any] = import_module("dst_lab.tuning.own").OwnConfig.completed(config)
+        return completed
+    return CONFIGS.get(config["task"], Config).completed(config)

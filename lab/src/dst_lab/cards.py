@@ -1,15 +1,19 @@
-"""What tables, figures and pages say about metrics, tasks, data sets and estimators: one card each.
+"""What tables, figures and pages say about metrics, tasks, data sets and estimators.
 
 A name without a card gets one that its own words suggest, so that a metric or a task of one's own is shown, drawn and
 reported like any other; `register_metric` and `register_task` say it better.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from reprlib import Repr
+from typing import Any
 
-from dst_lab.configs.estimators import ESTIMATORS, Card, names_of_temperatures
-from dst_lab.configs.registering import refuse_other
+from dst_lab.estimators import kinds, names_of_temperatures
 
+HOW = "give yours another name or, where it is the same one changed, as in a notebook, register it with replace=True"
+_text = Repr()
+_text.maxstring = 60
 BEST, LAST = "best", "last"
 """Which of a run's values counts: the good end over training, or the one at the end of training."""
 
@@ -97,6 +101,42 @@ class TaskCard:
     title: str
     parts: tuple[str, ...] = ()
     loss_unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """How an estimator is named and drawn, always.
+
+    Attributes:
+        name: as in configs and records.
+        label: as in figures and tables.
+        short: as the literature abbreviates it; "" where it does not.
+        color, line, marker, hatch: of its curves, points and bars.
+    """
+
+    name: str
+    label: str
+    short: str = ""
+    color: str = "#8c4a9e"
+    line: Any = (0, (3, 1.5))
+    marker: str = "P"
+    hatch: str = "++++"
+
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "decoupled": {"color": "#0072b2", "line": "-", "marker": "o", "hatch": ""},
+    "softmax_ste": {"color": "#d55e00", "line": (0, (5, 2)), "marker": "s", "hatch": "////"},
+    "gumbel_ste": {
+        "short": "ST-GS", "color": "#009e73", "line": (0, (5, 1.5, 1, 1.5)), "marker": "^", "hatch": "....",
+    },
+    "identity_ste": {"color": "#c08a00", "line": (0, (1, 1.2)), "marker": "D", "hatch": "xxxx"},
+    "soft": {"color": "#7d7f86", "line": (0, (8, 2, 2, 2, 2, 2)), "marker": "v", "hatch": "||||"},
+    "reinmax": {"color": "#cc79a7", "line": (0, (9, 2)), "marker": "X", "hatch": "\\\\\\\\"},
+    "gumbel_rao": {"color": "#56b4e9", "line": (0, (5, 1.5, 1, 1.5, 1, 1.5)), "marker": "<", "hatch": "oooo"},
+    "gapped_ste": {"color": "#7a5195", "line": (0, (2, 1, 5, 1)), "marker": ">", "hatch": "----"},
+    "gumbel_soft": {"color": "#4d4f55", "line": (0, (1, 1.2, 5, 1.2)), "marker": "*", "hatch": "****"},
+}  # fmt: skip
+"""How each of the library's estimators is drawn; one of your own has the look that no other has."""
 
 
 LOSS_UNIT = "nats"
@@ -218,10 +258,11 @@ def task_card(name: str) -> TaskCard:
     return TASK_CARDS.get(name) or TaskCard(name=name, title=name.replace("-", " ").replace("_", " "))
 
 
-def estimator(name: str) -> Card:
-    """The card of an estimator; of one that is not known here (a record may come from a process that knew more), one
-    with its name and a look that no other has."""
-    return ESTIMATORS.get(name) or Card(name=name, label=name.replace("_", " "), draw=None, surrogate="unknown")
+def estimator(name: str) -> Look:
+    """The look of an estimator, with the library's label; of one that is not known here (a record may come from a
+    process that knew more), with its name."""
+    kind = kinds().get(name)
+    return Look(name=name, label=kind.label if kind else name.replace("_", " "), **LOOKS.get(name, {}))
 
 
 def title(task: str) -> str:
@@ -263,3 +304,17 @@ def _suggested(name: str) -> MetricCard:
 
 def _with_unit(text: str, unit: str) -> str:
     return f"{text} ({unit})" if unit else text
+
+
+def refuse_other(kind: str, known: Any, new: Any) -> None:
+    """Raise `ValueError` where `new`, a card or a study, differs from the one that is known by its name."""
+    pairs = {spec.name: (getattr(known, spec.name), getattr(new, spec.name)) for spec in fields(new)}
+    differs = ", ".join(name + _values(old, now) for name, (old, now) in pairs.items() if old != now)
+    if differs:
+        raise ValueError(f"there is a {kind} called {new.name!r} already, which differs in {differs}: {HOW}")
+
+
+def _values(old: Any, now: Any) -> str:
+    """Texts and numbers; of others the name of the field says enough."""
+    plain = isinstance(old, str | int | float) and isinstance(now, str | int | float)
+    return f" ({_text.repr(old)}, now {_text.repr(now)})" if plain else ""

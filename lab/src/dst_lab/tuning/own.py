@@ -4,16 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
-from dst_lab.configs.config import Choice, Config
-
-FIELDS = ("lr", "batch", "dataset")
-"""Parameters that every config has a field for; the others are kept together. One that is not given has the field's
-default, so one that is given with that very value is kept with the others too: a run with it is another run."""
+from dst_lab.estimators import Choice
+from dst_lab.runs import OWN_FIELDS, Config
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnConfig(Config):
-    """A run of somebody's own objective: it is known by the objective's name, its parameters and the seed."""
+    """A run of a function of one's own: it is known by the function's name, its parameters and the seed.
+
+    The parameters of `OWN_FIELDS` are fields; the others are kept together. A field that is not given has its default,
+    so one that is given with that very value is kept with the others too: a run with it is another run.
+    """
 
     task: ClassVar[str] = "own"
     objective: str = field(default="")
@@ -33,10 +34,10 @@ class OwnConfig(Config):
         return mine == theirs and _typed(self.parameters) == _typed(other.parameters)
 
     def values(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in FIELDS} | dict(self.parameters)
+        return {name: getattr(self, name) for name in OWN_FIELDS} | dict(self.parameters)
 
     def type_of(self, name: str) -> Any:
-        return super().type_of(name) if name in FIELDS else None
+        return super().type_of(name) if name in OWN_FIELDS else None
 
     def with_values(self, estimator: Choice, values: Mapping[str, Any]) -> "OwnConfig":
         config = replace(self, estimator=estimator)
@@ -47,7 +48,7 @@ class OwnConfig(Config):
     def with_value(self, name: str, value: Any) -> "OwnConfig":
         """The same with one parameter changed, or one more."""
         others = dict(self.parameters)
-        if name not in FIELDS:
+        if name not in OWN_FIELDS:
             return replace(self, parameters=_ordered({**others, name: value}))
         config = replace(self, **{name: value})
         others.pop(name, None)
@@ -63,8 +64,8 @@ class OwnConfig(Config):
         parameters = config.get("parameters", {})
         if not isinstance(parameters, Mapping):  # a record that was not made here
             return dict(config)
-        nobodys = [name for name in FIELDS if config.get(name) == getattr(cls, name) and name not in parameters]
-        others = {name: value for name, value in parameters.items() if name not in FIELDS}
+        nobodys = [name for name in OWN_FIELDS if config.get(name) == getattr(cls, name) and name not in parameters]
+        others = {name: value for name, value in parameters.items() if name not in OWN_FIELDS}
         values = {name: value for name, value in config.items() if name not in (*nobodys, "parameters")}
         return {**values, "parameters": others} if others else values
 
@@ -86,6 +87,6 @@ def _typed(value: Any) -> Any:
 
 
 def _ordered(parameters: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Those of `FIELDS` first: configs of the same values are equal, whichever was given last."""
-    first = {name: parameters[name] for name in FIELDS if name in parameters}
+    """Those of `OWN_FIELDS` first: configs of the same values are equal, whichever was given last."""
+    first = {name: parameters[name] for name in OWN_FIELDS if name in parameters}
     return tuple({**first, **parameters}.items())
