@@ -8,6 +8,7 @@ from decoupled_st import (
     diagnostics,
     distributions,
     estimators,
+    masked,
     nn,
     temperatures,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "distributions",
     "estimators",
     "from_dict",
+    "masked",
     "nn",
     "straight_through",
     "temperatures",

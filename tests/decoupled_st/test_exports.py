@@ -15,7 +15,10 @@ def test_exported_names() -> None:
         "Decoupled", "Estimator", "GappedSTE", "GumbelRao", "GumbelSTE", "GumbelSoft", "IdentitySTE", "ReinMax",
         "SelfTempered", "Soft", "SoftmaxSTE",
         "binary", "categorical", "circuits", "codebook", "diagnostics", "distributions", "estimators", "from_dict",
-        "nn", "straight_through", "temperatures", "use_kernels",
+        "masked", "nn", "straight_through", "temperatures", "use_kernels",
+    }  # fmt: skip
+    assert set(dst.masked.__all__) == {
+        "Embedded", "Rollout", "expected_reward", "from_ids", "guide", "kl", "log_prob", "reveal", "rollout", "start",
     }  # fmt: skip
     assert set(dst.nn.__all__) == {
         "Binary", "Categorical", "Codebook", "GroupSum", "LogicConv2d", "LogicLayer", "LogicNetwork",
@@ -61,6 +64,7 @@ def test_every_exported_name_is_there_and_documented() -> None:
     for module in (
         dst,
         dst.circuits,
+        dst.masked,
         dst.nn,
         dst.diagnostics,
         dst.temperatures,

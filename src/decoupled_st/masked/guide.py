@@ -1,0 +1,64 @@
+"""Guidance: a few gradient steps on the logits of one step."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from decoupled_st.estimators.operations.temperature import check_float, whole_number
+from decoupled_st.masked.step import Choice, check_state, kl, of_tokens, reveal
+
+
+def guide(
+    logits: Tensor,
+    state: Tensor,
+    reward: Callable[[Tensor], Tensor],
+    estimator: Choice,
+    *,
+    steps: int = 10,
+    lr: float = 0.1,
+    beta: float = 1.0,
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Logits of one step, moved towards a reward and held near the model's by a divergence.
+
+        maximise over q    E[reward(x)] - beta * KL(softmax(q) || softmax(logits)),    x the state with all tokens drawn
+
+    by Adam from q = logits, one draw of every masked token in each step. Inside a rollout, without gradients:
+    `rollout(lambda state: guide(model(state), state, reward, estimator), ...)`.
+
+    Args:
+        logits: [B, L, K], or [B, L, K + 1]; no gradient flows into them.
+        state: [B, L, K + 1].
+        reward: from one-hot tokens [B, L, K] to [B], differentiable.
+        estimator: see `reveal`.
+        steps, lr: of Adam.
+        beta: weight of the divergence, at temperature 1.
+        mask, generator: see `reveal`.
+
+    Returns:
+        q, [B, L, K], without a gradient.
+
+    Reference:
+        Murata et al.: G2D2, 2024; Rout et al.: anchored posterior sampling, 2025; ReDGE, 2026.
+    """
+    check_state(state)
+    l, lr, beta = of_tokens(logits, state).detach(), check_float("lr", lr), check_float("beta", beta, zero=True)
+    count = whole_number(steps)
+    if count is None or count < 0:
+        raise ValueError(f"steps must be a whole number of at least 0, got {steps!r}")
+    masked = state.detach()[..., -1] == 1
+    with torch.inference_mode(False), torch.enable_grad():
+        l, fixed = l.float(), state.detach().clone()
+        q = l.clone().requires_grad_()
+        optimiser = torch.optim.Adam([q], lr)
+        for _ in range(count):
+            x = reveal(q, fixed, masked, estimator, mask=mask, generator=generator)
+            rewards = reward(x[..., :-1])
+            if not rewards.requires_grad:
+                raise ValueError("guide needs a reward that is differentiable in the tokens: this one has no gradient")
+            loss = beta * kl(q, l, masked, mask=mask).sum() - rewards.sum()
+            (q.grad,) = torch.autograd.grad(loss, q)
+            optimiser.step()
+    return q.detach().to(logits.dtype)

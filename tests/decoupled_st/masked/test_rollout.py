@@ -1,0 +1,468 @@
+"""All steps: gradients against enumeration, norms over the number of steps, memory, orders, remasking, bad input."""
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import decoupled_st as dst
+
+DECOUPLED = dst.Decoupled(tau_f=1.0, tau_b=1.5)
+EXACT = dst.Decoupled(tau_f=1.0, tau_b=1.0)
+L, K = 3, 2
+
+
+class Network(nn.Module):
+    """A small network that mixes positions."""
+
+    def __init__(
+        self, length: int = L, categories: int = K, width: int = 8, dtype: torch.dtype = torch.float64
+    ) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.embed = nn.Linear(categories + 1, width, dtype=dtype)
+        self.mix = nn.Linear(length, length, dtype=dtype)
+        self.head = nn.Linear(width, categories, dtype=dtype)
+        for p in self.parameters():
+            nn.init.normal_(p, std=1.0 if p.dim() == 1 else p.shape[1] ** -0.5)
+
+    def forward(self, state: Tensor) -> Tensor:
+        h = self.embed(state).tanh()
+        return self.head((h + self.mix(h.transpose(1, 2)).transpose(1, 2)).tanh())
+
+
+def weights(seed: int = 0) -> Tensor:
+    return torch.randn(2**L, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def multilinear(x: Tensor) -> Tensor:
+    """[B, 3, 2] -> [B]: any function of three bits, written multilinearly."""
+    joint = torch.einsum("bi,bj,bk->bijk", x[:, 0], x[:, 1], x[:, 2])
+    return joint.flatten(1) @ weights()
+
+
+def paths(model: nn.Module, steps: int) -> list[tuple[Tensor, list[Tensor]]]:
+    """Every way a rollout from left to right can go: its final tokens [3], and each step's log-probabilities [3, 2]."""
+    ways = []
+    for bits in itertools.product(range(K), repeat=L):
+        ids, rows = torch.full((1, L), K), []
+        left = [L * (steps - t) // steps for t in range(steps + 1)]
+        for t in range(steps):
+            rows.append(model(dst.masked.from_ids(ids, K, dtype=torch.float64))[0].log_softmax(-1))
+            revealed = slice(L - left[t], L - left[t + 1])
+            ids = ids.clone()
+            ids[0, revealed] = torch.tensor(bits)[revealed]
+        ways.append((torch.tensor(bits), rows))
+    return ways
+
+
+def revealed_at(position: int, steps: int) -> int:
+    return next(t for t in range(steps) if position < L - L * (steps - t - 1) // steps)
+
+
+def gradient(value: Tensor, model: nn.Module) -> Tensor:
+    return torch.cat([g.flatten() for g in torch.autograd.grad(value, list(model.parameters()), retain_graph=True)])
+
+
+def true_gradient(model: nn.Module, steps: int, reward: Callable[[Tensor], Tensor] = multilinear) -> Tensor:
+    """d/dtheta of the expected reward, by enumeration."""
+    total = torch.zeros((), dtype=torch.float64)
+    for bits, rows in paths(model, steps):
+        log_p = sum(rows[revealed_at(i, steps)][i, bits[i]] for i in range(L))
+        total = total + log_p.exp() * reward(F.one_hot(bits, K).double()[None])[0]
+    return gradient(total, model)
+
+
+def expected_through_tokens(model: nn.Module, steps: int) -> Tensor:
+    """What `through="tokens"` is in expectation, by enumeration: P(path) * sum_i <dr/dx_i, p_i> with P held."""
+    total = torch.zeros((), dtype=torch.float64)
+    for bits, rows in paths(model, steps):
+        x = F.one_hot(bits, K).double()[None].requires_grad_()
+        (g,) = torch.autograd.grad(multilinear(x).sum(), x)
+        log_p = sum(rows[revealed_at(i, steps)][i, bits[i]] for i in range(L))
+        through = sum((g[0, i] * rows[revealed_at(i, steps)][i].exp()).sum() for i in range(L))
+        total = total + log_p.exp().detach() * through
+    return gradient(total, model)
+
+
+def estimates(
+    model: nn.Module, steps: int, parts: int = 400, batch: int = 100, by: str = "straight_through", **options: Any
+) -> Tensor:
+    """[parts, parameters]: independent estimates, each a mean over a batch."""
+    generator = torch.Generator().manual_seed(5)
+    order, state = torch.arange(L), dst.masked.start(batch, L, K, dtype=torch.float64)
+    results = []
+    for _ in range(parts):
+        out = dst.masked.rollout(model, state, steps, EXACT, order=order, generator=generator, **options)
+        results.append(gradient(dst.masked.expected_reward(multilinear(out.x0), out, by=by), model))
+    return torch.stack(results)
+
+
+def agrees(got: Tensor, want: Tensor) -> None:
+    """The mean of independent estimates is what is expected, to five standard errors in every parameter."""
+    error = got.std(0) / math.sqrt(len(got))
+    assert ((got.mean(0) - want).abs() <= 5 * error + 1e-12).all()
+
+
+@pytest.mark.parametrize("through", ["tokens", "all"])
+def test_one_step_is_exact_for_multilinear_rewards(through: str) -> None:
+    """P(z)-weighted over all eight draws, each forced by its noise: no statistic."""
+    model, want = Network(), true_gradient(Network(), 1)
+    state = dst.masked.start(1, L, K, dtype=torch.float64)
+    total = torch.zeros_like(want)
+    for bits, rows in paths(model, 1):
+        z, p = F.one_hot(bits, K), rows[0]
+        forced = lambda l, z=z, **_: dst.categorical.decoupled(l, tau_f=1.0, tau_b=1.0, noise=1e3 * z[None].double())  # noqa: E731
+        out = dst.masked.rollout(model, state, 1, forced, order=torch.arange(L), through=through)
+        assert torch.equal(out.ids[0], bits)
+        weight = sum(p[i, bits[i]] for i in range(L)).exp().item()
+        total = total + weight * gradient(multilinear(out.x0).sum(), model)
+    torch.testing.assert_close(total, want, rtol=1e-10, atol=1e-12)
+
+
+def test_three_steps_through_tokens_are_what_enumeration_gives() -> None:
+    model = Network()
+    agrees(estimates(model, 3), expected_through_tokens(model, 3))
+
+
+@pytest.mark.parametrize("through", ["tokens", "all"])
+def test_three_steps_point_along_the_true_gradient(through: str) -> None:
+    """The straight-through gradient of three steps is biased; on this problem its direction is nearly the true one."""
+    model = Network()
+    got, want = estimates(model, 3, through=through).mean(0), true_gradient(model, 3)
+    assert F.cosine_similarity(got, want, dim=0) > 0.9
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_the_score_function_is_unbiased(steps: int) -> None:
+    model = Network()
+    agrees(estimates(model, steps, by="rloo"), true_gradient(model, steps))
+
+
+def test_the_log_probability_and_divergence_are_those_of_the_path() -> None:
+    model, reference = Network(), Network()
+    nn.init.normal_(reference.head.weight)
+    state = dst.masked.start(64, L, K, dtype=torch.float64)
+    out = dst.masked.rollout(model, state, 3, EXACT, order=torch.arange(L), reference=reference, soft=True)
+    ours, theirs = (
+        {tuple(bits.tolist()): [rows[i][i] for i in range(L)] for bits, rows in paths(m, 3)} for m in (model, reference)
+    )
+    for b, bits in enumerate(out.ids.tolist()):
+        p, q = torch.stack(ours[tuple(bits)]), torch.stack(theirs[tuple(bits)])
+        torch.testing.assert_close(out.log_prob[b], sum(p[i, bits[i]] for i in range(L)))
+        torch.testing.assert_close(out.kl[b], (p.exp() * (p - q)).sum())
+        torch.testing.assert_close(out.probs[b], p.exp())
+
+
+def by_hand(model: nn.Module, state: Tensor, noises: list[Tensor], through_all: bool) -> tuple[Tensor, Tensor]:
+    """A left-to-right rollout of one token at a time, written out with one graph over all steps; x0 and its logits."""
+    x0 = []
+    for i, noise in enumerate(noises):
+        logits = model(state if through_all else state.detach())
+        z = dst.categorical.decoupled(logits, tau_f=1.0, tau_b=1.5, noise=noise)
+        where = torch.zeros(state.shape[:-1], dtype=torch.bool)
+        where[:, i] = True
+        x0.append(z[:, i])
+        state = torch.where(where.unsqueeze(-1), F.pad(z, (0, 1)), state)
+    return torch.stack(x0, 1), logits
+
+
+@pytest.mark.parametrize("through", ["tokens", "all"])
+def test_the_gradient_is_that_of_a_loop_written_out(through: str) -> None:
+    """Checkpoints, rows and their composition change nothing."""
+    model, state = Network(), dst.masked.start(16, L, K, dtype=torch.float64)
+    noises = [-torch.rand(16, L, K, dtype=torch.float64).log().neg().log() for _ in range(L)]
+    calls: list[int] = []
+
+    def recorded(l: Tensor, **_: Any) -> Tensor:
+        i = (len(calls) if len(calls) < L else 2 * L - 1 - len(calls)) % L  # again, backwards, in backward
+        calls.append(i)
+        return dst.categorical.decoupled(l, tau_f=1.0, tau_b=1.5, noise=noises[i][:, i : i + 1])
+
+    out = dst.masked.rollout(model, state, L, recorded, order=torch.arange(L), through=through)
+    x0, _ = by_hand(model, state, noises, through == "all")
+    assert torch.equal(out.x0, x0)
+    loss = lambda x: (x * torch.arange(6.0).view(3, 2) + x.prod(1, keepdim=True)).square().sum()  # noqa: E731
+    torch.testing.assert_close(gradient(loss(out.x0), model), gradient(loss(x0), model), rtol=1e-11, atol=1e-11)
+    assert calls == [0, 1, 2, 2, 1, 0]
+
+
+def norm(steps: int, order: Any, through: str, length: int = 64) -> float:
+    """Of the gradient of a mean reward over 64 rollouts."""
+    model, reward = Network(length, 4, 16), Network(length, 4, 16)
+    torch.manual_seed(1)
+    state = dst.masked.start(64, length, 4, dtype=torch.float64)
+    order = torch.arange(length) if order == "given" else order
+    out = dst.masked.rollout(model, state, steps, EXACT, order=order, through=through)
+    return gradient(reward(F.pad(out.x0, (0, 1))).mean(), model).norm().item()
+
+
+@pytest.mark.parametrize("through", ["tokens", "all"])
+@pytest.mark.parametrize("order", ["random", "confidence", "given"])
+def test_the_gradient_does_not_grow_with_the_steps(order: str, through: str) -> None:
+    """Within a factor of 2 from 4 to 64 steps."""
+    few, many = norm(4, order, through), norm(64, order, through)
+    assert 0.5 < many / few < 2
+
+
+def test_nor_does_it_in_a_loop_of_reveals() -> None:
+    model, reward, norms = Network(64, 4, 16), Network(64, 4, 16), []
+    for steps in (4, 64):
+        torch.manual_seed(1)
+        state, turn = dst.masked.start(64, 64, 4, dtype=torch.float64), torch.randperm(64) * steps // 64
+        for t in range(steps):
+            state = dst.masked.reveal(model(state), state, (turn == t).expand(64, 64), EXACT)
+        norms.append(gradient(reward(state).mean(), model).norm())
+    assert 0.5 < norms[1] / norms[0] < 2
+
+
+def peak_of(run: Callable[[], object]) -> int:
+    """The most bytes that were allocated at one time beyond those before, by the profiler's own events."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        run()
+    now = peak = 0
+    for event in sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            peak = max(peak, now)
+    return peak
+
+
+@pytest.mark.parametrize("order", ["random", "confidence"])
+def test_the_memory_through_tokens_is_that_of_one_step(order: str) -> None:
+    model, state = Network(64, 1024, 16, torch.float32), dst.masked.start(8, 64, 1024)
+
+    def run(steps: int, through: str = "tokens") -> None:
+        out = dst.masked.rollout(model, state, steps, DECOUPLED, order=order, through=through)
+        out.x0.square().sum().backward()
+
+    run(2)  # what is made once
+    few, many = peak_of(lambda: run(4)), peak_of(lambda: run(32))
+    assert few >= 4 * state.nbytes  # the measure sees what it should
+    assert many - few < 0.5 * state.nbytes
+    assert peak_of(lambda: run(32, "all")) - few > 20 * state.nbytes
+
+
+def test_what_was_given_stays_and_gets_its_gradient() -> None:
+    """Prompts of different lengths in one batch, one of which leaves nothing to reveal."""
+    ids = torch.tensor([[2, 0, 2], [1, 2, 2], [2, 2, 2], [0, 1, 0]])
+    state = dst.masked.from_ids(ids, K, dtype=torch.float64).requires_grad_()
+    model = Network()
+    for through in ("tokens", "all"):
+        out = dst.masked.rollout(model, state, 3, DECOUPLED, through=through, reference=model)
+        kept = ids != 2
+        assert torch.equal(out.ids[kept], ids[kept])
+        assert out.x0.sum(-1).eq(1).all()
+        assert out.log_prob[3] == 0
+        assert out.kl.eq(0).all()
+        (g,) = torch.autograd.grad(out.x0.sum((1, 2)).sum(), state, retain_graph=True)
+        assert torch.equal(g[3], torch.tensor([[1.0, 1.0, 0.0]] * 3, dtype=torch.float64))  # none to the mask channel
+        gradient(out.x0.square().sum(), model)
+
+
+def test_nothing_masked_is_the_state_itself() -> None:
+    state = dst.masked.from_ids(torch.tensor([[0, 1, 1]]), K, dtype=torch.float64)
+    out = dst.masked.rollout(Network(), state, 5, DECOUPLED, reference=Network())
+    assert torch.equal(out.x0, state[..., :K])
+    assert out.log_prob.tolist() == out.kl.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("order", ["random", "confidence", torch.tensor([2.0, 0.0, 1.0])], ids=str)
+def test_more_steps_than_tokens_call_the_network_once_for_each(order: Any) -> None:
+    seen: list[Tensor] = []
+    model = Network()
+
+    def watched(state: Tensor) -> Tensor:
+        seen.append(state)
+        return model(state)
+
+    with torch.no_grad():
+        dst.masked.rollout(watched, dst.masked.start(5, L, K, dtype=torch.float64), 50, DECOUPLED, order=order)
+    assert len(seen) == L
+    assert [int(s[..., -1].sum(-1).unique()) for s in seen] == [3, 2, 1]
+    if isinstance(order, Tensor):
+        assert seen[1][:, 1, -1].eq(0).all()
+        assert seen[2][:, [1, 2], -1].eq(0).all()
+
+
+def test_the_most_confident_come_first() -> None:
+    """Of a network that is surer the further right, and to which one token is forbidden."""
+    sure = torch.stack([torch.arange(6.0), torch.zeros(6), torch.full((6,), 99.0)], -1)
+    seen: list[Tensor] = []
+
+    def model(state: Tensor) -> Tensor:
+        seen.append(state[0, :, -1])
+        return sure.expand(len(state), -1, -1)
+
+    allowed = torch.tensor([True, True, False])
+    dst.masked.rollout(model, dst.masked.start(2, 6, 3), 3, DECOUPLED, order="confidence", mask=allowed)
+    assert [s.tolist() for s in seen] == [[1.0] * 6, [1.0] * 4 + [0.0] * 2, [1.0] * 2 + [0.0] * 4]
+
+
+@pytest.mark.parametrize("through", ["tokens", "all"])
+def test_remasking_keeps_states_one_hot_and_prompts(through: str) -> None:
+    ids = torch.full((16, 12), 4)
+    ids[:, 0] = 1
+    state, model, seen = dst.masked.from_ids(ids, 4, dtype=torch.float64), Network(12, 4), []
+
+    def watched(x: Tensor) -> Tensor:
+        seen.append(x.detach().clone())
+        return model(x)
+
+    out = dst.masked.rollout(watched, state, 6, DECOUPLED, remask=0.5, through=through)
+    for t, x in enumerate(seen):
+        assert x.sum(-1).eq(1).all()
+        assert ((x == 0) | (x == 1)).all()
+        assert x[:, 0].argmax(-1).eq(1).all()
+        before = 11 - 11 * (6 - t) // 6
+        assert x[..., -1].sum(-1).eq(11 - before + before // 2).all()
+    assert any(((a[..., -1] == 0) & (b[..., -1] == 1)).any() for a, b in itertools.pairwise(seen))
+    assert out.x0.sum(-1).eq(1).all()
+    assert torch.equal(out.x0.argmax(-1), out.ids)
+    assert gradient(out.x0.square().sum(), model).norm() > 0
+
+
+def test_tokens_that_were_masked_again_send_nothing() -> None:
+    """All but the last draws are erased: the gradient is that of the last step alone."""
+    logits = torch.zeros(1, 4, 3, dtype=torch.float64, requires_grad=True)
+    calls: list[Tensor] = []
+
+    def model(state: Tensor) -> Tensor:
+        calls.append(logits * 1.0)
+        calls[-1].retain_grad()
+        return calls[-1].expand(len(state), -1, -1)
+
+    out = dst.masked.rollout(model, dst.masked.start(2, 4, 3, dtype=torch.float64), 2, DECOUPLED, remask=1.0)
+    (out.x0 * torch.randn(3)).sum().backward()
+    assert calls[0].grad.eq(0).all()
+    assert calls[1].grad.ne(0).any()
+
+
+@pytest.mark.parametrize("through", ["tokens", "all"])
+def test_last_cuts_the_gradient_and_says_so(through: str) -> None:
+    model, state = Network(), dst.masked.start(4, L, K, dtype=torch.float64)
+    order = torch.arange(L)
+    with pytest.warns(UserWarning, match="only the 33% of them"):
+        out = dst.masked.rollout(model, state, 3, DECOUPLED, order=order, through=through, last=1)
+    assert gradient(out.x0[:, 2].square().sum(), model).norm() > 0
+    assert out.x0.requires_grad
+    (first,) = torch.autograd.grad(out.x0[:, :2].square().sum(), [model.head.weight], retain_graph=True)
+    assert first.eq(0).all()
+
+
+ESTIMATORS = [
+    dst.Decoupled(tau_f=1.0, tau_b=1.5), dst.GappedSTE(), dst.GumbelRao(), dst.GumbelSTE(), dst.GumbelSoft(),
+    dst.IdentitySTE(), dst.ReinMax(), dst.Soft(), dst.SoftmaxSTE(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("through", ["tokens", "all"])
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: e.name)
+def test_every_estimator(estimator: dst.Estimator, through: str) -> None:
+    model, state = Network(), dst.masked.start(16, L, K, dtype=torch.float64)
+    out = dst.masked.rollout(model, state, 3, estimator, through=through)
+    torch.testing.assert_close(out.x0.sum(-1), torch.ones(16, L, dtype=torch.float64))
+    assert torch.equal(out.x0.argmax(-1), out.ids)
+    assert (out.log_prob is None) == (not estimator.discrete or estimator.sample_temperature == 0)
+    assert gradient(multilinear(out.x0).sum(), model).norm() > 0
+
+
+def test_a_rule_counts_each_step_once() -> None:
+    model, state = Network(), dst.masked.start(16, L, K, dtype=torch.float64)
+    choice = dst.nn.Categorical(dst.SelfTempered(steps=100))
+    out = dst.masked.rollout(model, state, 3, choice)
+    gradient(multilinear(out.x0).sum(), model)
+    assert choice.tempering.state["passes"] == 3
+    assert out.log_prob is None
+
+
+@pytest.mark.parametrize("through", ["tokens", "all"])
+def test_the_generator_repeats_everything(through: str) -> None:
+    model, state, results = Network(), dst.masked.start(16, L, K, dtype=torch.float64), []
+    for seed in (1, 1, 2):
+        torch.manual_seed(len(results))
+        generator = torch.Generator().manual_seed(seed)
+        out = dst.masked.rollout(model, state, 3, dst.GumbelSTE(), remask=0.4, generator=generator, through=through)
+        torch.randn(5)
+        results.append((out.ids, gradient(multilinear(out.x0).sum(), model)))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+    assert not torch.equal(results[0][0], results[2][0])
+
+
+def test_half_precision() -> None:
+    model, state = Network(dtype=torch.bfloat16), dst.masked.start(16, L, K, dtype=torch.bfloat16)
+    out = dst.masked.rollout(model, state, 3, DECOUPLED)
+    assert out.x0.dtype == torch.bfloat16
+    assert out.log_prob.dtype == torch.float32
+    assert out.x0.float().sum(-1).eq(1).all()
+    assert gradient(out.x0.square().sum(), model).isfinite().all()
+
+
+def test_under_autocast() -> None:
+    model, state = Network(dtype=torch.float32), dst.masked.start(16, L, K)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = dst.masked.rollout(model, state, 3, DECOUPLED)
+    assert out.x0.dtype == torch.float32
+    assert gradient(out.x0.square().sum(), model).isfinite().all()
+
+
+def test_a_compiled_network() -> None:
+    torch.compiler.reset()
+    model, state = Network(dtype=torch.float32), dst.masked.start(16, L, K)
+    results = []
+    for network in (model, torch.compile(model)):
+        generator = torch.Generator().manual_seed(0)
+        out = dst.masked.rollout(network, state, 3, DECOUPLED, generator=generator)
+        results.append(gradient(out.x0.square().sum() + out.x0[:, 0, 0].sum(), model))
+    torch.testing.assert_close(results[0], results[1])
+
+
+def test_an_embedding_is_looked_up_and_never_multiplied() -> None:
+    """Through tokens; through all the product is there, with the same logits and a gradient to the state."""
+    table, body = nn.Embedding(6, 8).double(), nn.Linear(8, 6).double()
+    model = dst.masked.Embedded(table, body, mask_id=2)
+    state = dst.masked.from_ids(torch.tensor([[0, 2, 2, 5]]), 6, mask_id=2, dtype=torch.float64)
+    torch.testing.assert_close(model(state), model(state.argmax(-1)))
+    torch.testing.assert_close(model(state.argmax(-1)), body(table(torch.tensor([[0, 2, 2, 5]]))))
+    seen: list[Tensor] = []
+    table.register_forward_hook(lambda *given: seen.append(given[1][0]))
+    out = dst.masked.rollout(model, state, 2, DECOUPLED, mask=model.allowed, soft=True)
+    assert len(seen) == 2
+    assert out.probs[0, 1:3, 2].eq(0).all()
+    seen.clear()
+    dst.masked.rollout(model, state, 2, DECOUPLED, mask=model.allowed, through="all").x0.square().sum().backward()
+    assert not seen
+    assert table.weight.grad[2].ne(0).any()
+
+
+REFUSED = {
+    "no step": ({"steps": 0}, "steps must be a whole number of at least 1"),
+    "half a step": ({"steps": 1.5}, "steps must be a whole number"),
+    "last above steps": ({"last": 4}, "last must be a whole number from 1 to steps=3"),
+    "an order that is none": ({"order": "best"}, 'order must be "random", "confidence" or a tensor'),
+    "an order of another length": ({"order": torch.arange(4)}, r"order must have shape \(3,\) or \(2, 3\)"),
+    "a path that is none": ({"through": "ids"}, 'through must be "tokens" or "all"'),
+    "remasking more than all": ({"remask": 1.5}, "remask is a share"),
+    "a state without batch": ({"state": dst.masked.start(1, L, K)[0]}, r"state must have shape \[B, L, K \+ 1\]"),
+    "a soft state": ({"state": torch.full((2, L, K + 1), 1 / 3)}, "state must be one-hot"),
+    "a network of other logits": ({"model": lambda s: s[..., :1]}, "the logits must have shape"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_is_refused(name: str) -> None:
+    changed, sentence = REFUSED[name]
+    given = {"model": Network(dtype=torch.float32), "state": dst.masked.start(2, L, K), "steps": 3, **changed}
+    with pytest.raises(ValueError, match=sentence):
+        dst.masked.rollout(estimator=DECOUPLED, **given)
+
+
+def test_a_generator_that_is_none() -> None:
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator, got int"):
+        dst.masked.rollout(Network(), dst.masked.start(2, L, K), 3, DECOUPLED, generator=3)
