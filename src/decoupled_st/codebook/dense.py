@@ -16,7 +16,8 @@ GROUP = 128
 def scores(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None = None) -> Tensor:
     """[N, K] scores of x [N, D] against codes [K, D]; -inf where the mask forbids."""
     if metric == "cosine":
-        s = F.normalize(x, dim=-1, eps=0.0) @ F.normalize(codes, dim=-1, eps=0.0).T
+        least = torch.finfo(x.dtype).tiny  # the zero vector has the score 0
+        s = F.normalize(x, dim=-1, eps=least) @ F.normalize(codes, dim=-1, eps=least).T
     elif metric == "l2":
         s = -(x.unsqueeze(1) - codes).square().sum(-1)
     else:

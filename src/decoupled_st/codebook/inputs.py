@@ -69,7 +69,7 @@ def prepare(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> Input
     if mask is not None:
         mask = _check_mask(mask, codes)
     if codes.device.type == "cpu" and not traced():
-        _check_values(x, codes, metric, mask)
+        _check_values(codes, mask)
     lead, heads = tuple(x.shape[:-1]), codes.dim() == 3
     if not heads:
         codes, mask = codes.unsqueeze(0), None if mask is None else mask.unsqueeze(0)
@@ -155,7 +155,7 @@ def _check_mask(mask: Tensor, codes: Tensor) -> Tensor:
     return mask.expand(shape)
 
 
-def _check_values(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> None:
+def _check_values(codes: Tensor, mask: Tensor | None) -> None:
     low, high = torch.aminmax(codes.detach())
     if not (low > -math.inf and high < math.inf):
         bad = (~codes.detach().isfinite()).any(-1)
@@ -163,8 +163,3 @@ def _check_values(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) ->
         raise ValueError(f"codes must be finite: {int(bad.sum())} have a NaN or an infinity, the first in {at}")
     if mask is not None and not mask.any(-1).all():
         raise ValueError("mask must allow at least one code (of each head), got one that allows none")
-    if metric == "cosine":
-        for name, vectors in (("x", x), ("codes", codes)):
-            zero = int((torch.linalg.vector_norm(vectors.detach(), math.inf, dim=-1) == 0).sum())
-            if zero:
-                raise ValueError(f"the cosine of a zero vector is not defined: {zero} of {name} have norm 0")

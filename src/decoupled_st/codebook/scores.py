@@ -121,7 +121,7 @@ def centred(x: Tensor, codes: Tensor, metric: str) -> tuple[Tensor, Tensor]:
 
 
 def _reciprocal_lengths(vectors: Tensor, dtype: torch.dtype) -> Tensor:
-    """1 / |v| of each row; on a CPU also where the square of |v| is no number of this dtype."""
+    """1 / |v| of each row, 0 for the zero vector; on a CPU also where the square of |v| is no number of this dtype."""
     squares = _squares(vectors, dtype)
     if vectors.is_cpu and not traced():
         extreme = ~((squares >= torch.finfo(dtype).tiny) & (squares < math.inf))
@@ -129,9 +129,14 @@ def _reciprocal_lengths(vectors: Tensor, dtype: torch.dtype) -> Tensor:
             rows = vectors[extreme].to(dtype)
             top = torch.linalg.vector_norm(rows, math.inf, dim=-1)
             lengths = squares.sqrt()
-            lengths[extreme] = top * torch.linalg.vector_norm(rows / top.unsqueeze(-1), dim=-1)
-            return lengths.reciprocal()
-    return squares.sqrt().reciprocal()
+            scaled = rows / top.masked_fill(top == 0, 1.0).unsqueeze(-1)
+            lengths[extreme] = top * torch.linalg.vector_norm(scaled, dim=-1)
+            return _or_zero(lengths)
+    return _or_zero(squares.sqrt())
+
+
+def _or_zero(lengths: Tensor) -> Tensor:
+    return lengths.reciprocal().masked_fill(lengths == 0, 0.0)
 
 
 def _squares(vectors: Tensor, dtype: torch.dtype) -> Tensor:

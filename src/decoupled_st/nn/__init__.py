@@ -2,7 +2,7 @@
 
 from decoupled_st.nn.binary import Binary
 from decoupled_st.nn.categorical import Categorical
-from decoupled_st.nn.codebook import Codebook, Quantised
+from decoupled_st.nn.codebook import Codebook
 from decoupled_st.nn.logic.convolution import LogicConv2d, OrPool2d
 from decoupled_st.nn.logic.gates import apply_gates
 from decoupled_st.nn.logic.layer import GroupSum, LogicLayer
@@ -11,6 +11,7 @@ from decoupled_st.nn.logic.thermometer import Thermometer
 from decoupled_st.nn.logic.tree_network import LogicTreeNetwork
 from decoupled_st.nn.logic.trees import LogicTrees, apply_trees
 from decoupled_st.nn.logic.zoo import logic_tree_net
+from decoupled_st.nn.quantiser import Quantised
 from decoupled_st.nn.residual_codebook import ResidualCodebook
 from decoupled_st.nn.top_k import Routed, Router, TopK
 

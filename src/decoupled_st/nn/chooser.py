@@ -29,7 +29,9 @@ def one_node(forward: F) -> F:
         x = given if isinstance(given, torch.fx.Proxy) else given[0] if given else options.get(name)
         if not isinstance(x, Tensor) and isinstance(x, torch.fx.Proxy):
             tracer: Any = x.tracer
-            if self is tracer.root:
+            # torch.fx puts the arguments of its root in place of these variables: seven are as many as a Codebook has.
+            is_root = self is tracer.root
+            if is_root:
                 kind = type(self).__name__
                 raise NotImplementedError(
                     f"torch.fx.symbolic_trace records a {kind} as one node of the network it is in: "

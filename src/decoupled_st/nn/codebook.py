@@ -1,7 +1,9 @@
 """A codebook as a module: vectors in, codes out, with what people expect of a quantiser around it."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -9,19 +11,20 @@ from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
 
 from decoupled_st import codebook
-from decoupled_st.codebook.inputs import check_range
 from decoupled_st.codebook.operator import as_summed, gather
 from decoupled_st.codebook.scores import METRICS, centred, heads_of
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
 from decoupled_st.estimators.operations.rows import scattered
 from decoupled_st.estimators.operations.straight_through import recomputed
-from decoupled_st.estimators.operations.temperature import check_float, whole_number
+from decoupled_st.estimators.operations.temperature import check_float
 from decoupled_st.estimators.spec import registered
-from decoupled_st.kernels import traced, transformed
-from decoupled_st.nn.chooser import check_deterministic, check_dim, check_grad_scale, one_node
-from decoupled_st.nn.gain import check_gain
-from decoupled_st.nn.replicas import broadcast_from_first, sum_over_replicas
+from decoupled_st.kernels import transformed
+from decoupled_st.nn.chooser import check_deterministic, check_grad_scale, one_node
+from decoupled_st.nn.moving import MovingMeans
+from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_size, squared_error
+from decoupled_st.nn.replicas import broadcast_from_first
 from decoupled_st.nn.settable import check_settable, keep
+from decoupled_st.nn.tokens import Tokens
 from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.compiled import is_run_again
 from decoupled_st.temperatures.tempering import Tempering
@@ -32,68 +35,82 @@ FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
 """The functions of the estimators that have a form for codebooks, by the estimators' names."""
 _CHOICES = tuple(registered(name) for name in FORMS)
 LOSSES = ("commitment", "codebook", "entropy")
+UPDATES = ("ema", "gradient")
+COMMITMENT = 0.25
 _SEEN = 16
 """Rows of a batch whose scores a rule sees: enough for their scale, and few beside the rows themselves."""
 _LEAST = 32
 """Rows that a rule is shown, some of them again if need be: a codebook is many bits, however small the batch."""
+_BITS = 1.3
+"""Bits per feature of a code: with more features than this leaves, k-means on image patches gains nothing."""
+_SPLIT = 0.1
+"""Codes that start at one row are so many standard deviations apart."""
 
 
-class Quantised(NamedTuple):
-    """What a codebook returns."""
+class Codebook(Quantiser):
+    """Choose a code for each vector.
 
-    q: Tensor
-    """The chosen codes, of x's shape."""
-    index: Tensor  # type: ignore[assignment]
-    """Their numbers, int64: x's shape without the features, and with heads or stages last where there are several."""
-    losses: dict[str, Tensor]
-    """The losses asked for, by name, not weighted."""
-
-
-class Codebook(nn.Module):
-    """Choose a code for each vector by the given estimator.
+    `Codebook(codes, dim)` is the tokeniser that we recommend: a linear layer to few features and one back, normalised
+    tokens, the nearest code with the gradient copied to x. Codes are moving means of their tokens, start as tokens, and
+    become tokens again when they fall out of use; the loss is 0.25 |x - q|^2 in those features. With an estimator as
+    the third argument it is that choice among learned codes of `dim` features and nothing around it, unless the
+    arguments say so.
 
     Args:
         codes: how many codes (per head).
         dim: how many features x has.
-        estimator: `Decoupled`, `SoftmaxSTE`, `GumbelSTE` or `IdentitySTE`; or a rule, `SelfTempered(steps=40_000)`,
+        estimator: None, `Decoupled`, `SoftmaxSTE`, `GumbelSTE` or `IdentitySTE`; or a rule, `SelfTempered(steps=..)`,
             which sets the temperatures of `Decoupled`, `tau_b` by the scores of some rows of each batch, one for all
             rows: of a rule with a `tau_b` for each row, such as `Confidence`, their mean. The attribute may be replaced
-            in training. `IdentitySTE` is VQ-VAE: its codes learn by the loss "codebook" alone.
-        metric: the score of a code, "dot", "cosine" or "l2".
-        heads: x's features are split into so many parts, each with codes of its own.
-        losses: which of these to return, averaged over all elements, to be weighted by you. "commitment": |x - q|^2, to
-            x alone. "codebook": the same, to the codes alone. "entropy": the mean entropy of softmax(s / entropy_tau)
-            less the entropy of its mean over this process's batch.
+            in training. None is `IdentitySTE()` with the defaults in brackets below.
+        update: "ema", codes are moving means of their tokens, no parameters; or "gradient", codes are a parameter that
+            your optimiser moves: by the estimator's gradient, by the loss "codebook" alone with `IdentitySTE`.
+            [None: "ema"; else "gradient"]
+        revival: with "ema", codes that are not in use any more become tokens. Other codes: call `revive`.
+        features: of a code (per head), between two linear layers. [None: log2(codes) / 1.3, at most dim / heads;
+            else no layers]
+        normalise: give each feature mean 0 and variance 1, in training those of the batch. [None: True; else False]
+        metric: the score of a code, "dot", "cosine" or "l2". [None: "l2"; else "dot"]
+        heads: the features are split into so many parts, each with codes of its own.
+        losses: names and weights, as {"commitment": 0.25}: their sum is returned. Or a list of names: these are
+            returned by name, to be weighted by you. Averaged over all elements. "commitment": |x - q|^2, to x alone.
+            "codebook": the same, to the codes alone. "entropy": the mean entropy of softmax(s / entropy_tau) less the
+            entropy of its mean over this process's batch. [None: the commitment at 0.25, and the codebook at 1 with
+            "gradient"; else []]
         entropy_tau: the temperature of "entropy".
         axis: where x's features lie; 1 for images [B, C, H, W].
         deterministic: what `.eval()` does. False keeps the stochastic forward; True takes the argmax.
         grad_scale: multiplies the gradient sent to the scores (to x, for `IdentitySTE`).
 
     Attributes:
-        weight: the codes, [codes, dim], or [heads, codes, dim / heads].
+        weight: the codes, [codes, features], or [heads, codes, features].
         usage: how often each code was chosen in training since `reset_usage()`, over all tokens and processes.
 
     Example:
         >>> import torch, decoupled_st as dst
-        >>> quantise = dst.nn.Codebook(512, 64, dst.Decoupled(tau_f=0.0, tau_b=0.1), metric="cosine", axis=1)
-        >>> q, index, _ = quantise(torch.randn(2, 64, 8, 8))
+        >>> quantise = dst.nn.Codebook(512, 64, axis=1)
+        >>> q, index, loss = quantise(torch.randn(2, 64, 8, 8))
         >>> tuple(q.shape), tuple(index.shape), torch.equal(q, quantise.decode(index))
         ((2, 64, 8, 8), (2, 8, 8), True)
     """
 
-    usage: Tensor
     idle: Tensor
+    weight: Tensor
     tempering: Tempering | None
 
     def __init__(
         self,
         codes: int,
         dim: int,
-        estimator: Estimator | Rule | Tempered,
+        estimator: Estimator | Rule | Tempered | None = None,
         *,
-        metric: str = "dot",
+        update: str | None = None,
+        revival: bool = True,
+        features: int | None = None,
+        normalise: bool | None = None,
+        metric: str | None = None,
         heads: int = 1,
-        losses: Sequence[str] = (),
+        losses: Mapping[str, float] | Sequence[str] | None = None,
         entropy_tau: float = 1.0,
         axis: int = -1,
         deterministic: bool = False,
@@ -101,30 +118,46 @@ class Codebook(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        codes, dim, heads = _check_sizes(codes, dim, heads)
-        if metric not in METRICS:
-            raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
-        if not isinstance(losses, (list, tuple, set)) or any(loss not in LOSSES for loss in losses):
-            raise ValueError(f"losses must be some of {', '.join(LOSSES)}, as a list, got {losses!r}")
-        self.codes, self.dim, self.heads, self.metric = codes, dim, heads, metric
-        self.axis, self.losses = check_dim(axis, "axis"), tuple(losses)
+        codes, dim, heads = check_codes(codes), check_size("dim", dim, 1), check_size("heads", heads, 1)
+        alone = estimator is None  # the tokeniser
+        update = update or ("ema" if alone else "gradient")
+        metric = metric or ("l2" if alone else "dot")
+        if losses is None:
+            losses = ({"commitment": COMMITMENT} | ({"codebook": 1.0} if update == "gradient" else {})) if alone else []
+        _check_choices(update, metric, losses, dim, heads)
+        project = alone or features is not None
+        if features is None:
+            features = min(max(1, round(math.log2(codes) / _BITS)), dim // heads) if alone else dim // heads
+        features = check_size("features", features, 1)
+        tokens = Tokens(
+            dim, heads * features, project=project, normalise=alone if normalise is None else normalise,
+            device=device, dtype=dtype,
+        )  # fmt: skip
+        super().__init__(codes, dim, tokens, heads=heads, axis=axis)
+        self.update, self.metric, self.features = update, metric, features
+        self.losses: Mapping[str, float] | tuple[str, ...] = losses if isinstance(losses, Mapping) else tuple(losses)
         self.entropy_tau = check_float("entropy_tau", entropy_tau)
-        self.estimator, self.deterministic = estimator, check_deterministic(deterministic)
+        self.estimator = IdentitySTE() if estimator is None else estimator
+        self.deterministic = check_deterministic(deterministic)
         self.grad_scale = check_grad_scale(grad_scale)
-        shape = (codes, dim) if heads == 1 else (heads, codes, dim // heads)
-        self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-        for name in ("usage", "idle"):
-            self.register_buffer(name, torch.empty(shape[:-1], dtype=torch.int64, device=device))
+        shape = (codes, features) if heads == 1 else (heads, codes, features)
+        self.register_buffer("usage", torch.empty(shape[:-1], dtype=torch.int64, device=device))
+        self.means: MovingMeans | None = None
+        weight = torch.empty(shape, device=device, dtype=dtype)
+        if update == "ema":
+            self.register_buffer("weight", weight)
+            self.means = MovingMeans(heads, codes, features, revival, device)
+        else:
+            self.weight = nn.Parameter(weight)
+            self.register_buffer("idle", torch.empty(shape[:-1], dtype=torch.int64, device=device))
         self._recent: Tensor | None = None
-        self._gain_checked = False
         if self.tempering is not None:
             self.tempering.to_empty(device=device)  # filled below; what is on meta cannot be moved
         self.reset_parameters()
 
     @property
     def estimator(self) -> Estimator | Rule | Tempered:
-        """What the choice is made by; checked when it is assigned. A rule's statistics begin anew then."""
+        """What the choice is made by; checked when it is assigned. A rule's statistics start again then."""
         return self._estimator
 
     @estimator.setter
@@ -138,15 +171,18 @@ class Codebook(nn.Module):
         self._estimator = value
 
     def reset_parameters(self) -> None:
-        """Codes from N(0, 1 / features), of length about 1; nothing used or, by a rule, measured yet."""
+        """Codes from N(0, 1) where tokens are normalised, else from N(0, 1 / features), of length about 1; nothing
+        used, seen or, by a rule, measured yet."""
         check_settable(self, "weight")
-        if self.tempering is not None:
-            self.tempering.reset_parameters()
+        for part in (self.tokens, self.means, self.tempering):
+            if part is not None:
+                part.reset_parameters()
         weight = self.weight
-        nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)
+        nn.init.normal_(weight, std=1.0 if self.tokens.normalise else self.features**-0.5)
         keep(self, "weight", weight)
         self.usage.zero_()
-        self.idle.zero_()
+        if self.means is None:
+            self.idle.zero_()
 
     @one_node
     def forward(
@@ -154,98 +190,106 @@ class Codebook(nn.Module):
         x: Tensor,
         *,
         mask: Tensor | None = None,
+        token_mask: Tensor | None = None,
         generator: torch.Generator | None = None,
         seed: int | Tensor | None = None,
         loss_x: Tensor | None = None,
     ) -> Quantised:
-        """q, index and losses of x; `mask`, `generator` and `seed` as in `codebook.decoupled`. `loss_x` has the values
-        of x and takes the gradients of the losses in its place."""
+        """q, index and losses of x; `mask` (over codes), `generator` and `seed` as in `codebook.decoupled`.
+
+        Args:
+            token_mask: bool, x's shape without the features, True = a token. Elsewhere, as in padding, q is 0 and index
+                -1, and nothing is counted or learned.
+            loss_x: has the values of x and takes the gradients of the losses in its place.
+        """
         rows = self._rows(x)
+        if loss_x is not None and loss_x.shape != x.shape:
+            raise ValueError(f"loss_x must have x's shape {tuple(x.shape)}, got {tuple(loss_x.shape)}")
         if self.training and transformed() and (is_batchedtensor(rows) or is_batchedtensor(self.weight)):
             raise NotImplementedError(
                 "a Codebook in training counts the codes it chooses, which it cannot inside torch.vmap: "
                 "call .eval() first, or codebook.decoupled(x, module.weight, ...)"
             )
-        name, taus = self._in_force(rows.detach(), mask)
-        if self.training and not self._gain_checked and not traced() and not recomputed():
-            # What a rule gives for its first pass follows from nothing measured.
-            self._gain_checked = self.tempering is None or self._recent is not None
-            if self._gain_checked:
-                ruled = self.tempering is not None
-                check_gain(rows.detach(), self.weight.detach(), taus, metric=self.metric, mask=mask, ruled=ruled)
-        # VQ-VAE's codes hear nothing of what comes after them.
-        weight = self.weight.detach() if name == IdentitySTE.name else self.weight
-        options: dict[str, Any] = {"mask": mask, "generator": generator, "seed": seed, "grad_scale": self.grad_scale}
-        q, index = FORMS[name](rows, weight, metric=self.metric, **taus, **options)
-        if self.training and not recomputed():
-            self._count(index)
-            self._recent = rows.detach() if rows.numel() else self._recent
-        if loss_x is not None and loss_x.shape != x.shape:
-            raise ValueError(f"loss_x must have x's shape {tuple(x.shape)}, got {tuple(loss_x.shape)}")
-        losses = self._losses(rows if loss_x is None else self._rows(loss_x), index, mask)
-        return Quantised(self._shaped(q), index, losses)
+        valid = None
+        if not self.tokens.is_identity or self.means is not None or token_mask is not None:
+            valid = self._valid(rows, token_mask)
+        z = self._split(rows if valid is None else self._inward(rows, valid, measure=self.training))
+        counts = self.training and not recomputed()
+        if self.means is not None and counts and valid is not None:
+            self.means.advance(self._heads_of_codes(), self._flat(z), valid.reshape(-1))
+        q, index = self._choose(z, z.dtype if valid is None else rows.dtype, mask, generator, seed)
+        chosen = index if valid is None else index.where(valid if self.heads == 1 else valid.unsqueeze(-1), -1)
+        if counts:
+            self._after(z, chosen)
+        loss_z = z if loss_x is None else self._split(self._rows(loss_x))
+        if loss_x is not None and valid is not None:
+            loss_z = torch.where(valid.reshape(valid.shape + (1,) * (z.dim() - valid.dim())), loss_z, 0.0)
+        losses = self._losses(loss_z, index, valid, mask)
+        q = q if self.heads == 1 else q.flatten(-2)
+        out = q.movedim(-1, self.axis) if valid is None else self._outward(q, valid, token_mask)
+        return Quantised(out, chosen, losses)
 
     @torch.no_grad()
     def encode(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """The index of the best code of each vector, as `forward` gives it without noise."""
-        return codebook.identity_ste(self._rows(x), self.weight, metric=self.metric, mask=mask)[1]
+        """The index of the best code of each vector, as `forward` gives it in `.eval()` and without noise."""
+        rows = self._rows(x)
+        if self.tokens.is_identity:
+            return codebook.identity_ste(self._split(rows), self.weight, metric=self.metric, mask=mask)[1]
+        valid = self._valid(rows, None)
+        z = self._split(self._inward(rows, valid, measure=False)).to(rows.dtype)
+        index = codebook.identity_ste(z, self.weight.to(z.dtype), metric=self.metric, mask=mask)[1]
+        return index.where(valid if self.heads == 1 else valid.unsqueeze(-1), -1)
 
     def decode(self, index: Tensor) -> Tensor:
         """The vectors of an index, in the shape that x had; gradients go to the codes."""
-        if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
-            raise TypeError(f"index must be an integer tensor, got {getattr(index, 'dtype', type(index).__name__)}")
-        if self.heads > 1 and (index.dim() == 0 or index.shape[-1] != self.heads):
-            raise ValueError(f"index must be [..., {self.heads}], one code per head, got shape {tuple(index.shape)}")
-        check_range(index, self.codes)
-        return self._shaped(self._gather(index.long()).to(self.weight.dtype))
-
-    def perplexity(self) -> Tensor:
-        """The effective number of codes in `usage`, from 1 to `codes`; per head where there are several."""
-        share = self.usage.double() / self.usage.sum(-1, keepdim=True).clamp(min=1)
-        return torch.special.entr(share).sum(-1).exp()
-
-    def reset_usage(self) -> None:
-        """Begin to count anew."""
-        self.usage.zero_()
+        self._check_index(index)
+        codes = self._gather(index.long()).to(self.weight.dtype)
+        return self.tokens.back(codes if self.heads == 1 else codes.flatten(-2)).movedim(-1, self.axis)
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> None:
-        """Set every code to a random row of x. In several processes, all get the first one's."""
+        """Set every code to a random row of x; where they are fewer than codes, to one and some noise. In several
+        processes, all get the first one's. Codes that are moving means and of normalised tokens start so by themselves.
+        """
         rows = self._rows(x).detach()
         if rows.numel() == 0:
             raise ValueError(f"x must have at least one row to take codes from, got shape {tuple(x.shape)}")
         everything = torch.ones(self.weight.shape[:-1], dtype=torch.bool, device=self.weight.device)
-        self._set(everything, rows)
+        z = self._inward(rows, self._valid(rows, None), measure=self.training)
+        self._set(everything, self._split(z), apart=_SPLIT)
 
     @torch.no_grad()
     def revive(self, after: int, optimiser: torch.optim.Optimizer | None = None) -> int:
         """Set every code that was not chosen in the last `after` training passes to a random row of the last batch.
 
         Call it after `optimiser.step()`; in several processes in all of them, which get the same codes. The optimiser's
-        averages of the revived codes are set to zero, if it is given.
+        averages of the revived codes are set to zero, if it is given. Codes that are moving means need no call.
 
         Returns:
             How many codes were revived.
         """
         after = check_size("after", after, 1)
+        if self.means is not None:
+            raise RuntimeError('codes with update="ema" are revived in training passes: leave this call out')
         dead = self.idle >= after
         count = int(dead.sum())
         if count == 0 or self._recent is None:
             return 0
-        self._set(dead, self._recent)
+        self._set(dead, self._recent, apart=_SPLIT)
         for parameter in self.parameters():  # the codes, or what a parametrisation makes them of
             for average in (optimiser.state.get(parameter, {}) if optimiser is not None else {}).values():
                 if isinstance(average, Tensor) and average.shape[: dead.dim()] == dead.shape:
                     average[dead] = 0.0
         return count
 
-    def _set(self, which: Tensor, rows: Tensor) -> None:
-        """Codes to random rows, head by head; the first process's choice in all."""
+    def _set(self, which: Tensor, rows: Tensor, apart: float = 0.0) -> None:
+        """Codes to random rows, head by head; the first process's choice in all. Codes of one row are so many standard
+        deviations apart."""
         check_settable(self, "weight", whole=True)
         weight = self.weight.detach()
         for h in range(self.heads):
             chosen = which if self.heads == 1 else which[h]
-            source = rows.reshape(-1, self.dim) if self.heads == 1 else rows.reshape(-1, *rows.shape[-2:])[:, h]
+            source = self._flat(rows)[:, h]
             count = int(chosen.sum())
             if count == 0:
                 continue
@@ -253,10 +297,40 @@ class Codebook(nn.Module):
             source = source[finite] if finite.any() else source  # a code of NaN would end the training
             # Without replacement where there are rows enough.
             pick = torch.randperm(len(source), device=source.device).repeat(-(-count // len(source)))[:count]
-            drawn = broadcast_from_first(source[pick].to(self.weight.dtype))
-            (weight if self.heads == 1 else weight[h])[chosen] = drawn
+            drawn = source[pick].to(self.weight.dtype)
+            if apart and count > len(source) > 1:
+                drawn[len(source) :] += apart * source.std(0) * torch.randn_like(drawn[len(source) :])
+            (weight if self.heads == 1 else weight[h])[chosen] = broadcast_from_first(drawn)
         keep(self, "weight", weight)
-        self.idle.masked_fill_(which, 0)
+        if self.means is None:
+            self.idle.masked_fill_(which, 0)
+        else:
+            self.means.start(len(self._flat(rows)))
+
+    def _choose(
+        self, z: Tensor, dtype: torch.dtype, mask: Tensor | None, generator: torch.Generator | None,
+        seed: int | Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The choice among codes, for tokens as they are compared in a dtype."""
+        name, taus = self._in_force(z.detach(), mask)
+        weight = self.weight if z.dtype == dtype else self.weight.to(dtype)
+        if name == IdentitySTE.name:
+            weight = weight.detach()  # they learn by the loss "codebook", or as moving means
+        options: dict[str, Any] = {"mask": mask, "generator": generator, "seed": seed, "grad_scale": self.grad_scale}
+        return FORMS[name](z.to(dtype), weight, metric=self.metric, **taus, **options)
+
+    @torch.no_grad()
+    def _after(self, z: Tensor, index: Tensor) -> None:
+        """What is counted after a training pass."""
+        counts = self._count(index)
+        if self.means is not None:
+            self.means.keep(self._flat(z), index.reshape(-1, self.heads))
+            return
+        idle = torch.where(counts > 0, 0, self.idle + 1)
+        if torch.compiler.is_compiling():
+            idle = torch.where(is_run_again(index), self.idle, idle)
+        self.idle.copy_(idle)
+        self._recent = z.detach() if z.numel() else self._recent
 
     def _in_force(self, rows: Tensor, mask: Tensor | None) -> tuple[str, dict[str, Any]]:
         """The estimator of this pass by name, with its temperatures: the argmax where `.eval()` says so."""
@@ -285,70 +359,55 @@ class Codebook(nn.Module):
             few, codes = centred(few, codes, self.metric)
             return torch.stack([head.tile(every, every) for head in heads_of(few, codes, self.metric, None)], 1)
 
-    def _rows(self, x: Tensor) -> Tensor:
-        """x as the functions take it, [..., dim] or [..., heads, dim / heads]."""
-        if not isinstance(x, Tensor) or not -x.dim() <= self.axis < x.dim() or x.shape[self.axis] != self.dim:
-            shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(f"x must have {self.dim} features along axis {self.axis}, got {shape}")
-        if not x.is_floating_point():
-            raise TypeError(f"x must be a floating-point tensor, got {x.dtype}")
-        rows = x.movedim(self.axis, -1)
-        return rows if self.heads == 1 else rows.reshape(*rows.shape[:-1], self.heads, self.dim // self.heads)
+    def _split(self, z: Tensor) -> Tensor:
+        """Tokens as the functions take them: [..., features], or [..., heads, features]."""
+        return z if self.heads == 1 else z.reshape(*z.shape[:-1], self.heads, self.features)
 
-    def _shaped(self, q: Tensor) -> Tensor:
-        """q in the shape that x had."""
-        return (q if self.heads == 1 else q.flatten(-2)).movedim(-1, self.axis)
+    def _flat(self, z: Tensor) -> Tensor:
+        """Tokens as [N, heads, features]."""
+        return z.reshape(-1, self.heads, self.features)
+
+    def _heads_of_codes(self) -> Tensor:
+        return self.weight if self.heads > 1 else self.weight.unsqueeze(0)
 
     def _gather(self, index: Tensor) -> Tensor:
         if self.heads == 1:
             return gather(as_summed(self.weight).unsqueeze(0), index.unsqueeze(-1)).squeeze(-2)
         return gather(as_summed(self.weight), index)
 
-    @torch.no_grad()
-    def _count(self, index: Tensor) -> None:
-        numbers = index.reshape(-1, self.heads)
-        offset = torch.arange(self.heads, device=index.device) * self.codes
-        # Rows of NaN have the index -1: one place more takes them.
-        at = torch.where(numbers < 0, self.heads * self.codes, numbers + offset).flatten()
-        counts = torch.zeros(self.heads * self.codes + 1, dtype=torch.int64, device=index.device)
-        counts.scatter_add_(0, at, torch.ones_like(at))
-        counts = sum_over_replicas(counts[:-1]).view(self.usage.shape)
-        idle = torch.where(counts > 0, 0, self.idle + 1)
-        if torch.compiler.is_compiling():
-            again = is_run_again(index)
-            counts, idle = counts.masked_fill(again, 0), torch.where(again, self.idle, idle)
-        self.usage += counts
-        self.idle.copy_(idle)
-
-    def _losses(self, rows: Tensor, index: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
+    def _losses(
+        self, z: Tensor, index: Tensor, valid: Tensor | None, mask: Tensor | None
+    ) -> Tensor | dict[str, Tensor]:
         losses: dict[str, Tensor] = {}
         if "commitment" in self.losses or "codebook" in self.losses:
-            dtype = torch.promote_types(torch.promote_types(rows.dtype, self.weight.dtype), torch.float32)
-            x, chosen = rows.to(dtype), self._gather(index).to(dtype)
+            dtype = torch.promote_types(torch.promote_types(z.dtype, self.weight.dtype), torch.float32)
+            x, chosen = z.to(dtype), self._gather(index).to(dtype)
             differences = {"commitment": (x, chosen.detach()), "codebook": (chosen, x.detach())}
-            losses = {name: F.mse_loss(*pair) for name, pair in differences.items() if name in self.losses}
+            mean = F.mse_loss if valid is None else functools.partial(squared_error, valid=valid)
+            losses = {name: mean(*pair) for name, pair in differences.items() if name in self.losses}
         if "entropy" in self.losses:
             options: dict[str, Any] = {"tau": self.entropy_tau, "metric": self.metric, "mask": mask}
-            losses["entropy"] = codebook.distribution(rows, self.weight, **options).penalty
-        return losses
+            losses["entropy"] = codebook.distribution(z, self.weight, **options).penalty
+        if not isinstance(self.losses, Mapping):
+            return losses
+        return sum((self.losses[name] * loss for name, loss in losses.items()), start=z.new_zeros(()))
 
     def extra_repr(self) -> str:
         heads = f", heads={self.heads}" if self.heads > 1 else ""
-        return f"{self.codes}, {self.dim}, {self.estimator}, metric={self.metric!r}{heads}"
+        features = "" if self.tokens.is_identity else f", features={self.features}"
+        return f"{self.codes}, {self.dim}, {self.estimator}, metric={self.metric!r}{heads}{features}"
 
 
-def _check_sizes(codes: int, dim: int, heads: int) -> tuple[int, int, int]:
-    codes, dim, heads = check_size("codes", codes, 2), check_size("dim", dim, 1), check_size("heads", heads, 1)
-    if codes >= 2**31:
-        raise ValueError(f"there may be at most 2^31 - 1 codes, got {codes}: use heads or residual stages")
+def _check_choices(update: str, metric: str, losses: object, dim: int, heads: int) -> None:
+    if update not in UPDATES:
+        raise ValueError(f"update must be one of {', '.join(UPDATES)}, got {update!r}")
+    if metric not in METRICS:
+        raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
+    if not isinstance(losses, (list, tuple, set, Mapping)) or any(loss not in LOSSES for loss in losses):
+        raise ValueError(
+            f"losses must be some of {', '.join(LOSSES)}, as a list, or as a dict with their weights, got {losses!r}"
+        )
+    if update == "ema" and "codebook" in losses:
+        raise ValueError('codes with update="ema" learn by no loss: leave "codebook" out of losses')
     if dim % heads:
         raise ValueError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}")
-    return codes, dim, heads
-
-
-def check_size(name: str, value: object, least: int) -> int:
-    """A whole number that is not too small."""
-    size = whole_number(value)
-    if size is None or size < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return size

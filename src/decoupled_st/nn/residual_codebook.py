@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from decoupled_st.estimators import Estimator
-from decoupled_st.kernels import traced
 from decoupled_st.nn.chooser import check_deterministic, check_grad_scale, one_node
-from decoupled_st.nn.codebook import Codebook, Quantised, check_size
+from decoupled_st.nn.codebook import Codebook
+from decoupled_st.nn.quantiser import Quantised, Quantiser, check_size
 from decoupled_st.temperatures import Rule, Tempered
 
 
-class ResidualCodebook(nn.Module):
+class ResidualCodebook(Quantiser):
     """Codebooks in stages: each chooses a code for what the ones before it left over, and q is the sum.
 
     The residual is x less the q so far with its gradient, so that the stages' gradients add up to that of one path:
@@ -21,8 +21,11 @@ class ResidualCodebook(nn.Module):
     fixed, so that its "commitment" moves x towards the sum, and no code.
 
     Args:
-        codes, dim, estimator: as in `Codebook`, for every stage.
+        codes, dim, estimator, features, normalise, axis: as in `Codebook`; projection and normalisation are made once,
+            before the first stage.
         stages: how many.
+        dropout: in training, take for each sample a random number of stages, at least one, so that every first few
+            of them are a code of their own.
         options: further arguments of `Codebook`, for every stage.
 
     Example:
@@ -34,11 +37,27 @@ class ResidualCodebook(nn.Module):
     """
 
     def __init__(
-        self, codes: int, dim: int, estimator: Estimator | Rule | Tempered, *, stages: int, **options: Any
+        self,
+        codes: int,
+        dim: int,
+        estimator: Estimator | Rule | Tempered | None = None,
+        *,
+        stages: int,
+        dropout: bool = False,
+        features: int | None = None,
+        normalise: bool | None = None,
+        axis: int = -1,
+        **options: Any,
     ) -> None:
-        super().__init__()
         stages = check_size("stages", stages, 1)
-        self.stages = nn.ModuleList(Codebook(codes, dim, estimator, **options) for _ in range(stages))
+        if not isinstance(dropout, bool):
+            raise TypeError(f"dropout must be True or False, got {dropout!r}")
+        whole = Codebook(codes, dim, estimator, features=features, normalise=normalise, axis=axis, **options)
+        super().__init__(whole.codes, whole.dim, whole.tokens, heads=whole.heads, axis=axis)
+        width, ema = whole.heads * whole.features, whole.means is not None
+        inside = {**options, "metric": whole.metric, "update": whole.update, "losses": whole.losses}
+        self.stages = nn.ModuleList(Codebook(codes, width, whole.estimator, **inside) for _ in range(stages))
+        self.dropout, self._masked = dropout, ema or dropout or not self.tokens.is_identity
 
     @property
     def estimator(self) -> Estimator | Rule | Tempered:
@@ -52,7 +71,7 @@ class ResidualCodebook(nn.Module):
 
     @property
     def deterministic(self) -> bool:
-        """What `.eval()` does, likewise."""
+        """What `.eval()` does: the first stage's; what is assigned is every stage's."""
         return self._books[0].deterministic
 
     @deterministic.setter
@@ -62,7 +81,7 @@ class ResidualCodebook(nn.Module):
 
     @property
     def grad_scale(self) -> float | Tensor:
-        """What multiplies the gradient sent to the scores, likewise."""
+        """What multiplies the gradient sent to the scores: the first stage's; what is assigned is every stage's."""
         return self._books[0].grad_scale
 
     @grad_scale.setter
@@ -75,43 +94,44 @@ class ResidualCodebook(nn.Module):
         return [stage for stage in self.stages if isinstance(stage, Codebook)]
 
     @one_node
-    def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Quantised:
-        """q, index [..., stages] (heads before them) and the losses, each averaged over the stages."""
-        q = _zeros_like(x)
-        indices: list[Tensor] = []
-        losses: list[dict[str, Tensor]] = []
-        for stage in self.stages:
-            self._check_left(x - q, len(indices))
-            part = stage(x - q, generator=generator, loss_x=x - q.detach())
+    def forward(
+        self, x: Tensor, *, token_mask: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> Quantised:
+        """q, index [..., stages] (heads before them) and the losses, each averaged over the stages; `token_mask` as in
+        `Codebook`."""
+        rows = self._rows(x)
+        valid = self._valid(rows, token_mask) if self._masked or token_mask is not None else None
+        z = rows if valid is None else self._inward(rows, valid, measure=self.training)
+        depth = None
+        if self.dropout and self.training:
+            sample = (len(z),) + (1,) * (z.dim() - 2)
+            depth = torch.randint(1, len(self.stages) + 1, sample, device=z.device, generator=generator)
+        q, indices, losses = torch.zeros_like(z), [], []
+        for s, stage in enumerate(self.stages):
+            tokens = valid if depth is None or valid is None else valid & (s < depth)
+            part = stage(z - q, token_mask=tokens, generator=generator, loss_x=z - q.detach())
             q = q + part.q
             indices.append(part.index)
             losses.append(part.losses)
+        out = q.movedim(-1, self.axis) if valid is None else self._outward(q, valid, token_mask)
+        if isinstance(losses[0], Tensor):
+            return Quantised(out, torch.stack(indices, -1), torch.stack(losses).mean())
         means = {name: torch.stack([of_stage[name] for of_stage in losses]).mean() for name in losses[0]}
-        return Quantised(q, torch.stack(indices, -1), means)
+        return Quantised(out, torch.stack(indices, -1), means)
 
     @torch.no_grad()
     def encode(self, x: Tensor) -> Tensor:
         """The index of the best code of each stage, [..., stages]."""
-        q = _zeros_like(x)
+        rows = self._rows(x)
+        z = self._inward(rows, self._valid(rows, None), measure=False) if self._masked else rows
+        q = torch.zeros_like(z)
         indices: list[Tensor] = []
-        for stage in self.stages:
-            assert isinstance(stage, Codebook)
-            self._check_left(x - q, len(indices))
-            indices.append(stage.encode(x - q))  # rounded as in `forward`
+        for stage in self._books:
+            indices.append(stage.encode(z - q))  # rounded as in `forward`
             q = q + stage.decode(indices[-1].clamp(min=0))  # -1 is a row with NaN, which it stays
-        return torch.stack(indices, -1)
-
-    def _check_left(self, left: Tensor, stage: int) -> None:
-        """Refuse, where values are looked at, what is left where the stages before meet x exactly: 0 has no cosine."""
-        book = self._books[0]
-        if stage == 0 or book.metric != "cosine" or not left.is_cpu or traced():
-            return
-        met = int((book._rows(left.detach()) == 0).all(-1).sum())
-        if met:
-            raise ValueError(
-                f"the stages before stage {stage} meet {met} vectors of x exactly, and what is left, 0, has no cosine: "
-                'take metric="l2"'
-            )
+        index = torch.stack(indices, -1)
+        valid = self._valid(rows, None)
+        return index.where(valid.reshape(valid.shape + (1,) * (index.dim() - valid.dim())), -1)
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> None:
@@ -126,9 +146,13 @@ class ResidualCodebook(nn.Module):
                 "rows that become codes leave 0 to the next stage, which has no cosine: initialise stages[0] alone, or "
                 'take metric="l2"'
             )
-        left = x
+        rows = self._rows(x)
+        left = self._inward(rows, self._valid(rows, None), measure=self.training) if self._masked else rows
         for stage in self._books:
-            stage.initialise(left)
+            if left.numel() == 0:
+                raise ValueError(f"x must have at least one row to take codes from, got shape {tuple(x.shape)}")
+            everything = torch.ones(stage.weight.shape[:-1], dtype=torch.bool, device=stage.weight.device)
+            stage._set(everything, stage._split(left))  # copies side by side would leave nothing to the next stage
             left = left - stage.decode(_index_of_another(stage, left))
 
     def revive(self, after: int, optimiser: torch.optim.Optimizer | None = None) -> int:
@@ -136,7 +160,7 @@ class ResidualCodebook(nn.Module):
         return sum(stage.revive(after, optimiser) for stage in self._books)
 
     @property
-    def usage(self) -> Tensor:
+    def usage(self) -> Tensor:  # type: ignore[override]
         """How often each code was chosen, [stages, codes], or [stages, heads, codes]."""
         return torch.stack([stage.usage for stage in self._books])
 
@@ -145,7 +169,7 @@ class ResidualCodebook(nn.Module):
         return torch.stack([stage.perplexity() for stage in self._books])
 
     def reset_usage(self) -> None:
-        """Begin to count anew."""
+        """Count from 0 again."""
         for stage in self._books:
             stage.reset_usage()
 
@@ -158,8 +182,9 @@ class ResidualCodebook(nn.Module):
         if not isinstance(index, Tensor) or index.dim() == 0 or not 1 <= index.shape[-1] <= len(self.stages):
             given = tuple(getattr(index, "shape", ())) or type(index).__name__
             raise ValueError(f"index must be a tensor [..., 1 to {len(self.stages)} stages], got {given}")
-        parts = [stage.decode(number) for stage, number in zip(self.stages, index.unbind(-1), strict=False)]  # type: ignore[operator]
-        return functools.reduce(torch.add, parts)  # rounded as in `forward` of an x of this dtype
+        parts = [stage.decode(number) for stage, number in zip(self._books, index.unbind(-1), strict=False)]
+        q = functools.reduce(torch.add, parts)  # rounded as in `forward` of an x of this dtype
+        return self.tokens.back(q).movedim(-1, self.axis)
 
 
 def _index_of_another(book: Codebook, x: Tensor) -> Tensor:
@@ -168,7 +193,7 @@ def _index_of_another(book: Codebook, x: Tensor) -> Tensor:
     Equal codes are in one half: with fewer rows than codes, or rows that repeat, a row is several codes.
     """
     index = book.encode(x).clamp(min=0)
-    met = (book._rows(x.to(book.weight.dtype).to(x.dtype) - book.decode(index)) == 0).all(-1)
+    met = (book._split(book._rows(x.to(book.weight.dtype).to(x.dtype) - book.decode(index))) == 0).all(-1)
     codes = book.weight.detach().reshape(book.heads, book.codes, -1)
     odd = torch.stack([torch.unique(head, dim=0, return_inverse=True)[1] % 2 == 1 for head in codes])  # [heads, codes]
     several = odd.any(-1)  # the codes of a head that is constant are all one
@@ -182,9 +207,3 @@ def _index_of_another(book: Codebook, x: Tensor) -> Tensor:
     heads = torch.arange(book.heads, device=index.device)
     is_odd = odd[heads, index] if book.heads > 1 else odd[0][index]
     return torch.where(met, torch.where(is_odd, best_even, best_odd), index)
-
-
-def _zeros_like(x: Tensor) -> Tensor:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a floating-point tensor, got {type(x).__name__}")
-    return torch.zeros_like(x)

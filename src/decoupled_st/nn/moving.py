@@ -1,0 +1,111 @@
+"""Codes that are moving means of their tokens, and that start again at a token where they have fallen out of use."""
+
+import torch
+from torch import Tensor, nn
+
+from decoupled_st.nn.replicas import broadcast_from_first, is_one_of_several, sum_over_replicas
+from decoupled_st.temperatures.compiled import is_run_again
+
+DECAY = 0.99
+"""How much of a mean and of a count a pass keeps, at least."""
+_TOKENS = 10
+"""A code remembers its tokens of so many passes that it has about as many of them: fewer would be noise."""
+_DEAD = 0.03
+"""A code is dead below this share of the tokens that it would have if all codes had as many."""
+_CANDIDATES = 16_384
+"""How many of its tokens the first process offers to the codes of all."""
+_STRIDE, _SHIFT = 2_654_435_761, 7_919
+"""Primes: dead codes take tokens that are far from each other, and other ones in each pass."""
+
+
+class MovingMeans(nn.Module):
+    """What moves the codes [H, K, D] of a codebook in training.
+
+        count  <- r count + (1 - r) n,      n the tokens that chose the code in the pass before
+        code   <- code + (1 - r) (their sum - n code) / count,       r = 1 - min(0.01, tokens / (10 K))
+        a code whose count is at most 3% of tokens / K becomes a token of this pass, with the count tokens / K
+
+    Everything happens before the codes are compared with the tokens of a pass, so that what backward or a checkpoint
+    sees is what the pass saw. At the first pass all codes are dead: they start as tokens. Nothing is drawn at random,
+    and nothing waits for the device. No two codes become the same token of a pass: where there are more dead codes
+    than tokens, the others follow in the next passes.
+    """
+
+    count: Tensor
+    chosen: Tensor
+    passes: Tensor
+
+    def __init__(self, heads: int, codes: int, features: int, revival: bool, device: torch.device | str | None) -> None:
+        super().__init__()
+        self.revival = revival
+        self.register_buffer("count", torch.empty(heads, codes, device=device))
+        self.register_buffer("chosen", torch.empty(heads, codes, features + 1, device=device))
+        self.register_buffer("passes", torch.empty((), dtype=torch.int64, device=device))
+
+    def reset_parameters(self) -> None:
+        """No pass was made yet."""
+        for buffer in (self.count, self.chosen, self.passes):
+            buffer.zero_()
+
+    def start(self, tokens: int) -> None:
+        """Take the codes as they are now for the start, as if a pass of so many tokens had been made."""
+        self.count.fill_(tokens / self.count.shape[-1])
+        self.chosen.zero_()
+        self.passes.fill_(1)
+
+    @torch.no_grad()
+    def advance(self, codes: Tensor, z: Tensor, valid: Tensor) -> None:
+        """Move the codes [H, K, D] in place, by the tokens of the pass before; revive by those of this one, z [N, H, D]
+        where `valid` [N]."""
+        if self.count.dtype not in (torch.float32, torch.float64):
+            raise RuntimeError(
+                f"codes that are moving means need float32, got {self.count.dtype}: use torch.autocast, or call "
+                ".float() on the codebook"
+            )
+        K = codes.shape[1]
+        fair = sum_over_replicas(valid.sum()).to(self.count.dtype) / K
+        rate = (fair / _TOKENS).clamp(max=1 - DECAY)
+        n, sums = self.chosen[..., -1], self.chosen[..., :-1]
+        count = self.count.lerp(n, rate)
+        step = (rate / count.clamp(min=torch.finfo(count.dtype).tiny)).unsqueeze(-1)
+        moved = codes + step * (sums - n.unsqueeze(-1) * codes)
+        dead = count <= _DEAD * fair if self.revival else (self.passes == 0).expand(count.shape)
+        # What earlier stages meet exactly leaves 0, which is no token to start from.
+        z, valid = self._candidates(z, valid.unsqueeze(-1) & (z != 0).any(-1))
+        number = dead.cumsum(-1) - 1  # among the dead codes of a head
+        place = (number * _STRIDE + self.passes * _SHIFT) % max(len(z), 1)
+        dead = dead & (number < len(z)) & (fair > 0)
+        if len(z):
+            heads = torch.arange(len(codes), device=codes.device)[:, None]
+            dead = dead & valid[place, heads]
+            moved = torch.where(dead.unsqueeze(-1), z[place, heads].to(moved.dtype), moved)
+        again = is_run_again(codes) if torch.compiler.is_compiling() else None
+        self._write(codes, moved, again)
+        self._write(self.count, torch.where(dead, fair, count), again)
+        self._write(self.passes, self.passes + 1, again)
+
+    @torch.no_grad()
+    def keep(self, z: Tensor, index: Tensor) -> None:
+        """Keep what the next pass moves the codes by: the sums and numbers of tokens z [N, H, D] by their index [N, H];
+        an index of -1 counts nowhere."""
+        heads, K, width = self.chosen.shape
+        at = torch.where(index < 0, heads * K, index + torch.arange(heads, device=index.device) * K)
+        ones = torch.ones_like(z[..., :1])
+        chosen = self.chosen.new_zeros(heads * K + 1, width)
+        chosen.index_add_(0, at.flatten(), torch.cat([z, ones], -1).flatten(0, 1).to(chosen.dtype))
+        chosen = sum_over_replicas(chosen[:-1]).view(heads, K, width)
+        self._write(self.chosen, chosen, is_run_again(z) if torch.compiler.is_compiling() else None)
+
+    def _candidates(self, z: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """The tokens that dead codes may become: in several processes the first one's, as many whatever its batch."""
+        if not is_one_of_several():
+            return z, valid
+        offered = z.new_zeros(_CANDIDATES, *z.shape[1:])
+        offered[: len(z)] = z[:_CANDIDATES]
+        padded = valid.new_zeros(_CANDIDATES, *valid.shape[1:])
+        padded[: len(z)] = valid[:_CANDIDATES]
+        return broadcast_from_first(offered), broadcast_from_first(padded.to(torch.uint8)).bool()
+
+    @staticmethod
+    def _write(buffer: Tensor, value: Tensor, again: Tensor | None) -> None:
+        buffer.copy_(value if again is None else torch.where(again, buffer, value))
