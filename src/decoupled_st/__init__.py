@@ -10,6 +10,7 @@ from decoupled_st import (
     estimators,
     masked,
     nn,
+    score_function,
     temperatures,
 )
 from decoupled_st.estimators import (
@@ -53,6 +54,7 @@ __all__ = [
     "from_dict",
     "masked",
     "nn",
+    "score_function",
     "straight_through",
     "temperatures",
     "use_kernels",

@@ -15,7 +15,7 @@ def test_exported_names() -> None:
         "Decoupled", "Estimator", "GappedSTE", "GumbelRao", "GumbelSTE", "GumbelSoft", "IdentitySTE", "ReinMax",
         "SelfTempered", "Soft", "SoftmaxSTE",
         "binary", "categorical", "circuits", "codebook", "diagnostics", "distributions", "estimators", "from_dict",
-        "masked", "nn", "straight_through", "temperatures", "use_kernels",
+        "masked", "nn", "score_function", "straight_through", "temperatures", "use_kernels",
     }  # fmt: skip
     assert set(dst.masked.__all__) == {
         "Embedded", "Rollout", "expected_reward", "from_ids", "guide", "kl", "log_prob", "reveal", "rollout", "start",

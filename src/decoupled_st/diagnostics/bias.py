@@ -14,6 +14,7 @@ from torch import Tensor
 from decoupled_st.estimators.operations.straight_through import check_logits, to_compute
 from decoupled_st.estimators.operations.temperature import check_float, whole_number
 from decoupled_st.estimators.spec import Estimator, check_estimator
+from decoupled_st.score_function import antithetic, disarm, rloo
 
 Loss: TypeAlias = Callable[[Tensor], Tensor]
 Kind: TypeAlias = Literal["categorical", "binary"]
@@ -99,17 +100,15 @@ def score_function_gradient(
     logits = _check_problem(logits, kind)
     z = _sample(logits / tau_f, kind, samples, generator)
     values = _evaluate(loss, z).detach().to(z.dtype)
-    advantage = (values - values.mean()) * (samples / (samples - 1))
     with torch.enable_grad():
         l = logits.clone().requires_grad_()
-        objective = (advantage * _log_prob(z, l / tau_f, kind)).mean()
-        (gradient,) = torch.autograd.grad(objective, l)
+        (gradient,) = torch.autograd.grad(rloo(values, _log_prob(z, l / tau_f, kind)).mean(), l)
     return gradient
 
 
 @torch.inference_mode(False)
 def bias_variance(
-    estimator: Estimator,
+    estimator: Estimator | Literal["rloo", "disarm"],
     loss: Loss,
     logits: Tensor,
     *,
@@ -122,7 +121,8 @@ def bias_variance(
 
     Args:
         estimator: any whose choice is drawn, or `Soft`, compared at the temperature it relaxes; the argmax (Identity
-            STE, tau_f = 0) has no expectation to compare with.
+            STE, tau_f = 0) has no expectation to compare with. Or a score function, "rloo" or, for binary neurons,
+            "disarm": unbiased, each estimate made of two draws at temperature 1 (`decoupled_st.score_function`).
         loss: differentiable, as in `exact_gradient`; each estimate sends dL/dz of one draw through the estimator.
         logits, kind: as in `exact_gradient`.
         samples: how many estimates.
@@ -138,7 +138,8 @@ def bias_variance(
         >>> round(result.cosine, 2)
         1.0
     """
-    if check_estimator(estimator).sample_temperature == 0:
+    tau_f = 1.0 if estimator in ("rloo", "disarm") else check_estimator(estimator).sample_temperature
+    if tau_f == 0:
         raise ValueError(f"{estimator} takes the argmax, which has no expected loss to differentiate: choose tau_f > 0")
     samples = _check_samples(samples, "a variance")
     check_logits(logits)
@@ -149,18 +150,45 @@ def bias_variance(
         ]
         return BiasVariance(*(torch.stack([torch.as_tensor(x) for x in column]) for column in zip(*each, strict=True)))
     logits = _check_problem(logits, kind)
-    exact = exact_gradient(loss, logits, tau_f=estimator.sample_temperature, kind=kind)
+    exact = exact_gradient(loss, logits, tau_f=tau_f, kind=kind)
+    if isinstance(estimator, Estimator):
+        estimates = _straight_through(estimator, loss, logits, samples, kind, generator)
+    else:
+        estimates = _score(estimator, loss, logits, samples, kind, generator)
+    mean = estimates.mean(0)
+    variance = float(estimates.var(0).sum())
+    bias = float(torch.linalg.vector_norm(mean - exact))
+    return BiasVariance(bias, variance, _cosine(mean, exact), (variance / samples) ** 0.5, mean, exact)
+
+
+def _straight_through(
+    estimator: Estimator, loss: Loss, logits: Tensor, samples: int, kind: Kind, generator: torch.Generator | None
+) -> Tensor:
+    """One estimate of the gradient per sample, [samples, ...]."""
     with torch.enable_grad():
         l = logits.expand(samples, *logits.shape).clone().requires_grad_()
         choose = estimator.categorical if kind == "categorical" else estimator.binary
         values = _evaluate(loss, choose(l, generator=generator)).sum()
         if not values.requires_grad:
-            raise ValueError("loss must be differentiable in z: what it returned has no gradient")
-        (estimates,) = torch.autograd.grad(values, l)
-    mean = estimates.mean(0)
-    variance = float(estimates.var(0).sum())
-    bias = float(torch.linalg.vector_norm(mean - exact))
-    return BiasVariance(bias, variance, _cosine(mean, exact), (variance / samples) ** 0.5, mean, exact)
+            raise ValueError('loss must be differentiable in z: what it returned has no gradient ("rloo" needs none)')
+        return torch.autograd.grad(values, l)[0]
+
+
+def _score(
+    name: str, loss: Loss, logits: Tensor, samples: int, kind: Kind, generator: torch.Generator | None
+) -> Tensor:
+    """The same for a score function of pairs of draws."""
+    if name == "disarm" and kind != "binary":
+        raise ValueError('DisARM is made for binary neurons: pass kind="binary", or take "rloo"')
+    if name == "disarm":
+        z = antithetic(logits.expand(samples, *logits.shape), generator=generator)
+    else:
+        z = _sample(logits, kind, 2 * samples, generator).view(2, samples, *logits.shape)
+    with torch.enable_grad():
+        l = logits.expand(samples, *logits.shape).clone().requires_grad_()
+        values = torch.stack([_evaluate(loss, draw).detach() for draw in z])
+        paired = disarm(values, z, l) if name == "disarm" else rloo(values, _log_prob(z, l, kind))
+        return torch.autograd.grad(paired.mean(0).sum(), l)[0]
 
 
 def _cosine(a: Tensor, b: Tensor) -> float:
