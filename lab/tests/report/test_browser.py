@@ -14,10 +14,11 @@ import numpy as np
 import planted
 import pytest
 from dst_lab.figures.style import plus_minus
+from dst_lab.records import field
+from dst_lab.records.conditions import parse
 from dst_lab.report import Study, page
 from dst_lab.report.known import ANY, STUDIES
-from dst_lab.store import Record, Series, Store, field, run_id
-from dst_lab.store.views.conditions import parse
+from dst_lab.store import Record, Series, Store, run_id
 from matplotlib.image import imread
 from studies import PAPER
 from studies.paper.recipes import RECIPES

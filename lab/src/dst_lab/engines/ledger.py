@@ -59,7 +59,6 @@ class Ledger:
 
     def close(self, lost: str = "") -> Outcome:
         """Tidy up, and say what became of the plan."""
-        self._store.check()
         if self._checkpoints:
             self._checkpoints.tidy(self._store.finished())
         return Outcome(

@@ -6,11 +6,10 @@ from typing import Any, TypeAlias
 
 from dst_lab.estimators import temperatures_in
 from dst_lab.figures.style import listing
-from dst_lab.records import Row, Rows, setting_key
+from dst_lab.records import Row, Rows, setting_key, temperatures
+from dst_lab.records.fields import names, value_at
 from dst_lab.records.reader import ENDED
 from dst_lab.runs import FRESH, WHOLE
-from dst_lab.store import temperatures
-from dst_lab.store.views.table import names, value_at
 
 LOSS = "validation_loss"
 Cells: TypeAlias = Mapping[tuple[float, float], list[Row]]

@@ -83,7 +83,7 @@ def _runs(rows: Rows) -> dict[str, Any]:
     cards = {name: metric(name) for name in kept}
     return {
         "settings": shared, "runs": columns, "metrics": kept, "plans": [*names, "none"],
-        "notes": rows.reader.store.notes() if rows.reader else {},
+        "notes": {},
         "cards": {
             name: {"title": card.label, "factor": card.factor, "unit": "%" if card.unit == "share" else ""}
             for name, card in cards.items()

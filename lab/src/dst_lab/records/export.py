@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dst_lab.records.fields import names, value_at
+from dst_lab.records.temperatures import temperatures, told_by
 from dst_lab.replace import CSV, PARQUET, check_target, replacing
 from dst_lab.store.errors import StoreError, explained
 from dst_lab.store.record import Run
 from dst_lab.store.store import Store
-from dst_lab.store.views.table import names, value_at
-from dst_lab.store.views.temperatures import temperatures, told_by
 
 COLUMNS = ("run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value", "schedule", "status")
 """The columns of every export; the other fields of the configs follow."""

@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dst_lab.store import Record, Series, Store, StoreError, summarise
+from dst_lab.records import summarise
+from dst_lab.store import Record, Series, Store, StoreError
 
 STEPS = np.arange(3)
 

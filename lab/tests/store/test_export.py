@@ -4,7 +4,8 @@ import importlib
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from dst_lab.store import COLUMNS, Record, Series, Store, StoreError, export, temperatures
+from dst_lab.records import COLUMNS, export, temperatures
+from dst_lab.store import Record, Series, Store, StoreError
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_whole_numbers_that_no_column_of_numbers_holds_are_text(format, store, r
 
 
 def test_parquet_is_written_in_groups_with_dictionaries(store, record, tmp_path, monkeypatch):
-    monkeypatch.setattr(importlib.import_module("dst_lab.store.views.export"), "_GROUP", 7)
+    monkeypatch.setattr(importlib.import_module("dst_lab.records.export"), "_GROUP", 7)
     out = tmp_path / "rows.parquet"
     export(store, "parquet", out)
     file = pq.ParquetFile(out)

@@ -41,7 +41,7 @@ def told_by(estimator: Mapping[str, Any]) -> set[str]:
 
 def _sources(estimator: Mapping[str, Any]) -> dict[str, str | float | None]:
     """The field, or the number, that each of the two temperatures comes from."""
-    kind = kinds().get(str(estimator["name"]))
+    kind = kinds().get(str(estimator["name"]).replace("-", "_"))
     return {"tau_f": kind.draw, "tau_b": kind.backward} if kind else {"tau_f": "tau_f", "tau_b": "tau_b"}
 
 

@@ -10,11 +10,11 @@ import numpy.typing as npt
 from dst_lab.cards import DATASETS
 from dst_lab.cards import metric as card
 from dst_lab.estimators import kinds, numbers_of
+from dst_lab.records.conditions import Condition, as_recorded, is_list_of_numbers, number, parse
 from dst_lab.runs import CONFIGS, FRESH, LR_SCHEDULES, OPTIMISERS, WHOLE
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import STATUSES, Run, Series
 from dst_lab.store.store import Store
-from dst_lab.store.views.conditions import Condition, as_recorded, is_list_of_numbers, number, parse
 
 WORDS = ("id", "status", "seeds")
 """What is known of every run beside its config, by names that a field of a task may have too."""

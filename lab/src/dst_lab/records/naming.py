@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from dst_lab.records.fields import names, value_at
 from dst_lab.store.record import Run
-from dst_lab.store.views.table import names, value_at
 
 
 def names_of_runs(runs: Iterable[Run]) -> dict[str, str]:
