@@ -13,7 +13,8 @@ How it is judged, written down before the judging runs:
     puzzles by its argmax grid at the end; of equal ones the one that solves more by a draw, then the lower rate.
     Judged are 1,000 fresh puzzles, five repetitions each. "Better" than an arm: at least 5 points more solved by
     argmax, mean over the repetitions, and more than two standard errors of the puzzles' paired differences. Otherwise
-    "level", or "worse" by the same rule the other way round. The answer is yes if Decoupled ST is better than every rival.
+    "level", or "worse" by the same rule the other way round. The answer is yes if Decoupled ST is better than every
+    rival.
     The arm `entropy` is a control: the penalty written multilinearly, with lambda sum p^2 added, which is what the
     penalty's squares make of Softmax STE's gradient in expectation (lambda = 3).
 """
