@@ -21,9 +21,9 @@ def test_exported_names() -> None:
         "Embedded", "Rollout", "expected_reward", "from_ids", "guide", "kl", "log_prob", "reveal", "rollout", "start",
     }  # fmt: skip
     assert set(dst.nn.__all__) == {
-        "Binary", "Categorical", "Codebook", "GroupSum", "LogicConv2d", "LogicLayer", "LogicNetwork",
+        "Binary", "Categorical", "Codebook", "FSQ", "GroupSum", "LogicConv2d", "LogicLayer", "LogicNetwork",
         "LogicTreeNetwork", "LogicTrees", "OrPool2d", "Quantised", "ResidualCodebook", "Routed", "Router",
-        "Thermometer", "TopK",
+        "SimVQ", "Thermometer", "TopK",
         "apply_gates", "apply_trees", "logic_tree_net",
     }  # fmt: skip
     assert set(dst.codebook.__all__) == {

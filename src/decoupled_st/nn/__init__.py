@@ -3,6 +3,7 @@
 from decoupled_st.nn.binary import Binary
 from decoupled_st.nn.categorical import Categorical
 from decoupled_st.nn.codebook import Codebook
+from decoupled_st.nn.fsq import FSQ
 from decoupled_st.nn.logic.convolution import LogicConv2d, OrPool2d
 from decoupled_st.nn.logic.gates import apply_gates
 from decoupled_st.nn.logic.layer import GroupSum, LogicLayer
@@ -13,9 +14,11 @@ from decoupled_st.nn.logic.trees import LogicTrees, apply_trees
 from decoupled_st.nn.logic.zoo import logic_tree_net
 from decoupled_st.nn.quantiser import Quantised
 from decoupled_st.nn.residual_codebook import ResidualCodebook
+from decoupled_st.nn.simvq import SimVQ
 from decoupled_st.nn.top_k import Routed, Router, TopK
 
 __all__ = [
+    "FSQ",
     "Binary",
     "Categorical",
     "Codebook",
@@ -30,6 +33,7 @@ __all__ = [
     "ResidualCodebook",
     "Routed",
     "Router",
+    "SimVQ",
     "Thermometer",
     "TopK",
     "apply_gates",
