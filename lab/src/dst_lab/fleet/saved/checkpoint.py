@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 SHARE = 0.01
 """Saving may take this share of the time; a large fleet is saved less often."""
-FORMAT = 5
+FORMAT = 6
 
 
 class Checkpoint:
