@@ -15,6 +15,7 @@ from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.store import Store, run_id
 from dst_lab.tasks import TASKS
+from dst_lab.train import train
 
 import decoupled_st as dst
 from decoupled_st.estimators import spec
@@ -107,7 +108,7 @@ def test_one_that_is_relaxed_has_the_runs_own_noise(
     _, second = trained(config)
     assert content(first) == content(second)
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
-        LocalEngine(CPU).train([config], store, Job(networks=True))
+        train([config], LocalEngine(CPU), store, Job(networks=True))
         history = store.history(run_id(config.to_dict()))
         for name, value in dst_lab.evaluate(store, run_id(config.to_dict())).items():
             assert np.array_equal(value, history[name].values[-1], equal_nan=True), name

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import planted
 import pytest
+from dst_lab import train as trained
 from dst_lab.claims import Verdict
 from dst_lab.cli.commands import report as word
-from dst_lab.driver import Driver, Followed
+from dst_lab.cli.commands import run
 from dst_lab.estimators import Choice
 from dst_lab.figures import draw
 from dst_lab.fleet.loop import TrainingStoppedError
@@ -28,6 +29,7 @@ from dst_lab.report.text.prose import prose
 from dst_lab.runs import CONFIGS
 from dst_lab.store import Record, Series, Store
 from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
+from dst_lab.train import Followed
 from studies import PAPER
 from studies.paper.claims import judge
 from studies.paper.recipes import RECIPES
@@ -276,11 +278,11 @@ def test_each_command_names_its_run(path: Path, monkeypatch: pytest.MonkeyPatch,
     """Read by `dst run` itself, the command of a run gives the config of that run, of every kind of plan."""
     asked: list[Any] = []
 
-    def train(_: Driver, configs: list[Any]) -> Any:
+    def train(configs: list[Any], *_: Any) -> Any:
         asked.extend(configs)
         return SimpleNamespace(failed={}, left=0)
 
-    monkeypatch.setattr(Driver, "train", train)
+    monkeypatch.setattr(run, "train", train)
     with Store.open(path) as store:
         runs = store.runs()[::61]
     assert len({found.task for found in runs}) == 4
@@ -361,12 +363,12 @@ def test_reproduce_follows_every_recipe_and_confirms_last(
     plans = [RECIPES.plans[name]("quick") for name in RECIPES.needed]
     followed: list[Any] = []
 
-    def follow(_: Driver, plan: Any, deadline: float | None) -> Followed:
+    def follow(plan: Any, *_: Any) -> Followed:
         followed.append(plan)
         rounds: list[Any] = [SimpleNamespace(failed={"a run": "why"} if plan == plans[6] else {}, left=0)]
         return Followed(done=True, rounds=rounds, notes=[], left=0, wanted=1)
 
-    monkeypatch.setattr(Driver, "follow", follow)
+    monkeypatch.setattr(trained, "follow", follow)
     monkeypatch.setattr(word, "write", lambda study, _, *told, overwrite: print(study.name, *told))
     done = cli("reproduce", "paper", "--store", path, "--out", "here")
     assert followed == plans
@@ -381,7 +383,7 @@ def test_reproduce_follows_every_recipe_and_confirms_last(
         raise TrainingStoppedError(saved=True)
 
     followed.clear()
-    monkeypatch.setattr(Driver, "follow", interrupted)
+    monkeypatch.setattr(trained, "follow", interrupted)
     assert cli("reproduce", "paper", "--store", path, "--out", "here").code == 130
     assert len(followed) == 1, "stopped by Ctrl-C, it stops"
 

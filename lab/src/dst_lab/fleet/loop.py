@@ -18,7 +18,7 @@ from dst_lab.fleet.compiled import compiled
 from dst_lab.fleet.optimiser import Optimiser, UpdateRule
 from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.saved.checkpoint import Checkpoint, state
-from dst_lab.fleet.saved.provenance import provenance, source_of
+from dst_lab.fleet.saved.provenance import own_sources, provenance
 from dst_lab.fleet.saved.recording import Stopped, moves, parts_of, records_of, tensors_of
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.fleet.task import Choosers, Metrics, Task, sum_per_run
@@ -134,7 +134,10 @@ class Fleet:
         artefacts = self.task.artefacts(self._all(), self._choosers(Use.EVALUATE))
         artefacts = contract.check_artefacts(self.name, artefacts, self.runs)
         tensors = tensors_of(self) if networks else {}
-        how = {**self.path, **source_of(type(self.task))}
+        how = {
+            **self.path,
+            **{key: mark for key, (_, mark) in own_sources(type(self.task), self.members[0].estimator).items()},
+        }
         origin = provenance(self.device, self.seconds, len(self.members), how)
         return records_of(self, artefacts, tensors, origin)
 
