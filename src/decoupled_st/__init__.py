@@ -10,7 +10,6 @@ from decoupled_st import (
     estimators,
     masked,
     nn,
-    noise,
     score_function,
     temperatures,
 )
@@ -55,7 +54,6 @@ __all__ = [
     "from_dict",
     "masked",
     "nn",
-    "noise",
     "score_function",
     "straight_through",
     "temperatures",

@@ -154,9 +154,10 @@ def identity_ste(
     """
     inputs = prepare(x, codes, metric, mask)
     check_seed(seed, generator)
-    scale = inputs.scale(grad_scale)
+    scale, one = inputs.scale(grad_scale), inputs.temperature("tau_b", 1.0)
     with torch.no_grad():
-        index = torch.ops.decoupled_st.codebook_nearest(inputs.x, inputs.codes, inputs.mask, metric)
+        arguments = (inputs.x, inputs.codes, inputs.mask, None, one, scale, None, metric, False)
+        _, index, *_ = torch.ops.decoupled_st.codebook(*arguments)
     path = (inputs.x - inputs.x.detach()) * scale.unsqueeze(-1).to(inputs.x.dtype)
     q = operator.gather(operator.as_summed(inputs.codes), index).to(path.dtype) + path
     return q.reshape(x.shape), index.reshape(inputs.lead)

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dst_lab.cards import BEST, metric
-from dst_lab.records.temperatures import Temperatures, temperatures
-from dst_lab.store import Run, Series
+from dst_lab.store import Run, Series, Temperatures, temperatures
 
 Array: TypeAlias = npt.NDArray[np.float64]
 History: TypeAlias = Mapping[str, Series]

@@ -1,0 +1,1 @@
+"""Compiled loops (Numba) for fleets on CPUs."""

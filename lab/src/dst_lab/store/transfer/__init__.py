@@ -1,0 +1,1 @@
+"""Runs that go from one file to another: copied and merged."""

@@ -1,0 +1,1 @@
+"""What people and other tools are shown of a store: chosen runs, tables, differences, exported files."""
