@@ -2,6 +2,7 @@
 
     PYTHONPATH=src python benchmarks/codebook.py [shapes] [entropy] [--seconds 2]     on CUDA: N = 16,384, K = 262,144
     PYTHONPATH=src python benchmarks/codebook.py --small                              N = 1,024, K = 16,384, any device
+    PYTHONPATH=src python benchmarks/codebook.py nearest                              the nearest code, copied gradient
     PYTHONPATH=src python benchmarks/codebook.py tune                                 tiles of each kernel, printed only
 
 Each prints one row per line and appends it to benchmarks/results.csv: milliseconds as called from Python, and the peak
@@ -17,7 +18,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from recording import Step, record
+from recording import Step, captured, record
 from torch import Tensor
 
 import decoupled_st as dst
@@ -170,6 +171,53 @@ def all_shapes(name: str, calls: dict[str, Choice], args: argparse.Namespace, de
     torch.set_float32_matmul_precision("highest")
 
 
+def copied(x: Tensor, codes: Tensor) -> Tensor:
+    """The nearest code with the gradient copied, and the two losses of VQ-VAE."""
+    q, index = dst.codebook.identity_ste(x, codes.detach())
+    chosen = F.embedding(index, codes).float()
+    commitment, codebook = F.mse_loss(x.float(), chosen.detach()), F.mse_loss(chosen, x.detach().float())
+    return q.float().mean() + 0.25 * commitment + codebook
+
+
+def nearest(args: argparse.Namespace, device: torch.device) -> None:
+    """N = 16,384 tokens: the nearest code alone, the module in training, and vector-quantize-pytorch's, if it is there;
+    forward and backward."""
+    N = 1_024 if args.small else 16_384
+    try:
+        from vector_quantize_pytorch import VectorQuantize
+    except ImportError:
+        VectorQuantize = None
+    torch.set_float32_matmul_precision("high")
+    for K, D in ((16_384, 8), (16_384 if args.small else 262_144, 16)):
+        for dtype in (torch.float32, torch.bfloat16):
+            run = step(copied, N, K, D, dtype, device)
+            where = f"N {N:,}, K {K:,}, D {D}, {'TF32' if dtype == torch.float32 else 'bfloat16'}"
+            record(
+                "codebook, nearest",
+                "identity_ste with two losses",
+                where,
+                times(run, args.seconds, device),
+                None,
+                device,
+            )
+            if device.type == "cuda":
+                graph = times(captured(run), args.seconds, device)
+                record("codebook, nearest", "the same as a CUDA graph", where, graph, None, device)
+        modules = {"dst.nn.Codebook, training": dst.nn.Codebook(K, D, features=D)}
+        if VectorQuantize is not None:
+            modules["VectorQuantize, training"] = VectorQuantize(dim=D, codebook_size=K)
+        for what, module in modules.items():
+            module, x = module.to(device), torch.randn(1, N, D, device=device, requires_grad=True)
+
+            def run(module: torch.nn.Module = module, x: Tensor = x) -> object:
+                q, _, loss = module(x)
+                return torch.autograd.grad(q.mean() + loss.sum(), x)
+
+            where = f"N {N:,}, K {K:,}, D {D}, TF32"
+            record("codebook, nearest", what, where, times(run, args.seconds, device), None, device)
+    torch.set_float32_matmul_precision("highest")
+
+
 def tune(args: argparse.Namespace, device: torch.device) -> None:
     """Milliseconds for tiles of each kernel (rows, codes, warps, stages); nothing is recorded."""
     from decoupled_st.kernels.codebook import tiles as kernels
@@ -199,12 +247,12 @@ def tune(args: argparse.Namespace, device: torch.device) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="*", default=["shapes", "entropy"], help="shapes, entropy, tune")
+    parser.add_argument("jobs", nargs="*", default=["shapes", "entropy"], help="shapes, entropy, nearest, tune")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each measurement")
     parser.add_argument("--small", action="store_true", help="N = 1,024, K = 16,384, D = 64, float32")
     args = parser.parse_args()
-    if unknown := set(args.jobs) - {"shapes", "entropy", "tune"}:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; expected some of shapes, entropy, tune")
+    if unknown := set(args.jobs) - {"shapes", "entropy", "nearest", "tune"}:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; expected some of shapes, entropy, nearest, tune")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu" and not args.small:
         parser.error("no CUDA device was found: add --small for what a CPU can bear")
@@ -213,6 +261,8 @@ def main() -> None:
     if "entropy" in args.jobs:
         penalties = {"dense": dense_penalty, "streaming": our_penalty}
         all_shapes("codebook entropy penalty", penalties, args, device)
+    if "nearest" in args.jobs:
+        nearest(args, device)
     if "tune" in args.jobs:
         tune(args, device)
 

@@ -17,6 +17,8 @@ from decoupled_st.estimators.operations.rows import scattered
 from decoupled_st.kernels import traced
 
 METRICS = ("dot", "cosine", "l2")
+_COPIED = 2**22
+"""Elements that are copied into the dtype of computation at once."""
 _FAR = 8.0
 """Spreads from which on a median is taken away: nearer than that, it costs three digits at most."""
 _SAMPLED = 64
@@ -140,7 +142,8 @@ def _or_zero(lengths: Tensor) -> Tensor:
 
 
 def _squares(vectors: Tensor, dtype: torch.dtype) -> Tensor:
-    """|v|^2 of each row, in the dtype of computation, with no copy of all rows in it."""
+    """|v|^2 of each row, in the dtype of computation, with no copy of many rows in it."""
     if vectors.dtype == dtype:
         return torch.linalg.vecdot(vectors, vectors)
-    return torch.cat([torch.linalg.vecdot(part, part) for part in (p.to(dtype) for p in vectors.split(4096))])
+    parts = vectors.split(max(1, _COPIED // vectors.shape[-1]))
+    return torch.cat([torch.linalg.vecdot(part, part) for part in (p.to(dtype) for p in parts)])
