@@ -26,8 +26,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from dst_lab.engines.checkpoints import Checkpoints
-from dst_lab.engines.cluster import Cluster
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.engines.ray import RayEngine
@@ -37,6 +35,7 @@ from dst_lab.fleet.task import Task
 from dst_lab.runs import Config
 from dst_lab.store import Store
 from dst_lab.tasks import TASKS
+from dst_lab.train import train
 from recording import record
 
 CPU = torch.device("cpu")
@@ -136,28 +135,27 @@ def bare(chunks: int, clock: Clock) -> None:
 def with_local(chunks: int, clock: Clock) -> None:
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "a.sqlite", write=True) as store:
         clock.started()
-        outcome = LocalEngine(CPU).train(configs(chunks), store, Job(Checkpoints(Path(folder) / "c"), most=1))
+        outcome = train(configs(chunks), LocalEngine(CPU), store, Job(fleet=1))
         clock.ended()
         assert outcome.trained == chunks
         clock.say([store.provenance(run.id)["seconds"] for run in store.runs()])
 
 
 def with_ray(chunks: int, clock: Clock) -> None:
-    cluster = Cluster(workers=WORKERS, device="cpu")
+    engine = RayEngine(workers=WORKERS, device="cpu")
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "a.sqlite", write=True) as store:
         try:
-            cluster.connect()
-            references = [cluster.submit(ready, 0) for _ in range(WORKERS)]
-            while references:
-                references = [reference for reference in references if reference not in cluster.wait(references, 1)]
+            engine.check(configs(1))
+            import ray
+
+            ray.get([ray.remote(ready).remote(0) for _ in range(WORKERS)])
             clock.started()
-            job = Job(Checkpoints(Path(folder) / "c"), most=1)
-            outcome = RayEngine(cluster).train(configs(chunks), store, job)
+            outcome = train(configs(chunks), engine, store, Job(fleet=1))
             clock.ended()
             assert outcome.trained == chunks
             clock.say([store.provenance(run.id)["seconds"] for run in store.runs()])
         finally:
-            cluster.close()
+            engine.close()
 
 
 def ready() -> None:

@@ -1,5 +1,5 @@
-"""A training step of `dst.nn.LogicNetwork` in a plain loop, of `dst.nn.LogicLayer`, fused and by plain operations, and
-of torchlogix; beside them the step of the laboratory's fleets.
+"""A training step of `dst.nn.LogicNetwork` in a plain loop, of its layers one by one, and of torchlogix; beside them
+the step of the laboratory's fleets.
 
     python benchmarks/logic_layer.py [--rounds 20] [--width 12000] [--data FOLDER] [--no-record]
 
@@ -21,7 +21,6 @@ from recording import Step, captured, record
 from torch import nn
 
 import decoupled_st as dst
-from decoupled_st.nn.logic import fused_layer as module
 
 INPUTS, LAYERS, CLASSES, BATCH = 9216, 4, 10, 100
 TAUS = {"tau_f": 0.1, "tau_b": 2.0}
@@ -47,21 +46,6 @@ def modules(width: int, device: torch.device) -> list[nn.Module]:
     widths, estimator = [INPUTS, *[width] * LAYERS], dst.Decoupled(**TAUS)
     layers = [dst.nn.LogicLayer(a, b, estimator, device=device) for a, b in pairwise(widths)]
     return [*layers, dst.nn.GroupSum(CLASSES, tau=100 / 3)]
-
-
-def stacked(width: int, device: torch.device, kernels: bool, layer: bool) -> Step:
-    """With or without kernels at all, and with those of the layer or only those of the estimator."""
-    step = step_of(nn.Sequential(*modules(width, device)), device)
-    fused = module.backend
-
-    def switched() -> None:
-        dst.use_kernels(kernels)
-        module.backend = fused if layer else lambda *_: None
-        step()
-        module.backend = fused
-        dst.use_kernels(True)
-
-    return switched
 
 
 def fleet(width: int, device: torch.device, folder: str | None) -> Step | None:
@@ -101,13 +85,11 @@ def main() -> None:
     steps = {
         "LogicNetwork": step_of(network, device),
         "LogicNetwork, inputs as bool": step_of(dst.nn.LogicNetwork(*modules(args.width, device)), device, bits=True),
-        "LogicLayer, fused": stacked(args.width, device, True, True),
-        "LogicLayer, plain operations": stacked(args.width, device, False, False),
+        "LogicLayer, one by one": step_of(nn.Sequential(*modules(args.width, device)), device),
         "torchlogix gumbel_hard": theirs(args.width, device),
         "fleet, one run": fleet(args.width, device, args.data),
     }
-    if device.type == "cuda":  # on a CPU the estimator has no kernels, and there are no graphs
-        steps["LogicLayer, estimator's kernels alone"] = stacked(args.width, device, True, False)
+    if device.type == "cuda":
         one = dst.nn.LogicNetwork(*modules(args.width, device))
         steps["LogicNetwork, captured"] = captured(step_of(one, device, bits=True, capturable=True))
     found: dict[str, list[float]] = {name: [] for name, step in steps.items() if step}

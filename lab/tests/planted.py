@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dst_lab.records import pursue
+from dst_lab.records import pursue, temperatures
 from dst_lab.runs import CONFIGS, Config
-from dst_lab.store import Record, Series, Store, temperatures
+from dst_lab.store import Record, Series, Store
 from dst_lab.tasks.stochastic_binary import THRESHOLDS
 from studies.paper.recipes import RECIPES
 

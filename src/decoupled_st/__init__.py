@@ -10,6 +10,7 @@ from decoupled_st import (
     estimators,
     masked,
     nn,
+    noise,
     score_function,
     temperatures,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "from_dict",
     "masked",
     "nn",
+    "noise",
     "score_function",
     "straight_through",
     "temperatures",

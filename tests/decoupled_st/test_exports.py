@@ -15,20 +15,21 @@ def test_exported_names() -> None:
         "Decoupled", "Estimator", "GappedSTE", "GumbelRao", "GumbelSTE", "GumbelSoft", "IdentitySTE", "ReinMax",
         "SelfTempered", "Soft", "SoftmaxSTE",
         "binary", "categorical", "circuits", "codebook", "diagnostics", "distributions", "estimators", "from_dict",
-        "masked", "nn", "score_function", "straight_through", "temperatures", "use_kernels",
+        "masked", "nn", "noise", "score_function", "straight_through", "temperatures", "use_kernels",
     }  # fmt: skip
     assert set(dst.masked.__all__) == {
         "Embedded", "Rollout", "expected_reward", "from_ids", "guide", "kl", "log_prob", "reveal", "rollout", "start",
     }  # fmt: skip
     assert set(dst.nn.__all__) == {
-        "Binary", "Categorical", "Codebook", "GroupSum", "LogicConv2d", "LogicLayer", "LogicNetwork",
-        "LogicTreeNetwork", "LogicTrees", "OrPool2d", "Quantised", "ResidualCodebook", "Routed", "Router",
-        "Thermometer", "TopK",
-        "apply_gates", "apply_trees", "logic_tree_net",
+        "Binary", "Categorical", "Codebook", "FSQ", "GroupSum", "LogicConv2d", "LogicLayer", "LogicNetwork",
+        "LogicNetworks", "LogicTreeNetwork", "LogicTrees", "OrPool2d", "Quantised", "ResidualCodebook", "Routed", "Router",
+        "SimVQ", "Thermometer", "TopK",
+        "apply_gates", "apply_trees", "logic_tree_net", "random_wiring", "unique_wiring",
     }  # fmt: skip
     assert set(dst.codebook.__all__) == {
         "Distribution", "decoupled", "distribution", "gumbel_ste", "identity_ste", "log_prob", "softmax_ste",
     }  # fmt: skip
+    assert set(dst.noise.__all__) == {"gumbel", "logistic", "uniform"}
     assert set(dst.distributions.__all__) == {"Bernoulli", "OneHotCategorical"}
     assert set(dst.circuits.__all__) == {"Circuit", "CompiledCircuit", "from_network", "load", "write_images"}
     assert set(dst.diagnostics.__all__) == {
@@ -67,6 +68,7 @@ def test_every_exported_name_is_there_and_documented() -> None:
         dst.masked,
         dst.nn,
         dst.diagnostics,
+        dst.noise,
         dst.temperatures,
         dst.estimators,
         dst.categorical,

@@ -55,7 +55,6 @@ def is_green_unchanged(mutations: Sequence[Mutation], folder: Path) -> None:
 
 
 def _copy_of_source(folder: Path) -> Path:
-    # With Numba's cache: what is not changed is not compiled anew.
     for source in ("src", "lab/src"):
         shutil.copytree(ROOT / source, folder, dirs_exist_ok=True)
     return folder

@@ -8,7 +8,7 @@ from mutations.mutation import Mutation, goes_red, is_green_unchanged
 
 pytestmark = pytest.mark.slow
 SEEN_BY = ("tests/decoupled_st/circuits",)
-LAYER = "tests/decoupled_st/nn/logic/test_fused_layer.py"
+NETWORKS = "tests/decoupled_st/nn/logic/test_logic_networks.py"
 PLANTED = [
     Mutation(
         'an inversion on the right taken for one on the left', 'circuits/simplify.py',
@@ -76,21 +76,33 @@ PLANTED = [
         'enumerate(dict.fromkeys(module))',
     ),
     Mutation(
-        "the slope of a gate's other input, in C", 'kernels/gates/gates.c',
-        'side ? c.c2 : c.c1',
-        'side ? c.c1 : c.c2',
-        (LAYER, '-k', 'plain_layer'),
+        "the slope of a gate's other input, in C", 'kernels/packed/packed.c',
+        'low = all(GAIN[above_gates[j]][side][0])',
+        'low = all(GAIN[above_gates[j]][1 - side][0])',
+        (NETWORKS, '-k', 'its_own_network'),
     ),
     Mutation(
-        "the slope of a gate's other input, in Triton", 'kernels/gates/on_cuda.py',
-        'tl.where(side[:, None] == 0, c1, c2)',
-        'tl.where(side[:, None] == 0, c2, c1)',
-        ('tests/decoupled_st/kernels/test_kernel_gates.py', '-k', 'plain_layer'), interpreted=True,
+        "the slope of a gate's other input, in Triton", 'kernels/packed/on_cuda.py',
+        'low = (tl.where(second, t01, t10) - t00)',
+        'low = (tl.where(second, t10, t01) - t00)',
+        ('tests/decoupled_st/kernels/test_kernel_packed.py', '-k', 'their_own_networks'), interpreted=True,
     ),
     Mutation(
-        'readers of an earlier wiring', 'nn/logic/fused_layer.py',
+        'one broken run breaks all, in C', 'kernels/packed/packed.c',
+        'broken[n / own] = 1;',
+        'broken[0] = 1;',
+        (NETWORKS, '-k', 'breaks_no_other'),
+    ),
+    Mutation(
+        'one broken run breaks all, in Triton', 'kernels/packed/on_cuda.py',
+        'tl.load(broken + label // own)',
+        'tl.load(broken)',
+        ('tests/decoupled_st/kernels/test_kernel_packed.py', '-k', 'their_own_networks'), interpreted=True,
+    ),
+    Mutation(
+        'readers of an earlier wiring', 'nn/logic/packed.py',
         ' and (not wiring.is_cpu or torch.equal(wiring, self.wiring))', '',
-        (LAYER, '-k', 'readers_follow'),
+        (NETWORKS, '-k', 'readers_follow'),
     ),
 ]  # fmt: skip
 MUTATIONS = [replace(bug, file=f"decoupled_st/{bug.file}", tests=bug.tests or SEEN_BY) for bug in PLANTED]

@@ -45,8 +45,8 @@ PLANTED = [
     Mutation(
         "another draw when a step runs again", "rollout.py",
         "generator = None if seed is None else torch.Generator(x.device).manual_seed(seed)",
-        "generator = None if seed is None else torch.Generator(x.device).manual_seed(seed + torch.is_grad_enabled())\n"
-        "        torch.rand(()) if places.masked is None else None\n        places.masked = None",
+        "generator = None if seed is None else torch.Generator(x.device).manual_seed(seed + (torch._C."
+        "_current_graph_task_id() >= 0))",
     ),
     Mutation(
         "steps not checkpointed", "rollout.py",

@@ -11,10 +11,10 @@ import pytest
 from dst_lab.estimators import Choice
 from dst_lab.plans import FRESH
 from dst_lab.records import Rows
+from dst_lab.records.conditions import parse
 from dst_lab.records.groups import groups
 from dst_lab.report.tables import settings_table
 from dst_lab.store import Record, Series, Store, StoreError, run_id
-from dst_lab.store.views.conditions import parse
 from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 from studies import PAPER
 

@@ -15,15 +15,15 @@ CUDA = torch.device("cuda")
 
 def test_streams_belong_to_the_seed() -> None:
     step = torch.tensor(5, device=CUDA)
-    many = Streams([3, 1, 3, 8], CUDA).uniform(Use.TRAIN, step, 2, (100, 33))
-    alone = Streams([8], CUDA).uniform(Use.TRAIN, step, 2, (100, 33))
+    many = Streams([3, 1, 3, 8], CUDA).noise("uniform", Use.TRAIN, step, 2, (100, 33))
+    alone = Streams([8], CUDA).noise("uniform", Use.TRAIN, step, 2, (100, 33))
     assert torch.equal(many[3], alone[0])
     assert torch.equal(many[0], many[2])
     assert not torch.equal(many[0], many[1])
     for other in (
-        Streams([8], CUDA).uniform(Use.EVALUATE, step, 2, (100, 33)),
-        Streams([8], CUDA).uniform(Use.TRAIN, step + 1, 2, (100, 33)),
-        Streams([8], CUDA).uniform(Use.TRAIN, step, 3, (100, 33)),
+        Streams([8], CUDA).noise("uniform", Use.EVALUATE, step, 2, (100, 33)),
+        Streams([8], CUDA).noise("uniform", Use.TRAIN, step + 1, 2, (100, 33)),
+        Streams([8], CUDA).noise("uniform", Use.TRAIN, step, 3, (100, 33)),
     ):
         assert (other == alone).float().mean() < 0.01
 
@@ -31,7 +31,7 @@ def test_streams_belong_to_the_seed() -> None:
 def test_streams_are_uniform() -> None:
     """N = 4,000,000 draws: the mean within 5 / sqrt(12 N) of 1/2, ten equal bins within 5 sqrt(0.09 / N) of 1/10."""
     n = 4_000_000
-    u = Streams([1], CUDA).uniform(Use.TRAIN, torch.tensor(0, device=CUDA), 0, (n,)).double()
+    u = Streams([1], CUDA).noise("uniform", Use.TRAIN, torch.tensor(0, device=CUDA), 0, (n,)).double()
     assert u.min() >= 0
     assert u.max() < 1
     assert abs(u.mean().item() - 0.5) <= 5 / (12 * n) ** 0.5

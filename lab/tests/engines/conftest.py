@@ -71,26 +71,6 @@ def descendants() -> Callable[[int], dict[int, str]]:
     return below
 
 
-@pytest.fixture
-def listening() -> Callable[[int], set[str]]:
-    """The addresses, as the kernel writes them, on which a process waits for connections."""
-
-    def addresses(pid: int) -> set[str]:
-        try:
-            links = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
-        except OSError:
-            return set()
-        found = set()
-        for table in ("tcp", "tcp6"):
-            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-                columns = line.split()
-                if columns[3] == "0A" and f"socket:[{columns[9]}]" in links:
-                    found.add(columns[1].rpartition(":")[0])
-        return found
-
-    return addresses
-
-
 def pytest_configure(config: Any) -> None:
     # For the processes that the tests start: neither they nor Ray ask anybody outside.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

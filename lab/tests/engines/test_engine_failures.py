@@ -1,5 +1,6 @@
 """A run whose code fails: found by halving, recorded with its reason, tried again; its neighbours do not notice."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ import pytest
 import torch
 from dst_lab.data import DataError
 from dst_lab.engines import chunk
-from dst_lab.engines.checkpoints import Checkpoints
-from dst_lab.engines.engine import Job, Outcome
+from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.loop import Fleet
 from dst_lab.store import Store, StoreError, run_id
 from dst_lab.tasks import TASKS
+from dst_lab.train import Outcome
+from dst_lab.train import train as train_runs
 
 CPU = torch.device("cpu")
 
@@ -27,9 +29,8 @@ def plan(small: Callable[..., Any]) -> list[Any]:
 @pytest.fixture
 def train(tmp_path: Path) -> Callable[..., Outcome]:
     def run(configs: Any, file: str = "a.sqlite", **options: Any) -> Outcome:
-        folder = Checkpoints(tmp_path / f"{file}.checkpoints", seconds=0.0)
         with Store.open(tmp_path / file, write=True) as store:
-            return LocalEngine(CPU).train(configs, store, Job(folder, **options))
+            return train_runs(configs, LocalEngine(CPU), store, Job(checkpoint_seconds=0.0, **options))
 
     return run
 
@@ -132,7 +133,7 @@ def test_in_a_calibration_too_it_is_the_run_that_fails(plan, train, broken, monk
     seeds, _ = broken
     seeds.add(1)
     monkeypatch.setattr(chunk, "estimate_seconds", honest)
-    outcome = train(plan, seconds_left=lambda: 100.0)
+    outcome = train(plan, deadline=time.monotonic() + 100.0)
     assert (outcome.trained, len(outcome.failed), outcome.left) == (7, 1, 0)
 
 
@@ -163,10 +164,11 @@ def test_these_stop_everything(error, plan, train, tmp_path, monkeypatch) -> Non
         assert store.runs() == []
 
 
-@pytest.mark.parametrize("watcher", ["watch", "stop"])
+@pytest.mark.parametrize("watcher", ["progress", "stop"])
 def test_who_watches_is_no_failure_of_the_runs(watcher, plan, train, tmp_path) -> None:
-    def gone(*_: Any) -> None:
-        raise OSError(28, "no room")
+    def gone(*given: Any) -> None:
+        if not given or given[0].fleet:
+            raise OSError(28, "no room")
 
     with pytest.raises(OSError, match="no room"):
         train(plan, **{watcher: gone})

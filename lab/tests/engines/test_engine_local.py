@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from dst_lab.engines import calibrate, chunk
 from dst_lab.engines.checkpoints import Checkpoints
-from dst_lab.engines.engine import Job, Outcome
+from dst_lab.engines.engine import Job, Progress, Result
 from dst_lab.engines.local import LocalEngine
 from dst_lab.estimators import Choice
 from dst_lab.fleet import capacity
@@ -17,6 +18,8 @@ from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.saved.checkpoint import Checkpoint
 from dst_lab.store import Store, StoreError, run_id
 from dst_lab.tasks import TASKS
+from dst_lab.train import Outcome
+from dst_lab.train import train as train_runs
 
 CPU = torch.device("cpu")
 
@@ -27,9 +30,10 @@ class Steps:
     def __init__(self, most: int | None = None) -> None:
         self.taken, self.most, self.fleets = 0, most, dict[int, Fleet]()
 
-    def __call__(self, fleet: Fleet) -> None:
-        self.taken += 1
-        self.fleets[id(fleet)] = fleet
+    def __call__(self, progress: Progress) -> None:
+        if progress.fleet:
+            self.taken += 1
+            self.fleets[id(progress.fleet)] = progress.fleet
 
     @property
     def sizes(self) -> list[int]:
@@ -39,16 +43,25 @@ class Steps:
         return self.taken == self.most
 
 
+@dataclass(frozen=True)
+class Timed(Job):
+    """The time that is left, by a clock of the test's own."""
+
+    clock: Callable[[], float] = lambda: 0.0
+
+    def seconds_left(self) -> float:
+        return self.clock()
+
+
 @pytest.fixture
 def train(tmp_path: Path) -> Callable[..., tuple[Outcome | None, Steps]]:
     """Train a plan into `file`, with checkpoints beside it; None as the outcome of one that was stopped."""
 
     def run(configs: Any, file: str = "a.sqlite", after: int | None = None, **options: Any) -> Any:
-        steps = Steps(after)
-        folder = Checkpoints(tmp_path / f"{file}.checkpoints", seconds=options.pop("seconds", 60.0))
+        steps, make = Steps(after), Timed if "clock" in options else Job
         with Store.open(tmp_path / file, write=True) as store:
             try:
-                outcome = LocalEngine(CPU).train(configs, store, Job(folder, steps, steps.stop, **options))
+                outcome = train_runs(configs, LocalEngine(CPU), store, make(progress=steps, stop=steps.stop, **options))
             except TrainingStoppedError:
                 return None, steps
         return outcome, steps
@@ -84,7 +97,7 @@ def test_chunks_of_any_size_give_the_same_rows(most, plan, train, rows, tmp_path
     whole, steps = train(plan, "whole.sqlite")
     assert whole == Outcome(wanted=5, already=0, trained=5, diverged=0, left=0)
     assert steps.sizes == [5]
-    pieces, steps = train(plan, "pieces.sqlite", most=most)
+    pieces, steps = train(plan, "pieces.sqlite", fleet=most)
     assert pieces == whole
     assert steps.sizes == [most] * (5 // most) + [5 % most] * (5 % most > 0)
     assert rows(tmp_path / "pieces.sqlite") == rows(tmp_path / "whole.sqlite")
@@ -188,7 +201,7 @@ def test_killed_between_recording_and_removing_it_leaves_nothing_for_good(plan, 
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoint, "remove", die)
         with pytest.raises(KilledError):
-            train(plan, seconds=0.0)
+            train(plan, checkpoint_seconds=0.0)
     (left,) = (tmp_path / "a.sqlite.checkpoints").iterdir()
     # And a process killed while it wrote one, and a file that the disk spoilt.
     left.with_suffix(".77.part").write_bytes(b"half")
@@ -244,7 +257,7 @@ def test_a_store_that_refuses_keeps_the_checkpoint(plan, train, rows, tmp_path, 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "put", lambda *_: (_ for _ in ()).throw(StoreError("the disk is full")))
         with pytest.raises(StoreError, match="the disk is full"):
-            train(plan, seconds=0.0)
+            train(plan, checkpoint_seconds=0.0)
     assert len(names(tmp_path / "a.sqlite.checkpoints")) == 1
     _, steps = train(plan)
     assert steps.taken < 20
@@ -276,14 +289,15 @@ def test_a_single_run_that_does_not_fit_is_told(plan, train, monkeypatch) -> Non
 
 
 def test_the_disk_is_told_about_once(plan, tmp_path) -> None:
-    (tmp_path / "file").write_text("in the way")
+    folder = tmp_path / "a.sqlite.checkpoints"
+    folder.write_text("in the way")
     told: list[str] = []
-    folder = Checkpoints(tmp_path / "file", seconds=0.0, tell=told.append)
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
-        outcome = LocalEngine(CPU).train(plan, store, Job(folder, most=2))
+        job = Job(checkpoint_seconds=0.0, progress=lambda one: told.append(one.message), fleet=2)
+        outcome = train_runs(plan, LocalEngine(CPU), store, job)
     assert outcome.trained == 5
-    assert told == [
-        f"no checkpoint could be written in {tmp_path / 'file'} (File exists); training goes on, but if it is "
+    assert list(filter(None, told)) == [
+        f"no checkpoint could be written in {folder} (File exists); training goes on, but if it is "
         "interrupted these runs begin anew"
     ]
 
@@ -291,7 +305,7 @@ def test_the_disk_is_told_about_once(plan, tmp_path) -> None:
 def test_without_checkpoints_it_trains_the_same(plan, train, rows, tmp_path) -> None:
     train(plan, "whole.sqlite")
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
-        LocalEngine(CPU).train(plan, store, Job())
+        train_runs(plan, LocalEngine(CPU), store, Job(checkpoint_seconds=None))
     assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
 
 
@@ -315,14 +329,20 @@ def test_check_finds_what_cannot_be_trained(fields, complaint, small, mixed) -> 
 
 
 def test_time_that_is_up_leaves_runs(plan, train, rows, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(chunk, "estimate_seconds", lambda task, configs: 10.0 * len(configs))
+    estimates: list[int] = []
+
+    def estimate(task: Any, configs: Any) -> float:
+        estimates.append(len(configs))
+        return 10.0 * len(configs)
+
+    monkeypatch.setattr(chunk, "estimate_seconds", estimate)
     train(plan, "whole.sqlite")
-    none = Outcome(wanted=5, already=0, trained=0, diverged=0, left=5)
-    assert train(plan, seconds_left=lambda: 5.0)[0] == none
-    assert train(plan, seconds_left=lambda: 0.0)[0] == none
+    engine = LocalEngine(CPU)
+    assert list(engine.train([], [plan], Timed(deadline=0.0, clock=lambda: 5.0))) == [Result([], [])]
+    assert list(engine.train([], [plan], Timed(deadline=0.0, clock=lambda: 0.0))) == []
     # 10 s a run, 1.1 times over: two end inside 23 s, and one inside 13.
-    clock = iter([23.0] * 24 + [13.0] * 1000)
-    outcome, steps = train(plan, seconds_left=lambda: next(clock))
+    estimates.clear()
+    outcome, steps = train(plan, deadline=0.0, clock=lambda: 23.0 if len(estimates) <= 2 else 13.0)
     assert outcome == Outcome(wanted=5, already=0, trained=5, diverged=0, left=0)
     assert steps.sizes == [2, 1, 1, 1]
     assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
@@ -335,8 +355,8 @@ def test_slices_of_a_chunk_that_fits_none_of_them_add_up(plan, train, rows, tmp_
     monkeypatch.setattr(chunk, "estimate_seconds", lambda task, configs: 1000.0)
     taken = []
     for _ in range(3):
-        left = iter([1.0] * 8 + [0.0] * 1000)
-        outcome, steps = train(plan, seconds_left=lambda left=left: next(left))
+        left = iter([1.0] * 9 + [0.0] * 1000)
+        outcome, steps = train(plan, deadline=0.0, clock=lambda left=left: next(left))
         taken.append((steps.taken, outcome.trained, outcome.left))
     assert taken == [(7, 0, 5), (7, 0, 5), (3, 5, 0)]
     assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
@@ -352,8 +372,8 @@ def test_a_damaged_checkpoint_is_told_of_and_kept(plan, train, rows, tmp_path) -
     saved.write_bytes(raw)
     told: list[str] = []
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
-        folder = Checkpoints(tmp_path / "a.sqlite.checkpoints", tell=told.append)
-        outcome = LocalEngine(CPU).train(plan, store, Job(folder))
+        job = Job(progress=lambda one: one.message and told.append(one.message))
+        outcome = train_runs(plan, LocalEngine(CPU), store, job)
     assert outcome.trained == 5
     kept = saved.with_name(f"{saved.name}.damaged")
     assert kept.read_bytes() == raw
@@ -386,10 +406,13 @@ def test_an_estimate_counts_diagnostics_at_whichever_evaluations_they_are(due, t
     assert 0.05 * times <= estimate < 0.05 * times + 0.5 * bool(times) + 1e-9
 
 
-def test_the_time_of_an_estimate_is_not_given_away(plan, train, monkeypatch) -> None:
+def test_the_time_of_an_estimate_is_not_given_away(plan, monkeypatch) -> None:
     """A chunk of 5 s does not begin where 6 s were left, of which its estimate took 3."""
-    clock = iter([6.0, *[3.0] * 1000])
-    monkeypatch.setattr(chunk, "estimate_seconds", lambda task, configs: 5.0)
-    monkeypatch.setattr(chunk, "runs_that_fit", lambda *_: next(clock) and 1)
-    outcome, steps = train(plan[:1], seconds_left=lambda: next(clock))
-    assert (outcome.left, steps.taken) == (1, 0)
+    left = [6.0]
+
+    def estimate(task: Any, configs: Any) -> float:
+        left[:] = [3.0]
+        return 5.0
+
+    monkeypatch.setattr(chunk, "estimate_seconds", estimate)
+    assert list(LocalEngine(CPU).train([], [plan[:1]], Timed(deadline=0.0, clock=lambda: left[0]))) == [Result([], [])]

@@ -20,8 +20,6 @@ from dst_lab.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
-LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
-
 
 def lines_until(process: Any, pattern: str) -> str:
     """What it says, up to a line that fits."""
@@ -50,23 +48,11 @@ def recorded(path: Path) -> int:
 
 
 def test_two_workers_record_what_one_process_does(
-    start, ray_words, undisturbed, rows, short, descendants, listening, surroundings
+    start, ray_words, undisturbed, rows, short, descendants, surroundings
 ) -> None:
     process = start(*ray_words)
     lines_until(process, r"\(\d+/24 runs\)")
     family = descendants(process.pid)
-    (folder,) = short.glob("dst-ray-*")
-    assert folder.stat().st_mode & 0o777 == 0o700, "its logs and sockets are this user's alone"
-    # Ray, its workers and the driver: nobody else can reach them, and who is on this machine needs the token.
-    assert sum(title.startswith(("ray::_train", "ray::IDLE")) for title in family.values()) == 2
-    heard = {pid: listening(pid) for pid in (process.pid, *family)}
-    assert sum(bool(addresses) for addresses in heard.values()) >= 4
-    assert set().union(*heard.values()) <= LOOPBACK
-    (raylet,) = (pid for pid, title in family.items() if "/raylet/raylet " in title)
-    environment = Path(f"/proc/{raylet}/environ").read_bytes().split(b"\0")
-    assert b"RAY_AUTH_MODE=token" in environment
-    assert b"RAY_USAGE_STATS_ENABLED=0" in environment
-    assert any(re.fullmatch(rb"RAY_AUTH_TOKEN=[0-9a-f]{64}", line) for line in environment)
     out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     assert "24 runs: 24 trained, 0 already there. Store: dst.sqlite" in err
@@ -74,7 +60,6 @@ def test_two_workers_record_what_one_process_does(
     assert rows(Path("dst.sqlite")) == rows(undisturbed)
     assert recorded(Path("dst.sqlite")) == 24
     assert [path.name for path in surroundings.iterdir()] == ["dst.sqlite"]
-    assert list(short.glob("dst-ray-*")) == []
     deadline = time.monotonic() + 20
     while alive(family):
         assert time.monotonic() < deadline, alive(family)
@@ -119,7 +104,6 @@ def test_a_ray_that_dies_is_a_sentence_and_the_same_command_goes_on(
     assert "dst: Ray at this machine was lost (" in err
     assert err.splitlines()[-1].endswith("runs of this round are left; the same command goes on")
     assert 0 < recorded(Path("dst.sqlite")) < 24
-    assert list(short.glob("dst-ray-*")) == []
     assert dst(*grid).code == 0
     assert rows(Path("dst.sqlite")) == rows(undisturbed)
 
@@ -146,7 +130,7 @@ def test_the_driver_killed_and_finished_by_either_engine(
     done = recorded(Path("dst.sqlite"))
     assert before < done < 24
     deadline = time.monotonic() + 15
-    while alive(family) or list(short.glob("dst-ray-*")):
+    while alive(family):
         assert time.monotonic() < deadline, alive(family)
         time.sleep(0.2)
 
@@ -177,7 +161,6 @@ def test_ctrl_c_saves_and_goes_on(start, dst, ray_words, undisturbed, rows, shor
     assert err.splitlines()[-1] == said
     ended = rows(Path("dst.sqlite")) == rows(undisturbed)  # just then: nothing is left to be saved
     assert {path.suffix for path in folder.glob("*")} == (set() if ended else {".npz"})
-    assert list(short.glob("dst-ray-*")) == []
     again = dst(*words)
     assert again.code == 0, again.err
     assert rows(Path("dst.sqlite")) == rows(undisturbed)

@@ -1,7 +1,6 @@
 """Ctrl-C and SIGTERM: saved, said, and taken up again by the same command."""
 
 import signal
-import socket
 import time
 from pathlib import Path
 
@@ -48,7 +47,7 @@ def test_twice_is_at_once(start, cli) -> None:
     """An evaluation of minutes: the first Ctrl-C waits for its end, the second does not."""
     words = ("run", "categorical-autoencoder", "--seeds", 1, "--epochs", 1, "--snr-every", 1, "--threads", 1)
     process = start(*words, "--snr-passes", 100_000)
-    while not Path("dst.sqlite.lock").exists():
+    while not Path("dst.sqlite-lock").exists():
         time.sleep(0.05)
         assert process.poll() is None
     time.sleep(3)
@@ -69,10 +68,10 @@ def test_a_second_driver_is_refused_while_the_first_trains(start, cli) -> None:
     wait_for_line(first, "step 20/240")
     code, _, err = cli(*SBN, "--seeds", 9)
     assert code == 2
-    assert f"dst.sqlite is being written by process {first.pid} on host {socket.gethostname()} since " in err
+    assert "dst.sqlite is being written by another process" in err
     code, _, err = cli("merge", "--store", "dst.sqlite", "dst.sqlite")
     assert code == 2
-    assert f"process {first.pid}" in err
+    assert "being written by another process" in err
     # Who only reads is let in.
     assert cli("show").code == 0
     assert cli("copy", "copy.sqlite").code == 0

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from dst_lab.engines import chunk
-from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.estimators import Choice
@@ -18,6 +17,7 @@ from dst_lab.plans import Halving
 from dst_lab.runs import Config
 from dst_lab.store import Record, Store, run_id
 from dst_lab.tasks import TASKS
+from dst_lab.train import train
 
 CHOICES = [
     Choice.make("decoupled", tau_f="1.0:0.25:cosine", tau_b=0.7),
@@ -118,23 +118,23 @@ def test_a_run_that_diverged_before_it_was_given_up_is_recorded_as_such(small) -
 
 def test_the_engine_records_it_whole_and_trains_nothing_again(small, tmp_path, rows) -> None:
     configs = [small("stochastic-binary", epochs=4, estimator=choice, seed=s) for choice in CHOICES for s in (3, 5)]
-    path, folder = tmp_path / "a.sqlite", tmp_path / "saved"
-    engine, saved = LocalEngine(torch.device("cpu")), Checkpoints(folder, 0.0)
+    path, folder = tmp_path / "a.sqlite", tmp_path / "a.sqlite.checkpoints"
+    engine = LocalEngine(torch.device("cpu"))
     steps = iter(range(1000))
     with Store.open(path, write=True) as store:
         with pytest.raises(TrainingStoppedError):
-            engine.train(configs, store, Job(saved, stop=lambda: next(steps) == 45, prune=Halving()))
+            train(configs, engine, store, Job(checkpoint_seconds=0.0, stop=lambda: next(steps) == 45, prune=Halving()))
         assert store.runs() == []
-        outcome = engine.train(configs, store, Job(saved, prune=Halving()))
+        outcome = train(configs, engine, store, Job(checkpoint_seconds=0.0, prune=Halving()))
         assert (outcome.wanted, outcome.trained, outcome.stopped) == (8, 2, 6)
         assert sorted(run.status for run in store.runs()) == ["done"] * 2 + ["stopped"] * 6
         assert not folder.exists()
     with Store.open(tmp_path / "b.sqlite", write=True) as store:
-        engine.train(configs, store, Job(prune=Halving()))
+        train(configs, engine, store, Job(prune=Halving()))
     assert rows(path) == rows(tmp_path / "b.sqlite")
     # A plan that stops nothing early wants the six again, whole, and they take the parts' place.
     with Store.open(path, write=True) as store:
-        assert engine.train(configs, store, Job(saved)).trained == 6
+        assert train(configs, engine, store, Job(checkpoint_seconds=0.0)).trained == 6
         assert [run.status for run in store.runs()] == ["done"] * 8
 
 
@@ -142,7 +142,7 @@ def test_a_setting_is_never_cut_in_two(small, tmp_path) -> None:
     """Chunks of at most five runs, settings of two: four and four."""
     configs = [small("stochastic-binary", epochs=4, estimator=choice, seed=s) for choice in CHOICES for s in (3, 5)]
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
-        LocalEngine(torch.device("cpu")).train(configs, store, Job(most=5, prune=Halving()))
+        train(configs, LocalEngine(torch.device("cpu")), store, Job(fleet=5, prune=Halving()))
         ends = {run.id: run.status for run in store.runs()}
     pairs = [{ends[run_id(config.to_dict())] for config in configs[at : at + 2]} for at in range(0, 8, 2)]
     assert all(len(pair) == 1 for pair in pairs)
@@ -153,15 +153,15 @@ def test_a_setting_is_never_cut_in_two(small, tmp_path) -> None:
 
 def test_what_a_search_gave_up_is_trained_whole_where_no_search_is_on(small, tmp_path, rows) -> None:
     configs = [small("stochastic-binary", epochs=4, estimator=choice, seed=3) for choice in CHOICES]
-    engine, saved = LocalEngine(torch.device("cpu")), Checkpoints(tmp_path / "saved", 0.0)
+    engine = LocalEngine(torch.device("cpu"))
     steps = iter(range(1000))
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
         with pytest.raises(TrainingStoppedError):
-            engine.train(configs, store, Job(saved, stop=lambda: next(steps) == 50, prune=Halving()))
-        outcome = engine.train(configs, store, Job(saved))
+            train(configs, engine, store, Job(checkpoint_seconds=0.0, stop=lambda: next(steps) == 50, prune=Halving()))
+        outcome = train(configs, engine, store, Job(checkpoint_seconds=0.0))
         assert (outcome.trained, outcome.stopped) == (4, 0)
     with Store.open(tmp_path / "b.sqlite", write=True) as store:
-        engine.train(configs, store, Job())
+        train(configs, engine, store, Job())
     assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "b.sqlite")
 
 

@@ -4,20 +4,20 @@ import numpy as np
 import pytest
 import torch
 from dst_lab.fleet.loop import threads
-from dst_lab.fleet.streams import Streams, Use
+from dst_lab.fleet.streams import Streams, Use, _of_uniform
 
 CPU = torch.device("cpu")
 BIG = 2**63 - 1
 
 
 def alone(seed: int, use: Use = Use.TRAIN, step: int = 5, site: int = 2) -> torch.Tensor:
-    return Streams([seed], CPU).uniform(use, step, site, (100, 33))[0]
+    return Streams([seed], CPU).noise("uniform", use, step, site, (100, 33))[0]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_run_draws_the_same_in_any_fleet(count: int) -> None:
     with threads(count):
-        many = Streams([3, 1, BIG, 3, 8], CPU).uniform(Use.TRAIN, 5, 2, (100, 33))
+        many = Streams([3, 1, BIG, 3, 8], CPU).noise("uniform", Use.TRAIN, 5, 2, (100, 33))
     assert many.shape == (5, 100, 33)
     assert many.dtype == torch.float32
     for row, seed in enumerate([3, 1, BIG, 3, 8]):
@@ -35,9 +35,9 @@ def test_seeds_uses_steps_and_sites_have_numbers_of_their_own() -> None:
 
 
 def test_a_long_draw_does_not_run_into_the_next_site_or_step() -> None:
-    long = set(Streams([1], CPU).uniform(Use.TRAIN, 0, 0, (40_000,))[0].tolist())
+    long = set(Streams([1], CPU).noise("uniform", Use.TRAIN, 0, 0, (40_000,))[0].tolist())
     for step, site in ((0, 1), (1, 0)):
-        next_one = Streams([1], CPU).uniform(Use.TRAIN, step, site, (1000,))[0].tolist()
+        next_one = Streams([1], CPU).noise("uniform", Use.TRAIN, step, site, (1000,))[0].tolist()
         # Each of 1,000 is among 40,000 of 2**24 values by chance: 2.4 are expected, with a standard deviation of 1.5.
         assert len(long & set(next_one)) <= 10
 
@@ -47,7 +47,10 @@ def test_uniform() -> None:
     5 sqrt(0.09 / N) of 1/10, correlation of a step with the next and of a site with the next within 5 / sqrt(N)."""
     streams = Streams([7], CPU)
     u = torch.stack(
-        [torch.stack([streams.uniform(Use.TRAIN, step, site, (10_000,))[0] for site in range(4)]) for step in range(50)]
+        [
+            torch.stack([streams.noise("uniform", Use.TRAIN, step, site, (10_000,))[0] for site in range(4)])
+            for step in range(50)
+        ]
     ).double()
     n = u.numel()
     assert n == 2_000_000
@@ -78,3 +81,10 @@ def test_order_is_uniform() -> None:
     streams = Streams([0], CPU)
     first = np.bincount([int(streams.order(epoch, 8)[0, 0]) for epoch in range(4000)], minlength=8)
     assert np.abs(first - 500).max() <= 5 * (4000 * 7 / 64) ** 0.5
+
+
+@pytest.mark.parametrize("kind", ["gumbel", "logistic"])
+def test_noise_is_finite_at_both_ends_of_the_uniform_draw(kind: str) -> None:
+    noise = _of_uniform(kind, torch.tensor([0.0, 2.0**-24, 1 - 2.0**-24]))
+    assert noise.isfinite().all()
+    assert (noise.diff() > 0).all()

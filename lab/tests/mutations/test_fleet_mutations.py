@@ -7,30 +7,28 @@ import pytest
 from mutations.mutation import Mutation, goes_red, is_green_unchanged
 
 pytestmark = pytest.mark.slow
-FLEET, OWN, CUDA = "lab/tests/fleet/", "lab/tests/own/", "lab/tests/cuda/"
-PINS = (FLEET + "test_fleet_pins.py",)
+FLEET, OWN = "lab/tests/fleet/", "lab/tests/own/"
+PACKED = (FLEET + "test_fleet_packed.py",)
 CONFIG = (FLEET + "test_fleet_config.py", FLEET + "test_fleet_estimators.py")
 RULES = (OWN + "test_own_rule.py", FLEET + "test_fleet_rules.py", "-k", "not logic")
 TOY = (OWN + "test_own_estimator.py",)
 PLANTED = [
     Mutation(
-        "surrogates swapped in the compiled loops", "fleet/cpu/packed.py",
-        "{IDENTITY: 0, CLEAN: 1, PERTURBED: 2}", "{IDENTITY: 0, CLEAN: 2, PERTURBED: 1}", (*PINS, "-k", "logic"),
+        "packed bits take what relaxes", "tasks/logic_gates.py", "chosen=self.packs)", "chosen=True)",
+        (*PACKED, "-k", "relaxes"),
     ),
     Mutation(
-        "surrogates swapped in a kernel", "fleet/cuda/choose.py",
-        "if SURROGATE == PERTURBED:\n        l += logistic(", "if SURROGATE != PERTURBED:\n        l += logistic(",
-        (CUDA + "test_cuda_kernels.py", "-k", "librarys and binary"), interpreted=True,
+        "an estimator of one's own taken for a choice", "tasks/logic_gates.py", "if is_own(kind):", "if False:",
+        (*TOY, "-k", "decline"),
     ),
     Mutation(
-        "the temperatures of draw and surrogate swapped", "fleet/chooser.py",
-        "return drawn, taus[card.backward] if card.backward else torch.ones_like(runs)",
-        "return taus[card.backward] if card.backward else torch.ones_like(runs), drawn", (*PINS, "-k", "logic"),
+        "images of another run", "tasks/logic_gates.py",
+        "[index.T]).transpose(0, 1)", "[index.T]).transpose(0, 1).flip(0)",
+        (FLEET + "test_fleet_identity.py", "-k", "logic"),
     ),
     Mutation(
-        "kernels serve what they do not know", "fleet/chooser.py",
-        "    if kind.draw is None:\n        return f", "    return None\n    if kind.draw is None:\n        return f",
-        (*TOY, "-k", "declines"),
+        "all runs draw alike", "fleet/streams.py", "[self.seeds[row], use]", "[self.seeds[0], use]",
+        (FLEET + "test_fleet_streams.py",),
     ),
     Mutation(
         "every temperature may be 0", "estimators.py",
@@ -38,7 +36,7 @@ PLANTED = [
     ),
     Mutation(
         "another estimator's function", "fleet/chooser.py",
-        "return registered(card.name).functions[kind]", 'return registered("softmax_ste").functions[kind]',
+        "return estimator.functions[kind]", "return dst.SoftmaxSTE.functions[kind]",
         (*TOY, "-k", "gradient"),
     ),
     Mutation(
@@ -81,29 +79,7 @@ PLANTED = [
         (FLEET + "test_fleet_rules.py", "-k", "recorded"),
     ),
     Mutation(
-        "the path is not recorded", "fleet/saved/provenance.py", "        **path,\n", "", (*TOY, "-k", "declines"),
-    ),
-    Mutation(
-        "the leading gate's gradient cancels", "fleet/cpu/logic.py", "grad[k, n] -= largest[n]", "pass",
-        (FLEET + "test_fleet_packed_cpu.py", "-k", "tails"),
-    ),
-    Mutation(
-        "the leading category's gradient cancels", "fleet/cuda/choose.py",
-        "g -= tl.sum(tl.where(column == largest, g, 0.0), 1)[:, None]", "g -= 0.0",
-        (CUDA + "test_cuda_kernels.py", "-k", "tails"), interpreted=True,
-    ),
-    Mutation(
-        "noise that does not know the choice", "fleet/cuda/choose.py",
-        "-high - tl.log(1 + tl.exp(low - high))", "-below",
-        (CUDA + "test_cuda_kernels.py", "-k", "given_the_choice and gumbel-rao"), interpreted=True,
-    ),
-    Mutation(
-        "neurons counted by two programs", "fleet/cuda/logic.py", "mask = (n < end)[:, None]",
-        "mask = (n < group)[:, None]", (CUDA + "test_cuda_packed.py", "-k", "counted_in_parts"), interpreted=True,
-    ),
-    Mutation(
-        "every layer at the first one's temperature", "fleet/cuda/logic.py", "tau + layer * places + run", "tau + run",
-        (CUDA + "test_cuda_packed.py", "-k", "rules_move"), interpreted=True,
+        "the path is not recorded", "fleet/saved/provenance.py", "        **path,\n", "", (*TOY, "-k", "decline"),
     ),
 ]  # fmt: skip
 MUTATIONS = [replace(bug, file=f"dst_lab/{bug.file}") for bug in PLANTED]

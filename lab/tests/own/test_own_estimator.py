@@ -10,11 +10,12 @@ import torch
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.estimators import Choice
-from dst_lab.fleet.chooser import Chooser, Draws, declined, drawn_at
+from dst_lab.fleet.chooser import Chooser, drawn_at
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.store import Store, run_id
 from dst_lab.tasks import TASKS
+from dst_lab.train import train
 
 import decoupled_st as dst
 from decoupled_st.estimators import spec
@@ -51,19 +52,16 @@ def test_it_trains_every_task_and_is_recorded_by_its_name(small, name) -> None:
     assert record.history[measured].values.tolist() != other.history[measured].values.tolist()
 
 
-def test_a_fused_path_declines_it(small) -> None:
-    fleet, record = trained(small("logic-gates", estimator=Choice.make("toy_ste", tau=0.5)))
-    assert record.provenance["declined"].startswith("packed bits: the surrogate of toy_ste is scaled identity")
-    with pytest.raises(ValueError, match="no kernel trains toy_ste: the surrogate of toy_ste is scaled identity"):
-        Draws.of(fleet.chooser(), torch.zeros(fleet.runs))
-    assert declined(Choice.default("decoupled")) is None
+def test_packed_bits_decline_it(small) -> None:
+    _, record = trained(small("logic-gates", estimator=Choice.make("toy_ste", tau=0.5)))
+    assert record.provenance["declined"] == "packed bits: toy_ste is an estimator of your own"
 
 
 def test_it_is_run_and_shown_by_the_command_line(cli) -> None:
     words = ("--layers", 1, "--width", 160, "--steps", 2, "--evaluate-every", 1, "--seeds", 1, "--store", "own.sqlite")
     ended = cli("run", "logic-gates", "--estimator", "toy-ste", "--tau", 0.25, *words)
     assert ended.code == 0
-    assert "path: plain, since it is declined by packed bits: the surrogate of toy_ste is scaled identity" in ended.err
+    assert "path: plain, since it is declined by packed bits: toy_ste is an estimator of your own" in ended.err
     assert "toy_ste" in cli("show", "--store", "own.sqlite").out
     with Store.open("own.sqlite") as store:
         (run,) = store.runs()
@@ -110,7 +108,7 @@ def test_one_that_is_relaxed_has_the_runs_own_noise(
     _, second = trained(config)
     assert content(first) == content(second)
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
-        LocalEngine(CPU).train([config], store, Job(networks=True))
+        train([config], LocalEngine(CPU), store, Job(networks=True))
         history = store.history(run_id(config.to_dict()))
         for name, value in dst_lab.evaluate(store, run_id(config.to_dict())).items():
             assert np.array_equal(value, history[name].values[-1], equal_nan=True), name

@@ -27,6 +27,7 @@ from dst_lab.tasks.quantisers import (
     levels_of,
     rotated,
 )
+from dst_lab.train import train
 
 CPU = torch.device("cpu")
 DECOUPLED = Choice.make("decoupled", tau_f=0.0, tau_b=0.1)
@@ -40,7 +41,7 @@ def small(estimator: Choice = DECOUPLED, **fields: Any) -> CodebookVAEConfig:
 
 def trained(path: Path, *configs: CodebookVAEConfig, networks: bool = False) -> list[dict[str, np.ndarray]]:
     with Store.open(path, write=True) as store:
-        LocalEngine(CPU).train(configs, store, Job(networks=networks))
+        train(configs, LocalEngine(CPU), store, Job(networks=networks))
         assert [run.status for run in store.runs()] == ["done"] * len(configs)
         return [{name: curve.values for name, curve in store.history(run.id).items()} for run in store.runs()]
 

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.estimators import Choice
@@ -17,6 +16,7 @@ from dst_lab.fleet.task import Task
 from dst_lab.runs import CONFIGS, Config
 from dst_lab.store import Series, Store
 from dst_lab.tasks import TASKS, register
+from dst_lab.train import train as train_runs
 
 CPU = torch.device("cpu")
 
@@ -60,7 +60,7 @@ def train(tmp_path, monkeypatch):
         configs = [ToyConfig(estimator=Choice.make("identity_ste"), seed=seed, lr=lr) for seed in range(4)]
         store = Store.open(tmp_path / "toy.sqlite", write=True)
         stores.append(store)
-        go.outcome = LocalEngine(CPU).train(configs, store, Job(checkpoints=Checkpoints(tmp_path / "saved", 0.0)))
+        go.outcome = train_runs(configs, LocalEngine(CPU), store, Job(checkpoint_seconds=0.0))
         return store
 
     stores: list[Store] = []
@@ -261,7 +261,7 @@ def test_a_task_that_keeps_its_promise_is_trained(train) -> None:
     store = train()
     assert [run.status for run in store.runs()] == ["done"] * 4
     assert [dict(run.detail) for run in store.runs()] == [{}] * 4
-    assert train.outcome.worse == ()
+    assert train.outcome.worse == []
 
 
 def test_a_run_far_above_chance_is_done_and_told(train) -> None:

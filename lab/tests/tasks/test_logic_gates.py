@@ -1,10 +1,9 @@
-"""What the logic gate network is trained on, and what its kernels decline."""
+"""What the logic gate network is trained on."""
 
 import pytest
 import torch
 from dst_lab import data
 from dst_lab.estimators import Choice
-from dst_lab.tasks import logic_gates as module
 from dst_lab.tasks.logic_gates import LogicGates, LogicGatesConfig
 
 CPU = torch.device("cpu")
@@ -12,15 +11,12 @@ CHOICE = Choice.make("decoupled", tau_f=0.1, tau_b=2.0)
 
 
 @pytest.mark.parametrize("thresholds", [1, 3, 31])
-def test_images_are_bits_in_the_order_of_the_data(thresholds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packed some rows at a time, they are what all of them packed at once are."""
+def test_images_are_bits_in_the_order_of_the_data(thresholds: int) -> None:
     config = LogicGatesConfig(estimator=CHOICE, thresholds=thresholds, width=1000)
-    monkeypatch.setattr(module, "AT_ONCE", 7 * 64 * thresholds)
     task = LogicGates(config, None, CPU)
     for name, split in data.load_levels("digits", thresholds).splits.items():
         bits = torch.from_numpy(data.bits(split.levels, thresholds))
         assert torch.equal(task._bits(task.levels[name]), bits)
-        assert torch.equal(task.words[name], task.kernels.pack_features(bits))
         assert bits.any()
         assert not bits.all()
 
@@ -41,21 +37,3 @@ def test_mirror_images_are_trained_on_beside_the_others() -> None:
         assert torch.equal(two.levels[split], one.levels[split])
     with pytest.raises(ValueError, match="augment must be none or mirror, got 'flip'"):
         LogicGatesConfig(estimator=CHOICE, augment="flip")
-
-
-def test_cuda_declines_layers_beyond_its_indices() -> None:
-    config = LogicGatesConfig(estimator=CHOICE, width=1000, batch=64)
-    task = LogicGates(config, None, CPU)
-    task.device = torch.device("cuda")
-    assert task._declined() is None
-    task.config = LogicGatesConfig(estimator=CHOICE, width=5_000_000, batch=64)
-    assert task._declined() == "5000000 gates times 512 images are more than 32-bit indices reach"
-
-
-@pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_rules_are_taken_where_they_set_one_temperature_per_layer(kind: str) -> None:
-    for name, reason in (("self", None), ("confidence", "the rule confidence sets one temperature per row of logits")):
-        task = LogicGates(LogicGatesConfig(estimator=CHOICE, width=1000), None, CPU)
-        task.device = torch.device(kind)
-        task.config = LogicGatesConfig(estimator=Choice.make("decoupled", tau_f=name, tau_b=name), width=1000)
-        assert task._declined() == reason

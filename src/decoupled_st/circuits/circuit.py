@@ -225,7 +225,8 @@ class Circuit:
 
         `.c`: standalone C and its header, `-DCIRCUIT_MAIN` for a program. `.v`: Verilog; `pipelined=True` puts
         registers after every level, `testbench=True` writes one beside it. `.aag`, `.aig`: AIGER, ASCII and binary.
-        `.json`; `.dot`, for small circuits. `load` reads AIGER and JSON. Files are complete or not there at all.
+        `.json`. `load` reads AIGER and JSON. The module and the functions in C are named `circuit_` and the file's
+        stem. Files are complete or not there at all.
         """
         from decoupled_st.circuits.formats.files import write
 

@@ -1,28 +1,48 @@
 """The argmax gates of a trained network as a circuit."""
 
+import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from decoupled_st.circuits.circuit import Circuit
-from decoupled_st.nn import GroupSum, LogicLayer, LogicNetwork
+from decoupled_st.nn import (
+    GroupSum,
+    LogicConv2d,
+    LogicLayer,
+    LogicNetwork,
+    LogicTreeNetwork,
+    LogicTrees,
+    OrPool2d,
+    Thermometer,
+)
+from decoupled_st.nn.logic.trees import TreeLayer, leaves_of
 
-_IN_TURN = (nn.Sequential.forward, LogicNetwork.forward)
+OR = 7
+_LAYERS = (LogicLayer, LogicConv2d, OrPool2d, LogicTrees)
+_IN_TURN = (nn.Sequential.forward, LogicNetwork.forward, LogicTreeNetwork.forward)
 """What calls its modules one after the other, and does nothing else."""
 _NOTHING = (nn.Identity.forward, nn.Dropout.forward)
 """What does nothing to bits at evaluation; a subclass may have a `forward` that does."""
 
 
-def from_network(network: nn.Module, *, input_names: Sequence[str] | None = None) -> Circuit:
-    """The circuit that a stack of `LogicLayer` and, at its end, `GroupSum` computes with every gate at its argmax.
+def from_network(
+    network: nn.Module, *, input_names: Sequence[str] | None = None, image_size: tuple[int, int] | None = None
+) -> Circuit:
+    """The circuit that a stack of logic layers and, at its end, `GroupSum` computes with every gate at its argmax.
 
-    That is what `network.eval()` computes when its layers have `deterministic=True`.
+    That is what `network.eval()` computes when its layers have `deterministic=True`. A convolution is unrolled: its
+    trees are repeated for every position.
 
     Args:
-        network: a layer, a `LogicNetwork`, or an `nn.Sequential` of layers (of Sequentials); `nn.Identity`,
-            `nn.Flatten()` and `nn.Dropout`, which do nothing to bits at evaluation, are passed over.
-        input_names: one per input bit; x0, x1, .. where None.
+        network: a layer, a `LogicNetwork`, a `LogicTreeNetwork`, or an `nn.Sequential` of layers (of Sequentials);
+            `nn.Identity`, `nn.Flatten()` and `nn.Dropout`, which do nothing to bits at evaluation, are passed over. So
+            is a `Thermometer` that comes first: the circuit takes the bits that it gives, `network[0](x).flatten(1)`.
+        input_names: one per input bit, by channel, row and column; x0, x1, .. where None.
+        image_size: height and width of the images, which a network with convolutions needs.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -33,40 +53,105 @@ def from_network(network: nn.Module, *, input_names: Sequence[str] | None = None
         True
     """
     layers, group = _layers(network)
-    inputs = layers[0][1].in_features
-    names = tuple(f"x{i}" for i in range(inputs)) if input_names is None else tuple(input_names)
-    if len(names) != inputs:
-        raise ValueError(f"input_names must name the network's {inputs} inputs, got {len(names)} names")
-    gates, left, right = [], [], []
-    before, first, width = 0, inputs, inputs
+    build = _Builder(layers[0], image_size)
+    names = tuple(f"x{i}" for i in range(build.next)) if input_names is None else tuple(input_names)
+    if len(names) != build.next:
+        raise ValueError(f"input_names must name the network's {build.next} inputs, got {len(names)} names")
     for place, layer in layers:
-        if layer.in_features != width:
-            raise ValueError(
-                f"layer {place} of the network takes {layer.in_features} inputs, and what comes before it gives {width}"
-            )
-        gates.append(_argmax(layer, place))
-        wiring = layer.wiring.detach().cpu() + before
-        left.append(wiring[0])
-        right.append(wiring[1])
-        before, first, width = first, first + layer.out_features, layer.out_features
+        build.add(place, layer)
+    outputs = build.nodes.flatten()
+    if group is not None and len(outputs) % group.classes:
+        raise ValueError(f"{len(outputs)} outputs do not divide into {group.classes} equal groups")
     meaning, classes, tau = ("scores", group.classes, group.tau) if group else ("bits", 0, 1.0)
-    tau = float(tau) if isinstance(tau, int) else tau
+    gates, left, right = (torch.cat(part) if part else torch.empty(0, dtype=torch.int64) for part in build.parts)
     return Circuit(
         input_names=names,
-        gates=torch.cat(gates),
-        left=torch.cat(left),
-        right=torch.cat(right),
-        outputs=torch.arange(before, first, device="cpu"),
+        gates=gates,
+        left=left,
+        right=right,
+        outputs=outputs,
         meaning=meaning,  # type: ignore[arg-type]
         classes=classes,
-        tau=tau,
-        dtype=layers[-1][1].logits.dtype,
+        tau=float(tau) if isinstance(tau, int) else tau,
+        dtype=next(layer.logits.dtype for _, layer in reversed(layers) if not isinstance(layer, OrPool2d)),
     )
 
 
-def _layers(network: nn.Module) -> tuple[list[tuple[str, LogicLayer]], GroupSum | None]:
+class _Builder:
+    """Gates layer after layer; `nodes` are the last layer's: [features], or [channels, height, width]."""
+
+    def __init__(self, first: tuple[str, nn.Module], image_size: tuple[int, int] | None) -> None:
+        _, layer = first
+        self.parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
+        if isinstance(layer, (LogicLayer, LogicTrees)):
+            shape: tuple[int, ...] = (layer.in_features,)
+        elif not isinstance(layer, LogicConv2d):
+            raise ValueError("the network begins with an OrPool2d: give the part of it that begins with a LogicConv2d")
+        elif image_size is None:
+            raise ValueError("a network with convolutions needs image_size=(height, width)")
+        else:
+            shape = (layer.channels_in, *image_size)
+        self.next = math.prod(shape)
+        self.nodes = torch.arange(self.next, device="cpu").reshape(shape)
+
+    def add(self, place: str, layer: nn.Module) -> None:
+        """The gates of a layer, which takes the nodes and gives new ones."""
+        if isinstance(layer, OrPool2d):
+            self._needs_images(place, layer)
+            layer.check(*self.nodes.shape[1:])
+            windows = self.nodes.unfold(1, layer.size, layer.size).unfold(2, layer.size, layer.size)
+            seen = list(windows.flatten(3).unbind(-1))
+            while len(seen) > 1:  # neighbours meet, level by level
+                met = [self._gates(torch.full_like(a, OR), a, b) for a, b in zip(seen[::2], seen[1::2], strict=False)]
+                seen = met + seen[len(met) * 2 :]
+            self.nodes = seen[0]
+        elif isinstance(layer, LogicConv2d):
+            self._needs_images(place, layer)
+            rows, columns = layer.output_size(self.nodes[None])
+            gates = _argmax(layer, place)
+            if layer.padding:
+                zero = self._gates(*torch.zeros(3, 1, dtype=torch.int64, device="cpu"))
+                self.nodes = F.pad(self.nodes, (layer.padding,) * 4, value=int(zero))
+            seen_by = leaves_of(self.nodes, layer.wiring.cpu(), layer.kernel)
+            self.nodes = self._trees(seen_by, gates).reshape(-1, rows, columns)
+        else:
+            assert isinstance(layer, (LogicLayer, LogicTrees))
+            nodes = self.nodes.flatten()
+            if layer.in_features != len(nodes):
+                raise ValueError(
+                    f"layer {place} of the network takes {layer.in_features} inputs, and what comes before it gives "
+                    f"{len(nodes)}"
+                )
+            gates = _argmax(layer, place)
+            wiring = layer.wiring.cpu() if isinstance(layer, LogicTrees) else layer.wiring.cpu().t()
+            self.nodes = self._trees(nodes[wiring][..., None], gates.reshape(len(wiring), -1)).flatten()
+
+    def _trees(self, nodes: Tensor, gates: Tensor) -> Tensor:
+        """The roots [trees, positions] of trees with leaves [trees, leaves, positions]; gates [trees, leaves - 1]."""
+        start = 0
+        while (count := nodes.shape[1] // 2) > 0:
+            level = gates[:, start : start + count, None].expand(-1, -1, nodes.shape[2])
+            nodes, start = self._gates(level, nodes[:, 0::2], nodes[:, 1::2]), start + count
+        return nodes[:, 0]
+
+    def _gates(self, gates: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        """The numbers of new gates."""
+        for part, values in zip(self.parts, (gates, left, right), strict=True):
+            part.append(values.flatten())
+        first, self.next = self.next, self.next + gates.numel()
+        return torch.arange(first, self.next, device="cpu").reshape(gates.shape)
+
+    def _needs_images(self, place: str, layer: nn.Module) -> None:
+        if self.nodes.dim() != 3:
+            raise ValueError(
+                f"layer {place} of the network is {type(layer).__name__}, which takes images, and what comes before it "
+                "gives none"
+            )
+
+
+def _layers(network: nn.Module) -> tuple[list[tuple[str, Any]], GroupSum | None]:
     """The layers with their places, and the sum at the end."""
-    layers: list[tuple[str, LogicLayer]] = []
+    layers: list[tuple[str, Any]] = []
     group = None
     for place, module in _flat(network, ""):
         _check_plain(module, place)
@@ -74,19 +159,18 @@ def _layers(network: nn.Module) -> tuple[list[tuple[str, LogicLayer]], GroupSum 
             continue
         if group is not None:
             raise ValueError(f"GroupSum must come last, and layer {place} of the network comes after it")
-        if type(module) is LogicLayer:
+        if type(module) in _LAYERS:
             layers.append((place, module))
         elif type(module) is GroupSum:
             group = module
-        else:
+        elif type(module) is not Thermometer or layers:
             raise TypeError(
-                f"layer {place} of the network is {type(module).__name__}: a circuit is made of LogicLayer and, at the "
-                "end, GroupSum; give the part of the network that consists of them"
+                f"layer {place} of the network is {type(module).__name__}: a circuit is made of LogicLayer, "
+                "LogicConv2d, OrPool2d, LogicTrees and, at the end, GroupSum; give the part of the network that "
+                "consists of them"
             )
     if not layers:
         raise ValueError("the network has no LogicLayer")
-    if group is not None and layers[-1][1].out_features % group.classes:
-        raise ValueError(f"{layers[-1][1].out_features} outputs do not divide into {group.classes} equal groups")
     return layers, group
 
 
@@ -118,7 +202,7 @@ def _check_plain(module: nn.Module, place: str) -> None:
         raise ValueError(f"layer {place} of the network has a `forward` of its own, which no circuit has: delete it")
 
 
-def _argmax(layer: LogicLayer, place: str) -> Tensor:
+def _argmax(layer: LogicLayer | TreeLayer, place: str) -> Tensor:
     if layer.logits.is_meta:
         raise ValueError(f"layer {place} of the network is on the meta device, where it has no gates")
     top, index = layer.logits.detach().max(-1)

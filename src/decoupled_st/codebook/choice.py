@@ -154,10 +154,9 @@ def identity_ste(
     """
     inputs = prepare(x, codes, metric, mask)
     check_seed(seed, generator)
-    scale, one = inputs.scale(grad_scale), inputs.temperature("tau_b", 1.0)
+    scale = inputs.scale(grad_scale)
     with torch.no_grad():
-        arguments = (inputs.x, inputs.codes, inputs.mask, None, one, scale, None, metric, False)
-        _, index, *_ = torch.ops.decoupled_st.codebook(*arguments)
+        index = torch.ops.decoupled_st.codebook_nearest(inputs.x, inputs.codes, inputs.mask, metric)
     path = (inputs.x - inputs.x.detach()) * scale.unsqueeze(-1).to(inputs.x.dtype)
     q = operator.gather(operator.as_summed(inputs.codes), index).to(path.dtype) + path
     return q.reshape(x.shape), index.reshape(inputs.lead)

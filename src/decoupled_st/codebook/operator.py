@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.codebook.chunked import Noise, Softmax, choose, pull_back, stacked
+from decoupled_st.codebook.chunked import Noise, Softmax, choose, nearest, pull_back, stacked
 from decoupled_st.codebook.scores import Scores, centred, heads_of
 
 _WIDEST = 256
@@ -26,6 +26,20 @@ _library.define(
     "codebook_backward(Tensor grad, Tensor index, Tensor top, Tensor peak, Tensor rest, Tensor x, Tensor codes, "
     "Tensor? mask, Tensor tau_b, Tensor scale, Tensor? seed, str metric, bool learned) -> (Tensor, Tensor, Tensor)"
 )
+_library.define("codebook_nearest(Tensor x, Tensor codes, Tensor? mask, str metric) -> Tensor")
+
+
+def _nearest(x: Tensor, codes: Tensor, mask: Tensor | None, metric: str) -> Tensor:
+    with torch.autocast(x.device.type, enabled=False):
+        if x.shape[0] == 0:
+            return _nearest_like(x)
+        x, codes = centred(x, codes, metric)
+        heads = heads_of(x, codes, metric, mask)
+        if can_run_fused(x, codes, False):
+            from decoupled_st.kernels.codebook.nearest import nearest as nearest_fused
+
+            return nearest_fused(x, codes, scoring_of(heads))
+        return torch.stack([nearest(scores) for scores in heads], 1)
 
 
 def _forward(
@@ -156,6 +170,10 @@ def _row_numbers(x: Tensor, head: int) -> Tensor:
     return torch.arange(N, device=x.device) * H + head
 
 
+def _nearest_like(x: Tensor, *_: object) -> Tensor:
+    return torch.empty(x.shape[:2], dtype=torch.int64, device=x.device)
+
+
 def _like(x: Tensor, codes: Tensor, *_: object) -> tuple[Tensor, ...]:
     dtype = torch.promote_types(x.dtype, torch.float32)
     numbers = [torch.empty(x.shape[:2], dtype=kind, device=x.device) for kind in (torch.int64, dtype)]
@@ -189,8 +207,10 @@ def _refuse(ctx: Any, *_: object) -> None:
     )
 
 
+_library.impl("codebook_nearest", _nearest, "CompositeExplicitAutograd")
 _library.impl("codebook", _forward, "CompositeExplicitAutograd")
 _library.impl("codebook_backward", _backward, "CompositeExplicitAutograd")
+torch.library.register_fake("decoupled_st::codebook_nearest", _nearest_like)
 torch.library.register_fake("decoupled_st::codebook", _like)
 torch.library.register_fake("decoupled_st::codebook_backward", _backward_like)
 torch.library.register_autograd("decoupled_st::codebook", _gradient, setup_context=_save)

@@ -5,6 +5,7 @@ Philox takes (position / 4, row) as its counter and the seed as its key, and giv
 
 import math
 import os
+from collections.abc import Sequence
 
 import torch
 import triton
@@ -53,7 +54,11 @@ def _gumbel_of(bits):
 @triton.jit
 def logistic(seed, row, quad, ROWS: tl.constexpr, QUADS: tl.constexpr):
     """Standard logistic noise, likewise: the size from 31 bits, both tails alike, and the sign from one."""
-    bits = _bits(seed, row, quad, ROWS, QUADS)
+    return _logistic_of(_bits(seed, row, quad, ROWS, QUADS))
+
+
+@triton.jit
+def _logistic_of(bits):
     u = ((bits >> 1).to(tl.float32) + 0.5) * 2.0**-32
     size = _LN2 * (_log2(1 - u) - _log2(u))
     return tl.where((bits & 1) == 0, size, -size)
@@ -62,8 +67,14 @@ def logistic(seed, row, quad, ROWS: tl.constexpr, QUADS: tl.constexpr):
 @triton.jit
 def _bits(seed, row, quad, ROWS: tl.constexpr, QUADS: tl.constexpr):
     """32 random bits for each of [ROWS, 4 * QUADS]."""
-    zero = row.to(tl.int32) * 0 + quad.to(tl.int32) * 0
-    a, b, c, d = tl.philox(_number(seed), zero + quad.to(tl.int32), zero + row.to(tl.int32), zero, zero)
+    return _bits_at(_number(seed), quad, row.to(tl.int32), 0, 0, ROWS, QUADS)
+
+
+@triton.jit
+def _bits_at(seed, quad, second, third, fourth, ROWS: tl.constexpr, QUADS: tl.constexpr):
+    """The bits of a counter of four numbers, of which the last two are the same for all."""
+    zero = second * 0 + quad.to(tl.int32) * 0
+    a, b, c, d = tl.philox(seed, zero + quad.to(tl.int32), zero + second, zero + third, zero + fourth)
     return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (ROWS, 4 * QUADS))
 
 
@@ -108,3 +119,31 @@ def noise_like(x: Tensor, generator: torch.Generator | None, *, gumbel: bool) ->
     """Noise of the shape of `x`, as the kernels of the estimators draw it where `x` is their contiguous logits."""
     rows, columns = (x.numel() // x.shape[-1], x.shape[-1]) if gumbel and x.dim() else (1, x.numel())
     return write_out(draw_seed(x.device, generator), rows, columns, gumbel=gumbel).view(x.shape)
+
+
+@triton.jit(do_not_specialize=["first", "second", "third"])
+def _write_runs(out, seeds, step, size, first, second, third, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    blocks = tl.cdiv(size, BLOCK)
+    run, start = (tl.program_id(0) // blocks).to(tl.int64), (tl.program_id(0) % blocks) * BLOCK
+    if step is not None:
+        first = tl.load(step).to(tl.int32)
+    quad = start // 4 + tl.arange(0, BLOCK // 4)[None, :]
+    bits = _bits_at(tl.load(seeds + run), quad, tl.zeros([1, 1], tl.int32) + first, second, third, 1, BLOCK // 4)
+    if KIND == 0:
+        noise = _gumbel_of(bits)
+    elif KIND == 1:
+        noise = _logistic_of(bits)
+    else:
+        noise = (bits >> 8).to(tl.float32) * 2.0**-24
+    at = start + tl.arange(0, BLOCK)[None, :]
+    tl.store(out + run * size + at, noise, at < size)
+
+
+def write_runs(kind: str, seeds: Tensor, shape: Sequence[int], counter: tuple[int | Tensor, int, int]) -> Tensor:
+    """`decoupled_st.noise`: "gumbel", "logistic" or "uniform" numbers [runs, *shape]."""
+    out, size, block = torch.empty(len(seeds), *shape, device=seeds.device), math.prod(shape), 1024
+    first, second, third = counter
+    step, first = (first, 0) if isinstance(first, Tensor) else (None, first)
+    integers, constants = (size, first, second, third), (("gumbel", "logistic", "uniform").index(kind), block)
+    launch(_write_runs, len(seeds) * blocks(size, block), (out, seeds, step), (), integers, constants, 4)
+    return out

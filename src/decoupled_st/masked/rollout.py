@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from decoupled_st.estimators import Estimator
 from decoupled_st.estimators.operations.temperature import check_float, whole_number
 from decoupled_st.masked.embedded import Embedded
-from decoupled_st.masked.step import Choice, as_state, check_state, choose, kl, log_prob, of_tokens
+from decoupled_st.masked.step import Choice, as_state, check_state, choose, kl, log_prob, of_tokens, one_hot
 
 Model: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -72,7 +71,7 @@ class _Step:
     def logits(self, model: Model, x: Tensor) -> Tensor:
         """Of a state, or of ids."""
         if not x.is_floating_point() and not isinstance(model, Embedded):
-            x = F.one_hot(x, self.like.shape[-1]).to(self.like.dtype)
+            x = one_hot(x, self.like.shape[-1], self.like.dtype)
         return of_tokens(model(x), self.like)
 
     def __call__(self, x: Tensor, places: _Places, seed: int | None) -> tuple[Tensor | None, ...]:
@@ -228,7 +227,7 @@ class _Path:
         self.ids = _written(self.ids, places.index, places.valid, torch.full_like(places.index, mask))
         if self.through_all:
             with torch.enable_grad():
-                row = F.one_hot(torch.full_like(places.index, mask), mask + 1).to(self.state.dtype)
+                row = one_hot(torch.full_like(places.index, mask), mask + 1, self.state.dtype)
                 self.state = _written(self.state, places.index, places.valid, row)
 
     def result(self, known: bool, diverges: bool) -> Rollout:

@@ -59,7 +59,7 @@ def from_ids(ids: Tensor, categories: int, *, mask_id: int | None = None, dtype:
     masked = ids == (categories if mask_id is None else mask_id)
     if bool((~masked & ((ids < 0) | (ids >= categories))).any()):
         raise ValueError(f"ids must be from 0 to {categories - 1} or the mask's, got {ids.min()} to {ids.max()}")
-    return F.one_hot(ids.masked_fill(masked, categories), categories + 1).to(dtype or torch.get_default_dtype())
+    return one_hot(ids.masked_fill(masked, categories), categories + 1, dtype or torch.get_default_dtype())
 
 
 def reveal(
@@ -170,6 +170,11 @@ def choose(estimator: Choice, logits: Tensor, **options: Any) -> Tensor:
             f"or a function of the logits, got {estimator!r}"
         )
     return estimator(logits, **options)
+
+
+def one_hot(ids: Tensor, size: int, dtype: torch.dtype) -> Tensor:
+    """Of that dtype from the start: torch's own are integers of eight bytes."""
+    return torch.zeros(*ids.shape, size, dtype=dtype, device=ids.device).scatter_(-1, ids.unsqueeze(-1), 1)
 
 
 def as_state(z: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,7 +1,6 @@
 """A codebook as a module: vectors in, codes out, with what people expect of a quantiser around it."""
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -41,8 +40,8 @@ _SEEN = 16
 """Rows of a batch whose scores a rule sees: enough for their scale, and few beside the rows themselves."""
 _LEAST = 32
 """Rows that a rule is shown, some of them again if need be: a codebook is many bits, however small the batch."""
-_BITS = 1.3
-"""Bits per feature of a code: with more features than this leaves, k-means on image patches gains nothing."""
+FEATURES = 16
+"""Of a code: enough for 262,144 codes, and no more than the search does at full speed."""
 _SPLIT = 0.1
 """Codes that start at one row are so many standard deviations apart."""
 
@@ -67,8 +66,7 @@ class Codebook(Quantiser):
             your optimiser moves: by the estimator's gradient, by the loss "codebook" alone with `IdentitySTE`.
             [None: "ema"; else "gradient"]
         revival: with "ema", codes that are not in use any more become tokens. Other codes: call `revive`.
-        features: of a code (per head), between two linear layers. [None: log2(codes) / 1.3, at most dim / heads;
-            else no layers]
+        features: of a code (per head), between two linear layers. [None: 16, at most dim / heads; else no layers]
         normalise: give each feature mean 0 and variance 1, in training those of the batch. [None: True; else False]
         metric: the score of a code, "dot", "cosine" or "l2". [None: "l2"; else "dot"]
         heads: the features are split into so many parts, each with codes of its own.
@@ -127,7 +125,7 @@ class Codebook(Quantiser):
         _check_choices(update, metric, losses, dim, heads)
         project = alone or features is not None
         if features is None:
-            features = min(max(1, round(math.log2(codes) / _BITS)), dim // heads) if alone else dim // heads
+            features = min(FEATURES, dim // heads) if alone else dim // heads
         features = check_size("features", features, 1)
         tokens = Tokens(
             dim, heads * features, project=project, normalise=alone if normalise is None else normalise,

@@ -31,7 +31,7 @@ class Tokens(nn.Module):
         super().__init__()
         self.normalise, self.project = normalise, project
         if self.project:
-            self.inward = nn.Linear(dim, width, device=device, dtype=dtype)
+            self.inward = nn.Linear(dim, width, bias=not normalise, device=device, dtype=dtype)
             self.outward = nn.Linear(width, dim, device=device, dtype=dtype)
         if normalise:
             for name in ("mean", "variance"):

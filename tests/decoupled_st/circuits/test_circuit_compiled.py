@@ -131,8 +131,8 @@ def test_a_thread_that_outlives_the_main_one() -> None:
     """Python begins no more threads then: the calling one does all the work."""
     program = """
 import threading, time, torch, decoupled_st as dst
-from decoupled_st.nn.logic import fused_network as packed
-packed.WORTH = 0
+from decoupled_st.nn.logic import network as logic
+logic.WORTH = 0
 torch.set_num_threads(2)
 estimator = dst.Decoupled(tau_f=0.0, tau_b=1.0)
 network = dst.nn.LogicNetwork(dst.nn.LogicLayer(4, 6, estimator, wiring="random"), dst.nn.GroupSum(2))

@@ -178,7 +178,7 @@ def test_nothing_is_half_written(tmp_path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("name", "options", "error", "message"),
     [
-        ("net.txt", {}, ValueError, r"ends with one of \.c, \.v, \.aag, \.aig, \.json, \.dot"),
+        ("net.txt", {}, ValueError, r"ends with one of \.c, \.v, \.aag, \.aig, \.json"),
         ("missing/net.v", {}, FileNotFoundError, "there is no folder"),
         ("net.v", {"piped": True}, TypeError, r"\.v takes pipelined, testbench, got piped"),
         ("net.v", {"pipelined": "no"}, TypeError, "pipelined must be True or False, got 'no'"),
@@ -192,15 +192,6 @@ def test_paths_and_options(name: str, options, error: type[Exception], message: 
     assert not list(tmp_path.iterdir())
 
 
-def test_drawings_of_small_circuits(tmp_path) -> None:
-    from_network(stack(3, 4, classes=2)).write(tmp_path / "net.dot")
-    text = (tmp_path / "net.dot").read_text()
-    assert text.count("headlabel") == 8
-    assert text.count("class 1") == 2
-    with pytest.raises(ValueError, match="a drawing takes up to 2000 gates, and this circuit has 2001"):
-        random_circuit(4, 2001, 1, seed=0).write(tmp_path / "large.dot")
-
-
 def test_images_as_text(tmp_path) -> None:
     write_images(tmp_path / "images.txt", torch.tensor([[0, 1, 1], [1, 0, 0]]))
     assert (tmp_path / "images.txt").read_text() == "011\n100\n"
@@ -212,10 +203,5 @@ def test_images_as_text(tmp_path) -> None:
 
 def test_names_for_c_and_verilog() -> None:
     assert [identifier(stem) for stem in ("net", "my-net.2", "4x12000", "module", "é")] == [
-        "net", "my_net_2", "circuit_4x12000", "circuit_module", "circuit__",
+        "circuit_net", "circuit_my_net_2", "circuit_4x12000", "circuit_module", "circuit__",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("word", ["small", "design", "time", "always", "tri", "strong0", "uwire", "logic", "s_until"])
-def test_words_that_verilog_reserves_are_no_names(word: str) -> None:
-    assert identifier(word) == f"circuit_{word}"

@@ -68,7 +68,7 @@ def test_c_links_with_cpp(tool, tmp_path) -> None:
     zeros = ", ".join(["0"] * circuit.inputs)
     (tmp_path / "main.cpp").write_text(
         f'#include "net.h"\n#include <cstdio>\nint main() {{\n  uint8_t image[] = {{{zeros}}};\n'
-        "  uint32_t numbers[NET_NUMBERS];\n  if (net_run(image, 1, numbers)) return 1;\n"
+        "  uint32_t numbers[CIRCUIT_NET_NUMBERS];\n  if (circuit_net_run(image, 1, numbers)) return 1;\n"
         '  for (uint32_t n : numbers) printf("%u ", (unsigned)n);\n}\n'
     )
     run(gcc, "-c", "net.c", folder=tmp_path)
@@ -110,7 +110,7 @@ def test_the_testbench_refuses_other_images(pipelined: bool, tool, tmp_path) -> 
     for bad in ("010\n", "0120\n", "01\n0101\n", "01", "01010\n", "01010110\n"):
         (tmp_path / "images.txt").write_text(f"{lines[0]}\n{lines[1]}\n{bad}")
         *told, message = run(tool("vvp"), "-n", "net.vvp", folder=tmp_path).splitlines()
-        assert message.startswith("net: an image is a line of 4 digits, 0 or 1"), bad
+        assert message.startswith("circuit_net: an image is a line of 4 digits, 0 or 1"), bad
         assert printed("\n".join(told[:2])) == numbers(circuit, x), bad
 
 
@@ -136,7 +136,7 @@ def test_yosys_proves_the_simplified_circuit_equivalent_and_would_see_a_wrong_ga
 
     def proof(other: str) -> subprocess.CompletedProcess[str]:
         script = (
-            f"read_verilog plain.v {other}.v; proc; flatten; miter -equiv -flatten -make_outputs plain {other} miter; "
+            f"read_verilog plain.v {other}.v; proc; flatten; miter -equiv -flatten -make_outputs circuit_plain circuit_{other} miter; "
             "hierarchy -top miter; opt_clean; sat -verify -prove trigger 0 miter"
         )
         return subprocess.run([yosys, "-p", script], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -159,9 +159,9 @@ def test_yosys_synthesises_it_and_simplifying_leaves_it_little_to_find(tool, tmp
     circuit = from_network(stack(60, 120, 120, 60))
     for name, made in (("plain", circuit), ("simple", circuit.simplify())):
         made.write(tmp_path / f"{name}.v")
-        gates = run(yosys, "-p", f"read_verilog {name}.v; synth -flatten -top {name}; abc -g gates; opt_clean; stat",
+        gates = run(yosys, "-p", f"read_verilog {name}.v; synth -flatten -top circuit_{name}; abc -g gates; opt_clean; stat",
                     folder=tmp_path)  # fmt: skip
-        tables = run(yosys, "-p", f"read_verilog {name}.v; synth -flatten -top {name}; abc -lut 4; opt_clean; stat",
+        tables = run(yosys, "-p", f"read_verilog {name}.v; synth -flatten -top circuit_{name}; abc -lut 4; opt_clean; stat",
                      folder=tmp_path)  # fmt: skip
         sizes[name] = sum(cells(gates).values()), cells(tables)["$lut"]
     print(f"\n{len(circuit.gates)} gates, simplified {len(circuit.simplify().gates)}; yosys (gates, LUT-4): {sizes}")
@@ -183,7 +183,7 @@ def test_yosys_reads_the_aiger(ending: str, tool, tmp_path) -> None:
     )
     script = (
         f"read_aiger -module_name graph graph.{ending}; read_verilog net.v same.v; proc; flatten; "
-        "miter -equiv -flatten -make_outputs net same miter; hierarchy -top miter; opt_clean; "
+        "miter -equiv -flatten -make_outputs circuit_net same miter; hierarchy -top miter; opt_clean; "
         "sat -verify -prove trigger 0 miter"
     )
     assert "no model found: SUCCESS!" in run(tool("yosys"), "-p", script, folder=tmp_path)
@@ -196,7 +196,7 @@ def test_a_bus_of_the_usual_direction_is_taken_as_it_is(tool, tmp_path) -> None:
     words = [sum(int(bit) << i for i, bit in enumerate(image)) for image in x.int().tolist()]
     shown = "\n".join(f'        image = {word}; #1 $display("%b", y);' for word in words)
     (tmp_path / "top.v").write_text(
-        "module top;\n    reg [11:0] image;\n    wire [9:0] y;\n    net dut(.x(image), .y(y));\n"
+        "module top;\n    reg [11:0] image;\n    wire [9:0] y;\n    circuit_net dut(.x(image), .y(y));\n"
         f"    initial begin\n{shown}\n    end\nendmodule\n"
     )
     run(tool("iverilog"), "-g2005", "-Wall", "-o", "top.vvp", "top.v", "net.v", folder=tmp_path)

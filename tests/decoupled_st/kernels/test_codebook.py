@@ -39,7 +39,7 @@ def codebook_poison(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks of rows and of codes at sizes that the interpreter can bear."""
-    sizes = {"forward": (16, 128, 4, 1), "to_x": (32, 64, 4, 1), "to_codes": (16, 128, 4, 1)}
+    sizes = {"search": (16, 128, 4, 1), "forward": (16, 128, 4, 1), "to_x": (32, 64, 4, 1), "to_codes": (16, 128, 4, 1)}
     monkeypatch.setattr(tiles, "tiling", lambda kernel, *_: sizes[kernel])
 
 
@@ -145,6 +145,42 @@ def test_errors_are_at_most_twice_plain_torchs(
     assert (ours <= twice * theirs + luck).all(), (ours / theirs).tolist()
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(("N", "K", "D"), [(1, 2, 1), (45, 700, 5)])
+def test_the_nearest_code(
+    N: int, K: int, D: int, metric: str, dtype: torch.dtype, small_tiles: None, device: str
+) -> None:
+    """Products of small integers have no rounding in any dtype, so that ties are ties: the lowest number wins."""
+    x, codes = (random(n, 2, D, seed=n).mul(2).round().to(device, dtype) for n in (N, K))
+    codes = codes.movedim(0, 1).contiguous()
+    mask = random(2, K, seed=4).to(device) > -0.5
+    mask[:, 0] = True
+    if metric == "cosine":  # lengths round: their squares are powers of 4
+        x, codes = (t.sign() * 2.0 ** (t.abs() > 1).to(dtype) for t in (x, codes))
+        x[..., 1:], codes[..., 1:] = 0, 0
+    for share in (None, mask):
+        scores = torch.stack(
+            [
+                dense.scores(x[:, h].double(), codes[h].double(), metric, None if share is None else share[h])
+                for h in range(2)
+            ],
+            1,
+        )
+        index = dst.codebook.identity_ste(x, codes, metric=metric, mask=share)[1]
+        assert torch.equal(index, scores.argmax(-1))
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")  # the interpreter's own
+def test_the_nearest_code_of_a_row_with_nan_or_infinity(small_tiles: None, device: str) -> None:
+    x, codes = random(20, 5).to(device), random(150, 5, seed=2).to(device)
+    x[3, 1], x[7, 0] = torch.nan, torch.inf
+    index = dst.codebook.identity_ste(x, codes)[1]
+    assert (index == -1).nonzero().flatten().tolist() == [3, 7]
+    fine = index >= 0
+    assert torch.equal(index[fine], dense.scores(x[fine], codes, "l2").argmax(-1))
+
+
 @pytest.mark.parametrize("call", ["drawn", "perturbed"])
 def test_draws_are_the_same_for_every_tile(call: str, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     name, options = CALLS[call]
@@ -237,15 +273,16 @@ def test_what_the_kernels_decline(monkeypatch: pytest.MonkeyPatch, device: str) 
         dst.codebook.decoupled(x[:, :8].float(), codes[:, :8].float(), tau_f=0.0, tau_b=1.0)
 
 
-@pytest.mark.parametrize("kernel", ["forward", "to_x", "to_codes"])
+@pytest.mark.parametrize("kernel", ["search", "forward", "to_x", "to_codes"])
 def test_tiles_fit_into_shared_memory(kernel: str) -> None:
     """What a program keeps on chip by its own count: the tile that stays, and as many others as there are stages."""
-    for row_bytes, float32, noisy in itertools.product((32, 128, 256, 512, 1024), (False, True), (False, True)):
+    noises = (False,) if kernel == "search" else (False, True)
+    for row_bytes, float32, noisy in itertools.product((32, 128, 256, 512, 1024), (False, True), noises):
         rows, codes, _, stages = tiles.tiling(kernel, row_bytes, float32, noisy)
-        stays = {"forward": rows, "to_x": 2 * rows, "to_codes": codes}[kernel]
-        passes = {"forward": codes, "to_x": codes, "to_codes": 2 * rows}[kernel]
+        stays = {"search": rows, "forward": rows, "to_x": 2 * rows, "to_codes": codes}[kernel]
+        passes = {"search": codes, "forward": codes, "to_x": codes, "to_codes": 2 * rows}[kernel]
         assert (stays + stages * passes) * row_bytes <= 227 * 1024
-        assert kernel != "forward" or codes == tiles.GROUP
+        assert kernel not in ("search", "forward") or codes == tiles.GROUP
 
 
 @pytest.mark.parametrize("metric", METRICS)

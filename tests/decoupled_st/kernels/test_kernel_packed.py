@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import decoupled_st as dst
-from decoupled_st.kernels.launch import launch
 from decoupled_st.kernels.packed import on_cuda
-from decoupled_st.nn.logic import fused_network as module
+from decoupled_st.nn.logic import packed as module
 from decoupled_st.nn.logic.network import _stack
 
 ARGMAX = dst.Decoupled(tau_f=0.0, tau_b=0.7)
@@ -54,6 +53,36 @@ def test_it_is_the_sequential(
     for ours, theirs in zip(found, want, strict=True):
         torch.testing.assert_close(ours.double(), theirs, rtol=2e-5, atol=1e-5)
     assert torch.equal(network(x.detach().bool()), y)
+
+
+@pytest.mark.usefixtures("poison")
+@pytest.mark.parametrize(("images", "classes", "shared"), [(37, 5, False), (130, 0, False), (33, 5, True)])
+def test_runs_side_by_side_are_their_own_networks(device: str, images: int, classes: int, shared: bool) -> None:
+    """Values bit for bit, gradients against float64; a broken run is NaN and no other."""
+    generator, widths, runs = torch.Generator().manual_seed(4), (20, 30, 70, 30), 3
+    wirings = [torch.randint(a, (runs, 2, b), generator=generator).to(device) for a, b in pairwise(widths)]
+    chosen = [torch.randint(16, (runs, b), generator=generator) for b in widths[1:]]
+    gates = [nn.functional.one_hot(one, 16).float().to(device).requires_grad_() for one in chosen]
+    x = bits(images * (1 if shared else runs), 20, device).bool()
+    x = x if shared else x.view(runs, images, 20)
+    networks, exact = dst.nn.LogicNetworks(20, wirings, classes, tau=3.3), list[Tensor]()
+    doubled = [rows.detach().double().requires_grad_() for rows in gates]
+    for run in range(runs):
+        y = x if shared else x[run]
+        for rows, wiring in zip(doubled, wirings, strict=True):
+            y = dst.nn.apply_gates(y, rows[run], wiring[run])
+        exact.append(y.view(images, classes, -1).sum(-1) / 3.3 if classes else y)
+    y, want = networks(x, gates), torch.stack(exact)
+    torch.testing.assert_close(y.double(), want, rtol=1e-7, atol=0)
+    g = torch.randn(want.shape, generator=generator).to(device)
+    found = torch.autograd.grad(y, gates, g)
+    for ours, theirs in zip(found, torch.autograd.grad(want, doubled, g.double()), strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=2e-5, atol=1e-5)
+    with torch.no_grad():
+        gates[1][1, 3] = torch.nan
+        broken = networks(x, gates)
+    assert broken[1].isnan().all()
+    assert torch.equal(broken[::2], y[::2])
 
 
 def test_draws_follow_the_generator(device: str) -> None:
@@ -131,21 +160,3 @@ def test_a_step_can_be_captured() -> None:
     assert not torch.equal(seen[0][0], seen[1][0])
     assert all(part.isfinite().all() for part in seen[1])
     assert all(part.abs().sum() > 0 for part in seen[1][1:])
-
-
-def test_a_tau_that_is_a_whole_number_reaches_the_kernels_as_a_float(
-    device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Triton compiles a 1 into a kernel, and `launch`, which takes floats for floats, gave that kernel to every tau."""
-    seen: list[object] = []
-
-    def watched(kernel: object, programs: int, tensors: object, floats: tuple[float, ...], *rest: object) -> None:
-        seen.extend(floats)
-        launch(kernel, programs, tensors, floats, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(on_cuda, "launch", watched)
-    network = dst.nn.LogicNetwork(*layers((9, 20, 20), ARGMAX, 2, device))
-    network[-1].tau = 1
-    network(bits(5, 9, device)).sum().backward()
-    assert seen
-    assert all(type(value) is float for value in seen)

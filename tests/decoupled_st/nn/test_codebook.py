@@ -378,7 +378,7 @@ REFUSED = {
     "heads that do not divide": (lambda: dst.nn.Codebook(8, 6, ARGMAX, heads=4), "dim must be a multiple of heads"),
     "metric": (lambda: dst.nn.Codebook(8, 6, ARGMAX, metric="l1"), "metric must be one of dot, cosine, l2"),
     "loss": (lambda: dst.nn.Codebook(8, 6, ARGMAX, losses=["kl"]), "losses must be some of commitment, codebook"),
-    "losses as one word": (lambda: dst.nn.Codebook(8, 6, ARGMAX, losses="entropy"), "with their weights, got 'entropy'"),
+    "losses as one word": (lambda: dst.nn.Codebook(8, 6, ARGMAX, losses="entropy"), "their weights, got 'entropy'"),
     "no estimator": (lambda: dst.nn.Codebook(8, 6, 0.5), "estimator must be a value"),
     "soft": (lambda: dst.nn.Codebook(8, 6, dst.Soft()), "Soft has no form for codebooks"),
     "subclass": (lambda: dst.nn.Codebook(8, 6, type("Own", (dst.SoftmaxSTE,), {})()), "Own has no form for codebooks"),

@@ -6,21 +6,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+
+import torch
 
 from dst_lab.cli.commands.show import print_table
-from dst_lab.cli.cores import sleep_where_busy
 from dst_lab.cli.options.parser import add_store, at_home, at_least
 from dst_lab.cli.terminal.console import say
+from dst_lab.cli.terminal.progress import Display
+from dst_lab.engines.engine import Engine, Job
+from dst_lab.engines.local import LocalEngine
+from dst_lab.fleet.loop import TrainingStoppedError
 from dst_lab.runs import Config
 from dst_lab.store import Store, run_id
-
-if TYPE_CHECKING:
-    from dst_lab.driver import Driver, Followed, Look
-    from dst_lab.engines.engine import Engine, Outcome
+from dst_lab.train import MOMENT, Followed, Outcome, Round
 
 LEFT, INTERRUPTED = 3, 130
 """Exit codes: runs are left, and the same command goes on (a shell loop can tell it from success); Ctrl-C."""
@@ -56,108 +56,76 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-@dataclass
-class Screen:
-    """Shows what goes on while runs are trained, and what became of them."""
-
-    store: Path
-    tables: bool
-    say: Callable[[str], None] = print
-
-    @contextmanager
-    def looking(self) -> "Iterator[Look]":
-        from dst_lab.cli.terminal.progress import Display
-        from dst_lab.driver import Look
-        from dst_lab.fleet.loop import TrainingStoppedError
-
-        with Display() as display, _signals() as stop:
-            self.say = display.say
-            try:
-                yield Look(display, stop, lambda text: display.say(f"dst: {text}"))
-            except TrainingStoppedError as stopped:
-                how = "and saved; the same command goes on from there"
-                if not stopped.saved:
-                    how = "but could not save; the same command begins these runs anew"
-                display.say(f"dst: stopped {how} (store: {self.store})")
-                raise
-
-    def told(self, outcome: "Outcome", configs: Sequence[Config], store: Store) -> None:
-        counts = {"trained": outcome.trained, "already there": outcome.already}
-        rare = {
-            "stopped early": outcome.stopped, "diverged": outcome.diverged, "failed": len(outcome.failed),
-            "left" if outcome.lost else "left for lack of time": outcome.left,
-        }  # fmt: skip
-        parts = [f"{n} {what}" for what, n in counts.items()] + [f"{n} {what}" for what, n in rare.items() if n]
-        runs = f"{outcome.wanted} run" + "s" * (outcome.wanted != 1)
-        self.say(f"{runs}: {', '.join(parts)}. Store: {self.store}")
-        if outcome.worse:
-            self.say(_worse(outcome.worse))
-        if outcome.without_network:
-            self.say(missing_networks(outcome.without_network, self.store))
-        if outcome.lost:
-            self.say(f"dst: {outcome.lost}")
-        for name, reason in outcome.failed.items():
-            self.say(f"dst: failed: {name}: {reason}")
-        if self.tables:
-            asked = {run_id(config.to_dict()) for config in configs}
-            for task in dict.fromkeys(run.task for run in store.runs() if run.id in asked):
-                print_table(store, [f"task={task}"], "validation_loss", "best", asked)
-
-
 @contextmanager
-def driving(args: argparse.Namespace, tables: bool = True) -> "Iterator[Driver]":
-    """A driver with the engine asked for, until the block ends; stopped by Ctrl-C, the command ends."""
-    share_cores(args)
-    from dst_lab.driver import Driver
-    from dst_lab.fleet.loop import TrainingStoppedError
-
-    screen = Screen(args.store, tables)
+def training(args: argparse.Namespace, tables: bool = True) -> Iterator[tuple[Engine, Job, Round]]:
+    """The engine and the job that the options ask for, and what prints a round's end, until the block ends; stopped by
+    Ctrl-C, the command ends."""
+    deadline = None
+    if getattr(args, "budget", None) is not None:
+        deadline = time.monotonic() + (max(60 * args.budget, MOMENT) if args.budget else 0.0)
     try:
-        with engine(args) as chosen:
-            yield Driver(chosen, args.store, args.fleet, args.checkpoint_seconds, args.keep, screen)
-    except TrainingStoppedError:
+        with engine(args) as chosen, Display(elsewhere=args.engine == "ray") as display, _signals() as stop:
+
+            def ended(outcome: Outcome, configs: Sequence[Config], store: Store) -> None:
+                display.pause()  # which would be drawn over what is printed
+                _say_outcome(outcome, args.store)
+                if tables:
+                    asked = {run_id(config.to_dict()) for config in configs}
+                    for task in dict.fromkeys(run.task for run in store.runs() if run.id in asked):
+                        print_table(store, [f"task={task}"], "validation_loss", "best", asked)
+
+            job = Job(args.fleet, args.keep, deadline, args.checkpoint_seconds, display, stop)
+            yield chosen, job, ended
+    except TrainingStoppedError as stopped:
+        how = "and saved; the same command goes on from there"
+        if not stopped.saved:
+            how = "but could not save; the same command starts these runs again"
+        say(f"dst: stopped {how} (store: {args.store})", sys.stderr)
         sys.exit(INTERRUPTED)
 
 
-def share_cores(args: argparse.Namespace) -> None:
-    """Before torch is loaded: how its threads wait for each other beside busy neighbours, and a line that says so."""
-    if args.engine == "local" and (waiting := sleep_where_busy(args.threads)):
-        say(waiting, sys.stderr)
+def _say_outcome(outcome: Outcome, store: Path) -> None:
+    """One line with the counts, and a line for what a person should look at."""
+    counts = {"trained": outcome.trained, "already there": outcome.already}
+    rare = {
+        "stopped early": outcome.stopped,
+        "diverged": outcome.diverged,
+        "failed": len(outcome.failed),
+        "left" if outcome.lost else "left for lack of time": outcome.left,
+    }
+    parts = [f"{n} {what}" for what, n in counts.items()] + [f"{n} {what}" for what, n in rare.items() if n]
+    runs = f"{outcome.wanted} run" + "s" * (outcome.wanted != 1)
+    lines = [f"{runs}: {', '.join(parts)}. Store: {store}"]
+    if outcome.worse:
+        named = ", ".join(outcome.worse[:3]) + ", .." * (len(outcome.worse) > 3)
+        ended = "1 run ended" if len(outcome.worse) == 1 else f"{len(outcome.worse)} runs ended"
+        lines.append(f"dst: {ended} worse than untrained ({named}): is the learning rate too high? They count as done.")
+    if outcome.without_network:
+        lines.append(missing_networks(outcome.without_network, store))
+    if outcome.lost:
+        lines.append(f"dst: {outcome.lost}")
+    lines += [f"dst: failed: {name}: {reason}" for name, reason in outcome.failed.items()]
+    for line in lines:
+        say(line, sys.stderr)
 
 
-def code_of(outcome: "Outcome") -> int:
+def code_of(outcome: Outcome) -> int:
     """The exit code after a round."""
     if outcome.left:
         return LEFT
     return 1 if outcome.failed else 0
 
 
-def code_after(followed: "Followed") -> int:
+def code_after(followed: Followed) -> int:
     """The exit code after a plan: that of its last round."""
     if not followed.rounds:
         return 0
     return code_of(followed.rounds[-1]) or (0 if followed.done else LEFT)
 
 
-def deadline_of(args: argparse.Namespace) -> float | None:
-    """When the budget is over, by `time.monotonic`."""
-    from dst_lab.driver import MOMENT
-
-    if args.budget is None:
-        return None
-    return time.monotonic() + (max(60 * args.budget, MOMENT) if args.budget else 0.0)
-
-
 def way_on(args: argparse.Namespace) -> str:
     """How to train the runs that are left."""
     return "a --budget of 0 trains none, give it more" if args.budget == 0 else "the same command goes on"
-
-
-def _worse(runs: tuple[str, ...]) -> str:
-    """What to say of runs that learned less than nothing."""
-    named = ", ".join(runs[:3]) + ", .." * (len(runs) > 3)
-    ended = "1 run ended" if len(runs) == 1 else f"{len(runs)} runs ended"
-    return f"dst: {ended} worse than untrained ({named}): is the learning rate too high? They count as done."
 
 
 def missing_networks(runs: tuple[str, ...], store: Path) -> str:
@@ -173,7 +141,7 @@ def missing_networks(runs: tuple[str, ...], store: Path) -> str:
 
 
 @contextmanager
-def engine(args: argparse.Namespace) -> "Iterator[Engine]":
+def engine(args: argparse.Namespace) -> Iterator[Engine]:
     """The engine asked for, until the block ends. Ray is started when something is to be trained."""
     if args.engine == "local":
         given = [
@@ -181,26 +149,21 @@ def engine(args: argparse.Namespace) -> "Iterator[Engine]":
         ]
         if given:
             raise ValueError(f"{' and '.join(given)} goes with --engine ray")
-        import torch
-
-        from dst_lab.engines.local import LocalEngine
-
         device = pick_device(args.device)
         torch.set_float32_matmul_precision("high" if device.type == "cuda" else "highest")
         yield LocalEngine(device, args.data, args.threads)
         return
-    from dst_lab.engines.cluster import Cluster
-    from dst_lab.engines.ray import RayEngine
+    from dst_lab.engines.ray import RayEngine  # whose needs most users have not installed
 
-    cluster = Cluster(args.ray_address, workers=args.workers, threads=args.threads or 1, device=args.device)
+    data = args.data and str(Path(args.data).resolve())
+    ray = RayEngine(args.ray_address, data, workers=args.workers, threads=args.threads or 1, device=args.device)
     try:
-        yield RayEngine(cluster, args.data and str(Path(args.data).resolve()))
+        yield ray
     finally:
-        cluster.close()
+        ray.close()
 
 
-def pick_device(name: str) -> Any:
-    import torch
+def pick_device(name: str) -> torch.device:
 
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: torch sees no CUDA device here; leave it out, or take --device cpu")

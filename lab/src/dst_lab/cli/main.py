@@ -15,18 +15,24 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
 from dst_lab import plugins
 from dst_lab.cli import STOPPED
-from dst_lab.cli.commands import circuit, claims, records, report, run, show, sweep
 from dst_lab.cli.options.examples import EXAMPLES, FIRST_STEPS, epilog
 from dst_lab.cli.options.parser import Parser
 from dst_lab.cli.terminal.console import UNWRITTEN, fall_silent, say, unwritten
 from dst_lab.data import DataError
 from dst_lab.store import StoreError, StoreWarning
 
+COMMANDS = {
+    "run": "run", "sweep": "sweep", "show": "show", "export": "records", "copy": "records", "merge": "records",
+    "rm": "records", "data": "records", "report": "report", "reproduce": "report", "claims": "claims",
+    "circuit": "circuit",
+}  # fmt: skip
+"""The commands, and the modules that they are in."""
 EXPECTED = (ValueError, DataError, StoreError, OSError)
 
 
@@ -48,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _check_folder()
         plugins.load()
         given = sys.argv[1:] if arguments is None else arguments
-        args = command_line().parse_args(given or ["--help"])
+        only = next((word for word in given if word in COMMANDS), None)
+        args = command_line(only).parse_args(given or ["--help"])
         debug = args.debug
         if _is_main_thread():
             handlers = {signal.SIGTERM: _leave, signal.SIGINT: signal.default_int_handler}
@@ -82,17 +89,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def command_line() -> Parser:
-    """Every command with its options."""
+def command_line(only: str | None = None) -> Parser:
+    """Every command with its options, or only one: the modules of the others are not loaded."""
     about = "Train many networks with discrete choices inside at once, record every run, and compare them."
     parser = Parser(prog="dst", description=about, epilog=epilog(FIRST_STEPS))
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (run, sweep, show, records, report, claims, circuit):
-        command.add(commands)
-    for name, lines in EXAMPLES.items():
-        commands.choices[name].epilog = epilog(lines)
+    modules = [COMMANDS[only]] if only else dict.fromkeys(COMMANDS.values())
+    for module in modules:
+        import_module(f"dst_lab.cli.commands.{module}").add(commands)
+    for name, one in commands.choices.items():
+        one.epilog = epilog(EXAMPLES[name])
     return parser
 
 

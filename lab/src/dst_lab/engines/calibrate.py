@@ -3,8 +3,8 @@
 import time
 from collections.abc import Sequence
 
-from dst_lab.fleet.loop import Fleet
-from dst_lab.fleet.task import Norm, Task
+from dst_lab.fleet.loop import Fleet, Norm
+from dst_lab.fleet.task import Task
 from dst_lab.runs import Config
 
 SECONDS = 1.0

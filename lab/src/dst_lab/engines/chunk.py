@@ -4,12 +4,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from dst_lab.engines.calibrate import estimate_seconds
-from dst_lab.engines.engine import Job
+from dst_lab.engines.engine import Job, Progress, Result
 from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.contract import ContractError, ShapeError, check_built
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
@@ -29,16 +29,6 @@ AROUND = 4
 
 class _WatcherError(Exception):
     """What was raised by those who watch a training (the progress display, who asks to stop), not by a run."""
-
-
-class Result(NamedTuple):
-    """What became of a chunk. Runs in neither list are left, because the time was up."""
-
-    records: list[Record]
-    again: list[list[Config]]
-    """Runs to be trained as chunks of their own: the halves of what failed, and what did not fit."""
-    saved: bool = True
-    """False where it was asked to stop and could not save."""
 
 
 def build(config: Config, source: str | None, device: torch.device) -> Task:
@@ -68,7 +58,7 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
         nonlocal late
         if job.stop and job.stop():
             return True
-        late = job.seconds_left is not None and job.seconds_left() <= 0
+        late = job.seconds_left() <= 0
         return late
 
     fleet: Fleet | None = None
@@ -77,7 +67,7 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
         if fleet.stopped and not job.prune and checkpoint:
             checkpoint.remove()  # of a search that gave runs up: here they are wanted whole
             fleet = Fleet(task, members, checkpoint)
-        records = fleet.train(_watched(job.watch), _watched(ended), job.prune, job.networks)
+        records = fleet.train(_watched(_reporting(job.progress)), _watched(ended), job.prune, job.networks)
         return Result(records, [rest] if rest else [])
     except _WatcherError as error:
         raise error.args[0] from None
@@ -149,15 +139,15 @@ def fleet_of(config: Config) -> str:
 
 def _size(task: Task, configs: Sequence[Config], job: Job, sharers: int) -> int:
     """How many of these runs to train together; 0 where not even one can be trained in the time."""
-    if job.seconds_left and not job.longer and job.seconds_left() <= 0:
+    if not job.longer and job.seconds_left() <= 0:
         return 0
-    runs, most = ids(configs), job.most or len(configs)
+    runs, most = ids(configs), job.fleet or len(configs)
     for begun in job.checkpoints.begun(runs) if job.checkpoints else []:
         # What was begun goes on as it is, even where less fits by now: in pieces it would begin anew.
         if begun == runs[: len(begun)] and len(begun) <= most:
             return len(begun)
     fit = min(runs_that_fit(task, task.device, sharers), 1 if job.longer else most, len(runs))
-    fit = _inside(task, configs[:fit], job.seconds_left) if job.seconds_left and not job.longer else fit
+    fit = fit if job.deadline is None or job.longer else _inside(task, configs[:fit], job.seconds_left)
     return _whole(configs, fit) or fit if job.prune else fit
 
 
@@ -185,6 +175,10 @@ def _inside(task: Task, configs: Sequence[Config], seconds_left: Callable[[], fl
         if runs < 1:
             return 0
     return 0
+
+
+def _reporting(progress: Callable[[Progress], None] | None) -> Callable[[Fleet], None] | None:
+    return None if progress is None else lambda fleet: progress(Progress(fleet=fleet))
 
 
 def _watched(call: Callable[..., Any] | None) -> Any:

@@ -1,23 +1,30 @@
-"""What an engine is: something that trains runs and records them. What it is given, and what it gives back."""
+"""What an engine is: something that trains chunks of runs. What it is given, and what it gives back."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.fleet.loop import Fleet, Prune
+from dst_lab.fleet.saved.checkpoint import SECONDS
 from dst_lab.runs import Config
-from dst_lab.store import Record, Store
+from dst_lab.store import Record
 
 
-class Watch(Protocol):
-    """Who looks on while runs are trained."""
+@dataclass(frozen=True)
+class Progress:
+    """Something that has happened while runs are trained: one of these, the others at their defaults."""
 
-    def __call__(self, fleet: Fleet) -> None:
-        """A step was taken in this process."""
-
-    def recorded(self, records: Sequence[Record], done: int, wanted: int) -> None:
-        """A chunk came back from elsewhere."""
+    fleet: Fleet | None = None
+    """A step was taken in this process."""
+    records: Sequence[Record] = ()
+    """These runs have ended and are recorded."""
+    message: str = ""
+    """A sentence for whoever looks on."""
+    done: int = 0
+    wanted: int = 0
 
 
 @dataclass(frozen=True)
@@ -25,64 +32,58 @@ class Job:
     """How runs are to be trained, wherever they are.
 
     Args:
-        checkpoints: where the chunks in progress are saved; a killed plan goes on from there.
-        watch: who is told of every step, or, by an engine that trains elsewhere, of every chunk that came back.
+        fleet: at most this many runs at once, whatever memory allows.
+        networks: whether to keep what was trained, beside the store.
+        deadline: a time of `time.monotonic`. Chunks are sized to end before it, and no other is started; one that was
+            started before goes on. What is not done then is saved, and left.
+        checkpoint_seconds: between one checkpoint and the next; None: no checkpoints are written.
+        progress: called after every step, every chunk that is recorded, and with what a person should know.
         stop: asked after every step, elsewhere a few times per second; True saves a checkpoint and raises
             TrainingStoppedError.
-        most: at most this many runs per chunk, whatever memory allows.
-        seconds_left: how much time there is. Chunks are sized to end inside it, and no other is begun; one that was
-            begun before goes on. What is not done when the time is up is saved, and left.
-        prune: asked at every evaluation which runs of a chunk to give up; they are recorded as stopped.
-        networks: whether to keep what was trained, beside the store.
-        before: how many runs the plan has had before; they count as already there.
-        longer: whether runs are begun, too, that do not end in the time there is, one by one; even where it is up, what
-            was begun goes on by a step, or one is begun.
+        prune: asked at every evaluation which runs of a chunk to give up; they are recorded as stopped. Set by a plan.
+        longer: whether chunks of single runs are started that do not end before the deadline, and one trains by a step
+            even after it. Set where nothing else would be trained.
+        checkpoints: where the chunks in progress are saved; beside the store.
     """
 
-    checkpoints: Checkpoints | None = None
-    watch: Watch | None = None
-    stop: Callable[[], bool] | None = None
-    most: int | None = None
-    seconds_left: Callable[[], float] | None = None
-    prune: Prune | None = None
+    fleet: int | None = None
     networks: bool = False
-    before: int = 0
+    deadline: float | None = None
+    checkpoint_seconds: float | None = SECONDS
+    progress: Callable[[Progress], None] | None = None
+    stop: Callable[[], bool] | None = None
+    prune: Prune | None = None
     longer: bool = False
+    checkpoints: Checkpoints | None = None
+
+    def say(self, message: str) -> None:
+        if self.progress:
+            self.progress(Progress(message=message))
+
+    def seconds_left(self) -> float:
+        return math.inf if self.deadline is None else self.deadline - time.monotonic()
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a plan."""
+class Result(NamedTuple):
+    """What became of a chunk. Runs in neither list are left, because the time was up."""
 
-    wanted: int
-    already: int
-    trained: int
-    diverged: int
-    left: int
-    """Not trained because the time was up, or for the reason in `lost`."""
-    failed: dict[str, str] = field(default_factory=dict)
-    """Runs whose code failed: what they are, and why."""
-    stopped: int = 0
-    """Given up early, because others did better."""
-    without_network: tuple[str, ...] = ()
-    """The ids of runs that were there already, without the network that is wanted."""
-    worse: tuple[str, ...] = ()
-    """The ids of those that are done, and worse than untrained networks."""
-    lost: str = ""
-    """What broke off the training, in a sentence: the engine's workers are gone."""
+    records: list[Record]
+    again: list[list[Config]]
+    """Runs to be trained as chunks of their own: the halves of what failed, and what did not fit."""
+    saved: bool = True
+    """False where it was asked to stop and could not save."""
 
-    @property
-    def idle(self) -> bool:
-        """True where runs are left, and none has ended."""
-        return bool(self.left) and not (self.trained or self.stopped or self.failed or self.lost)
+
+class EngineLostError(Exception):
+    """The engine's workers are gone. What was recorded is safe; the message is a sentence."""
 
 
 class Engine(Protocol):
-    """Trains what a store lacks, chunk by chunk; each chunk is recorded whole when it ends."""
+    """Trains chunks of runs. The caller records what comes back, and is the only writer of the store."""
 
     def check(self, configs: Sequence[Config]) -> None:
         """Raise now what would keep these runs from being trained: data that are missing, sizes that do not fit."""
 
-    def train(self, configs: Sequence[Config], store: Store, job: Job) -> Outcome:
-        """Train those of the runs that the store lacks, and record them. The store is open for writing, and this
-        process is its only writer."""
+    def train(self, started: Sequence[list[Config]], fresh: Sequence[list[Config]], job: Job) -> Iterator[Result]:
+        """Train the chunks that were started before, as they are, then those that may be cut in pieces, and what
+        results ask for again; each result as it ends. The caller records it before it asks for the next."""

@@ -1,18 +1,16 @@
 """The local engine: chunks of runs, one after the other, in this process. No server, no port."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from dst_lab.engines.chunk import build, by_fleet, fleet_of, train_chunk
-from dst_lab.engines.engine import Job, Outcome
-from dst_lab.engines.ledger import Ledger
+from dst_lab.engines.engine import Job, Result
 from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.loop import threads
 from dst_lab.fleet.task import Task
 from dst_lab.runs import Config
-from dst_lab.store import Store
 
 
 @dataclass(frozen=True)
@@ -33,20 +31,15 @@ class LocalEngine:
         for first, *_ in by_fleet(configs):
             runs_that_fit(build(first, self.source, self.device), self.device)
 
-    def train(self, configs: Sequence[Config], store: Store, job: Job) -> Outcome:
-        with threads(self.threads):
-            return self._train(Ledger(configs, store, job), job)
-
-    def _train(self, ledger: Ledger, job: Job) -> Outcome:
-        begun, fresh = ledger.chunks()
-        queue = begun + fresh
+    def train(self, started: Sequence[list[Config]], fresh: Sequence[list[Config]], job: Job) -> Iterator[Result]:
+        queue = [*started, *fresh]
         task: Task | None = None
-        while queue and ((job.longer and task is None) or not (job.seconds_left and job.seconds_left() <= 0)):
-            chunk = queue.pop(0)
-            if task is None or fleet_of(task.config) != fleet_of(chunk[0]):
-                task = None  # so that its memory is free again
-                task = build(chunk[0], self.source, self.device)
-            result = train_chunk(task, chunk, job)
-            ledger.record(result.records)
-            queue = result.again + queue
-        return ledger.close()
+        with threads(self.threads):
+            while queue and (job.seconds_left() > 0 or (job.longer and task is None)):
+                chunk = queue.pop(0)
+                if task is None or fleet_of(task.config) != fleet_of(chunk[0]):
+                    task = None  # so that its memory is free again
+                    task = build(chunk[0], self.source, self.device)
+                result = train_chunk(task, chunk, job)
+                queue = result.again + queue
+                yield result

@@ -1,15 +1,18 @@
-"""The Ray engine: a chunk of runs is a plain task of Ray Core, on this machine's cores or GPUs or on a cluster.
+"""The Ray engine: chunks of runs on the workers of a Ray cluster, or of a Ray that is started on this machine.
 
-A task returns the whole records of its chunk, and only the driver writes the store. What a lost worker or node was
+A worker returns the whole records of its chunk, and only the driver writes the store. What a lost worker or node was
 training, Ray gives to another; it goes on from the checkpoint where the folder of checkpoints is shared with it.
 """
 
 import math
+import signal
 import socket
+import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +21,17 @@ import torch
 from dst_lab import plugins
 from dst_lab.data import DataError
 from dst_lab.engines.checkpoints import Checkpoints
-from dst_lab.engines.chunk import Result, build, by_fleet, failed, fleet_of, halves, train_chunk
-from dst_lab.engines.cluster import Cluster
-from dst_lab.engines.engine import Job, Outcome
-from dst_lab.engines.ledger import Ledger
+from dst_lab.engines.chunk import build, by_fleet, failed, fleet_of, halves, train_chunk
+from dst_lab.engines.engine import EngineLostError, Job, Result
 from dst_lab.estimators import Ruled, is_own, rules
 from dst_lab.fleet.capacity import runs_that_fit
-from dst_lab.fleet.loop import Prune, TrainingStoppedError, threads
+from dst_lab.fleet.loop import TrainingStoppedError, threads
 from dst_lab.fleet.task import Task
-from dst_lab.runs import BUILT_IN, Config
-from dst_lab.store import Record, Store
+from dst_lab.runs import Config
+from dst_lab.tasks import TASKS
 
 RETRIES = 10
-"""How often a chunk is begun again after its worker or node was lost; then it is halved as if its code had failed."""
+"""How often a chunk is started again after its worker or node was lost; then it is halved as if its code had failed."""
 STOP = "stop"
 """What the driver writes into its mark among the checkpoints."""
 PATIENCE = 30.0
@@ -39,44 +40,44 @@ PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class Terms:
-    """What a worker needs to know beside the configs."""
+    """What a worker needs to know besides the configs."""
 
     source: str | None
     device: str
     threads: int
     sharers: int
     """How many chunks are trained in the memory of a node."""
-    most: int | None = None
-    deadline: float | None = None
+    job: Job = field(default_factory=Job)
+    """Without what cannot be sent: callbacks, checkpoints, and a deadline of this machine's clock."""
+    deadline: float = math.inf
     """A time of the wall clock, which the machines of a cluster share."""
     mark: Path | None = None
     """A file in the folder of checkpoints; a worker that does not see it goes without."""
-    checkpoint_seconds: float = 0.0
-    prune: Prune | None = None
-    networks: bool = False
-    longer: bool = False
 
 
-def _own(config: Config) -> list[str]:
-    """The parts of a run that were registered from outside: task, estimator, rules of its temperatures."""
-    estimator = config.estimator
-    set_by = {course.name for _, course in estimator.temperatures if isinstance(course, Ruled)}
-    own = [name for name in set_by if is_own(rules()[name])]
-    task = [] if config.task in BUILT_IN else [config.task]
-    return [*task, *([estimator.name] if is_own(estimator.kind) else []), *own]
-
-
-@dataclass(frozen=True)
 class RayEngine:
-    """The engine of a cluster.
+    """The engine of a cluster. Connected to when there is something to train; `close` leaves it.
 
     Args:
-        cluster: where; connected to when there is something to train.
+        address: HOST:PORT of a cluster's head, or "auto"; None: Ray is started on this machine, for this process.
         source: where the data lie on its machines.
+        workers: at most so many chunks at a time. As many as there are GPUs or cores.
+        threads: CPU threads per chunk; a run's bits depend on it.
+        device: "cpu", "cuda", or "auto": cuda where the cluster has a GPU.
     """
 
-    cluster: Cluster
-    source: str | None = None
+    def __init__(
+        self,
+        address: str | None = None,
+        source: str | None = None,
+        *,
+        workers: int | None = None,
+        threads: int = 1,
+        device: str = "auto",
+    ) -> None:
+        self.address, self.source, self.workers, self.threads = address, source, workers, threads
+        self._wanted, self.device = device, ""
+        self._ray: Any = None
 
     def check(self, configs: Sequence[Config]) -> None:
         """Check the configs on a machine of the cluster."""
@@ -86,147 +87,182 @@ class RayEngine:
                 f"the engine ray trains in processes that do not know {', '.join(own)}: take --engine local, or "
                 f"install what registers it as a package with the entry point {plugins.GROUP}"
             )
-        self.cluster.connect()
-        terms = Terms(self.source, self.cluster.device, self.cluster.threads, 1)
-        _value(self.cluster.submit(_check, 0, firsts, terms))
+        self._connect()
+        self._value(self._submit(_check, 0, firsts, Terms(self.source, self.device, self.threads, 1)))
 
-    def train(self, configs: Sequence[Config], store: Store, job: Job) -> Outcome:
+    def train(self, started: Sequence[list[Config]], fresh: Sequence[list[Config]], job: Job) -> Iterator[Result]:
         """Train in chunks that give every worker something to do."""
-        ledger = Ledger(configs, store, job)
-        begun, fresh = ledger.chunks()
-        lost = ""
-        if begun or fresh:
-            self.cluster.connect()
+        if not started and not fresh:
+            return
+        self._connect()
+        where = self.address or "this machine"
+        try:
             with job.checkpoints.shared() if job.checkpoints else nullcontext() as mark:
-                lost = _Driver(ledger, self.cluster, self._terms(job, mark), job).follow(begun, fresh)
-        return ledger.close(lost)
+                yield from self._train(list(started), list(fresh), self._terms(job, mark), job)
+        except self._ray.exceptions.RayError as error:
+            raise EngineLostError(
+                f"Ray at {where} was lost ({type(error).__name__}); what was recorded is safe, and the same command "
+                "goes on"
+            ) from error
+
+    def close(self) -> None:
+        """Leave the cluster; its workers stop what they do for us, and a Ray that was started here ends."""
+        if self._ray:
+            self._ray.shutdown()
+        self._ray, self.device = None, ""
+
+    def _connect(self) -> None:
+        """Start or join. Raises ValueError where there is no Ray, no answer or no GPU."""
+        if self._ray:
+            return
+        try:
+            import ray
+        except ImportError:
+            raise ValueError('--engine ray needs Ray: pip install "dst-lab[ray]"') from None
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+            if self.address is None:
+                options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
+            ray.init(address=self.address or "local", **options)
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            where = self.address or "this machine"
+            raise ValueError(
+                f"Ray at {where} cannot be used: {error}. Is it the address that `ray start --head` printed?"
+            ) from error
+        finally:
+            if before is not None and threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, before)  # which Ray takes for itself
+        self._ray = ray
+        gpus = any(self._amounts("GPU"))
+        self.device = "cuda" if gpus and self._wanted != "cpu" else "cpu"
+        most = max(self._amounts("CPU"), default=0)
+        if self._wanted == "cuda" and not gpus:
+            self.close()
+            raise ValueError("--device cuda: no node of the Ray cluster has a GPU; leave it out, or take --device cpu")
+        if not any(self._places()):
+            self.close()
+            raise ValueError(
+                f"--threads {self.threads}: no node of the Ray cluster has so many CPUs; take at most {most:g}"
+            )
+
+    def _amounts(self, resource: str) -> list[float]:
+        """How much of a resource each node has."""
+        return [node["Resources"].get(resource, 0.0) for node in self._ray.nodes() if node["Alive"]]
+
+    def _places(self) -> list[int]:
+        """The chunks that each node has room for."""
+        kind, need = ("GPU", 1) if self.device == "cuda" else ("CPU", self.threads)
+        return [int(amount // need) for amount in self._amounts(kind)]
+
+    def _slots(self) -> int:
+        """How many chunks can be trained at a time, now: nodes come and go."""
+        return max(1, min(self.workers or sys.maxsize, sum(self._places())))
 
     def _terms(self, job: Job, mark: Path | None) -> Terms:
-        cluster = self.cluster
-        return Terms(
-            source=self.source,
-            device=cluster.device,
-            threads=cluster.threads,
-            sharers=cluster.sharers(),
-            most=job.most,
-            deadline=None if job.seconds_left is None else time.time() + max(0.0, job.seconds_left()),
-            mark=mark,
-            checkpoint_seconds=job.checkpoints.seconds if job.checkpoints else 0.0,
-            prune=job.prune,
-            networks=job.networks,
-            longer=job.longer,
-        )
+        # Each chunk on a GPU has it to itself; on CPUs the chunks of a node share its memory.
+        sharers = 1 if self.device == "cuda" else min(self._slots(), max(self._places()))
+        sent = replace(job, deadline=None, progress=None, stop=None, checkpoints=None)
+        deadline = time.time() + max(0.0, job.seconds_left())
+        return Terms(self.source, self.device, self.threads, sharers, sent, deadline, mark)
 
+    def _submit(self, function: Any, retries: int, *arguments: Any) -> Any:
+        """Call a function of an importable module on a worker; a reference to what it will return."""
+        needs = {"num_gpus": 1} if self.device == "cuda" else {"num_cpus": self.threads}
+        return self._ray.remote(max_retries=retries, **needs)(function).remote(*arguments)
 
-class _Driver:
-    """Hands out chunks, as many at a time as there are workers, and records what comes back."""
-
-    def __init__(self, ledger: Ledger, cluster: Cluster, terms: Terms, job: Job) -> None:
-        self.ledger, self.cluster, self.terms, self.job = ledger, cluster, terms, job
-        self.flying: dict[Any, list[Config]] = {}
-        self.wanted = len(ledger.pending)
-
-    def follow(self, begun: list[list[Config]], fresh: list[list[Config]]) -> str:
-        """Train them; a sentence where Ray itself was lost on the way."""
-        from ray.exceptions import RayError
-
-        try:
-            self.train(begun, fresh)
-        except RayError as error:
-            where = self.cluster.address or "this machine"
-            name = type(error).__name__
-            return f"Ray at {where} was lost ({name}); what was recorded is safe, and the same command goes on"
-        return ""
-
-    def train(self, begun: list[list[Config]], fresh: list[list[Config]]) -> None:
-        self._record([])
-        queue, first = begun + self._spread(fresh, begun), self.terms.longer
-        while queue or self.flying:
-            if self.job.stop and self.job.stop():
-                self._stop()
-            late = time.time() - (self.terms.deadline or math.inf)
+    def _train(self, queue: list[list[Config]], fresh: list[list[Config]], terms: Terms, job: Job) -> Iterator[Result]:
+        """Hand out chunks, as many at a time as there are workers; each result as it comes back."""
+        flying: dict[Any, list[Config]] = {}
+        queue, first = queue + self._spread(fresh, queue, flying, terms), job.longer
+        while queue or flying:
+            if job.stop and job.stop():
+                yield from self._stop(flying, terms)
+            late = time.time() - terms.deadline
             if late >= 0 and not first:
                 queue = []
             first = False
-            if late > PATIENCE:  # what is still out there was not even begun, or hangs
+            if late > PATIENCE:  # what is still out there was not even started, or hangs
                 return
-            while queue and len(self.flying) < self.cluster.slots():
+            while queue and len(flying) < self._slots():
                 chunk = queue.pop(0)
-                self.flying[self.cluster.submit(_train, RETRIES, chunk, self.terms)] = chunk
-            for ready in self.cluster.wait(list(self.flying), 0.2):
-                result = self._result(ready, self.flying.pop(ready))
-                if result.records:
-                    self._record(result.records)
-                queue = self._spread(result.again, queue) + queue
+                flying[self._submit(_train, RETRIES, chunk, terms)] = chunk
+            for ready in self._ready(flying):
+                result = self._result(ready, flying.pop(ready))
+                yield result
+                queue = self._spread(result.again, queue, flying, terms) + queue
 
-    def _spread(self, chunks: list[list[Config]], queue: list[list[Config]]) -> list[list[Config]]:
+    def _ready(self, flying: dict[Any, list[Config]]) -> list[Any]:
+        return self._ray.wait(list(flying), num_returns=1, timeout=0.2)[0] if flying else []
+
+    def _spread(
+        self, chunks: list[list[Config]], queue: list[list[Config]], flying: dict[Any, list[Config]], terms: Terms
+    ) -> list[list[Config]]:
         """The chunks in pieces of a worker's share, so that none is idle while another has more than it. Where runs are
         compared and given up, those of a chunk stay together."""
-        if self.terms.prune:
+        if terms.job.prune:
             return chunks
-        ahead = sum(map(len, [*chunks, *queue, *self.flying.values()]))
-        share = -(-ahead // self.cluster.slots())
+        ahead = sum(map(len, [*chunks, *queue, *flying.values()]))
+        share = -(-ahead // self._slots())
         return [chunk[at : at + share] for chunk in chunks for at in range(0, len(chunk), share)]
 
-    def _record(self, records: list[Record]) -> None:
-        self.ledger.record(records)
-        if self.job.watch:
-            self.job.watch.recorded(records, self.wanted - len(self.ledger.pending), self.wanted)
-
     def _result(self, ready: Any, chunk: list[Config]) -> Result:
-        from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, WorkerCrashedError
-
+        errors = self._ray.exceptions
         try:
-            return _value(ready)
-        except (NodeDiedError, ObjectLostError, OutOfMemoryError, WorkerCrashedError) as error:
-            reason = f"its worker was lost {RETRIES + 1} times, at last by {type(error).__name__}"
+            return self._value(ready)
+        except (errors.NodeDiedError, errors.ObjectLostError, errors.OutOfMemoryError, errors.WorkerCrashedError) as e:
+            reason = f"its worker was lost {RETRIES + 1} times, at last by {type(e).__name__}"
         if len(chunk) > 1:
             return Result([], halves(chunk))
-        return Result([failed(chunk[0], reason, "a Ray worker", torch.device(self.cluster.device))], [])
+        return Result([failed(chunk[0], reason, "a Ray worker", torch.device(self.device))], [])
 
-    def _stop(self) -> None:
-        """Let the workers save, and record what ends meanwhile."""
-        saved = self.terms.mark is not None
-        if self.terms.mark:
+    def _stop(self, flying: dict[Any, list[Config]], terms: Terms) -> Iterator[Result]:
+        """Let the workers save; what ends meanwhile."""
+        saved = terms.mark is not None
+        if terms.mark:
             with suppress(OSError):
-                self.terms.mark.write_text(STOP)
+                terms.mark.write_text(STOP)
         end = time.monotonic() + PATIENCE
-        while self.flying and time.monotonic() < end:
-            for ready in self.cluster.wait(list(self.flying), 0.2):
-                result = self._result(ready, self.flying.pop(ready))
+        while flying and time.monotonic() < end:
+            for ready in self._ready(flying):
+                result = self._result(ready, flying.pop(ready))
                 saved = saved and result.saved
-                if result.records:
-                    self._record(result.records)
-        raise TrainingStoppedError(saved=saved and not self.flying)
+                yield result
+        raise TrainingStoppedError(saved=saved and not flying)
+
+    def _value(self, reference: Any) -> Any:
+        """What a task returned; what it raised is raised as it was there, without Ray's wrapping."""
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            if "failed to import on the worker" in str(error):
+                raise ValueError(
+                    "a Ray worker cannot import dst_lab: every node needs the same environment as this one, with "
+                    'pip install "dst-lab[ray]"'
+                ) from error
+            raise error.cause from None
 
 
-def _value(reference: Any) -> Any:
-    """What a task returned; what it raised is raised as it was there, without Ray's wrapping."""
-    import ray
-
-    try:
-        return ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        if "failed to import on the worker" in str(error):
-            raise ValueError(
-                "a Ray worker cannot import dst_lab: every node needs the same environment as this one, with "
-                'pip install "dst-lab[ray]"'
-            ) from error
-        raise error.cause from None
+def _own(config: Config) -> list[str]:
+    """The parts of a run that were registered from outside: task, estimator, rules of its temperatures."""
+    set_by = {course.name for _, course in config.estimator.temperatures if isinstance(course, Ruled)}
+    kinds = {config.task: TASKS[config.task], config.estimator.name: config.estimator.kind}
+    return [name for name, kind in {**kinds, **{name: rules()[name] for name in set_by}}.items() if is_own(kind)]
 
 
 def _train(configs: list[Config], terms: Terms) -> Result:
     """Train a chunk of runs in a worker. A retried task goes on from the checkpoint of the one before, where it can."""
-    shared = terms.mark and terms.mark.exists()
-    checkpoints = Checkpoints(terms.mark.parent, terms.checkpoint_seconds) if terms.mark and shared else None
-    stop = _Stop(terms.mark) if terms.mark and shared else None
-    if stop and stop():
-        return Result([], [])
-    task, deadline = _task(configs[0], terms), terms.deadline
-    left = None if deadline is None else (lambda: deadline - time.time())
+    job = replace(terms.job, deadline=time.monotonic() + terms.deadline - time.time())
+    if terms.mark and terms.mark.exists():
+        checkpoints = Checkpoints(terms.mark.parent, terms.job.checkpoint_seconds or 0.0)
+        job = replace(job, checkpoints=checkpoints, stop=_Stop(terms.mark))
+        if job.stop and job.stop():
+            return Result([], [])
+    if terms.deadline == math.inf:
+        job = replace(job, deadline=None)
+    task = _task(configs[0], terms)
     with threads(terms.threads):
         try:
-            job = Job(checkpoints, None, stop, terms.most, left, terms.prune, terms.networks, longer=terms.longer)
             return train_chunk(task, configs, job, terms.sharers)
         except TrainingStoppedError as stopped:
             return Result([], [], stopped.saved)

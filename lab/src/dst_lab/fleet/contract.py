@@ -148,9 +148,10 @@ def check_loss(name: str, loss: Any, index: Tensor) -> Tensor:
     return loss
 
 
-def gradients_of(name: str, loss: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The gradient of a loss by each parameter, all of which it must depend on."""
-    of_leaves: Sequence[Tensor | None] = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+def gradients_of(name: str, losses: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The gradient by each parameter of every run's mean loss [runs, batch]; it must depend on all of them."""
+    share = torch.full_like(losses, 1 / losses.shape[-1])
+    of_leaves: Sequence[Tensor | None] = torch.autograd.grad(losses, list(leaves.values()), share, allow_unused=True)
     gradients = {key: gradient for key, gradient in zip(leaves, of_leaves, strict=True) if gradient is not None}
     if unused := [key for key in leaves if key not in gradients]:
         raise ContractError(

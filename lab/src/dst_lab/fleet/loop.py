@@ -14,19 +14,22 @@ from decoupled_st.diagnostics import gradient_norm
 from dst_lab.estimators import Choice, Kind, Schedule
 from dst_lab.fleet import contract
 from dst_lab.fleet.chooser import Chooser
+from dst_lab.fleet.compiled import compiled
 from dst_lab.fleet.optimiser import Optimiser, UpdateRule
 from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.saved.checkpoint import Checkpoint, state
-from dst_lab.fleet.saved.provenance import provenance, source_of
+from dst_lab.fleet.saved.provenance import own_sources, provenance
 from dst_lab.fleet.saved.recording import Stopped, moves, parts_of, records_of, tensors_of
 from dst_lab.fleet.streams import Source, Streams, Use
-from dst_lab.fleet.task import Choosers, Declined, Fused, Metrics, Norm, Step, Task, sum_per_run
+from dst_lab.fleet.task import Choosers, Metrics, Task, sum_per_run
 from dst_lab.runs import Config
 from dst_lab.store import Record
 
 Array = npt.NDArray[Any]
-PLAIN = "plain"
-"""The path of `loss` and autograd, which trains every fleet."""
+Norm = Callable[[], Tensor]
+"""The norm of each run's gradient at the latest step, [runs], computed when asked for."""
+Step = Callable[[], Norm]
+"""Takes one step of every run."""
 Report = Callable[["Fleet"], None]
 Prune = Callable[[float, float, Sequence[Config], Sequence[float]], list[int] | None]
 """(share of training at the evaluation before, at this one, the runs, their lowest validation losses so far) -> those
@@ -59,7 +62,7 @@ class Fleet:
         self.history: list[tuple[int, dict[str, Array]]] = []
         self.stopped: dict[int, Stopped] = {}
         self.earlier, self._started = 0.0, time.monotonic()
-        self.path: dict[str, str] = {}
+        self.path = dict(task.path)
         self._gather(list(range(len(self.members))))
         self.checkpoint = checkpoint
         if checkpoint:
@@ -131,7 +134,10 @@ class Fleet:
         artefacts = self.task.artefacts(self._all(), self._choosers(Use.EVALUATE))
         artefacts = contract.check_artefacts(self.name, artefacts, self.runs)
         tensors = tensors_of(self) if networks else {}
-        how = {**self.path, **source_of(type(self.task))}
+        how = {
+            **self.path,
+            **{key: mark for key, (_, mark) in own_sources(type(self.task), self.members[0].estimator).items()},
+        }
         origin = provenance(self.device, self.seconds, len(self.members), how)
         return records_of(self, artefacts, tensors, origin)
 
@@ -161,9 +167,9 @@ class Fleet:
         return self.earlier + time.monotonic() - self._started
 
     def stepper(self) -> Step:
-        """The training step; on CUDA a captured graph, of the task's own kernels where it has them."""
+        """The training step; on CUDA a captured graph."""
         self.count.fill_(self.step)
-        advance = self._counted(self.take_path())
+        advance = self._counted(self._advance)
         if self.device.type == "cuda":
             advance = self._captured(advance)
 
@@ -174,17 +180,6 @@ class Fleet:
             return norm
 
         return step
-
-    def take_path(self) -> Step:
-        """The step by the task's own kernels, or, where they decline or there are none, by the plain path."""
-        fused = self.task.fused(self)
-        if isinstance(fused, Fused):
-            self.path = {"path": fused.path}
-            return fused.step
-        self.path = {"path": PLAIN}
-        if isinstance(fused, Declined):
-            self.path["declined"] = f"{fused.path}: {fused.reason}"
-        return self._advance
 
     def _all(self) -> dict[str, Tensor]:
         return {**self.parameters, **self.fixed, **self.buffers}
@@ -256,23 +251,16 @@ class Fleet:
         """One step of every run."""
         leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
         losses = self.task.loss({**self._all(), **leaves}, self.index, self.chooser())
-        loss = sum_per_run(contract.check_loss(self.name, losses, self.index)) / self.index.shape[-1]
-        gradients = contract.gradients_of(self.name, loss.sum(), leaves)
+        gradients = contract.gradients_of(self.name, contract.check_loss(self.name, losses, self.index), leaves)
         self.optimiser.step(gradients, self.now)
-        loss = loss.detach()
-        self.loss_sum += loss
-        self.watch(loss)
+        note = compiled(_note) if self.device.type == "cuda" else _note
+        note(losses.detach(), self.now, self.loss_sum, self.bad_step)
 
         def norm() -> Tensor:
             pairs = (torch.cat([g, g]) if self.runs == 1 else g for g in gradients.values())  # see sum_per_run
             return gradient_norm(pairs, run_dims=1)[: self.runs]
 
         return norm
-
-    def watch(self, loss: Tensor) -> None:
-        """Remember the first step at which a run's loss [runs] is not finite."""
-        first_bad = ~loss.isfinite() & (self.bad_step == 0)
-        self.bad_step += first_bad * (self.now + 1)
 
     def chooser(self, observe: bool = True) -> Chooser:
         """The choices of a training step."""
@@ -381,6 +369,13 @@ class Fleet:
         """Wait for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
+
+
+def _note(losses: Tensor, now: int | Tensor, loss_sum: Tensor, bad_step: Tensor) -> None:
+    """Add a step's mean losses, and remember the first step at which a run's is not finite."""
+    loss = sum_per_run(losses) / losses.shape[-1]
+    loss_sum += loss
+    bad_step += (~loss.isfinite() & (bad_step == 0)) * (now + 1)
 
 
 @contextmanager

@@ -151,12 +151,3 @@ class Optimiser:
         for name in self.parameters:
             # As [runs, numbers], so that one compiled function takes parameters of every shape.
             compiled(update)(*(tensors[name].flatten(1) for tensors in kinds), self.lr[:, None], scalars)
-
-    def rates(self, done: Tensor) -> Tensor:
-        """[runs, 4] for the kernels of packed bits: decay and 1 / mean times each run's learning rate, 1 / root, eps.
-        `done` counts the updates before this one."""
-        from dst_lab.fleet.cuda.optimiser import rates_of
-
-        if self._table is None:
-            self._table = self.rule.table().to(self.device)
-        return rates_of(self._table, self.lr, done)

@@ -214,9 +214,3 @@ def by_row(choice: Choice) -> str | None:
     """The rules that set a temperature per row of logits, by their names; None where there are none."""
     rules = dict.fromkeys(ruled.name for _, ruled, _ in ruled_parts(choice) if not has_one_per_run(rule_of(ruled)))
     return " and ".join(rules) or None
-
-
-def by_place(rules: "Rules", logits: Sequence[Tensor], *, observe: bool) -> dict[str, Tensor]:
-    """[places, runs] by name, for logits that are parameters, one tensor [runs, ..., K] per place."""
-    pairs = [rules.taus(place, of, dim=-1, batch_dims=0, observe=observe) for place, of in enumerate(logits)]
-    return {name: torch.stack([taus[name].reshape(rules.runs).float() for taus in pairs]) for name in rules.parts}

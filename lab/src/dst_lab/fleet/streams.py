@@ -1,12 +1,11 @@
 """Random numbers that belong to a run: a function of its seed and of where they are used, and of nothing else.
 
 Counter-based (Philox), so there is no state: who shares the fleet, in which order, and whether the run was resumed
-cannot matter, and there is nothing to checkpoint.
+cannot matter, and there is nothing to checkpoint. On CUDA the numbers are those of `decoupled_st.noise`, on a CPU
+NumPy's, which are made several times faster there than plain operations make them.
 
-A uniform number has 24 bits here (31 on CUDA and in the packed logic networks, clamped as if it had 24), so that
-Gumbel and logistic noise end near 16.6 where the library's own draws go on: what has a probability below 6e-8 is never
-drawn. That is kept: with 2 to 16 categories an event is so rare only where the logits leave no doubt, and other numbers
-would be other runs, so that no recorded run could be trained again.
+On a CPU a uniform number has 24 bits, so that Gumbel and logistic noise end near 16.6: what has a probability below
+6e-8 is never drawn. With 2 to 16 categories an event is so rare only where the logits leave no doubt.
 """
 
 from collections.abc import Sequence
@@ -19,6 +18,8 @@ import numpy.typing as npt
 import torch
 from numpy.random import Generator, Philox
 from torch import Tensor
+
+from decoupled_st import noise
 
 
 class Use(IntEnum):
@@ -42,15 +43,14 @@ class Streams:
         self._pool = ThreadPoolExecutor(max_workers=max(1, torch.get_num_threads()))
         self._next: tuple[tuple[int, int], list[Future[npt.NDArray[np.int64]]]] | None = None
 
-    def uniform(self, use: Use, step: int | Tensor, site: int, shape: Sequence[int]) -> Tensor:
-        """[runs, *shape] from [0, 1), float32, for the `site`-th draw of that step.
+    def noise(self, kind: str, use: Use, step: int | Tensor, site: int, shape: Sequence[int]) -> Tensor:
+        """[runs, *shape], float32, for the `site`-th draw of that step: "uniform" from [0, 1), "gumbel" or "logistic".
 
         On CUDA `step` is a tensor, so that a captured graph reads the current one.
         """
         if self.device.type == "cuda":
-            from dst_lab.fleet.cuda.noise import philox_uniform
-
-            return philox_uniform(self.key_of_run, torch.as_tensor(step, device=self.device), use, site, shape)
+            function = {"uniform": noise.uniform, "gumbel": noise.gumbel, "logistic": noise.logistic}[kind]
+            return function(self.key_of_run, shape, (step, site, int(use)))
         out = np.empty((len(self.seeds), *shape), np.float32)
 
         def fill(row: int) -> None:
@@ -59,7 +59,7 @@ class Streams:
             Generator(Philox(key=key, counter=counter)).random(dtype=np.float32, out=out[row])
 
         list(self._pool.map(fill, range(len(self.seeds))))
-        return torch.from_numpy(out).index_select(0, self.rows)
+        return _of_uniform(kind, torch.from_numpy(out)).index_select(0, self.rows)
 
     def order(self, epoch: int, images: int) -> Tensor:
         """[distinct seeds, images]: each seed's own order of the training images in that epoch.
@@ -90,7 +90,15 @@ class Source:
     """The step of training; on CUDA a tensor, which a captured graph reads."""
     site: int = 0
 
-    def uniform(self, shape: Sequence[int]) -> Tensor:
-        """[runs, *shape] from [0, 1) for the next site."""
+    def noise(self, kind: str, shape: Sequence[int]) -> Tensor:
+        """[runs, *shape] for the next site; see `Streams.noise`."""
         self.site += 1
-        return self.streams.uniform(self.use, self.step, self.site - 1, shape)
+        return self.streams.noise(kind, self.use, self.step, self.site - 1, shape)
+
+
+def _of_uniform(kind: str, u: Tensor) -> Tensor:
+    """Noise from multiples of 2^-24 in [0, 1); at 0, where it would be infinite, half a step stands in."""
+    if kind == "uniform":
+        return u
+    inside = u.clamp(2.0**-25, 1 - 2.0**-24)
+    return torch.logit(inside) if kind == "logistic" else -torch.log(-torch.log(inside))

@@ -1,8 +1,9 @@
 """What the loop asks of a task."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,33 +18,10 @@ from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.rules import rule_of, ruled_parts
 from dst_lab.runs import Config
 
-if TYPE_CHECKING:
-    from dst_lab.fleet.loop import Fleet
-
 Parameters: TypeAlias = dict[str, Tensor]
 Metrics: TypeAlias = dict[str, Tensor]
 Choosers: TypeAlias = Callable[[bool], Chooser]
 """stochastic? -> the choices of one more forward pass: drawn, or the argmax."""
-Norm: TypeAlias = Callable[[], Tensor]
-"""The norm of each run's gradient at the latest step, [runs], computed when asked for."""
-Step: TypeAlias = Callable[[], Norm]
-"""Takes one step of every run."""
-
-
-class Fused(NamedTuple):
-    """A whole training step as kernels, and what they are called."""
-
-    path: str
-    step: Step
-
-
-class Declined(NamedTuple):
-    """Kernels that do not train a fleet: what they are called, and why not."""
-
-    path: str
-    reason: str
-
-
 FORWARDS = {"": True, ARGMAX: False}
 """What a metric's name ends in -> whether choices are drawn, as in training, or the argmax."""
 GRAIN = 64
@@ -58,6 +36,8 @@ class Task(ABC):
     """How many there are to train on."""
     pairs_a_lone_run: ClassVar[bool] = True
     """True where a run alone on a CPU is trained twice over, because a run axis of 1 would round differently."""
+    path: Mapping[str, str] = MappingProxyType({"path": "plain"})
+    """How a step is computed, and why not in another way, as it is shown and recorded."""
     alone: ClassVar[bool] = False
     """True where every run is an ordinary network that fills the device by itself: an engine trains one at a time."""
 
@@ -87,11 +67,6 @@ class Task(ABC):
     @abstractmethod
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
         """[runs, batch]: the loss of each image `index` [runs, batch] names."""
-
-    def fused(self, fleet: "Fleet") -> "Fused | Declined | None":
-        """The whole training step as kernels, or why those that there are do not train this fleet; None where the task
-        has none for the device. The plain path, `loss` and autograd, trains every fleet."""
-        return None
 
     @abstractmethod
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:

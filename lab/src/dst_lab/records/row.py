@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dst_lab.cards import BEST, metric
-from dst_lab.store import Run, Series, Temperatures, temperatures
+from dst_lab.records.temperatures import Temperatures, temperatures
+from dst_lab.store import Run, Series
 
 Array: TypeAlias = npt.NDArray[np.float64]
 History: TypeAlias = Mapping[str, Series]

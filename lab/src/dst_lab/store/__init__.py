@@ -7,17 +7,10 @@ from dst_lab.store.record import Record as Record
 from dst_lab.store.record import Run as Run
 from dst_lab.store.record import Series as Series
 from dst_lab.store.record import run_id as run_id
+from dst_lab.store.store import MergeReport as MergeReport
 from dst_lab.store.store import Store as Store
-from dst_lab.store.transfer.merging import MergeReport as MergeReport
-from dst_lab.store.views.export import COLUMNS as COLUMNS
-from dst_lab.store.views.export import export as export
-from dst_lab.store.views.table import field as field
-from dst_lab.store.views.table import summarise as summarise
-from dst_lab.store.views.temperatures import Temperatures as Temperatures
-from dst_lab.store.views.temperatures import temperatures as temperatures
 
 __all__ = [
-    "COLUMNS",
     "DamagedRunError",
     "MergeReport",
     "Record",
@@ -26,10 +19,5 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreWarning",
-    "Temperatures",
-    "export",
-    "field",
     "run_id",
-    "summarise",
-    "temperatures",
 ]

@@ -13,31 +13,23 @@ RESTORE = (
     "can be trained again."
 )
 
-_DAMAGE = (
-    "malformed", "not a database", "could not decode", "codec can't decode", "no such table", "no such column",
-)  # fmt: skip
-
 # SQLite's own words, which are the same in every version; its error codes reach Python only from 3.11 on.
-_SENTENCES = (
-    ("disk is full", f"the disk is full ({{error}}); {SAFE}. Free some space and run the same command again."),
-    (
-        "disk i/o error",
-        f"the disk refused to read or write ({{error}}): it may be full, over a quota or a file-size limit, or "
-        f"failing; {SAFE}. Make room or move the store, and run the same command again.",
-    ),
-    (
-        "readonly database",
-        f"it cannot be written ({{error}}); {SAFE}. Make the file and its folder writable, or work on a copy "
-        "made with `dst copy`.",
-    ),
-    ("is locked", f"another process keeps it busy ({{error}}); {SAFE}. Try again when that process has finished."),
-    *((words, f"the file is damaged ({{error}}). {RESTORE}") for words in _DAMAGE),
-    (
-        "unable to open",
-        "it cannot be opened ({error}). Look at the permissions of the file and of its folder; a store with a "
-        "`-wal` or `-journal` file beside it can only be read where the folder is writable.",
-    ),
-)
+_SENTENCES = {
+    "disk is full": f"the disk is full ({{error}}); {SAFE}. Free some space and run the same command again.",
+    "disk i/o error": f"the disk refused to read or write ({{error}}): it may be full, over a quota or a file-size "
+    f"limit, or failing; {SAFE}. Make room or move the store, and run the same command again.",
+    "readonly database": f"it cannot be written ({{error}}); {SAFE}. Make the file and its folder writable, or work on "
+    "a copy made with `dst copy`.",
+    "is locked": f"another process keeps it busy ({{error}}); {SAFE}. Try again when that process has finished.",
+    "not a database": "it is not a dst store ({error}). Give another path; the file was left as it is.",
+    "malformed": f"the file is damaged ({{error}}). {RESTORE}",
+    "codec can't decode": f"the file is damaged ({{error}}). {RESTORE}",
+    "could not decode": f"the file is damaged ({{error}}). {RESTORE}",
+    "no such": f"the file is damaged ({{error}}). {RESTORE}",
+    "unable to open": f"it cannot be opened ({{error}}); {SAFE}. Look at the permissions of the file and of its "
+    "folder; a store that was not closed has a `-wal` file beside it, and can only be read where the folder is "
+    "writable.",
+}
 
 
 class StoreWarning(UserWarning):
@@ -52,20 +44,6 @@ class DamagedRunError(StoreError):
     """A run of a store that can be read otherwise is damaged."""
 
 
-def sentence(path: Path, error: Exception) -> str:
-    """What an error of SQLite or of the system means for the store at `path`."""
-    text = str(error)
-    for words, meaning in _SENTENCES:
-        if words in text.lower():
-            return f"{path}: {meaning.format(error=text)}"
-    return f"{path}: the store could not be used ({text}); {SAFE}."
-
-
-def is_damage(error: Exception) -> bool:
-    """True where an error of SQLite says that what it reads is damaged."""
-    return any(words in str(error).lower() for words in _DAMAGE)
-
-
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
     """Turn an error of SQLite, or of writing a file, into a `StoreError` about the store at `path`."""
@@ -73,5 +51,8 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except WriteError as error:
         raise StoreError(str(error)) from error
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise StoreError(sentence(path, error)) from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where SQLite's own message is damaged
+        for words, meaning in _SENTENCES.items():
+            if words in str(error).lower():
+                raise StoreError(f"{path}: {meaning.format(error=error)}") from error
+        raise StoreError(f"{path}: the store could not be used ({error}); {SAFE}.") from error

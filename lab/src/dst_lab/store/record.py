@@ -82,7 +82,7 @@ class Record:
         return run_id(self.config)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Run:
     """A run as listed: who it is and how it ended, without its history."""
 

@@ -1,41 +1,54 @@
 """One SQLite file that holds every run of a study, and survives what happens to the process that writes it."""
 
+import json
 import os
+import sqlite3
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
+from typing import Any
 
-from dst_lab.replace import STORE, check_target, resolved
-from dst_lab.store.contents import networks, rows
-from dst_lab.store.contents.arrivals import Arrivals, arriving_with, tidy
-from dst_lab.store.disk.compressed import is_compressed, unpacked
-from dst_lab.store.disk.connection import Connection, close_writer, connect_reader, connect_writer, exists
-from dst_lab.store.disk.lock import Lock
-from dst_lab.store.disk.schema import create as create_file
-from dst_lab.store.disk.slices import slices
-from dst_lab.store.errors import StoreError, StoreWarning, explained
-from dst_lab.store.reading import RecordedRuns
-from dst_lab.store.record import Record
-from dst_lab.store.transfer.copying import write_copy
-from dst_lab.store.transfer.merging import MergeReport, Merging, takes_network
-from dst_lab.store.writer import Writer
+import numpy.typing as npt
+
+from dst_lab.replace import STORE, check_target, replacing, resolved
+from dst_lab.store import blob, files, networks, rows
+from dst_lab.store.errors import RESTORE, DamagedRunError, StoreError, StoreWarning, explained
+from dst_lab.store.record import Record, Run, Series, identify
+from dst_lab.store.rows import Outcome
 
 
-class Store(RecordedRuns):
-    """The runs of a study in one file; open it with `Store.open`, close it with `with`.
+@dataclass(frozen=True)
+class MergeReport:
+    """What a merge did. `differing` are those `already` there whose two results are not the same, which stayed.
+    `completed`: so many of those `already` there were equal, and got the artefacts that a lean copy had left out.
+    `networks`: so many came along."""
 
-    A reader needs no lock and changes nothing. A writer is alone: it holds the lock until it is closed. What `put`
-    has returned from is on the disk, and in the file itself, not in a log beside it.
+    added: int
+    already: int
+    replaced: int
+    differing: tuple[str, ...]
+    completed: int = 0
+    networks: int = 0
+
+
+class Store:
+    """The runs of a study in one file, or in several slices; open it with `Store.open`, close it with `with`.
+
+    A reader changes nothing. A writer is alone until it is closed. What `put` has returned from is on the disk.
     """
 
     def __init__(
-        self, path: Path, connection: Connection, lock: Lock | None, folder: "TemporaryDirectory[str] | None" = None
+        self, path: Path, slices: list[tuple[Path, sqlite3.Connection]], held: ExitStack, *, is_writer: bool = False
     ) -> None:
-        super().__init__(path, connection)
-        self._writer = Writer(path, connection, lock) if lock else None
-        self._folder = folder
+        self.path = path
+        self._slices, self._held, self._is_writer = slices, held, is_writer
+        self._left_out: set[str] = set()
+        self._slice_of: dict[str, int] = {}
+        """Where there are several slices: the one whose record of a run counts."""
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, write: bool = False, create: bool = True) -> "Store":
@@ -48,83 +61,25 @@ class Store(RecordedRuns):
         Raises `StoreError` for a file that is no store, is damaged or newer (it is left as it is), and, for a writer,
         where another process is writing or nothing can be written.
         """
-        # Resolved, because the lock and SQLite's own files lie beside the file itself, not beside a link to it.
         with explained(Path(path)):
             file = resolved(path)
-        if is_compressed(file):
-            return cls._open_compressed(file, write)
-        if file.is_dir():
-            return cls._open_folder(file, write)
-        # Looked at before the lock is taken: a file that is no store does not even get a lock beside it.
-        if not exists(file) and not (write and create):
-            raise StoreError(f"there is no store at {file}. Give the path of one; training with --store makes it.")
-        if not write:
-            return cls(file, connect_reader(file), None)
-        if not file.parent.is_dir():
-            raise StoreError(f"{file}: the folder {file.parent} does not exist. Make it first.")
-        lock = Lock(file)
-        try:
-            if not exists(file):
-                create_file(file)
-            connection = connect_writer(file)
-            try:
-                store = cls(file, connection, lock)
-                store._verify_runs()  # rather than after an hour of training
-                tidy(file, store._digests)
-                return store
-            except BaseException:
-                close_writer(connection)
-                raise
-        except BaseException:
-            lock.release()
-            raise
-
-    @classmethod
-    def _open_compressed(cls, file: Path, write: bool) -> "Store":
-        if write:
-            raise StoreError(
-                f"{file} is compressed, and such a store is only read. To go on with its runs, make a plain one of it: "
-                f"`dst copy --store {file.name} runs.sqlite`."
-            )
-        folder, plain = unpacked(file)
-        try:
-            if not exists(plain):
-                raise StoreError(f"{file} holds no store: it is empty inside.")
-            return cls(file, connect_reader(plain), None, folder)
-        except BaseException:
-            folder.cleanup()
-            raise
-
-    @classmethod
-    def _open_folder(cls, folder: Path, write: bool) -> "Store":
-        if write:
-            raise StoreError(
-                f"{folder} is not a file: a store is one file, and a folder of slices is only read. To go on with "
-                f"their runs, make one store of them: `dst copy --store {folder.name} runs.sqlite`."
-            )
-        first, *others = slices(folder)
-        if not others:
-            only = cls.open(first)
-            only.path = folder
-            return only  # which looks for networks beside the slice
-        temporary = TemporaryDirectory(prefix="dst-")
-        try:
-            joined = Path(temporary.name) / "joined.sqlite"
-            with cls.open(joined, write=True) as store:
-                for one in (first, *others):
-                    if differing := store._merge(one, carry=False).differing:
-                        more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
-                        warnings.warn(
-                            f"{one} has another result of run {differing[0]}{more} than an earlier slice, which counts",
-                            StoreWarning,
-                            stacklevel=3,
-                        )
-            together = cls(folder, connect_reader(joined), None, temporary)
-            together._places = (first, *others)
-            return together
-        except BaseException:
-            temporary.cleanup()
-            raise
+        with ExitStack() as held:
+            if write:
+                _check_writable(file)
+                if not create or files.has_content(file):
+                    # Before the lock: a file that is no store gets none beside it, and a damaged one stays as it is.
+                    with cls.open(file) as existing:
+                        existing.check_whole()
+                held.enter_context(files.locked(file))
+                store = cls(file, [(file, held.enter_context(files.writer(file)))], held, is_writer=True)
+            else:
+                parts = files.slices(file) if file.is_dir() else [file]
+                plain = [held.enter_context(files.plain(part)) for part in parts]
+                opened = [held.enter_context(closing(files.connect_reader(part))) for part in plain]
+                store = cls(file, list(zip(parts, opened, strict=True)), held)
+                store._choose_among_slices()
+            store._held = held.pop_all()
+        return store
 
     def __enter__(self) -> "Store":
         return self
@@ -136,21 +91,137 @@ class Store(RecordedRuns):
 
     def close(self) -> None:
         """Close the file, and let the next writer in."""
-        if self._writer is not None:
-            self._writer.close()
-            return
-        self._reader.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._held.close()
 
-    @property
-    def _connection(self) -> Connection:
-        return self._writer.connection if self._writer else self._reader
+    def finished(self) -> set[str]:
+        """The ids of the runs that need no more training: done or diverged."""
+        return {run.id for run in self.runs() if run.status in ("done", "diverged")}
 
-    def _writing(self) -> Writer:
-        if self._writer is None:
-            raise StoreError(f"{self.path} was opened for reading. Open it with write=True to record runs.")
-        return self._writer
+    def runs(
+        self,
+        *,
+        task: str | None = None,
+        estimator: str | None = None,
+        status: str | None = None,
+        seed: int | None = None,
+    ) -> list[Run]:
+        """The runs that fit every given filter, in the order they were recorded."""
+        given = {"task": task, "estimator": estimator, "status": status, "seed": seed}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        where = " AND ".join(["1", *(f"{name} = ?" for name in chosen)])
+        found = []
+        for number in range(len(self._slices)):
+            listed = self._query(
+                number,
+                f"SELECT id, config, status, detail, provenance FROM runs WHERE {where} ORDER BY key",
+                *chosen.values(),
+            )
+            for run, config, ended, detail, origin in listed:
+                if self._slice_of.get(run, number) == number and run not in self._left_out:
+                    with self._intact(run, "config"):
+                        if identify(config) != run:
+                            raise ValueError("it does not belong to the id")
+                        values = json.loads(config), ended, json.loads(detail), origin
+                        found.append(Run(run, *values))
+        return found
+
+    def find(self, start: str) -> Run:
+        """The one run whose id begins so; `StoreError` where there is none, or more than one."""
+        found = [run for run in self.runs() if run.id.startswith(start)] if start else []
+        if len(found) != 1:
+            several = f"{len(found)} runs whose ids begin with" if found else "no run"
+            raise StoreError(f"{self.path} holds {several} {start!r}. `dst show --group id` lists those there are.")
+        return found[0]
+
+    def history(self, run_id: str) -> dict[str, Series]:
+        """The metrics of a run over its steps."""
+        bodies = self._about(run_id, "SELECT body FROM histories WHERE run = ?")
+        with self._intact(run_id, "history"):
+            ((body,),) = bodies
+            return {name: Series(steps, values) for name, (steps, values) in blob.unpack_history(body).items()}
+
+    def artefacts(self, run_id: str) -> dict[str, npt.NDArray[Any]]:
+        """The small arrays that were kept of a run."""
+        bodies = self._about(run_id, "SELECT body FROM artefacts WHERE run = ? ORDER BY rowid")
+        with self._intact(run_id, "artefacts"):
+            return {name: array for (body,) in bodies for name, array in blob.unpack(body).items()}
+
+    def provenance(self, run_id: str) -> dict[str, Any]:
+        """Where, when and with what a run was trained."""
+        bodies = self._about(
+            run_id, "SELECT body FROM provenance WHERE id = (SELECT provenance FROM runs WHERE key = ?)"
+        )
+        with self._intact(run_id, "provenance"):
+            ((body,),) = bodies
+            return dict(json.loads(body))
+
+    def network(self, run_id: str) -> networks.Network:
+        """The network of a run that was kept; `StoreError` where it was not, or its file is damaged."""
+        ((digest, status),) = self._about(run_id, "SELECT digest, status FROM runs WHERE key = ?")
+        if status in ("diverged", "failed"):
+            raise StoreError(f"run {run_id} {status}, and such a run leaves no network.")
+        file = self._file_of(run_id, digest)
+        if file is None:
+            path = networks.path_of(self._slices[0][0], run_id, digest.hex())
+            raise StoreError(
+                f"the network of run {run_id} is not there: there is no {path}. If it was kept, put that folder beside "
+                "the store again; else train the run with --keep into another store (one that has ended is not trained "
+                "again), and load it from there."
+            )
+        return networks.read(file, run_id, digest.hex())
+
+    def kept(self) -> set[str]:
+        """The ids of the runs whose network, that of the result recorded here, was kept."""
+        final = "SELECT id, digest FROM runs WHERE status IN ('done', 'diverged')"
+        listed = [(number, *row) for number in range(len(self._slices)) for row in self._query(number, final)]
+        return {
+            run
+            for number, run, digest in listed
+            if self._slice_of.get(run, number) == number and self._file_of(run, digest)
+        }
+
+    def verified_rows(self) -> Iterator[rows.StoredRow]:
+        """Every run as it is stored, each slice as of one moment; raise `StoreError` where anything is damaged."""
+        for number, (path, connection) in enumerate(self._slices):
+            with explained(path):
+                connection.execute("BEGIN")
+                try:
+                    files.check_pages(connection, path)
+                    for row in rows.read_all(connection):
+                        with self._intact(row.id, "record"):
+                            row.verify()
+                        if self._slice_of.get(row.id, number) == number:
+                            yield row
+                finally:
+                    with suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
+
+    def check_whole(self) -> None:
+        """Raise `StoreError` where the file does not hold together, or anything of a run in it is damaged.
+
+        Unpacks every history: of 7,000 runs in a second.
+        """
+        for _ in self.verified_rows():
+            pass
+
+    def check_pages(self) -> None:
+        """Raise `StoreError` where the file does not hold together, so that runs may be missing from what is read."""
+        for path, connection in self._slices:
+            files.check_pages(connection, path)
+
+    def leave_out_damaged(self) -> dict[str, str]:
+        """List only the runs that are whole from now on, and return the others by name, with what is wrong with each.
+
+        A file that does not hold together is read as far as that goes: `check_pages` says so.
+        """
+        damaged = {}
+        for _, connection in self._slices:
+            with suppress(sqlite3.DatabaseError):
+                for row in rows.read_all(connection):
+                    if reason := row.damage():
+                        self._left_out.add(row.id)
+                        damaged[row.name] = reason
+        return damaged
 
     def put(self, records: Iterable[Record]) -> int:
         """Record runs, all or none of them, and return how many were new.
@@ -159,31 +230,15 @@ class Store(RecordedRuns):
         Only a failed or a stopped run gives way, to one that is done or diverged, and a failed one to a stopped one.
         When this returns, the runs are on the disk.
         """
-        writer, records = self._writing(), list(records)
-        encoded = [rows.encode(record) for record in records]
-        kept = [
-            networks.Network(row.id, row.digest, record.network) if record.network else None
-            for record, row in zip(records, encoded, strict=True)
-        ]
-        with Arrivals(self.path) as arriving, writer.transaction(arriving) as connection:
-            outcomes = [rows.insert(connection, row) for row in encoded]
-            for row, outcome, network in zip(encoded, outcomes, kept, strict=True):
-                if network and takes_network(connection, arriving, row, outcome):
-                    arriving.add(network)
-                elif outcome.is_new:
-                    arriving.outdate(row.id, row.digest)
-        return sum(outcome.is_new for outcome in outcomes)
-
-    def fold(self) -> bool:
-        """Fold the log into the file, so that the file alone is whole. `put` and `merge` do it.
-
-        False where a reader kept it from finishing: nothing is lost, and the next fold does the rest.
-        """
-        return self._writing().fold()
-
-    def check(self) -> None:
-        """Raise `StoreError` unless the file under the writer's path is the one it has open, as it left it."""
-        self._writing().check()
+        outcomes = []
+        with self._transaction() as connection:
+            for record in records:
+                row = rows.encode(record)
+                outcomes.append((row, rows.insert(connection, row)))
+                if record.network and self._lacks_network(row):
+                    networks.write(self.path, networks.Network(row.id, row.digest.hex(), record.network))
+        self._remove_outdated_networks(outcomes)
+        return sum(outcome in (Outcome.ADDED, Outcome.REPLACED) for _, outcome in outcomes)
 
     def merge(self, other: str | os.PathLike[str], *, prefer_other: bool = False) -> MergeReport:
         """Add the runs of another store, all or none of them, by the rules of `put`; merging again changes nothing.
@@ -193,57 +248,156 @@ class Store(RecordedRuns):
 
         Kept networks come along where the run's record is the other store's, or equal to it.
         """
-        return self._merge(other, prefer_other=prefer_other)
-
-    def _merge(self, other: str | os.PathLike[str], *, prefer_other: bool = False, carry: bool = True) -> MergeReport:
-        """`merge`; without `carry`, networks stay where they are."""
-        writer = self._writing()
-        with Store.open(other) as source, Arrivals(self.path) as arriving, writer.transaction(arriving) as connection:
-            merging = Merging(connection, arriving, prefer_other)
+        outcomes, carried = [], 0
+        with Store.open(other) as source, self._transaction() as connection:
             for row in source.verified_rows():
-                new = row.repacked() if source._folder else row
-                # Looked for now, not before: another process may have recorded the run just before it was read.
-                merging.add(new, source.network if carry and source._has_network(row) else None)
-        return merging.report()
+                stored = row.repacked(blob.LEVEL) if source._is_unpacked else row
+                outcomes.append((row, rows.insert(connection, stored, prefer_new=prefer_other)))
+                file = source._file_of(row.id, row.digest)
+                if file and self._lacks_network(row):
+                    networks.write(self.path, networks.read(file, row.id, row.digest.hex()))
+                    carried += 1
+        self._remove_outdated_networks(outcomes)
+        count = Counter(outcome for _, outcome in outcomes)
+        return MergeReport(
+            added=count[Outcome.ADDED],
+            already=count[Outcome.PRESENT] + count[Outcome.COMPLETED] + count[Outcome.DIFFERS],
+            replaced=count[Outcome.REPLACED],
+            differing=tuple(row.id for row, outcome in outcomes if outcome is Outcome.DIFFERS),
+            completed=count[Outcome.COMPLETED],
+            networks=carried,
+        )
 
     def copy(
         self, target: str | os.PathLike[str], *, overwrite: bool = False, artefacts_of: Collection[str] | None = None
     ) -> None:
         """Write a consistent copy of the store, as it is now, to `target`; another process may be writing meanwhile.
 
-        Every run of the copy is verified; damage is an error, and leaves nothing.
-        A `target` that ends with `.xz` is compressed as a whole. `artefacts_of` are the ids of the runs whose artefacts
-        are copied (None: all, and the networks that were kept); everything else is copied of every run.
+        Every run of the copy is verified; damage is an error, and leaves no copy. A `target` that ends with `.xz` is
+        compressed as a whole. `artefacts_of` are the ids of the runs whose artefacts are copied (None: all, and the
+        networks that were kept); everything else is copied of every run.
         """
         with explained(Path(target)):
             file = resolved(target)
-        if file.exists() and file.samefile(self.path):
-            raise StoreError(f"{file} is the store itself: a copy needs another path.")
-        with explained(file):
+            if file.exists() and file.samefile(self.path):
+                raise StoreError(f"{file} is the store itself: a copy needs another path.")
             check_target(file, STORE, overwrite=overwrite)
-        lock = Lock(file)
-        try:
-            with explained(file), arriving_with(file) as arriving:
-                # The blobs of a store that was joined or unpacked are not compressed as others are.
-                repack, replaced = self._folder is not None, file.exists()
-
-                def carry_networks(digests: Mapping[str, str]) -> None:
-                    for run in sorted(self._carried(digests)) if artefacts_of is None else ():
-                        if network := self._network_still(run, digests[run]):
-                            arriving.add(network)
-                    if replaced:
-                        arriving.clear(digests)
-                    arriving.place()
-
-                write_copy(self._connection, self.path, file, carry_networks, artefacts_of, repack=repack)
-        finally:
-            lock.release()
+        is_compressed = file.suffix == files.COMPRESSED
+        level = 0 if is_compressed else blob.LEVEL if self._is_unpacked else None
+        with files.locked(file), explained(file), replacing(file) as draft:
+            with files.writer(draft) as connection:
+                connection.execute("BEGIN")
+                for row in self.verified_rows():
+                    is_whole = artefacts_of is None or row.id in artefacts_of
+                    copied = row if is_whole else row.without_artefacts()
+                    rows.insert(connection, copied if level is None else copied.repacked(level))
+                    kept = self._file_of(row.id, row.digest) if artefacts_of is None else None
+                    if kept:
+                        networks.write(file, networks.read(kept, row.id, row.digest.hex()))
+                connection.execute("COMMIT")
+            if is_compressed:
+                files.compress(draft)
+            for end in ("-wal", "-shm", "-journal"):  # SQLite would replay the log of what was there into the copy
+                file.with_name(file.name + end).unlink(missing_ok=True)
 
     def remove(self, runs: Collection[str]) -> int:
         """Remove runs and their kept networks, all or none of them, and return how many there were."""
-        with Arrivals(self.path) as arriving, self._writing().transaction(arriving) as connection:
+        with self._transaction() as connection:
             count = connection.executemany("DELETE FROM runs WHERE id = ?", [(run,) for run in runs]).rowcount
             connection.execute("DELETE FROM provenance WHERE id NOT IN (SELECT provenance FROM runs)")
-            for run in runs:
-                arriving.outdate(run)
+        for run in runs:
+            networks.remove(self.path, run)
         return count
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing."""
+        if not self._is_writer:
+            raise StoreError(f"{self.path} was opened for reading. Open it with write=True to record runs.")
+        if not self.path.exists():
+            raise StoreError(f"{self.path} was removed or moved while runs were trained; nothing more is recorded.")
+        ((_, connection),) = self._slices
+        with explained(self.path):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # after some errors, a full disk among them, SQLite has done so itself
+                    connection.execute("ROLLBACK")
+                raise
+            # So that the file has these runs even where it is copied without its log.
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    @property
+    def _is_unpacked(self) -> bool:
+        """True where blobs are not compressed one by one, since a whole slice is."""
+        return any(path.suffix == files.COMPRESSED for path, _ in self._slices)
+
+    def _file_of(self, run: str, digest: bytes) -> Path | None:
+        """The file with the network of a result."""
+        return networks.file_of([path for path, _ in self._slices], run, digest.hex())
+
+    def _lacks_network(self, row: rows.StoredRow) -> bool:
+        """True where the result of a row is what is recorded of its run, and its network is not there."""
+        recorded = self._query(0, "SELECT 1 FROM runs WHERE id = ? AND digest = ?", row.id, row.digest)
+        return bool(recorded) and self._file_of(row.id, row.digest) is None
+
+    def _remove_outdated_networks(self, outcomes: Iterable[tuple[rows.StoredRow, Outcome]]) -> None:
+        for row, outcome in outcomes:
+            if outcome is Outcome.REPLACED:
+                networks.remove(self.path, row.id, keep=row.digest.hex())
+
+    def _choose_among_slices(self) -> None:
+        """Of a run that several slices hold, the first result counts, but that a failed or stopped one gives way."""
+        if len(self._slices) == 1:
+            return
+        best: dict[str, tuple[int, bytes]] = {}
+        for number, (path, _) in enumerate(self._slices):
+            differing = []
+            for run, status, digest in self._query(number, "SELECT id, status, digest FROM runs ORDER BY key"):
+                weight = rows.WEIGHT.get(status, -1)
+                if run not in best or weight > best[run][0]:
+                    best[run], self._slice_of[run] = (weight, digest), number
+                elif weight == rows.FINAL and digest != best[run][1]:
+                    differing.append(run)
+            if differing:
+                more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
+                warnings.warn(
+                    f"{path} has another result of run {differing[0]}{more} than an earlier slice, which counts",
+                    StoreWarning,
+                    stacklevel=3,
+                )
+
+    def _query(self, number: int, sql: str, *values: object) -> list[Any]:
+        path, connection = self._slices[number]
+        with explained(path):
+            return connection.execute(sql, values).fetchall()
+
+    def _about(self, run_id: str, sql: str) -> list[Any]:
+        number = self._slice_of.get(run_id, 0)
+        key = self._query(number, "SELECT key FROM runs WHERE id = ?", run_id)
+        if not key:
+            raise StoreError(f"{self.path} holds no run {run_id!r}. `dst show --group id` lists those there are.")
+        return self._query(number, sql, key[0][0])
+
+    @contextmanager
+    def _intact(self, run_id: str, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, TypeError, KeyError) as error:
+            raise DamagedRunError(f"{self.path}: the {what} of run {run_id} is damaged ({error}). {RESTORE}") from error
+
+
+def _check_writable(file: Path) -> None:
+    """Raise `StoreError` for what is only read: a compressed store, and a folder of slices."""
+    if file.suffix == files.COMPRESSED:
+        raise StoreError(
+            f"{file} is compressed, and such a store is only read. To go on with its runs, make a plain one of it: "
+            f"`dst copy --store {file.name} runs.sqlite`."
+        )
+    if file.is_dir():
+        raise StoreError(
+            f"{file} is not a file: a store is one file, and a folder of slices is only read. To go on with their "
+            f"runs, make one store of them: `dst copy --store {file.name} runs.sqlite`."
+        )

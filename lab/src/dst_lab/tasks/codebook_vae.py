@@ -220,7 +220,7 @@ class CodebookVAE(Task):
         all scores of a batch would be the N x K numbers that are never built here."""
         seeds, taus = None, dict(choose.taus)
         if choose.source is not None:
-            high, low = (choose.source.uniform((2,)).double() * 2**24).long().unbind(-1)
+            high, low = (choose.source.noise("uniform", (2,)).double() * 2**24).long().unbind(-1)
             seeds = (high << 24) + low
         if choose.rules:
             with torch.no_grad():

@@ -9,11 +9,8 @@ those that no neuron has), `dead_gates` (share of neurons whose logits get no gr
 the validation images). `--estimator soft` is the original: it mixes the gates instead of choosing.
 """
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 import torch
@@ -22,24 +19,11 @@ from torch import Tensor, nn
 
 import decoupled_st as dst
 from decoupled_st.diagnostics import gate_histogram, perplexity_of_counts
-from decoupled_st.nn.logic.gates import PASS_THROUGH, gate_coefficients
-from decoupled_st.nn.logic.wiring import random_wiring, unique_wiring
 from dst_lab import data
-from dst_lab.fleet.chooser import Chooser, Draws, declined
-from dst_lab.fleet.layers.gates import apply_layer, consumers
-from dst_lab.fleet.rules import by_place
-from dst_lab.fleet.task import (
-    FORWARDS,
-    Choosers,
-    Declined,
-    Fused,
-    Metrics,
-    Norm,
-    Parameters,
-    Task,
-    chunks,
-    sum_per_run,
-)
+from dst_lab.estimators import is_own
+from dst_lab.fleet.chooser import Chooser
+from dst_lab.fleet.compiled import compiled
+from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, sum_per_run
 from dst_lab.runs import Config, Defaults
 from dst_lab.tasks import register
 
@@ -89,17 +73,9 @@ class LogicGatesConfig(Config):
         }  # fmt: skip
 
 
-if TYPE_CHECKING:
-    from dst_lab.fleet.loop import Fleet
-
-Scorer: TypeAlias = Callable[[Tensor, Chooser], Tensor]
-"""(indices of images, choices) -> class scores [runs, images, classes]."""
 EVALUATE = 512
-PATH = "packed bits"
-PACKED = 128
-"""Images of a packed backward pass."""
-AT_ONCE = 2**25
-"""Bits that are packed at a time."""
+PASS_THROUGH = 3
+"""The gate "A"."""
 
 
 @register
@@ -123,43 +99,21 @@ class LogicGates(Task):
         self.labels = {name: torch.from_numpy(split.labels).to(device) for name, split in splits.items()}
         self.images, values = self.levels["train"].shape
         self.widths = (config.thresholds * values, *[config.width] * config.layers)
-        self.coefficients = gate_coefficients(device)
-        self.packs = self._declined() is None
+        declined = self._declined()
+        self.packs = declined is None
+        self.path = {"path": "plain", "declined": f"packed bits: {declined}"} if declined else {"path": "packed bits"}
+        self._built: tuple[Tensor, dst.nn.LogicNetworks] | None = None
 
     def _declined(self) -> str | None:
-        """Why packed bits do not train the estimator; None where they do."""
-        images = max(self.config.batch, EVALUATE)
-        if self.device.type == "cuda" and self.config.width * images >= 2**31:
-            return f"{self.config.width} gates times {images} images are more than 32-bit indices reach"
-        return declined(self.config.estimator, tuple(self.kernels.SURROGATES))
-
-    @cached_property
-    def kernels(self) -> Any:
-        """The module of the device: the same names on both."""
-        if self.device.type == "cuda":
-            from dst_lab.fleet.cuda import packed as on_cuda
-
-            return on_cuda
-        from dst_lab.fleet.cpu import packed as on_cpu
-
-        return on_cpu
-
-    @cached_property
-    def words(self) -> Parameters:
-        """The images of each split with their bits packed into words."""
-        rows = max(1, AT_ONCE // self.widths[0])
-        return {
-            name: torch.cat([self.kernels.pack_features(self._bits(part)) for part in torch.split(levels, rows)])
-            for name, levels in self.levels.items()
-        }
-
-    def _bits(self, levels: Tensor) -> Tensor:
-        """[..., bits] from levels [..., values], as `data.bits` spreads them."""
-        ranks = torch.arange(self.config.thresholds, dtype=torch.uint8, device=levels.device)
-        return (levels.unsqueeze(-2) > ranks[:, None]).flatten(-2)
-
-    def _network(self, parameters: Parameters) -> Any:
-        return self.kernels.PackedLogic(parameters, self.config.layers, self.classes)
+        """Why packed bits do not train the estimator here; None where they do."""
+        kind = self.config.estimator.kind
+        if kind.draw is None:
+            return f"{kind.name} relaxes the choice instead of drawing it"
+        if is_own(kind):
+            return f"{kind.name} is an estimator of your own"
+        if not dst.nn.LogicNetworks.is_packed_on(self.device):
+            return "there are no kernels here (Triton on CUDA, a C compiler on a CPU)"
+        return None
 
     def initial(self, seed: int) -> Parameters:
         generator = torch.Generator().manual_seed(seed)
@@ -169,58 +123,35 @@ class LogicGates(Task):
         return logits
 
     def fixed(self, seed: int) -> Parameters:
-        tensors = wiring_of(self.config, self.widths[0], seed)
-        for i, _ in self._layers():
-            tensors[f"users.{i}"], tensors[f"starts.{i}"] = consumers(tensors[f"wiring.{i}"], self.widths[i])
-        return tensors
+        return wiring_of(self.config, self.widths[0], seed)
 
     def _layers(self) -> list[tuple[int, int]]:
         return list(enumerate(self.widths[1:]))
 
+    def _networks(self, parameters: Parameters) -> dst.nn.LogicNetworks:
+        """The networks of a fleet, made once for its wiring."""
+        wirings = [parameters[f"wiring.{i}"] for i, _ in self._layers()]
+        if self._built is None or self._built[0] is not wirings[0]:
+            networks = dst.nn.LogicNetworks(self.widths[0], wirings, self.classes, self.config.group_tau)
+            self._built = wirings[0], networks
+        return self._built[1]
+
+    def _bits(self, levels: Tensor) -> Tensor:
+        """[..., bits] from levels [..., values], as `data.bits` spreads them."""
+        ranks = torch.arange(self.config.thresholds, dtype=torch.uint8, device=levels.device)
+        function = compiled(_above) if levels.is_cuda else _above
+        bits: Tensor = function(levels, ranks)
+        return bits
+
     def scores(self, parameters: Parameters, x: Tensor, choose: Chooser) -> Tensor:
-        """[runs, images, classes] from bits [runs, images, bits]."""
-        x = x.transpose(1, 2).float()
-        for i, _ in self._layers():
-            gates = choose.categorical(parameters[f"logits.{i}"], parameters=True)
-            wires = (parameters[f"{kind}.{i}"] for kind in ("wiring", "users", "starts"))
-            x = apply_layer(x, gates @ self.coefficients, *wires)
-        sums = x.view(len(x), self.classes, -1, x.shape[-1]).sum(2)
-        return sums.transpose(1, 2) / self.config.group_tau
+        """[runs, images, classes] from bits [runs, images, bits], or [images, bits] for all runs."""
+        gates = [choose.categorical(parameters[f"logits.{i}"], parameters=True) for i, _ in self._layers()]
+        return self._networks(parameters)(x, gates, chosen=self.packs)
 
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
-        x, labels = self._bits(self.levels["train"][index]), self.labels["train"][index]
-        return F.cross_entropy(self.scores(parameters, x, choose).transpose(1, 2), labels, reduction="none")
-
-    def fused(self, fleet: "Fleet") -> Fused | Declined:
-        """Packed bits, for the estimators that choose."""
-        if reason := self._declined():
-            return Declined(PATH, reason)
-        kernels, labels = self.kernels, self.labels["train"]
-        for tensors in (fleet.parameters, fleet.optimiser.mean, fleet.optimiser.square):
-            kernels.join(tensors)
-        network = self._network({**fleet.parameters, **fleet.fixed})
-        lr = fleet.optimiser.lr
-        # On CUDA the step is a tensor, which a captured graph reads; what rules set is computed inside the graph.
-        lasts = isinstance(fleet.now, Tensor) and not fleet.rules
-        lasting = self._draws(fleet.parameters, fleet.chooser(), lr) if lasts else None
-
-        def step() -> Norm:
-            draws = lasting or self._draws(fleet.parameters, fleet.chooser(), lr)
-            done = network.forward(kernels.pack(self.words["train"], fleet.index), draws)
-            counts = network.counts(done)
-            slopes = kernels.loss_slopes(counts, labels, fleet.index, self.config.group_tau, fleet.loss_sum)
-            squares = network.backward(done, slopes, draws, fleet.optimiser)
-            if self.device.type == "cpu":
-                fleet.watch(fleet.loss_sum)
-            return lambda: sum_per_run(squares.transpose(0, 1).flatten(1)).sqrt()
-
-        return Fused(PATH, step)
-
-    def _draws(self, parameters: Parameters, choose: Chooser, runs: Tensor) -> Draws:
-        """What the kernels are told of a pass, with the temperatures that rules set for each layer."""
-        logits = [parameters[f"logits.{i}"] for i, _ in self._layers()]
-        ruled = by_place(choose.rules, logits, observe=choose.observe) if choose.rules else None
-        return Draws.of(choose, runs, ruled, tuple(self.kernels.SURROGATES))
+        x = self._bits(self.levels["train"][index.T]).transpose(0, 1)  # in memory as they are packed
+        scores, labels = self.scores(parameters, x, choose), self.labels["train"][index]
+        return F.cross_entropy(scores.transpose(1, 2), labels, reduction="none")
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
         metrics: Metrics = {}
@@ -241,36 +172,15 @@ class LogicGates(Task):
     ) -> tuple[Tensor, Tensor]:
         runs, labels = len(parameters["logits.0"]), self.labels[split]
         loss = accuracy = torch.zeros(runs, device=self.device)
-        score = self._packed_scorer(parameters, split) if self.packs else self._scorer(parameters, split)
         for index, weight in chunks(len(labels), EVALUATE, self.device):
-            scores, target = score(index, choosers(stochastic)), labels[index].expand(runs, -1)
+            scores = self.scores(parameters, self._bits(self.levels[split][index]), choosers(stochastic))
+            target = labels[index].expand(runs, -1)
             loss = loss + sum_per_run(F.cross_entropy(scores.transpose(1, 2), target, reduction="none") * weight)
             accuracy = accuracy + sum_per_run((scores.argmax(-1) == target) * weight)
         return loss / len(labels), accuracy / len(labels)
 
-    def _scorer(self, parameters: Parameters, split: str) -> Scorer:
-        levels, runs = self.levels[split], len(parameters["logits.0"])
-        return lambda index, choose: self.scores(parameters, self._bits(levels[index]).expand(runs, -1, -1), choose)
-
-    def _packed_scorer(self, parameters: Parameters, split: str) -> Scorer:
-        network = self._network(parameters)
-        like = torch.empty(network.runs, device=self.device)
-        # Gates are counted, so a broken logit would not show by itself.
-        whole = [parameters[f"logits.{i}"].isfinite().flatten(1).all(1) for i, _ in self._layers()]
-        broken = ~torch.stack(whole).all(0)
-
-        def score(index: Tensor, choose: Chooser) -> Tensor:
-            done = network.forward(
-                self.kernels.pack(self.words[split], index[None]), self._draws(parameters, choose, like)
-            )
-            scores = network.counts(done)[..., : len(index)].transpose(1, 2) / self.config.group_tau
-            return scores.masked_fill(broken.view(-1, 1, 1), math.nan)
-
-        return score
-
     def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:
-        reached = self._packed_reached(parameters, choosers) if self.packs else self._reached(parameters, choosers)
-        return {"dead_gates": 1 - torch.cat(reached, -1).float().mean(-1)}
+        return {"dead_gates": 1 - torch.cat(self._reached(parameters, choosers), -1).float().mean(-1)}
 
     def _reached(self, parameters: Parameters, choosers: Choosers) -> list[Tensor]:
         """[runs, neurons] per layer: True where a neuron's logits got any gradient over the validation images."""
@@ -279,27 +189,13 @@ class LogicGates(Task):
         reached = [torch.zeros(parameters[name].shape[:2], dtype=torch.bool, device=self.device) for name in names]
         for index, weight in chunks(len(labels), EVALUATE, self.device):
             leaves = [parameters[name].detach().requires_grad_() for name in names]
-            score = self._scorer({**parameters, **dict(zip(names, leaves, strict=True))}, "validation")
-            scores = score(index, choosers(True)).transpose(1, 2)
-            loss = F.cross_entropy(scores, labels[index].expand(len(scores), -1), reduction="none")
+            own = {**parameters, **dict(zip(names, leaves, strict=True))}
+            scores = self.scores(own, self._bits(self.levels["validation"][index]), choosers(True))
+            target = labels[index].expand(len(scores), -1)
+            loss = F.cross_entropy(scores.transpose(1, 2), target, reduction="none")
             gradients = torch.autograd.grad((loss * weight).sum(-1).sum(), leaves)
             reached = [before | (g != 0).any(-1) for before, g in zip(reached, gradients, strict=True)]
         return reached
-
-    def _packed_reached(self, parameters: Parameters, choosers: Choosers) -> list[Tensor]:
-        kernels, network = self.kernels, self._network(parameters)
-        labels = self.labels["validation"]
-        total = torch.zeros(network.runs, device=self.device)
-        reached = torch.zeros(self.config.layers, network.runs, self.config.width, dtype=torch.bool, device=self.device)
-        for images in torch.split(torch.arange(len(labels), device=self.device), EVALUATE):
-            choose = choosers(True)
-            draws = self._draws(parameters, choose, total)
-            for index in torch.split(images, PACKED):
-                done = network.forward(kernels.pack(self.words["validation"], index[None], PACKED), draws)
-                of_runs = index.expand(network.runs, -1).contiguous()
-                slopes = kernels.loss_slopes(network.counts(done), labels, of_runs, self.config.group_tau, total)
-                reached |= network.backward(done, slopes, draws, None) > 0
-        return list(reached)
 
     def artefacts(self, parameters: Parameters, choosers: Choosers) -> dict[str, npt.NDArray[Any]]:
         layers = [parameters[f"logits.{i}"].argmax(-1) for i, _ in self._layers()]
@@ -329,9 +225,13 @@ class LogicGates(Task):
     def bytes_per_run(self) -> int:
         neurons = sum(self.widths)
         if self.packs:
-            # Gradients of a layer, packed activations, indices; class scores of an evaluation.
-            return 4 * neurons * (2 * self.config.batch + 80) + 32 * EVALUATE * self.classes
-        return 4 * (6 * EVALUATE * neurons + 3 * 16 * neurons)
+            # Noise, choices, their probabilities and gradients; a layer's gradients and words; an evaluation's input.
+            return 4 * neurons * (6 * 16 + 2 * self.config.batch + 80) + EVALUATE * (self.widths[0] + 64 * self.classes)
+        return 4 * (10 * EVALUATE * neurons + 3 * 16 * neurons)
+
+
+def _above(levels: Tensor, ranks: Tensor) -> Tensor:
+    return (levels.unsqueeze(-2) > ranks[:, None]).flatten(-2)
 
 
 def wiring_of(config: LogicGatesConfig, bits: int, seed: int) -> Parameters:
@@ -339,6 +239,6 @@ def wiring_of(config: LogicGatesConfig, bits: int, seed: int) -> Parameters:
     # torch's generator takes 32 bits of a seed, so these are the bits that `initial` draws its logits from. Wiring is
     # their remainders, which are not correlated with the logits; other bits would be other runs than those recorded.
     generator = torch.Generator().manual_seed(seed + 2**32)
-    make = {"unique": unique_wiring, "random": random_wiring}[config.wiring]
+    make = {"unique": dst.nn.unique_wiring, "random": dst.nn.random_wiring}[config.wiring]
     widths = [bits, *[config.width] * config.layers]
     return {f"wiring.{i}": make(before, config.width, generator) for i, before in enumerate(widths[:-1])}

@@ -156,11 +156,11 @@ def test_schedules_and_rules_are_values_of_a_temperature(cli, rows) -> None:
 
 @pytest.mark.parametrize(("words", "expected"), [(("--threads", 1), 1), ((), 3), (("--engine", "ray"), 1)])
 def test_a_dry_run_tries_with_the_threads_of_the_run(words, expected, cli, monkeypatch) -> None:
-    from dst_lab.engines import calibrate
+    from dst_lab.cli import estimate
     from dst_lab.fleet.loop import threads
 
     used = []
-    monkeypatch.setattr(calibrate, "estimate_seconds", lambda *_: used.append(torch.get_num_threads()) or 1.0)
+    monkeypatch.setattr(estimate, "estimate_seconds", lambda *_: used.append(torch.get_num_threads()) or 1.0)
     with threads(3):
         ended = cli(
             "sweep", "stochastic-binary", "--seeds", 2, "--grid", "epochs=1", "--dry-run", "--device", "cpu", *words
@@ -262,26 +262,15 @@ def test_a_live_bar_on_a_terminal_and_the_table_where_it_was_sent(dst, surroundi
     assert "steps/s" not in ended.out
 
 
-@pytest.mark.parametrize("chunk", [1, 2], ids=["between chunks", "after the last"])
-def test_a_store_that_is_removed_while_training_is_told_and_its_runs_are_saved(chunk, cli, rows, monkeypatch) -> None:
-    from dst_lab.engines.ledger import Ledger
+def test_a_store_that_is_removed_between_two_chunks_is_a_sentence(cli, monkeypatch) -> None:
+    put = Store.put
 
-    words = ("run", "stochastic-binary", "--epochs", 1, "--hidden", "16,16", "--threads", 1, "--seeds", 4, "--fleet", 2)
-    assert cli(*words, "--store", "whole.sqlite").code == 0
-    recorded, record = [], Ledger.record
+    def recording(store, records) -> None:
+        put(store, records)
+        Path("dst.sqlite").unlink()
 
-    def recording(ledger, records) -> None:
-        record(ledger, records)
-        recorded.append(records)
-        if len(recorded) == chunk:
-            Path("dst.sqlite").unlink()
-
-    monkeypatch.setattr(Ledger, "record", recording)
-    ended = cli(*words)
+    monkeypatch.setattr(Store, "put", recording)
+    ended = cli(*SBN, "--epochs", 1, "--hidden", "16,16", "--threads", 1, "--seeds", 4, "--fleet", 2)
     assert ended.code == 2
-    said = ended.err.splitlines()[-1]
-    assert said.startswith(f"dst: {Path('dst.sqlite').resolve()} is gone (No such file or directory) while runs were ")
-    assert "4 runs that this process had or trained are saved in" in said
-    assert said.endswith("and run the same command again.")
+    assert "dst.sqlite was removed or moved while runs were trained" in ended.err.splitlines()[-1]
     assert not Path("dst.sqlite").exists()
-    assert rows(Path("dst.rescued.sqlite")) == rows(Path("whole.sqlite"))

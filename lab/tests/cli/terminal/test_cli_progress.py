@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from dst_lab.cli.terminal.console import Console
 from dst_lab.cli.terminal.progress import Display
+from dst_lab.engines.engine import Progress
 
 
 class _Fleet(SimpleNamespace):
@@ -26,9 +27,9 @@ def test_bar_steps_and_time_left_never_vanish(width) -> None:
     console = Console(file=screen, width=width, force_terminal=True, color_system=None, legacy_windows=False)
     with Display(console) as display:
         fleet = _fleet(1)
-        display(fleet)
+        display(Progress(fleet=fleet))
         fleet.step, display._drawn = 700_000, 0.0
-        display(fleet)
+        display(Progress(fleet=fleet))
         display._bar.refresh()
     lines = re.split(r"[\r\n]+|\x1b\[[0-9;?]*[A-Za-z]", screen.getvalue())
     *_, first, second = [line for line in lines if line.strip()]
@@ -47,5 +48,5 @@ def test_a_task_whose_name_has_brackets_is_shown_as_it_is() -> None:
     fleet = _fleet(1)
     fleet.configs[0].task = "a[/b]\x1b[2Jc"
     with Display(console) as display:
-        display(fleet)
+        display(Progress(fleet=fleet))
     assert "a[/b]\\x1b[2Jc gumbel_ste" in screen.getvalue()

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from decoupled_st.circuits.circuit import Circuit
-from decoupled_st.circuits.formats import aiger, c, dot, json, verilog
+from decoupled_st.circuits.formats import aiger, c, json, verilog
 from decoupled_st.circuits.words import check_bits
 
 Content: TypeAlias = str | bytes
@@ -20,7 +20,6 @@ _WRITERS: dict[str, Callable[..., Mapping[str, Content]]] = {
     ".aag": aiger.write_ascii,
     ".aig": aiger.write_binary,
     ".json": json.write,
-    ".dot": dot.write,
 }
 
 

@@ -83,23 +83,6 @@ def _exponential_apart(like: Tensor, generator: torch.Generator | None) -> Tenso
     return -torch.log1p(-u).to(like.dtype)
 
 
-def gumbel_from_uniform(u: Tensor) -> Tensor:
-    """Uniform draws from [0, 1), as `torch.rand` gives them, to standard Gumbel noise: `-log(-log(u))`.
-
-    24 bits end it at 16.6. The laboratory's fleets keep it so, on a CPU and on CUDA: among their 8 or 16 categories the
-    tail beyond has a probability below 1e-6 of deciding anything, and recorded runs are to be repeated.
-    """
-    return -torch.log(-torch.log(_inside(u)))
-
-
-def logistic_from_uniform(u: Tensor) -> Tensor:
-    """Uniform draws from [0, 1), as `torch.rand` gives them, to standard logistic noise: `log(u / (1 - u))`.
-
-    Short in its tails as `gumbel_from_uniform` is, and kept for the same reason: beyond +-16 lie 2e-7 of all draws.
-    """
-    return torch.logit(_inside(u))
-
-
 def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> None:
     """Refuse noise of another shape, noise together with a generator, and a generator that is none."""
     if generator is not None and not isinstance(generator, torch.Generator):
@@ -131,10 +114,3 @@ def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
         return torch.rand_like(like, memory_format=torch.contiguous_format)
     shape, dtype, device = like.shape, like.dtype, like.device
     return torch.rand(shape, dtype=dtype, device=device, generator=generator)  # pass noise= instead of generator=
-
-
-def _inside(u: Tensor) -> Tensor:
-    # On a CPU torch.rand gives multiples of eps/2 from 0 to 1 - eps/2. At the ends the noise would be infinite; half a
-    # step stands in.
-    eps = torch.finfo(u.dtype).eps
-    return u.clamp(eps / 4, 1 - eps / 2)

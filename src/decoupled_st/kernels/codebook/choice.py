@@ -138,8 +138,25 @@ def _inside(
     """The code of one row inside its group: drawn where there is a temperature, else the best, noise included where
     there is a seed."""
     row = tl.program_id(0).to(tl.int64)
-    head = row % HEADS
     first = tl.load(group + row) * SIZE
+    s = scores_of_row(x, codes, row_scale, code_scale, bias, row, first, K, HEADS, D, L2, SIZE, WIDTH)
+    if seed is not None:
+        quads = first // 4 + tl.arange(0, SIZE // 4)[None, :]
+        noises = gumbel(seed, row + tl.zeros([1, 1], tl.int64), quads, 1, SIZE // 4)
+        noise = tl.reshape(noises, (SIZE,))
+        s = s + noise if tau_f is None else s - tl.max(s, 0) + tl.load(tau_f + row) * noise
+    # A row whose scores are NaN has no best; any code does, since the caller gives it none.
+    best = tl.min(tl.where(s == tl.max(s, 0), tl.arange(0, SIZE), SIZE - 1), 0)
+    tl.store(index + row, tl.minimum(first + best, K - 1))
+
+
+@triton.jit
+def scores_of_row(
+    x, codes, row_scale, code_scale, bias, row, first, K,
+    HEADS: tl.constexpr, D: tl.constexpr, L2: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """The scores [SIZE] of one row against so many codes; -inf beyond K."""
+    head = row % HEADS
     code = first + tl.arange(0, SIZE)
     inside = code < K
     tile = vectors_of(codes + head * K * D, code, inside, D, WIDTH, False).to(tl.float32)
@@ -152,12 +169,4 @@ def _inside(
         s = s * tl.load(row_scale + row) * tl.load(code_scale + head * K + code, inside, other=0.0)
     if bias is not None:
         s = s + tl.load(bias + head * K + code, inside, other=0.0)
-    s = tl.where(inside, s, -float("inf"))
-    if seed is not None:
-        quads = first // 4 + tl.arange(0, SIZE // 4)[None, :]
-        noises = gumbel(seed, row + tl.zeros([1, 1], tl.int64), quads, 1, SIZE // 4)
-        noise = tl.reshape(noises, (SIZE,))
-        s = s + noise if tau_f is None else s - tl.max(s, 0) + tl.load(tau_f + row) * noise
-    # A row whose scores are NaN has no best; any code does, since the caller gives it none.
-    best = tl.min(tl.where(s == tl.max(s, 0), tl.arange(0, SIZE), SIZE - 1), 0)
-    tl.store(index + row, tl.minimum(first + best, K - 1))
+    return tl.where(inside, s, -float("inf"))

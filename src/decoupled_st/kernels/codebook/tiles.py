@@ -38,6 +38,7 @@ class Scoring:
 # Rows and codes of a tile, warps and stages, for rows of at most 128, 256, 512 and 1,024 bytes: of those that were
 # tried on an H200 the fastest, at 64 and 256 features.
 _ON_TENSOR_CORES = {
+    "search": ((128, GROUP, 4, 4), (128, GROUP, 4, 3), (128, GROUP, 8, 2), (32, GROUP, 8, 1)),
     "forward": ((64, GROUP, 4, 5), (64, GROUP, 4, 3), (128, GROUP, 8, 2), (32, GROUP, 8, 1)),
     "to_x": ((64, 64, 4, 3), (128, 64, 8, 3), (128, 64, 8, 2), (32, 32, 8, 2)),
     "to_codes": ((64, 128, 4, 4), (64, 64, 4, 2), (64, 64, 4, 2), (32, 32, 8, 2)),
@@ -50,6 +51,7 @@ _WITH_NOISE = {
 }
 # Products of float32 as such keep three parts of their operands on chip.
 _IN_FLOAT32 = {
+    "search": ((128, GROUP, 8, 2), (128, GROUP, 8, 2), (32, GROUP, 8, 2), (16, GROUP, 8, 1)),
     "forward": ((128, GROUP, 8, 2), (128, GROUP, 8, 2), (32, GROUP, 8, 2), (16, GROUP, 8, 1)),
     "to_x": ((64, 64, 4, 2), (64, 64, 4, 2), (32, 32, 8, 1), (16, 16, 8, 1)),
     "to_codes": ((64, 64, 4, 2), (64, 64, 4, 2), (32, 32, 8, 1), (16, 16, 8, 1)),

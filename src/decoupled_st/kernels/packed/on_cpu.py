@@ -41,21 +41,22 @@ class Forward:
     Args:
         words: what `pack` made of the input.
         images, columns: of the result.
+        runs: how many networks lie side by side in it.
     """
 
-    def __init__(self, words: Tensor, images: int, columns: int) -> None:
-        self.passed, self.gates, self.sound = [words], list[Tensor](), True
-        self._out = _empty(torch.float32, images, columns)
+    def __init__(self, words: Tensor, images: int, columns: int, runs: int) -> None:
+        self.passed, self.gates, self.runs = [words], list[Tensor](), runs
+        self._out, self._broken = _empty(torch.float32, images, columns), _empty(torch.bool, runs).zero_()
 
     def layer(self, chosen: Tensor, wiring: Tensor) -> None:
-        """One-hot rows [out, 16] and their wiring [2, out]; where the rows are not one-hot, the result will be NaN."""
+        """One-hot rows [out, 16] and their wiring [2, out]; a run with rows that are not one-hot will be NaN."""
         x = self.passed[-1]
         neurons, words = len(chosen), x.shape[1]
         y, gates = _empty(torch.int32, neurons, words), _empty(torch.uint8, neurons)
-        sound = _call("forward", neurons, (x, chosen, wiring, gates, y), _SIZE(neurons), _SIZE(words))
+        sizes = (neurons, words, neurons // self.runs)
+        _call("forward", neurons, (x, chosen, wiring, gates, y, self._broken), *map(_SIZE, sizes))
         self.passed.append(y)
         self.gates.append(gates)
-        self.sound = self.sound and all(sound)
 
     def scores(self, tau: float) -> Tensor:
         """How many neurons of each class's group are 1, over tau: [images, classes]."""
@@ -71,7 +72,9 @@ class Forward:
         return self._result()
 
     def _result(self) -> Tensor:
-        return self._out if self.sound else self._out.fill_(torch.nan)
+        by_run = self._out.view(len(self._out), self.runs, -1)
+        by_run.masked_fill_(self._broken[:, None], torch.nan)
+        return self._out
 
 
 class Backward:

@@ -35,8 +35,10 @@ def _pack(x, out, strange, features, images, words, CHECKED: tl.constexpr, FEATU
 
 @triton.jit
 def _forward(
-    x, chosen, wiring, gates, y, broken, neurons, words, NEURONS: tl.constexpr, WORDS: tl.constexpr
+    x, chosen, wiring, gates, y, broken, neurons, words, own,
+    FIXED: tl.constexpr, NEURONS: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
+    """`own` neurons belong to each run."""
     groups = tl.cdiv(neurons, NEURONS)
     n = (tl.program_id(0) % groups) * NEURONS + tl.arange(0, NEURONS)
     is_neuron = n < neurons
@@ -44,22 +46,23 @@ def _forward(
     row = tl.load(chosen + 16 * n.to(tl.int64)[:, None] + k, is_neuron[:, None], 0.0)
     total, square = tl.sum(row, 1), tl.sum(row * row, 1)
     sound = ((total == 1.0) & (square == 1.0)) | ((total == 0.0) & (square == 0.0))  # zeros: no gate was allowed
-    tl.store(broken, 1.0, tl.max((is_neuron & ~sound).to(tl.int32), 0) > 0)
+    tl.store(broken + n // own, 1.0, is_neuron & ~sound)
     gate = tl.sum(tl.where(row == 1.0, k, 0), 1) & 15
     tl.store(gates + n, gate.to(tl.uint8), is_neuron)
+    row = FIXED if FIXED else words
     w = (tl.program_id(0) // groups) * WORDS + tl.arange(0, WORDS)[None, :]
-    mask = is_neuron[:, None] & (w < words)
-    a = tl.load(x + tl.load(wiring + n, is_neuron, 0)[:, None] * words + w, mask, 0)
-    b = tl.load(x + tl.load(wiring + neurons + n, is_neuron, 0)[:, None] * words + w, mask, 0)
+    mask = is_neuron[:, None] & (w < row)
+    a = tl.load(x + tl.load(wiring + n, is_neuron, 0)[:, None] * row + w, mask, 0)
+    b = tl.load(x + tl.load(wiring + neurons + n, is_neuron, 0)[:, None] * row + w, mask, 0)
     t = gate[:, None]
     when_a = (-(t & 1) & b) | (-((t >> 1) & 1) & ~b)
     when_not = (-((t >> 2) & 1) & b) | (-((t >> 3) & 1) & ~b)
-    tl.store(y + n.to(tl.int64)[:, None] * words + w, (a & when_a) | (~a & when_not), mask)
+    tl.store(y + n.to(tl.int64)[:, None] * row + w, (a & when_a) | (~a & when_not), mask)
 
 
 @triton.jit
-def _count(y, counts, broken, classes, group, words, images, parts, SPAN: tl.constexpr, BLOCK: tl.constexpr):
-    """Parts of a group add up: whole numbers, in any order. NaN where something is broken."""
+def _count(y, counts, broken, classes, group, words, images, parts, own, SPAN: tl.constexpr, BLOCK: tl.constexpr):
+    """Parts of a group add up: whole numbers, in any order. NaN for a run, which has `own` classes, that is broken."""
     label, rest = tl.program_id(0) % classes, tl.program_id(0) // classes
     part, word = rest % parts, rest // parts
     i = tl.arange(0, 32)[None, :]
@@ -70,28 +73,29 @@ def _count(y, counts, broken, classes, group, words, images, parts, SPAN: tl.con
         value = tl.load(y + (label * group + n).to(tl.int64) * words + word, n < end, 0)
         total += tl.sum((value[:, None] >> i) & 1, 0)
     image = word * 32 + tl.arange(0, 32)
-    count = tl.where(tl.load(broken) != 0, float("nan"), total.to(tl.float32))
+    count = tl.where(tl.load(broken + label // own) != 0, float("nan"), total.to(tl.float32))
     tl.atomic_add(counts + image * classes + label, count, image < images, sem="relaxed")
 
 
 @triton.jit
-def _unpack(y, out, broken, neurons, words, images, BLOCK: tl.constexpr):
+def _unpack(y, out, broken, neurons, words, images, own, BLOCK: tl.constexpr):
     groups = tl.cdiv(neurons, BLOCK)
     n = (tl.program_id(0) % groups) * BLOCK + tl.arange(0, BLOCK)[None, :]
     word = tl.program_id(0) // groups
     i = tl.arange(0, 32)[:, None]
     image = (word * 32 + i).to(tl.int64)
     bits = (tl.load(y + n.to(tl.int64) * words + word, n < neurons, 0) >> i) & 1
-    value = tl.where(tl.load(broken) != 0, float("nan"), bits.to(tl.float32))
+    value = tl.where(tl.load(broken + n // own, n < neurons, 0.0) != 0, float("nan"), bits.to(tl.float32))
     tl.store(out + image * neurons + n, value, (image < images) & (n < neurons))
 
 
 @triton.jit
 def _backward(
-    above, y, x, wiring, gates, over, users, starts, gradient, by_gates, tau,
-    neurons, above_neurons, group, words, images, row_stride, image_stride, span,
-    NEURONS: tl.constexpr, WORDS: tl.constexpr,
+    above, y, x, wiring, gates, over, users, starts, gradient, by_gates,
+    neurons, above_neurons, group, words,
+    SPAN: tl.constexpr, FIXED: tl.constexpr, NEURONS: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
+    """Gradients are rows of SPAN images, those beyond the batch 0."""
     n = tl.program_id(0) * NEURONS + tl.arange(0, NEURONS)
     is_neuron = n < neurons
     i = tl.arange(0, 32)[None, None, :]
@@ -100,32 +104,30 @@ def _backward(
         uses = tl.load(starts + n + 1, is_neuron, 0) - begin
     s00, s01 = tl.zeros([NEURONS], tl.float32), tl.zeros([NEURONS], tl.float32)
     s10, s11 = tl.zeros([NEURONS], tl.float32), tl.zeros([NEURONS], tl.float32)
-    for first in range(0, words, WORDS):
+    row = FIXED if FIXED else words
+    for first in range(0, row, WORDS):
         w = first + tl.arange(0, WORDS)[None, :]
         image = w[:, :, None] * 32 + i
-        inside = is_neuron[:, None, None] & (image < images)
+        inside = is_neuron[:, None, None] & (image < SPAN)
         if users is None:
-            row = (n // group).to(tl.int64)[:, None, None]
-            g = tl.load(above + row * row_stride + image * image_stride, inside, 0.0) / tau
+            g = tl.load(above + (n // group).to(tl.int64)[:, None, None] * SPAN + image, inside, 0.0)
         else:
             g = tl.zeros([NEURONS, WORDS, 32], tl.float32)
             # Nearly all neurons have two readers (see `unique_wiring`), so these are asked for at once, others in turn.
             for k in tl.static_range(2):
                 g += _from_user(
-                    begin + k, k < uses, w, i, image, above, y, gates, over, users, tau,
-                    above_neurons, group, words, images, row_stride, image_stride,
-                )  # fmt: skip
+                    begin + k, k < uses, w, i, image, above, y, gates, over, users, above_neurons, group, row, SPAN
+                )
             for k in range(2, tl.max(uses, 0)):
                 g += _from_user(
-                    begin + k, k < uses, w, i, image, above, y, gates, over, users, tau,
-                    above_neurons, group, words, images, row_stride, image_stride,
-                )  # fmt: skip
+                    begin + k, k < uses, w, i, image, above, y, gates, over, users, above_neurons, group, row, SPAN
+                )
         if gradient is not None:
-            tl.store(gradient + n.to(tl.int64)[:, None, None] * span + image, g, inside)
+            tl.store(gradient + n.to(tl.int64)[:, None, None] * SPAN + image, g, inside)
         if by_gates is not None:
-            mask = is_neuron[:, None] & (w < words)
-            a = tl.load(x + tl.load(wiring + n, is_neuron, 0)[:, None] * words + w, mask, 0)
-            b = tl.load(x + tl.load(wiring + neurons + n, is_neuron, 0)[:, None] * words + w, mask, 0)
+            mask = is_neuron[:, None] & (w < row)
+            a = tl.load(x + tl.load(wiring + n, is_neuron, 0)[:, None] * row + w, mask, 0)
+            b = tl.load(x + tl.load(wiring + neurons + n, is_neuron, 0)[:, None] * row + w, mask, 0)
             s00 += _sum_where(~a & ~b, g, i)
             s01 += _sum_where(~a & b, g, i)
             s10 += _sum_where(a & ~b, g, i)
@@ -138,10 +140,7 @@ def _backward(
 
 
 @triton.jit
-def _from_user(
-    at, used, w, i, image, above, y, gates, over, users, tau,
-    neurons, group, words, images, row_stride, image_stride,
-):  # fmt: skip
+def _from_user(at, used, w, i, image, above, y, gates, over, users, neurons, group, words, SPAN: tl.constexpr):
     """What each neuron's gradient gets from the reader at `at`: that one's gradient, times what this input changes."""
     user = tl.load(users + at, used, 0)
     second = user >= neurons
@@ -153,7 +152,7 @@ def _from_user(
     beside = tl.load(over + tl.where(second, 0, neurons) + j, used, 0)
     other = tl.load(y + beside[:, None] * words + w, used[:, None] & (w < words), 0)
     row = (j.to(tl.int32) // group).to(tl.int64)[:, None, None]
-    grad = tl.load(above + row * row_stride + image * image_stride, used[:, None, None] & (image < images), 0.0) / tau
+    grad = tl.load(above + row * SPAN + image, used[:, None, None] & (image < SPAN), 0.0)
     return grad * tl.where(((other[:, :, None] >> i) & 1) != 0, high, low)
 
 
@@ -182,43 +181,45 @@ class Forward:
     Args:
         words: what `pack` made of the input.
         images, columns: of the result.
+        runs: how many networks lie side by side in it.
     """
 
-    def __init__(self, words: Tensor, images: int, columns: int) -> None:
+    def __init__(self, words: Tensor, images: int, columns: int, runs: int) -> None:
         self.passed, self.gates = [words], list[Tensor]()
-        self.images, self.columns = images, columns
-        # One fill for both: whether something is broken, and the counts.
-        self._zeros = torch.zeros(4 + images * columns, dtype=torch.float32, device=words.device)
+        self.images, self.columns, self.runs = images, columns, runs
+        # One fill for both: which runs are broken, and the counts, which begin at a multiple of 16 bytes.
+        self._first = 4 * blocks(runs, 4)
+        self._zeros = torch.zeros(self._first + images * columns, dtype=torch.float32, device=words.device)
 
     def layer(self, chosen: Tensor, wiring: Tensor) -> None:
-        """One-hot rows [out, 16] and their wiring [2, out]; where the rows are not one-hot, the result will be NaN."""
+        """One-hot rows [out, 16] and their wiring [2, out]; a run with rows that are not one-hot will be NaN."""
         x = self.passed[-1]
         neurons, words = len(chosen), x.shape[1]
         y = torch.empty(neurons, words, dtype=torch.int32, device=x.device)
         gates = torch.empty(neurons, dtype=torch.uint8, device=x.device)
         launch(
-            _forward, blocks(neurons, NEURONS) * blocks(words, WORDS),
-            (x, chosen, wiring, gates, y, self._zeros), (), (neurons, words), (NEURONS, WORDS), 4,
+            _forward, blocks(neurons, NEURONS) * blocks(words, WORDS), (x, chosen, wiring, gates, y, self._zeros), (),
+            (neurons, words, neurons // self.runs), (_fixed(words), NEURONS, WORDS), 4,
         )  # fmt: skip
         self.passed.append(y)
         self.gates.append(gates)
 
     def scores(self, tau: float) -> Tensor:
         """How many neurons of each class's group are 1, over tau: [images, classes]."""
-        y, counts = self.passed[-1], self._zeros[4:].view(self.images, self.columns)
+        y, counts = self.passed[-1], self._zeros[self._first :].view(self.images, self.columns)
         group, words = len(y) // self.columns, y.shape[1]
         parts = blocks(group, COUNTED)
         launch(
             _count, self.columns * parts * words, (y, counts, self._zeros), (),
-            (self.columns, group, words, self.images, parts), (COUNTED, 128), 4,
+            (self.columns, group, words, self.images, parts, self.columns // self.runs), (COUNTED, 128), 4,
         )  # fmt: skip
         return counts / tau
 
     def bits(self) -> Tensor:
         """[images, neurons] of 0.0 and 1.0."""
-        y, out = self.passed[-1], self._zeros[4:].view(self.images, self.columns)
-        programs = blocks(len(y), FEATURES) * y.shape[1]
-        launch(_unpack, programs, (y, out, self._zeros), (), (len(y), y.shape[1], self.images), (FEATURES,), 4)
+        y, out = self.passed[-1], self._zeros[self._first :].view(self.images, self.columns)
+        programs, sizes = blocks(len(y), FEATURES) * y.shape[1], (len(y), y.shape[1], self.images, len(y) // self.runs)
+        launch(_unpack, programs, (y, out, self._zeros), (), sizes, (FEATURES,), 4)
         return out
 
 
@@ -232,8 +233,10 @@ class Backward:
     """
 
     def __init__(self, g: Tensor, tau: float, group: int) -> None:
-        self.above, self.tau, self.group = g, tau, group
-        self.images, self.strides = len(g), (1, g.shape[1])
+        self.images, self.group = len(g), group
+        self.span = 8 * blocks(self.images, 8)  # rows that begin at whole sectors of 32 bytes
+        self.above = torch.zeros(g.shape[1], self.span, dtype=torch.float32, device=g.device)
+        torch.div(g.t(), tau, out=self.above[:, : self.images])
 
     def layer(
         self,
@@ -251,15 +254,19 @@ class Backward:
             by_gates: [out, 16], filled with the gradient of its gates; None for the input, which has none.
             keep: whether the gradient of its outputs is needed further down.
         """
-        span = 8 * blocks(self.images, 8)  # rows that begin at whole sectors of 32 bytes
-        gradient = torch.empty(len(y), span, dtype=torch.float32, device=y.device) if keep else None
-        tensors = (self.above, y, x, wiring, *(over or (None,) * 4), gradient, by_gates)
-        above = over[1].shape[1] if over else 0
-        sizes = (len(y), above, self.group, y.shape[1], self.images, *self.strides, span)
-        launch(_backward, blocks(len(y), BACKWARD), tensors, (self.tau,), sizes, (BACKWARD, WORDS), WARPS)
+        gradient = torch.empty(len(y), self.span, dtype=torch.float32, device=y.device) if keep else None
+        tensors, words = (self.above, y, x, wiring, *(over or (None,) * 4), gradient, by_gates), y.shape[1]
+        sizes = (len(y), over[1].shape[1] if over else 0, self.group, words)
+        constants = (self.span, _fixed(words), BACKWARD, WORDS)
+        launch(_backward, blocks(len(y), BACKWARD), tensors, (), sizes, constants, WARPS)
         if gradient is not None:
-            self.above, self.tau, self.group, self.strides = gradient, 1.0, 1, (span, 1)
+            self.above, self.group = gradient, 1
 
     def to_input(self) -> Tensor:
         """[images, in], of the layer that was kept last."""
         return self.above[:, : self.images].t()
+
+
+def _fixed(words: int) -> int:
+    """The number of words as a constant of kernels, where it is small and loads of whole rows pay; 0 elsewhere."""
+    return words if words <= WORDS else 0

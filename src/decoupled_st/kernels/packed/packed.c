@@ -70,12 +70,12 @@ void unpack(const uint32_t *y, float *out, size_t neurons, size_t words, size_t 
 
 /* ---- forward ---- */
 
-/* Of one-hot rows [neurons, 16], the gate of each neuron, and what it makes of its two inputs; 0 where a row is not
-   one-hot. A row of zeros, where no gate was allowed, gives 0, as gate 0 does. */
-int forward(const uint32_t *x, const float *chosen, const int64_t *wiring, uint8_t *gates, uint32_t *restrict y,
-            size_t neurons, size_t words, size_t first, size_t last)
+/* Of one-hot rows [neurons, 16], the gate of each neuron, and what it makes of its two inputs. Each run has `own`
+   neurons; broken[run] is set to 1 where a row of its is not one-hot. A row of zeros, where no gate was allowed, gives 0,
+   as gate 0 does. */
+void forward(const uint32_t *x, const float *chosen, const int64_t *wiring, uint8_t *gates, uint32_t *restrict y,
+             uint8_t *broken, size_t neurons, size_t words, size_t own, size_t first, size_t last)
 {
-    int sound = 1;
     for (size_t n = first; n < last; n++) {
         const float *row = chosen + GATES * n;
         float gate = 0, total = 0, square = 0;
@@ -85,7 +85,8 @@ int forward(const uint32_t *x, const float *chosen, const int64_t *wiring, uint8
             square += row[k] * row[k];
         }
         if (!(total == 1 && square == 1)) { /* NaN too */
-            sound &= total == 0 && square == 0;
+            if (!(total == 0 && square == 0))
+                broken[n / own] = 1;
             gate = 0;
         }
         const unsigned t = gates[n] = (uint8_t)gate;
@@ -94,7 +95,6 @@ int forward(const uint32_t *x, const float *chosen, const int64_t *wiring, uint8
         for (size_t w = 0; w < words; w++)
             y[n * words + w] = (a[w] & ((b[w] & t11) | (~b[w] & t10))) | (~a[w] & ((b[w] & t01) | (~b[w] & t00)));
     }
-    return sound;
 }
 
 /* ---- backward ---- */

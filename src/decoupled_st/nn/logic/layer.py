@@ -16,8 +16,8 @@ from decoupled_st.estimators.operations.temperature import check_float
 from decoupled_st.estimators.spec import Estimator
 from decoupled_st.kernels import traced
 from decoupled_st.nn.chooser import Chooser, one_node
-from decoupled_st.nn.logic.fused_layer import Readers, apply_layer
-from decoupled_st.nn.logic.gates import PASS_THROUGH
+from decoupled_st.nn.logic.gates import PASS_THROUGH, apply_gates
+from decoupled_st.nn.logic.packed import Readers
 from decoupled_st.nn.logic.wiring import check_generator, check_wiring, random_wiring, unique_wiring
 from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.temperatures import Rule, Tempered
@@ -112,8 +112,7 @@ class LogicLayer(Chooser):
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None) -> Tensor:
         """[..., in] of values between 0 and 1 to [..., out], in the dtype of the logits.
 
-        On CUDA, and for large layers on a CPU, it is one fused operation (`dst.use_kernels(False)` switches that off),
-        whose result lies in memory neuron by neuron: `reshape` takes it where `view` may not.
+        A layer is made of plain operations; a `LogicNetwork` is one fused operation where its inputs are bits.
 
         Args:
             x: one gate per neuron serves every row of it.
@@ -124,7 +123,7 @@ class LogicLayer(Chooser):
             given = f"x of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
             raise ValueError(f"this layer takes {self.in_features} inputs, got {given}")
         _check_values(x)
-        return apply_layer(x, self._gates(generator, noise), self.wiring, self._readers)
+        return apply_gates(x, self._gates(generator, noise), self.wiring)
 
     def _gates(self, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
         """[out, 16], one-hot or mixed."""

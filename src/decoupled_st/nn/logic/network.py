@@ -20,8 +20,8 @@ from decoupled_st.estimators import (
 from decoupled_st.estimators.operations.noise import check_source
 from decoupled_st.estimators.operations.temperature import check, check_scale
 from decoupled_st.nn.chooser import check_deterministic, one_node
-from decoupled_st.nn.logic.fused_network import Stack, apply_network, backend, choose
 from decoupled_st.nn.logic.layer import GroupSum, LogicLayer, check_finite
+from decoupled_st.nn.logic.packed import WORTH, Stack, apply_network, backend, choose, pack
 from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.tempering import InForce
 
@@ -105,11 +105,12 @@ class LogicNetwork(nn.Sequential):
         if kernels.traced() or not (_is_plain(self) and all(map(_chooses, layers))):
             return self._one_by_one(x, layers, group, generator)
         stack, rows = _stack(layers, group), x.reshape(-1, x.shape[-1])
-        functions = backend(x, [layer.logits for layer in layers], stack)
-        words = functions.pack(rows if x.dtype in (torch.bool, torch.uint8) else rows.float()) if functions else None
+        is_worth = not x.is_cpu or kernels.INTERPRETED or len(rows) * sum(stack.widths[1:]) >= WORTH
+        functions = backend(rows, [layer.logits for layer in layers], stack) if is_worth else None
+        words = pack(rows, functions)
         if functions is None or words is None:  # too small, no compiler, float64, ..; or values that are not bits
             return self._one_by_one(x, layers, group, generator)
-        scores = apply_network(rows, words, _chosen(layers, generator), stack, functions)
+        scores = apply_network(rows, words, [_chosen(layers, generator)], stack, functions)
         return scores.reshape(*x.shape[:-1], scores.shape[-1])
 
     def _one_by_one(
@@ -149,7 +150,7 @@ def _stack(layers: list[LogicLayer], group: GroupSum | None) -> Stack:
         wirings=[layer.wiring for layer in layers],
         readers=[layer._readers for layer in layers],
         classes=group.classes if group else 0,
-        tau=float(group.tau) if group else 1.0,  # a whole number too: kernels are compiled anew for what is none
+        tau=float(group.tau) if group else 1.0,
     )
 
 

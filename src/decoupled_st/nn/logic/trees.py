@@ -49,8 +49,7 @@ def evaluate_trees(x: Tensor, coefficients: Tensor, wiring: Tensor, kernel: int,
     channels, height, width, images = padded.shape
     rows, columns = height - kernel + 1, width - kernel + 1
     place = torch.arange(channels * height * width, device=x.device).reshape(channels, height, width)
-    windows = place.unfold(1, kernel, 1).unfold(2, kernel, 1)  # [channels, rows, columns, kernel, kernel]
-    index = windows.permute(0, 3, 4, 1, 2).reshape(-1, rows * columns)[wiring]  # [trees, leaves, rows * columns]
+    index = leaves_of(place, wiring, kernel)
     values = padded.reshape(-1, images).index_select(0, index.flatten()).reshape(*index.shape, images)
     start = 0
     while (count := values.shape[1] // 2) > 0:
@@ -59,6 +58,12 @@ def evaluate_trees(x: Tensor, coefficients: Tensor, wiring: Tensor, kernel: int,
         values = c0 + c1 * u + v * (c2 + c3 * u)
         start += count
     return values.reshape(len(wiring), rows, columns, images).permute(3, 0, 1, 2)
+
+
+def leaves_of(image: Tensor, wiring: Tensor, kernel: int) -> Tensor:
+    """[trees, leaves, rows * columns]: what each leaf sees of an image [channels, height, width], window by window."""
+    windows = image.unfold(1, kernel, 1).unfold(2, kernel, 1)  # [channels, rows, columns, kernel, kernel]
+    return windows.permute(0, 3, 4, 1, 2).reshape(image.shape[0] * kernel**2, -1)[wiring]
 
 
 def balanced_leaves(inputs: int, trees: int, leaves: int, generator: torch.Generator | None) -> Tensor:

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 import decoupled_st as dst
 from decoupled_st.kernels.compiler import find_compiler, load
 from decoupled_st.kernels.packed import on_cpu
-from decoupled_st.nn.logic import fused_network as module
-from decoupled_st.nn.logic.fused_network import choose
+from decoupled_st.nn.logic import network as network_module
+from decoupled_st.nn.logic import packed as module
+from decoupled_st.nn.logic.packed import choose
 
 ARGMAX = dst.Decoupled(tau_f=0.0, tau_b=0.7)
 DRAWN = dst.Decoupled(tau_f=0.5, tau_b=0.7)
@@ -25,7 +26,7 @@ Applied = list[tuple[Any, ...]]
 @pytest.fixture(autouse=True)
 def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small networks go by the compiled code too; skipped where there is no compiler."""
-    monkeypatch.setattr(module, "WORTH", 0)
+    monkeypatch.setattr(network_module, "WORTH", 0)
     if on_cpu.library() is None:
         pytest.skip("there is no C compiler")
 

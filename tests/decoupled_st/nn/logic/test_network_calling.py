@@ -14,10 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 import decoupled_st as dst
 from decoupled_st.estimators import decoupled
-from decoupled_st.kernels.gates import on_cpu as gates_on_cpu
 from decoupled_st.kernels.packed import on_cpu
-from decoupled_st.nn.logic import fused_layer as layer_module
-from decoupled_st.nn.logic import fused_network as module
+from decoupled_st.nn.logic import network as module
 
 ARGMAX = dst.Decoupled(tau_f=0.0, tau_b=0.7)
 Change = Callable[[nn.Sequential], object]
@@ -25,10 +23,9 @@ Change = Callable[[nn.Sequential], object]
 
 @pytest.fixture(autouse=True)
 def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small networks and layers go by the compiled code too; skipped where there is no compiler."""
+    """Small networks go by the compiled code too; skipped where there is no compiler."""
     monkeypatch.setattr(module, "WORTH", 0)
-    monkeypatch.setattr(layer_module, "WORTH", 0)
-    if on_cpu.library() is None or gates_on_cpu.library() is None:
+    if on_cpu.library() is None:
         pytest.skip("there is no C compiler")
 
 
@@ -295,19 +292,12 @@ def test_a_part_that_outlasts_its_call_keeps_its_memory(monkeypatch: pytest.Monk
         kept.append(call)
         raise KeyboardInterrupt
 
-    def pack(x: Tensor) -> None:
+    monkeypatch.setattr(on_cpu, "in_parallel", interrupted)
+    x = torch.zeros(2, 3)
+    held = weakref.ref(x)
+    with pytest.raises(KeyboardInterrupt):
         on_cpu.pack(x)
-
-    def forward(x: Tensor) -> None:
-        gates_on_cpu.forward(*[x] * 4)
-
-    for where, call in ((on_cpu, pack), (gates_on_cpu, forward)):
-        monkeypatch.setattr(where, "in_parallel", interrupted)
-        x = torch.zeros(2, 3) if where is on_cpu else torch.zeros(1, 2, 3)
-        held = weakref.ref(x)
-        with pytest.raises(KeyboardInterrupt):
-            call(x)
-        del x
-        assert held() is not None
-        kept.clear()
-        assert held() is None
+    del x
+    assert held() is not None
+    kept.clear()
+    assert held() is None

@@ -28,7 +28,7 @@ def add(commands: Any) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help="the id of a run (the only logic network that is kept)")
     add_store(parser)
     parser.add_argument("--out", type=read_path, action="append", default=[], metavar="FILE",
-                        help="ends with .c, .v, .aag, .aig, .json or .dot; may be given several times")  # fmt: skip
+                        help="ends with .c, .v, .aag, .aig or .json; may be given several times")  # fmt: skip
     parser.add_argument("--winner", action="store_true", help="end with the winning class instead of class counts")
     parser.add_argument("--as-trained", action="store_true", help="do not simplify")
     parser.add_argument("--pipelined", action="store_true", help="Verilog with registers after every level")

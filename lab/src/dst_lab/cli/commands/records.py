@@ -9,12 +9,13 @@ from rich.table import Table
 from dst_lab import data
 from dst_lab.cli.options.parser import add_store, add_where, at_home, read_path
 from dst_lab.cli.terminal.console import Console, say
+from dst_lab.records import export
+from dst_lab.records.conditions import parse
+from dst_lab.records.fields import check_conditions, fits
+from dst_lab.records.naming import names_of_runs
 from dst_lab.replace import PREPARED, check_target
 from dst_lab.runs import WHOLE
-from dst_lab.store import Run, Store, export
-from dst_lab.store.views.conditions import parse
-from dst_lab.store.views.naming import names_of_runs
-from dst_lab.store.views.table import check_conditions, fits
+from dst_lab.store import Run, Store
 
 MOST_LISTED = 50
 

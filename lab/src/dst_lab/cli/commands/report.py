@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dst_lab import train
 from dst_lab.cli.commands.records import add_overwrite
-from dst_lab.cli.machine import LEFT, add_machine, code_after, deadline_of, driving, way_on
+from dst_lab.cli.machine import LEFT, add_machine, code_after, training, way_on
 from dst_lab.cli.options.parser import Parser, add_store, at_least, read_path
 from dst_lab.cli.terminal.console import Console, say
 from dst_lab.store import Store
@@ -89,8 +90,8 @@ def reproduce(args: argparse.Namespace) -> int:
     def begin(name: str) -> None:
         say(f"[{names.index(name) + 1}/{len(names)}] {name}: {recipes.about(name)}")
 
-    with driving(args, tables=False) as driver:
-        for name, followed in driver.reproduce(recipes, args.scale, deadline_of(args), begin):
+    with training(args, tables=False) as (engine, job, ended):
+        for name, followed in train.reproduce(recipes, args.scale, engine, args.store, job, begin, ended):
             print_end(followed, args, name)
             code = max(code, code_after(followed))
     with Store.open(args.store, write=True) as store:

@@ -4,14 +4,17 @@ import argparse
 import ast
 import sys
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dst_lab.cli.machine import add_machine, code_of, driving
+from dst_lab.cli.estimate import say_estimate
+from dst_lab.cli.machine import add_machine, code_of, training
 from dst_lab.cli.options.examples import epilog
 from dst_lab.cli.options.fields import add_fields, read_config
 from dst_lab.cli.options.parser import Parser
+from dst_lab.cli.terminal.console import say
 from dst_lab.estimators import (
     DEFAULT,
     USUAL,
@@ -26,6 +29,8 @@ from dst_lab.estimators import (
     rules,
 )
 from dst_lab.runs import CONFIGS, Config
+from dst_lab.store import Store, run_id
+from dst_lab.train import train
 
 MOST_SEEDS = 100_000
 
@@ -82,6 +87,9 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         "--seeds", default="5", help='how many, counted from 0; or which: "3,7,11", "5-7", or "10," for one (5)'
     )
     add_machine(parser)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say how many runs and chunks, and about how long; train none"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,8 +99,22 @@ def run(args: argparse.Namespace) -> int:
         for choice in choices(args, args.config_type)
         for seed in seeds(args.seeds)
     ]
-    with driving(args) as driver:
-        return code_of(driver.train(configs))
+    if args.dry_run:
+        return _dry_run(configs, args)
+    with training(args) as (engine, job, ended):
+        return code_of(train(configs, engine, args.store, job, ended))
+
+
+def _dry_run(configs: list[Config], args: argparse.Namespace) -> int:
+    """What would be trained."""
+    with Store.open(args.store) if args.store.exists() else nullcontext() as store:
+        finished = store.finished() if store else ()
+        lacking = [config for config in configs if run_id(config.to_dict()) not in finished]
+    if lacking:
+        say_estimate(lacking, args)
+    else:
+        say(f"nothing to train: the store has all {len(configs)} runs")
+    return 0
 
 
 def choices(args: argparse.Namespace, config_type: type[Any]) -> list[Choice]:

@@ -16,13 +16,14 @@ from dst_lab.cards import metric as card
 from dst_lab.cli.options.parser import add_store, add_where, at_least
 from dst_lab.cli.terminal.console import Console, say
 from dst_lab.estimators import names_of_temperatures
+from dst_lab.records import field, summarise
+from dst_lab.records.conditions import parse
+from dst_lab.records.export import harmless
+from dst_lab.records.fields import CONFIG, STATISTICS, WORDS, column, names, order, value_at
 from dst_lab.runs import WHOLE
 from dst_lab.shown import shown
-from dst_lab.store import Run, Store, StoreError, field, summarise
+from dst_lab.store import Run, Store, StoreError
 from dst_lab.store.errors import RESTORE
-from dst_lab.store.views.conditions import parse
-from dst_lab.store.views.export import harmless
-from dst_lab.store.views.table import CONFIG, STATISTICS, WORDS, column, names, order, value_at
 
 WIDE = 160
 LEAST = 20

@@ -1,32 +1,29 @@
 """`dst sweep`: follow a plan, training what is missing."""
 
 import argparse
-import math
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
-
-from rich.table import Table
+from typing import Any
 
 from dst_lab.cli.commands.run import add_common, choices, seeds
-from dst_lab.cli.machine import code_after, deadline_of, driving, missing_networks, pick_device, share_cores, way_on
+from dst_lab.cli.estimate import say_estimate
+from dst_lab.cli.machine import code_after, missing_networks, training, way_on
 from dst_lab.cli.options.axes import read_axis, read_range
 from dst_lab.cli.options.fields import read_config
 from dst_lab.cli.options.parser import Parser, at_least
-from dst_lab.cli.terminal.console import Console, say
+from dst_lab.cli.terminal.console import say
 from dst_lab.estimators import DEFAULT, names_of_numbers
-from dst_lab.plans import Plan, Recipe
+from dst_lab.plans import Adaptive, Grid, Halving, Plan, Recipe
+from dst_lab.plans.plan import with_values
 from dst_lab.records import known_to
 from dst_lab.report import known
-from dst_lab.runs import CONFIGS, Config
+from dst_lab.runs import CONFIGS
 from dst_lab.store import Store
-
-if TYPE_CHECKING:
-    from dst_lab.driver import Followed
+from dst_lab.train import Followed, follow
 
 
 def of_a_task() -> tuple[str, ...]:
@@ -84,9 +81,6 @@ def _fill(parser: Parser) -> None:
         metavar="MINUTES",
         help="train what ends inside this time; where no run does, one is begun and saved",
     )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="say how many runs and chunks, and about how long; train none"
-    )
     add_common(parser)
     parser.hint = _field_hint
     # A recipe has its own: what was given must be told from what was not.
@@ -125,13 +119,13 @@ def sweep(args: argparse.Namespace) -> int:
     # Before there is a store, a plan that follows others wants nothing: say so, and leave no empty store behind.
     if args.dry_run or not (args.store.exists() or plan.wanted(lambda _: None)):
         return dry_run(plan, args)
-    with driving(args) as driver:
-        followed = driver.follow(plan, deadline_of(args))
+    with training(args) as (engine, job, ended):
+        followed = follow(plan, engine, args.store, job, ended)
     print_end(followed, args, args.what, args.task)
     return code_after(followed)
 
 
-def print_end(followed: "Followed", args: argparse.Namespace, name: str, task: str | None = None) -> None:
+def print_end(followed: Followed, args: argparse.Namespace, name: str, task: str | None = None) -> None:
     """What a plan came to, and what is left of it."""
     for note in followed.notes:
         say(note)
@@ -186,9 +180,6 @@ def _plan_of_recipe(args: argparse.Namespace, recipe: Recipe) -> Plan:
 
 def _plan_over_axes(args: argparse.Namespace) -> Plan:
     """The grid or the adaptive search over the axes of one task."""
-    from dst_lab.plans import Adaptive, Grid, Halving
-    from dst_lab.plans.plan import with_values
-
     config_type = CONFIGS[args.what]
     args.estimator, args.seeds = args.estimator or DEFAULT, args.seeds or "5"
     if args.estimator == "all":
@@ -237,9 +228,6 @@ def idle(wanted: int, notes: Sequence[str], name: str, task: str | None = None) 
 
 def dry_run(plan: Plan, args: argparse.Namespace) -> int:
     """What would be trained next, or why nothing."""
-    share_cores(args)
-    from dst_lab.fleet.loop import threads
-
     with Store.open(args.store) if args.store.exists() else nullcontext() as store:
         if store:
             store.check_whole()
@@ -249,52 +237,5 @@ def dry_run(plan: Plan, args: argparse.Namespace) -> int:
             notes = plan.notes(lookup)
             say("\n".join([*notes, idle(len(plan.wanted(lookup)), notes, args.what, args.task)]))
             return 0
-    # As the engine does: Ray's workers have one thread each unless told otherwise.
-    with threads(args.threads or (1 if args.engine == "ray" else None)):
-        _print_estimate(configs, args)
+    say_estimate(configs, args)
     return 0
-
-
-def _print_estimate(configs: list[Config], args: argparse.Namespace) -> None:
-    """A table of fleets, with time and memory from a short trial of each."""
-    import torch
-
-    from dst_lab.engines.calibrate import estimate_seconds
-    from dst_lab.fleet.capacity import bytes_per_run, runs_that_fit
-    from dst_lab.fleet.contract import ContractError
-    from dst_lab.tasks import TASKS
-
-    device = pick_device(args.device)
-    torch.set_float32_matmul_precision("high" if device.type == "cuda" else "highest")
-    fleets: dict[str, list[Config]] = {}
-    for config in configs:
-        fleets.setdefault(config.fleet_key(), []).append(config)
-    table = Table()
-    for name in ("task", "estimator", "runs", "chunks", "memory a chunk", "time, about"):
-        table.add_column(name, justify="left" if name in ("task", "estimator") else "right")
-    total = 0.0
-    for members in fleets.values():
-        task = TASKS[members[0].task](members[0], args.data, device)
-        size = min(runs_that_fit(task, device), args.fleet or len(members), len(members))
-        chunks = -(-len(members) // size)
-        try:
-            seconds = chunks * estimate_seconds(task, members[:size])
-        except (ContractError, MemoryError):
-            raise
-        except Exception:  # those of single runs are told when these are trained
-            seconds = math.nan
-        total += seconds
-        memory = f"{size * bytes_per_run(task) / 2**30:.2f} GiB"
-        name = members[0].estimator.name
-        table.add_row(members[0].task, name, str(len(members)), str(chunks), memory, _duration(seconds))
-    Console(highlight=False).print(table)
-    time = "how long is not known" if math.isnan(total) else f"about {_duration(total)}"
-    say(f"{len(configs)} runs to train next, {time} on {device}")
-
-
-def _duration(seconds: float) -> str:
-    if math.isnan(seconds):
-        return "a run fails"
-    hours, rest = divmod(round(seconds), 3600)
-    minutes, rest = divmod(rest, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"

@@ -7,16 +7,18 @@ from contextlib import suppress
 
 import numpy as np
 from rich.console import RenderableType
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 from rich.text import Text
 
 from dst_lab.cli.terminal.console import Console
+from dst_lab.engines.engine import Progress
 from dst_lab.fleet.loop import Fleet
 from dst_lab.shown import shown
 from dst_lab.store import Record
 
 
-class _TwoLines(Progress):
+class _TwoLines(Bar):
     """What is trained and its losses, cut where the terminal is narrow; below it bar, steps and time left, which never
     are."""
 
@@ -28,13 +30,14 @@ class _TwoLines(Progress):
 
 
 class Display:
-    """Two live lines on a terminal; elsewhere one line per evaluation. Pass it as a fleet's `report`."""
+    """Two live lines on a terminal; elsewhere one line per evaluation. Pass it as the `progress` of a job; where runs
+    are trained `elsewhere`, it shows chunks as they come back."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True)
+    def __init__(self, console: Console | None = None, elsewhere: bool = False) -> None:
+        self.console, self.elsewhere = console or Console(stderr=True), elsewhere
         # Weak, so that a fleet's memory is free again before the next one is sized.
         self._fleet: weakref.ref[Fleet] | None = None
-        self._bar: Progress | None = None
+        self._bar: Bar | None = None
         self._line = TaskID(0)
         self._rows, self._drawn, self._last = 0, 0.0, ""
         self._paths: list[dict[str, str]] = []
@@ -43,10 +46,23 @@ class Display:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.pause()
+
+    def pause(self) -> None:
+        """End the live lines; the next fleet begins new ones."""
         if self._bar:
             self._bar.stop()
+        self._bar, self._fleet = None, None
 
-    def __call__(self, fleet: Fleet) -> None:
+    def __call__(self, progress: Progress) -> None:
+        if progress.message:
+            self.say(f"dst: {progress.message}")
+        elif progress.fleet:
+            self._step(progress.fleet)
+        elif self.elsewhere:
+            self._recorded(progress.records, progress.done, progress.wanted)
+
+    def _step(self, fleet: Fleet) -> None:
         if self._fleet is None or self._fleet() is not fleet:
             self._begin(fleet)
         evaluated = len(fleet.history) != self._rows
@@ -86,11 +102,10 @@ class Display:
             why = f", since it is declined by {path['declined']}" if "declined" in path else ""
             self.say(f"path: {path['path']}{why}")
 
-    def recorded(self, records: Sequence[Record], done: int, wanted: int) -> None:
-        """A chunk that came back from elsewhere; pass it as the Ray engine's `report`."""
+    def _recorded(self, records: Sequence[Record], done: int, wanted: int) -> None:
         if self.console.is_terminal and not self._bar:
             columns = (TextColumn("runs recorded"), BarColumn(None), TextColumn("{task.completed:,}/{task.total:,}"))
-            self._bar = Progress(*columns, TimeRemainingColumn(), console=self.console, expand=True)
+            self._bar = Bar(*columns, TimeRemainingColumn(), console=self.console, expand=True)
             self._bar.start()
             self._line = self._bar.add_task("", total=wanted)
         if records:

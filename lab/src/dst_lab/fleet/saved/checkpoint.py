@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dst_lab.fleet.saved.provenance import source_of
+from dst_lab.fleet.saved.provenance import own_sources
 from dst_lab.fleet.saved.recording import Stopped
 from dst_lab.replace import writing
 from dst_lab.store import run_id
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 SHARE = 0.01
 """Saving may take this share of the time; a large fleet is saved less often."""
-FORMAT = 5
+FORMAT = 6
 
 
 class Checkpoint:
@@ -58,7 +58,7 @@ class Checkpoint:
             "format": FORMAT,
             "runs": _runs(fleet),
             "device": fleet.device.type,
-            "source": source_of(type(fleet.task)),
+            "source": _sources(fleet),
             "alive": fleet.alive,
             "stopped": sorted(fleet.stopped.items()),
             "step": fleet.step,
@@ -98,9 +98,8 @@ class Checkpoint:
             return False
         if head["device"] != fleet.device.type:
             return self._begin_anew(self.path, f"it was made on {head['device']}, which draws other random numbers")
-        source = source_of(type(fleet.task))
-        if head.get("source", source) != source:
-            return self._begin_anew(self.path, "the module of the task was changed since")
+        if head.get("source", {}) != _sources(fleet):
+            return self._begin_anew(self.path, "the module of its task, estimator or rule was changed since")
         rows = len(fleet.rows_of(head["alive"]))
         if any(_unlike(arrays.get(name), tensor, rows) for name, tensor in state(fleet).items()):
             return self._begin_anew(self.path, "its tensors are not those of these runs")
@@ -137,6 +136,10 @@ def runs_of(path: Path) -> list[str] | None:
         except Exception:
             # What numpy, zipfile and json raise for damaged bytes has no end; none of it matters here.
             return None
+
+
+def _sources(fleet: "Fleet") -> dict[str, str]:
+    return {key: mark for key, (_, mark) in own_sources(type(fleet.task), fleet.members[0].estimator).items()}
 
 
 def _runs(fleet: "Fleet") -> list[str]:

@@ -10,12 +10,16 @@ import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 import decoupled_st
+from dst_lab.estimators import Choice, Ruled, is_own, rules
+
+if TYPE_CHECKING:
+    from dst_lab.fleet.task import Task
 
 FILES = 20
 """How many changed files are named at most."""
@@ -47,20 +51,31 @@ def provenance(device: torch.device, seconds: float, runs: int, path: Mapping[st
     return facts
 
 
+def own_sources(task: type["Task"], choice: Choice) -> dict[str, tuple[str, str]]:
+    """The parts of a run that are not the laboratory's or the library's own, by the key in its record: their names,
+    and marks of the modules that they are in. A run by other code is another result."""
+    parts: dict[str, tuple[str, type]] = {
+        "task_source": (task.config_type.task, task),
+        "estimator_source": (choice.name, choice.kind),
+    }
+    set_by = [course.name for _, course in choice.temperatures if isinstance(course, Ruled)]
+    parts |= {f"rule_source_{name}": (name, rules()[name]) for name in set_by}
+    return {key: (name, mark) for key, (name, kind) in parts.items() if (mark := source_of(kind))}
+
+
 @cache
-def source_of(task: type) -> dict[str, str]:
-    """A mark of the module of a task that is not the laboratory's own; {} for one that is, or that has no file.
+def source_of(kind: type) -> str:
+    """A mark of the module of a class from outside; "" of the laboratory's own, and of one that has no file.
 
     Asked once: a file that is edited meanwhile is not what runs.
     """
-    name = task.__module__
-    if name.partition(".")[0] == __name__.partition(".")[0]:
-        return {}
+    if not is_own(kind):
+        return ""
     try:
-        text = inspect.getsource(sys.modules[name])
+        text = inspect.getsource(sys.modules[kind.__module__])
     except (KeyError, OSError, TypeError):
-        return {}
-    return {"task_source": hashlib.sha256(text.encode()).hexdigest()[:16]}
+        return ""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @cache

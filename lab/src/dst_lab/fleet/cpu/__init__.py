@@ -1,1 +1,0 @@
-"""Compiled loops (Numba) for fleets on CPUs."""

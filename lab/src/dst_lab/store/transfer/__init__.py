@@ -1,1 +1,0 @@
-"""Runs that go from one file to another: copied and merged."""

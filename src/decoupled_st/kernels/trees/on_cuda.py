@@ -1,0 +1,280 @@
+"""A layer of trees of depth 3 on CUDA, in Triton: see `trees.c` beside this file for what the functions do.
+
+A program takes one tree, some positions behind the pool, and a block of images: the tree's seven gates stay in
+registers, and so do the sums for their gradients.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from decoupled_st.kernels.launch import launch
+from decoupled_st.kernels.rows import blocks
+
+DEPTHS = range(3, 4)
+DTYPE = torch.float16
+"""Of the values between layers: exact for bits, 11 bits for mixtures. Gradients are float32."""
+FORWARD, BACKWARD = 128, 64
+"""Images of a program."""
+PROGRAMS = 8192
+"""About how many programs a layer is cut into."""
+NODES = 128
+"""Nodes of a program that mixes gates."""
+
+
+@triton.jit
+def _mix(gates, c, nodes, NODES: tl.constexpr):
+    """Each node's c0, c1, c2, c3 from its sixteen gates: a corner of the truth table is the sum over one half."""
+    n, k = tl.program_id(0) * NODES + tl.arange(0, NODES), tl.arange(0, 16)[None, :]
+    inside = n < nodes
+    share = tl.load(gates + 16 * n[:, None] + k, inside[:, None], 0.0)
+    t00, t01 = tl.sum(tl.where((k & 8) != 0, share, 0.0), 1), tl.sum(tl.where((k & 4) != 0, share, 0.0), 1)
+    t10, t11 = tl.sum(tl.where((k & 2) != 0, share, 0.0), 1), tl.sum(tl.where((k & 1) != 0, share, 0.0), 1)
+    tl.store(c + 4 * n, t00, inside)
+    tl.store(c + 4 * n + 1, t10 - t00, inside)
+    tl.store(c + 4 * n + 2, t01 - t00, inside)
+    tl.store(c + 4 * n + 3, t11 - t10 - t01 + t00, inside)
+
+
+@triton.jit
+def _unmix(by_c, by_gates, nodes, NODES: tl.constexpr):
+    n, k = tl.program_id(0) * NODES + tl.arange(0, NODES), tl.arange(0, 16)[None, :]
+    inside = n < nodes
+    s0, s1 = tl.load(by_c + 4 * n, inside, 0.0)[:, None], tl.load(by_c + 4 * n + 1, inside, 0.0)[:, None]
+    s2, s3 = tl.load(by_c + 4 * n + 2, inside, 0.0)[:, None], tl.load(by_c + 4 * n + 3, inside, 0.0)[:, None]
+    total = tl.where((k & 8) != 0, s0 - s1 - s2 + s3, 0.0) + tl.where((k & 4) != 0, s2 - s3, 0.0)
+    total += tl.where((k & 2) != 0, s1 - s3, 0.0) + tl.where((k & 1) != 0, s3, 0.0)
+    tl.store(by_gates + 16 * n[:, None] + k, total, inside[:, None])
+
+
+@triton.jit
+def _gate(c, tree, NODE: tl.constexpr):
+    at = c + tree * 28 + 4 * NODE
+    return tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3)
+
+
+@triton.jit
+def _gates(c, tree):
+    return (
+        _gate(c, tree, 0), _gate(c, tree, 1), _gate(c, tree, 2), _gate(c, tree, 3),
+        _gate(c, tree, 4), _gate(c, tree, 5), _gate(c, tree, 6),
+    )  # fmt: skip
+
+
+@triton.jit
+def _leaves(wiring, tree):
+    at = wiring + 8 * tree
+    return (
+        tl.load(at).to(tl.int32), tl.load(at + 1).to(tl.int32), tl.load(at + 2).to(tl.int32),
+        tl.load(at + 3).to(tl.int32), tl.load(at + 4).to(tl.int32), tl.load(at + 5).to(tl.int32),
+        tl.load(at + 6).to(tl.int32), tl.load(at + 7).to(tl.int32),
+    )  # fmt: skip
+
+
+@triton.jit
+def _place(leaf, row, column, image, height, width, images, KERNEL: tl.constexpr, PADDING: tl.constexpr):
+    """Where a leaf looks, and whether that is inside the image."""
+    h = row + leaf // KERNEL % KERNEL - PADDING
+    w = column + leaf % KERNEL - PADDING
+    inside = image < images
+    if PADDING > 0:
+        inside = image < tl.where((h >= 0) & (h < height) & (w >= 0) & (w < width), images, 0)
+    return ((leaf // (KERNEL * KERNEL) * height + h) * width + w) * images + image, inside
+
+
+@triton.jit
+def _leaf(x, leaf, row, column, image, height, width, images, KERNEL: tl.constexpr, PADDING: tl.constexpr):
+    place, inside = _place(leaf, row, column, image, height, width, images, KERNEL, PADDING)
+    return tl.load(x + place, inside, 0).to(tl.float32)
+
+
+@triton.jit
+def _apply(gate, u, v):
+    return gate[0] + gate[1] * u + v * (gate[2] + gate[3] * u)
+
+
+@triton.jit
+def _forward(
+    x, c, wiring, y, taken, trees, height, width, rows, columns, images, chunk,
+    KERNEL: tl.constexpr, PADDING: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    tree, rest = tl.program_id(0) % trees, tl.program_id(0) // trees
+    spans = tl.cdiv(images, BLOCK)
+    image = (rest % spans) * BLOCK + tl.arange(0, BLOCK)
+    inside, first = image < images, rest // spans * chunk
+    gate, w = _gates(c, tree), _leaves(wiring, tree)
+    for p in range(first, tl.minimum(first + chunk, rows * columns)):
+        for q in tl.static_range(POOL * POOL):
+            row, column = p // columns * POOL + q // POOL, p % columns * POOL + q % POOL
+            l0 = _leaf(x, w[0], row, column, image, height, width, images, KERNEL, PADDING)
+            l1 = _leaf(x, w[1], row, column, image, height, width, images, KERNEL, PADDING)
+            l2 = _leaf(x, w[2], row, column, image, height, width, images, KERNEL, PADDING)
+            l3 = _leaf(x, w[3], row, column, image, height, width, images, KERNEL, PADDING)
+            l4 = _leaf(x, w[4], row, column, image, height, width, images, KERNEL, PADDING)
+            l5 = _leaf(x, w[5], row, column, image, height, width, images, KERNEL, PADDING)
+            l6 = _leaf(x, w[6], row, column, image, height, width, images, KERNEL, PADDING)
+            l7 = _leaf(x, w[7], row, column, image, height, width, images, KERNEL, PADDING)
+            left = _apply(gate[4], _apply(gate[0], l0, l1), _apply(gate[1], l2, l3))
+            right = _apply(gate[5], _apply(gate[2], l4, l5), _apply(gate[3], l6, l7))
+            root = _apply(gate[6], left, right)
+            if q == 0:
+                best, which = root, tl.zeros([BLOCK], tl.int32)
+            else:
+                better = (root > best) | (root != root)  # of equal ones the first; a NaN wins
+                best, which = tl.where(better, root, best), tl.where(better, q, which)
+        at = (tree * rows * columns + p) * images + image
+        tl.store(y + at, best.to(y.dtype.element_ty), inside)
+        if POOL > 1:
+            tl.store(taken + at, which.to(tl.uint8), inside)
+
+
+@triton.jit
+def _add(sums, g, u, v):
+    gu = g * u
+    return sums[0] + g, sums[1] + gu, sums[2] + g * v, sums[3] + gu * v
+
+
+@triton.jit
+def _down(gate, g, u, v):
+    return g * (gate[1] + gate[3] * v), g * (gate[2] + gate[3] * u)
+
+
+@triton.jit
+def _scatter(by_x, g, leaf, row, column, image, height, width, images, KERNEL: tl.constexpr, PADDING: tl.constexpr):
+    place, inside = _place(leaf, row, column, image, height, width, images, KERNEL, PADDING)
+    tl.atomic_add(by_x + place, g, inside & (g != 0), sem="relaxed")
+
+
+@triton.jit
+def _store(by_c, sums, NODE: tl.constexpr):
+    tl.store(by_c + 4 * NODE, tl.sum(sums[0], 0))
+    tl.store(by_c + 4 * NODE + 1, tl.sum(sums[1], 0))
+    tl.store(by_c + 4 * NODE + 2, tl.sum(sums[2], 0))
+    tl.store(by_c + 4 * NODE + 3, tl.sum(sums[3], 0))
+
+
+@triton.jit
+def _backward(
+    x, c, wiring, taken, g, by_x, by_c, trees, height, width, rows, columns, images, group, chunk,
+    KERNEL: tl.constexpr, PADDING: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    tree, rest = tl.program_id(0) % trees, tl.program_id(0) // trees
+    spans = tl.cdiv(images, BLOCK)
+    image = (rest % spans) * BLOCK + tl.arange(0, BLOCK)
+    inside, first = image < images, rest // spans * chunk
+    gate, w = _gates(c, tree), _leaves(wiring, tree)
+    zero = tl.zeros([BLOCK], tl.float32)
+    none = (zero, zero, zero, zero)
+    s0, s1, s2, s3, s4, s5, s6 = none, none, none, none, none, none, none
+    for p in range(first, tl.minimum(first + chunk, rows * columns)):
+        row, column = p // columns * POOL, p % columns * POOL
+        if POOL > 1:
+            which = tl.load(taken + (tree * rows * columns + p) * images + image, inside, 0).to(tl.int32)
+            row, column = row + which // POOL, column + which % POOL
+        l0 = _leaf(x, w[0], row, column, image, height, width, images, KERNEL, PADDING)
+        l1 = _leaf(x, w[1], row, column, image, height, width, images, KERNEL, PADDING)
+        l2 = _leaf(x, w[2], row, column, image, height, width, images, KERNEL, PADDING)
+        l3 = _leaf(x, w[3], row, column, image, height, width, images, KERNEL, PADDING)
+        l4 = _leaf(x, w[4], row, column, image, height, width, images, KERNEL, PADDING)
+        l5 = _leaf(x, w[5], row, column, image, height, width, images, KERNEL, PADDING)
+        l6 = _leaf(x, w[6], row, column, image, height, width, images, KERNEL, PADDING)
+        l7 = _leaf(x, w[7], row, column, image, height, width, images, KERNEL, PADDING)
+        n0, n1 = _apply(gate[0], l0, l1), _apply(gate[1], l2, l3)
+        n2, n3 = _apply(gate[2], l4, l5), _apply(gate[3], l6, l7)
+        n4, n5 = _apply(gate[4], n0, n1), _apply(gate[5], n2, n3)
+        g6 = tl.load(g + (tree // group * rows * columns + p) * images + image, inside, 0.0)
+        g4, g5 = _down(gate[6], g6, n4, n5)
+        g0, g1 = _down(gate[4], g4, n0, n1)
+        g2, g3 = _down(gate[5], g5, n2, n3)
+        s6, s5, s4 = _add(s6, g6, n4, n5), _add(s5, g5, n2, n3), _add(s4, g4, n0, n1)
+        s3, s2 = _add(s3, g3, l6, l7), _add(s2, g2, l4, l5)
+        s1, s0 = _add(s1, g1, l2, l3), _add(s0, g0, l0, l1)
+        if by_x is not None:
+            d0, d1 = _down(gate[0], g0, l0, l1)
+            d2, d3 = _down(gate[1], g1, l2, l3)
+            d4, d5 = _down(gate[2], g2, l4, l5)
+            d6, d7 = _down(gate[3], g3, l6, l7)
+            _scatter(by_x, d0, w[0], row, column, image, height, width, images, KERNEL, PADDING)
+            _scatter(by_x, d1, w[1], row, column, image, height, width, images, KERNEL, PADDING)
+            _scatter(by_x, d2, w[2], row, column, image, height, width, images, KERNEL, PADDING)
+            _scatter(by_x, d3, w[3], row, column, image, height, width, images, KERNEL, PADDING)
+            _scatter(by_x, d4, w[4], row, column, image, height, width, images, KERNEL, PADDING)
+            _scatter(by_x, d5, w[5], row, column, image, height, width, images, KERNEL, PADDING)
+            _scatter(by_x, d6, w[6], row, column, image, height, width, images, KERNEL, PADDING)
+            _scatter(by_x, d7, w[7], row, column, image, height, width, images, KERNEL, PADDING)
+    out = by_c + (rest * trees + tree) * 28
+    _store(out, s0, 0)
+    _store(out, s1, 1)
+    _store(out, s2, 2)
+    _store(out, s3, 3)
+    _store(out, s4, 4)
+    _store(out, s5, 5)
+    _store(out, s6, 6)
+
+
+def mix(gates: Tensor) -> Tensor:
+    """The c0, c1, c2, c3 [..., 4] of chosen or mixed gates [..., 16]."""
+    c = torch.empty(*gates.shape[:-1], 4, dtype=gates.dtype, device=gates.device)
+    launch(_mix, blocks(c.numel() // 4, NODES), (gates, c), (), (c.numel() // 4,), (NODES,), 4)
+    return c
+
+
+def unmix(by_c: Tensor) -> Tensor:
+    """The gradient of the gates [..., 16] from that of their coefficients."""
+    by_gates = torch.empty(*by_c.shape[:-1], 16, dtype=by_c.dtype, device=by_c.device)
+    launch(_unmix, blocks(by_c.numel() // 4, NODES), (by_c, by_gates), (), (by_c.numel() // 4,), (NODES,), 4)
+    return by_gates
+
+
+def values_of(x: Tensor) -> Tensor:
+    """[channels, height, width, images]."""
+    rows = x.permute(1, 2, 3, 0).contiguous()
+    return rows.view(torch.uint8) if rows.dtype == torch.bool else rows
+
+
+def forward(
+    x: Tensor, c: Tensor, wiring: Tensor, kernel: int, padding: int, pool: int, rows: int, columns: int
+) -> tuple[Tensor, Tensor]:
+    """Values [trees, rows, columns, images] behind the pool, and which of its positions each is from."""
+    (_, height, width, images), trees = x.shape, len(wiring)
+    y = torch.empty(trees, rows, columns, images, dtype=DTYPE, device=x.device)
+    taken = torch.empty(y.shape, dtype=torch.uint8, device=x.device)
+    chunk, parts = _cut(trees * blocks(images, FORWARD), rows * columns)
+    launch(
+        _forward, trees * parts * blocks(images, FORWARD), (x, c, wiring, y, taken), (),
+        (trees, height, width, rows, columns, images, chunk), (kernel, padding, pool, FORWARD), 1,
+    )  # fmt: skip
+    return y, taken
+
+
+def backward(
+    x: Tensor,
+    c: Tensor,
+    wiring: Tensor,
+    kernel: int,
+    padding: int,
+    pool: int,
+    taken: Tensor,
+    g: Tensor,
+    by_x: Tensor | None,
+) -> Tensor:
+    """The gradient of c from that of the values, g; what the inputs get is added to by_x.
+
+    Where g has fewer rows than there are trees, as many trees in turn share one.
+    """
+    (_, height, width, images), trees, (rows, columns) = x.shape, len(wiring), taken.shape[1:3]
+    chunk, parts = _cut(trees * blocks(images, BACKWARD), rows * columns)
+    parts *= blocks(images, BACKWARD)
+    by_c = torch.empty(parts, *c.shape, dtype=torch.float32, device=x.device)
+    launch(
+        _backward, trees * parts, (x, c, wiring, taken, g, by_x, by_c), (),
+        (trees, height, width, rows, columns, images, trees // len(g), chunk), (kernel, padding, pool, BACKWARD), 1,
+    )  # fmt: skip
+    return by_c.sum(0)
+
+
+def _cut(programs: int, positions: int) -> tuple[int, int]:
+    """Positions per program, and how many parts that makes."""
+    chunk = blocks(positions, max(1, PROGRAMS // programs))
+    return chunk, blocks(positions, chunk)

@@ -1,0 +1,167 @@
+"""A network of trees as one operation: the values between its layers lie place by place, and only the position that won
+in its pool is walked backward."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decoupled_st import kernels
+from decoupled_st.nn.logic.gates import mixed_coefficients
+from decoupled_st.nn.logic.trees import evaluate_trees
+
+WORTH = 2**18
+"""Gates times images from which compiled code is worth its making on a CPU."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A layer of trees and the pool behind it.
+
+    Attributes:
+        wiring: [trees, leaves].
+        kernel, padding, pool: their sizes; a pool of 1 is none.
+        flat: True where the values before it are flattened first.
+    """
+
+    wiring: Tensor
+    kernel: int
+    padding: int
+    pool: int
+    flat: bool
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns behind the pool."""
+        rows, columns = (size + 2 * self.padding - self.kernel + 1 for size in (height, width))
+        return rows // self.pool, columns // self.pool
+
+
+def backend(x: Tensor, logits: list[Tensor], steps: list[Step]) -> Any:
+    """The module of the device whose functions can take this network; None where plain operations must."""
+    fits = (
+        kernels.is_wanted()
+        and not kernels.traced()
+        and not torch.are_deterministic_algorithms_enabled()  # gradients are added up in any order on CUDA
+        and type(x) in kernels.TENSORS
+        and not x.requires_grad
+        and x.numel() > 0
+        and all(type(l) in kernels.TENSORS and (l.dtype, l.device) == (torch.float32, x.device) for l in logits)
+        and all(step.wiring.device == x.device for step in steps)
+    )
+    if not fits:
+        return None
+    if kernels.can_run_fused(logits[0], 1.0):
+        from decoupled_st.kernels.trees import on_cuda
+
+        small = all(value < 2**31 for value in _sizes(x, steps))  # as far as its indices reach
+        return on_cuda if small and all(step.wiring.shape[1] == 8 for step in steps) else None
+    if not x.is_cpu or len(x) * sum(l.numel() // 16 for l in logits) < WORTH:
+        return None
+    from decoupled_st.kernels.trees import on_cpu
+
+    return on_cpu if on_cpu.library() else None
+
+
+def _sizes(x: Tensor, steps: list[Step]) -> list[int]:
+    """How many values there are before and after each layer."""
+    height, width = x.shape[2:]
+    sizes = [x.numel()]
+    for step in steps:
+        height, width = (1, 1) if step.flat else step.output_size(height, width)
+        sizes.append(len(x) * len(step.wiring) * height * width * step.pool**2)
+    return sizes
+
+
+def apply_steps(
+    x: Tensor, coefficients: list[Tensor], steps: list[Step], classes: int, tau: float, functions: Any
+) -> Tensor:
+    """[images, trees, rows, columns] of the last step; or, where `classes` is not 0, [images, classes] of sums over tau
+    of a last step that has one position."""
+    return _Steps.apply(x, steps, classes, tau, functions, *coefficients)  # type: ignore[no-untyped-call]
+
+
+class _Steps(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, steps: list[Step], classes: int, tau: float, functions: Any, *coefficients: Tensor
+    ) -> Tensor:
+        values, kept = functions.values_of(x), []
+        for step, c in zip(steps, coefficients, strict=True):
+            values = values.reshape(-1, 1, 1, values.shape[-1]) if step.flat else values
+            rows, columns = step.output_size(*values.shape[1:3])
+            given = (values, c.contiguous(), step.wiring, step.kernel, step.padding, step.pool)
+            y, taken = functions.forward(*given, rows, columns)
+            kept += [values, taken]
+            values = y
+        ctx.save_for_backward(x, *coefficients, *(step.wiring for step in steps), *kept)
+        ctx.steps, ctx.classes, ctx.tau, ctx.functions = steps, classes, tau, functions
+        if classes:
+            sums = values.reshape(classes, -1, values.shape[-1]).sum(1, dtype=torch.float32)
+            return (sums[:, : len(x)] / tau).t()
+        return values[..., : len(x)].float().permute(3, 0, 1, 2)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        steps, count = ctx.steps, len(ctx.steps)
+        x, *rest = ctx.saved_tensors
+        coefficients, kept = rest[:count], rest[2 * count :]
+        if torch.is_grad_enabled() or not kernels.can_take_gradient(gradients[0]):
+            return None, None, None, None, None, *_differentiable(x, coefficients, ctx, gradients[0])
+        g = (gradients[0] / ctx.tau).t()[:, None, None] if ctx.classes else gradients[0].permute(1, 2, 3, 0)
+        images = kept[0].shape[-1]
+        g = torch.nn.functional.pad(g.float(), (0, images - len(x))).contiguous()
+        by_coefficients = []
+        for i in reversed(range(count)):
+            step, values, taken = steps[i], kept[2 * i], kept[2 * i + 1]
+            by_x = torch.zeros(values.shape, dtype=torch.float32, device=x.device) if i else None
+            given = (values, coefficients[i].contiguous(), step.wiring, step.kernel, step.padding, step.pool)
+            by_coefficients.append(ctx.functions.backward(*given, taken, g, by_x))
+            if by_x is not None:
+                g = by_x.reshape(kept[2 * i - 1].shape)
+        return None, None, None, None, None, *reversed(by_coefficients)
+
+
+def coefficients_of(gates: Tensor) -> Tensor:
+    """[..., 4], c0 to c3 of chosen or mixed gates [..., 16]."""
+    if kernels.can_run_fused(gates, 1.0):
+        return _Mixture.apply(gates.contiguous())  # type: ignore[no-untyped-call]
+    return torch.stack(mixed_coefficients(gates), -1)
+
+
+class _Mixture(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gates: Tensor) -> Tensor:
+        from decoupled_st.kernels.trees import on_cuda
+
+        return on_cuda.mix(gates)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        from decoupled_st.kernels.trees import on_cuda
+
+        g = gradients[0]
+        if torch.is_grad_enabled() or not kernels.can_take_gradient(g):
+            # The coefficients are linear in the gates, so that their gradient is that of any gates.
+            with torch.enable_grad():
+                gates = torch.zeros(*g.shape[:-1], 16, dtype=g.dtype, device=g.device, requires_grad=True)
+                c = torch.stack(mixed_coefficients(gates), -1)
+                return torch.autograd.grad(c, gates, g, create_graph=True)
+        return on_cuda.unmix(g.contiguous())
+
+
+def evaluate_steps(x: Tensor, coefficients: list[Tensor], steps: list[Step]) -> Tensor:
+    """What `apply_steps` gives without classes, by plain operations."""
+    for step, c in zip(steps, coefficients, strict=True):
+        x = x.to(c.dtype).reshape(len(x), -1, 1, 1) if step.flat else x.to(c.dtype)
+        x = torch.nn.functional.max_pool2d(evaluate_trees(x, c, step.wiring, step.kernel, step.padding), step.pool)
+    return x
+
+
+def _differentiable(x: Tensor, coefficients: list[Tensor], ctx: Any, g: Tensor) -> tuple[Tensor, ...]:
+    """The gradients by plain operations, which can be differentiated again."""
+    with torch.enable_grad():
+        y = evaluate_steps(x, coefficients, ctx.steps)
+        if ctx.classes:
+            y = y.reshape(len(y), ctx.classes, -1).sum(-1) / ctx.tau
+        return torch.autograd.grad(y, coefficients, g, create_graph=True)

@@ -1,0 +1,324 @@
+"""Networks of logic gates as one operation, in packed bits: what `apply_gates`, layer after layer, computes of inputs
+that are 0 or 1 and gates that are chosen. Where only bits pass between layers, a layer's output takes a 32nd of the
+memory, and its gates a few bitwise operations.
+
+Networks of one shape that are trained side by side, one per run, are one network for the kernels: its layers have the
+neurons of all runs, one run behind the other, and the wiring of a run reads the inputs of that run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decoupled_st import kernels
+from decoupled_st.nn.logic.gates import apply_gates
+
+WORTH = 2**18
+"""Gates times images from which compiled code is worth its making on a CPU, for a network that is called once."""
+
+
+class Readers:
+    """Who reads each input of a wiring; worked out when first asked for, and again after the wiring has changed."""
+
+    def __init__(self) -> None:
+        # Replaced whole, for threads.
+        self._sound: _Known | None = None
+        self._latest: tuple[_Known, tuple[Tensor, Tensor]] | None = None
+
+    def __call__(self, wiring: Tensor, inputs: int) -> tuple[Tensor, Tensor]:
+        """`users` [2 * out], positions in the flattened wiring [2, out] sorted by input, and `starts` [inputs + 1],
+        where each input's part of them begins."""
+        latest = self._latest
+        if latest is None or not latest[0].is_of(wiring, inputs):
+            known, flat = _Known(wiring, inputs), wiring.flatten()
+            users = flat.argsort(stable=True)
+            starts = torch.searchsorted(flat[users], torch.arange(inputs + 1, device=flat.device))
+            latest = self._latest = (known, (users, starts))
+        return latest[1]
+
+    def are_inputs(self, wiring: Tensor, inputs: int) -> bool:
+        """True where a wiring on a CPU names inputs that there are; looked at again after it has changed."""
+        if self._sound is None or not self._sound.is_of(wiring, inputs):
+            known, (least, most) = _Known(wiring, inputs), wiring.aminmax()
+            if not 0 <= int(least) <= int(most) < inputs:
+                return False
+            self._sound = known
+        return True
+
+    def __deepcopy__(self, memo: object) -> "Readers":
+        return Readers()  # of a wiring that is another tensor
+
+    def __reduce__(self) -> Any:
+        return Readers, ()
+
+
+class _Known:
+    """A wiring as it was. On a CPU its numbers: `torch.distributed`, NumPy and `.data` write without torch's counting
+    it. Elsewhere, where reading them would wait for the device, where it lies and how often torch has written to it."""
+
+    def __init__(self, wiring: Tensor, inputs: int) -> None:
+        self.state = _state(wiring, inputs)
+        self.wiring = wiring.clone() if wiring.is_cpu else wiring  # held, so that no other can lie where it lies
+
+    def is_of(self, wiring: Tensor, inputs: int) -> bool:
+        """True where that wiring is the same still."""
+        return _state(wiring, inputs) == self.state and (not wiring.is_cpu or torch.equal(wiring, self.wiring))
+
+
+def _state(wiring: Tensor, inputs: int) -> tuple[object, ...]:
+    if wiring.is_cpu:
+        return wiring.device, inputs
+    return wiring.device, inputs, wiring.data_ptr(), None if wiring.is_inference() else wiring._version
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What stays the same of a network, or of several side by side.
+
+    Attributes:
+        widths: inputs, then neurons of each layer, of all runs together.
+        wirings, readers: of each layer.
+        classes, tau: of the sums at the end; classes, of all runs together, is 0 where there are none.
+        runs: how many networks lie side by side.
+    """
+
+    widths: tuple[int, ...]
+    wirings: list[Tensor]
+    readers: list[Readers]
+    classes: int
+    tau: float
+    runs: int = 1
+
+    def by_layer(self, rows: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The rows of each layer, of which there is one tensor per layer, or one for all layers together."""
+        return rows if len(rows) == len(self.wirings) else torch.split(rows[0], list(self.widths[1:]))
+
+    def over(self, layer: int, gates: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        """The layer above: its gates, its wiring, and who reads what; None above the last."""
+        if layer + 1 == len(self.wirings):
+            return None
+        wiring = self.wirings[layer + 1]
+        return gates[layer + 1], wiring, *self.readers[layer + 1](wiring, self.widths[layer + 1])
+
+
+class LogicNetworks:
+    """Networks of logic gates of one shape, side by side: one operation for all runs, with wiring and gates given.
+
+    The result is that of `apply_gates`, layer after layer, and the sums of `GroupSum`. Where the inputs are bits, the
+    gates are chosen and there is a kernel for the device (Triton on CUDA, C on a CPU), it is computed in packed bits,
+    as in `LogicNetwork`; a run whose gates are not one-hot (NaN) is NaN then, and no other. A run's numbers do not
+    depend on the runs beside it.
+
+    Args:
+        inputs: bits of an input.
+        wirings: of each layer [runs, 2, out], the two inputs of each neuron. It must not change later.
+        classes, tau: of the sums at the end (see `GroupSum`); 0 classes for none.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> wiring = torch.stack([dst.nn.unique_wiring(8, 10) for _ in range(3)])
+        >>> networks = dst.nn.LogicNetworks(8, [wiring], classes=2)
+        >>> gates = dst.categorical.decoupled(torch.randn(3, 10, 16), tau_f=0.1, tau_b=2.0)
+        >>> networks(torch.randint(0, 2, (3, 5, 8)).bool(), [gates]).shape
+        torch.Size([3, 5, 2])
+    """
+
+    def __init__(self, inputs: int, wirings: Sequence[Tensor], classes: int = 0, tau: float = 1.0) -> None:
+        self.inputs, self.wirings, self.classes = inputs, list(wirings), classes
+        self.tau = float(tau) if classes else 1.0  # sums alone are divided
+        self.runs, last = len(self.wirings[0]), self.wirings[-1].shape[-1]
+        if classes and last % classes:
+            raise ValueError(f"{last} outputs do not divide into {classes} equal groups")
+        widths = [inputs, *(wiring.shape[-1] for wiring in self.wirings)]
+        own = [_side_by_side(wiring, before) for wiring, before in zip(self.wirings, widths, strict=False)]
+        shared, readers = [_side_by_side(self.wirings[0], 0), *own[1:]], [Readers() for _ in own]
+        of_all = tuple(self.runs * width for width in widths)
+        self._own = Stack(of_all, own, readers, self.runs * classes, self.tau, self.runs)
+        self._shared = replace(
+            self._own, widths=(inputs, *of_all[1:]), wirings=shared, readers=[Readers(), *readers[1:]]
+        )
+
+    def __call__(self, x: Tensor, gates: Sequence[Tensor], *, chosen: bool = True) -> Tensor:
+        """[runs, images, classes], or [runs, images, out] without classes.
+
+        Args:
+            x: [runs, images, in], or [images, in] for all runs. That bits are bits is looked at, which on CUDA waits
+                for the device; bool is taken at its word.
+            gates: of each layer [runs, out, 16].
+            chosen: False where the gates may be mixtures, which packed bits do not know.
+        """
+        stack = self._shared if x.dim() == 2 else self._own
+        rows = x if x.dim() == 2 else x.transpose(0, 1).reshape(x.shape[1], -1)
+        flat = [of_layer.reshape(-1, 16) for of_layer in gates]
+        functions = backend(rows, flat, stack) if chosen and not kernels.traced() else None
+        words = pack(rows, functions)
+        if functions is None or words is None:
+            return self._plain(x, gates)
+        y = apply_network(rows, words, flat, stack, functions)
+        return y.view(len(y), self.runs, -1).transpose(0, 1)
+
+    @staticmethod
+    def is_packed_on(device: torch.device) -> bool:
+        """True where chosen gates go by packed bits: on CUDA with Triton, on a CPU with a C compiler."""
+        if kernels.know(torch.empty(0, device=device)):
+            return True
+        from decoupled_st.kernels.packed import on_cpu
+
+        return kernels.is_wanted() and device.type == "cpu" and on_cpu.library() is not None
+
+    def _plain(self, x: Tensor, gates: Sequence[Tensor]) -> Tensor:
+        x = x.expand(self.runs, *x.shape[-2:])
+        for of_layer, wiring in zip(gates, self.wirings, strict=True):
+            x = apply_gates(x, of_layer, wiring)
+        return x.reshape(*x.shape[:-1], self.classes, -1).sum(-1) / self.tau if self.classes else x
+
+
+def _side_by_side(wiring: Tensor, before: int) -> Tensor:
+    """[2, runs * out], the wiring of all runs [runs, 2, out], where the inputs of a run begin `before` further on."""
+    first = before * torch.arange(len(wiring), device=wiring.device)
+    return (wiring + first[:, None, None]).transpose(0, 1).reshape(2, -1)
+
+
+def backend(x: Tensor, rows: Sequence[Tensor], stack: Stack) -> Any:
+    """The module of the device whose functions can take a network with such logits, or one-hot rows, in each layer;
+    None where plain operations must."""
+    if not (kernels.is_wanted() and type(x) in kernels.TENSORS and x.numel() > 0 and _fit(x.device, rows, stack)):
+        return None
+    if kernels.can_run_fused(rows[0], 1.0):
+        from decoupled_st.kernels.packed import on_cuda
+
+        results = x.numel() // x.shape[-1] * (stack.classes or stack.widths[-1])
+        return on_cuda if max(results, 2 * max(stack.widths)) < 2**31 else None  # as far as its indices reach
+    if not rows[0].is_cpu:
+        return None
+    if not all(r.are_inputs(w, n) for r, w, n in zip(stack.readers, stack.wirings, stack.widths, strict=False)):
+        return None
+    from decoupled_st.kernels.packed import on_cpu
+
+    return on_cpu if on_cpu.library() else None
+
+
+def pack(x: Tensor, functions: Any) -> Tensor | None:
+    """The words of [images, in], made by the functions of a device; None without these, and where a value is no bit."""
+    if functions is None:
+        return None
+    words: Tensor | None = functions.pack(x if x.dtype in (torch.bool, torch.uint8) else x.float())
+    return words
+
+
+def _fit(device: torch.device, rows: Sequence[Tensor], stack: Stack) -> bool:
+    """True where all lies where its pointer says, as much as its layer's width says."""
+    return all(
+        type(l) in kernels.TENSORS
+        and (l.dtype, l.device, l.shape) == (torch.float32, device, (width, 16))
+        and (w.dtype, w.device, w.shape) == (torch.int64, device, (2, width))
+        and w.is_contiguous()
+        for l, w, width in zip(rows, stack.wirings, stack.widths[1:], strict=True)
+    )
+
+
+def apply_network(x: Tensor, words: Tensor, chosen: Sequence[Tensor], stack: Stack, functions: Any) -> Tensor:
+    """Class scores [images, classes], or bits [images, out].
+
+    Args:
+        x: [images, in], for its gradient.
+        words: what `functions.pack` made of it.
+        chosen: one-hot rows [neurons, 16] of each layer, or of all layers together.
+    """
+    rows = [part.contiguous() for part in chosen]
+    return _Network.apply(x, words, stack, functions, *rows)  # type: ignore[no-untyped-call]
+
+
+class _Network(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, words: Tensor, stack: Stack, functions: Any, *chosen: Tensor) -> Tensor:
+        way = functions.Forward(words, len(x), stack.classes or stack.widths[-1], stack.runs)
+        for rows, wiring in zip(stack.by_layer(chosen), stack.wirings, strict=True):
+            way.layer(rows, wiring)
+        # Wirings too: torch then refuses a gradient after one has been changed. x only for its own gradient's sake, so
+        # that it may be filled with the next images before this one's gradient is taken.
+        kept = x if ctx.needs_input_grad[0] else None
+        ctx.save_for_backward(kept, *chosen, *stack.wirings, *way.passed, *way.gates)
+        ctx.stack, ctx.functions, ctx.parts = stack, functions, len(chosen)
+        return way.scores(stack.tau) if stack.classes else way.bits()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        stack, (x, *rest) = ctx.stack, ctx.saved_tensors
+        chosen, rest = rest[: ctx.parts], rest[ctx.parts :]
+        layers, to_input = len(stack.wirings), ctx.needs_input_grad[0]
+        passed, gates = rest[layers : 2 * layers + 1], rest[2 * layers + 1 :]
+        if torch.is_grad_enabled() or not kernels.can_take_gradient(gradients[0]):
+            x = _unpacked(passed[0], len(gradients[0])) if x is None else x
+            by_input, *by_rows = _differentiable(x, chosen, stack, gradients[0], ctx.needs_input_grad)
+            return by_input, None, None, None, *by_rows
+        by_gates = [torch.empty_like(part) for part in chosen]
+        parts = stack.by_layer(by_gates)
+        group = stack.widths[-1] // stack.classes if stack.classes else 1
+        way = ctx.functions.Backward(gradients[0], stack.tau, group)
+        for i in reversed(range(layers)):
+            # The last layer's gradient is that of the scores: it need not be written out.
+            keep = 0 < i < layers - 1 or (to_input and i == 0 and layers > 1)
+            way.layer(passed[i], stack.wirings[i], passed[i + 1], stack.over(i, gates), parts[i], keep)
+        by_input = None
+        if to_input:
+            first = gates[0], stack.wirings[0], *stack.readers[0](stack.wirings[0], stack.widths[0])
+            way.layer(None, None, passed[0], first, None, True)
+            by_input = way.to_input().to(x.dtype)
+        return by_input, None, None, None, *by_gates
+
+
+def _unpacked(words: Tensor, images: int) -> Tensor:
+    """[images, in] of 0 and 1 from words [in, words]."""
+    bits = (words.unsqueeze(-1) >> torch.arange(32, dtype=words.dtype, device=words.device)) & 1
+    return bits.flatten(1)[:, :images].t()
+
+
+def _differentiable(x: Tensor, chosen: list[Tensor], stack: Stack, g: Tensor, needs: Any) -> list[Tensor | None]:
+    """The gradients of x and of the chosen rows by plain operations, which can be differentiated again."""
+    with torch.enable_grad():
+        y = x
+        for rows, wiring in zip(stack.by_layer(chosen), stack.wirings, strict=True):
+            y = apply_gates(y, rows, wiring)
+        if stack.classes:
+            y = y.reshape(len(y), stack.classes, -1).sum(-1) / stack.tau
+        wanted = needs[0], *needs[4:]
+        leaves = [part for part, need in zip((x, *chosen), wanted, strict=True) if need]
+        gradients = iter(torch.autograd.grad(y, leaves, g, create_graph=True))
+    return [next(gradients) if need else None for need in wanted]
+
+
+def choose(logits: Tensor, tau_f: float, tau_b: float, scale: float, generator: torch.Generator | None) -> Tensor:
+    """Decoupled ST of rows of sixteen on a CPU by compiled code: one-hot [neurons, 16].
+
+    One draw of the generator seeds the numbers of all neurons.
+    """
+    seed = int(torch.randint(1 << 62, (), device="cpu", generator=generator)) if tau_f > 0 else 0
+    return _Choice.apply(logits.contiguous(), tau_f, tau_b, scale, seed)  # type: ignore[no-untyped-call]
+
+
+class _Choice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, tau_f: float, tau_b: float, scale: float, seed: int) -> Tensor:
+        from decoupled_st.kernels.packed import on_cpu
+
+        ctx.save_for_backward(logits)
+        ctx.tau_b, ctx.scale = tau_b, scale
+        return on_cpu.choose(logits, tau_f, seed)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        from decoupled_st.kernels.packed import on_cpu
+
+        (logits,), g = ctx.saved_tensors, gradients[0]
+        if torch.is_grad_enabled() or not kernels.can_take_gradient(g):
+            nothing = (logits == -torch.inf).all(-1, keepdim=True)
+            p = torch.softmax(torch.where(nothing, 0.0, logits / ctx.tau_b), -1).masked_fill(nothing, 0.0)
+            g = g - g.gather(-1, logits.detach().argmax(-1, keepdim=True))  # as `operations.rows.softmax` does, and why
+            result = p * (g - (p * g).sum(-1, keepdim=True)) * (ctx.scale / ctx.tau_b)
+        else:
+            result = on_cpu.choose_backward(logits, g.contiguous(), ctx.tau_b, ctx.scale)
+        return result, None, None, None, None
