@@ -233,10 +233,10 @@ def bars(args: argparse.Namespace, device: torch.device) -> None:
     """Milliseconds per step of 1,155 binary networks, of 200 autoencoders, and of 1 and 32 logic networks."""
     dense, binarised = (
         {name: random_split(kind, size, shape, levels) for name, size in (("train", 20_000), ("validation", 512))}
-        for kind, shape, levels in ((data.Split, (1, 28, 28), 256), (data.LevelSplit, (3, 32, 32), 4))
+        for kind, shape, levels in ((data.Split, (1, 28, 28), 256), (data.Split, (3, 32, 32), 4))
     )
     images = data.Dataset(name="random", classes=10, **dense, test=dense["validation"])
-    bits = data.LevelDataset(name="random", thresholds=3, classes=10, **binarised, test=binarised["validation"])
+    bits = data.Dataset(name="random", thresholds=3, classes=10, **binarised, test=binarised["validation"])
     data.load, data.load_levels = lambda *_: images, lambda *_: bits
     for task_type, config_type, seeds, runs in (
         (StochasticBinary, StochasticBinaryConfig, 5, 1155),

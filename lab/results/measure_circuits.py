@@ -42,7 +42,7 @@ def from_gates(run: Run, gates: np.ndarray, digest: np.ndarray, bits: int) -> to
     return LogicGates.network(config, {**wiring, **logits, **sizes}, estimator, deterministic=True).eval()
 
 
-def measure(run: Run, circuit: Circuit, test: data.LevelSplit) -> tuple[Measured, Circuit]:
+def measure(run: Run, circuit: Circuit, test: data.Split) -> tuple[Measured, Circuit]:
     """Simplified, compiled, run on every test image, and timed."""
     began = time.process_time()
     small = circuit.simplify()
@@ -51,7 +51,7 @@ def measure(run: Run, circuit: Circuit, test: data.LevelSplit) -> tuple[Measured
     correct, spent = 0, 0.0
     for start in range(0, len(test), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        bits = torch.from_numpy(data.bits(test.levels[part], run.config["thresholds"]))
+        bits = torch.from_numpy(data.bits(test.images[part], run.config["thresholds"]))
         began = time.process_time()
         scores = fast(bits)
         spent += time.process_time() - began
@@ -78,7 +78,7 @@ def main() -> None:
             if run.id not in gates and run.id not in kept:
                 continue
             test = data.load_levels(run.config["dataset"], run.config["thresholds"], args.data).test
-            names = input_names(run.config["thresholds"], test.levels.shape[1:])
+            names = input_names(run.config["thresholds"], test.images.shape[1:])
             if run.id in kept:
                 network = networks.load(store, run.id)
             else:

@@ -144,7 +144,6 @@ def test_no_other_module_writes_files_by_itself():
         "replace.py": "this one",
         "store/files.py": "unpacks into a temporary folder, and compresses a draft",
         "records/export.py": "writes a draft",
-        "data/download.py": "downloads into a draft",
         "engines/ray.py": "the driver's word to its workers",
     }
     root = Path(replace.__file__).parent

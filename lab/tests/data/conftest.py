@@ -1,31 +1,22 @@
-"""Small stand-ins for the public data sets, and a web server of our own."""
+"""Small stand-ins for the public data sets."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import io
-import tarfile
-import threading
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
-from dst_lab.data.catalogue import SOURCES, File, Source
+from dst_lab.data.sources import SOURCES, File, Source
 
 
 @pytest.fixture(autouse=True)
 def _nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads the user's data, uses a proxy, or reaches the public addresses."""
+    """No test reads the user's data."""
     monkeypatch.delenv("DST_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    for name, source in list(SOURCES.items()):
-        suffix = "cifar-10-binary.tar.gz" if source.archived else ""
-        monkeypatch.setitem(SOURCES, name, replace(source, address=f"http://127.0.0.1:9/{suffix}"))
 
 
 @dataclass
@@ -54,25 +45,12 @@ class Tiny:
         self.monkeypatch.setitem(SOURCES, self.name, replace(self.source, files=files, **changes))
 
     def write(self, root: Path) -> Path:
-        """Lay all files under `root`, where a download would have put them."""
+        """Lay all files under `root`, at the usual place."""
         for file in self.source.files:
-            path = next(self.source.places(root, file))
+            path = root / self.folder / (file.name + self.source.suffixes[0])
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(gzip.compress(self.raw[file.name]) if path.suffix == ".gz" else self.raw[file.name])
         return root
-
-    def archive(self) -> bytes:
-        """The files as the public archive has them."""
-        stream = io.BytesIO()
-        with tarfile.open(fileobj=stream, mode="w:gz") as tar:
-            for name, raw in {
-                "batches.meta.txt": b"airplane\n",
-                **{f"{n}.bin": r for n, r in self.raw.items()},
-            }.items():
-                member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
-                member.size = len(raw)
-                tar.addfile(member, io.BytesIO(raw))
-        return stream.getvalue()
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -107,46 +85,3 @@ def tiny_cifar(monkeypatch: pytest.MonkeyPatch) -> Tiny:
     tiny = Tiny("cifar10", raw, images[:15], labels[:15], images[15:], labels[15:], monkeypatch)
     tiny.register(validation=4)
     return tiny
-
-
-Answer = Callable[[BaseHTTPRequestHandler], None]
-
-
-@dataclass
-class Server:
-    """Answers `/name` with the bytes, or by the function, under that name; anything else is a 404."""
-
-    address: str
-    answers: dict[str, bytes | Answer]
-    asked: list[str]
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    answers: dict[str, bytes | Answer] = {}
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            name = self.path.lstrip("/")
-            asked.append(name)
-            answer = answers.get(name)
-            if answer is None:
-                self.send_error(404)
-            elif callable(answer):
-                answer(self)
-            else:
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield Server(f"http://127.0.0.1:{httpd.server_address[1]}/", answers, asked)
-        httpd.shutdown()
-        thread.join()

@@ -2,12 +2,10 @@
 
 import gzip
 import hashlib
-import pickle
 
 import pytest
 from dst_lab.data import DataError
-from dst_lab.data.catalogue import File
-from dst_lab.data.integrity import DamagedFileError, unpacked
+from dst_lab.data.sources import File, unpacked
 
 RAW = bytes(range(256)) * 40
 FILE = File("values", len(RAW), hashlib.sha256(RAW).hexdigest())
@@ -56,14 +54,9 @@ def test_damage_is_named_with_what_was_expected_and_found(tmp_path, name, conten
         unpacked(path, FILE)
     start = f"{path} is damaged: expected {len(RAW)} bytes with sha256 {FILE.sha256}, found {found}"
     assert str(caught.value).startswith(start)
-    assert str(caught.value).endswith("; delete it to have it fetched again")
+    assert str(caught.value).endswith("; delete it and download it again")
 
 
 def test_unreadable_file_is_named(tmp_path):
     with pytest.raises(DataError, match=f"could not read {tmp_path}: Is a directory"):
         unpacked(tmp_path, FILE)
-
-
-def test_damage_survives_the_way_between_processes(tmp_path):
-    error = DamagedFileError(tmp_path, "this", "that", "do so")
-    assert str(pickle.loads(pickle.dumps(error))) == f"{tmp_path} is damaged: expected this, found that; do so"

@@ -1,13 +1,11 @@
 """Data sets by name: found, verified, split."""
 
 import gzip
-import subprocess
-import sys
 
-import dst_lab.data
 import numpy as np
 import pytest
-from dst_lab.data import DataError, load, load_levels
+from dst_lab.data import DataError, inventory, load, load_levels
+from dst_lab.data.sources import data_root
 
 
 def assert_splits(dataset, tiny, validation):
@@ -110,28 +108,39 @@ def test_unknown_name_is_answered_with_the_known_ones():
 
 def test_file_in_place_of_a_folder_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(DataError, match=r"notes\.txt is a file, expected the folder that holds mnist"):
+    with pytest.raises(DataError, match=r"notes\.txt is a file, expected a folder with the images of mnist"):
         load("mnist", tmp_path / "notes.txt")
 
 
-def test_public_names():
-    assert dst_lab.data.__all__ == [
-        "DataError",
-        "Dataset",
-        "Entry",
-        "LevelDataset",
-        "LevelSplit",
-        "Split",
-        "bits",
-        "inventory",
-        "levels",
-        "load",
-        "load_levels",
-        "prepare",
-    ]
-    assert all(hasattr(dst_lab.data, name) for name in dst_lab.data.__all__)
+def test_what_is_missing_is_named_with_where_it_belongs_and_how_to_bring_it(tiny_cifar, tiny_mnist, tmp_path):
+    root = tiny_cifar.write(tmp_path / "data")
+    folder = root / "cifar-10" / "cifar-10-batches-bin"
+    (folder / "data_batch_2.bin").unlink()
+    with pytest.raises(DataError) as caught:
+        load("cifar10", root)
+    first, command, _ = str(caught.value).splitlines()
+    assert first == f"cifar10 is not whole in {folder}: data_batch_2 missing. To bring it there:"
+    assert command.startswith(f"  mkdir -p {folder} && curl https://")
+    assert command.endswith(f"-C {folder}")
+    with pytest.raises(DataError, match=r"mnist/\{train-images-idx3-ubyte,train-labels-idx1-ubyte,.*\}\.gz'"):
+        load("mnist", tmp_path)
+    assert inventory(root)[3][:3] == ("cifar10", str(folder), "missing")
 
 
-def test_data_need_no_torch():
-    code = "import sys, dst_lab.data; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_the_inventory_verifies(tiny_mnist, tmp_path):
+    root = tiny_mnist.write(tmp_path / "data")
+    assert [entry[2] for entry in inventory(root)] == ["complete", "complete", "missing", "missing"]
+    (root / "mnist" / "train-labels-idx1-ubyte.gz").write_bytes(b"")
+    assert "train-labels-idx1-ubyte.gz is damaged" in inventory(root)[1][2]
+
+
+def test_the_folder_given_goes_before_the_variable_before_the_cache(tmp_path, monkeypatch):
+    assert data_root() == tmp_path / "cache" / "decoupled-st"
+    monkeypatch.setenv("DST_DATA", str(tmp_path / "variable"))
+    assert data_root() == tmp_path / "variable"
+    assert data_root(tmp_path / "argument") == tmp_path / "argument"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert data_root("~/data") == tmp_path / "data"
+    monkeypatch.setenv("DST_DATA", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    assert data_root() == tmp_path / ".cache" / "decoupled-st"

@@ -1,8 +1,5 @@
 """Levels in one file: written reproducibly, verified on reading."""
 
-import json
-import zlib
-
 import numpy as np
 import pytest
 from dst_lab.data import DataError, Dataset, Split, bits, levels, load, load_levels, prepare
@@ -34,11 +31,11 @@ def test_what_is_read_is_what_would_be_computed(tmp_path, channels, thresholds):
     assert (read.name, read.thresholds, read.classes) == ("mnist", thresholds, 10)
     for part in ("train", "validation", "test"):
         found, whole = getattr(read, part), getattr(dataset, part)
-        assert np.array_equal(found.levels, levels(whole.images, thresholds))
+        assert np.array_equal(found.images, levels(whole.images, thresholds))
         assert found.labels.tolist() == whole.labels.tolist()
-        assert (found.levels.dtype, found.labels.dtype) == (np.uint8, np.int64)
-        assert found.levels.flags.writeable
-        assert found.levels.flags.c_contiguous
+        assert (found.images.dtype, found.labels.dtype) == (np.uint8, np.int64)
+        assert found.images.flags.writeable
+        assert found.images.flags.c_contiguous
 
 
 def test_levels_from_a_folder_are_those_from_a_file(tiny_cifar, tmp_path, monkeypatch):
@@ -48,9 +45,9 @@ def test_levels_from_a_folder_are_those_from_a_file(tiny_cifar, tmp_path, monkey
     monkeypatch.setenv("DST_DATA", str(tmp_path / "file"))
     read = load_levels("cifar10", 3)
     for part in ("train", "validation", "test"):
-        assert np.array_equal(getattr(read, part).levels, getattr(computed, part).levels)
+        assert np.array_equal(getattr(read, part).images, getattr(computed, part).images)
         assert np.array_equal(getattr(read, part).labels, getattr(computed, part).labels)
-    assert np.array_equal(bits(read.test.levels, 3)[0, :1024], tiny_cifar.test[0, 0].ravel() / 255 > 0.25)
+    assert np.array_equal(bits(read.test.images, 3)[0, :1024], tiny_cifar.test[0, 0].ravel() / 255 > 0.25)
 
 
 def test_one_file_serves_the_whole_data_set_too(tiny_cifar, tmp_path):
@@ -61,8 +58,8 @@ def test_one_file_serves_the_whole_data_set_too(tiny_cifar, tmp_path):
     for source in (root, tmp_path / "file"):
         split, whole = load_levels("cifar10", 3, source), load_levels("cifar10-whole", 3, source)
         assert whole.name == "cifar10-whole"
-        assert np.array_equal(whole.train.levels, np.concatenate([split.train.levels, split.validation.levels]))
-        assert np.array_equal(whole.validation.levels, split.test.levels)
+        assert np.array_equal(whole.train.images, np.concatenate([split.train.images, split.validation.images]))
+        assert np.array_equal(whole.validation.images, split.test.images)
         assert np.array_equal(whole.test.labels, split.test.labels)
 
 
@@ -78,36 +75,14 @@ def test_nothing_but_the_file_is_left(prepared, tmp_path):
 def test_failed_preparation_leaves_the_file_that_was_there(prepared, tmp_path, monkeypatch):
     before = prepared.read_bytes()
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dst_lab.data.prepared._pack", full)
+    monkeypatch.setattr("numpy.savez_compressed", full)
     with pytest.raises(OSError, match="No space left"):
         prepare(random_dataset(3, 32, 32, "cifar10"), 3, prepared)
     assert prepared.read_bytes() == before
     assert list(tmp_path.iterdir()) == [prepared]
-
-
-def test_format_is_as_described(prepared):
-    first, second, stream = prepared.read_bytes().split(b"\n", 2)
-    assert first == b"dst-levels 1"
-    told = json.loads(second)
-    assert (told["dataset"], told["thresholds"], told["images"]) == ("cifar10", 3, [11, 4, 7])
-    dataset = random_dataset(3, 32, 32, "cifar10")
-    content = zlib.decompress(stream)
-    assert content[:11] == dataset.train.labels.astype(np.uint8).tobytes()
-    red, green, blue = levels(dataset.train.images, 3)[0, :, 0, 0].tolist()
-    assert content[22] == red + 4 * green + 16 * blue
-
-
-def test_images_are_not_to_be_had_from_levels(prepared, monkeypatch):
-    message = r"holds only the levels of cifar10 at 3 thresholds, expected the images of cifar10"
-    with pytest.raises(DataError, match=message):
-        load("cifar10", prepared)
-    monkeypatch.setenv("DST_DATA", str(prepared))
-    with pytest.raises(DataError, match="levels of cifar10 at 3 thresholds, expected the images of mnist"):
-        load("mnist")
-    assert load("digits").name == "digits"
 
 
 @pytest.mark.parametrize(("name", "thresholds"), [("mnist", 3), ("cifar10", 7), ("digits", 3)])
@@ -119,54 +94,31 @@ def test_other_levels_are_refused(prepared, name, thresholds):
 
 def test_other_files_are_refused(tmp_path):
     (tmp_path / "notes").write_text("hello")
-    with pytest.raises(DataError, match="notes is not a file of prepared levels"):
+    with pytest.raises(DataError, match="notes is no whole file of prepared levels"):
         load_levels("mnist", 3, tmp_path / "notes")
 
 
-def test_other_versions_are_refused(prepared):
-    prepared.write_bytes(prepared.read_bytes().replace(b"dst-levels 1", b"dst-levels 2", 1))
-    with pytest.raises(DataError, match="has version '2' of its format, expected 1"):
-        load_levels("cifar10", 3, prepared)
-
-
-def test_no_flipped_byte_goes_unseen(prepared):
-    whole = prepared.read_bytes()
-    start = whole.index(b"\n", 20)
-    places = [*range(start + 20), *range(start + 20, len(whole), 97), *range(len(whole) - 8, len(whole))]
-    for place in places:
+def test_no_flipped_byte_of_the_content_goes_unseen(prepared):
+    """Flips in what zip keeps of times and systems change nothing."""
+    whole, before = prepared.read_bytes(), load_levels("cifar10", 3, prepared)
+    seen = 0
+    for place in range(0, len(whole), 97):
         raw = bytearray(whole)
         raw[place] ^= 1
         prepared.write_bytes(raw)
-        with pytest.raises(DataError, match=str(prepared)):
-            load_levels("cifar10", 3, prepared)
+        try:
+            after = load_levels("cifar10", 3, prepared)
+        except DataError:
+            seen += 1
+            continue
+        for part in ("train", "validation", "test"):
+            assert np.array_equal(getattr(after, part).images, getattr(before, part).images)
+            assert np.array_equal(getattr(after, part).labels, getattr(before, part).labels)
+    assert seen > 0.9 * len(range(0, len(whole), 97))
 
 
 @pytest.mark.parametrize("kept", [0, 5, 13, 60, 300, 5000, -4, -1])
 def test_truncation_is_named(prepared, kept):
     prepared.write_bytes(prepared.read_bytes()[:kept])
     with pytest.raises(DataError, match=str(prepared)):
-        load_levels("cifar10", 3, prepared)
-
-
-def test_what_follows_the_end_is_named(prepared):
-    prepared.write_bytes(prepared.read_bytes() + b"more")
-    with pytest.raises(
-        DataError, match="expected 22550 bytes of levels, found 4 bytes after their end; prepare it again"
-    ):
-        load_levels("cifar10", 3, prepared)
-
-
-def test_valid_stream_of_other_content_is_named(prepared):
-    first, second, stream = prepared.read_bytes().split(b"\n", 2)
-    content = bytearray(zlib.decompress(stream))
-    content[100] ^= 1
-    prepared.write_bytes(first + b"\n" + second + b"\n" + zlib.compress(bytes(content)))
-    sha256 = json.loads(second)["sha256"]
-    with pytest.raises(DataError, match=f"is damaged: expected content with sha256 {sha256}, found sha256 "):
-        load_levels("cifar10", 3, prepared)
-
-
-def test_immense_counts_are_refused(prepared):
-    prepared.write_bytes(prepared.read_bytes().replace(b"[11, 4, 7]", b"[" + b"9" * 30 + b", 4, 7]"))
-    with pytest.raises(DataError, match="is damaged"):
         load_levels("cifar10", 3, prepared)

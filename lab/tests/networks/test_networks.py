@@ -111,7 +111,7 @@ def test_a_loaded_classifier_has_the_recorded_accuracy(trained, run, split) -> N
 def test_a_loaded_logic_network_has_the_recorded_accuracy(trained, run) -> None:
     found, history = runs_of(trained, "logic-gates", seed=1)[run]
     images = data.load_levels("digits", 3).test
-    scores = dst_lab.load(trained, found.id)(torch.from_numpy(data.bits(images.levels, 3)).float())
+    scores = dst_lab.load(trained, found.id)(torch.from_numpy(data.bits(images.images, 3)).float())
     labels = torch.from_numpy(images.labels)
     assert (scores.argmax(-1) == labels).float().mean().item() == pytest.approx(
         history["test_accuracy_argmax"].values[-1], abs=1e-6

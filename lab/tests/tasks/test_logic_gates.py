@@ -15,7 +15,7 @@ def test_images_are_bits_in_the_order_of_the_data(thresholds: int) -> None:
     config = LogicGatesConfig(estimator=CHOICE, thresholds=thresholds, width=1000)
     task = LogicGates(config, None, CPU)
     for name, split in data.load_levels("digits", thresholds).splits.items():
-        bits = torch.from_numpy(data.bits(split.levels, thresholds))
+        bits = torch.from_numpy(data.bits(split.images, thresholds))
         assert torch.equal(task._bits(task.levels[name]), bits)
         assert bits.any()
         assert not bits.all()

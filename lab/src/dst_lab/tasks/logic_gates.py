@@ -93,9 +93,9 @@ class LogicGates(Task):
         splits = dict(dataset.splits)
         if config.augment == "mirror":
             train = splits["train"]
-            splits["train"] = train + data.LevelSplit(train.levels[..., ::-1].copy(), train.labels)
+            splits["train"] = train + data.Split(train.images[..., ::-1].copy(), train.labels)
         # Levels, a byte per value: as bits the largest networks' images would be a byte per threshold and value.
-        self.levels = {name: torch.from_numpy(split.levels).flatten(1).to(device) for name, split in splits.items()}
+        self.levels = {name: torch.from_numpy(split.images).flatten(1).to(device) for name, split in splits.items()}
         self.labels = {name: torch.from_numpy(split.labels).to(device) for name, split in splits.items()}
         self.images, values = self.levels["train"].shape
         self.widths = (config.thresholds * values, *[config.width] * config.layers)

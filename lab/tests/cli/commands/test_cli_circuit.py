@@ -25,7 +25,7 @@ def test_a_kept_network_becomes_a_circuit(cli) -> None:
     assert "equal to the network on all 261 test images" in done.out
     assert {path.name for path in Path().glob("net*")} == {"net.json", "net.v", "net_tb.v"}
     circuit, network = circuits.load("net.json"), dst_lab.load("dst.sqlite", the_run())
-    bits = torch.from_numpy(data.bits(data.load_levels("digits", 3).test.levels, 3))
+    bits = torch.from_numpy(data.bits(data.load_levels("digits", 3).test.images, 3))
     assert torch.equal(circuit(bits), network(bits.float()).detach())
     assert len(circuit.gates) < 320
     assert (circuit.input_names[0], circuit.input_names[-1]) == (

@@ -153,7 +153,7 @@ def test_data_lists_and_prepares(cli, tmp_path) -> None:
     assert ended.out.startswith("levels.npz: digits, levels of 2 thresholds, ")
     assert "digits, levels of 2" in " ".join(cli("data", "--data", "levels.npz").out.split())
     prepared, computed = data.load_levels("digits", 2, "levels.npz"), data.load_levels("digits", 2)
-    assert (prepared.test.levels == computed.test.levels).all()
+    assert (prepared.test.images == computed.test.images).all()
 
 
 def test_one_file_is_prepared_for_both(cli) -> None:

@@ -118,8 +118,8 @@ def _test_images(config: "LogicGatesConfig", source: str | None) -> tuple[tuple[
     from dst_lab import data
 
     test = data.load_levels(config.dataset, config.thresholds, source).test
-    bits = torch.from_numpy(data.bits(test.levels, config.thresholds))
-    return (bits, torch.from_numpy(test.labels)), input_names(config.thresholds, test.levels.shape[1:])
+    bits = torch.from_numpy(data.bits(test.images, config.thresholds))
+    return (bits, torch.from_numpy(test.labels)), input_names(config.thresholds, test.images.shape[1:])
 
 
 def input_names(thresholds: int, shape: tuple[int, ...]) -> list[str]:

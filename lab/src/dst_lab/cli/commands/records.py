@@ -189,8 +189,8 @@ def _data(args: argparse.Namespace) -> int:
     table = Table()
     for name in ("data set", "state", "size", "where"):
         table.add_column(name, overflow="fold")
-    for entry in data.inventory(args.data):
-        table.add_row(entry.name, entry.state, f"{entry.size / 1e6:.1f} MB" if entry.size else "", str(entry.where))
+    for name, where, state, size in data.inventory(args.data):
+        table.add_row(name, state, f"{size / 1e6:.1f} MB" if size else "", where)
     Console().print(table)
     return 0
 

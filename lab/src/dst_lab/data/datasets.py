@@ -1,0 +1,280 @@
+"""A data set in memory: three splits of images, or of their threshold levels for networks of logic gates."""
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dst_lab.data.sources import CLASSES, DIGITS, SOURCES, DataError, data_root, unpacked, verified
+from dst_lab.replace import PREPARED, check_target, writing
+from dst_lab.runs import WHOLE
+
+Bytes = npt.NDArray[np.uint8]
+DIGITS_TRAIN, DIGITS_VALIDATION, DIGITS_TEST = 1280, 256, 261
+CIFAR_SHAPE = (3, 32, 32)
+MOST_THRESHOLDS = 254
+HEADER = "dst-levels 2"
+"""The name of the header in a prepared file."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Images or their levels, uint8 [N, channels, rows, columns], and labels, int64 [N]."""
+
+    images: Bytes
+    labels: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        images, labels = self.images, self.labels
+        if images.ndim != 4 or images.dtype != np.uint8 or labels.shape != images.shape[:1]:
+            raise ValueError(
+                f"expected uint8 images [N, channels, rows, columns] and N labels, got {images.dtype} "
+                f"{list(images.shape)} and labels {list(labels.shape)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __add__(self, other: "Split") -> "Split":
+        return Split(np.concatenate([self.images, other.images]), np.concatenate([self.labels, other.labels]))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dataset:
+    """A data set: train to fit, validation for every choice, test only ever to report."""
+
+    name: str
+    classes: int
+    train: Split
+    validation: Split
+    test: Split
+    thresholds: int = 0
+    """Where the images are levels: of how many evenly spaced thresholds; 0 where they are grey values."""
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The three by their names."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+
+def load(name: str, folder: str | os.PathLike[str] | None = None) -> Dataset:
+    """Load digits, mnist, fashion-mnist or cifar10, verified; where files are missing, the error says how to get them.
+
+    The folder is the one given, else that of the variable DST_DATA, else `decoupled-st` in the user's cache. Validation
+    is the last 10,000 training images (of CIFAR-10 5,000); test is the official test set. With `-whole` after its name
+    a data set has all training images in train, and the test images for validation too: only to compare with results
+    that were made so.
+
+    >>> digits = load("digits")
+    >>> digits.train.images.shape, len(digits.validation), len(digits.test)
+    ((1280, 1, 8, 8), 256, 261)
+    >>> len(load("digits-whole").train)
+    1536
+    """
+    return _whole(_held_out(_base_name(name), data_root(folder)), name)
+
+
+def load_levels(name: str, thresholds: int, source: str | os.PathLike[str] | None = None) -> Dataset:
+    """Load the levels of a data set from a prepared file, or compute them from the images in a folder.
+
+    `source`, else the variable DST_DATA, names the file or the folder.
+    """
+    base, path = _base_name(name), data_root(source)
+    _check_thresholds(thresholds)
+    if not path.is_file():
+        return _whole(_levelled(_held_out(base, path), thresholds), name)
+    data = read_prepared(path)
+    if (data.name, data.thresholds) != (base, thresholds):
+        raise DataError(
+            f"{path} holds the levels of {data.name} at {data.thresholds} thresholds, expected {base} at {thresholds}: "
+            "give the file prepared for that, or a folder of data sets"
+        )
+    return _whole(data, name)
+
+
+def inventory(folder: str | os.PathLike[str] | None = None) -> list[tuple[str, str, str, int]]:
+    """(name, place, state, bytes) of each data set that `load` would read; state is "complete", "missing" or what is
+    wrong."""
+    root = data_root(folder)
+    entries = [(DIGITS, "embedded", "complete", 0)]
+    if root.is_file():
+        data = read_prepared(root)
+        name = f"{data.name}, levels of {data.thresholds} thresholds"
+        return [*entries, (name, str(root), "complete", root.stat().st_size)]
+    for name, source in SOURCES.items():
+        found = source.found(root)
+        where = next(iter(found.values())).parent if found else root / source.folders[0]
+        state = "complete" if len(found) == len(source.files) else "missing"
+        try:
+            for file, path in found.items():
+                unpacked(path, file)
+        except DataError as error:
+            state = str(error)
+        entries.append((name, str(where), state, sum(path.stat().st_size for path in found.values())))
+    return entries
+
+
+def levels(images: Bytes, thresholds: int) -> Bytes:
+    """Count the thresholds t_k = k / (T + 1), k = 1..T, below each value: #{k : images / 255 > t_k}.
+
+    Three thresholds are 0.25, 0.5 and 0.75; a value equal to a threshold does not exceed it.
+    """
+    _check_thresholds(thresholds)
+    if images.dtype != np.uint8:
+        raise ValueError(f"levels are counted on uint8 images of 0..255, got {images.dtype}")
+    # x/255 > k/(T+1) in whole numbers: k < x(T+1)/255, so there are ceil(x(T+1)/255) - 1 such k.
+    table = np.maximum((np.arange(256) * (thresholds + 1) - 1) // 255, 0).astype(np.uint8)
+    counted: Bytes = table[images]
+    return counted
+
+
+def bits(levels: Bytes, thresholds: int) -> npt.NDArray[np.bool_]:
+    """Spread levels [N, channels, rows, columns] into bits [N, T * channels * rows * columns].
+
+    The order is threshold, channel, row, column; the bit of the k-th threshold says that the value exceeds it.
+    """
+    _check_thresholds(thresholds)
+    if levels.ndim != 4 or levels.dtype != np.uint8:
+        raise ValueError(f"expected uint8 levels [N, channels, rows, columns], got {levels.dtype} {list(levels.shape)}")
+    if levels.size and levels.max() > thresholds:
+        raise ValueError(f"expected levels of {thresholds} thresholds, 0..{thresholds}, got a level {levels.max()}")
+    ranks = np.arange(thresholds, dtype=np.uint8).reshape(-1, 1, 1, 1)
+    spread: npt.NDArray[np.bool_] = levels[:, None] > ranks
+    return spread.reshape(len(levels), thresholds * int(np.prod(levels.shape[1:])))
+
+
+def prepare(dataset: Dataset, thresholds: int, out: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write the levels and labels of all three splits to one compressed file, to carry to another machine.
+
+    An earlier prepared file is replaced; any other file only with `overwrite`, and a store never.
+    """
+    check_target(out, PREPARED, overwrite=overwrite)
+    if dataset.name.endswith(WHOLE):
+        raise DataError(f"prepare {dataset.name.removesuffix(WHOLE)}, not {dataset.name}: one file serves both")
+    data = _levelled(dataset, thresholds)
+    header = {"dataset": data.name, "classes": data.classes, "thresholds": thresholds}
+    arrays: dict[str, npt.NDArray[Any]] = {HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8)}
+    for name, split in data.splits.items():
+        arrays |= {f"{name} levels": split.images, f"{name} labels": split.labels.astype(np.uint8)}
+    with writing(out) as stream:
+        np.savez_compressed(stream, **arrays)
+
+
+def read_prepared(path: Path) -> Dataset:
+    """The content of a prepared file, whose checksums zip verifies."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            header = json.loads(stored[HEADER].tobytes())
+            splits = {
+                name: Split(stored[f"{name} levels"], stored[f"{name} labels"].astype(np.int64))
+                for name in ("train", "validation", "test")
+            }
+        return Dataset(
+            name=header["dataset"], classes=header["classes"], thresholds=header["thresholds"],
+            train=splits["train"], validation=splits["validation"], test=splits["test"],
+        )  # fmt: skip
+    except OSError as error:
+        raise DataError(f"could not read {path}: {error.strerror or error}") from error
+    except Exception as error:
+        # What numpy, zipfile and json raise for damaged bytes has no end.
+        raise DataError(
+            f"{path} is no whole file of prepared levels ({error}): give a folder of data sets, or prepare it again by "
+            "`dst data prepare`"
+        ) from error
+
+
+def read_idx(raw: bytes, dimensions: int, where: str) -> Bytes:
+    """The array in an idx file: 00 00 08 (uint8), number of axes, big-endian uint32 lengths, values."""
+    magic = bytes((0, 0, 8, dimensions))
+    if raw[:4] != magic:
+        raise DataError(f"{where} is not an idx file: expected it to begin with {magic.hex()}, found {raw[:4].hex()!r}")
+    start = 4 + 4 * dimensions
+    shape = tuple(int.from_bytes(raw[i : i + 4], "big") for i in range(4, start, 4))
+    expected = start + int(np.prod(shape, dtype=object))
+    if len(raw) != expected:
+        raise DataError(f"{where} announces an array of shape {shape}: expected {expected} bytes, found {len(raw)}")
+    # A copy, as arrays over `bytes` are read-only and torch warns of those.
+    return np.frombuffer(raw, np.uint8, offset=start).reshape(shape).copy()
+
+
+def read_cifar(raw: bytes, where: str) -> tuple[Bytes, Bytes]:
+    """Images [N, 3, 32, 32] and labels [N] of a batch: records of one label byte, then the three planes."""
+    record = 1 + int(np.prod(CIFAR_SHAPE))
+    if len(raw) % record:
+        raise DataError(f"{where} is not a CIFAR-10 batch: expected records of {record} bytes, found {len(raw)} bytes")
+    records = np.frombuffer(raw, np.uint8).reshape(-1, record)
+    return records[:, 1:].reshape(-1, *CIFAR_SHAPE).copy(), records[:, 0].copy()
+
+
+def _base_name(name: str) -> str:
+    """The data set that `name` is of, without `-whole`."""
+    names, base = (DIGITS, *SOURCES), name.removesuffix(WHOLE)
+    if base not in names:
+        raise DataError(
+            f"there is no data set {name!r}: choose one of {', '.join(names)}, or one with {WHOLE} after it"
+        )
+    return base
+
+
+def _held_out(name: str, root: Path) -> Dataset:
+    if name == DIGITS:
+        return _digits()
+    if root.is_file():
+        raise DataError(f"{root} is a file, expected a folder with the images of {name}")
+    raw, source = verified(name, root), SOURCES[name]
+    if name == "cifar10":
+        batches = [read_cifar(raw[file], f"{name} {file.name}") for file in source.files]
+        train, train_labels = (np.concatenate(part) for part in zip(*batches[:-1], strict=True))
+        test, test_labels = batches[-1]
+    else:
+        train, train_labels, test, test_labels = (
+            read_idx(raw[file], 3 if "images" in file.name else 1, f"{name} {file.name}") for file in source.files
+        )
+        train, test = train[:, None], test[:, None]
+    kept = len(train) - source.validation
+    return _dataset(name, (train[:kept], train[kept:], test), (train_labels[:kept], train_labels[kept:], test_labels))
+
+
+def _digits() -> Dataset:
+    """scikit-learn's 1,797 digits [1, 8, 8], in a fixed order of our own."""
+    from sklearn.datasets import load_digits  # which takes a second to import
+
+    bunch: Any = load_digits()
+    # Rounded down, so that a value v/16 at or below a threshold k/16 does not step over it.
+    images = (bunch.images.astype(np.int64) * 255 // 16).astype(np.uint8)[:, None]
+    order = np.random.RandomState(0).permutation(len(images))
+    parts = np.split(order, [DIGITS_TRAIN, DIGITS_TRAIN + DIGITS_VALIDATION])
+    return _dataset(DIGITS, [images[part] for part in parts], [bunch.target[part] for part in parts])
+
+
+def _dataset(name: str, images: Any, labels: Any) -> Dataset:
+    train, validation, test = (
+        Split(*pair) for pair in zip(images, (of.astype(np.int64) for of in labels), strict=True)
+    )
+    return Dataset(name=name, classes=CLASSES, train=train, validation=validation, test=test)
+
+
+def _levelled(data: Dataset, thresholds: int) -> Dataset:
+    """Every split reduced to levels."""
+    train, validation, test = (
+        Split(levels(split.images, thresholds), split.labels) for split in (data.train, data.validation, data.test)
+    )
+    return replace(data, thresholds=thresholds, train=train, validation=validation, test=test)
+
+
+def _whole(data: Dataset, name: str) -> Dataset:
+    """Where the name ends in -whole, the same without images held out: validation joins train, and the test images take
+    its place."""
+    if not name.endswith(WHOLE):
+        return data
+    return replace(data, name=name, train=data.train + data.validation, validation=data.test)
+
+
+def _check_thresholds(thresholds: int) -> None:
+    """Raise unless the number of thresholds is one that 256 grey values can tell apart."""
+    if not 1 <= thresholds <= MOST_THRESHOLDS:
+        raise ValueError(f"thresholds must be from 1 to {MOST_THRESHOLDS}, got {thresholds}")
