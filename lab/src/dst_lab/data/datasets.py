@@ -157,7 +157,7 @@ def prepare(dataset: Dataset, thresholds: int, out: str | os.PathLike[str], *, o
         raise DataError(f"prepare {dataset.name.removesuffix(WHOLE)}, not {dataset.name}: one file serves both")
     data = _levelled(dataset, thresholds)
     header = {"dataset": data.name, "classes": data.classes, "thresholds": thresholds}
-    arrays: dict[str, npt.NDArray[Any]] = {HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8)}
+    arrays: dict[str, Any] = {HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8)}
     for name, split in data.splits.items():
         arrays |= {f"{name} levels": split.images, f"{name} labels": split.labels.astype(np.uint8)}
     with writing(out) as stream:
