@@ -15,6 +15,7 @@ infinity gives NaN and the index -1. Arithmetic is in float32 or better; x and c
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from decoupled_st.codebook import operator
@@ -30,6 +31,8 @@ def decoupled(
     tau_f: Temperature,
     tau_b: Temperature,
     metric: str = "dot",
+    values: Tensor | None = None,
+    bias: Tensor | None = None,
     mask: Tensor | None = None,
     generator: torch.Generator | None = None,
     seed: int | Tensor | None = None,
@@ -41,15 +44,21 @@ def decoupled(
         backward    dL/ds = (diag(p) - p p') (codes dL/dq) / tau_b,   p = softmax(s / tau_b),
                     from s to x and to codes; and dL/dq to the chosen row, as a gather gives it
 
+    With `values` the codes are keys: q = values[index], and dL/ds = (diag(p) - p p') (values dL/dq) / tau_b. With a
+    `bias` the scores are s + bias. Both are exact, and fused up to 256 features of key, bias and value together.
+    `decoupled(h, embedding.weight, ...)` is `z @ embedding.weight` of a one-hot z over the logits h embedding.weight'.
+
     Args:
         x: [..., D], or [..., H, D] with heads.
         codes: [K, D], or [H, K, D].
         tau_f: forward temperature, >= 0; inside a tensor 0 is the argmax, row by row.
         tau_b: backward temperature, > 0. A tensor that requires grad receives the surrogate's gradient.
+        values: [K, V], or [H, K, V] with heads: what is emitted in place of the codes.
+        bias: [K], or [H, K]: added to the scores.
         metric, mask, generator, seed, grad_scale: see the module's docstring.
 
     Returns:
-        q, of x's shape, and index, int64.
+        q, of x's shape (with V features, if there are values), and index, int64.
 
     Example:
         >>> import torch
@@ -68,12 +77,18 @@ def decoupled(
         tau_f = 0, tau_b = 1 and "dot", this is index backpropagation: Shi et al., Scalable Image Tokenization with
         Index Backpropagation Quantization, 2024.
     """
+    features = slice(None)
+    if values is not None or bias is not None:
+        prepare(x, codes, metric, mask)  # refuses what does not fit
+        x, codes, features = _side_by_side(x, codes, values, bias, metric)
+        metric = "dot"
     inputs = prepare(x, codes, metric, mask)
     forward, backward = inputs.temperature("tau_f", tau_f, zero=True), inputs.temperature("tau_b", tau_b)
     check_seed(seed, generator)
     draws = isinstance(tau_f, Tensor) or tau_f > 0
     key = seed_tensor(seed, generator, x.device) if draws else None
-    return _run(inputs, forward.detach() if draws else None, backward, key, grad_scale, perturbed=False)
+    q, index = _run(inputs, forward.detach() if draws else None, backward, key, grad_scale, perturbed=False)
+    return q[..., features], index
 
 
 def softmax_ste(
@@ -175,3 +190,49 @@ def _run(
     arguments = (inputs.x, inputs.codes, inputs.mask, tau_f, tau_b, scale, seed, inputs.metric, perturbed)
     q, index, *_ = torch.ops.decoupled_st.codebook(*arguments)
     return q.reshape(*inputs.lead, inputs.x.shape[-1]), index.reshape(inputs.lead)
+
+
+def _side_by_side(
+    x: Tensor, keys: Tensor, values: Tensor | None, bias: Tensor | None, metric: str
+) -> tuple[Tensor, Tensor, slice]:
+    """x and codes with the scores of x and keys as their products, and which features of a code are its value.
+
+    A code is (key, bias, value), and x is (x, 1, 0): the product knows no value, and the gradient of q no key.
+    """
+    rows = keys.shape[:-1]
+    for name, given, shape in (("values", values, (*rows, "V")), ("bias", bias, rows)):
+        if given is None:
+            continue
+        if not isinstance(given, Tensor) or not given.is_floating_point():
+            kind = getattr(given, "dtype", type(given).__name__)
+            raise TypeError(f"{name} must be a floating-point tensor, got {kind}")
+        fits = given.shape == rows if name == "bias" else given.shape[:-1] == rows and given.shape[-1] > 0
+        if not fits:
+            expected = ", ".join(map(str, shape))
+            raise ValueError(f"{name} must be [{expected}], a row per code, got shape {tuple(given.shape)}")
+    emitted = keys if values is None else values
+    dtype = torch.promote_types(torch.promote_types(x.dtype, keys.dtype), emitted.dtype)
+    x, keys = x.to(dtype), keys.to(dtype)
+    if metric == "l2":  # about the mean of the keys, where distances are the same and squares are small
+        middle = keys.detach().mean(-2)
+        x, keys = x - middle, keys - middle
+        squares = -keys.to(torch.promote_types(dtype, torch.float32)).square().sum(-1)
+        x, bias = 2 * x, squares if bias is None else bias + squares
+    elif metric == "cosine":
+        x, keys = (F.normalize(t, dim=-1, eps=torch.finfo(dtype).tiny) for t in (x, keys))
+    parts, ones = [keys], 0
+    if bias is not None:
+        first = bias.to(dtype)
+        parts.append(first.unsqueeze(-1))
+        if dtype in (torch.float16, torch.bfloat16):  # what rounding leaves over: logits are in float32
+            parts.append((bias - first.to(bias.dtype)).detach().to(dtype).unsqueeze(-1))
+        ones = len(parts) - 1
+    before = keys.shape[-1] + ones
+    if values is None and metric == "dot":
+        features = slice(0, keys.shape[-1])
+        width = before
+    else:
+        parts.append(emitted.to(dtype))
+        features, width = slice(before, before + emitted.shape[-1]), before + emitted.shape[-1]
+    x = torch.cat([x, x.new_ones(*x.shape[:-1], ones), x.new_zeros(*x.shape[:-1], width - before)], -1)
+    return x, torch.cat(parts, -1), features
