@@ -6,8 +6,8 @@
     python benchmarks/masked.py plot        docs/gradient-steps.svg from benchmarks/masked.csv
 
 The network is a transformer of two layers of width 48, trained on sequences of a Markov chain of 4 states; the reward a
-random tanh network. Cosines are those of single batches of 256 rollouts, mean over batches, with the score function's
-gradient of many rollouts in equal shares. Loops that are copied from each other reveal each token with probability
+random tanh network. Cosines are those of single batches of 128 rollouts, mean over batches, with the score function's
+gradient of 16,384 rollouts, in equal shares. Loops that are copied from each other reveal each token with probability
 1 / (steps left); the reference, as `rollout`, equally many at each step.
 """
 
@@ -26,7 +26,9 @@ import decoupled_st as dst
 
 FILE = Path(__file__).with_suffix(".csv")
 FIGURE = Path(__file__).parents[1] / "docs" / "gradient-steps.svg"
-K, WIDTH, BATCH = 4, 48, 256
+K, WIDTH, BATCH = 4, 48, 128
+LENGTH, LARGE, MANY = 16, 1024, 16
+"""Tokens; rollouts of one batch of the reference, and how many such batches."""
 STEPS = (4, 16, 64, 256)
 ROLLOUT = {
     "rollout, tokens": ("tokens", 1.0), "rollout, tokens, tau_b 2": ("tokens", 2.0), "rollout, all": ("all", 1.0),
@@ -103,13 +105,12 @@ def by_score(model: Network, reward: Callable[[Tensor], Tensor], state: Tensor, 
 
 
 def steps(device: str, quick: bool) -> Iterator[dict[str, Any]]:
-    length, many, batches = (16, 2, 2) if quick else (64, 16, 3)
-    model, reward = trained(length, device, 30 if quick else 600), reward_of(length, device)
-    state = dst.masked.start(BATCH, length, K, device=device)
-    large = dst.masked.start(BATCH if quick else 4096, length, K, device=device)
-    for count in (4, 16, 64) if quick else STEPS:
+    many, batches, training = (2, 2, 30) if quick else (MANY, 2, 400)
+    model, reward = trained(LENGTH, device, training), reward_of(LENGTH, device)
+    state, large = (dst.masked.start(B, LENGTH, K, device=device) for B in (BATCH, LARGE))
+    for count in (4, 16) if quick else STEPS:
         torch.manual_seed(2)
-        if count <= length:  # with more steps than tokens a rollout takes no more of them
+        if count <= LENGTH:  # a rollout takes no more steps than there are tokens
             reference = sum(by_score(model, reward, large, count) for _ in range(many))
         for path in (*LOOPS, *ROLLOUT, "score function"):
             torch.manual_seed(3)
@@ -122,15 +123,15 @@ def steps(device: str, quick: bool) -> Iterator[dict[str, Any]]:
             cosines = [torch.cosine_similarity(g.double(), reference.double(), dim=0).item() for g in seen]
             norms = [g.double().norm().item() for g in seen]
             yield {
-                "what": "steps", "path": path, "steps": count, "tokens": length, "norm": sum(norms) / batches,
+                "what": "steps", "path": path, "steps": count, "tokens": LENGTH, "norm": sum(norms) / batches,
                 "cosine": sum(cosines) / batches, "batches": batches, "seconds": time.perf_counter() - start,
             }  # fmt: skip
 
 
 def orders(device: str, quick: bool) -> Iterator[dict[str, Any]]:
     length = 16 if quick else 256
-    model, reward = trained(length, device, 30 if quick else 300), reward_of(length, device)
-    state = dst.masked.start(64, length, K, device=device)
+    model, reward = trained(length, device, 30 if quick else 60), reward_of(length, device)
+    state = dst.masked.start(16, length, K, device=device)
     for order in ("random", "confidence", torch.arange(length)):
         for through in ("tokens", "all"):
             for count in (4, length):

@@ -273,6 +273,9 @@ def table(file: Path) -> None:
     print("|---|---|---|---|---|---|---|")
     words = []
     for arm, value in ARMS.items():
+        if all(row["arm"] != arm for row in tuned):
+            print(f"| {value.label} | not run | | | | | |")
+            continue
         setting = chosen(tuned, arm)
         best = max(100 * float(row["solved_argmax"]) for row in tuned if row["arm"] == arm)
         own = [row for row in judged if row["arm"] == arm]

@@ -69,13 +69,12 @@ PLANTED = [
         "return left[:-1] + again - left[1:], again", "return left[:-1] - left[1:], again",
     ),
     Mutation(
-        "an earlier draw of a token composed", "rollout.py",
-        "self.source = _written(self.source, index, valid, numbers)",
-        "self.source = torch.where(self.source > 0, self.source, _written(self.source, index, valid, numbers))",
+        "an earlier draw of a token composed too", "rollout.py",
+        "last = self.source.gather(1, places) == numbers", "last = self.source.gather(1, places) >= 0",
     ),
     Mutation(
         "the log probability at temperature 1", "step.py",
-        "l = OneHotCategorical(logits, SoftmaxSTE(tau=tau)", "l = OneHotCategorical(logits, SoftmaxSTE(tau=1.0)",
+        'allowed(logits, mask) / check_float("tau", tau)', "allowed(logits, mask)",
     ),
     Mutation(
         "the divergence the other way round", "step.py",

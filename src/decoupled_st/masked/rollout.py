@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -69,20 +70,26 @@ class _Step:
     """A state, for its shape and dtype."""
 
     def logits(self, model: Model, x: Tensor) -> Tensor:
-        """Of a state, or of ids."""
+        """Of a state, or of ids; as they come, with or without the mask's."""
         if not x.is_floating_point() and not isinstance(model, Embedded):
             x = one_hot(x, self.like.shape[-1], self.like.dtype)
-        return of_tokens(model(x), self.like)
+        logits = model(x)
+        of_tokens(logits, self.like)
+        return logits
+
+    def rows(self, logits: Tensor, index: Tensor) -> Tensor:
+        """The logits of the tokens at these positions, [B, n, K]."""
+        return _taken(logits, index)[..., : self.like.shape[-1] - 1]
 
     def __call__(self, x: Tensor, places: _Places, seed: int | None) -> tuple[Tensor | None, ...]:
         logits = self.logits(self.model, x)
         if places.index is None:
-            places.select(_confidence(logits.detach(), self.mask))
+            places.select(_confidence(of_tokens(logits.detach(), self.like), self.mask))
         index = places.index
         assert index is not None
-        rows, mask = _taken(logits, index), self.mask
+        rows, mask, (B, L, channels) = self.rows(logits, index), self.mask, self.like.shape
         if mask is not None and mask.dim() > 1 and mask.shape[-2] > 1:
-            mask = _taken(mask.expand(self.like.shape[0], *logits.shape[1:]), index)
+            mask = _taken(mask.expand(B, L, channels - 1), index)
         generator = None if seed is None else torch.Generator(x.device).manual_seed(seed)
         z = choose(self.estimator, rows, mask=mask, generator=generator)
         of_draw = None
@@ -91,7 +98,7 @@ class _Step:
         divergence = None
         if self.reference is not None:
             with torch.no_grad():
-                theirs = _taken(self.logits(self.reference, x), index)
+                theirs = self.rows(self.logits(self.reference, x), index)
             divergence = kl(rows, theirs, places.valid, tau=self.tau or 1.0, mask=mask)
         probs = None
         if self.soft:
@@ -187,8 +194,10 @@ class _Path:
     def __init__(self, state: Tensor, masked: Tensor, through_all: bool) -> None:
         self.start, self.state, self.given, self.through_all = state, state, ~masked.to(state.device), through_all
         self.ids = state.detach().argmax(-1)
-        self.source = torch.zeros_like(self.ids)
-        """Where each token is among those drawn."""
+        self.source = torch.full_like(self.ids, -1)
+        """The number of each token's last draw."""
+        self.places: list[Tensor] = []
+        """The positions that were drawn, [B, n] each."""
         self.tokens: list[Tensor] = []
         self.probs: list[Tensor] = []
         self.log_prob: Tensor | None = None
@@ -204,6 +213,7 @@ class _Path:
         self.ids = _written(self.ids, index, valid, z.detach().argmax(-1))
         numbers = torch.arange(self._drawn, self._drawn + places.width, device=index.device).expand_as(index)
         self.source = _written(self.source, index, valid, numbers)
+        self.places.append(index)
         self._drawn += places.width
         if self.through_all:
             self.state = _written(self.state, index, valid, as_state(z, z.dtype))
@@ -239,12 +249,17 @@ class _Path:
         return Rollout(x0, self.ids, of_draws, divergence, self._composed(self.probs) if self.probs else None)
 
     def _composed(self, parts: list[Tensor]) -> Tensor:
-        """One row for each position: that of its last draw, or what was given."""
+        """[B, L, K]: for each position what was given, or its last draw."""
         given = self.start[..., :-1]
         if not parts:
             return given
-        rows = _taken(torch.cat(parts, 1), self.source)
-        return torch.where(self.given.unsqueeze(-1), given, rows) if bool(self.given.any()) else rows
+        rows, (B, L, K) = torch.cat(parts, 1), given.shape
+        places, numbers = torch.cat(self.places, 1), torch.arange(rows.shape[1], device=rows.device)
+        # What was masked again, or only fills the shape, is written behind the last row: no two rows share a place.
+        last = self.source.gather(1, places) == numbers
+        first = L * torch.arange(B, device=rows.device).unsqueeze(-1)
+        to = torch.where(last, first + places, B * L).flatten()
+        return F.pad(given.flatten(0, 1), (0, 0, 0, 1)).index_copy(0, to, rows.flatten(0, 1))[:-1].view(B, L, K)
 
 
 def _confidence(logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -261,7 +276,9 @@ def _confidence(logits: Tensor, mask: Tensor | None) -> Tensor:
 
 def _taken(values: Tensor, index: Tensor) -> Tensor:
     """[B, L, K] at positions [B, n]."""
-    return values.gather(1, index.unsqueeze(-1).expand(*index.shape, values.shape[-1]))
+    B, L, K = values.shape
+    rows = (index + L * torch.arange(B, device=index.device).unsqueeze(-1)).flatten()
+    return values.reshape(B * L, K).index_select(0, rows).view(*index.shape, K)
 
 
 def _written(to: Tensor, index: Tensor, valid: Tensor, values: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ from torch.distributions import kl_divergence
 
 from decoupled_st.distributions import OneHotCategorical
 from decoupled_st.estimators import Estimator, SoftmaxSTE
+from decoupled_st.estimators.operations.rows import allowed
 from decoupled_st.estimators.operations.straight_through import check_logits
-from decoupled_st.estimators.operations.temperature import whole_number
+from decoupled_st.estimators.operations.temperature import check_float, whole_number
 
 Choice: TypeAlias = Estimator | Callable[..., Tensor]
 """An estimator's value, a module such as `nn.Categorical(SelfTempered(steps=...))`, or a function of the logits such as
@@ -135,8 +136,8 @@ def log_prob(
         tau: the temperature at which the tokens were drawn.
         mask: bool, True = allowed, broadcastable to the logits.
     """
-    l = OneHotCategorical(logits, SoftmaxSTE(tau=tau), mask=mask, validate_args=False).logits
-    each = l.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+    l = allowed(logits, mask) / check_float("tau", tau)
+    each = l.gather(-1, ids.unsqueeze(-1)).squeeze(-1) - l.logsumexp(-1)
     return (each if where is None else each.masked_fill(~where, 0.0)).sum(-1)
 
 
