@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from chromium import browser
 from dst_lab.store import Record, Series, Store
 
+__all__ = ["browser"]
 SMALL: dict[str, dict[str, Any]] = {
     "stochastic-binary": {"hidden": (16, 16), "epochs": 2, "diagnose_every": 2},
     "categorical-autoencoder": {"hidden": (24, 16), "epochs": 2, "snr_every": 2, "snr_passes": 4},

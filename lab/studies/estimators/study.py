@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dst_lab.report import Study
 from dst_lab.report.section import Page, Section
-from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures, temperature_map
+from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures
 from dst_lab.tasks.categorical_vae import CategoricalVAEConfig
 
 from studies.estimators import tables
@@ -57,7 +57,6 @@ ESTIMATORS = Study(
         Section("tables", "Tables", _tables),
         VERDICTS,
         figures({"Categorical VAE": tuple(FIGURES)[:2], "Exact gradients": tuple(FIGURES)[2:]}),
-        temperature_map(),
         SETTINGS,
         OTHERS,
         *REST,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dst_lab.records import Rows, Setting
 from dst_lab.report import Study
-from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures, temperature_map
+from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures
 from markupsafe import Markup
 
 from studies.paper.claims import judge
@@ -16,7 +16,7 @@ from studies.paper.recipes import RECIPES
 
 HERE = Path(__file__).parent
 PARTS = {
-    "Binary network": ("network-curves", "inactive"),
+    "Binary network": ("map", "network-curves", "inactive"),
     "Autoencoder": ("autoencoder-curves", "reconstructions", "autoencoder-search"),
     "Logic gates": ("logic-curves", "gates", "logic-search"),
     "What each temperature does": ("tau-f-effects", "tau-b-effects", "bias-variance"),
@@ -65,12 +65,10 @@ PAPER = Study(
         "C3": "Does each temperature do a job of its own?",
     },
     claimant="What the paper claims",
-    reported=OPTIMA,
-    reporter="the paper\N{RIGHT SINGLE QUOTATION MARK}s",
     headline=HEADLINE,
     remarks={CATAE.task: _converged},
     terms=TERMS,
     changes=CHANGES,
     figures=FIGURES,
-    sections=(answer("seeds"), VERDICTS, temperature_map("map"), figures(PARTS), SETTINGS, OTHERS, *REST),
+    sections=(answer("seeds"), VERDICTS, figures(PARTS), SETTINGS, OTHERS, *REST),
 )

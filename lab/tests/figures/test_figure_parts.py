@@ -1,6 +1,7 @@
 """What figures are made of, by numbers worked out by hand."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -8,12 +9,13 @@ import numpy as np
 import pytest
 from dst_lab.figures.curves import draw as draw_curves
 from dst_lab.figures.heat_map import Mark, fence, heat_map, marks
-from dst_lab.figures.importance import chance_level, importance, shares_of
+from dst_lab.figures.importance import analysed, importance
 from dst_lab.figures.seeds import far
 from dst_lab.figures.slices import numbers_varied, slices
 from dst_lab.figures.style import panels, plain_logarithm, settings_text, settle, styled
 from dst_lab.records import Row, Setting
 from dst_lab.store import Run, Series
+from scipy import stats
 
 
 def setting(loss: float, **fields: Any) -> Setting:
@@ -76,123 +78,117 @@ def test_labels_below_a_map_stand_apart(count: int, digits: int) -> None:
     assert all(right.x0 > left.x1 for left, right in pairwise(boxes))
 
 
-def test_importance_is_epsilon_squared_of_the_ranks() -> None:
-    """Six settings, ranks 0 to 5, squares 17.5 in all: tau_f splits them 0, 1, 3 and 2, 4, 5; tau_b in pairs."""
-    losses = {
-        (0.1, 1.0): 0.10,
-        (0.1, 2.0): 0.11,
-        (0.1, 3.0): 0.13,
-        (0.5, 1.0): 0.12,
-        (0.5, 2.0): 0.14,
-        (0.5, 3.0): 0.15,
+def replicated(losses: Any, levels: dict[str, list[Any]]) -> list[Setting]:
+    """A setting for each entry of `losses` [.., seeds], with fields by the place in the axes before."""
+    settings = []
+    for place in np.ndindex(losses.shape[:-1]):
+        fields = {name: values[i] for (name, values), i in zip(levels.items(), place, strict=True)}
+        rows = [setting(float(loss), **dict(fields)).rows[0] for loss in losses[place]]
+        settings.append(Setting(rows[0].run.config, rows, "", 0))
+    return settings
+
+
+LR = {"lr": [1e-4, 1e-3, 1e-2, 1e-1, 1.0]}
+GRID = {**LR, "tau_b": [0.1, 0.3, 0.5, 1.0, 2.0]}
+
+
+def test_what_mattered_is_the_analysis_of_variance_of_a_grid_with_seeds() -> None:
+    """Against sums of squares worked out cell by cell, and scipy's F."""
+    draws = np.random.default_rng(0)
+    rate, tau = np.array([0, 0.3, 0.6, 0.9, 1.2]), np.array([0, 0.1, 0.2, 0.5, 1.0])
+    y = rate[:, None, None] + tau[:, None] * (1 - 0.8 * rate[:, None, None]) + 0.1 * draws.standard_normal((5, 5, 3))
+    found = analysed(replicated(np.exp(y), GRID))
+    assert found is not None
+    assert (found.runs, found.of_ranks) == (75, False)
+    total, within = ((y - y.mean()) ** 2).sum(), ((y - y.mean(2, keepdims=True)) ** 2).sum()
+    squares = {
+        "lr": 15 * ((y.mean((1, 2)) - y.mean()) ** 2).sum(),
+        "tau_b": 15 * ((y.mean((0, 2)) - y.mean()) ** 2).sum(),
+        "seeds": within,
     }
-    found = shares_of([setting(loss, tau_f=f, tau_b=b) for (f, b), loss in losses.items()])
-    within = 2 * ((0 - 4 / 3) ** 2 + (1 - 4 / 3) ** 2 + (3 - 4 / 3) ** 2)
-    assert found["tau_f"] == pytest.approx((17.5 - within - within / 4) / 17.5)
-    assert found["tau_b"] == pytest.approx((17.5 - 8.5 - 2 * 8.5 / 3) / 17.5)
-    assert set(found) == {"tau_f", "tau_b"}, "what was not varied is not named"
+    squares["together"] = total - sum(squares.values())
+    assert found.shares == pytest.approx({name: value / total for name, value in squares.items()})
+    for name, freedom in (("lr", 4), ("tau_b", 4), ("together", 16)):
+        assert found.p[name] == pytest.approx(
+            stats.f.sf(squares[name] / freedom / (within / 50), freedom, 50), rel=1e-6
+        )
+    caption = importance(replicated(np.exp(y), GRID), found, "own").caption
+    assert f"lr {100 * found.shares['lr']:.0f}% (p < 0.001) and tau_b" in caption
+    assert f"seeds of one setting {100 * found.shares['seeds']:.0f}%." in caption
 
 
-def test_a_weak_field_is_not_judged_by_what_a_strong_one_does() -> None:
-    """Ranks 4 i + j of a grid of 4 x 4, 340 in squares: 320 of the one field and 20 of the other, nothing is left."""
-    found = shares_of([setting(4 * f + b, tau_f=f, tau_b=b) for f in (0, 1, 2, 3) for b in (0, 1, 2, 3)])
-    assert found == pytest.approx({"tau_f": 320 / 340, "tau_b": 20 / 340})
+def test_fields_that_act_together_only_have_no_share_of_their_own() -> None:
+    signs = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    y = signs[:, :, None] + 0.01 * np.random.default_rng(1).standard_normal((2, 2, 5))
+    found = analysed(replicated(np.exp(y), {"lr": [0.1, 1.0], "tau_b": [0.5, 1.0]}))
+    assert found is not None
+    assert found.shares["together"] > 0.99
+    assert max(found.shares["lr"], found.shares["tau_b"]) < 0.001
+    assert found.p["together"] < 1e-10 < min(found.p["lr"], found.p["tau_b"])
 
 
-def test_a_field_that_a_search_tries_last_gets_no_credit_for_the_others() -> None:
-    """One sweep after the other; the last field does nothing, but is tried where the others are best."""
-    generator = np.random.default_rng(0)
-
-    def loss(f: float, b: float) -> float:
-        return abs(math.log(f / 0.5)) + abs(math.log(b / 2)) + 0.01 * generator.normal()
-
-    first = [(f, 1.0, 0.0) for f in (0.1, 0.25, 0.5, 1.0, 2.0)]
-    then = [(0.5, b, 0.0) for b in (0.5, 2.0, 4.0)]
-    last = [(0.5, 2.0, drop) for drop in (0.1, 0.2, 0.3, 0.4, 0.5)]
-    settings = [setting(loss(f, b), tau_f=f, tau_b=b, drop=d) for f, b, d in (*first, *then, *last)]
-    found = shares_of(settings)
-    assert found["drop"] < 0.1
-    assert max(found.values()) < chance_level(settings), "so few settings tell next to nothing"
+def test_what_two_fields_explain_alike_is_neithers() -> None:
+    """Each learning rate was tried at a width of its own."""
+    y = np.arange(4.0)[:, None] + 0.01 * np.random.default_rng(2).standard_normal((4, 3))
+    settings = []
+    for place, losses in enumerate(np.exp(y)):
+        fields = {"lr": 0.1 * (1 + place // 2), "width": 8 * (1 + place // 2), "depth": place % 2}
+        rows = [setting(float(loss), **dict(fields)).rows[0] for loss in losses]
+        settings.append(Setting(rows[0].run.config, rows, "", 0))
+    found = analysed(settings)
+    assert found is not None
+    assert found.shares["lr"] == found.shares["width"] == pytest.approx(0.0, abs=1e-9)
+    assert found.shares["depth"] == pytest.approx(0.2, abs=0.02)
 
 
-def test_the_figure_says_what_chance_alone_would_do() -> None:
-    generator = np.random.default_rng(0)
-    noise = [setting(generator.normal(), lr=lr, width=width) for lr, width in generator.uniform(1, 9, (8, 2))]
-    drawn = importance(noise, "own")
-    level = float(drawn.caption.partition("Dotted: ")[2].partition("%")[0])
-    assert level > 30
-    assert max(shares_of(noise).values()) < level / 100
-    grid = [setting(f, tau_f=f, tau_b=b) for f in range(6) for b in range(6)]
-    assert float(importance(grid, "own").caption.partition("Dotted: ")[2].partition("%")[0]) < 35
+def test_losses_that_have_no_logarithm_are_ranked_and_what_diverged_comes_last() -> None:
+    y = np.arange(6.0).reshape(3, 2, 1) - 2 + 0.01 * np.arange(3)
+    settings = replicated(y, {"lr": [0.1, 1.0, 2.0], "tau_b": [0.5, 1.0]})
+    found = analysed(settings)
+    assert found is not None
+    assert found.of_ranks
+    worst = replace(settings[0], rows=settings[0].rows[:1], diverged=2)
+    lost = analysed([worst, *settings[1:]])
+    assert lost is not None
+    assert lost.of_ranks
+    assert lost.shares["lr"] < found.shares["lr"], "the best rate has two of the three worst runs"
+    assert "rank of the loss" in importance(settings, found, "own").caption
 
 
-def test_chance_has_no_share() -> None:
-    """The mean of epsilon squared over 200 grids of losses by chance, each at least 0: below 6%."""
-    generator, shares = np.random.default_rng(0), []
-    for _ in range(200):
-        losses = iter(generator.normal(size=25))
-        found = shares_of([setting(next(losses), tau_f=f, tau_b=b) for f in range(5) for b in range(5)])
-        shares += found.values()
-    assert np.mean(shares) < 0.06
-    assert np.mean(np.array(shares) == 0) > 0.5
+def test_without_seeds_or_with_one_field_nothing_is_said() -> None:
+    y = np.random.default_rng(3).uniform(1, 2, (5, 5, 1))
+    assert analysed(replicated(y, GRID)) is None, "one seed each: nothing to judge fields by"
+    assert analysed(replicated(y[:, 0, :].repeat(3, -1) + 0.1, LR)) is None
 
 
-def test_a_number_with_a_value_for_each_setting_is_judged_by_groups_of_neighbours() -> None:
-    """An adaptive search of few settings: as many groups as settings judged nothing, and "no field explains" 100%."""
-    rates = [10 ** (-4 + 3 * i / 11) for i in range(12)]
-    settings = [
-        setting(abs(math.log10(lr) + 2.5) + 0.05 * (i % 3), lr=lr, layers=1 + i % 3, text=f"run {i}")
-        for i, lr in enumerate(rates)
-    ]
-    found = shares_of(settings)
-    assert found["lr"] > 0.6 > 0.2 > found["layers"]
-    caption = importance(settings, "own").caption
-    assert caption.startswith(f"lr {100 * found['lr']:.0f}% and layers ")
-    assert "% no field that could be judged explains by itself" in caption
-    assert "Not judged, since each setting has a value of its own: text." in caption
-    assert {name for name, share in shares_of(settings[::2]).items() if share} == {"lr"}, "six settings"
-
-
-def test_where_nothing_can_be_judged_no_field_has_a_share() -> None:
-    assert shares_of([setting(i, text=f"run {i}", other=f"{-i}") for i in range(8)]) == {}
-    assert shares_of([setting(1.0, lr=lr, tau_f=f) for lr in (1.0, 2.0, 3.0) for f in (1.0, 2.0)]) == {}
-
-
-def test_a_field_inside_another_counts_and_a_diverged_setting_ranks_last() -> None:
-    settings = [
-        setting(0.1 * rate, parameters={"rate": rate, "width": 8 * width}) for rate in (1, 2, 3) for width in (1, 2)
-    ]
-    found = shares_of(settings)
-    assert found["rate"] > 0.9
-    assert found["width"] == 0.0
-    lost = shares_of([*settings, setting(math.inf, parameters={"rate": 9, "width": 8})])
-    assert lost["rate"] > 0.9
-    drawn = importance(settings, "own")
-    assert drawn.caption.startswith("rate 100% and width 0% of how the 6 settings differ")
+def test_a_number_with_many_values_is_judged_by_groups_of_neighbours() -> None:
+    rates = [10 ** (-4 + 3 * i / 15) for i in range(16)]
+    draws = np.random.default_rng(4)
+    settings = []
+    for i, lr in enumerate(rates):
+        losses = np.exp(abs(math.log10(lr) + 2.5) + 0.02 * (i % 2) + 0.02 * draws.standard_normal(3))
+        rows = [setting(float(loss), lr=lr, depth=1 + i % 2, text=f"run {i}").rows[0] for loss in losses]
+        settings.append(Setting(rows[0].run.config, rows, "", 0))
+    found = analysed(settings)
+    assert found is not None
+    assert set(found.shares) == {"lr", "depth", "together", "seeds"}, "a text of each setting's own explains nothing"
+    assert found.shares["lr"] > 0.6 > 0.1 > found.shares["depth"]
 
 
 def test_the_frame_is_that_of_the_settings_inside_the_fence() -> None:
     settings = [setting(1e6 if rate == 9 else rate, lr=rate) for rate in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 9.0)]
-    drawn = slices(settings, "own")
+    drawn = slices(settings, numbers_varied(settings), "own")
     low, high = drawn.figure.subfigs[0].axes[0].get_ylim()
     assert -0.1 < low < 0.1
     assert 0.6 < high < 2
     assert drawn.caption.endswith("Above the frame, or with a run that diverged: 1.")
 
 
-def test_settings_without_a_number_are_counted() -> None:
-    settings = [setting(rate, lr=rate, tau_f=tau) for rate in (0.1, 0.2, 0.3) for tau in (0.5, 1.0, 1.5)]
-    ruled = setting(0.05, lr=0.1, tau_f="self")
-    told = "Without a number in some panel, such as one that a rule sets: 1, the lowest of them 0.05."
-    assert told in slices([*settings, ruled], "own").caption
-    assert "Without a number" not in slices(settings, "own").caption
-
-
-def test_each_number_that_was_varied_has_a_panel_the_one_that_mattered_first() -> None:
+def test_each_number_that_was_varied_has_a_panel() -> None:
     pairs = [(rate, tau) for rate in (0.001, 0.01, 0.1) for tau in (0.5, 1.0, 1.5)]
     settings = [setting(10 * rate + 0.001 * tau, lr=rate, tau_f=tau, deep=rate > 0.05) for rate, tau in pairs]
-    assert numbers_varied(settings) == ["lr", "tau_f"], "a truth is no number"
-    drawn = slices([*settings, setting(math.inf, lr=0.02, tau_f=0.7, deep=False)], "own")
+    assert sorted(numbers_varied(settings)) == ["lr", "tau_f"], "a truth is no number"
+    drawn = slices([*settings, setting(math.inf, lr=0.02, tau_f=0.7, deep=False)], ["lr", "tau_f"], "own")
     left, right = (part.axes[0] for part in drawn.figure.subfigs)
     assert (left.get_xlabel(), left.get_xscale()) == ("lr", "log")
     assert (right.get_xlabel(), right.get_xscale()) == (r"$\tau_f$", "linear")
@@ -216,7 +212,7 @@ def test_a_setting_that_leaves_a_number_at_its_default_is_drawn_there() -> None:
         for batch in (32, 64)
     ]
     assert numbers_varied(settings) == ["weight_decay"]
-    (dots,) = slices(settings, "network").figure.axes[0].get_lines()
+    (dots,) = slices(settings, ["weight_decay"], "network").figure.axes[0].get_lines()
     assert sorted(dots.get_xdata()) == [0, 0, 0.01, 0.01, 0.1, 0.1]
 
 

@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 from dst_lab.estimators import Choice
 from dst_lab.figures import draw
-from dst_lab.figures.sweeps import cells
+from dst_lab.figures.sweeps import searched
 from dst_lab.plans import Grid, Plan, Recipes
-from dst_lab.plans.plan import Several, seeded, with_values
+from dst_lab.plans.plan import Several
 from dst_lab.records import Rows
-from dst_lab.runs import FRESH
 from dst_lab.store import Record, Series, Store
 from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 from studies import PAPER
@@ -35,22 +34,11 @@ def test_a_map_is_of_one_estimator_where_a_recipe_searches_for_several(tmp_path:
         runs = of_both("quick").wanted(lambda _: None)
         store.put([record(run, 1.0 if run.estimator.name == "decoupled" else 5.0) for run in runs])
         rows = Rows.of(store, Recipes({"both": of_both}, searches=("both",)), "quick")
-        found = cells(rows, TASK, "decoupled", "validation_loss")
+        found = searched(rows, TASK, "decoupled").cells("validation_loss")
     assert {at: len(members) for at, members in found.items()} == dict.fromkeys(
         [(0.5, 0.5), (0.5, 1.0), (1.0, 0.5), (1.0, 1.0)], 2
     )
     assert {row.run.estimator for members in found.values() for row in members} == {"decoupled"}
-
-
-def test_search_seeds_and_those_that_confirm_are_in_no_one_mean(tmp_path: Path) -> None:
-    """Where the study has no search of this name, and what is there is drawn."""
-    settings = [with_values(BASE, {"tau_f": f, "tau_b": b}) for f in (0.5, 1.0) for b in (0.5, 1.0)]
-    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
-        store.put([record(run, 1.0) for run in settings])
-        store.put([record(run, 9.0) for run in seeded(settings[:1], range(FRESH, FRESH + 10))])
-        rows = Rows.of(store, Recipes({}), "quick")
-        found = cells(rows, TASK, "decoupled", "validation_loss")
-    assert [[row.run.seed for row in members] for members in found.values()] == [[0]] * 4
 
 
 def test_what_confirms_is_named_after_the_searches(tmp_path: Path) -> None:

@@ -19,13 +19,9 @@ from dst_lab.cli.commands import run
 from dst_lab.estimators import Choice
 from dst_lab.figures import draw
 from dst_lab.fleet.loop import TrainingStoppedError
-from dst_lab.plans.plan import Grid
 from dst_lab.records import Rows
 from dst_lab.report import figures, page, pick_scale
 from dst_lab.report.commands import run_command
-from dst_lab.report.known import ANY
-from dst_lab.report.sections import MAP
-from dst_lab.report.text.prose import prose
 from dst_lab.runs import CONFIGS
 from dst_lab.store import Record, Series, Store
 from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
@@ -59,7 +55,7 @@ def embedded(text: str) -> Any:
 
 
 def test_everything_is_on_the_page(text: str) -> None:
-    for anchor in ("main", "answer", "verdicts", "map", "figures", "settings", "runs", "reproduce", "provenance"):
+    for anchor in ("main", "answer", "verdicts", "figures", "settings", "runs", "reproduce", "provenance"):
         assert f'id="{anchor}"' in text
     assert text.count('<details class="verdict') == 17
     assert text.count("<figure id=") == 13
@@ -128,7 +124,7 @@ def test_text_from_configs_is_escaped(tmp_path: Path) -> None:
         store.put([Record(config=config, status="done", provenance=place), Record(config=failed, status="failed")])
     text = build(tmp_path / "hostile.sqlite")
     assert "<img" not in text
-    assert embedded(text)["settings"][0]["task"] == HOSTILE
+    assert embedded(text)["settings"][0]["facts"]["task"] == HOSTILE
     assert "&lt;/script&gt;&lt;img src=x" in text
     assert text.count("</script>") == 2, "the data and the program"
 
@@ -148,130 +144,20 @@ def test_nothing_on_the_page_obeys_a_text_from_a_config(tmp_path: Path) -> None:
 
 def test_runs_are_all_there_with_their_numbers(path: Path, text: str) -> None:
     data = embedded(text)
-    assert data["notes"] == {}
+    place = {column["title"]: c for c, column in enumerate(data["columns"])}
     with Store.open(path) as store:
         runs = store.runs()
-        assert data["runs"]["id"] == [run.id for run in runs]
+        assert [one["id"] for one in data["runs"]] == [run.id for run in runs]
         for i in range(0, len(runs), 97):
-            history = store.history(runs[i].id)
-            assert data["runs"]["best"][i] == pytest.approx(history["validation_loss"].values.min(), rel=1e-8)
+            history, shown = store.history(runs[i].id), data["runs"][i]
+            lowest = shown["cells"][place["Lowest val. loss"]]
+            assert lowest == pytest.approx(history["validation_loss"].values.min(), rel=1e-8)
             if "test_loss" in history:
                 assert data["metrics"]["test_loss"][i] == pytest.approx(history["test_loss"].values[-1], rel=1e-8)
-    assert {data["plans"][i] for i in data["runs"]["plan"]} == set(RECIPES.plans)
-
-
-def test_maps_show_losses_at_their_lowest_and_perplexity_at_the_end(path: Path, text: str) -> None:
-    maps = {one["task"]: {m["metric"]: m for m in one["measures"]} for one in embedded(text)["maps"]}
-    for tau in (0.5, 2.0):
-        at = {"name": "decoupled", "tau_f": tau, "tau_b": 1.0}
-        with Store.open(path) as store:
-            runs = [r for r in store.runs(task="categorical-autoencoder") if r.config["estimator"] == at and r.seed < 3]
-            runs = [run for run in runs if not run.config["snr_every"] and run.config["lr"] == 0.002]
-            found = [store.history(run.id) for run in runs]
-        cells = {
-            metric: next(cell for cell in shown["cells"] if cell["at"] == [tau, 1])["mean"]
-            for metric, shown in maps["autoencoder, Decoupled ST"].items()
-        }
-        losses = [history["validation_loss"].values.min() for history in found]
-        codes = [history["perplexity"].values[-1].mean() for history in found]
-        assert len(found) == 3
-        assert cells["validation_loss"] == pytest.approx(sum(losses) / 3, rel=1e-4)
-        assert cells["perplexity"] == pytest.approx(sum(codes) / 3, rel=1e-4)
-    codes, gates = maps["autoencoder, Decoupled ST"]["perplexity"], maps["logic gates, Decoupled ST"]["gate_perplexity"]
-    assert codes["unit"] == gates["unit"] == "at the end"
-
-
-def test_a_sweep_of_ones_own_has_a_map_and_empty_figures_take_no_room(tmp_path: Path) -> None:
-    base = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=0.5, tau_b=0.5), epochs=7)
-    grid = Grid(base, (("tau_f", (0.25, 0.75)), ("tau_b", (0.5, 1.5))), (0, 1))
-    other = [replace(base, epochs=9), StochasticBinaryConfig(estimator=Choice.make("softmax_ste", tau=1.0))]
-    with Store.open(tmp_path / "own.sqlite", write=True) as store:
-        store.put([planted.record(config) for config in other])
-    text = build(tmp_path / "own.sqlite")
-    assert embedded(text)["maps"] == []
-    assert "No sweep of Decoupled ST is in this store yet" in text
-    assert '<div class="panels">' not in text
-    with Store.open(tmp_path / "own.sqlite", write=True) as store:
-        store.put([planted.record(config) for config in grid.wanted(lambda config: None)])
-    text = build(tmp_path / "own.sqlite")
-    (found,) = embedded(text)["maps"]
-    (loss,) = [one for one in found["measures"] if one["metric"] == "validation_loss"]
-    assert [cell["at"] for cell in loss["cells"]] == [[0.25, 0.5], [0.25, 1.5], [0.75, 0.5], [0.75, 1.5]]
-    assert {cell["n"] for cell in loss["cells"]} == {2}
-    assert "Every cell is a setting that was trained" in text
-    assert text.count('<div class="panels">') == 1, "the map itself, for paper"
-    assert "mean over n = 2 seeds" in text
-
-
-def test_a_metric_that_never_was_a_number_and_runs_without_a_rate_keep_no_page_from_being_made(
-    cli: Callable[..., Any], surroundings: Path
-) -> None:
-    with Store.open("own.sqlite", write=True) as store:
-        for tau_f in (0.1, 0.5, 1.0):
-            config = {"task": "somebodys", "estimator": {"name": "decoupled", "tau_f": tau_f, "tau_b": 1.0}, "seed": 0}
-            values = {"validation_loss": [2.0, 1.0], "validation_accuracy": [np.nan, np.nan]}
-            history = {name: Series([1, 2], np.array(of)) for name, of in values.items()}
-            store.put([Record(config=config, status="done", history=history)])
-    told = cli("report", "--store", "own.sqlite", "--out", "page.html")
-    assert (told.code, told.err) == (0, "")
-    (found,) = embedded(Path("page.html").read_text())["maps"]
-    assert [cell["at"] for cell in found["measures"][0]["cells"]] == [[0.1, 1.0], [0.5, 1.0], [1.0, 1.0]]
-
-
-def test_a_metric_without_a_good_end_is_not_said_to_be_better_where_it_is_brighter(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "vae.sqlite", write=True) as store:
-        for tau_f in (0.1, 0.5, 1.0):
-            estimator = {"name": "decoupled", "tau_f": tau_f, "tau_b": 1.0}
-            config = {"task": "categorical-vae", "estimator": estimator, "seed": 0, "lr": 0.1}
-            history = {name: Series([1, 2], np.array([2.0, tau_f])) for name in ("validation_loss", "kl")}
-            store.put([Record(config=config, status="done", history=history)])
-        text = page(ANY, ANY.rows(store, "quick"))
-    (found,) = embedded(text)["maps"]
-    assert {one["metric"]: one["good"] for one in found["measures"]} == {"validation_loss": True, "kl": False}
-    assert "Brighter is better, but for KL term, where it is higher." in text
-
-
-def test_the_lowest_of_a_map_is_no_setting_with_a_run_that_diverged(tmp_path: Path) -> None:
-    """As in the table of settings beside it, and as plans choose."""
-    with Store.open(tmp_path / "own.sqlite", write=True) as store:
-        for tau_f in (0.1, 0.5, 1.0):
-            for seed in (0, 1):
-                estimator = {"name": "decoupled", "tau_f": tau_f, "tau_b": 1.0}
-                config = {"task": "vane", "estimator": estimator, "seed": seed, "lr": 0.1}
-                history = {"validation_loss": Series([1, 2], np.array([2.0, tau_f]))}
-                status = "diverged" if (tau_f, seed) == (0.1, 1) else "done"
-                store.put([Record(config=config, status=status, history=history)])
-        text = page(ANY, ANY.rows(store, "quick"))
-    assert "The lowest mean loss of settings without a diverged run, 0.5, lies at τf = 0.5, τb = 1." in text
-
-
-def test_a_study_without_a_map_carries_no_map(path: Path) -> None:
-    study = replace(PAPER, sections=tuple(one for one in PAPER.sections if one.anchor != MAP))
-    with Store.open(path) as store:
-        text = page(study, study.rows(store, "quick"))
-    assert 'id="explorer"' not in text
-    assert embedded(text)["maps"] == []
-
-
-def test_a_sweep_that_shares_cells_with_the_search_is_shown_whole(tmp_path: Path) -> None:
-    base = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=0.5, tau_b=0.5))
-    grid = Grid(base, (("tau_f", (0.0, 0.5, 1.0)), ("tau_b", (0.5, 1.0, 2.0))), (0,))
-    falling = replace(base, estimator=Choice.make("decoupled", tau_f="1:0.5:linear", tau_b=1.0))
-    searched = RECIPES.plans["sbn-grid"]("quick").wanted(lambda config: None)
-    wanted = grid.wanted(lambda config: None)
-    assert 0 < len({*wanted} & {*searched}) < 9, "some are in the paper's grid"
-    with Store.open(tmp_path / "own.sqlite", write=True) as store:
-        store.put([planted.record(config) for config in [*wanted, falling]])
-    (found,) = embedded(build(tmp_path / "own.sqlite"))["maps"]
-    cells = [(*cell["at"], cell["n"]) for cell in found["measures"][0]["cells"]]
-    assert cells == [(f, b, 1) for f in (0, 0.5, 1) for b in (0.5, 1, 2)], "without the one on a schedule"
-
-
-def test_lines_do_not_break_beside_a_sign() -> None:
-    assert str(prose("τf = 2, 137 ± 24 (`n = 3`)")) == (
-        "<i>τ</i><sub>f</sub>\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}2, 137\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}24 "
-        "(<code>n = 3</code>)"
-    )
+            assert data["settings"][shown["setting"]]["facts"]["task"] == runs[i].task
+    assert {one["plan"] for one in data["runs"]} == set(RECIPES.plans)
+    assert len(data["claims"]) == text.count('<details class="verdict') == 17
+    assert all(len(of) >= 20 for of in data["claims"])
 
 
 def test_each_command_names_its_run(path: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any]) -> None:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from dst_lab.cards import metric
 from dst_lab.figures.heat_map import fence
-from dst_lab.figures.importance import shares_of, varied
+from dst_lab.figures.importance import varied
 from dst_lab.figures.style import Drawn, letter, panels, plain_logarithm
 from dst_lab.plans.plan import is_number
 from dst_lab.records import Setting
@@ -20,16 +20,14 @@ WIDE = 20
 """From this ratio of its largest value to its smallest, a number has a logarithmic axis."""
 
 
-def slices(settings: Sequence[Setting], where: str) -> Drawn:
-    """One panel per number, those that mattered most first; a dot is a setting."""
-    names = numbers_varied(settings)[:MOST]
-    scores = [score(setting) for setting in settings]
+def slices(settings: Sequence[Setting], names: Sequence[str], where: str) -> Drawn:
+    """One panel per number; a dot is a setting."""
+    names, scores = names[:MOST], [score(setting) for setting in settings]
     end = fence(scores, -1)
     task = str(settings[0].config["task"])
     figure, axes = panels(len(names))
     for ax, name in zip(axes, names, strict=True):
-        values = varied(settings)[name]
-        numbers = [value if isinstance(value, int | float) else math.nan for value in values]
+        numbers = [value if is_number(value) else math.nan for value in varied(settings)[name]]
         _panel(ax, settings, numbers, scores)
         ax.set(xlabel=letter(name), ylabel=metric("validation_loss", task).summary)
         if end is not None:
@@ -50,36 +48,18 @@ def slices(settings: Sequence[Setting], where: str) -> Drawn:
     )
     if outside:
         caption += f" Above the frame, or with a run that diverged: {outside}."
-    caption += _without_number(settings, names, scores)
     return Drawn(f"Loss against each number, {where}", figure, caption, len(names))
 
 
-def _without_number(settings: Sequence[Setting], names: Sequence[str], scores: Sequence[float]) -> str:
-    """For a caption: how many settings lack a dot in some panel, since a rule or a schedule sets the number there."""
-    values_of = varied(settings)
-    lacking = [
-        place
-        for place in range(len(settings))
-        if math.isfinite(scores[place]) and any(not is_number(values_of[name][place]) for name in names)
-    ]
-    if not lacking:
-        return ""
-    best = min(scores[place] for place in lacking)
-    return (
-        f" Without a number in some panel, such as one that a rule sets: {len(lacking)}, the lowest of them {best:.4g}."
-    )
-
-
 def numbers_varied(settings: Sequence[Setting]) -> list[str]:
-    """The numbers of which several values were trained, and not all of them diverged, the one that mattered most
-    first."""
-    shares, scores = shares_of(settings), [score(setting) for setting in settings]
+    """The numbers of which several values were trained, and not all of them diverged."""
+    scores = [score(setting) for setting in settings]
     names = []
     for name, values in varied(settings).items():
         numbers = [(value, one) for value, one in zip(values, scores, strict=True) if is_number(value)]
         if len({value for value, _ in numbers}) >= FEWEST and any(math.isfinite(one) for _, one in numbers):
             names.append(name)
-    return sorted(names, key=lambda name: -shares.get(name, 0.0))
+    return names
 
 
 def _panel(ax: Axes, settings: Sequence[Setting], numbers: Sequence[float], scores: Sequence[float]) -> None:

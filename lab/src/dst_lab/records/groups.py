@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, count
@@ -18,6 +18,7 @@ from dst_lab.records.row import Row, setting_key
 from dst_lab.records.rows import Rows, Setting
 from dst_lab.runs import FRESH, OWN_FIELDS, WHOLE, complete
 
+KINDS = ("search", "fresh")
 APART = ("estimator", "lr", "seed")
 """The fields in which the runs of a group may differ."""
 
@@ -42,6 +43,7 @@ class Group:
     @cached_property
     def settings(self) -> list[Setting]:
         """Every setting that was trained, the lowest mean validation loss first; those with a run that diverged last.
+        Where some have more seeds than others, the order is that of `rank`, so that luck on one seed counts little.
         Where there are search seeds and fresh ones, they are never averaged: a setting with both is two."""
         ended = [row for row in self.rows.runs.values() if row.run.status in ENDED]
         ended = [row for row in ended if not row.done or row.has("validation_loss")]
@@ -50,14 +52,16 @@ class Group:
         for row in ended:
             by_setting.setdefault((setting_key(row.run.config), _kind(row) if mixed else ""), []).append(row)
         settings = [_setting(rows, seeds) for (_, seeds), rows in by_setting.items()]
-        return sorted((one for one in settings if one.n or setting_key(one.config) not in self._given_up), key=rank)
+        spread = _spread(settings)
+        kept = (one for one in settings if one.n or setting_key(one.config) not in self._given_up)
+        return sorted(kept, key=lambda one: rank(one, spread))
 
     @cached_property
     def seeds(self) -> str:
         """The seeds by which settings are compared: "search" or, where more settings have these, "fresh"; "" where
         there is but one kind."""
         counts = Counter(setting.seeds for setting in self.settings)
-        return max((kind for kind in ("search", "fresh") if kind in counts), key=lambda kind: counts[kind], default="")
+        return max((kind for kind in KINDS if kind in counts), key=lambda kind: counts[kind], default="")
 
     @property
     def compared(self) -> list[Setting]:
@@ -123,6 +127,12 @@ class Group:
             seeds = "fresh" if len(tried["fresh"]) > len(tried["search"]) else "search"
             found[name] = next((one for one in settings if one.seeds in ("", seeds)), settings[0])
         return found
+
+    def runs_of(self, settings: Collection[Setting]) -> list[Row]:
+        """The runs of these settings that ended, those that diverged among them."""
+        kinds = {(setting_key(one.config), kind) for one in settings for kind in ([one.seeds] if one.seeds else KINDS)}
+        ended = (row for row in self.rows.runs.values() if row.run.status in ENDED)
+        return [row for row in ended if (setting_key(row.run.config), _kind(row)) in kinds]
 
     @property
     def held(self) -> str:
@@ -194,10 +204,23 @@ def score(setting: Setting) -> float:
     return math.inf if setting.diverged else rank(setting)[1]
 
 
-def rank(setting: Setting) -> tuple[bool, float]:
-    """A key to sort by: what diverged comes last, by the mean over the seeds that did not."""
+def rank(setting: Setting, spread: float = 0.0) -> tuple[bool, float]:
+    """A key to sort by: what diverged comes last, by the mean over the seeds that did not, plus four standard errors of
+    it: of a hundred settings on one seed each, the luckiest lies 2.5 standard deviations below its mean."""
     value = float(np.mean([row.best("validation_loss") for row in setting.rows])) if setting.n else math.inf
+    value += 4 * spread / math.sqrt(setting.n or 1)
     return bool(setting.diverged), value if math.isfinite(value) else math.inf
+
+
+def _spread(settings: Sequence[Setting]) -> float:
+    """The standard deviation over the seeds of a setting, pooled by its median over settings, so that one that broke on
+    some seed says nothing of the others; 0 where all have as many seeds."""
+    losses = [np.array([row.best("validation_loss") for row in one.rows]) for one in settings if one.n > 1]
+    if len({one.n for one in settings if one.n}) < 2:
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        spreads = [float(of.std(ddof=1)) for of in losses]
+    return float(np.median([one for one in spreads if math.isfinite(one)] or [0.0]))
 
 
 def _setting(rows: list[Row], seeds: str) -> Setting:

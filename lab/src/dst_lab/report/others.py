@@ -6,16 +6,15 @@ from functools import partial
 from dst_lab.cards import estimator, metric
 from dst_lab.figures import Drawn
 from dst_lab.figures.curves import caption, diverged, draw, having, held
-from dst_lab.figures.importance import FEWEST, importance, shares_of, varied
+from dst_lab.figures.importance import analysed, importance
 from dst_lab.figures.maps import temperature_map
 from dst_lab.figures.slices import numbers_varied, slices
 from dst_lab.figures.style import listing
-from dst_lab.figures.sweeps import cells, swept
+from dst_lab.figures.sweeps import of_group
 from dst_lab.records import Group, Rows
-from dst_lab.runs import FRESH
 
-CURVES, CELLS = 2, 3
-"""Panels of training curves at most, and cells of a map at least."""
+CURVES, CELLS, FEWEST = 2, 3, 6
+"""Panels of training curves at most, cells of a map at least, and settings of a plot against numbers at least."""
 
 
 def figures_of(group: Group) -> dict[str, Callable[[Rows], Drawn]]:
@@ -24,11 +23,10 @@ def figures_of(group: Group) -> dict[str, Callable[[Rows], Drawn]]:
     if not group.metrics:
         return {}
     figures: dict[str, Callable[[Rows], Drawn]] = {f"{group.name}-curves": partial(_curves, group)}
-    if len(group.compared) >= FEWEST and len(varied(group.compared)) > 1:
-        if shares_of(group.compared):
-            figures[f"{group.name}-importance"] = partial(_importance, group)
-        if numbers_varied(group.compared):
-            figures[f"{group.name}-slices"] = partial(_slices, group)
+    if found := analysed(group.compared):
+        figures[f"{group.name}-importance"] = lambda _: importance(group.compared, found, group.title)
+    if len(group.compared) >= FEWEST and (numbers := numbers_varied(group.compared)):
+        figures[f"{group.name}-slices"] = lambda _: slices(group.compared, numbers, group.title)
     for name in mapped(group):
         figures[f"{group.name}-{name.replace('_', '-')}-map"] = partial(_map, group, name)
     return figures
@@ -63,31 +61,11 @@ def _lacking(group: Group, metrics: Sequence[str]) -> str:
     return "".join(sentences)
 
 
-def _importance(group: Group, _: Rows) -> Drawn:
-    return importance(group.compared, group.title)
-
-
-def _slices(group: Group, _: Rows) -> Drawn:
-    return slices(group.compared, group.title)
-
-
 def mapped(group: Group) -> list[str]:
     """The estimators with a map: swept over two temperatures, with several pairs at one learning rate."""
-    return [name for name in group.swept if len(cells(group.rows, group.task, name, "validation_loss")) >= CELLS]
+    return [name for name in group.swept if len(of_group(group, name).cells("validation_loss")) >= CELLS]
 
 
 def _map(group: Group, name: str, _: Rows) -> Drawn:
-    drawn = temperature_map(group.rows, group.task, name, group.metrics, seeds=map_seeds(group, name))
-    drawn.title = f"Temperature map, {map_heading(group, name)}"
-    return drawn
-
-
-def map_seeds(group: Group, name: str) -> str:
-    """The kind of seeds that an estimator's map is of, "search" or "fresh"; "" where the store has but one kind."""
-    fresh = all(row.run.seed >= FRESH for row in swept(group.rows, group.task, name))
-    return ("fresh" if fresh else "search") if group.seeds else ""
-
-
-def map_heading(group: Group, name: str) -> str:
-    """The group's title, and whose map it is where several estimators have one."""
-    return group.title if len(mapped(group)) == 1 else f"{group.title}, {estimator(name).label}"
+    where = group.title if len(mapped(group)) == 1 else f"{group.title}, {estimator(name).label}"
+    return temperature_map(of_group(group, name), group.task, group.metrics, where=where)

@@ -1,5 +1,6 @@
 """One self-contained page from a store: a study's sections, and what else is in the store."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -8,20 +9,17 @@ from markupsafe import Markup
 from dst_lab.figures import Drawn, draw
 from dst_lab.records import Group, Rows, groups
 from dst_lab.report.commands import scale_of
-from dst_lab.report.embed.data import maps, payload
+from dst_lab.report.embed.data import payload
 from dst_lab.report.embed.inline import STYLE, embedded
 from dst_lab.report.others import figures_of
 from dst_lab.report.section import Page
-from dst_lab.report.sections import MAP
 from dst_lab.report.study import Figure, Study
 from dst_lab.report.tables import facts
-from dst_lab.report.text.glossary import anchor
+from dst_lab.report.text.glossary import GLOSSARY, occurring
 from dst_lab.shown import shown
 from dst_lab.store import Run, Store, run_id
 
-PROGRAM = ("base", "conditions", "downloads", "map", "table", "page")
-"""The parts of the page's program, in their order."""
-ASSETS = Path(__file__).parent / "assets"
+PROGRAM = Path(__file__).parent / "assets" / "page.js"
 
 
 def pick_scale(study: Study, store: Store) -> str:
@@ -75,10 +73,10 @@ def page(study: Study, rows: Rows, drawn: Mapping[str, Drawn] | None = None) -> 
     """The page as HTML. The same store gives the same text."""
     figures_drawn = draw(figures(study, rows), rows) if drawn is None else drawn
     others = other_groups(study, rows)
-    explored = any(section.anchor == MAP for section in study.sections)
-    context = Page(study, rows, figures_drawn, others, maps(study, rows, others) if explored else ())
+    context = Page(study, rows, figures_drawn, others)
     own = own_runs(rows)
     sections = [(section, section.render(context)) for section in study.sections]
+    written = re.sub(r"<svg.*?</svg>|<[^>]*>", " ", "".join(text for _, text in sections), flags=re.DOTALL)
     text = context.fill(
         "page.html",
         facts=facts(rows, own),
@@ -88,9 +86,8 @@ def page(study: Study, rows: Rows, drawn: Mapping[str, Drawn] | None = None) -> 
         contents=[section for section, text in sections if text],
         sections=[Markup(text) for _, text in sections if text],
         style=Markup(STYLE),
-        program=[Markup((ASSETS / f"{name}.js").read_text(encoding="utf-8")) for name in PROGRAM],
-        terms={term: meaning for term, meaning in context.terms.items() if term in context.used},
-        anchor=anchor,
+        program=Markup(PROGRAM.read_text(encoding="utf-8")),
+        terms=occurring(written, {**GLOSSARY, **study.terms}),
         data=embedded(payload(context)),
     )
     return shown(str(text))

@@ -1,7 +1,7 @@
 """The chosen settings on test data, and in what their study judges them: one row per estimator."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from dst_lab.cards import MetricCard, estimator, metric, title
 from dst_lab.figures.style import plus_minus
 from dst_lab.records import Group, Rows, Setting
 from dst_lab.report.study import Study
-from dst_lab.report.tables import field_text, rate_text, role_label, temperatures_text
+from dst_lab.report.tables import field_text, on_edge, rate_text, role_label, temperatures_text
 from dst_lab.runs import OWN_FIELDS, complete
 
 TESTED = ("test_accuracy", "test_bound", "test_loss")
@@ -54,7 +54,13 @@ def results(study: Study, rows: Rows) -> Results:
         label = role_label(rows, rows.chosen[task, role], role)
         by_task.setdefault(task, {})[label] = setting
     ordered = [role_label(rows, rows.chosen[key], key[1]) for role in study.roles for key in settings if key[1] == role]
-    return _table(study, rows, {task: (title(task), labelled) for task, labelled in by_task.items()}, ordered)
+    tasks = {task: (title(task), labelled) for task, labelled in by_task.items()}
+
+    def remark(task: str, setting: Setting) -> str:
+        about = study.remarks.get(task)
+        return about(rows, setting) if about and setting.n else ""
+
+    return _table(study, tasks, ordered, remark)
 
 
 def best_results(study: Study, groups: Sequence[Group]) -> Results:
@@ -66,11 +72,21 @@ def best_results(study: Study, groups: Sequence[Group]) -> Results:
         for group in groups
         if group.best
     }
-    return _table(study, groups[0].rows, tasks, ())
+    by_name = {group.name: group for group in groups}
+
+    def remark(name: str, setting: Setting) -> str:
+        estimator = setting.config["estimator"]["name"]
+        tried = (one.config for one in by_name[name].compared if one.config["estimator"]["name"] == estimator)
+        return on_edge(tried, setting.config)
+
+    return _table(study, tasks, (), remark)
 
 
 def _table(
-    study: Study, rows: Rows, tasks: Mapping[str, tuple[str, Mapping[str, Setting]]], first: Iterable[str]
+    study: Study,
+    tasks: Mapping[str, tuple[str, Mapping[str, Setting]]],
+    first: Iterable[str],
+    remark: Callable[[str, Setting], str],
 ) -> Results:
     labels = dict.fromkeys([*first, *(label for _, settings in tasks.values() for label in settings)])
     cards = {task: headline(study, list(settings.values())) for task, (_, settings) in tasks.items()}
@@ -80,7 +96,7 @@ def _table(
             (
                 label,
                 tuple(
-                    cell(study, rows, settings[label], cards[task]) if label in settings else None
+                    cell(settings[label], cards[task], remark(task, settings[label])) if label in settings else None
                     for task, (_, settings) in tasks.items()
                 ),
             )
@@ -99,18 +115,17 @@ def headline(study: Study, settings: Sequence[Setting]) -> list[MetricCard]:
     return [metric(name, task) for name in names]
 
 
-def cell(study: Study, rows: Rows, setting: Setting, cards: Sequence[MetricCard]) -> Cell:
+def cell(setting: Setting, cards: Sequence[MetricCard], remark: str) -> Cell:
     """One setting in these metrics."""
     lost = f", {setting.diverged} diverged" if setting.diverged else ""
     taus = temperatures_text(setting.config["estimator"])
     rate = f"lr {lr}" if (lr := rate_text(setting.config)) else ""
-    remark = study.remarks.get(str(setting.config["task"]))
     seeds = f"{setting.seeds} seed".strip() + "s" * (setting.n != 1)
     return Cell(
         values=tuple(_value(setting, card) for card in cards),
         setting=", ".join(filter(None, (taus, rate, field_text(_parameters(setting.config))))),
         runs=f"n = {setting.n} {seeds}{lost}",
-        remark=remark(rows, setting) if remark and setting.n else "",
+        remark=remark,
     )
 
 

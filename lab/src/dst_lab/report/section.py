@@ -1,20 +1,18 @@
 """A part of a page, and what it is made of."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
-from jinja2.runtime import Context
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dst_lab.claims import Verdict
 from dst_lab.figures import Drawn
 from dst_lab.records import Group, Rows
 from dst_lab.report.embed.inline import inline
-from dst_lab.report.text.glossary import GLOSSARY
 from dst_lab.report.text.prose import prose
 
 if TYPE_CHECKING:
@@ -45,19 +43,10 @@ class Page:
     drawn: Mapping[str, Drawn]
     others: Sequence[Group] = ()
     """The runs of tasks that the study knows nothing of."""
-    maps: Sequence[Mapping[str, Any]] = ()
-    """What the map that answers to a pointer reads."""
-    used: set[str] = field(default_factory=set)
-    """The terms that the sections so far explain."""
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         return self.study.judge(self.rows)
-
-    @cached_property
-    def terms(self) -> dict[str, str]:
-        """Words that are explained, with what they mean."""
-        return {**GLOSSARY, **self.study.terms}
 
     def figures(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Figures as the macro `show` takes them."""
@@ -81,11 +70,4 @@ ENVIRONMENT = Environment(
 )
 
 
-@pass_context
-def explained(context: Context, text: str) -> Markup:
-    """Prose whose terms lead to what they mean."""
-    page: Page = context["page"]
-    return prose(text, page.terms, page.used)
-
-
-ENVIRONMENT.filters |= {"prose": prose, "explained": explained}
+ENVIRONMENT.filters["prose"] = prose

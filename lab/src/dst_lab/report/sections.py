@@ -14,9 +14,7 @@ from dst_lab.report.verdicts import board, groups, shown, tally
 from dst_lab.runs import FRESH
 
 MOST = 40
-"""Rows of a table of settings that are in view; the CSV has all."""
-MAP = "map"
-"""The anchor of the section that the map's program fills."""
+"""Rows of a table of settings."""
 
 
 def _answer(names: Sequence[str], table: bool, page: Page) -> str:
@@ -46,12 +44,6 @@ def _verdicts(page: Page) -> str:
         groups=groups(items, page.study.questions),
         tasks=[title(task) for task in page.study.tasks],
     )
-
-
-def _map(names: Sequence[str], page: Page) -> str:
-    if not page.maps and not names:
-        return ""
-    return page.fill("map.html", mapped=bool(page.maps), ours=page.study.ours, figures=page.figures(names))
 
 
 def _figures(parts: Mapping[str, Sequence[str]], page: Page) -> str:
@@ -110,11 +102,6 @@ def answer(*names: str, table: bool = True) -> Section:
     """What the study found: a sentence per question, the chosen settings on test data, and these figures. Without the
     `table` where the study has a better one, as of several arms of one estimator."""
     return Section("answer", "Answer", lambda page: _answer(names, table, page))
-
-
-def temperature_map(*names: str) -> Section:
-    """The map that answers to a pointer, with these figures for paper."""
-    return Section(MAP, "Temperature map", lambda page: _map(names, page))
 
 
 def figures(parts: Mapping[str, Sequence[str]]) -> Section:

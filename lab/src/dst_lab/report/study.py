@@ -36,7 +36,6 @@ class Study:
         rules: from rows to verdicts.
         questions: the first word of a claim -> the question that it answers.
         claimant: the heading over the claims.
-        reported: by task, the best (tau_f, tau_b) that others report, and `reporter` whose that is.
         headline: by task, the metrics that stand for it in the answer, the first on test data; where none are named,
             test accuracy, bound or loss, whichever there is, and the validation loss.
         remarks: by task, what else is said of a chosen setting there.
@@ -59,8 +58,6 @@ class Study:
     rules: tuple[ClaimRule, ...] = ()
     questions: Mapping[str, str] = field(default_factory=dict)
     claimant: str = "Claim"
-    reported: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    reporter: str = ""
     headline: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     remarks: Mapping[str, Callable[[Rows, Setting], str]] = field(default_factory=dict)
     terms: Mapping[str, str] = field(default_factory=dict)

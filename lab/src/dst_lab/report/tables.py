@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from dst_lab.cards import DATASETS, estimator, title
+from dst_lab.figures.importance import flat
 from dst_lab.figures.style import numbers_of, plus_minus, value_text
+from dst_lab.plans.plan import edge
 from dst_lab.records import Group, Rows, Setting
 from dst_lab.runs import WHOLE, Config, complete
 from dst_lab.store import Run
@@ -38,7 +40,7 @@ def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
     """The setting of each role with its score over the seeds there are, by task."""
     table: list[dict[str, Any]] = []
     for (task, role), config in rows.chosen.items():
-        setting = rows.setting(task, role)
+        setting, (_, plan) = rows.setting(task, role), rows.searches[task, role]
         losses = np.array([row.best("validation_loss") for row in setting.rows]) if setting else np.array([])
         table.append(
             {
@@ -50,10 +52,18 @@ def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
                 "n": len(losses),
                 "diverged": setting.diverged if setting else 0,
                 "seeds": setting.seeds if setting else "",
+                "edge": on_edge((one.to_dict() for one in plan.wanted(rows.lookup)), config.to_dict()),
             }
         )
     tasks = _unique(str(row["task"]) for row in table)
     return {task: [row for row in table if row["task"] == task] for task in tasks}
+
+
+def on_edge(tried: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
+    """Which numbers of a setting are the lowest or the highest tried, since the best may lie beyond; "" where none."""
+    fields, own = [flat(complete(one)) for one in tried], flat(complete(config))
+    names = [name for name, value in own.items() if edge([one.get(name) for one in fields], value)]
+    return f"on the edge of what was tried: {', '.join(names)}" if names else ""
 
 
 def role_label(rows: Rows, config: Config, role: str) -> str:

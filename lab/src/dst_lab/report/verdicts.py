@@ -9,7 +9,6 @@ from markupsafe import Markup
 from dst_lab.cards import title
 from dst_lab.claims import Comparison, Verdict
 from dst_lab.claims.verdict import LEVEL
-from dst_lab.figures.style import listing
 from dst_lab.report.study import Study
 
 MARKS = {"supported": "✓", "not supported": "\N{EN DASH}", "contradicted": "✗", "not tested": "?"}
@@ -17,9 +16,11 @@ MEANING = {
     "supported": "everything that its rule asks for was found",
     "not supported": "tested, and not shown",
     "contradicted": "what its rule counts against it was found",
-    "not tested": "runs are missing",
+    "not tested": "runs are missing, or too few for any p to be small",
 }
 WIDTH, HEIGHT = 150, 16
+SHORT = 48
+"""The most letters of a metric that stands in a line for somebody in a hurry."""
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -103,70 +104,31 @@ def _shown(i: int, verdict: Verdict, study: Study) -> Shown:
 
 
 def _summary(verdict: Verdict, judged: Sequence[Comparison], ours: str) -> str:
-    """One sentence for somebody in a hurry."""
+    """One line for somebody in a hurry: what was found, comparison by comparison, or what is missing."""
     if verdict.missing:
-        return _lacking(verdict)
+        first, *others = dict.fromkeys(verdict.missing)
+        known = f"{verdict.notes[0]}; " if len(verdict.notes) == 1 else ""
+        return f"{known}missing: {first.partition(': `')[0]}" + (f" and {len(others)} more" if others else "")
     if not judged:
         return verdict.because or "; ".join(verdict.notes) or "see inside"
-    if all(one.name.startswith("against ") for one in judged):
-        one_arm = len({(one.metric, one.whose, str(one.ours), one.fates[0]) for one in judged}) == 1
-        told = _against(judged, ours) if one_arm else _pair_by_pair(judged)
-        return "; ".join(filter(None, (verdict.because, told)))
-    if len({(one.metric, one.ours) for one in judged}) == 1:
-        return f"{judged[0].metric}: {_value(judged[0].ours, judged[0])}"
-    words = {"better": "", "worse": " (significantly not so)", "unclear": " (not clear)"}
-    if all(one.metric == "Spearman's rho" for one in judged):
-        return "; ".join(f"{one.name}, rho {_signed(one.ours)}{words[_mood(one)]}" for one in judged)
-    failing = [f"{one.name}{words[_mood(one)]}" for one in judged if not one.better]
-    count = f"{len(judged) - len(failing)} of {len(judged)} found"
-    return f"{count}; not found: {'; '.join(failing)}" if failing else count
-
-
-def _lacking(verdict: Verdict) -> str:
-    """What is known so far, where that is one note, and the first thing that is missing, without its command."""
-    first, *others = dict.fromkeys(verdict.missing)
-    known = f"{verdict.notes[0]}; " if len(verdict.notes) == 1 else ""
-    return f"{known}missing: {first.partition(': `')[0]}" + (f" and {len(others)} more" if others else "")
-
-
-def _pair_by_pair(judged: Sequence[Comparison]) -> str:
-    """Our own mean beside each of theirs, where it is not the same one: other settings of ours, or several metrics."""
-    words = {
-        "worse": ", worse", "diverges": ", diverges more often", "unclear": ", no clear difference",
-        "behind": ", behind",
-    }  # fmt: skip
-    by_metric: dict[str, list[str]] = {}
+    sides: dict[tuple[str, str], list[str]] = {}
     for one in judged:
-        values = f"{_side(one, 0, bare=True)} against {_side(one, 1, bare=True)}"
-        pair = f"{values} ({one.name.removeprefix('against ')}{words.get(_standing(one), '')})"
-        by_metric.setdefault(_metric(one), []).append(pair)
-    return "; ".join(f"{metric}: {', '.join(pairs)}" for metric, pairs in by_metric.items())
+        metric = one.metric if one.unit in ("", "share") else f"{one.metric}, {one.unit}"
+        words, theirs = _WORDS[_standing(one)], one.name.removeprefix("against ")
+        if theirs == one.name:
+            value = f", {one.metric} {_value(one.ours, one)}" if len(one.metric) < SHORT else ""
+            sides.setdefault(("", ""), []).append(f"{one.name}{value}{words}")
+        else:
+            parts = sides.setdefault((metric, one.whose), [])
+            mine = "" if parts else f"{metric}: {one.whose or ours} {_side(one, 0, bare=True)} against "
+            parts.append(f"{mine}{theirs} {_side(one, 1, bare=True)}{words}")
+    return "; ".join(filter(None, (verdict.because, *(text for parts in sides.values() for text in parts))))
 
 
-def _metric(one: Comparison) -> str:
-    return one.metric if one.unit in ("", "share") else f"{one.metric}, {one.unit}"
-
-
-def _against(judged: Sequence[Comparison], ours: str) -> str:
-    """Our one mean, and all of theirs beside it."""
-    by_mood: dict[str, list[str]] = {}
-    for one in judged:
-        by_mood.setdefault(_standing(one), []).append(one.name.removeprefix("against "))
-    names = [f"{one.name.removeprefix('against ')} {_side(one, 1, bare=True)}" for one in judged]
-    # Names with a comma of their own, such as "IBQ, 512 codes", are kept apart by more than a comma.
-    mine = judged[0].whose or ours
-    between = "; " if any("," in name for name in (mine, *(one.name for one in judged))) else ", "
-    values = between.join([f"{mine} {_side(judged[0], 0, bare=True)}", *names])
-    words = {
-        "worse": "worse than", "diverges": "diverges more often than", "unclear": "no clear difference from",
-        "behind": "behind",
-    }  # fmt: skip
-    moods = [
-        f"{words[mood]} {'; '.join(those) if between == '; ' else listing(those)}"
-        for mood in words
-        if (those := by_mood.get(mood))
-    ]
-    return "; ".join([f"{_metric(judged[0])}: {values}", *moods])
+_WORDS = {
+    "better": "", "ahead": "", "worse": " (worse)", "unclear": " (no clear difference)",
+    "behind": " (behind)", "diverges": " (diverges more often)",
+}  # fmt: skip
 
 
 def _standing(one: Comparison) -> str:

@@ -3,6 +3,7 @@
 from dst_lab.cards import task_card
 from dst_lab.figures import maps
 from dst_lab.figures.style import Drawn
+from dst_lab.figures.sweeps import searched
 from dst_lab.records import Rows
 
 from studies.paper.claims.tasks import OPTIMA, OURS, SBN
@@ -10,4 +11,5 @@ from studies.paper.claims.tasks import OPTIMA, OURS, SBN
 
 def network(rows: Rows) -> Drawn:
     """Binary network: loss, accuracy and inactive neurons over the grid."""
-    return maps.temperature_map(rows, SBN.task, OURS, task_card(SBN.task).parts, {"the paper's": OPTIMA[SBN.task]})
+    sweep, reported = searched(rows, SBN.task, OURS), {"the paper's": OPTIMA[SBN.task]}
+    return maps.temperature_map(sweep, SBN.task, task_card(SBN.task).parts, reported)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 from dst_lab.cards import estimator, title
 from dst_lab.figures.style import FAINT, HEIGHT, INK, Drawn, absent, letter, listing, panels
-from dst_lab.figures.sweeps import Cells, at_rate, count_text, lost_text, optimum, rate, rate_text, search
+from dst_lab.figures.sweeps import Cells, Sweep, at_rate, count_text, lost_text, searched
 from dst_lab.records import Row, Rows, spread
 from dst_lab.runs import Config
 from matplotlib.axes import Axes
@@ -30,8 +30,8 @@ def logic(rows: Rows) -> Drawn:
 
 def _search(rows: Rows, task: str, label: str, counted: bool = False) -> Drawn:
     """One line per learning rate over each temperature and, where asked for, how many seeds converged."""
-    recipe, ours = search(rows, task, OURS), optimum(rows, task, OURS)
-    missing, by_rate = rows.missing(recipe, task), _by_rate(rows, task)
+    sweep = searched(rows, task, OURS)
+    recipe, ours, missing, by_rate = sweep.recipe, sweep.chosen, [*sweep.missing], _by_rate(sweep)
     counted = counted and bool(by_rate)
     heights = (4, len(by_rate) / 4) if counted else (1,)
     figure, axes = panels(2, height=HEIGHT + 0.2 + (0.5 + 0.27 * len(by_rate)) * counted, heights=heights)
@@ -53,13 +53,13 @@ def _search(rows: Rows, task: str, label: str, counted: bool = False) -> Drawn:
         last.set_xlabel(letter(name))
         drop = (0.14 if below else 0.17) * sum(heights) / heights[-1]
         last.legend(*ax.get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(0.5, -drop), ncols=2)
-    caption = _search_caption(rows, task, by_rate, ours, counted) if by_rate else ""
+    caption = _search_caption(rows, task, sweep, by_rate, counted) if by_rate else ""
     return Drawn(f"Temperature search, {title(task)}", figure, caption, 2, missing, (recipe,))
 
 
-def _by_rate(rows: Rows, task: str) -> dict[float, Cells]:
+def _by_rate(sweep: Sweep) -> dict[float, Cells]:
     """Each learning rate that the search tried, from the lowest -> its runs."""
-    runs = rows.recipe(search(rows, task, OURS), task, "validation_loss")
+    runs = [row for row in sweep.runs if row.done and row.has("validation_loss")]
     return {lr: at_rate(runs, lr) for lr in sorted({float(row.run.config["lr"]) for row in runs})}
 
 
@@ -113,20 +113,19 @@ def _counts(ax: Axes, sweeps: Mapping[float, dict[float, list[Row]]], below: flo
     ax.spines["left"].set_visible(False)
 
 
-def _search_caption(
-    rows: Rows, task: str, by_rate: Mapping[float, Cells], ours: tuple[float, float] | None, counted: bool
-) -> str:
-    several, lr = len(by_rate) > 1, rate(rows, task, OURS)
-    lost = rows.diverged(search(rows, task, OURS), task)
+def _search_caption(rows: Rows, task: str, sweep: Sweep, by_rate: Mapping[float, Cells], counted: bool) -> str:
+    several, lr, ours = len(by_rate) > 1, sweep.lr, sweep.chosen
+    lost = [row for row in sweep.runs if not row.done]
     chosen = "The search is not done." if ours is None else (
         f"First τf is swept, then τb at the best τf{f', both at {len(by_rate)} learning rates' * several}: the search "
         f"ends at τf = {ours[0]:g}, τb = {ours[1]:g}{f', learning rate {lr:g}' * several} (the paper's at "
         f"{OPTIMA[task][0]:g}, {OPTIMA[task][1]:g})."
     )  # fmt: skip
     count = count_text(len(members) for runs_at in by_rate.values() for members in runs_at.values())
-    where = ", one line per learning rate" if several else rate_text(rows, task, OURS)
+    where = ", one line per learning rate" if several else sweep.where
     bars = "; bars: one standard deviation" if not several else "; dots: the seeds at the chosen rate" * bool(ours)
-    text = f"{chosen} Points: mean over n = {count} search seeds{where}{bars}."
+    edge = sweep.on_edge(ours) if ours else ""
+    text = f"{chosen}{edge} Points: mean over n = {count} search seeds{where}{bars}."
     if counted:
         text += _converged(by_rate, converged_below(rows), lost)
     return text + lost_text(

@@ -13,7 +13,7 @@ import numpy as np
 import planted
 import pytest
 from dst_lab.figures import Drawn, draw, write, write_files
-from dst_lab.figures.sweeps import cells, diverged
+from dst_lab.figures.sweeps import searched
 from dst_lab.plans import FRESH
 from dst_lab.records import Reader
 from dst_lab.runs import Config
@@ -321,9 +321,9 @@ def test_diverged_runs_are_hatched_and_said(tmp_path: Path) -> None:
     with Store.open(tmp_path / "lost.sqlite", write=True) as store:
         store.put(map(record, RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)))
         rows = PAPER.rows(store, "quick")
-        one, found = FIGURES["map"](rows), cells(rows, SBN, "decoupled", "validation_loss")
-    assert diverged(rows, SBN, "decoupled") == {(0.5, 0.3): 1, (2.0, 0.1): 3}
-    assert len(found[0.5, 0.3]) == 2
+        one, sweep = FIGURES["map"](rows), searched(rows, SBN, "decoupled")
+        assert len(sweep.cells("validation_loss")[0.5, 0.3]) == 2
+    assert sweep.lost == {(0.5, 0.3): 1, (2.0, 0.1): 3}
     ax = axes_of(one)[0]
     strokes = np.concatenate([path.get_segments() for path in ax.collections if isinstance(path, LineCollection)])
     corners = {tuple(np.floor(stroke.mean(0)).astype(int)) for stroke in strokes}
@@ -371,7 +371,7 @@ def test_an_unfinished_search_is_mapped_at_one_learning_rate_and_drawn_at_all(tm
     with Store.open(tmp_path / "part.sqlite", write=True) as store:
         store.put(map(planted.record, wanted[:-1]))
         rows = PAPER.rows(store, "paper")
-        found = cells(rows, CATAE, "decoupled", "validation_loss")
+        found = searched(rows, CATAE, "decoupled").cells("validation_loss")
         one = FIGURES["autoencoder-search"](rows)
     assert len(found) == 3
     for there in found.values():

@@ -3,15 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-from dst_lab.cards import MetricCard, TaskCard, register_metric, register_task
+from dst_lab.cards import MetricCard, TaskCard, register_metric, register_task, task_card
 from dst_lab.claims import Verdict, decide, paired
 from dst_lab.claims.verdict import Comparison
 from dst_lab.estimators import Choice
+from dst_lab.figures.maps import temperature_map
 from dst_lab.figures.style import Drawn, panels
+from dst_lab.figures.sweeps import searched
 from dst_lab.plans import Grid, Plan, Recipes
 from dst_lab.records import Rows
 from dst_lab.report import Page, Section, Study
-from dst_lab.report.sections import REST, VERDICTS, temperature_map
+from dst_lab.report.sections import REST, VERDICTS
 from dst_lab.runs import CONFIGS
 
 TASK, SEEDS = "routing", (0, 1)
@@ -54,9 +56,16 @@ def bars(rows: Rows) -> Drawn:
     return Drawn("Bars of a toy", figure, f"Each bar is one of {len(losses)} runs.", 1, [], ("toy-grid",))
 
 
+def mapped(rows: Rows) -> Drawn:
+    """Its grid as a map."""
+    return temperature_map(searched(rows, TASK, "decoupled"), TASK, task_card(TASK).parts)
+
+
 def section(page: Page) -> str:
     template = Path(__file__).with_name("section.html")
-    return page.fill(str(template), words="Every run is a bar, at tau_f and tau_b.", figures=page.figures(["toy-bars"]))
+    return page.fill(
+        str(template), words="Every run is a bar, at tau_f and tau_b.", figures=page.figures(["toy-bars", "toy-map"])
+    )
 
 
 TOY = Study(
@@ -68,8 +77,8 @@ TOY = Study(
     roles=("decoupled",),
     rules=(judge,),
     questions={"T1": "Does a toy learn?"},
-    figures={"toy-bars": bars},
-    sections=(VERDICTS, Section("toy", "Toy", section), temperature_map(), *REST),
+    figures={"toy-bars": bars, "toy-map": mapped},
+    sections=(VERDICTS, Section("toy", "Toy", section), *REST),
 )
 METRIC = MetricCard(name="validation_wobble", label="wobble of the output", unit="share", direction=1)
 

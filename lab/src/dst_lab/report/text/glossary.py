@@ -1,7 +1,7 @@
-"""Words that a reader may not know, explained where they stand: a page links each to its line, and shows it at once."""
+"""Words that a reader may not know: a page explains those that it uses."""
 
 import re
-from collections.abc import Mapping, MutableSet
+from collections.abc import Mapping
 
 GLOSSARY: dict[str, str] = {
     "nats": "The unit of a loss in natural logarithms; 1 nat is 1.44 bits. Lower is better.",
@@ -19,24 +19,8 @@ GLOSSARY: dict[str, str] = {
 """Term -> what it means; a study adds its own (`Study.terms`)."""
 
 
-def anchor(term: str) -> str:
-    """The id of a term's line."""
-    return "term-" + re.sub(r"[^a-z0-9]+", "-", term.lower()).strip("-")
-
-
-def linked(text: str, terms: Mapping[str, str], used: MutableSet[str]) -> str:
-    """Escaped text in which the first of each term leads to its line; `used` is told which."""
-    if not terms:
-        return text
-    here: set[str] = set()
-    longest = sorted(terms, key=len, reverse=True)
-
-    def link(match: re.Match[str]) -> str:
-        term = match[0].lower()
-        if term in here:
-            return match[0]
-        here.add(term)
-        used.add(term)
-        return f'<a class="term" href="#{anchor(term)}">{match[0]}</a>'
-
-    return re.sub(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest))})(?![\w-])", link, text, flags=re.IGNORECASE)
+def occurring(text: str, terms: Mapping[str, str]) -> dict[str, str]:
+    """Those of the terms that a text uses, with what they mean."""
+    return {
+        term: terms[term] for term in terms if re.search(rf"(?<![\w-]){re.escape(term)}(?![\w-])", text, re.IGNORECASE)
+    }

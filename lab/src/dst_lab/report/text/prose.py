@@ -1,17 +1,14 @@
 """Plain text as HTML."""
 
 import re
-from collections.abc import Mapping, MutableSet
 
 from markupsafe import Markup, escape
 
-from dst_lab.report.text.glossary import linked
 
-
-def prose(text: str, terms: Mapping[str, str] | None = None, used: MutableSet[str] | None = None) -> Markup:
+def prose(text: str) -> Markup:
     """Plain text as HTML: escaped, `code` as code, powers raised, tau_f and tau_b as the letters they stand for.
 
-    A line breaks neither before nor after = and ±. Where `terms` are given, they are linked to what they mean.
+    A line breaks neither before nor after = and ±.
     """
     parts = str(text).split("`")
     for i, part in enumerate(parts):
@@ -19,7 +16,6 @@ def prose(text: str, terms: Mapping[str, str] | None = None, used: MutableSet[st
         if i % 2:
             parts[i] = f"<code>{safe}</code>"
         else:
-            safe = linked(safe, terms or {}, set() if used is None else used)
             safe = re.sub(r" ([=±]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", safe)
             parts[i] = re.sub(r"(?:\btau_|τ)([fb])\b", r"<i>τ</i><sub>\1</sub>", re.sub(r"\btau\b", "<i>τ</i>", safe))
     return Markup("".join(parts))
