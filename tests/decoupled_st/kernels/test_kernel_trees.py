@@ -49,14 +49,23 @@ def test_without_scores(device: str) -> None:
     assert max(error(found[1:], exact[1:])) < 1e-5
 
 
-def test_coefficients_and_their_gradient(device: str, poison: None) -> None:
-    gates = torch.rand(5, 7, 16, device=device, requires_grad=True)
-    g = torch.randn(5, 7, 4, device=device)
-    c, plain = coefficients_of(gates), torch.stack(mixed_coefficients(gates), -1)
-    torch.testing.assert_close(c, plain, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(
-        torch.autograd.grad(c, gates, g), torch.autograd.grad(plain, gates, g), rtol=1e-5, atol=1e-5
-    )
+@pytest.mark.parametrize("estimator", [SOFT, dst.Soft(tau=0.3), HARD], ids=str)
+def test_coefficients_and_their_gradient(estimator: dst.Estimator, device: str, poison: None) -> None:
+    """Also where one gate has all of the mixture: its probability rounds to 1, and its gradient lives on."""
+    layer = dst.nn.LogicTrees(20, 9, estimator, grad_scale=2.0).to(device)
+    with torch.no_grad():
+        layer.logits.normal_(generator=torch.Generator(device).manual_seed(0)).mul_(4)
+        layer.logits[0, 0, 5] = 40.0
+        layer.logits.mul_(estimator.parameters().get("tau", 1.0))
+    g = torch.randn(9, 7, 4, device=device)
+    c = coefficients_of(layer, None)
+    logits = layer.logits.detach().double().requires_grad_()
+    exact = torch.stack(mixed_coefficients(estimator.categorical(logits, grad_scale=2.0)), -1)
+    torch.testing.assert_close(c.double(), exact, rtol=1e-5, atol=1e-6)
+    (found,), (wanted,) = torch.autograd.grad(c, layer.logits, g), torch.autograd.grad(exact, logits, g.double())
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found[0, 0, 5].double(), wanted[0, 0, 5], rtol=1e-4, atol=0)
+    assert found[0, 0, 5] != 0
 
 
 def test_another_depth_is_declined(device: str) -> None:

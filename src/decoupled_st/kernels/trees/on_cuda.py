@@ -24,11 +24,26 @@ NODES = 128
 
 
 @triton.jit
-def _mix(gates, c, nodes, NODES: tl.constexpr):
-    """Each node's c0, c1, c2, c3 from its sixteen gates: a corner of the truth table is the sum over one half."""
+def _softmax(logits, n, inside, tau):
+    """[nodes, 16] of softmax(l / tau), and where each row's first largest is."""
+    k = tl.arange(0, 16)[None, :]
+    l = tl.load(logits + 16 * n[:, None] + k, inside[:, None], 0.0)
+    largest = tl.max(l, 1)[:, None]
+    weight = tl.exp((l - largest) / tau)
+    first = tl.min(tl.where(l == largest, k, 16), 1)[:, None]
+    return weight / tl.sum(weight, 1)[:, None], k == first
+
+
+@triton.jit
+def _mix(gates, c, tau, nodes, SOFT: tl.constexpr, NODES: tl.constexpr):
+    """Each node's c0, c1, c2, c3 from its sixteen gates: a corner of the truth table is the sum over one half.
+    SOFT: the gates are softmax(l / tau) of what is given."""
     n, k = tl.program_id(0) * NODES + tl.arange(0, NODES), tl.arange(0, 16)[None, :]
     inside = n < nodes
-    share = tl.load(gates + 16 * n[:, None] + k, inside[:, None], 0.0)
+    if SOFT:
+        share, _ = _softmax(gates, n, inside, tau)
+    else:
+        share = tl.load(gates + 16 * n[:, None] + k, inside[:, None], 0.0)
     t00, t01 = tl.sum(tl.where((k & 8) != 0, share, 0.0), 1), tl.sum(tl.where((k & 4) != 0, share, 0.0), 1)
     t10, t11 = tl.sum(tl.where((k & 2) != 0, share, 0.0), 1), tl.sum(tl.where((k & 1) != 0, share, 0.0), 1)
     tl.store(c + 4 * n, t00, inside)
@@ -38,14 +53,20 @@ def _mix(gates, c, nodes, NODES: tl.constexpr):
 
 
 @triton.jit
-def _unmix(by_c, by_gates, nodes, NODES: tl.constexpr):
+def _unmix(by_c, logits, by_gates, tau, scale, nodes, SOFT: tl.constexpr, NODES: tl.constexpr):
+    """The gradient of the gates; SOFT: that of the logits l, (p / tau) (g - sum of p g) with p = softmax(l / tau)."""
     n, k = tl.program_id(0) * NODES + tl.arange(0, NODES), tl.arange(0, 16)[None, :]
     inside = n < nodes
     s0, s1 = tl.load(by_c + 4 * n, inside, 0.0)[:, None], tl.load(by_c + 4 * n + 1, inside, 0.0)[:, None]
     s2, s3 = tl.load(by_c + 4 * n + 2, inside, 0.0)[:, None], tl.load(by_c + 4 * n + 3, inside, 0.0)[:, None]
-    total = tl.where((k & 8) != 0, s0 - s1 - s2 + s3, 0.0) + tl.where((k & 4) != 0, s2 - s3, 0.0)
-    total += tl.where((k & 2) != 0, s1 - s3, 0.0) + tl.where((k & 1) != 0, s3, 0.0)
-    tl.store(by_gates + 16 * n[:, None] + k, total, inside[:, None])
+    g = tl.where((k & 8) != 0, s0 - s1 - s2 + s3, 0.0) + tl.where((k & 4) != 0, s2 - s3, 0.0)
+    g += tl.where((k & 2) != 0, s1 - s3, 0.0) + tl.where((k & 1) != 0, s3, 0.0)
+    if SOFT:
+        p, is_largest = _softmax(logits, n, inside, tau)
+        # Relative to the largest, whose difference is then 0: its gradient lives on when p rounds to 1.
+        g -= tl.sum(tl.where(is_largest, g, 0.0), 1)[:, None]
+        g = p * (g - tl.sum(p * g, 1)[:, None]) / tau * scale
+    tl.store(by_gates + 16 * n[:, None] + k, g, inside[:, None])
 
 
 @triton.jit
@@ -213,17 +234,20 @@ def _backward(
     _store(out, s6, 6)
 
 
-def mix(gates: Tensor) -> Tensor:
-    """The c0, c1, c2, c3 [..., 4] of chosen or mixed gates [..., 16]."""
+def mix(gates: Tensor, tau: float | None) -> Tensor:
+    """The c0, c1, c2, c3 [..., 4] of chosen or mixed gates [..., 16]; with tau, of softmax(gates / tau)."""
     c = torch.empty(*gates.shape[:-1], 4, dtype=gates.dtype, device=gates.device)
-    launch(_mix, blocks(c.numel() // 4, NODES), (gates, c), (), (c.numel() // 4,), (NODES,), 4)
+    nodes, soft = c.numel() // 4, tau is not None
+    launch(_mix, blocks(nodes, NODES), (gates, c), (tau or 1.0,), (nodes,), (int(soft), NODES), 4)
     return c
 
 
-def unmix(by_c: Tensor) -> Tensor:
-    """The gradient of the gates [..., 16] from that of their coefficients."""
+def unmix(by_c: Tensor, logits: Tensor | None, tau: float | None, scale: float) -> Tensor:
+    """The gradient of the gates from that of their coefficients; with tau, of the logits, times scale."""
     by_gates = torch.empty(*by_c.shape[:-1], 16, dtype=by_c.dtype, device=by_c.device)
-    launch(_unmix, blocks(by_c.numel() // 4, NODES), (by_c, by_gates), (), (by_c.numel() // 4,), (NODES,), 4)
+    nodes, soft = by_c.numel() // 4, tau is not None
+    given = (by_c, logits, by_gates), (tau or 1.0, scale)
+    launch(_unmix, blocks(nodes, NODES), *given, (nodes,), (int(soft), NODES), 4)
     return by_gates
 
 

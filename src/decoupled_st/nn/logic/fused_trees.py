@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
+from decoupled_st.estimators import Soft
 from decoupled_st.nn.logic.gates import mixed_coefficients
-from decoupled_st.nn.logic.trees import evaluate_trees
+from decoupled_st.nn.logic.trees import TreeLayer, evaluate_trees
 
 WORTH = 2**18
 """Gates times images from which compiled code is worth its making on a CPU."""
@@ -122,32 +123,37 @@ class _Steps(torch.autograd.Function):
         return None, None, None, None, None, *reversed(by_coefficients)
 
 
-def coefficients_of(gates: Tensor) -> Tensor:
-    """[..., 4], c0 to c3 of chosen or mixed gates [..., 16]."""
-    if kernels.can_run_fused(gates, 1.0):
-        return _Mixture.apply(gates.contiguous())  # type: ignore[no-untyped-call]
-    return torch.stack(mixed_coefficients(gates), -1)
+def coefficients_of(layer: TreeLayer, generator: torch.Generator | None) -> Tensor:
+    """[trees, nodes, 4], c0 to c3 of this pass's gates; a mixture by softmax is one operation with its softmax."""
+    if not kernels.can_run_fused(layer.logits, layer.grad_scale):
+        return torch.stack(mixed_coefficients(layer.gates(generator)), -1)
+    estimator = layer.in_force()
+    if type(estimator) is Soft:
+        options = estimator.tau, float(layer.grad_scale)
+        return _Mixture.apply(layer.logits.contiguous(), *options)  # type: ignore[no-untyped-call]
+    return _Mixture.apply(layer.gates(generator).contiguous(), None, 1.0)  # type: ignore[no-untyped-call]
 
 
 class _Mixture(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gates: Tensor) -> Tensor:
+    def forward(ctx: Any, gates: Tensor, tau: float | None, scale: float) -> Tensor:
         from decoupled_st.kernels.trees import on_cuda
 
-        return on_cuda.mix(gates)
+        ctx.save_for_backward(gates)
+        ctx.tau, ctx.scale = tau, scale
+        return on_cuda.mix(gates, tau)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         from decoupled_st.kernels.trees import on_cuda
 
-        g = gradients[0]
-        if torch.is_grad_enabled() or not kernels.can_take_gradient(g):
-            # The coefficients are linear in the gates, so that their gradient is that of any gates.
-            with torch.enable_grad():
-                gates = torch.zeros(*g.shape[:-1], 16, dtype=g.dtype, device=g.device, requires_grad=True)
-                c = torch.stack(mixed_coefficients(gates), -1)
-                return torch.autograd.grad(c, gates, g, create_graph=True)
-        return on_cuda.unmix(g.contiguous())
+        (gates,), g = ctx.saved_tensors, gradients[0]
+        if not torch.is_grad_enabled() and kernels.can_take_gradient(g):
+            return on_cuda.unmix(g.contiguous(), gates, ctx.tau, ctx.scale), None, None
+        with torch.enable_grad():  # by plain operations, which can be differentiated again
+            mixed = gates if ctx.tau is None else Soft(tau=ctx.tau).categorical(gates, grad_scale=ctx.scale)
+            c = torch.stack(mixed_coefficients(mixed), -1)
+            return torch.autograd.grad(c, gates, g, create_graph=True)[0], None, None
 
 
 def evaluate_steps(x: Tensor, coefficients: list[Tensor], steps: list[Step]) -> Tensor:
