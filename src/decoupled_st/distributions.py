@@ -15,12 +15,11 @@ from torch import Size, Tensor
 from torch import distributions as torch_distributions
 from torch.distributions import constraints
 
+from decoupled_st.estimators.contract import check, check_categories, check_float, check_logits, to_compute
 from decoupled_st.estimators.decoupled import Decoupled, binary, categorical
-from decoupled_st.estimators.operations import rows
-from decoupled_st.estimators.operations.noise import gumbel
-from decoupled_st.estimators.operations.straight_through import check_logits, to_compute
-from decoupled_st.estimators.operations.temperature import Temperature, check, check_float
+from decoupled_st.estimators.noise import gumbel
 from decoupled_st.estimators.spec import Estimator, check_estimator
+from decoupled_st.estimators.surrogate import Temperature
 
 __all__ = ["Bernoulli", "OneHotCategorical"]
 
@@ -116,7 +115,7 @@ class OneHotCategorical(_Choice, torch_distributions.OneHotCategorical):
     ) -> None:
         given = _one_of(logits, probs)
         estimator, share = check_estimator(estimator), _check_share(unimix)
-        rows.check_categories(given, -1, mask)
+        check_categories(given, -1, mask)
         l = given
         if probs is not None:
             l = _log_of(_check_probs(probs, constraints.nonnegative, validate_args))
@@ -147,7 +146,7 @@ class OneHotCategorical(_Choice, torch_distributions.OneHotCategorical):
         """The categories drawn, [*sample_shape, ...], int64, without their one-hots. -1 in a row that has no category
         to draw, such as one with NaN, which torch refuses unless `validate_args` is False."""
         logits = self.logits.expand(self._extended_shape(Size(sample_shape)))
-        index = rows.perturbed(logits, 1.0, gumbel(logits, generator, None)).argmax(-1)
+        index = (logits + gumbel(logits, generator, None)).argmax(-1)
         # Normalised, a row that holds NaN or +inf, or nothing but -inf, holds NaN.
         return index.masked_fill(self.logits.isnan().any(-1), -1)
 

@@ -137,7 +137,9 @@ def _rows(kind: str, vjp: Callable[..., Tensor]) -> list[Case]:
             )
             for gap in (1.0, "p")
         ],
-        Case("identity_ste", kind, {}, lambda l, noise, g, t, dim: g, None, normalised=False),
+        Case(
+            "identity_ste", kind, {}, lambda l, noise, g, t, dim: g, None, normalised=False, fused=False
+        ),
         Case(
             contract.toy.HalfIdentity.name, kind, {"tau": 0.6}, contract.toy.VJPS[kind], lambda t: t["tau"],
             normalised=False, fused=False,

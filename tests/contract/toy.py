@@ -6,55 +6,28 @@ A draw at temperature tau whose surrogate is half the identity, and the whole of
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 import decoupled_st as dst
-from decoupled_st.estimators.operations import rows
-from decoupled_st.estimators.operations.noise import check_source, gumbel, logistic
-from decoupled_st.estimators.operations.straight_through import check_logits, emit, to_compute
-from decoupled_st.estimators.operations.temperature import Temperature, check, check_scale, temper
+from decoupled_st.estimators.contract import Call
 from decoupled_st.estimators.spec import TEMPERATURE
+from decoupled_st.estimators.surrogate import Temperature, emit, temper
 
 
-def categorical(
-    logits: Tensor,
-    *,
-    tau: Temperature = 1.0,
-    dim: int = -1,
-    mask: Tensor | None = None,
-    generator: torch.Generator | None = None,
-    noise: Tensor | None = None,
-    grad_scale: float | Tensor = 1.0,
-) -> Tensor:
-    dim = rows.check_categories(logits, dim, mask)
-    tau, scale = check("tau", tau, logits, dim), check_scale(grad_scale, logits)
-    check_source(logits, generator, noise)
-    l = rows.allowed(logits, mask)
-    scores = rows.perturbed(rows.centred(l, dim).l.detach(), tau, gumbel(l, generator, noise))
-    hard, _ = rows.one_hot(scores.detach(), dim)
-    return emit(hard, *_half(l, hard, scale), logits.dtype)
+def categorical(logits: Tensor, *, tau: Temperature = 1.0, **options: Any) -> Tensor:
+    call = Call.categorical(logits, **options)
+    return call.run(define, call.tau("tau", tau), node=False)
 
 
-def binary(
-    logits: Tensor,
-    *,
-    tau: Temperature = 1.0,
-    generator: torch.Generator | None = None,
-    noise: Tensor | None = None,
-    grad_scale: float | Tensor = 1.0,
-) -> Tensor:
-    check_logits(logits)
-    tau, scale = check("tau", tau, logits), check_scale(grad_scale, logits)
-    check_source(logits, generator, noise)
-    l = to_compute(logits, logits)
-    hard = rows.threshold(rows.perturbed(l.detach(), tau, logistic(l, generator, noise)).detach())
-    return emit(hard, *_half(l, hard, scale), logits.dtype)
+def binary(logits: Tensor, *, tau: Temperature = 1.0, **options: Any) -> Tensor:
+    call = Call.binary(logits, **options)
+    return call.run(define, call.tau("tau", tau), node=False)
 
 
-def _half(l: Tensor, hard: Tensor, scale: float | Tensor) -> tuple[Tensor, float]:
-    finite, gain = temper(l.masked_fill(l.isinf(), 0.0), 1.0, scale)
-    return finite * ((1 + hard) / 2), gain
+def define(call: Call, tau: Temperature) -> Tensor:
+    hard, _ = call.draw(tau)
+    finite, gain = temper(call.source.masked_fill(call.source.isinf(), 0.0), 1.0, call.scale)
+    return emit(hard, finite * ((1 + hard) / 2), gain, call.logits.dtype)
 
 
 @dst.estimators.register

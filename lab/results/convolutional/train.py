@@ -1,9 +1,7 @@
 """Train convolutional logic networks on one GPU, several at once, and append what they reach to a table.
 
-    python train.py --data DIR --out runs.csv [--judge SPEC --judge SPEC ..] SPEC [SPEC ..]
+    python train.py --data DIR --out runs.csv SPEC [SPEC ..]      a SPEC is KEY=VALUE,KEY=VALUE,.. see `Run`
 
-A SPEC is KEY=VALUE,KEY=VALUE,.. with the fields of `Run`. With `--judge` the runs are a search: what has the highest
-validation accuracy by argmax is then trained again as each of these changes it, and tested.
 Each run is a CUDA graph of its whole step on a stream of its own. Images lie on the GPU as 0 to 3, how many of the
 thresholds 0.25, 0.5 and 0.75 a value exceeds; crops and mirror images are made there.
 """
@@ -13,7 +11,7 @@ import csv
 import lzma
 import math
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
@@ -189,26 +187,19 @@ def train_all(runs: list[Run], folder: Path) -> list[dict[str, object]]:
     return rows
 
 
-def parse(spec: str, usual: Run = Run()) -> Run:  # noqa: B008, frozen
+def parse(spec: str) -> Run:
     kinds = {field.name: field.type for field in fields(Run)}
     values = dict(part.split("=") for part in spec.split(","))
-    changes = {key: {str: str, int: int, float: float}[kinds[key]](value) for key, value in values.items()}  # type: ignore[index]
-    return replace(usual, **changes)  # type: ignore[arg-type]
+    return Run(**{key: {str: str, int: int, float: float}[kinds[key]](value) for key, value in values.items()})  # type: ignore[index]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--judge", action="append", default=[])
-    parser.add_argument("runs", nargs="+")
+    parser.add_argument("runs", nargs="+", type=parse)
     given = parser.parse_args()
-    runs = [parse(spec) for spec in given.runs]
-    rows = train_all(runs, given.data)
-    if given.judge:
-        best = max(range(len(runs)), key=lambda i: float(rows[i]["validation"]))  # type: ignore[arg-type]
-        print("best:", given.runs[best], flush=True)
-        rows += train_all([replace(parse(spec, runs[best]), test=1) for spec in given.judge], given.data)
+    rows = train_all(given.runs, given.data)
     names = list(
         dict.fromkeys(
             [f.name for f in fields(Run)] + ["validation", "relaxed", "test_accuracy"] + [k for r in rows for k in r]

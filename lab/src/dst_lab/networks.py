@@ -35,7 +35,7 @@ def load(store: StoreOrPath, run: str, *, deterministic: bool = True) -> nn.Modu
 
     Args:
         store: the path of a store, or an open one.
-        run: the id of a run, or its beginning.
+        run: the id of a run.
         deterministic: what `.eval()` does: True takes the argmax, False draws, as `.train()` does.
     """
     with _opened(store) as records:
@@ -70,7 +70,7 @@ def evaluate(
     """
     with _opened(store) as records:
         entry, config, tensors = _kept(records, run)
-        origin = records.provenance(entry.id)
+        origin = records.provenance(run)
     if device is None:
         device = str(origin.get("device", "cpu")) if torch.cuda.is_available() else "cpu"
     with threads(origin.get("threads")):
@@ -87,8 +87,8 @@ def _opened(store: StoreOrPath) -> Any:
 def _kept(store: Store, run: str) -> tuple[Run, Config, dict[str, Tensor]]:
     """A run, its config, and the tensors of its network."""
     plugins.load()
-    entry = store.find(run)
-    network = store.network(entry.id)
+    network = store.network(run)
+    (entry,) = (one for one in store.runs() if one.id == run)
     if entry.task not in TASKS:
         raise StoreError(
             f"run {run} is of the task {entry.task}, which is not known here: import the module that registers it first"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.circuits.schedule import schedule
-from decoupled_st.estimators.operations.temperature import whole_number
+from decoupled_st.estimators.contract import whole_number
 from decoupled_st.kernels.compiler import CompilerError, find_compiler, load
 from decoupled_st.kernels.parallel import in_parallel
 

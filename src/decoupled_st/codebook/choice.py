@@ -21,7 +21,7 @@ from torch import Tensor
 from decoupled_st.codebook import operator
 from decoupled_st.codebook.inputs import Inputs, check_seed, prepare
 from decoupled_st.codebook.noise import seed_tensor
-from decoupled_st.estimators.operations.temperature import Temperature
+from decoupled_st.estimators.surrogate import Temperature
 
 
 def decoupled(

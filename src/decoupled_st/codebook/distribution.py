@@ -13,7 +13,7 @@ from decoupled_st.codebook.chunked import Softmax, choose, columns_of, pull_back
 from decoupled_st.codebook.inputs import check_index, prepare
 from decoupled_st.codebook.operator import can_run_fused, from_linear, scoring_of
 from decoupled_st.codebook.scores import Scores, centred, heads_of
-from decoupled_st.estimators.operations.temperature import Temperature
+from decoupled_st.estimators.surrogate import Temperature
 
 
 @dataclass(frozen=True)

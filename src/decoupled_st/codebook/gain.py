@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.codebook.choice import decoupled
-from decoupled_st.estimators.operations.temperature import Temperature
+from decoupled_st.estimators.surrogate import Temperature
 
 
 @torch.inference_mode(False)

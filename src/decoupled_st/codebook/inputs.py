@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from decoupled_st.codebook.scores import METRICS
-from decoupled_st.estimators.operations.temperature import check, check_scale
+from decoupled_st.estimators.contract import check, check_scale
 from decoupled_st.kernels import traced
 
 

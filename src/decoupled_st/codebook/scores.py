@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.operations.rows import scattered
+from decoupled_st.estimators.surrogate import scattered
 from decoupled_st.kernels import traced
 
 METRICS = ("dot", "cosine", "l2")

@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.operations.straight_through import check_logits, to_compute
-from decoupled_st.estimators.operations.temperature import check_float, whole_number
+from decoupled_st.estimators.contract import check_float, check_logits, to_compute, whole_number
 from decoupled_st.estimators.spec import Estimator, check_estimator
 from decoupled_st.score_function import antithetic, disarm, rloo
 

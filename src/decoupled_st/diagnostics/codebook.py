@@ -5,7 +5,8 @@ from torch import Tensor
 
 from decoupled_st.codebook.distribution import distribution
 from decoupled_st.codebook.gain import straight_through_gain
-from decoupled_st.estimators.operations.temperature import Temperature, whole_number
+from decoupled_st.estimators.contract import whole_number
+from decoupled_st.estimators.surrogate import Temperature
 
 __all__ = ["code_usage", "effective_codes", "straight_through_gain"]
 

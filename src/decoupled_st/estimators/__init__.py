@@ -6,11 +6,11 @@ from decoupled_st.estimators.gumbel_rao import GumbelRao
 from decoupled_st.estimators.gumbel_soft import GumbelSoft
 from decoupled_st.estimators.gumbel_ste import GumbelSTE
 from decoupled_st.estimators.identity_ste import IdentitySTE
-from decoupled_st.estimators.operations.straight_through import straight_through
 from decoupled_st.estimators.reinmax import ReinMax
 from decoupled_st.estimators.soft import Soft
 from decoupled_st.estimators.softmax_ste import SoftmaxSTE
 from decoupled_st.estimators.spec import Estimator, check_estimator, from_dict, names, register, registered
+from decoupled_st.estimators.surrogate import straight_through
 
 __all__ = [
     "Decoupled",

@@ -2,31 +2,26 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
-from decoupled_st.estimators.decoupled import Decoupled
-from decoupled_st.estimators.exported import exported
-from decoupled_st.estimators.operations import rows
-from decoupled_st.estimators.operations.noise import check_source, gumbel, logistic
-from decoupled_st.estimators.operations.straight_through import check_logits, emit, to_compute, wanted
-from decoupled_st.estimators.operations.temperature import Temperature, check, check_scale, temper
+from decoupled_st.estimators import surrogate
+from decoupled_st.estimators.contract import BinaryOptions, Call, CategoricalOptions, exported
+from decoupled_st.estimators.noise import gumbel, logistic
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
+from decoupled_st.estimators.surrogate import Temperature
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @exported("decoupled_st.categorical.gumbel_rao")
 def categorical(
-    logits: Tensor,
-    *,
-    tau: Temperature = 1.0,
-    samples: int = 10,
-    dim: int = -1,
-    mask: Tensor | None = None,
-    generator: torch.Generator | None = None,
-    noise: Tensor | None = None,
-    grad_scale: float | Tensor = 1.0,
+    logits: Tensor, *, tau: Temperature = 1.0, samples: int = 10, **options: "Unpack[CategoricalOptions]"
 ) -> Tensor:
     """Gumbel-Rao: ST Gumbel-Softmax whose gradient is averaged over noise that would have drawn the same category.
 
@@ -48,38 +43,11 @@ def categorical(
     Reference:
         Paulus, Maddison, Krause: Rao-Blackwellizing the straight-through Gumbel-softmax gradient estimator, 2021.
     """
-    dim = rows.check_categories(logits, dim, mask)
-    tau = check("tau", tau, logits, dim)
-    samples = check_samples("samples", samples)
-    scale = check_scale(grad_scale, logits)
-    first, others = _split(logits, samples, generator, noise)
-    l = rows.allowed(logits, mask)
-    row = rows.centred(l, dim)
-    perturbed = (row.l + gumbel(l, generator, first)).detach()
-    hard, drawn = rows.one_hot(perturbed, dim, finite=row.empty is None and noise is None)
-    more = _of_the_others(gumbel, l, samples, generator, others)
-    if not wanted(logits, tau):
-        return hard.to(logits.dtype)
-    filled, perturbed = rows.filled(row.l, row.empty), rows.filled(perturbed, row.empty)
-    if more is not None:
-        more = rows.filled(_given_the_draw(filled.detach(), more, drawn, dim), row.empty)
-        perturbed = torch.cat([perturbed.unsqueeze(0), more])
-        drawn = drawn.expand(samples, *drawn.shape)
-    tempered, gain = temper(rows.shifted(filled, perturbed), tau, scale)
-    surrogate = rows.softmax(tempered, drawn, dim)
-    return emit(hard, surrogate if more is None else surrogate.mean(0), gain, logits.dtype)
+    return run(Call.categorical, logits, tau, samples, **options)
 
 
 @exported("decoupled_st.binary.gumbel_rao")
-def binary(
-    logits: Tensor,
-    *,
-    tau: Temperature = 1.0,
-    samples: int = 10,
-    generator: torch.Generator | None = None,
-    noise: Tensor | None = None,
-    grad_scale: float | Tensor = 1.0,
-) -> Tensor:
+def binary(logits: Tensor, *, tau: Temperature = 1.0, samples: int = 10, **options: "Unpack[BinaryOptions]") -> Tensor:
     """Gumbel-Rao of two categories: the gradient averaged over noise that would have drawn the same.
 
         forward     D = 1 where l + u > 0,                         u ~ Logistic(0, 1): P(D = 1) = sigmoid(l)
@@ -93,41 +61,20 @@ def binary(
         noise: logistic noise of the logits' shape, or [samples, *logits.shape].
         generator, grad_scale: see `decoupled_st.binary`.
     """
-    check_logits(logits)
-    tau = check("tau", tau, logits)
+    return run(Call.binary, logits, tau, samples, **options)
+
+
+def run(
+    make: Callable[..., Call],
+    logits: Tensor,
+    tau: Temperature,
+    samples: int,
+    *,
+    noise: Tensor | None = None,
+    **options: Any,
+) -> Tensor:
     samples = check_samples("samples", samples)
-    scale = check_scale(grad_scale, logits)
-    first, others = _split(logits, samples, generator, noise)
-    l = to_compute(logits, logits)
-    perturbed = (l + logistic(l, generator, first)).detach()
-    hard = rows.threshold(perturbed)
-    u = _of_the_others(logistic, l, samples, generator, others)
-    if not wanted(logits, tau):
-        return hard.to(logits.dtype)
-    if u is not None:
-        side = 2 * hard - 1
-        # P(l + u > x) = sigmoid(l - x): the part of it above 0, turned back. By symmetry for the part below.
-        softplus = torch.nn.functional.softplus
-        more = side * (softplus(-u) + softplus(side * l.detach() - softplus(u)))
-        perturbed = torch.cat([perturbed.unsqueeze(0), more])
-    tempered, gain = temper(rows.shifted(l, perturbed), tau, scale)
-    surrogate = rows.sigmoid(tempered)
-    return emit(hard, surrogate if u is None else surrogate.mean(0), gain, logits.dtype)
-
-
-def check_samples(name: str, value: Any) -> int:
-    """A number of samples, an integer of at least 1."""
-    if isinstance(value, bool) or not (isinstance(value, int) or hasattr(value, "__index__")):
-        raise TypeError(f"{name} must be an integer, got {name}={value!r}")
-    if int(value) < 1:
-        raise ValueError(f"{name} must be at least 1, got {name}={value}")
-    return int(value)
-
-
-def _split(
-    logits: Tensor, samples: int, generator: torch.Generator | None, noise: Tensor | None
-) -> tuple[Tensor | None, Tensor | None]:
-    """The noise of the draw and that of the other samples, as far as they are given."""
+    others = None
     # By the number of dimensions alone: to compare sizes would fix the batch size of an export.
     if isinstance(noise, Tensor) and noise.dim() == logits.dim() + 1:
         if noise.shape != (samples, *logits.shape):
@@ -135,15 +82,33 @@ def _split(
                 f"noise must have the logits' shape, {tuple(logits.shape)}, or one more for each of {samples} samples, "
                 f"{(samples, *logits.shape)}: it has {tuple(noise.shape)}"
             )
-        check_source(logits, generator, noise[0])
-        return noise[0], noise[1:]
-    check_source(logits, generator, noise)
-    return noise, None
+        noise, others = noise[0], noise[1:]
+    call = make(logits, noise=noise, **options)
+    return call.run(partial(define, samples=samples, others=others), call.tau("tau", tau), node=False)
 
 
-def _of_the_others(
-    draw: Callable[..., Tensor], l: Tensor, samples: int, generator: torch.Generator | None, noise: Tensor | None
-) -> Tensor | None:
+def define(call: Call, tau: Temperature, *, samples: int, others: Tensor | None) -> Tensor:
+    scores = (call.l + call.draw_noise()).detach()
+    hard, drawn = call.choose(scores)
+    more = _of_the_others(call, samples, others)
+    if not call.trained:
+        return hard.to(call.logits.dtype)
+    l, scores = surrogate.filled(call.l, call.empty), surrogate.filled(scores, call.empty)
+    if more is not None and call.dim is None:
+        side = 2 * hard - 1
+        # P(l + u > x) = sigmoid(l - x): the part of it above 0, turned back. By symmetry for the part below.
+        more = side * (softplus(-more) + softplus(side * l.detach() - softplus(more)))
+    elif more is not None and call.dim is not None and drawn is not None:
+        more = surrogate.filled(_given_the_draw(l.detach(), more, drawn, call.dim), call.empty)
+        drawn = drawn.expand(samples, *drawn.shape)
+    if more is not None:
+        scores = torch.cat([scores.unsqueeze(0), more])
+    tempered, gain = surrogate.temper(surrogate.shifted(l, scores), tau, call.scale)
+    soft = call.soft(tempered, drawn)
+    return surrogate.emit(hard, soft if more is None else soft.mean(0), gain, call.logits.dtype)
+
+
+def _of_the_others(call: Call, samples: int, noise: Tensor | None) -> Tensor | None:
     """The noise of all samples but the first; None where there is one.
 
     Drawn even where no gradient is wanted: `torch.utils.checkpoint` may run a pass without gradients first, and what is
@@ -152,7 +117,8 @@ def _of_the_others(
     # torch.compile cannot ask for the mode.
     if samples == 1 or (not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()):
         return None
-    return draw(l.detach().expand(samples - 1, *l.shape), generator, noise)
+    draw = logistic if call.dim is None else gumbel
+    return draw(call.l.detach().expand(samples - 1, *call.l.shape), call.generator, noise)
 
 
 def _given_the_draw(l: Tensor, noise: Tensor, drawn: Tensor, dim: int) -> Tensor:
@@ -164,6 +130,15 @@ def _given_the_draw(l: Tensor, noise: Tensor, drawn: Tensor, dim: int) -> Tensor
     index = drawn.expand(len(noise), *drawn.shape)
     top = noise.gather(dim, index) + torch.logsumexp(l, dim, keepdim=True)
     return -torch.logaddexp(-noise - l, -top).scatter(dim, index, -top)
+
+
+def check_samples(name: str, value: Any) -> int:
+    """A number of samples, an integer of at least 1."""
+    if isinstance(value, bool) or not (isinstance(value, int) or hasattr(value, "__index__")):
+        raise TypeError(f"{name} must be an integer, got {name}={value!r}")
+    if int(value) < 1:
+        raise ValueError(f"{name} must be at least 1, got {name}={value}")
+    return int(value)
 
 
 @register
@@ -179,10 +154,3 @@ class GumbelRao(Estimator):
     backward: ClassVar = "tau"
     tau: float = field(default=1.0, metadata=TEMPERATURE)
     samples: int = field(default=10, metadata={"check": check_samples})
-
-    @property
-    def sample_temperature(self) -> float:
-        return 1.0
-
-    def deterministic(self) -> Decoupled:
-        return Decoupled(tau_f=0.0, tau_b=self.tau)

@@ -1,31 +1,20 @@
 """The relaxation with no discrete step: a reference, not an estimator."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
 from torch import Tensor
 
-from decoupled_st.estimators.decoupled import Decoupled
-from decoupled_st.estimators.exported import exported
-from decoupled_st.estimators.operations import rows, surrogate
-from decoupled_st.estimators.operations.noise import check_source
-from decoupled_st.estimators.operations.straight_through import check_logits, to_compute, wanted
-from decoupled_st.estimators.operations.temperature import Temperature, check, check_scale
+from decoupled_st.estimators.contract import BinaryOptions, Call, CategoricalOptions, exported
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
+from decoupled_st.estimators.surrogate import Temperature
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @exported("decoupled_st.categorical.soft")
-def categorical(
-    logits: Tensor,
-    *,
-    tau: Temperature = 1.0,
-    dim: int = -1,
-    mask: Tensor | None = None,
-    generator: torch.Generator | None = None,
-    noise: Tensor | None = None,
-    grad_scale: float | Tensor = 1.0,
-) -> Tensor:
+def categorical(logits: Tensor, *, tau: Temperature = 1.0, **options: "Unpack[CategoricalOptions]") -> Tensor:
     """The relaxation with no discrete step, `softmax(l / tau)`: a reference, not an estimator.
 
     Args:
@@ -34,29 +23,11 @@ def categorical(
         generator, noise: accepted as everywhere and not used: nothing is drawn.
         dim, mask, grad_scale: see `decoupled_st.categorical`.
     """
-    dim = rows.check_categories(logits, dim, mask)
-    tau = check("tau", tau, logits, dim)
-    scale = check_scale(grad_scale, logits)
-    check_source(logits, generator, noise)
-    row = rows.centred(rows.allowed(logits, mask), dim)
-    l = rows.filled(row.l, row.empty)
-    p = torch.softmax((l / tau).detach(), dim)
-    if row.empty is not None:
-        p = p.masked_fill(row.empty, 0.0)
-    if not wanted(logits, tau):
-        return p.to(logits.dtype)
-    return surrogate.softmax(p, l, row.largest, dim, tau, scale, logits.dtype)
+    return run(Call.categorical(logits, **options), tau)
 
 
 @exported("decoupled_st.binary.soft")
-def binary(
-    logits: Tensor,
-    *,
-    tau: Temperature = 1.0,
-    generator: torch.Generator | None = None,
-    noise: Tensor | None = None,
-    grad_scale: float | Tensor = 1.0,
-) -> Tensor:
+def binary(logits: Tensor, *, tau: Temperature = 1.0, **options: "Unpack[BinaryOptions]") -> Tensor:
     """The relaxation with no discrete step, `sigmoid(l / tau)`: a reference, not an estimator.
 
     Args:
@@ -65,15 +36,15 @@ def binary(
         generator, noise: accepted as everywhere and not used: nothing is drawn.
         grad_scale: see `decoupled_st.binary`.
     """
-    check_logits(logits)
-    tau = check("tau", tau, logits)
-    scale = check_scale(grad_scale, logits)
-    check_source(logits, generator, noise)
-    l = to_compute(logits, logits)
-    p = torch.sigmoid((l / tau).detach())
-    if not wanted(logits, tau):
-        return p.to(logits.dtype)
-    return surrogate.sigmoid(p, l, tau, scale, logits.dtype)
+    return run(Call.binary(logits, **options), tau)
+
+
+def run(call: Call, tau: Temperature) -> Tensor:
+    return call.run(define, call.tau("tau", tau))
+
+
+def define(call: Call, tau: Temperature) -> Tensor:
+    return call.result(call.relaxed(call.l, tau), tau)
 
 
 @register
@@ -93,6 +64,3 @@ class Soft(Estimator):
     @property
     def sample_temperature(self) -> float:
         return self.tau
-
-    def deterministic(self) -> Decoupled:
-        return Decoupled(tau_f=0.0, tau_b=self.tau)

@@ -1,7 +1,6 @@
 """Estimators as values: small, frozen, comparable, good in configs and as dictionary keys; and their registry."""
 
 import inspect
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, ClassVar, TypeVar
@@ -9,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.operations.temperature import check_float
+from decoupled_st.estimators.contract import check_float
 
 FORWARD: Mapping[str, Any] = {"temperature": True, "check": lambda name, value: check_float(name, value, zero=True)}
 """What a field of a value is: a temperature that may be 0, the argmax."""
@@ -18,14 +17,15 @@ TEMPERATURE: Mapping[str, Any] = {"temperature": True, "check": check_float}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimator(ABC):
+class Estimator:
     """A choice of estimator and its parameters. Call `.categorical(logits, ...)` or `.binary(logits, ...)`.
 
     Temperatures here are floats; for tensors, call the functions in `categorical` and `binary`.
 
-    A subclass names itself and its two functions, and says by each field's metadata what the field may be: `"check"` is
-    a function of the field's name and value that returns the value or raises, `"temperature"` is True for temperatures.
-    A field without a check is taken as it is; `register` wants one for each.
+    A subclass names itself and its two functions, says what it draws and which temperature its surrogate has, and by
+    each field's metadata what the field may be: `"check"` is a function of the field's name and value that returns the
+    value or raises, `"temperature"` is True for temperatures. A field without a check is taken as it is; `register`
+    wants one for each.
     """
 
     name: ClassVar[str]
@@ -46,18 +46,24 @@ class Estimator(ABC):
     """The field with the temperature of the surrogate; None where it has none. Unless given, the last temperature."""
 
     def __post_init__(self) -> None:
+        if not hasattr(self, "functions"):
+            raise TypeError(f"{type(self).__name__} is abstract: an estimator has a name and functions")
         for field in fields(self):
             if check := field.metadata.get("check"):
                 object.__setattr__(self, field.name, check(field.name, getattr(self, field.name)))
 
     @property
-    @abstractmethod
     def sample_temperature(self) -> float:
         """The temperature of the distribution the choice is drawn from (or relaxes); 0 where it is the argmax."""
+        if self.draw is None:
+            raise NotImplementedError(f"{type(self).__name__} relaxes its choice, and does not say which")
+        return getattr(self, self.draw) if isinstance(self.draw, str) else self.draw
 
-    @abstractmethod
     def deterministic(self) -> "Estimator":
         """The argmax, with the surrogate at the logits themselves: what a network with fixed choices computes."""
+        if self.backward is None:
+            return self
+        return from_dict({"name": "decoupled", "tau_f": 0.0, "tau_b": getattr(self, self.backward)})
 
     def categorical(
         self,
@@ -121,8 +127,9 @@ def register(cls: E_) -> E_:
         raise ValueError(f"{cls.__name__}.functions must have the keys {sorted(_TAKEN)}, got {sorted(cls.functions)}")
     own = {field.name for field in fields(cls)}
     for kind, function in cls.functions.items():
-        missing = (own | _TAKEN[kind]) - inspect.signature(function).parameters.keys()
-        if missing:
+        parameters = inspect.signature(function).parameters
+        missing = (own | _TAKEN[kind]) - parameters.keys()
+        if missing and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
             raise ValueError(f"the {kind} function of {cls.__name__} must take {sorted(missing)} as keywords")
     unchecked = sorted(field.name for field in fields(cls) if "check" not in field.metadata)
     if unchecked:

@@ -1,16 +1,18 @@
 """k of K categories without replacement: Gumbel-top-k, with the gradient of the inclusion probabilities."""
 
 import math
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.decoupled import categorical as decoupled
-from decoupled_st.estimators.exported import exported
-from decoupled_st.estimators.operations import rows
-from decoupled_st.estimators.operations.noise import check_source, perturb
-from decoupled_st.estimators.operations.straight_through import emit, wanted
-from decoupled_st.estimators.operations.temperature import Temperature, check, check_scale, temper, whole_number
+from decoupled_st.estimators import decoupled
+from decoupled_st.estimators.contract import Call, CategoricalOptions, exported, whole_number
+from decoupled_st.estimators.surrogate import Temperature, emit, filled, temper
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _STEPS = 10
 """Newton steps of `_included`. In float64 they leave a sum within 1e-4 of k where logits lie 200 apart, and within
@@ -19,16 +21,7 @@ _STEPS = 10
 
 @exported("decoupled_st.categorical.top_k")
 def categorical(
-    logits: Tensor,
-    k: int,
-    *,
-    tau_f: Temperature,
-    tau_b: Temperature,
-    dim: int = -1,
-    mask: Tensor | None = None,
-    generator: torch.Generator | None = None,
-    noise: Tensor | None = None,
-    grad_scale: float | Tensor = 1.0,
+    logits: Tensor, k: int, *, tau_f: Temperature, tau_b: Temperature, **options: "Unpack[CategoricalOptions]"
 ) -> Tensor:
     r"""k categories, drawn without replacement at one temperature, with a gradient at another.
 
@@ -66,32 +59,22 @@ def categorical(
     Reference:
         Kool, van Hoof, Welling: Stochastic beams and where to find them, 2019 (the draw).
     """
-    dim = rows.check_categories(logits, dim, mask)
-    k = _check_count(k, logits.shape[dim])
+    call = Call.categorical(logits, **options)
+    k = _check_count(k, logits.shape[call.dim or 0])
     if k == 1:
-        return decoupled(
-            logits,
-            tau_f=tau_f,
-            tau_b=tau_b,
-            dim=dim,
-            mask=mask,
-            generator=generator,
-            noise=noise,
-            grad_scale=grad_scale,
-        )
-    tau_f = check("tau_f", tau_f, logits, dim, zero=True)
-    tau_b = check("tau_b", tau_b, logits, dim)
-    scale = check_scale(grad_scale, logits)
-    check_source(logits, generator, noise)
-    l, _, empty = rows.centred(rows.allowed(logits, mask), dim)
-    scores = l.detach()
-    if rows.drawn(tau_f):
-        scores = perturb(scores, tau_f, generator, noise).detach()
-    hard = _k_hot(rows.filled(scores, empty), l.detach(), k, dim)
-    if not wanted(logits, tau_b):
-        return hard.to(logits.dtype)
-    tempered, gain = temper(rows.filled(l, empty), tau_b, scale)
-    return emit(hard, _included(tempered, k, dim), gain, logits.dtype)
+        return decoupled.at_temperatures(call, tau_f, tau_b)
+    tau_f, tau_b = call.tau("tau_f", tau_f, zero=True), call.tau("tau_b", tau_b)
+    return call.run(partial(define, k=k), tau_f, tau_b, node=False)
+
+
+def define(call: Call, tau_f: Temperature, tau_b: Temperature, *, k: int) -> Tensor:
+    l, dim = call.l, call.dim
+    assert dim is not None
+    hard = _k_hot(filled(call.scores(tau_f), call.empty), l.detach(), k, dim)
+    if not call.trained:
+        return hard.to(call.logits.dtype)
+    tempered, gain = temper(filled(l, call.empty), tau_b, call.scale)
+    return emit(hard, _included(tempered, k, dim), gain, call.logits.dtype)
 
 
 def _check_count(k: object, categories: int) -> int:

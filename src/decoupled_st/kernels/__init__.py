@@ -1,6 +1,6 @@
 """Fused kernels, in Triton: what they speed up takes them on CUDA by itself. Logic layers have them in C on CPUs too.
 
-The plain version beside each is its specification, and serves every case that a kernel does not.
+The plain definition of each op is its specification, and serves every case that a kernel does not.
 """
 
 import os
@@ -8,7 +8,6 @@ from importlib.util import find_spec
 
 import torch
 from torch import Tensor
-from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
 from torch.autograd import forward_ad
 
 TENSORS = (Tensor, torch.nn.Parameter)
@@ -55,8 +54,8 @@ def can_run_fused(logits: Tensor, grad_scale: float | Tensor, *others: object) -
     forward-mode differentiation or while `torch.jit` traces, which only the plain operations can follow.
     """
     fits = (
-        type(logits) in TENSORS
-        and know(logits)
+        know(logits)
+        and type(logits) in TENSORS
         and logits.numel() > 0
         and not isinstance(grad_scale, Tensor)
         and forward_ad._current_level < 0  # read here, where torch.compile guards it
@@ -71,12 +70,12 @@ def can_run_fused(logits: Tensor, grad_scale: float | Tensor, *others: object) -
     return True
 
 
-def can_take_gradient(grad: Tensor, watched: bool | None = None) -> bool:
-    """True where a kernel can take this gradient: it is not transformed, and not many at once (`is_grads_batched`).
-    `watched` is `is_watched()`, where that is known."""
-    if transformed():
+def can_take_gradient(grad: Tensor) -> bool:
+    """True where a kernel can take this gradient: it is neither differentiated (`create_graph=True`) nor transformed,
+    and not many at once (`is_grads_batched`)."""
+    if torch.is_grad_enabled() or transformed():
         return False
-    return (is_watched() if watched is None else watched) or not torch._C._functorch.is_legacy_batchedtensor(grad)
+    return is_watched() or not torch._C._functorch.is_legacy_batchedtensor(grad)
 
 
 def is_watched() -> bool:
@@ -84,14 +83,12 @@ def is_watched() -> bool:
     return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
 
 
-_TRACERS = (_TorchDispatchModeKey.PROXY, _TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.FUNCTIONAL)
-
-
 def is_recorded() -> bool:
     """True where torch makes a program of what is called; not where a mode, such as a counter, merely watches."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return True
-    return torch._C._len_torch_dispatch_stack() > 0 and any(_get_dispatch_mode(key) is not None for key in _TRACERS)
+    modes = (torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FAKE)
+    return any(torch._C._get_dispatch_mode(key) is not None for key in modes)
 
 
 def traced() -> bool:

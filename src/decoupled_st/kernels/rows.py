@@ -12,6 +12,16 @@ def blocks(count: int, size: int) -> int:
     return -(-count // size)
 
 
+def shared(rows: int, value: Tensor | None) -> int:
+    """How many rows that follow each other share one of the values."""
+    return 1 if value is None else rows // len(value)
+
+
+def source_of(seed: Tensor | None, noise: Tensor | None) -> int:
+    """Where a kernel's noise comes from: 0 for none, 1 for a seed, 2 for a tensor."""
+    return 2 if noise is not None else 0 if seed is None else 1
+
+
 def as_stored(tensor: Tensor) -> Tensor:
     """A tensor whose memory holds its values one behind the other, with no sign still to be applied."""
     return tensor.resolve_neg().contiguous()

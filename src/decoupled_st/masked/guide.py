@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.operations.temperature import check_float, whole_number
+from decoupled_st.estimators.contract import check_float, whole_number
 from decoupled_st.masked.step import Choice, check_state, kl, of_tokens, reveal
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.operations.temperature import whole_number
+from decoupled_st.estimators.contract import whole_number
 from decoupled_st.masked.rollout import Rollout
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from decoupled_st.estimators import Estimator
-from decoupled_st.estimators.operations.temperature import check_float, whole_number
+from decoupled_st.estimators.contract import check_float, whole_number
 from decoupled_st.masked.embedded import Embedded
 from decoupled_st.masked.step import Choice, as_state, check_state, choose, kl, log_prob, of_tokens, one_hot
 

@@ -10,9 +10,7 @@ from torch.distributions import kl_divergence
 
 from decoupled_st.distributions import OneHotCategorical
 from decoupled_st.estimators import Estimator, SoftmaxSTE
-from decoupled_st.estimators.operations.rows import allowed
-from decoupled_st.estimators.operations.straight_through import check_logits
-from decoupled_st.estimators.operations.temperature import check_float, whole_number
+from decoupled_st.estimators.contract import allowed, check_float, check_logits, whole_number
 
 Choice: TypeAlias = Estimator | Callable[..., Tensor]
 """An estimator's value, a module such as `nn.Categorical(SelfTempered(steps=...))`, or a function of the logits such as

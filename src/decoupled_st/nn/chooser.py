@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import torch.fx
 from torch import Tensor, nn
 
-from decoupled_st.estimators.exported import own_code
-from decoupled_st.estimators.operations.temperature import whole_number
+from decoupled_st.estimators.contract import own_code, whole_number
 from decoupled_st.estimators.spec import Estimator, check_estimator
 from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.tempering import InForce, Tempering

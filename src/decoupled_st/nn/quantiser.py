@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from decoupled_st.codebook.inputs import check_range
-from decoupled_st.estimators.operations.temperature import whole_number
+from decoupled_st.estimators.contract import whole_number
 from decoupled_st.nn.chooser import check_dim
 from decoupled_st.nn.replicas import sum_over_replicas
 from decoupled_st.nn.tokens import Tokens

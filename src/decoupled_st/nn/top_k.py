@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from decoupled_st.categorical import top_k
-from decoupled_st.estimators.operations.temperature import check_float, whole_number
+from decoupled_st.estimators.contract import check_float, whole_number
 
 
 class TopK(nn.Module):

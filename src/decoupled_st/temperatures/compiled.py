@@ -6,7 +6,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.operations.straight_through import recomputed
+from decoupled_st.estimators.contract import recomputed
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.passes import Pass, Passes, sample
 from decoupled_st.temperatures.rule import Rule, State, Taus

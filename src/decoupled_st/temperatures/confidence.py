@@ -6,8 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from decoupled_st.estimators.operations.straight_through import to_compute
-from decoupled_st.estimators.operations.temperature import check_float
+from decoupled_st.estimators.contract import check_float, to_compute
 from decoupled_st.temperatures.observe import View, masked
 from decoupled_st.temperatures.rule import Rule, State, Taus, register
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators.operations.straight_through import to_compute
+from decoupled_st.estimators.contract import to_compute
 from decoupled_st.temperatures import observe
 from decoupled_st.temperatures.observe import View
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.operations.rows import check_categories, check_mask, scattered
-from decoupled_st.estimators.operations.straight_through import check_logits, to_compute
+from decoupled_st.estimators.contract import check_categories, check_logits, check_mask, to_compute
+from decoupled_st.estimators.surrogate import scattered
 
 _LARGEST = 1e30  # of a mean square
 _ENOUGH, _FEWEST = 4096, 8  # logits per run, and rows of them however long

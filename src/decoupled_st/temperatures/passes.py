@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils import checkpoint
 
 from decoupled_st import kernels
-from decoupled_st.estimators.operations.straight_through import recomputed
+from decoupled_st.estimators.contract import recomputed
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import Numbers, Taus
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, overload
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.operations.temperature import check_float, whole_number
+from decoupled_st.estimators.contract import check_float, whole_number
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import Rule, State, Taus, register
 

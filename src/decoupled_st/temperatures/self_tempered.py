@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators.operations.temperature import check_float
+from decoupled_st.estimators.contract import check_float
 from decoupled_st.temperatures import numbers
 from decoupled_st.temperatures.observe import ALIKE, APART, FAR, GAP, View, scale, usage
 from decoupled_st.temperatures.rule import Numbers, Rule, State, Taus, register

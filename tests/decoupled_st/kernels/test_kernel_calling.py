@@ -19,7 +19,7 @@ from decoupled_st.kernels.noise import draw_seed, write_out
 
 
 def fused(z: Tensor) -> bool:
-    return "Choose" in z.grad_fn.name()  # type: ignore[union-attr]
+    return "Choice" in z.grad_fn.name()  # type: ignore[union-attr]
 
 
 def leaf(*shape: int, device: str, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -1,46 +1,49 @@
 """The launch of kernels that are compiled already: when it is taken, what it passes on, and what it tells apart."""
 
-import inspect
 import itertools
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from triton.runtime.jit import JITFunction
 
 from decoupled_st.kernels import launch as launching
 from decoupled_st.kernels.launch import launch
 
 
+class Compiled:
+    """What Triton's own launch returns: called with a grid of three."""
+
+    def __init__(self, number: int, calls: list[tuple[Any, ...]]) -> None:
+        self.number, self.calls = number, calls
+
+    def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
+        return lambda *arguments: self.calls.append((self.number, grid, arguments))
+
+
 class Kernel:
-    """A kernel that notes its launches: Triton's own, and those that go to the compiled one."""
+    """A kernel that notes its launches: Triton's own, and those of what that compiled."""
 
     def __init__(self) -> None:
-        self.pre_run_hooks: list[Callable[..., None]] = []
         self.ordinary: list[tuple[Any, ...]] = []
         self.direct: list[tuple[Any, ...]] = []
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
         def run(*arguments: Any, num_warps: int) -> Any:
             self.ordinary.append((grid, arguments, num_warps))
-            compiled = len(self.ordinary)
-            return SimpleNamespace(
-                run=lambda *call: self.direct.append(call), function=compiled, packed_metadata=f"metadata {compiled}"
-            )
+            return Compiled(len(self.ordinary), self.direct)
 
         return run
 
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    """On a CPU as if it were a device, -1, whose current stream is 5."""
-    monkeypatch.setattr(launching, "is_known", lambda: True)
+    """On a CPU as if it were device 0."""
     monkeypatch.setattr(launching, "_compiled", {})
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 5, raising=False)
+    monkeypatch.setattr(launching, "_TAKES_CONSTANTS", True)
+    monkeypatch.setattr(Tensor, "get_device", lambda self: 0)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     return Kernel()
 
 
@@ -62,9 +65,7 @@ def test_the_first_launch_is_tritons_and_the_next_goes_to_what_it_compiled(kerne
     other = torch.ones(128)
     launch(kernel, **{**USUAL, "programs": 5, "tensors": (other, None, x), "floats": (0.2,), "integers": (48, 1, 9)})
     assert len(kernel.ordinary) == 1
-    assert kernel.direct == [
-        (5, 1, 1, 5, 1, "metadata 1", None, None, None, other.data_ptr(), None, x.data_ptr(), 0.2, 48, 1, 9, 1, 8)
-    ]
+    assert kernel.direct == [(1, (5, 1, 1), (other, None, x, 0.2, 48, 1, 9, 1, 8))]
 
 
 @pytest.mark.parametrize(
@@ -89,22 +90,11 @@ def test_what_triton_compiles_anew_for_goes_to_triton(kernel: Kernel, change: di
         launch(kernel, **USUAL)
         launch(kernel, **{**USUAL, **change})
     assert len(kernel.ordinary) == 2
-    assert [call[4] for call in kernel.direct] == [1, 2], "each goes to its own"
+    assert [call[0] for call in kernel.direct] == [1, 2], "each goes to its own"
 
 
 def test_each_kernel_and_device_has_its_own(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    another = Kernel()
-    launch(kernel, **USUAL)
-    launch(another, **USUAL)
-    assert another.ordinary
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 1)
-    monkeypatch.setattr(Tensor, "get_device", lambda self: 1)
-    launch(kernel, **USUAL)
-    assert len(kernel.ordinary) == 2
-
-
-def test_the_tensors_device_is_made_the_current_one(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    current = [0]
+    another, current = Kernel(), [0]
 
     class Device:
         def __init__(self, index: int) -> None:
@@ -116,12 +106,14 @@ def test_the_tensors_device_is_made_the_current_one(kernel: Kernel, monkeypatch:
         def __exit__(self, *_: object) -> None:
             current[0] = self.before
 
+    launch(kernel, **USUAL)
+    launch(another, **USUAL)
+    assert another.ordinary
     monkeypatch.setattr(torch.cuda, "device", Device)
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: current[0])
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: (device, current[0]))
-    for _ in range(2):
-        launch(kernel, **USUAL)
-    assert kernel.direct[0][3] == (-1, -1), "the stream of the tensors' device, asked for there"
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[0])
+    monkeypatch.setattr(Tensor, "get_device", lambda self: 1)
+    launch(kernel, **USUAL)
+    assert len(kernel.ordinary) == 2
     assert current == [0]
 
 
@@ -136,25 +128,6 @@ def test_a_pointer_off_the_16_bytes_goes_to_triton(kernel: Kernel) -> None:
     assert not kernel.direct
 
 
-@pytest.mark.parametrize("hook", ["launch_enter_hook", "launch_exit_hook", "pre_run_hooks", "debug", "instrumentation"])
-def test_who_watches_triton_sees_every_launch(kernel: Kernel, hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    launch(kernel, **USUAL)
-    with monkeypatch.context() as watched:
-        if hook == "pre_run_hooks":
-            watched.setattr(kernel, hook, [lambda *_: None])
-        elif hook == "debug":
-            watched.setattr(launching.knobs.runtime, "debug", True)
-        elif hook == "instrumentation":
-            watched.setattr(launching.knobs.compilation, "instrumentation_mode", "default")
-        else:
-            watched.setattr(getattr(launching.knobs.runtime, hook), "calls", [lambda *_: None])
-        launch(kernel, **USUAL)
-        launch(kernel, **USUAL)
-    assert len(kernel.ordinary) == 3
-    launch(kernel, **USUAL)
-    assert len(kernel.direct) == 1
-
-
 def test_no_coarser_than_tritons_own_key() -> None:
     """Whatever Triton tells apart among these arguments is told apart here."""
     from triton._C.libtriton import native_specialize_impl
@@ -167,8 +140,8 @@ def test_no_coarser_than_tritons_own_key() -> None:
     integers = [1, 2, 15, 16, 17, 4096, 4097, 2**31 - 16, 2**31 - 1, 2**31, 2**31 + 1, 2**32 - 1]
     seen = 0
     for values, kinds in (
-        (tensors, [launching._classified([x], [])[1] for x in tensors]),
-        (integers, [launching._classified([], [n])[1] for n in integers]),
+        (tensors, [launching.kind_of([x], []) for x in tensors]),
+        (integers, [launching.kind_of([], [n]) for n in integers]),
     ):
         theirs = [native_specialize_impl(backend, x, False, True, True) for x in values]
         for a, b in itertools.combinations(range(len(values)), 2):
@@ -178,19 +151,12 @@ def test_no_coarser_than_tritons_own_key() -> None:
     assert seen > 60
 
 
-def test_a_triton_that_launches_otherwise_is_left_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The installed one is known; another's is called as it wants to be; in the interpreter nothing is skipped."""
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    assert launching.is_known.__wrapped__()
+def test_a_triton_before_3_4_and_the_interpreter_are_left_to_themselves(kernel, monkeypatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(JITFunction, "run", lambda self, *args, **options: None)
-        assert not launching.is_known.__wrapped__()
-    with monkeypatch.context() as patched:
-        patched.setattr(inspect, "getsource", lambda _: (_ for _ in ()).throw(OSError))
-        assert not launching.is_known.__wrapped__()
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert not launching.is_known.__wrapped__()
-    monkeypatch.delenv("TRITON_INTERPRET")
-    monkeypatch.setattr(torch.version, "cuda", None)
-    assert not launching.is_known.__wrapped__()
+        patched.setattr(launching, "_TAKES_CONSTANTS", False)
+        launch(kernel, **USUAL)
+        launch(kernel, **USUAL)
+    monkeypatch.setattr(Tensor, "get_device", lambda self: -1)
+    launch(kernel, **USUAL)
+    launch(kernel, **USUAL)
+    assert len(kernel.ordinary) == 4

@@ -24,7 +24,7 @@ def random(*shape: int, seed: int = 1) -> Tensor:
 
 
 def fused(z: Tensor) -> bool:
-    return type(z.grad_fn).__name__ in ("_CategoricalBackward", "_BinaryBackward", "PermuteBackward0")
+    return type(z.grad_fn).__name__ in ("ChoiceBackward", "PermuteBackward0")
 
 
 def run(
@@ -99,7 +99,7 @@ def test_draws(reinmax: Case, large_tiles: None, device: str) -> None:
     assert ((z.double().mean(0) - p).abs() <= 5 * (p * (1 - p) / n).sqrt()).all()
 
 
-def test_of_the_draw_only_the_index_is_kept(device: str) -> None:
+def test_only_the_logits_and_the_output_are_kept(device: str) -> None:
     kept: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -108,9 +108,10 @@ def test_of_the_draw_only_the_index_is_kept(device: str) -> None:
 
     logits = torch.randn(64, 128, device=device).requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        dst.categorical.reinmax(logits)
-    assert kept.pop(logits.untyped_storage().data_ptr()) == logits.nbytes
-    assert sum(kept.values()) == 64 * 4
+        z = dst.categorical.reinmax(logits)
+    for held in (logits, z):
+        assert kept.pop(held.untyped_storage().data_ptr()) == held.nbytes
+    assert sum(kept.values()) <= 8  # a seed
 
 
 def test_what_it_does_not_serve(reinmax: Case, monkeypatch: pytest.MonkeyPatch, device: str) -> None:

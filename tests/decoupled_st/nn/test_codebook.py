@@ -14,7 +14,7 @@ from two_processes import in_two_processes
 
 import decoupled_st as dst
 from decoupled_st.codebook import dense
-from decoupled_st.estimators.operations.rows import scattered
+from decoupled_st.estimators.surrogate import scattered
 
 ARGMAX = dst.Decoupled(tau_f=0.0, tau_b=0.5)
 

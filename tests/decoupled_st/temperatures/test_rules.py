@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import decoupled_st as dst
 from decoupled_st import temperatures
-from decoupled_st.estimators.operations.rows import scattered
+from decoupled_st.estimators.surrogate import scattered
 from decoupled_st.temperatures import Confidence, Rule, Schedule, Scheduled, SelfTempered, State, Taus
 from decoupled_st.temperatures.observe import View
 

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from decoupled_st.estimators.operations.straight_through import wanted
-from decoupled_st.estimators.operations.temperature import check_float
+from decoupled_st.estimators.contract import check_float, wanted
 from decoupled_st.estimators.spec import Estimator
 from decoupled_st.kernels import traced
 from decoupled_st.nn.chooser import Chooser, one_node

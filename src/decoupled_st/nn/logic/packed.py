@@ -317,7 +317,9 @@ class _Choice(torch.autograd.Function):
         if torch.is_grad_enabled() or not kernels.can_take_gradient(g):
             nothing = (logits == -torch.inf).all(-1, keepdim=True)
             p = torch.softmax(torch.where(nothing, 0.0, logits / ctx.tau_b), -1).masked_fill(nothing, 0.0)
-            g = g - g.gather(-1, logits.detach().argmax(-1, keepdim=True))  # as `operations.rows.softmax` does, and why
+            g = g - g.gather(
+                -1, logits.detach().argmax(-1, keepdim=True)
+            )  # as `estimators.surrogate.softmax` does, and why
             result = p * (g - (p * g).sum(-1, keepdim=True)) * (ctx.scale / ctx.tau_b)
         else:
             result = on_cpu.choose_backward(logits, g.contiguous(), ctx.tau_b, ctx.scale)

@@ -1,0 +1,80 @@
+"""The noise behind a draw: standard Gumbel for categories, standard logistic for binary neurons."""
+
+import torch
+from torch import Tensor
+
+from decoupled_st import kernels
+
+_MANY = 512
+"""From so many draws on `_fill_exponential` is the faster."""
+_BLOCK = 1 << 14
+"""Draws of 53 bits at a time, which stay in a core's cache."""
+
+
+def gumbel(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
+    """Standard Gumbel noise of the shape and dtype of `like`, drawn, or the caller's own: -log(e), e exponential."""
+    if noise is not None:
+        return noise.detach().to(like.dtype)
+    if _can_be_fused(like):
+        from decoupled_st.kernels.noise import noise_like
+
+        return noise_like(like, generator, gumbel=True)
+    return exponential(like, generator).log_().neg_()
+
+
+def logistic(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
+    """Standard logistic noise, drawn or given: the log of the ratio of two exponential draws, both tails alike."""
+    if noise is not None:
+        return noise.detach().to(like.dtype)
+    if _can_be_fused(like):
+        from decoupled_st.kernels.noise import noise_like
+
+        return noise_like(like, generator, gumbel=False)
+    first, second = exponential(like, generator), exponential(like, generator)
+    return first.div_(second).log_()
+
+
+def exponential(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Standard exponential draws, above 0, as fine near 0 as floats are: there lies what decides rare choices.
+
+    On a CPU they are drawn from 53 bits. Elsewhere, and in compiled code, torch makes them of 24 bits, which would end
+    Gumbel noise at 16.6: they are -log(1 - u) of a u with a second draw between the multiples of 2^-24.
+    """
+    if like.is_cpu and not kernels.traced():
+        return _exponential_on_cpu(like, generator)
+    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    if like.is_cpu and (generator is not None or not recorded) and not kernels.transformed():
+        # The same draws for a mode that may keep them, such as a selective checkpoint: none is changed in place.
+        shape, wide = like.shape, torch.float64
+        u = torch.rand(shape, dtype=wide, device="cpu", generator=generator)  # pass noise= instead of generator=
+        return -torch.log1p(-u).to(like.dtype)
+    u = _uniform(like, generator)
+    if u.dtype == torch.float32:
+        u = u + _uniform(like, generator) * 2.0**-24
+    return -torch.log1p(-u.clamp(2.0**-54, 1 - torch.finfo(u.dtype).eps / 2))
+
+
+def _exponential_on_cpu(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    e = torch.empty_like(like, memory_format=torch.contiguous_format)
+    if like.dtype == torch.float32 and e.numel() >= _MANY:
+        return _fill_exponential(e, generator)
+    return e.exponential_(generator=generator)
+
+
+def _fill_exponential(e: Tensor, generator: torch.Generator | None) -> Tensor:
+    """What `e.exponential_()` draws, from the same 53 bits, in vector instructions instead of one by one."""
+    for part in e.view(-1).split(_BLOCK):  # type: ignore[no-untyped-call]
+        part.copy_(torch.rand(len(part), dtype=torch.float64, device=e.device, generator=generator).neg_().log1p_())
+    return e.neg_()
+
+
+def _can_be_fused(like: Tensor) -> bool:
+    """True where one kernel draws what takes ten operations otherwise. Compiled code fuses these by itself."""
+    return like.dtype == torch.float32 and kernels.can_run_fused(like, 1.0) and not kernels.is_watched()
+
+
+def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    if generator is None:
+        return torch.rand_like(like, memory_format=torch.contiguous_format)
+    shape, dtype, device = like.shape, like.dtype, like.device
+    return torch.rand(shape, dtype=dtype, device=device, generator=generator)  # pass noise= instead of generator=

@@ -1,1 +1,0 @@
-"""What estimators are made of: noise, temperatures, choices among rows, and the straight-through step."""

@@ -1,0 +1,234 @@
+"""Rows of scores: the choice made of them, and the step that joins the value of the choice to a surrogate's gradient.
+
+The surrogate is a softmax or a sigmoid of the scores. As called in ordinary training its gradient comes from one
+autograd node, which keeps nothing but the probabilities. Under torch.func, torch.compile, with other tensor types or a
+temperature that learns it comes from plain operations, which all of these can follow.
+"""
+
+import math
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from decoupled_st import kernels
+
+Temperature: TypeAlias = float | Tensor
+
+
+def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
+    """The value of `hard`, exactly, with the gradient of `soft` (the paper's Algorithm 1, for any surrogate).
+
+        z = hard + (soft - stop_gradient(soft))
+
+    The bracket is zero, so the sum is exact in every dtype; `(hard + soft) - soft` is not. It is made of plain
+    operations and therefore right under autograd, `torch.func`, `torch.compile` and any nesting of them. The gradient
+    is meant to be taken once: a second derivative is that of the surrogate.
+
+    Args:
+        hard: the discrete values; no gradient flows into them.
+        soft: the surrogate, of the same shape and finite (a non-finite surrogate shows as NaN).
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([-0.3, 0.8, 2.0], requires_grad=True)
+        >>> z = straight_through(x.sign(), x.clamp(-1, 1))   # a sign whose gradient is the clipped identity
+        >>> z.sum().backward()
+        >>> z.tolist(), x.grad.tolist()
+        ([-1.0, 1.0, 1.0], [1.0, 1.0, 0.0])
+    """
+    for name, value in (("hard", hard), ("soft", soft)):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+    if hard.shape != soft.shape:
+        raise ValueError(
+            f"hard and soft must have one shape: hard has {tuple(hard.shape)}, soft has {tuple(soft.shape)}"
+        )
+    return emit(hard.detach(), soft, 1.0, torch.promote_types(hard.dtype, soft.dtype))
+
+
+def emit(hard: Tensor, soft: Tensor, gain: float, dtype: torch.dtype) -> Tensor:
+    """An estimator's output: the value of `hard`, the gradient of `soft` times `gain`, in the given dtype."""
+    path = soft - soft.detach()
+    if kernels.is_watched():
+        # Zero once more: a compiler may fuse the product that made soft into the line above, and leave its rounding.
+        path = path - path.detach()
+    if gain != 1.0:
+        path = path * gain
+    return (hard + path).to(dtype)
+
+
+def softmax(tempered: Tensor, largest: Tensor, dim: int) -> Tensor:
+    """A function with the derivative of `softmax(tempered)`, accurate where one category has all but everything.
+
+        p_i for every category but the largest, k;   p_k - sum of all p = -(sum of the others) for it
+
+    Its gradient, p_i (h_i - sum p h) with h = g - g_k, has no difference of nearly equal numbers: the plain one loses
+    g_k - sum p g, and with it the gradient of the one category that matters, once p_k rounds to 1.
+    """
+    p = torch.softmax(tempered, dim)
+    return p.scatter_add(dim, largest, -p.sum(dim, keepdim=True))
+
+
+def sigmoid(tempered: Tensor) -> Tensor:
+    """A function with the derivative of `sigmoid(tempered)`, accurate in both tails.
+
+        sigmoid(t) where t <= 0,   -sigmoid(-t) = sigmoid(t) - 1 where t > 0
+
+    Its derivative is p (1 - p) with p <= 1/2; from a p that rounds to 1 nothing would be left.
+    """
+    flip = 1 - 2 * (tempered.detach() > 0).to(torch.int8)
+    return torch.sigmoid(tempered * flip) * flip
+
+
+def is_fixed(scale: float | Tensor, *taus: object) -> bool:
+    """True where the node below knows the scale and temperatures: none of them learns."""
+    if isinstance(scale, Tensor):
+        return False
+    return not any(isinstance(tau, Tensor) and (tau.requires_grad or type(tau) is not Tensor) for tau in taus)
+
+
+class Node(torch.autograd.Function):
+    """The value of `hard` with a surrogate's gradient: the sum of weight * J(p), J(p) = diag(p) - p p', divided by tau;
+    for binary neurons, which have no `dim`, |y| (1 - |y|) / tau of the y that `sigmoid` makes.
+
+    The probabilities are outputs too, so that the gradient of a single term can be differentiated once more through
+    them. What gets no gradient comes as one argument: each takes its time, and an input that is returned is copied.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, source: Tensor, others: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        hard, largest, tau, ps, *ctx.rest = others
+        if isinstance(tau, Tensor):
+            ctx.save_for_backward(*ps, largest, tau)
+            ctx.tau = None
+        else:
+            ctx.save_for_backward(*ps, largest)
+            ctx.tau = tau
+        ctx.set_materialize_grads(False)
+        if len(ps) > 1:
+            ctx.mark_non_differentiable(*ps)
+        return (hard, *ps)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor | None, *again: Tensor | None) -> tuple[Tensor | None, None]:
+        (dim, scale, weights), saved = ctx.rest, ctx.saved_tensors
+        tau = ctx.tau if ctx.tau is not None else saved[-1]
+        if g is not None and scale != 1.0:
+            g = g * scale
+        if again[0] is not None:  # of a second derivative
+            g = again[0] if g is None else g + again[0]
+        if g is None:
+            return None, None
+        if dim is None:
+            return torch.ops.aten.sigmoid_backward(g, saved[0].abs()).div_(tau), None
+        h = g - g.gather(dim, saved[len(weights)])  # as in `softmax`, and why
+        result = jacobian(saved[0], h, dim)
+        if len(weights) > 1:
+            result = weights[0] * result + weights[1] * jacobian(saved[1], h, dim)
+        return result.div_(tau), None
+
+
+def jacobian(p: Tensor, h: Tensor, dim: int) -> Tensor:
+    """J(p) h, J(p) = diag(p) - p p': the gradient of a softmax row."""
+    return torch.ops.aten._softmax_backward_data(h, p, dim, p.dtype)
+
+
+def temper(scores: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tuple[Tensor, float]:
+    """`scores / tau`, and the part of `grad_scale` that is left for the output.
+
+    Two floats: dividing by a float keeps nothing for backward, and a float commutes with every Jacobian, so the
+    scale goes to the output. With a tensor it must act on the scores alone (not on a learned tau, not before the
+    Jacobian), and scores whose quotient is infinite must stay out of tau's gradient, where they would be 0 * inf.
+    """
+    if isinstance(tau, float) and isinstance(grad_scale, float):
+        return scores / tau, grad_scale
+    fixed_tau = tau.detach() if isinstance(tau, Tensor) else tau
+    quotient = scores.detach() / fixed_tau
+    infinite = quotient.isinf()
+    finite = scores.masked_fill(infinite, 0.0)
+    fixed = finite.detach()
+    finite = fixed + (finite - fixed) * grad_scale
+    # The factor is 1; its derivative, -1/tau, is applied to a sum of small numbers. scores / tau^2 would be infinite.
+    return torch.where(infinite, quotient, finite / fixed_tau * (fixed_tau / tau)), 1.0
+
+
+def fixed_path(scores: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tuple[Tensor, float]:
+    """Zeros with the derivative of `scores / tau`, and the part of `grad_scale` that is left for the output: for a
+    gradient that is a fixed linear map of the one coming in. Infinite scores get none."""
+    finite = scores.masked_fill(scores.detach().isinf(), 0.0)
+    path = finite - finite.detach()
+    if isinstance(tau, float) and isinstance(grad_scale, float):
+        return path / tau, grad_scale
+    return path * grad_scale / (tau.detach() if isinstance(tau, Tensor) else tau), 1.0
+
+
+def centred(l: Tensor, dim: int, *, look: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Logits less the largest of their row: the same choice and surrogate, without what rounding and overflow would do
+    to large ones. Where it is; and which rows have nothing to choose from, or None where all rows are known to be
+    finite at their largest, which is seen only if `look`. A row with a NaN or +inf becomes NaN: an error upstream must
+    not come out as a sample."""
+    top, largest = l.detach().max(dim, keepdim=True)
+    if look:
+        less = l - top
+        # Unequal to itself where NaN: inf - inf, in a row that is empty or has a +inf, or a NaN of the caller's.
+        if torch.equal(less, less):
+            return less, largest, None
+    empty = top == -math.inf
+    top = top.masked_fill(empty, 0.0).masked_fill(top == math.inf, math.nan)
+    return l - top, largest, empty
+
+
+def filled(scores: Tensor, empty: Tensor | None) -> Tensor:
+    """The scores with zeros in empty rows, which then have no gradient."""
+    return scores if empty is None else scores.masked_fill(empty, 0.0)
+
+
+def perturbed(scores: Tensor, tau: Tensor, noise: Tensor) -> Tensor:
+    """`scores + tau * noise`: orders categories as scores / tau + noise does, and at tau = 0 is the argmax."""
+    return scores + (tau * noise).masked_fill(tau == 0, 0.0)  # and not 0 * inf
+
+
+def one_hot(scores: Tensor, dim: int, *, finite: bool = False) -> tuple[Tensor, Tensor]:
+    """The argmax as a one-hot, and as an index. An empty row gives zeros, one with a NaN or +inf NaN; `finite` says
+    that there are none."""
+    if finite:
+        index = scores.argmax(dim, keepdim=True)
+    else:
+        top, index = scores.max(dim, keepdim=True)
+        finite = can_look(top) and math.isfinite(top.sum())
+    zeros = torch.zeros_like(scores)
+    # torch.func.vmap and DTensor know the one only, memory is saved by the other.
+    plain = type(zeros) is Tensor and not kernels.transformed()
+    hard = zeros.scatter_(dim, index, 1.0) if plain else zeros.scatter(dim, index, 1.0)
+    if not finite:
+        hard.masked_fill_(top == -math.inf, 0.0).masked_fill_(~(top < math.inf), math.nan)
+    return hard, index
+
+
+def threshold(scores: Tensor) -> Tensor:
+    """1 where the score is above 0; a tie is 0, as the argmax of (0, l) takes the first; NaN stays NaN."""
+    return (scores > 0).to(scores.dtype).masked_fill_(scores.isnan(), math.nan)
+
+
+def shifted(l: Tensor, to: Tensor) -> Tensor:
+    """The value of `to` with the derivative of the logits; -inf stays itself."""
+    fixed = l.detach()
+    return l + (to.detach() - fixed).masked_fill(fixed.isinf(), 0.0)
+
+
+def can_look(values: Tensor) -> bool:
+    """True where looking at values is cheaper than being careful: on a CPU, where no device is waited for."""
+    return type(values) is Tensor and values.is_cpu and not kernels.traced()
+
+
+def scattered(count: int, few: int, device: torch.device) -> Tensor:
+    """The places of a few of so many rows, from all over them: one in each of as many equal parts.
+
+    The first rows would be one sample, or the edge of an image, and evenly spaced ones may be the same place of every
+    sequence or image. Within their parts these move by the golden ratio, which no layout has a period in common with.
+    """
+    part = torch.arange(few + 1, device=device)
+    start = part * count // few
+    golden = 2654435769  # 2^32 / 1.618...
+    return start[:-1] + ((part[:-1] * golden % 2**32) * start.diff() >> 32)
