@@ -33,7 +33,8 @@ def test_exported_names() -> None:
     assert set(dst.distributions.__all__) == {"Bernoulli", "OneHotCategorical"}
     assert set(dst.circuits.__all__) == {"Circuit", "CompiledCircuit", "from_network", "load", "write_images"}
     assert set(dst.diagnostics.__all__) == {
-        "BiasVariance", "GradientSNR", "active_fraction", "bias_variance", "exact_gradient", "gate_histogram",
+        "Agreement", "BiasVariance", "GradientSNR", "active_fraction", "bias_variance", "exact_gradient",
+        "gate_histogram", "gradient_agreement",
         "gradient_norm", "gradient_snr", "perplexity", "perplexity_of_counts", "score_function_gradient",
         "code_usage", "effective_codes", "straight_through_gain", "temperatures",
     }  # fmt: skip

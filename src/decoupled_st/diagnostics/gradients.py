@@ -77,6 +77,46 @@ def _floor(passes: int) -> float:
     return 2 * gammas / (passes - 2) * math.sqrt((passes - 1) / (math.pi * passes))
 
 
+class Agreement(NamedTuple):
+    """Two estimates of one gradient, each from passes of its own."""
+
+    cosine: Tensor
+    """Between the two means; NaN where one is 0."""
+    norms: Tensor
+    """[2]: of the means."""
+    variances: Tensor
+    """[2]: trace of the covariance of one pass."""
+
+
+def gradient_agreement(first: Tensor, second: Tensor) -> Agreement:
+    """What two estimators of one gradient have in common: direction, length, noise.
+
+    A mean's own noise makes it longer by the root of variance / passes, and turns it: where that is not small beside
+    the norm, take more passes before reading the cosine.
+
+    Args:
+        first, second: [passes, ...] each, of any two numbers of passes from 2 on, such as the gradients by
+            `masked.expected_reward(..., by="straight_through")` and by "rloo".
+
+    Example:
+        >>> import torch
+        >>> first = torch.tensor([[1.0, 0.0], [3.0, 0.0]])
+        >>> [x.tolist() for x in gradient_agreement(first, first @ torch.tensor([[0.0, 1.0], [1.0, 0.0]]))]
+        [0.0, [2.0, 2.0], [2.0, 2.0]]
+    """
+    both = []
+    for name, given in (("first", first), ("second", second)):
+        if not isinstance(given, Tensor) or given.dim() < 2 or len(given) < 2:
+            shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+            raise ValueError(f"{name} must be a tensor [passes, ...] of at least 2 passes, got {shape}")
+        both.append(_at_least_float(given).double().flatten(1))
+    if both[0].shape[1] != both[1].shape[1]:
+        raise ValueError(f"both must be gradients of the same size, got {both[0].shape[1]} and {both[1].shape[1]}")
+    means, variances = [g.mean(0) for g in both], torch.stack([g.var(0).sum() for g in both])
+    norms = torch.stack([mean.norm() for mean in means])
+    return Agreement(torch.dot(*means) / norms.prod(), norms, variances)
+
+
 def gradient_norm(gradients: Tensor | Iterable[Tensor | None], *, run_dims: int = 0) -> Tensor:
     """Euclidean norm over all elements of one or several gradients.
 

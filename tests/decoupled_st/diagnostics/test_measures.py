@@ -300,3 +300,22 @@ def test_the_gain_is_measured_in_inference_mode_too() -> None:
         made = [value.clone() for value in (x, codes, tau)]
         got = measure(made[0], made[1], tau_b=made[2], generator=torch.Generator().manual_seed(0))
     assert torch.equal(got, want)
+
+
+def test_agreement_of_two_estimates() -> None:
+    """Of normal draws around known means: cosine, norms and variances to what their numbers allow."""
+    g = torch.Generator().manual_seed(0)
+    means = torch.tensor([[3.0, 4.0, 0.0], [0.0, 8.0, 6.0]], dtype=torch.float64)
+    first = means[0] + torch.randn(40_000, 3, generator=g, dtype=torch.float64)
+    second = means[1] + 2 * torch.randn(10_000, 3, generator=g, dtype=torch.float64)
+    got = dst.diagnostics.gradient_agreement(first, second)
+    assert abs(got.cosine - 32 / 50) < 5 * (1 / 5 / 200 + 2 / 10 / 100)  # each mean turned by its error over its norm
+    torch.testing.assert_close(got.norms, torch.tensor([5.0, 10.0]).double(), rtol=0, atol=5 * 2 / 100)
+    errors = torch.tensor([3.0, 12.0]) * (2 / 3 / torch.tensor([40_000.0, 10_000.0])).sqrt()
+    assert ((got.variances - torch.tensor([3.0, 12.0])).abs() < 5 * errors).all()
+
+
+@pytest.mark.parametrize("bad", [torch.zeros(1, 3), torch.zeros(3), torch.zeros(4, 2), [1.0]], ids=str)
+def test_agreement_of_what_is_none(bad: object) -> None:
+    with pytest.raises(ValueError, match="at least 2 passes|of the same size"):
+        dst.diagnostics.gradient_agreement(torch.zeros(4, 3), bad)  # type: ignore[arg-type]
