@@ -78,11 +78,17 @@ def our_penalty(x: Tensor, codes: Tensor) -> Tensor:
     return dst.codebook.distribution(x, codes, tau=0.01).penalty
 
 
-def step(call: Choice, N: int, K: int, D: int, dtype: torch.dtype, device: torch.device) -> Step:
-    """Forward and backward, with codes whose scores have variance 1."""
+def step(
+    call: Choice, N: int, K: int, D: int, dtype: torch.dtype, device: torch.device, scale: float | None = None
+) -> Step:
+    """Forward and backward, with codes of so large entries; by default their scores have variance 1."""
     generator = torch.Generator(device).manual_seed(0)
     x, codes, g = (torch.randn(n, D, device=device, generator=generator) for n in (N, K, N))
-    x, codes, g = x.to(dtype).requires_grad_(), (codes / D**0.5).to(dtype).requires_grad_(), g.to(dtype)
+    x, codes, g = (
+        x.to(dtype).requires_grad_(),
+        (codes * (D**-0.5 if scale is None else scale)).to(dtype).requires_grad_(),
+        g.to(dtype),
+    )
 
     def run() -> object:
         out = call(x, codes)
@@ -190,7 +196,7 @@ def nearest(args: argparse.Namespace, device: torch.device) -> None:
     torch.set_float32_matmul_precision("high")
     for K, D in ((16_384, 8), (16_384 if args.small else 262_144, 16)):
         for dtype in (torch.float32, torch.bfloat16):
-            run = step(copied, N, K, D, dtype, device)
+            run = step(copied, N, K, D, dtype, device, 1.0)
             where = f"N {N:,}, K {K:,}, D {D}, {'TF32' if dtype == torch.float32 else 'bfloat16'}"
             record(
                 "codebook, nearest",
@@ -215,6 +221,9 @@ def nearest(args: argparse.Namespace, device: torch.device) -> None:
 
             where = f"N {N:,}, K {K:,}, D {D}, TF32"
             record("codebook, nearest", what, where, times(run, args.seconds, device), None, device)
+            if device.type == "cuda" and isinstance(module, dst.nn.Codebook):
+                graph = times(captured(run), args.seconds, device)
+                record("codebook, nearest", f"{what}, as a CUDA graph", where, graph, None, device)
     torch.set_float32_matmul_precision("highest")
 
 

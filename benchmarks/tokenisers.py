@@ -1,17 +1,20 @@
 """Tokenisers on CIFAR-10: one autoencoder, 64 tokens per image, ours by default arguments against the peers' own code.
 
-    PYTHONPATH=src:PEERS python benchmarks/tokenisers.py DIR OUT --steps 10000 --seeds 1 --rates FSQ=2e-3
+    PYTHONPATH=src:PEERS python benchmarks/tokenisers.py DIR OUT --steps 10000 --seeds 1 --rates FSQ=2e-3 FSP=2e-3
+    PYTHONPATH=src:PEERS python benchmarks/tokenisers.py DIR OUT --tune SimVQ
 
 DIR holds cifar-10-batches-bin, PEERS vector-quantize-pytorch as source. Several processes take one run after the other
-(start `nvidia-cuda-mps-control -d` before), and write one row for each to OUT. A step is captured as a CUDA graph where
-the method allows it. How the rows are judged stands in docs/codebooks.md, and was written before the runs.
+(start `nvidia-cuda-mps-control -d` before), and write one row for each to OUT. `--tune` writes there which of three
+learning rates is best at 16,384 codes on 1,500 training images that are held out; `--rates SimVQ=@FILE` reads it. How
+the rows are judged stands in docs/codebooks.md, and was written before the runs.
 
     image -> conv 4x4/2, conv 4x4/2, conv 3x3, two residual blocks, conv 1x1 -> 8 x 8 tokens of 64 features
           -> the tokeniser -> conv 3x3, two residual blocks, two transposed convs 4x4/2 -> image
 
-Batches of 256 training images drawn with replacement, half of them mirrored; Adam at 1e-3 with a cosine to 0, bfloat16
-autocast; loss: squared error over the variance of the training pixels, and what the tokeniser adds. Measured on the
-test images after training: PSNR of the mean squared error, share of codes that any token chooses, perplexity.
+Batches of 256 training images drawn with replacement, half of them mirrored, shifted by at most 2 pixels; Adam at 1e-3
+with a cosine to 0, bfloat16 autocast; loss: squared error over the variance of the training pixels, and what the
+tokeniser adds. The step is a CUDA graph where the method allows it. Measured on the test images after training: PSNR of
+the mean squared error, share of codes that any token chooses, perplexity.
 """
 
 import argparse
@@ -33,7 +36,7 @@ import decoupled_st as dst
 
 SIZES = (512, 16_384, 262_144)
 WIDTH, FEATURES, BATCH, LR = 128, 64, 256, 1e-3
-JUDGED = ("ours", "SimVQ", "FSP", "FSQ")
+JUDGED = ("ours", "FSP", "FSQ", "SimVQ")
 TAU_B, FIRST_SEED = 0.3, 1_000
 LEVELS = {512: [8, 8, 8], 16_384: [8, 8, 8, 8, 4], 262_144: [8] * 6}
 COLUMNS = (
@@ -134,11 +137,15 @@ def train(network: Autoencoder, images: Tensor, steps: int, rate: float = LR) ->
     device = images.device
     variance = pixels(images[:10_000]).var()
     lr, step = torch.tensor(LR, device=device), torch.zeros((), device=device)
+    place = torch.arange(32, device=device)
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, fused=True, capturable=True)
 
     def one() -> None:
-        x = pixels(images[torch.randint(len(images), (BATCH,), device=device)])
-        x = torch.where(torch.rand(BATCH, 1, 1, 1, device=device) < 0.5, x, x.flip(-1))
+        picked = torch.randint(len(images), (BATCH, 1, 1), device=device)
+        down, right = (place + torch.randint(-2, 3, (BATCH, 1), device=device) for _ in range(2))
+        right = torch.where(torch.rand(BATCH, 1, device=device) < 0.5, right, 31 - right)
+        inside = images.movedim(1, -1)[picked, down.clamp(0, 31)[:, :, None], right.clamp(0, 31)[:, None, :]]
+        x = pixels(inside.movedim(-1, 1))
         back, _, loss = network(x)
         optimiser.zero_grad(set_to_none=False)
         (F.mse_loss(back, x) / variance + loss).backward()
@@ -189,10 +196,37 @@ def measure(network: Autoencoder, images: Tensor, codes: int) -> dict[str, float
     }
 
 
-def plan_of(seeds: int) -> list[tuple[str, int, int]]:
-    """Method, codes and seed of every run: what is judged first, the longest of it first."""
-    judged = [(name, K, seed) for seed in range(seeds) for K in reversed(SIZES) for name in JUDGED]
-    return judged + [(name, K, 0) for K in (16_384, 512) for name in methods() if name not in JUDGED]
+def plan_of(args: argparse.Namespace) -> list[tuple[str, int, int]]:
+    """Method, codes and seed of every run: what is judged first, the longest of it first, what is tuned last."""
+    judged = [(name, K, 0) for name_set in (JUDGED[:3], JUDGED[3:]) for K in reversed(SIZES) for name in name_set]
+    judged = [(name, K, seed) for seed in range(args.seeds) for name, K, _ in judged]
+    others = [(name, K, 0) for K in (16_384, 512) for name in methods() if name not in JUDGED]
+    return judged + (others if args.others else [])
+
+
+def rate_of(method: str, rates: list[str]) -> float:
+    """The learning rate of a method; of a file, once it is there."""
+    given = dict(pair.split("=") for pair in rates).get(method, str(LR))
+    if not given.startswith("@"):
+        return float(given)
+    while not Path(given[1:]).exists():
+        time.sleep(1)
+    return float(Path(given[1:]).read_text())
+
+
+def tune(args: argparse.Namespace) -> None:
+    """Write the best of three learning rates."""
+    device = torch.device("cuda")
+    images = load(args.dir, "data_batch_*.bin", device)
+    found = {}
+    for rate in (5e-4, 1e-3, 2e-3):
+        torch.manual_seed(0)
+        network = Autoencoder(methods()[args.tune](16_384)).to(device, memory_format=torch.channels_last)
+        train(network, images[:-1500], 1_500, rate)
+        found[rate] = measure(network, images[-1500:], 16_384)["psnr"]
+    print(f"{args.tune}: {found}", flush=True)
+    args.out.with_suffix(".part").write_text(str(max(found, key=lambda rate: found[rate])))
+    args.out.with_suffix(".part").replace(args.out)
 
 
 def work(args: argparse.Namespace) -> None:
@@ -201,12 +235,11 @@ def work(args: argparse.Namespace) -> None:
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
     images, test = load(args.dir, "data_batch_*.bin", device), load(args.dir, "test_batch.bin", device)
-    make, plan = methods(), plan_of(args.seeds)
-    rates = {name: float(rate) for name, rate in (pair.split("=") for pair in args.rates)}
-    while time.time() < args.until and (number := take(args.out.with_suffix(".next"))) < len(plan):
+    make, plan = methods(), plan_of(args)
+    while (number := take(args.out.with_suffix(".next"))) < len(plan):
         method, codes, seed = plan[number]
         torch.manual_seed(FIRST_SEED + seed)
-        rate = rates.get(method, LR)
+        rate = rate_of(method, args.rates)
         try:
             network = Autoencoder(make[method](codes)).to(device, memory_format=torch.channels_last)
             step_ms, captured = train(network, images, args.steps, rate)
@@ -242,11 +275,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--rates", nargs="*", default=[], help="learning rates by method, as FSQ=2e-3")
-    parser.add_argument("--until", type=float, default=math.inf, help="no run is begun after this time, in seconds")
+    parser.add_argument("--others", action="store_true", help="the methods that are not judged, too")
+    parser.add_argument("--tune", help="a method")
     parser.add_argument("--worker", action="store_true", help="what the processes are started with")
     args = parser.parse_args()
-    if args.worker:
-        work(args)
+    if args.worker or args.tune:
+        (tune if args.tune else work)(args)
         return
     with args.out.open("w", newline="") as file:
         csv.writer(file).writerow(COLUMNS)
