@@ -23,7 +23,7 @@ PLANTED = [
     ),
     Mutation(
         "images of another run", "tasks/logic_gates.py",
-        "[index.T]).transpose(0, 1)", "[index.T]).transpose(0, 1).flip(0)",
+        "[index.T.contiguous()]).transpose(0, 1)", "[index.T.contiguous()]).transpose(0, 1).flip(0)",
         (FLEET + "test_fleet_identity.py", "-k", "logic"),
     ),
     Mutation(

@@ -97,8 +97,8 @@ class Source:
 
 
 def _of_uniform(kind: str, u: Tensor) -> Tensor:
-    """Noise from multiples of 2^-24 in [0, 1); at 0, where it would be infinite, half a step stands in."""
+    """Noise from multiples of 2^-24 in [0, 1), in place; at 0, where it would be infinite, half a step stands in."""
     if kind == "uniform":
         return u
-    inside = u.clamp(2.0**-25, 1 - 2.0**-24)
-    return torch.logit(inside) if kind == "logistic" else -torch.log(-torch.log(inside))
+    u.clamp_(2.0**-25, 1 - 2.0**-24)
+    return u.logit_() if kind == "logistic" else u.log_().neg_().log_().neg_()

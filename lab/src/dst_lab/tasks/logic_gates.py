@@ -149,7 +149,8 @@ class LogicGates(Task):
         return self._networks(parameters)(x, gates, chosen=self.packs)
 
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
-        x = self._bits(self.levels["train"][index.T]).transpose(0, 1)  # in memory as they are packed
+        # The images of all runs one behind the other in memory, image by image: so they are packed without a copy.
+        x = self._bits(self.levels["train"][index.T.contiguous()]).transpose(0, 1)
         scores, labels = self.scores(parameters, x, choose), self.labels["train"][index]
         return F.cross_entropy(scores.transpose(1, 2), labels, reduction="none")
 

@@ -9,9 +9,11 @@ from decoupled_st.kernels.launch import launch
 from decoupled_st.kernels.rows import blocks
 
 WORD = 32
-FEATURES, NEURONS, WORDS = 64, 64, 4
-"""Features, neurons and words of a program that makes bits."""
-BACKWARD, WARPS = 8, 2
+FEATURES, PACKING = 128, 1
+"""Features of a program that packs, and its warps."""
+NEURONS, WORDS = 64, 4
+"""Neurons and words of a program that makes bits."""
+BACKWARD, WARPS = 8, 1
 """Neurons and warps of a program on the way back."""
 COUNTED = 2048
 """Neurons that a program counts: of larger groups, several programs count parts."""
@@ -170,7 +172,7 @@ def pack(x: Tensor) -> Tensor | None:
     strange = torch.zeros(1, dtype=torch.int32, device=x.device) if checked else None
     launch(
         _pack, blocks(features, FEATURES) * words, (x if checked else x.view(torch.uint8), out, strange), (),
-        (features, images, words), (int(checked), FEATURES), 4,
+        (features, images, words), (int(checked), FEATURES), PACKING,
     )  # fmt: skip
     return None if strange is not None and bool(strange.item()) else out
 
