@@ -22,8 +22,8 @@ def test_exported_names() -> None:
     }  # fmt: skip
     assert set(dst.nn.__all__) == {
         "Binary", "Categorical", "Codebook", "FSQ", "GroupSum", "LogicConv2d", "LogicLayer", "LogicNetwork",
-        "LogicNetworks", "LogicTreeNetwork", "LogicTrees", "OrPool2d", "Quantised", "ResidualCodebook", "Routed", "Router",
-        "SimVQ", "Thermometer", "TopK",
+        "LogicNetworks", "LogicTreeNetwork", "LogicTrees", "OrPool2d", "Quantised", "ResidualCodebook", "Routed",
+        "Router", "SimVQ", "Thermometer", "TopK",
         "apply_gates", "apply_trees", "logic_tree_net", "random_wiring", "unique_wiring",
     }  # fmt: skip
     assert set(dst.codebook.__all__) == {
@@ -39,7 +39,7 @@ def test_exported_names() -> None:
         "code_usage", "effective_codes", "straight_through_gain", "temperatures",
     }  # fmt: skip
     assert set(dst.temperatures.__all__) == {
-        "Confidence", "Rule", "Schedule", "Scheduled", "SelfTempered", "State", "Taus", "Tempered", "from_dict",
+        "Confidence", "Rule", "Schedule", "Scheduled", "SelfTempered", "State", "Taus", "Tempered", "View", "from_dict",
         "register", "registered",
     }  # fmt: skip
 

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 import decoupled_st as dst
-from decoupled_st.nn.chooser import Chooser
 from dst_lab import plugins
 from dst_lab.fleet.loop import Fleet, threads
 from dst_lab.fleet.saved.recording import adopt
@@ -24,6 +23,8 @@ from dst_lab.store import Run, Store, StoreError
 from dst_lab.tasks import TASKS
 
 StoreOrPath = Store | str | os.PathLike[str]
+CHOOSERS = (dst.nn.Binary, dst.nn.Categorical, dst.nn.LogicLayer, dst.nn.LogicTrees, dst.nn.LogicConv2d)
+"""Modules that make a choice each."""
 
 
 def load(store: StoreOrPath, run: str, *, deterministic: bool = True) -> nn.Module:
@@ -48,7 +49,7 @@ def load(store: StoreOrPath, run: str, *, deterministic: bool = True) -> nn.Modu
         _estimator(written, ended, 0),
         deterministic,
     )
-    choosers = [module for module in network.modules() if isinstance(module, Chooser)]
+    choosers = [module for module in network.modules() if isinstance(module, CHOOSERS)]
     for place, module in enumerate(choosers):
         module.estimator = _estimator(written, ended, place)
     return network.eval()

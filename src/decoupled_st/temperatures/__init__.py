@@ -1,6 +1,7 @@
 """Temperatures over training: schedules, and rules that set tau_f and tau_b from what they measure."""
 
 from decoupled_st.temperatures.confidence import Confidence
+from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import Rule, State, Taus, from_dict, register, registered
 from decoupled_st.temperatures.schedule import Schedule, Scheduled
 from decoupled_st.temperatures.self_tempered import SelfTempered
@@ -15,6 +16,7 @@ __all__ = [
     "State",
     "Taus",
     "Tempered",
+    "View",
     "from_dict",
     "register",
     "registered",

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st import temperatures
-from decoupled_st.temperatures import Rule, State, Taus
-from decoupled_st.temperatures.observe import View
-from decoupled_st.temperatures.rule import Numbers
+from decoupled_st.temperatures import Rule, State, Taus, View
 from dst_lab.estimators import Choice, Ruled
 from dst_lab.fleet.contract import ContractError
 
@@ -111,7 +109,7 @@ class Group:
             observed = observed.expand(2, *observed.shape[1:])
         view = View.of(observed, dim=how["dim"], run_dims=how["run_dims"], batch_dims=how["batch_dims"])
         if not observe:
-            taus: Taus | Numbers = self.rule.temperatures(own, view)
+            taus: Any = self.rule.temperatures(own, view)
         else:
             taus = self.rule.advance(own, view)
             if lone or isinstance(self.rows, Tensor):

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import decoupled_st as dst
-from decoupled_st.nn.codebook import FORMS
 from dst_lab import data
 from dst_lab.estimators import Schedule, takes_noise
 from dst_lab.fleet.chooser import Chooser
@@ -41,6 +40,8 @@ SEEN = 5_000
 """Training images that are measured at the end."""
 VARIANCES = {"cifar10": 0.0632704}
 """The variance of training pixels, where others have published it; elsewhere it is measured."""
+FORMS = {name: getattr(dst.codebook, name) for name in dst.estimators.names() if name in dst.codebook.__all__}
+"""The functions of the estimators that have a form for codebooks, by the estimators' names."""
 
 
 class Residual(nn.Module):
