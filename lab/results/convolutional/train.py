@@ -1,7 +1,6 @@
 """Train convolutional logic networks on one GPU, several at once, and append what they reach to a table.
 
-    python train.py --data DIR --out runs.csv SPEC [SPEC ..]      a SPEC is KEY=VALUE,KEY=VALUE,.. see `Run`
-
+    python train.py --data DIR --out runs.csv SPEC [SPEC ..]      a SPEC is KEY=VALUE,KEY=VALUE,.. with fields of `Run`
 Each run is a CUDA graph of its whole step on a stream of its own. Images lie on the GPU as 0 to 3, how many of the
 thresholds 0.25, 0.5 and 0.75 a value exceeds; crops and mirror images are made there.
 """
@@ -169,18 +168,15 @@ def train_all(runs: list[Run], folder: Path) -> list[dict[str, object]]:
     torch.cuda.synchronize()
     seconds = time.perf_counter() - started
     rows = []
+    test = read(folder, data, "test")
     for training in trainings:
         row: dict[str, object] = {field.name: getattr(training.run, field.name) for field in fields(Run)}
         row["validation"] = accuracy(training.net.eval(), images[-held:], labels[-held:])
         if training.run.gates == "soft":
             row["relaxed"] = accuracy(training.net.train(), images[-held:], labels[-held:])
         if training.run.test:
-            row["test_accuracy"] = accuracy(training.net.eval(), *read(folder, data, "test"))
-        row |= {
-            "seconds": round(seconds, 1),
-            "at_once": len(runs),
-            "gib": round(torch.cuda.max_memory_allocated() / 2**30, 3),
-        }
+            row["test_accuracy"] = accuracy(training.net.eval(), *test)
+        row |= {"seconds": round(seconds, 1), "at_once": len(runs)}
         row |= {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
         rows.append(row)
         print({key: value for key, value in row.items() if key not in QUIET}, flush=True)
@@ -190,23 +186,23 @@ def train_all(runs: list[Run], folder: Path) -> list[dict[str, object]]:
 def parse(spec: str) -> Run:
     kinds = {field.name: field.type for field in fields(Run)}
     values = dict(part.split("=") for part in spec.split(","))
-    return Run(**{key: {str: str, int: int, float: float}[kinds[key]](value) for key, value in values.items()})  # type: ignore[index]
+    return Run(**{key: {str: str, int: int, float: float}[kinds[key]](value) for key, value in values.items()})  # type: ignore
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("runs", nargs="+", type=parse)
+    parser.add_argument("runs", nargs="+")
     given = parser.parse_args()
-    rows = train_all(given.runs, given.data)
-    names = list(
-        dict.fromkeys(
-            [f.name for f in fields(Run)] + ["validation", "relaxed", "test_accuracy"] + [k for r in rows for k in r]
-        )
-    )
-    new = not given.out.exists()
-    with given.out.open("a", newline="") as file:
+    write(given.out, train_all([parse(spec) for spec in given.runs], given.data))
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> None:
+    names = [field.name for field in fields(Run)]
+    names += ["validation", "relaxed", "test_accuracy", "seconds", "at_once", "device", "torch"]
+    new = not path.exists()
+    with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, names)
         if new:
             writer.writeheader()
