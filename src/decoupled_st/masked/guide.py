@@ -48,10 +48,10 @@ def guide(
     count = whole_number(steps)
     if count is None or count < 0:
         raise ValueError(f"steps must be a whole number of at least 0, got {steps!r}")
-    masked = state.detach()[..., -1] == 1
     with torch.inference_mode(False), torch.enable_grad():
-        l, fixed = l.float(), state.detach().clone()
-        q = l.clone().requires_grad_()
+        # Copies, since what inference mode has made cannot be kept for backward.
+        l, fixed = l.to(torch.promote_types(l.dtype, torch.float32), copy=True), state.detach().clone()
+        q, masked = l.clone().requires_grad_(), fixed[..., -1] == 1
         optimiser = torch.optim.Adam([q], lr)
         for _ in range(count):
             x = reveal(q, fixed, masked, estimator, mask=mask, generator=generator)

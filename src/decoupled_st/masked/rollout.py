@@ -131,7 +131,8 @@ def rollout(
         "all"       the network's inputs too: what a token did to the tokens after it. Each step's state is kept, its
                     network runs again
 
-    Which positions a step reveals carries no gradient. Steps that would reveal nothing are left out.
+    Which positions a step reveals carries no gradient. Steps that would reveal nothing are left out. A network may be
+    compiled; the rollout itself asks how many tokens are masked, once.
 
     Args:
         model: from states [B, L, K + 1] to logits; or `Embedded`, which takes ids where no gradient is to come back.
@@ -169,9 +170,9 @@ def rollout(
     path = _Path(state, masked, through == "all")
     for t in range(total):
         count, again = reveals[t], erases[t]
-        if (most := int(again.max())) > 0:
+        if (most := max(again.tolist(), default=0)) > 0:
             path.erase(again.to(state.device), most, generator)
-        if (most := int(count.max())) == 0:
+        if (most := max(count.tolist(), default=0)) == 0:
             continue
         places = _Places(count.to(state.device), most, path.ids == state.shape[-1] - 1)
         if isinstance(order, Tensor):
@@ -349,4 +350,6 @@ def _check(
         raise ValueError(f"remask is a share, from 0 to 1, got {remask}")
     if generator is not None and not isinstance(generator, torch.Generator):
         raise TypeError(f"generator must be a torch.Generator, got {type(generator).__name__}")
+    if generator is not None and generator.device.type != state.device.type:
+        raise ValueError(f"generator is on {generator.device}, the state on {state.device}: both must be on one device")
     return state.detach()[..., -1] == 1

@@ -80,7 +80,7 @@ def reveal(
         mask channel      no gradient: which tokens are masked does not depend on the parameters
 
     A gradient through the mask channel, as `x' = (1 - m) x + m z` has with m taken from x, doubles at each step at
-    which a token is kept.
+    which a token is kept. State and places are checked, except inside `torch.compile`.
 
     Args:
         logits: [..., L, K], or [..., L, K + 1], of which the last are not used.

@@ -103,7 +103,7 @@ def test_the_divergence_holds_guidance_at_its_optimum() -> None:
 def test_guidance_inside_a_rollout_without_gradients() -> None:
     model = network()
     guided = lambda state: dst.masked.guide(model(state), state, reward, EXACT, steps=20, lr=0.3, beta=0.05)  # noqa: E731
-    with torch.no_grad():
+    with torch.inference_mode():
         plain, better = (dst.masked.rollout(m, dst.masked.start(64, 5, 3), 3, EXACT) for m in (model, guided))
     assert reward(better.x0).mean() > reward(plain.x0).mean() + 0.1
 

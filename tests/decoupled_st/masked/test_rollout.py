@@ -463,6 +463,27 @@ def test_bad_input_is_refused(name: str) -> None:
         dst.masked.rollout(estimator=DECOUPLED, **given)
 
 
+def test_a_mask_for_each_position_or_each_sample() -> None:
+    state, model = dst.masked.start(6, L, K, dtype=torch.float64), Network()
+    only = torch.tensor([[True, False], [False, True], [True, False]])
+    out = dst.masked.rollout(model, state, 2, DECOUPLED, mask=only, soft=True, order="confidence")
+    assert out.ids.eq(torch.tensor([0, 1, 0])).all()
+    assert out.log_prob.eq(0).all()
+    assert torch.equal(out.probs, only.double().expand(6, L, K))
+    own = torch.arange(2) == (torch.arange(6) % 2).view(6, 1, 1)
+    assert torch.equal(
+        dst.masked.rollout(model, state, 2, DECOUPLED, mask=own).ids, (torch.arange(6) % 2).view(6, 1).expand(6, L)
+    )
+
+
+def test_an_empty_batch() -> None:
+    model, state = Network(), dst.masked.start(0, L, K, dtype=torch.float64)
+    for through in ("tokens", "all"):
+        out = dst.masked.rollout(model, state, 3, DECOUPLED, through=through, reference=model)
+        assert out.x0.shape == (0, L, K)
+        assert out.log_prob.shape == out.kl.shape == (0,)
+
+
 def test_a_generator_that_is_none() -> None:
     with pytest.raises(TypeError, match=r"generator must be a torch\.Generator, got int"):
         dst.masked.rollout(Network(), dst.masked.start(2, L, K), 3, DECOUPLED, generator=3)
