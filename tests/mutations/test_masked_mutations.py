@@ -74,7 +74,7 @@ PLANTED = [
     ),
     Mutation(
         "the log probability at temperature 1", "step.py",
-        'allowed(logits, mask) / check_float("tau", tau)', "allowed(logits, mask)",
+        "l = to_compute(l, l) / tau", "l = to_compute(l, l)",
     ),
     Mutation(
         "the divergence the other way round", "step.py",

@@ -166,15 +166,15 @@ def rollout(
     tau = _draw_temperature(estimator)
     step = _Step(model, reference, estimator, tau, mask, soft, state.detach())
     reveals, erases = _counts(masked.sum(-1), total, float(remask))
+    counts = torch.stack((reveals, erases)).to(state.device)  # once: a copy at each step would wait for the device
     seeds = _seeds(total, generator)
     path = _Path(state, masked, through == "all")
     for t in range(total):
-        count, again = reveals[t], erases[t]
-        if (most := max(again.tolist(), default=0)) > 0:
-            path.erase(again.to(state.device), most, generator)
-        if (most := max(count.tolist(), default=0)) == 0:
+        if (most := max(erases[t].tolist(), default=0)) > 0:
+            path.erase(counts[1, t], most, generator)
+        if (most := max(reveals[t].tolist(), default=0)) == 0:
             continue
-        places = _Places(count.to(state.device), most, path.ids == state.shape[-1] - 1)
+        places = _Places(counts[0, t], most, path.ids == state.shape[-1] - 1)
         if isinstance(order, Tensor):
             places.select(-order.to(state.device, torch.float64).expand_as(path.ids))
         elif order == "random":

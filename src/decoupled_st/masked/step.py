@@ -10,7 +10,7 @@ from torch.distributions import kl_divergence
 
 from decoupled_st.distributions import OneHotCategorical
 from decoupled_st.estimators import Estimator, SoftmaxSTE
-from decoupled_st.estimators.contract import allowed, check_float, check_logits, whole_number
+from decoupled_st.estimators.contract import check_float, check_logits, check_mask, to_compute, whole_number
 
 Choice: TypeAlias = Estimator | Callable[..., Tensor]
 """An estimator's value, a module such as `nn.Categorical(SelfTempered(steps=...))`, or a function of the logits such as
@@ -134,8 +134,13 @@ def log_prob(
         tau: the temperature at which the tokens were drawn.
         mask: bool, True = allowed, broadcastable to the logits.
     """
-    l = allowed(logits, mask) / check_float("tau", tau)
-    each = l.gather(-1, ids.unsqueeze(-1)).squeeze(-1) - l.logsumexp(-1)
+    check_mask(mask, logits)
+    l = logits if mask is None else logits.masked_fill(~mask, -torch.inf)
+    if check_float("tau", tau) != 1:
+        l = to_compute(l, l) / tau
+    # The softmax reads half precision and writes float32 in one pass: at large vocabularies passes are what it costs.
+    log_p = l.log_softmax(-1, dtype=torch.promote_types(l.dtype, torch.float32))
+    each = log_p.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
     return (each if where is None else each.masked_fill(~where, 0.0)).sum(-1)
 
 
