@@ -1,10 +1,13 @@
 """Tuning somebody's own objective: resume, divergence, errors."""
 
+import importlib.util
 import json
 import math
-import warnings
+import os
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,14 +160,63 @@ def test_another_name_is_another_objective(tmp_path: Path) -> None:
     assert len(other.calls) == 4 + 5 - 1
 
 
-def test_an_objective_that_has_changed_is_not_taken_for_the_old_one_in_silence(tmp_path: Path) -> None:
-    options = {"tau_f": [0.5, 1.0], "tau_b": [1.0], "seeds": 1, "store": tmp_path / "t.sqlite", "name": "mine"}
-    result = dst_lab.tune(lambda tau_f, tau_b, seed: tau_f, **options)
-    with pytest.warns(UserWarning, match=r"4 of the 4 runs of 'mine' in .*t.sqlite were trained by another source"):
-        assert dst_lab.tune(lambda tau_f, tau_b, seed: -tau_f, **options) == result
-    dst_lab.tune(partial(Counted()), **options | {"name": "other"})
-    dst_lab.tune(Counted(), **options | {"name": "other"})
-    dst_lab.tune(min, **options | {"name": "mine", "tau_f": [0.5]})  # no source: nothing to compare
+EDITED = """
+def loss(tau_f, seed):
+    return {factor} * (tau_f - 0.5) ** 2
+"""
+
+
+def test_an_edited_file_is_warned_of_and_a_version_trains_again(tmp_path: Path) -> None:
+    file, store = tmp_path / "mine.py", tmp_path / "t.sqlite"
+
+    def tuned(factor: int, **given: Any) -> Any:
+        file.write_text(EDITED.format(factor=factor))
+        spec = importlib.util.spec_from_file_location("mine", file)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return dst_lab.tune(module.loss, tau_f=[0.0, 0.5, 2.0], seeds=1, store=store, **given)
+
+    first = tuned(1)
+    assert tuned(1) == first, "nothing has changed, and nothing is said"
+    with pytest.warns(UserWarning, match=r"3 of the 3 runs of 'loss' .* another state of its file.* give version="):
+        assert tuned(2) == first, "they count as they are"
+    again = tuned(2, version="2")
+    assert again.table[-1] == (2.0, 4.5)
+    assert first.table[-1] == (2.0, 2.25)
+    assert tuned(3, version="2") == again, "what is stated is believed"
+    with Store.open(store) as records:
+        assert sorted(run.config.get("version", "") for run in records.runs()) == [""] * 3 + ["2"] * 3
+
+
+KILLED = """
+import sys
+sys.path[:0] = {path!r}
+if __name__ == "__main__":
+    import dst_lab
+    from own_objective import bowl
+    dst_lab.tune(bowl, tau_f=[0.1 * k for k in range(40)], tau_b=[1.0], start={{"folder": {folder!r}}}, seeds=9,
+                 workers=2, store={store!r})
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_workers_end_with_a_search_that_is_killed(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    script = tmp_path / "search.py"
+    path = [os.path.abspath(part) for part in sys.path if part]
+    script.write_text(KILLED.format(path=path, folder=str(seen), store=str(tmp_path / "t.sqlite")))
+    search = subprocess.Popen([sys.executable, str(script)])
+    deadline = time.monotonic() + 60
+    while len(workers := [int(file.name) for file in seen.iterdir()]) < 2:
+        assert search.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    search.kill()
+    search.wait()
+    while alive := [pid for pid in workers if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.05)
 
 
 def test_what_an_objective_may_return(tmp_path: Path) -> None:
@@ -468,17 +520,3 @@ def test_what_is_no_loss_is_told(returned, tmp_path: Path) -> None:
 def test_a_worker_tells_an_error_that_cannot_be_sent(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="the objective raised OddError: out and of luck"):
         dst_lab.tune(odd, tau_f=[0.0, 0.5, 1.0], seeds=1, workers=2, store=tmp_path / "t.sqlite")
-
-
-def test_other_values_bound_to_an_objective_are_not_taken_for_the_old_ones_in_silence(tmp_path: Path) -> None:
-    given = {"tau_f": [0.0, 1.0], "seeds": 1, "store": tmp_path / "t.sqlite"}
-    dst_lab.tune(partial(odd_one, data="digits", network=object()), **given)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        dst_lab.tune(partial(odd_one, data="digits", network=object()), **given)
-    with pytest.warns(UserWarning, match="2 of the 2 runs of 'objective' .* were trained by another source"):
-        dst_lab.tune(partial(odd_one, data="mnist", network=object()), **given)
-
-
-def odd_one(tau_f: float, seed: int, data: str, network: object) -> float:
-    return tau_f + len(data)

@@ -38,6 +38,12 @@ def test_without_a_command_the_help_is_shown(cli) -> None:
     assert ended.out == cli("--help").out
 
 
+@pytest.mark.parametrize("words", [("run", "stochastic-binary"), ("sweep",), ("circuit",), ()], ids=str)
+def test_the_help_of_a_command_fits_on_a_screen(words, cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert len(cli(*words, "--help").out.splitlines()) <= 56
+
+
 def test_the_recipes_of_a_study_are_listed(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = cli("sweep", "--study", Path(__file__).parents[2] / "studies/paper").out.splitlines()

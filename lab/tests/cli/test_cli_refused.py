@@ -10,7 +10,7 @@ import torch
 
 RUN = ("run", "stochastic-binary", "--seeds", 1, "--epochs", 1)
 SWEEP = ("sweep", "stochastic-binary", "--seeds", 1, "--grid")
-AXES = "tau_f, tau_b, lr, dataset, batch, optimiser, weight_decay, lr_schedule, warmup, epochs, diagnose_every"
+AXES = "tau_f, tau_b, lr, dataset, batch, optimiser, weight_decay, lr_schedule, warmup, hidden, epochs, diagnose_every"
 LOGIC = ("run", "logic-gates", "--seeds", 1, "--steps", 2)
 
 
@@ -63,7 +63,7 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ((*SWEEP, "colour=1,2"), f"stochastic-binary with decoupled has no axis colour: choose among {AXES}"),
     ((*SWEEP, "estimator=soft"), f"stochastic-binary with decoupled has no axis estimator: choose among {AXES}"),
     ((*SWEEP, "seed=7,8"), "seed is no axis: every setting is trained with the seeds that --seeds names"),
-    ((*SWEEP, "hidden=32,64"), "one by one, by `dst run stochastic-binary --hidden 64,64`"),
+    ((*SWEEP, "hidden=32x,64"), "hidden takes values such as 64x64,200 with commas between, got '32x,64'"),
     ((*SWEEP, "dataset=digits,mnist"), "on one data set: sweep them one by one, got 'dataset=digits,mnist'"),
     (
         (*SWEEP, "dataset=digits-whole"),
@@ -280,6 +280,20 @@ def test_an_unknown_argument_leads_to_the_help_of_its_command(words, sentence, c
     ended = cli(*words)
     assert ended.code == 2
     assert f"dst: unrecognized arguments: {sentence}" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("shw",), "invalid choice: 'shw', did you mean show?"),
+        (("run", "stochastic-binry"), "invalid choice: 'stochastic-binry', did you mean stochastic-binary?"),
+        (("run", "polynomial", "--targt", 3), "--targt 3, did you mean --target?"),
+    ],
+)
+def test_what_is_almost_right_is_named(words, meant, cli) -> None:
+    ended = cli(*words)
+    assert ended.code == 2
+    assert meant in ended.err
 
 
 def test_a_sweep_says_where_a_field_of_the_task_goes(cli) -> None:

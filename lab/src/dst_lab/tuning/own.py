@@ -10,7 +10,7 @@ from dst_lab.runs import OWN_FIELDS, Config
 
 @dataclass(frozen=True, kw_only=True)
 class OwnConfig(Config):
-    """A run of a function of one's own: it is known by the function's name, its parameters and the seed.
+    """A run of a function of one's own: it is known by the function's name and version, its parameters and the seed.
 
     The parameters of `OWN_FIELDS` are fields; the others are kept together. A field that is not given has its default,
     so one that is given with that very value is kept with the others too: a run with it is another run.
@@ -22,6 +22,7 @@ class OwnConfig(Config):
     dataset: str = ""
     batch: int = 1
     parameters: tuple[tuple[str, Any], ...] = field(default=(), metadata={"omit": True})
+    version: str = field(default="", metadata={"omit": True})
     absent: frozenset[str] = field(default=frozenset(), metadata={"omit": True})
     """The estimator's temperatures and options that the objective is not given: no record has them, since its own
     defaults hold, which nobody here knows."""

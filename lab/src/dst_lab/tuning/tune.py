@@ -1,10 +1,14 @@
 """The temperatures of your own training function, and whatever else it takes, tuned with the laboratory's plans."""
 
+import hashlib
+import inspect
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ import numpy.typing as npt
 
 from dst_lab.estimators import (
     DEFAULT,
+    USUAL,
     Choice,
     Kind,
     default_of,
@@ -28,11 +33,11 @@ from dst_lab.plans.sequential import Sequential
 from dst_lab.records import Reader, pursue
 from dst_lab.runs import Config
 from dst_lab.store import Record, Series, Store, StoreError
-from dst_lab.tuning.identity import Identity, Objective, warn_of_change
 from dst_lab.tuning.own import OwnConfig, told
 from dst_lab.tuning.workers import Progress, at_once
 
-_TAKEN = ("seed", "task", "objective", "estimator", "parameters", "name")
+Objective = Callable[..., float | Sequence[float]]
+_TAKEN = ("seed", "task", "objective", "estimator", "parameters", "name", "version")
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ def tune(
     workers: int | Executor = 1,
     store: str | Path = "tune.sqlite",
     name: str | None = None,
+    version: str = "",
     estimator: str = DEFAULT,
     **parameters: Sequence[Any],
 ) -> Tuned:
@@ -84,11 +90,10 @@ def tune(
         workers: how many runs at a time, in processes of their own; the objective is then a function that can be
             imported. Or an executor of yours (`concurrent.futures`): threads, a cluster.
         store: file to record in; `dst show --store FILE` prints it.
-        name: what the objective is called in the store (its own name). Runs are known by it: change it, or the store,
-            when you change the objective. A warning says where the objective's own source has changed, or a number or
-            text that is bound to it (also in a list or a dictionary): by a `functools.partial`, a default, a variable
-            that it reads from around it or an attribute of the very object that is called. What the objective changes
-            itself, such as a count of its calls, is not compared; neither are objects and its module's functions.
+        name: what the objective is called in the store (its own name). Runs are known by it and by `version`.
+        version: a text that you change when you change what the objective computes, such as "2": runs of another
+            version are not reused. Without one, a warning says where recorded runs are from another state of the file
+            that the objective is in, and they count.
         estimator: whose temperatures are tuned; runs are recorded under its name.
         parameters: the values to try, such as `tau_f=[0, 0.5, 1]`, `lr=[1e-3, 3e-3]`; a list among them, as in
             `widths=[[64], [64, 32]]`, is passed as a tuple. An adaptive search takes ranges,
@@ -114,15 +119,40 @@ def tune(
     of, start = kind_of(estimator), {key: _plain(key, value) for key, value in (start or {}).items()}
     axes = {key: _values(key, values, of) for key, values in parameters.items()}
     start = {key: _as_swept(value, axes.get(key, ())) for key, value in start.items()}
-    search = _search(plan, _base(name, of, start, axes), axes, seeds, settings)
+    search = _search(plan, _base(name, version, of, start, axes), axes, seeds, settings)
     names = list(dict.fromkeys([*axes, *start]))
     with Store.open(Path(store), write=True) as records, Progress(name) as progress:
-        identity = Identity.of(objective)  # once: a file that is edited meanwhile is not what runs
-        warn_of_change(identity, name, records)
+        file = "" if version else _file_mark(objective)  # once: a file that is edited meanwhile is not what runs
+        _warn_of_change(file, name, records)
         with at_once(workers, objective) as call:
-            job = _Job(call, identity, names, records, progress)
+            job = _Job(call, file, names, records, progress)
             pursue(search, records, job.train)
         return _tuned(search, Reader(records), list(axes), seeds, name)
+
+
+def _file_mark(objective: Objective) -> str:
+    """A hash of the file that the objective is written in; "" where there is none, as in a notebook."""
+    function: Any = objective
+    while isinstance(function, partial):
+        function = function.func
+    try:
+        file = inspect.getsourcefile(function if inspect.isroutine(function) else type(function))
+        return hashlib.sha256(Path(file or "").read_bytes()).hexdigest()[:16]
+    except (OSError, TypeError):
+        return ""
+
+
+def _warn_of_change(file: str, name: str, store: Store) -> None:
+    """Warn where runs of an objective's name, without a version, are from another state of its file."""
+    runs = [run for run in store.runs() if run.config.get("objective") == name and "version" not in run.config]
+    # Runs of earlier releases have no such mark, and count as of this one.
+    changed = sum(store.provenance(run.id).get("file", file) != file for run in runs) if file else 0
+    if changed:
+        warnings.warn(
+            f"{changed} of the {len(runs)} runs of {name!r} in {store.path} are from another state of its file, and "
+            'are taken as they are: where what it computes has changed, give version="2", another name= or store=',
+            stacklevel=3,
+        )
 
 
 def _search(
@@ -177,7 +207,9 @@ def _plain(name: str, value: Any) -> Any:
     return value
 
 
-def _base(name: str, of: Kind, start: Mapping[str, Any], parameters: Mapping[str, Sequence[Any]]) -> OwnConfig:
+def _base(
+    name: str, version: str, of: Kind, start: Mapping[str, Any], parameters: Mapping[str, Sequence[Any]]
+) -> OwnConfig:
     """Where the search begins."""
     if not parameters:
         raise ValueError(
@@ -188,7 +220,7 @@ def _base(name: str, of: Kind, start: Mapping[str, Any], parameters: Mapping[str
         raise ValueError(f"a parameter cannot be called {taken[0]}: give it another name")
     foreign = [key for key in parameters if key in names_of_numbers() and key not in numbers_of(of)]
     if foreign:
-        takers = [name for name, kind in kinds().items() if foreign[0] in numbers_of(kind)]
+        takers = [name for name in (*USUAL, *kinds()) if foreign[0] in numbers_of(kind_of(name))]
         raise ValueError(
             f"{of.name} takes {' and '.join(of.temperatures()) or 'no temperature'}, got {', '.join(foreign)}: name an "
             f'estimator that takes it, such as estimator="{takers[0]}"'
@@ -198,7 +230,9 @@ def _base(name: str, of: Kind, start: Mapping[str, Any], parameters: Mapping[str
     taus |= {key: first[key] for key in list(first)[:1] if key in taus}  # the first to be swept
     options = {key: start.get(key, first.get(key, default_of(spec))) for key, spec in options_of(of).items()}
     absent = {*taus, *options} - {*parameters, *start}
-    config = OwnConfig(estimator=Choice.make(of.name, **taus, **options), objective=name, absent=frozenset(absent))
+    config = OwnConfig(
+        estimator=Choice.make(of.name, **taus, **options), objective=name, version=version, absent=frozenset(absent)
+    )
     for key in dict.fromkeys([*parameters, *start]):
         if key not in taus and key not in options:
             config = config.with_value(key, start.get(key, first.get(key)))
@@ -230,7 +264,7 @@ class _Job:
     """Trains rounds of runs, and records each as it ends."""
 
     call: Callable[[list[dict[str, Any]]], Any]
-    identity: Identity
+    file: str
     names: Sequence[str]
     store: Store
     progress: Progress
@@ -263,7 +297,7 @@ class _Job:
             losses = losses[:bad]
         history = {"validation_loss": Series(np.arange(1, len(losses) + 1), losses)} if losses.size else {}
         provenance: dict[str, Any] = {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))}
-        provenance |= {**self.identity.recorded(), "seconds": round(seconds, 3)}
+        provenance |= {"file": self.file, "seconds": round(seconds, 3)}
         return Record(config=config.to_dict(), status=status, detail=detail, history=history, provenance=provenance)
 
 

@@ -5,12 +5,13 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from traceback import format_exc
 from typing import Any, NamedTuple
 
@@ -101,20 +102,30 @@ def _side_by_side(
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that begin afresh: a copy of this one would inherit threads that do not run in it."""
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin_worker, (threads,))
+    # Workers share the cores. In the environment, since a worker may load torch before it gets to any code of ours.
+    shared = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // workers)), "OMP_WAIT_POLICY": "passive"}
+    own = {name: value for name, value in shared.items() if name not in os.environ}
+    os.environ.update(own)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin_worker)
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
+        for name in own:
+            os.environ.pop(name, None)
 
 
-def _begin_worker(threads: int) -> None:
-    """Share the cores with the other workers, and end at once on Ctrl-C."""
+def _begin_worker() -> None:
+    """End at once on Ctrl-C, and with the process that started this one, however that ends."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(threads)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent:
+        parent.join()
+        os._exit(1)
 
 
 def _check_importable(function: Callable[..., Any]) -> None:

@@ -274,3 +274,24 @@ def test_a_store_that_is_removed_between_two_chunks_is_a_sentence(cli, monkeypat
     assert ended.code == 2
     assert "dst.sqlite was removed or moved while runs were trained" in ended.err.splitlines()[-1]
     assert not Path("dst.sqlite").exists()
+
+
+def test_shapes_are_an_axis_of_a_grid(cli) -> None:
+    grid = ("sweep", "stochastic-binary", "--grid", "hidden=16x8,20", "epochs=1", "--seeds", 1, "--threads", 1)
+    assert cli(*grid).code == 0
+    with Store.open("dst.sqlite") as store:
+        assert sorted(run.config["hidden"] for run in store.runs()) == [[16, 8], [20]]
+    refused = cli("sweep", "stochastic-binary", "--grid", "hidden=16x,20")
+    assert refused.err.startswith("dst: hidden takes values such as 64x64,200 with commas between, got")
+    refused = cli("sweep", "stochastic-binary", "--adaptive", "tau_f=0.1:1", "hidden=16,8x8")
+    assert "an adaptive search varies numbers and words, got hidden: vary it by --grid" in refused.err
+
+
+def test_a_dry_run_says_what_a_run_would_train_and_trains_nothing(cli) -> None:
+    dry = cli(*SBN, "--seeds", 3, "--dry-run")
+    assert dry.code == 0
+    assert dry.out.splitlines()[-1].startswith("3 runs to train next, about 0 min 0")
+    assert not Path("dst.sqlite").exists()
+    assert cli(*SBN, "--seeds", 2).code == 0
+    assert cli(*SBN, "--seeds", 3, "--dry-run").out.splitlines()[-1].startswith("1 runs to train next")
+    assert cli(*SBN, "--seeds", 2, "--dry-run").out == "nothing to train: the store has all 2 runs\n"

@@ -28,7 +28,7 @@ from dst_lab.estimators import (
     options_of,
     rules,
 )
-from dst_lab.runs import CONFIGS, Config
+from dst_lab.runs import BUILT_IN, CONFIGS, Config
 from dst_lab.store import Store, run_id
 from dst_lab.train import train
 
@@ -45,43 +45,43 @@ def add(commands: Any) -> None:
 
 def _fill(parser: Parser) -> None:
     tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK")
-    for name, config_type in CONFIGS.items():
-        about = _about(config_type)
+    for name in CONFIGS:
+        about = _about(name)
         example = epilog(f"dst run {name} --estimator all --seeds 3")
         one = tasks.add_parser(name, help=about.partition("\n")[0], description=about, epilog=example)
-        one.fill = partial(_fill_task, config_type)
-        one.set_defaults(do=run, config_type=config_type)
+        one.fill = partial(_fill_task, name)
+        one.set_defaults(do=run)
 
 
-def _fill_task(config_type: type[Config], parser: Parser) -> None:
-    """Options of the one task that is run; an error in the fields of another task does not matter."""
+def _fill_task(name: str, parser: Parser) -> None:
+    """Options of the one task that is run, whose module is loaded now."""
     add_common(parser)
-    add_fields(parser, config_type)
+    add_fields(parser, CONFIGS[name])
+    parser.set_defaults(config_type=CONFIGS[name])
 
 
-def _about(config_type: type[Config]) -> str:
-    """What the task's module says of it, read without loading it, and torch with it."""
-    file = Path(__file__).parents[2] / "tasks" / f"{config_type.task.replace('-', '_')}.py"
-    if file.exists():
+def _about(name: str) -> str:
+    """The first paragraph of what the task's module says of it, which is read without loading the module."""
+    if name in BUILT_IN:
+        file = Path(__file__).parents[2] / "tasks" / f"{BUILT_IN[name].rpartition('.')[2]}.py"
         text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
     else:
-        text = sys.modules[config_type.__module__].__doc__
+        text = sys.modules[CONFIGS[name].__module__].__doc__
     return (text or "").split("\n\n")[0]
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     names = ", ".join(name.replace("_", "-") for name in kinds())
-    parser.add_argument("--estimator", default=DEFAULT, help=f"{names}; or all: {', '.join(USUAL)} ({DEFAULT})")
+    parser.add_argument("--estimator", default=DEFAULT, help=f"{names}; or all, the usual four ({DEFAULT})")
     ruled = ", ".join(rules())
     parser.add_argument("--temperatures", metavar="RULE", help=f"a rule that sets every temperature: {ruled}")
     for name in names_of_numbers():
         takers = {kind.name: spec for kind in kinds().values() if (spec := options_of(kind).get(name))}
         options = [f"of {taker.replace('_', '-')} ({default_of(spec)})" for taker, spec in takers.items()]
-        text = (
-            "; ".join(options)
-            if options
-            else f'a number, start:end:shape such as "2.0:0.25:linear", or a rule: {ruled}'
-        )
+        text = "; ".join(options)
+        if not options:
+            first = names_of_numbers()[0]
+            text = f"a number, a schedule such as 2:0.25:linear, or a rule: {ruled}" if name == first else "the same"
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="X", help=text)
     parser.add_argument(
         "--seeds", default="5", help='how many, counted from 0; or which: "3,7,11", "5-7", or "10," for one (5)'

@@ -57,7 +57,7 @@ def _fill(parser: Parser) -> None:
         "--grid",
         nargs="+",
         metavar="AXIS=VALUES",
-        help="such as tau_f=0:2:0.1 (from, to, step), tau_b=0.1,0.3,2:0.1:linear,self or, for all runs, epochs=2",
+        help="such as tau_f=0:2:0.1 (from, to, step), tau_b=0.1,0.3,self, hidden=64x64,200 or, for all runs, epochs=2",
     )
     parser.add_argument(
         "--adaptive",
@@ -193,6 +193,8 @@ def _plan_over_axes(args: argparse.Namespace) -> Plan:
     fixed = [read_axis(text, base) for text in args.adaptive if searched and text not in searched]
     ranges = [read_range(text, base) for text in searched or args.adaptive if "," not in text]
     lists = [read_axis(text, base) for text in searched if "," in text]
+    if shapes := [name for name, values in lists if isinstance(values[0], tuple)]:
+        raise ValueError(f"an adaptive search varies numbers and words, got {shapes[0]}: vary it by --grid")
     _once(args, [*fixed, *ranges, *lists])
     return Adaptive(
         with_values(base, {name: value for name, (value,) in fixed}),

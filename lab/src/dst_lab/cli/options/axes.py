@@ -40,6 +40,8 @@ def read_axis(text: str, base: Config) -> tuple[str, tuple[Any, ...]]:
         return name, words
     if sign and _axis_type(base, name, AXES) is bool:
         return name, _truths(name, values)
+    if sign and (part := parts_of(_axis_type(base, name, AXES))):
+        return name, _shapes(name, part, values)
     numbers, parts = numbers_of(base.estimator.kind), values.split(",")
     tempered = name in base.estimator.kind.temperatures()
     courses = {part: _course(part) for part in parts if tempered and _is_course(part)}
@@ -58,6 +60,15 @@ def read_axis(text: str, base: Config) -> tuple[str, tuple[Any, ...]]:
             f"an axis is name=a,b,c or name=from:to:step with a whole number of steps, at most {MOST_VALUES:,}, got "
             f"{text!r}{more if tempered else ''}"
         ) from None
+
+
+def _shapes(name: str, kind: Any, values: str) -> tuple[tuple[Any, ...], ...]:
+    """Values of a field that takes several numbers: 64x64,200 is (64, 64) and (200,)."""
+    try:
+        shapes = [tuple(read_value(kind, part) for part in shape.split("x")) for shape in values.split(",")]
+    except ValueError:
+        raise ValueError(f"{name} takes values such as 64x64,200 with commas between, got {values!r}") from None
+    return tuple(dict.fromkeys(shapes))
 
 
 def _truths(name: str, values: str) -> tuple[bool, ...]:
@@ -96,13 +107,7 @@ def _axis_type(base: Config, name: str, allowed: tuple[type, ...]) -> Any:
     types |= {spec.name: spec.type for spec in fields(base)}
     if name == "seed":
         raise ValueError("seed is no axis: every setting is trained with the seeds that --seeds names")
-    if parts_of(types.get(name)):
-        flag = f"--{name.replace('_', '-')}"
-        raise ValueError(
-            f"{name} is a list of values, and an axis takes single values: train such settings one by one, by "
-            f"`dst run {base.task} {flag} {','.join(map(str, getattr(base, name)))}`"
-        )
-    if types.get(name) not in allowed:
-        known = [axis for axis, kind in types.items() if kind in allowed and axis != "seed"]
+    if types.get(name) not in allowed and not (allowed == AXES and parts_of(types.get(name))):
+        known = [axis for axis, kind in types.items() if axis != "seed" and (kind in allowed or parts_of(kind))]
         raise ValueError(f"{base.task} with {base.estimator.name} has no axis {name}: choose among {', '.join(known)}")
     return types[name]

@@ -5,6 +5,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +16,9 @@ STORE = Path("dst.sqlite")
 
 class Help(argparse.HelpFormatter):
     """Fills paragraphs, and leaves examples and lists as they are written."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, **{"max_help_position": 32, **options})
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
@@ -35,8 +39,24 @@ class Parser(argparse.ArgumentParser):
         # What follows an option and begins so is its value: -inf is refused as a temperature, not taken for an option.
         self._negative_number_matcher = re.compile(r"^-(\d|\.\d|inf|nan)", re.IGNORECASE)
 
+    def format_usage(self) -> str:
+        return self._short_usage() or super().format_usage()
+
+    def format_help(self) -> str:
+        self.usage = self._short_usage() or self.usage
+        return super().format_help()
+
+    def _short_usage(self) -> str:
+        """The usage of a command with many options, which are listed below it anyway."""
+        places = [f"[{action.metavar}]" for action in self._actions if action.nargs == "?"]
+        return " ".join([self.prog, *places, "[options]"]) if len(self._actions) > 12 else ""
+
     def error(self, message: str) -> NoReturn:
         """One sentence, and where to read more."""
+        wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if wrong:
+            known = [word.strip("' ") for word in wrong[2].split(",")]
+            message = message.replace(wrong[0], f"invalid choice: '{wrong[1]}'{_meant(wrong[1], known)} ({wrong[2]})")
         say(f"dst: {message} (`{self.prog} --help` says what there is)", sys.stderr)
         sys.exit(2)
 
@@ -48,8 +68,16 @@ class Parser(argparse.ArgumentParser):
         if rest and " " in self.prog:  # a command's own, so that the sentence names its help and not that of `dst`
             stray = not rest[0].startswith("-") and "--store" in self._option_string_actions
             more = "a store goes after --store" if stray else self.hint(rest[0]) if self.hint else ""
-            self.error(f"unrecognized arguments: {' '.join(rest)}" + (f"; {more}" if more else ""))
+            meant = _meant(rest[0].partition("=")[0], list(self._option_string_actions))
+            self.error(f"unrecognized arguments: {' '.join(rest)}{meant}" + (f"; {more}" if more else ""))
         return parsed, rest
+
+
+def _meant(word: str, known: list[str]) -> str:
+    """ ", did you mean ..?" where something known is written almost like this."""
+    names = {name.lstrip("-"): name for name in known}
+    near = get_close_matches(word.lstrip("-"), names, 1, 0.75)
+    return f", did you mean {names[near[0]]}?" if near else ""
 
 
 def at_home(text: str) -> str:
