@@ -36,7 +36,7 @@ def load(store: StoreOrPath, run: str, *, deterministic: bool = True) -> nn.Modu
 
     Args:
         store: the path of a store, or an open one.
-        run: the id of a run.
+        run: the id of a run, or its beginning.
         deterministic: what `.eval()` does: True takes the argmax, False draws, as `.train()` does.
     """
     with _opened(store) as records:
@@ -71,7 +71,7 @@ def evaluate(
     """
     with _opened(store) as records:
         entry, config, tensors = _kept(records, run)
-        origin = records.provenance(run)
+        origin = records.provenance(entry.id)
     if device is None:
         device = str(origin.get("device", "cpu")) if torch.cuda.is_available() else "cpu"
     with threads(origin.get("threads")):
@@ -88,8 +88,8 @@ def _opened(store: StoreOrPath) -> Any:
 def _kept(store: Store, run: str) -> tuple[Run, Config, dict[str, Tensor]]:
     """A run, its config, and the tensors of its network."""
     plugins.load()
-    network = store.network(run)
-    (entry,) = (one for one in store.runs() if one.id == run)
+    entry = store.find(run)
+    network = store.network(entry.id)
     if entry.task not in TASKS:
         raise StoreError(
             f"run {run} is of the task {entry.task}, which is not known here: import the module that registers it first"

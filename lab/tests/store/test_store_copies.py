@@ -197,6 +197,7 @@ def test_a_copy_replaces_only_what_it_may(tmp_path, record, monkeypatch):
         assert target.read_text() == "mine"
         (tmp_path / "copy.sqlite-wal").write_text("a log of what was there before")
         store.copy(target, overwrite=True)
+        assert not (tmp_path / "copy.sqlite-wal").exists()
         with pytest.raises(StoreError, match="is the store itself"):
             store.copy(store.path, overwrite=True)
         with (

@@ -1,14 +1,18 @@
+"""The one place that filters and averages runs."""
+
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from dst_lab.records import summarise
+from dst_lab.records import Reader, Summary, summarise, summary, versions
+from dst_lab.records.summary import cautious, spread_of_seeds
 from dst_lab.store import Record, Series, Store, StoreError
 
 STEPS = np.arange(3)
 
 
-def _run(seed, losses, *, status="done", tau_f=0.1, name="decoupled", **config):
+def _run(seed, losses, *, status="done", tau_f=0.1, name="decoupled", provenance=None, **config):
     estimator = {"name": name, "tau_f": tau_f, "tau_b": 1.0} if name == "decoupled" else {"name": name}
     losses = np.array(losses, np.float64)
     return Record(
@@ -17,14 +21,20 @@ def _run(seed, losses, *, status="done", tau_f=0.1, name="decoupled", **config):
         history={
             "valid_loss": Series(STEPS, losses),
             "valid_accuracy": Series(STEPS, 1 - losses),
+            "codes": Series(STEPS, np.stack([losses, 2 * losses], axis=1)),
             "perplexity": Series(STEPS, np.stack([losses, 2 * losses], axis=1)),
             "norm": Series(STEPS, losses),
         },
+        provenance=provenance or {},
     )
 
 
+def _rows(store):
+    return list(Reader(store).rows.values())
+
+
 @pytest.fixture
-def store(tmp_path):
+def rows(tmp_path):
     with Store.open(tmp_path / "runs.sqlite", write=True) as store:
         store.put(
             [
@@ -37,114 +47,121 @@ def store(tmp_path):
                 _run(0, [0.4, 0.4, 0.4], name="identity", lr=3e-3),
             ]
         )
-        yield store
+        yield _rows(store)
 
 
-def test_mean_and_spread_over_the_runs_that_are_done(store):
-    decoupled, identity = summarise(store, metric="valid_loss")
-    assert decoupled == {
-        "task": "t",
-        "estimator": "decoupled",
-        "n": 3,
-        "mean": pytest.approx((0.2 + 0.6 + 0.7) / 3),
-        "std": pytest.approx(np.std([0.2, 0.6, 0.7], ddof=1)),
-        "min": 0.2,
-        "max": 0.7,
-        "best": 0.2,
-        "diverged": 1,
-        "failed": 1,
-        "stopped": 1,
-        "worse": 0,
-    }
+def test_mean_and_spread_over_the_runs_that_are_done(rows):
+    first, identity = summarise(rows, ["valid_loss", "valid_accuracy"], at="last")
+    values = [0.2, 0.6, 0.7]
+    assert first == {
+        "task": "t", "estimator": "decoupled", "n": 3, "mean": pytest.approx(0.5), "min": 0.2, "max": 0.7, "best": 0.2,
+        "std": pytest.approx(np.std(values, ddof=1)), "diverged": 1, "failed": 1, "stopped": 1, "worse": 0,
+        "valid_accuracy.n": 3, "valid_accuracy.mean": pytest.approx(0.5), "valid_accuracy.best": pytest.approx(0.8),
+        "valid_accuracy.std": pytest.approx(np.std(values, ddof=1)), "valid_accuracy.min": pytest.approx(0.3),
+        "valid_accuracy.max": pytest.approx(0.8),
+    }  # fmt: skip
     assert (identity["n"], identity["mean"], identity["std"]) == (1, 0.4, None)
+    assert summary(rows, "valid_loss", "last").n == 4
+    assert summary(rows, "nothing") == Summary(0)
+    assert summary(rows[:1] * 3, "valid_loss").std == 0.0, "equal values have no spread, though their mean is rounded"
 
 
-def test_dotted_fields_group_and_sort_by_number_with_the_missing_last(store):
-    rows = summarise(store, metric="valid_loss", group=["estimator.tau_f", "lr"])
-    assert [(row["estimator.tau_f"], row["lr"], row["n"]) for row in rows] == [
-        (0.1, 1e-3, 2),
-        (2, 1e-3, 1),
-        (None, 3e-3, 1),
-    ]
+def test_best_is_low_for_a_loss_and_high_for_an_accuracy(rows):
+    where = ["estimator.tau_f=0.1"]
+    loss = summarise(rows, ["valid_loss"], where=where, at="best")[0]
+    assert (loss["mean"], loss["best"]) == (pytest.approx((0.1 + 0.3) / 2), 0.1)
+    accuracy = summarise(rows, ["valid_accuracy"], where=where, at="best")[0]
+    assert (accuracy["mean"], accuracy["best"]) == (pytest.approx((0.9 + 0.7) / 2), 0.9)
+    assert summarise(rows, ["valid_loss"], where=where) == summarise(rows, ["valid_loss"], where=where, at="best")
+    with pytest.raises(StoreError, match="high or a low 'norm' is best is not known"):
+        summarise(rows, ["norm"], at="best")
+    assert {row["best"] for row in summarise(rows, ["norm"])} == {None}
 
 
-def test_what_is_missing_none_true_and_one_are_four_groups(tmp_path):
-    """2 and 2.0 are one, as everywhere."""
+def test_one_of_several_numbers_and_the_mean_of_those_that_count_by_it(rows):
+    where = ["estimator=identity"]
+    assert summarise(rows, ["codes[1]"], where=where)[0]["mean"] == 0.8
+    assert summarise(rows, ["perplexity"], where=where, at="last")[0]["mean"] == pytest.approx(0.6), "as on a page"
+    with pytest.raises(StoreError, match=r"choose among codes\[0\], codes\[1\]"):
+        summarise(rows, ["codes"])
+
+
+def test_a_last_value_that_is_nan_stays_visible_and_a_best_ignores_it(tmp_path):
+    with Store.open(tmp_path / "nan.sqlite", write=True) as store:
+        store.put([_run(0, [0.5, 0.25, np.nan]), _run(1, [0.5, 0.25, np.inf])])
+        assert np.isnan(summarise(_rows(store)[:1], ["valid_loss"], at="last")[0]["mean"])
+        assert summarise(_rows(store), ["valid_loss"], at="best")[0]["mean"] == 0.25
+
+
+def test_fields_group_and_sort_by_number_with_the_missing_last(rows, tmp_path):
+    table = summarise(rows, ["valid_loss"], group=["estimator.tau_f", "lr"])
+    assert [(row["estimator.tau_f"], row["lr"], row["n"]) for row in table] == [
+        (0.1, 1e-3, 2), (2, 1e-3, 1), (None, 3e-3, 1),
+    ]  # fmt: skip
+    # What is missing, None, True and 1 are four groups; 2 and 2.0 are one.
     given = [{}, {"x": None}, {"x": True}, {"x": 1}, {"x": 2}, {"x": 2.0}]
     with Store.open(tmp_path / "more.sqlite", write=True) as more:
         for number, fields in enumerate(given):
             one = _run(0, [float(number)] * 3)
             more.put([replace(one, config={**one.config, **fields})])
-        rows = summarise(more, metric="valid_loss", group=["x"])
-    told = [(repr(row["x"]), row["n"], row["mean"]) for row in rows]
-    assert told == [("True", 1, 2.0), ("1", 1, 3.0), ("2", 2, 4.5), ("'None'", 1, 1.0), ("None", 1, 0.0)]
+        table = summarise(_rows(more), ["valid_loss"], group=["x"])
+    found = [(repr(row["x"]), row["n"], row["mean"]) for row in table]
+    assert found == [("True", 1, 2.0), ("1", 1, 3.0), ("2", 2, 4.5), ("'None'", 1, 1.0), ("None", 1, 0.0)]
 
 
 @pytest.mark.parametrize(
-    ("where", "counts"),
+    ("where", "count"),
     [
         (["estimator=decoupled"], 3),
         (["estimator.tau_f=0.10"], 2),
         (["estimator.tau_f=2.0", "seed=0"], 1),
         (["lr=0.003"], 1),
         (["status=done", "seed=0"], 3),
+        (["seed=77"], 0),
     ],
 )
-def test_where_compares_numbers_as_numbers(store, where, counts):
-    (row,) = summarise(store, metric="valid_loss", where=where, group=["task"])
-    assert row["n"] == counts
-
-
-def test_nothing_fits_gives_no_rows(store):
-    assert summarise(store, metric="valid_loss", where=["seed=77"]) == []
-
-
-def test_best_is_low_for_a_loss_and_high_for_an_accuracy(store):
-    loss = summarise(store, metric="valid_loss", where=["estimator.tau_f=0.1"], at="best")[0]
-    assert (loss["mean"], loss["best"]) == (pytest.approx((0.1 + 0.3) / 2), 0.1)
-    accuracy = summarise(store, metric="valid_accuracy", where=["estimator.tau_f=0.1"], at="best")[0]
-    assert (accuracy["mean"], accuracy["best"]) == (pytest.approx((0.9 + 0.7) / 2), 0.9)
-
-
-def test_one_component_of_a_vector(store):
-    row = summarise(store, metric="perplexity[1]", where=["estimator=identity"], at="best")[0]
-    assert row["mean"] == 0.8
-    with pytest.raises(StoreError, match=r"choose among perplexity\[0\], perplexity\[1\]"):
-        summarise(store, metric="perplexity")
-
-
-def test_a_metric_that_is_one_number_in_some_runs_and_several_in_others(store):
-    alone = _run(0, [0.3, 0.2, 0.1], task="u")
-    alone.history["perplexity"] = Series(STEPS, np.array([3.0, 2.0, 1.0]))
-    store.put([alone])
-    for metric, task in (("perplexity", "u"), ("perplexity[0]", "t")):
-        rows = summarise(store, metric=metric, group=["task"])
-        assert [row["task"] for row in rows if row["n"]] == [task]
-
-
-def test_best_of_a_metric_without_a_direction(store):
-    with pytest.raises(StoreError, match="high or a low 'norm' is best is not known"):
-        summarise(store, metric="norm", at="best")
-    assert {row["best"] for row in summarise(store, metric="norm")} == {None}
-
-
-def test_a_last_value_that_is_nan_stays_visible_and_a_best_ignores_it(tmp_path):
-    with Store.open(tmp_path / "nan.sqlite", write=True) as store:
-        store.put([_run(0, [0.5, 0.25, np.nan])])
-        assert np.isnan(summarise(store, metric="valid_loss")[0]["mean"])
-        assert summarise(store, metric="valid_loss", at="best")[0]["mean"] == 0.25
+def test_where_compares_numbers_as_numbers(rows, where, count):
+    assert sum(row["n"] for row in summarise(rows, ["valid_loss"], where=where, group=["task"])) == count
 
 
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"metric": "los"}, "no run has the metric 'los'; there are norm, perplexity, valid_accuracy, valid_loss"),
-        ({"metric": "los", "at": "best"}, "no run has the metric 'los'; there are norm, perplexity, valid_accuracy, "),
-        ({"metric": "valid_loss", "group": ["tau_g"]}, r"no run has the field 'tau_g'; .*estimator\.tau_f"),
-        ({"metric": "valid_loss", "where": ["lrr=1"]}, "no run has the field 'lrr'"),
-        ({"metric": "valid_loss", "at": "first"}, "'last' or its 'best' value: got at='first'"),
+        ({"metrics": ["valid_los"]}, "no run has the metric 'valid_los'; there are codes, .*Did you mean 'valid_loss'"),
+        ({"metrics": ["valid_loss", "los"]}, "no run has the metric 'los'"),
+        ({"metrics": ["norn"], "at": "best"}, "no run has the metric 'norn'"),
+        ({"group": ["tau_g"]}, r"no run has the field 'tau_g'; .*estimator\.tau_f.*Did you mean 'tau_f'"),
+        ({"where": ["lrr=1"]}, "no run has the field 'lrr'.*Did you mean 'lr'"),
+        ({"at": "first"}, "'last' or its 'best' value: got at='first'"),
     ],
 )
-def test_a_wrong_name_is_answered_with_the_right_ones(store, asked, words):
+def test_a_wrong_name_is_answered_with_the_right_ones(rows, asked, words):
     with pytest.raises(StoreError, match=words):
-        summarise(store, **asked)
+        summarise(rows, **{"metrics": ["valid_loss"], **asked})
+
+
+def test_a_mean_of_few_runs_is_ranked_by_the_spread_of_the_others():
+    settings = [(4, 0.02), (2, 0.04), (2, math.nan), (1, None), (0, None)]
+    assert spread_of_seeds(settings) == pytest.approx(0.03)
+    assert spread_of_seeds([(2, 0.02), (2, 0.04), (0, None)]) == 0.0, "all have as many"
+    assert spread_of_seeds([(1, None), (2, math.inf)]) == 0.0
+    assert cautious(0.5, 4, 0.03) == pytest.approx(0.56)
+    assert cautious(0.5, 1, 0.03, direction=1) == pytest.approx(0.38)
+    assert cautious(0.5, 1, 0.03, direction=0) == cautious(0.5, 1, 0.03)
+
+
+def test_versions_of_ones_own_code_that_are_pooled_are_said(tmp_path):
+    origins = [{"task_source": "a", "estimator_source": "x"}, {"task_source": "b", "estimator_source": "x"}, {}]
+    origins += [{"task_source": "b", "rule_source_calm": mark} for mark in "pq"]
+    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
+        store.put(_run(seed, [0.1] * 3, provenance=origin) for seed, origin in enumerate(origins))
+        store.put(
+            _run(seed, [0.1] * 3, objective="mine", task="own", provenance={"source": mark})
+            for seed, mark in enumerate("rrs")
+        )
+        assert versions(store, store.runs()) == [
+            "4 runs of the task t were trained by 2 versions of its code (3, 1), which count as one",
+            "2 runs of the rule calm were trained by 2 versions of its code (1, 1), which count as one",
+            "3 runs of the objective mine were trained by 2 versions of its code (2, 1), which count as one",
+        ]
+        assert versions(store, store.runs(task="t")[1:3]) == []

@@ -2,19 +2,20 @@
 
 import csv
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from dst_lab.records.conditions import check_conditions, fits, parse
 from dst_lab.records.fields import names, value_at
-from dst_lab.records.temperatures import temperatures, told_by
+from dst_lab.records.temperatures import shown_by, temperatures
 from dst_lab.replace import CSV, PARQUET, check_target, replacing
-from dst_lab.store.errors import StoreError, explained
-from dst_lab.store.record import Run
-from dst_lab.store.store import Store
+from dst_lab.shown import did_you_mean
+from dst_lab.store import Run, Store, StoreError
+from dst_lab.store.errors import explained
 
 COLUMNS = ("run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value", "schedule", "status")
 """The columns of every export; the other fields of the configs follow."""
@@ -34,8 +35,19 @@ class _Block(NamedTuple):
     values: npt.NDArray[np.float64]
 
 
-def export(store: Store, format: str, out: str | os.PathLike[str], *, overwrite: bool = False) -> int:
-    """Write every metric of every run to `out`, as "csv" or "parquet", and return the number of rows.
+def export(
+    store: Store,
+    format: str,
+    out: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    where: Sequence[str] = (),
+    metrics: Collection[str] = (),
+) -> int:
+    """Write the metrics of runs to `out`, as "csv" or "parquet", and return the number of rows.
+
+    `where` are conditions that every run fits, as of `summarise`; `metrics` are names, of which a vector's takes all of
+    its numbers. Without them, every metric of every run is written.
 
     The columns are `COLUMNS`, then every other field that the config of a run has, such as lr, in alphabetical order.
     A field that a run leaves out has its default, or is empty; a list is text. Where a temperature follows a schedule,
@@ -51,18 +63,20 @@ def export(store: Store, format: str, out: str | os.PathLike[str], *, overwrite:
         raise StoreError(f"the format {format!r} is not known: give one of {', '.join(writers)}.")
     with explained(Path(out)):
         check_target(out, {"csv": CSV, "parquet": PARQUET}[format], overwrite=overwrite)
-    runs = store.runs()
-    others = sorted({name for run in runs for name in _untold(run)})
+    runs, conditions = store.runs(), parse(where)
+    check_conditions(conditions, runs)
+    runs = [run for run in runs if fits(run, conditions)]
+    others = sorted({name for run in runs for name in _other_fields(run)})
     kinds: dict[str, type] = {name: _KINDS.get(name, str) for name in COLUMNS}
     kinds |= {_column(name): _kind([value_at(run.fields, name) for run in runs]) for name in others}
     with explained(Path(out)), replacing(out) as draft:
-        return writers[format](draft, kinds, _blocks(store, runs, others))
+        return writers[format](draft, kinds, _blocks(store, runs, others, metrics))
 
 
-def _untold(run: Run) -> set[str]:
-    """The fields of a run that none of COLUMNS tells of."""
-    told = {"task", "seed", "estimator.name", *(f"estimator.{name}" for name in told_by(run.config["estimator"]))}
-    return {*names(run.config)} & {*names(run.fields)} - told
+def _other_fields(run: Run) -> set[str]:
+    """The fields of a run that none of COLUMNS shows."""
+    in_columns = {f"estimator.{name}" for name in shown_by(run.config["estimator"])}
+    return {*names(run.config)} & {*names(run.fields)} - {"task", "seed", "estimator.name", *in_columns}
 
 
 def _column(name: str) -> str:
@@ -77,7 +91,8 @@ def _kind(values: list[Any]) -> type:
     return int if kinds == {int} else float
 
 
-def _blocks(store: Store, runs: list[Run], others: list[str]) -> Iterator[_Block]:
+def _blocks(store: Store, runs: list[Run], others: list[str], metrics: Collection[str]) -> Iterator[_Block]:
+    lacking, known = set(metrics), set[str]()
     for run in runs:
         tau = temperatures(run.config["estimator"])
         shared = {
@@ -87,7 +102,15 @@ def _blocks(store: Store, runs: list[Run], others: list[str]) -> Iterator[_Block
         shared |= {_column(name): value_at(run.fields, name) for name in others}
         for name, series in store.history(run.id).items():
             for metric, values in series.components(name):
-                yield _Block(shared, metric, series.steps, values.astype(np.float64))
+                if not metrics or not {name, metric}.isdisjoint(metrics):
+                    yield _Block(shared, metric, series.steps, values.astype(np.float64))
+                lacking -= {name, metric}
+            known.add(name)
+    if lacking and known:
+        name = min(lacking)
+        raise StoreError(
+            f"no run has the metric {name!r}; there are {', '.join(sorted(known))}." + did_you_mean(name, known)
+        )
 
 
 def _write_csv(path: Path, kinds: dict[str, type], blocks: Iterator[_Block]) -> int:

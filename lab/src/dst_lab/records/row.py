@@ -40,7 +40,15 @@ class Row:
         return temperatures(self.run.config["estimator"])
 
     def has(self, name: str) -> bool:
-        return name in self.history and len(self.history[name].values) > 0
+        """True where it has values of a metric, or of one of several numbers, such as `perplexity[2]`."""
+        series = self.history.get(name.partition("[")[0])
+        if name in self.history:
+            return len(self.history[name].values) > 0
+        return series is not None and len(series.values) > 0 and name in dict(series.components(name.partition("[")[0]))
+
+    def is_number(self, name: str) -> bool:
+        """True where the metric is one number per evaluation, or counts as one."""
+        return self.has(name) and self.values(name).ndim == 1
 
     @property
     def curves(self) -> list[str]:
@@ -49,7 +57,11 @@ class Row:
 
     def values(self, name: str) -> Array:
         """Over training; the mean where there are several numbers per evaluation that are counted so."""
-        values = np.asarray(self.history[name].values, dtype=np.float64)
+        if name in self.history:
+            values = np.asarray(self.history[name].values, dtype=np.float64)
+        else:
+            whole = name.partition("[")[0]
+            values = np.asarray(dict(self.history[whole].components(whole))[name], dtype=np.float64)
         return values.mean(-1) if metric(name).averaged and values.ndim > 1 else values
 
     def last(self, name: str) -> float:
@@ -60,9 +72,9 @@ class Row:
         direction = metric(name).direction
         return best_of(self.values(name), direction) if direction else self.last(name)
 
-    def counted(self, name: str) -> float:
-        """The value that counts, by the metric's card."""
-        return self.best(name) if metric(name).at == BEST else self.last(name)
+    def counted(self, name: str, at: str | None = None) -> float:
+        """The value that counts: the "best" or the "last"; by the metric's card where neither is asked for."""
+        return self.best(name) if (at or metric(name).at) == BEST else self.last(name)
 
     def progress(self, name: str) -> Array:
         """The steps of the metric, in epochs where the task counts in them."""
@@ -101,4 +113,5 @@ def spread(values: Array) -> Array:
     if len(values) == 1:
         return np.zeros_like(values[0])
     equal = np.isfinite(values[0]) & (values == values[0]).all(0)
-    return np.where(equal, 0, values.std(0, ddof=1))
+    with np.errstate(invalid="ignore"):  # of infinities it is NaN
+        return np.where(equal, 0, values.std(0, ddof=1))

@@ -34,8 +34,8 @@ def temperatures(estimator: Mapping[str, Any]) -> Temperatures:
     return Temperatures(_first(given["tau_f"]), _first(given["tau_b"]), schedule)
 
 
-def told_by(estimator: Mapping[str, Any]) -> set[str]:
-    """The fields of `config["estimator"]` that its two temperatures tell of."""
+def shown_by(estimator: Mapping[str, Any]) -> set[str]:
+    """The fields of `config["estimator"]` that its two temperatures are made of."""
     return {source for source in _sources(estimator).values() if isinstance(source, str)}
 
 

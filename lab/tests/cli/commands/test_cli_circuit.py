@@ -74,7 +74,7 @@ def test_only_its_own_images_are_replaced_unasked(cli) -> None:
 
 REFUSED = {
     "keeps 2 logic networks: give the id of one of ": ("circuit",),
-    "there is no run nope in dst.sqlite; logic networks are kept of: ": ("circuit", "nope"),
+    "holds no run 'nope'": ("circuit", "nope"),
     "is of the task stochastic-binary: a circuit is made of a logic-gates network": ("circuit", "BINARY"),
     "--images writes beside the first --out: give one": ("circuit", "LOGIC", "--images", 3),
     "--pipelined changes Verilog alone": ("circuit", "LOGIC", "--pipelined", "--out", "a.c"),

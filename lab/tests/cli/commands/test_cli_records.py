@@ -91,6 +91,13 @@ def test_export_has_a_row_for_every_value(store, cli) -> None:
         ("stochastic-binary", "0.003", "[16, 16]"), ("logic-gates", "0.03", ""),
     }  # fmt: skip
     assert ended.out == f"{len(lines):,} rows in rows.csv\n"
+    some = ("--where", "task=logic-gates", "--metric", "validation_loss", "gate_histogram")
+    assert cli("export", "--format", "csv", "--out", "some.csv", *some).code == 0
+    with open("some.csv", newline="") as file:
+        chosen = [(line["task"], line["metric"].partition("[")[0]) for line in csv.DictReader(file)]
+    assert set(chosen) == {("logic-gates", "validation_loss"), ("logic-gates", "gate_histogram")}
+    assert len(chosen) == 2 * 2 * (1 + 16)
+    assert "Did you mean" in cli("export", "--format", "csv", "--out", "no.csv", "--metric", "validation_los").err
     taus = {tuple(line[2:5]) for line in lines}
     assert taus == {("decoupled", "0.1", "0.7"), ("softmax_ste", "0.2", "0.2"), ("gumbel_ste", "1.0", "0.5")}
     expected = {}
@@ -190,8 +197,7 @@ def test_training_from_a_prepared_file_is_the_same(cli, rows) -> None:
 def test_the_folder_counts_on_either_side_of_the_word(words, cli, monkeypatch) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     code, _, err = cli(*words, "mnist", "--out", "x.npz")
-    assert code == 2
-    assert err.strip().endswith("by hand into away/mnist")
+    assert (code, "mnist is not whole in away/mnist" in err) == (2, True)
 
 
 def test_a_reader_that_leaves_early_is_no_error(store, start) -> None:
@@ -295,11 +301,11 @@ def test_merge_and_rm(store, cli, rows) -> None:
     assert ended.out.endswith(") done\n")
     assert len(rows(store)) == 6
     assert cli("rm", "--where", "task=logic-gates", "--yes").out == "2 runs removed from dst.sqlite\n"
-    assert cli("rm", run, "--yes").out == "1 runs removed from dst.sqlite\n"
+    assert cli("rm", run[:9], run, "--yes").out == "1 runs removed from dst.sqlite\n"
     assert len(rows(store)) == 3
     assert run not in rows(store)
     assert "rm takes the ids of runs, or conditions" in cli("rm", "--yes").err
-    assert "holds no run abc" in cli("rm", "abc", "--yes").err
+    assert "holds no run 'abc'" in cli("rm", "abc", "--yes").err
     assert cli("rm", "--where", "status=failed", "--yes").out == "0 runs removed from dst.sqlite\n"
 
 

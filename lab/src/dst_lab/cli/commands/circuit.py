@@ -92,16 +92,14 @@ def _kept_run(path: Path, run: str | None) -> tuple[str, "LogicGatesConfig"]:
     from dst_lab.tasks.logic_gates import LogicGatesConfig
 
     with Store.open(path) as store:
-        tasks, kept = {one.id: one for one in store.runs()}, store.kept()
-    possible = [one for one in sorted(kept) if tasks[one].task == LogicGatesConfig.task]
-    shown = ", ".join(possible[:10]) + (f" and {len(possible) - 10} more" if len(possible) > 10 else "")
-    if run is None and not possible:
-        raise StoreError(f"{path} keeps no logic network: train one into it with `dst run logic-gates --keep`")
-    if run is None and len(possible) > 1:
-        raise StoreError(f"{path} keeps {len(possible)} logic networks: give the id of one of {shown}")
-    kept_run = tasks.get(run or possible[0])
-    if kept_run is None:
-        raise StoreError(f"there is no run {run} in {path}; logic networks are kept of: {shown or 'none'}")
+        tasks, kept = {one.id: one.task for one in store.runs()}, store.kept()
+        possible = [one for one in sorted(kept) if tasks[one] == LogicGatesConfig.task]
+        shown = ", ".join(possible[:10]) + (f" and {len(possible) - 10} more" if len(possible) > 10 else "")
+        if run is None and not possible:
+            raise StoreError(f"{path} keeps no logic network: train one into it with `dst run logic-gates --keep`")
+        if run is None and len(possible) > 1:
+            raise StoreError(f"{path} keeps {len(possible)} logic networks: give the id of one of {shown}")
+        kept_run = store.find(run or possible[0])
     if kept_run.task != LogicGatesConfig.task:
         raise ValueError(
             f"run {kept_run.id} is of the task {kept_run.task}: a circuit is made of a logic-gates network"

@@ -1,7 +1,8 @@
 """`dst export`, `copy`, `merge`, `rm` and `data`: what is in a store, and what data there are."""
 
 import argparse
-from collections.abc import Collection, Iterable
+import sys
+from collections.abc import Iterable
 from typing import Any
 
 from rich.table import Table
@@ -9,10 +10,9 @@ from rich.table import Table
 from dst_lab import data
 from dst_lab.cli.options.parser import add_store, add_where, at_home, read_path
 from dst_lab.cli.terminal.console import Console, say
-from dst_lab.records import export
-from dst_lab.records.conditions import parse
-from dst_lab.records.fields import check_conditions, fits
-from dst_lab.records.naming import names_of_runs
+from dst_lab.records import Reader, export, setting_key, versions
+from dst_lab.records.conditions import check_conditions, fits, parse
+from dst_lab.records.fields import described
 from dst_lab.replace import PREPARED, check_target
 from dst_lab.runs import WHOLE
 from dst_lab.store import Run, Store
@@ -33,6 +33,8 @@ def _add_stores(commands: Any) -> None:
     )  # fmt: skip
     out.add_argument("--format", choices=("csv", "parquet"), required=True)
     out.add_argument("--out", type=read_path, required=True, help="the file to write")
+    add_where(out, "only runs that fit all conditions, as of `dst show`")
+    out.add_argument("--metric", nargs="+", default=[], dest="metrics", metavar="METRIC", help="only these metrics")
     out.set_defaults(do=_export)
     copy = commands.add_parser(
         "copy", help="a consistent copy of a store, even while it is written",
@@ -63,7 +65,9 @@ def _add_stores(commands: Any) -> None:
     )  # fmt: skip
     rm.add_argument("--yes", action="store_true", help="remove them; without it they are only listed")
     rm.set_defaults(do=_rm)
-    rm.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs (`dst show --group id` lists them)")
+    rm.add_argument(
+        "runs", nargs="*", metavar="RUN", help="ids of runs, or their beginnings (`dst show --group id` lists them)"
+    )
     add_where(rm, "or runs that fit all conditions, such as status=failed 'tau_f>2'")
     for parser in (out, copy, merge, rm):
         add_store(parser)
@@ -98,7 +102,7 @@ def add_overwrite(parser: argparse.ArgumentParser, own: str = "") -> None:
 def _export(args: argparse.Namespace) -> int:
     with Store.open(args.store) as store:
         store.check_whole()
-        rows = export(store, args.format, args.out, overwrite=args.overwrite)
+        rows = export(store, args.format, args.out, overwrite=args.overwrite, where=args.where, metrics=args.metrics)
     say(f"{rows:,} rows in {args.out}")
     return 0
 
@@ -112,7 +116,6 @@ def _copy(args: argparse.Namespace) -> int:
 
 def _chosen_runs(store: Store) -> set[str]:
     """The runs of every setting that a search of a known study chose: those that figures take artefacts from."""
-    from dst_lab.records import Reader, setting_key
     from dst_lab.report.known import STUDIES
 
     lookup = Reader(store).scores()
@@ -142,12 +145,11 @@ def _merge(args: argparse.Namespace) -> int:
             if report.differing:
                 stays = "which stays (--prefer theirs takes the others)"
                 say(f"{len(report.differing)} runs of {other} differ from what was there, {stays}:")
-                _list(f"  {name}" for name in _names(store, report.differing))
+                differing = [run for run in store.runs() if run.id in report.differing]
+                _list(f"  {name}" for name in described(differing).values())
+        for sentence in versions(store, store.runs()):
+            say(f"dst: {sentence}", sys.stderr)
     return 0
-
-
-def _names(store: Store, runs: Collection[str]) -> Iterable[str]:
-    return names_of_runs(run for run in store.runs() if run.id in runs).values()
 
 
 def _list(lines: Iterable[str]) -> None:
@@ -168,19 +170,16 @@ def _rm(args: argparse.Namespace) -> int:
             say(f"{store.remove([run.id for run in chosen])} runs removed from {args.store}")
             return 0
     say(f"{len(chosen)} runs of {args.store}; --yes removes them:")
-    named = names_of_runs(chosen)
+    named = described(chosen)
     _list(f"  {named[run.id]} {run.status}" for run in chosen)
     return 0
 
 
 def _chosen(store: Store, args: argparse.Namespace) -> list[Run]:
-    """The runs that are named by their ids, or by conditions; all where neither is given."""
-    conditions, runs = parse(args.where), store.runs()
-    unknown = sorted(set(args.runs) - {run.id for run in runs})
-    if unknown:
-        raise ValueError(f"{args.store} holds no run {', '.join(unknown)}")
+    """The runs that are named by their ids, or by conditions."""
     if args.runs:
-        return [run for run in runs if run.id in args.runs]
+        return list({run.id: run for run in map(store.find, args.runs)}.values())
+    conditions, runs = parse(args.where), store.runs()
     check_conditions(conditions, runs)
     return [run for run in runs if fits(run, conditions)]
 
