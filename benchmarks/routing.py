@@ -1,7 +1,7 @@
 """What a router learns: through all experts or the chosen one; and 64 experts against plain weights (docs/routing.md).
 
     python benchmarks/routing.py            four linear experts for four kinds of tokens: four minutes on one core
-    python benchmarks/routing.py mixture    64 linear experts, k of them to a token: half an hour on one core
+    python benchmarks/routing.py mixture    64 linear experts, k of them to a token: forty minutes on one core
 
 The error is relative to the target's square, without a draw, on fresh tokens.
 """
@@ -103,11 +103,14 @@ def mixture(seed: int, router: dst.nn.Router, lr: float, k: int) -> float:
 
 def compare(k: int) -> None:
     """Each router at the setting that is best on seeds of its own, on fresh seeds."""
-    rates = (3e-3, 1e-2)
-    plain = [(f"plain weights, lr {lr}", Plain(64, 64, k), lr) for lr in rates]
+    rates = (3e-3, 1e-2, 3e-2)
+    plain = [
+        (f"plain weights, balance {weight}, lr {lr}", Plain(64, 64, k, balance=weight), lr)
+        for weight, lr in itertools.product((0.003, 0.01, 0.03), rates)
+    ]
     ours = [
-        (f"Router(tau_f={f}, tau_b={b}), lr {lr}", dst.nn.Router(64, 64, k, tau_f=f, tau_b=b), lr)
-        for f, b, lr in itertools.product((0.0, 0.1), (0.05, 0.1, 0.25), rates)
+        (f"Router(tau_f=0, tau_b={b}), lr {lr}", dst.nn.Router(64, 64, k, tau_f=0.0, tau_b=b), lr)
+        for b, lr in itertools.product((0.05, 0.1, 0.25), rates)
     ]
     for settings in (plain, ours):
         means = [fmean(mixture(seed, router, lr, k) for seed in TUNED) for _, router, lr in settings]

@@ -15,6 +15,7 @@ from decoupled_st import (
     temperatures,
 )
 from decoupled_st.estimators import (
+    ClippedSTE,
     Decoupled,
     Estimator,
     GappedSTE,
@@ -34,6 +35,7 @@ from decoupled_st.temperatures import SelfTempered
 __version__ = "0.1.0"
 
 __all__ = [
+    "ClippedSTE",
     "Decoupled",
     "Estimator",
     "GappedSTE",

@@ -12,6 +12,7 @@ Common keyword arguments:
 Temperatures are floats, or tensors that broadcast to the logits; the values inside a tensor are not checked.
 """
 
+from decoupled_st.estimators.clipped_ste import binary as clipped_ste
 from decoupled_st.estimators.decoupled import binary as decoupled
 from decoupled_st.estimators.gapped_ste import binary as gapped_ste
 from decoupled_st.estimators.gumbel_rao import binary as gumbel_rao
@@ -23,6 +24,7 @@ from decoupled_st.estimators.soft import binary as soft
 from decoupled_st.estimators.softmax_ste import binary as softmax_ste
 
 __all__ = [
+    "clipped_ste",
     "decoupled",
     "gapped_ste",
     "gumbel_rao",

@@ -20,6 +20,7 @@ Temperatures are floats, or tensors that broadcast to the logits with size 1 alo
 The values inside a tensor are not checked. Arithmetic is in float32 or better whatever the dtype.
 """
 
+from decoupled_st.estimators.clipped_ste import categorical as clipped_ste
 from decoupled_st.estimators.decoupled import categorical as decoupled
 from decoupled_st.estimators.gapped_ste import categorical as gapped_ste
 from decoupled_st.estimators.gumbel_rao import categorical as gumbel_rao
@@ -32,6 +33,7 @@ from decoupled_st.estimators.softmax_ste import categorical as softmax_ste
 from decoupled_st.estimators.top_k import categorical as top_k
 
 __all__ = [
+    "clipped_ste",
     "decoupled",
     "gapped_ste",
     "gumbel_rao",

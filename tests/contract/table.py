@@ -96,6 +96,23 @@ def reinmax_vjp(kind: str) -> Callable[..., Tensor]:
     return categorical if kind == "categorical" else binary
 
 
+def sparsemax_vjp(l: Tensor, noise: Tensor, g: Tensor, t: dict[str, Any], dim: int) -> Tensor:
+    """The Jacobian of the projection onto the simplex, its threshold found by bisection."""
+    s = (l / t["tau_b"]).movedim(dim, -1)
+    low, high = s.amax(-1, keepdim=True) - 1, s.amax(-1, keepdim=True)
+    for _ in range(100):
+        middle = (low + high) / 2
+        above = (s - middle).clamp(min=0).sum(-1, keepdim=True) > 1
+        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+    inside, g = (s > high).to(g.dtype), g.movedim(dim, -1)
+    mean = (inside * g).sum(-1, keepdim=True) / inside.sum(-1, keepdim=True)
+    return (inside * (g - mean)).movedim(-1, dim) / t["tau_b"]
+
+
+def clipped_vjp(l: Tensor, noise: Tensor, g: Tensor, t: dict[str, Any], dim: int) -> Tensor:
+    return g * (l.abs() <= t["tau_b"]) / (2 * t["tau_b"])
+
+
 def gapped_scores(kind: str, l: Tensor, noise: Tensor, gap: float | str, dim: int) -> Tensor:
     """The logits moved so that what was drawn leads."""
     D = _drawn(kind, l + noise, dim)
@@ -137,6 +154,10 @@ def _rows(kind: str, vjp: Callable[..., Tensor]) -> list[Case]:
             )
             for gap in (1.0, "p")
         ],
+        Case(
+            "clipped_ste", kind, {"tau_f": 0.7, "tau_b": 0.9}, sparsemax_vjp if kind == "categorical" else clipped_vjp,
+            lambda t: t["tau_f"], "tau_b", fused=False, kept=0,
+        ),
         Case(
             "identity_ste", kind, {}, lambda l, noise, g, t, dim: g, None, normalised=False, fused=False
         ),

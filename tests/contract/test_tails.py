@@ -51,7 +51,7 @@ def test_far_tails(case: Case) -> None:
 @pytest.mark.parametrize("classes", [3, 7, 700])
 def test_a_category_that_is_all_but_certain(categorical: Case, classes: int) -> None:
     """The largest category's own gradient is minus the sum of the others': the sum over a row is 0 to rounding."""
-    if not categorical.normalised:
+    if not categorical.normalised or categorical.kept == 0:  # sparsemax is exactly certain there
         return
     torch.manual_seed(0)
     logits, g = torch.randn(20, classes), torch.randn(20, classes)

@@ -12,7 +12,8 @@ from decoupled_st import kernels
 
 def test_exported_names() -> None:
     assert set(dst.__all__) == {
-        "Decoupled", "Estimator", "GappedSTE", "GumbelRao", "GumbelSTE", "GumbelSoft", "IdentitySTE", "ReinMax",
+        "ClippedSTE", "Decoupled", "Estimator", "GappedSTE",
+        "GumbelRao", "GumbelSTE", "GumbelSoft", "IdentitySTE", "ReinMax",
         "SelfTempered", "Soft", "SoftmaxSTE",
         "binary", "categorical", "circuits", "codebook", "diagnostics", "distributions", "estimators", "from_dict",
         "masked", "nn", "noise", "score_function", "straight_through", "temperatures", "use_kernels",
@@ -23,7 +24,7 @@ def test_exported_names() -> None:
     assert set(dst.nn.__all__) == {
         "Binary", "Categorical", "Codebook", "FSQ", "GroupSum", "LogicConv2d", "LogicLayer", "LogicNetwork",
         "LogicNetworks", "LogicTreeNetwork", "LogicTrees", "OrPool2d", "Quantised", "ResidualCodebook", "Routed",
-        "Router", "SimVQ", "Thermometer", "TopK",
+        "Router", "Sign", "SimVQ", "Thermometer", "TopK",
         "apply_gates", "apply_trees", "logic_tree_net", "random_wiring", "unique_wiring",
     }  # fmt: skip
     assert set(dst.codebook.__all__) == {

@@ -1,5 +1,6 @@
 """The method: one file per estimator, with its equation, its two functions and its value; and their registry."""
 
+from decoupled_st.estimators.clipped_ste import ClippedSTE
 from decoupled_st.estimators.decoupled import Decoupled
 from decoupled_st.estimators.gapped_ste import GappedSTE
 from decoupled_st.estimators.gumbel_rao import GumbelRao
@@ -13,6 +14,7 @@ from decoupled_st.estimators.spec import Estimator, check_estimator, from_dict, 
 from decoupled_st.estimators.surrogate import straight_through
 
 __all__ = [
+    "ClippedSTE",
     "Decoupled",
     "Estimator",
     "GappedSTE",

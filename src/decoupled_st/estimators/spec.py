@@ -41,7 +41,8 @@ class Estimator:
     surrogate: ClassVar[str] = "own"
     """What carries the gradient: "identity"; "clean", the softmax of the logits; "perturbed", that of logits and noise;
     "second order", a midpoint of choice and softmax; "gapped", the softmax of logits among which the choice leads;
-    "averaged", "perturbed" averaged over noise that would have drawn the same; or a word of your own."""
+    "averaged", "perturbed" averaged over noise that would have drawn the same; "clipped", sparsemax; or a word of your
+    own."""
     backward: ClassVar[str | None]
     """The field with the temperature of the surrogate; None where it has none. Unless given, the last temperature."""
 

@@ -1,6 +1,6 @@
 """Modules for people's networks."""
 
-from decoupled_st.nn.binary import Binary
+from decoupled_st.nn.binary import Binary, Sign
 from decoupled_st.nn.categorical import Categorical
 from decoupled_st.nn.codebook import Codebook
 from decoupled_st.nn.fsq import FSQ
@@ -36,6 +36,7 @@ __all__ = [
     "ResidualCodebook",
     "Routed",
     "Router",
+    "Sign",
     "SimVQ",
     "Thermometer",
     "TopK",

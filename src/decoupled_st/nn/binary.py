@@ -1,8 +1,9 @@
-"""A binary neuron's activation as a module."""
+"""A binary neuron's activation as a module: 0 or 1, or a sign."""
 
 import torch
 from torch import Tensor
 
+from decoupled_st.estimators.clipped_ste import ClippedSTE
 from decoupled_st.estimators.spec import Estimator
 from decoupled_st.nn.chooser import Chooser, check_batch_dims, check_grad_scale, one_node
 from decoupled_st.temperatures import Rule, Tempered
@@ -47,3 +48,40 @@ class Binary(Chooser):
 
     def extra_repr(self) -> str:
         return f"{self.estimator}, deterministic={self.deterministic}, grad_scale={self.grad_scale}{self.batch_repr()}"
+
+
+class Sign(Binary):
+    """-1 or 1 by a binary estimator: `2 z - 1`. For binary weights and activations.
+
+        forward     -1 where x <= 0, else 1                              by the default
+        backward    dL/dx = dL/dz where |x| <= 1, 0 elsewhere            estimator, the clipped identity
+
+    Args:
+        estimator: any of binary neurons; the sign is then drawn, or its gradient another. Its surrogate goes from -1
+            to 1: of `Decoupled(tau_f=0.0, tau_b=0.5)`, tanh(x).
+        deterministic, grad_scale, batch_dims: as for `Binary`.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> x = torch.tensor([-3.0, -0.2, 0.4], requires_grad=True)
+        >>> y = dst.nn.Sign()(x)
+        >>> y.sum().backward()
+        >>> y.tolist(), x.grad.tolist()
+        ([-1.0, -1.0, 1.0], [0.0, 1.0, 1.0])
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator | Rule | Tempered | None = None,
+        *,
+        deterministic: bool = False,
+        grad_scale: float | Tensor = 1.0,
+        batch_dims: int = 1,
+    ) -> None:
+        chosen = ClippedSTE() if estimator is None else estimator
+        super().__init__(chosen, deterministic=deterministic, grad_scale=grad_scale, batch_dims=batch_dims)
+
+    @one_node
+    def forward(self, x: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None) -> Tensor:
+        """-1 or 1 for each x, in its dtype."""
+        return 2 * super().forward(x, generator=generator, noise=noise) - 1

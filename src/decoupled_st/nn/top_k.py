@@ -85,7 +85,7 @@ class Router(nn.Module):
     """
 
     def __init__(
-        self, features: int, experts: int, k: int = 2, *, tau_f: float = 0.1, tau_b: float = 0.1, balance: float = 0.01
+        self, features: int, experts: int, k: int = 2, *, tau_f: float = 0.0, tau_b: float = 0.1, balance: float = 0.01
     ) -> None:
         super().__init__()
         for name, value in (("features", features), ("experts", experts), ("k", k)):

@@ -130,3 +130,16 @@ def test_every_function_and_module_is_compiled_by_itself() -> None:
     with torch._dynamo.config.patch(recompile_limit=1):
         for call in (*calls, *(torch.compile(module, fullgraph=True, backend="eager") for module in modules)):
             call(x)
+
+
+def test_a_sign_is_twice_the_bit_less_one() -> None:
+    x = torch.tensor([-3.0, -0.5, 0.0, 0.5, 3.0], requires_grad=True)
+    y = dst.nn.Sign()(x)
+    assert y.tolist() == [-1, -1, -1, 1, 1]
+    (gradient,) = torch.autograd.grad(y, x, torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert gradient.tolist() == [0, 2, 3, 4, 0]
+    smooth = dst.nn.Sign(dst.Decoupled(tau_f=0.0, tau_b=0.5))
+    (gradient,) = torch.autograd.grad(smooth(x).sum(), x)
+    torch.testing.assert_close(gradient, 1 - x.detach().tanh().square())
+    traced = torch.fx.symbolic_trace(torch.nn.Sequential(dst.nn.Sign()))
+    assert torch.equal(traced(x), y)
