@@ -1,7 +1,6 @@
 """The study as a value: what its page says, and in which order."""
 
 from dst_lab.report import Study
-from dst_lab.report.sections import OTHERS, REST, VERDICTS, answer, figures
 from dst_lab.tasks.logic_gates import LogicGatesConfig
 
 from studies.circuits.claims import judge
@@ -28,11 +27,7 @@ CIRCUITS = Study(
     },
     claimant="What is asked",
     figures={"accuracy-minutes": minutes, "accuracy-gates": gates, "accuracy-speed": speed},
-    sections=(
-        answer("accuracy-minutes", table=False),
-        VERDICTS,
-        figures({"Circuits": ["accuracy-gates", "accuracy-speed"]}),
-        OTHERS,
-        *REST,
-    ),
+    results=False,
+    first=("accuracy-minutes",),
+    parts={"Circuits": ["accuracy-gates", "accuracy-speed"]},
 )

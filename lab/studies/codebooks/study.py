@@ -1,7 +1,6 @@
 """The comparison as a study: what its page says, and in which order."""
 
 from dst_lab.report import Study
-from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures
 from dst_lab.tasks.quantisers import CodebookVAEConfig
 
 from studies.codebooks.claims import judge
@@ -30,8 +29,7 @@ CODEBOOKS = Study(
     },
     claimant="What is asked",
     figures=FIGURES,
-    sections=(
-        answer("quality", table=False), VERDICTS,
-        figures({"Reconstructions": ["reconstructions"], "Cost": ["cost"]}), SETTINGS, OTHERS, *REST,
-    ),
+    results=False,
+    first=("quality",),
+    parts={"Reconstructions": ["reconstructions"], "Cost": ["cost"]},
 )  # fmt: skip

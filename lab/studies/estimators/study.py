@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from dst_lab.report import Study
-from dst_lab.report.section import Page, Section
-from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures
+from dst_lab.report import Page, Section, Study
 from dst_lab.tasks.categorical_vae import CategoricalVAEConfig
 
 from studies.estimators import tables
@@ -52,13 +50,7 @@ ESTIMATORS = Study(
     },
     claimant="What is asked",
     figures=FIGURES,
-    sections=(
-        answer(table=False),
-        Section("tables", "Tables", _tables),
-        VERDICTS,
-        figures({"Categorical VAE": tuple(FIGURES)[:2], "Exact gradients": tuple(FIGURES)[2:]}),
-        SETTINGS,
-        OTHERS,
-        *REST,
-    ),
+    results=False,
+    parts={"Categorical VAE": tuple(FIGURES)[:2], "Exact gradients": tuple(FIGURES)[2:]},
+    sections=(Section("tables", "Tables", _tables),),
 )

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from dst_lab.records import Rows, Setting
 from dst_lab.report import Study
-from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures
 from markupsafe import Markup
 
 from studies.paper.claims import judge
@@ -70,5 +69,6 @@ PAPER = Study(
     terms=TERMS,
     changes=CHANGES,
     figures=FIGURES,
-    sections=(answer("seeds"), VERDICTS, figures(PARTS), SETTINGS, OTHERS, *REST),
+    first=("seeds",),
+    parts=PARTS,
 )

@@ -1,7 +1,6 @@
 """The study as a value: what its page says, and in which order."""
 
 from dst_lab.report import Study
-from dst_lab.report.sections import OTHERS, REST, SETTINGS, VERDICTS, answer, figures
 from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoderConfig
 from dst_lab.tasks.categorical_vae import CategoricalVAEConfig
 from dst_lab.tasks.logic_gates import LogicGatesConfig
@@ -34,12 +33,7 @@ TEMPERATURES = Study(
     },
     claimant="What the rule must do",
     figures={"rates": rates, "courses": courses},
-    sections=(
-        answer("rates", table=False),
-        VERDICTS,
-        figures({"What the rule does": ["courses"]}),
-        SETTINGS,
-        OTHERS,
-        *REST,
-    ),
+    results=False,
+    first=("rates",),
+    parts={"What the rule does": ["courses"]},
 )

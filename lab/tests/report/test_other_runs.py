@@ -15,8 +15,7 @@ from dst_lab.records import Group, Rows
 from dst_lab.report.known import ANY
 from dst_lab.report.others import figures_of
 from dst_lab.report.page import other_groups, page
-from dst_lab.report.results import best_results
-from dst_lab.report.tables import facts, provenance_table, settings_table
+from dst_lab.report.tables import best_results, facts, provenance_table, settings_table
 from dst_lab.store import Record, Series, Store
 from studies import PAPER
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dst_lab.cli.commands.sweep  # noqa: F401 - bound before a test replaces what it imports
 import numpy as np
 import planted
 import pytest

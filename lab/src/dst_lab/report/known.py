@@ -6,7 +6,6 @@ from pathlib import Path
 
 from dst_lab.cards import refuse_other
 from dst_lab.plans import Recipe
-from dst_lab.report.sections import OTHERS, REST, answer
 from dst_lab.report.study import Study
 
 ANY = Study(
@@ -15,7 +14,6 @@ ANY = Study(
     topic="Runs of a store",
     lead="Every task that is recorded here: the best settings, maps over temperatures, curves, what mattered, and all "
     "runs, without a claim.",
-    sections=(answer(), OTHERS, *REST),
 )
 """A page for whatever a store holds: no question, no claim."""
 STUDIES: dict[str, Study] = {ANY.name: ANY}

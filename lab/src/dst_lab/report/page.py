@@ -1,25 +1,39 @@
-"""One self-contained page from a store: a study's sections, and what else is in the store."""
+"""One self-contained page from a store: what a study says, and what else is in the store."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
+from dst_lab.cards import title
 from dst_lab.figures import Drawn, draw
 from dst_lab.records import Group, Rows, groups
 from dst_lab.report.commands import scale_of
-from dst_lab.report.embed.data import payload
-from dst_lab.report.embed.inline import STYLE, embedded
+from dst_lab.report.embed import STYLE, embedded
 from dst_lab.report.others import figures_of
-from dst_lab.report.section import Page
-from dst_lab.report.study import Figure, Study
-from dst_lab.report.tables import facts
-from dst_lab.report.text.glossary import GLOSSARY, occurring
+from dst_lab.report.runs_table import payload
+from dst_lab.report.study import Figure, Page, Study
+from dst_lab.report.tables import (
+    best_results,
+    chosen_table,
+    facts,
+    provenance_table,
+    recipe_table,
+    results,
+    settings_table,
+)
+from dst_lab.report.text import GLOSSARY, answers
+from dst_lab.report.verdicts import board, tally
+from dst_lab.report.verdicts import groups as by_question
+from dst_lab.report.verdicts import shown as as_shown
+from dst_lab.runs import FRESH
 from dst_lab.shown import shown
 from dst_lab.store import Run, Store, run_id
 
 PROGRAM = Path(__file__).parent / "assets" / "page.js"
+MOST = 40
+"""Rows of a table of settings."""
 
 
 def pick_scale(study: Study, store: Store) -> str:
@@ -73,21 +87,57 @@ def page(study: Study, rows: Rows, drawn: Mapping[str, Drawn] | None = None) -> 
     """The page as HTML. The same store gives the same text."""
     figures_drawn = draw(figures(study, rows), rows) if drawn is None else drawn
     others = other_groups(study, rows)
-    context = Page(study, rows, figures_drawn, others)
-    own = own_runs(rows)
-    sections = [(section, section.render(context)) for section in study.sections]
-    written = re.sub(r"<svg.*?</svg>|<[^>]*>", " ", "".join(text for _, text in sections), flags=re.DOTALL)
+    context, own = Page(study, rows, figures_drawn, others), own_runs(rows)
+    own_sections = [(one, Markup(text)) for one in study.sections if (text := one.render(context))]
+    contents = [("answer", "Answer"), *((one.anchor, one.title) for one, _ in own_sections)]
+    contents += [("verdicts", "Verdicts")] * bool(study.rules) + [("figures", "Figures")] * bool(study.parts)
+    contents += [("settings", "Settings")] * bool(study.recipes.searches) + [("others", "Tasks")] * bool(others)
+    contents += [("runs", "All runs"), *[("reproduce", "Reproduce")] * bool(study.recipes.plans)]
+    items = as_shown(context.verdicts, study)
     text = context.fill(
         "page.html",
+        contents=[*contents, ("provenance", "Provenance")],
+        style=Markup(STYLE),
+        program=Markup(PROGRAM.read_text(encoding="utf-8")),
+        data=embedded(payload(context)),
+        note=study.notes.get(rows.scale, ""),
         facts=facts(rows, own),
         own=len(own),
         left_out=len(left_out(rows, own, others)),
-        note=study.notes.get(rows.scale, ""),
-        contents=[section for section, text in sections if text],
-        sections=[Markup(text) for _, text in sections if text],
-        style=Markup(STYLE),
-        program=Markup(PROGRAM.read_text(encoding="utf-8")),
-        terms=occurring(written, {**GLOSSARY, **study.terms}),
-        data=embedded(payload(context)),
+        answers=answers(context.verdicts, study.questions),
+        # A study without tasks has no question: what there is are the other tasks, each at its best.
+        results=results(study, rows) if study.tasks else best_results(study, others),
+        first=[figure for figure in context.figures(study.first) if not figure["drawn"].empty],
+        sections=[text for _, text in own_sections],
+        verdicts=items,
+        tally=tally(context.verdicts),
+        board=board(items, study.questions),
+        groups=by_question(items, study.questions),
+        tasks=[title(task) for task in study.tasks],
+        parts={heading: context.figures(names) for heading, names in study.parts.items()},
+        chosen=chosen_table(rows) if study.recipes.searches else {},
+        others=[_part(context, group) for group in others],
+        mixed=any(group.seeds for group in others),
+        held=[(group.title, group.held) for group in others if group.held and not study.tasks],
+        fresh=FRESH,
+        recipes=recipe_table(rows),
+        provenance=provenance_table(rows, study.changes),
+        terms={**GLOSSARY, **study.terms},
     )
     return shown(str(text))
+
+
+def _part(page: Page, group: Group) -> dict[str, Any]:
+    """A task of which the study knows nothing: its figures and its settings."""
+    rows = settings_table(group)
+    return {
+        "title": group.title,
+        "name": group.name,
+        "figures": page.figures(list(figures_of(group))),
+        "fields": group.told,
+        "rated": any(row["lr"] for row in rows),
+        "rows": rows,
+        "most": MOST,
+        "stopped": group.stopped,
+        "failed": sum(row.run.status == "failed" for row in group.rows.runs.values()),
+    }

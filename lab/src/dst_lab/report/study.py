@@ -1,21 +1,39 @@
-"""What a study is: a question, the plans that answer it, the rules, the figures and the page."""
+"""What a study is: a question, the plans that answer it, the rules, the figures, and what its page has of its own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from dst_lab.cards import estimator, title
 from dst_lab.claims import Verdict
 from dst_lab.figures import Drawn
 from dst_lab.figures.style import listing
 from dst_lab.plans import Recipes
-from dst_lab.records import Rows, Setting
-from dst_lab.report.section import Section
+from dst_lab.records import Group, Rows, Setting
+from dst_lab.report.embed import inline
+from dst_lab.report.text import prose
 from dst_lab.store import Store
 
 Figure: TypeAlias = Callable[[Rows], Drawn]
 ClaimRule: TypeAlias = Callable[[Rows], list[Verdict]]
 """From the rows to the verdicts on one claim or several."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page that a study brings; it is left out where it has nothing to say."""
+
+    anchor: str
+    """The id that the page's contents lead to."""
+    title: str
+    """The title in the page's contents."""
+    render: "Callable[[Page], str]"
+    """HTML; "" leaves the section out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +54,16 @@ class Study:
         rules: from rows to verdicts.
         questions: the first word of a claim -> the question that it answers.
         claimant: the heading over the claims.
-        headline: by task, the metrics that stand for it in the answer, the first on test data; where none are named,
-            test accuracy, bound or loss, whichever there is, and the validation loss.
+        results: False where a figure or a section says better than a table what the chosen settings come to.
+        headline: by task, the metrics of that table, the first on test data; where none are named, test accuracy, bound
+            or loss, whichever there is, and the validation loss.
         remarks: by task, what else is said of a chosen setting there.
         terms: words of its own that its page explains, in small letters, and what they mean.
         changes: by commit, what had changed where runs were trained from a checkout with changes.
         figures: by name, in the order in which they are read.
-        sections: its page, from top to bottom.
+        first: the figures that stand with the answer.
+        parts: the others by heading.
+        sections: what its page has of its own, after the answer.
     """
 
     name: str
@@ -58,11 +79,14 @@ class Study:
     rules: tuple[ClaimRule, ...] = ()
     questions: Mapping[str, str] = field(default_factory=dict)
     claimant: str = "Claim"
+    results: bool = True
     headline: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     remarks: Mapping[str, Callable[[Rows, Setting], str]] = field(default_factory=dict)
     terms: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, str] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    first: tuple[str, ...] = ()
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
 
     def rows(self, store: Store, scale: str) -> Rows:
@@ -82,3 +106,41 @@ class Study:
     def where(self) -> str:
         """Where a claim that names no task is judged, in words."""
         return listing([title(task) for task in self.shared or self.tasks])
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """What a page is made from."""
+
+    study: Study
+    rows: Rows
+    drawn: Mapping[str, Drawn]
+    others: Sequence[Group] = ()
+    """The runs of tasks that the study knows nothing of."""
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        return self.study.judge(self.rows)
+
+    def figures(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Figures as the macro `show` takes them."""
+        return [
+            {"name": name, "drawn": self.drawn[name], "panels": inline(name, self.drawn[name])}
+            for name in names
+            if name in self.drawn
+        ]
+
+    def fill(self, template: str, **values: Any) -> Markup:
+        """A template of this package, or a file elsewhere given by its whole path."""
+        path = Path(template)
+        markup = (
+            ENVIRONMENT.get_template(template) if not path.is_absolute() else ENVIRONMENT.from_string(path.read_text())
+        )
+        return Markup(markup.render(scale=self.rows.scale, study=self.study, page=self, **values))
+
+
+ENVIRONMENT = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+)  # fmt: skip
+ENVIRONMENT.filters["prose"] = prose

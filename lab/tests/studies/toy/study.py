@@ -13,7 +13,6 @@ from dst_lab.figures.sweeps import searched
 from dst_lab.plans import Grid, Plan, Recipes
 from dst_lab.records import Rows
 from dst_lab.report import Page, Section, Study
-from dst_lab.report.sections import REST, VERDICTS
 from dst_lab.runs import CONFIGS
 
 TASK, SEEDS = "routing", (0, 1)
@@ -78,7 +77,7 @@ TOY = Study(
     rules=(judge,),
     questions={"T1": "Does a toy learn?"},
     figures={"toy-bars": bars, "toy-map": mapped},
-    sections=(VERDICTS, Section("toy", "Toy", section), *REST),
+    sections=(Section("toy", "Toy", section),),
 )
 METRIC = MetricCard(name="validation_wobble", label="wobble of the output", unit="share", direction=1)
 

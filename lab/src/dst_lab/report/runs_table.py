@@ -8,7 +8,7 @@ from dst_lab.cards import estimator, listed, metric, title
 from dst_lab.plans.plan import is_number
 from dst_lab.records import Row, setting_key
 from dst_lab.report.commands import run_command
-from dst_lab.report.section import Page
+from dst_lab.report.study import Page
 from dst_lab.store import run_id
 
 DIGITS = 9

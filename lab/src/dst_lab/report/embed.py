@@ -1,4 +1,4 @@
-"""Figures inside the page: as SVG that follows the page's colours, one piece per panel."""
+"""What is put into the page whole: figures as SVG that follows the page's colours, one piece per panel, and data."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from dst_lab.estimators import kinds
 from dst_lab.figures.style import FAINT, INK, PAPER, RULE, Drawn, write
 from dst_lab.shown import shown
 
-STYLE = (Path(__file__).parents[1] / "assets" / "page.css").read_text(encoding="utf-8")
+STYLE = (Path(__file__).parent / "assets" / "page.css").read_text(encoding="utf-8")
 ROW, GAP = 1085, 16
 """Pixels: the room for panels beside each other on a wide screen, and between them."""
 LARGE, SMALL, WRAPPED = 125, 88, 112

@@ -1,12 +1,48 @@
-"""What a page says first: an answer to each of a study's questions, in a sentence made of its verdicts."""
+"""Words for the page: prose as HTML, terms explained, and the sentences that answer a question."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from markupsafe import Markup, escape
 
 from dst_lab.cards import title
 from dst_lab.claims import Verdict
 from dst_lab.claims.verdict import CONTRADICTED, NOT_SUPPORTED, NOT_TESTED, SUPPORTED
 from dst_lab.figures.style import listing
+
+
+def prose(text: str) -> Markup:
+    """Plain text as HTML: escaped, `code` as code, powers raised, tau_f and tau_b as the letters they stand for.
+
+    A line breaks neither before nor after = and ±.
+    """
+    parts = str(text).split("`")
+    for i, part in enumerate(parts):
+        safe = re.sub(r"(\d)\^(\d+)", r"\1<sup>\2</sup>", str(escape(part)))
+        if i % 2:
+            parts[i] = f"<code>{safe}</code>"
+        else:
+            safe = re.sub(r" ([=±]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", safe)
+            parts[i] = re.sub(r"(?:\btau_|τ)([fb])\b", r"<i>τ</i><sub>\1</sub>", re.sub(r"\btau\b", "<i>τ</i>", safe))
+    return Markup("".join(parts))
+
+
+GLOSSARY: dict[str, str] = {
+    "nats": "The unit of a loss in natural logarithms; 1 nat is 1.44 bits. Lower is better.",
+    "diagonal": "Where both temperatures are equal: one temperature for both jobs, as Softmax STE has it.",
+    "rho": "Rank correlation, by Spearman: +1 where one always rises with the other, \N{MINUS SIGN}1 where it always "
+    "falls, 0 where neither.",
+    "argmax": "The likeliest choice is taken; nothing is drawn.",
+    "perplexity": "How many of the choices are in even use: the exponential of the entropy of how often each is taken.",
+    "search seeds": "The seeds on which settings were compared, and the best one chosen.",
+    "confirmation seeds": "Seeds that no search has seen: a setting that was lucky in its search is not lucky here.",
+    "fresh seeds": "Seeds from 1000 on, which are kept to confirm what was chosen on others.",
+    "diverged": "The loss was not finite any more, and the run was stopped.",
+    "signal-to-noise ratio": "The mean of a gradient over many draws, divided by its standard deviation.",
+}
+"""Term -> what it means; a study adds its own (`Study.terms`)."""
+
 
 WORDS = {
     SUPPORTED: "yes", NOT_SUPPORTED: "not shown", CONTRADICTED: "no", NOT_TESTED: "not tested, since runs are missing",

@@ -1,1 +1,0 @@
-"""Words for the page: prose as HTML, terms explained, and the sentences that answer a question."""
