@@ -1,5 +1,6 @@
 """Several processes, over gloo: DDP, FSDP2 and tensors split over processes."""
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,28 @@ def _split(rank: int, folder: Path) -> None:
 
 def test_tensors_split_over_processes(tmp_path: Path) -> None:
     in_two_processes(_split, tmp_path)
+
+
+def _fsdp_tokeniser(rank: int, folder: Path) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(6, 8), dst.nn.Codebook(16, 8))
+    alone = copy.deepcopy(network[1])
+    fully_shard(network, mesh=init_device_mesh("cpu", (2,)))
+    for step in range(4):
+        x = torch.randn(40, 6, generator=torch.Generator().manual_seed(10 * step + rank))
+        q, _, loss = network(x)
+        (q.square().mean() + loss).backward()
+        network.zero_grad()
+    book = network[1]
+    assert book.usage.sum() == 4 * 80
+    assert not torch.equal(book.weight, alone.weight), "the codes have moved"
+    torch.save((book.weight, book.means.count, book.usage), folder / f"{rank}.pt")
+
+
+def test_a_tokeniser_under_fsdp2_moves_its_codes_alike_in_all_processes(tmp_path: Path) -> None:
+    in_two_processes(_fsdp_tokeniser, tmp_path)
+    for first, second in zip(*(torch.load(tmp_path / f"{rank}.pt") for rank in range(2)), strict=True):
+        assert torch.equal(first, second)

@@ -9,7 +9,47 @@ from mutations.mutation import Mutation, goes_red, is_green_unchanged
 pytestmark = pytest.mark.slow
 ONLY = ("-k", "not compile and not memory")
 PLAIN = ("tests/decoupled_st/codebook", "tests/decoupled_st/nn/test_codebook.py", *ONLY)
+TOKENISER = ("tests/decoupled_st/nn/test_tokeniser.py", "-k", "not compiled and not every_code and not residual")
 FUSED = ("tests/decoupled_st/kernels/test_codebook.py", *ONLY)
+REVIVAL = [
+    Mutation(
+        "a revived code keeps the count it died with", "nn/moving.py",
+        "self._write(self.count, torch.where(dead, fair, count), again)", "self._write(self.count, count, again)",
+    ),
+    Mutation(
+        "dead codes become tokens that are none", "nn/moving.py",
+        "dead = dead & valid[place, heads]", "dead = dead & (valid[place, heads] | True)",
+    ),
+    Mutation(
+        "all dead codes become one token", "nn/moving.py",
+        "place = (number * _STRIDE + self.passes", "place = (0 * number + self.passes",
+    ),
+    Mutation(
+        "codes move in evaluation", "nn/codebook.py",
+        "counts = self.training and not recomputed()", "counts = not recomputed()",
+    ),
+    Mutation(
+        "codes move again in a checkpoint", "nn/codebook.py",
+        "counts = self.training and not recomputed()", "counts = self.training",
+    ),
+    Mutation(
+        "codes move twice as far as the mean", "nn/moving.py",
+        "moved = codes + step * (sums", "moved = codes + 2 * step * (sums",
+    ),
+    Mutation(
+        "padding is counted", "nn/codebook.py",
+        "index.where(valid if self.heads == 1 else valid.unsqueeze(-1), -1)\n        if counts:",
+        "index\n        if counts:",
+    ),
+    Mutation(
+        "padding is measured", "nn/tokens.py",
+        "self._measured(z, valid.to(z.dtype).unsqueeze(-1))", "self._measured(z, torch.ones_like(z[:, :1]))",
+    ),
+    Mutation(
+        "mean and variance without their gradient", "nn/tokens.py",
+        "mean = total[:-1] / count", "mean = (total[:-1] / count).detach()",
+    ),
+]  # fmt: skip
 PLANTED = [
     Mutation(
         "scale forgotten: no 1/tau_b", "codebook/chunked.py",
@@ -71,12 +111,21 @@ PLANTED = [
         "mean[h] / len(x)", "mean[h]",
     ),
     Mutation(
-        "rows of NaN counted as a code", "nn/codebook.py",
+        "rows of NaN counted as a code", "nn/quantiser.py",
         "torch.where(numbers < 0, self.heads * self.codes, numbers + offset)", "(numbers.clamp(min=0) + offset)",
     ),
     Mutation(
         "residual stages detached: the gradient once per stage", "nn/residual_codebook.py",
-        "part = stage(x - q, generator", "part = stage(x - q.detach(), generator",
+        "part = stage(z - q, token_mask", "part = stage(z - q.detach(), token_mask",
+    ),
+    Mutation(
+        "kernels: of equal scores the last share wins", "kernels/codebook/nearest.py",
+        "first_share = tl.min(tl.where(peaks == highest, share, SHARES - 1), 0)",
+        "first_share = tl.max(tl.where(peaks == highest, share, 0), 0)",
+    ),
+    Mutation(
+        "kernels: of equal scores the last tile wins", "kernels/codebook/nearest.py",
+        "group = tl.where(high > peak,", "group = tl.where(high >= peak,",
     ),
     Mutation(
         "kernels: the chosen row's own gradient missing", "kernels/codebook/backward.py",
@@ -103,7 +152,7 @@ MUTATIONS = [
     replace(bug, file=f"decoupled_st/{bug.file}", tests=FUSED if fused else PLAIN, interpreted=fused)
     for bug in PLANTED
     for fused in [bug.file.startswith("kernels")]
-]
+] + [replace(bug, file=f"decoupled_st/{bug.file}", tests=TOKENISER) for bug in REVIVAL]
 
 
 def test_the_unchanged_copy_is_green_and_is_what_is_tested(tmp_path: Path) -> None:

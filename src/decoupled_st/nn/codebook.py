@@ -19,7 +19,7 @@ from decoupled_st.estimators.surrogate import scattered
 from decoupled_st.kernels import transformed
 from decoupled_st.nn.chooser import check_deterministic, check_grad_scale, one_node
 from decoupled_st.nn.moving import MovingMeans
-from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_size, squared_error
+from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_losses, check_size, squared_error
 from decoupled_st.nn.replicas import broadcast_from_first
 from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.nn.tokens import Tokens
@@ -32,9 +32,8 @@ FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
 }
 """The functions of the estimators that have a form for codebooks, by the estimators' names."""
 _CHOICES = tuple(registered(name) for name in FORMS)
-LOSSES = ("commitment", "codebook", "entropy")
-UPDATES = ("ema", "gradient")
-COMMITMENT = 0.25
+LOSSES = {"ema": ("commitment", "entropy"), "gradient": ("commitment", "codebook", "entropy")}
+"""By how the codes are moved."""
 _SEEN = 16
 """Rows of a batch whose scores a rule sees: enough for their scale, and few beside the rows themselves."""
 _LEAST = 32
@@ -57,10 +56,9 @@ class Codebook(Quantiser):
     Args:
         codes: how many codes (per head).
         dim: how many features x has.
-        estimator: None, `Decoupled`, `SoftmaxSTE`, `GumbelSTE` or `IdentitySTE`; or a rule, `SelfTempered(steps=..)`,
-            which sets the temperatures of `Decoupled`, `tau_b` by the scores of some rows of each batch, one for all
-            rows: of a rule with a `tau_b` for each row, such as `Confidence`, their mean. The attribute may be replaced
-            in training. None is `IdentitySTE()` with the defaults in brackets below.
+        estimator: None, `Decoupled`, `SoftmaxSTE`, `GumbelSTE` or `IdentitySTE`; or a rule for the temperatures of
+            `Decoupled`, which sees the scores of some rows of each batch (of one `tau_b` per row the mean is taken).
+            May be replaced in training. None is `IdentitySTE()` with the defaults in brackets below.
         update: "ema", codes are moving means of their tokens, no parameters; or "gradient", codes are a parameter that
             your optimiser moves: by the estimator's gradient, by the loss "codebook" alone with `IdentitySTE`.
             [None: "ema"; else "gradient"]
@@ -120,8 +118,14 @@ class Codebook(Quantiser):
         update = update or ("ema" if alone else "gradient")
         metric = metric or ("l2" if alone else "dot")
         if losses is None:
-            losses = ({"commitment": COMMITMENT} | ({"codebook": 1.0} if update == "gradient" else {})) if alone else []
-        _check_choices(update, metric, losses, dim, heads)
+            losses = ({"commitment": 0.25} | ({"codebook": 1.0} if update == "gradient" else {})) if alone else []
+        if update not in LOSSES:
+            raise ValueError(f"update must be one of {', '.join(LOSSES)}, got {update!r}")
+        if metric not in METRICS:
+            raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
+        check_losses(losses, LOSSES[update])
+        if dim % heads:
+            raise ValueError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}")
         project = alone or features is not None
         if features is None:
             features = min(FEATURES, dim // heads) if alone else dim // heads
@@ -137,17 +141,7 @@ class Codebook(Quantiser):
         self.estimator = IdentitySTE() if estimator is None else estimator
         self.deterministic = check_deterministic(deterministic)
         self.grad_scale = check_grad_scale(grad_scale)
-        shape = (codes, features) if heads == 1 else (heads, codes, features)
-        self.register_buffer("usage", torch.empty(shape[:-1], dtype=torch.int64, device=device))
-        self.means: MovingMeans | None = None
-        weight = torch.empty(shape, device=device, dtype=dtype)
-        if update == "ema":
-            self.register_buffer("weight", weight)
-            self.means = MovingMeans(heads, codes, features, revival, device)
-        else:
-            self.weight = nn.Parameter(weight)
-            self.register_buffer("idle", torch.empty(shape[:-1], dtype=torch.int64, device=device))
-        self._recent: Tensor | None = None
+        self._make_codes(revival, device, dtype)
         if self.tempering is not None:
             self.tempering.to_empty(device=device)  # filled below; what is on meta cannot be moved
         self.reset_parameters()
@@ -166,6 +160,19 @@ class Codebook(Quantiser):
             raise ValueError(f"{type(chosen).__name__} has no form for codebooks: use one of {expected}")
         self.tempering = Tempering(tempered).train(self.training) if isinstance(tempered, Tempered) else None
         self._estimator = value
+
+    def _make_codes(self, revival: bool, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+        shape = (*((self.heads,) if self.heads > 1 else ()), self.codes, self.features)
+        weight = torch.empty(shape, device=device, dtype=dtype)
+        self.register_buffer("usage", torch.empty(shape[:-1], dtype=torch.int64, device=device))
+        self._recent: Tensor | None = None
+        self.means: MovingMeans | None = None
+        if self.update == "ema":
+            self.register_buffer("weight", weight)
+            self.means = MovingMeans(self.heads, self.codes, self.features, revival, device)
+        else:
+            self.weight = nn.Parameter(weight)
+            self.register_buffer("idle", torch.empty(shape[:-1], dtype=torch.int64, device=device))
 
     def reset_parameters(self) -> None:
         """Codes from N(0, 1) where tokens are normalised, else from N(0, 1 / features), of length about 1; nothing
@@ -200,8 +207,9 @@ class Codebook(Quantiser):
             loss_x: has the values of x and takes the gradients of the losses in its place.
         """
         rows = self._rows(x)
-        if loss_x is not None and loss_x.shape != x.shape:
-            raise ValueError(f"loss_x must have x's shape {tuple(x.shape)}, got {tuple(loss_x.shape)}")
+        if loss_x is not None and (loss_x.shape != x.shape or not self.tokens.is_identity):
+            alike = "must have" if self.tokens.is_identity else "goes with codes of x's own features only, and"
+            raise ValueError(f"loss_x {alike} x's shape {tuple(x.shape)}, got {tuple(loss_x.shape)}")
         if self.training and transformed() and (is_batchedtensor(rows) or is_batchedtensor(self.weight)):
             raise NotImplementedError(
                 "a Codebook in training counts the codes it chooses, which it cannot inside torch.vmap: "
@@ -213,7 +221,7 @@ class Codebook(Quantiser):
         z = self._split(rows if valid is None else self._inward(rows, valid, measure=self.training))
         counts = self.training and not recomputed()
         if self.means is not None and counts and valid is not None:
-            self.means.advance(self._heads_of_codes(), self._flat(z), valid.reshape(-1))
+            self.means.advance(self.weight.view(self.heads, self.codes, -1), self._flat(z), valid.reshape(-1))
         q, index = self._choose(z, z.dtype if valid is None else rows.dtype, mask, generator, seed)
         chosen = index if valid is None else index.where(valid if self.heads == 1 else valid.unsqueeze(-1), -1)
         if counts:
@@ -245,15 +253,16 @@ class Codebook(Quantiser):
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> None:
-        """Set every code to a random row of x; where they are fewer than codes, to one and some noise. In several
-        processes, all get the first one's. Codes that are moving means and of normalised tokens start so by themselves.
-        """
+        """Set every code to a random row of x, with some noise where rows are fewer than codes. In several processes,
+        all get the first one's. Codes that are moving means start so by themselves."""
         rows = self._rows(x).detach()
         if rows.numel() == 0:
             raise ValueError(f"x must have at least one row to take codes from, got shape {tuple(x.shape)}")
         everything = torch.ones(self.weight.shape[:-1], dtype=torch.bool, device=self.weight.device)
-        z = self._inward(rows, self._valid(rows, None), measure=self.training)
-        self._set(everything, self._split(z), apart=_SPLIT)
+        if not self.tokens.is_identity:
+            valid = self._valid(rows, None)
+            rows = self._inward(rows, valid, measure=self.training)[valid]
+        self._set(everything, self._split(rows), apart=_SPLIT)
 
     @torch.no_grad()
     def revive(self, after: int, optimiser: torch.optim.Optimizer | None = None) -> int:
@@ -319,10 +328,12 @@ class Codebook(Quantiser):
     @torch.no_grad()
     def _after(self, z: Tensor, index: Tensor) -> None:
         """What is counted after a training pass."""
-        counts = self._count(index)
         if self.means is not None:
-            self.means.keep(self._flat(z), index.reshape(-1, self.heads))
+            counts = self.means.keep(self._flat(z), index.reshape(-1, self.heads))
+            self._add_usage(counts.view(self.usage.shape))
             return
+        counts = self._count(index)
+        self._add_usage(counts)
         idle = torch.where(counts > 0, 0, self.idle + 1)
         if torch.compiler.is_compiling():
             idle = torch.where(is_run_again(index), self.idle, idle)
@@ -364,13 +375,9 @@ class Codebook(Quantiser):
         """Tokens as [N, heads, features]."""
         return z.reshape(-1, self.heads, self.features)
 
-    def _heads_of_codes(self) -> Tensor:
-        return self.weight if self.heads > 1 else self.weight.unsqueeze(0)
-
     def _gather(self, index: Tensor) -> Tensor:
-        if self.heads == 1:
-            return gather(as_summed(self.weight).unsqueeze(0), index.unsqueeze(-1)).squeeze(-2)
-        return gather(as_summed(self.weight), index)
+        codes = as_summed(self.weight)
+        return gather(codes, index) if self.heads > 1 else gather(codes.unsqueeze(0), index.unsqueeze(-1)).squeeze(-2)
 
     def _losses(
         self, z: Tensor, index: Tensor, valid: Tensor | None, mask: Tensor | None
@@ -384,27 +391,12 @@ class Codebook(Quantiser):
             losses = {name: mean(*pair) for name, pair in differences.items() if name in self.losses}
         if "entropy" in self.losses:
             options: dict[str, Any] = {"tau": self.entropy_tau, "metric": self.metric, "mask": mask}
-            losses["entropy"] = codebook.distribution(z, self.weight, **options).penalty
+            rows = z if valid is None else z[valid]
+            losses["entropy"] = codebook.distribution(rows, self.weight, **options).penalty
         if not isinstance(self.losses, Mapping):
             return losses
         return sum((self.losses[name] * loss for name, loss in losses.items()), start=z.new_zeros(()))
 
     def extra_repr(self) -> str:
         heads = f", heads={self.heads}" if self.heads > 1 else ""
-        features = "" if self.tokens.is_identity else f", features={self.features}"
-        return f"{self.codes}, {self.dim}, {self.estimator}, metric={self.metric!r}{heads}{features}"
-
-
-def _check_choices(update: str, metric: str, losses: object, dim: int, heads: int) -> None:
-    if update not in UPDATES:
-        raise ValueError(f"update must be one of {', '.join(UPDATES)}, got {update!r}")
-    if metric not in METRICS:
-        raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
-    if not isinstance(losses, (list, tuple, set, Mapping)) or any(loss not in LOSSES for loss in losses):
-        raise ValueError(
-            f"losses must be some of {', '.join(LOSSES)}, as a list, or as a dict with their weights, got {losses!r}"
-        )
-    if update == "ema" and "codebook" in losses:
-        raise ValueError('codes with update="ema" learn by no loss: leave "codebook" out of losses')
-    if dim % heads:
-        raise ValueError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}")
+        return f"{self.codes}, {self.dim}, {self.estimator}, metric={self.metric!r}{heads}, features={self.features}"

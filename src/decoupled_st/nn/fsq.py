@@ -77,7 +77,7 @@ class FSQ(Quantiser):
         whole = u.detach().round()
         index = self._number(whole).where(valid, -1)
         if self.training and not recomputed():
-            self._count(index)
+            self._add_usage(self._count(index))
         q = (whole + (u - u.detach())) / (self.levels // 2)
         return Quantised(self._outward(q, valid, token_mask), index, q.new_zeros(()))
 

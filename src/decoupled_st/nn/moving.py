@@ -85,9 +85,9 @@ class MovingMeans(nn.Module):
         self._write(self.passes, self.passes + 1, again)
 
     @torch.no_grad()
-    def keep(self, z: Tensor, index: Tensor) -> None:
+    def keep(self, z: Tensor, index: Tensor) -> Tensor:
         """Keep what the next pass moves the codes by: the sums and numbers of tokens z [N, H, D] by their index [N, H];
-        an index of -1 counts nowhere."""
+        an index of -1 counts nowhere. Returns the numbers, int64 [H, K]."""
         heads, K, width = self.chosen.shape
         at = torch.where(index < 0, heads * K, index + torch.arange(heads, device=index.device) * K)
         ones = torch.ones_like(z[..., :1])
@@ -95,6 +95,7 @@ class MovingMeans(nn.Module):
         chosen.index_add_(0, at.flatten(), torch.cat([z, ones], -1).flatten(0, 1).to(chosen.dtype))
         chosen = sum_over_replicas(chosen[:-1]).view(heads, K, width)
         self._write(self.chosen, chosen, is_run_again(z) if torch.compiler.is_compiling() else None)
+        return chosen[..., -1].long()
 
     def _candidates(self, z: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """The tokens that dead codes may become: in several processes the first one's, as many whatever its batch."""

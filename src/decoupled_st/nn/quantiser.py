@@ -1,5 +1,6 @@
 """What the quantisers have in common: vectors in, codes out, and counts of what was chosen."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -86,16 +87,18 @@ class Quantiser(nn.Module):
 
     @torch.no_grad()
     def _count(self, index: Tensor) -> Tensor:
-        """Add an index to `usage`, and return how often each code is in it, in all processes together."""
+        """How often each code is in an index, in all processes together."""
         numbers = index.reshape(-1, self.heads)
         offset = torch.arange(self.heads, device=index.device) * self.codes
         # Rows of NaN have the index -1: one place more takes them.
         at = torch.where(numbers < 0, self.heads * self.codes, numbers + offset).flatten()
         counts = torch.zeros(self.heads * self.codes + 1, dtype=torch.int64, device=index.device)
         counts.scatter_add_(0, at, torch.ones_like(at))
-        counts = sum_over_replicas(counts[:-1]).view(self.usage.shape)
-        self.usage += counts.masked_fill(is_run_again(index), 0) if torch.compiler.is_compiling() else counts
-        return counts
+        return sum_over_replicas(counts[:-1]).view(self.usage.shape)
+
+    @torch.no_grad()
+    def _add_usage(self, counts: Tensor) -> None:
+        self.usage += counts.masked_fill(is_run_again(counts), 0) if torch.compiler.is_compiling() else counts
 
     def _check_index(self, index: Tensor) -> None:
         if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
@@ -126,3 +129,11 @@ def check_codes(codes: object) -> int:
     if size >= 2**31:
         raise ValueError(f"there may be at most 2^31 - 1 codes, got {size}: use heads or residual stages")
     return size
+
+
+def check_losses(losses: object, known: tuple[str, ...]) -> None:
+    """Names of losses, with or without weights."""
+    if not isinstance(losses, (list, tuple, set, Mapping)) or any(loss not in known for loss in losses):
+        raise ValueError(
+            f"losses must be some of {', '.join(known)}, as a list, or as a dict with their weights, got {losses!r}"
+        )

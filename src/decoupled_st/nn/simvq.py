@@ -83,7 +83,7 @@ class SimVQ(Quantiser):
         loss = squared_error(z.detach(), chosen, valid) + self.commitment * squared_error(z, chosen.detach(), valid)
         index = index.where(valid, -1)
         if self.training and not recomputed():
-            self._count(index)
+            self._add_usage(self._count(index))
         return Quantised(self._outward(rotated(z, chosen), valid, token_mask), index, loss)
 
     @torch.no_grad()

@@ -363,7 +363,7 @@ def test_deterministic_evaluation_meta_and_repr() -> None:
     meta.reset_parameters()
     assert meta.usage.sum() == 0
     assert 0.2 < meta.weight.std() * 6**0.5 < 2
-    assert "  40, 6, Decoupled(tau_f=0.0, tau_b=0.5), metric='dot'\n" in repr(meta)
+    assert "  40, 6, Decoupled(tau_f=0.0, tau_b=0.5), metric='dot', features=6\n" in repr(meta)
 
 
 def test_sizes_may_be_numpys() -> None:
@@ -408,7 +408,7 @@ REFUSED = {
     ),
     "update": (lambda: dst.nn.Codebook(8, 6, update="adam"), "update must be one of ema, gradient, got 'adam'"),
     "a loss of moving means": (
-        lambda: dst.nn.Codebook(8, 6, losses={"codebook": 1.0}), 'leave "codebook" out of losses'
+        lambda: dst.nn.Codebook(8, 6, losses={"codebook": 1.0}), "some of commitment, entropy, as a list"
     ),
     "code features": (lambda: dst.nn.Codebook(8, 6, features=0), "features must be an integer of at least 1, got 0"),
     "dropout": (lambda: dst.nn.ResidualCodebook(8, 6, stages=2, dropout=0.5), "dropout must be True or False, got 0.5"),

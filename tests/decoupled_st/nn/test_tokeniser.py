@@ -338,6 +338,12 @@ def test_weights_make_one_number_and_names_a_dict() -> None:
             torch.testing.assert_close(weighted, 0.3 * found["commitment"] + 0.1 * found["entropy"])
 
 
+def test_the_entropy_is_of_tokens_alone() -> None:
+    book = dst.nn.Codebook(K, D, losses={"entropy": 1.0}).eval()
+    x, mask = tokens(60).reshape(3, 20, D), torch.rand(3, 20) < 0.5
+    torch.testing.assert_close(book(x, token_mask=mask).losses, book(x[mask]).losses)
+
+
 def _replica(rank: int, folder: Path) -> None:
     torch.manual_seed(0)
     book = dst.nn.Codebook(16, D)
