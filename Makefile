@@ -32,7 +32,7 @@ test: $(SETUP)
 	$(BIN)/mypy
 	PYTHONPATH=lab $(BIN)/lint-imports
 	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not slow and not gpu"
-	TRITON_INTERPRET=1 $(BIN)/pytest -n $(JOBS) -m "not slow and not gpu" tests/decoupled_st/kernels lab/tests/cuda
+	TRITON_INTERPRET=1 $(BIN)/pytest -n $(JOBS) -m "not slow and not gpu" tests/decoupled_st/kernels
 
 test-slow: $(SETUP)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "slow and not gpu" --ignore tests/clients

@@ -225,10 +225,12 @@ class LogicGates(Task):
 
     def bytes_per_run(self) -> int:
         neurons = sum(self.widths)
-        if self.packs:
-            # Noise, choices, their probabilities and gradients; a layer's gradients and words; an evaluation's input.
-            return 4 * neurons * (6 * 16 + 2 * self.config.batch + 80) + EVALUATE * (self.widths[0] + 64 * self.classes)
-        return 4 * (10 * EVALUATE * neurons + 3 * 16 * neurons)
+        if not self.packs:
+            return 4 * (10 * EVALUATE * neurons + 3 * 16 * neurons)
+        samples = int(dict(self.config.estimator.options).get("samples", 1))
+        # Noise, choices, their probabilities and gradients; wiring and who reads what; words; gradients of two layers.
+        of_neurons = 6 * 16 * samples + 32 + EVALUATE // 32
+        return 4 * (of_neurons * neurons + 2 * EVALUATE * self.config.width) + self.config.batch * self.widths[0]
 
 
 def _above(levels: Tensor, ranks: Tensor) -> Tensor:
