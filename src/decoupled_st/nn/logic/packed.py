@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
+from decoupled_st.estimators.surrogate import softmax
 from decoupled_st.nn.logic.gates import apply_gates
 
 WORTH = 2**18
@@ -314,13 +315,11 @@ class _Choice(torch.autograd.Function):
         from decoupled_st.kernels.packed import on_cpu
 
         (logits,), g = ctx.saved_tensors, gradients[0]
-        if torch.is_grad_enabled() or not kernels.can_take_gradient(g):
+        if not torch.is_grad_enabled() and kernels.can_take_gradient(g):
+            return on_cpu.choose_backward(logits, g.contiguous(), ctx.tau_b, ctx.scale), None, None, None, None
+        with torch.enable_grad():  # by plain operations, which can be differentiated again
             nothing = (logits == -torch.inf).all(-1, keepdim=True)
-            p = torch.softmax(torch.where(nothing, 0.0, logits / ctx.tau_b), -1).masked_fill(nothing, 0.0)
-            g = g - g.gather(
-                -1, logits.detach().argmax(-1, keepdim=True)
-            )  # as `estimators.surrogate.softmax` does, and why
-            result = p * (g - (p * g).sum(-1, keepdim=True)) * (ctx.scale / ctx.tau_b)
-        else:
-            result = on_cpu.choose_backward(logits, g.contiguous(), ctx.tau_b, ctx.scale)
+            tempered, largest = torch.where(nothing, 0.0, logits / ctx.tau_b), logits.detach().argmax(-1, keepdim=True)
+            p = softmax(tempered, largest, -1).masked_fill(nothing, 0.0)
+            (result,) = torch.autograd.grad(p, logits, g * ctx.scale, create_graph=True)
         return result, None, None, None, None
