@@ -5,6 +5,8 @@ training, Ray gives to another; it goes on from the checkpoint where the folder 
 """
 
 import math
+import os
+import secrets
 import signal
 import socket
 import sys
@@ -34,6 +36,14 @@ RETRIES = 10
 """How often a chunk is started again after its worker or node was lost; then it is halved as if its code had failed."""
 STOP = "stop"
 """What the driver writes into its mark among the checkpoints."""
+ALONE = {
+    "RAY_AUTH_MODE": "token",
+    # Ray takes the machine's address rather than 127.0.0.1, and listens on every interface, unless it is told that
+    # there are no clusters here, as on the systems that this variable is named after.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""The environment of a Ray that is started here: nobody else can reach it, and none of its data leave the machine."""
 PATIENCE = 30.0
 """Seconds that workers have to save when the driver is asked to stop, or the time is up."""
 
@@ -115,6 +125,10 @@ class RayEngine:
         """Start or join. Raises ValueError where there is no Ray, no answer or no GPU."""
         if self._ray:
             return
+        if self.address is None:
+            for name, value in ALONE.items():
+                os.environ.setdefault(name, value)
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         try:
             import ray
         except ImportError:
@@ -123,7 +137,7 @@ class RayEngine:
         try:
             options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
             if self.address is None:
-                options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
+                options |= {"include_dashboard": False}
             ray.init(address=self.address or "local", **options)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             where = self.address or "this machine"
