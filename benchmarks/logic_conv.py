@@ -87,12 +87,9 @@ def main() -> None:
                 print(f"{name} {what} {way}: {times[len(times) // 2]:.4f} ms, peak {peak:.3f} GiB", flush=True)
                 if args.profile:
                     show_kernels(step)
+                del step  # and what it holds, before the next is measured
                 if not args.no_record:
-                    size = (
-                        f"{name}, batch {BATCH}, peak {peak:.2f} GiB"
-                        if device.type == "cuda"
-                        else f"{name}, batch {BATCH}"
-                    )
+                    size = f"{name}, batch {BATCH}" + (f", peak {peak:.2f} GiB" if device.type == "cuda" else "")
                     record("logic-conv", f"{what}, {way}, whole step", size, times, None, device)
     dst.use_kernels(True)
 

@@ -37,7 +37,7 @@ html_show_sphinx = False
 
 CONTENTS = {
     "Start": ["docs/index", "docs/decoupled", "docs/estimators", "docs/choosing-temperatures"],
-    "Use it": ["docs/patterns", "docs/modules", "docs/codebooks", "docs/circuits", "docs/diagnostics"],
+    "Use it": ["docs/patterns", "docs/modules", "docs/codebooks", "docs/circuits", "docs/convolutional", "docs/diagnostics"],
     "Speed": ["docs/performance", "docs/kernels"],
     "Laboratory": [
         "docs/laboratory", "docs/tasks", "docs/plans", "docs/own", "docs/laptop-to-cluster", "docs/report",
