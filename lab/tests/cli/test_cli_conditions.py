@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,16 +60,6 @@ def test_two_values_are_one_too_many() -> None:
             parse(texts)
 
 
-def test_the_best_of_a_setting_is_the_same_number_in_every_command(cli) -> None:
-    """The mean of each run's lowest loss, 1.0; the lowest mean over training is 1.5."""
-    with Store.open("dst.sqlite", write=True) as store:
-        for seed, losses in enumerate(([3.0, 1.0, 2.0], [1.0, 2.0, 3.0])):
-            history = {"validation_loss": Series(np.array([1, 2, 3]), np.array(losses))}
-            store.put([replace(_record(seed), history=history)])
-    (row,) = json.loads(cli("show", "--json").out)
-    assert row["mean"] == 1.0
-
-
 def test_search_seeds_and_fresh_ones_are_told_apart_by_every_command(store, cli) -> None:
     assert cli("rm", "--yes", "--where", "seeds!=fresh").out == "2 runs removed from dst.sqlite\n"
     assert seeds_in(store) == [FRESH]
@@ -111,18 +100,6 @@ def test_an_export_and_a_page_name_the_default_too(optimisers, cli) -> None:
         (group,) = groups(Rows.of(opened, PAPER.recipes, "quick"))
         assert group.varied == ["optimiser"]
         assert [row["fields"] for row in settings_table(group)] == [["adam"], ["radam"]]
-
-
-def test_runs_of_a_task_that_is_not_known_here_are_told_apart_by_what_some_of_them_lack(cli) -> None:
-    with Store.open("dst.sqlite", write=True) as store:
-        for loss, more in ((1.0, {}), (3.0, {"optimiser": "radam", "width": 8})):
-            config = {"task": "somebodys", "estimator": {"name": "decoupled", "tau_f": 1.0}, "seed": 0, **more}
-            history = {"validation_loss": Series(np.array([1]), np.array([loss]))}
-            store.put([Record(config=config, status="done", history=history)])
-    rows = json.loads(cli("show", "--json").out)
-    told = [(row["optimiser"], row["width"], row["mean"]) for row in rows]
-    assert told == [("adam", None, 1.0), ("radam", 8, 3.0)], "the optimiser is a field of every task"
-    assert "1 runs removed" in cli("rm", "--where", "optimiser!=adam", "--yes").out
 
 
 def test_parameters_with_dots_in_their_names_are_told_apart(cli) -> None:

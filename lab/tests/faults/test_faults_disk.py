@@ -6,12 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dst_lab.store import Store
 
 pytestmark = pytest.mark.slow
 
@@ -21,26 +19,6 @@ SBN = ("run", "stochastic-binary", "--epochs", 2, "--threads", 1)
 def limited(size: int) -> dict[str, Callable[[], None]]:
     """No file may grow beyond this many bytes: what a quota does, without filling a disk."""
     return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))}
-
-
-def test_a_full_disk_loses_nothing_that_was_recorded(dst, cli, rows) -> None:
-    path = Path("dst.sqlite")
-    many = (*SBN, "--seeds", 40, "--fleet", 5)
-    assert cli(*many, "--store", "whole.sqlite").code == 0
-    whole = rows(Path("whole.sqlite"))
-    full = dst(*many, **limited(Path("whole.sqlite").stat().st_size // 2))
-    assert full.code == 2
-    said = full.err.splitlines()[-1]
-    assert said.startswith(f"dst: {path.resolve()}: the disk ")
-    assert "what was recorded before is safe" in said
-    assert "run the same command again" in said
-    assert "Traceback" not in full.err
-    kept = rows(path)
-    assert len(kept) in range(5, 40, 5)
-    assert all(kept[run] == whole[run] for run in kept)
-    assert cli(*many).code == 0
-    assert rows(path) == whole
-    assert sorted(file.name for file in Path().iterdir()) == ["dst.sqlite", "whole.sqlite"]
 
 
 def test_a_checkpoint_that_finds_no_room_does_not_stop_training(dst, start, cli, rows) -> None:
@@ -110,47 +88,3 @@ def test_a_disk_that_is_really_full(surroundings, cli, rows) -> None:
     assert len(kept) in (6, 12, 18)
     assert all(kept[run] == whole[run] for run in kept)
     assert rows(surroundings / "whole.sqlite") == whole
-
-
-@pytest.fixture
-def readable() -> Iterator[Path]:
-    """A folder that an ordinary user reaches; those of pytest are their owner's alone."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    yield folder
-    folder.chmod(0o755)
-    shutil.rmtree(folder)
-
-
-def test_a_store_that_may_only_be_read(readable, cli) -> None:
-    """For root no file is read-only, so root first becomes nobody, who may not be able to import later on."""
-    path = readable / "dst.sqlite"
-    assert cli(*SBN, "--seeds", 1, "--store", path).code == 0
-    path.chmod(0o444)
-    readable.chmod(0o555)
-    before = path.read_bytes()
-    script = """
-import os, sys, urllib.parse
-import dst_lab.tasks, dst_lab.engines.local, dst_lab.cli.terminal.progress, rich.table, rich.box, encodings.idna
-from dst_lab.cli.main import main
-if os.geteuid() == 0:
-    os.setgroups([]), os.setgid(65534), os.setuid(65534)
-main(sys.argv[1:])
-"""
-
-    def as_nobody(*words: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", script, *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-    refused = as_nobody(*SBN, "--seeds", 2, "--store", path)
-    assert refused.returncode == 2
-    (said,) = refused.stderr.splitlines()
-    assert said.startswith(f"dst: {path} cannot be written")
-    assert "Make room or make the folder writable" in said
-    shown = as_nobody("show", "--store", path)
-    assert shown.returncode == 0
-    assert "decoupled" in shown.stdout
-    assert path.read_bytes() == before
-    assert list(readable.iterdir()) == [path]
-    with Store.open(path) as store:
-        assert len(store.runs()) == 1

@@ -132,19 +132,6 @@ def test_every_field_of_every_config_is_a_column(format, store, record, tmp_path
 
 
 @pytest.mark.parametrize("format", READERS)
-def test_a_temperature_that_the_two_columns_do_not_tell_of_is_one_of_its_own(format, store, record, tmp_path):
-    """That of an estimator that is not known here."""
-    given = [record(8, estimator={"name": "bold", "tau": tau}) for tau in (0.5, 2.0)]
-    store.put(given)
-    export(store, format, tmp_path / "rows")
-    header, rows = READERS[format](tmp_path / "rows")
-    at = list(header).index("estimator.tau")
-    assert {row[0]: float(row[at]) for row in rows if row[2] == "bold"} == {
-        one.run_id: tau for one, tau in zip(given, (0.5, 2.0), strict=True)
-    }
-
-
-@pytest.mark.parametrize("format", READERS)
 def test_whole_numbers_that_no_column_of_numbers_holds_are_text(format, store, record, tmp_path):
     given = [record(8, key=2**63, size=10**400), record(8, key=-(2**63) - 1, size=0.5), record(8, key=7, size=1)]
     store.put(given)
@@ -167,14 +154,6 @@ def test_parquet_is_written_in_groups_with_dictionaries(store, record, tmp_path,
     assert file.num_row_groups == 4
     assert "RLE_DICTIONARY" in file.metadata.row_group(0).column(0).encodings
     assert _same(_read_parquet(out)[1], _expected(_records(record)))
-
-
-@pytest.mark.parametrize("format", READERS)
-def test_an_empty_store_gives_the_header_alone(format, tmp_path):
-    with Store.open(tmp_path / "empty.sqlite", write=True) as store:
-        assert export(store, format, tmp_path / "rows") == 0
-    header, rows = READERS[format](tmp_path / "rows")
-    assert (tuple(header), rows) == (COLUMNS, [])
 
 
 @pytest.mark.parametrize("format", READERS)

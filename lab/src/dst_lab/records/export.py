@@ -130,28 +130,33 @@ def _write_csv(path: Path, kinds: dict[str, type], blocks: Iterator[_Block]) -> 
 
 
 def _write_parquet(path: Path, kinds: dict[str, type], blocks: Iterator[_Block]) -> int:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise StoreError("parquet needs pyarrow: pip install 'dst-lab', or export csv.") from error
-    arrow = {str: pa.dictionary(pa.int32(), pa.string()), float: pa.float64(), int: pa.int64()}
-    schema = pa.schema([(name, arrow[kind]) for name, kind in kinds.items()], {"written by": PARQUET.mark.decode()})
+    import pyarrow as pa  # late: it takes a third of a second to load
+    import pyarrow.parquet as pq
 
-    count = 0
+    types = {str: pa.string(), float: pa.float64(), int: pa.int64()}
+    schema = pa.schema([(name, types[kind]) for name, kind in kinds.items()], {"written by": PARQUET.mark.decode()})
+
+    def table(group: list[_Block]) -> Any:
+        row_of = pa.array(np.repeat(np.arange(len(group)), [block.steps.size for block in group]))
+        columns = {
+            name: pa.array([_cell(block.shared, name, kinds) for block in group], types[kinds[name]]).take(row_of)
+            for name in group[0].shared
+        }
+        columns["metric"] = pa.array([block.metric for block in group]).take(row_of)
+        columns["step"] = pa.array(np.concatenate([block.steps for block in group]))
+        columns["value"] = pa.array(np.concatenate([block.values for block in group]))
+        return pa.table([columns[name] for name in kinds], schema=schema)
+
+    count, written, group = 0, 0, list[_Block]()
     with pq.ParquetWriter(path, schema) as writer:
-        for group in _groups(blocks):
-            lengths = np.array([block.steps.size for block in group])
-            held: dict[str, Any] = {
-                "step": pa.array(np.concatenate([block.steps for block in group])),
-                "value": pa.array(np.concatenate([block.values for block in group])),
-                "metric": _repeated([block.metric for block in group], lengths, arrow[str]),
-            }
-            for name in kinds.keys() - held.keys():
-                cells = [_cell(block.shared, name, kinds) for block in group]
-                held[name] = _repeated(cells, lengths, arrow[kinds[name]])
-            writer.write_table(pa.table([held[name] for name in kinds], schema=schema))
-            count += int(lengths.sum())
+        for block in blocks:
+            group.append(block)
+            count += block.steps.size
+            if count - written >= _GROUP:
+                writer.write_table(table(group))
+                written, group = count, []
+        if group:
+            writer.write_table(table(group))
     return count
 
 
@@ -166,27 +171,3 @@ def _cell(shared: dict[str, Any], name: str, kinds: dict[str, type], text: Calla
 def harmless(text: str) -> str:
     """A text that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
-
-
-def _groups(blocks: Iterator[_Block]) -> Iterator[list[_Block]]:
-    group: list[_Block] = []
-    size = 0
-    for block in blocks:
-        group.append(block)
-        size += block.steps.size
-        if size >= _GROUP:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
-def _repeated(values: list[Any], lengths: npt.NDArray[Any], kind: Any) -> Any:
-    """Each value as often as its block has rows, as an arrow array of this kind."""
-    import pyarrow as pa
-
-    if not pa.types.is_dictionary(kind):
-        return pa.array(values, type=kind).take(pa.array(np.repeat(np.arange(len(values)), lengths)))
-    codes = pa.array(values, type=pa.string()).dictionary_encode()
-    where = codes.indices.take(pa.array(np.repeat(np.arange(len(values)), lengths)))
-    return pa.DictionaryArray.from_arrays(where, codes.dictionary)

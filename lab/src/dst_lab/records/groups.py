@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, count
@@ -16,6 +16,7 @@ from dst_lab.estimators import temperatures_in
 from dst_lab.records.reader import ENDED
 from dst_lab.records.row import Row, setting_key
 from dst_lab.records.rows import Rows, Setting
+from dst_lab.records.summary import cautious, spread_of_seeds, summary
 from dst_lab.runs import FRESH, OWN_FIELDS, WHOLE, complete
 
 KINDS = ("search", "fresh")
@@ -52,7 +53,8 @@ class Group:
         for row in ended:
             by_setting.setdefault((setting_key(row.run.config), _kind(row) if mixed else ""), []).append(row)
         settings = [_setting(rows, seeds) for (_, seeds), rows in by_setting.items()]
-        spread = _spread(settings)
+        deviations = [(one.n, summary(one.rows, "validation_loss", "best").std) for one in settings]
+        spread = spread_of_seeds(deviations)
         kept = (one for one in settings if one.n or setting_key(one.config) not in self._given_up)
         return sorted(kept, key=lambda one: rank(one, spread))
 
@@ -205,22 +207,12 @@ def score(setting: Setting) -> float:
 
 
 def rank(setting: Setting, spread: float = 0.0) -> tuple[bool, float]:
-    """A key to sort by: what diverged comes last, by the mean over the seeds that did not, plus four standard errors of
-    it: of a hundred settings on one seed each, the luckiest lies 2.5 standard deviations below its mean."""
-    value = float(np.mean([row.best("validation_loss") for row in setting.rows])) if setting.n else math.inf
-    value += 4 * spread / math.sqrt(setting.n or 1)
+    """A key to sort by: what diverged comes last, by the mean over the seeds that did not, as `cautious` takes it."""
+    if not setting.n:
+        return bool(setting.diverged), math.inf
+    mean = float(np.mean([row.best("validation_loss") for row in setting.rows]))
+    value = cautious(mean, setting.n, spread)
     return bool(setting.diverged), value if math.isfinite(value) else math.inf
-
-
-def _spread(settings: Sequence[Setting]) -> float:
-    """The standard deviation over the seeds of a setting, pooled by its median over settings, so that one that broke on
-    some seed says nothing of the others; 0 where all have as many seeds."""
-    losses = [np.array([row.best("validation_loss") for row in one.rows]) for one in settings if one.n > 1]
-    if len({one.n for one in settings if one.n}) < 2:
-        return 0.0
-    with np.errstate(invalid="ignore"):
-        spreads = [float(of.std(ddof=1)) for of in losses]
-    return float(np.median([one for one in spreads if math.isfinite(one)] or [0.0]))
 
 
 def _setting(rows: list[Row], seeds: str) -> Setting:

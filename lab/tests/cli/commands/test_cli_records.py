@@ -1,14 +1,11 @@
 """`dst show`, `export`, `copy`, `merge` and `data`, end to end."""
 
 import csv
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import planted
-import pyarrow.parquet as pq
 import pytest
 from dst_lab import data
 from dst_lab.figures import write
@@ -32,49 +29,6 @@ def store(cli) -> Path:
 def cells(table: str, word: str) -> list[str]:
     (row,) = [line for line in table.splitlines() if word in line and "│" in line]
     return [cell.strip() for cell in row.split("│")[1:-1]]
-
-
-def test_show_groups_filters_and_picks(store, cli) -> None:
-    table = cli("show", "--group", "task,estimator").out
-    assert cells(table, "softmax_ste")[:3] == ["stochastic-binary", "softmax_ste", "2"]
-    assert cells(table, "gumbel_ste")[:3] == ["logic-gates", "gumbel_ste", "2"]
-    some = cli("show", "--where", "estimator.tau_f=0.1", "--where", "seed=1").out
-    assert cells(some, "decoupled")[:6] == ["stochastic-binary", "decoupled", "0.1", "0.7", "0.003", "1"]
-    assert "softmax_ste" not in some
-    assert cli("show", "--where", "tau_f=0.1", "--where", "seed=1").out == some
-    by_tau = cli("show", "--where", "task=stochastic-binary", "--group", "tau_b,tau").out
-    assert [cells(by_tau, line)[:3] for line in ("│ 0.7   │", "│       │")] == [["0.7", "", "2"], ["", "0.2", "2"]]
-    by_seed = cli("show", "--group", "seed", "--metric", "validation_accuracy", "--at", "last").out
-    assert "validation_accuracy (last of each run)" in by_seed
-    with Store.open(store) as opened:
-        runs = [run.id for run in opened.runs(seed=1)]
-        last = [float(opened.history(run)["validation_accuracy"].values[-1]) for run in runs]
-    assert cells(by_seed, "│ 1 ")[:3] == ["1", "3", f"{sum(last) / 3:.4g}"]
-    assert cli("show", "--where", "seed=77").out == "no runs with validation_loss where seed=77\n"
-
-
-def test_runs_that_differ_in_any_field_are_not_averaged(store, cli) -> None:
-    assert "hidden" not in cli("show").out, "all are alike in it"
-    wide = (*SBN[:5], "24,16", *SBN[6:])
-    assert cli(*wide, "--seeds", 2).code == 0
-    table = cli("show").out
-    for hidden in ("[16, 16]", "[24, 16]"):
-        (line,) = [line for line in table.splitlines() if "decoupled" in line and hidden in line]
-        assert [cell.strip() for cell in line.split("│")[-6:-4]] == [hidden, "2"]
-
-
-def test_test_data_are_shown_at_the_end_of_training(store, cli) -> None:
-    assert "test_accuracy (last of each run)" in cli("show", "--metric", "test_accuracy").out
-    assert "test_accuracy (best of each run)" in cli("show", "--metric", "test_accuracy", "--at", "best").out
-    assert "validation_accuracy (best of each run)" in cli("show", "--metric", "validation_accuracy").out
-
-
-def test_show_puts_the_best_first_inside_a_task(store, cli) -> None:
-    for metric, sign in (("validation_loss", 1), ("validation_accuracy", -1)):
-        table = cli("show", "--metric", metric, "--where", "task=stochastic-binary", "--group", "estimator").out
-        means = [float(line.split("│")[3]) for line in table.splitlines() if line.startswith("│")]
-        assert len(means) == 2
-        assert means == sorted(means, key=lambda mean, sign=sign: sign * mean)
 
 
 def test_export_has_a_row_for_every_value(store, cli) -> None:
@@ -111,18 +65,6 @@ def test_export_has_a_row_for_every_value(store, cli) -> None:
     assert {"inactive_below[0]", "gate_histogram[15]", "train_loss"} <= {line[7] for line in lines}
 
 
-def test_parquet_says_the_same_as_csv(store, cli) -> None:
-    cli("export", "--format", "csv", "--out", "rows.csv")
-    assert cli("export", "--format", "parquet", "--out", "rows.parquet").code == 0
-    table = pq.read_table("rows.parquet")
-    with open("rows.csv", newline="") as file:
-        header, *lines = csv.reader(file)
-    assert table.column_names == header
-    columns = [column.to_pylist() for column in table.columns]
-    said = [["" if value is None else str(value) for value in row] for row in zip(*columns, strict=True)]
-    assert said == lines
-
-
 def test_copy_and_merge(store, cli, rows) -> None:
     assert cli("copy", "copy.sqlite").code == 0
     assert rows(Path("copy.sqlite")) == rows(store)
@@ -131,18 +73,6 @@ def test_copy_and_merge(store, cli, rows) -> None:
     again = cli("merge", "copy.sqlite")
     assert again.out == "copy.sqlite: 0 added, 6 already there, 0 replaced\n"
     assert sorted(path.name for path in Path().iterdir()) == ["copy.sqlite", "dst.sqlite"]
-
-
-def test_two_halves_merged_are_the_whole(cli, rows) -> None:
-    for seeds, file in (("0,1", "one.sqlite"), ("1,2", "two.sqlite"), ("0,1,2", "whole.sqlite")):
-        assert cli(*SBN, "--seeds", seeds, "--store", file).code == 0
-    ended = cli("merge", "one.sqlite", "two.sqlite", "--store", "both.sqlite")
-    assert ended.code == 0
-    assert ended.out.splitlines() == [
-        "one.sqlite: 2 added, 0 already there, 0 replaced",
-        "two.sqlite: 1 added, 1 already there, 0 replaced",
-    ]
-    assert rows(Path("both.sqlite")) == rows(Path("whole.sqlite"))
 
 
 def test_a_merge_with_one_wrong_path_changes_nothing(store, cli) -> None:
@@ -260,21 +190,6 @@ def test_asked_to_end_a_copy_leaves_nothing_behind(store) -> None:
     assert not [path for path in Path().iterdir() if "target" in path.name]
 
 
-def test_a_damaged_store_is_refused_before_training(store, cli) -> None:
-    cli("copy", "harmed.sqlite")
-    with closing(sqlite3.connect("harmed.sqlite")) as raw:
-        ((run,),) = raw.execute("SELECT id FROM runs WHERE key = 3").fetchall()
-        raw.execute("UPDATE histories SET body = zeroblob(9) WHERE run = 3")
-        raw.commit()
-    ended = cli(*SBN, "--seeds", 4, "--store", "harmed.sqlite")
-    assert ended.code == 2
-    assert f"the record of run {run} is damaged" in ended.err
-    assert "Restore it from a copy" in ended.err
-    assert "step" not in ended.err, "nothing was trained"
-    assert cli("copy", "--store", "harmed.sqlite", "copy.sqlite").code == 2
-    assert not Path("copy.sqlite").exists()
-
-
 def test_merge_and_rm(store, cli, rows) -> None:
     cli(*SBN, "--seeds", 2, "--store", "other.sqlite")
     with Store.open(store) as opened, Store.open("other.sqlite", write=True) as other:
@@ -307,34 +222,3 @@ def test_merge_and_rm(store, cli, rows) -> None:
     assert "rm takes the ids of runs, or conditions" in cli("rm", "--yes").err
     assert "holds no run 'abc'" in cli("rm", "abc", "--yes").err
     assert cli("rm", "--where", "status=failed", "--yes").out == "0 runs removed from dst.sqlite\n"
-
-
-def test_lists_name_what_their_runs_differ_in(cli) -> None:
-    small = ("run", "stochastic-binary", "--hidden", "8", "--threads", 1, "--seeds", 1)
-    for epochs in (1, 2):
-        assert cli(*small, "--epochs", epochs).code == 0
-    told = [line.partition("seed=0 ")[2].partition(" (")[0] for line in cli("rm", "--where", "seed=0").out.splitlines()]
-    assert told == ["", "epochs=1", "epochs=2"]
-
-
-def made(seed: int, status: str, value: float = 1.0) -> Record:
-    config = {"task": "own", "estimator": {"name": "soft", "tau": 1.0}, "seed": seed, "lr": 0.1}
-    history = {"validation_loss": Series([0, 1], [2.0, value])} if status != "failed" else {}
-    return Record(config=config, status=status, history=history)
-
-
-def test_a_merge_counts_only_what_it_would_take_with_the_other_preference(cli) -> None:
-    """A failed and a stopped run say nothing against one that is done: preferring theirs would not take them."""
-    with Store.open("a.sqlite", write=True) as store:
-        store.put([made(0, "done"), made(1, "done"), made(2, "done"), made(3, "failed")])
-    with Store.open("b.sqlite", write=True) as store:
-        store.put([made(0, "done", 7.0), made(1, "failed"), made(2, "stopped", 7.0), made(3, "stopped", 7.0)])
-    told = cli("merge", "--store", "a.sqlite", "b.sqlite").out
-    assert "b.sqlite: 0 added, 3 already there, 1 replaced" in told
-    assert "1 runs of b.sqlite differ from what was there" in told
-    assert [line.split("(")[0].strip() for line in told.splitlines() if line.startswith("  ")] == [
-        "own soft tau=1.0 seed=0"
-    ]
-    again = cli("merge", "--store", "a.sqlite", "b.sqlite", "--prefer", "theirs").out
-    assert "0 added, 3 already there, 1 replaced" in again
-    assert "differ" not in again
