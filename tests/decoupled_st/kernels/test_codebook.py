@@ -181,6 +181,21 @@ def test_the_nearest_code_of_a_row_with_nan_or_infinity(small_tiles: None, devic
     assert torch.equal(index[fine], dense.scores(x[fine], codes, "l2").argmax(-1))
 
 
+def test_keys_values_and_a_bias(small_tiles: None, device: str) -> None:
+    x, keys, values = (random(*shape, seed=i).to(device) for i, shape in enumerate(((19, 7), (301, 7), (301, 5))))
+    bias, g = random(301, seed=5).to(device), random(19, 5, seed=6).to(device)
+    results = []
+    for on in (True, False):
+        dst.use_kernels(on)
+        leaves = [t.detach().requires_grad_() for t in (x, keys, values, bias)]
+        options = {"values": leaves[2], "bias": leaves[3], "metric": "l2", "seed": 1}
+        q, index = dst.codebook.decoupled(*leaves[:2], tau_f=0.5, tau_b=0.7, **options)
+        results.append((index, q, *torch.autograd.grad(q, leaves, g)))
+    assert torch.equal(results[0][0], results[1][0])
+    for fused, plain in zip(results[0][1:], results[1][1:], strict=True):
+        torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("call", ["drawn", "perturbed"])
 def test_draws_are_the_same_for_every_tile(call: str, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     name, options = CALLS[call]
