@@ -28,8 +28,8 @@ def read_digits() -> tuple[Tensor, Tensor]:
 def make_network(inputs: int) -> dst.nn.LogicNetwork:
     estimator = dst.Decoupled(tau_f=0.1, tau_b=2.0)
     return dst.nn.LogicNetwork(
-        dst.nn.LogicLayer(inputs, WIDTH, estimator, wiring="random", deterministic=True),
-        dst.nn.LogicLayer(WIDTH, WIDTH, estimator, deterministic=True),
+        dst.nn.LogicLayer(inputs, WIDTH, estimator, wiring="random"),
+        dst.nn.LogicLayer(WIDTH, WIDTH, estimator),
         dst.nn.GroupSum(CLASSES, tau=8.0),
     )
 

@@ -64,7 +64,9 @@ class Estimator:
         """The argmax, with the surrogate at the logits themselves: what a network with fixed choices computes."""
         if self.backward is None:
             return self
-        return from_dict({"name": "decoupled", "tau_f": 0.0, "tau_b": getattr(self, self.backward)})
+        # Not by from_dict, which torch.compile cannot trace.
+        decoupled: Callable[..., Estimator] = _registry["decoupled"]
+        return decoupled(tau_f=0.0, tau_b=getattr(self, self.backward))
 
     def categorical(
         self,

@@ -1,10 +1,13 @@
 """A binary neuron's activation as a module: 0 or 1, or a sign."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from decoupled_st.estimators.clipped_ste import ClippedSTE
 from decoupled_st.estimators.spec import Estimator
+from decoupled_st.estimators.surrogate import Temperature
 from decoupled_st.nn.chooser import Chooser, check_batch_dims, check_grad_scale, one_node
 from decoupled_st.temperatures import Rule, Tempered
 
@@ -41,10 +44,16 @@ class Binary(Chooser):
 
     @one_node
     def forward(
-        self, logits: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None
+        self,
+        logits: Tensor,
+        *,
+        temperatures: Mapping[str, Temperature] | None = None,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
     ) -> Tensor:
-        """0 or 1 for each log-odds, in their dtype; the arguments are those of `binary.decoupled`."""
-        return self.choose("binary", logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
+        """0 or 1 for each log-odds, in their dtype; the arguments are those of `Categorical.forward`."""
+        options = {"generator": generator, "grad_scale": self.grad_scale}
+        return self.choose("binary", logits, noise=noise, temperatures=temperatures, **options)
 
     def extra_repr(self) -> str:
         return f"{self.estimator}, deterministic={self.deterministic}, grad_scale={self.grad_scale}{self.batch_repr()}"
@@ -82,6 +91,13 @@ class Sign(Binary):
         super().__init__(chosen, deterministic=deterministic, grad_scale=grad_scale, batch_dims=batch_dims)
 
     @one_node
-    def forward(self, x: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None) -> Tensor:
-        """-1 or 1 for each x, in its dtype."""
-        return 2 * super().forward(x, generator=generator, noise=noise) - 1
+    def forward(
+        self,
+        logits: Tensor,
+        *,
+        temperatures: Mapping[str, Temperature] | None = None,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """-1 or 1 for each number, in its dtype."""
+        return 2 * super().forward(logits, temperatures=temperatures, generator=generator, noise=noise) - 1

@@ -1,9 +1,12 @@
 """A categorical choice as a module."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from decoupled_st.estimators.spec import Estimator
+from decoupled_st.estimators.surrogate import Temperature
 from decoupled_st.nn.chooser import Chooser, check_batch_dims, check_dim, check_grad_scale, one_node
 from decoupled_st.temperatures import Rule, Tempered
 
@@ -47,12 +50,22 @@ class Categorical(Chooser):
         logits: Tensor,
         *,
         mask: Tensor | None = None,
+        temperatures: Mapping[str, Temperature] | None = None,
+        return_index: bool = False,
         generator: torch.Generator | None = None,
         noise: Tensor | None = None,
-    ) -> Tensor:
-        """One-hot along `dim`, of the logits' shape and dtype; the arguments are those of `categorical.decoupled`."""
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """One-hot along `dim`, of the logits' shape and dtype.
+
+        Args:
+            mask, generator, noise: those of `categorical.decoupled`.
+            temperatures: tensors or floats by the estimator's names, in place of its own: one per row, or learned, as
+                `{"tau_b": self.log_tau.exp()}` of a parameter of yours.
+            return_index: return the category chosen too, int64, without `dim`.
+        """
         options = {"dim": self.dim, "mask": mask, "generator": generator, "grad_scale": self.grad_scale}
-        return self.choose("categorical", logits, noise=noise, **options)
+        z = self.choose("categorical", logits, noise=noise, temperatures=temperatures, **options)
+        return (z, z.detach().argmax(self.dim)) if return_index else z
 
     def extra_repr(self) -> str:
         settings = f"dim={self.dim}, deterministic={self.deterministic}, grad_scale={self.grad_scale}"

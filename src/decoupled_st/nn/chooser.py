@@ -3,7 +3,7 @@
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import torch.fx
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from decoupled_st.estimators.contract import own_code, whole_number
 from decoupled_st.estimators.spec import Estimator, check_estimator
+from decoupled_st.estimators.surrogate import Temperature
 from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.tempering import InForce, Tempering
 
@@ -80,10 +81,29 @@ class Chooser(nn.Module):
         assert isinstance(estimator, Estimator)
         return estimator.deterministic() if self.takes_argmax else estimator
 
-    def choose(self, kind: str, logits: Tensor, *, noise: Tensor | None, **options: Any) -> Tensor:
-        """This pass's choice. The argmax ignores noise, which may be of a shape that only the estimator takes."""
-        function = getattr(self.in_force(), kind)
-        return function(logits, noise=None if self.takes_argmax else noise, **options)
+    def choose(
+        self,
+        kind: str,
+        logits: Tensor,
+        *,
+        noise: Tensor | None,
+        temperatures: Mapping[str, Temperature] | None = None,
+        **options: Any,
+    ) -> Tensor:
+        """This pass's choice. The argmax ignores noise, which may be of a shape that only the estimator takes, and
+        temperatures."""
+        estimator = self.in_force()
+        if self.takes_argmax:
+            return getattr(estimator, kind)(logits, **options)
+        if not temperatures:
+            return getattr(estimator, kind)(logits, noise=noise, **options)
+        if not isinstance(estimator, Estimator):
+            raise ValueError(f"{self.estimator} sets the temperatures itself: leave temperatures= out, or pass a value")
+        if unknown := set(temperatures) - set(estimator.temperatures()):
+            known = ", ".join(estimator.temperatures()) or "none"
+            raise ValueError(f"the temperatures of {estimator} are {known}: got {sorted(unknown)} in temperatures=")
+        parameters = {**estimator.parameters(), **temperatures}
+        return estimator.functions[kind](logits, **parameters, noise=noise, **options)
 
     def batch_repr(self) -> str:
         """What `repr` says of `batch_dims`: nothing where it is as usual."""

@@ -143,3 +143,38 @@ def test_a_sign_is_twice_the_bit_less_one() -> None:
     torch.testing.assert_close(gradient, 1 - x.detach().tanh().square())
     traced = torch.fx.symbolic_trace(torch.nn.Sequential(dst.nn.Sign()))
     assert torch.equal(traced(x), y)
+
+
+@pytest.mark.parametrize("kind", ["categorical", "binary"])
+def test_a_module_takes_temperatures_of_the_call(kind: str) -> None:
+    make = dst.nn.Categorical if kind == "categorical" else dst.nn.Binary
+    module = make(dst.Decoupled(tau_f=0.5, tau_b=1.0), deterministic=True)
+    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    tau = torch.tensor([[0.3], [0.6], [1.0], [2.0]], dtype=torch.float64, requires_grad=True)
+    e = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    z = module(logits, temperatures={"tau_b": tau}, noise=e)
+    want = getattr(dst, kind).decoupled(logits, tau_f=0.5, tau_b=tau, noise=e)
+    assert torch.equal(z, want)
+    g = torch.arange(12.0, dtype=torch.float64).view(4, 3)
+    for got, expected in zip(*(torch.autograd.grad(y, (logits, tau), g) for y in (z, want)), strict=True):
+        assert got.abs().sum() > 0
+        torch.testing.assert_close(got, expected)
+    assert torch.equal(module.eval()(logits, temperatures={"tau_f": tau}), make(dst.IdentitySTE())(logits))
+    with pytest.raises(ValueError, match=r"are tau_f, tau_b: got \['tau'\]"):
+        module.train()(logits, temperatures={"tau": 1.0})
+    with pytest.raises(ValueError, match="sets the temperatures itself"):
+        make(dst.SelfTempered(steps=10))(logits, temperatures={"tau_b": 1.0})
+
+
+def test_the_index_comes_with_the_choice() -> None:
+    logits = torch.randn(4, 3, 5)
+    z, index = dst.nn.Categorical(dst.Decoupled(tau_f=0.5, tau_b=1.0), dim=1)(logits, return_index=True)
+    assert index.shape == (4, 5)
+    assert torch.equal(z, torch.nn.functional.one_hot(index, 3).movedim(-1, 1).to(z.dtype))
+
+
+def test_the_argmax_of_every_estimator_is_traced() -> None:
+    logits = torch.randn(4, 3)
+    for estimator in (dst.SoftmaxSTE(), dst.ClippedSTE(tau_f=0.5)):
+        module = dst.nn.Categorical(estimator, deterministic=True).eval()
+        assert torch.equal(torch.compile(module, fullgraph=True)(logits), module(logits))

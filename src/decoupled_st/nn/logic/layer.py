@@ -40,7 +40,7 @@ class LogicLayer(Chooser):
             5 is usual, 0 none.
         grad_scale: multiplies the gradient sent to the logits; tau_b takes its 1/tau_b out.
         generator: source of the wiring and the initial logits, on the CPU whatever the device.
-        deterministic: what `.eval()` does. False keeps drawing gates; True fixes each to its argmax.
+        deterministic: what `.eval()` does. True fixes each gate to its argmax; False keeps drawing gates.
         device, dtype: of the logits. On the meta device nothing is drawn: `to_empty`, then `reset_parameters`.
 
     Example:
@@ -63,7 +63,7 @@ class LogicLayer(Chooser):
         residual: float = 0.0,
         grad_scale: float = 1.0,
         generator: torch.Generator | None = None,
-        deterministic: bool = False,
+        deterministic: bool = True,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
