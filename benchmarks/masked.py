@@ -211,7 +211,7 @@ def plot() -> None:
     with FILE.open(newline="") as lines:
         rows = [row for row in csv.DictReader(lines) if row["what"] == "steps"]
     with styled():
-        figure, axes = panels(2, width=8.4, height=3.6)
+        figure, axes = panels(2, width=4.6, height=3.4)
         colors = ("#d55e00", "#c08a00", "#7d7f86", "#4d4f55", "#0072b2", "#56b4e9", "#009e73", "#cc79a7")
         for path, color in zip((*LOOPS, *ROLLOUT, "score function"), colors, strict=True):
             own = [row for row in rows if row["path"] == path]
@@ -261,6 +261,7 @@ def main() -> None:
             values = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()}
             today = datetime.date.today().isoformat()
             writer.writerow({**values, "device": name, "torch": torch.__version__, "date": today})
+            lines.flush()
             print(*values.values(), flush=True)
     return None
 
