@@ -169,10 +169,11 @@ def identity_ste(
     """
     inputs = prepare(x, codes, metric, mask)
     check_seed(seed, generator)
-    scale = inputs.scale(grad_scale)
     with torch.no_grad():
         index = torch.ops.decoupled_st.codebook_nearest(inputs.x, inputs.codes, inputs.mask, metric)
-    path = (inputs.x - inputs.x.detach()) * scale.unsqueeze(-1).to(inputs.x.dtype)
+    path = inputs.x - inputs.x.detach()
+    if isinstance(grad_scale, Tensor) or grad_scale != 1.0:
+        path = path * inputs.scale(grad_scale).unsqueeze(-1).to(path.dtype)
     q = operator.gather(operator.as_summed(inputs.codes), index).to(path.dtype) + path
     return q.reshape(x.shape), index.reshape(inputs.lead)
 

@@ -153,7 +153,9 @@ def scoring_of(heads: list[Scores]) -> Any:
 def gather(codes: Tensor, index: Tensor) -> Tensor:
     """The codes [..., H, D] of an index [..., H]; NaN where it is -1."""
     H, K, D = codes.shape
-    q = F.embedding(index.clamp(min=0) + torch.arange(H, device=index.device) * K, codes.reshape(H * K, D))
+    at = index.clamp(min=0)
+    at = at + torch.arange(H, device=index.device) * K if H > 1 else at
+    q = F.embedding(at, codes.reshape(H * K, D))
     return q.masked_fill_((index < 0).unsqueeze(-1), torch.nan)
 
 
