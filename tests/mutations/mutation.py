@@ -57,6 +57,7 @@ def is_green_unchanged(mutations: Sequence[Mutation], folder: Path) -> None:
 def _copy_of_source(folder: Path) -> Path:
     for source in ("src", "lab/src"):
         shutil.copytree(ROOT / source, folder, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "lab" / "studies", folder / "studies", dirs_exist_ok=True)
     return folder
 
 

@@ -8,6 +8,7 @@ import pytest
 from dst_lab.cards import TASK_CARDS, TaskCard
 from dst_lab.claims.arms import Arm, compare
 from dst_lab.claims.measures import last
+from dst_lab.claims.verdict import decide
 from dst_lab.records import Row
 from dst_lab.store import Run, Series
 
@@ -57,3 +58,12 @@ def test_a_loss_has_the_unit_of_its_task(monkeypatch: pytest.MonkeyPatch) -> Non
     found = compare(ours, theirs, last("test_loss"))
     assert found is not None
     assert found.unit == "mm"
+
+
+def test_no_verdict_from_fewer_pairs_than_a_small_p_needs() -> None:
+    """Five pairs that all point one way have a p of 1/32."""
+    for pairs, expected in ((5, "not tested"), (6, "supported")):
+        losses = [1.0 + 0.01 * i for i in range(pairs)]
+        found = compare(arm("a", losses), arm("b", [loss + 1 for loss in losses]), last("test_loss"), judged=True)
+        assert found is not None
+        assert decide([found]) == expected

@@ -138,6 +138,7 @@ def test_a_diverged_run_puts_a_setting_last(store: Store) -> None:
     said = "The lowest mean loss of settings without a diverged run, 3, lies at τf = 1, τb = 0.5."
     assert said in figures["decoupled-map"].caption
     assert "with the lowest mean validation loss, those with a diverged run last. " in figures["curves"].caption
+    assert best(store)["Decoupled ST"][0].startswith("tau_f = 1, tau_b = 0.5")
     for tau in (4.0, 1.0, 3.0):
         store.put([record(softmax(tau), [2 + tau]), record(softmax(tau), [2 + tau], "diverged", 1)])
     assert best(store)["Softmax STE"] == ("tau = 1, lr 0.1", "n = 1 seed, 1 diverged"), "where all have one, the lowest"

@@ -283,6 +283,8 @@ def test_a_bar_missed_a_little_is_not_supported() -> None:
 
     found = verdicts(TEMPERATURES, of(level))
     assert [found[claim] for claim in ("T1", "T2", "T4")] == ["not supported"] * 3
+    low = verdicts(TEMPERATURES, of(lambda c: 124.0 if c.task == "categorical-autoencoder" else good(c)))
+    assert low["T1"] == "not supported", "below 126 everywhere, and nowhere below 122"
 
 
 @pytest.mark.parametrize("rate", [3e-4, 1e-3, 3e-3])
