@@ -134,6 +134,13 @@ class LogicNetworks:
         if classes and last % classes:
             raise ValueError(f"{last} outputs do not divide into {classes} equal groups")
         widths = [inputs, *(wiring.shape[-1] for wiring in self.wirings)]
+        for i, (wiring, before, out) in enumerate(zip(self.wirings, widths, widths[1:], strict=False)):
+            if wiring.dtype != torch.int64 or wiring.shape != (self.runs, 2, out):
+                raise ValueError(
+                    f"wirings[{i}] must be int64 [{self.runs}, 2, out], got {wiring.dtype} {list(wiring.shape)}"
+                )
+            if not 0 <= int(wiring.min()) <= int(wiring.max()) < before:
+                raise ValueError(f"wirings[{i}] must name inputs from 0 to {before - 1}, got others")
         own = [_side_by_side(wiring, before) for wiring, before in zip(self.wirings, widths, strict=False)]
         shared, readers = [_side_by_side(self.wirings[0], 0), *own[1:]], [Readers() for _ in own]
         of_all = tuple(self.runs * width for width in widths)
@@ -151,6 +158,7 @@ class LogicNetworks:
             gates: of each layer [runs, out, 16].
             chosen: False where the gates may be mixtures, which packed bits do not know.
         """
+        self._check(x, gates)
         stack = self._shared if x.dim() == 2 else self._own
         rows = x if x.dim() == 2 else x.transpose(0, 1).reshape(x.shape[1], -1)
         flat = [of_layer.reshape(-1, 16) for of_layer in gates]
@@ -169,6 +177,19 @@ class LogicNetworks:
         from decoupled_st.kernels.packed import on_cpu
 
         return kernels.is_wanted() and device.type == "cpu" and on_cpu.library() is not None
+
+    def _check(self, x: Tensor, gates: Sequence[Tensor]) -> None:
+        """Refuse inputs and gates of other shapes: kernels go by the networks' own."""
+        if x.shape[-1:] != (self.inputs,) or x.dim() not in (2, 3) or (x.dim() == 3 and len(x) != self.runs):
+            raise ValueError(
+                f"x must be [images, {self.inputs}] or [{self.runs}, images, {self.inputs}], got {list(x.shape)}"
+            )
+        expected, given = (
+            [[self.runs, w.shape[-1], 16] for w in self.wirings],
+            [list(of_layer.shape) for of_layer in gates],
+        )
+        if given != expected:
+            raise ValueError(f"gates must be one tensor per layer, {expected}, got {given}")
 
     def _plain(self, x: Tensor, gates: Sequence[Tensor]) -> Tensor:
         x = x.expand(self.runs, *x.shape[-2:])

@@ -1,7 +1,9 @@
 """`LogicNetworks`, several networks as one, against `apply_gates` run by run: C on the CPU here; Triton's are in the
 kernels' folder."""
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -97,6 +99,27 @@ def test_mixtures_and_grey_inputs_go_by_plain_operations() -> None:
 def test_groups_that_do_not_divide_are_refused() -> None:
     with pytest.raises(ValueError, match="30 outputs do not divide into 7"):
         dst.nn.LogicNetworks(20, case(1, 1)[0], 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda w, g, x: (w, g, x[..., :19]), r"x must be \[images, 20\] or \[2, images, 20\], got \[2, 10, 19\]"),
+        (lambda w, g, x: (w, g, x[:1]), r"got \[1, 10, 20\]"),
+        (lambda w, g, x: (w, g[:2], x), r"gates must be one tensor per layer, \[\[2, 30, 16\], "),
+        (lambda w, g, x: (w, [g[0][:, :29], *g[1:]], x), r"got \[\[2, 29, 16\], "),
+        (
+            lambda w, g, x: ([w[0], w[1][:1], w[2]], g, x),
+            r"wirings\[1\] must be int64 \[2, 2, out\], got .* \[1, 2, 35\]",
+        ),
+        (lambda w, g, x: ([w[0].int(), *w[1:]], g, x), r"wirings\[0\] must be int64 .*, got torch.int32"),
+        (lambda w, g, x: ([w[0] + 1, *w[1:]], g, x), r"wirings\[0\] must name inputs from 0 to 19"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change: Callable[..., Any], sentence: str) -> None:
+    wirings, gates, x = change(*case(2, 10))
+    with pytest.raises(ValueError, match=sentence):
+        dst.nn.LogicNetworks(20, wirings, 5)(x, gates)
 
 
 def test_users_and_starts_list_every_reader_once() -> None:
