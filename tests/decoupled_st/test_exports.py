@@ -32,7 +32,9 @@ def test_exported_names() -> None:
     }  # fmt: skip
     assert set(dst.noise.__all__) == {"gumbel", "logistic", "uniform"}
     assert set(dst.distributions.__all__) == {"Bernoulli", "OneHotCategorical"}
-    assert set(dst.circuits.__all__) == {"Circuit", "CompiledCircuit", "from_network", "load", "write_images"}
+    assert set(dst.circuits.__all__) == {
+        "Circuit", "CompiledCircuit", "LoopedCircuit", "from_network", "load", "write_images",
+    }  # fmt: skip
     assert set(dst.diagnostics.__all__) == {
         "Agreement", "BiasVariance", "GradientSNR", "active_fraction", "bias_variance", "exact_gradient",
         "gate_histogram", "gradient_agreement",

@@ -3,6 +3,7 @@
 from decoupled_st.circuits.circuit import Circuit
 from decoupled_st.circuits.compiled import CompiledCircuit
 from decoupled_st.circuits.formats.files import load, write_images
+from decoupled_st.circuits.loops import LoopedCircuit
 from decoupled_st.circuits.network import from_network
 
-__all__ = ["Circuit", "CompiledCircuit", "from_network", "load", "write_images"]
+__all__ = ["Circuit", "CompiledCircuit", "LoopedCircuit", "from_network", "load", "write_images"]

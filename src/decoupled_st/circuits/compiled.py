@@ -33,12 +33,24 @@ def engine() -> str:
     return (files("decoupled_st.circuits") / "engine.c").read_text(encoding="utf-8")
 
 
-class _Tables(ctypes.Structure):
+class LayerTables(ctypes.Structure):
+    """`layer` of engine.c."""
+
+    _fields_ = [
+        *[
+            (name, ctypes.c_uint32)
+            for name in ("trees", "leaves", "height", "width", "kernel", "padding", "pool", "rows", "columns")
+        ],
+        *[(name, ctypes.c_void_p) for name in ("gates", "wiring")],
+    ]  # fmt: skip
+
+
+class Tables(ctypes.Structure):
     """`circuit` of engine.c."""
 
     _fields_ = [
-        *[(name, ctypes.c_uint32) for name in ("inputs", "slots", "runs", "groups", "bits", "binary")],
-        *[(name, ctypes.c_void_p) for name in ("run", "wires", "outputs")],
+        *[(name, ctypes.c_uint32) for name in ("inputs", "slots", "runs", "groups", "bits", "binary", "layers")],
+        *[(name, ctypes.c_void_p) for name in ("run", "wires", "outputs", "layer")],
     ]  # fmt: skip
 
 
@@ -62,9 +74,9 @@ class CompiledCircuit:
             self._kept = [part.to(torch.int32).contiguous() for part in (plan.runs, plan.wires, plan.outputs)]
             binary = circuit.meaning == "winner"
             groups = circuit.numbers
-            self._tables = _Tables(
+            self._tables = Tables(
                 circuit.inputs, plan.slots, len(plan.runs), groups, len(plan.outputs) // groups, binary,
-                *[part.data_ptr() for part in self._kept],
+                0, *[part.data_ptr() for part in self._kept], None,
             )  # fmt: skip
 
     def __call__(self, bits: Any) -> Any:
@@ -106,21 +118,21 @@ def compile_circuit(circuit: "Circuit", *, threads: int | None, compiler: str | 
     if count is None or count < 1:
         raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}")
     started = time.perf_counter()
-    library = None
+    loaded = None
     try:
-        library = _library(find_compiler(compiler))
+        loaded = library(find_compiler(compiler))
     except CompilerError as error:
         if strict or compiler is not None:
             raise
         warnings.warn(f"{error}; the circuit runs in torch, which is slower", RuntimeWarning, stacklevel=3)
-    compiled = CompiledCircuit(circuit, library, count)
+    compiled = CompiledCircuit(circuit, loaded, count)
     compiled.seconds = time.perf_counter() - started
     return compiled
 
 
 @cache
-def _library(compiler: str) -> ctypes.CDLL:
+def library(compiler: str) -> ctypes.CDLL:
     """The engine, loaded; one per compiler and process, since circuits come to it as data."""
-    library = load(engine() + _ENTRY, compiler)
-    library.run.restype = ctypes.c_int
-    return library
+    loaded = load(engine() + _ENTRY, compiler)
+    loaded.run.restype = ctypes.c_int
+    return loaded

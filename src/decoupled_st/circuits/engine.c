@@ -27,6 +27,13 @@ typedef uint64_t word;
 #define FETCH(address) ((void)(address))
 #endif
 
+/* Trees of gates over the windows of images, and the OR of neighbouring positions; a dense layer has one position. */
+typedef struct {
+    uint32_t trees, leaves, height, width, kernel, padding, pool, rows, columns;
+    const uint8_t *gates;   /* [trees][leaves - 1]: level by level, the root last */
+    const uint32_t *wiring; /* [trees][leaves]: (channel * kernel + row) * kernel + column */
+} layer;
+
 typedef struct {
     uint32_t inputs; /* they are in slots 0 .. inputs - 1 at first */
     uint32_t slots;
@@ -34,9 +41,11 @@ typedef struct {
     uint32_t groups;          /* numbers per image */
     uint32_t bits;            /* outputs per number */
     uint32_t binary;          /* 1: the outputs spell the number, lowest bit first; 0: they are counted */
+    uint32_t layers;          /* instead of runs, each behind the one before it in the slots */
     const uint32_t *run;      /* [runs][2]: gate, how many */
     const uint32_t *wires;    /* [gates][3]: slots of left, right and output */
     const uint32_t *outputs;  /* [groups][bits]: slots */
+    const layer *layer;
 } circuit;
 
 /* Bit i is byte i; bytes other than 0 and 1 show in *seen. */
@@ -166,6 +175,59 @@ static void evaluate(const circuit *c, word *slot)
     }
 }
 
+/* One tree of a layer at all positions: a gate is c0 ^ c1 a ^ c2 b ^ c3 a b, with masks for c0 to c3. */
+static void evaluate_tree(const layer *l, uint32_t tree, const word *x, word *y)
+{
+    const uint32_t leaves = l->leaves, window = l->kernel * l->kernel;
+    const uint32_t *wiring = l->wiring + (size_t)tree * leaves;
+    const uint8_t *gates = l->gates + (size_t)tree * (leaves - 1);
+    const word zero = {0};
+    word mask[4 * 64], value[2 * 64];
+    int64_t base[64], row[64], column[64];
+    for (uint32_t i = 0; i + 1 < leaves; i++) {
+        const uint32_t g = gates[i], t00 = g >> 3 & 1, t01 = g >> 2 & 1, t10 = g >> 1 & 1, t11 = g & 1;
+        mask[4 * i] = t00 ? ~zero : zero;
+        mask[4 * i + 1] = t00 ^ t10 ? ~zero : zero;
+        mask[4 * i + 2] = t00 ^ t01 ? ~zero : zero;
+        mask[4 * i + 3] = t00 ^ t01 ^ t10 ^ t11 ? ~zero : zero;
+    }
+    for (uint32_t i = 0; i < leaves; i++) {
+        base[i] = (int64_t)(wiring[i] / window) * l->height * l->width;
+        row[i] = (int64_t)(wiring[i] % window / l->kernel) - l->padding;
+        column[i] = (int64_t)(wiring[i] % l->kernel) - l->padding;
+    }
+    for (uint32_t p = 0; p < l->rows * l->columns; p++) {
+        y[p] = zero;
+        for (uint32_t q = 0; q < l->pool * l->pool; q++) {
+            const int64_t top = p / l->columns * l->pool + q / l->pool, left = p % l->columns * l->pool + q % l->pool;
+            for (uint32_t i = 0; i < leaves; i++) {
+                const int64_t h = top + row[i], w = left + column[i];
+                const int inside = h >= 0 && h < l->height && w >= 0 && w < l->width;
+                value[i] = inside ? x[base[i] + h * l->width + w] : zero;
+            }
+            for (uint32_t i = 0; i + 1 < leaves; i++) {
+                const word a = value[2 * i], b = value[2 * i + 1], *c = mask + 4 * i;
+                value[leaves + i] = c[0] ^ (c[1] & a) ^ (b & (c[2] ^ (c[3] & a)));
+            }
+            y[p] |= value[2 * leaves - 2];
+        }
+    }
+}
+
+static void evaluate_layers(const circuit *c, word *slot)
+{
+    const word *x = slot;
+    word *y = slot + c->inputs;
+    for (uint32_t k = 0; k < c->layers; k++) {
+        const layer *l = c->layer + k;
+        const size_t positions = (size_t)l->rows * l->columns;
+        for (uint32_t tree = 0; tree < l->trees; tree++)
+            evaluate_tree(l, tree, x, y + tree * positions);
+        x = y;
+        y += l->trees * positions;
+    }
+}
+
 #define ADD(total, carry, x, y, z)                                                                                   \
     do {                                                                                                             \
         word x_ = (x), y_ = (y), z_ = (z), either_ = x_ ^ y_;                                                        \
@@ -241,6 +303,7 @@ static int run_circuit(const circuit *c, const uint8_t *bytes, size_t images, ui
         size_t now = images - first < BLOCK ? images - first : BLOCK;
         load(c, bytes + first * c->inputs, now, packed, slot, &seen);
         evaluate(c, slot);
+        evaluate_layers(c, slot);
         for (uint32_t g = 0; g < c->groups; g++) {
             const uint32_t *output = c->outputs + (size_t)g * c->bits;
             unsigned planes = c->bits;

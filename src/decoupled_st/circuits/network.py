@@ -52,7 +52,7 @@ def from_network(
         >>> bool((circuit(bits) == network(bits)).all())
         True
     """
-    layers, group = _layers(network)
+    layers, group = layers_of(network)
     build = _Builder(layers[0], image_size)
     names = tuple(f"x{i}" for i in range(build.next)) if input_names is None else tuple(input_names)
     if len(names) != build.next:
@@ -108,7 +108,7 @@ class _Builder:
         elif isinstance(layer, LogicConv2d):
             self._needs_images(place, layer)
             rows, columns = layer.output_size(self.nodes[None])
-            gates = _argmax(layer, place)
+            gates = argmax_gates(layer, place)
             if layer.padding:
                 zero = self._gates(*torch.zeros(3, 1, dtype=torch.int64, device="cpu"))
                 self.nodes = F.pad(self.nodes, (layer.padding,) * 4, value=int(zero))
@@ -122,7 +122,7 @@ class _Builder:
                     f"layer {place} of the network takes {layer.in_features} inputs, and what comes before it gives "
                     f"{len(nodes)}"
                 )
-            gates = _argmax(layer, place)
+            gates = argmax_gates(layer, place)
             wiring = layer.wiring.cpu() if isinstance(layer, LogicTrees) else layer.wiring.cpu().t()
             self.nodes = self._trees(nodes[wiring][..., None], gates.reshape(len(wiring), -1)).flatten()
 
@@ -149,7 +149,7 @@ class _Builder:
             )
 
 
-def _layers(network: nn.Module) -> tuple[list[tuple[str, Any]], GroupSum | None]:
+def layers_of(network: nn.Module) -> tuple[list[tuple[str, Any]], GroupSum | None]:
     """The layers with their places, and the sum at the end."""
     layers: list[tuple[str, Any]] = []
     group = None
@@ -202,7 +202,7 @@ def _check_plain(module: nn.Module, place: str) -> None:
         raise ValueError(f"layer {place} of the network has a `forward` of its own, which no circuit has: delete it")
 
 
-def _argmax(layer: LogicLayer | TreeLayer, place: str) -> Tensor:
+def argmax_gates(layer: LogicLayer | TreeLayer, place: str) -> Tensor:
     if layer.logits.is_meta:
         raise ValueError(f"layer {place} of the network is on the meta device, where it has no gates")
     top, index = layer.logits.detach().max(-1)

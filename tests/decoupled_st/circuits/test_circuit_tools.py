@@ -136,7 +136,8 @@ def test_yosys_proves_the_simplified_circuit_equivalent_and_would_see_a_wrong_ga
 
     def proof(other: str) -> subprocess.CompletedProcess[str]:
         script = (
-            f"read_verilog plain.v {other}.v; proc; flatten; miter -equiv -flatten -make_outputs circuit_plain circuit_{other} miter; "
+            f"read_verilog plain.v {other}.v; proc; flatten; "
+            f"miter -equiv -flatten -make_outputs circuit_plain circuit_{other} miter; "
             "hierarchy -top miter; opt_clean; sat -verify -prove trigger 0 miter"
         )
         return subprocess.run([yosys, "-p", script], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -159,9 +160,10 @@ def test_yosys_synthesises_it_and_simplifying_leaves_it_little_to_find(tool, tmp
     circuit = from_network(stack(60, 120, 120, 60))
     for name, made in (("plain", circuit), ("simple", circuit.simplify())):
         made.write(tmp_path / f"{name}.v")
-        gates = run(yosys, "-p", f"read_verilog {name}.v; synth -flatten -top circuit_{name}; abc -g gates; opt_clean; stat",
+        read = f"read_verilog {name}.v; synth -flatten -top circuit_{name};"
+        gates = run(yosys, "-p", f"{read} abc -g gates; opt_clean; stat",
                     folder=tmp_path)  # fmt: skip
-        tables = run(yosys, "-p", f"read_verilog {name}.v; synth -flatten -top circuit_{name}; abc -lut 4; opt_clean; stat",
+        tables = run(yosys, "-p", f"{read} abc -lut 4; opt_clean; stat",
                      folder=tmp_path)  # fmt: skip
         sizes[name] = sum(cells(gates).values()), cells(tables)["$lut"]
     print(f"\n{len(circuit.gates)} gates, simplified {len(circuit.simplify().gates)}; yosys (gates, LUT-4): {sizes}")

@@ -1,5 +1,7 @@
 """Convolutional networks as circuits: the network's scores on every image, and the published numbers of gates."""
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ from torch import nn
 from tree_samples import HARD, SOFT, small_network
 
 import decoupled_st as dst
-from decoupled_st.circuits import from_network
+from decoupled_st.circuits import LoopedCircuit, from_network, write_images
 
 
 @pytest.mark.parametrize("scores", [True, False])
@@ -71,3 +73,72 @@ def test_a_layer_that_no_circuit_knows_is_named() -> None:
         from_network(network, image_size=(4, 4))
     with pytest.raises(TypeError, match="layer 1 of the network is Thermometer"):
         from_network(nn.Sequential(dst.nn.LogicTrees(8, 2, HARD), dst.nn.Thermometer([0.5])))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("scores", [True, False])
+def test_loops_give_what_the_network_gives(scores: bool, threads: int) -> None:
+    """600 images: one whole block of the engine and a part."""
+    network, x = small_network(HARD, scores=scores).eval(), torch.rand(600, 1, 6, 6)
+    bits = network[0](x).flatten(1)
+    with torch.no_grad():
+        expected = network(x).flatten(1)
+    assert torch.equal(LoopedCircuit(network, (6, 6))(bits, threads=threads), expected)
+
+
+@pytest.mark.parametrize("depth", [1, 6])
+def test_loops_of_other_depths_and_layers(depth: int) -> None:
+    network = nn.Sequential(
+        dst.nn.LogicConv2d(3, 5, HARD, depth=depth, kernel=2, padding=0, residual=0.0),
+        dst.nn.OrPool2d(3), nn.Flatten(),
+        dst.nn.LogicLayer(10, 12, HARD, wiring="random", deterministic=True), dst.nn.GroupSum(3),
+    ).eval()  # fmt: skip
+    bits = torch.randint(0, 2, (200, 3, 4, 7)).float()
+    with torch.no_grad():
+        assert torch.equal(LoopedCircuit(network, (4, 7))(bits.flatten(1)), network(bits))
+
+
+def test_loops_as_standalone_c(tool: Callable[[str], str], tmp_path: Path) -> None:
+    network = small_network(HARD).eval()
+    bits = torch.randint(0, 2, (70, 72))
+    circuit = LoopedCircuit(network, (6, 6))
+    circuit.write(tmp_path / "net.c")
+    write_images(tmp_path / "images.txt", bits)
+    strict = ["-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    subprocess.run([tool("gcc"), *strict, "-DCIRCUIT_MAIN", "net.c", "-o", "net"], cwd=tmp_path, check=True)
+    with (tmp_path / "images.txt").open() as images:
+        done = subprocess.run(["./net"], cwd=tmp_path, stdin=images, capture_output=True, text=True, check=True)
+    counts = torch.tensor([[int(number) for number in line.split()] for line in done.stdout.splitlines()])
+    assert torch.equal(counts / 2.0, circuit(bits))
+
+
+@pytest.mark.parametrize(
+    ("network", "size", "message"),
+    [
+        (small_network(HARD), (14, 14), "layer 7 of the network takes 16 inputs, and what comes before it gives 64"),
+        (small_network(HARD), (7, 7), "7 x 7 does not divide into windows of 2 x 2"),
+        (nn.Sequential(dst.nn.LogicConv2d(1, 2, HARD, kernel=5, padding=0)), (4, 9), "5 x 5 does not fit"),
+        (
+            nn.Sequential(dst.nn.LogicTrees(8, 2, HARD)),
+            (4, 4),
+            "begins with a LogicConv2d, and this network with LogicTrees",
+        ),
+        (
+            nn.Sequential(dst.nn.LogicConv2d(1, 2, HARD), dst.nn.OrPool2d(), dst.nn.OrPool2d()),
+            (4, 4),
+            "must follow a LogicConv2d",
+        ),
+    ],
+)
+def test_loops_refuse_what_does_not_fit(network: nn.Module, size: tuple[int, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LoopedCircuit(network, size)
+
+
+def test_loops_leave_as_c_alone(tmp_path: Path) -> None:
+    circuit = LoopedCircuit(small_network(HARD), (6, 6))
+    with pytest.raises(ValueError, match=r"a path that ends with \.c"):
+        circuit.write(tmp_path / "net.v")
+    with pytest.raises(ValueError, match="takes 72 inputs"):
+        circuit(torch.zeros(2, 71))
+    assert not list(tmp_path.iterdir())

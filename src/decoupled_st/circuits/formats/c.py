@@ -86,31 +86,39 @@ MEANING = {
 
 def write(circuit: Circuit, stem: str) -> dict[str, str]:
     """`.c` and `.h`."""
-    plan, name = schedule(circuit), identifier(stem)
-    upper, bits = name.upper(), len(circuit.outputs) // circuit.numbers
-    fields = f"{circuit.inputs}, {plan.slots}, {len(plan.runs)}, {circuit.numbers}, {bits}"
-    binary = int(circuit.meaning == "winner")
+    plan, bits = schedule(circuit), len(circuit.outputs) // circuit.numbers
+    tables = [array("run", plan.runs.flatten()), array("wires", plan.wires.flatten()), array("outputs", plan.outputs)]
+    sizes = f"{circuit.inputs}, {plan.slots}, {len(plan.runs)}, {circuit.numbers}, {bits}"
+    fields = f"{sizes}, {int(circuit.meaning == 'winner')}, 0, table_run, table_wires, table_outputs, 0"
+    about = circuit.inputs, circuit.numbers, circuit.meaning, circuit.tau
+    return program(stem, repr(circuit), *about, tables, fields)
+
+
+def program(
+    stem: str, shown: str, inputs: int, numbers: int, meaning: str, tau: float, tables: list[str], fields: str
+) -> dict[str, str]:
+    """`.c` and `.h` of tables and the fields of `circuit` in engine.c that name them."""
+    name = identifier(stem)
+    upper = name.upper()
     parts = [
-        f"/* decoupled-st circuit: {circuit!r}\n"
+        f"/* decoupled-st circuit: {shown}\n"
         f"   cc -O3 -march=native -DCIRCUIT_MAIN {stem}.c -o {stem} && ./{stem} < images.txt */\n",
         f'#include "{stem}.h"\n',
         engine(),
-        _array("run", plan.runs.flatten()),
-        _array("wires", plan.wires.flatten()),
-        _array("outputs", plan.outputs),
-        f"static const circuit the_circuit = {{{fields}, {binary}, table_run, table_wires, table_outputs}};\n",
+        *tables,
+        f"static const circuit the_circuit = {{{fields}}};\n",
         f"int {name}_run(const uint8_t *bytes, size_t images, uint32_t *numbers)\n"
         "{\n    return run_circuit(&the_circuit, bytes, images, numbers);\n}\n",
         _MAIN.format(name=name, upper=upper),
     ]
     header = _HEADER.format(
-        shown=repr(circuit), upper=upper, name=name, inputs=circuit.inputs, numbers=circuit.numbers,
-        meaning=MEANING[circuit.meaning], tau=circuit.tau,
-    )  # fmt: skip
+        shown=shown, upper=upper, name=name, inputs=inputs, numbers=numbers, meaning=MEANING[meaning], tau=tau
+    )
     return {f"{stem}.h": header, f"{stem}.c": "".join(parts)}
 
 
-def _array(name: str, values: Tensor) -> str:
+def array(name: str, values: Tensor, kind: str = "uint32_t") -> str:
+    """A table of C."""
     numbers = values.tolist() or [0]  # C has no empty arrays
     rows: Iterable[str] = (", ".join(map(str, numbers[i : i + 24])) for i in range(0, len(numbers), 24))
-    return f"static const uint32_t table_{name}[{len(numbers)}] = {{\n    " + ",\n    ".join(rows) + "};\n"
+    return f"static const {kind} table_{name}[{len(numbers)}] = {{\n    " + ",\n    ".join(rows) + "};\n"

@@ -25,7 +25,7 @@ _WRITERS: dict[str, Callable[..., Mapping[str, Content]]] = {
 
 def write(circuit: Circuit, path: str | os.PathLike[str], **options: Any) -> None:
     """See `Circuit.write`."""
-    _replace_all(contents(circuit, path, **options))
+    replace_all(contents(circuit, path, **options))
 
 
 def contents(circuit: Circuit, path: str | os.PathLike[str], **options: Any) -> dict[Path, Content]:
@@ -68,7 +68,7 @@ def load(path: str | os.PathLike[str]) -> Circuit:
 
 def write_images(path: str | os.PathLike[str], bits: Tensor) -> None:
     """Bits [images, inputs] as text, one line of 0 and 1 per image: what the C program and the testbench read."""
-    _replace_all({Path(path): image_lines(bits)})
+    replace_all({Path(path): image_lines(bits)})
 
 
 def image_lines(bits: Tensor) -> bytes:
@@ -79,7 +79,7 @@ def image_lines(bits: Tensor) -> bytes:
     return b"".join(bytes(row) + b"\n" for row in (rows + ord("0")).tolist())
 
 
-def _replace_all(contents: Mapping[Path, Content]) -> None:
+def replace_all(contents: Mapping[Path, Content]) -> None:
     """Write every file beside its place first, then put all in place; what fails leaves nothing behind."""
     mark = f".{secrets.token_hex(4)}.part"
     parts = {target: target.with_name(target.name + mark) for target in contents}

@@ -26,7 +26,10 @@ class Thermometer(nn.Module):
 
     def __init__(self, thresholds: Sequence[float] | Tensor) -> None:
         super().__init__()
-        values = torch.as_tensor(thresholds, dtype=None if isinstance(thresholds, Tensor) else torch.float32)
+        if isinstance(thresholds, Tensor):
+            values = thresholds
+        else:  # on the CPU, whatever the default device, since its values are looked at
+            values = torch.tensor(thresholds, dtype=torch.float32, device="cpu")
         values = values.unsqueeze(-1) if values.dim() == 1 else values
         if values.dim() != 2 or not len(values) or not values.is_floating_point() or not bool(values.isfinite().all()):
             raise ValueError("thresholds must be one or more finite numbers, or a tensor [thresholds, channels]")
