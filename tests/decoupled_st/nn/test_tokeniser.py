@@ -89,6 +89,21 @@ def test_codes_that_fall_out_of_use_become_tokens() -> None:
     assert (book.weight[10:] - kept).abs().max() < 0.1, "the others have moved by their tokens alone"
 
 
+def test_revival_takes_no_padding() -> None:
+    book = trained()
+    book.means.count.zero_()
+    book.means.chosen.zero_()
+    mask = torch.rand(400, generator=torch.Generator().manual_seed(0)) < 0.5
+    x = tokens(400, 8)
+    kept = book.weight.clone()
+    book(x, token_mask=mask)
+    z = book.tokens(x[mask], torch.ones(int(mask.sum()), dtype=torch.bool), measure=True)
+    taken = (book.weight != kept).any(-1)
+    assert taken.sum() >= 5, "of places that are no tokens nothing is taken: those codes wait for the next pass"
+    nearest = (book.weight[taken].unsqueeze(1) - z).norm(dim=-1).amin(-1)
+    assert (nearest < 1e-5).all()
+
+
 def test_a_code_in_use_is_left_alone_and_nothing_moves_in_evaluation() -> None:
     book = trained(40)
     before = copy.deepcopy(book.state_dict())
