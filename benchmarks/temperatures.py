@@ -118,17 +118,21 @@ def measure(name: str, size: str, steps: dict[str, Step], device: torch.device, 
 def own_share(name: str, what: str, args: argparse.Namespace) -> None:
     """The share of a step's time on the CPU that the rule itself takes, mean and quartiles over repeats: on a busy
     machine it says more than the difference of two long times."""
-    ours, spent = Tempering.taus, [0.0]
+    spent = [0.0]
 
-    def taus(*positional: Any, **options: Any) -> Any:
-        started = time.thread_time()
-        result = ours(*positional, **options)
-        spent[0] += time.thread_time() - started
-        return result
+    def timed(ours: Any) -> Any:
+        def call(*positional: Any, **options: Any) -> Any:
+            started = time.thread_time()
+            result = ours(*positional, **options)
+            spent[0] += time.thread_time() - started
+            return result
+
+        return call
 
     step = module_step(name, RULED[what](), torch.device("cpu"))
     shares = []
-    with patch.object(Tempering, "taus", taus):
+    taus, count = timed(Tempering.taus), timed(Tempering._count)
+    with patch.object(Tempering, "taus", taus), patch.object(Tempering, "_count", count):
         for repeat in range(args.repeats + 30):
             spent[0], started = 0.0, time.thread_time()
             for _ in range(args.steps):

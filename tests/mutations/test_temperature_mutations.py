@@ -17,15 +17,7 @@ PLANTED = [
         "NaN reaches a mean", "temperatures/observe.py", "l = torch.where(allowed, l, 0.0)", "l = l.float()"
     ),
     Mutation(
-        "a number that stands for a mask is a logit", "temperatures/observe.py",
-        "apart = (nearest > FAR)", "apart = (nearest > math.inf)",
-    ),
-    Mutation(
-        "of two masks that are added one is a logit", "temperatures/observe.py",
-        "(going & (least > GAP * others))", "(going & (least > math.inf))",
-    ),
-    Mutation(
-        "the rows measured are evenly spaced", "estimators/operations/rows.py", "part[:-1] * _GOLDEN", "part[:-1] * 0"
+        "the rows measured are evenly spaced", "estimators/surrogate.py", "part[:-1] * golden", "part[:-1] * 0"
     ),
     Mutation(
         "runs measured together", "temperatures/observe.py",
@@ -40,37 +32,8 @@ PLANTED = [
         'torch.where((state["first"] == 0) & known, s, state["first"])', "s",
     ),
     Mutation(
-        "numbers of this pass after it", "temperatures/self_tempered.py",
-        "taus, few = self._now(state, view, passes), self._few(view)\n        passes += 1",
-        "few = self._few(view)\n        passes += 1\n        taus = self._now(state, view, passes)",
-    ),
-    Mutation(
-        "a copy counts for the original", "temperatures/passes.py",
-        "def __reduce__(", "def _reduce(",
-    ),
-    Mutation(
-        "a state that is loaded is not seen", "temperatures/self_tempered.py",
-        " or passes.item() != count or [value.item() for value in others] != known", "",
-    ),
-    Mutation(
-        "a pass is run again at the temperatures of the last", "temperatures/passes.py",
-        "return self._by_part[part][count]", "return self._by_part[part][-1]",
-    ),
-    Mutation(
-        "any pass of the same size is run again", "temperatures/passes.py",
-        "return torch.equal(one, other) or", "return True or",
-    ),
-    Mutation(
-        "every pass is one that need not be measured", "temperatures/self_tempered.py",
-        "if _place(count + 1) == 0 or ", "if ",
-    ),
-    Mutation(
         "parameters have the floor of a batch", "temperatures/self_tempered.py",
         "else (self.parameters, floor, _LARGEST)", "else (1.0, floor, max(self.ceiling, floor))",
-    ),
-    Mutation(
-        "numbers of thinned logits as those of all", "temperatures/numbers.py",
-        "most and torch.linalg.vector_norm(l, math.inf).item() < _NEAR", "most",
     ),
     Mutation(
         "noise where the logits are parameters", "temperatures/self_tempered.py", " or not view.batch_dims", ""
@@ -89,8 +52,23 @@ PLANTED = [
         "return self.temperatures(self.observe(state, view), view), self.observe(state, view)",
     ),
     Mutation(
-        "statistics move in evaluation", "temperatures/tempering.py",
-        "learns = self.training and torch.is_grad_enabled()", "learns = self.training",
+        "statistics move while gradients are off", "temperatures/tempering.py",
+        "if not torch.is_grad_enabled():", "if False:",
+    ),
+    Mutation(
+        "a graph that is kept counts twice", "temperatures/tempering.py", "if not counted:", "if True:",
+    ),
+    Mutation(
+        "a pass is run again at the temperatures of a state that has moved", "temperatures/tempering.py",
+        "    if again is True:\n        return tau.copy_(last)", "    if False:\n        return tau.copy_(last)",
+    ),
+    Mutation(
+        "every pass is one that need not be measured", "temperatures/self_tempered.py",
+        "if can_look(measured) and not measured.any():", "if can_look(measured):",
+    ),
+    Mutation(
+        "a masked logit is measured", "temperatures/observe.py",
+        "l.isfinite() if view.mask is None else l.isfinite() & view.mask", "l.isfinite()",
     ),
     Mutation(
         "statistics are cast with the network", "temperatures/tempering.py",

@@ -22,7 +22,7 @@ def temperatures(network: nn.Module) -> dict[str, dict[str, float]]:
     Example:
         >>> import torch, decoupled_st as dst
         >>> network = torch.nn.Sequential(torch.nn.Linear(3, 8), dst.nn.Categorical(dst.SelfTempered(steps=9)))
-        >>> _ = network(torch.randn(16, 3))
+        >>> network(torch.randn(16, 3)).sum().backward()
         >>> dst.diagnostics.temperatures(network)["1"]["passes"]
         1
     """

@@ -83,14 +83,6 @@ def is_watched() -> bool:
     return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
 
 
-def is_recorded() -> bool:
-    """True where torch makes a program of what is called; not where a mode, such as a counter, merely watches."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
-        return True
-    modes = (torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FAKE)
-    return any(torch._C._get_dispatch_mode(key) is not None for key in modes)
-
-
 def traced() -> bool:
     """True where more than this one call depends on what is looked up now: a value inside a tensor must not decide."""
     return is_watched() or transformed() or torch.jit.is_tracing()  # type: ignore[attr-defined]

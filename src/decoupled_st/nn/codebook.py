@@ -24,8 +24,7 @@ from decoupled_st.nn.replicas import broadcast_from_first
 from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.nn.tokens import Tokens
 from decoupled_st.temperatures import Rule, Tempered
-from decoupled_st.temperatures.compiled import is_run_again
-from decoupled_st.temperatures.tempering import Tempering
+from decoupled_st.temperatures.tempering import Seen, Tempering, is_run_again
 
 FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     name: getattr(codebook, name) for name in ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
@@ -318,12 +317,13 @@ class Codebook(Quantiser):
         seed: int | Tensor | None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """The choice among codes, for tokens as they are compared in a dtype."""
-        name, taus = self._in_force(z.detach(), mask)
+        name, taus, seen = self._in_force(z.detach(), mask)
         weight = self.weight if z.dtype == dtype else self.weight.to(dtype)
         if name == IdentitySTE.name:
             weight = weight.detach()  # they learn by the loss "codebook", or as moving means
         options: dict[str, Any] = {"mask": mask, "generator": generator, "seed": seed, "grad_scale": self.grad_scale}
-        return FORMS[name](z.to(dtype), weight, metric=self.metric, **taus, **options)
+        q, index = FORMS[name](z.to(dtype), weight, metric=self.metric, **taus, **options)
+        return seen(q), index
 
     @torch.no_grad()
     def _after(self, z: Tensor, index: Tensor) -> None:
@@ -340,20 +340,21 @@ class Codebook(Quantiser):
         self.idle.copy_(idle)
         self._recent = z.detach() if z.numel() else self._recent
 
-    def _in_force(self, rows: Tensor, mask: Tensor | None) -> tuple[str, dict[str, Any]]:
-        """The estimator of this pass by name, with its temperatures: the argmax where `.eval()` says so."""
+    def _in_force(self, rows: Tensor, mask: Tensor | None) -> tuple[str, dict[str, Any], Seen]:
+        """The estimator of this pass by name, with its temperatures: the argmax where `.eval()` says so; and what is to
+        be called with the codes chosen."""
         argmax = self.deterministic and not self.training
         if self.tempering is None:
             assert isinstance(self._estimator, Estimator)
             estimator = self._estimator.deterministic() if argmax else self._estimator
-            return estimator.name, dict(estimator.parameters())
+            return estimator.name, dict(estimator.parameters()), lambda q: q
         # As the choices of one sample: [1, rows, heads, K].
-        taus = self.tempering.taus(self._scores(rows).unsqueeze(0), dim=-1, mask=mask)
+        taus, seen = self.tempering.taus(self._scores(rows).unsqueeze(0), dim=-1, mask=mask)
         tempered = self.tempering.tempered
         placed = {"tau_f": 0.0, "tau_b": taus.b} if argmax else dict(tempered.place(taus))
         means = {name: tau.mean() if isinstance(tau, Tensor) else tau for name, tau in placed.items()}
         chosen = "decoupled" if argmax else tempered.estimator.name
-        return chosen, means if argmax else {**tempered.estimator.parameters(), **means}
+        return chosen, means if argmax else {**tempered.estimator.parameters(), **means}, seen
 
     @torch.no_grad()
     def _scores(self, rows: Tensor) -> Tensor:

@@ -11,9 +11,6 @@ from decoupled_st.estimators.surrogate import scattered
 
 _LARGEST = 1e30  # of a mean square
 _ENOUGH, _FEWEST = 4096, 8  # logits per run, and rows of them however long
-FAR, APART, ALIKE, GAP = 500.0, 8.0, 1 + 1 / 16, 1 + 1 / 32
-"""What tells a number that stands for a mask, such as -1e9, from a logit: see `masking_level`."""
-_NUMBERS = 3  # that stand for masks; two masks that are added make two or three. As many in the kernel.
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,20 +106,15 @@ class View:
 def scale(view: View) -> tuple[Tensor, Tensor]:
     """The root mean square of the centred logits (of the log-odds themselves), per run.
 
-    Masked, infinite and NaN logits are left out, numbers that stand for a mask (`masking_level`), and rows without two
-    categories to choose from. Of more than some thousand logits per run, some rows from all over are measured: a mean
-    needs no more.
+    Masked, infinite and NaN logits are left out, and rows without two categories to choose from. Of more than some
+    thousand logits per run, some rows from all over are measured: a mean needs no more.
 
     Returns:
         The scale, finite, 0 where there is nothing to measure; and whether it is above 0.
     """
     view = view.thinned()
-    l, allowed = _measured(view)
-    if view.dim is not None:
-        top = _largest(l, allowed, view)
-        far_off = (top.abs() > FAR) & top.isfinite()
-        # Else the mean of a row of -1e9 alone is rounded, and what is centred by it is not 0.
-        l = (l - view.spread(torch.where(far_off, top, 0.0))).clamp(min=torch.finfo(l.dtype).min)
+    l = to_compute(view.logits, view.logits)
+    allowed = l.isfinite() if view.mask is None else l.isfinite() & view.mask
     l = torch.where(allowed, l, 0.0)
     if view.dim is not None:
         many = allowed.sum(view.dim, keepdim=True)
@@ -138,8 +130,7 @@ def usage(view: View) -> tuple[Tensor, Tensor]:
     """How evenly the samples of a batch use the categories, by their argmax: per run, from 0 to 1.
 
     The entropy of a latent's argmax categories over the batch, divided by the largest that it could have, averaged over
-    the latents. A batch of one sample, and a latent with one category to choose from, have nothing to say. What is
-    masked, also by a number (`masking_level`), is no category to choose.
+    the latents. A batch of one sample, and a latent with one category to choose from, have nothing to say.
 
     Returns:
         The usage, finite, 0 where there is nothing to measure; and whether there was something.
@@ -154,60 +145,9 @@ def usage(view: View) -> tuple[Tensor, Tensor]:
     return (each.sum(-1) / latents.clamp(min=1)).clamp(0.0, 1.0).float(), latents > 0
 
 
-def masking_level(l: Tensor, allowed: Tensor, view: View) -> Tensor:
-    """Per run, how far below zero a logit only stands for a mask, as those of `masked_fill(~mask, -1e9)` do.
-
-    These are the lowest logits and what lies at about that number: by a factor of `ALIKE` at most. They are taken for a
-    mask where they lie more than `FAR` below the run's largest, `APART` times as far as any other, and below
-    -`FAR` / 2. Two masks that are added leave several such numbers: the next lowest is looked at in the same way where
-    the one before it was a mask, or is larger by a factor of `GAP` at least. Of log-odds the same holds on both sides
-    of 0.
-
-    Args:
-        l, allowed: the logits that are looked at, in the dtype of computation, and which of them count.
-
-    Returns:
-        The level [runs...]: what lies there or lower is masked. NaN where no logit is of this kind.
-    """
-    level = _level(l, view)
-    most = _largest(level, allowed, view)
-    top = torch.zeros_like(most) if view.dim is None else _largest(l, allowed, view)
-    limit, going = torch.full_like(most, math.nan), torch.ones_like(most, dtype=torch.bool)
-    for _ in range(_NUMBERS):
-        below = level >= view.spread(most / ALIKE)
-        least = -_largest(-level, allowed & below & (level <= view.spread(most)), view)
-        others = _largest(level, allowed & ~below, view)
-        nearest = least + top
-        apart = (nearest > FAR) & (nearest > APART * (others + top).clamp(min=0.0))
-        masks = going & apart & (least > FAR / 2) & (least < math.inf)
-        limit = torch.where(masks, least / ALIKE, limit)
-        going, most = masks | (going & (least > GAP * others)), others
-    return limit
-
-
-def _largest(value: Tensor, where: Tensor, view: View) -> Tensor:
-    """Per run, the largest value there; -inf where there is none."""
-    flat = torch.where(where, value, -math.inf).reshape(*value.shape[: view.run_dims], -1)
-    return flat.amax(-1) if value.numel() else flat.sum(-1) - math.inf
-
-
-def _level(l: Tensor, view: View) -> Tensor:
-    return l.abs() if view.dim is None else -l
-
-
-def _measured(view: View) -> tuple[Tensor, Tensor]:
-    """The logits, and which of them count: finite ones that are not masked."""
-    l = to_compute(view.logits, view.logits)
-    allowed = l.isfinite() if view.mask is None else l.isfinite() & view.mask
-    return l, allowed & ~(_level(l, view) >= view.spread(masking_level(l, allowed, view)))
-
-
 def masked(view: View, by: float) -> Tensor:
-    """The logits with `by` where they are masked, by the mask or by a number that stands for one."""
-    l = to_compute(view.logits, view.logits)
-    allowed = l.isfinite() if view.mask is None else l.isfinite() & view.mask
-    forbidden = _level(l, view) >= view.spread(masking_level(l, allowed, view))
-    return torch.where(forbidden if view.mask is None else forbidden | ~view.mask, by, view.logits)
+    """The logits with `by` where they are masked."""
+    return view.logits if view.mask is None else view.logits.masked_fill(~view.mask, by)
 
 
 def _counts_binary(view: View) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """What a rule for temperatures is: a frozen value, its state as tensors, and its name."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
@@ -20,13 +20,6 @@ class Taus(NamedTuple):
 
     f: Tensor
     b: Tensor
-
-
-class Numbers(NamedTuple):
-    """The temperatures of one pass of one network, the same for all logits."""
-
-    f: float
-    b: float
 
 
 def own_taus(taus: Taus) -> Taus:
@@ -79,31 +72,14 @@ class Rule(ABC):
     def temperatures(self, state: State, view: View) -> Taus:
         """The temperatures for a pass with these logits, by what is in `state`."""
 
-    def step(self, state: State, view: View) -> tuple[Taus, State]:
-        """`temperatures` and `observe` at once; a rule with a fused kernel has its own."""
-        return self.temperatures(state, view), self.observe(state, view)
-
     @torch.no_grad()
-    def advance(self, state: State, view: View, last: "Taus | None" = None) -> "Taus | Numbers":
-        """The temperatures of `step`, with the state changed in place; as `Numbers` where a rule has them at hand, else
-        written into `last` too: [runs...] each, their mean where they differ inside a batch."""
-        taus, after = self.step(state, view)
-        taus = own_taus(taus)
-        for name, value in after.items():
+    def advance(self, state: State, view: View) -> Taus:
+        """The temperatures of a pass, with the state changed in place."""
+        taus = own_taus(self.temperatures(state, view))
+        for name, value in self.observe(state, view).items():
             if value is not state[name]:
                 state[name].copy_(value)
-        for place, tau in zip(last or (), taus, strict=False):
-            if isinstance(tau, Tensor):
-                place.copy_(tau.to(place.dtype).reshape(*place.shape, -1).mean(-1))
-            else:
-                place.fill_(tau)
         return taus
-
-    def ahead(self, state: State, view: View, last: "Taus") -> "Callable[[Tensor], Taus | Numbers | None] | None":
-        """A short way through the next passes, where a rule has one: a function that does with the logits of a pass
-        what `advance` does, but for `Numbers`, which it does not write into `last`. They are of the shape, dtype and
-        device of these, and the state is in the same tensors. None from it where a pass has to go the long way."""
-        return None
 
     def __call__(
         self,
@@ -137,7 +113,7 @@ class Rule(ABC):
                     f"start(runs={runs}) makes one"
                 )
         try:
-            return self.step(state, view)
+            return self.temperatures(state, view), self.observe(state, view)
         except KeyError as error:
             names = ", ".join(sorted(self.start())) or "nothing"
             raise ValueError(f"the state of {type(self).__name__} has {names}, got one without {error}") from error

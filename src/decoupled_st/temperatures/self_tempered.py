@@ -1,22 +1,20 @@
 """The rule that sets both temperatures from what it measures, with one set of constants for all networks."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import ClassVar, NoReturn, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, NoReturn
 
 import torch
 from torch import Tensor
 
-from decoupled_st import kernels
 from decoupled_st.estimators.contract import check_float
-from decoupled_st.temperatures import numbers
-from decoupled_st.temperatures.observe import ALIKE, APART, FAR, GAP, View, scale, usage
-from decoupled_st.temperatures.rule import Numbers, Rule, State, Taus, register
+from decoupled_st.estimators.surrogate import can_look
+from decoupled_st.temperatures.observe import View, scale, usage
+from decoupled_st.temperatures.rule import Rule, State, Taus, register
 from decoupled_st.temperatures.schedule import check_steps
 
 _LARGEST = 1e30
-_Count = TypeVar("_Count", int, Tensor)
 SETTLED, EVERY = 50, 8
 """Passes: up to the first all are measured, after it one of eight, which counts as eight."""
 
@@ -121,6 +119,8 @@ class SelfTempered(Rule):
         passes = state["passes"] + 1
         settled = passes > SETTLED
         measured, weight = ~settled | (_place(passes) == 0), torch.where(settled, EVERY, 1).float()
+        if can_look(measured) and not measured.any():
+            return {**state, "passes": passes}
         s, known = scale(view)
         known = known & measured
         rate = torch.where(state["first"] == 0, 1.0, torch.maximum(1 / passes.float(), weight / SETTLED))
@@ -153,122 +153,6 @@ class SelfTempered(Rule):
             left = torch.where(state["usages"] > 0, torch.maximum(left, 1 - state["usage"] / self._enough), left)
         return Taus(view.spread(quiet + (self.high - quiet) * (few * left)), view.spread(tau_b))
 
-    def step(self, state: State, view: View) -> tuple[Taus, State]:
-        if not self._can_run_fused(state, view):
-            return super().step(state, view)
-        after = {name: torch.empty_like(value) for name, value in state.items()}
-        return self._fused(state, view, after)(view.logits), after
-
-    @torch.no_grad()
-    def advance(self, state: State, view: View, last: Taus | None = None) -> Taus | Numbers:
-        if numbers.can_measure(view):
-            return self._numbers(state, view)
-        if self._can_run_in_place(state, view):
-            return self._fused(state, view, state, last)(view.logits)
-        return super().advance(state, view, last)
-
-    def ahead(self, state: State, view: View, last: Taus) -> Callable[[Tensor], Taus | Numbers | None] | None:
-        if numbers.can_measure(view):
-            return self._unmeasured(state, view)
-        if not self._can_run_in_place(state, view):
-            return None
-        fused = self._fused(state, view, state, last)
-        return lambda logits: fused(logits.detach()) if kernels.know(logits) else None
-
-    def _can_run_fused(self, state: State, view: View) -> bool:
-        fits = view.mask is None and view.dim in (None, -1) and view.categories <= 4096
-        return fits and kernels.can_run_fused(view.logits, 1.0, *state.values()) and not kernels.is_watched()
-
-    def _can_run_in_place(self, state: State, view: View) -> bool:
-        return self._can_run_fused(state, view) and all(value.is_contiguous() for value in state.values())
-
-    def _fused(self, state: State, view: View, after: State, last: Taus | None = None) -> Callable[[Tensor], Taus]:
-        """A pass by the kernel, of logits such as these: the state after it is written into `after`, the temperatures
-        into `last` too."""
-        from decoupled_st.kernels.temperatures import prepare
-
-        step = prepare(
-            view.logits,
-            state,
-            after,
-            binary=view.dim is None,
-            run_dims=view.run_dims,
-            samples=view.samples,
-            measured=view.measured,
-            few=self._few(view),
-            low=self.low,
-            draw=self.draw,
-            high=self.high,
-            enough=self._enough,
-            window=self.window,
-            share=self.share,
-            least=self._least(view),
-            most=self.most,
-            over=self.fall * self.steps if self.steps else 0.0,
-            settled=SETTLED,
-            every=EVERY,
-            masking=(FAR, APART, ALIKE, GAP),
-            last=last,
-        )
-        return lambda logits: Taus(*step(logits))
-
-    def _numbers(self, state: State, view: View) -> Numbers:
-        """One pass of one network on a CPU: what the functions above say, in Python's numbers."""
-        passes = int(state["passes"].item())
-        taus, few = self._now(state, view, passes), self._few(view)
-        passes += 1
-        state["passes"].fill_(passes)
-        if passes > SETTLED and _place(passes):
-            return taus
-        weight = EVERY if passes > SETTLED else 1
-        if (measured := numbers.scale(view)) > 0:
-            s, first = state["scale"].item(), state["first"].item()
-            rate = max(1 / passes, weight / SETTLED) if first else 1.0
-            state["scale"].fill_(s + rate * (measured - s))
-            if not first:
-                state["first"].fill_(measured)
-        if few and self._enough and (even := numbers.usage(view)) is not None:
-            usages, m = state["usages"].item() + 1, state["usage"].item()
-            state["usages"].fill_(usages)
-            state["usage"].fill_(m + min(max(1 / usages, weight / self.window), 1.0) * (even - m))
-        return taus
-
-    def _unmeasured(self, state: State, view: View) -> Callable[[Tensor], Numbers | None] | None:
-        """`ahead` of one network on a CPU, where a pass that is not measured takes a few numbers of Python's."""
-        passes, count = state["passes"], int(state["passes"].item())
-        if count < SETTLED:
-            return None
-        view = replace(view, logits=torch.empty_like(view.logits, device="meta"))  # else a whole batch is kept alive
-        taus, falls = self._now(state, view, count), self.steps is not None and self._few(view) > 0
-        others = [value for name, value in state.items() if name != "passes"]
-        known = [value.item() for value in others]
-
-        def next_pass(logits: Tensor) -> Numbers | None:
-            nonlocal count
-            # Somebody else may have written there: under DistributedDataParallel rank 0 does, before each pass.
-            if _place(count + 1) == 0 or passes.item() != count or [value.item() for value in others] != known:
-                return None
-            now = self._now(state, view, count) if falls else taus
-            count += 1
-            passes.fill_(count)
-            return now
-
-        return next_pass
-
-    def _now(self, state: State, view: View, passes: int) -> Numbers:
-        """`temperatures` of one network on a CPU, in Python's numbers."""
-        factor, floor, ceiling = self._least(view)
-        first = state["first"].item()
-        least = min(max(factor * first, floor), ceiling)
-        quiet, few, left = self.draw or self.low * least, self._few(view), 0.0
-        if few and self.steps:
-            left = max(1 - passes / (self.fall * self.steps), 0.0)
-        elif few and state["usages"].item():
-            left = max(1 - state["usage"].item() / self.enough, 0.0)
-        most = self.most * max(least, self.share * first)
-        tau_b = min(max(self.share * state["scale"].item(), least), most)
-        return Numbers(quiet + (self.high - quiet) * (few * left), tau_b)
-
     @property
     def _enough(self) -> float:
         """The usage below which tau_f is raised; 0 where usage is not measured."""
@@ -290,7 +174,7 @@ class SelfTempered(Rule):
         return self.low * least if self.draw is None else torch.full_like(least, self.draw)
 
 
-def _place(passes: _Count) -> _Count:
+def _place(passes: Tensor) -> Tensor:
     """0 for the one of eight passes that is measured: another of them each time, and in another order every 64, so that
     each call of a module that is called several times per step has its turn, and none for long."""
     return (passes + 3 * (passes // EVERY) + passes // EVERY**2) % EVERY

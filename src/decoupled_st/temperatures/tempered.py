@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from decoupled_st.estimators import Decoupled, Estimator
-from decoupled_st.temperatures.rule import Numbers, Rule, Taus
+from decoupled_st.temperatures.rule import Rule, Taus
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Tempered:
         """The temperature of the draw where it is the estimator's own; None where the rule sets it."""
         return self.estimator.sample_temperature if self._backward_alone else None
 
-    def place(self, taus: Taus | Numbers) -> Mapping[str, Tensor | float]:
+    def place(self, taus: Taus) -> Mapping[str, Tensor | float]:
         """The temperatures by the names that the estimator has for them."""
         return {"tau": taus.b} if self._backward_alone else {"tau_f": taus.f, "tau_b": taus.b}
 

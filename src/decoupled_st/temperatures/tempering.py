@@ -2,30 +2,33 @@
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from decoupled_st import kernels
 from decoupled_st.estimators import Decoupled
-from decoupled_st.temperatures import compiled
+from decoupled_st.estimators.contract import recomputed
 from decoupled_st.temperatures.observe import View
-from decoupled_st.temperatures.passes import Ahead, Passes
-from decoupled_st.temperatures.rule import Numbers, State, Taus, own_taus
+from decoupled_st.temperatures.rule import State, Taus, own_taus
 from decoupled_st.temperatures.tempered import Tempered
+
+Seen = Callable[[Tensor], Tensor]
+"""To be called with the choice that was made: the rule takes the pass into account once its gradient comes."""
 
 
 class Tempering(nn.Module):
     """The state of a rule, as buffers, and the choice at the temperatures that it sets.
 
-    A pass of training updates the buffers; one in `.eval()` or without gradients leaves them as they are. They are
-    float32 and int64 whatever the network is cast to. Under DistributedDataParallel they are those of rank 0, which
-    broadcasts its buffers before each pass, so that all ranks work at the same temperatures; not before a pass that
-    follows one inside `no_sync()`, where each rank goes on by itself. Where a pass is run again, by
-    `torch.utils.checkpoint` or a compiler, it has the temperatures of the first time, and counts once.
+    A pass of training reads the buffers, and its gradient moves them: so passes of one step share their temperatures,
+    and where a pass is run again, by `torch.utils.checkpoint`, it has those of the first time and counts once. A choice
+    that has no gradient, and one in compiled code or a transform of `torch.func`, is counted when it is made. One in
+    `.eval()`, or while gradients are off, is not. The buffers are float32 and int64 whatever the network is cast to.
+    Under DistributedDataParallel they are those of rank 0, which broadcasts its buffers before each pass, so that all
+    ranks work at the same temperatures; not before a pass that follows one inside `no_sync()`, where each rank goes on
+    by itself.
     """
 
     def __init__(self, tempered: Tempered) -> None:
@@ -35,9 +38,8 @@ class Tempering(nn.Module):
         self.names = tuple(start)
         for name, value in start.items():
             self.register_buffer(name, value)
-        for name in Taus._fields:  # of the last pass of training, for diagnostics
+        for name in Taus._fields:  # of the last pass of training: for diagnostics, and for one that is run again
             self.register_buffer(f"last_{name}", torch.full((), math.nan, dtype=torch.float32), persistent=False)
-        self._passes = Passes()
         self._advised = False
 
     @property
@@ -52,12 +54,10 @@ class Tempering(nn.Module):
             self.get_buffer(name).copy_(value)
         for name in Taus._fields:
             self.get_buffer(f"last_{name}").fill_(math.nan)
-        self._passes = Passes()
 
     def reading(self) -> dict[str, float]:
         """The temperatures of the last pass of training (their mean, where they differ inside a batch; NaN before the
-        first; of a rule without state also of a pass that a checkpoint runs again), and the state, as numbers. Of an
-        estimator to which the rule gives tau_b alone, tau_f is its own."""
+        first), and the state, as numbers. Of an estimator to which the rule gives tau_b alone, tau_f is its own."""
         taus = {f"tau_{name}": self.get_buffer(f"last_{name}").item() for name in Taus._fields}
         if self.tempered.drawn_at is not None and not math.isnan(taus["tau_f"]):
             taus["tau_f"] = self.tempered.drawn_at
@@ -65,44 +65,58 @@ class Tempering(nn.Module):
 
     def taus(
         self, logits: Tensor, *, dim: int | None, mask: Tensor | None = None, batch_dims: int = 1
-    ) -> Taus | Numbers:
-        """The temperatures of this pass; where the network trains, the rule then takes the logits into account."""
-        if kernels.is_recorded() or not kernels.is_watched():
-            return self._taus(logits, dim, mask, batch_dims)
-        # Who counts operations, or saves what some of them gave, is to see the choice alone.
-        with _disable_current_modes():
-            return self._taus(logits, dim, mask, batch_dims)
+    ) -> tuple[Taus, Seen]:
+        """The temperatures of this pass, and what is to be called with the choice that is made at them."""
+        view, rule, state = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims), self.tempered.rule, self.state
+        if any(value is not None and value.device != logits.device for value in self._buffers.values()):
+            self._move_to(logits.device)
+            state = self.state
+        taus = own_taus(rule.temperatures(state, view))
+        if not self.training:
+            return taus, _not_seen
+        if not (self._advised or torch.compiler.is_compiling()):
+            self._advised = True
+            if message := rule.advice(view):
+                warnings.warn(message, stacklevel=2)
+        last = Taus(self.get_buffer("last_f"), self.get_buffer("last_b"))
+        again = is_run_again(logits)
+        if self.names:  # else the temperatures follow from the logits, whenever they are made
+            taus = Taus(_first(taus.f, last.f, again), _first(taus.b, last.b, again))
+        means = [torch.as_tensor(tau).to(like.dtype).mean() for tau, like in zip(taus, last, strict=True)]
+        self._write(last, means, again)
+        if not torch.is_grad_enabled():
+            return taus, _not_seen
+        return taus, lambda z: self._seen(z, state, view, again)
 
-    def _taus(self, logits: Tensor, dim: int | None, mask: Tensor | None, batch_dims: int) -> Taus | Numbers:
-        learns = self.training and torch.is_grad_enabled()
-        if torch.compiler.is_compiling():
-            view, state = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims), self._state_for(logits)
-            if learns:
-                return compiled.advance(self.tempered.rule, state, view, self._last(), self._passes.number)
-            return self.tempered.rule.temperatures(state, view)
-        passes = self._passes
-        ahead = passes.ahead
-        if learns and ahead and (taus := ahead.taus(self._buffers, logits, dim, mask, batch_dims)):
-            return self._counted(taus, logits)
-        view = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims)
-        state = self._state_for(logits)
-        if self.training and (first := passes.first_run(logits)):
-            if learns and not first.counted:
-                self._advance(state, view)
-                self._write(first.taus)
-                first.counted = True
-            return first.taus
-        if not learns:
-            taus = own_taus(self.tempered.rule.temperatures(state, view))
-            if self.training and state:
-                passes.remember(logits, taus, counted=False)
-            return taus
-        if not kernels.transformed():
-            return self._counted(self._advance(state, view), logits)
+    def _seen(self, z: Tensor, state: State, view: View, again: "bool | Tensor") -> Tensor:
+        """Take a pass into account when the gradient of its choice comes, or at once."""
+        if torch.compiler.is_compiling() or kernels.transformed() or not z.requires_grad:
+            self._count(state, view, again)
+        else:
+            counted: list[bool] = []
+
+            def count(_: Tensor) -> None:
+                if not counted:  # a graph that is kept has its gradients more than once
+                    counted.append(True)
+                    self._count(state, view, False)
+
+            z.register_hook(count)
+        return z
+
+    @torch.no_grad()
+    def _count(self, state: State, view: View, again: "bool | Tensor") -> None:
+        after = self.tempered.rule.observe(state, view)
+        self._write([state[name] for name in after], list(after.values()), again)
+
+    @torch.no_grad()
+    def _write(self, places: Sequence[Tensor], values: Sequence[Tensor], again: "bool | Tensor") -> None:
+        """Into buffers, but not where a pass is run again."""
         try:
-            return self._advance(state, view)
+            for place, value in zip(places, values, strict=True):
+                if value is not place and again is not True:
+                    place.copy_(value if again is False else torch.where(again, place, value))
         except RuntimeError as error:
-            if "in-place" not in str(error) and "inplace" not in str(error):
+            if not kernels.transformed() or ("in-place" not in str(error) and "inplace" not in str(error)):
                 raise
             raise RuntimeError(
                 f"{type(self.tempered.rule).__name__} updates its statistics while it trains, and torch.func lets a "
@@ -110,69 +124,64 @@ class Tempering(nn.Module):
                 "buffers), ..), under vmap one copy of them per batch; or call .eval(), which leaves them as they are"
             ) from error
 
-    def _state_for(self, logits: Tensor) -> State:
-        """The rule's state, on the logits' device."""
-        if any(value is not None and value.device != logits.device for value in self._buffers.values()):
-            self._move_to(logits.device)
-        return self.state
-
-    def _advance(self, state: State, view: View) -> Taus | Numbers:
-        """The temperatures of a pass of training, which the rule takes into account."""
-        rule, last = self.tempered.rule, self._last()
-        if not self._advised:
-            self._advised = True
-            if message := rule.advice(view):
-                warnings.warn(message, stacklevel=2)
-        taus = rule.advance(state, view, last)
-        next_pass = None if kernels.transformed() else rule.ahead(state, view, last)
-        self._passes.ahead = Ahead(view, self._buffers, next_pass) if next_pass else None
-        if not isinstance(taus, Numbers):
-            self._passes.written = None  # the rule has written them itself
-        return taus
-
-    def _counted(self, taus: Taus | Numbers, logits: Tensor) -> Taus | Numbers:
-        """The temperatures of a pass that the rule has taken into account, kept for those who ask for them."""
-        if isinstance(taus, Numbers):
-            self._write(taus)
-        if self.names:  # else the temperatures follow from the logits, however often they are made
-            self._passes.remember(logits, taus, counted=True)
-        return taus
-
-    def _write(self, taus: Taus | Numbers) -> None:
-        """Keep the temperatures of a pass in the buffers for the last ones."""
-        passes, last = self._passes, self._last()
-        if isinstance(taus, Numbers) and passes.written is not None:
-            place, version, written = passes.written
-            if place is last.f and version == place._version and written == taus:
-                return
-        for place, tau in ((last.f, taus.f), (last.b, taus.b)):
-            if isinstance(tau, Tensor):
-                place.copy_(tau.to(place.dtype).mean())
-            else:
-                place.fill_(tau)
-        passes.written = (last.f, last.f._version, taus) if isinstance(taus, Numbers) else None
-
-    def _last(self) -> Taus:
-        last_f, last_b = self._buffers["last_f"], self._buffers["last_b"]
-        assert last_f is not None
-        assert last_b is not None
-        return Taus(last_f, last_b)
-
     def _move_to(self, device: torch.device) -> None:
         """All buffers. A state that is assigned to a module on meta leaves the last temperatures there."""
-        for name, place in zip(("last_f", "last_b"), self._last(), strict=True):
-            if place.is_meta:
+        for name in ("last_f", "last_b"):
+            if self.get_buffer(name).is_meta:
                 self._buffers[name] = torch.full((), math.nan, dtype=torch.float32, device=device)
         self.to(device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Tempering":
         before = dict(self._buffers)
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        super()._apply(fn, recurse)
         for name, value in self._buffers.items():
             own = before[name]
             if own is not None and value is not None and value.dtype != own.dtype:
                 self._buffers[name] = own.to(value.device)  # a mean over thousands of passes stands still in float16
         return self
+
+
+def _not_seen(z: Tensor) -> Tensor:
+    return z
+
+
+def _first(tau: Tensor, last: Tensor, again: "bool | Tensor") -> Tensor:
+    """The temperature, or that of the first time where a pass is run again and has one for all its choices."""
+    if again is False or (isinstance(tau, Tensor) and tau.numel() != 1):
+        return tau
+    tau = torch.as_tensor(tau, dtype=last.dtype, device=last.device).detach()  # a rule of one's own may give a number
+    if again is True:
+        return tau.copy_(last)  # as many copies as the first time has made, which a selective checkpoint counts
+    first: Tensor = torch.ops.decoupled_st.first_run(tau, last)
+    return first
+
+
+def is_run_again(like: Tensor) -> Any:
+    """Whether a pass is run again, inside a backward pass; in compiled code, which asks when it runs and not when it
+    is traced, a bool on the device of a tensor."""
+    if not torch.compiler.is_compiling():
+        return recomputed()
+    return torch.ops.decoupled_st.is_run_again(like)
+
+
+def _first_run(tau: Tensor, last: Tensor) -> Tensor:
+    """An operator of our own, which no compiler computes twice: the backward pass would find another state."""
+    return last.clone().expand_as(tau).contiguous() if recomputed() else tau.clone()
+
+
+_library = torch.library.Library("decoupled_st", "FRAGMENT")
+# They ask what is under way: not to be recorded once and replayed.
+_TAGS = tuple(getattr(torch.Tag, name) for name in ("cudagraph_unsafe",) if hasattr(torch.Tag, name))
+_library.define("first_run(Tensor tau, Tensor last) -> Tensor", tags=_TAGS)
+_library.impl("first_run", _first_run, "CompositeExplicitAutograd")
+_library.define("is_run_again(Tensor like) -> Tensor", tags=_TAGS)
+_library.impl(
+    "is_run_again",
+    lambda like: torch.full((), recomputed(), dtype=torch.bool, device=like.device),
+    "CompositeExplicitAutograd",
+)
+torch.library.register_fake("decoupled_st::is_run_again", lambda like: like.new_empty((), dtype=torch.bool))
+torch.library.register_fake("decoupled_st::first_run", lambda tau, last: torch.empty_like(tau))
 
 
 class InForce:
@@ -183,15 +192,15 @@ class InForce:
 
     def categorical(self, logits: Tensor, *, dim: int = -1, mask: Tensor | None = None, **options: Any) -> Tensor:
         """One-hot along `dim`."""
-        taus = self.tempering.taus(logits, dim=dim, mask=mask, batch_dims=self.batch_dims)
-        return self._choose("categorical", taus, logits, dim=dim, mask=mask, **options)
+        taus, seen = self.tempering.taus(logits, dim=dim, mask=mask, batch_dims=self.batch_dims)
+        return seen(self._choose("categorical", taus, logits, dim=dim, mask=mask, **options))
 
     def binary(self, logits: Tensor, **options: Any) -> Tensor:
         """0 or 1 from log-odds."""
-        taus = self.tempering.taus(logits, dim=None, batch_dims=self.batch_dims)
-        return self._choose("binary", taus, logits, **options)
+        taus, seen = self.tempering.taus(logits, dim=None, batch_dims=self.batch_dims)
+        return seen(self._choose("binary", taus, logits, **options))
 
-    def _choose(self, kind: str, taus: Taus | Numbers, logits: Tensor, **options: Any) -> Tensor:
+    def _choose(self, kind: str, taus: Taus, logits: Tensor, **options: Any) -> Tensor:
         if self.argmax:
             return Decoupled.functions[kind](logits, tau_f=0.0, tau_b=taus.b, **options)
         tempered = self.tempering.tempered

@@ -31,6 +31,14 @@ def changed(module: nn.Module, before: dict[str, torch.Tensor]) -> bool:
     return any(not torch.equal(after[name], before[name]) for name in before)
 
 
+def trained(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """A pass of training: forward and backward."""
+    z = module(x)
+    if z.requires_grad:
+        z.sum().backward(retain_graph=True)
+    return z
+
+
 def modules() -> list[tuple[nn.Module, torch.Tensor]]:
     return [
         (dst.nn.Categorical(SelfTempered(steps=None)), torch.randn(16, 4, 8)),
@@ -60,10 +68,10 @@ def test_the_choice_is_made_at_the_rules_temperatures() -> None:
 def test_binary_and_logic_gates_tell_the_rule_what_their_logits_are() -> None:
     rule = SelfTempered(steps=None)
     neuron, log_odds = dst.nn.Binary(rule), torch.randn(16, 5)
-    neuron(log_odds)
+    trained(neuron, log_odds)
     torch.testing.assert_close(neuron.tempering.state, rule(rule.start(), log_odds, dim=None)[1])
     layer = dst.nn.LogicLayer(8, 16, rule)
-    layer(torch.rand(5, 8))
+    trained(layer, torch.rand(5, 8))
     torch.testing.assert_close(layer.tempering.state, rule(rule.start(), layer.logits, batch_dims=0)[1])
     assert layer.tempering.state["usages"] == 0
 
@@ -84,13 +92,13 @@ def test_log_odds_and_logits_may_be_parameters() -> None:
 @pytest.mark.parametrize("wrong", ["decoupled", None, dst.Decoupled])
 def test_an_estimator_that_is_refused_leaves_the_rule_as_it_was(wrong: object) -> None:
     for module, x in modules():
-        module(x)
+        trained(module, x)
         before, estimator = statistics(module), module.estimator
         with pytest.raises(TypeError, match="estimator must be a value such as"):
             module.estimator = wrong
         assert module.estimator is estimator
         assert not changed(module, before)
-        module(x)
+        trained(module, x)
         assert changed(module, before)
 
 
@@ -104,14 +112,13 @@ def test_statistics_move_in_training_alone() -> None:
         module.eval()
         module(x)
         assert not changed(module, before)
-        module.train()
-        module(x)
+        trained(module.train(), x)
         assert changed(module, before)
 
 
 def test_statistics_are_in_the_state_dict_and_come_back() -> None:
     for module, x in modules():
-        module(x)
+        trained(module, x)
         again = copy.deepcopy(module)
         again.tempering.reset_parameters()
         assert changed(again, statistics(module))
@@ -208,10 +215,8 @@ def test_the_gradient_of_compiled_code(checkpointed: bool) -> None:
 
 def test_no_batch_is_kept_alive() -> None:
     choice = dst.nn.Categorical(SelfTempered(steps=None))
-    logits = torch.randn(40, 8)
-    for _ in range(60):
-        choice(logits)
-    assert choice.tempering._passes.ahead is not None
+    logits = torch.randn(40, 8, requires_grad=True)
+    trained(choice, logits)
     batch = weakref.ref(logits)
     del logits
     assert batch() is None
@@ -290,7 +295,7 @@ def test_statistics_stay_in_float32() -> None:
     network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered(steps=None))).to(torch.bfloat16)
     assert {value.dtype for value in network[1].state_dict().values()} == {torch.float32, torch.int64}
     for _ in range(3):
-        network(torch.randn(5, 3, dtype=torch.bfloat16))
+        trained(network, torch.randn(5, 3, dtype=torch.bfloat16))
     assert network[1].tempering.state["scale"].item() > 0
 
 
@@ -336,7 +341,7 @@ def test_modules_compile_as_one_graph_with_their_statistics() -> None:
             one(x[0]).sum().backward()
     for batch in x:
         compiled(batch).sum().backward()
-        plain(batch)
+        plain(batch).sum().backward()
     torch.testing.assert_close(network[1].tempering.state, plain[1].tempering.state)
     assert network[1].tempering.state["passes"] == 64
 
@@ -400,7 +405,7 @@ def test_diagnostics_show_what_the_rules_do() -> None:
     )
     assert network[1].tempering.reading()["tau_f"] != network[1].tempering.reading()["tau_f"]  # NaN
     for _ in range(3):
-        network(100 * torch.randn(16, 3))
+        trained(network, 100 * torch.randn(16, 3))
     seen = dst.diagnostics.temperatures(network)
     state = network[1].tempering.state
     assert seen.keys() == {"1"}
@@ -445,10 +450,10 @@ def test_what_was_set_is_read_where_it_was_set() -> None:
     """Passes on buffers of one's own leave the module's reading as it was, and have theirs."""
     choice, logits = dst.nn.Categorical(SelfTempered(steps=100)), torch.randn(16, 4, 8, requires_grad=True)
     for _ in range(5):
-        choice(logits)
+        trained(choice, logits)
     before, own = choice.tempering.reading(), {name: value.clone() for name, value in choice.named_buffers()}
     for _ in range(20):
-        torch.func.functional_call(choice, own, (logits,))
+        torch.func.functional_call(choice, own, (logits,)).sum().backward()
     assert choice.tempering.reading() == before
     assert own["tempering.passes"] == 25
     assert own["tempering.last_f"] < before["tau_f"] - 0.5
@@ -458,11 +463,11 @@ def test_a_state_that_was_loaded_onto_a_device_brings_the_readings_along() -> No
     """They are not saved, so that loading by assignment leaves them where the module was made."""
     with torch.device("meta"):
         choice = dst.nn.Categorical(SelfTempered(steps=None))
-    trained = dst.nn.Categorical(SelfTempered(steps=None))
+    other = dst.nn.Categorical(SelfTempered(steps=None))
     logits = torch.randn(16, 4, 8, requires_grad=True)
-    trained(logits)
-    choice.load_state_dict(trained.state_dict(), assign=True)
-    choice(logits)
+    other(logits).sum().backward()
+    choice.load_state_dict(other.state_dict(), assign=True)
+    choice(logits).sum().backward()
     reading = choice.tempering.reading()
     assert reading["passes"] == 2
     assert reading["tau_b"] > 0
@@ -509,7 +514,8 @@ def test_a_rule_that_is_assigned_in_evaluation_counts_nothing() -> None:
         module.estimator = SelfTempered(steps=None)
         module(x)
         assert module.tempering.state["passes"] == 0
-        module.train()(x)
+        result = module.train()(x)
+        getattr(result, "q", result).requires_grad and getattr(result, "q", result).sum().backward()
         assert module.tempering.state["passes"] == 1
 
 
@@ -527,7 +533,8 @@ def test_parameters_that_begin_anew_have_a_rule_that_does() -> None:
             buffer.fill_(77)
         named.reset_parameters()
         assert statistics(named) == fresh
-        named(torch.rand(5, 8).round())
+        result = named(torch.rand(5, 8).round())
+        getattr(result, "q", result).sum().backward()
         assert statistics(named) != fresh
         named.reset_parameters()
         assert statistics(named) == fresh
@@ -541,7 +548,7 @@ def test_the_reading_is_of_what_is_drawn_at(estimator: dst.Estimator) -> None:
     choice = dst.nn.Categorical(dst.temperatures.Tempered(rule, estimator))
     assert math.isnan(choice.tempering.reading()["tau_f"])
     for _ in range(5):
-        choice(torch.randn(8, 4, requires_grad=True))
+        trained(choice, torch.randn(8, 4, requires_grad=True))
     assert dst.diagnostics.temperatures(choice)[""] == {"tau_f": 1.0, "tau_b": 0.5, "steps": 5}
 
 
@@ -552,7 +559,7 @@ def test_an_averaged_copy_has_the_temperatures_of_the_network(how: str) -> None:
     average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(0.9))
     mine = copy.deepcopy(network)
     for _ in range(30):
-        network(torch.randn(8, 6))
+        trained(network, torch.randn(8, 6))
         average.update_parameters(network)
     for own, its in zip(mine.buffers(), network.buffers(), strict=True):
         own.copy_(its)

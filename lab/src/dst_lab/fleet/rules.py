@@ -109,7 +109,7 @@ class Group:
             observed = observed.expand(2, *observed.shape[1:])
         view = View.of(observed, dim=how["dim"], run_dims=how["run_dims"], batch_dims=how["batch_dims"])
         if not observe:
-            taus: Any = self.rule.temperatures(own, view)
+            taus = self.rule.temperatures(own, view)
         else:
             taus = self.rule.advance(own, view)
             if lone or isinstance(self.rows, Tensor):

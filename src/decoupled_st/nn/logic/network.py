@@ -1,5 +1,6 @@
 """A whole network of logic gates, trained in packed bits."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -191,10 +192,11 @@ def _gates(layer: LogicLayer, logits: Tensor, generator: torch.Generator | None)
     """What the layer would choose of these logits."""
     estimator = layer.in_force()
     options: dict[str, Any] = {"generator": generator, "grad_scale": layer.grad_scale}
+    seen: Callable[[Tensor], Tensor] = lambda z: z  # noqa: E731
     if not logits.is_cpu or kernels.can_run_fused(logits, 1.0):
         return estimator.categorical(logits, **options)
     if isinstance(estimator, InForce) and type(estimator.tempering.tempered.estimator) is Decoupled:
-        taus = estimator.tempering.taus(logits, dim=-1, batch_dims=estimator.batch_dims)
+        taus, seen = estimator.tempering.taus(logits, dim=-1, batch_dims=estimator.batch_dims)
         tau_f, tau_b = 0.0 if estimator.argmax else _number(taus.f), _number(taus.b)
     elif isinstance(estimator, Decoupled):  # itself, not a subclass: see `_chooses`
         tau_f, tau_b = estimator.tau_f, estimator.tau_b
@@ -203,11 +205,11 @@ def _gates(layer: LogicLayer, logits: Tensor, generator: torch.Generator | None)
     else:
         return estimator.categorical(logits, **options)
     if isinstance(tau_f, Tensor) or isinstance(tau_b, Tensor):
-        return categorical.decoupled(logits, tau_f=tau_f, tau_b=tau_b, **options)
+        return seen(categorical.decoupled(logits, tau_f=tau_f, tau_b=tau_b, **options))
     check("tau_f", tau_f, logits, zero=True)
     check("tau_b", tau_b, logits)
     check_source(logits, generator, None)
-    return choose(logits, tau_f, tau_b, float(check_scale(layer.grad_scale, logits)), generator)
+    return seen(choose(logits, tau_f, tau_b, float(check_scale(layer.grad_scale, logits)), generator))
 
 
 def _number(tau: Tensor | float) -> Tensor | float:

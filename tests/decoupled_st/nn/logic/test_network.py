@@ -292,7 +292,10 @@ def test_self_set_temperatures_are_those_of_the_stack() -> None:
     network = dst.nn.LogicNetwork(*layers((20, 40, 40), dst.SelfTempered(steps=1_000), classes=4))
     stack, x = nn.Sequential(*copy.deepcopy(list(network))), bits(50, 20)
     for _ in range(3):
-        network(x), stack(x)
+        network(x).sum().backward()
+        stack(x).sum().backward()
+    network.zero_grad()
+    stack.zero_grad()
     readings = [[layer.tempering.reading() for layer in list(one)[:2]] for one in (network, stack)]
     assert readings[0] == readings[1]
     assert readings[0][0]["passes"] == 3
