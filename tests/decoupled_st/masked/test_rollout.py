@@ -91,7 +91,7 @@ def expected_through_tokens(model: nn.Module, steps: int) -> Tensor:
 
 
 def estimates(
-    model: nn.Module, steps: int, parts: int = 400, batch: int = 100, by: str = "straight_through", **options: Any
+    model: nn.Module, steps: int, parts: int = 150, batch: int = 200, by: str = "straight_through", **options: Any
 ) -> Tensor:
     """[parts, parameters]: independent estimates, each a mean over a batch."""
     generator = torch.Generator().manual_seed(5)
