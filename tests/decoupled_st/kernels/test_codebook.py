@@ -14,6 +14,7 @@ import decoupled_st as dst
 from decoupled_st.codebook import dense
 from decoupled_st.codebook import noise as plain_noise
 from decoupled_st.kernels.codebook import choice as kernels
+from decoupled_st.kernels.codebook import nearest as search
 from decoupled_st.kernels.codebook import tiles
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -149,9 +150,11 @@ def test_errors_are_at_most_twice_plain_torchs(
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize(("N", "K", "D"), [(1, 2, 1), (45, 700, 5)])
 def test_the_nearest_code(
-    N: int, K: int, D: int, metric: str, dtype: torch.dtype, small_tiles: None, device: str
-) -> None:
+    N: int, K: int, D: int, metric: str, dtype: torch.dtype, small_tiles: None, device: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """Products of small integers have no rounding in any dtype, so that ties are ties: the lowest number wins."""
+    monkeypatch.setattr(search, "_PROGRAMS", 12)  # two shares of three tiles each
     x, codes = (random(n, 2, D, seed=n).mul(2).round().to(device, dtype) for n in (N, K))
     codes = codes.movedim(0, 1).contiguous()
     mask = random(2, K, seed=4).to(device) > -0.5
