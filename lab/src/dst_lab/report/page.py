@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from dst_lab.cards import title
 from dst_lab.figures import Drawn, draw
-from dst_lab.records import Group, Rows, groups
+from dst_lab.records import Group, Rows, groups, versions
 from dst_lab.report.commands import scale_of
 from dst_lab.report.embed import STYLE, embedded
 from dst_lab.report.others import figures_of
@@ -104,6 +104,7 @@ def page(study: Study, rows: Rows, drawn: Mapping[str, Drawn] | None = None) -> 
         facts=facts(rows, own),
         own=len(own),
         left_out=len(left_out(rows, own, others)),
+        pooled=versions(rows.store, rows.store.runs()),
         answers=answers(context.verdicts, study.questions),
         # A study without tasks has no question: what there is are the other tasks, each at its best.
         results=results(study, rows) if study.tasks else best_results(study, others),

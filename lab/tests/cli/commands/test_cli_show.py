@@ -164,6 +164,9 @@ def test_several_versions_of_ones_own_code_are_said(cli) -> None:
         "1, 1", "1, 1, 1"
     )
     assert cli("show", "--where", "seed=10").err == ""
+    assert cli("report", "--out", "page.html").err == told
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert f'<p class="note">{told[len("dst: ") : -1]}.</p>' in page
 
 
 def test_csv_says_what_json_does(store, cli) -> None:

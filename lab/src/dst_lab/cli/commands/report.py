@@ -10,6 +10,7 @@ from dst_lab.cli.commands.records import add_overwrite
 from dst_lab.cli.machine import LEFT, add_machine, code_after, training, way_on
 from dst_lab.cli.options.parser import Parser, add_store, at_least, read_path
 from dst_lab.cli.terminal.console import Console, say
+from dst_lab.records import versions
 from dst_lab.store import Store
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def _report(args: argparse.Namespace) -> int:
         store.check_whole()
         study = known.study(args.study)
         write(study, store, args.scale or pick_scale(study, store), args.out, args.figures, overwrite=args.overwrite)
+        for sentence in versions(store, store.runs()):
+            say(f"dst: {sentence}", sys.stderr)
     return 0
 
 
