@@ -167,7 +167,7 @@ class Codebook(Quantiser):
         self._recent: Tensor | None = None
         self.means: MovingMeans | None = None
         if self.update == "ema":
-            self.register_buffer("weight", weight)
+            self.register_buffer("weight", weight.to(torch.promote_types(weight.dtype, torch.float32)))
             self.means = MovingMeans(self.heads, self.codes, self.features, revival, device)
         else:
             self.weight = nn.Parameter(weight)

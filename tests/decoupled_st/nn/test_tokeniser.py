@@ -253,6 +253,27 @@ def test_codes_need_no_optimiser_and_no_half_precision() -> None:
     assert loss.dtype == book.weight.dtype == torch.float32
 
 
+def test_layers_in_half_precision_and_codes_in_float32() -> None:
+    book = dst.nn.Codebook(K, D, dtype=torch.bfloat16)
+    for step in range(3):
+        x = tokens(200, step).bfloat16().requires_grad_()
+        q, _, loss = book(x)
+        (q.float().sum() + loss).backward()
+    assert (q.dtype, book.weight.dtype, loss.dtype) == (torch.bfloat16, torch.float32, torch.float32)
+    book.eval()
+    assert torch.equal(book(x).q, book.decode(book(x).index))
+    assert torch.equal(book.encode(x), book(x).index)
+
+
+def test_the_first_pass_may_be_in_inference_mode() -> None:
+    book = dst.nn.Codebook(K, D)
+    with torch.inference_mode():
+        book(tokens(100))
+    q, _, loss = book(tokens(100).requires_grad_())
+    (q.sum() + loss).backward()
+    assert book.usage.sum() == 200
+
+
 @pytest.mark.filterwarnings("default")
 def test_compiled_training_is_eager_training() -> None:
     book = trained(3)
