@@ -1,16 +1,16 @@
-"""The plans of the study: settings compared on small and middle sizes with images held out, then every published size.
+"""The plans of the study: the smallest size searched with images held out, then every published size.
 
 Training is short on purpose: the number of steps is what some GPU-seconds allow, and the learning rate falls to 0 along
 a cosine over them. The published networks took 200,000 steps each; the smallest may take as many here too, where images
 held out say that it gains by them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from dst_lab.estimators import Choice
-from dst_lab.plans import FRESH, Following, Grid, Measured, Plan, Recipes, Several
+from dst_lab.plans import FRESH, Following, Grid, Measured, Plan, Recipes
 from dst_lab.plans.plan import Axis, with_value
 from dst_lab.plans.recipes import at_paper_scale
 from dst_lab.runs import WHOLE, Config
@@ -65,10 +65,9 @@ SIZES = {
     ),
 }  # fmt: skip
 """The networks by the name of their recipe. Learning rates, class sums, initialisation and mirror images were chosen on
-validation images: by the two searches here, and by 4 x 12,000 gates on a tenth of the training images."""
+validation images, in runs that are among the records, and by 4 x 12,000 gates on a tenth of the training images."""
 CONSTANTS = Choice.make("decoupled", tau_f=0.2, tau_b=5.0)
 """The temperatures that the paper's searches chose."""
-SELF = Choice.make("decoupled", tau_f="self", tau_b="self")
 RESIDUAL = 5.0
 LONGER: tuple[Axis, ...] = (
     ("steps", (50_000, 100_000, 200_000)), ("lr", (0.05, 0.1)), ("augment", ("none", "mirror")),
@@ -93,22 +92,6 @@ def final(size: Size) -> Config:
 
 def _on_all_images(run: Config) -> Config:
     return with_value(run, "dataset", run.dataset + WHOLE)
-
-
-def search_small() -> Plan:
-    """4 x 12,000, a tenth of its steps: initialisation, class sums, temperatures, learning rate; images held out."""
-    others = Choice.make("decoupled", tau_f=0.1, tau_b=2.0)
-    varied = [{"residual": 0.0}, {"residual": RESIDUAL}, {"residual": RESIDUAL, "group_tau": 50 / 3}]
-    tried = [(choice, fields) for fields in varied for choice in (CONSTANTS, others)]
-    tried.append((SELF, {"residual": RESIDUAL}))
-    return _compared(SIZES["12k"], 20_000, tried, (0.01, 0.02, 0.05))
-
-
-def search_wide() -> Plan:
-    """5 x 256,000, a few thousand steps: initialisation, class sums and learning rate; images held out."""
-    size = SIZES["256k"]
-    varied: list[dict[str, float]] = [{"residual": 0.0}, {}, {"group_tau": 2 * size.group_tau}]
-    return _compared(size, 6_000, [(CONSTANTS, fields) for fields in varied], (0.02, 0.05))
 
 
 def search_longer() -> Grid:
@@ -140,15 +123,6 @@ def _fresh(seeds: int) -> tuple[int, ...]:
     return tuple(range(FRESH, FRESH + seeds))
 
 
-def _compared(
-    size: Size, steps: int, tried: Sequence[tuple[Choice, dict[str, float]]], rates: tuple[float, ...]
-) -> Plan:
-    """Every setting at every learning rate, one seed."""
-    axes: tuple[Axis, ...] = (("lr", rates),)
-    bases = [config(size, choice, steps=steps, **fields) for choice, fields in tried]
-    return Several(tuple(Measured(base, axes, (0,)) for base in bases))
-
-
 def _trained(name: str) -> Callable[[], Plan]:
     size = SIZES[name]
 
@@ -164,8 +138,6 @@ RECIPES = Recipes(
     scales=("paper",),
     plans=at_paper_scale(
         {
-            "circuits-search": search_small,
-            "circuits-search-wide": search_wide,
             "circuits-12k-short": smallest_short,
             "circuits-search-12k": search_longer,
             "circuits-12k": smallest,
@@ -173,5 +145,5 @@ RECIPES = Recipes(
         }
     ),
     searches=("circuits-search-12k",),
-    optional=("circuits-search", "circuits-search-wide", "circuits-12k-short"),
+    optional=("circuits-12k-short",),
 )

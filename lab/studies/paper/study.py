@@ -10,7 +10,7 @@ from studies.paper.claims import judge
 from studies.paper.claims.mechanisms import converged_below
 from studies.paper.claims.tasks import CATAE, OPTIMA, ROLES, SBN
 from studies.paper.figures import FIGURES
-from studies.paper.figures.seeds import HEADLINE
+from studies.paper.figures.curves import HEADLINE
 from studies.paper.recipes import RECIPES
 
 HERE = Path(__file__).parent

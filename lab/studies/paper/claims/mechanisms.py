@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from dst_lab.cards import estimator
+from dst_lab.cards import ARGMAX, estimator
 from dst_lab.claims import Measure, Verdict
 from dst_lab.claims.measures import converged, last
 from dst_lab.claims.verdict import NOT_TESTED
@@ -13,7 +13,6 @@ from dst_lab.records.row import History
 from dst_lab.tasks.stochastic_binary import THRESHOLDS
 
 from studies.paper.claims.baselines import ALL, contest
-from studies.paper.claims.measures import gap, inactive_below
 from studies.paper.claims.tasks import BASELINES, CATAE, JUDGED, LOGIC, OURS, SBN
 
 COLLAPSED = 1.05
@@ -26,6 +25,22 @@ def collapsed(history: History) -> bool:
 
 
 INACTIVE = replace(last("inactive"), name="inactive neurons")
+
+
+def inactive_below(index: int, threshold: float) -> Measure:
+    """The share of neurons whose activity lies below one of the absolute thresholds, at the end."""
+    name = f"neurons with activity below {threshold:.1e}"
+    return Measure(name, "share", -1, lambda h: float(h["inactive_below"].values[-1][index]))
+
+
+def gap() -> Measure:
+    """How far accuracy by the training forward and by the discretised network lie apart at the last evaluation."""
+
+    def read(history: History) -> float:
+        drawn, fixed = (history[f"validation_accuracy{suffix}"].values[-1] for suffix in ("", ARGMAX))
+        return abs(float(fixed) - float(drawn))
+
+    return Measure("gap between trained and discretised validation accuracy", "share", -1, read)
 
 
 def judge_mechanisms(rows: Rows) -> list[Verdict]:

@@ -9,14 +9,13 @@ from dst_lab.plans import Grid
 from dst_lab.plans.plan import seeded, settings, value_of
 from dst_lab.records import Row, Rows
 
-from studies.paper.claims.measures import active
 from studies.paper.claims.mechanisms import collapsed
 
 PERPLEXITY = replace(last("perplexity", "codes"), name="codes in use (perplexity)")
 SNR = replace(mean("snr"), name="gradient signal-to-noise ratio")
 NORM = replace(mean("gradient_norm"), name="gradient norm")
 FIRST_NORM = replace(first("gradient_norm"), name="gradient norm at the first evaluation")
-ACTIVE = active()
+ACTIVE = Measure("active neurons", "share", 1, lambda h: 1 - float(h["inactive"].values[-1]))
 LEAST = 3
 """Runs of a seed behind a trend, a slope or a range; fewer, and the claim is not tested."""
 Table = list[tuple[list[float], list[float]]]

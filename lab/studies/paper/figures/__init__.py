@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dst_lab.figures import Drawn
 from dst_lab.records import Rows
 
-from studies.paper.figures import activity, bias, curves, effects, gates, maps, reconstructions, search, seeds
+from studies.paper.figures import activity, bias, curves, effects, gates, reconstructions, search
 
 FIGURES: dict[str, Callable[[Rows], Drawn]] = {
-    "seeds": seeds.chosen,
-    "map": maps.network,
+    "seeds": curves.chosen,
+    "map": search.network,
     "network-curves": curves.network,
     "inactive": activity.network,
     "autoencoder-curves": curves.autoencoder,

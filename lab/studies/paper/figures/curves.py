@@ -1,10 +1,10 @@
-"""Training curves of the chosen settings, one figure per task."""
+"""The chosen settings: training curves, one figure per task, and every seed on test data."""
 
 from collections.abc import Mapping
 
 import numpy as np
 from dst_lab.cards import metric
-from dst_lab.figures import curves
+from dst_lab.figures import curves, seeds
 from dst_lab.figures.style import WIDTH, Drawn, absent, listing, panels, plus_minus, settings_text
 from dst_lab.records import Rows, Setting, together
 
@@ -12,6 +12,17 @@ from studies.paper.claims.mechanisms import converged_below
 from studies.paper.claims.tasks import CATAE, LOGIC, REFERENCE, ROLES, SBN
 
 EVERY_SEED = ("validation_loss", "perplexity")
+HEADLINE = {
+    SBN.task: ("test_accuracy", "validation_loss"),
+    CATAE.task: ("test_loss", "validation_loss"),
+    LOGIC.task: ("test_accuracy_argmax", "validation_accuracy_argmax"),
+}
+"""Two metrics per task: the one on test data at the end of training, and the one its claims are judged by."""
+
+
+def chosen(rows: Rows) -> Drawn:
+    """Every seed on test data, one panel per task."""
+    return seeds.seeds(rows, {task: tested for task, (tested, _) in HEADLINE.items()}, ROLES)
 
 
 def network(rows: Rows) -> Drawn:

@@ -1,10 +1,11 @@
-"""The sequential searches, temperature after temperature."""
+"""The searches: the binary network's whole grid, and the others' temperature after temperature."""
 
 from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
-from dst_lab.cards import estimator, title
+from dst_lab.cards import estimator, task_card, title
+from dst_lab.figures.maps import temperature_map
 from dst_lab.figures.style import FAINT, HEIGHT, INK, Drawn, absent, letter, listing, panels
 from dst_lab.figures.sweeps import Cells, Sweep, at_rate, count_text, lost_text, searched
 from dst_lab.records import Row, Rows, spread
@@ -12,10 +13,16 @@ from dst_lab.runs import Config
 from matplotlib.axes import Axes
 
 from studies.paper.claims.mechanisms import converged_below
-from studies.paper.claims.tasks import CATAE, LOGIC, OPTIMA, OURS
+from studies.paper.claims.tasks import CATAE, LOGIC, OPTIMA, OURS, SBN
 
 STROKES = (((0, (1, 1.2)), "v", 0.45), ((0, (5, 1.5, 1, 1.5)), "^", 0.6), ((0, (5, 2)), "s", 0.8), ("-", "o", 1.0))
 """(line, marker, alpha) of up to four learning rates: shades of one colour, told apart without it too."""
+
+
+def network(rows: Rows) -> Drawn:
+    """Binary network: loss, accuracy and inactive neurons over the grid."""
+    sweep, reported = searched(rows, SBN.task, OURS), {"the paper's": OPTIMA[SBN.task]}
+    return temperature_map(sweep, SBN.task, task_card(SBN.task).parts, reported)
 
 
 def autoencoder(rows: Rows) -> Drawn:

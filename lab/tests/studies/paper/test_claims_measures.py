@@ -10,7 +10,7 @@ from dst_lab.claims.measures import best, converged, first, last, mean, reach, s
 from dst_lab.store import Series, Store
 from dst_lab.tasks.stochastic_binary import THRESHOLDS
 from studies.paper.claims import sweeps
-from studies.paper.claims.measures import gap, inactive_below
+from studies.paper.claims.mechanisms import gap, inactive_below
 from studies.paper.claims.tasks import RULES
 
 SMALL = {
