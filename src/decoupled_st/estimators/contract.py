@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function
 
 from decoupled_st import kernels
@@ -151,8 +150,8 @@ class Call:
                 "second order". Then `taus` are those of the draw and of the surrogate.
             node: False where the definition makes the gradient itself, of scores that have one.
         """
-        check_source(self.logits, self.generator, self.noise)
-        self.trained = wanted(self.logits, *taus)
+        noises.check_source(self.logits, self.generator, self.noise)
+        self.trained = kernels.wanted(self.logits, *taus)
         if fused and kernels.can_run_fused(self.logits, self.scale, *taus, self.mask, self.noise):
             from decoupled_st.kernels import choice
 
@@ -250,25 +249,6 @@ class Call:
             return torch.sigmoid((scores / tau).detach())
         p = torch.softmax((surrogate.filled(scores, self.empty) / tau).detach(), self.dim)
         return p if self.empty is None else p.masked_fill(self.empty, 0.0)
-
-
-def wanted(*sources: object) -> bool:
-    """True where a gradient may be asked for with respect to any of these: if not, an estimator is its choice alone."""
-    # The level is read here, where torch.compile guards it. What torch.jit traces is meant for other tensors.
-    if forward_ad._current_level >= 0 or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-        return True
-    if not torch.is_grad_enabled():
-        return False
-    for x in sources:
-        if isinstance(x, Tensor) and x.requires_grad:
-            return True
-    # Inside torch.func a tensor may need a gradient without saying so.
-    return kernels.transformed()
-
-
-def recomputed() -> bool:
-    """True where a backward pass is under way: a forward inside it is one that `torch.utils.checkpoint` runs again."""
-    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 def check_logits(logits: Tensor) -> None:
@@ -387,27 +367,6 @@ def check_scale(grad_scale: float | Tensor, logits: Tensor) -> float | Tensor:
     if not abs(scale) <= torch.finfo(dtype).max:
         raise ValueError(f"grad_scale must be finite in {dtype}, got grad_scale={scale}")
     return scale
-
-
-def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> None:
-    """Refuse noise of another shape, noise together with a generator, and a generator that is none."""
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise TypeError(
-            f"generator must be a torch.Generator, got {type(generator).__name__}: "
-            "torch.Generator(device).manual_seed(seed) makes one"
-        )
-    if noise is None:
-        return
-    if not isinstance(noise, Tensor):
-        raise TypeError(f"noise must be a tensor, got {type(noise).__name__}")
-    if noise.is_complex():
-        raise TypeError(f"noise must be a real tensor, got {noise.dtype}")
-    if generator is not None:
-        raise ValueError("pass noise or generator, not both: given noise, nothing is drawn")
-    if noise.shape != like.shape:
-        raise ValueError(
-            f"noise must have the logits' shape: noise has {tuple(noise.shape)}, logits {tuple(like.shape)}"
-        )
 
 
 def _check_number(name: str, value: object) -> None:

@@ -68,6 +68,27 @@ def _fill_exponential(e: Tensor, generator: torch.Generator | None) -> Tensor:
     return e.neg_()
 
 
+def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> None:
+    """Refuse noise of another shape, noise together with a generator, and a generator that is none."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(
+            f"generator must be a torch.Generator, got {type(generator).__name__}: "
+            "torch.Generator(device).manual_seed(seed) makes one"
+        )
+    if noise is None:
+        return
+    if not isinstance(noise, Tensor):
+        raise TypeError(f"noise must be a tensor, got {type(noise).__name__}")
+    if noise.is_complex():
+        raise TypeError(f"noise must be a real tensor, got {noise.dtype}")
+    if generator is not None:
+        raise ValueError("pass noise or generator, not both: given noise, nothing is drawn")
+    if noise.shape != like.shape:
+        raise ValueError(
+            f"noise must have the logits' shape: noise has {tuple(noise.shape)}, logits {tuple(like.shape)}"
+        )
+
+
 def _can_be_fused(like: Tensor) -> bool:
     """True where one kernel draws what takes ten operations otherwise. Compiled code fuses these by itself."""
     return like.dtype == torch.float32 and kernels.can_run_fused(like, 1.0) and not kernels.is_watched()

@@ -121,7 +121,7 @@ class Node(torch.autograd.Function):
         if g is None:
             return None, None
         if dim is None:
-            return torch.ops.aten.sigmoid_backward(g, saved[0].abs()).div_(tau), None
+            return torch.ops.aten.sigmoid_backward.default(g, saved[0].abs()).div_(tau), None
         h = g - g.gather(dim, saved[len(weights)])  # as in `softmax`, and why
         result = jacobian(saved[0], h, dim)
         if len(weights) > 1:
@@ -131,7 +131,7 @@ class Node(torch.autograd.Function):
 
 def jacobian(p: Tensor, h: Tensor, dim: int) -> Tensor:
     """J(p) h, J(p) = diag(p) - p p': the gradient of a softmax row."""
-    return torch.ops.aten._softmax_backward_data(h, p, dim, p.dtype)
+    return torch.ops.aten._softmax_backward_data.default(h, p, dim, p.dtype)
 
 
 def temper(scores: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tuple[Tensor, float]:

@@ -95,3 +95,22 @@ def transformed() -> bool:
 
 # What torch.compiler.assume_constant_result does; that would import the compiler, and take as long as torch itself.
 transformed._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def wanted(*sources: object) -> bool:
+    """True where a gradient may be asked for with respect to any of these: if not, an estimator is its choice alone."""
+    # The level is read here, where torch.compile guards it. What torch.jit traces is meant for other tensors.
+    if forward_ad._current_level >= 0 or torch.jit.is_tracing():  # type: ignore[attr-defined]
+        return True
+    if not torch.is_grad_enabled():
+        return False
+    for x in sources:
+        if isinstance(x, Tensor) and x.requires_grad:
+            return True
+    # Inside torch.func a tensor may need a gradient without saying so.
+    return transformed()
+
+
+def recomputed() -> bool:
+    """True where a backward pass is under way: a forward inside it is one that `torch.utils.checkpoint` runs again."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1

@@ -13,10 +13,10 @@ from decoupled_st import codebook
 from decoupled_st.codebook.operator import as_summed, gather
 from decoupled_st.codebook.scores import METRICS, centred, heads_of
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
-from decoupled_st.estimators.contract import check_float, recomputed
+from decoupled_st.estimators.contract import check_float
 from decoupled_st.estimators.spec import registered
 from decoupled_st.estimators.surrogate import scattered
-from decoupled_st.kernels import transformed
+from decoupled_st.kernels import recomputed, transformed
 from decoupled_st.nn.chooser import check_deterministic, check_grad_scale, one_node
 from decoupled_st.nn.moving import MovingMeans
 from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_losses, check_size, squared_error

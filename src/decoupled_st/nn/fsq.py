@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.contract import recomputed
+from decoupled_st.kernels import recomputed
 from decoupled_st.nn.chooser import one_node
 from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_size
 from decoupled_st.nn.tokens import Tokens

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from decoupled_st import codebook
-from decoupled_st.estimators.contract import recomputed
+from decoupled_st.kernels import recomputed
 from decoupled_st.nn.chooser import one_node
 from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_size, squared_error
 from decoupled_st.nn.tokens import Tokens

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from decoupled_st.estimators.contract import recomputed
+from decoupled_st.kernels import recomputed
 from decoupled_st.nn.replicas import sum_with_gradient
 from decoupled_st.temperatures.tempering import is_run_again
 

@@ -5,7 +5,7 @@ from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import Rule, State, Taus, from_dict, register, registered
 from decoupled_st.temperatures.schedule import Schedule, Scheduled
 from decoupled_st.temperatures.self_tempered import SelfTempered
-from decoupled_st.temperatures.tempered import Tempered
+from decoupled_st.temperatures.tempering import Tempered
 
 __all__ = [
     "Confidence",

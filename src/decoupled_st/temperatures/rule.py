@@ -22,11 +22,6 @@ class Taus(NamedTuple):
     b: Tensor
 
 
-def own_taus(taus: Taus) -> Taus:
-    """Temperatures in memory of their own: a rule may give its state itself, and the state moves on."""
-    return Taus(*(tau.clone() if isinstance(tau, Tensor) else tau for tau in taus))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Rule(ABC):
     """A rule that sets tau_f and tau_b while a network trains; one state per layer.
@@ -75,7 +70,8 @@ class Rule(ABC):
     @torch.no_grad()
     def advance(self, state: State, view: View) -> Taus:
         """The temperatures of a pass, with the state changed in place."""
-        taus = own_taus(self.temperatures(state, view))
+        # In memory of their own: a rule may give its state itself.
+        taus = Taus(*(tau.clone() if isinstance(tau, Tensor) else tau for tau in self.temperatures(state, view)))
         for name, value in self.observe(state, view).items():
             if value is not state[name]:
                 state[name].copy_(value)

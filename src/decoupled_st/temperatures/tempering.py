@@ -1,22 +1,96 @@
-"""A rule inside a module: its state as buffers, and the choice at the temperatures that it sets."""
+"""An estimator with a rule, and the rule inside a module: its state as buffers, and the choice at its temperatures."""
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from decoupled_st import kernels
-from decoupled_st.estimators import Decoupled
-from decoupled_st.estimators.contract import recomputed
+from decoupled_st.estimators import Decoupled, Estimator
+from decoupled_st.kernels import recomputed
 from decoupled_st.temperatures.observe import View
-from decoupled_st.temperatures.rule import State, Taus, own_taus
-from decoupled_st.temperatures.tempered import Tempered
+from decoupled_st.temperatures.rule import Rule, State, Taus
 
 Seen = Callable[[Tensor], Tensor]
 """To be called with the choice that was made: the rule takes the pass into account once its gradient comes."""
+
+
+@dataclass(frozen=True)
+class Tempered:
+    """An estimator and the rule that sets its temperatures, for a module of `nn`.
+
+    A rule by itself stands for Decoupled ST: `nn.Categorical(SelfTempered(steps=40_000))`. This value is for the other
+    estimators: one with tau_f and tau_b gets both, one whose single `tau` is of the gradient alone gets tau_b.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> gumbel = dst.temperatures.Tempered(dst.SelfTempered(steps=900), dst.GumbelSTE())
+        >>> dst.nn.Categorical(gumbel)(torch.zeros(4, 8)).sum(-1)
+        tensor([1., 1., 1., 1.])
+    """
+
+    rule: Rule
+    estimator: Estimator = field(default_factory=lambda: Decoupled(tau_f=1.0, tau_b=1.0))
+    _backward_alone: bool = field(init=False, repr=False, compare=False)
+    constants: Mapping[str, Any] = field(init=False, repr=False, compare=False)
+    """What the estimator's functions take besides the temperatures that the rule sets."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rule, Rule):
+            raise TypeError(f"rule must be a value such as SelfTempered(steps=40_000), got {self.rule!r}")
+        if not isinstance(self.estimator, Estimator):
+            raise TypeError(f"estimator must be a value such as GumbelSTE(), got {self.estimator!r}")
+        for kind in self.estimator.functions:
+            if getattr(type(self.estimator), kind) is not getattr(Estimator, kind):
+                raise ValueError(
+                    f"a rule calls an estimator's `functions`, and {type(self.estimator).__name__} has a method "
+                    f"{kind!r} of its own, which would not be called: put what it does into `functions`"
+                )
+        # Now and not at the first pass: torch.compile does not follow the lock of a cached property.
+        ruled = {"tau"} if backward_alone(self.estimator) else {"tau_f", "tau_b"}
+        constants = {name: value for name, value in self.estimator.parameters().items() if name not in ruled}
+        if "tau_f" in ruled and self.rule.takes_argmax:
+            _check_argmax(self.rule, self.estimator)
+        object.__setattr__(self, "constants", constants)
+        object.__setattr__(self, "_backward_alone", "tau" in ruled)
+
+    @property
+    def drawn_at(self) -> float | None:
+        """The temperature of the draw where it is the estimator's own; None where the rule sets it."""
+        return self.estimator.sample_temperature if self._backward_alone else None
+
+    def place(self, taus: Taus) -> Mapping[str, Tensor | float]:
+        """The temperatures by the names that the estimator has for them."""
+        return {"tau": taus.b} if self._backward_alone else {"tau_f": taus.f, "tau_b": taus.b}
+
+
+def _check_argmax(rule: Rule, estimator: Estimator) -> None:
+    """Refuse an estimator that cannot choose at tau_f = 0: a tensor's values are not looked at when it is called."""
+    try:
+        replace(estimator, tau_f=0.0)  # type: ignore[call-arg]
+    except ValueError as error:
+        raise ValueError(f"{rule} may set tau_f to 0: {error}") from error
+
+
+def backward_alone(estimator: Estimator) -> bool:
+    """True where the estimator's one temperature is its surrogate's; refuses an estimator that no rule can serve."""
+    names = {spec.name for spec in fields(estimator)}
+    if {"tau_f", "tau_b"} <= names:
+        return False
+    kind = type(estimator).__name__
+    if "tau" not in names:
+        raise ValueError(f"a rule sets tau_f and tau_b, and {kind} has no temperature: use it by itself, or Decoupled")
+    tau: float = getattr(estimator, "tau")  # noqa: B009, since not every estimator has one
+    moves = replace(estimator, tau=2 * tau).sample_temperature != estimator.sample_temperature  # type: ignore[call-arg]
+    if moves or not estimator.discrete:  # the value of a relaxation is made at its temperature
+        raise ValueError(
+            f"a rule sets tau_f and tau_b apart, and {kind} has one temperature for both: use Decoupled instead"
+        )
+    return True
 
 
 class Tempering(nn.Module):
@@ -71,7 +145,8 @@ class Tempering(nn.Module):
         if any(value is not None and value.device != logits.device for value in self._buffers.values()):
             self._move_to(logits.device)
             state = self.state
-        taus = own_taus(rule.temperatures(state, view))
+        # In memory of their own: a rule may give its state itself, and the state moves on.
+        taus = Taus(*(tau.clone() if isinstance(tau, Tensor) else tau for tau in rule.temperatures(state, view)))
         if not self.training:
             return taus, _not_seen
         if not (self._advised or torch.compiler.is_compiling()):

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from decoupled_st.estimators.contract import check_float, wanted
+from decoupled_st.estimators.contract import check_float
 from decoupled_st.estimators.spec import Estimator
-from decoupled_st.kernels import traced
+from decoupled_st.kernels import traced, wanted
 from decoupled_st.nn.chooser import Chooser, one_node
 from decoupled_st.nn.logic.gates import PASS_THROUGH, apply_gates
 from decoupled_st.nn.logic.packed import Readers

@@ -18,7 +18,8 @@ from decoupled_st.estimators import (
     ReinMax,
     SoftmaxSTE,
 )
-from decoupled_st.estimators.contract import check, check_scale, check_source
+from decoupled_st.estimators.contract import check, check_scale
+from decoupled_st.estimators.noise import check_source
 from decoupled_st.nn.chooser import check_deterministic, one_node
 from decoupled_st.nn.logic.layer import GroupSum, LogicLayer, check_finite
 from decoupled_st.nn.logic.packed import WORTH, Stack, apply_network, backend, choose, pack
