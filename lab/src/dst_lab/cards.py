@@ -130,6 +130,7 @@ LOOKS: dict[str, dict[str, Any]] = {
         "short": "ST-GS", "color": "#009e73", "line": (0, (5, 1.5, 1, 1.5)), "marker": "^", "hatch": "....",
     },
     "identity_ste": {"color": "#c08a00", "line": (0, (1, 1.2)), "marker": "D", "hatch": "xxxx"},
+    "clipped_ste": {"color": "#6b8e23", "line": (0, (3, 1, 1, 1, 1, 1)), "marker": "h", "hatch": "oo.."},
     "soft": {"color": "#7d7f86", "line": (0, (8, 2, 2, 2, 2, 2)), "marker": "v", "hatch": "||||"},
     "reinmax": {"color": "#cc79a7", "line": (0, (9, 2)), "marker": "X", "hatch": "\\\\\\\\"},
     "gumbel_rao": {"color": "#56b4e9", "line": (0, (5, 1.5, 1, 1.5, 1, 1.5)), "marker": "<", "hatch": "oooo"},

@@ -108,7 +108,7 @@ def test_a_dictionary_of_something_else_is_told() -> None:
         config_type.from_dict({**values, "shape": 1, "colour": 2})
     with pytest.raises(ValueError, match="a config of stochastic-binary was expected, got one of logic-gates"):
         config_type.from_dict({**values, "task": "logic-gates"})
-    with pytest.raises(ValueError, match="unknown estimator name 'nope': expected one of decoupled"):
+    with pytest.raises(ValueError, match="unknown estimator name 'nope': expected one of clipped_ste, decoupled"):
         config_type.from_dict({**values, "estimator": {"name": "nope"}})
 
 
