@@ -2,20 +2,24 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from decoupled_st import circuits
+from decoupled_st.circuits import Circuit, write_images
+from decoupled_st.circuits.formats.files import check_path, contents, image_lines
+from dst_lab import data
 from dst_lab.cli.commands.records import add_overwrite
 from dst_lab.cli.options.parser import add_store, at_home, at_least, read_path
 from dst_lab.cli.terminal.console import say
 from dst_lab.data import DataError
+from dst_lab.networks import load
 from dst_lab.replace import CIRCUIT, IMAGES, check_target
+from dst_lab.runs import CONFIGS
 from dst_lab.store import Store, StoreError
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from decoupled_st.circuits import Circuit
-    from dst_lab.tasks.logic_gates import LogicGatesConfig
+from dst_lab.tasks.logic_gates import LogicGatesConfig
 
 
 def add(commands: Any) -> None:
@@ -41,9 +45,6 @@ def add(commands: Any) -> None:
 
 
 def _circuit(args: argparse.Namespace) -> int:
-    from decoupled_st import circuits
-    from dst_lab.networks import load
-
     options = _check(args)
     run, config = _kept_run(args.store, args.run)
     network = load(args.store, run)
@@ -72,8 +73,6 @@ def _circuit(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> dict[str, bool]:
     """Raise before the work what would keep its result from being written; the options of Verilog."""
-    from decoupled_st.circuits.formats.files import check_path
-
     if args.images and not args.out:
         raise ValueError("--images writes beside the first --out: give one")
     asked = {"pipelined": args.pipelined, "testbench": args.testbench}
@@ -86,11 +85,8 @@ def _check(args: argparse.Namespace) -> dict[str, bool]:
     return options
 
 
-def _kept_run(path: Path, run: str | None) -> tuple[str, "LogicGatesConfig"]:
+def _kept_run(path: Path, run: str | None) -> tuple[str, LogicGatesConfig]:
     """The id and config of the run that is asked for, or of the only one that can be."""
-    from dst_lab.runs import CONFIGS
-    from dst_lab.tasks.logic_gates import LogicGatesConfig
-
     with Store.open(path) as store:
         tasks, kept = {one.id: one.task for one in store.runs()}, store.kept()
         possible = [one for one in sorted(kept) if tasks[one] == LogicGatesConfig.task]
@@ -109,12 +105,8 @@ def _kept_run(path: Path, run: str | None) -> tuple[str, "LogicGatesConfig"]:
     return kept_run.id, config
 
 
-def _test_images(config: "LogicGatesConfig", source: str | None) -> tuple[tuple["Tensor", "Tensor"], list[str]]:
+def _test_images(config: LogicGatesConfig, source: str | None) -> tuple[tuple[Tensor, Tensor], list[str]]:
     """Bits and labels, and what the bits mean."""
-    import torch
-
-    from dst_lab import data
-
     test = data.load_levels(config.dataset, config.thresholds, source).test
     bits = torch.from_numpy(data.bits(test.images, config.thresholds))
     return (bits, torch.from_numpy(test.labels)), input_names(config.thresholds, test.images.shape[1:])
@@ -132,10 +124,8 @@ def input_names(thresholds: int, shape: tuple[int, ...]) -> list[str]:
     ]
 
 
-def _compare(circuit: "Circuit", network: "nn.Module", bits: "Tensor", labels: "Tensor") -> None:
+def _compare(circuit: Circuit, network: nn.Module, bits: Tensor, labels: Tensor) -> None:
     """Every number of every test image."""
-    import torch
-
     with torch.no_grad():
         scores = torch.cat([network(part.float()) for part in torch.split(bits, 512)])
     given = circuit(bits)
@@ -147,11 +137,8 @@ def _compare(circuit: "Circuit", network: "nn.Module", bits: "Tensor", labels: "
     say(f"compared:    equal to the network on all {len(bits):,} test images, {right / len(bits):.2%} of them right")
 
 
-def _write(args: argparse.Namespace, circuit: "Circuit", options: dict[str, bool], images: "Tensor | None") -> None:
+def _write(args: argparse.Namespace, circuit: Circuit, options: dict[str, bool], images: Tensor | None) -> None:
     """Write every file, once it is known that each may be written; `images` are all those of the test."""
-    from decoupled_st.circuits import write_images
-    from decoupled_st.circuits.formats.files import contents
-
     planned = [(out, contents(circuit, out, **(options if out.suffix == ".v" else {}))) for out in args.out]
     contents_of: dict[Path, str | bytes] = {}
     for path, content in (item for _, files in planned for item in files.items()):
@@ -170,11 +157,9 @@ def _write(args: argparse.Namespace, circuit: "Circuit", options: dict[str, bool
         say(f"written:     {beside}, {len(chosen):,} of {len(images):,} test images")
 
 
-def _is_images(path: Path, images: "Tensor") -> bool:
+def _is_images(path: Path, images: Tensor) -> bool:
     """True where a file is what `write_images` writes of the first of these images, however many. Such a file has no
     mark of ours, since the programs that read it take nothing but 0 and 1."""
-    from decoupled_st.circuits.formats.files import image_lines
-
     if not path.is_file():
         return False
     count, rest = divmod(path.stat().st_size, images.shape[-1] + 1)
