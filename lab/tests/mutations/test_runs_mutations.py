@@ -55,10 +55,6 @@ PLANTED = [
         "replace(job, longer=True)", "job", (TRAIN, "-k", "longer"),
     ),
     Mutation(
-        "a failed plan goes on", "train.py",
-        "return not (outcome.failed or outcome.left) and", "return not outcome.left and", (TRAIN, "-k", "fails"),
-    ),
-    Mutation(
         "an edited estimator is not noticed", "fleet/saved/provenance.py",
         '        "estimator_source": (choice.name, choice.kind),\n', "", (T + "own/test_own_versions.py",),
     ),
