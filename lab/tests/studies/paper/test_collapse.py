@@ -129,22 +129,6 @@ def test_the_seeds_that_converged_are_counted_as_the_claims_count_them(rows: Row
     assert search.caption.endswith("Diverged, and in no mean: 1 at τf = 0, τb = 1.")
 
 
-def test_one_learning_rate_is_one_line_with_bars_and_only_the_autoencoder_is_counted(tmp_path: Path) -> None:
-    path = planted.plant(tmp_path / "quick.sqlite", "quick", ("catae-sequential", "logic-sequential"))
-    with Store.open(path) as store:
-        rows = PAPER.rows(store, "quick")
-        both = {name: drawn(name, rows) for name in ("autoencoder-search", "logic-search")}
-    for name, rows_of_axes in (("autoencoder-search", 2), ("logic-search", 1)):
-        for part in both[name].figure.subfigs:
-            assert len(part.axes) == rows_of_axes
-            assert len(part.axes[0].containers) == 1
-            words = [text.get_text() for text in part.axes[-1].get_legend().get_texts()]
-            assert [word.split(",")[0] for word in words] == ["the paper's optimum", "chosen"]
-    assert both["logic-search"].caption.endswith(
-        "n = 3 search seeds at learning rate 0.03; bars: one standard deviation."
-    )
-
-
 @pytest.fixture(scope="module")
 def effects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drawn]:
     """Over tau_f, six of ten seeds collapse; their ratios are huge, or known once, or never."""
@@ -185,18 +169,6 @@ def visible(ax: Axes) -> list[tuple[str, tuple[float, float]]]:
     ticks = zip(ax.get_yticks(), ax.get_yticklabels(), strict=True)
     boxes = [(label.get_text(), label.get_window_extent()) for value, label in ticks if low <= value <= high]
     return [(text, (box.y0, box.y1)) for text, box in boxes]
-
-
-def test_few_decades_keep_their_plain_numbers(tmp_path: Path) -> None:
-    path = planted.plant(tmp_path / "runs.sqlite", "quick", ("tau-f-effects",))
-    with Store.open(path) as store:
-        one = drawn("tau-f-effects", PAPER.rows(store, "quick"))
-    shown = [text for text, _ in visible(one.figure.subfigs[0].axes[1])]
-    assert {"0.1", "0.2", "0.5"} <= {*shown}
-    ratio = one.figure.subfigs[0].axes[1]
-    assert ratio.get_ylim()[0] < min(ratio.containers[0].lines[0].get_ydata()), "one below the floor is seen"
-    assert "one code" not in one.caption, "none collapsed"
-    assert "n = 10 seeds per point; points" in one.caption
 
 
 def test_a_ratio_known_at_some_measurements_is_their_mean_and_collapsed_runs_are_said(effects: Drawn) -> None:

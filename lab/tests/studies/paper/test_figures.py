@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import planted
 import pytest
-from dst_lab.figures import Drawn, draw, write, write_files
+from dst_lab.figures import Drawn, draw, write
 from dst_lab.figures.sweeps import searched
 from dst_lab.plans import FRESH
 from dst_lab.records import Reader
@@ -130,51 +130,6 @@ def test_curves_are_means_over_fresh_seeds(
     assert ("; Soft (reference) 3 search seeds" in drawn[name].caption) == (task == LOGIC)
 
 
-def test_every_seed_of_the_autoencoder_is_a_line(store: Store, drawn: dict[str, Drawn]) -> None:
-    parts = drawn["autoencoder-curves"].figure.subfigs
-    assert len(parts) == 4
-    for part, role in zip(parts, ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste"), strict=True):
-        loss, usage = part.axes
-        values = confirmed(store, CATAE, role, "validation_loss")
-        np.testing.assert_allclose([line.get_ydata() for line in loss.get_lines()], values, rtol=1e-12)
-        codes = confirmed(store, CATAE, role, "perplexity").mean(-1)
-        np.testing.assert_allclose([line.get_ydata() for line in usage.get_lines()], codes, rtol=1e-6)
-        assert loss.get_lines()[0].get_xdata()[-1] == settled(store)[CATAE, role].to_dict()["epochs"]
-        assert loss.get_ylim() == parts[0].axes[0].get_ylim(), "panels can be compared"
-
-
-def test_inactive_neurons(store: Store, drawn: dict[str, Drawn]) -> None:
-    by_threshold, quoted = axes_of(drawn["inactive"])
-    below = confirmed(store, SBN, "decoupled", "inactive_below")[:, -1]
-    np.testing.assert_allclose(by_threshold.get_lines()[0].get_ydata(), 100 * below.mean(0), rtol=1e-6)
-    heights = [bar.get_height() for bar in quoted.patches]
-    roles = ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
-    expected = [100 * confirmed(store, SBN, role, "inactive")[:, -1].mean() for role in roles]
-    np.testing.assert_allclose(heights, expected, rtol=1e-6)
-
-
-def test_gate_histograms_and_their_perplexity(store: Store, drawn: dict[str, Drawn]) -> None:
-    for ax, role in zip(axes_of(drawn["gates"]), ("decoupled", "softmax_ste"), strict=False):
-        counts = confirmed(store, LOGIC, role, "gate_histogram")[:, -1]
-        share = 100 * (counts / counts.sum(-1, keepdims=True)).mean(0)
-        np.testing.assert_allclose([bar.get_width() for bar in ax.patches], share, rtol=1e-6)
-        perplexity = confirmed(store, LOGIC, role, "gate_perplexity")[:, -1].mean()
-        assert f"perplexity {perplexity:.1f} of 16" in ax.get_title(loc="left")
-
-
-def test_reconstructions_are_those_of_the_median_run(store: Store, drawn: dict[str, Drawn]) -> None:
-    setting = settled(store)[CATAE, "decoupled"].to_dict()
-    ids = [run_id({**setting, "seed": seed}) for seed in range(FRESH, FRESH + 10)]
-    ordered = sorted(ids, key=lambda run: store.history(run)["validation_loss"].values[-1])
-    kept = store.artefacts(ordered[4])
-    inputs, images = (ax.child_axes for ax in axes_of(drawn["reconstructions"])[:2])
-    for place, image in zip(inputs, kept["inputs"], strict=True):
-        np.testing.assert_array_equal(np.asarray(place.images[0].get_array()).ravel(), image)
-    for place, image, code in zip(images, kept["reconstructions"], kept["codes"], strict=True):
-        np.testing.assert_array_equal(np.asarray(place.images[0].get_array()).ravel(), image)
-        assert place.get_xlabel() == "".join(map(str, code))
-
-
 @pytest.mark.parametrize(
     ("name", "tau", "task", "left", "right"),
     [
@@ -201,70 +156,6 @@ def test_effects_over_a_temperature(
         np.testing.assert_allclose(np.asarray(line.get_ydata(), float), expected, rtol=1e-6)
 
 
-def test_effects_at_half_the_rate_are_beside_those_at_the_tasks_own(store: Store, drawn: dict[str, Drawn]) -> None:
-    whole, half, network = drawn["tau-f-effects"].figure.subfigs
-    titles = [part.axes[0].get_title("left") for part in (whole, half, network)]
-    assert titles == ["autoencoder, learning rate 0.002", "autoencoder, learning rate 0.001", "binary network"]
-    configs = [c for c in RECIPES.plans["tau-f-effects"]("quick").wanted(lambda _: None) if c.task == CATAE]
-    line = half.axes[0].containers[0].lines[0]
-    for tau, drawn_median in zip(*line.get_data(), strict=True):
-        runs = [replace(c, lr=0.001).to_dict() for c in configs if c.to_dict()["estimator"]["tau_f"] == tau]
-        lasts = [np.mean(store.history(run_id(run))["perplexity"].values[-1]) for run in runs]
-        assert drawn_median == pytest.approx(np.median(lasts), rel=1e-6)
-    assert "Autoencoder, learning rate 0.001, as τf rises" in drawn["tau-f-effects"].caption
-    assert drawn["tau-f-effects"].recipes == ("tau-f-effects", "catae-rate")
-
-
-def test_what_is_lacking_at_either_rate_is_said(store: Store) -> None:
-    rows = PAPER.rows(store, "quick")
-    configs = [c for c in RECIPES.plans["tau-f-effects"]("quick").wanted(lambda _: None) if c.task == CATAE]
-    lost = {run_id(replace(c, lr=0.001).to_dict()) for c in configs if c.seed >= 3}
-    lost |= {run_id(c.to_dict()) for c in configs if c.seed == 9}
-    reader = rows.reader.only({key: row for key, row in rows.runs.items() if key not in lost})
-    rows = replace(rows, reader=reader, find=reader.find, lookup=reader.scores())
-    one = FIGURES["tau-f-effects"](rows)
-    assert one.missing == [
-        "4 of 40 runs of tau-f-effects (autoencoder, learning rate 0.002)",
-        "28 of 40 runs of catae-rate (autoencoder, learning rate 0.001)",
-    ]
-    assert "n = 10 seeds per point (" in one.caption
-    for rate, n in ((0.002, 9), (0.001, 3)):
-        assert f"perplexity of the codes (autoencoder, learning rate {rate}) {n}" in one.caption
-
-
-def test_searches_show_what_was_swept(store: Store, drawn: dict[str, Drawn]) -> None:
-    forward, _ = axes_of(drawn["autoencoder-search"])
-    line = forward.containers[0].lines[0]
-    for tau, loss in zip(*line.get_data(), strict=True):
-        runs = [run for run in store.runs(task=CATAE, estimator="decoupled") if run.seed < 3]
-        there = [r for r in runs if r.config["estimator"]["tau_f"] == tau and r.config["estimator"]["tau_b"] == 1.0]
-        there = [run for run in there if run.config["snr_every"] == 0 and run.config["lr"] == 0.002]
-        lowest = [store.history(run.id)["validation_loss"].values.min() for run in there]
-        assert loss == pytest.approx(np.mean(lowest), rel=1e-6)
-
-
-def test_bias_and_variance(store: Store, drawn: dict[str, Drawn]) -> None:
-    bias, variance, plane = axes_of(drawn["bias-variance"])
-    for ax, metric in ((bias, "bias_rescaled"), (variance, "variance_rescaled")):
-        found = series(store, "bias-variance", metric)
-        taus = sorted({at[0] for at in found if at[0] is not None})
-        expected = [[found[f, b][:, -1].mean() for f in taus] for b in taus]
-        drawn_values = ax.collections[0].get_array().reshape(len(taus), len(taus))
-        np.testing.assert_allclose(drawn_values, expected, rtol=1e-6)
-    assert [line.get_label() for line in plane.get_lines()] == [
-        "Decoupled ST",
-        "Softmax STE",
-        "ST Gumbel-Softmax",
-        "Identity STE (variance 0)",
-    ]
-    runs = store.runs(task="bias-variance", estimator="identity_ste")
-    expected = np.mean([store.history(run.id)["bias_rescaled"].values[-1] for run in runs])
-    mark = plane.get_lines()[-1]
-    (place,) = plane.transData.inverted().transform(mark.get_transform().transform(mark.get_xydata()))
-    assert place == pytest.approx([expected, plane.get_ylim()[0]], rel=1e-6), "on the axis, where it is seen"
-    assert len(plane.get_lines()[0].get_xdata()) == 16
-
-
 def test_lines_differ_without_colour(drawn: dict[str, Drawn]) -> None:
     for name in ("network-curves", "logic-curves"):
         for ax in axes_of(drawn[name]):
@@ -272,19 +163,6 @@ def test_lines_differ_without_colour(drawn: dict[str, Drawn]) -> None:
             assert len({marker for _, marker in looks}) == len(looks)
     hatches = [bar.get_hatch() for bar in axes_of(drawn["inactive"])[1].patches]
     assert len(set(hatches)) == 4
-
-
-def test_axes_are_named(drawn: dict[str, Drawn]) -> None:
-    for name, one in drawn.items():
-        assert one.panels == len(one.figure.subfigs)
-        assert not one.missing, (name, one.missing)
-        assert "n = " in one.caption, name
-        for ax in axes_of(one):
-            named = {"x": ax.get_xlabel(), "y": ax.get_ylabel()}
-            spared = {"inactive": "x", "autoencoder-curves": "x", "autoencoder-search": "x", "gates": "y"}.get(
-                name, "y" if name == "seeds" else None
-            )
-            assert not ax.axison or all(label for way, label in named.items() if way != spared), name
 
 
 def test_an_empty_store_is_said_to_be_empty(tmp_path: Path) -> None:
@@ -400,12 +278,3 @@ def test_the_same_store_gives_the_same_bytes(path: Path, tmp_path: Path) -> None
     assert files == sorted(f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg"))
     for name in files:
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
-
-
-def test_writing_twice_gives_the_same_bytes_without_a_date(drawn: dict[str, Drawn], tmp_path: Path) -> None:
-    one = {"tau-f-effects": drawn["tau-f-effects"]}
-    first, second = ([file.read_bytes() for file in write_files(one, tmp_path / name)] for name in "ab")
-    assert first == second
-    assert b"dc:date" not in first[1]
-    assert b"Software\0dst report" in first[0]
-    assert b"atplotlib" not in first[0]
