@@ -12,17 +12,18 @@ from torch import Tensor
 from decoupled_st.kernels.compiler import CompilerError, find_compiler, load
 from decoupled_st.kernels.parallel import in_parallel
 
-LANES = 16
-DEPTHS = range(1, 7)
+LANES = (64, 32, 16)
+"""Images of a span: the most that leave a span for every thread."""
 DTYPE = torch.float32
 """Of the values between layers."""
 
 
 @cache
-def library() -> ctypes.CDLL | None:
+def library(lanes: int = LANES[0]) -> ctypes.CDLL | None:
     """The loops, loaded; None where there is no compiler, or it fails."""
     try:
-        return load((files("decoupled_st.kernels.trees") / "trees.c").read_text("utf-8"), find_compiler())
+        source = (files("decoupled_st.kernels.trees") / "trees.c").read_text("utf-8")
+        return load(source, find_compiler(), f"-DLANES={lanes}")
     except (CompilerError, OSError):
         return None
 
@@ -41,7 +42,7 @@ class _Layer(ctypes.Structure):
 def values_of(x: Tensor) -> Tensor:
     """[channels, height, width, images], the images filled up to whole spans."""
     rows = x.permute(1, 2, 3, 0).to(DTYPE)
-    return F.pad(rows, (0, -rows.shape[-1] % LANES)).contiguous()
+    return F.pad(rows, (0, -rows.shape[-1] % LANES[-1])).contiguous()
 
 
 def forward(
@@ -53,10 +54,12 @@ def forward(
     taken = torch.empty(y.shape, dtype=torch.uint8)
     layer = _Layer(trees, *x.shape[1:], kernel, padding, pool, rows, columns, 1)
 
-    def call(first: int, last: int) -> None:
-        _run("forward", (x, c, wiring, y, taken), layer, leaves, first, last)
+    lanes = _lanes(x.shape[-1])
 
-    in_parallel(x.shape[-1] // LANES, call)
+    def call(first: int, last: int) -> None:
+        _run("forward", lanes, (x, c, wiring, y, taken), layer, leaves, first, last)
+
+    in_parallel(x.shape[-1] // lanes, call)
     return y, taken
 
 
@@ -78,15 +81,24 @@ def backward(
     trees, leaves = wiring.shape
     layer = _Layer(trees, *x.shape[1:], kernel, padding, pool, *taken.shape[1:3], trees // len(g))
 
+    lanes = _lanes(x.shape[-1])
+
     def call(first: int, last: int) -> Tensor:
         by_c = torch.zeros_like(c)
-        _run("backward", (x, c, wiring, taken, g, by_x, by_c), layer, leaves, first, last)
+        _run("backward", lanes, (x, c, wiring, taken, g, by_x, by_c), layer, leaves, first, last)
         return by_c
 
-    return torch.stack(in_parallel(x.shape[-1] // LANES, call)).sum(0)
+    return torch.stack(in_parallel(x.shape[-1] // lanes, call)).sum(0)
 
 
-def _run(name: str, tensors: tuple[Tensor | None, ...], layer: _Layer, leaves: int, first: int, last: int) -> None:
+def _lanes(images: int) -> int:
+    threads = torch.get_num_threads()
+    return next(lanes for lanes in LANES if lanes == LANES[-1] or (images % lanes == 0 and images >= lanes * threads))
+
+
+def _run(
+    name: str, lanes: int, tensors: tuple[Tensor | None, ...], layer: _Layer, leaves: int, first: int, last: int
+) -> None:
     pointers = [ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors]
     numbers = [ctypes.c_int64(number) for number in (leaves.bit_length() - 1, first, last)]
-    getattr(library(), name)(*pointers, ctypes.byref(layer), *numbers)
+    getattr(library(lanes), name)(*pointers, ctypes.byref(layer), *numbers)

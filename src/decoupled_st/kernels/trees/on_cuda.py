@@ -12,7 +12,6 @@ from torch import Tensor
 from decoupled_st.kernels.launch import launch
 from decoupled_st.kernels.rows import blocks
 
-DEPTHS = range(3, 4)
 DTYPE = torch.float16
 """Of the values between layers: exact for bits, 11 bits for mixtures. Gradients are float32."""
 FORWARD, BACKWARD = 128, 64

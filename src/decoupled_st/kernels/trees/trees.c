@@ -4,7 +4,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifndef LANES
 #define LANES 16
+#endif
 #define LEAVES 64 /* of the deepest tree */
 #define INLINE static inline __attribute__((always_inline))
 
@@ -49,8 +51,8 @@ INLINE void climb(const float *c, lanes *values, const int depth)
     }
 }
 
-INLINE void forward_of(const float *x, const float *c, const int64_t *wiring, float *y, uint8_t *taken, const layer *l,
-                       int64_t first, int64_t last, const int depth)
+INLINE void forward_of(const float *restrict x, const float *restrict c, const int64_t *wiring, float *restrict y,
+                       uint8_t *restrict taken, const layer *l, int64_t first, int64_t last, const int depth)
 {
     const int leaves = 1 << depth;
     lanes values[2 * LEAVES];
@@ -107,8 +109,9 @@ INLINE int any(const float *g)
     return nonzero;
 }
 
-INLINE void backward_of(const float *x, const float *c, const int64_t *wiring, const uint8_t *taken, const float *g,
-                        float *by_x, float *by_c, const layer *l, int64_t first, int64_t last, const int depth)
+INLINE void backward_of(const float *restrict x, const float *restrict c, const int64_t *wiring, const uint8_t *taken,
+                        const float *g, float *restrict by_x, float *restrict by_c, const layer *l, int64_t first,
+                        int64_t last, const int depth)
 {
     const int leaves = 1 << depth, nodes = leaves - 1, positions = (int)(l->pool * l->pool);
     lanes values[2 * LEAVES], gradients[2 * LEAVES], sums[4 * LEAVES];
