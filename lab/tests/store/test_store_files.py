@@ -271,20 +271,6 @@ def test_a_store_that_was_moved_is_noticed(path, record):
             store.put([record(1)])
 
 
-def test_a_log_whose_store_was_deleted_is_not_replayed_into_a_new_one(path, tmp_path, record, finish):
-    script = """
-        store = Store.open(sys.argv[1], write=True)
-        store._slices[0][1].execute("INSERT INTO provenance VALUES ('old', '{}')")
-        os._exit(0)
-    """
-    finish(script, path)
-    assert (tmp_path / "runs.sqlite-wal").stat().st_size > 0
-    path.unlink()
-    with Store.open(path, write=True) as store:
-        assert store._query(0, "SELECT count(*) FROM provenance") == [(0,)]
-        assert store.put([record(0)]) == 1
-
-
 # Many small puts hit the limit in the file itself; one large put hits it in the log.
 @pytest.mark.parametrize("points", [40, 20_000])
 def test_a_full_disk_is_a_sentence_and_loses_nothing(points, path, finish, record):
