@@ -39,28 +39,21 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     """A connection that does not change the store; `StoreError` unless `path` is one that can be read here."""
     if not has_content(path):
         raise StoreError(f"there is no store at {path}. Give the path of one; training with --store makes it.")
-    # A writer that was killed leaves a log, which SQLite may have to write to before the store can be read. Where the
-    # folder does not allow that and there is no log, the file alone is whole.
-    modes = ["ro", "rw"]
-    with explained(path), suppress(OSError):
-        if not path.with_name(f"{path.name}-wal").exists():
-            modes.append("ro&immutable=1")
     with explained(path):
-        for mode in modes:
-            connection = _connect(path, mode)
-            try:
-                connection.execute("PRAGMA query_only=ON")
-                _check_kind(connection, path)
-            except sqlite3.OperationalError as error:
-                connection.close()
-                if mode == modes[-1] or "locked" in str(error):
-                    raise
-            except BaseException:
-                connection.close()
+        try:
+            return _read_only(path, "ro")
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
                 raise
-            else:
-                return connection
-    raise AssertionError("the last mode returns or raises")
+        # A writer that was killed leaves a log, which SQLite may have to write to before the store can be read.
+        has_log = path.with_name(f"{path.name}-wal").exists()
+        try:
+            return _read_only(path, "rw")
+        except sqlite3.OperationalError:
+            if has_log:
+                raise
+        # The file says that it had a log, and its folder may not be written: the file alone is whole.
+        return _read_only(path, "ro&immutable=1")
 
 
 @contextmanager
@@ -176,6 +169,17 @@ def plain(path: Path) -> Iterator[Path]:
         except OSError as error:
             raise StoreError(f"{path} could not be unpacked into {folder} ({error.strerror or error}).") from error
         yield target
+
+
+def _read_only(path: Path, mode: str) -> sqlite3.Connection:
+    connection = _connect(path, mode)
+    try:
+        connection.execute("PRAGMA query_only=ON")
+        _check_kind(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
