@@ -68,11 +68,11 @@ PLANTED = [
     ),
     Mutation(
         "a range of seeds lacks its last", "cli/commands/run.py",
-        "int(last) + 1", "int(last)", (T + "cli", "-k", "seeds"),
+        "int(last) + 1", "int(last)", (T + "cli/commands/test_cli_show.py", "-k", "seeds_are"),
     ),
     Mutation(
         "an axis lacks its last value", "cli/options/axes.py",
-        "for i in range(count + 1)]", "for i in range(count)]", (T + "cli", "-k", "axis or axes or grid"),
+        "for i in range(count + 1)]", "for i in range(count)]", (CLI, "-k", "axis_is_read"),
     ),
     Mutation(
         "a damaged file is trained on", "data/sources.py",

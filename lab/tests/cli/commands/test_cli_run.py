@@ -10,7 +10,10 @@ from pathlib import Path
 import planted
 import pytest
 import torch
+from dst_lab.cli.options.axes import read_axis
+from dst_lab.estimators import Choice
 from dst_lab.store import Store
+from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 
 import decoupled_st
 
@@ -295,3 +298,18 @@ def test_a_dry_run_says_what_a_run_would_train_and_trains_nothing(cli) -> None:
     assert cli(*SBN, "--seeds", 2).code == 0
     assert cli(*SBN, "--seeds", 3, "--dry-run").out.splitlines()[-1].startswith("1 runs to train next")
     assert cli(*SBN, "--seeds", 2, "--dry-run").out == "nothing to train: the store has all 2 runs\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("tau_f=0:1:0.25", (0.0, 0.25, 0.5, 0.75, 1.0)),
+        ("tau_b=0.5,2:0.1:linear,self", (0.5, "2.0:0.1:linear", "self")),
+        ("lr=0.001,0.003,0.001", (0.001, 0.003)),
+        ("optimiser=adam,radam", ("adam", "radam")),
+        ("hidden=64x32,200", ((64, 32), (200,))),
+    ],
+)
+def test_an_axis_is_read_with_both_its_ends(text: str, values: tuple) -> None:
+    base = StochasticBinaryConfig(estimator=Choice.default("decoupled"))
+    assert read_axis(text, base) == (text.partition("=")[0], values)
