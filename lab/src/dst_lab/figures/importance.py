@@ -84,7 +84,7 @@ def importance(settings: Sequence[Setting], found: Importance, where: str) -> Dr
     parts = [f"{name} {100 * found.shares[name]:.0f}%{_sure(found.p[name])}" for name in names]
     caption = (
         f"Analysis of variance of {found.runs} runs of {len(settings)} settings by the {quantity}, the lowest over "
-        f"training, {settings[0].seeds_text}: {listing(parts)}; what they do together "
+        f"training, on {settings[0].seeds_text}: {listing(parts)}; what they do together "
         f"{100 * found.shares[TOGETHER]:.0f}%{_sure(found.p[TOGETHER])}; seeds of one setting "
         f"{100 * found.shares[SEEDS]:.0f}%. p: F tests against the spread between seeds. Numbers with many "
         "values are taken in groups of neighbours; where settings are no full grid, what fields explain alike is "
