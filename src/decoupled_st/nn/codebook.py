@@ -69,8 +69,7 @@ class Codebook(Quantiser):
         losses: names and weights, as {"commitment": 0.25}: their sum is returned. Or a list of names: these are
             returned by name, to be weighted by you. Averaged over all elements. "commitment": |x - q|^2, to x alone.
             "codebook": the same, to the codes alone. "entropy": the mean entropy of softmax(s / entropy_tau) less the
-            entropy of its mean over this process's batch. [None: the commitment at 0.25, and the codebook at 1 with
-            "gradient"; else []]
+            entropy of its mean over this process's batch. [None: 0.25 "commitment", 1 "codebook"; else none]
         entropy_tau: the temperature of "entropy".
         axis: where x's features lie; 1 for images [B, C, H, W].
         deterministic: what `.eval()` does. False keeps the stochastic forward; True takes the argmax.
@@ -78,7 +77,6 @@ class Codebook(Quantiser):
 
     Attributes:
         weight: the codes, [codes, features], or [heads, codes, features].
-        usage: how often each code was chosen in training since `reset_usage()`, over all tokens and processes.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -255,13 +253,10 @@ class Codebook(Quantiser):
         """Set every code to a random row of x, with some noise where rows are fewer than codes. In several processes,
         all get the first one's. Codes that are moving means start so by themselves."""
         rows = self._rows(x).detach()
-        if rows.numel() == 0:
-            raise ValueError(f"x must have at least one row to take codes from, got shape {tuple(x.shape)}")
-        everything = torch.ones(self.weight.shape[:-1], dtype=torch.bool, device=self.weight.device)
         if not self.tokens.is_identity:
             valid = self._valid(rows, None)
             rows = self._inward(rows, valid, measure=self.training)[valid]
-        self._set(everything, self._split(rows), apart=_SPLIT)
+        self._set(torch.ones_like(self.usage, dtype=torch.bool), self._split(rows), apart=_SPLIT)
 
     @torch.no_grad()
     def revive(self, after: int, optimiser: torch.optim.Optimizer | None = None) -> int:
@@ -291,6 +286,8 @@ class Codebook(Quantiser):
         """Codes to random rows, head by head; the first process's choice in all. Codes of one row are so many standard
         deviations apart."""
         check_settable(self, "weight", whole=True)
+        if rows.numel() == 0:
+            raise ValueError(f"x must have at least one row to take codes from, got shape {tuple(rows.shape)}")
         weight = self.weight.detach()
         for h in range(self.heads):
             chosen = which if self.heads == 1 else which[h]

@@ -149,10 +149,8 @@ class ResidualCodebook(Quantiser):
         rows = self._rows(x)
         left = self._inward(rows, self._valid(rows, None), measure=self.training) if self._masked else rows
         for stage in self._books:
-            if left.numel() == 0:
-                raise ValueError(f"x must have at least one row to take codes from, got shape {tuple(x.shape)}")
-            everything = torch.ones(stage.weight.shape[:-1], dtype=torch.bool, device=stage.weight.device)
-            stage._set(everything, stage._split(left))  # copies side by side would leave nothing to the next stage
+            # Copies side by side would leave nothing to the next stage.
+            stage._set(torch.ones_like(stage.usage, dtype=torch.bool), stage._split(left))
             left = left - stage.decode(_index_of_another(stage, left))
 
     def revive(self, after: int, optimiser: torch.optim.Optimizer | None = None) -> int:

@@ -108,7 +108,7 @@ class SimVQ(Quantiser):
 
 def rotated(x: Tensor, chosen: Tensor) -> Tensor:
     """The value of `chosen` as x turned and stretched onto it, with turn and stretch held constant: the gradient of x
-    is turned and stretched likewise."""
+    is turned and stretched back."""
     with torch.no_grad():
         lengths, of_chosen = (t.norm(dim=-1, keepdim=True) for t in (x, chosen))
         u, v = x / lengths.clamp(min=_LEAST), chosen / of_chosen.clamp(min=_LEAST)
