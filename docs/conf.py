@@ -25,7 +25,6 @@ highlight_language = "none"  # of blocks that name no language: equations, not p
 autodoc_default_options = {"members": True, "show-inheritance": True, "exclude-members": "extra_repr"}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures have them
-autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 napoleon_custom_sections = [("Common keyword arguments", "params_style")]
 toc_object_entries_show_parents = "hide"
@@ -37,7 +36,10 @@ html_show_sphinx = False
 
 CONTENTS = {
     "Start": ["docs/index", "docs/decoupled", "docs/estimators", "docs/choosing-temperatures"],
-    "Use it": ["docs/patterns", "docs/modules", "docs/codebooks", "docs/circuits", "docs/convolutional", "docs/diagnostics"],
+    "Use it": [
+        "docs/patterns", "docs/routing", "docs/distributions", "docs/modules", "docs/codebooks", "docs/diffusion",
+        "docs/convolutional", "docs/circuits", "docs/diagnostics",
+    ],
     "Speed": ["docs/performance", "docs/kernels"],
     "Laboratory": [
         "docs/laboratory", "docs/tasks", "docs/plans", "docs/own", "docs/laptop-to-cluster", "docs/report",

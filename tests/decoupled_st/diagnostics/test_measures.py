@@ -317,5 +317,5 @@ def test_agreement_of_two_estimates() -> None:
 
 @pytest.mark.parametrize("bad", [torch.zeros(1, 3), torch.zeros(3), torch.zeros(4, 2), [1.0]], ids=str)
 def test_agreement_of_what_is_none(bad: object) -> None:
-    with pytest.raises(ValueError, match="at least 2 passes|of the same size"):
+    with pytest.raises(ValueError, match=r"at least 2 passes|of the same size"):
         dst.diagnostics.gradient_agreement(torch.zeros(4, 3), bad)  # type: ignore[arg-type]
