@@ -69,7 +69,7 @@ class Codebook(Quantiser):
         losses: names and weights, as {"commitment": 0.25}: their sum is returned. Or a list of names: these are
             returned by name, to be weighted by you. Averaged over all elements. "commitment": |x - q|^2, to x alone.
             "codebook": the same, to the codes alone. "entropy": the mean entropy of softmax(s / entropy_tau) less the
-            entropy of its mean over this process's batch. [None: 0.25 "commitment", with "gradient" 1 "codebook"; else none]
+            entropy of its mean in this process. [None: 0.25 "commitment", with "gradient" 1 "codebook"; else none]
         entropy_tau: the temperature of "entropy".
         axis: where x's features lie; 1 for images [B, C, H, W].
         deterministic: what `.eval()` does. False keeps the stochastic forward; True takes the argmax.
