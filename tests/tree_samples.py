@@ -55,9 +55,9 @@ def exact_results(network: dst.nn.LogicTreeNetwork, x: Tensor, g: Tensor, dtype:
     return [y.detach(), *torch.autograd.grad(y, logits, g.to(dtype))]
 
 
-def error(found: list[Tensor], exact: list[Tensor]) -> list[float]:
+def error(values: list[Tensor], exact: list[Tensor]) -> list[float]:
     """The norm of each difference, over the exact one's."""
     return [
         float((a.double().cpu() - b.double().cpu()).norm() / b.double().cpu().norm())
-        for a, b in zip(found, exact, strict=True)
+        for a, b in zip(values, exact, strict=True)
     ]

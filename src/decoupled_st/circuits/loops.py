@@ -145,23 +145,23 @@ class LoopedCircuit:
 
 def _read(layers: list[tuple[str, Any]], channels: int, height: int, width: int) -> list[_Layer]:
     """The layers with their pools, once they fit."""
-    found: list[_Layer] = []
+    steps: list[_Layer] = []
     for place, layer in layers:
         if isinstance(layer, OrPool2d):
-            before = found[-1]
+            before = steps[-1]
             if before.pool > 1 or (before.kernel, before.height, before.width) == (1, 1, 1):
                 raise ValueError(f"layer {place} of the network is OrPool2d: it must follow a LogicConv2d")
             layer.check(before.rows, before.columns)
-            found[-1] = _Layer(
+            steps[-1] = _Layer(
                 before.gates, before.wiring, before.height, before.width, before.kernel, before.padding, layer.size
             )
-            height, width = found[-1].rows, found[-1].columns
+            height, width = steps[-1].rows, steps[-1].columns
             continue
         gates = argmax_gates(layer, place).flatten()
         if isinstance(layer, LogicConv2d):
             layer.output_size(torch.empty(1, channels, height, width, device="meta"))
-            found.append(_Layer(gates, layer.wiring.cpu(), height, width, layer.kernel, layer.padding))
-            channels, height, width = layer.channels, found[-1].rows, found[-1].columns
+            steps.append(_Layer(gates, layer.wiring.cpu(), height, width, layer.kernel, layer.padding))
+            channels, height, width = layer.channels, steps[-1].rows, steps[-1].columns
             continue
         if layer.in_features != channels * height * width:
             raise ValueError(
@@ -169,6 +169,6 @@ def _read(layers: list[tuple[str, Any]], channels: int, height: int, width: int)
                 f"{channels * height * width}"
             )
         wiring = layer.wiring.cpu().t().contiguous() if isinstance(layer, LogicLayer) else layer.wiring.cpu()
-        found.append(_Layer(gates, wiring, 1, 1))
+        steps.append(_Layer(gates, wiring, 1, 1))
         channels, height, width = layer.out_features, 1, 1
-    return found
+    return steps

@@ -22,10 +22,10 @@ def test_mixtures_err_at_most_twice_as_much_as_torch_in_16_bits(device: str) -> 
     torch.manual_seed(0)
     network, x = small_network(SOFT, pools=1).to(device), torch.rand(70, 1, 6, 6, device=device)
     g = torch.randn(70, 4).to(device)
-    found = results(network, x, g)
+    fused = results(network, x, g)
     exact = exact_results(network, x, g, torch.float64)
     half = exact_results(network, x, g, torch.float16)
-    for ours, torchs in zip(error(found, exact), error(half, exact), strict=True):
+    for ours, torchs in zip(error(fused, exact), error(half, exact), strict=True):
         assert ours <= 2 * torchs
 
 
@@ -33,20 +33,20 @@ def test_bits_are_exact(device: str) -> None:
     torch.manual_seed(0)
     network, x = small_network(HARD).to(device), torch.rand(70, 1, 6, 6, device=device)
     g = torch.randn(70, 4, device=device)
-    found = results(network, x, g)
+    fused = results(network, x, g)
     assert "_Steps" in type(network(x).grad_fn).__name__
     exact = exact_results(network, x, g, torch.float64)
-    assert torch.equal(found[0].double(), exact[0])
-    assert max(error(found[1:], exact[1:])) < 1e-5
+    assert torch.equal(fused[0].double(), exact[0])
+    assert max(error(fused[1:], exact[1:])) < 1e-5
 
 
 def test_without_scores(device: str) -> None:
     torch.manual_seed(0)
     network, x = small_network(HARD, scores=False).to(device), torch.rand(9, 1, 6, 6, device=device)
     g = torch.randn(9, 4, 2, 2, device=device)
-    found, exact = results(network, x, g), exact_results(network, x, g, torch.float64)
-    assert torch.equal(found[0].double(), exact[0])
-    assert max(error(found[1:], exact[1:])) < 1e-5
+    fused, exact = results(network, x, g), exact_results(network, x, g, torch.float64)
+    assert torch.equal(fused[0].double(), exact[0])
+    assert max(error(fused[1:], exact[1:])) < 1e-5
 
 
 @pytest.mark.parametrize("estimator", [SOFT, dst.Soft(tau=0.3), HARD], ids=str)
@@ -62,10 +62,10 @@ def test_coefficients_and_their_gradient(estimator: dst.Estimator, device: str, 
     logits = layer.logits.detach().double().requires_grad_()
     exact = torch.stack(mixed_coefficients(estimator.categorical(logits, grad_scale=2.0)), -1)
     torch.testing.assert_close(c.double(), exact, rtol=1e-5, atol=1e-6)
-    (found,), (wanted,) = torch.autograd.grad(c, layer.logits, g), torch.autograd.grad(exact, logits, g.double())
-    torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(found[0, 0, 5].double(), wanted[0, 0, 5], rtol=1e-4, atol=0)
-    assert found[0, 0, 5] != 0
+    (fused,), (expected,) = torch.autograd.grad(c, layer.logits, g), torch.autograd.grad(exact, logits, g.double())
+    torch.testing.assert_close(fused.double(), expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(fused[0, 0, 5].double(), expected[0, 0, 5], rtol=1e-4, atol=0)
+    assert fused[0, 0, 5] != 0
 
 
 def test_another_depth_is_declined(device: str) -> None:

@@ -37,11 +37,11 @@ def test_mixtures_err_at_most_twice_as_much_as_torch(scores: bool, depth: int, i
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        found = results(network, x, g)
+        fused = results(network, x, g)
     finally:
         torch.set_num_threads(before)
     exact = exact_results(network, x, g, torch.float64)
-    for ours, torchs in zip(error(found, exact), error(plain(network, x, g), exact), strict=True):
+    for ours, torchs in zip(error(fused, exact), error(plain(network, x, g), exact), strict=True):
         assert ours <= max(2 * torchs, 8 * torch.finfo(torch.float32).eps)  # one sum's order, where torch is lucky
 
 
@@ -49,11 +49,11 @@ def test_mixtures_err_at_most_twice_as_much_as_torch(scores: bool, depth: int, i
 def test_bits_are_those_of_the_layers(estimator: dst.Estimator) -> None:
     network, x, g = small_network(estimator), torch.rand(50, 1, 6, 6), torch.randn(50, 4)
     torch.manual_seed(1)
-    found = results(network, x, g)
+    fused = results(network, x, g)
     torch.manual_seed(1)
     expected = plain(network, x, g)
-    assert torch.equal(found[0], expected[0])
-    for ours, torchs in zip(found[1:], expected[1:], strict=True):
+    assert torch.equal(fused[0], expected[0])
+    for ours, torchs in zip(fused[1:], expected[1:], strict=True):
         torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-5)
 
 
@@ -83,14 +83,14 @@ def test_what_does_not_fit_is_said_as_by_the_layers() -> None:
 
 def test_a_second_derivative_is_that_of_the_layers() -> None:
     network, x = small_network(SOFT), torch.rand(6, 1, 6, 6)
-    found = []
+    fused = []
     for on in (True, False):
         dst.use_kernels(on)
         leaves = [layer.logits for layer in network.trees]
         first = torch.autograd.grad(network(x).square().sum(), leaves, create_graph=True)
-        found.append(torch.autograd.grad(sum(g.square().sum() for g in first), leaves))
+        fused.append(torch.autograd.grad(sum(g.square().sum() for g in first), leaves))
     dst.use_kernels(True)
-    for ours, torchs in zip(*found, strict=True):
+    for ours, torchs in zip(*fused, strict=True):
         torch.testing.assert_close(ours, torchs, rtol=1e-3, atol=1e-5)
 
 

@@ -61,9 +61,9 @@ def test_values_and_gradients_are_those_of_the_definition(
     expected = by_loops(x, logits.softmax(-1), wiring, kernel, padding)
     torch.testing.assert_close(y, expected, rtol=1e-12, atol=1e-14)
     weight = torch.randn(y.shape, generator=generator, dtype=torch.float64)
-    found = torch.autograd.grad((y * weight).sum(), (x, logits))
-    wanted = torch.autograd.grad((expected * weight).sum(), (x, logits))
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-13)
+    ours = torch.autograd.grad((y * weight).sum(), (x, logits))
+    expected_gradients = torch.autograd.grad((expected * weight).sum(), (x, logits))
+    torch.testing.assert_close(ours, expected_gradients, rtol=1e-10, atol=1e-13)
 
 
 def test_one_position_is_a_layer_of_gates() -> None:
