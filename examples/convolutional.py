@@ -46,10 +46,14 @@ def read_files(folder: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def small_network() -> dst.nn.LogicTreeNetwork:
     return dst.nn.LogicTreeNetwork(
         dst.nn.Thermometer(LEVELS),
-        dst.nn.LogicConv2d(3, 32, SOFT), dst.nn.OrPool2d(),
-        dst.nn.LogicConv2d(32, 96, SOFT), dst.nn.OrPool2d(),
-        nn.Flatten(), dst.nn.LogicTrees(96 * 4, 1920, SOFT), dst.nn.GroupSum(10, tau=4.0),
-    )  # fmt: skip
+        dst.nn.LogicConv2d(3, 32, SOFT),
+        dst.nn.OrPool2d(),
+        dst.nn.LogicConv2d(32, 96, SOFT),
+        dst.nn.OrPool2d(),
+        nn.Flatten(),
+        dst.nn.LogicTrees(96 * 4, 1920, SOFT),
+        dst.nn.GroupSum(10, tau=4.0),
+    )
 
 
 def train(network: dst.nn.LogicTreeNetwork, images: Tensor, labels: Tensor, steps: int) -> None:

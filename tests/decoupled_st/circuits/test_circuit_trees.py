@@ -90,9 +90,11 @@ def test_loops_give_what_the_network_gives(scores: bool, threads: int) -> None:
 def test_loops_of_other_depths_and_layers(depth: int) -> None:
     network = nn.Sequential(
         dst.nn.LogicConv2d(3, 5, HARD, depth=depth, kernel=2, padding=0, residual=0.0),
-        dst.nn.OrPool2d(3), nn.Flatten(),
-        dst.nn.LogicLayer(10, 12, HARD, wiring="random", deterministic=True), dst.nn.GroupSum(3),
-    ).eval()  # fmt: skip
+        dst.nn.OrPool2d(3),
+        nn.Flatten(),
+        dst.nn.LogicLayer(10, 12, HARD, wiring="random", deterministic=True),
+        dst.nn.GroupSum(3),
+    ).eval()
     bits = torch.randint(0, 2, (200, 3, 4, 7)).float()
     with torch.no_grad():
         assert torch.equal(LoopedCircuit(network, (4, 7))(bits.flatten(1)), network(bits))

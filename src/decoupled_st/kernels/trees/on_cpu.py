@@ -34,9 +34,18 @@ class _Layer(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_int64)
         for name in (
-            "trees", "height", "width", "images", "kernel", "padding", "pool", "rows", "columns", "group",
+            "trees",
+            "height",
+            "width",
+            "images",
+            "kernel",
+            "padding",
+            "pool",
+            "rows",
+            "columns",
+            "group",
         )
-    ]  # fmt: skip
+    ]
 
 
 def values_of(x: Tensor) -> Tensor:

@@ -77,19 +77,29 @@ def _gate(c, tree, NODE: tl.constexpr):
 @triton.jit
 def _gates(c, tree):
     return (
-        _gate(c, tree, 0), _gate(c, tree, 1), _gate(c, tree, 2), _gate(c, tree, 3),
-        _gate(c, tree, 4), _gate(c, tree, 5), _gate(c, tree, 6),
-    )  # fmt: skip
+        _gate(c, tree, 0),
+        _gate(c, tree, 1),
+        _gate(c, tree, 2),
+        _gate(c, tree, 3),
+        _gate(c, tree, 4),
+        _gate(c, tree, 5),
+        _gate(c, tree, 6),
+    )
 
 
 @triton.jit
 def _leaves(wiring, tree):
     at = wiring + 8 * tree
     return (
-        tl.load(at).to(tl.int32), tl.load(at + 1).to(tl.int32), tl.load(at + 2).to(tl.int32),
-        tl.load(at + 3).to(tl.int32), tl.load(at + 4).to(tl.int32), tl.load(at + 5).to(tl.int32),
-        tl.load(at + 6).to(tl.int32), tl.load(at + 7).to(tl.int32),
-    )  # fmt: skip
+        tl.load(at).to(tl.int32),
+        tl.load(at + 1).to(tl.int32),
+        tl.load(at + 2).to(tl.int32),
+        tl.load(at + 3).to(tl.int32),
+        tl.load(at + 4).to(tl.int32),
+        tl.load(at + 5).to(tl.int32),
+        tl.load(at + 6).to(tl.int32),
+        tl.load(at + 7).to(tl.int32),
+    )
 
 
 @triton.jit
@@ -116,9 +126,23 @@ def _apply(gate, u, v):
 
 @triton.jit
 def _forward(
-    x, c, wiring, y, taken, trees, height, width, rows, columns, images, chunk,
-    KERNEL: tl.constexpr, PADDING: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    x,
+    c,
+    wiring,
+    y,
+    taken,
+    trees,
+    height,
+    width,
+    rows,
+    columns,
+    images,
+    chunk,
+    KERNEL: tl.constexpr,
+    PADDING: tl.constexpr,
+    POOL: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     tree, rest = tl.program_id(0) % trees, tl.program_id(0) // trees
     spans = tl.cdiv(images, BLOCK)
     image = (rest % spans) * BLOCK + tl.arange(0, BLOCK)
@@ -176,9 +200,26 @@ def _store(by_c, sums, NODE: tl.constexpr):
 
 @triton.jit
 def _backward(
-    x, c, wiring, taken, g, by_x, by_c, trees, height, width, rows, columns, images, group, chunk,
-    KERNEL: tl.constexpr, PADDING: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    x,
+    c,
+    wiring,
+    taken,
+    g,
+    by_x,
+    by_c,
+    trees,
+    height,
+    width,
+    rows,
+    columns,
+    images,
+    group,
+    chunk,
+    KERNEL: tl.constexpr,
+    PADDING: tl.constexpr,
+    POOL: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     tree, rest = tl.program_id(0) % trees, tl.program_id(0) // trees
     spans = tl.cdiv(images, BLOCK)
     image = (rest % spans) * BLOCK + tl.arange(0, BLOCK)
@@ -265,9 +306,14 @@ def forward(
     taken = torch.empty(y.shape, dtype=torch.uint8, device=x.device)
     chunk, parts = _cut(trees * blocks(images, FORWARD), rows * columns)
     launch(
-        _forward, trees * parts * blocks(images, FORWARD), (x, c, wiring, y, taken), (),
-        (trees, height, width, rows, columns, images, chunk), (kernel, padding, pool, FORWARD), 1,
-    )  # fmt: skip
+        _forward,
+        trees * parts * blocks(images, FORWARD),
+        (x, c, wiring, y, taken),
+        (),
+        (trees, height, width, rows, columns, images, chunk),
+        (kernel, padding, pool, FORWARD),
+        1,
+    )
     return y, taken
 
 
@@ -291,9 +337,14 @@ def backward(
     parts *= blocks(images, BACKWARD)
     by_c = torch.empty(parts, *c.shape, dtype=torch.float32, device=x.device)
     launch(
-        _backward, trees * parts, (x, c, wiring, taken, g, by_x, by_c), (),
-        (trees, height, width, rows, columns, images, trees // len(g), chunk), (kernel, padding, pool, BACKWARD), 1,
-    )  # fmt: skip
+        _backward,
+        trees * parts,
+        (x, c, wiring, taken, g, by_x, by_c),
+        (),
+        (trees, height, width, rows, columns, images, trees // len(g), chunk),
+        (kernel, padding, pool, BACKWARD),
+        1,
+    )
     return by_c.sum(0)
 
 

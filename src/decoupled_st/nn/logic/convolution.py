@@ -62,10 +62,18 @@ class LogicConv2d(TreeLayer):
         if not isinstance(wiring, Tensor) and wiring not in ("structured", "random"):
             raise ValueError(f'wiring must be "structured", "random" or a tensor, got {wiring!r}')
         super().__init__(
-            channels_in * kernel**2, channels, estimator, depth=depth, groups=groups,
-            wiring=wiring if isinstance(wiring, Tensor) else None, residual=residual, grad_scale=grad_scale,
-            deterministic=deterministic, device=device, dtype=dtype,
-        )  # fmt: skip
+            channels_in * kernel**2,
+            channels,
+            estimator,
+            depth=depth,
+            groups=groups,
+            wiring=wiring if isinstance(wiring, Tensor) else None,
+            residual=residual,
+            grad_scale=grad_scale,
+            deterministic=deterministic,
+            device=device,
+            dtype=dtype,
+        )
         if channels_in % groups or channels % groups:
             raise ValueError(f"{channels_in} and {channels} channels do not divide into {groups} equal groups")
         self._kind = "given" if isinstance(wiring, Tensor) else wiring

@@ -189,9 +189,18 @@ class LogicTrees(TreeLayer):
         self.in_features = _check_width("in_features", in_features, 1)
         self.out_features = _check_width("out_features", out_features, 1)
         super().__init__(
-            in_features, out_features, estimator, depth=depth, groups=groups, wiring=wiring, residual=residual,
-            grad_scale=grad_scale, deterministic=deterministic, device=device, dtype=dtype,
-        )  # fmt: skip
+            in_features,
+            out_features,
+            estimator,
+            depth=depth,
+            groups=groups,
+            wiring=wiring,
+            residual=residual,
+            grad_scale=grad_scale,
+            deterministic=deterministic,
+            device=device,
+            dtype=dtype,
+        )
         if in_features % groups or out_features % groups:
             raise ValueError(f"{in_features} inputs and {out_features} trees do not divide into {groups} equal groups")
         self.reset_parameters(generator)

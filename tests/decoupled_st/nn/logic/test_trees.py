@@ -34,16 +34,22 @@ def one_tree(x: Tensor, gates: Tensor, wiring: Tensor, kernel: int, padding: int
 
 def by_loops(x: Tensor, gates: Tensor, wiring: Tensor, kernel: int, padding: int) -> Tensor:
     rows, columns = (size + 2 * padding - kernel + 1 for size in x.shape[2:])
-    return torch.stack([
-        torch.stack([
-            torch.stack([
-                torch.stack([one_tree(image, g, w, kernel, padding, r, c) for c in range(columns)])
-                for r in range(rows)
-            ])
-            for g, w in zip(gates, wiring, strict=True)
-        ])
-        for image in x
-    ])  # fmt: skip
+    return torch.stack(
+        [
+            torch.stack(
+                [
+                    torch.stack(
+                        [
+                            torch.stack([one_tree(image, g, w, kernel, padding, r, c) for c in range(columns)])
+                            for r in range(rows)
+                        ]
+                    )
+                    for g, w in zip(gates, wiring, strict=True)
+                ]
+            )
+            for image in x
+        ]
+    )
 
 
 @pytest.mark.parametrize(
