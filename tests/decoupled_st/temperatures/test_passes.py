@@ -189,3 +189,11 @@ def test_modules_that_are_alike_share_compiled_code() -> None:
         module.compile(backend=counter)
         module(torch.randn(3, 4, requires_grad=True)).sum().backward()
     assert counter.frame_count == 1
+
+
+def test_a_graph_that_is_kept_counts_once() -> None:
+    module = dst.nn.Categorical(falling())
+    loss = (module(torch.randn(3, 4, requires_grad=True)) * W).sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    assert steps_of(module) == 1
