@@ -51,8 +51,8 @@ class _Layer:
 class LoopedCircuit:
     """A network with convolutions, every gate at its argmax, as C that loops over the positions of an image.
 
-    `from_network` repeats a tree at every position, and its circuit can be simplified and written in every format. This
-    one is not simplified and leaves as C alone, but M and L of the zoo are made and compiled in seconds.
+    `from_network` repeats a tree at every position; its circuit can be simplified, runs faster then, and leaves in
+    every format. This one is not simplified and leaves as C alone, but its size does not grow with the image.
 
     Args:
         network: as `from_network` takes it; its first layer is a convolution.
