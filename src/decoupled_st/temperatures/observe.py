@@ -59,10 +59,8 @@ class View:
     @property
     def latents(self) -> int:
         """How many choices one sample makes."""
-        shape = list(self.logits.shape)
-        if self.dim is not None:
-            del shape[self.dim]
-        return math.prod(shape[self.run_dims + self.batch_dims :])
+        count = math.prod(self.logits.shape[self.run_dims + self.batch_dims :])
+        return count if self.dim is None else count // self.categories
 
     @property
     def bits(self) -> float:
