@@ -29,7 +29,7 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ((*RUN, "--estimator", "softmax-ste", "--tau-f", "1"), "--estimator softmax-ste takes --tau, got --tau-f"),
     ((*RUN, "--estimator", "identity-ste", "--tau", "1"), "identity-ste takes no temperature, got --tau"),
     ((*RUN, "--estimator", "all", "--tau-f", "1"), "all takes each estimator's own temperatures, got --tau-f"),
-    ((*RUN, "--estimator", "nope"), "unknown estimator name 'nope': expected one of decoupled, gapped_ste"),
+    ((*RUN, "--estimator", "nope"), "unknown estimator name 'nope': expected one of "),
     (
         (*RUN, "--seeds", "many"),
         "--seeds takes a number above 0, a list such as 3,7,11 or a range such as 5-7, got 'many'",
@@ -172,13 +172,12 @@ def test_cuda_where_there_is_none(cli, surroundings) -> None:
 
 
 @pytest.mark.parametrize("words", [(*RUN, "--dataset", "mnist"), ("data", "prepare", "mnist", "--out", "x.npz")])
-def test_data_that_are_missing_and_cannot_be_fetched(words, cli, surroundings, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+def test_data_that_are_missing(words, cli, surroundings, tmp_path) -> None:
     code, _, err = cli(*words)
     said = only_sentence(err)
-    assert "could not fetch train-images-idx3-ubyte.gz of mnist from https://" in said
-    assert "try again, or put train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, " in said
-    assert said.endswith(f"by hand into {tmp_path / 'cache' / 'decoupled-st' / 'mnist'}")
+    folder = tmp_path / "cache" / "decoupled-st" / "mnist"
+    assert f"mnist is not whole in {folder}: train-images-idx3-ubyte, train-labels-idx1-ubyte, " in said
+    assert f"bring it there by: curl --create-dirs --output-dir {folder} -O 'https://" in said
     assert code == 2
     assert list(surroundings.iterdir()) == []
 
@@ -244,7 +243,7 @@ def test_a_field_or_metric_that_no_run_has(cli) -> None:
         assert ended.err.rstrip().endswith("validation_loss_argmax.")
     undecided = only_sentence(cli("show", "--metric", "gradient_norm", "--at", "best").err)
     assert undecided.startswith("dst: whether a high or a low 'gradient_norm' is best is not known")
-    assert "Ask for each run's last value: --at last;" in undecided
+    assert "Ask for each run's last value (--at last)" in undecided
     assert "gradient_norm (last of each run)" in cli("show", "--metric", "gradient_norm").out
 
 

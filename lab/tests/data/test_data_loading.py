@@ -118,9 +118,9 @@ def test_what_is_missing_is_named_with_where_it_belongs_and_how_to_bring_it(tiny
     (folder / "data_batch_2.bin").unlink()
     with pytest.raises(DataError) as caught:
         load("cifar10", root)
-    first, command, _ = str(caught.value).splitlines()
-    assert first == f"cifar10 is not whole in {folder}: data_batch_2 missing. To bring it there:"
-    assert command.startswith(f"  mkdir -p {folder} && curl https://")
+    said, _, command = str(caught.value).partition(", or bring it there by: ")
+    assert said.startswith(f"cifar10 is not whole in {folder}: data_batch_2 missing; name another folder by --data")
+    assert command.startswith(f"mkdir -p {folder} && curl https://")
     assert command.endswith(f"-C {folder}")
     with pytest.raises(DataError, match=r"mnist/\{train-images-idx3-ubyte,train-labels-idx1-ubyte,.*\}\.gz'"):
         load("mnist", tmp_path)

@@ -11,6 +11,11 @@ def main() -> None:
     """The installed command: says what to install where the laboratory's own needs are missing."""
     # While modules are loaded, an interrupt in the middle of one would end in whatever that module makes of it.
     signal.signal(signal.SIGINT, _stop)
+    try:
+        os.getcwd()
+    except FileNotFoundError:  # where torch would end the process in its own words
+        os.write(2, b"dst: the folder in which this runs no longer exists: change to another one\n")
+        sys.exit(2)
     if "torch" not in sys.modules:
         # Threads sleep while they wait: on busy cores those that spin made a step 8 times as long. On idle cores they
         # are up to a third faster for small networks: OMP_WAIT_POLICY=active brings that back.

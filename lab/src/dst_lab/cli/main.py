@@ -51,7 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = False
     before = {}
     try:
-        _check_folder()
         plugins.load()
         given = sys.argv[1:] if arguments is None else arguments
         only = next((word for word in given if word in COMMANDS), None)
@@ -117,13 +116,6 @@ def _open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _check_folder() -> None:
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        raise ValueError("the folder in which this runs no longer exists: change to another one") from None
 
 
 def _sentence(error: Exception) -> str:

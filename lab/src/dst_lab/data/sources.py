@@ -117,9 +117,8 @@ def verified(name: str, root: Path) -> dict[File, bytes]:
     if missing := [file.name for file in source.files if file not in found]:
         folder = root / source.folders[0]
         raise DataError(
-            f"{name} is not whole in {folder}: {', '.join(missing)} missing. To bring it there:\n"
-            f"  {source.download.format(folder=folder)}\n"
-            f"Or name another folder by --data or {VARIABLE}"
+            f"{name} is not whole in {folder}: {', '.join(missing)} missing; name another folder by --data or "
+            f"{VARIABLE}, or bring it there by: {source.download.format(folder=folder)}"
         )
     return {file: unpacked(path, file) for file, path in found.items()}
 
