@@ -96,5 +96,7 @@ def disarm(loss: Tensor, z: Tensor, logits: Tensor, *, event_dims: int = 1) -> T
         )
     half = (loss[0] - loss[1]).detach() / 2
     weight = (z[0] - z[1]) * logsigmoid(logits.detach().abs()).exp()
-    path = (weight * (logits - logits.detach())).flatten(logits.dim() - event_dims).sum(-1)
+    path = weight * (logits - logits.detach())
+    if event_dims:
+        path = path.flatten(-event_dims).sum(-1)
     return loss + half * path

@@ -49,6 +49,17 @@ def test_disarm_is_unbiased() -> None:
     torch.testing.assert_close(total, dst.diagnostics.exact_gradient(loss, LOGITS, kind="binary"))
 
 
+@pytest.mark.parametrize("event_dims", [0, 1, 2])
+def test_disarm_of_losses_of_any_number_of_neurons(event_dims: int) -> None:
+    l = torch.randn(4, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    z = antithetic(l, generator=torch.Generator().manual_seed(1))
+    values = z * torch.arange(3)
+    values = values.flatten(3 - event_dims).sum(-1) if event_dims else values
+    (got,) = torch.autograd.grad(disarm(values, z, l, event_dims=event_dims).mean(0).sum(), l)
+    half = ((values[0] - values[1]) / 2).reshape(*values.shape[1:], *(1,) * event_dims)
+    torch.testing.assert_close(got, half * (z[0] - z[1]) * l.detach().abs().sigmoid())
+
+
 def test_antithetic_draws_have_the_right_frequencies() -> None:
     n = 40_000
     z = antithetic(LOGITS.expand(n, 2), generator=torch.Generator().manual_seed(0))

@@ -215,8 +215,8 @@ def _side_by_side(
     dtype = torch.promote_types(torch.promote_types(x.dtype, keys.dtype), emitted.dtype)
     x, keys = x.to(dtype), keys.to(dtype)
     if metric == "l2":  # about the mean of the keys, where distances are the same and squares are small
-        middle = keys.detach().mean(-2)
-        x, keys = x - middle, keys - middle
+        middle = keys.detach().mean(-2, keepdim=True)
+        x, keys = x - middle.squeeze(-2), keys - middle
         squares = -keys.to(torch.promote_types(dtype, torch.float32)).square().sum(-1)
         x, bias = 2 * x, squares if bias is None else bias + squares
     elif metric == "cosine":

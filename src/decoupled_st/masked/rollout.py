@@ -186,7 +186,7 @@ def rollout(
             else:
                 drawn = step(x, places, seeds[t])
             path.add(drawn, places)
-    return path.result(known=tau is not None, diverges=reference is not None)
+    return path.result(known=tau is not None, diverges=reference is not None, soft=soft)
 
 
 class _Path:
@@ -241,13 +241,13 @@ class _Path:
                 row = one_hot(torch.full_like(places.index, mask), mask + 1, self.state.dtype)
                 self.state = _written(self.state, places.index, places.valid, row)
 
-    def result(self, known: bool, diverges: bool) -> Rollout:
+    def result(self, known: bool, diverges: bool, soft: bool) -> Rollout:
         """The rollout; where nothing was masked, its log probability and divergence are 0."""
         nothing = torch.zeros(len(self.ids), device=self.ids.device)
         x0 = self.state[..., :-1] if self.through_all else self._composed(self.tokens)
         of_draws = (nothing if self.log_prob is None else self.log_prob) if known else None
         divergence = (nothing if self.kl is None else self.kl) if diverges else None
-        return Rollout(x0, self.ids, of_draws, divergence, self._composed(self.probs) if self.probs else None)
+        return Rollout(x0, self.ids, of_draws, divergence, self._composed(self.probs) if soft else None)
 
     def _composed(self, parts: list[Tensor]) -> Tensor:
         """[B, L, K]: for each position what was given, or its last draw."""

@@ -93,7 +93,8 @@ class FSQ(Quantiser):
         self._check_index(index)
         digits = index.unsqueeze(-1) // self._places() % self.levels
         half = self.levels // 2
-        return self.tokens.back((digits - half).float() / half).movedim(-1, self.axis)
+        dtype = torch.promote_types(self.tokens.outward.weight.dtype, torch.float32)
+        return self.tokens.back((digits - half).to(dtype) / half).movedim(-1, self.axis)
 
     def _bounded(self, z: Tensor) -> Tensor:
         """Each number between its outer levels, in float32 at least: bfloat16 would miss some of the levels."""

@@ -104,7 +104,7 @@ class ResidualCodebook(Quantiser):
         z = rows if valid is None else self._inward(rows, valid, measure=self.training)
         depth = None
         if self.dropout and self.training:
-            sample = (len(z),) + (1,) * (z.dim() - 2)
+            sample = z.shape[:-1][:1] + (1,) * (z.dim() - 2)
             depth = torch.randint(1, len(self.stages) + 1, sample, device=z.device, generator=generator)
         q, indices, losses = torch.zeros_like(z), [], []
         for s, stage in enumerate(self.stages):
@@ -147,7 +147,8 @@ class ResidualCodebook(Quantiser):
                 'take metric="l2"'
             )
         rows = self._rows(x)
-        left = self._inward(rows, self._valid(rows, None), measure=self.training) if self._masked else rows
+        valid = self._valid(rows, None)
+        left = self._inward(rows, valid, measure=self.training)[valid] if self._masked else rows
         for stage in self._books:
             # Copies side by side would leave nothing to the next stage.
             stage._set(torch.ones_like(stage.usage, dtype=torch.bool), stage._split(left))

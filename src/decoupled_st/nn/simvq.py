@@ -108,11 +108,12 @@ class SimVQ(Quantiser):
 
 def rotated(x: Tensor, chosen: Tensor) -> Tensor:
     """The value of `chosen` as x turned and stretched onto it, with turn and stretch held constant: the gradient of x
-    is turned and stretched back."""
+    is turned and stretched back. An x of length 0 has no direction: its gradient is copied."""
     with torch.no_grad():
         lengths, of_chosen = (t.norm(dim=-1, keepdim=True) for t in (x, chosen))
         u, v = x / lengths.clamp(min=_LEAST), chosen / of_chosen.clamp(min=_LEAST)
         w = F.normalize(u + v, dim=-1, eps=_LEAST)
         stretch = of_chosen / lengths.clamp(min=_LEAST)
     along = (x * w).sum(-1, keepdim=True) * w
-    return (x - 2 * along + 2 * (x * u).sum(-1, keepdim=True) * v) * stretch
+    turned = (x - 2 * along + 2 * (x * u).sum(-1, keepdim=True) * v) * stretch
+    return torch.where(lengths > _LEAST, turned, chosen.detach() + (x - x.detach()))

@@ -47,6 +47,20 @@ def test_heads_masks_and_draws() -> None:
     assert torch.equal(q, values[heads, index])
 
 
+@pytest.mark.parametrize("metric", ["dot", "cosine", "l2"])
+def test_heads_are_codebooks_of_their_own(metric: str) -> None:
+    x, keys, values = random(9, 2, 5, seed=1), random(2, 30, 5, seed=2), random(2, 30, 3, seed=3)
+    bias, options = random(2, 30, seed=4), {"tau_f": 0.0, "tau_b": 0.7, "metric": metric}
+    q, index = dst.codebook.decoupled(x, keys, values=values, bias=bias, **options)
+    alone = [dst.codebook.decoupled(x[:, h], keys[h], values=values[h], bias=bias[h], **options) for h in range(2)]
+    assert torch.equal(index, torch.stack([number for _, number in alone], 1))
+    expected, weight = torch.stack([code for code, _ in alone], 1), random(9, 2, 3, seed=5).detach()
+    leaves = (x, keys, values, bias)
+    ours, theirs = (torch.autograd.grad((value * weight).sum(), leaves) for value in (q, expected))
+    for a, b in zip((q, *ours), (expected, *theirs), strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_a_bias_keeps_its_digits_in_half_precision() -> None:
     x, keys = torch.zeros(1, 4, dtype=torch.bfloat16), torch.zeros(2, 4, dtype=torch.bfloat16)
     bias = torch.tensor([10.0, 10.01], requires_grad=True)  # one number in bfloat16

@@ -484,6 +484,15 @@ def test_an_empty_batch() -> None:
         assert out.log_prob.shape == out.kl.shape == (0,)
 
 
+@pytest.mark.parametrize("through", ["tokens", "all"])
+def test_nothing_to_draw(through: str) -> None:
+    state = dst.masked.from_ids(torch.tensor([[0, 1, 1]]), K, dtype=torch.float64)
+    out = dst.masked.rollout(Network(), state, 3, DECOUPLED, through=through, soft=True)
+    assert torch.equal(out.x0, state[..., :-1])
+    assert torch.equal(out.probs, state[..., :-1])
+    assert out.log_prob.eq(0).all()
+
+
 def test_a_generator_that_is_none() -> None:
     with pytest.raises(TypeError, match=r"generator must be a torch\.Generator, got int"):
         dst.masked.rollout(Network(), dst.masked.start(2, L, K), 3, DECOUPLED, generator=3)

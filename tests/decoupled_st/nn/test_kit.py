@@ -65,7 +65,7 @@ def test_one_contract(name: str) -> None:
 def test_fsq_is_its_definition() -> None:
     """In float64, of even and odd levels: value, number and gradient."""
     torch.manual_seed(0)
-    levels = [8, 5, 4]
+    levels = [8, 7, 4]
     quantise, x = dst.nn.FSQ(levels, D).double(), 3 * torch.randn(200, D, dtype=torch.float64)
     x.requires_grad_()
     q, index, loss = quantise(x)
@@ -78,15 +78,16 @@ def test_fsq_is_its_definition() -> None:
         numbers.append(u.round().long() + level // 2)
     expected = quantise.tokens.outward(torch.stack(columns, -1))
     torch.testing.assert_close(q, expected)
-    assert torch.equal(index, numbers[0] + 8 * numbers[1] + 40 * numbers[2])
+    assert torch.equal(index, numbers[0] + 8 * numbers[1] + 56 * numbers[2])
+    assert torch.equal(quantise.decode(index), q)
     assert loss == 0
     weight = torch.randn_like(q)
     torch.testing.assert_close(*(torch.autograd.grad((v * weight).sum(), x)[0] for v in (q, expected)))
-    everything = quantise.decode(torch.arange(160))
-    assert len(everything.unique(dim=0)) == 160
+    everything = quantise.decode(torch.arange(224))
+    assert len(everything.unique(dim=0)) == 224
     digits = torch.tensor([(a, b, c) for c, b, a in itertools.product(*(range(level) for level in reversed(levels)))])
     half = torch.tensor(levels) // 2
-    torch.testing.assert_close(everything, quantise.tokens.outward(((digits - half) / half).double()))
+    torch.testing.assert_close(everything, quantise.tokens.outward((digits - half).double() / half))
 
 
 def rotation(u: Tensor, v: Tensor) -> Tensor:
@@ -119,6 +120,17 @@ def test_simvq_is_its_definition() -> None:
         turned = rotation(a / a.norm(), b / b.norm()) * (b.norm() / a.norm())
         torch.testing.assert_close(turned @ a, b)
         torch.testing.assert_close(to_x[row], turned.T @ weight[row])
+
+
+@pytest.mark.parametrize("length", [0.0, 1e-9])
+def test_simvq_of_a_token_without_a_direction(length: float) -> None:
+    """Zeros, as a ReLU gives: the chosen code, and the gradient copied."""
+    torch.manual_seed(0)
+    quantise, x = dst.nn.SimVQ(20, D).double(), torch.full((3, D), length, dtype=torch.float64, requires_grad=True)
+    q, index, _ = quantise(x)
+    assert torch.equal(q, quantise.decode(index))
+    weight = torch.randn_like(q)
+    assert torch.equal(torch.autograd.grad((q * weight).sum(), x)[0], weight)
 
 
 @pytest.mark.parametrize(

@@ -345,6 +345,17 @@ def test_dropout_takes_the_first_stages_of_each_sample() -> None:
     assert (depth == depth[:, :1]).all()
     assert set(depth[:, 0].tolist()) == {1, 2, 3}
     assert ((index >= 0) == (torch.arange(3) < depth[..., None])).all()
+    assert book(tokens(1)[0]).index.shape == (3,)  # one vector is one sample
+
+
+def test_residual_stages_start_at_tokens() -> None:
+    torch.manual_seed(0)
+    book, x = dst.nn.ResidualCodebook(K, D, stages=2).eval(), tokens(60)
+    x[20:] = torch.nan
+    book.initialise(x)
+    start = book._inward(x[:20], torch.ones(20, dtype=torch.bool), measure=False)
+    apart = book.stages[0].weight.unsqueeze(1) - start
+    assert (apart == 0).all(-1).any(-1).all()
 
 
 def test_an_estimator_with_moving_means() -> None:

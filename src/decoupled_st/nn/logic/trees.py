@@ -50,7 +50,7 @@ def evaluate_trees(x: Tensor, coefficients: Tensor, wiring: Tensor, kernel: int,
     rows, columns = height - kernel + 1, width - kernel + 1
     place = torch.arange(channels * height * width, device=x.device).reshape(channels, height, width)
     index = leaves_of(place, wiring, kernel)
-    values = padded.reshape(-1, images).index_select(0, index.flatten()).reshape(*index.shape, images)
+    values = padded.flatten(0, 2).index_select(0, index.flatten()).reshape(*index.shape, images)
     start = 0
     while (count := values.shape[1] // 2) > 0:
         c0, c1, c2, c3 = coefficients[:, start : start + count, :, None, None].unbind(2)

@@ -72,6 +72,12 @@ def test_values_and_gradients_are_those_of_the_definition(
     torch.testing.assert_close(ours, expected_gradients, rtol=1e-10, atol=1e-13)
 
 
+def test_an_empty_batch() -> None:
+    convolution, trees = dst.nn.LogicConv2d(2, 4, SOFT), dst.nn.LogicTrees(8, 3, SOFT)
+    assert convolution(torch.zeros(0, 2, 5, 5)).shape == (0, 4, *convolution(torch.zeros(1, 2, 5, 5)).shape[2:])
+    assert trees(torch.zeros(0, 8)).shape == (0, 3)
+
+
 def test_one_position_is_a_layer_of_gates() -> None:
     """A tree of depth 1 over one position is what `apply_gates` computes."""
     x, gates = torch.rand(7, 5, dtype=torch.float64), torch.rand(4, 16, dtype=torch.float64)
