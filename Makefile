@@ -7,7 +7,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 GPU_TESTS := $(wildcard $(addsuffix /test_*.py,tests/contract tests/decoupled_st/kernels lab/tests/cuda lab/tests/fleet lab/tests/fleet/*))
 
-.PHONY: demo docs results test test-slow test-clients test-gpu format clean
+.PHONY: demo docs results test test-slow test-oldest test-clients test-gpu format clean
 
 # The paper's recipes at the quick scale, on scikit-learn's digits, then the report. Run again, it continues.
 demo: $(SETUP)
@@ -37,10 +37,19 @@ test: $(SETUP)
 test-slow: $(SETUP)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "slow and not gpu" --ignore tests/clients
 
+# The library with the oldest torch that pyproject.toml allows, in an environment of its own (3 GB with CUDA's libraries).
+test-oldest: .venv-oldest/.ready
+	PYTHONPATH=src:tests OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n $(JOBS) --dist loadfile -p no:cacheprovider --confcutdir=tests -m "not slow and not gpu" tests/contract tests/decoupled_st
+
 # Other people's packages with our functions inside, at the versions in constraints.txt.
 test-clients: $(SETUP)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[clients,dev]"
 	DST_REQUIRE_CLIENTS=1 $(BIN)/pytest -n $(JOBS) tests/clients
+
+.venv-oldest/.ready: pyproject.toml
+	test -d .venv-oldest || $(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/pip install --quiet --disable-pip-version-check numpy pytest pytest-xdist "torch==$$(sed -n 's/^dependencies = \["torch>=\(.*\)"\]/\1/p' pyproject.toml).*"
+	touch $@
 
 # On a machine with a GPU, with what is installed there: one process per file, some at a time.
 test-gpu:
@@ -55,7 +64,7 @@ format: $(SETUP)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-oldest build .pytest_cache .mypy_cache .ruff_cache
 
 # Remade when what it installs changes.
 $(SETUP): pyproject.toml lab/pyproject.toml constraints.txt
