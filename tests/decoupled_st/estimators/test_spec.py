@@ -13,6 +13,7 @@ VALUES = [
     dst.Decoupled(tau_f=2.0, tau_b=0.5),
     dst.SoftmaxSTE(tau=0.7),
     dst.GumbelSTE(tau=0.7),
+    dst.ClippedSTE(tau_f=0.3, tau_b=2.0),
     dst.IdentitySTE(),
     dst.Soft(tau=0.7),
 ]
