@@ -11,6 +11,7 @@ import torch
 RUN = ("run", "stochastic-binary", "--seeds", 1, "--epochs", 1)
 SWEEP = ("sweep", "stochastic-binary", "--seeds", 1, "--grid")
 AXES = "tau_f, tau_b, lr, dataset, batch, optimiser, weight_decay, lr_schedule, warmup, hidden, epochs, diagnose_every"
+RECIPE = ("sweep", "sbn-grid", "--study", Path(__file__).parents[2] / "studies/paper")
 LOGIC = ("run", "logic-gates", "--seeds", 1, "--steps", 2)
 
 
@@ -97,11 +98,11 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ),
     ((*SWEEP[:-1], "--adaptive", "epochs=1:9"), "has no axis epochs: choose among tau_f, tau_b, lr"),
     ((*SWEEP[:-1], "--adaptive", "seed=1:9"), "seed is no axis: every setting is trained with the seeds that --seeds"),
-    (("sweep", "sbn-grid", "--task", "logic-gates"), "sbn-grid has no runs of logic-gates: its runs are of stochastic"),
+    ((*RECIPE, "--task", "logic-gates"), "sbn-grid has no runs of logic-gates: its runs are of stochastic"),
     ((*SWEEP, "tau_f=0,1", "--halving", "--settings", "8"), "--settings and --halving goes with --adaptive"),
-    (("sweep", "sbn-grid", "--adaptive", "tau_f=1:2"), "--adaptive goes with a task, not with the recipe sbn-grid"),
-    (("sweep", "sbn-grid", "--seeds", "2"), "the recipe sbn-grid has its own, got --seeds: leave out, or sweep a task"),
-    (("sweep", "sbn-grid", "--estimator", "decoupled", "--tau-f", "1"), "has its own, got --estimator and --tau-f"),
+    ((*RECIPE, "--adaptive", "tau_f=1:2"), "--adaptive goes with a task, not with the recipe sbn-grid"),
+    ((*RECIPE, "--seeds", "2"), "the recipe sbn-grid has its own, got --seeds: leave out, or sweep a task"),
+    ((*RECIPE, "--estimator", "decoupled", "--tau-f", "1"), "has its own, got --estimator and --tau-f"),
     ((*SWEEP, "tau_f=0,1", "--task", "logic-gates"), "--task goes with a recipe, and stochastic-binary with --grid is"),
     (
         ("show", "--where", "tau_f"),

@@ -51,7 +51,7 @@ def test_deterministic_takes_the_argmax(value: dst.Estimator) -> None:
 def test_deterministic_keeps_the_backward_temperature() -> None:
     fixed = [value.deterministic() for value in VALUES]
     at = lambda tau: dst.Decoupled(tau_f=0.0, tau_b=tau)  # noqa: E731
-    assert fixed == [at(0.5), at(0.7), at(0.7), dst.IdentitySTE(), at(0.7)]
+    assert fixed == [at(0.5), at(0.7), at(0.7), dst.ClippedSTE(tau_b=2.0), dst.IdentitySTE(), at(0.7)]
 
 
 def test_the_base_class_is_no_estimator() -> None:
@@ -60,7 +60,7 @@ def test_the_base_class_is_no_estimator() -> None:
 
 
 def test_sample_temperatures() -> None:
-    assert [value.sample_temperature for value in VALUES] == [2.0, 0.7, 1.0, 0.0, 0.7]
+    assert [value.sample_temperature for value in VALUES] == [2.0, 0.7, 1.0, 0.3, 0.0, 0.7]
 
 
 @pytest.mark.parametrize(
