@@ -9,7 +9,17 @@ import pytest
 from dst_lab.cli.commands.claims import _print
 from dst_lab.cli.main import command_line
 from dst_lab.cli.options.examples import EXAMPLES, FIRST_STEPS
+from dst_lab.report import known
 
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "lab/results").glob("**/*.md"))]
+DOCUMENTED = [
+    line
+    for page in PAGES
+    for block in re.findall(r"```bash\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    for line in block.replace("\\\n", " ").splitlines()
+    if line.startswith("dst ")
+]
 TYPED = [line for lines in (*EXAMPLES.values(), FIRST_STEPS) for line in lines.splitlines()]
 
 
@@ -32,6 +42,19 @@ def test_help_fits_80_columns(name: str, cli, monkeypatch: pytest.MonkeyPatch) -
     assert ("\nexamples:\n  dst " in ended.out) == (name != "data prepare")
 
 
+@pytest.mark.parametrize("line", DOCUMENTED)
+def test_commands_of_the_pages_are_parsed_and_their_recipes_exist(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    args = command_line().parse_args(shlex.split(line, comments=True)[1:])
+    study = known.study(args.study) if getattr(args, "study", None) else known.ANY
+    if args.command == "sweep" and args.what and not (args.grid or args.adaptive):
+        assert args.what in study.recipes.plans
+
+
+def test_the_usage_names_what_must_be_given(cli) -> None:
+    assert cli("reproduce", "--help").out.startswith("usage: dst reproduce STUDY [options]")
+
+
 def test_without_a_command_the_help_is_shown(cli) -> None:
     ended = cli()
     assert (ended.code, ended.err) == (0, "")
@@ -52,6 +75,7 @@ def test_the_recipes_of_a_study_are_listed(cli, monkeypatch: pytest.MonkeyPatch)
         "  sbn-grid",
         "      Stochastic binary network: the full grid over (tau_f, tau_b).",
     ]
+    assert [line for line in lines if line.startswith("recipes of")] == ["recipes of the study paper:"]
 
 
 @pytest.mark.parametrize("line", TYPED)

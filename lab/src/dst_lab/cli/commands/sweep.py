@@ -4,7 +4,7 @@ import argparse
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any
@@ -20,7 +20,7 @@ from dst_lab.estimators import DEFAULT, names_of_numbers
 from dst_lab.plans import Adaptive, Grid, Halving, Plan, Recipe
 from dst_lab.plans.plan import with_values
 from dst_lab.records import known_to
-from dst_lab.report import known
+from dst_lab.report import Study, known
 from dst_lab.runs import CONFIGS
 from dst_lab.store import Store
 from dst_lab.train import Followed, follow
@@ -96,11 +96,11 @@ def _field_hint(option: str) -> str:
     return f"a field of the task is an axis here, of one value too: --grid {field}={value or 'X'}"
 
 
-def _list_of_recipes() -> str:
-    """Every recipe with what it trains, study by study, as wide as the terminal."""
+def _list_of_recipes(studies: Iterable[Study]) -> str:
+    """Every recipe of these studies with what it trains, as wide as the terminal."""
     width, parts = shutil.get_terminal_size().columns - 2, []
-    for name, study in known.STUDIES.items():
-        parts += [f"recipes of the study {name}:"] if study.recipes.plans else []
+    for study in studies:
+        parts += [f"recipes of the study {study.name}:"] if study.recipes.plans else []
         for recipe in study.recipes.plans:
             about = " ".join(study.recipes.about(recipe).partition("\n\n")[0].split())
             parts.append(f"  {recipe}")
@@ -110,10 +110,9 @@ def _list_of_recipes() -> str:
 
 def sweep(args: argparse.Namespace) -> int:
     """Round after round: what the plan wants next, until it wants nothing or the time is up."""
-    if args.study:
-        known.study(args.study)
+    studies = [known.study(args.study)] if args.study else known.STUDIES.values()
     if args.what is None:
-        say(_list_of_recipes())
+        say(_list_of_recipes(studies))
         return 0
     plan = read_plan(args)
     # Before there is a store, a plan that follows others wants nothing: say so, and leave no empty store behind.

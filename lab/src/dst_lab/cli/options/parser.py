@@ -48,7 +48,11 @@ class Parser(argparse.ArgumentParser):
 
     def _short_usage(self) -> str:
         """The usage of a command with many options, which are listed below it anyway."""
-        places = [f"[{action.metavar}]" for action in self._actions if action.nargs == "?"]
+        places = [
+            f"[{action.metavar}]" if action.nargs == "?" else str(action.metavar)
+            for action in self._actions
+            if not action.option_strings
+        ]
         return " ".join([self.prog, *places, "[options]"]) if len(self._actions) > 12 else ""
 
     def error(self, message: str) -> NoReturn:
