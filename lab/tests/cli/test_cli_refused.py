@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import studies  # noqa: F401  registers the studies that are named here
 import torch
 
 RUN = ("run", "stochastic-binary", "--seeds", 1, "--epochs", 1)

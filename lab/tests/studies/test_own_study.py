@@ -14,6 +14,7 @@ from typing import Any
 import dst_lab
 import numpy as np
 import pytest
+import studies  # noqa: F401  registers the studies that are named here
 from dst_lab.cards import METRICS, TASK_CARDS
 from dst_lab.plans import Recipes
 from dst_lab.report import Study, known
