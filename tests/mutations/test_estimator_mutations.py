@@ -14,7 +14,9 @@ pytestmark = pytest.mark.slow
 CONTRACT, ESTIMATORS = "tests/contract/", "tests/decoupled_st/estimators/"
 GRADIENTS, SAMPLES = CONTRACT + "test_gradients.py", CONTRACT + "test_samples.py"
 SEEN_BY = {
-    "score_function.py": ("tests/decoupled_st/diagnostics/test_bias.py",),
+    "score_function.py": ("tests/decoupled_st/test_score_function.py", "tests/decoupled_st/diagnostics/test_bias.py"),
+    "estimators/top_k.py": (ESTIMATORS + "test_top_k.py",),
+    "estimators/clipped_ste.py": (GRADIENTS, "-k", "clipped and closed"),
     "distributions.py": ("tests/decoupled_st/test_distributions.py",),
     "estimators/contract.py": (
         GRADIENTS, SAMPLES, CONTRACT + "test_values.py", CONTRACT + "test_tails.py", CONTRACT + "test_masks.py",
@@ -207,6 +209,25 @@ PLANTED = [
     Mutation(
         "a batch's gate drawn from the other input's gradient", "nn/logic/gates.py",
         "u, v = _inputs(x, wiring, 0), _inputs(x, wiring, 1)", "u, v = _inputs(x, wiring, 1), _inputs(x, wiring, 0)",
+    ),
+    Mutation(
+        "what is chosen early may be chosen late: no centre", "estimators/top_k.py",
+        "path = c * (moved - (share * moved).sum(dim, keepdim=True))", "path = c * moved",
+    ),
+    Mutation(
+        "the draw of k ignores tau_f", "estimators/top_k.py", "call.scores(tau_f)", "call.scores(1.0)",
+    ),
+    Mutation(
+        "the window of a bit is not halved", "estimators/clipped_ste.py",
+        "path = moved.masked_fill(fixed.abs() > 1, 0.0) / 2", "path = moved.masked_fill(fixed.abs() > 1, 0.0)",
+    ),
+    Mutation(
+        "sparsemax's mean is over all categories", "estimators/clipped_ste.py",
+        "path = (moved - mean).masked_fill(outside, 0.0)", "path = moved.masked_fill(outside, 0.0) - moved.mean(call.dim, keepdim=True)",
+    ),
+    Mutation(
+        "DisARM without its factor", "score_function.py",
+        "(z[0] - z[1]) * logsigmoid(logits.detach().abs()).exp()", "z[0] - z[1]",
     ),
 ]  # fmt: skip
 MUTATIONS = [replace(bug, file=f"decoupled_st/{bug.file}", tests=SEEN_BY[bug.file]) for bug in PLANTED]
