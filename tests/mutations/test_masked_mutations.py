@@ -81,12 +81,12 @@ PLANTED = [
         "for l in (logits, reference)", "for l in (reference, logits)",
     ),
     Mutation(
-        "the baseline with the sample's own reward", "objective.py",
-        " * (size / (size - 1))", "",
+        "rewards compared over all groups", "objective.py",
+        "value.reshape(-1, size).T", "value.reshape(-1, 1)",
     ),
     Mutation(
-        "rewards compared over all groups", "objective.py",
-        "r.mean(-1, keepdim=True)", "r.mean()",
+        "groups across instead of in a row", "objective.py",
+        "value.reshape(-1, size).T", "value.reshape(size, -1)",
     ),
     Mutation(
         "guidance held to where it is", "guide.py",

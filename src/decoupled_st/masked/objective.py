@@ -5,6 +5,7 @@ from torch import Tensor
 
 from decoupled_st.estimators.contract import whole_number
 from decoupled_st.masked.rollout import Rollout
+from decoupled_st.score_function import rloo
 
 
 def expected_reward(rewards: Tensor, out: Rollout, *, by: str = "straight_through", group: int | None = None) -> Tensor:
@@ -53,7 +54,5 @@ def expected_reward(rewards: Tensor, out: Rollout, *, by: str = "straight_throug
             'by="rloo" needs the gradient of out.log_prob: roll out with gradients, through="tokens", and an '
             "estimator whose value says at which temperature it draws, such as SoftmaxSTE(tau=1.0)"
         )
-    r = rewards.detach().reshape(-1, size).to(out.log_prob.dtype)
-    advantage = ((r - r.mean(-1, keepdim=True)) * (size / (size - 1))).flatten()
-    score = (advantage * out.log_prob).mean()
-    return r.mean() + (score - score.detach())
+    r, log_p = (value.reshape(-1, size).T for value in (rewards.detach().to(out.log_prob.dtype), out.log_prob))
+    return rloo(r, log_p).mean()
