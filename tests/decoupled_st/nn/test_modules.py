@@ -70,6 +70,8 @@ def test_symbolic_tracing_records_a_module_as_one_node(temperatures: dst.Estimat
         dst.nn.LogicLayer(8, 12, temperatures),
         dst.nn.LogicNetwork(dst.nn.LogicLayer(8, 12, temperatures), dst.nn.GroupSum(2)),
         dst.nn.GroupSum(2),
+        dst.nn.TopK(2, tau_f=0.7, tau_b=0.4),
+        dst.nn.Router(8, experts=4),
     ):
         with pytest.raises(NotImplementedError, match=rf"records a {type(module).__name__} as one node"):
             torch.fx.symbolic_trace(module)
