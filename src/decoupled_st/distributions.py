@@ -67,7 +67,7 @@ class _Choice(torch_distributions.Distribution):
     def sample(
         self, sample_shape: Any = (), *, generator: torch.Generator | None = None, noise: Tensor | None = None
     ) -> Tensor:
-        """The same samples, without a gradient."""
+        """Samples [*sample_shape, ...] without a gradient."""
         return self.rsample(sample_shape, generator=generator, noise=noise)
 
 
@@ -147,7 +147,7 @@ class OneHotCategorical(_Choice, torch_distributions.OneHotCategorical):
         to draw, such as one with NaN, which torch refuses unless `validate_args` is False."""
         logits = self.logits.expand(self._extended_shape(Size(sample_shape)))
         index = (logits + gumbel(logits, generator, None)).argmax(-1)
-        # Normalised, a row that holds NaN or +inf, or nothing but -inf, holds NaN.
+        # Normalised, a row that holds NaN or +inf, or only -inf, holds NaN.
         return index.masked_fill(self.logits.isnan().any(-1), -1)
 
 
@@ -213,7 +213,7 @@ class Bernoulli(_Choice, torch_distributions.Bernoulli):
 def _draw_temperature(
     estimator: Estimator, temperatures: Mapping[str, Temperature], logits: Tensor, dim: int | None
 ) -> Temperature:
-    """The temperature of the distribution. Refuses an estimator whose samples are no choices."""
+    """The temperature of the distribution. Refuses an estimator that relaxes its choice."""
     if not estimator.discrete:
         raise ValueError(
             f"{estimator} is a relaxation, whose samples are no choices: take GumbelSTE or another that draws"

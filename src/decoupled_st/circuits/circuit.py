@@ -192,7 +192,7 @@ class Circuit:
         return flat, finish
 
     def simplify(self) -> "Circuit":
-        """The same function with fewer gates; `saved` of the result says what was removed, by rule."""
+        """A circuit of the same function with fewer gates; `saved` of the result says what was removed, by rule."""
         from decoupled_st.circuits.simplify import simplify
 
         return simplify(self)
@@ -224,7 +224,7 @@ class Circuit:
         """Write the circuit in the format that the path's ending names.
 
         `.c`: standalone C and its header, `-DCIRCUIT_MAIN` for a program. `.v`: Verilog; `pipelined=True` puts
-        registers after every level, `testbench=True` writes one beside it. `.aag`, `.aig`: AIGER, ASCII and binary.
+        registers after every level, `testbench=True` writes one next to it. `.aag`, `.aig`: AIGER, ASCII and binary.
         `.json`. `load` reads AIGER and JSON. The module and the functions in C are named `circuit_` and the file's
         stem. Files are complete or not there at all.
         """

@@ -39,7 +39,7 @@ class _Layer:
 
     @property
     def values(self) -> int:
-        """How many it gives."""
+        """How many values the layer gives."""
         return len(self.wiring) * self.rows * self.columns
 
     def numbers(self) -> tuple[int, ...]:

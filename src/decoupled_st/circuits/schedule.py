@@ -57,8 +57,8 @@ def schedule(circuit: "Circuit") -> Schedule:
 
 
 def _last_uses(circuit: "Circuit", order: Tensor) -> list[int]:
-    """For each node the last step that sees it; -1 for none, and a step that never comes for outputs and for gates that
-    nothing sees, whose slot is free for nobody."""
+    """For each node the last step that sees it; -1 for none. For outputs, and for gates that nothing sees, it is a step
+    that never comes: their slots stay taken."""
     steps = len(order)
     last = torch.full((circuit.inputs + steps,), -1, device="cpu")
     last[circuit.inputs :] = steps

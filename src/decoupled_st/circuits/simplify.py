@@ -1,4 +1,4 @@
-"""The same function with fewer gates.
+"""A circuit of the same function with fewer gates.
 
 A literal is a node or its inversion, 2 * node + inverted; node 0 is the constant 0, then come the inputs, then the
 gates that are kept. Each gate is looked at once, in order, with its inputs already literals:
@@ -24,17 +24,17 @@ NOT_A, FALSE, TRUE = 12, 0, 15
 
 
 def flip_left(gate: int) -> int:
-    """The gate whose left input is inverted."""
+    """The gate with its left input inverted."""
     return (gate & 3) << 2 | gate >> 2
 
 
 def flip_right(gate: int) -> int:
-    """The gate whose right input is inverted."""
+    """The gate with its right input inverted."""
     return (gate & 5) << 1 | (gate >> 1) & 5
 
 
 def swap(gate: int) -> int:
-    """The gate whose inputs have changed places."""
+    """The gate with its inputs exchanged."""
     return gate & 9 | (gate & 4) >> 1 | (gate & 2) << 1
 
 

@@ -143,7 +143,7 @@ class _Running:
 class _Drawing:
     """The best group of each row over the tiles seen so far, as its peak and what noise and log-sum-exp add to it.
 
-    The two are kept apart: beside a large peak the noise would be rounded away.
+    The two are kept apart: next to a large peak the noise would be rounded away.
     """
 
     def __init__(self, noise: Noise, rows: slice, tau: Tensor) -> None:

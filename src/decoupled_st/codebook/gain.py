@@ -42,15 +42,11 @@ def straight_through_gain(
         raise TypeError(f"x must be a floating-point tensor, got {getattr(x, 'dtype', type(x).__name__)}")
     direction = torch.randn(x.shape, dtype=torch.float32, device=x.device, generator=generator).to(x.dtype)
     # Hooks of our own: what this keeps for its own backward is not part of a checkpoint that it may be called in.
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(_itself, _itself):
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
         leaf, fixed, tau, allowed = (_for_autograd(value) for value in (x, codes, tau_b, mask))
         q, _ = decoupled(leaf.requires_grad_(), fixed, tau_f=0.0, tau_b=tau, metric=metric, mask=allowed)
         (gradient,) = torch.autograd.grad(q, leaf, direction.to(q.dtype))
     return torch.linalg.vector_norm(gradient.float(), dim=-1) / torch.linalg.vector_norm(direction.float(), dim=-1)
-
-
-def _itself(tensor: Tensor) -> Tensor:
-    return tensor
 
 
 def _for_autograd(value: Any) -> Any:

@@ -22,7 +22,7 @@ _COPIED = 2**22
 _FAR = 8.0
 """Spreads from which on a median is taken away: nearer than that, it costs three digits at most."""
 _SAMPLED = 64
-"""How many rows, at least, tell where they all lie, if there are as many."""
+"""At least so many rows, where there are as many, measure the middle and the spread of all."""
 _QUARTILES = 1.35
 """How many standard deviations of a normal distribution lie between its quartiles."""
 
@@ -108,8 +108,8 @@ def centred(x: Tensor, codes: Tensor, metric: str) -> tuple[Tensor, Tensor]:
 
     Distances and their gradients stay, but 2 x . e and |e|^2 would be so large there that rounding takes their
     difference. Elsewhere it would cost a rounding more. In half precision x and codes are themselves rounded so.
-    Middle and spread are by the quartiles of some rows: a few that lie elsewhere do not move them. Codes have no say,
-    since those that count are where x is, and the others may lie anywhere.
+    Middle and spread are by the quartiles of some rows: a few that lie elsewhere do not move them. The middle
+    is that of x alone: a code far from every row must not move it.
     """
     if metric != "l2" or x.dtype not in (torch.float32, torch.float64) or x.shape[0] == 0:
         return x, codes

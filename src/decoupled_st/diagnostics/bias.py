@@ -22,7 +22,7 @@ MOST_STATES = 1 << 20
 
 
 class BiasVariance(NamedTuple):
-    """An estimator beside the exact gradient; where `run_dims` > 0, one number per run, as tensors."""
+    """An estimator compared with the exact gradient; where `run_dims` > 0, one number per run, as tensors."""
 
     bias: float | Tensor
     """Norm of (mean estimate - exact gradient)."""
@@ -176,7 +176,7 @@ def _straight_through(
 def _score(
     name: str, loss: Loss, logits: Tensor, samples: int, kind: Kind, generator: torch.Generator | None
 ) -> Tensor:
-    """The same for a score function of pairs of draws."""
+    """One estimate per sample by a score function of pairs of draws, [samples, ...]."""
     if name == "disarm" and kind != "binary":
         raise ValueError('DisARM is made for binary neurons: pass kind="binary", or take "rloo"')
     if name == "disarm":

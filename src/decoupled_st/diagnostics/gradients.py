@@ -91,8 +91,8 @@ class Agreement(NamedTuple):
 def gradient_agreement(first: Tensor, second: Tensor) -> Agreement:
     """What two estimators of one gradient have in common: direction, length, noise.
 
-    A mean's own noise makes it longer by the root of variance / passes, and turns it: where that is not small beside
-    the norm, take more passes before reading the cosine.
+    A mean's own noise makes it longer by the root of variance / passes, and turns it: where that is not small compared
+    with the norm, take more passes before reading the cosine.
 
     Args:
         first, second: [passes, ...] each, of any two numbers of passes from 2 on, such as the gradients by

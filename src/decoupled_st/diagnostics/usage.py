@@ -24,7 +24,7 @@ def perplexity(codes: Tensor, classes: int, *, run_dims: int = 0) -> Tensor:
 
 
 def perplexity_of_counts(counts: Tensor) -> Tensor:
-    """The same from how often each class occurred, [..., classes] -> [...]; for counts summed over batches.
+    """The perplexity from how often each class occurred, [..., classes] -> [...]; for counts summed over batches.
 
     In float64, or in the dtype of counts that are floats, in float32 at least.
 

@@ -86,7 +86,7 @@ def define(call: Call, tau_f: Temperature, tau_b: Temperature) -> Tensor:
 
 
 def _outside(t: Tensor, dim: int) -> Tensor:
-    """Where sparsemax(t) is 0. With t sorted, the first j are inside as long as 1 + j t_j is above their sum."""
+    """True where sparsemax(t) is 0. With t sorted, the first j are inside as long as 1 + j t_j is above their sum."""
     ordered = t.sort(dim, descending=True).values
     total = ordered.masked_fill(ordered == -torch.inf, 0.0).cumsum(dim)
     shape = [1] * t.dim()

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_LOUDEST = 1e3
-"""No noise of any dtype is louder: Gumbel noise from float64 ends below 750."""
+_LARGEST_NOISE = 1e3
+"""No noise of any dtype is larger: Gumbel noise from float64 ends below 750."""
 
 
 class BinaryOptions(TypedDict, total=False):
@@ -39,7 +39,7 @@ class BinaryOptions(TypedDict, total=False):
 
 
 class CategoricalOptions(BinaryOptions, total=False):
-    """What those of `decoupled_st.categorical` take."""
+    """What the functions of `decoupled_st.categorical` take."""
 
     dim: int
     mask: Tensor | None
@@ -70,8 +70,8 @@ def exported(path: str) -> Callable[[F], F]:
 
 
 def own_code(call: F, name: str) -> F:
-    """A wrapper whose code is its own, of that name. torch.compile counts by code how often it has compiled something,
-    and soon gives up on one code that stands for all functions."""
+    """Give a wrapper a code object of its own, with that name. torch.compile counts by code how often it has compiled
+    something, and soon gives up on one code that stands for all functions."""
     call.__code__ = call.__code__.replace(co_name=name)
     return call
 
@@ -85,17 +85,17 @@ class Call:
     mask: Tensor | None
     scale: float | Tensor
     trained: bool
-    """Whether a gradient may be asked for: if not, an estimator is its choice alone."""
+    """True where a gradient may be asked for: if not, an estimator is its choice alone."""
     eager: bool
-    """Whether nothing traces or transforms the call, or knows tensors of another type."""
+    """True where nothing traces or transforms the call, and the logits are a tensor of torch's own type."""
     node: bool
-    """Whether `surrogate.Node` sends it: then the scores below are detached, and it is that of `source`."""
+    """True where `surrogate.Node` sends the gradient, to `source`: then the scores below are detached."""
     source: Tensor
     """The logits in the dtype of computation, masked."""
     largest: Tensor | None = None
     """Where a row's largest logit is; known once `l` is."""
     empty: Tensor | None = None
-    """Which rows have nothing to choose from; None where every row is known to be finite at its largest."""
+    """True for rows with nothing to choose from; None where every row is known to be finite at its largest."""
     _l: Tensor | None = None
 
     def __init__(
@@ -227,7 +227,8 @@ class Call:
         if self.dim is None:
             t = scores / tau
             return self.send(hard, largest, tau, torch.sigmoid(-t.abs()).copysign(-t))
-        return self.send(hard, largest, tau, torch.softmax(scores.div_(tau), self.dim))  # nobody else has these scores
+        # In place, since nothing else uses these scores.
+        return self.send(hard, largest, tau, torch.softmax(scores.div_(tau), self.dim))
 
     def send(
         self, hard: Tensor, largest: Tensor | None, tau: Temperature, *ps: Tensor, weights: Any = (1.0,)
@@ -324,7 +325,7 @@ def check(
     _check_number(name, tau)
     value, dtype = check_float(name, tau, zero=zero, why=why), torch.promote_types(logits.dtype, torch.float32)
     # Outside these it would become infinite, itself or times noise, or 0 where that is none.
-    most, least = torch.finfo(dtype).max / _LOUDEST, torch.finfo(dtype).tiny
+    most, least = torch.finfo(dtype).max / _LARGEST_NOISE, torch.finfo(dtype).tiny
     if value > most or (value < least and not zero):
         bound = f"at most {most:.2g}" + ("" if zero else f" and at least {least:.2g}")
         raise ValueError(f"{name} must be {bound} in {dtype}, got {name}={value}")

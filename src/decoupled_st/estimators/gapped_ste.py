@@ -97,7 +97,7 @@ def _mean_lead(l: Tensor, drawn: Tensor, dim: int) -> Tensor:
     total = torch.logsumexp(l, dim, keepdim=True)
     others = l.scatter(dim, drawn, torch.full_like(drawn, -math.inf, dtype=l.dtype))
     own = (l.gather(dim, drawn) - total).exp().clamp(min=1e-30)  # the quotient is 1 there, and later 0 / 0
-    # Of log(1 - p_D) the form that rounding leaves alone: 1 - p_D itself is 0 once p_D rounds to 1.
+    # The form of log(1 - p_D) that rounding leaves alone: 1 - p_D itself is 0 once p_D rounds to 1.
     rest = torch.logsumexp(others, dim, keepdim=True) - total
     return -torch.where(own < 0.5, torch.log1p(-own), rest) / own
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from decoupled_st import kernels
 
 _MANY = 512
-"""From so many draws on `_fill_exponential` is the faster."""
+"""`_fill_exponential` is faster from so many draws on."""
 _BLOCK = 1 << 14
 """Draws of 53 bits at a time, which stay in a core's cache."""
 

@@ -1,4 +1,4 @@
-"""ReinMax, decoupled: a second-order estimator whose draw and gradient have temperatures of their own."""
+"""ReinMax, decoupled: a second-order estimator with one temperature for the draw and one for the gradient."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -90,7 +90,7 @@ def define(call: Call, tau_f: Temperature, tau_b: Temperature) -> Tensor:
 
 def _slope(l: Tensor, hard: Tensor, tau_f: Temperature, tau_b: Temperature) -> Tensor:
     """2 m (1 - m) - p_f (1 - p_f) / 2 of log-odds."""
-    # Of p and 1 - p the smaller, which rounding leaves alone; m and 1 - m by whether the likelier side was drawn.
+    # The smaller of p and 1 - p, which rounding leaves alone; m and 1 - m by whether the likelier side was drawn.
     rare_f, rare_b = torch.sigmoid(-l.abs() / tau_f), torch.sigmoid(-l.abs() / tau_b)
     likelier = hard == (l > 0)
     m = torch.where(likelier, (1 - rare_b / 2) * rare_b, (1 - rare_b * rare_b) / 2)

@@ -11,9 +11,9 @@ from torch import Tensor
 from decoupled_st.estimators.contract import check_float
 
 FORWARD: Mapping[str, Any] = {"temperature": True, "check": lambda name, value: check_float(name, value, zero=True)}
-"""What a field of a value is: a temperature that may be 0, the argmax."""
+"""Metadata of a field: a temperature that may be 0, the argmax."""
 TEMPERATURE: Mapping[str, Any] = {"temperature": True, "check": check_float}
-"""What a field of a value is: a temperature above 0."""
+"""Metadata of a field: a temperature above 0."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Rows of scores: the choice made of them, and the step that joins the value of the choice to a surrogate's gradient.
 
 The surrogate is a softmax or a sigmoid of the scores. As called in ordinary training its gradient comes from one
-autograd node, which keeps nothing but the probabilities. Under torch.func, torch.compile, with other tensor types or a
+autograd node, which keeps only the probabilities. Under torch.func, torch.compile, with other tensor types or a
 temperature that learns it comes from plain operations, which all of these can follow.
 """
 

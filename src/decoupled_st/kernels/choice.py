@@ -53,7 +53,7 @@ def choose(
 
 
 def _stored(x: Tensor, dim: int | None) -> Tensor:
-    """With the categories last, and contiguous."""
+    """The tensor with its categories last, contiguous."""
     return as_stored(x if dim in (None, -1) else x.movedim(dim, -1))
 
 

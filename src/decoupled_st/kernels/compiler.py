@@ -46,7 +46,7 @@ def _is_there(command: str) -> bool:
 
 
 def load(source: str, compiler: str, *extra: str) -> ctypes.CDLL:
-    """C text as a library of this process; `extra` are flags beside the usual ones."""
+    """C text as a library of this process; `extra` are flags besides the usual ones."""
     with tempfile.TemporaryDirectory(prefix="dst-c-") as folder:
         file, target = Path(folder, "source.c"), Path(folder, "library.so")
         file.write_text(source, encoding="utf-8")

@@ -51,7 +51,7 @@ def launch(
 
 
 def kind_of(tensors: Sequence[Tensor | None], integers: Sequence[int]) -> tuple[object, ...] | None:
-    """What Triton compiles a kernel anew for: dtypes and what is None; integers that are 1, that 16 divides, or that
+    """What makes Triton compile a kernel again: dtypes and what is None; integers that are 1, that 16 divides, or that
     take 64 bits. None where a tensor begins at no multiple of 16 bytes."""
     if any(x is not None and x.data_ptr() % 16 for x in tensors):
         return None

@@ -53,7 +53,7 @@ def _gumbel_of(bits):
 
 @triton.jit
 def logistic(seed, row, quad, ROWS: tl.constexpr, QUADS: tl.constexpr):
-    """Standard logistic noise, likewise: the size from 31 bits, both tails alike, and the sign from one."""
+    """Standard logistic noise [ROWS, 4 * QUADS]: the size from 31 bits, both tails alike, and the sign from one."""
     return _logistic_of(_bits(seed, row, quad, ROWS, QUADS))
 
 

@@ -18,16 +18,16 @@ def in_parallel(rows: int, call: Callable[[int, int], T], threads: int | None = 
     threads = threads or torch.get_num_threads()
     parts = max(1, min(threads, rows))
     edges = [rows * part // parts for part in range(parts + 1)]
-    jobs = [_begun(call, edge, threads) for edge in pairwise(edges[1:])]
+    jobs = [_submit(call, edge, threads) for edge in pairwise(edges[1:])]
     first = call(edges[0], edges[1])
     return [first, *(job() for job in jobs)]
 
 
-def _begun(call: Callable[[int, int], T], edge: tuple[int, int], threads: int) -> Callable[[], T]:
-    """A part's result, to be waited for."""
+def _submit(call: Callable[[int, int], T], edge: tuple[int, int], threads: int) -> Callable[[], T]:
+    """Start one part, and return the function that waits for its result."""
     try:
         return _pool(os.getpid(), threads).submit(call, *edge).result
-    except RuntimeError:  # the main thread has come to its end, and Python begins nothing new
+    except RuntimeError:  # the main thread has come to its end, and Python starts no thread
         return partial(call, *edge)
 
 

@@ -1,4 +1,4 @@
-"""What the kernels take beside the logits: tensors by row, and numbers."""
+"""What the kernels take besides the logits: tensors by row, and numbers."""
 
 import math
 from collections.abc import Sequence

@@ -21,7 +21,7 @@ def expected_reward(rewards: Tensor, out: Rollout, *, by: str = "straight_throug
         rewards: [B], of `out.x0`, or of `out.ids` for "rloo".
         out: the rollout that was rewarded.
         by: "straight_through" or "rloo".
-        group: for "rloo", how many samples that follow each other are compared: those that began from one state. All
+        group: for "rloo", how many samples that follow each other are compared: those that started from one state. All
             where none is given.
 
     Returns:

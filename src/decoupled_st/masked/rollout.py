@@ -1,4 +1,4 @@
-"""All steps, from masked tokens to none, at the memory of one."""
+"""A rollout: all steps, from masked tokens to none, with the memory of one."""
 
 import warnings
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class Rollout(NamedTuple):
 
 @dataclass(eq=False)
 class _Places:
-    """Which positions a step reveals: of `index` [B, n] those that are `valid`; the rest only fill the shape."""
+    """The positions that a step reveals: those of `index` [B, n] that are `valid`; the rest only fill the shape."""
 
     count: Tensor
     """[B]: how many."""
@@ -70,7 +70,7 @@ class _Step:
     """A state, for its shape and dtype."""
 
     def logits(self, model: Model, x: Tensor) -> Tensor:
-        """Of a state, or of ids; as they come, with or without the mask's."""
+        """The logits of a state, or of ids, with or without the mask's."""
         if not x.is_floating_point() and not isinstance(model, Embedded):
             x = one_hot(x, self.like.shape[-1], self.like.dtype)
         logits = model(x)
@@ -79,7 +79,7 @@ class _Step:
 
     def rows(self, logits: Tensor, index: Tensor) -> Tensor:
         """The logits of the tokens at these positions, [B, n, K]."""
-        return _taken(logits, index)[..., : self.like.shape[-1] - 1]
+        return _rows_at(logits, index)[..., : self.like.shape[-1] - 1]
 
     def __call__(self, x: Tensor, places: _Places, seed: int | None) -> tuple[Tensor | None, ...]:
         logits = self.logits(self.model, x)
@@ -89,7 +89,7 @@ class _Step:
         assert index is not None
         rows, mask, (B, L, channels) = self.rows(logits, index), self.mask, self.like.shape
         if mask is not None and mask.dim() > 1 and mask.shape[-2] > 1:
-            mask = _taken(mask.expand(B, L, channels - 1), index)
+            mask = _rows_at(mask.expand(B, L, channels - 1), index)
         generator = None if seed is None else torch.Generator(x.device).manual_seed(seed)
         z = choose(self.estimator, rows, mask=mask, generator=generator)
         of_draw = None
@@ -275,7 +275,7 @@ def _confidence(logits: Tensor, mask: Tensor | None) -> Tensor:
     return torch.cat(parts)
 
 
-def _taken(values: Tensor, index: Tensor) -> Tensor:
+def _rows_at(values: Tensor, index: Tensor) -> Tensor:
     """[B, L, K] at positions [B, n]."""
     B, L, K = values.shape
     rows = (index + L * torch.arange(B, device=index.device).unsqueeze(-1)).flatten()
@@ -334,7 +334,7 @@ def _check_steps(steps: int, last: int | None) -> tuple[int, int]:
 def _check(
     state: Tensor, order: str | Tensor, through: str, remask: float, generator: torch.Generator | None
 ) -> Tensor:
-    """Which tokens are masked, once the arguments are right."""
+    """Check the arguments, and return which tokens are masked."""
     check_state(state)
     if state.dim() != 3:
         raise ValueError(f"state must have shape [B, L, K + 1], got {tuple(state.shape)}")

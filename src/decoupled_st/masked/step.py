@@ -177,7 +177,7 @@ def choose(estimator: Choice, logits: Tensor, **options: Any) -> Tensor:
 
 
 def one_hot(ids: Tensor, size: int, dtype: torch.dtype) -> Tensor:
-    """Of that dtype from the start: torch's own are integers of eight bytes."""
+    """One-hots of that dtype: torch's own are integers of eight bytes."""
     return torch.zeros(*ids.shape, size, dtype=dtype, device=ids.device).scatter_(-1, ids.unsqueeze(-1), 1)
 
 

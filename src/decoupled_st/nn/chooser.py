@@ -57,7 +57,7 @@ class Chooser(nn.Module):
 
     @property
     def estimator(self) -> Estimator | Rule | Tempered:
-        """What the choice is made by; checked when it is assigned. A rule's statistics begin anew then."""
+        """What the choice is made by; checked when it is assigned. A rule's statistics start again then."""
         return self._estimator
 
     @estimator.setter

@@ -24,7 +24,7 @@ from decoupled_st.nn.replicas import broadcast_from_first
 from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.nn.tokens import Tokens
 from decoupled_st.temperatures import Rule, Tempered
-from decoupled_st.temperatures.tempering import Seen, Tempering, is_run_again
+from decoupled_st.temperatures.tempering import AfterChoice, Tempering, is_run_again
 
 FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     name: getattr(codebook, name) for name in ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
@@ -32,13 +32,13 @@ FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
 """The functions of the estimators that have a form for codebooks, by the estimators' names."""
 _CHOICES = tuple(registered(name) for name in FORMS)
 LOSSES = {"ema": ("commitment", "entropy"), "gradient": ("commitment", "codebook", "entropy")}
-"""By how the codes are moved."""
+"""The losses that go with each way of moving the codes."""
 _SEEN = 16
-"""Rows of a batch whose scores a rule sees: enough for their scale, and few beside the rows themselves."""
+"""Rows of a batch whose scores a rule sees: enough for their scale, and few compared with the rows themselves."""
 _LEAST = 32
 """Rows that a rule is shown, some of them again if need be: a codebook is many bits, however small the batch."""
 FEATURES = 16
-"""Of a code: enough for 262,144 codes, and no more than the search does at full speed."""
+"""Features of a code: enough for 262,144 codes, and no more than the search does at full speed."""
 _SPLIT = 0.1
 """Codes that start at one row are so many standard deviations apart."""
 
@@ -314,13 +314,13 @@ class Codebook(Quantiser):
         seed: int | Tensor | None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """The choice among codes, for tokens as they are compared in a dtype."""
-        name, taus, seen = self._in_force(z.detach(), mask)
+        name, taus, after = self._in_force(z.detach(), mask)
         weight = self.weight if z.dtype == dtype else self.weight.to(dtype)
         if name == IdentitySTE.name:
             weight = weight.detach()  # they learn by the loss "codebook", or as moving means
         options: dict[str, Any] = {"mask": mask, "generator": generator, "seed": seed, "grad_scale": self.grad_scale}
         q, index = FORMS[name](z.to(dtype), weight, metric=self.metric, **taus, **options)
-        return seen(q), index
+        return after(q), index
 
     @torch.no_grad()
     def _after(self, z: Tensor, index: Tensor) -> None:
@@ -337,7 +337,7 @@ class Codebook(Quantiser):
         self.idle.copy_(idle)
         self._recent = z.detach() if z.numel() else self._recent
 
-    def _in_force(self, rows: Tensor, mask: Tensor | None) -> tuple[str, dict[str, Any], Seen]:
+    def _in_force(self, rows: Tensor, mask: Tensor | None) -> tuple[str, dict[str, Any], AfterChoice]:
         """The estimator of this pass by name, with its temperatures: the argmax where `.eval()` says so; and what is to
         be called with the codes chosen."""
         argmax = self.deterministic and not self.training
@@ -346,12 +346,12 @@ class Codebook(Quantiser):
             estimator = self._estimator.deterministic() if argmax else self._estimator
             return estimator.name, dict(estimator.parameters()), lambda q: q
         # As the choices of one sample: [1, rows, heads, K].
-        taus, seen = self.tempering.taus(self._scores(rows).unsqueeze(0), dim=-1, mask=mask)
+        taus, after = self.tempering.taus(self._scores(rows).unsqueeze(0), dim=-1, mask=mask)
         tempered = self.tempering.tempered
         placed = {"tau_f": 0.0, "tau_b": taus.b} if argmax else dict(tempered.place(taus))
         means = {name: tau.mean() if isinstance(tau, Tensor) else tau for name, tau in placed.items()}
         chosen = "decoupled" if argmax else tempered.estimator.name
-        return chosen, means if argmax else {**tempered.estimator.parameters(), **means}, seen
+        return chosen, means if argmax else {**tempered.estimator.parameters(), **means}, after
 
     @torch.no_grad()
     def _scores(self, rows: Tensor) -> Tensor:

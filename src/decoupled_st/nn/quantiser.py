@@ -60,7 +60,7 @@ class Quantiser(nn.Module):
         return x.movedim(self.axis, -1)
 
     def _valid(self, rows: Tensor, token_mask: Tensor | None) -> Tensor:
-        """Which rows are tokens, and finite: a bool [...]."""
+        """True for rows that are tokens and finite: a bool [...]."""
         valid = rows.detach().isfinite().all(-1)
         if token_mask is None:
             return valid

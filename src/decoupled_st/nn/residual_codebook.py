@@ -175,8 +175,8 @@ class ResidualCodebook(Quantiser):
     def decode(self, index: Tensor) -> Tensor:
         """The vectors of an index [..., stages]; fewer stages than there are give a coarser vector.
 
-        In the dtype of the codes: of codes in half precision the stages' sum is rounded to it, and is the `q` of x in
-        half precision. Of a wider x, add the stages' `decode` in its dtype.
+        The result has the dtype of the codes: in half precision the stages' sum is rounded to it, and is the `q` of x
+        in half precision. For a wider x, add the stages' `decode` in its dtype.
         """
         if not isinstance(index, Tensor) or index.dim() == 0 or not 1 <= index.shape[-1] <= len(self.stages):
             given = tuple(getattr(index, "shape", ())) or type(index).__name__

@@ -1,11 +1,11 @@
-"""Parameters whose values a module sets itself, whatever torch's tools have made of them."""
+"""Parameters that a module sets itself, and the tools of torch that replace them."""
 
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 
 def check_settable(module: nn.Module, name: str, *, whole: bool = False) -> None:
-    """Refuse a tensor that is made anew before each pass, by `torch.nn.utils.prune` or the older `weight_norm`: it
+    """Refuse a tensor that is made again before each pass, by `torch.nn.utils.prune` or the older `weight_norm`: it
     would forget what is written to it. So does the copy that FSDP2 gathers for a pass; its shards take what is written
     to them, where not the `whole` tensor is needed."""
     # The hook is all that FSDP2 leaves on a module while its parameters are gathered.
@@ -25,6 +25,6 @@ def check_settable(module: nn.Module, name: str, *, whole: bool = False) -> None
 
 
 def keep(module: nn.Module, name: str, written: Tensor) -> None:
-    """Take over what was written to `module.name`, where that is parametrised and so made anew at each use."""
+    """Take over what was written to `module.name`, where that is parametrised and so made again at each use."""
     if is_parametrized(module, name):
         setattr(module, name, written.detach())

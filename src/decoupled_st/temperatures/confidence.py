@@ -20,10 +20,10 @@ class Confidence(Rule):
 
     A row that hesitates has the sharp gradient of `low`; a sure one has `high`, so that its gradient does not die.
     In `nn.Codebook` all rows have the mean over some of them.
-    The idea is that of CAGE, whose equations may differ: a competitor to `SelfTempered`, not advice.
+    The idea is that of CAGE; its equations may differ. It is here to be compared with `SelfTempered`, and is no advice.
 
     Args:
-        tau_f: forward temperature; 0, the argmax, as there.
+        tau_f: forward temperature, >= 0; 0 takes the argmax.
         low, high: backward temperatures of a row without preference and of a certain one.
 
     Reference:

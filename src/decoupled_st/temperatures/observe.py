@@ -48,12 +48,12 @@ class View:
 
     @property
     def categories(self) -> int:
-        """How many there are to choose from; 2 for log-odds."""
+        """How many categories there are to choose from; 2 for log-odds."""
         return 2 if self.dim is None else self.logits.shape[self.dim]
 
     @property
     def samples(self) -> int:
-        """How many there are in the batch; 1 where the logits are parameters."""
+        """How many samples the batch has; 1 where the logits are parameters."""
         return math.prod(self.logits.shape[self.run_dims : self.run_dims + self.batch_dims])
 
     @property
@@ -104,8 +104,8 @@ class View:
 def scale(view: View) -> tuple[Tensor, Tensor]:
     """The root mean square of the centred logits (of the log-odds themselves), per run.
 
-    Masked, infinite and NaN logits are left out, and rows without two categories to choose from. Of more than some
-    thousand logits per run, some rows from all over are measured: a mean needs no more.
+    Masked, infinite and NaN logits are left out, and rows without two categories to choose from. Where a run has more
+    than some thousand logits, some rows from all over are measured: a mean needs no more.
 
     Returns:
         The scale, finite, 0 where there is nothing to measure; and whether it is above 0.

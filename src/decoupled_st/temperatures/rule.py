@@ -70,7 +70,7 @@ class Rule(ABC):
     @torch.no_grad()
     def advance(self, state: State, view: View) -> Taus:
         """The temperatures of a pass, with the state changed in place."""
-        # In memory of their own: a rule may give its state itself.
+        # Copies: a rule may return its state itself.
         taus = Taus(*(tau.clone() if isinstance(tau, Tensor) else tau for tau in self.temperatures(state, view)))
         for name, value in self.observe(state, view).items():
             if value is not state[name]:

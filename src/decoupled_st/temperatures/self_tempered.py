@@ -50,8 +50,8 @@ class SelfTempered(Rule):
             the number of optimiser steps where each makes one call. A network unrolled over T time steps makes T calls
             per optimiser step, gradients accumulated over four batches make four: multiply by them. None where the
             end of the training is not known, which does less well on layers of few bits.
-        draw: the temperature of the draw where it belongs to the model, as in a VAE, whose divergence is taken at it:
-            tau_f is held there, and the surrogate is no sharper than the draw.
+        draw: the temperature of the draw where it belongs to the model, as in a VAE, where it is also that of the
+            divergence: tau_f is held there, and the surrogate is no sharper than the draw.
         low, high: between these tau_f moves; `low` is a share of b.
         share, floor, parameters, most: of tau_b; `floor` is that of binary neurons, for which K is 2.
         ceiling: up to here the s of the first pass raises b, where it is above the floor.
@@ -143,7 +143,8 @@ class SelfTempered(Rule):
         least = (factor * state["first"]).clamp(floor, ceiling)
         most = self.most * torch.maximum(least, self.share * state["first"])
         tau_b = (self.share * state["scale"]).clamp(least, most)
-        quiet, few = self._quiet(least), self._few(view)
+        few = self._few(view)
+        quiet = self.low * least if self.draw is None else torch.full_like(least, self.draw)  # tau_f when it has fallen
         if few == 0:
             return Taus(view.spread(quiet), view.spread(tau_b))
         left = torch.zeros_like(least)
@@ -165,13 +166,9 @@ class SelfTempered(Rule):
         return (1.0, floor, max(self.ceiling, floor)) if view.batch_dims else (self.parameters, floor, _LARGEST)
 
     def _few(self, view: View) -> float:
-        """From 1, few bits, to 0, many, or logits that are parameters, or a draw that is held."""
+        """1 for few bits, down to 0 for many; 0 for logits that are parameters and for a draw that is held."""
         held = self.draw is not None or not view.batch_dims
         return 0.0 if held else min(max(2 - view.bits / self.few_bits, 0.0), 1.0)
-
-    def _quiet(self, least: Tensor) -> Tensor:
-        """The tau_f that is left when it has fallen."""
-        return self.low * least if self.draw is None else torch.full_like(least, self.draw)
 
 
 def _place(passes: Tensor) -> Tensor:

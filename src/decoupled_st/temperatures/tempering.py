@@ -15,8 +15,8 @@ from decoupled_st.kernels import recomputed
 from decoupled_st.temperatures.observe import View
 from decoupled_st.temperatures.rule import Rule, State, Taus
 
-Seen = Callable[[Tensor], Tensor]
-"""To be called with the choice that was made: the rule takes the pass into account once its gradient comes."""
+AfterChoice = Callable[[Tensor], Tensor]
+"""A function of the choice that was made: the rule takes the pass into account once its gradient comes."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Tempering(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Begin anew, as before the first pass."""
+        """Start again, as before the first pass."""
         for name, value in self.tempered.rule.start(device="cpu").items():  # whatever torch's default device is
             self.get_buffer(name).copy_(value)
         for name in Taus._fields:
@@ -131,7 +131,7 @@ class Tempering(nn.Module):
 
     def reading(self) -> dict[str, float]:
         """The temperatures of the last pass of training (their mean, where they differ inside a batch; NaN before the
-        first), and the state, as numbers. Of an estimator to which the rule gives tau_b alone, tau_f is its own."""
+        first), and the state, as numbers. Where the rule gives tau_b alone, tau_f is the estimator's own."""
         taus = {f"tau_{name}": self.get_buffer(f"last_{name}").item() for name in Taus._fields}
         if self.tempered.drawn_at is not None and not math.isnan(taus["tau_f"]):
             taus["tau_f"] = self.tempered.drawn_at
@@ -139,16 +139,16 @@ class Tempering(nn.Module):
 
     def taus(
         self, logits: Tensor, *, dim: int | None, mask: Tensor | None = None, batch_dims: int = 1
-    ) -> tuple[Taus, Seen]:
+    ) -> tuple[Taus, AfterChoice]:
         """The temperatures of this pass, and what is to be called with the choice that is made at them."""
         view, rule, state = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims), self.tempered.rule, self.state
         if any(value is not None and value.device != logits.device for value in self._buffers.values()):
             self._move_to(logits.device)
             state = self.state
-        # In memory of their own: a rule may give its state itself, and the state moves on.
+        # Copies: a rule may return its state itself, and the state moves on.
         taus = Taus(*(tau.clone() if isinstance(tau, Tensor) else tau for tau in rule.temperatures(state, view)))
         if not self.training:
-            return taus, _not_seen
+            return taus, _unchanged
         if not (self._advised or torch.compiler.is_compiling()):
             self._advised = True
             if message := rule.advice(view):
@@ -160,10 +160,10 @@ class Tempering(nn.Module):
         means = [torch.as_tensor(tau).to(like.dtype).mean() for tau, like in zip(taus, last, strict=True)]
         self._write(last, means, again)
         if not torch.is_grad_enabled():
-            return taus, _not_seen
-        return taus, lambda z: self._seen(z, state, view, again)
+            return taus, _unchanged
+        return taus, lambda z: self._count_after(z, state, view, again)
 
-    def _seen(self, z: Tensor, state: State, view: View, again: "bool | Tensor") -> Tensor:
+    def _count_after(self, z: Tensor, state: State, view: View, again: "bool | Tensor") -> Tensor:
         """Take a pass into account when the gradient of its choice comes, or at once."""
         if torch.compiler.is_compiling() or kernels.transformed() or not z.requires_grad:
             self._count(state, view, again)
@@ -185,7 +185,7 @@ class Tempering(nn.Module):
 
     @torch.no_grad()
     def _write(self, places: Sequence[Tensor], values: Sequence[Tensor], again: "bool | Tensor") -> None:
-        """Into buffers, but not where a pass is run again."""
+        """Write values into buffers, but not where a pass is run again."""
         try:
             for place, value in zip(places, values, strict=True):
                 if value is not place and again is not True:
@@ -200,7 +200,7 @@ class Tempering(nn.Module):
             ) from error
 
     def _move_to(self, device: torch.device) -> None:
-        """All buffers. A state that is assigned to a module on meta leaves the last temperatures there."""
+        """Move all buffers. A state that is assigned to a module on meta leaves the last temperatures there."""
         for name in ("last_f", "last_b"):
             if self.get_buffer(name).is_meta:
                 self._buffers[name] = torch.full((), math.nan, dtype=torch.float32, device=device)
@@ -216,7 +216,7 @@ class Tempering(nn.Module):
         return self
 
 
-def _not_seen(z: Tensor) -> Tensor:
+def _unchanged(z: Tensor) -> Tensor:
     return z
 
 
@@ -232,7 +232,7 @@ def _first(tau: Tensor, last: Tensor, again: "bool | Tensor") -> Tensor:
 
 
 def is_run_again(like: Tensor) -> Any:
-    """Whether a pass is run again, inside a backward pass; in compiled code, which asks when it runs and not when it
+    """True where a pass is run again, inside a backward pass; in compiled code, which asks when it runs and not when it
     is traced, a bool on the device of a tensor."""
     if not torch.compiler.is_compiling():
         return recomputed()
@@ -267,13 +267,13 @@ class InForce:
 
     def categorical(self, logits: Tensor, *, dim: int = -1, mask: Tensor | None = None, **options: Any) -> Tensor:
         """One-hot along `dim`."""
-        taus, seen = self.tempering.taus(logits, dim=dim, mask=mask, batch_dims=self.batch_dims)
-        return seen(self._choose("categorical", taus, logits, dim=dim, mask=mask, **options))
+        taus, after = self.tempering.taus(logits, dim=dim, mask=mask, batch_dims=self.batch_dims)
+        return after(self._choose("categorical", taus, logits, dim=dim, mask=mask, **options))
 
     def binary(self, logits: Tensor, **options: Any) -> Tensor:
         """0 or 1 from log-odds."""
-        taus, seen = self.tempering.taus(logits, dim=None, batch_dims=self.batch_dims)
-        return seen(self._choose("binary", taus, logits, **options))
+        taus, after = self.tempering.taus(logits, dim=None, batch_dims=self.batch_dims)
+        return after(self._choose("binary", taus, logits, **options))
 
     def _choose(self, kind: str, taus: Taus, logits: Tensor, **options: Any) -> Tensor:
         if self.argmax:

@@ -237,20 +237,20 @@ def _circuit(
 def _in_order(ands: list[tuple[int, int, int]], given: dict[int, int]) -> Iterator[tuple[int, int, int]]:
     """Each AND after those it sees: ASCII files may have them in any order."""
     of = {own >> 1: (own, a, b) for own, a, b in ands}
-    done, begun = set(given), set()
+    done, started = set(given), set()
     for own, _, _ in ands:
         stack = [own >> 1]
         while stack:
             variable = stack[-1]
             waiting = [x >> 1 for x in of[variable][1:] if x >> 1 not in done] if variable not in done else []
-            if waiting and variable in begun:
+            if waiting and variable in started:
                 raise ValueError("its ANDs go in a circle")
             if waiting:
-                begun.add(variable)
+                started.add(variable)
                 stack += waiting
                 continue
             stack.pop()
             if variable not in done:
                 done.add(variable)
-                begun.discard(variable)
+                started.discard(variable)
                 yield of[variable]

@@ -50,7 +50,7 @@ def check_path(path: str | os.PathLike[str]) -> Path:
 
 
 def load(path: str | os.PathLike[str]) -> Circuit:
-    """The circuit in a file of JSON or AIGER (ASCII or binary), told by its first bytes.
+    """The circuit in a file of JSON or AIGER (ASCII or binary), recognised by its first bytes.
 
     An AIGER file that other tools wrote gives a circuit of bits; ours keeps class scores, in the file's comment.
     """
@@ -80,7 +80,7 @@ def image_lines(bits: Tensor) -> bytes:
 
 
 def replace_all(contents: Mapping[Path, Content]) -> None:
-    """Write every file beside its place first, then put all in place; what fails leaves nothing behind."""
+    """Write every file under another name first, then put all in place; what fails leaves nothing behind."""
     mark = f".{secrets.token_hex(4)}.part"
     parts = {target: target.with_name(target.name + mark) for target in contents}
     try:

@@ -113,8 +113,8 @@ def _forward(
         total = total * kept + tl.sum(exponential(s, unit[:, None], centre[:, None], rate[:, None], PRECISION), 1)
         peak = higher
         if tau_f is not None:
-            # A tile is a group. Its peak and what noise and log-sum-exp add are kept apart: beside a large peak the
-            # noise would be rounded away.
+            # A tile is a group. Its peak and what noise and log-sum-exp add are kept apart: next to a large peak
+            # the noise would be rounded away.
             centre = tl.where(high > -float("inf"), high, 0.0)
             sums = tl.sum(exponential(s, unit[:, None], centre[:, None], draw_rate[:, None], PRECISION), 1)
             noise = first_gumbel(seed, row, _GROUPS_FROM + first // CODES)

@@ -1,9 +1,9 @@
-"""The best code of each row, fused: nothing but scores and their maximum.
+"""The best code of each row, fused: only scores and their maximum.
 
     search    one program per block of rows and share of the codes: the largest score, and which tile of codes has it
     settle    one program per row: the first share with the largest score, and the first best code of its tile
 
-Of equal scores the lowest number wins, whatever the tiles and shares. No atomics.
+The lowest number among equal scores wins, whatever the tiles and shares. No atomics.
 """
 
 import torch

@@ -140,9 +140,8 @@ def gradient_dot(a, b, sum, WIDE: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def exponential(s, unit, peak, rate, PRECISION: tl.constexpr):
-    """2^((s unit - peak) rate). Of products that were rounded anyway one
-    instruction makes the exponent, and one the power; of float32 as such the difference is taken first, and the power
-    is as exact as torch's."""
+    """2^((s unit - peak) rate). For products that were rounded anyway, one instruction makes the exponent and one the
+    power; for float32 as such the difference is taken first, and the power is as exact as torch's."""
     return _exact_power((s - peak) * rate) if PRECISION == "tf32x3" else tl.exp2(s * (rate * unit) - peak * rate)
 
 

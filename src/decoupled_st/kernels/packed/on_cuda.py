@@ -1,4 +1,4 @@
-"""Packed bits on CUDA, in Triton: see `packed.c` beside this file for what the functions do."""
+"""Packed bits on CUDA, in Triton: `packed.c` in this folder says what the functions do."""
 
 import torch
 import triton
@@ -151,8 +151,8 @@ def _from_user(at, used, w, i, image, above, y, gates, over, users, neurons, gro
     t00, t01, t10, t11 = (t >> 3) & 1, (t >> 2) & 1, (t >> 1) & 1, t & 1
     low = (tl.where(second, t01, t10) - t00).to(tl.float32)[:, None, None]
     high = (t11 - tl.where(second, t10, t01)).to(tl.float32)[:, None, None]
-    beside = tl.load(over + tl.where(second, 0, neurons) + j, used, 0)
-    other = tl.load(y + beside[:, None] * words + w, used[:, None] & (w < words), 0)
+    partner = tl.load(over + tl.where(second, 0, neurons) + j, used, 0)
+    other = tl.load(y + partner[:, None] * words + w, used[:, None] & (w < words), 0)
     row = (j.to(tl.int32) // group).to(tl.int64)[:, None, None]
     grad = tl.load(above + row * SPAN + image, used[:, None, None] & (image < SPAN), 0.0)
     return grad * tl.where(((other[:, :, None] >> i) & 1) != 0, high, low)

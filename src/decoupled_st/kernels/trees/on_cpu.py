@@ -15,7 +15,7 @@ from decoupled_st.kernels.parallel import in_parallel
 LANES = (64, 32, 16)
 """Images of a span: the most that leave a span for every thread."""
 DTYPE = torch.float32
-"""Of the values between layers."""
+"""The dtype of the values between layers."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A layer of trees of depth 3 on CUDA, in Triton: see `trees.c` beside this file for what the functions do.
+"""A layer of trees of depth 3 on CUDA, in Triton: `trees.c` in this folder says what the functions do.
 
 A program takes one tree, some positions behind the pool, and a block of images: the tree's seven gates stay in
 registers, and so do the sums for their gradients.
@@ -13,7 +13,7 @@ from decoupled_st.kernels.launch import launch
 from decoupled_st.kernels.rows import blocks
 
 DTYPE = torch.float16
-"""Of the values between layers: exact for bits, 11 bits for mixtures. Gradients are float32."""
+"""The dtype of the values between layers: exact for bits, 11 bits for mixtures. Gradients are float32."""
 FORWARD, BACKWARD = 128, 64
 """Images of a program."""
 PROGRAMS = 8192
@@ -180,7 +180,7 @@ def _add(sums, g, u, v):
 
 
 @triton.jit
-def _down(gate, g, u, v):
+def _to_inputs(gate, g, u, v):
     return g * (gate[1] + gate[3] * v), g * (gate[2] + gate[3] * u)
 
 
@@ -245,17 +245,17 @@ def _backward(
         n2, n3 = _apply(gate[2], l4, l5), _apply(gate[3], l6, l7)
         n4, n5 = _apply(gate[4], n0, n1), _apply(gate[5], n2, n3)
         g6 = tl.load(g + (tree // group * rows * columns + p) * images + image, inside, 0.0)
-        g4, g5 = _down(gate[6], g6, n4, n5)
-        g0, g1 = _down(gate[4], g4, n0, n1)
-        g2, g3 = _down(gate[5], g5, n2, n3)
+        g4, g5 = _to_inputs(gate[6], g6, n4, n5)
+        g0, g1 = _to_inputs(gate[4], g4, n0, n1)
+        g2, g3 = _to_inputs(gate[5], g5, n2, n3)
         s6, s5, s4 = _add(s6, g6, n4, n5), _add(s5, g5, n2, n3), _add(s4, g4, n0, n1)
         s3, s2 = _add(s3, g3, l6, l7), _add(s2, g2, l4, l5)
         s1, s0 = _add(s1, g1, l2, l3), _add(s0, g0, l0, l1)
         if by_x is not None:
-            d0, d1 = _down(gate[0], g0, l0, l1)
-            d2, d3 = _down(gate[1], g1, l2, l3)
-            d4, d5 = _down(gate[2], g2, l4, l5)
-            d6, d7 = _down(gate[3], g3, l6, l7)
+            d0, d1 = _to_inputs(gate[0], g0, l0, l1)
+            d2, d3 = _to_inputs(gate[1], g1, l2, l3)
+            d4, d5 = _to_inputs(gate[2], g2, l4, l5)
+            d6, d7 = _to_inputs(gate[3], g3, l6, l7)
             _scatter(by_x, d0, w[0], row, column, image, height, width, images, KERNEL, PADDING)
             _scatter(by_x, d1, w[1], row, column, image, height, width, images, KERNEL, PADDING)
             _scatter(by_x, d2, w[2], row, column, image, height, width, images, KERNEL, PADDING)

@@ -115,7 +115,7 @@ class LogicConv2d(TreeLayer):
 class OrPool2d(nn.Module):
     """The OR of each window of `size` x `size` positions, the windows side by side: [images, channels, h, w].
 
-    Of values between 0 and 1 it is the largest, whose position alone gets the gradient; of equal ones the first.
+    For values between 0 and 1 this is the largest. Its position alone gets the gradient, the first of equal ones.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -166,9 +166,9 @@ def _pairs(channels: int, trees: int, generator: torch.Generator | None) -> Tens
 def _structured(channels: int, trees: int, leaves: int, kernel: int, generator: torch.Generator | None) -> Tensor:
     """[trees, leaves]: see `LogicConv2d`; the first half in one channel, the second in the other."""
     place = torch.arange(kernel**2, device="cpu").reshape(kernel, kernel)
-    beside = torch.stack([place[:, :-1].flatten(), place[:, 1:].flatten()], 1)
+    across = torch.stack([place[:, :-1].flatten(), place[:, 1:].flatten()], 1)
     below = torch.stack([place[:-1].flatten(), place[1:].flatten()], 1)
-    neighbours = torch.cat([beside, below]) if kernel > 1 else torch.zeros(1, 2, dtype=torch.int64, device="cpu")
+    neighbours = torch.cat([across, below]) if kernel > 1 else torch.zeros(1, 2, dtype=torch.int64, device="cpu")
     half = max(leaves // 2, 1)
     orders = torch.rand(2 * trees, len(neighbours), generator=generator, device="cpu").argsort(-1)
     chosen = [_disjoint(order.tolist(), half) for order in neighbours[orders]]

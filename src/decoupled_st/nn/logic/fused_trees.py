@@ -39,7 +39,7 @@ class Step:
 
 
 def backend(x: Tensor, logits: list[Tensor], steps: list[Step]) -> Any:
-    """The module of the device whose functions can take this network; None where plain operations must."""
+    """The module of functions for this device and network; None where there is none and plain operations are used."""
     fits = (
         kernels.is_wanted()
         and not kernels.traced()

@@ -1,4 +1,4 @@
-"""Logic gate networks: layers whose neurons each choose one of the sixteen two-input gates.
+"""Logic gate networks: each neuron of a layer chooses one of the sixteen two-input gates.
 
 Reference:
     Petersen, Borgelt, Kuehne, Deussen: Deep differentiable logic gate networks, 2022.
@@ -86,7 +86,7 @@ class LogicLayer(Chooser):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw wiring and logits anew, as the constructor does; a wiring that was given as a tensor is put back, and a
+        """Draw wiring and logits again, as the constructor does; a wiring that was given as a tensor is put back, and a
         rule has measured nothing.
 
         The numbers depend on the generator alone, not on the device. On the meta device nothing happens.
@@ -150,7 +150,7 @@ class LogicLayer(Chooser):
         super()._load_from_state_dict(state, prefix, metadata, *rest)
 
     def _warn_of_fewer(self, prefix: str, most: int) -> None:
-        """Where a state does not say how many inputs it is for, and leaves out some that wiring of this kind reads."""
+        """Warn of a state that names no number of inputs and leaves out some that this kind of wiring reads."""
         every = isinstance(self._wiring, str) and 2 * self.out_features >= self.in_features
         if every and not self.wiring.is_meta and most < int(self.wiring.max()):
             warnings.warn(

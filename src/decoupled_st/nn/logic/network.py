@@ -27,7 +27,7 @@ from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.tempering import InForce
 
 CHOICES = (Decoupled, GappedSTE, GumbelRao, GumbelSTE, IdentitySTE, ReinMax, SoftmaxSTE)
-"""Estimators whose output is exactly one-hot, and each row's its own affair: of others nothing is known."""
+"""Estimators with an exactly one-hot output, in which rows are independent. Others are not known to be so."""
 
 
 class LogicNetwork(nn.Sequential):
@@ -72,7 +72,7 @@ class LogicNetwork(nn.Sequential):
 
     @property
     def deterministic(self) -> bool:
-        """What `.eval()` does, likewise."""
+        """What `.eval()` does: the first layer's; what is assigned is every layer's."""
         return self._parts()[0][0].deterministic
 
     @deterministic.setter
@@ -82,7 +82,7 @@ class LogicNetwork(nn.Sequential):
 
     @property
     def grad_scale(self) -> float:
-        """What multiplies the gradient sent to the logits, likewise."""
+        """What multiplies the gradient sent to the logits: the first layer's; what is assigned is every layer's."""
         return self._parts()[0][0].grad_scale
 
     @grad_scale.setter
@@ -95,8 +95,8 @@ class LogicNetwork(nn.Sequential):
         """[..., in] of 0 and 1 to class scores [..., classes], or to [..., out] where there is no `GroupSum`.
 
         Args:
-            x: bits as bool, or any numbers between 0 and 1. Whether those are bits is looked at, which on CUDA waits
-                for the device; bool is taken at its word.
+            x: bits as bool, or any numbers between 0 and 1. To find out if these are bits their values are read, which
+                on CUDA waits for the device; bool needs no reading.
             generator: source of the draws.
         """
         layers, group = self._parts()
@@ -193,11 +193,11 @@ def _gates(layer: LogicLayer, logits: Tensor, generator: torch.Generator | None)
     """What the layer would choose of these logits."""
     estimator = layer.in_force()
     options: dict[str, Any] = {"generator": generator, "grad_scale": layer.grad_scale}
-    seen: Callable[[Tensor], Tensor] = lambda z: z  # noqa: E731
+    after: Callable[[Tensor], Tensor] = lambda z: z  # noqa: E731
     if not logits.is_cpu or kernels.can_run_fused(logits, 1.0):
         return estimator.categorical(logits, **options)
     if isinstance(estimator, InForce) and type(estimator.tempering.tempered.estimator) is Decoupled:
-        taus, seen = estimator.tempering.taus(logits, dim=-1, batch_dims=estimator.batch_dims)
+        taus, after = estimator.tempering.taus(logits, dim=-1, batch_dims=estimator.batch_dims)
         tau_f, tau_b = 0.0 if estimator.argmax else _number(taus.f), _number(taus.b)
     elif isinstance(estimator, Decoupled):  # itself, not a subclass: see `_chooses`
         tau_f, tau_b = estimator.tau_f, estimator.tau_b
@@ -206,11 +206,11 @@ def _gates(layer: LogicLayer, logits: Tensor, generator: torch.Generator | None)
     else:
         return estimator.categorical(logits, **options)
     if isinstance(tau_f, Tensor) or isinstance(tau_b, Tensor):
-        return seen(categorical.decoupled(logits, tau_f=tau_f, tau_b=tau_b, **options))
+        return after(categorical.decoupled(logits, tau_f=tau_f, tau_b=tau_b, **options))
     check("tau_f", tau_f, logits, zero=True)
     check("tau_b", tau_b, logits)
     check_source(logits, generator, None)
-    return seen(choose(logits, tau_f, tau_b, float(check_scale(layer.grad_scale, logits)), generator))
+    return after(choose(logits, tau_f, tau_b, float(check_scale(layer.grad_scale, logits)), generator))
 
 
 def _number(tau: Tensor | float) -> Tensor | float:

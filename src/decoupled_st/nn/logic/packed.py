@@ -111,7 +111,7 @@ class LogicNetworks:
     The result is that of `apply_gates`, layer after layer, and the sums of `GroupSum`. Where the inputs are bits, the
     gates are chosen and there is a kernel for the device (Triton on CUDA, C on a CPU), it is computed in packed bits,
     as in `LogicNetwork`; a run whose gates are not one-hot (NaN) is NaN then, and no other. A run's numbers do not
-    depend on the runs beside it.
+    depend on the other runs.
 
     Args:
         inputs: bits of an input.
@@ -205,8 +205,8 @@ def _side_by_side(wiring: Tensor, before: int) -> Tensor:
 
 
 def backend(x: Tensor, rows: Sequence[Tensor], stack: Stack) -> Any:
-    """The module of the device whose functions can take a network with such logits, or one-hot rows, in each layer;
-    None where plain operations must."""
+    """The module of functions for this device and a network with such logits, or one-hot rows, in each layer; None
+    where there is none and plain operations are used."""
     if not (kernels.is_wanted() and type(x) in kernels.TENSORS and x.numel() > 0 and _fit(x.device, rows, stack)):
         return None
     if kernels.can_run_fused(rows[0], 1.0):

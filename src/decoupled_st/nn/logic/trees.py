@@ -1,4 +1,4 @@
-"""Trees of gates: complete binary trees whose leaves are inputs and whose nodes each choose one of the sixteen gates.
+"""Trees of gates: complete binary trees of inputs as leaves, in which each node chooses one of the sixteen gates.
 
 Reference:
     Petersen, Kuehne, Borgelt, Welzel, Ermon: Convolutional differentiable logic gate networks, 2024.

@@ -7,8 +7,8 @@ from torch import Tensor
 def unique_wiring(in_features: int, out_features: int, generator: torch.Generator | None = None) -> Tensor:
     """[2, out]: pairs (0,1), (2,3), ..., then (1,2), (3,4), ..., then all at offset 2, 3, ...; neurons shuffled.
 
-    No two neurons see the same pair. Of an even number of inputs none is left out; of an odd number the last is, unless
-    there are at least `in_features - 1` neurons.
+    No two neurons see the same pair. With an even number of inputs none is left out; with an odd number the last is,
+    unless there are at least `in_features - 1` neurons.
     """
     n, most = in_features, in_features * (in_features - 1) // 2
     if n < 2:
