@@ -289,14 +289,14 @@ def _of_bits(p: torch_distributions.Bernoulli, q: torch_distributions.Bernoulli)
 
 def _divergence(p: Tensor, log_p: Tensor, log_q: Tensor, never: Tensor) -> Tensor:
     """p log(p / q): 0 where p is 0, infinite where q alone is, `never`. Torch's own has NaN for a gradient there. A q
-    that is too small for its dtype is not 0: its logarithm says how small."""
+    that is too small for its dtype is not 0: its logarithm is kept."""
     none = p == 0
     ratio = (log_p - log_q).masked_fill(none | never, 0.0)
     return (p * ratio).masked_fill(never & ~none, torch.inf)
 
 
 def _surprise(p: Tensor, log_p: Tensor) -> Tensor:
-    """-p log p; 0, and no gradient, where p is 0, whatever stands for its logarithm."""
+    """-p log p; 0, and no gradient, where p is 0, whatever its logarithm is."""
     return -p * log_p.masked_fill(p == 0, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Score-function gradients: unbiased neighbours of the straight-through estimators, which need no gradient of the loss.
+"""Score-function gradients: unbiased, and without a gradient of the loss, unlike the straight-through estimators.
 
 A straight-through estimator sends the loss's gradient with respect to the choice; these compare the losses of several
 choices. They are exact on average, whatever the loss, and noisy where many choices share one loss.
@@ -17,8 +17,8 @@ def rloo(loss: Tensor, log_prob: Tensor) -> Tensor:
         gradient of the mean = mean over s of [d loss_s + (loss_s - mean of the other losses) d log P(z_s)]
 
     Args:
-        loss: [S, ...], one number for each of S >= 2 samples; what it owes to parameters other than those of the
-            choice is differentiated as usual.
+        loss: [S, ...], one number for each of S >= 2 samples; parameters other than those of the choice get its usual
+            gradient.
         log_prob: [S, ...], the log probability of each sample, such as `q.log_prob(z).sum(...)` over its choices.
 
     Returns:
@@ -76,7 +76,7 @@ def disarm(loss: Tensor, z: Tensor, logits: Tensor, *, event_dims: int = 1) -> T
         event_dims: how many dimensions of the logits one loss has at the end.
 
     Returns:
-        The loss, with that gradient, and what it owes to other parameters.
+        The loss, with that gradient, and its usual gradient to other parameters.
 
     Example:
         >>> import torch, decoupled_st as dst

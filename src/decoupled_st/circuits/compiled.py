@@ -61,7 +61,7 @@ class CompiledCircuit:
         circuit: what it computes.
         backend: "c" or "torch".
         threads: how many share a call's images.
-        seconds: what making it took.
+        seconds: how long it took to make.
     """
 
     def __init__(self, circuit: "Circuit", library: ctypes.CDLL | None, threads: int) -> None:
@@ -132,7 +132,7 @@ def compile_circuit(circuit: "Circuit", *, threads: int | None, compiler: str | 
 
 @cache
 def library(compiler: str) -> ctypes.CDLL:
-    """The engine, loaded; one per compiler and process, since circuits come to it as data."""
+    """The engine, loaded; one per compiler and process, since circuits are its data."""
     loaded = load(engine() + _ENTRY, compiler)
     loaded.run.restype = ctypes.c_int
     return loaded

@@ -103,14 +103,14 @@ def choose(
 
 
 def nearest(scores: Scores) -> Tensor:
-    """The best code of each row, [N]: the first of equal ones; -1 where none is."""
+    """The best code of each row, [N]: the first of equal ones; -1 where there is none."""
     parts = []
     for rows in rows_of(scores):
         peak = scores.x.new_full((rows.stop - rows.start,), -math.inf, dtype=scores.dtype)
         top = torch.zeros_like(peak, dtype=torch.int64)
         for columns in columns_of(scores):
             highest, at = scores.tile(rows, columns).max(-1)
-            rises = highest > peak  # a NaN is no higher
+            rises = highest > peak  # False for NaN
             top = torch.where(rises, at + columns.start, top)
             peak = torch.where(rises, highest, peak)
         parts.append(top.where(peak.isfinite(), -1))

@@ -79,7 +79,7 @@ def prepare(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> Input
 
 
 def check_seed(seed: int | Tensor | None, generator: torch.Generator | None) -> None:
-    """Refuse a seed that is none, a generator that is none, and both together."""
+    """Refuse an invalid seed, an invalid generator, and both together."""
     if generator is not None and not isinstance(generator, torch.Generator):
         raise TypeError(
             f"generator must be a torch.Generator, got {type(generator).__name__}: "

@@ -69,7 +69,7 @@ def _fill_exponential(e: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> None:
-    """Refuse noise of another shape, noise together with a generator, and a generator that is none."""
+    """Refuse noise of another shape, noise together with a generator, and an invalid generator."""
     if generator is not None and not isinstance(generator, torch.Generator):
         raise TypeError(
             f"generator must be a torch.Generator, got {type(generator).__name__}: "

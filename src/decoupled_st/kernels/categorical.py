@@ -221,7 +221,7 @@ def _forward_split(
     NOISE: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) + tl.zeros([1, 1], tl.int64)
-    # Each lane keeps its best score relative to the largest logit it has met: centred, and the row is read once.
+    # Each lane keeps its best score relative to the largest logit so far: centred, and the row is read once.
     centre = tl.full([1, BLOCK], -float("inf"), tl.float32)
     best = tl.full([1, BLOCK], -float("inf"), tl.float32)
     where = tl.zeros([1, BLOCK], tl.int32)
@@ -269,7 +269,7 @@ def _backward_split(
         centre = _centre(_row_top(logits, mask, row, mask_shared, K, BLOCK))
     t = _tau(tau, tau_value, row, rows, tau_shared)
     rate = _LOG2E / t
-    # Each lane keeps the largest score it has met and its gradient, and its sums relative to both.
+    # Each lane keeps the largest score so far and its gradient, and its sums relative to both.
     largest = tl.full([1, BLOCK], -float("inf"), tl.float32)
     origin = tl.zeros([1, BLOCK], tl.float32)
     total = tl.zeros([1, BLOCK], tl.float32)

@@ -29,7 +29,7 @@ def launch(
     """Run a kernel on the device of its first tensor and the current stream, as `kernel[(programs,)](...)` does.
 
     Its parameters are tensors, of which any but the first may be None, floats, integers and compile-time constants, in
-    this order. Triton's own launch is called the first time, with a tensor that does not begin at a multiple of 16
+    this order. Triton's own launch is called the first time, with a tensor that does not start at a multiple of 16
     bytes, and in its interpreter.
     """
     first = tensors[0]
@@ -52,7 +52,7 @@ def launch(
 
 def kind_of(tensors: Sequence[Tensor | None], integers: Sequence[int]) -> tuple[object, ...] | None:
     """What makes Triton compile a kernel again: dtypes and what is None; integers that are 1, that 16 divides, or that
-    take 64 bits. None where a tensor begins at no multiple of 16 bytes."""
+    take 64 bits. None where a tensor does not start at a multiple of 16 bytes."""
     if any(x is not None and x.data_ptr() % 16 for x in tensors):
         return None
     dtypes = [None if x is None else x.dtype for x in tensors]

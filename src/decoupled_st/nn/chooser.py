@@ -106,7 +106,7 @@ class Chooser(nn.Module):
         return estimator.functions[kind](logits, **parameters, noise=noise, **options)
 
     def batch_repr(self) -> str:
-        """What `repr` says of `batch_dims`: nothing where it is as usual."""
+        """The part of `repr` for `batch_dims`: empty where it is 1."""
         return "" if self.batch_dims == 1 else f", batch_dims={self.batch_dims}"
 
 

@@ -70,7 +70,7 @@ class MovingMeans(nn.Module):
         step = (rate / count.clamp(min=torch.finfo(count.dtype).tiny)).unsqueeze(-1)
         moved = codes + step * (sums - n.unsqueeze(-1) * codes)
         dead = count <= _DEAD * fair if self.revival else (self.passes == 0).expand(count.shape)
-        # What earlier stages meet exactly leaves 0, which is no token to start from.
+        # A token that earlier stages match exactly leaves 0: no code is to start there.
         z, valid = self._candidates(z, valid.unsqueeze(-1) & (z != 0).any(-1))
         number = dead.cumsum(-1) - 1  # among the dead codes of a head
         place = (number * _STRIDE + self.passes * _SHIFT) % max(len(z), 1)

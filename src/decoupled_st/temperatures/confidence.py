@@ -20,7 +20,7 @@ class Confidence(Rule):
 
     A row that hesitates has the sharp gradient of `low`; a sure one has `high`, so that its gradient does not die.
     In `nn.Codebook` all rows have the mean over some of them.
-    The idea is that of CAGE; its equations may differ. It is here to be compared with `SelfTempered`, and is no advice.
+    The idea is that of CAGE; its equations may differ. It is a baseline for `SelfTempered`, not advice.
 
     Args:
         tau_f: forward temperature, >= 0; 0 takes the argmax.

@@ -48,7 +48,7 @@ class Rule(ABC):
 
     @property
     def takes_argmax(self) -> bool:
-        """True where tau_f may come to 0, the argmax, which an estimator such as ReinMax has no form for."""
+        """True where tau_f may become 0, the argmax, which an estimator such as ReinMax does not allow."""
         return False
 
     def advice(self, view: View) -> str | None:

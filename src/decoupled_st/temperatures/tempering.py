@@ -212,7 +212,7 @@ class Tempering(nn.Module):
         for name, value in self._buffers.items():
             own = before[name]
             if own is not None and value is not None and value.dtype != own.dtype:
-                self._buffers[name] = own.to(value.device)  # a mean over thousands of passes stands still in float16
+                self._buffers[name] = own.to(value.device)  # in float16 a mean over thousands of passes would not move
         return self
 
 

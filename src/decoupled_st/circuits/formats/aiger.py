@@ -53,7 +53,7 @@ def _checksum(
     variables: list[int], ands: list[tuple[int, int, int]], outputs: list[int], names: tuple[str, ...],
     fields: dict[str, Any],
 ) -> str:  # fmt: skip
-    """The checksum of what a file says, not of its bytes: other tools turn ASCII into binary and keep the comment."""
+    """The checksum of a file's content, not of its bytes: other tools turn ASCII into binary and keep the comment."""
     content = hashlib.sha256(json.dumps([list(names), fields], sort_keys=True).encode())
     for numbers in (variables, outputs, *ands):
         content.update(f"{numbers}\n".encode())

@@ -21,7 +21,7 @@ _PROGRAMS = 1024
 
 
 def nearest(x: Tensor, codes: Tensor, scoring: Scoring) -> Tensor:
-    """The number [N, H] of the best code of each row of x [N, H, D] among codes [H, K, D]; -1 where none is."""
+    """The number [N, H] of the best code of each row of x [N, H, D] among codes [H, K, D]; -1 where there is none."""
     (N, H, D), K = x.shape, codes.shape[1]
     x, codes = as_stored(x), as_stored(codes)
     tile = tiles.tiling("search", tiles.row_bytes_of(x), tiles.in_float32(x))
@@ -65,7 +65,7 @@ def _search(
             WHOLE_CODES,
         )  # fmt: skip
         high = tl.max(s, 1)
-        group = tl.where(high > peak, first // CODES, group)  # a NaN is no higher
+        group = tl.where(high > peak, first // CODES, group)  # False for NaN
         peak = tl.where(high > peak, high, peak)
     at = tl.program_id(2).to(tl.int64) * N * HEADS + row
     tl.store(peak_out + at, peak * unit_of(scale, None, PRECISION, ROWS), valid)

@@ -1,4 +1,4 @@
-"""A network of trees as one operation: the values between its layers lie place by place, and only the position that won
+"""A network of trees as one operation: values between layers are stored place by place, and only the position that won
 in its pool is walked backward."""
 
 from dataclasses import dataclass

@@ -36,7 +36,7 @@ class LogicLayer(Chooser):
         estimator: such as `Decoupled(tau_f=0.1, tau_b=2.0)`; or a rule that sets the temperatures, such as
             `SelfTempered(steps=40_000)`; `Soft(tau=1.0)` mixes the gates as the original does.
         wiring: "unique" (see `unique_wiring`), "random" (see `random_wiring`), or a tensor [2, out] of input numbers.
-        residual: what is added to each neuron's logit of the gate "A", so that a layer begins by passing its inputs on;
+        residual: what is added to each neuron's logit of the gate "A", so that a layer starts by passing its inputs on;
             5 is usual, 0 none.
         grad_scale: multiplies the gradient sent to the logits; tau_b takes its 1/tau_b out.
         generator: source of the wiring and the initial logits, on the CPU whatever the device.
@@ -137,7 +137,7 @@ class LogicLayer(Chooser):
             metadata.setdefault(prefix[:-1], {})["in_features"] = self.in_features
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, metadata: dict[str, Any], *rest: Any) -> None:
-        """Refuse, by name, the state of a layer of another input width: nothing in its shapes tells."""
+        """Refuse, by name, the state of a layer of another input width, which its shapes do not show."""
         wiring, errors = state.get(f"{prefix}wiring"), rest[-1]
         given = metadata.get("in_features")
         if given is None and isinstance(wiring, Tensor) and not wiring.is_meta and wiring.numel():

@@ -57,12 +57,12 @@ class Readers:
 
 
 class _Known:
-    """A wiring as it was. On a CPU its numbers: `torch.distributed`, NumPy and `.data` write without torch's counting
-    it. Elsewhere, where reading them would wait for the device, where it lies and how often torch has written to it."""
+    """A wiring as it was. On a CPU its numbers are kept: `torch.distributed`, NumPy and `.data` write without torch's
+    counting it. Elsewhere reading them would wait for the device: its address is kept, and torch's count of writes."""
 
     def __init__(self, wiring: Tensor, inputs: int) -> None:
         self.state = _state(wiring, inputs)
-        self.wiring = wiring.clone() if wiring.is_cpu else wiring  # held, so that no other can lie where it lies
+        self.wiring = wiring.clone() if wiring.is_cpu else wiring  # held, so that no other gets its address
 
     def is_of(self, wiring: Tensor, inputs: int) -> bool:
         """True where that wiring is the same still."""
@@ -153,8 +153,8 @@ class LogicNetworks:
         """[runs, images, classes], or [runs, images, out] without classes.
 
         Args:
-            x: [runs, images, in], or [images, in] for all runs. That bits are bits is looked at, which on CUDA waits
-                for the device; bool is taken at its word.
+            x: [runs, images, in], or [images, in] for all runs. To find out if these are bits their values are read,
+                which on CUDA waits for the device; bool needs no reading.
             gates: of each layer [runs, out, 16].
             chosen: False where the gates may be mixtures, which packed bits do not know.
         """
@@ -199,7 +199,7 @@ class LogicNetworks:
 
 
 def _side_by_side(wiring: Tensor, before: int) -> Tensor:
-    """[2, runs * out], the wiring of all runs [runs, 2, out], where the inputs of a run begin `before` further on."""
+    """[2, runs * out], the wiring of all runs [runs, 2, out], where the inputs of a run start `before` further on."""
     first = before * torch.arange(len(wiring), device=wiring.device)
     return (wiring + first[:, None, None]).transpose(0, 1).reshape(2, -1)
 
@@ -232,7 +232,7 @@ def pack(x: Tensor, functions: Any) -> Tensor | None:
 
 
 def _fit(device: torch.device, rows: Sequence[Tensor], stack: Stack) -> bool:
-    """True where all lies where its pointer says, as much as its layer's width says."""
+    """True where every tensor has the type, dtype, device and shape that its pointer is read with."""
     return all(
         type(l) in kernels.TENSORS
         and (l.dtype, l.device, l.shape) == (torch.float32, device, (width, 16))

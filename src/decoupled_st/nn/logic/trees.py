@@ -74,7 +74,7 @@ def balanced_leaves(inputs: int, trees: int, leaves: int, generator: torch.Gener
 
 
 class TreeLayer(Chooser):
-    """What `LogicTrees` and `LogicConv2d` share: logits and wiring of trees, and how they begin.
+    """What `LogicTrees` and `LogicConv2d` share: logits and wiring of trees, and how these start.
 
     Parameters and buffers: `logits` [trees, 2 ** depth - 1, 16]; `wiring` [trees, 2 ** depth].
     """
@@ -141,7 +141,7 @@ class TreeLayer(Chooser):
         return self.choose("categorical", self.logits, generator=generator, noise=None, grad_scale=self.grad_scale)
 
     def common_repr(self) -> str:
-        """What `repr` says of every layer of trees."""
+        """The part of `repr` that all layers of trees share."""
         return f"depth={self.depth}, groups={self.groups}, residual={self.residual}, deterministic={self.deterministic}"
 
 
@@ -156,7 +156,7 @@ class LogicTrees(TreeLayer):
         depth: levels of a tree, 1 to 6; it has 2 ** depth leaves and 2 ** depth - 1 gates.
         groups: inputs are cut into as many equal parts, and tree j sees part `j % groups` alone.
         wiring: [trees, 2 ** depth] of input numbers; drawn where None.
-        residual: the logit of the gate "A" at first, the others' being 0: a tree begins by passing its first leaf on.
+        residual: the logit of the gate "A" at first, the others' being 0: a tree starts by passing its first leaf on.
             With 0 all logits come from N(0, 1), from which deep networks hardly train.
         grad_scale: multiplies the gradient sent to the logits.
         generator: source of the wiring and the initial logits, on the CPU whatever the device.
