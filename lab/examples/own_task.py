@@ -23,7 +23,7 @@ WIDTH, KINDS, TOKENS = 8, 4, {"train": 6400, "validation": 1024}
 
 @dataclass(frozen=True, kw_only=True)
 class RoutingConfig(Config):
-    """What a run is, beside estimator, seed, learning rate and batch: fields with defaults."""
+    """What a run is, besides estimator, seed, learning rate and batch: fields with defaults."""
 
     task: ClassVar[str] = "routing"
     lr: float = field(default=3e-3, metadata={"help": "Adam's learning rate"})

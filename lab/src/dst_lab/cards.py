@@ -74,7 +74,7 @@ class MetricCard:
 
     @property
     def summary(self) -> str:
-        """The same for the one value of a run that counts."""
+        """The label with its unit: for the one value of a run that counts."""
         text = f"{self.good_end} {self.label}" if self.at == BEST else f"{self.label} at the end"
         return _with_unit(text, self.shown_unit)
 
@@ -272,7 +272,7 @@ def title(task: str) -> str:
 
 
 def listed(names: Iterable[str]) -> list[str]:
-    """Those of the metrics that a page lists: the known ones in their order, then the others by name."""
+    """The metrics that a page lists: the known ones in their order, then the others by name."""
     order = {name: i for i, name in enumerate(METRICS)}
     shown = [name for name in set(names) if metric(name).listed]
     return sorted(shown, key=lambda name: (order.get(name, len(order)), name))

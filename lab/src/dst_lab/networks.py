@@ -1,7 +1,7 @@
 """Networks that were kept: as ordinary modules, and measured again.
 
 network = dst_lab.load("runs.sqlite", run)        an nn.Module of dst.nn parts, which takes the argmax in .eval()
-metrics = dst_lab.evaluate("runs.sqlite", run)    what the run recorded at its end, computed anew
+metrics = dst_lab.evaluate("runs.sqlite", run)    what the run recorded at its end, computed again
 """
 
 import os
@@ -58,7 +58,7 @@ def load(store: StoreOrPath, run: str, *, deterministic: bool = True) -> nn.Modu
 def evaluate(
     store: StoreOrPath, run: str, *, data: str | None = None, device: str | None = None
 ) -> dict[str, npt.NDArray[Any]]:
-    """What a run that was trained with `--keep` measured at its end, by name, computed anew from the kept network.
+    """What a run that was trained with `--keep` measured at its end, by name, computed again from the kept network.
 
     On a CPU the values are those of the record bit for bit (with as many threads as then, which are taken): the draws,
     too, are the run's own. On CUDA they are, to rounding. What belongs to training and not to the

@@ -22,7 +22,7 @@ GROUP = "dst_lab.plugins"
 def load() -> frozenset[str]:
     """Import what installed packages offer, once in a process; the names of tasks, estimators and rules among it.
 
-    One that cannot be imported is told, and left out: the others, and the records, stay in reach.
+    One that cannot be imported is named and left out: the others, and the records, stay in reach.
     """
     before = {*CONFIGS, *kinds(), *rules()}
     for entry in entry_points(group=GROUP):
@@ -33,9 +33,9 @@ def load() -> frozenset[str]:
 def _load(entry: EntryPoint) -> None:
     try:
         entry.load()
-    except (Exception, SystemExit) as error:  # one that ends the program is told, too
+    except (Exception, SystemExit) as error:  # one that ends the program is named, too
         owner = entry.dist.name if entry.dist else "a package"
         reason = f"{type(error).__name__}: {error}"
-        with suppress(BrokenPipeError):  # nobody listens
-            told = f"dst: {owner} adds {entry.value}, which cannot be imported ({reason}); left out"
-            print(shown(told), file=sys.stderr)
+        with suppress(BrokenPipeError):  # the reader has gone
+            message = f"dst: {owner} adds {entry.value}, which cannot be imported ({reason}); left out"
+            print(shown(message), file=sys.stderr)

@@ -98,7 +98,7 @@ class Config:
         return next((spec.type for spec in fields(self) if spec.name == name), None)
 
     def with_values(self: C, estimator: Choice, values: Mapping[str, Any]) -> C:
-        """The same with this estimator and some of `values` changed."""
+        """The config with this estimator and some of `values` changed."""
         return replace(self, estimator=estimator, **values)
 
     @classmethod
@@ -255,8 +255,8 @@ CONFIGS: Registry[type[Config]] = Registry()
 
 
 def complete(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's dictionary with the fields that it leaves out at their defaults, and without those that nobody gave; of a
-    task that is not known, with those that every task has.
+    """A run's dictionary with the fields that it leaves out at their defaults, and without those that were not given.
+    The dictionary of an unknown task has the fields that every task has.
 
     What shows runs, or compares them by their fields, reads this: a run without `optimiser` was trained with adam, not
     with nothing, and an objective of one's own with no learning rate, where none was given.

@@ -1,4 +1,4 @@
-"""Text for people: what may come from somebody else in a form that nothing obeys, and names that were meant."""
+"""Text for people: what may come from another person with its control characters escaped, and names that were meant."""
 
 import re
 from collections.abc import Iterable

@@ -155,7 +155,7 @@ def reproduce(
 
 
 def without_network(store: Store, runs: Collection[str]) -> tuple[str, ...]:
-    """Those of these runs that are done and whose network was not kept."""
+    """The runs among these that are done and have no kept network."""
     done = {run.id for run in store.runs(status="done")}
     return tuple(sorted(done.intersection(runs) - store.kept()))
 
@@ -226,7 +226,7 @@ def _chunks(
 ) -> tuple[list[list[Config]], list[list[Config]]]:
     """The chunks that were started before, as they were put together, and the others by fleet. No run is in two."""
     free = dict(pending)
-    saved = checkpoints.begun(free) if checkpoints else []
+    saved = checkpoints.started(free) if checkpoints else []
     started = [[free.pop(run) for run in runs] for runs in saved if all(run in free for run in runs)]
     return started, by_fleet(list(free.values()))
 
@@ -237,7 +237,7 @@ def _say_of_other_code(configs: Sequence[Config], store: Store, job: Job) -> Non
     if not job.progress:
         return
     known = {(config.task, config.estimator.name, *config.estimator.rules): config for config in configs}
-    told: set[str] = set()
+    named: set[str] = set()
     for config in known.values():
         for part, (name, mark) in own_sources(TASKS[config.task], config.estimator).items():
             runs = [run for run in store.runs() if name in _parts(run.config)]
@@ -245,8 +245,8 @@ def _say_of_other_code(configs: Sequence[Config], store: Store, job: Job) -> Non
             # Runs that were recorded before there was such a mark say none, and count as of this version.
             marks = {key: store.provenance(run).get(part, mark) for key, run in origins.items()}
             others = sum(marks[run.provenance_id] != mark for run in runs)
-            if others and name not in told:
-                told.add(name)
+            if others and name not in named:
+                named.add(name)
                 job.say(
                     f"{others:,} of the {len(runs):,} recorded runs of {name} were trained by another version of "
                     "its module, and count as they are: where that matters, give another --store, or remove them"

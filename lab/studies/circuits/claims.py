@@ -77,6 +77,6 @@ def _remark(lost: Sequence[Row]) -> list[str]:
 
 
 def _runs(rows: Rows, recipe: str) -> tuple[list[Row], list[Row], tuple[str, ...]]:
-    """Those of a recipe that are done, those that diverged, and what is missing."""
+    """The runs of a recipe that are done, those that diverged, and what is missing."""
     done, lost = rows.recipe(recipe, TASK, METRIC), rows.diverged(recipe, TASK)
     return done, lost, tuple(f"{text}: {rows.command(recipe)}" for text in rows.missing(recipe, TASK))

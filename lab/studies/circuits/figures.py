@@ -1,4 +1,4 @@
-"""Accuracy against gates, minutes and images per second, beside the published numbers."""
+"""Accuracy against gates, minutes and images per second, with the published numbers."""
 
 from collections.abc import Callable
 

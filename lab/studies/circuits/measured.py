@@ -1,4 +1,4 @@
-"""What was measured of the trained networks as circuits: `circuits.csv` beside the records, by run."""
+"""What was measured of the trained networks as circuits: `circuits.csv` next to the records, by run."""
 
 import csv
 import io

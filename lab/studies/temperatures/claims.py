@@ -197,7 +197,7 @@ def _soon(constants: Arm) -> Measure:
 
 
 def _against(arm: Arm, judged: bool = True) -> Comparison:
-    """Ten runs beside the bar at every rate. In the test a run that diverged counts as the worst that finished; the
+    """Ten runs against the bar at every rate. In the test a run that diverged counts as the worst that finished; the
     mean is of those that did, and where one did not there is neither interval nor effect."""
     values = [LOSS.of(row) for row in arm.rows]
     finite = [value for value in values if math.isfinite(value)]

@@ -93,7 +93,7 @@ def courses(rows: Rows) -> Drawn:
 
 
 def lines(rows: Rows, task: type[Config]) -> list[Line]:
-    """The rule told and not told the steps, the tuned constants on the same seeds, the best constants of each rate."""
+    """The rule with and without the number of steps, tuned constants on the same seeds, each rate's best constants."""
     recipe = {AUTOENCODER: "self-autoencoder", NETWORK: "self-network"}[task]
     ours = [*rows.recipe(recipe, task.task, LOSS), *rows.recipe("self-untold", task.task, LOSS)]
     tuned = rows.recipe("tuned-constants", task.task, LOSS)

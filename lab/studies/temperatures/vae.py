@@ -1,6 +1,6 @@
-"""The categorical VAE: the rule told at which temperature to draw, beside constants that are tuned here.
+"""The categorical VAE: the rule given the temperature of the draw, and constants that are tuned here.
 
-A VAE's divergence is taken at the temperature of its draw, so that the draw belongs to the model: the rule is told 1,
+A VAE's divergence is taken at the temperature of its draw, so that the draw belongs to the model: the rule is given 1,
 and sets tau_b alone. Constants are chosen over both temperatures and the learning rate; the rule's learning rate is
 chosen from the same three, with the same seeds.
 """
@@ -16,7 +16,7 @@ from dst_lab.tasks.categorical_vae import CategoricalVAEConfig
 from studies.temperatures.settings import setting
 
 TOLD = "self:draw=1"
-"""The rule, told that the draw is at temperature 1."""
+"""The rule, given that the draw is at temperature 1."""
 SHAPES = {"128x4": (128, 4), "32x16": (32, 16), "8x64": (8, 64)}
 """n x K by name."""
 LENGTH: dict[str, Any] = {"epochs": 30, "warmup": 3.0, "evaluate_every": 3, "bound_samples": 20}

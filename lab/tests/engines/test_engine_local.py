@@ -225,9 +225,9 @@ def test_begun_is_what_is_still_wanted_whole(plan, train, tmp_path) -> None:
     train(plan[:3], after=5)
     ids = [run_id(config.to_dict()) for config in plan]
     checkpoints = Checkpoints(tmp_path / "a.sqlite.checkpoints")
-    assert checkpoints.begun(ids) == [ids[:3]]
-    assert checkpoints.begun(ids[:3]) == [ids[:3]]
-    assert checkpoints.begun(ids[1:]) == []
+    assert checkpoints.started(ids) == [ids[:3]]
+    assert checkpoints.started(ids[:3]) == [ids[:3]]
+    assert checkpoints.started(ids[1:]) == []
 
 
 def test_a_checkpoint_of_another_plan_stays_for_it(plan, mixed, train, tmp_path) -> None:

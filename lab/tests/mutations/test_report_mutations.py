@@ -70,8 +70,8 @@ PLANTED = [
         '"estimator": "", "seeds', (OTHERS, "-k", "options"),
     ),
     Mutation(
-        "quick runs judged as the paper's", "dst_lab/report/page.py", "if recorded & (begun[scale] - others):",
-        "if recorded & begun[scale]:", (PAGE + "test_report.py", "-k", "scale_is"),
+        "quick runs judged as the paper's", "dst_lab/report/page.py", "if recorded & (first[scale] - others):",
+        "if recorded & first[scale]:", (PAGE + "test_report.py", "-k", "scale_is"),
     ),
     Mutation(
         "text of a store ends the data", "dst_lab/report/embed.py", '.replace("<", "\\\\u003c")', "",

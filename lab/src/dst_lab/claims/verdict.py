@@ -26,7 +26,7 @@ class Comparison:
     """1 where higher is better for the claim, -1 where lower is."""
     primary: bool
     judged: bool
-    """True where it enters the verdict; the rest is shown beside it."""
+    """True where it enters the verdict; the rest is shown and does not count."""
     n: int
     ours: float
     theirs: float
@@ -63,12 +63,12 @@ class Comparison:
 
     @property
     def better(self) -> bool:
-        """Significantly so, and with no more runs that diverged or have no number."""
+        """Significantly better, and with no more runs that diverged or have no number."""
         return self.p_better <= LEVEL and self.lost[0] <= self.lost[1]
 
     @property
     def worse(self) -> bool:
-        """The same the other way round."""
+        """Significantly worse, and theirs lost no more runs than ours."""
         return self.p_worse <= LEVEL and self.lost[1] <= self.lost[0]
 
 

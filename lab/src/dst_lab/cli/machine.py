@@ -32,7 +32,7 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
         "--scale", choices=("quick", "paper"), default="quick", help="size of networks and data (quick)"
     )
     add_store(parser, "file to record in")
-    parser.add_argument("--keep", action="store_true", help="keep the trained networks, in a folder beside the store")
+    parser.add_argument("--keep", action="store_true", help="keep the trained networks, in a folder next to the store")
     parser.add_argument("--data", type=at_home, help="folder with the data sets, or a file made by `dst data prepare`")
     parser.add_argument(
         "--device",

@@ -104,8 +104,8 @@ def command_line(only: str | None = None) -> Parser:
 
 
 def _open_streams() -> None:
-    """Where a stream was closed (`dst show >&-`), nothing is said; no other file may take its number. What the encoding
-    of a stream has no bytes for is written out: a note may be in any script."""
+    """Open the null device for a stream that was closed (`dst show >&-`), so that no other file takes its number, and
+    escape what the encoding of a stream has no bytes for: a note may be in any script."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -126,13 +126,13 @@ def _sentence(error: Exception) -> str:
 
 
 def _show_warning(
-    usual: Callable[..., None], told: set[str], message: Warning | str, category: type[Warning], *where: Any
+    usual: Callable[..., None], named: set[str], message: Warning | str, category: type[Warning], *where: Any
 ) -> None:
     """Show a warning: one about a store as a line of `dst`, once, any other as usual."""
     if not issubclass(category, StoreWarning):
         usual(message, category, *where)
-    elif str(message) not in told:
-        told.add(str(message))
+    elif str(message) not in named:
+        named.add(str(message))
         say(f"dst: {message}", sys.stderr)
 
 

@@ -53,7 +53,7 @@ class Dataset:
     validation: Split
     test: Split
     thresholds: int = 0
-    """Where the images are levels: of how many evenly spaced thresholds; 0 where they are grey values."""
+    """The number of evenly spaced thresholds where the images are levels; 0 where they are grey values."""
 
     @property
     def splits(self) -> dict[str, Split]:
@@ -165,7 +165,7 @@ def prepare(dataset: Dataset, thresholds: int, out: str | os.PathLike[str], *, o
 
 
 def read_prepared(path: Path) -> Dataset:
-    """The content of a prepared file, whose checksums zip verifies."""
+    """The content of a prepared file; zip verifies its checksums."""
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             header = json.loads(stored[HEADER].tobytes())
@@ -267,8 +267,8 @@ def _levelled(data: Dataset, thresholds: int) -> Dataset:
 
 
 def _whole(data: Dataset, name: str) -> Dataset:
-    """Where the name ends in -whole, the same without images held out: validation joins train, and the test images take
-    its place."""
+    """The data set without images held out where the name ends in -whole: validation joins train, and the test images
+    take its place."""
     if not name.endswith(WHOLE):
         return data
     return replace(data, name=name, train=data.train + data.validation, validation=data.test)

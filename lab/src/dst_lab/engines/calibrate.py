@@ -13,13 +13,13 @@ SECONDS = 1.0
 
 def estimate_seconds(task: Task, configs: Sequence[Config]) -> float:
     """Seconds to train these runs as one fleet: steps and evaluations measured, start-up included."""
-    begun = time.perf_counter()
+    before = time.perf_counter()
     fleet = Fleet(task, configs)
     step = fleet.stepper()
     norm = step()
     fleet.step = fleet.every
     fleet.evaluate(norm)  # the first one compiles what the others use
-    startup = time.perf_counter() - begun
+    startup = time.perf_counter() - before
 
     taken, started = 0, time.perf_counter()
     while taken < 3 or time.perf_counter() - started < SECONDS:

@@ -1,4 +1,4 @@
-"""The chunks in progress: a folder beside the store, with one checkpoint each. Whoever writes the store owns it."""
+"""The chunks in progress: a folder next to the store, with one checkpoint each. Whoever writes the store owns it."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -34,13 +34,13 @@ class Checkpoints:
         """The checkpoint of a chunk with these runs, in this order."""
         return Checkpoint(self.folder / f"{_name(runs)}.npz", self.seconds, self._refused, self._spoilt)
 
-    def begun(self, pending: Collection[str]) -> list[list[str]]:
+    def started(self, pending: Collection[str]) -> list[list[str]]:
         """The chunks saved here that are still wanted whole, as they were put together."""
         chunks = [runs for path, runs in self._saved() if runs and path.stem == _name(runs)]
         return [runs for runs in chunks if all(run in pending for run in runs)]
 
     def saved(self) -> set[tuple[str, int, int]]:
-        """A mark for every checkpoint that is there, which is another when it is saved anew."""
+        """A mark for every checkpoint that is there, which is another when it is saved again."""
         marks = set()
         for path in self.folder.glob("*.npz"):
             with suppress(OSError):
@@ -49,9 +49,9 @@ class Checkpoints:
         return marks
 
     def tidy(self, finished: Collection[str]) -> None:
-        """Remove what nobody can go on from: what killed processes left half-written or `shared`, and chunks
+        """Remove what cannot be gone on from: what killed processes left half-written or `shared`, and chunks
         of which a run is already recorded (the process was killed in between, or the plan changed). Damaged files are
-        kept under another name, and told of, those too that a worker elsewhere has found."""
+        kept under another name, and named in a sentence, also those that a worker elsewhere has found."""
         for path, runs in self._saved():
             if not runs:
                 self._spoilt(keep(path), "it is damaged")

@@ -22,7 +22,7 @@ from dst_lab.store import Record, StoreError, run_id
 from dst_lab.tasks import TASKS
 
 SAFETY = 1.1
-"""A chunk is begun only where this many times its estimated time is left."""
+"""A chunk is started only where this many times its estimated time is left."""
 AROUND = 4
 """Calls that are named of a run that failed."""
 
@@ -44,8 +44,8 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
     same memory.
 
     Ordinary exceptions are taken for those of a single run: the chunk is halved until it stands alone, and then
-    recorded as failed, or as diverged where its loss was not finite before. Halves begin anew, and the checkpoint goes:
-    it would lead into the same failure again.
+    recorded as failed, or as diverged where its loss was not finite before. Halves start again, and the checkpoint
+    goes: it would lead into the same failure again.
     """
     fit = _size(task, configs, job, sharers)
     members, rest = list(configs[:fit]), list(configs[fit:])
@@ -81,7 +81,7 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
         failure = None
     except (ContractError, MemoryError, StoreError) as error:
         if checkpoint and isinstance(error, ShapeError):
-            checkpoint.remove()  # where the task was changed since, the next command begins anew
+            checkpoint.remove()  # where the task was changed since, the next command starts again
         raise  # of all runs, and of none in particular
     except Exception as error:
         if not _works(task.device):
@@ -142,10 +142,10 @@ def _size(task: Task, configs: Sequence[Config], job: Job, sharers: int) -> int:
     if not job.longer and job.seconds_left() <= 0:
         return 0
     runs, most = ids(configs), job.fleet or len(configs)
-    for begun in job.checkpoints.begun(runs) if job.checkpoints else []:
-        # What was begun goes on as it is, even where less fits by now: in pieces it would begin anew.
-        if begun == runs[: len(begun)] and len(begun) <= most:
-            return len(begun)
+    for started in job.checkpoints.started(runs) if job.checkpoints else []:
+        # What was started goes on as it is, even where less fits by now: in pieces it would start again.
+        if started == runs[: len(started)] and len(started) <= most:
+            return len(started)
     fit = min(runs_that_fit(task, task.device, sharers), 1 if job.longer else most, len(runs))
     fit = fit if job.deadline is None or job.longer else _inside(task, configs[:fit], job.seconds_left)
     return _whole(configs, fit) or fit if job.prune else fit
@@ -170,7 +170,7 @@ def _inside(task: Task, configs: Sequence[Config], seconds_left: Callable[[], fl
         seconds = seconds_left()  # without what the estimate itself took
         if needed <= seconds:
             return runs
-        # A smaller fleet takes more than its share of the time, so the estimate is made anew.
+        # A smaller fleet takes more than its share of the time, so the estimate is made again.
         runs = min(runs - 1, int(runs * seconds / needed))
         if runs < 1:
             return 0

@@ -33,7 +33,7 @@ class Job:
 
     Args:
         fleet: at most this many runs at once, whatever memory allows.
-        networks: whether to keep what was trained, beside the store.
+        networks: whether to keep what was trained, next to the store.
         deadline: a time of `time.monotonic`. Chunks are sized to end before it, and no other is started; one that was
             started before goes on. What is not done then is saved, and left.
         checkpoint_seconds: between one checkpoint and the next; None: no checkpoints are written.
@@ -43,7 +43,7 @@ class Job:
         prune: asked at every evaluation which runs of a chunk to give up; they are recorded as stopped. Set by a plan.
         longer: whether chunks of single runs are started that do not end before the deadline, and one trains by a step
             even after it. Set where nothing else would be trained.
-        checkpoints: where the chunks in progress are saved; beside the store.
+        checkpoints: where the chunks in progress are saved; next to the store.
     """
 
     fleet: int | None = None

@@ -43,7 +43,7 @@ ALONE = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""The environment of a Ray that is started here: nobody else can reach it, and none of its data leave the machine."""
+"""The environment of a Ray that is started here: no other machine can reach it, and none of its data leave this one."""
 PATIENCE = 30.0
 """Seconds that workers have to save when the driver is asked to stop, or the time is up."""
 

@@ -57,7 +57,7 @@ def draw(settings: Mapping[str, Setting], task: str, metrics: Sequence[str], mis
 
 
 def having(settings: Mapping[str, Setting], name: str) -> dict[str, Setting]:
-    """Those whose runs all have the metric."""
+    """The settings whose runs all have the metric."""
     return {role: one for role, one in settings.items() if one.n and all(row.has(name) for row in one.rows)}
 
 
@@ -174,6 +174,6 @@ def lost(rows: Rows, task: str, roles: Iterable[str]) -> str:
 
 
 def diverged(settings: Mapping[str, Setting]) -> str:
-    """The same of these settings."""
+    """For a caption: how many runs of each of these settings diverged."""
     counts = [f"{s.look.label} {s.diverged} of {s.n + s.diverged}" for s in settings.values() if s.diverged]
     return f" Diverged, and not drawn: {listing(counts)}." if counts else ""

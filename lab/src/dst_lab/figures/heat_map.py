@@ -15,7 +15,7 @@ DARK, LIGHT = "#000000", "#fefefe"
 """On the map itself, whatever the page: unlike style.INK and style.PAPER, never replaced."""
 
 LINE = 42
-"""The characters of labels that fit below a map, beside each other."""
+"""The characters of labels that fit below a map, side by side."""
 
 
 class Mark(NamedTuple):
@@ -28,7 +28,7 @@ class Mark(NamedTuple):
 
 
 def fence(values: Iterable[float], direction: int) -> float | None:
-    """Where colours end on the worse side, so that those near the best can be told apart: 1.5 interquartile ranges
+    """Where colours end on the worse side, so that those near the best can be distinguished: 1.5 interquartile ranges
     beyond the worse quartile, the usual mark of an outlier. None where nothing lies beyond it, where the quartiles are
     equal, and for a metric (direction 0) that has no worse side."""
     finite = np.array([value for value in values if math.isfinite(value)])
@@ -50,7 +50,7 @@ def heat_map(
     end: float | None = None,
 ) -> None:
     """Equal cells, one per setting: the grid's steps are not all equal, and an even map is easier to read. `lost` cells
-    are hatched. What is worse than `end` has the colour of `end`, and the bar beside the map a point there."""
+    are hatched. What is worse than `end` has the colour of `end`, and the colour bar a point there."""
     tau_f, tau_b = _axes([*means, *lost])
     values = np.full((len(tau_b), len(tau_f)), np.nan)
     for (f, b), mean in means.items():
@@ -128,6 +128,6 @@ def marks(ax: Axes, settings: Iterable[tuple[float, float]], marked: Sequence[Ma
     handles, labels = ax.get_legend_handles_labels()
     if handles:
         legend = ax.figure.legend(handles, labels, loc="outside lower center", ncols=3, columnspacing=1.0)
-        for handle in filter(None, legend.legend_handles):  # light marks would not be seen beside the map
+        for handle in filter(None, legend.legend_handles):  # light marks would not be seen outside the map
             handle.set(color=INK, markeredgecolor=INK, markerfacecolor="none")
     return outside

@@ -67,7 +67,7 @@ def _panel(ax: Axes, settings: Mapping[str, Setting], card: MetricCard) -> None:
 
 
 def far(values: Mapping[str, Array]) -> list[str]:
-    """Those of which every value lies far outside the range of all the others."""
+    """The settings of which every value lies far outside the range of all the others."""
     outside = []
     for role, own in values.items():
         others = [other for name, other in values.items() if name != role]

@@ -215,7 +215,7 @@ def settings_text(values: Mapping[str, Any]) -> str:
 
 
 def numbers_of(estimator: Mapping[str, Any]) -> dict[str, Any]:
-    """What an estimator's dictionary has beside its name, temperatures first and in their order: a store keeps none."""
+    """What an estimator's dictionary has besides its name, temperatures first: a store keeps no order."""
     others = {name: value for name, value in sorted(estimator.items()) if name != "name"}
     return temperatures_in(estimator) | others
 

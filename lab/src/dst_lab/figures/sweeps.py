@@ -30,7 +30,7 @@ class Sweep:
     """The recipe that searches."""
     missing: tuple[str, ...] = ()
     seeds: str = "seeds"
-    """Of which kind they are, in words."""
+    """The kind of seeds, in words."""
     held: str = ""
     """What the runs have in common and others do not."""
 
@@ -93,7 +93,7 @@ def of_group(group: Group, name: str) -> Sweep:
 
 
 def at_rate(runs: Iterable[Row], lr: float | None) -> dict[At, list[Row]]:
-    """Those of the runs that have this learning rate, by temperatures."""
+    """The runs that have this learning rate, by temperatures."""
     members: dict[At, list[Row]] = {}
     for row in runs:
         tau_f, tau_b, _ = row.taus

@@ -86,8 +86,9 @@ def check_built(task: Any) -> None:
 
 def sample(task: Any, part: str) -> dict[str, Tensor]:
     """What `initial`, `fixed` or `buffers` gives for the task's own seed, or for another where its code fails for that
-    one: it is told of that run by itself, and the others are trained. Where it fails alike for all that are tried, that
-    is raised, since it holds for every run, as sizes that do not fit do; otherwise it is empty."""
+    one: a run that fails alone is recorded as failed, and the others are trained. A failure that is the same for all
+    seeds that are tried is raised, since it holds for every run, as sizes that do not fit do; of several failures none
+    is, and the result is empty."""
     errors = []
     for seed in dict.fromkeys((task.config.seed, 0, 1, 2, task.config.seed + 1)):
         try:
@@ -195,8 +196,8 @@ def _check_validation_loss(name: str, metrics: Mapping[str, Tensor], runs: int) 
 
 
 def check_shapes(name: str, history: Sequence[tuple[int, Mapping[str, Any]]], now: Mapping[str, Any]) -> None:
-    """A metric has one shape over training, [members, ...]: told at once, since a whole history is put together only
-    when all is trained."""
+    """Raise where a metric has not one shape over training, [members, ...]: at once, since a whole history is put
+    together only when all is trained."""
     before = {key: (step, values) for step, row in history for key, values in row.items()}
     for key, values in now.items():
         step, earlier = before.get(key, (0, values))

@@ -49,7 +49,7 @@ class Fleet:
 
     Every run is itself: its parameters, order of data and noise depend on its own config alone. On a CPU its numbers
     do too, bit for bit with the same number of threads, which rules out: torch.compile, a run axis of 1 in matmuls and
-    sums (they round differently, so a lone run is trained beside a copy of itself, see `Task.pairs_a_lone_run`) and
+    sums (they round differently, so a lone run is trained with a copy of itself, see `Task.pairs_a_lone_run`) and
     vector tails inside a run (see `task.chunks`): a batch or width that is no multiple of 16 may cost the last bit.
     """
 
@@ -98,7 +98,7 @@ class Fleet:
         self._epoch = -1
 
     def rows_of(self, alive: list[int]) -> list[int]:
-        """Which member each row of the program is: a lone one is trained beside a copy of itself."""
+        """Which member each row of the program is: a lone one is trained with a copy of itself."""
         return alive * 2 if len(alive) == 1 and self.device.type == "cpu" and self.task.pairs_a_lone_run else alive
 
     def train(
@@ -151,7 +151,7 @@ class Fleet:
         return None if kept is None or len(kept) == self.wanted else kept
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with these rows alone, each as it stands: the fleet is made anew without the others, so that they cost
+        """Go on with these rows alone, each as it stands: the fleet is made again without the others, so that they cost
         no more time. A run is itself in any company, so those that stay do not notice."""
         bad, begun, before = self.bad_step.tolist(), self.untrained.isfinite().tolist(), state(self)
         left = [row for row in range(self.wanted) if row not in rows]

@@ -25,7 +25,7 @@ class Rules:
     Args:
         choices: the estimator of each run.
         device: of the states.
-        steps: how many there are, which is told to the rules that ask for it.
+        steps: how many there are, for the rules that ask for it.
     """
 
     def __init__(self, choices: Sequence[Choice], device: torch.device, steps: int) -> None:
@@ -185,8 +185,8 @@ def ruled_parts(choice: Choice) -> list[tuple[str, Ruled, str]]:
 def rule_of(ruled: Ruled, steps: int | None = None) -> Rule:
     """The library's value; a sentence where it does not know the rule or the constants.
 
-    A rule with a constant `steps` is told those of the fleet, but where it has one of its own: 0 tells it none. One
-    whose default is a float is given a float, as a text says 2 for 2.0.
+    A rule with a constant `steps` is given those of the fleet, unless it has its own, of which 0 means none. A constant
+    with a float as its default is given a float, as a text says 2 for 2.0.
     """
     kind = temperatures.registered().get(ruled.name)
     own = {} if kind is None else {field.name: field.default for field in fields(kind)}

@@ -66,8 +66,8 @@ class Streams:
 
         On CUDA the next epoch's is made while this one trains: a small fleet would wait for it.
         """
-        begun, self._next = self._next, None
-        orders = begun[1] if begun and begun[0] == (epoch, images) else self._shuffle(epoch, images)
+        ahead, self._next = self._next, None
+        orders = ahead[1] if ahead and ahead[0] == (epoch, images) else self._shuffle(epoch, images)
         if self.device.type == "cuda":
             self._next = (epoch + 1, images), self._shuffle(epoch + 1, images)
         return torch.from_numpy(np.stack([order.result() for order in orders])).to(self.device)

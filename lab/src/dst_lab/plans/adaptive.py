@@ -117,7 +117,7 @@ class Adaptive(Plan):
         return any(isinstance(lookup(run), Early) for run in seeded([config], self.seeds))
 
     def _seeds(self, config: Config, lookup: Lookup) -> tuple[int, ...]:
-        """Those that a setting is trained with: where it was given up on some, these are enough."""
+        """The seeds that a setting is trained with: where it was given up on some, only those."""
         if not self._given_up(config, lookup):
             return self.seeds
         return tuple(run.seed for run in seeded([config], self.seeds) if lookup(run) is not None)
@@ -169,7 +169,7 @@ class Adaptive(Plan):
 
 
 def _rounded(value: float, low: float, high: float) -> float:
-    """A number inside its range, in four digits; in more where the range is narrow beside its numbers."""
+    """A number inside its range, in four digits; in more where the range is narrow compared with its numbers."""
     if isinstance(value, int):
         return value
     digits = max(4, 3 + int(math.log10(high / (high - low))))

@@ -92,7 +92,7 @@ class Measured(Grid):
 
 @dataclass(frozen=True)
 class Several(Plan):
-    """Plans beside each other; a run that two of them want is one run."""
+    """Several plans as one; a run that two of them want is one run."""
 
     plans: tuple[Plan, ...]
 
@@ -128,7 +128,7 @@ def with_value(config: Config, name: str, value: Any) -> Config:
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
-    """The same of several at once: fields may only fit together, and the config is checked when all are changed."""
+    """The config with several fields changed at once, and checked when all are changed: some fit only together."""
     numbers = config.estimator.to_dict()
     estimator = numbers.pop("name")
     known = [*numbers, *config.values()]
@@ -166,7 +166,7 @@ def best(configs: Sequence[Config], seeds: Sequence[int], lookup: Lookup) -> Con
 
 
 def all_diverged(config: Config, which: str = "every setting") -> str:
-    """What is said of a search whose best setting has no finite score."""
+    """The sentence about a search whose best setting has no finite score."""
     return f"none is best of {describe(config)}: {which} has a run that diverged"
 
 

@@ -41,21 +41,21 @@ class Recipes:
 
     plans: Mapping[str, Recipe] = field(default_factory=dict)
     searches: tuple[str, ...] = ()
-    """Those that choose settings."""
+    """The recipes that choose settings."""
     confirm: str = ""
     """The one that trains what they chose again, with fresh seeds."""
     optional: tuple[str, ...] = ()
-    """Those that no claim and no figure needs."""
+    """The recipes that no claim and no figure needs."""
     roles: Mapping[str, str] = field(default_factory=dict)
     """Searches whose settings go by the search's own name, not by their estimator's: that name in words."""
     scales: tuple[str, ...] = ("paper", "quick")
-    """Those that its plans have."""
+    """The scales that its plans have."""
     folder: str = ""
     """The study's folder, such as lab/studies/paper; "" where the study is registered by the program that runs."""
 
     @property
     def needed(self) -> list[str]:
-        """Those that are not optional."""
+        """The recipes that are not optional."""
         return [name for name in self.plans if name not in self.optional]
 
     @property

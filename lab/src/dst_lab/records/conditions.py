@@ -120,7 +120,7 @@ _WORDS: dict[str, Callable[[], Iterable[str]]] = {
     "optimiser": lambda: OPTIMISERS,
     "lr_schedule": lambda: LR_SCHEDULES,
 }
-"""What a field can be, beside what the runs have."""
+"""What a field can be, besides what the runs have."""
 
 
 def _same(one: str, other: str) -> bool:

@@ -9,7 +9,7 @@ from dst_lab.shown import did_you_mean
 from dst_lab.store import Run, StoreError
 
 WORDS = ("id", "status", "seeds")
-"""What is known of every run beside its config, by names that a field of a task may have too."""
+"""What is known of every run besides its config, by names that a field of a task may have too."""
 CONFIG = "config."
 """Before the name of a field: the config's, whatever else has that name."""
 

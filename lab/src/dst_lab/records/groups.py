@@ -26,7 +26,7 @@ APART = ("estimator", "lr", "seed")
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The runs of one task, or of one objective of somebody's own."""
+    """The runs of one task, or of one objective of one's own."""
 
     task: str
     title: str
@@ -72,7 +72,7 @@ class Group:
 
     @property
     def varied(self) -> list[str]:
-        """The fields in which its settings differ, beside estimator and learning rate."""
+        """The fields in which its settings differ, besides estimator and learning rate."""
         configs = [complete(setting.config) for setting in self.settings]
         seen: dict[str, set[str]] = {}
         for config in configs:
@@ -82,7 +82,7 @@ class Group:
         return [field for field, values in seen.items() if (len(values) > 1 or field in partly) and field not in APART]
 
     @property
-    def told(self) -> list[str]:
+    def columns(self) -> list[str]:
         """The fields that a table of its settings has: those that differ, and the data set where nothing was held out,
         so that "validation" are the test images."""
         whole = any(str(setting.config.get("dataset", "")).endswith(WHOLE) for setting in self.settings)

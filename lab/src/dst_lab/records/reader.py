@@ -20,7 +20,7 @@ class Reader:
         self.rows = rows if rows is not None else {r.id: Row(r, partial(store.history, r.id)) for r in store.runs()}
 
     def only(self, rows: Mapping[str, Row]) -> "Reader":
-        """The same store, with these of its runs alone."""
+        """A reader of the same store that has these runs alone."""
         return Reader(self.store, rows)
 
     def row(self, config: Config) -> Row | None:

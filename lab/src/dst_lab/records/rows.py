@@ -91,7 +91,7 @@ class Rows:
         return self._wanted[recipe]
 
     def of_status(self, configs: Iterable[Config], status: str = "done") -> list[Row]:
-        """Those of the configs whose runs are there with this status: trained to the end, unless asked otherwise."""
+        """The runs of these configs that have this status: trained to the end, unless asked otherwise."""
         rows = (self.reader.row(config) if self.reader else self.find(config) for config in configs)
         return [row for row in rows if row is not None and row.run.status == status]
 

@@ -14,7 +14,7 @@ from dst_lab.shown import shown
 
 STYLE = (Path(__file__).parent / "assets" / "page.css").read_text(encoding="utf-8")
 ROW, GAP = 1085, 16
-"""Pixels: the room for panels beside each other on a wide screen, and between them."""
+"""Pixels: the room for panels side by side on a wide screen, and between them."""
 LARGE, SMALL, WRAPPED = 125, 88, 112
 """Pixels per inch: the most, the least that can be read well, and where a row is not enough."""
 

@@ -38,21 +38,21 @@ MOST = 40
 
 def pick_scale(study: Study, store: Store) -> str:
     """The paper's where the store has runs that the study's recipes begin with at this scale alone, else quick where it
-    has such; where both scales begin with them, the one of which a larger part is there. Where no recipe has begun, the
+    has such; where both scales begin with them, the one of which a larger part is there. Where no recipe has runs, the
     paper's if any run is more like it."""
     recorded, scales = {run.id for run in store.runs()}, study.recipes.scales
-    begun = {
+    first = {
         scale: {
             run_id(c.to_dict()) for make in study.recipes.plans.values() for c in make(scale).wanted(lambda _: None)
         }
         for scale in scales
     }
     for scale in scales:
-        others = set[str]().union(*(ids for other, ids in begun.items() if other != scale))
-        if recorded & (begun[scale] - others):
+        others = set[str]().union(*(ids for other, ids in first.items() if other != scale))
+        if recorded & (first[scale] - others):
             return scale
-    if any(recorded & ids for ids in begun.values()):
-        return max(scales, key=lambda scale: len(recorded & begun[scale]) / max(len(begun[scale]), 1))
+    if any(recorded & ids for ids in first.values()):
+        return max(scales, key=lambda scale: len(recorded & first[scale]) / max(len(first[scale]), 1))
     return scales[0] if any(scale_of(run.config) == scales[0] for run in store.runs()) else scales[-1]
 
 
@@ -135,7 +135,7 @@ def _part(page: Page, group: Group) -> dict[str, Any]:
         "title": group.title,
         "name": group.name,
         "figures": page.figures(list(figures_of(group))),
-        "fields": group.told,
+        "fields": group.columns,
         "rated": any(row["lr"] for row in rows),
         "rows": rows,
         "most": MOST,

@@ -81,7 +81,7 @@ def settings_table(group: Group) -> list[dict[str, Any]]:
             "estimator": setting.look.label,
             "taus": temperatures_text(setting.config["estimator"]),
             "lr": rate_text(setting.config),
-            "fields": [field_text(complete(setting.config).get(field, "")) for field in group.told],
+            "fields": [field_text(complete(setting.config).get(field, "")) for field in group.columns],
             "loss": _loss(setting),
             "n": setting.n,
             "seeds": setting.seeds,
@@ -325,7 +325,7 @@ def cell(setting: Setting, cards: Sequence[MetricCard], remark: str) -> Cell:
 
 
 def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What an objective of somebody's own was given beside temperatures and learning rate."""
+    """What an objective of somebody's own was given besides temperatures and learning rate."""
     given = complete(config)
     fields = (
         {name: given[name] for name in OWN_FIELDS if name != "lr" and name in given} if "objective" in config else {}

@@ -20,7 +20,7 @@ MEANING = {
 }
 WIDTH, HEIGHT = 150, 16
 SHORT = 48
-"""The most letters of a metric that stands in a line for somebody in a hurry."""
+"""The most letters of a metric in a summary of one line."""
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -104,7 +104,7 @@ def _shown(i: int, verdict: Verdict, study: Study) -> Shown:
 
 
 def _summary(verdict: Verdict, judged: Sequence[Comparison], ours: str) -> str:
-    """One line for somebody in a hurry: what was found, comparison by comparison, or what is missing."""
+    """A summary of one line: what was found, comparison by comparison, or what is missing."""
     if verdict.missing:
         first, *others = dict.fromkeys(verdict.missing)
         known = f"{verdict.notes[0]}; " if len(verdict.notes) == 1 else ""
@@ -132,7 +132,7 @@ _WORDS = {
 
 
 def _standing(one: Comparison) -> str:
-    """Our side beside theirs: by p, or by the sign where there are too few pairs for any p to be small."""
+    """Our side compared with theirs: by p, or by the sign where there are too few pairs for any p to be small."""
     if not one.worse and one.diverged[0] > one.diverged[1]:
         return "diverges"
     if 0.5**one.n > LEVEL:

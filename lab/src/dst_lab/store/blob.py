@@ -45,7 +45,7 @@ def pack(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
 
 
 def repacked(blob: bytes, level: int) -> bytes:
-    """The same arrays, compressed at another level: 0 where the whole file is compressed afterwards."""
+    """A blob of the same arrays, compressed at another level: 0 where the whole file is compressed afterwards."""
     return _sealed(_opened(blob), level)
 
 

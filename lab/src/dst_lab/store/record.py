@@ -66,7 +66,7 @@ class Record:
     artefacts: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     network: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    """What was trained, to be kept beside the store; empty where it is not. No part of what the run found."""
+    """What was trained, to be kept next to the store; empty where it is not. No part of what the run found."""
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

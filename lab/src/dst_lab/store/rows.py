@@ -94,7 +94,7 @@ class StoredRow:
     history: bytes
     artefacts: dict[str, bytes]
     bare: str = ""
-    """Of a run without artefacts, which a lean copy may have left out: a fingerprint of the rest. Stores of earlier
+    """A fingerprint of what a run has besides artefacts, where a lean copy may have left those out. Stores of earlier
     versions may have none."""
 
     @property
@@ -112,7 +112,7 @@ class StoredRow:
         return f"{self.task} {self.estimator}{taus} seed={self.seed} ({self.id})"
 
     def repacked(self, level: int) -> "StoredRow":
-        """The same with its blobs compressed at another level."""
+        """The row with its blobs compressed at another level."""
         artefacts = {name: blob.repacked(body, level) for name, body in self.artefacts.items()}
         return replace(self, history=blob.repacked(self.history, level), artefacts=artefacts)
 

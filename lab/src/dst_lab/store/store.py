@@ -67,7 +67,7 @@ class Store:
             if write:
                 _check_writable(file)
                 if not create or files.has_content(file):
-                    # Before the lock: a file that is no store gets none beside it, and a damaged one stays as it is.
+                    # Before the lock: a file that is no store gets no lock, and a damaged one stays as it is.
                     with cls.open(file) as existing:
                         existing.check_whole()
                 held.enter_context(files.locked(file))
@@ -349,7 +349,7 @@ class Store:
                 networks.remove(self.path, row.id, keep=row.digest.hex())
 
     def _choose_among_slices(self) -> None:
-        """Of a run that several slices hold, the first result counts, but that a failed or stopped one gives way."""
+        """Take the first result of a run that several slices hold, or a later one where that failed or was stopped."""
         if len(self._slices) == 1:
             return
         best: dict[str, tuple[int, bytes]] = {}

@@ -15,8 +15,8 @@ TASKS: Registry[type[Task]] = Registry()
 def register(task: OwnTask, *, replace: bool = False) -> OwnTask:
     """Make a task of your own known to `dst` in this process, by the name in its config type; also a decorator.
 
-    A class of the same name in the same module is the same one made anew, as by a notebook's cell, and takes its place;
-    another class only with `replace`, and never that of one of the laboratory's own tasks.
+    A class of the same name in the same module takes the place of the one before, as when a notebook's cell is run
+    again; another class only with `replace`, and never that of one of the laboratory's own tasks.
 
     What it lacks is said here; what it gives is held against what it promises when it is built, at every step and at
     every evaluation (`dst_lab.fleet.contract`)."""

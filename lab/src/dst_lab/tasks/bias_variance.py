@@ -45,7 +45,7 @@ MOST_CODES = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class BiasVarianceConfig(Config):
-    """The same at both scales; what differs is how many temperatures and seeds a recipe takes."""
+    """Both scales have the same config; what differs is how many temperatures and seeds a recipe takes."""
 
     task: ClassVar[str] = "bias-variance"
     lr: float = field(default=3e-3, metadata={"help": "learning rate"})
@@ -155,7 +155,7 @@ class BiasVariance(Task):
         return metrics
 
     def measure(self, parameters: Parameters, choosers: Choosers) -> Metrics:
-        """The estimator beside the exact gradient at these parameters, [runs] each."""
+        """The estimator compared with the exact gradient at these parameters, [runs] each."""
         parameters = {name: tensor.double() for name, tensor in parameters.items()}
         x = self.train.double()
         logits = self.logits(parameters, x).detach()
@@ -192,7 +192,7 @@ class BiasVariance(Task):
     def _drawn(
         self, parameters: Parameters, logits: Tensor, x: Tensor, choosers: Choosers
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same from `passes` draws; the floor is the standard error of the mean, over all its components."""
+        """Mean, trace of the covariance and floor from `passes` draws; the floor is the mean's standard error."""
         passes = self.config.passes
         total, square = torch.zeros_like(logits), torch.zeros_like(logits)
         for start in range(0, passes, AT_ONCE):

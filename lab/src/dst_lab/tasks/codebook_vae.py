@@ -129,13 +129,13 @@ class Choice:
         self.seed = None if seeds is None else seeds[run]
 
     def of_part(self, number: int) -> "Choice":
-        """The same for one of several parts of the images, with draws of its own: noise goes by seed and row."""
+        """The choice for one of several parts of the images, with draws of its own: noise goes by seed and row."""
         part = copy(self)
         part.seed = None if self.seed is None else self.seed + number
         return part
 
     def __call__(self, tokens: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-        # VQ-VAE's codes hear nothing of what comes after them.
+        # VQ-VAE's codes get no gradient from what comes after them.
         codes = codes.detach() if self.form is dst.codebook.identity_ste else codes
         return self.form(tokens, codes, metric=self.metric, seed=self.seed, **self.taus)
 
@@ -193,7 +193,7 @@ class CodebookVAE(Task):
 
     @torch.no_grad()
     def _named(self, seed: int, names: set[str]) -> Parameters:
-        """Those of a seed's network before training, on the CPU."""
+        """The tensors with these names of a seed's network before training, on the CPU."""
         if self.made is None or self.made[0] != seed:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
@@ -334,8 +334,8 @@ class CodebookVAE(Task):
 
     @classmethod
     def network(cls, config: Config, tensors: Parameters, estimator: dst.Estimator, deterministic: bool) -> nn.Module:
-        """Images, 0.5 less than their values from 0 to 1, to images likewise; a learned codebook's quantiser has index
-        in and out."""
+        """A module from images to images, both 0.5 less than their values from 0 to 1; a learned codebook's quantiser
+        has index in and out."""
         assert isinstance(config, CodebookVAEConfig)
         module = Autoencoder(tensors["encoder.0.weight"].shape[1], config)
         module.load_state_dict(tensors)

@@ -1,4 +1,4 @@
-"""What the training of a lone run costs on a GPU, as metrics beside what it learns."""
+"""What the training of a lone run costs on a GPU, as metrics of the run."""
 
 import math
 import time

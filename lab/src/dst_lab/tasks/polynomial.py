@@ -76,7 +76,7 @@ class Polynomial(Task):
 
     def __init__(self, config: PolynomialConfig, source: str | None, device: torch.device) -> None:
         super().__init__(config, source, device)
-        self.images = config.batch  # every step draws anew: nothing is held but the number
+        self.images = config.batch  # every step draws its own: nothing is held but the number
         self.values = embedding(config.classes).to(device)
         self.losses = (self.values - config.target).abs() ** config.power
         self.optimum = self.losses.min()
@@ -110,8 +110,8 @@ class Polynomial(Task):
         return {name: value.float() for name, value in metrics.items()}
 
     def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:
-        """The estimator beside the exact gradient. The argmax, whose objective is piecewise constant, and what relaxes
-        the choice are held against the gradient at temperature 1, and at their own."""
+        """The estimator compared with the exact gradient at its own temperature or, for the argmax, whose objective is
+        piecewise constant, at temperature 1."""
         logits = parameters["logits"].double()
         tau = _drawn_at(choosers(True), logits)
         leaf = logits.clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""How a token becomes a code: the estimators over a codebook, and four methods of others beside them.
+"""How a token becomes a code: the estimators over a codebook, and four published methods.
 
 Each module takes tokens [N, D] and gives what is decoded, the codes' numbers and, per token, the weighted losses that
 it adds. All find the nearest code by `dst.codebook`, so that none of them builds N x K distances. The others' methods
@@ -109,7 +109,7 @@ class CodebookVAEConfig(Config):
 
     def _check_read(self) -> None:
         """Raise where an option is given that the quantiser does not read: runs that are one would be recorded as two.
-        A default stays, since nobody may have given it."""
+        A default is let through: it may not have been given."""
         for name, readers in READ_BY.items():
             value, always = getattr(self, name), ALWAYS.get((self.quantiser, name))
             if self.quantiser not in readers and value not in (self.__dataclass_fields__[name].default, always):

@@ -1,4 +1,4 @@
-"""A training function of somebody's own, tuned with the laboratory's plans and store."""
+"""A training function of your own, tuned with the laboratory's plans and store."""
 
 from dst_lab.tuning.tune import Tuned, tune
 

@@ -1,4 +1,4 @@
-"""What a run of somebody's own training function is."""
+"""The config of a run of your own training function."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -25,7 +25,7 @@ class OwnConfig(Config):
     version: str = field(default="", metadata={"omit": True})
     absent: frozenset[str] = field(default=frozenset(), metadata={"omit": True})
     """The estimator's temperatures and options that the objective is not given: no record has them, since its own
-    defaults hold, which nobody here knows."""
+    defaults hold, which are not known here."""
 
     def __eq__(self, other: object) -> bool:
         """Fields are equal, and no parameter is 1 here and 1.0 or True there: those are two runs, as by `run_id`."""
@@ -47,7 +47,7 @@ class OwnConfig(Config):
         return config
 
     def with_value(self, name: str, value: Any) -> "OwnConfig":
-        """The same with one parameter changed, or one more."""
+        """The config with one parameter changed, or one more."""
         others = dict(self.parameters)
         if name not in OWN_FIELDS:
             return replace(self, parameters=_ordered({**others, name: value}))
@@ -60,14 +60,14 @@ class OwnConfig(Config):
 
     @classmethod
     def completed(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """What the objective was given: a field at its default stands for none, but where its value is kept with the
-        other parameters, and then it is not told twice."""
+        """What the objective was given. A field at its default was not given, unless its value is also among the other
+        parameters, from which it is left out then."""
         parameters = config.get("parameters", {})
         if not isinstance(parameters, Mapping):  # a record that was not made here
             return dict(config)
-        nobodys = [name for name in OWN_FIELDS if config.get(name) == getattr(cls, name) and name not in parameters]
+        not_given = [name for name in OWN_FIELDS if config.get(name) == getattr(cls, name) and name not in parameters]
         others = {name: value for name, value in parameters.items() if name not in OWN_FIELDS}
-        values = {name: value for name, value in config.items() if name not in (*nobodys, "parameters")}
+        values = {name: value for name, value in config.items() if name not in (*not_given, "parameters")}
         return {**values, "parameters": others} if others else values
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,17 +77,17 @@ class OwnConfig(Config):
         return {**values, "parameters": dict(self.parameters)} if self.parameters else values
 
 
-def told(value: Any) -> Any:
+def key_of(value: Any) -> Any:
     """A parameter's value, or a tuple of them, as a key that tells True from 1."""
-    return tuple(map(told, value)) if isinstance(value, tuple) else (isinstance(value, bool), value)
+    return tuple(map(key_of, value)) if isinstance(value, tuple) else (isinstance(value, bool), value)
 
 
 def _typed(value: Any) -> Any:
-    """A parameter's value, or a tuple of them, with its type, which a run is recorded with (`told` takes 1 for 1.0)."""
+    """A parameter's value, or a tuple of them, with its type, as it is recorded; `key_of` takes 1 for 1.0."""
     return tuple(map(_typed, value)) if isinstance(value, tuple) else (type(value), value)
 
 
 def _ordered(parameters: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Those of `OWN_FIELDS` first: configs of the same values are equal, whichever was given last."""
+    """The parameters, `OWN_FIELDS` first: configs of the same values are equal, whichever was given last."""
     first = {name: parameters[name] for name in OWN_FIELDS if name in parameters}
     return tuple({**first, **parameters}.items())

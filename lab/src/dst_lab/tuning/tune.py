@@ -33,7 +33,7 @@ from dst_lab.plans.sequential import Sequential
 from dst_lab.records import Reader, pursue
 from dst_lab.runs import Config
 from dst_lab.store import Record, Series, Store, StoreError
-from dst_lab.tuning.own import OwnConfig, told
+from dst_lab.tuning.own import OwnConfig, key_of
 from dst_lab.tuning.workers import Progress, at_once
 
 Objective = Callable[..., float | Sequence[float]]
@@ -97,7 +97,7 @@ def tune(
         estimator: whose temperatures are tuned; runs are recorded under its name.
         parameters: the values to try, such as `tau_f=[0, 0.5, 1]`, `lr=[1e-3, 3e-3]`; a list among them, as in
             `widths=[[64], [64, 32]]`, is passed as a tuple. An adaptive search takes ranges,
-            `tau_f=(0.05, 3)`, beside lists of values; a range with whole ends, `layers=(2, 64)`, is one of whole
+            `tau_f=(0.05, 3)`, as well as lists of values; a range with whole ends, `layers=(2, 64)`, is one of whole
             numbers (any numbers: `scale=(2.0, 64.0)`), but for temperatures and `lr`. A sweep of a temperature whose
             best lies on its edge is extended.
 
@@ -184,12 +184,12 @@ def _values(name: str, values: Sequence[Any], of: Kind) -> list[Any] | tuple[Any
         raise ValueError(f"{name} takes a list of values to try, got none")
     if name in of.temperatures():
         plain = [float(value) if isinstance(value, int) else value for value in plain]
-    return tuple(plain) if isinstance(values, tuple) else list({told(value): value for value in plain}.values())
+    return tuple(plain) if isinstance(values, tuple) else list({key_of(value): value for value in plain}.values())
 
 
 def _as_swept(value: Any, values: Sequence[Any]) -> Any:
     """Where a parameter starts, as it is written among the values to try: 1.0 for 1, so that both are one run."""
-    return next((one for one in values if told(one) == told(value)), value)
+    return next((one for one in values if key_of(one) == key_of(value)), value)
 
 
 def _plain(name: str, value: Any) -> Any:

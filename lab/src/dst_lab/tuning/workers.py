@@ -58,7 +58,7 @@ def _timed(function: Callable[..., Any], place: int, given: Mapping[str, Any]) -
 
 
 def _timed_elsewhere(function: Callable[..., Any], place: int, given: Mapping[str, Any]) -> Ended:
-    """The same in a process of its own: an error that cannot be sent from there would end the whole pool."""
+    """`_timed` in a worker process. An error that cannot be pickled would end the whole pool, so its text is raised."""
     try:
         return _timed(function, place, given)
     except Exception as error:

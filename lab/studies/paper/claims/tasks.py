@@ -1,4 +1,4 @@
-"""What is judged on each task, in one place: the primary metric, what is shown beside it, and the paper's optimum."""
+"""What is judged on each task, in one place: the primary metric, what is shown besides, and the paper's optimum."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ MEASURES = (
 
 
 def variance(rows: Rows) -> Drawn:
-    """Bias and variance of Decoupled ST over both temperatures, and of every estimator beside each other."""
+    """Bias and variance of Decoupled ST over both temperatures, and of every estimator side by side."""
     by_role = measured(rows)
     missing = rows.missing(RECIPE, TASK)
     figure, axes = panels(3, height=HEIGHT + 0.3)

@@ -31,7 +31,7 @@ def network(rows: Rows) -> Drawn:
 
 
 def logic(rows: Rows) -> Drawn:
-    """Logic gates: training loss and validation accuracy, with the soft original beside the four."""
+    """Logic gates: training loss and validation accuracy, with the soft original besides the four."""
     return curves.curves(rows, LOGIC.task, (*ROLES, REFERENCE), ("train_loss", "validation_accuracy"))
 
 

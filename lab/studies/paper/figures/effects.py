@@ -57,7 +57,7 @@ class Panel:
     """The learning rate of the runs of `catae-rate`, which are drawn instead of the recipe's own."""
 
     def rows(self, rows: Rows, metric: str) -> list[Row]:
-        """Those that have the metric."""
+        """The runs that have the metric."""
         return [row for row in rows.of_status(self._configs(rows)) if row.has(metric)]
 
     def diverged(self, rows: Rows) -> list[Row]:

@@ -16,7 +16,7 @@ from studies.paper.claims.mechanisms import converged_below
 from studies.paper.claims.tasks import CATAE, LOGIC, OPTIMA, OURS, SBN
 
 STROKES = (((0, (1, 1.2)), "v", 0.45), ((0, (5, 1.5, 1, 1.5)), "^", 0.6), ((0, (5, 2)), "s", 0.8), ("-", "o", 1.0))
-"""(line, marker, alpha) of up to four learning rates: shades of one colour, told apart without it too."""
+"""(line, marker, alpha) of up to four learning rates: shades of one colour, distinct without it too."""
 
 
 def network(rows: Rows) -> Drawn:

@@ -36,9 +36,9 @@ def add(commands: Any) -> None:
     parser.add_argument("--winner", action="store_true", help="end with the winning class instead of class counts")
     parser.add_argument("--as-trained", action="store_true", help="do not simplify")
     parser.add_argument("--pipelined", action="store_true", help="Verilog with registers after every level")
-    parser.add_argument("--testbench", action="store_true", help="a testbench beside the Verilog")
+    parser.add_argument("--testbench", action="store_true", help="a testbench for the Verilog")
     parser.add_argument("--images", type=at_least(int, 1), metavar="N",
-                        help="write the first N test images as images.txt beside the first FILE")  # fmt: skip
+                        help="write the first N test images as images.txt next to the first FILE")  # fmt: skip
     parser.add_argument("--data", type=at_home, help="folder with the data sets, or a prepared file")
     add_overwrite(parser, "an earlier circuit")
     parser.set_defaults(do=_circuit)

@@ -56,7 +56,7 @@ def _fill(parser: Parser) -> None:
         "--budget",
         type=at_least(float, 0),
         metavar="MINUTES",
-        help="train what ends inside this time; where no run does, one is begun and saved",
+        help="train what ends inside this time; where no run does, one is started and saved",
     )
     parser.add_argument(
         "--out", type=read_path, default=Path("report"), metavar="DIR", help="folder for page and figures (report)"

@@ -54,7 +54,7 @@ def _fill(parser: Parser) -> None:
 
 
 def _fill_task(name: str, parser: Parser) -> None:
-    """Options of the one task that is run, whose module is loaded now."""
+    """Add the options of the one task that is run; its module is loaded now."""
     add_common(parser)
     add_fields(parser, CONFIGS[name])
     parser.set_defaults(config_type=CONFIGS[name])

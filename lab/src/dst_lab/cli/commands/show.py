@@ -137,10 +137,10 @@ def arranged(
     """Lines in their order, by a column or, inside a task, the best first, with what they are ranked by in a last
     column; of each task at most `top`."""
     direction = card(metrics[0]).direction
-    beside: dict[tuple[str, str], list[tuple[int, float | None]]] = {}
+    compared: dict[tuple[str, str], list[tuple[int, float | None]]] = {}
     for line in table:
-        beside.setdefault(_among(line), []).append((line["n"], line["std"]))
-    spreads = {among: spread_of_seeds(settings) for among, settings in beside.items()}
+        compared.setdefault(_among(line), []).append((line["n"], line["std"]))
+    spreads = {among: spread_of_seeds(settings) for among, settings in compared.items()}
     table = [{**line, "cautious": _cautious(line, spreads[_among(line)], direction)} for line in table]
     if sort is not None and table:
         headings = {_heading(name): name for name in table[0]}

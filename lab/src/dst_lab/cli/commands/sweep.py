@@ -79,11 +79,11 @@ def _fill(parser: Parser) -> None:
         "--budget",
         type=at_least(float, 0),
         metavar="MINUTES",
-        help="train what ends inside this time; where no run does, one is begun and saved",
+        help="train what ends inside this time; where no run does, one is started and saved",
     )
     add_common(parser)
     parser.hint = _field_hint
-    # A recipe has its own: what was given must be told from what was not.
+    # A recipe has its own values: None stands for an option that was not given.
     parser.set_defaults(do=sweep, **dict.fromkeys(of_a_task()))
 
 
@@ -218,7 +218,7 @@ def _once(args: argparse.Namespace, axes: list[Any]) -> list[Any]:
 
 
 def idle(wanted: int, notes: Sequence[str], name: str, task: str | None = None) -> str:
-    """Why there is nothing to train, beside the plan's own notes."""
+    """Why there is nothing to train, besides the plan's own notes."""
     if wanted:
         return "nothing to train: the store has every run that is wanted so far"
     if not notes:

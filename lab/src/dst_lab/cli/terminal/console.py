@@ -1,4 +1,4 @@
-"""The console behind what `dst` prints. Text is shown, never obeyed: a store may come from somebody else."""
+"""The console behind what `dst` prints. Text is escaped, since a store may come from another person."""
 
 import os
 import sys

@@ -31,8 +31,8 @@ class Checkpoint:
     Args:
         path: where; the folder is made when it is needed.
         seconds: at least so long between one and the next.
-        refused: told why where the disk does not take one. Training goes on, and the next is tried in its turn.
-        spoilt: told where one cannot be gone on from, and why. Its runs begin anew.
+        refused: called with the error where the disk does not take one. Training goes on, and the next is tried.
+        spoilt: called with the path and the reason where one cannot be gone on from. Its runs start again.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Checkpoint:
 
     def save(self, fleet: "Fleet") -> bool:
         """True where the disk took it. The one before stays until this one is whole."""
-        begun = time.monotonic()
+        start = time.monotonic()
         packed = {name: tensor.detach().cpu().numpy() for name, tensor in state(fleet).items()}
         for number, (_, row) in enumerate(fleet.history):
             packed |= {f"history/{number}/{name}": values for name, values in row.items()}
@@ -76,7 +76,7 @@ class Checkpoint:
             return False
         finally:
             self._last = time.monotonic()
-            self._took = self._last - begun
+            self._took = self._last - start
         return True
 
     def _write(self, packed: dict[str, Any]) -> None:

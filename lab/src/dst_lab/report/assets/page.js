@@ -11,7 +11,7 @@ function make(name, attributes = {}, ...children) {
   return element;
 }
 
-/* A measured number to so many digits, with its zeros: 0.3270 beside 0.3197. */
+/* A measured number to so many digits, with its zeros: 0.3270 next to 0.3197. */
 function digits(value, count) {
   if (value === 0) return "0";
   if (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e9) return value.toExponential(1);
