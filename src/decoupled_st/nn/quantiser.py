@@ -109,8 +109,9 @@ class Quantiser(nn.Module):
 
 
 def squared_error(a: Tensor, b: Tensor, valid: Tensor) -> Tensor:
-    """The mean of (a - b)^2 over features, heads and valid rows; 0 where there are none."""
-    errors = (a - b).square()
+    """The mean of (a - b)^2 over features, heads and valid rows, in float32 at least; 0 where there are none."""
+    dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
+    errors = (a.to(dtype) - b.to(dtype)).square()
     errors = errors.flatten(valid.dim()).mean(-1)
     return torch.where(valid, errors, 0.0).sum() / valid.sum().clamp(min=1)
 
