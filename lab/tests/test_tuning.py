@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from dst_lab.estimators import Choice
+from dst_lab.records import versions
 from dst_lab.store import Store
 from dst_lab.store.record import run_id
 from dst_lab.tuning.own import OwnConfig
@@ -169,12 +170,12 @@ def loss(tau_f, seed):
 def test_an_edited_file_is_warned_of_and_a_version_trains_again(tmp_path: Path) -> None:
     file, store = tmp_path / "mine.py", tmp_path / "t.sqlite"
 
-    def tuned(factor: int, **given: Any) -> Any:
+    def tuned(factor: int, seeds: int = 1, **given: Any) -> Any:
         file.write_text(EDITED.format(factor=factor))
         spec = importlib.util.spec_from_file_location("mine", file)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        return dst_lab.tune(module.loss, tau_f=[0.0, 0.5, 2.0], seeds=1, store=store, **given)
+        return dst_lab.tune(module.loss, tau_f=[0.0, 0.5, 2.0], seeds=seeds, store=store, **given)
 
     first = tuned(1)
     assert tuned(1) == first, "nothing has changed, and nothing is said"
@@ -186,6 +187,13 @@ def test_an_edited_file_is_warned_of_and_a_version_trains_again(tmp_path: Path) 
     assert tuned(3, version="2") == again, "what is stated is believed"
     with Store.open(store) as records:
         assert sorted(run.config.get("version", "") for run in records.runs()) == [""] * 3 + ["2"] * 3
+        assert versions(records, records.runs()) == [], "a stated version is none of the file"
+    with pytest.warns(UserWarning, match="another state"):
+        tuned(4, seeds=2)
+    with Store.open(store) as records:
+        assert versions(records, records.runs()) == [
+            "6 runs of the objective loss were trained by 2 versions of its code (3, 3), which count as one"
+        ]
 
 
 KILLED = """

@@ -156,8 +156,8 @@ def test_versions_of_ones_own_code_that_are_pooled_are_said(tmp_path):
     with Store.open(tmp_path / "runs.sqlite", write=True) as store:
         store.put(_run(seed, [0.1] * 3, provenance=origin) for seed, origin in enumerate(origins))
         store.put(
-            _run(seed, [0.1] * 3, objective="mine", task="own", provenance={"source": mark})
-            for seed, mark in enumerate("rrs")
+            _run(seed, [0.1] * 3, objective="mine", task="own", provenance={"file": mark})
+            for seed, mark in enumerate(("r", "r", "s", ""))
         )
         assert versions(store, store.runs()) == [
             "4 runs of the task t were trained by 2 versions of its code (3, 1), which count as one",

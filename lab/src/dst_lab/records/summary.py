@@ -115,7 +115,7 @@ def cautious(mean: float, n: int, spread: float, direction: int = -1) -> float:
 
 
 def versions(store: Store, runs: Iterable[Run]) -> list[str]:
-    """A sentence for every task, estimator, rule or objective of somebody's own of which these runs were trained by
+    """A sentence for every task, estimator, rule or objective of your own of which these runs were trained by
     several versions: their means pool them. Runs without a mark are of versions that left none, and say nothing."""
     origins: dict[str, dict[str, Any]] = {}
     counts: dict[str, dict[str, int]] = {}
@@ -123,7 +123,7 @@ def versions(store: Store, runs: Iterable[Run]) -> list[str]:
         if run.provenance_id not in origins:
             origins[run.provenance_id] = store.provenance(run.id)
         for key, mark in origins[run.provenance_id].items():
-            if name := _source_name(run, key):
+            if mark and (name := _source_name(run, key)):
                 of_name = counts.setdefault(name, {})
                 of_name[str(mark)] = of_name.get(str(mark), 0) + 1
     return [
@@ -147,7 +147,7 @@ def _source_name(run: Run, key: str) -> str:
         return f"the estimator {run.estimator}"
     if key.startswith("rule_source_"):
         return f"the rule {key.removeprefix('rule_source_')}"
-    return f"the objective {run.config['objective']}" if key == "source" and "objective" in run.config else ""
+    return f"the objective {run.config['objective']}" if key == "file" and "objective" in run.config else ""
 
 
 def _key(run: Run, name: str) -> tuple[str, Any]:
