@@ -197,6 +197,15 @@ def test_each_number_that_was_varied_has_a_panel() -> None:
     assert drawn.caption.endswith("Above the frame, or with a run that diverged: 1.")
 
 
+def test_a_setting_without_a_number_has_no_dot_against_it() -> None:
+    settings = [setting(rate, lr=rate, tau_f=tau) for rate, tau in ((0.1, 0.5), (0.2, 1.0), (0.3, 1.5))]
+    assert "no dot" not in slices(settings, ["lr", "tau_f"], "own").caption
+    drawn = slices([*settings, setting(0.4, lr=0.4, tau_f="self")], ["lr", "tau_f"], "own")
+    assert [len(part.axes[0].get_lines()[0].get_xdata()) for part in drawn.figure.subfigs] == [4, 4]
+    assert np.isnan(drawn.figure.subfigs[1].axes[0].get_lines()[0].get_xdata()).sum() == 1
+    assert drawn.caption.endswith("A setting without a number has no dot against it.")
+
+
 def test_a_number_of_which_every_value_diverged_has_no_panel() -> None:
     settings = [setting(rate, lr=rate, tau_f="self") for rate in (0.1, 0.2, 0.3)]
     lost = [setting(math.inf, lr=0.1, tau_f=tau) for tau in (0.5, 1.0, 1.5)]

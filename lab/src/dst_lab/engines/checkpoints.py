@@ -28,7 +28,7 @@ class Checkpoints:
     def __init__(self, folder: Path, seconds: float = SECONDS, tell: Callable[[str], None] | None = None) -> None:
         self.folder, self.seconds, self._tell = folder, seconds, tell
         self._was_refused = False
-        self._told = set(folder.glob("*.damaged"))
+        self._named = set(folder.glob("*.damaged"))
 
     def of(self, runs: Sequence[str]) -> Checkpoint:
         """The checkpoint of a chunk with these runs, in this order."""
@@ -55,7 +55,7 @@ class Checkpoints:
         for path, runs in self._saved():
             if not runs:
                 self._spoilt(keep(path), "it is damaged")
-        for path in sorted(set(self.folder.glob("*.damaged")) - self._told):
+        for path in sorted(set(self.folder.glob("*.damaged")) - self._named):
             self._spoilt(path, "it is damaged")
         saved = [path for path, runs in self._saved() if runs and any(run in finished for run in runs)]
         for path in (*saved, *self.folder.glob("*.part"), *self.folder.glob("*.shared")):
@@ -98,7 +98,7 @@ class Checkpoints:
             )
 
     def _spoilt(self, path: Path, why: str) -> None:
-        self._told.add(path)
+        self._named.add(path)
         if self._tell:
             kept = "is kept, and " if path.suffix == ".damaged" else ""
             self._tell(f"the checkpoint {path} {kept}cannot be gone on from ({why}): its runs begin anew")

@@ -48,6 +48,8 @@ def slices(settings: Sequence[Setting], names: Sequence[str], where: str) -> Dra
     )
     if outside:
         caption += f" Above the frame, or with a run that diverged: {outside}."
+    if any(not is_number(value) for name in names for value in varied(settings)[name]):
+        caption += " A setting without a number has no dot against it."
     return Drawn(f"Loss against each number, {where}", figure, caption, len(names))
 
 

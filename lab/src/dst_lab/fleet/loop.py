@@ -153,9 +153,9 @@ class Fleet:
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows alone, each as it stands: the fleet is made again without the others, so that they cost
         no more time. A run is itself in any company, so those that stay do not notice."""
-        bad, begun, before = self.bad_step.tolist(), self.untrained.isfinite().tolist(), state(self)
+        bad, finite, before = self.bad_step.tolist(), self.untrained.isfinite().tolist(), state(self)
         left = [row for row in range(self.wanted) if row not in rows]
-        self.stopped |= {self.alive[row]: Stopped(self.step, bad[row], begun[row]) for row in left}
+        self.stopped |= {self.alive[row]: Stopped(self.step, bad[row], finite[row]) for row in left}
         self._gather([self.alive[row] for row in rows])
         index = torch.tensor(self.rows_of(list(rows)), device=self.device)
         for name, tensor in state(self).items():

@@ -145,16 +145,16 @@ def _write(args: argparse.Namespace, circuit: Circuit, options: dict[str, bool],
         if contents_of.setdefault(path.resolve(), content) != content:
             raise ValueError(f"{path} would be written twice, with two contents: give one --out another name")
         check_target(path, CIRCUIT, overwrite=args.overwrite)
-    beside = args.out[0].with_name("images.txt") if args.images else None
-    if beside is not None and images is not None:
-        check_target(beside, IMAGES, overwrite=args.overwrite or _is_images(beside, images))
+    text_file = args.out[0].with_name("images.txt") if args.images else None
+    if text_file is not None and images is not None:
+        check_target(text_file, IMAGES, overwrite=args.overwrite or _is_images(text_file, images))
     for out, files in planned:
         circuit.write(out, **(options if out.suffix == ".v" else {}))
         say(f"written:     {', '.join(map(str, files))}")
-    if beside is not None and images is not None:
+    if text_file is not None and images is not None:
         chosen = images[: args.images]
-        write_images(beside, chosen)
-        say(f"written:     {beside}, {len(chosen):,} of {len(images):,} test images")
+        write_images(text_file, chosen)
+        say(f"written:     {text_file}, {len(chosen):,} of {len(images):,} test images")
 
 
 def _is_images(path: Path, images: Tensor) -> bool:

@@ -91,18 +91,18 @@ class Checkpoint:
         try:
             head, arrays = _read(self.path)
         except ValueError as error:
-            return self._begin_anew(keep(self.path), str(error))
+            return self._start_again(keep(self.path), str(error))
         if head["format"] != FORMAT:
-            return self._begin_anew(self.path, "it was made by another version of dst-lab")
+            return self._start_again(self.path, "it was made by another version of dst-lab")
         if head["runs"] != _runs(fleet):
             return False
         if head["device"] != fleet.device.type:
-            return self._begin_anew(self.path, f"it was made on {head['device']}, which draws other random numbers")
+            return self._start_again(self.path, f"it was made on {head['device']}, which draws other random numbers")
         if head.get("source", {}) != _sources(fleet):
-            return self._begin_anew(self.path, "the module of its task, estimator or rule was changed since")
+            return self._start_again(self.path, "the module of its task, estimator or rule was changed since")
         rows = len(fleet.rows_of(head["alive"]))
         if any(_unlike(arrays.get(name), tensor, rows) for name, tensor in state(fleet).items()):
-            return self._begin_anew(self.path, "its tensors are not those of these runs")
+            return self._start_again(self.path, "its tensors are not those of these runs")
         if head["stopped"]:
             fleet.keep(head["alive"])
             fleet.stopped = {run: Stopped(*how) for run, how in head["stopped"]}
@@ -115,7 +115,7 @@ class Checkpoint:
             fleet.history.append((step, row))
         return True
 
-    def _begin_anew(self, path: Path, why: str) -> bool:
+    def _start_again(self, path: Path, why: str) -> bool:
         if self.spoilt:
             self.spoilt(path, why)
         return False

@@ -22,7 +22,7 @@ class Stopped(NamedTuple):
     step: int
     bad_step: int
     """The first at which its loss was not finite; 0 where it always was."""
-    begun: bool = True
+    finite_start: bool = True
     """Its loss was finite before any update."""
 
 
@@ -30,17 +30,18 @@ def records_of(
     fleet: "Fleet", artefacts: Mapping[str, Array], tensors: Mapping[str, Array], origin: Mapping[str, Any]
 ) -> list[Record]:
     """The record of every member, with its part of the artefacts and of the kept tensors, [runs, ...] each."""
-    bad, begun_at = fleet.bad_step.tolist(), fleet.untrained.isfinite().tolist()
+    bad, finite = fleet.bad_step.tolist(), fleet.untrained.isfinite().tolist()
     row_of = {member: row for row, member in enumerate(fleet.alive)}
     records = []
     for run, config in enumerate(fleet.members):
-        last, bad_step, begun = fleet.stopped.get(run) or Stopped(fleet.steps, bad[row_of[run]], begun_at[row_of[run]])
+        ended = fleet.stopped.get(run) or Stopped(fleet.steps, bad[row_of[run]], finite[row_of[run]])
+        last, bad_step, finite_start = ended
         history = _history(fleet, run, last, bad_step)
         status, detail, kept, network = "done", dict[str, Any](), dict[str, Array](), dict[str, Array]()
         if bad_step:
             ends = {name: float(series.values[-1]) for name, series in history.items() if series.values.ndim == 1}
             reason = "the loss is not finite"
-            if not begun:
+            if not finite_start:
                 reason += ", before any update"
             status, detail = "diverged", {"step": bad_step, "reason": reason, "last": ends}
         elif run in fleet.stopped:
