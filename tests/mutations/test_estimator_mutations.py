@@ -223,7 +223,8 @@ PLANTED = [
     ),
     Mutation(
         "sparsemax's mean is over all categories", "estimators/clipped_ste.py",
-        "path = (moved - mean).masked_fill(outside, 0.0)", "path = moved.masked_fill(outside, 0.0) - moved.mean(call.dim, keepdim=True)",
+        "path = (moved - mean).masked_fill(outside, 0.0)",
+        "path = moved.masked_fill(outside, 0.0) - moved.mean(call.dim, keepdim=True)",
     ),
     Mutation(
         "DisARM without its factor", "score_function.py",
