@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         only = next((word for word in given if word in COMMANDS), None)
         args = command_line(only).parse_args(given or ["--help"])
         debug = args.debug
-        if _is_main_thread():
+        if threading.current_thread() is threading.main_thread():  # no other may set signals
             handlers = {signal.SIGTERM: _leave, signal.SIGINT: signal.default_int_handler}
             before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         with warnings.catch_warnings():
@@ -134,11 +134,6 @@ def _show_warning(
     elif str(message) not in named:
         named.add(str(message))
         say(f"dst: {message}", sys.stderr)
-
-
-def _is_main_thread() -> bool:
-    """True in the one thread that may set signals."""
-    return threading.current_thread() is threading.main_thread()
 
 
 def _leave(number: int, _: object) -> None:

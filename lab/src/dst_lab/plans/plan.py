@@ -71,9 +71,8 @@ class Grid(Plan):
         (winner,) = self.chosen(lookup)
         if score(winner, self.seeds, lookup) == math.inf:
             return [all_diverged(winner)]
-        remarks = [
-            f"best of {describe(self.base)}: {_values(winner, self.axes)}, {score(winner, self.seeds, lookup):.6g}"
-        ]
+        values_of = ", ".join(f"{name}={value_of(winner, name)}" for name, _ in self.axes)
+        remarks = [f"best of {describe(self.base)}: {values_of}, {score(winner, self.seeds, lookup):.6g}"]
         for name, values in self.axes:
             if edge(values, value_of(winner, name)) is not None:
                 remarks.append(f"  {name}={value_of(winner, name)} lies on the edge of the grid")
@@ -187,7 +186,3 @@ def is_number(value: Any) -> bool:
 
 def describe(config: Config) -> str:
     return f"{config.task} {config.estimator.name}"
-
-
-def _values(config: Config, axes: Sequence[Axis]) -> str:
-    return ", ".join(f"{name}={value_of(config, name)}" for name, _ in axes)

@@ -20,7 +20,9 @@ USUAL = ("validation_accuracy", "test_loss", "test_accuracy")
 def payload(page: Page) -> dict[str, Any]:
     rows = page.rows
     names = listed({name for row in rows.runs.values() for name in row.history})
-    metrics = {name: [_last(row, name) for row in rows.runs.values()] for name in names}
+    metrics = {
+        name: [short(row.last(name)) if row.is_number(name) else None for row in rows.runs.values()] for name in names
+    }
     metrics = {name: values for name, values in metrics.items() if any(value is not None for value in values)}
     shown = _shown(metrics)
     columns = _columns(list(shown))
@@ -76,11 +78,6 @@ def _shown(metrics: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         name: [value if value is None else short(metric(name).factor * value) for value in metrics[name]]
         for name in names
     }
-
-
-def _last(row: Row, name: str) -> Any:
-    """A metric's last value; None where it has none, or several at once."""
-    return short(row.last(name)) if row.has(name) and row.values(name).ndim == 1 else None
 
 
 def _setting(row: Row) -> dict[str, Any]:

@@ -53,15 +53,10 @@ def _notes(rows: Rows, rule: TaskRule, config: Config, apart: bool) -> list[str]
         f"our optimum (tau_f, tau_b) = ({tau_f:g}, {tau_b:g}) lies {'off' if apart else 'on'} the diagonal; "
         f"the paper's is ({rule.optimum[0]:g}, {rule.optimum[1]:g}), {distance:.3g} away"
     ]
-    counts = {role: _settings(rows, rule.task, role) for role in (OURS, DIAGONAL)}
-    bases = {role: rows.searches[rule.task, role][1].base for role in counts}
-    tried = [f"{n} of {role_name(rows, role, bases[role])}" for role, n in counts.items()]
+    plans = {role: rows.searches[rule.task, role][1] for role in (OURS, DIAGONAL)}
+    counts = {role: len(plan.wanted(rows.lookup)) // len(plan.seeds) for role, plan in plans.items()}
+    tried = [f"{n} of {role_name(rows, role, plans[role].base)}" for role, n in counts.items()]
     notes.append(f"settings tried: {', '.join(tried)}")
     if counts[DIAGONAL] < counts[OURS]:
         notes.append("the diagonal was given fewer settings than Decoupled ST: the comparison favours Decoupled ST")
-    return notes + [note.strip() for note in rows.searches[rule.task, OURS][1].notes(rows.lookup)]
-
-
-def _settings(rows: Rows, task: str, role: str) -> int:
-    plan = rows.searches[task, role][1]
-    return len(plan.wanted(rows.lookup)) // len(plan.seeds)
+    return notes + [note.strip() for note in plans[OURS].notes(rows.lookup)]

@@ -44,7 +44,7 @@ def read_axis(text: str, base: Config) -> tuple[str, tuple[Any, ...]]:
         return name, _shapes(name, part, values)
     numbers, parts = numbers_of(base.estimator.kind), values.split(",")
     tempered = name in base.estimator.kind.temperatures()
-    courses = {part: _course(part) for part in parts if tempered and _is_course(part)}
+    courses = {part: course(part).to_json() for part in parts if tempered and _is_course(part)}
     try:
         if not sign:
             raise ValueError
@@ -76,11 +76,6 @@ def _truths(name: str, values: str) -> tuple[bool, ...]:
         return tuple(dict.fromkeys(read_value(bool, part) for part in values.split(",")))
     except ValueError:
         raise ValueError(f"{name} is true or false, got {values!r}") from None
-
-
-def _course(text: str) -> float | str:
-    """A schedule or a rule as a record has it."""
-    return course(text).to_json()
 
 
 def _is_course(text: str) -> bool:
