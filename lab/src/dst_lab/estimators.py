@@ -11,7 +11,7 @@ from decoupled_st import estimators, temperatures
 DEFAULT = "decoupled"
 """The estimator of a run where none is named."""
 USUAL = ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
-"""Those that `dst run --estimator all` trains."""
+"""The estimators that `dst run --estimator all` trains."""
 IDENTITY, CLEAN, PERTURBED = (kind.surrogate for kind in (dst.IdentitySTE, dst.Decoupled, dst.GumbelSTE))
 SECOND_ORDER, GAPPED, AVERAGED = (kind.surrogate for kind in (dst.ReinMax, dst.GappedSTE, dst.GumbelRao))
 """What carries the gradient; the last three depend on what was drawn."""

@@ -228,7 +228,7 @@ def confirm() -> Plan:
 
 
 def _words(where: str, arm: str) -> str:
-    """Where an arm was tuned; ReinMax is there twice."""
+    """The place where an arm was tuned, in words; ReinMax was tuned twice."""
     return where + ", temperatures apart" * (arm == "reinmax-decoupled")
 
 

@@ -16,7 +16,7 @@ MAKER = "dst report"
 def draw(
     figures: Mapping[str, Callable[[Rows], Drawn]], rows: Rows, tell: Callable[[str], None] = lambda _: None
 ) -> dict[str, Drawn]:
-    """Every figure by its name; `tell` is called with the name of each before it is drawn."""
+    """Every figure by its name; `tell` is called with a sentence before each is drawn."""
     drawn: dict[str, Drawn] = {}
     with styled():
         for count, (name, make) in enumerate(figures.items(), 1):

@@ -72,7 +72,7 @@ class UpdateRule:
         return 0.5 * (1 + math.cos(math.pi * after))
 
     def scalars(self, number: int) -> Scalars:
-        """Those of update `number`, counted from 1."""
+        """The scalars of update `number`, counted from 1."""
         factor, unbias = self.factor(number), 1 - BETA1**number
         decay, root = factor * self.weight_decay, (1 - BETA2**number) ** 0.5
         if self.name != "radam":

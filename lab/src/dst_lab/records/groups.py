@@ -150,7 +150,7 @@ class Group:
 
     @cached_property
     def _given(self) -> tuple[str, ...]:
-        """Where runs have the parameters of an objective of somebody's own, which are there to be compared."""
+        """The fields in which runs that are compared may differ: the parameters of an objective of one's own."""
         own = any("objective" in setting.config for setting in self.settings)
         return ("parameters", *OWN_FIELDS) if own else ("parameters",)
 

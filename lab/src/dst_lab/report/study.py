@@ -104,7 +104,7 @@ class Study:
 
     @property
     def where(self) -> str:
-        """Where a claim that names no task is judged, in words."""
+        """The tasks that a claim without a task of its own is judged on, in words."""
         return listing([title(task) for task in self.shared or self.tasks])
 
 

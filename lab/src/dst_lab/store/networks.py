@@ -36,7 +36,7 @@ class Network:
 
 
 def folder_of(store: Path) -> Path:
-    """Where the networks of a store lie."""
+    """The folder of a store's networks."""
     return Path(f"{store}.networks")
 
 

@@ -104,7 +104,7 @@ class BiasVariance(Task):
         return encoder | initial_stack("decoder.", self.decoder, generator)
 
     def fixed(self, seed: int) -> Parameters:
-        """Where the run began, to be measured at the first evaluation."""
+        """The initial parameters, to be measured at the first evaluation."""
         return {f"initial.{name}": tensor for name, tensor in self.initial(seed).items()}
 
     def logits(self, parameters: Parameters, x: Tensor) -> Tensor:

@@ -83,9 +83,9 @@ def tune(
             their start: about as many settings as there are values), "grid" (every combination) or "adaptive" (Optuna
             proposes, eight settings at a time).
         seeds: how many runs per setting.
-        start: where a parameter stands before it is swept; a temperature at 1, another at its first value. What is not
-            swept at all is passed to the objective too. What is in neither is not passed, a temperature as little as
-            anything else: the objective's own default holds, and is not recorded.
+        start: where a parameter stands before it is swept; a temperature at 1, another at its first value. A
+            parameter that is not swept is passed to the objective with this value. Parameters in neither list are not
+            passed, temperatures included: the objective's own defaults hold, and are not recorded.
         settings: how many an adaptive search tries.
         workers: how many runs at a time, in processes of their own; the objective is then a function that can be
             imported. Or an executor of yours (`concurrent.futures`): threads, a cluster.
@@ -188,7 +188,7 @@ def _values(name: str, values: Sequence[Any], of: Kind) -> list[Any] | tuple[Any
 
 
 def _as_swept(value: Any, values: Sequence[Any]) -> Any:
-    """Where a parameter starts, as it is written among the values to try: 1.0 for 1, so that both are one run."""
+    """The start of a parameter as it is written among the values to try: 1.0 for 1, so that both are one run."""
     return next((one for one in values if key_of(one) == key_of(value)), value)
 
 
@@ -210,7 +210,7 @@ def _plain(name: str, value: Any) -> Any:
 def _base(
     name: str, version: str, of: Kind, start: Mapping[str, Any], parameters: Mapping[str, Sequence[Any]]
 ) -> OwnConfig:
-    """Where the search begins."""
+    """The config that the search starts from."""
     if not parameters:
         raise ValueError(
             f"what is to be tuned? Give values to try, such as {' '.join(f'{t}=[0.5, 1]' for t in of.temperatures())}"

@@ -120,7 +120,7 @@ class Evidence:
 
     @property
     def caution(self) -> str:
-        """Where most runs of a sweep collapsed: a trend among them is none of learning."""
+        """A sentence on each sweep of which most runs collapsed: a trend among such runs says nothing of learning."""
         swept = [sweep for sweep in self.sweeps if sweep.task == CATAE.task and not sweep.missing]
         sentences = [
             f"{sweep.collapsed} of {len(sweep.runs)} runs over {sweep.name} ended with almost all images on one code"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dst_lab.claims import Comparison
 
 MANY = 5
-"""Where a store lacks more different things than these, they are not listed."""
+"""The most things that are listed as missing; a store that lacks more has none listed."""
 
 
 def add(commands: Any) -> None:

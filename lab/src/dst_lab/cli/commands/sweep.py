@@ -88,7 +88,7 @@ def _fill(parser: Parser) -> None:
 
 
 def _field_hint(option: str) -> str:
-    """Where an option goes here that `dst run` has for a field of some task; "" for any other."""
+    """A hint that an option which `dst run` has for a field of some task is an axis here; "" for any other."""
     name, _, value = option.removeprefix("--").partition("=")
     field = name.replace("-", "_")
     if not any(spec.name == field for config_type in CONFIGS.values() for spec in fields(config_type)):

@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
     fill: Callable[["Parser"], None] | None = None
     hint: Callable[[str], str] | None = None
-    """Where set: what to say of an option that it does not have, or ""."""
+    """Gives a hint on an option that the command does not have, or ""."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, "formatter_class": Help, **options})

@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 
 class Stopped(NamedTuple):
-    """Where a run ended."""
+    """The end of a run."""
 
     step: int
     bad_step: int
