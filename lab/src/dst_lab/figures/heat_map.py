@@ -29,8 +29,11 @@ class Mark(NamedTuple):
 
 def fence(values: Iterable[float], direction: int) -> float | None:
     """The value at which colours end on the worse side, so that those near the best can be distinguished: 1.5
-    interquartile ranges beyond the worse quartile, the usual mark of an outlier. None where nothing lies beyond it, where the quartiles are
-    equal, and for a metric (direction 0) that has no worse side."""
+    interquartile ranges beyond the worse quartile, the usual mark of an outlier.
+
+    None where nothing lies beyond it, where the quartiles are equal, and for a metric (direction 0) that has no worse
+    side.
+    """
     finite = np.array([value for value in values if math.isfinite(value)])
     if not direction or not finite.size:
         return None
