@@ -38,8 +38,8 @@ PLANTED = [
         "for row in rows if", (PAPER + "test_figures.py", "-k", "means_over_fresh"),
     ),
     Mutation(
-        "one lucky seed stands before ten", "dst_lab/records/groups.py", "value += 4 * spread", "value += 0 * spread",
-        (OTHERS, "-k", "lucky"),
+        "one lucky seed stands before ten", "dst_lab/records/groups.py",
+        "value = cautious(mean, setting.n, spread)", "value = mean", (OTHERS, "-k", "lucky"),
     ),
     Mutation(
         "seeds that chose a setting confirm it", "dst_lab/records/groups.py", 'if found.seeds == "search" and again:',
