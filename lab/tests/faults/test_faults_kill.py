@@ -13,9 +13,9 @@ from dst_lab.store import Store
 pytestmark = pytest.mark.slow
 
 KILLS = 20
-# Eight chunks of two runs, three seconds or so each, saved every fifth of a second.
+# Sixteen chunks of two runs, a second or two each.
 SWEEP = (
-    "run", "stochastic-binary", "--estimator", "all", "--seeds", 4, "--fleet", 2, "--epochs", 30, "--threads", 1,
+    "run", "stochastic-binary", "--estimator", "all", "--seeds", 8, "--fleet", 2, "--epochs", 30, "--threads", 1,
     "--checkpoint-seconds", 0.2,
 )  # fmt: skip
 
@@ -50,8 +50,8 @@ def test_killed_twenty_times_the_store_is_the_same(dst, start, rows, surrounding
     table = []
     for number in range(1, KILLS + 1):
         # Now and then during its start, else so many evaluations and a moment after it. The speed of the machine
-        # cannot matter: the sweep has 240 evaluations, and twenty kills come to some 160.
-        evaluations = clock.choice([0, 0, 0, *range(1, 17)])
+        # cannot matter: the sweep has 480 evaluations, and twenty kills come to some 350.
+        evaluations = clock.choice([0, 0, 0, *range(1, 41)])
         delay = clock.uniform(0.0, 0.1) if evaluations else clock.uniform(0.1, 0.9) * first_line
         began = time.monotonic()
         lock.unlink(missing_ok=True)
@@ -73,15 +73,17 @@ def test_killed_twenty_times_the_store_is_the_same(dst, start, rows, surrounding
     last = dst(*SWEEP, "--store", path)
     assert last.code == 0
     done = table[-1][3]
-    assert last.err.splitlines()[-1] == f"16 runs: {16 - done} trained, {done} already there. Store: {path}"
+    assert last.err.splitlines()[-1] == f"32 runs: {32 - done} trained, {done} already there. Store: {path}"
 
-    print(f"\nuninterrupted: {whole:.1f} s, the first evaluation after {first_line:.1f} s; 16 runs, 600 steps a chunk")
+    print(
+        f"\nuninterrupted: {whole:.1f} s, the first evaluation after {first_line:.1f} s; 32 runs, 600 steps per chunk"
+    )
     print("kill  after s  while                runs recorded  checkpoint at step")
     for number, moment, phase, count, step in table:
         print(f"{number:4}  {moment:7.2f}  {phase:19}  {count:13}  {'none' if step is None else step:>18}")
 
     assert rows(path) == rows(surroundings / "whole.sqlite")
-    assert len(rows(path)) == 16
+    assert len(rows(path)) == 32
     assert sorted(file.name for file in surroundings.iterdir()) == ["killed.sqlite", "whole.sqlite"]
     # The kills meant something: they hit training, and went on from checkpoints and from recorded chunks.
     assert sum(phase != "starting" for _, _, phase, _, _ in table) >= 10

@@ -87,11 +87,9 @@ def define(call: Call, tau_f: Temperature, tau_b: Temperature) -> Tensor:
 
 def _outside(t: Tensor, dim: int) -> Tensor:
     """True where sparsemax(t) is 0. With t sorted, the first j are inside as long as 1 + j t_j is above their sum."""
-    ordered = t.sort(dim, descending=True).values
+    ordered = t.topk(t.shape[dim], dim).values  # of DTensors whole, where a cumsum of shards is wrong
     total = ordered.masked_fill(ordered == -torch.inf, 0.0).cumsum(dim)
-    shape = [1] * t.dim()
-    shape[dim] = -1
-    j = torch.arange(1, t.shape[dim] + 1, dtype=t.dtype, device=t.device).view(shape)
+    j = torch.ones_like(ordered).cumsum(dim)
     inside = 1 + j * ordered > total
     count = inside.sum(dim, keepdim=True).clamp(min=1)
     return t * count <= total.gather(dim, count - 1) - 1

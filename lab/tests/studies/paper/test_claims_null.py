@@ -33,11 +33,16 @@ def quick_plans(monkeypatch) -> None:
     """The plans' configs made once instead of once a world, and nothing shown beside what is judged."""
     seeded, settings = (lru_cache(maxsize=None)(getattr(dst_lab.plans.plan, name)) for name in ("seeded", "settings"))
 
-    for module in ("plans.plan", "plans.sequential", "claims.arms", "studies.paper.claims.sweeps"):
+    for module in (
+        "dst_lab.plans.plan",
+        "dst_lab.plans.sequential",
+        "dst_lab.claims.arms",
+        "studies.paper.claims.sweeps",
+    ):
         for name, made in (("seeded", seeded), ("settings", settings)):
-            if hasattr(sys.modules[f"dst_lab.{module}"], name):
+            if hasattr(sys.modules[module], name):
                 frozen = lambda first, second, made=made: made(*map(_frozen, (first, second)))  # noqa: E731
-                monkeypatch.setattr(f"dst_lab.{module}.{name}", frozen)
+                monkeypatch.setattr(f"{module}.{name}", frozen)
     bare = [replace(rule, beside=()) for rule in RULES]
     for module in ("off_diagonal", "baselines"):
         monkeypatch.setattr(f"studies.paper.claims.{module}.RULES", bare)
