@@ -67,6 +67,8 @@ class Chooser(nn.Module):
             check_estimator(tempered)  # before anything of the old one is lost
         self.tempering = Tempering(tempered).train(self.training) if isinstance(tempered, Tempered) else None
         self._estimator = value
+        # Made here: the torch.compile of older versions cannot trace the making of a value.
+        self._argmax = value.deterministic() if isinstance(value, Estimator) else None
 
     @property
     def takes_argmax(self) -> bool:
@@ -77,9 +79,9 @@ class Chooser(nn.Module):
         """What makes this pass's choice."""
         if self.tempering is not None:
             return InForce(self.tempering, self.batch_dims, self.takes_argmax)
-        estimator = self._estimator
+        estimator = self._argmax if self.takes_argmax else self._estimator
         assert isinstance(estimator, Estimator)
-        return estimator.deterministic() if self.takes_argmax else estimator
+        return estimator
 
     def choose(
         self,
