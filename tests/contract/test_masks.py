@@ -123,7 +123,7 @@ def test_binary_infinities_are_certain_and_nan_is_nan() -> None:
 def test_a_row_with_nothing_allowed_teaches_a_learned_temperature_nothing(learned: Case) -> None:
     if not learned.categorical:
         return
-    logits, mask = torch.randn(2, 5), torch.tensor([[True], [False]]).expand(2, 5)
+    logits, mask = 0.2 * torch.randn(2, 5), torch.tensor([[True], [False]]).expand(2, 5)
     tau = torch.full((2, 1), 0.7, requires_grad=True)  # one per row
     several = {"samples": 4} if "samples" in learned.options else {}
     z = learned(logits, mask=mask, **{**learned.temperatures, learned.backward: tau}, **several)
