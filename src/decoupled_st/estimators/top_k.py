@@ -33,7 +33,7 @@ def categorical(
     q_i = 1 - exp(-u_i): category i rings at rate exp(l_i / tau_b), and q_i is the probability that it has rung by the
     time at which k categories are expected to have. With k = 1 this is `decoupled`, which has the exact probabilities.
     Against enumeration the direction is closer than that of k calls of `decoupled`, each among what is left, which do
-    not see that a category chosen early cannot be chosen late (`docs/top-k.md`).
+    not see that a category chosen early cannot be chosen late (`docs/routing.md`).
 
     Args:
         logits: [..., K] with K along `dim`.
