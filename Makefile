@@ -25,6 +25,8 @@ results: $(SETUP)
 	PYTHONPATH=lab $(BIN)/python -m results.self_set
 	PYTHONPATH=lab $(BIN)/python -m results.codebook_tables
 	PYTHONPATH=lab $(BIN)/python -m results.compared
+	PYTHONPATH=lab $(BIN)/python -m results.diffusion_tables
+	PYTHONPATH=lab $(BIN)/python -m results.convolutional_tables
 
 test: $(SETUP)
 	$(BIN)/ruff format --check .
@@ -37,7 +39,8 @@ test: $(SETUP)
 test-slow: $(SETUP)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "slow and not gpu" --ignore tests/clients
 
-# The library with the oldest torch that pyproject.toml allows, in an environment of its own (3 GB with CUDA's libraries).
+# The library with the oldest torch that pyproject.toml allows, in an environment of its own. PyPI has no CPU build of it:
+# 3 GB of CUDA's libraries come along.
 test-oldest: .venv-oldest/.ready
 	PYTHONPATH=src:tests OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n $(JOBS) --dist loadfile -p no:cacheprovider --confcutdir=tests -m "not slow and not gpu" tests/contract tests/decoupled_st
 

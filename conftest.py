@@ -17,21 +17,24 @@ collect_ignore = [] if find_spec("triton") else _KERNELS
 
 
 def remember(page: dict[str, Any]) -> None:
-    """Note what is registered before the examples of a page, which may register estimators, rules and metrics."""
-    from dst_lab import cards
+    """Note what is registered before the examples of a page, which may register estimators, rules, tasks, metrics."""
+    from dst_lab import cards, runs, tasks
 
     from decoupled_st.estimators import spec
     from decoupled_st.temperatures import rule
 
-    tables: list[dict[str, Any]] = [spec._registry, rule._RULES, cards.METRICS]
+    tables: list[dict[str, Any]] = [spec._registry, rule._RULES, cards.METRICS, tasks.TASKS._known, runs.CONFIGS._known]
     page["registered_before"] = [(table, dict(table)) for table in tables]
 
 
 def restore(page: dict[str, Any]) -> None:
-    """Let other tests in this process find what was registered before."""
+    """Let other tests in this process find what was registered before, and the tasks whose modules are imported now."""
+    from dst_lab.runs import BUILT_IN
+
     for table, before in page["registered_before"]:
+        built_in = {name: value for name, value in table.items() if name in BUILT_IN}
         table.clear()
-        table.update(before)
+        table.update(before | built_in)
 
 
 pytest_collect_file = Sybil(

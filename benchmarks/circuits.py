@@ -49,9 +49,14 @@ def network() -> Circuit:
     left, right = torch.cat(wirings, 1)
     names = tuple(f"x{i}" for i in range(INPUTS))
     return Circuit(
-        input_names=names, gates=gates, left=left, right=right, outputs=torch.arange(before, before + WIDTH),
-        meaning="scores", classes=CLASSES,
-    )  # fmt: skip
+        input_names=names,
+        gates=gates,
+        left=left,
+        right=right,
+        outputs=torch.arange(before, before + WIDTH),
+        meaning="scores",
+        classes=CLASSES,
+    )
 
 
 def ours(circuit: Circuit, threads: int) -> Call:
@@ -79,9 +84,23 @@ def torchlogix_call(circuit: Circuit, level: int) -> Call:
 
 
 LINES = (
-    "0", "{a} & {b}", "{a} & ~{b}", "{a}", "~{a} & {b}", "{b}", "{a} ^ {b}", "{a} | {b}",
-    "~({a} | {b})", "~({a} ^ {b})", "~{b}", "{a} | ~{b}", "~{a}", "~{a} | {b}", "~({a} & {b})", "~0ull",
-)  # fmt: skip
+    "0",
+    "{a} & {b}",
+    "{a} & ~{b}",
+    "{a}",
+    "~{a} & {b}",
+    "{b}",
+    "{a} ^ {b}",
+    "{a} | {b}",
+    "~({a} | {b})",
+    "~({a} ^ {b})",
+    "~{b}",
+    "{a} | ~{b}",
+    "~{a}",
+    "~{a} | {b}",
+    "~({a} & {b})",
+    "~0ull",
+)
 AS_DIFFLOGIC = """
 #include <stdbool.h>
 #include <stdint.h>

@@ -134,9 +134,13 @@ def times(run: Step, seconds: float, device: torch.device) -> list[float]:
 
 
 def compare(
-    name: str, calls: dict[str, Choice], size: tuple[int, int, int, torch.dtype], label: str, seconds: float,
+    name: str,
+    calls: dict[str, Choice],
+    size: tuple[int, int, int, torch.dtype],
+    label: str,
+    seconds: float,
     device: torch.device,
-) -> None:  # fmt: skip
+) -> None:
     """Time and memory of every call at one size; ratios are to the first, the dense one."""
     N, K, D, dtype = size
     where = f"N {N:,}, K {K:,}, D {D}, {label}"
@@ -180,7 +184,7 @@ def all_shapes(name: str, calls: dict[str, Choice], args: argparse.Namespace, de
 def copied(x: Tensor, codes: Tensor) -> Tensor:
     """The nearest code with the gradient copied, and the two losses of VQ-VAE."""
     q, index = dst.codebook.identity_ste(x, codes.detach())
-    chosen = F.embedding(index, codes).float()
+    chosen = F.embedding(index.int(), codes).float()
     commitment, codebook = F.mse_loss(x.float(), chosen.detach()), F.mse_loss(chosen, x.detach().float())
     return q.float().mean() + 0.25 * commitment + codebook
 

@@ -144,10 +144,11 @@ def host(seconds: float) -> None:
     compiled = torch.compile(peer)
     calls = {
         "decoupled, kernels": decoupled,
-        "F.gumbel_softmax": peer, "F.gumbel_softmax, compiled": compiled,
+        "F.gumbel_softmax": peer,
+        "F.gumbel_softmax, compiled": compiled,
         "a node in Python that does nothing": Nothing.apply,
         "a node of torch that does nothing": lambda logits: logits.view_as(logits),
-    }  # fmt: skip
+    }
     for rows, columns in SHAPES:
         torch.compiler.reset()
         steps = {what: step(call, rows, columns) for what, call in calls.items()}
@@ -243,9 +244,11 @@ def memory(seconds: float) -> None:
 def estimators(seconds: float) -> None:
     """Every estimator against its plain version."""
     options = {
-        "decoupled": {"tau_f": 0.7, "tau_b": 0.5}, "softmax_ste": {"tau": 0.6}, "gumbel_ste": {"tau": 0.6},
+        "decoupled": {"tau_f": 0.7, "tau_b": 0.5},
+        "softmax_ste": {"tau": 0.6},
+        "gumbel_ste": {"tau": 0.6},
         "identity_ste": {},
-    }  # fmt: skip
+    }
     for module in (dst.categorical, dst.binary):
         kind = module.__name__.rpartition(".")[2]
         for name, taus in options.items():
@@ -304,9 +307,14 @@ def tune(seconds: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     jobs = {
-        "shapes": shapes, "memory": memory, "estimators": estimators, "size": size, "host": host, "cpu": cpu,
+        "shapes": shapes,
+        "memory": memory,
+        "estimators": estimators,
+        "size": size,
+        "host": host,
+        "cpu": cpu,
         "tune": tune,
-    }  # fmt: skip
+    }
     parser.add_argument("jobs", nargs="*", help=", ".join(jobs))
     parser.add_argument("--seconds", type=float, default=0.8, help="for each comparison")
     args = parser.parse_args()

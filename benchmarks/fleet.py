@@ -5,7 +5,7 @@
     python benchmarks/fleet.py logic-gates --runs 1 [--device cuda --runs 1 32] [--data DIR]
                                                                   peers: torchlogix 0.2.2, difflogic 0.1.0, if installed
     python benchmarks/fleet.py bars --device cuda                                the four steps that must stay fast
-    python benchmarks/fleet.py size --device cuda [--data DIR --levels FILE]     a step against runs and against neurons
+    python benchmarks/fleet.py size --device cuda [--data DIR]                  a step against runs and against neurons
     python benchmarks/fleet.py overhead [--data DIR]              recording, checkpoints and progress
 
 Each prints one row per line and appends it to benchmarks/results.csv: medians of alternating repeats, so that a machine
@@ -32,8 +32,8 @@ import torch
 import torch.nn.functional as F
 from dst_lab import data
 from dst_lab.estimators import DEFAULT, Choice
+from dst_lab.fleet.checkpoint import Checkpoint
 from dst_lab.fleet.loop import Fleet
-from dst_lab.fleet.saved.checkpoint import Checkpoint
 from dst_lab.fleet.task import Task
 from dst_lab.runs import Config
 from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoder, CategoricalAutoencoderConfig
@@ -79,7 +79,7 @@ def autoencoder(
     task: CategoricalAutoencoder,
 ) -> tuple[nn.Module, Callable[[nn.Module, torch.Tensor], torch.Tensor]]:
     images, layers = task.splits["train"], list[nn.Module]()
-    for widths in (task.encoder, task.decoder):
+    for widths in (task.encoder, task.encoder[::-1]):
         for inputs, outputs in pairwise(widths):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
         layers[-1] = PlainCode()
@@ -192,11 +192,12 @@ def fleet_of(config_type: type[Config], runs: int, seeds: int, **fields: object)
     tau_f, tau_b = (schedule.start for _, schedule in first.temperatures)
     return [
         config_type(
-            **{**config_type.paper(), **fields}, seed=i % seeds,
+            **{**config_type.paper(), **fields},
+            seed=i % seeds,
             estimator=Choice.make("decoupled", tau_f=tau_f + 0.01 * (i // seeds), tau_b=tau_b),
         )
         for i in range(runs)
-    ]  # fmt: skip
+    ]
 
 
 def stochastic_binary(args: argparse.Namespace, device: torch.device) -> None:
@@ -260,7 +261,7 @@ def size(args: argparse.Namespace, device: torch.device) -> None:
     of_tasks: tuple[tuple[type[Task], type[Config], int, int, str | None], ...] = (
         (StochasticBinary, StochasticBinaryConfig, 5, 2048, args.data),
         (CategoricalAutoencoder, CategoricalAutoencoderConfig, 10, 512, args.data),
-        (LogicGates, LogicGatesConfig, 3, 128, args.levels or args.data),
+        (LogicGates, LogicGatesConfig, 3, 128, args.data),
     )
     for task_type, config_type, seeds, most, source in of_tasks:
         name = config_type.task
@@ -274,7 +275,7 @@ def size(args: argparse.Namespace, device: torch.device) -> None:
             runs *= 2
     for width in (6_000, 12_000, 24_000, 48_000, 96_000):
         (config,) = fleet_of(LogicGatesConfig, 1, 1, width=width)
-        step = Fleet(LogicGates(config, args.levels or args.data, device), [config]).stepper()
+        step = Fleet(LogicGates(config, args.data, device), [config]).stepper()
         times = measure({"fleet": step}, 0.5, device)["fleet"]
         record("logic-gates against neurons", "one network", f"4 x {width:,}", times, None, device)
 
@@ -325,14 +326,17 @@ def overhead(args: argparse.Namespace, device: torch.device) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     jobs = {
-        "stochastic-binary": stochastic_binary, "categorical-autoencoder": categorical_autoencoder,
-        "logic-gates": logic_gates, "bars": bars, "size": size, "overhead": overhead,
-    }  # fmt: skip
+        "stochastic-binary": stochastic_binary,
+        "categorical-autoencoder": categorical_autoencoder,
+        "logic-gates": logic_gates,
+        "bars": bars,
+        "size": size,
+        "overhead": overhead,
+    }
     parser.add_argument("job", choices=jobs)
     parser.add_argument("--runs", type=int, nargs="+", default=[1])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--data")
-    parser.add_argument("--levels", help="CIFAR-10 as `dst data prepare` writes it, where it lies apart")
     parser.add_argument("--seconds", type=float, default=20)
     args = parser.parse_args()
     torch.set_float32_matmul_precision("high")

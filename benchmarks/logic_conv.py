@@ -1,17 +1,21 @@
 """Step time and memory of convolutional logic networks, on one GPU or a CPU, and plain torch beside.
 
-    python benchmarks/logic_conv.py [--sizes cifar10-s,cifar10-m] [--seconds 1.0] [--plain] [--profile] [--no-record]
+    python benchmarks/logic_conv.py [--sizes cifar10-s,cifar10-m] [--seconds 1.0] [--plain] [--peer] [--profile]
 
 A step is the whole of it: 128 images of bits on the device, forward, cross-entropy, backward, AdamW; on a GPU replayed
-as a CUDA graph. `--plain` measures `dst.use_kernels(False)` too.
+as a CUDA graph. `--plain` measures `dst.use_kernels(False)` too, `--peer` torchlogix's networks of these names (Python
+3.12), compiled by `torch.compile` and called step by step. `--no-record` leaves benchmarks/results.csv alone.
 """
 
 import argparse
 import time
+from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from recording import Step, captured, record
+from torch import nn
 
 import decoupled_st as dst
 
@@ -19,13 +23,26 @@ BATCH = 128
 ESTIMATORS = {"soft": dst.Soft(tau=1.0), "argmax": dst.Decoupled(tau_f=0.0, tau_b=2.0)}
 
 
-def stepper(name: str, estimator: dst.Estimator, device: torch.device) -> Step:
-    """What makes a step; its images change with nothing, which costs the same."""
-    torch.manual_seed(0)
+def ours(name: str, estimator: dst.Estimator, device: torch.device) -> nn.Module:
     net = dst.nn.logic_tree_net(name, estimator, device=device)
     with torch.no_grad():
         for layer in net.trees:
             layer.logits += torch.randn_like(layer.logits)
+    return net
+
+
+def torchlogix(name: str, device: torch.device) -> nn.Module:
+    """The package's network of this name, with soft gates and random wiring."""
+    from torchlogix.models import conv
+
+    make = {"cifar10-s": conv.ClgnCifar10Small, "cifar10-m": conv.ClgnCifar10Medium}[name]
+    levels, wiring = torch.tensor([0.25, 0.5, 0.75]), {"init_method": "random-unique"}
+    net = make(levels, "fixed", {}, wiring, parametrization="raw").to(device)
+    return torch.compile(net)
+
+
+def stepper(net: nn.Module, name: str, device: torch.device, *, capture: bool) -> Step:
+    """What makes a step; its images change with nothing, which costs the same."""
     cuda = device.type == "cuda"
     optimiser = torch.optim.AdamW(net.parameters(), lr=0.001, weight_decay=0.002, fused=True, capturable=cuda)
     x = torch.rand(BATCH, *((3, 32, 32) if name.startswith("cifar10") else (1, 28, 28)), device=device)
@@ -37,7 +54,7 @@ def stepper(name: str, estimator: dst.Estimator, device: torch.device) -> Step:
         loss.backward()
         optimiser.step()
 
-    return captured(step) if cuda else step
+    return captured(step) if cuda and capture else step
 
 
 def measure(step: Step, seconds: float, device: torch.device) -> list[float]:
@@ -69,28 +86,35 @@ def main() -> None:
     parser.add_argument("--sizes", default="cifar10-s,cifar10-m")
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--peer", action="store_true")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--no-record", action="store_true")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for name in args.sizes.split(","):
+        ways: dict[str, tuple[bool, Callable[[], nn.Module]]] = {}
         for what, estimator in ESTIMATORS.items():
-            for fused in (True, False) if args.plain else (True,):
-                dst.use_kernels(fused)
-                if device.type == "cuda":
-                    torch.cuda.empty_cache()
-                    torch.cuda.reset_peak_memory_stats()
-                step = stepper(name, estimator, device)
-                times = measure(step, args.seconds, device)
-                peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else float("nan")
-                way = "fused" if fused else "plain"
-                print(f"{name} {what} {way}: {times[len(times) // 2]:.4f} ms, peak {peak:.3f} GiB", flush=True)
-                if args.profile:
-                    show_kernels(step)
-                del step  # and what it holds, before the next is measured
-                if not args.no_record:
-                    size = f"{name}, batch {BATCH}" + (f", peak {peak:.2f} GiB" if device.type == "cuda" else "")
-                    record("logic-conv", f"{what}, {way}, whole step", size, times, None, device)
+            ways[f"{what}, fused"] = True, partial(ours, name, estimator, device)
+            if args.plain:
+                ways[f"{what}, plain"] = False, partial(ours, name, estimator, device)
+        if args.peer:
+            ways["torchlogix 0.2.2, compiled, as called"] = True, partial(torchlogix, name, device)
+        for way, (fused, make) in ways.items():
+            dst.use_kernels(fused)
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats()
+            torch.manual_seed(0)
+            step = stepper(make(), name, device, capture="as called" not in way)
+            times = measure(step, args.seconds, device)
+            peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else float("nan")
+            print(f"{name} {way}: {times[len(times) // 2]:.4f} ms, peak {peak:.3f} GiB", flush=True)
+            if args.profile:
+                show_kernels(step)
+            del step  # and what it holds, before the next is measured
+            if not args.no_record:
+                size = f"{name}, batch {BATCH}" + (f", peak {peak:.2f} GiB" if device.type == "cuda" else "")
+                record("logic-conv", f"{way}, whole step", size, times, None, device)
     dst.use_kernels(True)
 
 

@@ -53,9 +53,16 @@ def fleet(width: int, device: torch.device, folder: str | None) -> Step | None:
     if folder is None:
         return None
     config = LogicGatesConfig(
-        estimator=Choice.make("decoupled", **TAUS), dataset="cifar10", layers=LAYERS, width=width, batch=BATCH,
-        group_tau=100 / 3, lr=0.01, steps=1_000_000, evaluate_every=1_000_000,
-    )  # fmt: skip
+        estimator=Choice.make("decoupled", **TAUS),
+        dataset="cifar10",
+        layers=LAYERS,
+        width=width,
+        batch=BATCH,
+        group_tau=100 / 3,
+        lr=0.01,
+        steps=1_000_000,
+        evaluate_every=1_000_000,
+    )
     one = Fleet(LogicGates(config, folder, device), [config])
     one.optimiser.rule = type(one.optimiser.rule)()  # a constant rate: no table of a million steps
     return one.stepper()

@@ -31,9 +31,18 @@ def floor(size: Size) -> float:
 
 def config_of(size: Size, choice: Choice, dataset: str) -> LogicGatesConfig:
     return LogicGatesConfig(
-        estimator=choice, dataset=dataset, layers=size.layers, width=size.width, thresholds=size.thresholds,
-        batch=BATCH, group_tau=size.group_tau, residual=RESIDUAL, steps=1_000_000, evaluate_every=1_000_000, lr=0.01,
-    )  # fmt: skip
+        estimator=choice,
+        dataset=dataset,
+        layers=size.layers,
+        width=size.width,
+        thresholds=size.thresholds,
+        batch=BATCH,
+        group_tau=size.group_tau,
+        residual=RESIDUAL,
+        steps=1_000_000,
+        evaluate_every=1_000_000,
+        lr=0.01,
+    )
 
 
 def measure(size: Size, choice: Choice, args: argparse.Namespace) -> tuple[list[float], float, float, str]:

@@ -1,14 +1,22 @@
 """Gradients of masked diffusion against the number of steps, and what a step costs beyond its network.
 
-    python benchmarks/masked.py steps       norm and cosine, 4 to 256 steps (docs/diffusion.md)
+    python benchmarks/masked.py steps       norm and cosine, 4 to 256 steps of 256 tokens, into steps.runs.csv
     python benchmarks/masked.py orders      norm at 4 and at 256 steps of 256 tokens, every order and path
     python benchmarks/masked.py overhead    time and memory at [64, 256, 32,000], bfloat16
-    python benchmarks/masked.py plot        docs/gradient-steps.svg from benchmarks/masked.csv
 
-The network is a transformer of two layers of width 48, trained on sequences of a Markov chain of 4 states; the reward a
-random tanh network. Cosines are those of single batches of 128 rollouts, mean over batches, with the score function's
-gradient of 16,384 rollouts, in equal shares. Loops that are copied from each other reveal each token with probability
-1 / (steps left); the reference, as `rollout`, equally many at each step.
+The network is a transformer of two layers of width 48 over a convolution of three tokens, trained on sequences of a
+Markov chain of 4 states; the reward a random tanh network. Cosines are those of single batches of 128 rollouts with the
+score function's mean gradient of 8,192 rollouts, corrected for that mean's own noise by its halves. Loops that are
+copied from each other reveal each token with probability 1 / (steps left); the reference, as `rollout`, equally many at
+each step.
+
+How `steps` is judged, written down before the run: over eight batches each, or as many, at least four, as every path
+has when the time is over, a path explodes if its mean norm at 256 steps is more than twice that at 4, or is no number.
+    E1: the copied loop with one-hot states and its mask channel attached explodes, and with the channel detached not.
+    E2: no path of `rollout` explodes, and none has less than half of its norm at 4.
+    E3: at 64 steps the mean cosine of `rollout` through tokens is not lower than that of the copied loop with the
+        channel detached by more than two standard errors.
+A first run, whose network had no convolution and had learned nothing, showed the same of E1.
 """
 
 import argparse
@@ -19,34 +27,55 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import runs
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import decoupled_st as dst
 
 FILE = Path(__file__).with_suffix(".csv")
-FIGURE = Path(__file__).parents[1] / "docs" / "gradient-steps.svg"
 K, WIDTH, BATCH = 4, 48, 128
-LENGTH, LARGE, MANY = 16, 1024, 16
-"""Tokens; rollouts of one batch of the reference, and how many such batches."""
+LENGTH, LARGE, MANY, BATCHES = 256, 1024, 4, 8
+"""Tokens; rollouts of one batch of the reference, how many such batches are half of it; batches of each path."""
+COLUMNS = (
+    "task",
+    "arm",
+    "estimator",
+    "estimator.tau_f",
+    "estimator.tau_b",
+    "estimator.tau",
+    "steps",
+    "tokens",
+    "seed",
+    "history.norm",
+    "history.cosine",
+    "history.reference_norm",
+)
 STEPS = (4, 16, 64, 256)
 ROLLOUT = {
-    "rollout, tokens": ("tokens", 1.0), "rollout, tokens, tau_b 2": ("tokens", 2.0), "rollout, all": ("all", 1.0),
-}  # fmt: skip
-LOOPS = {"copied loop, one-hot": (1.0, True, True), "copied loop, flag detached": (1.0, True, False),
-         "copied loop, soft, tau 1": (1.0, False, True), "copied loop, soft, tau 0.5": (0.5, False, True)}  # fmt: skip
+    "rollout, tokens": ("tokens", 1.0),
+    "rollout, tokens, tau_b 2": ("tokens", 2.0),
+    "rollout, all": ("all", 1.0),
+}
+LOOPS = {
+    "copied loop, one-hot": (1.0, True, True),
+    "copied loop, flag detached": (1.0, True, False),
+    "copied loop, soft, tau 1": (1.0, False, True),
+    "copied loop, soft, tau 0.5": (0.5, False, True),
+}
 """tau, whether states are one-hot, whether the mask channel carries a gradient."""
 
 
 class Network(nn.Module):
     def __init__(self, length: int) -> None:
         super().__init__()
-        self.embed, self.place = nn.Linear(K + 1, WIDTH), nn.Parameter(0.02 * torch.randn(length, WIDTH))
+        self.embed, self.place = nn.Conv1d(K + 1, WIDTH, 3, padding=1), nn.Parameter(0.02 * torch.randn(length, WIDTH))
         layer = lambda: nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, 0.0, batch_first=True, norm_first=True)  # noqa: E731
         self.body, self.head = nn.Sequential(layer(), layer(), nn.LayerNorm(WIDTH)), nn.Linear(WIDTH, K)
 
     def forward(self, state: Tensor) -> Tensor:
-        return self.head(self.body(self.embed(state) + self.place))
+        return self.head(self.body(self.embed(state.transpose(1, 2)).transpose(1, 2) + self.place))
 
 
 def trained(length: int, device: str, steps: int) -> Network:
@@ -76,13 +105,17 @@ def reward_of(length: int, device: str) -> Callable[[Tensor], Tensor]:
 
 def copied_loop(model: Network, state: Tensor, steps: int, tau: float, hard: bool, attached: bool) -> Tensor:
     """The loop of DRAKES and its copies: token or mask from one softmax, revealed tokens kept by the mask channel."""
-    x = state
-    for t in range(steps, 0, -1):
-        p = torch.cat((model(x).softmax(-1) / t, torch.full_like(x[..., :1], 1 - 1 / t)), -1)
+
+    def step(x: Tensor, left: int) -> Tensor:
+        p = torch.cat((model(x).softmax(-1) / left, torch.full_like(x[..., :1], 1 - 1 / left)), -1)
         l = p.clamp_min(1e-12).log()
         n = dst.categorical.gumbel_ste(l, tau=tau) if hard else dst.categorical.gumbel_soft(l, tau=tau)
         m = x[..., -1:] if attached else x[..., -1:].detach()
-        x = (1 - m) * x + m * n
+        return (1 - m) * x + m * n
+
+    x = state
+    for left in range(steps, 0, -1):
+        x = checkpoint(step, x, left, use_reentrant=False)
     x = x[..., :-1]
     best = torch.nn.functional.one_hot(x.argmax(-1), K).to(x)
     return best + (x - x.detach())
@@ -104,28 +137,33 @@ def by_score(model: Network, reward: Callable[[Tensor], Tensor], state: Tensor, 
     return gradient(dst.masked.expected_reward(reward(out.x0.detach()), out, by="rloo"), model)
 
 
-def steps(device: str, quick: bool) -> Iterator[dict[str, Any]]:
-    many, batches, training = (2, 2, 30) if quick else (MANY, 2, 400)
-    model, reward = trained(LENGTH, device, training), reward_of(LENGTH, device)
-    state, large = (dst.masked.start(B, LENGTH, K, device=device) for B in (BATCH, LARGE))
-    for count in (4, 16) if quick else STEPS:
+def estimator_of(path: str) -> dict[str, Any]:
+    """The columns that say which estimator a path has."""
+    if path in LOOPS:
+        return {"estimator": "gumbel_ste" if LOOPS[path][1] else "gumbel_soft", "estimator.tau": LOOPS[path][0]}
+    return {"estimator": "decoupled", "estimator.tau_f": 1.0, "estimator.tau_b": ROLLOUT.get(path, ("", 1.0))[1]}
+
+
+def steps(device: str, quick: bool, counts: list[int], file: Path) -> None:
+    half, batches, training, length = (1, 2, 30, 16) if quick else (MANY, BATCHES, 1000, LENGTH)
+    model, reward = trained(length, device, training), reward_of(length, device)
+    state, large = (dst.masked.start(B, length, K, device=device) for B in (BATCH, LARGE))
+    for count in (4, 16) if quick else counts:
         torch.manual_seed(2)
-        if count <= LENGTH:  # a rollout takes no more steps than there are tokens
-            reference = sum(by_score(model, reward, large, count) for _ in range(many))
-        for path in (*LOOPS, *ROLLOUT, "score function"):
-            torch.manual_seed(3)
-            start, seen = time.perf_counter(), []
-            for _ in range(batches):
+        halves = [sum(by_score(model, reward, large, count).double() for _ in range(half)) / half for _ in range(2)]
+        mean, true_norm = (halves[0] + halves[1]) / 2, (halves[0] @ halves[1]).clamp_min(0).sqrt()
+        for seed in range(batches):
+            for path in (*LOOPS, *ROLLOUT, "score function"):
+                torch.manual_seed(100 + seed)
+                start = time.perf_counter()
                 if path == "score function":
-                    seen.append(by_score(model, reward, state, count))
+                    g = by_score(model, reward, state, count).double()
                 else:
-                    seen.append(gradient(reward(x0_of(path, model, state, count)).mean(), model))
-            cosines = [torch.cosine_similarity(g.double(), reference.double(), dim=0).item() for g in seen]
-            norms = [g.double().norm().item() for g in seen]
-            yield {
-                "what": "steps", "path": path, "steps": count, "tokens": LENGTH, "norm": sum(norms) / batches,
-                "cosine": sum(cosines) / batches, "batches": batches, "seconds": time.perf_counter() - start,
-            }  # fmt: skip
+                    g = gradient(reward(x0_of(path, model, state, count)).mean(), model).double()
+                row = {"task": "masked-gradients", "arm": path, **estimator_of(path), "steps": count, "tokens": length}
+                row |= {"seed": seed, "history.norm": g.norm().item(), "history.reference_norm": true_norm.item()}
+                row |= {"history.cosine": (g @ mean / (g.norm() * true_norm)).item()}
+                runs.write(file, COLUMNS, {**row, "provenance.seconds": time.perf_counter() - start})
 
 
 def orders(device: str, quick: bool) -> Iterator[dict[str, Any]]:
@@ -142,9 +180,14 @@ def orders(device: str, quick: bool) -> Iterator[dict[str, Any]]:
                 norm = gradient(reward(out.x0).mean(), model).norm().item()
                 name = order if isinstance(order, str) else "left to right"
                 yield {
-                    "what": "orders", "path": f"{through}, {name}", "steps": count, "tokens": length, "norm": norm,
-                    "batches": 1, "seconds": time.perf_counter() - start,
-                }  # fmt: skip
+                    "what": "orders",
+                    "path": f"{through}, {name}",
+                    "steps": count,
+                    "tokens": length,
+                    "norm": norm,
+                    "batches": 1,
+                    "seconds": time.perf_counter() - start,
+                }
 
 
 class Large(nn.Module):
@@ -195,9 +238,14 @@ def overhead(device: str, quick: bool) -> Iterator[dict[str, Any]]:
                     times.append((time.perf_counter() - start) / count)
                 memory = torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else 0.0
                 yield {
-                    "what": "overhead", "path": f"{name}, {order}", "steps": count, "tokens": L, "ms": 1e3 * min(times),
-                    "gib": memory, "seconds": sum(times) * count,
-                }  # fmt: skip
+                    "what": "overhead",
+                    "path": f"{name}, {order}",
+                    "steps": count,
+                    "tokens": L,
+                    "ms": 1e3 * min(times),
+                    "gib": memory,
+                    "seconds": sum(times) * count,
+                }
 
 
 def synchronise(device: str) -> None:
@@ -205,37 +253,16 @@ def synchronise(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def plot() -> None:
-    from dst_lab.figures.style import panels, styled, write
-
-    with FILE.open(newline="") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["what"] == "steps"]
-    with styled():
-        figure, axes = panels(2, width=4.6, height=3.4)
-        colors = ("#d55e00", "#c08a00", "#7d7f86", "#4d4f55", "#0072b2", "#56b4e9", "#009e73", "#cc79a7")
-        for path, color in zip((*LOOPS, *ROLLOUT, "score function"), colors, strict=True):
-            own = [row for row in rows if row["path"] == path]
-            for ax, name in zip(axes, ("norm", "cosine"), strict=True):
-                ax.plot(
-                    [int(row["steps"]) for row in own], [float(row[name]) for row in own], color=color, marker="o",
-                    ls="--" if path in LOOPS else "-", label=path,
-                )  # fmt: skip
-        for ax, name in zip(axes, ("norm of the gradient", "cosine with the true gradient"), strict=True):
-            ax.set(xscale="log", xlabel="steps", ylabel=name, xticks=STEPS, xticklabels=STEPS)
-        axes[0].set_yscale("log")
-        axes[1].legend(fontsize=7)
-        FIGURE.write_bytes(write(figure, "svg"))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["steps", "orders", "overhead", "plot"])
+    parser.add_argument("what", choices=["steps", "orders", "overhead"])
     parser.add_argument("--quick", action="store_true", help="small, to see that it runs")
+    parser.add_argument("--counts", type=int, nargs="+", default=list(STEPS), help="numbers of steps")
     parser.add_argument("--out", type=Path, default=FILE)
     given = parser.parse_args()
-    if given.what == "plot":
-        return plot()
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if given.what == "steps":
+        return steps(device, given.quick, given.counts, given.out.with_name("steps.runs.csv"))
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     columns = [
         "what",

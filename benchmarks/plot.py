@@ -46,14 +46,21 @@ def estimator(ax: Axes, benchmark: str, column: int, x: str, title: str) -> None
     ):
         points = rows(benchmark, what)
         ax.plot(
-            [size[column] for size, _ in points], [ms for _, ms in points],
-            color=look.color, linestyle=look.line, marker=look.marker, label=name,
-        )  # fmt: skip
+            [size[column] for size, _ in points],
+            [ms for _, ms in points],
+            color=look.color,
+            linestyle=look.line,
+            marker=look.marker,
+            label=name,
+        )
     sizes = [size for size, _ in rows(benchmark, "decoupled, kernels, replayed")]
     ax.plot(
-        [size[column] for size in sizes], [PASSES * size[0] * size[1] for size in sizes],
-        color=FAINT, linestyle=":", label="floor: five passes at 4.3 TB/s",
-    )  # fmt: skip
+        [size[column] for size in sizes],
+        [PASSES * size[0] * size[1] for size in sizes],
+        color=FAINT,
+        linestyle=":",
+        label="floor: five passes at 4.3 TB/s",
+    )
     logarithmic(ax, x, "forward and backward, ms", title)
     ax.legend()
 
@@ -66,9 +73,13 @@ def fleets(ax: Axes) -> None:
     ):
         points = rows(f"{task} against runs", "fleet, whole step")
         ax.plot(
-            [size[0] for size, _ in points], [1e3 * ms / size[0] for size, ms in points],
-            color=look.color, linestyle=look.line, marker=look.marker, label=title(task),
-        )  # fmt: skip
+            [size[0] for size, _ in points],
+            [1e3 * ms / size[0] for size, ms in points],
+            color=look.color,
+            linestyle=look.line,
+            marker=look.marker,
+            label=title(task),
+        )
     logarithmic(ax, "runs in the fleet", "a run's share of a step, microseconds", "Against the fleet")
     ax.legend()
 

@@ -2,7 +2,8 @@
 
     python benchmarks/sudoku.py tune       every setting of every arm, on puzzles of their own
     python benchmarks/sudoku.py judge      the setting that each arm chose, on fresh puzzles
-    python benchmarks/sudoku.py table      what the records in benchmarks/sudoku.csv say
+
+Records are lab/results/diffusion/sudoku.runs.csv; `dst claims --study lab/studies/diffusion` judges them.
 
 The problem is ReDGE's (Gourevitch et al., 2026), without a prior: logits [81, 9] from 0, the clues given, and Adam on
 the sum over 27 units and 9 digits of (count - 1)^2 of one draw of the grid per step, 3,000 steps, from 30 clues chosen
@@ -20,22 +21,20 @@ How it is judged, written down before the judging runs:
 """
 
 import argparse
-import csv
-import datetime
 import json
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import runs
 import torch
 from torch import Tensor
 
 import decoupled_st as dst
 
-FILE = Path(__file__).with_suffix(".csv")
+FILE = Path(__file__).parents[1] / "lab/results/diffusion/sudoku.runs.csv"
 STEPS, CLUES, DRAWS = 3000, 30, 8
 PUZZLES = {"tune": (1, 512), "judge": (2, 1000)}
 """The seed of the puzzles, and how many."""
@@ -43,7 +42,21 @@ REPETITIONS = {"tune": 1, "judge": 5}
 RATES = (0.05, 0.1, 0.2, 0.4)
 FINE = tuple(round(0.02 * 50 ** (i / 23), 4) for i in range(24))
 """The learning rates of arms that have nothing else to choose: 0.02 to 1."""
-MARGIN = 0.05
+COLUMNS = (
+    "task",
+    "phase",
+    "arm",
+    "estimator",
+    "setting",
+    "seed",
+    "problems",
+    "steps",
+    "history.solved_argmax",
+    "history.solved_drawn",
+    "history.violations_argmax",
+    "history.violations_drawn",
+    "provenance.each",
+)
 
 Settings = dict[str, float]
 Draw = Callable[[Tensor, dict[str, Tensor], Settings], Tensor]
@@ -53,7 +66,7 @@ Draw = Callable[[Tensor, dict[str, Tensor], Settings], Tensor]
 class Arm:
     """A way to a gradient; `draw(logits, numbers by setting, the first setting)` gives the grid that carries it."""
 
-    label: str
+    estimator: str
     settings: tuple[Settings, ...]
     draw: Draw
     shared: tuple[str, ...] = ()
@@ -85,30 +98,36 @@ def redge(l: Tensor, numbers: dict[str, Tensor], first: Settings) -> Tensor:
 ST = lambda l, t, first: dst.categorical.softmax_ste(l, tau=1.0)  # noqa: E731
 ARMS = {
     "decoupled": Arm(
-        "Decoupled ST", over(tau_b=(0.5, 0.7, 1.4, 1.7, 2.4, 3.4)),
+        "decoupled",
+        over(tau_b=(0.5, 0.7, 1.4, 1.7, 2.4, 3.4)),
         lambda l, t, first: dst.categorical.decoupled(l, tau_f=1.0, tau_b=t["tau_b"]),
     ),
-    "st": Arm("Softmax STE", over(FINE), ST),
+    "st": Arm("softmax_ste", over(FINE), ST),
     "gumbel": Arm(
-        "ST Gumbel-Softmax", over(tau=(0.5, 0.7, 1.0, 1.5, 2.0, 4.0)),
+        "gumbel_ste",
+        over(tau=(0.5, 0.7, 1.0, 1.5, 2.0, 4.0)),
         lambda l, t, first: dst.categorical.gumbel_ste(l, tau=t["tau"]),
     ),
     "gumbel-rao": Arm(
-        "Gumbel-Rao (10)", over(tau=(0.1, 0.2, 0.5, 1.0, 2.0, 4.0)),
+        "gumbel_rao",
+        over(tau=(0.1, 0.2, 0.5, 1.0, 2.0, 4.0)),
         lambda l, t, first: dst.categorical.gumbel_rao(l, tau=t["tau"], samples=10),
     ),
     "reinmax": Arm(
-        "ReinMax", over(tau_b=(1.0, 1.1, 1.2, 1.5, 2.0, 3.0)),
+        "reinmax",
+        over(tau_b=(1.0, 1.1, 1.2, 1.5, 2.0, 3.0)),
         lambda l, t, first: dst.categorical.reinmax(l, tau_f=1.0, tau_b=t["tau_b"]),
     ),
-    "redge": Arm("ReDGE", over(n=(3, 5), t_1=(0.5, 0.7, 0.9)), redge, ("n", "t_1")),
-    "soft": Arm("softmax, no draw", over(FINE), lambda l, t, first: dst.categorical.soft(l, tau=1.0)),
-    "rloo": Arm(f"RLOO, {DRAWS} draws per step", over(FINE), ST),
+    "redge": Arm("redge", over(n=(3, 5), t_1=(0.5, 0.7, 0.9)), redge, ("n", "t_1")),
+    "soft": Arm("soft", over(FINE), lambda l, t, first: dst.categorical.soft(l, tau=1.0)),
+    "rloo": Arm("softmax_ste", over(FINE), ST),
     "self": Arm(
-        "SelfTempered", over(FINE), lambda l, t, first: dst.categorical.decoupled(l, tau_f=t["f"], tau_b=t["b"]),
+        "decoupled",
+        over(FINE),
+        lambda l, t, first: dst.categorical.decoupled(l, tau_f=t["f"], tau_b=t["b"]),
     ),
-    "entropy": Arm("Softmax STE, entropy control", over(weight=(2.0, 3.0, 4.0), falls=(0.0, 1.0)), ST),
-}  # fmt: skip
+    "entropy": Arm("softmax_ste", over(weight=(2.0, 3.0, 4.0), falls=(0.0, 1.0)), ST),
+}
 
 
 def puzzles(seed: int, count: int) -> tuple[Tensor, Tensor]:
@@ -138,8 +157,10 @@ def to_cells(rows: Tensor, columns: Tensor, boxes: Tensor) -> Tensor:
     """The sum over a cell's three units of a number of each, [..., 81, 9]."""
     lead = rows.shape[:-2]
     parts = (
-        rows.view(*lead, 3, 3, 1, 1, 9), columns.view(*lead, 1, 1, 3, 3, 9), boxes.view(*lead, 3, 1, 3, 1, 9),
-    )  # fmt: skip
+        rows.view(*lead, 3, 3, 1, 1, 9),
+        columns.view(*lead, 1, 1, 3, 3, 9),
+        boxes.view(*lead, 3, 1, 3, 1, 9),
+    )
     return (parts[0] + parts[1] + parts[2]).reshape(*lead, 81, 9)
 
 
@@ -223,107 +244,47 @@ def records(
             bits = "".join("1" if bit else "0" for bit in solved[i].tolist())
             rows.append(
                 {
-                    "phase": phase, "arm": arm, "setting": json.dumps(one), "repetition": i % REPETITIONS[phase],
-                    "solved_argmax": means[0][i], "solved_drawn": means[1][i], "violations_argmax": means[2][i],
-                    "violations_drawn": means[3][i], "puzzles": len(bits), "steps": steps,
-                    "solved": f"{int(bits, 2):0{-(-len(bits) // 4)}x}" if phase == "judge" else "",
-                    "group_s": round(seconds, 2), "device": device_name(device), "torch": torch.__version__,
-                    "date": datetime.date.today().isoformat(),
+                    "task": "sudoku",
+                    "phase": phase,
+                    "arm": arm,
+                    "estimator": ARMS[arm].estimator,
+                    "setting": json.dumps(one),
+                    "seed": i % REPETITIONS[phase],
+                    "problems": len(bits),
+                    "steps": steps,
+                    "history.solved_argmax": means[0][i],
+                    "history.solved_drawn": means[1][i],
+                    "history.violations_argmax": means[2][i],
+                    "history.violations_drawn": means[3][i],
+                    "provenance.each": f"x{int(bits, 2):0{-(-len(bits) // 4)}x}" if phase == "judge" else "",
+                    "provenance.seconds": seconds,
                 }
-            )  # fmt: skip
+            )
     return rows
-
-
-def device_name(device: str) -> str:
-    return torch.cuda.get_device_name() if device == "cuda" else "cpu"
-
-
-def read(file: Path, phase: str) -> list[dict[str, Any]]:
-    with file.open(newline="") as lines:
-        return [row for row in csv.DictReader(lines) if row["phase"] == phase]
 
 
 def chosen(rows: list[dict[str, Any]], arm: str) -> Settings:
     """The setting of most tuning puzzles solved."""
-    own = [(row, json.loads(row["setting"])) for row in rows if row["arm"] == arm]
-    return max(own, key=lambda one: (float(one[0]["solved_argmax"]), float(one[0]["solved_drawn"]), -one[1]["lr"]))[1]
-
-
-def compared(rows: list[dict[str, Any]], ours: str, theirs: str) -> tuple[float, float, str]:
-    """Difference of the solved shares, its standard error, and the word of the rule."""
-    shares = []
-    for arm in (ours, theirs):
-        bits = [
-            [int(bit) for bit in f"{int(row['solved'], 16):0{int(row['puzzles'])}b}"]
-            for row in rows
-            if row["arm"] == arm
-        ]
-        shares.append(torch.tensor(bits, dtype=torch.float64).mean(0))
-    d = shares[0] - shares[1]
-    difference, error = d.mean().item(), d.std().item() / math.sqrt(len(d))
-    if abs(difference) >= MARGIN and abs(difference) > 2 * error:
-        return difference, error, "better" if difference > 0 else "worse"
-    return difference, error, "level"
-
-
-def table(file: Path) -> None:
-    """What was chosen, what it solves, and the verdict."""
-    tuned, judged = read(file, "tune"), read(file, "judge")
-    print("| arm | settings | chosen | tuning, argmax % | fresh, argmax % | fresh, drawn % | Decoupled ST is |")
-    print("|---|---|---|---|---|---|---|")
-    words = []
-    for arm, value in ARMS.items():
-        if all(row["arm"] != arm for row in tuned):
-            print(f"| {value.label} | not run | | | | | |")
-            continue
-        setting = chosen(tuned, arm)
-        best = max(100 * float(row["solved_argmax"]) for row in tuned if row["arm"] == arm)
-        own = [row for row in judged if row["arm"] == arm]
-        cells = ["", "", ""]
-        if own:
-            argmax, drawn = ([100 * float(row[name]) for row in own] for name in ("solved_argmax", "solved_drawn"))
-            spread = torch.tensor(argmax).std().item()
-            cells = [f"{sum(argmax) / len(own):.1f} ± {spread:.1f}", f"{sum(drawn) / len(own):.1f}", ""]
-            if arm != "decoupled":
-                difference, error, word = compared(judged, "decoupled", arm)
-                cells[2] = f"{word} ({100 * difference:+.1f} ± {100 * error:.1f})"
-                words.append(word)
-        numbers = ", ".join(f"{name} {number:g}" for name, number in setting.items())
-        print(f"| {value.label} | {len(value.settings)} | {numbers} | {best:.1f} | {' | '.join(cells)} |")
-    if words:
-        print("yes" if set(words) == {"better"} else "no")
+    own = [(row, json.loads(row["setting"])) for row in rows if (row["arm"], row["phase"]) == (arm, "tune")]
+    solved = "history.solved_argmax", "history.solved_drawn"
+    return max(own, key=lambda one: (*(float(one[0][name]) for name in solved), -one[1]["lr"]))[1]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("phase", choices=["tune", "judge", "table"])
+    parser.add_argument("phase", choices=["tune", "judge"])
     parser.add_argument("--arms", nargs="+", default=list(ARMS))
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--puzzles", type=int, default=10**6)
     parser.add_argument("--out", type=Path, default=FILE)
     given = parser.parse_args()
-    if given.phase == "table":
-        return table(given.out)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     for arm in given.arms:
         settings = list(ARMS[arm].settings)
         if given.phase == "judge":
-            settings = [chosen(read(given.out, "tune"), arm)]
-        rows = records(given.phase, arm, settings, given.steps, given.puzzles, device)
-        new = not given.out.exists()
-        with given.out.open("a", newline="") as lines:
-            writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
-            if new:
-                writer.writeheader()
-            writer.writerows(rows)
-        best = max(rows, key=lambda row: row["solved_argmax"])
-        print(
-            arm,
-            best["setting"],
-            f"{best['solved_argmax']:.3f} {best['solved_drawn']:.3f} {best['group_s']} s",
-            flush=True,
-        )
-    return None
+            settings = [chosen(runs.read([given.out]), arm)]
+        for row in records(given.phase, arm, settings, given.steps, given.puzzles, device):
+            runs.write(given.out, COLUMNS, row)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ CONTENTS = {
         "docs/laboratory", "docs/tasks", "docs/plans", "docs/own", "docs/laptop-to-cluster", "docs/report",
     ],
     "Studies": [
-        "docs/results", "docs/claims", "docs/estimators-compared", "docs/codebook-vae", "docs/self-set",
+        "docs/results", "docs/claims", "docs/estimators-compared", "docs/self-set",
         "lab/results/README", "lab/results/*/README",
     ],
     "Reference": ["docs/reference", "docs/architecture", "CONTRIBUTING", "CHANGELOG"],

@@ -91,6 +91,8 @@ def main() -> None:
     for name in ("images.c", "images.v"):
         circuit.write(given.out / name)
         print(f"written: {given.out / name}")
+    dst.circuits.LoopedCircuit(network, images.shape[2:]).write(given.out / "stream.v", testbench=True)
+    print(f"written: {given.out / 'stream.v'}, a pixel per clock")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from itertools import pairwise
 import torch
 
 import decoupled_st as dst
-from decoupled_st.circuits import Circuit
+from decoupled_st.circuits import Circuit, from_network
 
 
 def stack(*widths: int, classes: int = 0, tau: float = 3.0, seed: int = 0) -> torch.nn.Sequential:
@@ -33,6 +33,22 @@ def random_circuit(inputs: int, gates: int, outputs: int, seed: int) -> Circuit:
     return Circuit(
         input_names=names, gates=draw(16, gates), left=left, right=right, outputs=draw(inputs + gates, outputs)
     )
+
+
+def samples(inputs: int) -> dict[str, Circuit]:
+    """What every format must hold."""
+    circuit = from_network(stack(inputs, inputs + 20, inputs + 10, 60, classes=5))
+    wired = random_circuit(inputs, 0, 9, seed=3)
+    return {
+        "scores": circuit,
+        "simplified": circuit.simplify(),
+        "winner": circuit.winner().simplify(),
+        "bits": random_circuit(inputs, 200, 40, seed=1),
+        "one bit per class": random_circuit(inputs, 50, 4, seed=2).replace(meaning="scores", classes=4),
+        "inputs alone": wired,
+        "inputs counted": wired.replace(meaning="scores", classes=3),
+        "half": circuit.replace(dtype=torch.bfloat16),
+    }
 
 
 def every_input(inputs: int) -> torch.Tensor:

@@ -292,9 +292,15 @@ def _cost(one: cost.Cost) -> list[str]:
     if one.recipe == cost.OTHER:
         what = "Beyond the paper: what other ways to choose settings ask for"
     return [
-        one.recipe, what, f"{one.runs:,}", str(one.ends["diverged"]), str(one.ends["failed"]), _minutes(one.seconds),
-        _hours(one.plain) if one.plain else "", f"{one.plain / one.compared:,.0f}" if one.plain else "",
-    ]  # fmt: skip
+        one.recipe,
+        what,
+        f"{one.runs:,}",
+        str(one.ends["diverged"]),
+        str(one.ends["failed"]),
+        _minutes(one.seconds),
+        _hours(one.plain) if one.plain else "",
+        f"{one.plain / one.compared:,.0f}" if one.plain else "",
+    ]
 
 
 def _several(places: Sequence[dict[str, object]], name: str) -> str:

@@ -79,10 +79,14 @@ def _told(one: Comparison) -> str:
 
 
 BLOCKS: dict[str, Callable[[Rows], str]] = {
-    "arms": lambda rows: arms(rows, places()[0]), "paper-tasks": lambda rows: arms(rows, places()[1]),
-    "test-images": test_images, "anchors": anchors, "polynomial": polynomial, "verdicts": verdicts,
+    "arms": lambda rows: arms(rows, places()[0]),
+    "paper-tasks": lambda rows: arms(rows, places()[1]),
+    "test-images": test_images,
+    "anchors": anchors,
+    "polynomial": polynomial,
+    "verdicts": verdicts,
     "figures": lambda rows: captions(ESTIMATORS, rows),
-}  # fmt: skip
+}
 QUOTED = Quoted(ESTIMATORS, ("docs/estimators-compared.md",), BLOCKS)
 
 if __name__ == "__main__":

@@ -57,10 +57,16 @@ def measure(run: Run, circuit: Circuit, test: data.Split) -> tuple[Measured, Cir
         spent += time.process_time() - began
         correct += int((scores.argmax(-1) == torch.from_numpy(test.labels[part])).sum())
     return Measured(
-        run=run.id, gates=len(circuit.gates), simplified=len(small.gates), depth=small.depth, correct=correct,
-        simplify_s=round(simplified, 2), compile_s=round(fast.seconds, 2), images_per_s=round(len(test) / spent),
+        run=run.id,
+        gates=len(circuit.gates),
+        simplified=len(small.gates),
+        depth=small.depth,
+        correct=correct,
+        simplify_s=round(simplified, 2),
+        compile_s=round(fast.seconds, 2),
+        images_per_s=round(len(test) / spent),
         device="x86_64, CPU time of one thread",
-    ), small  # fmt: skip
+    ), small
 
 
 def main() -> None:

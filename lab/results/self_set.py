@@ -84,9 +84,12 @@ def courses(rows: Rows) -> str:
 
 AUTOENCODER, NETWORK = CategoricalAutoencoderConfig, StochasticBinaryConfig
 BLOCKS: dict[str, Callable[[Rows], str]] = {
-    "bars": bars, "rates-autoencoder": lambda rows: rates(rows, AUTOENCODER),
-    "rates-network": lambda rows: rates(rows, NETWORK), "courses": courses, "measures": measures,
-}  # fmt: skip
+    "bars": bars,
+    "rates-autoencoder": lambda rows: rates(rows, AUTOENCODER),
+    "rates-network": lambda rows: rates(rows, NETWORK),
+    "courses": courses,
+    "measures": measures,
+}
 QUOTED = Quoted(TEMPERATURES, ("docs/choosing-temperatures.md", "docs/self-set.md"), BLOCKS)
 
 if __name__ == "__main__":

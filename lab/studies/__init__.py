@@ -4,9 +4,11 @@ from dst_lab.report.known import register
 
 from studies.circuits import CIRCUITS
 from studies.codebooks import CODEBOOKS
+from studies.convolutional import CONVOLUTIONAL
+from studies.diffusion import DIFFUSION
 from studies.estimators import ESTIMATORS
 from studies.paper import PAPER
 from studies.temperatures import TEMPERATURES
 
-for _study in (PAPER, ESTIMATORS, TEMPERATURES, CIRCUITS, CODEBOOKS):
+for _study in (PAPER, ESTIMATORS, TEMPERATURES, CIRCUITS, CODEBOOKS, CONVOLUTIONAL, DIFFUSION):
     register(_study)

@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 from chromium import browser
 from dst_lab.store import Record, Series, Store
+from small import SMALL
 
 __all__ = ["browser"]
-SMALL: dict[str, dict[str, Any]] = {
-    "stochastic-binary": {"hidden": (16, 16), "epochs": 2, "diagnose_every": 2},
-    "categorical-autoencoder": {"hidden": (24, 16), "epochs": 2, "snr_every": 2, "snr_passes": 4},
-    "logic-gates": {"width": 160, "steps": 12, "evaluate_every": 6},
-    "bias-variance": {"steps": 12, "evaluate_every": 6},
-    "categorical-vae": {"hidden": (24, 16), "epochs": 2, "bound_samples": 3},
-    "polynomial": {"steps": 12, "evaluate_every": 6, "latents": 16, "classes": 4, "passes": 8},
-}
+
+
+@pytest.fixture(scope="session")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with planted runs of every recipe of the paper."""
+    import planted
+
+    return planted.plant(tmp_path_factory.mktemp("everything") / "planted.sqlite")
 
 
 @pytest.fixture(params=list(SMALL))
@@ -118,8 +119,9 @@ def start(surroundings: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]
 
     def run(*words: Any, **options: Any) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "dst_lab.cli.main", *map(str, words)]
-        given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
-        process = subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1"}, **given)
+        given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": os.environ, **options}
+        given["env"] = {**given["env"], "PYTHONUNBUFFERED": "1"}
+        process = subprocess.Popen(command, **given)
         started.append(process)
         return process
 

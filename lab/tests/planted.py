@@ -6,13 +6,14 @@ every other estimator is worse; perplexity rises and SNR falls with tau_f, the g
 
 import math
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dst_lab.records import pursue, temperatures
+from dst_lab.plans import Plan
+from dst_lab.records import remaining, temperatures
 from dst_lab.runs import CONFIGS, Config
 from dst_lab.store import Record, Series, Store
 from dst_lab.tasks.stochastic_binary import THRESHOLDS
@@ -23,19 +24,23 @@ IMAGES = {"digits": 1024, "fashion-mnist": 50_000, "mnist": 50_000, "cifar10": 4
 IMAGES |= {"digits-whole": 1280, "fashion-mnist-whole": 60_000, "mnist-whole": 60_000, "cifar10-whole": 50_000}
 BEST = {"stochastic-binary": (0.1, 0.7), "categorical-autoencoder": (2.0, 0.5), "logic-gates": (0.1, 2.0)}
 WORSE = {"decoupled": 0.0, "softmax_ste": 0.06, "gumbel_ste": 0.09, "identity_ste": 0.12, "soft": 0.03}
-PROVENANCE = {
-    "version": "0.1.0", "torch": "2.6.0", "numpy": "2.0.0", "python": "3.11.7", "system": "Linux-6.1", "cores": 2,
-    "machine": "x86_64", "threads": 2, "device": "cpu", "started": "2026-01-05T10:00:00Z",
-    "ended": "2026-01-05T10:02:00Z", "seconds": 120.0, "fleet": 75, "commit": "0" * 40, "dirty": False,
-}  # fmt: skip
+PROVENANCE = {"version": "0.1.0", "torch": "2.6.0", "numpy": "2.0.0", "python": "3.11.7", "system": "Linux-6.1"}
+PROVENANCE |= {"machine": "x86_64", "cores": 2, "threads": 2, "device": "cpu", "fleet": 75, "seconds": 120.0}
+PROVENANCE |= {"started": "2026-01-05T10:00:00Z", "ended": "2026-01-05T10:02:00Z", "commit": "0" * 40, "dirty": False}
 
 
 def plant(path: Path, scale: str = "quick", recipes: Iterable[str] = tuple(RECIPES.plans)) -> Path:
     """Follow the recipes to their end, with `record` in the place of training."""
     with Store.open(path, write=True) as store:
         for name in recipes:
-            pursue(RECIPES.plans[name](scale), store, lambda configs, _: bool(store.put(map(record, configs))) or True)
+            pursue(RECIPES.plans[name](scale), store, lambda configs: store.put(map(record, configs)))
     return path
+
+
+def pursue(plan: Plan, store: Store, train: Callable[[list[Config]], object]) -> None:
+    """Round after round, until the plan wants nothing that the store lacks."""
+    while lacking := remaining(plan, store)[0]:
+        train(lacking)
 
 
 def record(config: Config) -> Record:
@@ -71,12 +76,16 @@ def _falling(start: float, end: float, count: int, draw: np.random.Generator) ->
 def _pair(name: str, values: Array, better: float, draw: np.random.Generator) -> dict[str, Array]:
     """A metric on validation and test data, by both forwards."""
     noise = 0.002 * np.abs(values).mean()
+    shifts = (
+        ("validation", "", 0.0),
+        ("validation", "_argmax", better),
+        ("test", "", 0.01),
+        ("test", "_argmax", better),
+    )
     return {
         f"{split}_{name}{suffix}": values * (1 + shift) + noise * draw.standard_normal(len(values))
-        for split, suffix, shift in (
-            ("validation", "", 0.0), ("validation", "_argmax", better), ("test", "", 0.01), ("test", "_argmax", better),
-        )
-    }  # fmt: skip
+        for split, suffix, shift in shifts
+    }
 
 
 def _series(steps: npt.NDArray[np.int64], values: dict[str, Array]) -> dict[str, Series]:
@@ -124,12 +133,11 @@ def _logic(config: Any, draw: np.random.Generator) -> dict[str, Series]:
     histogram = np.round(share * config.width * config.layers) * np.ones((len(steps), 1))
     shares = histogram / histogram.sum(-1, keepdims=True)
     entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(-1)
-    values = {
-        "train_loss": loss * 0.95, "gradient_norm": _falling(1, 0.3, len(steps), draw),
-        **_pair("loss", loss, 0.02, draw), **_pair("accuracy", np.clip(0.95 - 0.3 * loss, 0.1, 1), -0.02, draw),
-        "gate_histogram": histogram, "gate_perplexity": np.exp(entropy),
-        "unused_gates": (histogram == 0).sum(-1), "dead_gates": np.full(len(steps), min(1.0, 2 * far)),
-    }  # fmt: skip
+    values = {"train_loss": loss * 0.95, "gradient_norm": _falling(1, 0.3, len(steps), draw)}
+    values |= _pair("loss", loss, 0.02, draw)
+    values |= _pair("accuracy", np.clip(0.95 - 0.3 * loss, 0.1, 1), -0.02, draw)
+    values |= {"gate_histogram": histogram, "gate_perplexity": np.exp(entropy)}
+    values |= {"unused_gates": (histogram == 0).sum(-1), "dead_gates": np.full(len(steps), min(1.0, 2 * far))}
     return _series(steps, values)
 
 

@@ -7,13 +7,10 @@ import resource
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from dst_lab import data, replace
-from dst_lab.records import export
-from dst_lab.replace import CSV, PAGE, PARQUET, PREPARED, STORE, WriteError, check_target, write_bytes, writing
-from dst_lab.store import Store, StoreError
+from dst_lab.replace import WriteError, check_target, write_bytes, writing
+from dst_lab.store import Store
 
 
 def test_a_file_takes_its_name_at_the_end_of_the_block_only(tmp_path):
@@ -70,13 +67,25 @@ def test_places_where_no_file_can_be_are_found_before_the_work(tmp_path, monkeyp
         "x" * 260: "could not be written (File name too long); nothing was changed.",
     }.items():
         with pytest.raises(WriteError, match=re.escape(words)):
-            check_target(tmp_path / name, PAGE, overwrite=True)
+            check_target(tmp_path / name)
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(WriteError, match=r"plain could not be written \(it may only be read\)"):
-        check_target(tmp_path / "plain", PAGE, overwrite=True)
+        check_target(tmp_path / "plain")
 
 
-def test_a_killed_write_leaves_the_old_file_and_its_draft_goes_a_day_later(tmp_path):
+def test_any_file_is_replaced_but_a_store(tmp_path):
+    (tmp_path / "letter").write_text("a letter")
+    check_target(tmp_path / "letter")
+    Store.open(tmp_path / "runs.sqlite", write=True).close()
+    (tmp_path / "link").symlink_to("runs.sqlite")
+    with Store.open(tmp_path / "runs.sqlite") as store:
+        store.copy(tmp_path / "small.sqlite.xz")
+    for name in ("runs.sqlite", "link", "small.sqlite.xz"):
+        with pytest.raises(WriteError, match="is a store, which this would overwrite: give another path"):
+            check_target(tmp_path / name)
+
+
+def test_a_killed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     code = (
@@ -90,65 +99,5 @@ def test_a_killed_write_leaves_the_old_file_and_its_draft_goes_a_day_later(tmp_p
     child.wait()
     child.stdout.close()
     assert path.read_bytes() == b"old"
-    (draft,) = set(tmp_path.iterdir()) - {path}
     write_bytes(path, b"new")
-    assert draft.read_bytes() == b"half", "another process may be writing it"
-    day_ago = draft.stat().st_mtime - 90_000
-    os.utime(draft, (day_ago, day_ago))
-    (tmp_path / ".file.notes").write_text("mine")
-    os.utime(tmp_path / ".file.notes", (day_ago, day_ago))
-    write_bytes(path, b"newer")
-    assert sorted(one.name for one in tmp_path.iterdir()) == [".file.notes", "file"]
-
-
-@pytest.mark.parametrize("kind", [PAGE, CSV, PARQUET, PREPARED], ids=lambda kind: kind.name)
-def test_what_dst_wrote_is_replaced_and_what_it_did_not_is_spared(kind, tmp_path):
-    path = tmp_path / "file"
-    check_target(path, kind)
-    path.write_bytes(b"head\n" + kind.mark + b"rest")
-    check_target(path, kind)
-    path.write_bytes(b"a letter")
-    with pytest.raises(WriteError) as caught:
-        check_target(path, kind)
-    assert str(caught.value) == (
-        f"{path} exists already, and is not {kind.name}: give another path, or replace it with --overwrite "
-        "(overwrite=True)."
-    )
-    check_target(path, kind, overwrite=True)
-    path.unlink()
-    Store.open(path, write=True).close()
-    for overwrite in (False, True):
-        with pytest.raises(WriteError, match="is a store, which this would overwrite: give another path"):
-            check_target(path, kind, overwrite=overwrite)
-    with pytest.raises(WriteError, match="exists already: give another path, or replace it with --overwrite"):
-        check_target(path, STORE)
-    check_target(path, STORE, overwrite=True)
-
-
-def test_what_is_written_has_the_mark_of_its_kind(tmp_path):
-    with Store.open(tmp_path / "runs.sqlite", write=True) as store:
-        for _ in range(2):
-            export(store, "csv", tmp_path / "rows.csv")
-            export(store, "parquet", tmp_path / "rows.parquet")
-            data.prepare(data.load("digits"), 1, tmp_path / "digits.levels")
-        with pytest.raises(StoreError, match=r"is not an export made by `dst export`: .*--overwrite"):
-            export(store, "csv", tmp_path / "digits.levels")
-        export(store, "csv", tmp_path / "digits.levels", overwrite=True)
-    with pytest.raises(WriteError, match="--overwrite"):
-        data.prepare(data.load("digits"), 1, tmp_path / "rows.csv")
-
-
-def test_no_other_module_writes_files_by_itself():
-    """What opens a file to write it, or renames one, is `dst_lab.replace`, or is named here with its reason."""
-    allowed = {
-        "replace.py": "this one",
-        "store/files.py": "unpacks into a temporary folder, and compresses a draft",
-        "records/export.py": "writes a draft",
-        "engines/ray.py": "the driver's word to its workers",
-    }
-    root = Path(replace.__file__).parent
-    pattern = re.compile(r"""(?<!replace)\.write_(text|bytes)\(|open\([^)\n]*["'][wxa]b?["']|os\.(replace|rename)\(""")
-    found = {
-        str(path.relative_to(root)) for path in root.rglob("*.py") if pattern.search(path.read_text(encoding="utf-8"))
-    }
-    assert found <= set(allowed), "write with dst_lab.replace: write_text, write_bytes, writing or replacing"
+    assert path.read_bytes() == b"new"

@@ -1,10 +1,12 @@
-"""An estimator and a rule for temperatures of one's own, as a user would write them: nothing of `src` is touched."""
+"""An estimator, a rule for temperatures and a task of one's own, as a user would write them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
+from dst_lab.fleet.task import Task
+from dst_lab.runs import Config
 from torch import Tensor
 
 import decoupled_st as dst
@@ -19,9 +21,15 @@ def _through(z: Tensor, logits: Tensor, grad_scale: Any) -> Tensor:
 
 
 def categorical(
-    logits: Tensor, *, tau: Any = 1.0, dim: int = -1, mask: Any = None, generator: Any = None, noise: Any = None,
+    logits: Tensor,
+    *,
+    tau: Any = 1.0,
+    dim: int = -1,
+    mask: Any = None,
+    generator: Any = None,
+    noise: Any = None,
     grad_scale: Any = 1.0,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     given = {"tau": tau, "dim": dim, "mask": mask, "generator": generator, "noise": noise}
     return _through(dst.categorical.softmax_ste(logits.detach(), **given), logits, grad_scale)
 
@@ -69,3 +77,34 @@ class Falling(Rule):
 
     def temperatures(self, state: State, view: Any) -> Taus:
         return Taus(view.spread(self.start_at / (state["passes"] + 1)), view.spread(1 + state["largest"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyConfig(Config):
+    task: ClassVar[str] = "toy"
+    batch: int = field(default=8, metadata={"help": "examples"})
+
+    def steps_of(self, images: int) -> tuple[int, int]:
+        return 4, 2
+
+
+class Toy(Task):
+    """A line through 32 points, two numbers a run."""
+
+    config_type = ToyConfig
+
+    def __init__(self, config: Config, source: str | None, device: torch.device) -> None:
+        super().__init__(config, source, device)
+        self.x, self.images = torch.linspace(-1, 1, 32), 32
+
+    def initial(self, seed: int) -> dict[str, torch.Tensor]:
+        return {"w": torch.full((1,), float(seed + 1)), "b": torch.zeros(1)}
+
+    def loss(self, parameters: Any, index: torch.Tensor, choose: Any) -> torch.Tensor:
+        return (parameters["w"] * self.x[index] + parameters["b"] - 1).square()
+
+    def evaluate(self, parameters: Any, choosers: Any) -> dict[str, torch.Tensor]:
+        return {"validation_loss": (parameters["w"] * self.x + parameters["b"] - 1).square().mean(-1)}
+
+    def bytes_per_run(self) -> int:
+        return 1000

@@ -17,7 +17,7 @@ from torch.distributions import constraints
 
 from decoupled_st.estimators.contract import check, check_categories, check_float, check_logits, to_compute
 from decoupled_st.estimators.decoupled import Decoupled, binary, categorical
-from decoupled_st.estimators.noise import gumbel
+from decoupled_st.estimators.noise import draw
 from decoupled_st.estimators.spec import Estimator, check_estimator
 from decoupled_st.estimators.surrogate import Temperature
 
@@ -146,7 +146,7 @@ class OneHotCategorical(_Choice, torch_distributions.OneHotCategorical):
         """The categories drawn, [*sample_shape, ...], int64, without their one-hots. -1 in a row that has no category
         to draw, such as one with NaN, which torch refuses unless `validate_args` is False."""
         logits = self.logits.expand(self._extended_shape(Size(sample_shape)))
-        index = (logits + gumbel(logits, generator, None)).argmax(-1)
+        index = (logits + draw(logits, -1, generator)).argmax(-1)
         # Normalised, a row that holds NaN or +inf, or only -inf, holds NaN.
         return index.masked_fill(self.logits.isnan().any(-1), -1)
 

@@ -23,10 +23,11 @@ def networks() -> dict[str, nn.Module]:
         ),
         "binary": nn.Sequential(nn.Linear(8, 16), bits, nn.Linear(16, 2)),
         "logic": nn.Sequential(
-            dst.nn.LogicLayer(8, 16, gates, deterministic=True), dst.nn.LogicLayer(16, 20, gates, deterministic=True),
+            dst.nn.LogicLayer(8, 16, gates, deterministic=True),
+            dst.nn.LogicLayer(16, 20, gates, deterministic=True),
             dst.nn.GroupSum(2, tau=3.0),
         ),
-    }  # fmt: skip
+    }
     return {name: network.eval() for name, network in made.items()}
 
 

@@ -48,9 +48,15 @@ def test_lightning(client: Any, tmp_path: Path) -> None:
 
     module = Module()
     trainer = package.Trainer(
-        max_epochs=12, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
-        enable_checkpointing=False, default_root_dir=tmp_path, use_distributed_sampler=False,
-    )  # fmt: skip
+        max_epochs=12,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        default_root_dir=tmp_path,
+        use_distributed_sampler=False,
+    )
     trainer.fit(module, examples())
     trainer.save_checkpoint(tmp_path / "last.ckpt")
     assert sum(module.losses[-8:]) < 0.8 * sum(module.losses[:8])

@@ -1,12 +1,15 @@
 """Several processes, over gloo: DDP, FSDP2 and tensors split over processes."""
 
 import copy
+import itertools
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as distributed
+from contract.table import CASES, RELAXED
 from torch import nn
+from torch.torch_version import TorchVersion
 from two_processes import in_two_processes
 
 import decoupled_st as dst
@@ -108,29 +111,6 @@ def test_fsdp2_trains(tmp_path: Path) -> None:
     in_two_processes(_fsdp, tmp_path)
 
 
-def _split(rank: int, folder: Path) -> None:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
-    mesh = init_device_mesh("cpu", (2,))
-    torch.manual_seed(0)
-    whole, weight = torch.randn(8, 6), torch.randn(8, 6)
-    for placement in (Shard(0), Replicate()):
-        for name, estimator in CHOICES.items():
-            logits = distribute_tensor(whole, mesh, [placement]).requires_grad_()
-            z = estimator.categorical(logits)
-            (z * distribute_tensor(weight, mesh, [placement])).sum().backward()
-            full = z.full_tensor()
-            assert torch.equal(full.sum(-1), torch.ones(8)), name
-            gradient = logits.grad.full_tensor()
-            assert gradient.isfinite().all(), name
-            assert gradient.abs().max() > 0, name
-
-
-def test_tensors_split_over_processes(tmp_path: Path) -> None:
-    in_two_processes(_split, tmp_path)
-
-
 def _fsdp_tokeniser(rank: int, folder: Path) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -154,3 +134,32 @@ def test_a_tokeniser_under_fsdp2_moves_its_codes_alike_in_all_processes(tmp_path
     in_two_processes(_fsdp_tokeniser, tmp_path)
     for first, second in zip(*(torch.load(tmp_path / f"{rank}.pt") for rank in range(2)), strict=True):
         assert torch.equal(first, second)
+
+
+def _split(rank: int, folder: Path) -> None:
+    """Values 0 and 1 (or between them), and where nothing is drawn the value and gradient of the whole tensor."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (2,))
+    for case, placement in itertools.product(CASES + RELAXED, (Shard(0), Shard(1), Replicate())):
+        torch.manual_seed(0)
+        logits, g = torch.randn(8, 6), torch.randn(8, 6)
+        for estimator in (case.value, case.value.deterministic()):
+            leaf = distribute_tensor(logits, mesh, [placement]).requires_grad_()
+            z = getattr(estimator, case.kind)(leaf)
+            z.backward(distribute_tensor(g, mesh, [placement]))
+            whole, gradient = z.full_tensor().detach(), leaf.grad.full_tensor()
+            assert gradient.isfinite().all(), case.id
+            assert ((whole >= 0) & (whole <= 1)).all(), case.id
+            if case.categorical:
+                torch.testing.assert_close(whole.sum(-1), torch.ones(8))
+        plain = logits.clone().requires_grad_()
+        want = getattr(estimator, case.kind)(plain)
+        torch.testing.assert_close(whole, want.detach())
+        torch.testing.assert_close(gradient, torch.autograd.grad(want, plain, g)[0])
+
+
+@pytest.mark.skipif(TorchVersion(torch.__version__) < (2, 13), reason="DTensors of torch 2.10 have no exponential_")
+def test_tensors_split_over_processes(tmp_path: Path) -> None:
+    in_two_processes(_split, tmp_path)

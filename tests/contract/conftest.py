@@ -1,46 +1,32 @@
 """The suite's parameters: `case` is every estimator, `sampled` those whose choice is drawn."""
 
-from typing import Any
-
 import pytest
 import torch
-from contract.table import CASES, RELAXED, Case
-
-
-@pytest.fixture(params=CASES + RELAXED, ids=lambda c: c.id)
-def case(request: pytest.FixtureRequest) -> Case:
-    return request.param
-
-
-@pytest.fixture(params=CASES, ids=lambda c: c.id)
-def discrete(request: pytest.FixtureRequest) -> Case:
-    """Those whose output is a choice."""
-    return request.param
-
+from contract.table import CASES, RELAXED, each
 
 SAMPLED = [c for c in CASES if c.sample_tau]
-
-
-@pytest.fixture(params=SAMPLED, ids=lambda c: c.id)
-def sampled(request: pytest.FixtureRequest) -> Case:
-    return request.param
-
-
-LEARNED = [c for c in CASES + RELAXED if c.backward]
-
-
-@pytest.fixture(params=LEARNED, ids=lambda c: c.id)
-def learned(request: pytest.FixtureRequest) -> Case:
-    """Those whose surrogate has a temperature."""
-    return request.param
-
-
 CATEGORICAL = [c for c in CASES if c.categorical]
+QUICK = (
+    "categorical.decoupled",
+    "categorical.gumbel_ste",
+    "categorical.identity_ste",
+    "categorical.reinmax",
+    "binary.decoupled",
+    "binary.gumbel_ste",
+    "binary.reinmax",
+)
+"""Compiling takes longer than all the rest: these few stand for all, the others are left to `make test-slow`."""
 
-
-@pytest.fixture(params=CATEGORICAL, ids=lambda c: c.id)
-def categorical(request: pytest.FixtureRequest) -> Case:
-    return request.param
+case = each(CASES + RELAXED)
+discrete = each(CASES)  # whose output is a choice
+sampled = each(SAMPLED)
+learned = each([c for c in CASES + RELAXED if c.backward])  # whose surrogate has a temperature
+categorical = each(CATEGORICAL)
+few = each(CASES + RELAXED, QUICK)
+few_sampled = each(SAMPLED, QUICK)
+quick = each([c for c in CASES if c.id in QUICK])  # for what is the same code for all
+quick_sampled = each([c for c in SAMPLED if c.id in QUICK])
+quick_categorical = each([c for c in CATEGORICAL if c.id in QUICK])
 
 
 @pytest.fixture
@@ -48,40 +34,6 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(20260)
 
 
-QUICK = {
-    "categorical.decoupled", "categorical.gumbel_ste", "categorical.identity_ste", "categorical.reinmax",
-    "binary.decoupled", "binary.gumbel_ste", "binary.reinmax",
-}  # fmt: skip
-"""Compiling takes longer than all the rest: these few stand for all, the others are left to `make test-slow`."""
-
-
-def _few(cases: list[Case]) -> list[Any]:
-    return [pytest.param(c, marks=[] if c.id in QUICK else pytest.mark.slow, id=c.id) for c in cases]
-
-
-@pytest.fixture(params=_few(CASES + RELAXED))
-def few(request: pytest.FixtureRequest) -> Case:
-    return request.param
-
-
-@pytest.fixture(params=_few(CASES))
-def few_discrete(request: pytest.FixtureRequest) -> Case:
-    return request.param
-
-
-@pytest.fixture(params=_few(SAMPLED))
-def few_sampled(request: pytest.FixtureRequest) -> Case:
-    return request.param
-
-
-@pytest.fixture(params=_few(CATEGORICAL))
-def few_categorical(request: pytest.FixtureRequest) -> Case:
-    return request.param
-
-
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-
-
-@pytest.fixture(params=DEVICES)
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> str:
     return request.param

@@ -3,15 +3,16 @@
 A new estimator is a file with its functions and its value, and one row here for each kind of choice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 import contract.toy
+import pytest
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators import registered
+from decoupled_st.estimators import Estimator, registered
 
 
 def softmax_vjp(scores: Tensor, tau: Any, g: Tensor, dim: int) -> Tensor:
@@ -59,6 +60,10 @@ class Case:
     @property
     def function(self) -> Callable[..., Tensor]:
         return registered(self.name).functions[self.kind]
+
+    @property
+    def value(self) -> Estimator:
+        return registered(self.name)(**self.temperatures, **self.options)
 
     def __call__(self, logits: Tensor, **options: Any) -> Tensor:
         return self.function(logits, **{**self.temperatures, **self.options, **options})
@@ -124,62 +129,59 @@ def gapped_scores(kind: str, l: Tensor, noise: Tensor, gap: float | str, dim: in
     return torch.where(D > 0, top, torch.minimum(l, top - lead))
 
 
+def _by(vjp: Callable[..., Tensor], tau: str, perturbed: bool = False) -> Callable[..., Tensor]:
+    """The closed form of a surrogate of the logits, or of the perturbed ones, at the temperature of this name."""
+    return lambda l, noise, g, t, dim: vjp(l + noise if perturbed else l, t[tau], g, dim)
+
+
+def _gapped(kind: str, vjp: Callable[..., Tensor], gap: float | str) -> Case:
+    def closed(l: Tensor, noise: Tensor, g: Tensor, t: dict[str, Any], dim: int) -> Tensor:
+        return vjp(gapped_scores(kind, l, noise, gap, dim), t["tau"], g, dim)
+
+    return Case("gapped_ste", kind, TAU, closed, AT_1, "tau", fused=False, options={"gap": gap})
+
+
+TAU, BOTH = {"tau": 0.6}, {"tau_f": 0.7, "tau_b": 0.4}
+AT_1, AT_TAU, AT_TAU_F = (lambda t: 1.0), (lambda t: t["tau"]), (lambda t: t["tau_f"])
+
+
 def _rows(kind: str, vjp: Callable[..., Tensor]) -> list[Case]:
+    clean, perturbed = _by(vjp, "tau"), _by(vjp, "tau", perturbed=True)
+    clipped = sparsemax_vjp if kind == "categorical" else clipped_vjp
+    own, its_own = contract.toy.HalfIdentity.name, contract.toy.VJPS[kind]
+    window = {"tau_f": 0.7, "tau_b": 0.9}
     return [
-        Case(
-            "decoupled", kind, {"tau_f": 0.7, "tau_b": 0.4},
-            lambda l, noise, g, t, dim: vjp(l, t["tau_b"], g, dim), lambda t: t["tau_f"], "tau_b",
-        ),
-        Case(
-            "softmax_ste", kind, {"tau": 0.6},
-            lambda l, noise, g, t, dim: vjp(l, t["tau"], g, dim), lambda t: t["tau"], "tau",
-        ),
-        Case(
-            "gumbel_ste", kind, {"tau": 0.6},
-            lambda l, noise, g, t, dim: vjp(l + noise, t["tau"], g, dim), lambda t: 1.0, "tau",
-        ),
-        Case(
-            "reinmax", kind, {"tau_f": 0.7, "tau_b": 0.4}, reinmax_vjp(kind), lambda t: t["tau_f"],
-            kept=2 if kind == "categorical" else 1,
-        ),
-        Case(
-            "gumbel_rao", kind, {"tau": 0.6}, lambda l, noise, g, t, dim: vjp(l + noise, t["tau"], g, dim),
-            lambda t: 1.0, "tau", fused=False, options={"samples": 1},
-        ),
-        *[
-            Case(
-                "gapped_ste", kind, {"tau": 0.6},
-                lambda l, noise, g, t, dim, gap=gap: vjp(gapped_scores(kind, l, noise, gap, dim), t["tau"], g, dim),
-                lambda t: 1.0, "tau", fused=False, options={"gap": gap},
-            )
-            for gap in (1.0, "p")
-        ],
-        Case(
-            "clipped_ste", kind, {"tau_f": 0.7, "tau_b": 0.9}, sparsemax_vjp if kind == "categorical" else clipped_vjp,
-            lambda t: t["tau_f"], "tau_b", fused=False, kept=0,
-        ),
-        Case(
-            "identity_ste", kind, {}, lambda l, noise, g, t, dim: g, None, normalised=False, fused=False
-        ),
-        Case(
-            contract.toy.HalfIdentity.name, kind, {"tau": 0.6}, contract.toy.VJPS[kind], lambda t: t["tau"],
-            normalised=False, fused=False,
-        ),
-    ]  # fmt: skip
+        Case("decoupled", kind, BOTH, _by(vjp, "tau_b"), AT_TAU_F, "tau_b"),
+        Case("softmax_ste", kind, TAU, clean, AT_TAU, "tau"),
+        Case("gumbel_ste", kind, TAU, perturbed, AT_1, "tau"),
+        Case("reinmax", kind, BOTH, reinmax_vjp(kind), AT_TAU_F, kept=2 if kind == "categorical" else 1),
+        Case("gumbel_rao", kind, TAU, perturbed, AT_1, "tau", fused=False, options={"samples": 1}),
+        _gapped(kind, vjp, 1.0),
+        _gapped(kind, vjp, "p"),
+        Case("clipped_ste", kind, window, clipped, AT_TAU_F, "tau_b", fused=False, kept=0),
+        Case("identity_ste", kind, {}, lambda l, noise, g, t, dim: g, None, normalised=False, fused=False),
+        Case(own, kind, TAU, its_own, AT_TAU, normalised=False, fused=False),
+    ]
 
 
 def _relaxed(kind: str, vjp: Callable[..., Tensor]) -> list[Case]:
     """Those whose output is no choice: their gradient keeps the contract, their value has its own tests."""
     return [
-        Case(
-            "soft", kind, {"tau": 0.6}, lambda l, noise, g, t, dim: vjp(l, t["tau"], g, dim), None, "tau", fused=False
-        ),
-        Case(
-            "gumbel_soft", kind, {"tau": 0.6}, lambda l, noise, g, t, dim: vjp(l + noise, t["tau"], g, dim),
-            None, "tau", fused=False,
-        ),
-    ]  # fmt: skip
+        Case("soft", kind, TAU, _by(vjp, "tau"), None, "tau", fused=False),
+        Case("gumbel_soft", kind, TAU, _by(vjp, "tau", perturbed=True), None, "tau", fused=False),
+    ]
 
 
 CASES = _rows("categorical", softmax_vjp) + _rows("binary", sigmoid_vjp)
 RELAXED = _relaxed("categorical", softmax_vjp) + _relaxed("binary", sigmoid_vjp)
+
+
+def each(cases: list[Case], quick: Collection[str] = ()) -> Any:
+    """A fixture of these cases; where some are quick, the others are slow."""
+    marks = [[pytest.mark.slow] if quick and case.id not in quick else [] for case in cases]
+
+    @pytest.fixture(params=[pytest.param(c, id=c.id, marks=m) for c, m in zip(cases, marks, strict=True)])
+    def one(request: pytest.FixtureRequest) -> Case:
+        return request.param
+
+    return one

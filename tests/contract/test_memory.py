@@ -3,20 +3,7 @@
 import torch
 import torch.nn.functional as F
 from contract.table import Case
-
-
-def kept_bytes(call, logits: torch.Tensor) -> int:
-    """Bytes of the distinct storages saved for backward, the output's own left out."""
-    storages: dict[int, int] = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        out = call(logits)
-    storages.pop(out.untyped_storage().data_ptr(), None)
-    return sum(storages.values())
+from memory import kept_by
 
 
 def test_at_most_one_tensor_of_the_logits_size(case: Case) -> None:
@@ -25,9 +12,9 @@ def test_at_most_one_tensor_of_the_logits_size(case: Case) -> None:
     # A byte: which side, -inf, or where the gradient is 0.
     side = logits.numel() * (not case.categorical or not case.normalised or case.kept == 0)
     for scale in (1.0, 0.5):
-        kept = kept_bytes(lambda l, scale=scale: case(l, grad_scale=scale), logits)
+        kept = kept_by(lambda scale=scale: case(logits, grad_scale=scale))
         assert kept <= case.kept * logits.nbytes + rows + side
         if case.backward and case.kept:
             assert kept >= logits.nbytes  # the surrogate's probabilities: the count is not blind
-    peer = kept_bytes(lambda l: F.gumbel_softmax(l, hard=True), logits)
+    peer = kept_by(lambda: F.gumbel_softmax(logits, hard=True))
     assert kept <= peer + rows + side + (case.kept - 1) * logits.nbytes

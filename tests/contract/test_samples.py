@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import decoupled_st as dst
 
-N = 200_000
+N = 50_000
 LOGITS = torch.tensor([1.3, -0.4, 0.2, 2.0, -2.5])
 
 
@@ -55,14 +55,6 @@ def test_frequencies_with_tensor_temperatures(sampled: Case, generator: torch.Ge
         assert within_5_standard_errors(z[run].double().mean(0), expected(sampled, LOGITS, at), N)
 
 
-def test_tau_f_moves_the_samples(generator: torch.Generator) -> None:
-    for kind in (dst.categorical, dst.binary):
-        cold = kind.decoupled(LOGITS.expand(N, 5), tau_f=0.5, tau_b=1.0, generator=generator).mean(0)
-        hot = kind.decoupled(LOGITS.expand(N, 5), tau_f=2.0, tau_b=1.0, generator=generator).mean(0)
-        # At 0.5 and 2.0 the most likely choice has p = 0.78 and 0.36 (categorical), 0.98 and 0.73 (binary).
-        assert cold[3] - hot[3] > 0.2
-
-
 @pytest.mark.parametrize("zero", [0.0, torch.zeros(1, 1)], ids=["float", "tensor"])
 def test_tau_f_zero_is_the_argmax(zero: object) -> None:
     logits = torch.randn(1000, 7)
@@ -85,11 +77,11 @@ def test_tau_f_zero_as_a_float_draws_nothing(generator: torch.Generator) -> None
     assert torch.equal(generator.get_state(), before)
 
 
-def test_a_hundred_thousand_classes(few_categorical: Case, generator: torch.Generator) -> None:
-    """N = 400 rows of equal logits. Each quarter of the classes holds p = 1/4 of the draws."""
-    n, classes = 400, 100_000
-    index = few_categorical(torch.zeros(n, classes), generator=generator).argmax(-1)
-    if few_categorical.sample_tau is None:
+def test_a_hundred_thousand_classes(quick_categorical: Case, generator: torch.Generator) -> None:
+    """N = 200 rows of equal logits. Each quarter of the classes holds p = 1/4 of the draws."""
+    n, classes = 200, 100_000
+    index = quick_categorical(torch.zeros(n, classes), generator=generator).argmax(-1)
+    if quick_categorical.sample_tau is None:
         assert index.eq(0).all()
         return
     quarters = torch.bincount(index // 25_000, minlength=4).double() / n
@@ -107,9 +99,9 @@ def test_rows_are_independent(sampled: Case, generator: torch.Generator) -> None
     assert within_5_standard_errors(agree, chance, N)
 
 
-def test_who_counts_operations_changes_no_choice(case: Case) -> None:
+def test_who_counts_operations_changes_no_choice(case: Case, device: str) -> None:
     """As where a step inside a checkpoint is counted once: its pass is run again, and must choose the same."""
-    logits, results = torch.randn(300, 5, generator=torch.Generator().manual_seed(0)), []
+    logits, results = torch.randn(300, 5, generator=torch.Generator().manual_seed(0)).to(device), []
     for mode in (nullcontext(), FlopCounterMode(display=False)):
         torch.manual_seed(3)
         with mode:

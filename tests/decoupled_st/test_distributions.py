@@ -16,9 +16,13 @@ PAIRS = [
     (dst.distributions.Bernoulli, D.Bernoulli, "binary"),
 ]
 DRAWN = [
-    dst.Decoupled(tau_f=2.0, tau_b=0.5), dst.SoftmaxSTE(tau=0.7), dst.GumbelSTE(tau=0.5), dst.ReinMax(tau_f=0.7),
-    dst.GumbelRao(samples=3), dst.GappedSTE(),
-]  # fmt: skip
+    dst.Decoupled(tau_f=2.0, tau_b=0.5),
+    dst.SoftmaxSTE(tau=0.7),
+    dst.GumbelSTE(tau=0.5),
+    dst.ReinMax(tau_f=0.7),
+    dst.GumbelRao(samples=3),
+    dst.GappedSTE(),
+]
 LOGITS = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
 
 
@@ -54,18 +58,6 @@ def test_samples_carry_the_estimators_gradient(ours: type, theirs: type, kind: s
     sample = q.sample((6, 2), generator=torch.Generator().manual_seed(1))
     assert torch.equal(sample, z)
     assert not sample.requires_grad
-
-
-@pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
-def test_expanded_and_independent(ours: type, theirs: type, kind: str) -> None:
-    q = ours(LOGITS, dst.Decoupled(tau_f=2.0, tau_b=0.5))
-    wide = q.expand(torch.Size((7, *q.batch_shape)))
-    assert type(wide) is ours
-    assert wide.rsample((2,)).shape == (2, 7, 3, 4)
-    torch.testing.assert_close(wide.entropy(), q.entropy().expand(7, *q.batch_shape))
-    together = D.Independent(q, 1)
-    z = together.rsample((5,))
-    torch.testing.assert_close(together.log_prob(z), q.log_prob(z).sum(-1))
 
 
 @pytest.mark.parametrize("side", ["ours to ours", "ours to torch's", "torch's to ours"])
@@ -185,14 +177,6 @@ def test_infinite_log_odds_are_certain() -> None:
         torch.testing.assert_close(gradient, torch.stack([torch.zeros(()), torch.zeros(()), slope.detach()]))
 
 
-def test_the_log_probability_of_a_sample_is_differentiated_through_it_as_torchs_is() -> None:
-    l, z = LOGITS.clone().requires_grad_(), (LOGITS > 0.3).float().requires_grad_()
-    q, p = dst.distributions.Bernoulli(l, dst.ReinMax()), D.Bernoulli(logits=l)
-    got, want = (torch.autograd.grad(one.log_prob(z).sum(), (l, z)) for one in (q, p))
-    for ours, theirs in zip(got, want, strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
 @pytest.mark.parametrize("weight", [1.0, 2.0, 65536.0])
 @pytest.mark.parametrize("never", [-math.inf, torch.finfo(torch.float32).min, -1e9])
 def test_what_is_never_drawn_has_no_part_in_the_gradient_of_the_entropy(never: float, weight: float) -> None:
@@ -202,13 +186,10 @@ def test_what_is_never_drawn_has_no_part_in_the_gradient_of_the_entropy(never: f
     (weight * dst.distributions.OneHotCategorical(l, estimator).entropy()).sum().backward()
     allowed = torch.tensor([[1.0, 2.0, 0.5]], requires_grad=True)
     (weight * D.OneHotCategorical(logits=allowed).entropy()).sum().backward()
-    assert l.grad is not None
-    assert allowed.grad is not None
     torch.testing.assert_close(l.grad[:, [0, 1, 3]], allowed.grad)
     assert l.grad[0, 2] == 0
     odds = torch.tensor([0.7, never, -never], requires_grad=True)
     (weight * dst.distributions.Bernoulli(odds, estimator).entropy()).sum().backward()
-    assert odds.grad is not None
     assert odds.grad[1:].tolist() == [0, 0]
     p = torch.sigmoid(torch.tensor(0.7))
     torch.testing.assert_close(odds.grad[0], -weight * 0.7 * p * (1 - p))
@@ -217,17 +198,12 @@ def test_what_is_never_drawn_has_no_part_in_the_gradient_of_the_entropy(never: f
 SAMPLED = [case for case in CASES if case.sample_tau]
 
 
-def _distribution(case: Case, logits: torch.Tensor) -> dst.distributions.OneHotCategorical:
-    cls = dst.distributions.OneHotCategorical if case.categorical else dst.distributions.Bernoulli
-    return cls(logits, dst.estimators.registered(case.name)(**case.temperatures, **case.options))
-
-
 @pytest.mark.parametrize("case", SAMPLED, ids=lambda c: c.id)
 def test_the_log_probability_of_a_sample_sends_the_sample_its_gradient(case: Case) -> None:
     """In float64, for one draw: the estimator's Jacobian of log q, and the score (z - p) / tau."""
     l = LOGITS.double().requires_grad_()
     noise = case.noise(tuple(l.shape))
-    q = _distribution(case, l)
+    q = (dst.distributions.OneHotCategorical if case.categorical else dst.distributions.Bernoulli)(l, case.value)
     z = q.rsample(noise=noise)
     (got,) = torch.autograd.grad(q.log_prob(z).sum(), l)
     tau = case.sample_tau(case.temperatures)
@@ -236,37 +212,13 @@ def test_the_log_probability_of_a_sample_sends_the_sample_its_gradient(case: Cas
     torch.testing.assert_close(got, want)
 
 
-@pytest.mark.parametrize(
-    "estimator", [dst.SoftmaxSTE(tau=0.7), dst.ReinMax(tau_f=0.7, tau_b=0.7)], ids=lambda e: e.name
-)
-@pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
-def test_the_expected_gradient_of_the_log_probability_is_that_of_minus_the_entropy(
-    ours: type, theirs: type, kind: str, estimator: dst.Estimator
-) -> None:
-    """All draws enumerated, in float64. Torch's own straight-through class gives 0."""
-    l = torch.tensor([0.7, -0.4, 1.1] if kind == "categorical" else [0.7], dtype=torch.float64, requires_grad=True)
-    q = ours(l, estimator)
-    (want,) = torch.autograd.grad(-q.entropy().sum(), l, retain_graph=True)
-    expected = torch.zeros_like(l)
-    for z in q.enumerate_support():
-        noise = 100 * (z if kind == "categorical" else 2 * z - 1)  # with which z is drawn
-        drawn = q.rsample(noise=noise)
-        assert torch.equal(drawn, z)
-        (gradient,) = torch.autograd.grad(q.log_prob(drawn).sum(), l, retain_graph=True)
-        expected += q.log_prob(z).exp().prod().detach() * gradient
-    assert want.abs().max() > 0.01
-    torch.testing.assert_close(expected, want)
-
-
 def test_a_forbidden_category_has_no_part_in_the_gradient_of_the_log_probability() -> None:
     l = torch.tensor([0.5, -torch.inf, 1.0], requires_grad=True)
     q = dst.distributions.OneHotCategorical(l, dst.Decoupled(tau_f=1.0, tau_b=0.5))
     z = q.rsample(noise=torch.zeros(3))
     z.retain_grad()
     q.log_prob(z).backward()
-    assert z.grad is not None
     assert z.grad[1] == 0
-    assert l.grad is not None
     assert l.grad.isfinite().all()
     assert l.grad[1] == 0
     assert q.log_prob(torch.tensor([0.0, 1.0, 0.0])) == -torch.inf
@@ -284,7 +236,7 @@ for name in ("OneHotCategorical", "Bernoulli"):
         t = getattr(D, name)(logits=l)
         pairs = ((q, p), (q, t), (t, q), (D.Independent(q, 1), D.Independent(p, 1)))
         return [D.kl_divergence(*pair) for pair in pairs] + [q.log_prob(q.rsample()), q.entropy()]
-    compiled = torch.compile(divergences, fullgraph=True, backend="aot_eager")(logits)
+    compiled = torch.compile(divergences, fullgraph=True, backend="eager")(logits)
     for got, want in zip(compiled[:4], divergences(logits)[:4]):
         torch.testing.assert_close(got, want)
 """
@@ -304,7 +256,6 @@ def test_an_empty_batch(ours: type, theirs: type, kind: str) -> None:
     assert q.log_prob(z).shape == ((2, 0, 3) if kind == "binary" else (2, 0))
     total = q.log_prob(z).sum() + q.entropy().sum() + D.kl_divergence(q, q).sum()
     total.backward()
-    assert l.grad is not None
     assert l.grad.shape == (0, 3)
     assert len(q.expand((0, 3) if kind == "binary" else (0,)).sample()) == 0
 

@@ -30,9 +30,14 @@ def test_every_number_of_the_counter_counts(kind: str) -> None:
     assert torch.equal(longer[:, :64], first)
 
 
-@pytest.mark.parametrize(("kind", "mean", "variance"), [
-    ("gumbel", 0.5772156649, math.pi**2 / 6), ("logistic", 0.0, math.pi**2 / 3), ("uniform", 0.5, 1 / 12),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "mean", "variance"),
+    [
+        ("gumbel", 0.5772156649, math.pi**2 / 6),
+        ("logistic", 0.0, math.pi**2 / 3),
+        ("uniform", 0.5, 1 / 12),
+    ],
+)
 def test_it_has_the_distribution(kind: str, mean: float, variance: float) -> None:
     """Mean and variance of 200,000 numbers of two seeds, to five standard errors."""
     x = getattr(dst.noise, kind)(torch.tensor([0, 1]), (100_000,), (0, 0, 0)).double().flatten()

@@ -1,37 +1,29 @@
-"""What docs/diffusion.md says of Sudoku: from the committed records, by a script whose gradients are checked here."""
+"""The scripts behind docs/diffusion.md: their gradients in closed form, and that what was judged is what was chosen."""
 
-import json
-from pathlib import Path
+from collections.abc import Iterator
 
+import pytest
+import runs
+import sudoku
 import torch
-from torch import Tensor
-
-from benchmarks import sudoku
-
-PAGE = (Path(__file__).parents[2] / "docs" / "diffusion.md").read_text()
-
-
-def shares(arm: str, name: str) -> Tensor:
-    rows = [row for row in sudoku.read(sudoku.FILE, "judge") if row["arm"] == arm]
-    return 100 * torch.tensor([float(row[name]) for row in rows], dtype=torch.float64)
+from dst_lab.records import Rows
+from dst_lab.store import Store
+from studies import DIFFUSION
+from studies.diffusion.claims import SUDOKU, SUDOKU_ARMS, picked
 
 
-def test_the_table_is_that_of_the_records() -> None:
-    tuned, judged = sudoku.read(sudoku.FILE, "tune"), sudoku.read(sudoku.FILE, "judge")
-    for arm in sudoku.ARMS:
-        if arm == "entropy":
-            continue
-        own = [row for row in judged if row["arm"] == arm]
-        assert len(own) == 5
-        assert {json.dumps(sudoku.chosen(tuned, arm))} == {row["setting"] for row in own}
-        assert len([row for row in tuned if row["arm"] == arm]) == len(sudoku.ARMS[arm].settings) == 24
-        argmax, drawn = shares(arm, "solved_argmax"), shares(arm, "solved_drawn")
-        spread = f" ± {argmax.std():.1f}" if argmax.std() > 0.1 else ""
-        cells = f"| {argmax.mean():.1f}{spread} | {drawn.mean():.1f} |"
-        assert cells in PAGE, (arm, cells)
-        if arm != "decoupled":
-            difference, error, word = sudoku.compared(judged, "decoupled", arm)
-            assert f"{word} ({100 * difference:+.1f} ± {100 * error:.1f})" in PAGE
+@pytest.fixture(scope="module")
+def rows() -> Iterator[Rows]:
+    with Store.open(sudoku.FILE.parent) as store:
+        yield DIFFUSION.rows(store, "quick")
+
+
+def test_sudoku_was_judged_at_the_chosen_settings_of_as_many(rows: Rows) -> None:
+    tuned = runs.read([sudoku.FILE])
+    for arm in SUDOKU_ARMS:
+        own = picked(rows, SUDOKU, phase="judge", arm=arm)
+        assert [row.run.config["setting"] for row in own] == [sudoku.chosen(tuned, arm)] * 5
+        assert len(picked(rows, SUDOKU, phase="tune", arm=arm)) == len(sudoku.ARMS[arm].settings) == 24
 
 
 def test_the_penalty_and_its_derivatives() -> None:

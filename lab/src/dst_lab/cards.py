@@ -6,14 +6,11 @@ reported like any other; `register_metric` and `register_task` say it better.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from reprlib import Repr
 from typing import Any
 
 from dst_lab.estimators import kinds, names_of_temperatures
 
 HOW = "give yours another name or, where it is the same one changed, as in a notebook, register it with replace=True"
-_text = Repr()
-_text.maxstring = 60
 BEST, LAST = "best", "last"
 """Which of a run's values counts: the good end over training, or the one at the end of training."""
 
@@ -29,7 +26,6 @@ class MetricCard:
         direction: the better end: 1 where higher is better, -1 where lower is, 0 where neither is.
         at: which value of a run counts unless asked otherwise: BEST or LAST.
         averaged: several numbers per evaluation, such as one per latent, whose mean counts.
-        listed: whether the table of runs on a page has a column of it.
     """
 
     name: str
@@ -38,7 +34,6 @@ class MetricCard:
     direction: int = 0
     at: str = LAST
     averaged: bool = False
-    listed: bool = True
 
     def __post_init__(self) -> None:
         if self.direction not in (-1, 0, 1) or self.at not in (BEST, LAST) or (self.at == BEST and not self.direction):
@@ -127,7 +122,11 @@ LOOKS: dict[str, dict[str, Any]] = {
     "decoupled": {"color": "#0072b2", "line": "-", "marker": "o", "hatch": ""},
     "softmax_ste": {"color": "#d55e00", "line": (0, (5, 2)), "marker": "s", "hatch": "////"},
     "gumbel_ste": {
-        "short": "ST-GS", "color": "#009e73", "line": (0, (5, 1.5, 1, 1.5)), "marker": "^", "hatch": "....",
+        "short": "ST-GS",
+        "color": "#009e73",
+        "line": (0, (5, 1.5, 1, 1.5)),
+        "marker": "^",
+        "hatch": "....",
     },
     "identity_ste": {"color": "#c08a00", "line": (0, (1, 1.2)), "marker": "D", "hatch": "xxxx"},
     "clipped_ste": {"color": "#6b8e23", "line": (0, (3, 1, 1, 1, 1, 1)), "marker": "h", "hatch": "oo.."},
@@ -136,7 +135,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "gumbel_rao": {"color": "#56b4e9", "line": (0, (5, 1.5, 1, 1.5, 1, 1.5)), "marker": "<", "hatch": "oooo"},
     "gapped_ste": {"color": "#7a5195", "line": (0, (2, 1, 5, 1)), "marker": ">", "hatch": "----"},
     "gumbel_soft": {"color": "#4d4f55", "line": (0, (1, 1.2, 5, 1.2)), "marker": "*", "hatch": "****"},
-}  # fmt: skip
+}
 """How each of the library's estimators is drawn; one of your own has the look that no other has."""
 
 
@@ -149,10 +148,6 @@ _QUALITIES = (
     MetricCard(name="test_loss", label="test loss", unit=LOSS_UNIT, direction=-1),
     MetricCard(name="test_accuracy", label="test accuracy", unit="share", direction=1),
 )
-_HIDDEN = (
-    "snr_median", "snr_constant", "exact_norm", "bias", "variance", "cosine", "rescale", "bias_rescaled",
-    "variance_rescaled", "bias_floor",
-)  # fmt: skip
 ARGMAX = "_argmax"
 """After the name of a metric: choices are the argmax, not drawn."""
 
@@ -180,47 +175,41 @@ METRICS: dict[str, MetricCard] = {
         MetricCard(name="kl", label="KL term", unit=LOSS_UNIT),
         MetricCard(name="validation_bound", label="importance-weighted validation loss", unit=LOSS_UNIT, direction=-1),
         MetricCard(name="test_bound", label="importance-weighted test loss", unit=LOSS_UNIT, direction=-1),
-        MetricCard(name="psnr", label="PSNR", unit="dB", direction=1),
-        MetricCard(name="usage", label="codes in use", unit="share", direction=1),
-        MetricCard(name="test_psnr", label="test PSNR", unit="dB", direction=1),
-        MetricCard(name="test_mse", label="test squared error", direction=-1),
-        MetricCard(name="test_usage", label="codes in use on test images", unit="share", direction=1),
-        MetricCard(name="test_perplexity", label="perplexity of the test images' codes", direction=1),
-        MetricCard(name="train_nmse", label="squared error over the variance, training images", direction=-1),
-        MetricCard(name="batch_perplexity", label="perplexity of a batch's codes", direction=1),
-        MetricCard(name="step_ms", label="time of a step", unit="ms", direction=-1),
-        MetricCard(name="peak_mib", label="peak of memory", unit="MiB", direction=-1),
-        MetricCard(name="effective_codes", label="effective codes of the surrogate"),
-        MetricCard(name="gain", label="gain of the straight-through path"),
         MetricCard(name="excess", label="loss above the optimum", direction=-1),
-        *(MetricCard(name=name, label=name.replace("_", " "), listed=False) for name in _HIDDEN),
     )
 }
-"""The metrics in the order in which a page lists them."""
+"""The metrics in the order in which a page shows them."""
 TASK_CARDS: dict[str, TaskCard] = {
     card.name: card
     for card in (
         TaskCard(
-            name="stochastic-binary", title="binary network", loss_unit=LOSS_UNIT,
+            name="stochastic-binary",
+            title="binary network",
+            loss_unit=LOSS_UNIT,
             parts=("validation_loss", "validation_accuracy", "inactive"),
         ),
         TaskCard(
-            name="categorical-autoencoder", title="autoencoder", loss_unit=LOSS_UNIT,
+            name="categorical-autoencoder",
+            title="autoencoder",
+            loss_unit=LOSS_UNIT,
             parts=("validation_loss", "perplexity"),
         ),
         TaskCard(
-            name="logic-gates", title="logic gates", loss_unit=LOSS_UNIT,
+            name="logic-gates",
+            title="logic gates",
+            loss_unit=LOSS_UNIT,
             parts=("validation_loss", "validation_accuracy", "gate_perplexity"),
         ),
         TaskCard(name="bias-variance", title="exact gradient", loss_unit=LOSS_UNIT),
         TaskCard(
-            name="categorical-vae", title="categorical VAE", loss_unit=LOSS_UNIT,
+            name="categorical-vae",
+            title="categorical VAE",
+            loss_unit=LOSS_UNIT,
             parts=("validation_loss", "kl", "perplexity"),
         ),
-        TaskCard(name="codebook-vae", title="codebook autoencoder", parts=("validation_loss", "psnr", "usage")),
         TaskCard(name="polynomial", title="polynomial programming", parts=("validation_loss", "excess")),
     )
-}  # fmt: skip
+}
 DATASETS = {"digits": "scikit-learn's digits", "mnist": "MNIST", "fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
 """Data sets in words."""
 _LOW, _HIGH = ("loss", "error"), ("accuracy", "utilisation")
@@ -271,17 +260,11 @@ def title(task: str) -> str:
     return task_card(task).title
 
 
-def listed(names: Iterable[str]) -> list[str]:
-    """The metrics that a page lists: the known ones in their order, then the others by name."""
-    order = {name: i for i, name in enumerate(METRICS)}
-    shown = [name for name in set(names) if metric(name).listed]
-    return sorted(shown, key=lambda name: (order.get(name, len(order)), name))
-
-
 def parts(task: str, names: Iterable[str]) -> list[str]:
     """The metrics that curves and maps of the task show, of those that its runs have."""
-    recorded = list(names)
-    wanted = task_card(task).parts or [name for name in listed(recorded) if name.startswith("validation_")]
+    recorded, order = list(names), {name: i for i, name in enumerate(METRICS)}
+    validation = [name for name in set(recorded) if name.startswith("validation_")]
+    wanted = task_card(task).parts or sorted(validation, key=lambda name: (order.get(name, len(order)), name))
     return [name for name in wanted if name in recorded]
 
 
@@ -309,13 +292,6 @@ def _with_unit(text: str, unit: str) -> str:
 
 def refuse_other(kind: str, known: Any, new: Any) -> None:
     """Raise `ValueError` where `new`, a card or a study, differs from the one that is known by its name."""
-    pairs = {spec.name: (getattr(known, spec.name), getattr(new, spec.name)) for spec in fields(new)}
-    differs = ", ".join(name + _values(old, now) for name, (old, now) in pairs.items() if old != now)
+    differs = [spec.name for spec in fields(new) if getattr(known, spec.name) != getattr(new, spec.name)]
     if differs:
-        raise ValueError(f"there is a {kind} called {new.name!r} already, which differs in {differs}: {HOW}")
-
-
-def _values(old: Any, now: Any) -> str:
-    """Texts and numbers; of others the name of the field says enough."""
-    plain = isinstance(old, str | int | float) and isinstance(now, str | int | float)
-    return f" ({_text.repr(old)}, now {_text.repr(now)})" if plain else ""
+        raise ValueError(f"there is a {kind} called {new.name!r} already, which differs in {', '.join(differs)}: {HOW}")

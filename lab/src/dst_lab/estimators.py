@@ -13,8 +13,8 @@ DEFAULT = "decoupled"
 USUAL = ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
 """The estimators that `dst run --estimator all` trains."""
 IDENTITY, CLEAN, PERTURBED = (kind.surrogate for kind in (dst.IdentitySTE, dst.Decoupled, dst.GumbelSTE))
-SECOND_ORDER, GAPPED, AVERAGED = (kind.surrogate for kind in (dst.ReinMax, dst.GappedSTE, dst.GumbelRao))
-"""What carries the gradient; the last three depend on what was drawn."""
+SECOND_ORDER, GAPPED = (kind.surrogate for kind in (dst.ReinMax, dst.GappedSTE))
+"""What carries the gradient; the last two depend on what was drawn."""
 SHAPES = ("constant", "linear", "cosine", "exponential")
 Kind: TypeAlias = type[dst.Estimator]
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import decoupled_st as dst
 from dst_lab import plugins
 from dst_lab.fleet.loop import Fleet, threads
-from dst_lab.fleet.saved.recording import adopt
+from dst_lab.fleet.recording import adopt
 from dst_lab.runs import CONFIGS, Config
 from dst_lab.store import Run, Store, StoreError
 from dst_lab.tasks import TASKS
@@ -66,7 +66,7 @@ def evaluate(
 
     Args:
         store, run: as of `load`.
-        data: a folder with the data sets, or a prepared file; as `--data`.
+        data: a folder with the data sets, as `--data`.
         device: "cpu" or "cuda"; None takes the one that the run was trained on, where it is there.
     """
     with _opened(store) as records:

@@ -94,7 +94,7 @@ class Config:
         return {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name != "estimator"}
 
     def type_of(self, name: str) -> Any:
-        """The type of one of `values`; None of a parameter of somebody's own, and of what is none of them."""
+        """The type of one of `values`; None of a parameter of your own function, and of what is none of them."""
         return next((spec.type for spec in fields(self) if spec.name == name), None)
 
     def with_values(self: C, estimator: Choice, values: Mapping[str, Any]) -> C:
@@ -246,7 +246,6 @@ BUILT_IN = {
         "bias-variance",
         "categorical-vae",
         "polynomial",
-        "codebook-vae",
     )
 }
 """The laboratory's own tasks, and the modules that they are in."""

@@ -19,15 +19,13 @@ from typing import Any
 from dst_lab.engines.checkpoints import Checkpoints, folder_of
 from dst_lab.engines.chunk import by_fleet
 from dst_lab.engines.engine import Engine, EngineLostError, Job, Progress
-from dst_lab.fleet.saved.provenance import own_sources
+from dst_lab.fleet.provenance import own_sources
 from dst_lab.plans import Plan, Recipes
-from dst_lab.records import known_to, pursue, remaining
+from dst_lab.records import Reader, remaining
 from dst_lab.runs import Config
 from dst_lab.store import Record, Store, run_id
 from dst_lab.tasks import TASKS
 
-MOMENT = 0.05
-"""Seconds in which a plan can be asked whether it is done, and a budget above 0 has not run out before it is read."""
 Round = Callable[["Outcome", Sequence[Config], Store], None]
 """Called after each round of training: what became of it, all the runs that are wanted so far, and the store."""
 
@@ -40,8 +38,6 @@ class Outcome:
     already: int
     trained: int = 0
     diverged: int = 0
-    stopped: int = 0
-    """Given up early, because others did better."""
     left: int = 0
     """Not trained because the time was up, or for the reason in `lost`."""
     failed: dict[str, str] = field(default_factory=dict)
@@ -55,18 +51,12 @@ class Outcome:
 
     def count(self, record: Record, config: Config) -> None:
         """A run has ended."""
-        self.trained += record.status not in ("failed", "stopped")
-        self.stopped += record.status == "stopped"
+        self.trained += record.status != "failed"
         self.diverged += record.status == "diverged"
         if "worse_than_untrained" in record.detail:
             self.worse.append(record.run_id)
         if record.status == "failed":
             self.failed[_name(config)] = f"{record.detail['reason']} ({record.detail['where']})"
-
-    @property
-    def idle(self) -> bool:
-        """True where runs are left, and none has ended."""
-        return bool(self.left) and not (self.trained or self.stopped or self.failed or self.lost)
 
 
 @dataclass(frozen=True)
@@ -106,27 +96,25 @@ def follow(
 
     Trains at least one step if the deadline has not passed, so that the same call, repeated, comes to an end.
     """
-    job = replace(job or Job(), prune=plan.early)
+    job = job or Job()
     in_time = job.seconds_left() > 0
     rounds: list[Outcome] = []
     with _opened(store, engine, plan.wanted(lambda _: None)) as records:
-
-        def one_round(missing: list[Config], wanted: list[Config]) -> bool:
-            if not rounds:
-                _say_of_other_code(missing, records, job)
-            first = in_time if not rounds else job.seconds_left() > 0
-            outcome = _round(missing, engine, records, job, first, before=len(wanted) - len(missing))
+        missing, wanted = remaining(plan, records)
+        _say_of_other_code(missing, records, job)
+        while missing:
+            outcome = _round(missing, engine, records, job, in_time, before=len(wanted) - len(missing))
             rounds.append(outcome)
             if after:
                 after(outcome, wanted, records)
-            return not (outcome.failed or outcome.left) and job.seconds_left() > 0
-
-        done = pursue(plan, records, one_round)
-        lookup = known_to(plan, records)
-        wanted = plan.wanted(lookup)
+            missing, wanted = remaining(plan, records)
+            in_time = job.seconds_left() > 0
+            if outcome.failed or outcome.left or not in_time:
+                break
+        notes = plan.notes(Reader(records).scores())
         ids = [run_id(config.to_dict()) for config in wanted]
         lacking = without_network(records, ids) if job.networks else ()
-        return Followed(done, rounds, plan.notes(lookup), len(remaining(plan, records)), len(wanted), lacking)
+        return Followed(not missing, rounds, notes, len(missing), len(wanted), lacking)
 
 
 def reproduce(
@@ -148,7 +136,7 @@ def reproduce(
         if begin:
             begin(name)
         # To see that a recipe is done takes time, which is not to keep the next one from being started.
-        moment = replace(job, deadline=time.monotonic() + MOMENT) if late else job
+        moment = replace(job, deadline=time.monotonic() + 0.05) if late else job
         followed = follow(recipes.plans[name](scale), engine, store, moment, after)
         untrained = untrained and not followed.rounds
         yield name, followed
@@ -176,22 +164,12 @@ def _opened(store: Store | Path, engine: Engine, configs: Sequence[Config]) -> I
 def _round(
     configs: Sequence[Config], engine: Engine, store: Store, job: Job, in_time: bool, before: int = 0
 ) -> Outcome:
-    """Train these configs; `before` runs of the plan came before them. `in_time`: by a step at least."""
-    if job.checkpoint_seconds is None:
-        return _train(configs, engine, store, job, before)
-    checkpoints = Checkpoints(folder_of(store.path), job.checkpoint_seconds, job.say)
-    job = replace(job, checkpoints=checkpoints)
-    saved = checkpoints.saved()
-    outcome = _train(configs, engine, store, job, before)
-    if in_time and outcome.idle and (job.seconds_left() > 0 or checkpoints.saved() == saved):
-        # Not even one run ends in the time, or what comes before training took all of it: a chunk goes on, or one is
-        # started, if only by a step, and saved for the same command to go on with.
-        outcome = _train(configs, engine, store, replace(job, longer=True), before)
-    return outcome
+    """Train the runs that the store lacks, and record each chunk as it ends. Those that failed are tried again.
 
-
-def _train(configs: Sequence[Config], engine: Engine, store: Store, job: Job, before: int) -> Outcome:
-    """Train the runs that the store lacks, and record each chunk as it ends. Those that failed are tried again."""
+    `before` runs of the plan came before these; `in_time`: there was time to train when the command began.
+    """
+    if job.checkpoint_seconds is not None:
+        job = replace(job, checkpoints=Checkpoints(folder_of(store.path), job.checkpoint_seconds, job.say))
     wanted = {run_id(config.to_dict()): config for config in configs}
     finished, checkpoints = store.finished(), job.checkpoints
     pending = {run: config for run, config in wanted.items() if run not in finished}
@@ -202,7 +180,7 @@ def _train(configs: Sequence[Config], engine: Engine, store: Store, job: Job, be
     if job.progress:
         job.progress(Progress(wanted=len(pending)))
     try:
-        for result in engine.train(*_chunks(pending, checkpoints), job):
+        for result in engine.train(*_chunks(pending, checkpoints), job) if in_time else ():
             if not result.records:
                 continue
             store.put(result.records)

@@ -32,12 +32,16 @@ def judge_size(rows: Rows, name: str) -> Verdict:
     if not missing:
         verdict = SUPPORTED if not lost and ours >= size.published else NOT_SUPPORTED
     return Verdict(
-        claim=f"S1 {name}", task=TASK, title=f"{size.layers} x {size.width:,} gates reach the published accuracy",
+        claim=f"S1 {name}",
+        task=TASK,
+        title=f"{size.layers} x {size.width:,} gates reach the published accuracy",
         rule="The discretised network's share of CIFAR-10's test images at the end of training, mean over the seeds, "
         "trained on all 50,000 training images: at least the published one. Judged at paper scale alone.",
-        verdict=verdict, missing=missing, runs=tuple(row.run.id for row in (*done, *lost)),
+        verdict=verdict,
+        missing=missing,
+        runs=tuple(row.run.id for row in (*done, *lost)),
         notes=(*notes, *_remark(lost)),
-    )  # fmt: skip
+    )
 
 
 def judge_time(rows: Rows) -> Verdict:
@@ -52,12 +56,16 @@ def judge_time(rows: Rows) -> Verdict:
         verdict = SUPPORTED if reached else NOT_SUPPORTED
     notes = [f"{max(minutes):.2f} minutes"] if minutes and not missing else []
     return Verdict(
-        claim="S2", task=TASK, title=f"The largest network, {size.gates:,} gates, trains in {MINUTES:g} minutes",
+        claim="S2",
+        task=TASK,
+        title=f"The largest network, {size.gates:,} gates, trains in {MINUTES:g} minutes",
         rule=f"Every run of it ends after less than {MINUTES:g} minutes on one GPU, evaluations included, with at "
         "least the published accuracy. Judged at paper scale alone.",
-        verdict=verdict, missing=missing, runs=tuple(row.run.id for row in (*done, *lost)),
+        verdict=verdict,
+        missing=missing,
+        runs=tuple(row.run.id for row in (*done, *lost)),
         notes=(*notes, *_remark(lost)),
-    )  # fmt: skip
+    )
 
 
 def seconds_of(rows: Rows, row: Row) -> float:

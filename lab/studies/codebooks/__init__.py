@@ -1,4 +1,4 @@
-"""Codebooks of three sizes, by every method tuned with the same number of settings."""
+"""Tokenisers of images: the library's codebook against FSQ, FSP and SimVQ."""
 
 from studies.codebooks.study import CODEBOOKS
 

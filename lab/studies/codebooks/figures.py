@@ -1,140 +1,119 @@
-"""Every figure of the study, from a store alone: quality and cost as the codebook grows, and images."""
+"""Every figure of the study: quality and perplexity as codes grow many, rate and distortion, images."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from statistics import fmean
 
+import matplotlib.image
 from dst_lab.cards import metric
-from dst_lab.figures.style import Drawn, absent, panels, plain_logarithm
-from dst_lab.plans.plan import seeded
-from dst_lab.records import Array, Row, Rows
-from matplotlib.axes import Axes
+from dst_lab.figures.style import FAINT, INK, Drawn, absent, panels
+from dst_lab.records import Row, Rows
 
-from studies.codebooks.claims import PSNR, method_arm
-from studies.codebooks.recipes import METHODS, SEEDS, SIZES, TASK, chosen_at, short
+from studies.codebooks.claims import MODELLED, OURS, SIZES, complete, judged, modelled, name_of
 
-Find = Callable[[Rows, str, str], Sequence[Row]]
+LOOKS = {
+    OURS: ("dst.nn.Codebook", "#0072b2", "o"),
+    "FSQ": ("FSQ", "#7d7f86", "v"),
+    "FSP": ("FSP", "#d55e00", "s"),
+    "SimVQ": ("SimVQ", "#cc79a7", "X"),
+}
+"""Label, colour and marker."""
 
 
 def quality(rows: Rows) -> Drawn:
-    """PSNR and usage against the number of codes."""
-    parts = {"test_psnr_argmax": False, "test_usage_argmax": False}
-    lacking = [lack for size in SIZES for name in METHODS for lack in method_arm(rows, size, name).missing]
-    caption = (
-        "Each method at the setting that its search chose at the middle size. Line: mean "
-        f"over at most {len(SEEDS)} fresh seeds; each run is a small dot. Test images, codes by argmax; usage is the "
-        "share of codes that at least one of all test tokens chooses."
-    )
-    return _draw(rows, "Reconstruction and usage", parts, _chosen, lacking, caption, ["codebook-sizes"])
-
-
-def cost(rows: Rows) -> Drawn:
-    """Memory and time against the number of codes."""
-    parts = {"peak_mib": True, "step_ms": True}
-    caption = (
-        "Short runs, each alone on its device: the peak of memory beyond the images (the network, its optimiser and a "
-        "batch are in it), and the time of a training step. Every method finds its codes by the same streaming search. "
-        "Memory is comparable to a factor of two at best, above all where runs are of different sessions."
-    )
-    lacking = rows.missing("codebook-cost", TASK)
-    return _draw(rows, "Memory and time", parts, _short, lacking, caption, ["codebook-cost"])
-
-
-def _draw(
-    rows: Rows, title: str, parts: dict[str, bool], find: Find, lacking: list[str], caption: str, recipes: list[str]
-) -> Drawn:
-    """One panel per metric; True where its axis is logarithmic."""
-    figure, axes = panels(len(parts), width=4.6, height=3.9)
-    for ax, (name, logarithmic) in zip(axes, parts.items(), strict=True):
-        shown = [_line(ax, rows, name, method, find) for method in METHODS]
-        if not any(shown):
-            absent(ax, lacking[:3] or ["these runs"])
-            continue
+    """PSNR and perplexity against the number of codes."""
+    figure, axes = panels(2, width=4.4, height=3.7)
+    seeds = complete(rows)
+    if not seeds:
+        for ax in axes:
+            absent(ax, ["a complete seed"])
+        return Drawn("Reconstruction and perplexity", figure, "", 2, ["a complete seed"])
+    for ax, name in zip(axes, ("psnr", "perplexity"), strict=True):
+        for method, (label, color, marker) in LOOKS.items():
+            found = {codes: _values(judged(rows, codes), method, name) for codes in SIZES}
+            ax.plot(SIZES, [fmean(found[codes]) for codes in SIZES], color=color, marker=marker, label=label)
+            for codes, values in found.items():
+                ax.plot([codes] * len(values), values, ".", color=color, markersize=2.5)
         ax.set_xscale("log", base=2)
-        if logarithmic:
-            ax.set_yscale("log")
-            plain_logarithm(ax.yaxis)
-        sizes = list(SIZES.values())
-        ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        ax.set_xticks(SIZES, [f"{codes:,}" for codes in SIZES])
         ax.minorticks_off()
         ax.set(xlabel="codes", ylabel=metric(name).axis)
-        ax.legend(fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
-    return Drawn(title, figure, caption, len(parts), lacking, recipes)
-
-
-def _line(ax: Axes, rows: Rows, name: str, method: str, find: Find) -> bool:
-    """A method's line; False where it has no runs."""
-    look, points = METHODS[method], dict[int, list[float]]()
-    for size, codes in SIZES.items():
-        values = [row.last(name) * metric(name).factor for row in find(rows, size, method) if row.has(name)]
-        if values:
-            points[codes] = values
-    if not points:
-        return False
-    means = [fmean(values) for values in points.values()]
-    ax.plot(list(points), means, color=look.color, marker=look.marker, linestyle=look.line, label=look.label)
-    for codes, values in points.items():
-        ax.plot([codes] * len(values), values, ".", color=look.color, markersize=2.5)
-    return True
-
-
-def _chosen(rows: Rows, size: str, method: str) -> Sequence[Row]:
-    config = chosen_at(rows.chosen, size, method)
-    return rows.of_status(seeded([config], SEEDS)) if config else []
-
-
-def _short(rows: Rows, size: str, method: str) -> Sequence[Row]:
-    return rows.of_status([short(size, method)])
-
-
-def strip(rows: Rows) -> Drawn:
-    """Eight validation images by each method's middle run, at the size at which most methods have theirs kept; of
-    equals, the largest."""
-    size = max(SIZES, key=lambda one: (len(_kept(rows, one)), SIZES[one]))
-    missing = [lack for name in METHODS for lack in method_arm(rows, size, name).missing]
-    kept = _kept(rows, size)
-    title = f"Reconstructions through {SIZES[size]:,} codes"
-    if not kept:
-        figure, (ax,) = panels(1)
-        absent(ax, missing[:3] or ["reconstructions of the chosen settings"])
-        return Drawn(title, figure, "", 1, missing, ["codebook-sizes"])
-    shown = [("the images", next(iter(kept.values()))[1]["inputs"])]
-    for name, (row, arrays) in kept.items():
-        shown.append((f"{METHODS[name].label}, {PSNR.of(row):.2f} dB", arrays["reconstructions"]))
-    figure, axes = panels(1, width=9.0, height=0.75 * len(shown))
-    figure.set_layout_engine("none")  # it would take the images for labels that need room
-    axes[0].set_axis_off()
-    axes[0].set_position((0.0, 0.0, 1.0, 1.0))
-    for place, (text, images) in enumerate(shown):
-        _images(axes[0], text, images, place, len(shown))
+    axes[1].set_yscale("log")
+    axes[1].set_ylabel("perplexity of the test tokens")
+    axes[1].plot(SIZES, SIZES, color=FAINT, lw=0.8, label="all codes alike")
+    axes[1].legend(fontsize=7, loc="lower right")
+    made = [row.run.config["steps"] for codes in SIZES for row in judged(rows, codes)]
+    steps = " to ".join(f"{n:,}" for n in sorted({min(made), max(made)}))
     caption = (
-        f"The first {len(shown[0][1])} validation images as each method's network gives them back, codes "
-        "by argmax; the run of middling test PSNR, which stands beside its name."
+        f"Means over the complete seeds ({len(seeds)}), each run a small dot. After {steps} steps, as many for "
+        "each of the four of a seed and size. The 10,000 test images have 640,000 tokens."
     )
-    return Drawn(title, figure, caption, 1, missing, ["codebook-sizes"])
+    return Drawn("Reconstruction and perplexity", figure, caption, 2)
 
 
-def _kept(rows: Rows, size: str) -> dict[str, tuple[Row, Mapping[str, Array]]]:
-    """Each method's middle run of a size with its images, where they are kept."""
-    middle = {name: middling([row for row in method_arm(rows, size, name).rows if row.done]) for name in METHODS}
-    arrays = {name: (row, rows.store.artefacts(row.run.id)) for name, row in middle.items() if row is not None}
-    return {name: pair for name, pair in arrays.items() if {"inputs", "reconstructions"} <= pair[1].keys()}
+def rate(rows: Rows) -> Drawn:
+    """PSNR against the bits of the tokens under the transformer."""
+    figure, (ax,) = panels(1, width=5.2, height=3.7)
+    found = {method: modelled(rows, method) for method in LOOKS}
+    if not any(found.values()):
+        absent(ax, ["the second stage"])
+        return Drawn("Rate and distortion", figure, "", 1, ["the second stage"])
+    for method, (label, color, marker) in LOOKS.items():
+        points = [(row.last("bits"), row.last("psnr")) for _, row in sorted(found[method].items())]
+        if points:
+            ax.plot(*zip(*points, strict=True), color=color, marker=marker, label=label)
+    ax.set(xlabel="bits per test image under the transformer", ylabel=metric("psnr").axis)
+    ax.legend(fontsize=7, loc="lower right")
+    made = sorted({row.run.config["steps"] for rows_of in found.values() for row in rows_of.values()})
+    steps = " or ".join(map(str, made))
+    sizes = " and ".join(f"{codes:,}" for codes in MODELLED)
+    caption = (
+        f"Each line: {sizes} codes, one seed, and {steps} steps of the transformer. A point further to the left costs "
+        "fewer bits, one higher up is nearer to the image. Uniform codes would cost 576 and 896 bits."
+    )
+    return Drawn("Rate and distortion", figure, caption, 1)
 
 
-def _images(ax: Axes, text: str, images: Array, place: int, rows: int) -> None:
-    ax.text(0.24, 1 - (place + 0.5) / rows, text, ha="right", va="center", fontsize=8, transform=ax.transAxes)
-    width = 0.74 / len(images)
-    for i, image in enumerate(images):
-        inset = ax.inset_axes((0.25 + i * width, 1 - (place + 0.97) / rows, 0.96 * width, 0.94 / rows))
-        pixels = image.transpose(1, 2, 0)
-        inset.imshow(pixels if pixels.shape[-1] == 3 else pixels[..., 0], cmap="gray", vmin=0, vmax=255)
-        inset.set_axis_off()
+def pictures(rows: Rows, name: str, title: str, caption: str) -> Drawn:
+    """A grid of images, one row for each method and size, which lies beside the records as a file."""
+    labels = row_labels(name == "reconstructions")
+    figure, (ax,) = panels(1, width=8.0, height=0.44 * len(labels))
+    place = rows.store.path
+    file = (place if place.is_dir() else place.parent) / f"{name}.png"
+    if not file.is_file():
+        absent(ax, [file.name])
+        return Drawn(title, figure, "", 1, [file.name])
+    grid = matplotlib.image.imread(file)
+    ax.imshow(grid, interpolation="nearest")
+    side = grid.shape[0] / len(labels)
+    ax.set_yticks([side * (i + 0.5) for i in range(len(labels))], labels, fontsize=6, color=INK)
+    ax.set_xticks([])
+    ax.grid(visible=False)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return Drawn(title, figure, caption, 1)
 
 
-def middling(rows: list[Row]) -> Row | None:
-    """The run with the median test PSNR (the lower of two); None where there is none."""
-    ordered = sorted(rows, key=lambda row: (PSNR.of(row), row.run.seed))
-    return ordered[(len(ordered) - 1) // 2] if ordered else None
+def row_labels(whole: bool) -> list[str]:
+    """What the rows of a grid are: with the images themselves and all sizes, or the sizes with a second stage."""
+    sizes = SIZES if whole else MODELLED
+    return (["the images"] if whole else []) + [f"{LOOKS[m][0]}, {codes:,}" for codes in sizes for m in LOOKS]
 
 
-FIGURES: dict[str, Callable[[Rows], Drawn]] = {"quality": quality, "reconstructions": strip, "cost": cost}
+def reconstructions(rows: Rows) -> Drawn:
+    return pictures(rows, "reconstructions", "Reconstructions", "The first 8 test images, seed 2000.")
+
+
+def samples(rows: Rows) -> Drawn:
+    return pictures(
+        rows, "samples", "Samples", "Images from tokens that the transformer draws at temperature 1, not chosen."
+    )
+
+
+def _values(of: list[Row], method: str, name: str) -> list[float]:
+    return [row.last(name) for row in of if name_of(row) == method]
+
+
+FIGURES: dict[str, Callable[[Rows], Drawn]] = {
+    "quality": quality, "rate-distortion": rate, "reconstructions": reconstructions, "samples": samples,
+}  # fmt: skip
 """The figures in the order in which they are read."""

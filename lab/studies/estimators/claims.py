@@ -73,10 +73,17 @@ def places() -> tuple[list[Place], list[Place]]:
         for shape in SHAPES
     ]
     tasks = [
-        Place(name, on.config.task, f"the {on.words}", on.length, on.published,
-              BESIDE_ON.get(name, (last("test_loss"),)), partial(role_on, name))
+        Place(
+            name,
+            on.config.task,
+            f"the {on.words}",
+            on.length,
+            on.published,
+            BESIDE_ON.get(name, (last("test_loss"),)),
+            partial(role_on, name),
+        )
         for name, on in PAPER_TASKS.items()
-    ]  # fmt: skip
+    ]
     return shapes, tasks
 
 
@@ -119,10 +126,16 @@ def contest(
         if math.isclose(value_of(us.config, apart), other):
             verdict, because = NOT_SUPPORTED, f"the chosen {apart} is that of the other, {other:g}"
     return Verdict(
-        claim=f"{claim} {place.name}", task=place.task, title=f"{title}, {place.words}",
+        claim=f"{claim} {place.name}",
+        task=place.task,
+        title=f"{title}, {place.words}",
         rule=JUDGED.format(length=place.length, published=place.published) + OWN.get(apart, ""),
-        verdict=verdict, comparisons=existing, missing=tuple(missing), runs=tuple(runs), because=because,
-    )  # fmt: skip
+        verdict=verdict,
+        comparisons=existing,
+        missing=tuple(missing),
+        runs=tuple(runs),
+        because=because,
+    )
 
 
 def judge_anchors(rows: Rows) -> Verdict:
@@ -143,9 +156,14 @@ def judge_anchors(rows: Rows) -> Verdict:
             notes.append(f"{name}, {shape}, rate {rate:.2g}: {fmean(values):.2f}{spread} nats, published {published}")
     verdict = NOT_TESTED if missing else SUPPORTED if all(met) else NOT_SUPPORTED
     return Verdict(
-        claim="E0", task=TASK, title="Our estimators meet the published numbers",
+        claim="E0",
+        task=TASK,
+        title="Our estimators meet the published numbers",
         rule="The -ELBO of all training images after 500 epochs, mean over three seeds (published: five), at the "
         f"learning rate that was best of the published five: within {NATS:g} nat of each of the twelve published "
         "numbers. Judged at paper scale alone.",
-        verdict=verdict, missing=tuple(missing), runs=tuple(runs), notes=tuple(notes),
-    )  # fmt: skip
+        verdict=verdict,
+        missing=tuple(missing),
+        runs=tuple(runs),
+        notes=tuple(notes),
+    )

@@ -109,8 +109,11 @@ def polynomial(rows: Rows) -> list[dict[str, Any]]:
                 published = POLYNOMIAL.get(name) if classes == 4 else None
                 table.append(
                     {
-                        "estimator": estimator(name).label, "classes": classes, "losses": losses, "n": len(values[0]),
+                        "estimator": estimator(name).label,
+                        "classes": classes,
+                        "losses": losses,
+                        "n": len(values[0]),
                         "published": [f"{value:.4f}" for value in published] if published else [""] * len(POWERS),
                     }
-                )  # fmt: skip
+                )
     return sorted(table, key=lambda row: int(row["classes"]))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 
 from dst_lab.claims import SEEDS, Arm, Comparison, Measure, Verdict, arm, arm_of, compare, paired
@@ -56,33 +57,40 @@ def _autoencoder(rows: Rows) -> Verdict:
         f"{EVERYWHERE:g}, and at one of them below {SOMEWHERE:g}. Contradicted if at some rate the loss is "
         f"significantly above {EVERYWHERE:g}, or a run does not converge; otherwise not supported."
     )
+    verdict_of = partial(Verdict, claim="T1", task=task, title=title, rule=rule)
     arms = [
         arm_of(rows, f"the rule at {lr:g}", ruled(CategoricalAutoencoderConfig, lr), seeds, "self-autoencoder")
         for lr in AUTOENCODER_LR
     ]
     missing = _missing(arms)
     if missing:
-        return Verdict(claim="T1", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=missing)
+        return verdict_of(verdict=NOT_TESTED, missing=missing)
     comparisons = tuple(_against(arm) for arm in arms)
     lost = {arm.name: sum(not _converged(row) for row in arm.rows) for arm in arms}
     notes = tuple(f"{count} of {SEEDS} runs of {name} did not converge" for name, count in lost.items() if count)
     means = [comparison.ours for comparison in comparisons]
     untold = [
         arm_of(
-            rows, f"the rule at {lr:g}, steps not told",
-            ruled(CategoricalAutoencoderConfig, lr, UNTOLD), seeds, "self-untold",
+            rows,
+            f"the rule at {lr:g}, steps not told",
+            ruled(CategoricalAutoencoderConfig, lr, UNTOLD),
+            seeds,
+            "self-untold",
         )
         for lr in AUTOENCODER_LR
-    ]  # fmt: skip
+    ]
     beside = tuple(_against(arm, judged=False) for arm in untold if arm.rows)
     if any(lost.values()) or any(comparison.worse for comparison in comparisons):
         verdict = CONTRADICTED
     else:
         verdict = SUPPORTED if max(means) <= EVERYWHERE and min(means) < SOMEWHERE else NOT_SUPPORTED
-    return Verdict(
-        claim="T1", task=task, title=title, rule=rule, verdict=verdict, comparisons=(*comparisons, *beside),
-        notes=notes, runs=_ids(arms), because="a run did not converge" if any(lost.values()) else "",
-    )  # fmt: skip
+    return verdict_of(
+        verdict=verdict,
+        comparisons=(*comparisons, *beside),
+        notes=notes,
+        runs=_ids(arms),
+        because="a run did not converge" if any(lost.values()) else "",
+    )
 
 
 def _network(rows: Rows) -> Verdict:
@@ -97,6 +105,7 @@ def _network(rows: Rows) -> Verdict:
         f"(0, 0.3) at {usual:g} and has the lower mean in all six comparisons; contradicted if one is significantly "
         "better than the rule; otherwise not supported."
     )
+    verdict_of = partial(Verdict, claim="T2", task=task, title=title, rule=rule)
     pairs = []
     for lr, constants in rivals().items():
         ours = ruled(StochasticBinaryConfig, lr)
@@ -113,10 +122,12 @@ def _network(rows: Rows) -> Verdict:
     else:
         tuned = next(one for one in comparisons if one.name == f"against (0, 0.3) at {usual:g}")
         verdict = SUPPORTED if tuned.better and all(one.difference < 0 for one in comparisons) else NOT_SUPPORTED
-    return Verdict(
-        claim="T2", task=task, title=title, rule=rule, verdict=verdict, comparisons=comparisons, missing=missing,
+    return verdict_of(
+        verdict=verdict,
+        comparisons=comparisons,
+        missing=missing,
         runs=_ids(arms),
-    )  # fmt: skip
+    )
 
 
 def _gates(rows: Rows) -> Verdict:
@@ -129,23 +140,25 @@ def _gates(rows: Rows) -> Verdict:
         "evaluation past the end where it is not). Supported if neither is significantly worse than with the "
         "constants; contradicted if one is."
     )
+    verdict_of = partial(Verdict, claim="T3", task=task, title=title, rule=rule)
     missing = _missing([ours, theirs])
     if missing:
-        return Verdict(claim="T3", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=missing)
+        return verdict_of(verdict=NOT_TESTED, missing=missing)
     comparisons = [compare(ours, theirs, measure, primary=True, judged=True) for measure in (ACCURACY, _soon(theirs))]
     existing = tuple(comparison for comparison in comparisons if comparison is not None)
     if len(existing) < len(comparisons):
         lack = (f"{ACCURACY.name}, which the runs on {task} did not record",)
-        return Verdict(claim="T3", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=lack)
+        return verdict_of(verdict=NOT_TESTED, missing=lack)
     if any(comparison.worse for comparison in existing):
         verdict = CONTRADICTED
     else:  # where every run diverged, nothing is as good as anything
         verdict = SUPPORTED if any(row.done for row in ours.rows) else NOT_SUPPORTED
     beside = [comparison for measure in GATES_BESIDE if (comparison := compare(ours, theirs, measure))]
-    return Verdict(
-        claim="T3", task=task, title=title, rule=rule, verdict=verdict,
-        comparisons=(*existing, *beside), runs=_ids([ours, theirs]),
-    )  # fmt: skip
+    return verdict_of(
+        verdict=verdict,
+        comparisons=(*existing, *beside),
+        runs=_ids([ours, theirs]),
+    )
 
 
 def _vae(rows: Rows) -> Verdict:
@@ -159,10 +172,11 @@ def _vae(rows: Rows) -> Verdict:
         f"more runs that diverged; contradicted if on one the 95% interval of the difference lies above {NEAR:g} nat; "
         "otherwise not supported."
     )
+    verdict_of = partial(Verdict, claim="T4", task=task, title=title, rule=rule)
     arms = [(arm(rows, task, vae.told(shape)), arm(rows, task, vae.constant(shape))) for shape in vae.SHAPES]
     missing = _missing([one for pair in arms for one in pair])
     if missing:
-        return Verdict(claim="T4", task=task, title=title, rule=rule, verdict=NOT_TESTED, missing=missing)
+        return verdict_of(verdict=NOT_TESTED, missing=missing)
     judged = [comparison for pair in arms if (comparison := compare(*pair, LOSS, primary=True, judged=True))]
     beside = [comparison for pair in arms for measure in BESIDE if (comparison := compare(*pair, measure))]
     if any(one.low > NEAR for one in judged):
@@ -170,10 +184,12 @@ def _vae(rows: Rows) -> Verdict:
     else:
         near = [one.difference <= NEAR and one.lost[0] <= one.lost[1] for one in judged]
         verdict = SUPPORTED if all(near) else NOT_SUPPORTED
-    return Verdict(
-        claim="T4", task=task, title=title, rule=rule, verdict=verdict, comparisons=(*judged, *beside),
-        runs=_ids([one for pair in arms for one in pair]), notes=tuple(_chosen(*pair) for pair in arms),
-    )  # fmt: skip
+    return verdict_of(
+        verdict=verdict,
+        comparisons=(*judged, *beside),
+        runs=_ids([one for pair in arms for one in pair]),
+        notes=tuple(_chosen(*pair) for pair in arms),
+    )
 
 
 def _chosen(ours: Arm, theirs: Arm) -> str:
@@ -207,15 +223,19 @@ def _against(arm: Arm, judged: bool = True) -> Comparison:
     result = paired(filled, [EVERYWHERE] * len(filled), LOSS.direction)
     if len(finite) < len(values):
         ours = fmean(finite) if finite else math.nan
-        result = replace(
-            result, ours=ours, difference=ours - EVERYWHERE, low=math.nan, high=math.nan, effect=math.nan
-        )  # fmt: skip
+        result = replace(result, ours=ours, difference=ours - EVERYWHERE, low=math.nan, high=math.nan, effect=math.nan)
     diverged = sum(not row.done for row in arm.rows)
     return Comparison(
-        name=f"{arm.name}, against {EVERYWHERE:g}", metric=LOSS.name, unit=LOSS.unit, direction=LOSS.direction,
-        primary=judged, judged=judged, diverged=(diverged, 0), unknown=(len(values) - len(finite) - diverged, 0),
+        name=f"{arm.name}, against {EVERYWHERE:g}",
+        metric=LOSS.name,
+        unit=LOSS.unit,
+        direction=LOSS.direction,
+        primary=judged,
+        judged=judged,
+        diverged=(diverged, 0),
+        unknown=(len(values) - len(finite) - diverged, 0),
         **vars(result),
-    )  # fmt: skip
+    )
 
 
 def _converged(row: Row) -> bool:

@@ -102,11 +102,12 @@ def lines(rows: Rows, task: type[Config]) -> list[Line]:
     lines = [
         Line("the rule", _by_rate(ours, RULE), {"color": DECOUPLED.color, "marker": DECOUPLED.marker}),
         Line(
-            "the rule, steps not told", _by_rate(ours, UNTOLD),
+            "the rule, steps not told",
+            _by_rate(ours, UNTOLD),
             {"color": DECOUPLED.color, "marker": "v", "ls": (0, (4, 2)), "mfc": "white"},
         ),
         Line("the best constants at each rate" + ", their search's seeds" * (task is AUTOENCODER), best, grey),
-    ]  # fmt: skip
+    ]
     if task is AUTOENCODER:
         lines.append(Line("the tuned constants", _by_rate(tuned), {"color": INK, "marker": "D", "ls": ""}))
     return lines

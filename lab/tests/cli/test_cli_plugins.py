@@ -70,7 +70,7 @@ def test_one_that_cannot_be_imported_is_told_and_left_out(package: Path, tmp_pat
 )
 def test_one_that_ends_the_program_or_speaks_to_the_terminal_does_neither(package: Path, module, told) -> None:
     (package / "my_routing.py").write_text(module)
-    done = dst(package, "data")
+    done = dst(package, "show", "--help")
     assert done.returncode == 0, done.stderr
     assert done.stderr == f"dst: my-routing adds my_routing, which {told}\n"
 

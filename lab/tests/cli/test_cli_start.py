@@ -1,43 +1,25 @@
-"""How `dst` begins and ends: with a sentence wherever it is started from."""
+"""How dst begins and ends, what --help says, and the live display."""
 
 import argparse
+import io
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from dst_lab.cli import STOPPED
 from dst_lab.cli.main import command_line
-from dst_lab.cli.options.parser import Parser
-
-DST = (sys.executable, "-c", "from dst_lab.cli import main; main()")
-
-
-def _shell(line: str, **options: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(["sh", "-c", line, "dst", *DST], capture_output=True, text=True, check=False, **options)
-
-
-@pytest.mark.parametrize(("closed", "code"), [(">&-", 0), ("2>&-", 0), ("<&- >&- 2>&-", 0)])
-def test_a_closed_stream_is_no_error(closed, code, surroundings) -> None:
-    ended = _shell(f'"$@" --version {closed}')
-    assert (ended.returncode, ended.stderr) == (code, "")
-    assert _shell(f'"$@" show --store none {closed}').returncode == 2
-
-
-def test_no_file_takes_the_number_of_a_closed_stream(surroundings) -> None:
-    """A library that prints would otherwise write into whatever was opened first, a store perhaps."""
-    code = "from dst_lab.cli.main import _open_streams\n_open_streams()\nprint('lost')\nopen('x', 'w').write('kept')"
-    subprocess.run(["sh", "-c", '"$@" >&-', "sh", sys.executable, "-c", code], check=True)
-    assert Path("x").read_text() == "kept"
-
-
-def test_a_working_folder_that_is_gone_is_a_sentence(tmp_path) -> None:
-    (tmp_path / "gone").mkdir()
-    for words in ("show", "run stochastic-binary", "data"):
-        ended = _shell(f'mkdir -p gone; cd gone; rmdir ../gone; "$@" {words}', cwd=tmp_path)
-        assert ended.returncode == 2
-        assert ended.stderr == "dst: the folder in which this runs no longer exists: change to another one\n"
+from dst_lab.cli.options.parser import EXAMPLES, FIRST_STEPS, Parser
+from dst_lab.cli.terminal.console import Console, say
+from dst_lab.cli.terminal.progress import Display
+from dst_lab.engines.engine import Progress
+from dst_lab.report import known
+from dst_lab.store import Record, Series, Store
 
 
 def test_links_in_a_circle_are_a_sentence(cli) -> None:
@@ -65,26 +47,27 @@ main()
     assert (ended.returncode, ended.stderr) == (130, STOPPED)
 
 
+def test_what_a_stream_cannot_take_is_escaped_or_goes_nowhere(start, surroundings) -> None:
+    """A deviation stands after ±, which ASCII lacks; a shell's `>&-` closes the output."""
+    with Store.open("dst.sqlite", write=True) as store:
+        for seed in (0, 1):
+            config = {"task": "own", "estimator": {"name": "soft"}, "seed": seed}
+            losses = {"validation_loss": Series(np.array([1]), np.array([float(seed)]))}
+            store.put([Record(config=config, status="done", history=losses)])
+    words = ("show", "--pivot", "estimator", "task")
+    ended = start(*words, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    out, err = ended.communicate()
+    assert (ended.returncode, err) == (0, "")
+    assert "0.5 \\xb1 0.71 (2)" in out
+    closed = start(*words, stdout=None, preexec_fn=lambda: os.close(1))
+    assert (closed.communicate()[1], closed.returncode) == ("", 0)
+
+
 @pytest.mark.parametrize("value", ["-inf", "-nan", "-1e3", "-.5"])
 def test_what_follows_an_option_is_its_value(value, cli) -> None:
     ended = cli("run", "stochastic-binary", "--tau-f", value)
     assert ended.code == 2
     assert ended.err == f"dst: tau_f: a temperature must be finite and at least 0, got {float(value)}\n"
-
-
-def test_the_parser_says_one_sentence(cli) -> None:
-    ended = cli("show", "--metric")
-    assert (
-        ended.err == "dst: argument --metric: expected at least one argument (`dst show --help` says what there is)\n"
-    )
-
-
-def test_an_error_of_the_system_names_its_file(cli) -> None:
-    Path("folder").mkdir()
-    ended = cli("run", "stochastic-binary", "--seeds", "1", "--data", "folder", "--store", "folder")
-    assert ended.code == 2
-    assert "folder" in ended.err
-    assert "Errno" not in ended.err
 
 
 def test_a_store_may_lie_at_home_where_no_shell_said_so(cli, tmp_path, monkeypatch) -> None:
@@ -115,3 +98,95 @@ def test_every_path_may_lie_at_home(tmp_path, monkeypatch) -> None:
 
     look(command_line())
     assert found == places
+
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "lab/results").glob("**/*.md"))]
+DOCUMENTED = [
+    line
+    for page in PAGES
+    for block in re.findall(r"```bash\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    for line in block.replace("\\\n", " ").splitlines()
+    if line.startswith("dst ")
+]
+TYPED = [line for lines in (*EXAMPLES.values(), FIRST_STEPS) for line in lines.splitlines()]
+
+
+def commands() -> dict:
+    return command_line()._subparsers._group_actions[0].choices
+
+
+def test_every_command_has_a_sentence_and_examples() -> None:
+    assert EXAMPLES.keys() == commands().keys()
+    for name, parser in commands().items():
+        assert parser.description.endswith("."), name
+
+
+@pytest.mark.parametrize("line", DOCUMENTED)
+def test_commands_of_the_pages_are_parsed_and_their_recipes_exist(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    args = command_line().parse_args(shlex.split(line, comments=True)[1:])
+    study = known.study(args.study) if getattr(args, "study", None) else known.ANY
+    if args.command == "sweep" and args.what and not (args.grid or args.adaptive):
+        assert args.what in study.recipes.plans
+
+
+@pytest.mark.parametrize("line", TYPED)
+def test_examples_are_commands_that_there_are(line: str) -> None:
+    words = shlex.split(re.split(r" {2,}|, then| > ", line)[0])
+    if "COMMAND" not in words and "--help" not in words:
+        assert words[0] == "dst"
+        command_line().parse_args(words[1:])
+
+
+def test_a_notice_that_nobody_reads_does_not_end_the_command() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        say("threads sleep while they wait", stream)
+        say("and so on", stream)
+
+
+def test_a_full_disk_under_the_log_does_not_stop_the_work(start) -> None:
+    """The code says that what was printed is not there, and not that a run failed."""
+    words = ("run", "stochastic-binary", "--seeds", 2, "--fleet", 1, "--epochs", 1, "--threads", 1)
+    with open("/dev/full", "w") as full:
+        assert start(*words, stdout=full, stderr=full).wait(timeout=120) == 2
+        process = start(*words, stdout=full, stderr=subprocess.PIPE)
+        assert "what dst prints could not be written: No space left on device" in process.communicate(timeout=120)[1]
+        assert process.returncode == 2
+    with Store.open("dst.sqlite") as store:
+        assert [run.status for run in store.runs()] == ["done", "done"]
+
+
+class _Fleet(SimpleNamespace):
+    """What the display reads of a fleet."""
+
+
+def _fleet(step: int) -> _Fleet:
+    config = SimpleNamespace(task="categorical-autoencoder", estimator=SimpleNamespace(name="gumbel_ste"))
+    history = [(100, {"validation_loss": np.array([131.25, 140.5, 150.0])})]
+    return _Fleet(
+        configs=[config], members=[config] * 1155, step=step, steps=1_234_567, history=history, path={"path": "plain"}
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_bar_steps_and_time_left_never_vanish(width) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, width=width, force_terminal=True, color_system=None, legacy_windows=False)
+    with Display(console) as display:
+        fleet = _fleet(1)
+        display(Progress(fleet=fleet))
+        fleet.step, display._drawn = 700_000, 0.0
+        display(Progress(fleet=fleet))
+        display._bar.refresh()
+    lines = re.split(r"[\r\n]+|\x1b\[[0-9;?]*[A-Za-z]", screen.getvalue())
+    *_, first, second = [line for line in lines if line.strip()]
+    assert first.startswith("categorical-autoencoder gumbel_ste")
+    assert first.endswith("validation loss: best 131.2, median 140.5" if width > 100 else "…")
+    assert "700,000/1,234,567" in second
+    assert "steps/s" in second
+    assert ":" in second.split("steps/s")[1], "the time left"
+    assert "━" in second
+    assert max(len(line) for line in (first, second)) <= width

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 # 24 runs on one thread; in eight chunks of a second or so each where somebody is to be killed.
-SWEEP = (
-    "sweep", "stochastic-binary", "--grid", "tau_f=0,0.5,1", "tau_b=0.5,1", "epochs=6", "--seeds", "4",
-    "--threads", "1",
-)  # fmt: skip
+SWEEP = ("sweep", "stochastic-binary", "--grid", "tau_f=0,0.5,1", "tau_b=0.5,1", "epochs=6", "--seeds", "4")
+SWEEP += ("--threads", "1")
 GRID = (*SWEEP, "--fleet", "3", "--checkpoint-seconds", "0.2")
 
 

@@ -66,12 +66,12 @@ def test_two_workers_record_what_one_process_does(
         time.sleep(0.2)
 
 
-def test_workers_killed_five_times(start, ray_words, undisturbed, rows, short, descendants) -> None:
+def test_workers_killed_three_times(start, ray_words, undisturbed, rows, short, descendants) -> None:
     process = start(*ray_words)
     clock = random.Random(0)
     killed: list[int] = []
     deadline = time.monotonic() + 200
-    while len(killed) < 5:
+    while len(killed) < 3:
         assert process.poll() is None, f"it was done after {len(killed)} kills: make the sweep longer"
         assert time.monotonic() < deadline
         if not any("ray::_train" in title for title in descendants(process.pid).values()):
@@ -86,7 +86,7 @@ def test_workers_killed_five_times(start, ray_words, undisturbed, rows, short, d
             os.kill(killed[-1], signal.SIGKILL)
     _, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
-    assert len(set(killed)) == 5
+    assert len(set(killed)) == 3
     assert "24 runs: 24 trained, 0 already there. Store: dst.sqlite" in err
     assert rows(Path("dst.sqlite")) == rows(undisturbed)
 
@@ -164,57 +164,6 @@ def test_ctrl_c_saves_and_goes_on(start, dst, ray_words, undisturbed, rows, shor
     again = dst(*words)
     assert again.code == 0, again.err
     assert rows(Path("dst.sqlite")) == rows(undisturbed)
-
-
-BROKEN = """
-import importlib.abc, importlib.util, sys, pathlib
-
-class Breaker(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name != "dst_lab.tasks.stochastic_binary":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        execute = spec.loader.exec_module
-        def load(module):
-            execute(module)
-            honest = module.StochasticBinary.initial
-            def initial(task, seed):
-                if seed == 2 and not pathlib.Path(__file__).with_name("mended").exists():
-                    raise ZeroDivisionError("no good")
-                return honest(task, seed)
-            module.StochasticBinary.initial = initial
-        spec.loader.exec_module = load
-        return spec
-
-sys.meta_path.insert(0, Breaker())
-"""
-
-
-def test_a_setting_that_fails(dst, ray_words, undisturbed, rows, short, tmp_path, monkeypatch) -> None:
-    """In every process, the workers included, the runs with seed 2 fail until they are mended."""
-    folder = tmp_path / "broken"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(BROKEN)
-    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    ended = dst(*ray_words)
-    assert ended.code == 1
-    lines = ended.err.splitlines()
-    assert "24 runs: 18 trained, 0 already there, 6 failed. Store: dst.sqlite" in lines
-    listed = [line for line in lines if line.startswith("dst: failed: stochastic-binary decoupled tau_f=")]
-    assert len(listed) == 6
-    assert all(re.search(r" seed=2 \([0-9a-f]{16}\): ZeroDivisionError: no good \(", line) for line in listed)
-    whole, found = rows(undisturbed), rows(Path("dst.sqlite"))
-    assert found.keys() == whole.keys()
-    assert {row["config"]["seed"] for row in found.values() if row["status"] == "failed"} == {2}
-    done = {run: row for run, row in found.items() if row["status"] == "done"}
-    assert len(done) == 18
-    assert done == {run: whole[run] for run in done}
-    (folder / "mended").touch()
-    again = dst(*ray_words)
-    assert again.code == 0, again.err
-    assert "24 runs: 6 trained, 18 already there. Store: dst.sqlite" in again.err
-    assert rows(Path("dst.sqlite")) == whole
 
 
 @pytest.fixture

@@ -1,14 +1,89 @@
-"""Temperatures by the library's rules, and which temperatures are recorded."""
+"""Schedules, temperatures by the library's rules, and which of them are recorded."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
-from dst_lab.estimators import Choice, Ruled, rules
+from dst_lab.estimators import Choice, Ruled, Schedule
 from dst_lab.fleet.contract import ContractError
 from dst_lab.fleet.loop import Fleet
 from dst_lab.tasks import TASKS
 
 from decoupled_st import temperatures
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("0.7", {0: 0.7, 0.3: 0.7, 1: 0.7}),
+        ("2:0.5:linear", {0: 2.0, 0.25: 1.625, 0.5: 1.25, 1: 0.5}),
+        ("2:1:cosine", {0: 2.0, 0.25: 1.5 + math.sqrt(2) / 4, 0.5: 1.5, 0.75: 1.5 - math.sqrt(2) / 4, 1: 1.0}),
+        ("4:1:exponential", {0: 4.0, 0.25: 2 * math.sqrt(2), 0.5: 2.0, 1: 1.0}),
+        ("2:0.5:linear:0.5", {0: 2.0, 0.125: 1.625, 0.25: 1.25, 0.5: 0.5, 0.6: 0.5, 1: 0.5}),
+        ("4:1:exponential:0.5", {0: 4.0, 0.25: 2.0, 0.5: 1.0, 0.9: 1.0}),
+    ],
+)
+def test_values(text: str, values: dict[float, float]) -> None:
+    schedule = Schedule.parse(text)
+    assert {progress: schedule.at(progress) for progress in values} == pytest.approx(values, rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        (1, 1.0),
+        ("0.10", 0.1),
+        ("-0.0", 0.0),
+        ("1:1:constant:0.5", 1.0),
+        ("2:0.25:linear", "2.0:0.25:linear"),
+        ("2.0:0.25:linear:1", "2.0:0.25:linear"),
+        ("2:.25:cosine:.50", "2.0:0.25:cosine:0.5"),
+    ],
+)
+def test_one_text_each(given: object, written: float | str) -> None:
+    schedule = Schedule.parse(given)
+    assert schedule.to_json() == written
+    assert str(schedule.to_json()) == str(written)
+    again = Schedule.parse(written)
+    assert again.to_json() == written
+    assert [again.at(i / 7) for i in range(8)] == [schedule.at(i / 7) for i in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("hot", "a number or start:end:shape"),
+        ("1:2", "a number or start:end:shape"),
+        ("1:x:linear", "a number or start:end:shape"),
+        ("-1", "finite and at least 0, got -1.0"),
+        ("nan", "finite and at least 0, got nan"),
+        ("1:-2:linear", "finite and at least 0, got 1.0:-2.0"),
+        ("1:2:square", "one of constant, linear, cosine, exponential, got 'square'"),
+        ("1:2:linear:0", "a share of training above 0 and at most 1, got 0.0"),
+        ("1:2:linear:1.5", "a share of training above 0 and at most 1, got 1.5"),
+        ("1:0:exponential", "cannot begin or end at 0, got 1.0 and 0.0"),
+        ("1:0.5:constant", "a constant temperature has one value, got 1.0:0.5"),
+    ],
+)
+def test_what_is_no_schedule_is_told(text: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Schedule.parse(text)
+
+
+def test_every_step_of_a_fleet_has_its_own_temperatures(small, name) -> None:
+    texts = [("2:0.25:cosine:0.5", 0.7), ("0.5", "1:3:linear")]
+    configs = [small(name, estimator=Choice.make("decoupled", tau_f=f, tau_b=b)) for f, b in texts]
+    fleet = Fleet(TASKS[name](configs[0], None, torch.device("cpu")), configs)
+    seen: list[dict[str, list[float]]] = []
+    fleet.train(lambda fleet: seen.append({name: tau.tolist() for name, tau in fleet.taus.items()}))
+    assert len(seen) == fleet.steps
+    for step, taus in enumerate(seen):
+        progress = step / fleet.steps
+        expected = {"tau_f": [Schedule.parse(f).at(progress) for f, _ in texts]}
+        expected["tau_b"] = [Schedule.parse(b).at(progress) for _, b in texts]
+        assert taus == {key: torch.tensor(values).tolist() for key, values in expected.items()}
+
 
 SELF = Choice.make("decoupled", tau_f="self", tau_b="self")
 
@@ -17,14 +92,18 @@ def fleet(configs) -> Fleet:
     return Fleet(TASKS[configs[0].task](configs[0], None, torch.device("cpu")), configs)
 
 
-def test_the_rules_are_the_librarys_that_need_no_more_than_a_name_and_the_steps() -> None:
-    assert list(rules()) == ["self", "confidence"]
-
-
-@pytest.mark.parametrize("text", ["self", "confidence", "self:high=8:share=0.25", "self:steps=100"])
-def test_a_rule_is_written_and_read(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("confidence", "confidence"),
+        ("self:high=8.0:share=.25", "self:high=8:share=0.25"),
+        ("self:share=0.25:high=08.", "self:high=8:share=0.25"),
+        ("self:steps=100", "self:steps=100"),
+    ],
+)
+def test_a_rule_is_written_and_read(text: str, written: str) -> None:
     choice = Choice.make("decoupled", tau_f=text, tau_b=1.0)
-    assert choice.to_dict() == {"name": "decoupled", "tau_f": text, "tau_b": 1.0}
+    assert choice.to_dict() == {"name": "decoupled", "tau_f": written, "tau_b": 1.0}
     assert Choice.make(**choice.to_dict()) == choice
 
 

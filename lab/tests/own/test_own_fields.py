@@ -1,49 +1,28 @@
 """The fields of a task of one's own: read by their types, from options and axes, or refused when it is registered."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
-import torch
 from dst_lab.estimators import Choice
 from dst_lab.fleet.contract import ContractError
-from dst_lab.fleet.task import Task
-from dst_lab.runs import CONFIGS, Config
+from dst_lab.runs import CONFIGS
 from dst_lab.store import Store
 from dst_lab.tasks import TASKS, register
+from toys import Toy, ToyConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class FieldsConfig(Config):
+class FieldsConfig(ToyConfig):
     task: ClassVar[str] = "fields"
-    batch: int = field(default=8, metadata={"help": "examples"})
     residual: bool = field(default=True, metadata={"help": "yes or no"})
     width: float = field(default=1, metadata={"help": "a number whose default looks whole"})
     shares: tuple[float, ...] = field(default=(0.5,), metadata={"help": "numbers"})
     names: tuple[str, ...] = field(default=("a",), metadata={"help": "words"})
 
-    def steps_of(self, images: int) -> tuple[int, int]:
-        return 2, 1
 
-
-class Fields(Task):
+class Fields(Toy):
     config_type = FieldsConfig
-
-    def __init__(self, config: Config, source: str | None, device: torch.device) -> None:
-        super().__init__(config, source, device)
-        self.images = 32
-
-    def initial(self, seed: int) -> dict[str, torch.Tensor]:
-        return {"w": torch.full((1,), float(seed + 1))}
-
-    def loss(self, parameters: Any, index: Any, choose: Any) -> torch.Tensor:
-        return parameters["w"].square() + torch.zeros(index.shape)
-
-    def evaluate(self, parameters: Any, choosers: Any) -> dict[str, torch.Tensor]:
-        return {"validation_loss": parameters["w"].square()[:, 0]}
-
-    def bytes_per_run(self) -> int:
-        return 8
 
 
 @pytest.fixture
@@ -91,15 +70,6 @@ def test_what_is_not_of_the_type_is_refused(flag, text, message, cli) -> None:
     told = cli(*RUN, f"--{flag}", text)
     assert told.code == 2
     assert message in told.err
-
-
-@pytest.mark.usefixtures("registered")
-def test_yes_and_no_may_be_an_axis(cli) -> None:
-    assert cli("sweep", "fields", "--seeds", 1, "--threads", 1, "--grid", "residual=yes,no").code == 0
-    with Store.open("dst.sqlite") as store:
-        assert [run.config["residual"] for run in store.runs()] == [True, False]
-    told = cli("sweep", "fields", "--grid", "residual=2")
-    assert (told.code, told.err) == (2, "dst: residual is true or false, got '2'\n")
 
 
 def test_a_field_that_no_option_can_give_is_not_registered() -> None:

@@ -1,25 +1,20 @@
 """Plans as functions of what is known, on synthetic surfaces."""
 
 import math
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import pytest
 from dst_lab.estimators import Choice
-from dst_lab.plans import FRESH, Adaptive, Confirm, Grid, Lookup, Plan, Sequential, Several
+from dst_lab.plans import Adaptive, Confirm, Grid, Lookup, Plan, Sequential, Several
 from dst_lab.plans.plan import best, edge, value_of, with_value
-from dst_lab.plans.sequential import BEYOND, beyond
+from dst_lab.plans.sequential import beyond
 from dst_lab.runs import Config
 from dst_lab.store import run_id
-from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoderConfig
-from dst_lab.tasks.logic_gates import LogicGatesConfig
-from dst_lab.tasks.quantisers import CodebookVAEConfig
+from dst_lab.tasks.bias_variance import BiasVarianceConfig
 from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
-from studies.paper.following import Annealed, Detailed, otherwise
-from studies.paper.recipes import RECIPES, SEARCHES
+from studies.paper.following import Annealed
+from studies.paper.recipes import RECIPES
 
 BASE = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=1.0, tau_b=1.0))
 TAU_F = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -81,14 +76,6 @@ def test_what_stood_before_a_sweep_stays_where_all_of_the_sweep_is_worse() -> No
     assert "tau_b of stochastic-binary decoupled: 1.0, from before, beats its sweep" in plan.notes(lookup)
 
 
-def test_sequential_over_learning_rates() -> None:
-    rates = (3e-4, 1e-3, 3e-3)
-    plan = Sequential(BASE, (("tau_f", TAU_F), ("tau_b", TAU_B)), (0,), (("lr", rates),))
-    trained, lookup = follow(plan, surface(0.33, 0.45))
-    assert len(trained) == 3 * (len(TAU_F) + len(TAU_B) - 1)
-    assert plan.chosen(lookup)[0].lr == 1e-3
-
-
 def test_sequential_says_where_a_rate_lies_on_the_edge() -> None:
     plan = Sequential(BASE, (("tau_f", TAU_F),), (0,), (("lr", (0.001, 0.003, 0.01)),))
     assert plan.notes(lambda config: -config.lr)[-1] == "  lr=0.01 lies on the edge of those that were tried"
@@ -129,15 +116,16 @@ def test_a_grid_is_every_combination_and_flags_its_edge() -> None:
     assert notes[1] == "  tau_b=4.0 lies on the edge of the grid"
 
 
-@pytest.mark.parametrize("axes", [("decay", "quantiser"), ("quantiser", "decay")])
+@pytest.mark.parametrize("axes", [("classes", "latents"), ("latents", "classes")])
 def test_fields_that_only_fit_together_are_changed_together(axes: tuple[str, str]) -> None:
     """A config is checked when all of a combination is changed, whatever the order of the axes."""
-    values = {"decay": (0.9, 0.95), "quantiser": ("ema", "rotation")}
-    base = CodebookVAEConfig(estimator=Choice.make("identity_ste"))
+    values = {"classes": (4, 8), "latents": (3, 4)}
+    base = BiasVarianceConfig(estimator=Choice.make("identity_ste"), classes=1000, latents=1)
     tried = Grid(base, tuple((name, values[name]) for name in axes), (0,)).wanted(lambda config: None)
-    assert {(one.quantiser, one.decay) for one in tried} == set(product(values["quantiser"], values["decay"]))
-    searched = Adaptive(base, (("decay", 0.9, 0.99),), (0,), settings=3, choices=(("quantiser", ("ema", "rotation")),))
-    assert all(one.quantiser in ("ema", "rotation") for one in searched.wanted(lambda config: 1.0))
+    assert {(one.classes, one.latents) for one in tried} == set(product(values["classes"], values["latents"]))
+    choices = tuple((name, values[name]) for name in axes)
+    searched = Adaptive(base, (("lr", 1e-3, 1e-2),), (0,), settings=3, choices=choices)
+    assert all(one.classes in (4, 8) and one.latents in (3, 4) for one in searched.wanted(lambda config: 1.0))
 
 
 def test_an_axis_that_is_not_there_is_named() -> None:
@@ -145,18 +133,17 @@ def test_an_axis_that_is_not_there_is_named() -> None:
         Grid(BASE, (("tau", (1.0,)),), (0,)).wanted(lambda _: None)
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "cma-es"])
-def test_adaptive_finds_the_optimum_in_40_settings(sampler: str) -> None:
-    """To 0.1 in log10 of both temperatures, in at least 9 of 10 sampler seeds."""
+def test_adaptive_finds_the_optimum_in_40_settings() -> None:
+    """To 0.1 in log10 of both temperatures, in at least 4 of 5 sampler seeds."""
     hits = 0
-    for seed in range(10):
-        plan = Adaptive(BASE, (("tau_f", 0.05, 5.0), ("tau_b", 0.05, 5.0)), (0, 1), sampler=sampler, sampler_seed=seed)
+    for seed in range(5):
+        plan = Adaptive(BASE, (("tau_f", 0.05, 5.0), ("tau_b", 0.05, 5.0)), (0, 1), sampler_seed=seed)
         trained, lookup = follow(plan, surface(0.3, 0.9))
         assert len(distinct(trained)) <= 40
         (found,) = plan.chosen(lookup)
         off = [abs(math.log10(value_of(found, name) / at)) for name, at in (("tau_f", 0.3), ("tau_b", 0.9))]
         hits += max(off) <= 0.1
-    assert hits >= 9
+    assert hits >= 4
 
 
 def test_adaptive_goes_on_from_half_a_batch_and_asks_for_nothing_else() -> None:
@@ -170,16 +157,8 @@ def test_adaptive_goes_on_from_half_a_batch_and_asks_for_nothing_else() -> None:
     assert known == whole.keys()
 
 
-def test_adaptive_learns_from_divergence() -> None:
-    plan = Adaptive(BASE, (("tau_f", 0.05, 5.0), ("tau_b", 0.05, 5.0)), (0,), settings=24)
-    value = surface(0.3, 0.9)
-    _, lookup = follow(plan, lambda config: math.inf if value_of(config, "tau_f") > 1 else value(config))
-    assert value_of(plan.chosen(lookup)[0], "tau_f") <= 1
-
-
-@pytest.mark.parametrize("sampler", ["tpe", "cma-es"])
-def test_adaptive_proposes_whole_numbers_for_a_whole_field(sampler: str) -> None:
-    plan = Adaptive(BASE, (("batch", 16.0, 256.0), ("tau_f", 1, 5)), (0,), settings=24, sampler=sampler)
+def test_adaptive_proposes_whole_numbers_for_a_whole_field() -> None:
+    plan = Adaptive(BASE, (("batch", 16.0, 256.0), ("tau_f", 1, 5)), (0,), settings=24)
     trained, _ = follow(plan, surface(2.0, 1.0))
     assert {type(value_of(config, "batch")) for config in trained.values()} == {int}
     assert len({value_of(config, "batch") for config in trained.values()}) > 10
@@ -216,8 +195,6 @@ def test_adaptive_errors() -> None:
         Adaptive(BASE, (("tau_f", 0.0, 5.0),), (0,))
     with pytest.raises(ValueError, match=r"batch takes whole numbers, and so do the ends of its range, got 1.5 and 3"):
         Adaptive(BASE, (("batch", 1.5, 3),), (0,))
-    with pytest.raises(ValueError, match="sampler must be one of tpe, cma-es, got 'grid'"):
-        Adaptive(BASE, (("tau_f", 0.1, 5.0),), (0,), sampler="grid")
 
 
 def test_confirmation_follows_what_was_chosen_with_fresh_seeds() -> None:
@@ -230,53 +207,6 @@ def test_confirmation_follows_what_was_chosen_with_fresh_seeds() -> None:
     assert {config.seed for config in wanted} == set(range(1000, 1010))
     assert {(value_of(c, "tau_f"), value_of(c, "tau_b")) for c in wanted} == {(0.3, 0.5)}
     assert plan.notes(lookup) == []
-
-
-def test_the_reference_is_not_confirmed() -> None:
-    soft = replace(BASE, estimator=Choice.make("soft", tau=1.0))
-    assert Confirm((("reference", Grid(soft, (), (0, 1, 2))),), (1000,)).wanted(lambda _: 1.0) == []
-
-
-def test_annealing_starts_at_what_was_chosen() -> None:
-    search = Sequential(BASE, (("tau_f", TAU_F), ("tau_b", TAU_B)), (0,))
-    _, lookup = follow(search, surface(0.33, 0.45))
-    wanted = Annealed((("search", search),), (0,)).wanted(lookup)
-    assert [value_of(c, "tau_f") for c in wanted] == ["0.3:0.075:linear", "0.3:0.0:linear", "0.3:0.0:cosine"]
-
-
-def test_details_change_one_thing_each_that_the_paper_does_not_state() -> None:
-    logic = LogicGatesConfig(**LogicGatesConfig.paper(), estimator=Choice.make("identity_ste"))
-    changes = [_changes(logic, config) for config in otherwise(logic).values()]
-    whole = {"dataset": "cifar10-whole"}
-    assert changes == [whole, {"group_tau": 100.0}, {"wiring": "random"}, {"residual": 5.0}]
-    coder = CategoricalAutoencoderConfig(**CategoricalAutoencoderConfig.paper(), estimator=Choice.make("identity_ste"))
-    changes = [_changes(coder, config) for config in otherwise(coder).values()]
-    assert changes == [{"dataset": "mnist-whole"}, {"hidden": [256, 128]}]
-    assert [_changes(BASE, config) for config in otherwise(BASE).values()] == [{"dataset": "digits-whole"}]
-    assert [c.dataset for c in otherwise(with_value(BASE, "dataset", "digits-whole")).values()] == ["digits-whole"]
-    soft = replace(logic, estimator=Choice.make("soft", tau=1.0))
-    search = Grid(logic, (("lr", (0.01, 0.03)),), (0,))
-    plan = Detailed((("search", search), ("reference", Grid(soft, (), (0,)))), (1000, 1001))
-    wanted = plan.wanted(lambda config: config.lr)
-    assert len(wanted) == 4 * 2, "of the reference, nothing"
-    assert {(config.lr, config.estimator.name) for config in wanted} == {(0.01, "identity_ste")}
-
-
-@pytest.mark.parametrize("scale", ["quick", "paper"])
-def test_details_are_of_every_task_with_its_diagonal(scale: str) -> None:
-    wanted = RECIPES.plans["details"](scale).wanted(lambda config: float(config.seed))
-    settings = {replace(config, seed=0) for config in wanted}
-    per_task = Counter(config.task for config in settings)
-    assert per_task["stochastic-binary"] <= 5 * 1
-    assert per_task["categorical-autoencoder"] <= 5 * 2
-    assert per_task["logic-gates"] <= 5 * 4
-    assert len(wanted) == 10 * len(settings) <= 350
-    pairs = {(c.task, c.estimator.name) for c in wanted}
-    assert len(pairs) == 3 * 4
-
-
-def _changes(before: Config, after: Config) -> dict[str, Any]:
-    return {name: value for name, value in after.to_dict().items() if value != before.to_dict()[name]}
 
 
 @pytest.mark.parametrize(
@@ -305,45 +235,6 @@ def test_a_run_that_two_plans_want_is_one_run() -> None:
     assert [value_of(config, "tau_f") for config in wanted] == [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]
 
 
-@pytest.mark.parametrize(("scale", "rate"), [("quick", 0.001), ("paper", 0.0005)])
-def test_the_autoencoder_at_one_rate_is_searched_confirmed_and_measured_there(scale: str, rate: float) -> None:
-    plan = RECIPES.plans["catae-rate"](scale)
-    wanted = plan.wanted(lambda config: float(config.seed))
-    assert {(config.task, config.lr) for config in wanted} == {("categorical-autoencoder", rate)}
-    fresh = {config.estimator.name for config in wanted if config.seed >= FRESH}
-    assert fresh == {"decoupled", "softmax_ste", "gumbel_ste", "identity_ste"}
-    usual = {
-        run_id(with_value(c, "lr", rate).to_dict())
-        for c in RECIPES.plans["tau-f-effects"](scale).wanted(lambda _: None)
-    }
-    assert len(usual & {run_id(config.to_dict()) for config in wanted}) >= 40, "the effects, at that rate"
-
-
-def most_settings(plan: Plan) -> int:
-    """How many settings a search can come to, its extensions included."""
-    if isinstance(plan, Sequential):
-        sweeps = sum(len(values) for _, values in plan.sweeps) - 1 + 2 * BEYOND
-        return sweeps * math.prod(len(values) for _, values in plan.always)
-    return len(plan.wanted(lambda _: None)) // len(plan.seeds) if isinstance(plan, Grid) else 0
-
-
-@pytest.mark.parametrize("scale", ["quick", "paper"])
-def test_the_diagonal_has_at_least_as_many_settings_as_decoupled_st(scale: str) -> None:
-    diagonal = RECIPES.plans["diagonal"](scale)
-    assert isinstance(diagonal, Several)
-    given = {plan.base.task: most_settings(plan) for plan in diagonal.plans if isinstance(plan, Grid)}
-    searches = [RECIPES.plans[name](scale) for name in ("sbn-grid", "catae-sequential", "logic-sequential")]
-    needed = {plan.base.task: most_settings(plan) for plan in searches if isinstance(plan, Grid | Sequential)}
-    assert given.keys() == needed.keys() == {"stochastic-binary", "categorical-autoencoder", "logic-gates"}
-    assert all(given[task] >= needed[task] > 0 for task in needed)
-
-
-def test_all_the_searches_at_quick_scale_stay_few() -> None:
-    """`make demo` trains them all, each with three seeds, and ten more of each setting chosen."""
-    runs = {run_id(c.to_dict()) for name in SEARCHES for c in RECIPES.plans[name]("quick").wanted(lambda _: None)}
-    assert 250 < len(runs) < 350
-
-
 def test_a_task_is_confirmed_before_the_others_are_searched() -> None:
     """All searches of the binary network are done, the diagonal's among them, and none of another task."""
 
@@ -355,12 +246,10 @@ def test_a_task_is_confirmed_before_the_others_are_searched() -> None:
     wanted = plan.wanted(lookup)
     assert {config.task for config in wanted} == {"stochastic-binary"}
     names = [config.estimator.name for config in wanted]
-    assert {name: names.count(name) for name in names} == {
-        "decoupled": 10, "softmax_ste": 20, "gumbel_ste": 10, "identity_ste": 10,
-    }  # fmt: skip
-    assert [note.split(" is not done")[0] for note in plan.notes(lookup)] == [
-        "catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines", "diagonal",
-    ]  # fmt: skip
+    counts = {name: names.count(name) for name in names}
+    assert counts == {"decoupled": 10, "softmax_ste": 20, "gumbel_ste": 10, "identity_ste": 10}
+    missing = [note.split(" is not done")[0] for note in plan.notes(lookup)]
+    assert missing == ["catae-sequential", "catae-baselines", "logic-sequential", "logic-baselines", "diagonal"]
 
 
 def test_one_tasks_part_of_a_recipe() -> None:
@@ -383,10 +272,16 @@ def test_one_tasks_part_of_a_recipe() -> None:
 def test_one_tasks_part_of_a_plan_that_follows_names_its_own_searches() -> None:
     part = RECIPES.plans["confirm"]("quick").of("stochastic-binary")
     assert part
-    assert [note.split(" is not done")[0] for note in part.notes(lambda _: None)] == [
-        "sbn-grid", "sbn-baselines", "diagonal",
-    ]  # fmt: skip
+    missing = [note.split(" is not done")[0] for note in part.notes(lambda _: None)]
+    assert missing == ["sbn-grid", "sbn-baselines", "diagonal"]
     assert RECIPES.plans["confirm"]("quick").of("bias-variance") is None
     rate = RECIPES.plans["catae-rate"]("quick")
     assert rate.of("logic-gates") is None
     assert rate.of("categorical-autoencoder") == rate
+
+
+def test_annealing_starts_at_what_was_chosen() -> None:
+    search = Sequential(BASE, (("tau_f", TAU_F), ("tau_b", TAU_B)), (0,))
+    _, lookup = follow(search, surface(0.33, 0.45))
+    wanted = Annealed((("search", search),), (0,)).wanted(lookup)
+    assert [value_of(c, "tau_f") for c in wanted] == ["0.3:0.075:linear", "0.3:0.0:linear", "0.3:0.0:cosine"]

@@ -1,22 +1,22 @@
-"""The sentences and numbers of a page, one by one."""
+"""What a page calls metrics and tasks, and its sentences and numbers, one by one."""
 
 import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from dst_lab import cards
+from dst_lab.cards import MetricCard, TaskCard, estimator, metric, parts, task_card
 from dst_lab.claims import Comparison, Verdict
-from dst_lab.fleet.saved import provenance
-from dst_lab.report.tables import _changes, field_text, rate_text
-from dst_lab.report.text import answers, prose
+from dst_lab.report.tables import rate_text
+from dst_lab.report.text import answers
 from dst_lab.report.verdicts import _line, shown
 from studies import PAPER
 
-LOSS = Comparison(
-    name="against that", metric="loss", unit="nats", direction=-1, primary=True, judged=True, n=10,
-    ours=0.319712, theirs=0.326219, difference=-0.006507, low=-0.01019, high=-0.00282, effect=1.26,
-    p_better=0.0039, p_worse=1.0,
-)  # fmt: skip
+NUMBERS = {"ours": 0.319712, "theirs": 0.326219, "difference": -0.006507, "low": -0.01019, "high": -0.00282}
+NUMBERS |= {"n": 10, "effect": 1.26, "p_better": 0.0039, "p_worse": 1.0}
+WORDS: dict[str, Any] = {"name": "against that", "metric": "loss", "unit": "nats"}
+LOSS = Comparison(**WORDS, direction=-1, primary=True, judged=True, **NUMBERS)
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -78,11 +78,6 @@ def summary(*comparisons: Comparison, **fields: Any) -> str:
     return shown([Verdict(**given, comparisons=comparisons)], PAPER)[0].summary
 
 
-def test_what_is_missing_stands_first() -> None:
-    lacks = ("the search for this: `dst sweep this`", "the search for that: `dst sweep that`")
-    assert summary(missing=lacks, notes=("a", "b")) == "missing: the search for this and 1 more"
-
-
 def test_each_comparison_is_summed_up_with_its_own_mean() -> None:
     slow = replace(LOSS, name="against (0, 0.2)", whose="the rule", theirs=0.3157, p_better=0.3, p_worse=0.7)
     other = replace(LOSS, name="against (0, 1)", whose="the rule", theirs=0.329)
@@ -99,29 +94,70 @@ def test_each_comparison_is_summed_up_with_its_own_mean() -> None:
     assert summary(replace(rho, p_better=1.0)) == f"tau_f up: codes up, Spearman's rho {MINUS}0.5000 (worse)"
 
 
-def test_prose_has_its_letters() -> None:
-    assert str(prose("τf = 2, 137 ± 24 (`n = 3`) <b>")) == (
-        "<i>τ</i><sub>f</sub>\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}2, 137\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}24 "
-        "(<code>n = 3</code>) &lt;b&gt;"
-    )
+@pytest.mark.parametrize(
+    ("name", "axis", "summary", "when"),
+    [
+        ("validation_loss", "validation loss (nats)", "lowest validation loss (nats)", "lowest over training, nats"),
+        ("test_accuracy", "test accuracy (%)", "test accuracy at the end (%)", "at the end, %"),
+        ("perplexity", "perplexity of the codes", "perplexity of the codes at the end", "at the end"),
+        ("validation_error", "validation error", "lowest validation error", "lowest over training"),
+        ("wobble", "wobble", "wobble at the end", "at the end"),
+    ],
+)
+def test_a_card_says_what_axes_and_tables_do(name: str, axis: str, summary: str, when: str) -> None:
+    card = metric(name)
+    assert (card.axis, card.summary, card.when) == (axis, summary, when)
 
 
-def test_what_had_changed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {"dirty": True, "commit": "5f7a4aab66070000", "changed": ["src/a.py", "src/b.py"], "diff": "abc"}
-    assert _changes(files, PAPER.changes) == "changes in src/a.py, src/b.py (diff abc)"
-    before = {"dirty": True, "commit": "5f7a4aab66070000"}
-    assert _changes(before, PAPER.changes) == "changes that were committed the same day"
-    assert _changes({"dirty": True, "commit": "0"}, PAPER.changes) == "changes that were not recorded"
-    answers = {"rev-parse": "c0ffee", "ls-files": "src/new.py", "--name-only": "src/b.py\nsrc/a.py", "diff": "- x"}
-    git = lambda _, *words: answers["--name-only" if "--name-only" in words else words[0]]  # noqa: E731
-    monkeypatch.setattr(provenance, "_git", git)
-    found = provenance._commit.__wrapped__()
-    assert (found["changed"], found["dirty"]) == (["src/a.py", "src/b.py", "src/new.py"], True)
-    answers |= {"ls-files": "", "--name-only": "", "diff": ""}
-    assert provenance._commit.__wrapped__() == {"commit": "c0ffee", "dirty": False}
+def test_a_name_without_a_card_gets_one_that_its_words_suggest() -> None:
+    assert metric("validation_utilisation").direction == 1
+    assert metric("test_error").at == "last", "nothing is chosen on test data"
+    assert metric("validation_perplexity").direction == 0, "of codes it is good when high, of language models when low"
+    assert metric("perplexity_argmax").direction == 1
+    assert metric("validation_accuracy_argmax").label == "validation accuracy (argmax)"
+    assert metric("initial_bias").label == "bias at the start"
+    assert metric("perplexity[2]").label == metric("perplexity").label
+    assert metric("tau_f").label == "tau_f"
+    assert task_card("weather-vane").title == "weather vane"
+    assert estimator("my_own").label == "my own"
+    assert metric("validation_loss", "weather-vane").unit == "", "what a loss of an unknown task counts is not known"
+    assert metric("validation_loss", "logic-gates").unit == "nats"
+
+
+def test_what_is_registered_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cards, "METRICS", dict(cards.METRICS))
+    monkeypatch.setattr(cards, "TASK_CARDS", dict(cards.TASK_CARDS))
+    cards.register_metric(MetricCard(name="wobble", label="wobble of it", unit="share", direction=-1, at="best"))
+    cards.register_task(TaskCard(name="own", title="my task", parts=("wobble",)))
+    assert metric("wobble").summary == "lowest wobble of it (%)"
+    assert parts("own", ["validation_loss", "wobble"]) == ["wobble"]
+
+
+def test_another_card_of_a_name_is_refused_unless_it_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cards, "METRICS", dict(cards.METRICS))
+    monkeypatch.setattr(cards, "TASK_CARDS", dict(cards.TASK_CARDS))
+    wobble, own = MetricCard(name="wobble", label="wobble"), TaskCard(name="own", title="my task")
+    for _ in range(2):  # the same again may
+        cards.register_metric(wobble)
+        cards.register_task(own)
+    other, mine = replace(wobble, label="sway", unit="m"), replace(own, title="yours")
+    with pytest.raises(ValueError, match="a metric called 'wobble' already, which differs in label, unit: give"):
+        cards.register_metric(other)
+    with pytest.raises(ValueError, match=r"a card of a task called 'own' already, .*: .* with replace=True"):
+        cards.register_task(mine)
+    with pytest.raises(ValueError, match=r"metric called 'snr' already, which differs in label"):
+        cards.register_metric(MetricCard(name="snr", label="mine"))
+    assert (metric("wobble"), task_card("own")) == (wobble, own)
+    assert cards.register_metric(other, replace=True) is metric("wobble")
+    assert cards.register_task(mine, replace=True) is task_card("own")
+
+
+@pytest.mark.parametrize("wrong", [{"direction": 2}, {"at": "first"}, {"at": "best"}])
+def test_a_card_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="the card of it: direction is -1, 0 or 1"):
+        MetricCard(name="it", label="it", **wrong)
 
 
 def test_what_an_objective_was_given_is_told_as_it_was_given() -> None:
     assert rate_text({"task": "own", "lr": 1.0, "objective": "mine"}) == ""
     assert rate_text({"task": "own", "lr": 1.0, "objective": "mine", "parameters": {"lr": 1.0}}) == "1"
-    assert field_text({"width": 3, "gain": 3.0, "far": -2.0}) == "width = 3, gain = 3.0, far = -2.0"

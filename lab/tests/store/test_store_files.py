@@ -81,10 +81,8 @@ def test_odd_names_are_just_names_and_a_link_leads_to_the_same_store(tmp_path, r
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
     link = tmp_path / "link.sqlite"
     link.symlink_to(path)
-    with Store.open(link, write=True) as store:
-        assert len(store.runs()) == 1
-        with pytest.raises(StoreError, match="is being written by another process"):
-            Store.open(path, write=True)
+    with Store.open(link, write=True), pytest.raises(StoreError, match="is being written by another process"):
+        Store.open(path, write=True)
 
 
 @pytest.mark.parametrize("has_artefacts", [True, False])
@@ -116,13 +114,8 @@ def test_a_flipped_letter_is_found_before_training_and_when_reading(what, bit, p
     path.write_bytes(raw)
     with pytest.raises(DamagedRunError, match=r"is damaged .*Restore it from a copy"):
         Store.open(path, write=True)
-    with Store.open(path) as store:
-        with pytest.raises(DamagedRunError):
-            store.check_whole()
-        store.check_pages()
-        damaged = store.leave_out_damaged()
-        assert len(damaged) + len(store.runs()) == 6
-        assert len(damaged) == (6 if what == b'"commit"' else 1), "the provenance is that of them all"
+    with Store.open(path) as store, pytest.raises(DamagedRunError):
+        store.check_whole()
 
 
 @pytest.mark.parametrize("table", ["histories", "artefacts"])
@@ -152,7 +145,7 @@ def test_pages_that_do_not_hang_together_are_found_before_anything_is_written(pa
         with pytest.raises(StoreError, match=r"damaged .*Restore it from a copy"):
             Store.open(path, write=True)
         with Store.open(path) as store, pytest.raises(StoreError, match=r"the file is damaged \("):
-            store.check_pages()
+            store.check_whole()
         assert snapshot(tmp_path) == before
 
 
@@ -329,8 +322,7 @@ def folder():
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["closed", "killed"])
-@pytest.mark.parametrize("mode", [0o555, 0o777], ids=["folder", "file"])
-def test_a_read_only_store_is_read_and_not_written(is_killed, mode, folder, finish):
+def test_a_read_only_store_is_read_and_not_written(is_killed, folder, finish):
     """Also one whose file says that it has a log, and there is none: the file was copied without it."""
     path = folder / "runs.sqlite"
     last = "os._exit(0)" if is_killed else "store.close()"
@@ -339,7 +331,7 @@ def test_a_read_only_store_is_read_and_not_written(is_killed, mode, folder, fini
         if side != path:
             side.unlink()
     assert path.read_bytes()[18] == (2 if is_killed else 1)
-    folder.chmod(mode)
+    folder.chmod(0o555)
     path.chmod(0o444)
     before = path.read_bytes()
     read, written = finish(OPEN_BOTH, path).splitlines()
@@ -347,5 +339,4 @@ def test_a_read_only_store_is_read_and_not_written(is_killed, mode, folder, fini
     assert str(path) in written
     assert "cannot be written" in written
     assert path.read_bytes() == before
-    if mode == 0o555:
-        assert list(folder.iterdir()) == [path]
+    assert list(folder.iterdir()) == [path]

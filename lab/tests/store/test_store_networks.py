@@ -48,13 +48,6 @@ def test_bit_for_bit(kept, make, ids) -> None:
             store.network(make(2).run_id)
 
 
-def test_diverged_runs_leave_none(path, make) -> None:
-    with Store.open(path, write=True) as store:
-        store.put([make(0, kept=False, status="diverged")])
-        with pytest.raises(StoreError, match="diverged, and such a run leaves no network"):
-            store.network(make(0).run_id)
-
-
 @pytest.mark.parametrize("place", ["head", "about", "tensor", "short", "empty", "pickle"])
 def test_a_damaged_file_is_a_sentence_and_is_not_copied(kept, place, make, tmp_path) -> None:
     file = _file(kept, make(0).run_id)
@@ -86,31 +79,6 @@ def test_a_file_of_another_run_result_or_format_is_refused(kept, make, monkeypat
     monkeypatch.undo()
     with Store.open(kept) as store, pytest.raises(StoreError, match=r"of another format .*upgrade dst-lab"):
         store.network(run)
-
-
-def test_a_file_that_an_earlier_version_named_counts_for_the_result_that_it_names(kept, make, ids, tmp_path) -> None:
-    run = make(0).run_id
-    older = networks.folder_of(kept) / f"{run}.safetensors"
-    _file(kept, run).rename(older)
-    with Store.open(kept) as store:
-        assert store.kept() == ids(0, 1)
-        assert store.network(run).tensors.keys() == make(0).network.keys()
-        store.copy(tmp_path / "b.sqlite")
-    assert _file(tmp_path / "b.sqlite", run).is_file(), "the copy has the new name"
-    with Store.open(kept, write=True) as store:
-        store.remove([run])
-        assert not older.exists()
-        store.put([make(0, shift=7.0, kept=False)])
-    _file(tmp_path / "b.sqlite", run).rename(older)
-    with Store.open(kept) as store:
-        assert store.kept() == ids(1), "it is of another result"
-
-
-def test_a_second_result_changes_neither_record_nor_network(kept, make) -> None:
-    before = {file.name: file.read_bytes() for file in networks.folder_of(kept).iterdir()}
-    with Store.open(kept, write=True) as store:
-        assert store.put([make(0, shift=7.0)]) == 0
-    assert before == {file.name: file.read_bytes() for file in networks.folder_of(kept).iterdir()}
 
 
 def test_an_equal_result_brings_a_network_that_was_missing(kept, make, ids) -> None:

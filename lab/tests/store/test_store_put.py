@@ -5,7 +5,6 @@ import math
 import sqlite3
 from contextlib import closing
 
-import dst_lab.store
 import numpy as np
 import pytest
 from dst_lab.store import Record, Series, Store, StoreError, run_id
@@ -197,23 +196,9 @@ def test_a_series_that_makes_no_sense_is_refused(steps, values, words):
         Series(np.array(steps), values)
 
 
-def test_components_name_every_number_of_a_vector():
-    parts = dict(Series(np.array([0, 5]), np.arange(12).reshape(2, 2, 3)).components("w"))
-    assert list(parts) == ["w[0,0]", "w[0,1]", "w[0,2]", "w[1,0]", "w[1,1]", "w[1,2]"]
-    assert parts["w[1,2]"].tolist() == [5, 11]
-    assert [name for name, _ in Series(np.array([0]), np.ones(1)).components("loss")] == ["loss"]
-
-
 def test_the_steps_of_a_long_run_take_no_room_and_its_noise_less_than_it_has(path):
     steps, draw = np.arange(1, 101) * 390, np.random.default_rng(0)
     values = {f"loss_{i}": Series(steps, (0.3 + 0.01 * draw.standard_normal(100)).astype("f4")) for i in range(20)}
     with Store.open(path, write=True) as store:
         store.put(Record(config={**CONFIG, "seed": seed}, status="done", history=values) for seed in range(50))
     assert path.stat().st_size / 50 < 0.9 * 20 * 100 * 4
-
-
-def test_the_public_names():
-    assert all(hasattr(dst_lab.store, name) for name in dst_lab.store.__all__)
-    assert dst_lab.store.__all__ == [
-        "DamagedRunError", "MergeReport", "Record", "Run", "Series", "Store", "StoreError", "StoreWarning", "run_id",
-    ]  # fmt: skip

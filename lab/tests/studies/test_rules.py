@@ -12,17 +12,15 @@ from dst_lab.report import Study
 from dst_lab.report.verdicts import shown
 from dst_lab.runs import Config
 from invented import Values, rows_of
-from studies import CIRCUITS, CODEBOOKS, ESTIMATORS, TEMPERATURES
+from studies import CIRCUITS, ESTIMATORS, TEMPERATURES
 from studies.circuits import claims as circuits
 from studies.circuits.recipes import SIZES as NETWORKS
-from studies.codebooks.claims import beats, judge_anchor, judge_usage, method_arm
-from studies.codebooks.recipes import LARGEST, METHODS, PUBLISHED, SEEDS, SIZES
 from studies.estimators.claims import judge_anchors
 from studies.estimators.recipes import PUBLISHED as ANCHORS
 from studies.estimators.recipes import SHAPES, TUNED, anchor_plans
 from studies.temperatures.settings import JUDGED
 
-STUDIES = (CIRCUITS, CODEBOOKS, ESTIMATORS, TEMPERATURES)
+STUDIES = (CIRCUITS, ESTIMATORS, TEMPERATURES)
 
 
 def noise(config: Config) -> float:
@@ -107,74 +105,6 @@ def test_every_arm_is_tuned_over_as_many_settings() -> None:
     assert {count for name, count in counts.items() if not name.startswith("vae-")} == {18}
     anchors = plans["vae-anchors"]("paper").wanted(lambda _: None)
     assert {(c.dataset, c.epochs, c.warmup) for c in anchors} == {("mnist-whole", 500, 10.0)}
-
-
-# The study of codebooks.
-
-DECIBELS = {"argmax": 2.0, "drawn": 1.0, "self": 1.95, "ibq": -3.0}
-ROLES = {
-    run: name for name in METHODS for run in CODEBOOKS.recipes.plans[f"codebook-{name}"]("paper").wanted(lambda _: None)
-}
-
-
-def method_of(config: Config) -> str:
-    """Which method a run is of: the codes and the seed aside, one of its search."""
-    searched = replace(config, codes=SIZES["16k"], seed=0)
-    return ROLES[searched]
-
-
-def codebook(usage: Callable[[str, int], float] = lambda name, _: 0.02 if name == "ema" else 0.9) -> Values:
-    """Every method at its level, and the largest codebook 1 dB above the others."""
-
-    def values(config: Config) -> dict[str, list[float]] | None:
-        if replace(config, codes=SIZES["16k"], seed=0) not in ROLES:
-            return None
-        name = method_of(config)
-        psnr = 20 + DECIBELS.get(name, 0.0) + (config.codes == SIZES[LARGEST]) + noise(config)
-        metrics = {key: [psnr, psnr] for key in ("test_psnr_argmax", "test_psnr", "test_perplexity_argmax")}
-        return metrics | {"validation_loss": [1 / psnr] * 2, "test_usage_argmax": [usage(name, config.seed)] * 2}
-
-    return values
-
-
-def test_codebooks_are_judged_on_every_seed_and_by_a_margin() -> None:
-    found = verdicts(CODEBOOKS, codebook())
-    for size in SIZES:
-        assert found[f"B1 {size}"] == found[f"B2 {size}"] == found[f"B5 {size}"] == "supported"
-        assert found[f"B3 {size}"] == "contradicted"
-        assert found[f"B4 {size}"] == "supported", "worse by less than the margin"
-    assert (found["B0"], found["B6"], found["B7"]) == ("not tested", "supported", "supported")
-    rows = rows_of(CODEBOOKS, codebook())
-    ours, theirs, far = (method_arm(rows, "512", name).rows for name in ("argmax", "self", "ibq"))
-    assert beats(ours, far)
-    assert not beats(ours, theirs)
-    assert not beats((*ours[:2], far[2]), (*far[:2], ours[2])), "one seed of three the other way round"
-
-
-def test_where_every_run_diverged_nothing_is_as_good_as_anything() -> None:
-    found = verdicts(CODEBOOKS, codebook(), lambda config: config.seed in SEEDS)
-    assert {found[f"B4 {size}"] for size in SIZES} == {"not supported"}
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "verdict"),
-    [
-        ((0.1, 0.3, 0.5), (0.2, 0.4, 0.6), "not supported"),
-        ((0.1, 0.2, 0.3), (0.6, 0.5, 0.4), "contradicted"),
-        ((0.5, 0.6, 0.7), (0.04, 0.0, 0.0), "supported"),
-        ((0.49, 0.6, 0.7), (0.04, 0.0, 0.0), "not supported"),
-    ],
-)
-def test_usage_is_judged_seed_by_seed(ours, theirs, verdict) -> None:
-    shares = {"argmax": ours, "ema": theirs}
-    rows = rows_of(CODEBOOKS, codebook(lambda name, seed: shares.get(name, ours)[max(seed - FRESH, 0)]))
-    assert judge_usage(rows).verdict == verdict
-
-
-@pytest.mark.parametrize(("nmse", "verdict"), [(0.0561, "supported"), (0.062, "not supported")])
-def test_the_published_codebook_is_judged_by_its_two_numbers(nmse: float, verdict: str) -> None:
-    values = {"train_nmse": [nmse], "batch_perplexity": [PUBLISHED["batch_perplexity"]]}
-    assert judge_anchor(rows_of(CODEBOOKS, lambda _: values)).verdict == verdict
 
 
 # The study of circuits.

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from decoupled_st.circuits import compiled, words
-from decoupled_st.circuits.formats import c, files
-from decoupled_st.circuits.network import argmax_gates, layers_of
+from decoupled_st.circuits.circuit import Circuit
+from decoupled_st.circuits.formats import c, files, stream
+from decoupled_st.circuits.network import Builder, argmax_gates, check_image_size, layers_of
 from decoupled_st.kernels.compiler import find_compiler
 from decoupled_st.kernels.parallel import in_parallel
 from decoupled_st.nn import LogicConv2d, LogicLayer, OrPool2d
@@ -49,10 +51,11 @@ class _Layer:
 
 
 class LoopedCircuit:
-    """A network with convolutions, every gate at its argmax, as C that loops over the positions of an image.
+    """A network with convolutions, every gate at its argmax, that keeps its loops over the positions of an image.
 
-    `from_network` repeats a tree at every position; its circuit can be simplified, runs faster then, and leaves in
-    every format. This one is not simplified and leaves as C alone, but its size does not grow with the image.
+    `from_network` repeats a tree at every position; its circuit is simplified as a whole, runs faster then, and leaves
+    in every format. This one has every tree once, so its size does not grow with the image. It leaves as C that loops,
+    and as Verilog that takes one pixel per clock.
 
     Args:
         network: as `from_network` takes it; its first layer is a convolution.
@@ -76,8 +79,9 @@ class LoopedCircuit:
             raise ValueError(
                 f"a circuit with loops begins with a LogicConv2d, and this network with {type(first).__name__}"
             )
-        self.inputs = first.channels_in * image_size[0] * image_size[1]
-        self._layers = _read(layers, first.channels_in, *image_size)
+        height, width = check_image_size(image_size)
+        self.inputs = first.channels_in * height * width
+        self._layers = _read(layers, first.channels_in, height, width)
         self.outputs, self.classes = self._layers[-1].values, group.classes if group else 0
         if group and self.outputs % group.classes:
             raise ValueError(f"{self.outputs} outputs do not divide into {group.classes} equal groups")
@@ -122,11 +126,23 @@ class LoopedCircuit:
     def _outputs(self) -> Tensor:
         return torch.arange(self._slots - self.outputs, self._slots, device="cpu")
 
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write standalone C and its header, as `Circuit.write` does; the path ends with `.c`."""
+    def write(self, path: str | os.PathLike[str], *, testbench: bool = False) -> None:
+        """Write the circuit in the format that the path's ending names.
+
+        `.c`: standalone C and its header, as `Circuit.write` does. `.v`: Verilog that takes one pixel per clock, every
+        tree once and simplified; `testbench=True` writes one next to it.
+        """
         target = files.check_path(path)
-        if target.suffix != ".c":
-            raise ValueError(f"a circuit with loops is written as C, to a path that ends with .c, got {str(target)!r}")
+        if target.suffix not in (".c", ".v"):
+            raise ValueError(f"a circuit with loops is written to a path that ends with .c or .v, got {str(target)!r}")
+        if not isinstance(testbench, bool):
+            raise TypeError(f"testbench must be True or False, got {testbench!r}")
+        if target.suffix == ".v":
+            text = self._stream(target.stem, testbench)
+            files.replace_all({target.with_name(name): content for name, content in text.items()})
+            return
+        if testbench:
+            raise TypeError("testbench=True is for Verilog, to a path that ends with .v")
         tables, rows = [c.array("outputs", self._outputs)], []
         for i, layer in enumerate(self._layers):
             tables += [c.array(f"gates_{i}", layer.gates, "uint8_t"), c.array(f"wiring_{i}", layer.wiring.flatten())]
@@ -138,9 +154,36 @@ class LoopedCircuit:
         text = c.program(target.stem, repr(self), self.inputs, self.numbers, meaning, self.tau, tables, fields)
         files.replace_all({target.with_name(name): content for name, content in text.items()})
 
+    def _stream(self, stem: str, testbench: bool) -> Mapping[str, str]:
+        sizes = [(layer.height, layer.width, layer.kernel) for layer in self._layers[1:]]
+        count = 1 + (sizes.index((1, 1, 1)) if (1, 1, 1) in sizes else len(sizes))
+        convolutions, dense = self._layers[:count], self._layers[count:]
+        channels, windows = self.inputs // (convolutions[0].height * convolutions[0].width), []
+        for layer in convolutions:
+            if 2 * layer.padding >= layer.kernel:
+                raise ValueError(
+                    f"Verilog of a pixel per clock needs a padding below half the kernel, and this network has padding "
+                    f"{layer.padding} and kernel {layer.kernel}: from_network unrolls it, and writes Verilog"
+                )
+            size = layer.height, layer.width, layer.kernel, layer.padding, layer.pool
+            windows.append((size, _unrolled([layer], channels * layer.kernel**2).simplify()))
+            channels = len(layer.wiring)
+        meaning = {"meaning": "scores", "classes": self.classes} if self.classes else {}
+        head = _unrolled(dense, convolutions[-1].values, **meaning).simplify()
+        return stream.write(repr(self), windows, head, stem, testbench)
+
     def __repr__(self) -> str:
         shown = f"{self.classes} scores, tau={self.tau}" if self.classes else f"{self.outputs} bits"
         return f"LoopedCircuit({self.inputs} inputs, {self.gates} gates in {len(self._layers)} layers, {shown})"
+
+
+def _unrolled(layers: list[_Layer], inputs: int, **fields: Any) -> Circuit:
+    """The circuit of a layer at one window, or of dense layers one after the other."""
+    build = Builder((inputs,))
+    for layer in layers:
+        seen = build.nodes[layer.wiring.long()][..., None]
+        build.nodes = build.trees(seen, layer.gates.reshape(len(layer.wiring), -1)).flatten()
+    return build.circuit(input_names=tuple(f"x{i}" for i in range(inputs)), **fields)
 
 
 def _read(layers: list[tuple[str, Any]], channels: int, height: int, width: int) -> list[_Layer]:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from decoupled_st.circuits.circuit import Circuit
+from decoupled_st.estimators.contract import whole_number
 from decoupled_st.nn import (
     GroupSum,
     LogicConv2d,
@@ -53,46 +54,45 @@ def from_network(
         True
     """
     layers, group = layers_of(network)
-    build = _Builder(layers[0], image_size)
+    build = Builder(_input_shape(layers[0][1], image_size))
     names = tuple(f"x{i}" for i in range(build.next)) if input_names is None else tuple(input_names)
     if len(names) != build.next:
         raise ValueError(f"input_names must name the network's {build.next} inputs, got {len(names)} names")
     for place, layer in layers:
         build.add(place, layer)
-    outputs = build.nodes.flatten()
-    if group is not None and len(outputs) % group.classes:
-        raise ValueError(f"{len(outputs)} outputs do not divide into {group.classes} equal groups")
+    outputs = build.nodes.numel()
+    if group is not None and outputs % group.classes:
+        raise ValueError(f"{outputs} outputs do not divide into {group.classes} equal groups")
     meaning, classes, tau = ("scores", group.classes, group.tau) if group else ("bits", 0, 1.0)
-    gates, left, right = (torch.cat(part) if part else torch.empty(0, dtype=torch.int64) for part in build.parts)
-    return Circuit(
+    return build.circuit(
         input_names=names,
-        gates=gates,
-        left=left,
-        right=right,
-        outputs=outputs,
-        meaning=meaning,  # type: ignore[arg-type]
+        meaning=meaning,
         classes=classes,
         tau=float(tau) if isinstance(tau, int) else tau,
         dtype=next(layer.logits.dtype for _, layer in reversed(layers) if not isinstance(layer, OrPool2d)),
     )
 
 
-class _Builder:
+def _input_shape(first: nn.Module, image_size: tuple[int, int] | None) -> tuple[int, ...]:
+    if isinstance(first, (LogicLayer, LogicTrees)):
+        return (first.in_features,)
+    if not isinstance(first, LogicConv2d):
+        raise ValueError("the network begins with an OrPool2d: give the part of it that begins with a LogicConv2d")
+    return (first.channels_in, *check_image_size(image_size))
+
+
+class Builder:
     """Gates layer after layer; `nodes` are the last layer's: [features], or [channels, height, width]."""
 
-    def __init__(self, first: tuple[str, nn.Module], image_size: tuple[int, int] | None) -> None:
-        _, layer = first
+    def __init__(self, shape: tuple[int, ...]) -> None:
         self.parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
-        if isinstance(layer, (LogicLayer, LogicTrees)):
-            shape: tuple[int, ...] = (layer.in_features,)
-        elif not isinstance(layer, LogicConv2d):
-            raise ValueError("the network begins with an OrPool2d: give the part of it that begins with a LogicConv2d")
-        elif image_size is None:
-            raise ValueError("a network with convolutions needs image_size=(height, width)")
-        else:
-            shape = (layer.channels_in, *image_size)
         self.next = math.prod(shape)
         self.nodes = torch.arange(self.next, device="cpu").reshape(shape)
+
+    def circuit(self, **fields: Any) -> Circuit:
+        """The circuit of all gates so far, with the nodes as its outputs."""
+        gates, left, right = (torch.cat(part) if part else torch.empty(0, dtype=torch.int64) for part in self.parts)
+        return Circuit(gates=gates, left=left, right=right, outputs=self.nodes.flatten(), **fields)
 
     def add(self, place: str, layer: nn.Module) -> None:
         """The gates of a layer, which takes the nodes and gives new ones."""
@@ -113,7 +113,7 @@ class _Builder:
                 zero = self._gates(*torch.zeros(3, 1, dtype=torch.int64, device="cpu"))
                 self.nodes = F.pad(self.nodes, (layer.padding,) * 4, value=int(zero))
             seen_by = leaves_of(self.nodes, layer.wiring.cpu(), layer.kernel)
-            self.nodes = self._trees(seen_by, gates).reshape(-1, rows, columns)
+            self.nodes = self.trees(seen_by, gates).reshape(-1, rows, columns)
         else:
             assert isinstance(layer, (LogicLayer, LogicTrees))
             nodes = self.nodes.flatten()
@@ -124,9 +124,9 @@ class _Builder:
                 )
             gates = argmax_gates(layer, place)
             wiring = layer.wiring.cpu() if isinstance(layer, LogicTrees) else layer.wiring.cpu().t()
-            self.nodes = self._trees(nodes[wiring][..., None], gates.reshape(len(wiring), -1)).flatten()
+            self.nodes = self.trees(nodes[wiring][..., None], gates.reshape(len(wiring), -1)).flatten()
 
-    def _trees(self, nodes: Tensor, gates: Tensor) -> Tensor:
+    def trees(self, nodes: Tensor, gates: Tensor) -> Tensor:
         """The roots [trees, positions] of trees with leaves [trees, leaves, positions]; gates [trees, leaves - 1]."""
         start = 0
         while (count := nodes.shape[1] // 2) > 0:
@@ -147,6 +147,14 @@ class _Builder:
                 f"layer {place} of the network is {type(layer).__name__}, which takes images, and what comes before it "
                 "gives none"
             )
+
+
+def check_image_size(size: Any) -> tuple[int, int]:
+    two = isinstance(size, Sequence) and len(size) == 2
+    height, width = [whole_number(part) for part in size] if two else [None, None]
+    if not (height and width and min(height, width) > 0):
+        raise ValueError(f"a network with convolutions needs image_size=(height, width), got {size!r}")
+    return height, width
 
 
 def layers_of(network: nn.Module) -> tuple[list[tuple[str, Any]], GroupSum | None]:

@@ -151,15 +151,11 @@ def _moments(scores: Scores, p: Softmax) -> tuple[Tensor, Tensor]:
     mean = torch.zeros(len(scores.codes), dtype=scores.dtype, device=scores.x.device)
     for rows in rows_of(scores):
         for columns in columns_of(scores):
-            l, probability = _tile(scores, p, rows, columns)
+            l = (scores.tile(rows, columns) - p.peak[rows, None]) / p.tau[rows, None]
+            probability = torch.exp(l) / (1 + p.rest)[rows, None]
             entropy[rows] -= (probability * l.clamp(min=torch.finfo(l.dtype).min)).sum(-1)
             mean[columns] += probability.sum(0)
     return entropy, mean / len(scores.x)
-
-
-def _tile(scores: Scores, p: Softmax, rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
-    l = (scores.tile(rows, columns) - p.peak[rows, None]) / p.tau[rows, None]
-    return l, torch.exp(l) / (1 + p.rest)[rows, None]
 
 
 def _log_prob(scores: Scores, p: Softmax, index: Tensor) -> Tensor:
@@ -171,9 +167,20 @@ def _log_prob(scores: Scores, p: Softmax, index: Tensor) -> Tensor:
 
 
 def _backward(
-    entropy: Tensor | None, mean: Tensor | None, log_prob: Tensor | None, top: Tensor, peak: Tensor, rest: Tensor,
-    x: Tensor, codes: Tensor, mask: Tensor | None, tau: Tensor, index: Tensor | None, metric: str, learned: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    entropy: Tensor | None,
+    mean: Tensor | None,
+    log_prob: Tensor | None,
+    top: Tensor,
+    peak: Tensor,
+    rest: Tensor,
+    x: Tensor,
+    codes: Tensor,
+    mask: Tensor | None,
+    tau: Tensor,
+    index: Tensor | None,
+    metric: str,
+    learned: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
     with torch.autocast(x.device.type, enabled=False):
         x, codes = centred(x, codes, metric)
         heads, gradients = heads_of(x, codes, metric, mask), []
@@ -220,8 +227,17 @@ def _like(
     return rows[0], mean, rows[1], torch.empty(x.shape[:2], dtype=torch.int64, device=x.device), rows[2], rows[3]
 
 
-def _backward_like(entropy: Any, mean: Any, log_prob: Any, top: Tensor, peak: Tensor, rest: Tensor, x: Tensor,
-                   codes: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+def _backward_like(
+    entropy: Any,
+    mean: Any,
+    log_prob: Any,
+    top: Tensor,
+    peak: Tensor,
+    rest: Tensor,
+    x: Tensor,
+    codes: Tensor,
+    *_: object,
+) -> tuple[Tensor, Tensor, Tensor]:
     return x.new_empty(x.shape), codes.new_empty(codes.shape), torch.empty_like(peak)
 
 

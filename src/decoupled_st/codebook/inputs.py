@@ -55,7 +55,7 @@ class Inputs:
 def prepare(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> Inputs:
     """The inputs in one shape and dtype, once they fit together."""
     if not torch.compiler.is_compiling():
-        _refuse_transforms()
+        refuse_transforms()
     for name, value in (("x", x), ("codes", codes)):
         if not isinstance(value, Tensor) or not value.is_floating_point():
             kind = getattr(value, "dtype", type(value).__name__)
@@ -115,11 +115,12 @@ def check_range(index: Tensor, codes: int) -> None:
         raise ValueError(f"index must lie in [0, {codes}), got values from {low} to {high}")
 
 
-def _refuse_transforms() -> None:
+def refuse_transforms() -> None:
     """Refuse what would get no gradient, or a raw error, from an operator with a backward alone."""
-    stack = torch._C._functorch.get_interpreter_stack() or ()
-    kinds = torch._C._functorch.TransformType
-    if forward_ad._current_level >= 0 or any(level.key() in (kinds.Grad, kinds.Jvp) for level in stack):
+    functorch = torch._C._functorch
+    kinds = functorch.TransformType.Grad, functorch.TransformType.Jvp
+    levels = functorch.get_interpreter_stack() or ()
+    if forward_ad._current_level >= 0 or any(level.key() in kinds for level in levels):
         raise NotImplementedError(
             "codebooks do not follow forward-mode differentiation, nor torch.func.grad and its kin: "
             "take the gradient by backward() or torch.autograd.grad"

@@ -43,9 +43,16 @@ def _nearest(x: Tensor, codes: Tensor, mask: Tensor | None, metric: str) -> Tens
 
 
 def _forward(
-    x: Tensor, codes: Tensor, mask: Tensor | None, tau_f: Tensor | None, tau_b: Tensor, scale: Tensor,
-    seed: Tensor | None, metric: str, perturbed: bool,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    x: Tensor,
+    codes: Tensor,
+    mask: Tensor | None,
+    tau_f: Tensor | None,
+    tau_b: Tensor,
+    scale: Tensor,
+    seed: Tensor | None,
+    metric: str,
+    perturbed: bool,
+) -> tuple[Tensor, ...]:
     with torch.autocast(x.device.type, enabled=False):
         if x.shape[0] == 0:
             return _like(x, codes)
@@ -66,9 +73,20 @@ def _forward(
 
 
 def _backward(
-    grad: Tensor, index: Tensor, top: Tensor, peak: Tensor, rest: Tensor, x: Tensor, codes: Tensor,
-    mask: Tensor | None, tau_b: Tensor, scale: Tensor, seed: Tensor | None, metric: str, learned: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    grad: Tensor,
+    index: Tensor,
+    top: Tensor,
+    peak: Tensor,
+    rest: Tensor,
+    x: Tensor,
+    codes: Tensor,
+    mask: Tensor | None,
+    tau_b: Tensor,
+    scale: Tensor,
+    seed: Tensor | None,
+    metric: str,
+    learned: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
     with torch.autocast(x.device.type, enabled=False):
         x, codes = centred(x, codes, metric)
         scores_of_heads = heads_of(x, codes, metric, mask)
@@ -87,18 +105,28 @@ def _backward(
 
             gradients.append(
                 pull_back(
-                    scores, Softmax(top[:, h], peak[:, h], rest[:, h], tau_b[:, h]), weigh,
-                    noise=None if seed is None else Noise(seed, _row_numbers(x, h)), scale=scale[:, h],
-                    gathered=(index[:, h], g), learned=learned,
+                    scores,
+                    Softmax(top[:, h], peak[:, h], rest[:, h], tau_b[:, h]),
+                    weigh,
+                    noise=None if seed is None else Noise(seed, _row_numbers(x, h)),
+                    scale=scale[:, h],
+                    gathered=(index[:, h], g),
+                    learned=learned,
                 )
-            )  # fmt: skip
+            )
         return stacked(gradients, x.dtype)
 
 
 def _fused_backward(
-    grad: Tensor, state: tuple[Tensor, Tensor, Tensor, Tensor], x: Tensor, codes: Tensor, heads: list[Scores],
-    tau_b: Tensor, scale: Tensor, seed: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    grad: Tensor,
+    state: tuple[Tensor, Tensor, Tensor, Tensor],
+    x: Tensor,
+    codes: Tensor,
+    heads: list[Scores],
+    tau_b: Tensor,
+    scale: Tensor,
+    seed: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
     from decoupled_st.kernels.codebook.backward import pull_back as pull_back_fused
 
     at_top = (grad.float() * gather(codes, state[1]).float()).sum(-1)
@@ -155,6 +183,8 @@ def gather(codes: Tensor, index: Tensor) -> Tensor:
     H, K, D = codes.shape
     at = index.clamp(min=0)
     at = at + torch.arange(H, device=index.device) * K if H > 1 else at
+    if H * K < 2**31:
+        at = at.int()  # on CUDA the gradient sorts them, byte by byte
     q = F.embedding(at, codes.reshape(H * K, D))
     return q.masked_fill_((index < 0).unsqueeze(-1), torch.nan)
 

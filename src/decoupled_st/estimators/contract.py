@@ -60,6 +60,7 @@ def exported(path: str) -> Callable[[F], F]:
             return function(logits, *given, **options)
 
         call.__module__, call.__name__, call.__qualname__ = f"decoupled_st.{kind}", name, name
+        function.__qualname__ = name  # which Python's own errors of missing and unknown arguments begin with
         own = inspect.signature(function)
         common = inspect.signature(Call.categorical if kind == "categorical" else Call.binary).parameters.values()
         parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
@@ -186,8 +187,7 @@ class Call:
 
     def draw_noise(self) -> Tensor:
         """Gumbel noise of the logits' shape, or logistic noise for binary neurons: drawn, or as given."""
-        make = noises.logistic if self.dim is None else noises.gumbel
-        return make(self.l, self.generator, self.noise)
+        return noises.draw(self.l, self.dim, self.generator, self.noise)
 
     def scores(self, tau: Temperature) -> Tensor:
         """l + tau * noise: what the choice at a temperature is the largest of; at 0 the logits themselves."""

@@ -73,14 +73,10 @@ def define(call: Call, tau: Temperature, gap: float | str) -> Tensor:
     if call.dim is None or drawn is None:
         moved = _moved_log_odds(l.detach(), 2 * hard - 1, gap)
     else:
-        moved = _moved(l.detach(), drawn, gap, call.dim)
+        fixed, dim = l.detach(), call.dim
+        lead = gap if isinstance(gap, float) else _mean_lead(fixed, drawn, dim)
+        moved = fixed.clamp(max=-lead).scatter(dim, drawn, torch.zeros_like(drawn, dtype=l.dtype))
     return call.result(hard, tau, surrogate.shifted(l, moved), drawn)
-
-
-def _moved(l: Tensor, drawn: Tensor, gap: float | str, dim: int) -> Tensor:
-    """The scores l', of centred rows."""
-    lead = gap if isinstance(gap, float) else _mean_lead(l, drawn, dim)
-    return l.clamp(max=-lead).scatter(dim, drawn, torch.zeros_like(drawn, dtype=l.dtype))
 
 
 def _moved_log_odds(l: Tensor, side: Tensor, gap: float | str) -> Tensor:

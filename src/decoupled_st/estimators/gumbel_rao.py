@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 
 from decoupled_st.estimators import surrogate
 from decoupled_st.estimators.contract import BinaryOptions, Call, CategoricalOptions, exported
-from decoupled_st.estimators.noise import gumbel, logistic
+from decoupled_st.estimators.noise import draw
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
 from decoupled_st.estimators.surrogate import Temperature
 
@@ -117,8 +117,7 @@ def _of_the_others(call: Call, samples: int, noise: Tensor | None) -> Tensor | N
     # torch.compile cannot ask for the mode.
     if samples == 1 or (not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()):
         return None
-    draw = logistic if call.dim is None else gumbel
-    return draw(call.l.detach().expand(samples - 1, *call.l.shape), call.generator, noise)
+    return draw(call.l.detach().expand(samples - 1, *call.l.shape), call.dim, call.generator, noise)
 
 
 def _given_the_draw(l: Tensor, noise: Tensor, drawn: Tensor, dim: int) -> Tensor:

@@ -11,26 +11,21 @@ _BLOCK = 1 << 14
 """Draws of 53 bits at a time, which stay in a core's cache."""
 
 
-def gumbel(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
-    """Standard Gumbel noise of the shape and dtype of `like`, drawn, or the caller's own: -log(e), e exponential."""
+def draw(like: Tensor, dim: int | None, generator: torch.Generator | None, noise: Tensor | None = None) -> Tensor:
+    """Noise of the shape and dtype of `like`, drawn, or the caller's own: standard Gumbel noise for categories along
+    `dim`, -log(e) with e exponential; standard logistic noise for None, the log of the ratio of two exponential draws,
+    both tails alike."""
     if noise is not None:
         return noise.detach().to(like.dtype)
-    if _can_be_fused(like):
-        from decoupled_st.kernels.noise import noise_like
+    # One kernel draws what takes ten operations otherwise. Compiled code fuses these by itself.
+    if like.dtype == torch.float32 and kernels.can_run_fused(like, 1.0) and not torch.compiler.is_compiling():
+        from decoupled_st.kernels.noise import draw_seed, noise_of
 
-        return noise_like(like, generator, gumbel=True)
-    return exponential(like, generator).log_().neg_()
-
-
-def logistic(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
-    """Standard logistic noise, drawn or given: the log of the ratio of two exponential draws, both tails alike."""
-    if noise is not None:
-        return noise.detach().to(like.dtype)
-    if _can_be_fused(like):
-        from decoupled_st.kernels.noise import noise_like
-
-        return noise_like(like, generator, gumbel=False)
-    first, second = exponential(like, generator), exponential(like, generator)
+        return noise_of(draw_seed(like.device, generator), like.shape, dim)
+    first = exponential(like, generator)
+    if dim is not None:
+        return first.log_().neg_()
+    second = exponential(like, generator)  # a statement of its own: Dynamo may break its graph here
     return first.div_(second).log_()
 
 
@@ -41,7 +36,10 @@ def exponential(like: Tensor, generator: torch.Generator | None) -> Tensor:
     Gumbel noise at 16.6: they are -log(1 - u) of a u with a second draw between the multiples of 2^-24.
     """
     if like.is_cpu and not kernels.traced():
-        return _exponential_on_cpu(like, generator)
+        e = torch.empty_like(like, memory_format=torch.contiguous_format)
+        if like.dtype == torch.float32 and e.numel() >= _MANY:
+            return _fill_exponential(e, generator)
+        return e.exponential_(generator=generator)
     recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
     if like.is_cpu and (generator is not None or not recorded) and not kernels.transformed():
         # The same draws for a mode that may keep them, such as a selective checkpoint: none is changed in place.
@@ -52,13 +50,6 @@ def exponential(like: Tensor, generator: torch.Generator | None) -> Tensor:
     if u.dtype == torch.float32:
         u = u + _uniform(like, generator) * 2.0**-24
     return -torch.log1p(-u.clamp(2.0**-54, 1 - torch.finfo(u.dtype).eps / 2))
-
-
-def _exponential_on_cpu(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    e = torch.empty_like(like, memory_format=torch.contiguous_format)
-    if like.dtype == torch.float32 and e.numel() >= _MANY:
-        return _fill_exponential(e, generator)
-    return e.exponential_(generator=generator)
 
 
 def _fill_exponential(e: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -87,11 +78,6 @@ def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor 
         raise ValueError(
             f"noise must have the logits' shape: noise has {tuple(noise.shape)}, logits {tuple(like.shape)}"
         )
-
-
-def _can_be_fused(like: Tensor) -> bool:
-    """True where one kernel draws what takes ten operations otherwise. Compiled code fuses these by itself."""
-    return like.dtype == torch.float32 and kernels.can_run_fused(like, 1.0) and not kernels.is_watched()
 
 
 def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:

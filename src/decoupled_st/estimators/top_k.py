@@ -98,7 +98,8 @@ def _included(t: Tensor, k: int, dim: int) -> Tensor:
     """
     fixed = t.detach()
     if k == t.shape[dim]:
-        return t.masked_fill(torch.ones_like(t, dtype=torch.bool), 0.0)  # all are in, whatever the logits
+        slope = torch.where(fixed.isnan().any(dim, keepdim=True), math.nan, 0.0)  # all are in, whatever the logits
+        return (t - fixed).masked_fill(fixed.isinf(), 0.0) * slope
     top = fixed.topk(k + 1, dim)
     rest = fixed.scatter(dim, top.indices.narrow(dim, 0, k - 1), -math.inf)
     last = top.values.narrow(dim, k, 1)

@@ -4,6 +4,7 @@ The plain definition of each op is its specification, and serves every case that
 """
 
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import torch
@@ -76,6 +77,15 @@ def can_take_gradient(grad: Tensor) -> bool:
     if torch.is_grad_enabled() or transformed():
         return False
     return is_watched() or not torch._C._functorch.is_legacy_batchedtensor(grad)
+
+
+def plain_gradient(define: Callable[[Tensor], Tensor], logits: Tensor, grad: Tensor) -> Tensor:
+    """What a backward kernel computes, by the plain definition: in operations that can be transformed and
+    differentiated once more."""
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        result = define(logits)
+    return torch.autograd.grad(result, logits, grad, create_graph=again)[0]
 
 
 def is_watched() -> bool:

@@ -67,9 +67,8 @@ def _tau(tau, tau_value, at, inside, shared):
 
 @triton.jit
 def _forward(
-    z, logits, seed, noise, tau, tau_value, n, tau_shared,
-    NOISE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    z, logits, seed, noise, tau, tau_value, n, tau_shared, NOISE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
+):
     start = _start(WIDE, BLOCK)
     at = start + tl.arange(0, BLOCK)[None, :]
     inside = at < n

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decoupled_st.kernels import binary, can_take_gradient, categorical, is_watched
-from decoupled_st.kernels.noise import draw_seed, write_out
+from decoupled_st.kernels import binary, can_take_gradient, categorical, is_watched, plain_gradient
+from decoupled_st.kernels.noise import draw_seed, noise_of
 from decoupled_st.kernels.rows import as_stored, by_row, number
 
 CLEAN, PERTURBED, SECOND_ORDER = "clean", "perturbed", "second order"
@@ -44,7 +44,9 @@ def choose(
     numbers = (*number(tau_f, logits, dim), *number(tau_b, logits, dim), *number(call.scale, logits, dim))
     kernels = binary if dim is None else categorical
     if is_watched():
-        z = OPERATORS[kernels][0](_stored(logits, dim), seed, noise, mask, *numbers, surrogate == PERTURBED)
+        z = (BINARY if dim is None else CATEGORICAL)[0](
+            _stored(logits, dim), seed, noise, mask, *numbers, surrogate == PERTURBED
+        )
     elif logits.requires_grad and torch.is_grad_enabled():
         z = Choice.apply(logits, (kernels, surrogate, define, dim, call.noise, seed, noise, mask, *numbers))
     else:
@@ -83,25 +85,16 @@ class Choice(torch.autograd.Function):
         watched = is_watched()  # by compiled autograd, which traces this
         if not can_take_gradient(grad) or (watched and surrogate == SECOND_ORDER):
             if seed is not None:
-                rows, columns = (1, grad.numel()) if dim is None else (grad.numel() // grad.shape[-1], grad.shape[-1])
-                given = _unmoved(write_out(seed, rows, columns, gumbel=dim is not None).view(grad.shape), dim)
-            return _plain_gradient(define, logits, given, _unmoved(grad, dim)), None
+                given = noise_of(seed, logits.shape, dim)
+            return plain_gradient(lambda l: define(l, given), logits, _unmoved(grad, dim)), None
         stored = as_stored(grad), _stored(logits, dim)
         if surrogate == SECOND_ORDER:
             taus = tau_f, f_value, tau_b, b_value
             result = kernels.backward_second_order(*stored, z.detach(), mask, *taus, scale_value)
         else:
-            backward = OPERATORS[kernels][1] if watched else kernels.backward
+            backward = (BINARY if dim is None else CATEGORICAL)[1] if watched else kernels.backward
             result = backward(*stored, seed, noise, mask, tau_b, b_value, scale, scale_value)
         return _unmoved(result, dim), None
-
-
-def _plain_gradient(define, logits, noise, grad):
-    """What the backward kernel computes, in operations that can be transformed and differentiated once more."""
-    again = torch.is_grad_enabled()
-    with torch.enable_grad():
-        z = define(logits, noise)
-    return torch.autograd.grad(z, logits, grad, create_graph=again)[0]
 
 
 # Operators of our own make the kernels opaque to torch.compile, which can add nothing to them: it would only trace the
@@ -141,4 +134,4 @@ def _register(name: str, kernels: ModuleType) -> tuple[Any, Any]:
     return forward, backward
 
 
-OPERATORS = {binary: _register("binary", binary), categorical: _register("categorical", categorical)}
+BINARY, CATEGORICAL = _register("binary", binary), _register("categorical", categorical)

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from decoupled_st.kernels import is_watched
 from decoupled_st.kernels.launch import launch
 from decoupled_st.kernels.rows import blocks
 
@@ -115,10 +116,23 @@ def write_out(seed: Tensor, rows: int, columns: int, *, gumbel: bool) -> Tensor:
     return out
 
 
-def noise_like(x: Tensor, generator: torch.Generator | None, *, gumbel: bool) -> Tensor:
-    """Noise of the shape of `x`, as the kernels of the estimators draw it where `x` is their contiguous logits."""
-    rows, columns = (x.numel() // x.shape[-1], x.shape[-1]) if gumbel and x.dim() else (1, x.numel())
-    return write_out(draw_seed(x.device, generator), rows, columns, gumbel=gumbel).view(x.shape)
+_library = torch.library.Library("decoupled_st", "FRAGMENT")
+_library.define("noise(Tensor seed, int rows, int columns, *, bool gumbel) -> Tensor")
+_library.impl("noise", write_out, "CompositeExplicitAutograd")
+torch.library.register_fake(
+    "decoupled_st::noise",
+    lambda seed, rows, columns, *, gumbel: seed.new_empty(rows, columns, dtype=torch.float32),
+)
+
+
+def noise_of(seed: Tensor, shape: Sequence[int], dim: int | None) -> Tensor:
+    """The noise that the kernels of the estimators make of a seed for logits of a shape: Gumbel noise for categories
+    along `dim`, logistic noise where that is None."""
+    rows = list(shape)
+    columns = math.prod(rows) if dim is None else rows.pop(dim)
+    write = torch.ops.decoupled_st.noise if is_watched() else write_out
+    noise: Tensor = write(seed, 1 if dim is None else math.prod(rows), columns, gumbel=dim is not None)
+    return noise.view(shape) if dim is None else noise.view(*rows, columns).movedim(-1, dim)
 
 
 @triton.jit(do_not_specialize=["first", "second", "third"])

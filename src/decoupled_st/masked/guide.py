@@ -56,9 +56,16 @@ def guide(
         for _ in range(count):
             x = reveal(q, fixed, masked, estimator, mask=mask, generator=generator)
             rewards = reward(x[..., :-1])
-            if not rewards.requires_grad:
+            if not isinstance(rewards, Tensor) or not rewards.requires_grad:
                 raise ValueError("guide needs a reward that is differentiable in the tokens: this one has no gradient")
+            if rewards.shape != masked.shape[:-1]:
+                raise ValueError(
+                    f"reward must give one number per sample, shape {tuple(masked.shape[:-1])}, got "
+                    f"{tuple(rewards.shape)}"
+                )
             loss = beta * kl(q, l, masked, mask=mask).sum() - rewards.sum()
             (q.grad,) = torch.autograd.grad(loss, q)
             optimiser.step()
+    if bool((q.isnan() & ~l.isnan()).any()):
+        raise ValueError("the reward or its gradient was NaN: mend the reward, or leave such samples out")
     return q.detach().to(logits.dtype)

@@ -30,18 +30,18 @@ def expected_reward(rewards: Tensor, out: Rollout, *, by: str = "straight_throug
     if not isinstance(rewards, Tensor) or rewards.shape != out.ids.shape[:1]:
         given = tuple(rewards.shape) if isinstance(rewards, Tensor) else type(rewards).__name__
         raise ValueError(f"rewards must have one number per sample, shape {tuple(out.ids.shape[:1])}, got {given}")
-    if bool(rewards.isnan().any()):
-        bad = rewards.isnan().nonzero().flatten().tolist()
+    if not bool(rewards.isfinite().all()):
+        bad = (~rewards.isfinite()).nonzero().flatten().tolist()
         raise ValueError(
-            f"the reward is NaN for {len(bad)} of {len(rewards)} samples, first for sample {bad[0]}: its gradient "
-            "would spoil that of all others. Mend the reward, or leave these samples out"
+            f"the reward is {rewards[bad[0]].item()} for sample {bad[0]}, and {len(bad)} of {len(rewards)} are not "
+            "finite: its gradient would spoil that of all others. Mend the reward, or leave these samples out"
         )
     if by == "straight_through":
         if torch.is_grad_enabled() and not rewards.requires_grad:
             raise ValueError(
                 "the rewards carry no gradient, so nothing can go straight through: either the reward is not "
                 'differentiable in out.x0 (it takes the argmax, or out.ids), for which by="rloo" is made, or the '
-                "rollout ran without gradients"
+                "rollout ran without gradients, or nothing was masked"
             )
         return rewards.mean()
     if by != "rloo":
@@ -51,8 +51,8 @@ def expected_reward(rewards: Tensor, out: Rollout, *, by: str = "straight_throug
         raise ValueError(f"group must be at least 2 and divide the {len(rewards)} samples, got {size}")
     if out.log_prob is None or (torch.is_grad_enabled() and not out.log_prob.requires_grad):
         raise ValueError(
-            'by="rloo" needs the gradient of out.log_prob: roll out with gradients, through="tokens", and an '
-            "estimator whose value says at which temperature it draws, such as SoftmaxSTE(tau=1.0)"
+            'by="rloo" needs the gradient of out.log_prob: roll out with gradients, through="tokens", masked tokens, '
+            "and an estimator whose value says at which temperature it draws, such as SoftmaxSTE(tau=1.0)"
         )
     r, log_p = (value.reshape(-1, size).T for value in (rewards.detach().to(out.log_prob.dtype), out.log_prob))
     return rloo(r, log_p).mean()

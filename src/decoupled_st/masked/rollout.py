@@ -4,13 +4,13 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from decoupled_st import kernels
 from decoupled_st.estimators import Estimator
 from decoupled_st.estimators.contract import check_float, whole_number
 from decoupled_st.masked.embedded import Embedded
@@ -44,7 +44,10 @@ class _Places:
     width: int
     """The most of them."""
     masked: Tensor
+    all_valid: bool
     index: Tensor | None = None
+    tokens: Tensor | None = None
+    """What was drawn there, [B, n]."""
 
     @torch.no_grad()
     def select(self, scores: Tensor) -> None:
@@ -92,9 +95,11 @@ class _Step:
             mask = _rows_at(mask.expand(B, L, channels - 1), index)
         generator = None if seed is None else torch.Generator(x.device).manual_seed(seed)
         z = choose(self.estimator, rows, mask=mask, generator=generator)
+        if places.tokens is None:
+            places.tokens = z.detach().argmax(-1)
         of_draw = None
         if self.tau is not None:
-            of_draw = log_prob(rows, z.detach().argmax(-1), places.valid, tau=self.tau, mask=mask)
+            of_draw = log_prob(rows, places.tokens, places.valid, tau=self.tau, mask=mask)
         divergence = None
         if self.reference is not None:
             with torch.no_grad():
@@ -168,13 +173,14 @@ def rollout(
     reveals, erases = _counts(masked.sum(-1), total, float(remask))
     counts = torch.stack((reveals, erases)).to(state.device)  # once: a copy at each step would wait for the device
     seeds = _seeds(total, generator)
-    path = _Path(state, masked, through == "all")
+    path = _Path(state, masked, through == "all", soft, remask > 0)
     for t in range(total):
         if (most := max(erases[t].tolist(), default=0)) > 0:
             path.erase(counts[1, t], most, generator)
         if (most := max(reveals[t].tolist(), default=0)) == 0:
             continue
-        places = _Places(counts[0, t], most, path.ids == state.shape[-1] - 1)
+        all_valid = bool((reveals[t] == most).all())
+        places = _Places(counts[0, t], most, path.ids == state.shape[-1] - 1, all_valid)
         if isinstance(order, Tensor):
             places.select(-order.to(state.device, torch.float64).expand_as(path.ids))
         elif order == "random":
@@ -185,44 +191,47 @@ def rollout(
                 drawn = checkpoint(step, x, places, seeds[t], use_reentrant=False)
             else:
                 drawn = step(x, places, seeds[t])
-            path.add(drawn, places)
-    return path.result(known=tau is not None, diverges=reference is not None, soft=soft)
+        path.add(drawn, places)
+    return path.result(known=tau is not None, diverges=reference is not None)
 
 
 class _Path:
     """What the steps so far have left."""
 
-    def __init__(self, state: Tensor, masked: Tensor, through_all: bool) -> None:
-        self.start, self.state, self.given, self.through_all = state, state, ~masked.to(state.device), through_all
+    def __init__(self, state: Tensor, masked: Tensor, through_all: bool, soft: bool, again: bool) -> None:
+        self.state, self.given, self.through_all, self.again = state, ~masked.to(state.device), through_all, again
         self.ids = state.detach().argmax(-1)
         self.source = torch.full_like(self.ids, -1)
         """The number of each token's last draw."""
-        self.places: list[Tensor] = []
-        """The positions that were drawn, [B, n] each."""
-        self.tokens: list[Tensor] = []
-        self.probs: list[Tensor] = []
+        self.x0, self.probs = state[..., :-1], None
+        if not through_all:
+            self.x0 = self.x0.masked_fill(~self.given.unsqueeze(-1), 0.0).contiguous()
+        if soft:
+            self.probs = self.x0.detach().clone(memory_format=torch.contiguous_format)
         self.log_prob: Tensor | None = None
         self.kl: Tensor | None = None
         self._drawn = 0
 
-    def add(self, drawn: tuple[Tensor | None, ...], places: _Places) -> None:
+    def add(self, drawn: tuple[Any, ...], places: _Places) -> None:
         """The tokens of a step."""
         z, of_draw, divergence, probs = drawn
         index, valid = places.index, places.valid
-        assert z is not None
         assert index is not None
-        self.ids = _written(self.ids, index, valid, z.detach().argmax(-1))
+        assert places.tokens is not None
+        self.ids = _written(self.ids, index, valid, places.tokens)
         numbers = torch.arange(self._drawn, self._drawn + places.width, device=index.device).expand_as(index)
-        self.source = _written(self.source, index, valid, numbers)
-        self.places.append(index)
+        self.source.copy_(_written(self.source, index, valid, numbers))
         self._drawn += places.width
         if self.through_all:
             self.state = _written(self.state, index, valid, as_state(z, z.dtype))
+            self.x0 = self.state[..., :-1]
             of_draw = None if of_draw is None else of_draw.detach()
-        else:
-            self.tokens.append(z)
-        if probs is not None:
-            self.probs.append(probs)
+        written = places, numbers, self.source if self.again or not places.all_valid else None
+        put: Any = (lambda to, rows, *_: _written(to, index, valid, rows)) if kernels.transformed() else _Put.apply
+        if not self.through_all:
+            self.x0 = put(self.x0, z, *written)
+        if self.probs is not None:
+            self.probs = put(self.probs, probs, *written)
         if of_draw is not None:
             self.log_prob = of_draw if self.log_prob is None else self.log_prob + of_draw
         if divergence is not None:
@@ -231,8 +240,8 @@ class _Path:
     @torch.no_grad()
     def erase(self, count: Tensor, width: int, generator: torch.Generator | None) -> None:
         """Mask some of the tokens drawn so far again, at random."""
-        mask = self.start.shape[-1] - 1
-        places = _Places(count, width, (self.ids != mask) & ~self.given)
+        mask = self.state.shape[-1] - 1
+        places = _Places(count, width, (self.ids != mask) & ~self.given, False)
         places.select(torch.rand(self.ids.shape, device=self.ids.device, generator=generator))
         assert places.index is not None
         self.ids = _written(self.ids, places.index, places.valid, torch.full_like(places.index, mask))
@@ -241,30 +250,61 @@ class _Path:
                 row = one_hot(torch.full_like(places.index, mask), mask + 1, self.state.dtype)
                 self.state = _written(self.state, places.index, places.valid, row)
 
-    def result(self, known: bool, diverges: bool, soft: bool) -> Rollout:
+    def result(self, known: bool, diverges: bool) -> Rollout:
         """The rollout; where nothing was masked, its log probability and divergence are 0."""
         nothing = torch.zeros(len(self.ids), device=self.ids.device)
-        x0 = self.state[..., :-1] if self.through_all else self._composed(self.tokens)
         of_draws = (nothing if self.log_prob is None else self.log_prob) if known else None
         divergence = (nothing if self.kl is None else self.kl) if diverges else None
-        return Rollout(x0, self.ids, of_draws, divergence, self._composed(self.probs) if soft else None)
+        return Rollout(self.x0, self.ids, of_draws, divergence, self.probs)
 
-    def _composed(self, parts: list[Tensor]) -> Tensor:
-        """[B, L, K]: for each position what was given, or its last draw."""
-        given = self.start[..., :-1]
-        if not parts:
-            return given
-        rows, (B, L, K) = torch.cat(parts, 1), given.shape
-        places, numbers = torch.cat(self.places, 1), torch.arange(rows.shape[1], device=rows.device)
-        # What was masked again, or only fills the shape, is written behind the last row: no two rows share a place.
-        last = self.source.gather(1, places) == numbers
-        first = L * torch.arange(B, device=rows.device).unsqueeze(-1)
-        to = torch.where(last, first + places, B * L).flatten()
-        return F.pad(given.flatten(0, 1), (0, 0, 0, 1)).index_copy(0, to, rows.flatten(0, 1))[:-1].view(B, L, K)
+
+class _Put(torch.autograd.Function):
+    """The rows of a step [B, n, K] written into those [B, L, K] of all tokens, in place: the gradient of the whole is
+    handed on as it is, and each row takes its own from it. With `source`, only those that are their token's last draw
+    then."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, whole: Tensor, rows: Tensor, places: _Places, numbers: Tensor, source: Tensor | None
+    ) -> Tensor:
+        assert places.index is not None
+        at = _flat(places.index, whole.shape[1])
+        if not places.all_valid:
+            rows = torch.where(places.valid.unsqueeze(-1), rows, whole.flatten(0, 1)[at].view_as(rows))
+        whole.view(-1, whole.shape[-1]).index_copy_(0, at, rows.flatten(0, 1))
+        ctx.index, ctx.numbers, ctx.source = places.index, numbers, source
+        ctx.mark_dirty(whole)
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (grad,) = grads
+        rows = _rows_at(grad, ctx.index)
+        if ctx.source is not None:
+            rows = rows.masked_fill((ctx.source.gather(1, ctx.index) != ctx.numbers).unsqueeze(-1), 0.0)
+        return grad, rows, None, None, None
+
+
+class _Rows(torch.autograd.Function):
+    """Rows of [N, K], no two the same: their gradient is written, where that of `index_select` is added up."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, dim: int, at: Tensor) -> Tensor:
+        ctx.at, ctx.size = at, len(values)
+        return values.index_select(dim, at)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (grad,) = grads
+        return grad.new_zeros(ctx.size, grad.shape[-1]).index_copy_(0, ctx.at, grad), None, None
 
 
 def _confidence(logits: Tensor, mask: Tensor | None) -> Tensor:
     """log max softmax(l) of each position, [B, L], in parts that need little memory."""
+    if kernels.can_run_fused(logits, 1.0, mask) and not kernels.is_watched():
+        from decoupled_st.kernels.log_prob import confidence
+
+        return confidence(logits, mask)
     rows = max(1, 2**24 // max(1, logits[:1].numel()))
     parts = []
     for part in range(0, len(logits), rows):
@@ -276,10 +316,15 @@ def _confidence(logits: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _rows_at(values: Tensor, index: Tensor) -> Tensor:
-    """[B, L, K] at positions [B, n]."""
-    B, L, K = values.shape
-    rows = (index + L * torch.arange(B, device=index.device).unsqueeze(-1)).flatten()
-    return values.reshape(B * L, K).index_select(0, rows).view(*index.shape, K)
+    """[B, L, K] at positions [B, n], no two of which are the same; in plain operations for forward mode."""
+    take: Any = torch.index_select if kernels.transformed() else _Rows.apply
+    rows: Tensor = take(values.flatten(0, 1), 0, _flat(index, values.shape[1]))
+    return rows.view(*index.shape, values.shape[-1])
+
+
+def _flat(index: Tensor, length: int) -> Tensor:
+    """Positions [B, n] of [B, L] as those of [B * L]."""
+    return (index + length * torch.arange(len(index), device=index.device).unsqueeze(-1)).flatten()
 
 
 def _written(to: Tensor, index: Tensor, valid: Tensor, values: Tensor) -> Tensor:

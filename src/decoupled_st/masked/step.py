@@ -1,6 +1,7 @@
 """One step: masked tokens are drawn, the others stay."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -8,9 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import kl_divergence
 
+from decoupled_st import kernels
 from decoupled_st.distributions import OneHotCategorical
 from decoupled_st.estimators import Estimator, SoftmaxSTE
 from decoupled_st.estimators.contract import check_float, check_logits, check_mask, to_compute, whole_number
+from decoupled_st.temperatures import Rule
 
 Choice: TypeAlias = Estimator | Callable[..., Tensor]
 """An estimator's value, a module such as `nn.Categorical(SelfTempered(steps=...))`, or a function of the logits such as
@@ -135,13 +138,25 @@ def log_prob(
         mask: bool, True = allowed, broadcastable to the logits.
     """
     check_mask(mask, logits)
+    tau = check_float("tau", tau)
+    define = partial(_log_prob_of, ids=ids, tau=tau, mask=mask)
+    fits = ids.dtype == torch.int64 and ids.shape == logits.shape[:-1]
+    if fits and kernels.can_run_fused(logits, 1.0, mask, ids) and not kernels.is_watched():
+        from decoupled_st.kernels.log_prob import log_prob as fused
+
+        each = fused(logits, ids, tau, mask, define)
+    else:
+        each = define(logits)
+    return (each if where is None else each.masked_fill(~where, 0.0)).sum(-1)
+
+
+def _log_prob_of(logits: Tensor, ids: Tensor, tau: float, mask: Tensor | None) -> Tensor:
     l = logits if mask is None else logits.masked_fill(~mask, -torch.inf)
-    if check_float("tau", tau) != 1:
+    if tau != 1:
         l = to_compute(l, l) / tau
     # The softmax reads half precision and writes float32 in one pass: at large vocabularies passes are what it costs.
     log_p = l.log_softmax(-1, dtype=torch.promote_types(l.dtype, torch.float32))
-    each = log_p.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
-    return (each if where is None else each.masked_fill(~where, 0.0)).sum(-1)
+    return log_p.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
 
 
 def kl(
@@ -157,6 +172,11 @@ def kl(
             the sum along a rollout is the divergence of its path. All where none are given.
         tau, mask: as in `log_prob`.
     """
+    if logits.shape[-1] != reference.shape[-1]:
+        raise ValueError(
+            f"logits and reference must be of the same K categories, without the mask's: got {logits.shape[-1]} and "
+            f"{reference.shape[-1]}"
+        )
     ours, theirs = (
         OneHotCategorical(l, SoftmaxSTE(tau=tau), mask=mask, validate_args=False) for l in (logits, reference)
     )
@@ -168,7 +188,7 @@ def choose(estimator: Choice, logits: Tensor, **options: Any) -> Tensor:
     """The choice [..., K] by whatever chooses."""
     if isinstance(estimator, Estimator):
         return estimator.categorical(logits, **options)
-    if not callable(estimator) or isinstance(estimator, type):
+    if not callable(estimator) or isinstance(estimator, (type, Rule)):
         raise TypeError(
             f"estimator must be a value such as Decoupled(tau_f=1.0, tau_b=1.5), a module such as nn.Categorical(..), "
             f"or a function of the logits, got {estimator!r}"
@@ -217,7 +237,7 @@ def check_state(state: Tensor, *, soft: bool = False) -> None:
         sums, mask = x.sum(-1, dtype=torch.float32), x[..., -1]
         fits = ((sums - 1).abs() < 0.02) & (x.amin(-1) >= 0) & ((mask == 0) | (mask == 1))
     else:
-        fits = (x.amax(-1) == 1) & ((x != 0).sum(-1) == 1)
+        fits = (x.amax(-1) == 1) & (torch.linalg.vector_norm(x, 0, -1) == 1)  # the number of those that are not 0
     if not bool(fits.all()):
         place = tuple((~fits).nonzero()[0].tolist())
         raise ValueError(

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._C._functorch import is_batchedtensor
 
 from decoupled_st import codebook
+from decoupled_st.codebook.inputs import refuse_transforms
 from decoupled_st.codebook.operator import as_summed, gather
 from decoupled_st.codebook.scores import METRICS, centred, heads_of
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
@@ -18,7 +18,7 @@ from decoupled_st.estimators.spec import registered
 from decoupled_st.estimators.surrogate import scattered
 from decoupled_st.kernels import recomputed, transformed
 from decoupled_st.nn.chooser import check_deterministic, check_grad_scale, one_node
-from decoupled_st.nn.moving import MovingMeans
+from decoupled_st.nn.moving import MovingMeans, means_of_tokens, random_rows
 from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_losses, check_size, squared_error
 from decoupled_st.nn.replicas import broadcast_from_first
 from decoupled_st.nn.settable import check_settable, keep
@@ -127,10 +127,8 @@ class Codebook(Quantiser):
         if features is None:
             features = min(FEATURES, dim // heads) if alone else dim // heads
         features = check_size("features", features, 1)
-        tokens = Tokens(
-            dim, heads * features, project=project, normalise=alone if normalise is None else normalise,
-            device=device, dtype=dtype,
-        )  # fmt: skip
+        normalise = alone if normalise is None else normalise
+        tokens = Tokens(dim, heads * features, project=project, normalise=normalise, device=device, dtype=dtype)
         super().__init__(codes, dim, tokens, heads=heads, axis=axis)
         self.update, self.metric, self.features = update, metric, features
         self.losses: Mapping[str, float] | tuple[str, ...] = losses if isinstance(losses, Mapping) else tuple(losses)
@@ -207,7 +205,8 @@ class Codebook(Quantiser):
         if loss_x is not None and (loss_x.shape != x.shape or not self.tokens.is_identity):
             alike = "must have" if self.tokens.is_identity else "goes with codes of x's own features only, and"
             raise ValueError(f"loss_x {alike} x's shape {tuple(x.shape)}, got {tuple(loss_x.shape)}")
-        if self.training and transformed() and (is_batchedtensor(rows) or is_batchedtensor(self.weight)):
+        if self.training and transformed():
+            refuse_transforms()
             raise NotImplementedError(
                 "a Codebook in training counts the codes it chooses, which it cannot inside torch.vmap: "
                 "call .eval() first, or codebook.decoupled(x, module.weight, ...)"
@@ -219,7 +218,7 @@ class Codebook(Quantiser):
         counts = self.training and not recomputed()
         if self.means is not None and counts and valid is not None:
             self.means.advance(self.weight.view(self.heads, self.codes, -1), self._flat(z), valid.reshape(-1))
-        q, index = self._choose(z, z.dtype if valid is None else rows.dtype, mask, generator, seed)
+        q, index = self._choose(z, z.dtype if valid is None else rows.dtype, mask, generator=generator, seed=seed)
         chosen = index if valid is None else index.where(valid if self.heads == 1 else valid.unsqueeze(-1), -1)
         if counts:
             self._after(z, chosen)
@@ -249,14 +248,22 @@ class Codebook(Quantiser):
         return self.tokens.back(codes if self.heads == 1 else codes.flatten(-2)).movedim(-1, self.axis)
 
     @torch.no_grad()
-    def initialise(self, x: Tensor) -> None:
-        """Set every code to a random row of x, with some noise where rows are fewer than codes. In several processes,
-        all get the first one's. Codes that are moving means start so by themselves."""
+    def initialise(self, x: Tensor, *, passes: int = 0) -> None:
+        """Set every code to a random row of x, with some noise where rows are fewer than codes; then make so many
+        passes of k-means over x. In several processes, all get the first one's rows, and means of all. Codes that are
+        moving means start at rows by themselves."""
+        passes = check_size("passes", passes, 0)
         rows = self._rows(x).detach()
         if not self.tokens.is_identity:
             valid = self._valid(rows, None)
             rows = self._inward(rows, valid, measure=self.training)[valid]
-        self._set(torch.ones_like(self.usage, dtype=torch.bool), self._split(rows), apart=_SPLIT)
+        z = self._split(rows)
+        self._set(torch.ones_like(self.usage, dtype=torch.bool), z, apart=_SPLIT)
+        for _ in range(passes):
+            weight = self.weight.detach()
+            index = codebook.identity_ste(z, weight.to(z.dtype))[1].reshape(-1, self.heads)
+            weight.copy_(means_of_tokens(weight.view(self.heads, self.codes, -1), self._flat(z), index).view_as(weight))
+            keep(self, "weight", weight)
 
     @torch.no_grad()
     def revive(self, after: int, optimiser: torch.optim.Optimizer | None = None) -> int:
@@ -295,13 +302,7 @@ class Codebook(Quantiser):
             count = int(chosen.sum())
             if count == 0:
                 continue
-            finite = source.isfinite().all(-1)
-            source = source[finite] if finite.any() else source  # a code of NaN would end the training
-            # Without replacement where there are rows enough.
-            pick = torch.randperm(len(source), device=source.device).repeat(-(-count // len(source)))[:count]
-            drawn = source[pick].to(self.weight.dtype)
-            if apart and count > len(source) > 1:
-                drawn[len(source) :] += apart * source.std(0) * torch.randn_like(drawn[len(source) :])
+            drawn = random_rows(source, count, apart).to(self.weight.dtype)
             (weight if self.heads == 1 else weight[h])[chosen] = broadcast_from_first(drawn)
         keep(self, "weight", weight)
         if self.means is None:
@@ -309,17 +310,14 @@ class Codebook(Quantiser):
         else:
             self.means.start(len(self._flat(rows)))
 
-    def _choose(
-        self, z: Tensor, dtype: torch.dtype, mask: Tensor | None, generator: torch.Generator | None,
-        seed: int | Tensor | None,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    def _choose(self, z: Tensor, dtype: torch.dtype, mask: Tensor | None, **source: Any) -> tuple[Tensor, Tensor]:
         """The choice among codes, for tokens as they are compared in a dtype."""
         name, taus, after = self._in_force(z.detach(), mask)
         weight = self.weight if z.dtype == dtype else self.weight.to(dtype)
         if name == IdentitySTE.name:
             weight = weight.detach()  # they learn by the loss "codebook", or as moving means
-        options: dict[str, Any] = {"mask": mask, "generator": generator, "seed": seed, "grad_scale": self.grad_scale}
-        q, index = FORMS[name](z.to(dtype), weight, metric=self.metric, **taus, **options)
+        options = {"metric": self.metric, "mask": mask, "grad_scale": self.grad_scale, **taus, **source}
+        q, index = FORMS[name](z.to(dtype), weight, **options)
         return after(q), index
 
     @torch.no_grad()

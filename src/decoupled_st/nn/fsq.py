@@ -24,8 +24,8 @@ class FSQ(Quantiser):
     codes to learn and no losses.
 
     Args:
-        levels: how many levels each number has, at least 2; their product is the number of codes. Eight or five or more
-            each are usual: [8, 8, 8], [8, 8, 8, 6, 5], [8, 8, 8, 5, 5, 5].
+        levels: how many levels each number has; their product is the number of codes. Five to eight each are usual:
+            [8, 8, 8], [8, 8, 8, 6, 5], [8, 8, 8, 5, 5, 5]. At least 3: between two the shift leaves next to no slope.
         dim: how many features x has.
         axis: where they lie; 1 for images [B, C, H, W].
 
@@ -53,7 +53,7 @@ class FSQ(Quantiser):
     ) -> None:
         if not isinstance(levels, (list, tuple)) or not levels:
             raise ValueError(f"levels must be a list such as [8, 6, 5], got {levels!r}")
-        sizes = [check_size("each of levels", level, 2) for level in levels]
+        sizes = [check_size("each of levels", level, 3) for level in levels]
         dim = check_size("dim", dim, 1)
         tokens = Tokens(dim, len(sizes), project=True, normalise=False, device=device, dtype=dtype)
         super().__init__(check_codes(math.prod(sizes)), dim, tokens, axis=axis)

@@ -18,6 +18,35 @@ _STRIDE, _SHIFT = 2_654_435_761, 7_919
 """Primes: dead codes take tokens that are far from each other, and other ones in each pass."""
 
 
+def sums_and_numbers(z: Tensor, index: Tensor, codes: int) -> Tensor:
+    """For each code the sum of its tokens z [N, H, D] by their index [N, H], and last their number, over all processes:
+    [H, K, D + 1]. An index of -1 counts nowhere."""
+    heads = z.shape[1]
+    at = torch.where(index < 0, heads * codes, index + torch.arange(heads, device=index.device) * codes)
+    rows = torch.cat([z, torch.ones_like(z[..., :1])], -1).flatten(0, 1)
+    found = rows.new_zeros(heads * codes + 1, rows.shape[-1]).index_add_(0, at.flatten(), rows)
+    return sum_over_replicas(found[:-1]).view(heads, codes, -1)
+
+
+def means_of_tokens(codes: Tensor, z: Tensor, index: Tensor) -> Tensor:
+    """Codes [H, K, D] as the means of their tokens z [N, H, D]; those without tokens as they are."""
+    found = sums_and_numbers(z.to(codes.dtype), index, codes.shape[1])
+    n = found[..., -1:]
+    return torch.where(n > 0, found[..., :-1] / n.clamp(min=1), codes)
+
+
+def random_rows(source: Tensor, count: int, apart: float) -> Tensor:
+    """So many rows of source [N, D], with replacement where there are fewer; repeated ones are so many standard
+    deviations apart."""
+    finite = source.isfinite().all(-1)
+    source = source[finite] if finite.any() else source  # a code of NaN would end the training
+    pick = torch.randperm(len(source), device=source.device).repeat(-(-count // len(source)))[:count]
+    drawn = source[pick]
+    if apart and count > len(source) > 1:
+        drawn[len(source) :] += apart * source.std(0) * torch.randn_like(drawn[len(source) :])
+    return drawn
+
+
 class MovingMeans(nn.Module):
     """What moves the codes [H, K, D] of a codebook in training.
 
@@ -88,12 +117,7 @@ class MovingMeans(nn.Module):
     def keep(self, z: Tensor, index: Tensor) -> Tensor:
         """Keep what the next pass moves the codes by: the sums and numbers of tokens z [N, H, D] by their index [N, H];
         an index of -1 counts nowhere. Returns the numbers, int64 [H, K]."""
-        heads, K, width = self.chosen.shape
-        at = torch.where(index < 0, heads * K, index + torch.arange(heads, device=index.device) * K)
-        ones = torch.ones_like(z[..., :1])
-        chosen = self.chosen.new_zeros(heads * K + 1, width)
-        chosen.index_add_(0, at.flatten(), torch.cat([z, ones], -1).flatten(0, 1).to(chosen.dtype))
-        chosen = sum_over_replicas(chosen[:-1]).view(heads, K, width)
+        chosen = sums_and_numbers(z.to(self.chosen.dtype), index, self.chosen.shape[1])
         self._write(self.chosen, chosen, is_run_again(z) if torch.compiler.is_compiling() else None)
         return chosen[..., -1].long()
 

@@ -22,6 +22,7 @@ class SimVQ(Quantiser):
         codes: how many codes.
         dim: how many features x has.
         features: of a code, between two linear layers; None: `dim`, and no layers.
+        normalise: give each feature mean 0 and variance 1, as in `Codebook`.
         commitment: weight of the part of the loss that moves x.
         axis: where x's features lie; 1 for images [B, C, H, W].
 
@@ -45,6 +46,7 @@ class SimVQ(Quantiser):
         dim: int,
         *,
         features: int | None = None,
+        normalise: bool = False,
         commitment: float = 0.25,
         axis: int = -1,
         device: torch.device | str | None = None,
@@ -52,7 +54,7 @@ class SimVQ(Quantiser):
     ) -> None:
         codes, dim = check_codes(codes), check_size("dim", dim, 1)
         width = dim if features is None else check_size("features", features, 1)
-        tokens = Tokens(dim, width, project=features is not None, normalise=False, device=device, dtype=dtype)
+        tokens = Tokens(dim, width, project=features is not None, normalise=normalise, device=device, dtype=dtype)
         super().__init__(codes, dim, tokens, axis=axis)
         self.commitment = commitment
         self.transform = nn.Linear(width, width, bias=False, device=device, dtype=dtype)
@@ -77,7 +79,7 @@ class SimVQ(Quantiser):
         """q, index and the loss; `token_mask` as in `Codebook`."""
         rows = self._rows(x)
         valid = self._valid(rows, token_mask)
-        z = self._inward(rows, valid, measure=False)
+        z = self._inward(rows, valid, measure=self.training)
         index = self._nearest(z)
         chosen = self.transform(self.frozen[index.clamp(min=0)])
         loss = squared_error(z.detach(), chosen, valid) + self.commitment * squared_error(z, chosen.detach(), valid)

@@ -25,9 +25,15 @@ class Tokens(nn.Module):
     started: Tensor
 
     def __init__(
-        self, dim: int, width: int, *, project: bool, normalise: bool, device: torch.device | str | None = None,
+        self,
+        dim: int,
+        width: int,
+        *,
+        project: bool,
+        normalise: bool,
+        device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.normalise, self.project = normalise, project
         if self.project:
@@ -77,7 +83,8 @@ class Tokens(nn.Module):
         several = total[-1] > 1.5
         if not recomputed():
             with torch.no_grad():
-                now = several & ~is_run_again(z) if torch.compiler.is_compiling() else several
+                now = several & variance.isfinite().all()  # one that overflows would never leave the average again
+                now = now & ~is_run_again(z) if torch.compiler.is_compiling() else now
                 momentum = torch.where(self.started, _MOMENTUM, 1.0)
                 for kept, new in ((self.mean, mean), (self.variance, variance)):
                     kept.copy_(torch.where(now, kept.lerp(new.detach().to(kept.dtype), momentum), kept))

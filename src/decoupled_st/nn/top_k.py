@@ -102,14 +102,21 @@ class Router(nn.Module):
 
     @one_node
     def forward(self, x: Tensor, *, mask: Tensor | None = None, generator: torch.Generator | None = None) -> Routed:
-        """Route tokens [..., features]; `mask`, bool and broadcastable to [..., experts], takes experts out."""
+        """Route tokens [..., features].
+
+        `mask`, bool and broadcastable to [..., experts], takes experts out. Where it leaves fewer than k, the others
+        have weight 0; a token that it leaves none, such as padding, does not count in the balance.
+        """
         logits = self.logits(x)
+        z = self.choose(logits, mask=mask, generator=generator)
         if mask is not None:
             logits = logits.masked_fill(~mask, -torch.inf)
-        z = self.choose(logits, generator=generator)
+        nowhere = (z.detach() == 0).all(-1, keepdim=True)
+        logits = logits.masked_fill(nowhere, 0.0)
         # A chosen expert comes before all others, whatever its logit.
         index = torch.where(z.detach() > 0, logits.detach(), -torch.inf).topk(self.choose.k, -1).indices
         weights = z.gather(-1, index) * logits.gather(-1, index).softmax(-1)
-        share = z.detach().flatten(0, -2).mean(0) / self.choose.k
-        p = logits.softmax(-1, dtype=torch.float32).flatten(0, -2).mean(0)
+        tokens = (~nowhere).sum().clamp(min=1)
+        share = z.detach().reshape(-1, z.shape[-1]).sum(0) / (tokens * self.choose.k)
+        p = logits.softmax(-1, dtype=torch.float32).masked_fill(nowhere, 0.0).reshape(-1, z.shape[-1]).sum(0) / tokens
         return Routed(index, weights, self.balance * len(p) * (share * p).sum())

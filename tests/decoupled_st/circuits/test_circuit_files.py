@@ -4,28 +4,15 @@ import json
 
 import pytest
 import torch
-from circuit_samples import bits, every_input, random_circuit, stack
+from circuit_samples import bits, every_input, random_circuit, samples, stack
 
-from decoupled_st.circuits import Circuit, from_network, load, write_images
-from decoupled_st.circuits.formats.names import identifier
-
-
-def samples() -> dict[str, Circuit]:
-    circuit = from_network(stack(8, 20, 15, classes=5))
-    return {
-        "scores": circuit,
-        "simplified": circuit.simplify(),
-        "winner": circuit.winner().simplify(),
-        "bits": random_circuit(8, 50, 20, seed=1),
-        "no gates": random_circuit(8, 0, 3, seed=1),
-        "half": circuit.replace(dtype=torch.bfloat16),
-    }
+from decoupled_st.circuits import from_network, load, write_images
 
 
 @pytest.mark.parametrize("ending", ["json", "aag", "aig"])
-@pytest.mark.parametrize("name", samples())
+@pytest.mark.parametrize("name", samples(8))
 def test_read_back(name: str, ending: str, tmp_path) -> None:
-    circuit, x = samples()[name], every_input(8)
+    circuit, x = samples(8)[name], every_input(8)
     circuit.write(tmp_path / f"net.{ending}")
     again = load(tmp_path / f"net.{ending}")
     assert torch.equal(again(x), circuit(x))
@@ -80,7 +67,7 @@ def test_aiger_as_its_authors_write_it(tmp_path) -> None:
         ("aag 1 1 0 1 0\n2\n2\ni0 name\nc\ndecoupled-st cir", "in the middle of what its outputs mean"),
         ('{"a":' * 100_000, "no circuit that can be read"),
     ],
-)  # fmt: skip
+)
 def test_damaged_files(text: str, message: str, tmp_path) -> None:
     path = tmp_path / "damaged"
     path.write_text(text)
@@ -135,7 +122,7 @@ def test_a_flipped_bit_never_gives_another_circuit(ending: str, tmp_path) -> Non
     circuit.write(path)
     whole, bits = path.read_bytes(), torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 4)
     want, refused = circuit(bits), 0
-    for bit in range(0, 8 * len(whole), 3):
+    for bit in range(0, 8 * len(whole), 11):
         changed = bytearray(whole)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
@@ -145,7 +132,7 @@ def test_a_flipped_bit_never_gives_another_circuit(ending: str, tmp_path) -> Non
             refused += 1
             continue
         assert torch.equal(again(bits), want)
-    assert refused > len(whole)
+    assert refused > len(whole) / 4
 
 
 def test_a_comment_outlives_a_change_of_form(tmp_path) -> None:
@@ -199,9 +186,3 @@ def test_images_as_text(tmp_path) -> None:
         write_images(tmp_path / "images.txt", torch.tensor([[2]]))
     with pytest.raises(ValueError, match=r"\[images, inputs\]"):
         write_images(tmp_path / "images.txt", bits(1, 3)[0])
-
-
-def test_names_for_c_and_verilog() -> None:
-    assert [identifier(stem) for stem in ("net", "my-net.2", "4x12000", "module", "é")] == [
-        "circuit_net", "circuit_my_net_2", "circuit_4x12000", "circuit_module", "circuit__",
-    ]  # fmt: skip

@@ -53,16 +53,6 @@ def test_more_images_than_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert torch.equal(circuit(x), network(x).detach())
 
 
-def test_every_gate_is_its_truth_table() -> None:
-    for gate in range(16):
-        circuit = Circuit(
-            input_names=("a", "b"), gates=torch.tensor([gate]), left=torch.tensor([0]), right=torch.tensor([1]),
-            outputs=torch.tensor([2]),
-        )  # fmt: skip
-        corners = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
-        assert circuit(corners).flatten().tolist() == truth_table()[gate].tolist()
-
-
 def test_a_circuit_stays_what_it_was_made_of() -> None:
     """It held the caller's own tensors: filled again for the next circuit, they changed this one, too."""
     gates, left, right, outputs = torch.tensor([6, 1]), torch.tensor([0, 2]), torch.tensor([1, 0]), torch.tensor([3])
@@ -88,9 +78,15 @@ def test_the_winner_is_the_argmax_and_of_equals_the_first() -> None:
 def test_the_winner_compares_counts_where_scores_are_rounded() -> None:
     some, all_of = [2] + [0] * 300, [0] * 301  # x = 1, behind a gate that inverts it: 300 against 301
     circuit = Circuit(
-        input_names=("x", "y"), gates=torch.tensor([12]), left=torch.tensor([0]), right=torch.tensor([0]),
-        outputs=torch.tensor(some + all_of), meaning="scores", classes=2, dtype=torch.bfloat16,
-    )  # fmt: skip
+        input_names=("x", "y"),
+        gates=torch.tensor([12]),
+        left=torch.tensor([0]),
+        right=torch.tensor([0]),
+        outputs=torch.tensor(some + all_of),
+        meaning="scores",
+        classes=2,
+        dtype=torch.bfloat16,
+    )
     one = torch.tensor([1, 0])
     assert circuit(one).tolist() == [300.0, 300.0]  # 301 rounded, so that argmax takes the first
     assert circuit.winner()(one) == 1
@@ -113,13 +109,9 @@ def test_what_was_compiled_is_the_network_inside() -> None:
     assert torch.equal(from_network(parts)(x), from_network(network)(x))
 
 
-def test_names_of_inputs() -> None:
-    network = stack(3, 4)
-    assert from_network(network).input_names == ("x0", "x1", "x2")
-    assert from_network(network, input_names=["a", "b", "c[0]"]).input_names == ("a", "b", "c[0]")
-
-
-def test_levels_and_counts_and_repr() -> None:
+def test_names_levels_counts_and_repr() -> None:
+    assert from_network(stack(3, 4)).input_names == ("x0", "x1", "x2")
+    assert from_network(stack(3, 4), input_names=["a", "b", "c[0]"]).input_names == ("a", "b", "c[0]")
     circuit = from_network(stack(30, 40, 45, classes=5))
     assert (circuit.depth, circuit.inputs, sum(circuit.gate_counts.values())) == (2, 30, 85)
     assert repr(circuit) == "Circuit(30 inputs, 85 gates, depth 2, 5 scores of 9 bits, tau=3.0)"
@@ -177,7 +169,7 @@ ESTIMATOR = dst.Decoupled(tau_f=0.1, tau_b=2.0)
         (lambda: dst.nn.LogicLayer(4, 4, ESTIMATOR, device="meta"), ValueError, "on the meta device"),
         (lambda: "net", TypeError, "network must be an nn.Module, got str"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_logic_network_is_refused(network, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         from_network(network())
@@ -191,6 +183,7 @@ def test_what_is_no_logic_network_is_refused(network, error: type[Exception], me
         (lambda c: c(torch.tensor([0.0, 1.0, 0.5, 0.0])), "bits must be 0 or 1, got 0.5"),
         (lambda c: c(torch.tensor([0.0, 1.0, float("nan"), 0.0])), "bits must be 0 or 1, got nan"),
         (lambda c: c(torch.tensor([0, 1, 255, 0], dtype=torch.uint8)), "bits must be 0 or 1, got 255"),
+        (lambda c: c.compile()(torch.full((3, 4), 2)), "bits must be 0 or 1, got 2"),
         (lambda c: c.replace(meaning="bits").winner(), "found among class scores, and this circuit gives bits"),
         (lambda c: c.replace(gates=torch.full_like(c.gates, 16)), "numbered from 0 to 15"),
         (lambda c: c.replace(left=c.left + 4), "each gate comes after the nodes it sees: left of gate 0"),
@@ -204,7 +197,7 @@ def test_what_is_no_logic_network_is_refused(network, error: type[Exception], me
         (lambda c: c.replace(tau=0.0), "tau must be a finite float above 0"),
         (lambda c: from_network(stack(4, 4), input_names=["a"]), "network's 4 inputs, got 1 names"),
     ],
-)  # fmt: skip
+)
 def test_sentences(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(from_network(stack(4, 6, classes=3)))

@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from tree_samples import HARD, SOFT, small_network
 
 import decoupled_st as dst
 from decoupled_st.circuits import LoopedCircuit, from_network, write_images
+
+CONV, POOL, TREES = dst.nn.LogicConv2d, dst.nn.OrPool2d(), dst.nn.LogicTrees
 
 
 @pytest.mark.parametrize("scores", [True, False])
@@ -137,10 +140,75 @@ def test_loops_refuse_what_does_not_fit(network: nn.Module, size: tuple[int, int
         LoopedCircuit(network, size)
 
 
-def test_loops_leave_as_c_alone(tmp_path: Path) -> None:
+STREAMED = {
+    "colours, then dense": (
+        [CONV(3, 5, HARD), POOL, nn.Flatten(), TREES(5 * 12, 20, HARD), dst.nn.GroupSum(4)],
+        (6, 8),
+    ),
+    "several": (
+        [CONV(2, 6, HARD, kernel=5, padding=0), CONV(6, 8, HARD), POOL, CONV(8, 6, HARD, kernel=2, padding=0)],
+        (10, 8),
+    ),
+    "a pool of three": ([CONV(1, 4, HARD), dst.nn.OrPool2d(3)], (3, 6)),
+    "one pixel": ([CONV(1, 4, HARD, kernel=1, padding=0, depth=1)], (1, 1)),
+    "an even kernel": (
+        [CONV(1, 4, HARD, kernel=4), CONV(4, 4, HARD), nn.Flatten(), TREES(48, 6, HARD), dst.nn.GroupSum(2)],
+        (3, 7),
+    ),
+}
+
+
+@pytest.mark.parametrize("stalled", [False, True], ids=["at every clock", "with pauses"])
+@pytest.mark.parametrize("name", STREAMED)
+def test_verilog_of_a_pixel_per_clock(name: str, stalled: bool, tool: Callable[[str], str], tmp_path: Path) -> None:
+    layers, size = STREAMED[name]
+    circuit = LoopedCircuit(nn.Sequential(*layers).eval(), size)
+    bits = torch.randint(0, 2, (30, circuit.inputs))
+    circuit.write(tmp_path / "net.v", testbench=True)
+    write_images(tmp_path / "images.txt", bits)
+    bench = tmp_path / "net_tb.v"
+    if stalled:
+        pause = "valid = 0; pixel = ~pixel; step; pixel = ~pixel; valid = 1; step;"
+        bench.write_text(
+            bench.read_text().replace("            step;\n        end\n    endtask", f"{pause} end endtask")
+        )
+    command = [tool("iverilog"), "-g2005", "-Wall", "-o", "net.vvp", "net.v", "net_tb.v"]
+    made = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert not made.stderr
+    run = [tool("vvp"), "-n", "net.vvp"]
+    done = subprocess.run(run, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60)
+    numbers = torch.tensor([[int(number) for number in line.split()] for line in done.stdout.splitlines()])
+    assert torch.equal(numbers / circuit.tau, circuit(bits))
+
+
+@pytest.mark.slow
+def test_yosys_takes_the_verilog_of_a_pixel_per_clock(tool: Callable[[str], str], tmp_path: Path) -> None:
+    layers, size = STREAMED["colours, then dense"]
+    LoopedCircuit(nn.Sequential(*layers).eval(), size).write(tmp_path / "net.v")
+    script = "read_verilog net.v; synth -flatten -top circuit_net; check -assert; abc -lut 4; stat"
+    done = subprocess.run([tool("yosys"), "-p", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    assert "$lut" in done.stdout
+
+
+@pytest.mark.parametrize("size", [None, 6, (6,), (6, 0), (6, 6.0)])
+def test_a_size_of_images_is_two_numbers(size: Any) -> None:
+    for build in (LoopedCircuit, lambda network, size: from_network(network, image_size=size)):
+        with pytest.raises(ValueError, match=r"needs image_size=\(height, width\), got "):
+            build(small_network(HARD), size)
+
+
+def test_loops_refuse_what_they_cannot_write(tmp_path: Path) -> None:
     circuit = LoopedCircuit(small_network(HARD), (6, 6))
-    with pytest.raises(ValueError, match=r"a path that ends with \.c"):
-        circuit.write(tmp_path / "net.v")
+    with pytest.raises(ValueError, match=r"a path that ends with \.c or \.v"):
+        circuit.write(tmp_path / "net.aig")
+    with pytest.raises(TypeError, match="testbench=True is for Verilog"):
+        circuit.write(tmp_path / "net.c", testbench=True)
+    with pytest.raises(TypeError, match="testbench must be True or False, got 'yes'"):
+        circuit.write(tmp_path / "net.v", testbench="yes")
+    padded = LoopedCircuit(nn.Sequential(CONV(1, 2, HARD, kernel=2, padding=1)), (3, 3))
+    with pytest.raises(ValueError, match="padding 1 and kernel 2: from_network unrolls it"):
+        padded.write(tmp_path / "net.v")
     with pytest.raises(ValueError, match="takes 72 inputs"):
         circuit(torch.zeros(2, 71))
     assert not list(tmp_path.iterdir())

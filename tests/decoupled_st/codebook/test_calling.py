@@ -2,28 +2,17 @@
 
 import pytest
 import torch
+from memory import kept_by, peak_of
 from torch import Tensor
 
 import decoupled_st as dst
 from decoupled_st.codebook import chunked
 
 
-def peak_of(run) -> int:
-    """The most bytes that were allocated at one time on the CPU beyond those before, by the profiler's own events."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        run()
-    now = peak = 0
-    for event in sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
-        if event.name() == "[memory]":
-            now += event.nbytes()
-            peak = max(peak, now)
-    return peak
-
-
 @pytest.mark.parametrize("call", ["decoupled", "gumbel_ste", "distribution"])
 def test_memory_is_that_of_a_tile(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The peak of all allocations: N x K floats alone would be 8 MiB, a tile is 0.125."""
-    N, K, D = 512, 4096, 8
+    """The peak of all allocations: N x K floats alone would be 4 MiB, a tile is 0.125."""
+    N, K, D = 256, 4096, 8
     monkeypatch.setattr(chunked, "ROWS", 128)
     monkeypatch.setattr(chunked, "COLUMNS", 256)
     x, codes = torch.randn(N, D, requires_grad=True), torch.randn(K, D, requires_grad=True)
@@ -44,17 +33,8 @@ def test_memory_is_that_of_a_tile(call: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_kept_for_backward_is_of_order_n_and_k() -> None:
     x, codes = torch.randn(512, 8, requires_grad=True), torch.randn(4096, 8, requires_grad=True)
-    storages: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        dst.codebook.decoupled(x, codes, tau_f=1.0, tau_b=1.0)
-    for inputs in (x, codes):
-        storages.pop(inputs.untyped_storage().data_ptr())
-    assert 0 < sum(storages.values()) <= 64 * 512
+    kept = kept_by(lambda: dst.codebook.decoupled(x, codes, tau_f=1.0, tau_b=1.0)[0], x, codes)
+    assert 0 < kept <= 64 * 512
 
 
 def test_compiled_is_eager() -> None:
@@ -71,8 +51,7 @@ def test_compiled_is_eager() -> None:
         for function in (step, compiled):
             q, index = function(x, codes, tau)
             results.append((q, index, *torch.autograd.grad(q.sum(), (x, codes))))
-        for eager, other in zip(*results, strict=True):
-            assert torch.equal(eager, other)
+        torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
 def test_a_seed_that_changes_from_call_to_call_compiles() -> None:
@@ -123,23 +102,6 @@ def test_odd_strides() -> None:
     assert torch.equal(index, (x @ codes.T).argmax(-1))
     assert torch.equal(q, codes[index])
     assert x.shape == q.shape
-
-
-def test_the_same_gradient_twice() -> None:
-    torch.use_deterministic_algorithms(True)
-    try:
-        x, codes, g = (
-            torch.randn(3000, 8, requires_grad=True),
-            torch.randn(700, 8, requires_grad=True),
-            torch.randn(3000, 8),
-        )
-        runs = []
-        for _ in range(2):
-            q, _ = dst.codebook.decoupled(x, codes, tau_f=0.5, tau_b=0.5, seed=1)
-            runs.append(torch.autograd.grad(q, (x, codes), g))
-        assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
-    finally:
-        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("metric", ["dot", "cosine", "l2"])

@@ -34,12 +34,22 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
     function = getattr(modules.get(kernel, distribution), f"_{kernel}")
     cosine, width = metric == "cosine", max(16, triton.next_power_of_2(D))
     constants: dict[str, Any] = {
-        "HEADS": 2, "D": D, "L2": metric == "l2", "WIDTH": width, "SIZE": 128,
-        "PRECISION": "tf32x3" if dtype == torch.float32 else "tf32", "PARTS": tiles.parts_of(width),
-        "WHOLE_ROWS": width == D, "WHOLE_CODES": width == D,
-        "WIDE": dtype == torch.float16, "row_scale": None, "code_scale": None, "bias": None, "tau_f": None,
+        "HEADS": 2,
+        "D": D,
+        "L2": metric == "l2",
+        "WIDTH": width,
+        "SIZE": 128,
+        "PRECISION": "tf32x3" if dtype == torch.float32 else "tf32",
+        "PARTS": tiles.parts_of(width),
+        "WHOLE_ROWS": width == D,
+        "WHOLE_CODES": width == D,
+        "WIDE": dtype == torch.float16,
+        "row_scale": None,
+        "code_scale": None,
+        "bias": None,
+        "tau_f": None,
         "seed": None,
-    }  # fmt: skip
+    }
     if kernel in ("to_x", "to_codes"):
         for name in ("of_entropy", "of_mean") if noise != "entropies" else ("grad", "index", "order", "bounds"):
             constants[name] = None
@@ -51,9 +61,11 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
     warps, stages = 4, 1
     if kernel != "inside":
         tile = tiles.tiling(
-            "forward" if kernel.startswith("of_") else kernel, width * dtype.itemsize, dtype == torch.float32,
+            "forward" if kernel.startswith("of_") else kernel,
+            width * dtype.itemsize,
+            dtype == torch.float32,
             noise == "perturbed",
-        )  # fmt: skip
+        )
         constants["ROWS"], constants["CODES"], warps, stages = tile
     constants = {name: value for name, value in constants.items() if name in function.arg_names}
     types = dict.fromkeys(function.arg_names, "*fp32") | BY_ROW | NUMBERS
@@ -62,9 +74,10 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
         types["out"] = POINTERS[dtype]
     signature = {name: "constexpr" if name in constants else types[name] for name in function.arg_names}
     source = ASTSource(
-        fn=function, signature=signature,
+        fn=function,
+        signature=signature,
         constexprs={(function.arg_names.index(name),): value for name, value in constants.items()},
-    )  # fmt: skip
+    )
     options = {"num_warps": warps, "num_stages": stages}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 

@@ -2,16 +2,12 @@
 
 import pytest
 import torch
-from torch import Tensor
+from draws import random
 
 import decoupled_st as dst
 from decoupled_st.codebook import dense
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
-
-
-def random(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -33,19 +29,7 @@ def test_entropy_and_mean(metric: str, masked: bool) -> None:
         (found.mean_entropy, mean_entropy),
     ):
         gradients, expectations = (torch.autograd.grad(v, (x, codes), retain_graph=True) for v in (ours, theirs))
-        for gradient, expected in zip(gradients, expectations, strict=True):
-            torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_the_penalty_descends() -> None:
-    """With a gradient: a few steps of plain descent use more codes and make each row more certain."""
-    x, codes = random(64, 8), (0.1 * random(32, 8, seed=2)).requires_grad_()
-    before = dst.codebook.distribution(x, codes)
-    for _ in range(20):
-        (gradient,) = torch.autograd.grad(dst.codebook.distribution(x, codes).penalty, codes)
-        codes = (codes - 5.0 * gradient).detach().requires_grad_()
-    after = dst.codebook.distribution(x, codes)
-    assert after.penalty < before.penalty - 0.5
+        torch.testing.assert_close(gradients, expectations, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("metric", ["dot", "cosine", "l2"])
@@ -57,8 +41,7 @@ def test_log_prob(metric: str) -> None:
     theirs = torch.log_softmax(dense.scores(x, codes, metric) / tau, -1)[torch.arange(13), index]
     torch.testing.assert_close(ours, theirs)
     gradients, expectations = (torch.autograd.grad(v @ random(13), (x, codes, tau)) for v in (ours, theirs))
-    for gradient, expected in zip(gradients, expectations, strict=True):
-        torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(gradients, expectations, rtol=1e-9, atol=1e-12)
 
 
 def test_where_one_code_is_all_but_certain() -> None:

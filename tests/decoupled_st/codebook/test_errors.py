@@ -29,11 +29,23 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "one code": (lambda: call(codes=CODES[:1]), "at least 2 codes to choose from, of at least 1 feature, got 1 of 3"),
     "no feature": (lambda: call(X[:, :0], CODES[:, :0]), "at least 1 feature, got 8 of 0"),
     "too many codes": (
-        lambda: call(X[:, :1], torch.zeros(1, device="cpu").expand(2**31, 1)), "at most 2^31 - 1 codes, got 2147483648"
+        lambda: call(X[:, :1], torch.zeros(1, device="cpu").expand(2**31, 1)),
+        "at most 2^31 - 1 codes, got 2147483648",
     ),
     "codes of one dim": (lambda: call(codes=CODES[0]), "codes must be [K, D], or [H, K, D] for H heads, got"),
     "heads that x lacks": (lambda: call(codes=torch.randn(2, 8, 3)), "x must be [..., H, D] with the codes' H = 2"),
     "metric": (lambda: call(metric="euclid"), "metric must be one of dot, cosine, l2, got 'euclid'"),
+    "values of other codes": (
+        lambda: call(values=torch.zeros(7, 3)),
+        "values must be [8, V], a row per code, got shape",
+    ),
+    "values of no feature": (lambda: call(values=torch.zeros(8, 0)), "values must be [8, V]"),
+    "values in a list": (lambda: call(values=[1.0]), "values must be a floating-point tensor, got list"),
+    "a bias per feature": (lambda: call(bias=torch.zeros(8, 1)), "bias must be [8], a row per code, got shape (8, 1)"),
+    "an integer bias": (
+        lambda: call(bias=torch.zeros(8).long()),
+        "bias must be a floating-point tensor, got torch.int64",
+    ),
     "a NaN in a code": (lambda: call(codes=with_nan()), "1 have a NaN or an infinity, the first in row 5"),
     "a mask by row": (lambda: call(mask=torch.ones(4, 8) > 0), "one value per code, shape (8,), got (4, 8)"),
     "an integer mask": (lambda: call(mask=torch.ones(8)), "mask must be a bool tensor (True = allowed), got"),
@@ -48,13 +60,15 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a number as generator": (lambda: call(generator=3), "generator must be a torch.Generator, got int"),
     "an infinite scale": (lambda: call(grad_scale=math.inf), "grad_scale must be finite"),
     "an index out of range": (
-        lambda: dst.codebook.log_prob(X, CODES, torch.tensor([0, 1, 2, 8])), "must lie in [0, 8), got values from"
+        lambda: dst.codebook.log_prob(X, CODES, torch.tensor([0, 1, 2, 8])),
+        "must lie in [0, 8), got values from",
     ),
     "a float index": (lambda: dst.codebook.log_prob(X, CODES, torch.zeros(4)), "index must be an integer tensor, got"),
     "an index of another shape": (
-        lambda: dst.codebook.log_prob(X, CODES, torch.zeros(3, dtype=torch.int64)), "index must have shape (4,)"
+        lambda: dst.codebook.log_prob(X, CODES, torch.zeros(3, dtype=torch.int64)),
+        "index must have shape (4,)",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -97,13 +111,10 @@ def test_transforms() -> None:
             dst.codebook.distribution(dual, CODES)
 
 
-def test_many_at_once_are_followed() -> None:
+def test_many_gradients_at_once() -> None:
     x, g = X.clone().requires_grad_(), torch.randn(3, 4, 3)
     q, _ = dst.codebook.decoupled(x, CODES, tau_f=0.0, tau_b=1.0)
     (batched,) = torch.autograd.grad(q, x, g, is_grads_batched=True, retain_graph=True)
     torch.testing.assert_close(
         batched, torch.stack([torch.autograd.grad(q, x, one, retain_graph=True)[0] for one in g])
     )
-    many = torch.randn(3, 4, 3)
-    mapped = torch.vmap(lambda x: dst.codebook.decoupled(x, CODES, tau_f=0.0, tau_b=1.0)[1])(many)
-    assert torch.equal(mapped, (many @ CODES.T).argmax(-1))

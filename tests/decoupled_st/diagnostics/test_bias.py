@@ -91,10 +91,11 @@ def test_variance_is_the_papers_jacobian_sandwich(tau_f: float, tau_b: float) ->
     moments = weight @ ((centred @ J) ** 4)
     error = ((moments - covariance.diagonal() ** 2) / samples).sqrt().sum()
 
-    result = diagnostics.bias_variance(
-        dst.Decoupled(tau_f=tau_f, tau_b=tau_b), loss, LOGITS, samples=samples,
-        generator=torch.Generator().manual_seed(0),
-    )  # fmt: skip
+    estimator, seeds = dst.Decoupled(tau_f=tau_f, tau_b=tau_b), [torch.Generator().manual_seed(0) for _ in range(2)]
+    result, again = (
+        diagnostics.bias_variance(estimator, loss, LOGITS, samples=samples, generator=seed) for seed in seeds
+    )
+    assert torch.equal(again.mean, result.mean)
     assert abs(result.variance - float(covariance.trace())) <= 5 * error
     mean, exact = (weight @ dz) @ J, diagnostics.exact_gradient(loss, LOGITS, tau_f=tau_f).flatten()
     deviation = (result.mean.flatten() - mean).abs()
@@ -105,11 +106,6 @@ def test_variance_is_the_papers_jacobian_sandwich(tau_f: float, tau_b: float) ->
     # The direction of the mean is known to about noise_floor / |mean| radians.
     cosine = torch.nn.functional.cosine_similarity(mean, exact, dim=0).item()
     assert result.cosine == pytest.approx(cosine, abs=5 * result.noise_floor / float(mean.norm()))
-    again = diagnostics.bias_variance(
-        dst.Decoupled(tau_f=tau_f, tau_b=tau_b), loss, LOGITS, samples=samples,
-        generator=torch.Generator().manual_seed(0),
-    )  # fmt: skip
-    assert torch.equal(again.mean, result.mean)
 
 
 def test_cosine_tells_a_wrong_direction() -> None:
@@ -131,56 +127,6 @@ def test_a_linear_loss_has_no_bias_on_the_diagonal() -> None:
     assert result.cosine == pytest.approx(1.0)
     off = diagnostics.bias_variance(dst.Decoupled(tau_f=0.7, tau_b=1.4), linear, LOGITS, samples=100)
     assert off.bias > 0.05
-
-
-def test_gumbel_ste_has_variance_even_there() -> None:
-    linear = lambda z: (z * TARGET).sum((-1, -2))  # noqa: E731
-    assert diagnostics.bias_variance(dst.GumbelSTE(tau=1.0), linear, LOGITS, samples=1000).variance > 1e-3
-
-
-@pytest.mark.parametrize("estimator", [dst.IdentitySTE(), dst.Decoupled(tau_f=0.0, tau_b=1.0)])
-def test_the_argmax_has_no_expectation(estimator: dst.Estimator) -> None:
-    with pytest.raises(ValueError, match="takes the argmax, which has no expected loss"):
-        diagnostics.bias_variance(estimator, loss, LOGITS)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: diagnostics.exact_gradient(loss, torch.zeros(30, 3)), r"3\^30 joint states are too many"),
-        (lambda: diagnostics.exact_gradient(loss, torch.zeros(3)), r"categorical logits must have shape \[n, K\]"),
-        (lambda: diagnostics.exact_gradient(loss, LOGITS, kind="ternary"), "got 'ternary'"),
-        (lambda: diagnostics.exact_gradient(loss, LOGITS, tau_f=0.0), "tau_f must be finite and above 0"),
-        (
-            lambda: diagnostics.exact_gradient(lambda z: z.sum(), LOGITS),
-            r"one number per sample, \[9\], got shape \[\]",
-        ),
-        (lambda: diagnostics.score_function_gradient(loss, LOGITS, samples=1), "at least 2 samples"),
-        (lambda: diagnostics.score_function_gradient(loss, torch.zeros(3), samples=9), r"must have shape \[n, K\]"),
-        (lambda: diagnostics.score_function_gradient(loss, LOGITS, samples=9, kind="ternary"), "got 'ternary'"),
-        (lambda: diagnostics.bias_variance(dst.SoftmaxSTE(), loss, LOGITS, samples=1), "at least 2 samples"),
-        (lambda: diagnostics.score_function_gradient(loss, LOGITS, samples=100.0), r"whole number, got samples=100\.0"),
-        (
-            lambda: diagnostics.bias_variance(dst.SoftmaxSTE(), loss, LOGITS, samples=1e3),
-            r"number, got samples=1000\.0",
-        ),
-    ],
-)
-def test_errors(call, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
-def test_logits_that_are_no_tensor() -> None:
-    given = LOGITS.numpy()
-    for call in (
-        lambda: diagnostics.exact_gradient(loss, given),
-        lambda: diagnostics.score_function_gradient(loss, given, samples=9),
-        lambda: diagnostics.bias_variance(dst.SoftmaxSTE(), loss, given),
-        lambda: diagnostics.bias_variance(dst.SoftmaxSTE(), loss, given[None], run_dims=1),
-    ):
-        with pytest.raises(TypeError, match="logits must be a tensor, got ndarray"):
-            call()
 
 
 def test_a_loss_may_be_an_error_and_the_mode_inference() -> None:
@@ -217,8 +163,11 @@ def test_the_exact_gradient_of_a_choice_that_is_all_but_certain(tau_f: float) ->
 def test_a_cosine_does_not_depend_on_lengths(length: float) -> None:
     logits, target = torch.tensor([[0.5, 0.0, -0.5]], dtype=torch.float64), torch.tensor([0.3, 0.7, -0.5])
     result = diagnostics.bias_variance(
-        dst.Decoupled(tau_f=1.0, tau_b=0.5), lambda z: length * ((z[:, 0] - target) ** 2).sum(-1), logits, samples=500,
+        dst.Decoupled(tau_f=1.0, tau_b=0.5),
+        lambda z: length * ((z[:, 0] - target) ** 2).sum(-1),
+        logits,
+        samples=500,
         generator=torch.Generator().manual_seed(0),
-    )  # fmt: skip
+    )
     mean, exact = (v.double().flatten() for v in (result.mean, result.exact))
     assert result.cosine == pytest.approx(float(mean @ exact / mean.norm() / exact.norm()))

@@ -1,7 +1,6 @@
 """Signal to noise, norm, activity, usage, gates: against numbers worked out by hand or in closed form."""
 
 import math
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -20,23 +19,11 @@ def test_snr_of_a_known_signal() -> None:
     assert abs(result.snr.item() - 2.0 * (1 + 0.75 / 1024)) <= 5 * error
 
 
-def test_snr_of_pure_noise_reads_the_floor() -> None:
-    """|mean| of N draws is half-normal: mean sqrt(2 / (pi N)), std sqrt((1 - 2 / pi) / N), over 4,000 parameters."""
+@pytest.mark.parametrize("passes", [3, 4, 5, 8, 64])
+def test_the_floor_is_what_noise_reads(passes: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    result = diagnostics.gradient_snr(torch.randn(1024, 4000, generator=generator))
-    assert result.floor == pytest.approx(0.0249, abs=1e-4)
-    assert abs(result.snr.item() - result.floor) <= 5 * math.sqrt((1 - 2 / math.pi) / 1024 / 4000)
-
-
-@pytest.mark.parametrize("passes", [3, 4, 5, 8, 16, 64])
-def test_the_floor_is_what_noise_reads_with_few_passes(passes: int) -> None:
-    generator = torch.Generator().manual_seed(0)
-    result = diagnostics.gradient_snr(torch.randn(passes, 400_000, generator=generator))
+    result = diagnostics.gradient_snr(torch.randn(passes, 200_000, generator=generator))
     assert result.snr.item() == pytest.approx(result.floor, rel=0.01 if passes > 3 else 0.05)
-
-
-def test_two_passes_have_no_floor() -> None:
-    assert diagnostics.gradient_snr(torch.randn(2, 10)).floor == math.inf
 
 
 def test_snr_leaves_constant_parameters_out_and_counts_them() -> None:
@@ -44,6 +31,7 @@ def test_snr_leaves_constant_parameters_out_and_counts_them() -> None:
     result = diagnostics.gradient_snr(gradients)
     assert result.snr.item() == pytest.approx(2.0 / math.sqrt(2.0))
     assert result.constant.item() == 2
+    assert result.floor == math.inf  # of two passes
     assert diagnostics.gradient_snr(torch.ones(4, 2)).snr.isnan()
 
 
@@ -76,28 +64,12 @@ def test_a_nan_gradient_shows() -> None:
     gradients[3, 2] = math.inf  # an overflow: the mean says nothing
     assert diagnostics.active_fraction(gradients).isnan()
     assert diagnostics.active_fraction(gradients, 1e-3, relative=False) == 1
-    with pytest.raises(ValueError, match="logits hold NaN"):
-        diagnostics.gate_histogram(torch.full((3, 16), math.nan))
 
 
 def test_half_precision_gradients_are_measured_in_float32() -> None:
     assert diagnostics.gradient_norm(torch.full((10_000,), 1000.0).half()).item() == pytest.approx(1e5, rel=1e-4)
     tiny = torch.full((4, 10), 1e-6).half()
     assert diagnostics.active_fraction(tiny, [1e-8, 1e-3], relative=False).tolist() == [1.0, 0.0]
-
-
-def test_snr_wants_one_shape_and_room_for_the_runs() -> None:
-    with pytest.raises(ValueError, match="gradient of one shape"):
-        diagnostics.gradient_snr([torch.ones(3), torch.ones(1)])
-    with pytest.raises(ValueError, match="more than run_dims=1 dims"):
-        diagnostics.gradient_snr(torch.ones(5, 3), run_dims=1)
-    with pytest.raises(ValueError, match="run_dims=2 is more than a gradient has"):
-        diagnostics.gradient_norm(torch.ones(3), run_dims=2)
-
-
-def test_snr_needs_two_passes() -> None:
-    with pytest.raises(ValueError, match="at least 2 passes, got 1"):
-        diagnostics.gradient_snr(torch.ones(1, 5))
 
 
 def test_counts_in_half_precision_do_not_overflow() -> None:
@@ -117,20 +89,6 @@ def test_sparse_gradients() -> None:
     assert diagnostics.gradient_snr(signs).constant == 9
 
 
-def test_norm() -> None:
-    assert diagnostics.gradient_norm(torch.tensor([3.0, 4.0])).item() == 5.0
-    parts = [torch.ones(2, 4), 2 * torch.ones(2, 3, 1)]
-    torch.testing.assert_close(diagnostics.gradient_norm(parts, run_dims=1), torch.full((2,), 4.0))
-    with pytest.raises(ValueError, match="at least one gradient"):
-        diagnostics.gradient_norm([])
-
-
-def test_a_parameter_without_a_gradient_adds_nothing_to_the_norm() -> None:
-    assert diagnostics.gradient_norm([torch.tensor([3.0]), None, torch.tensor([4.0])]).item() == 5.0
-    with pytest.raises(ValueError, match="at least one gradient"):
-        diagnostics.gradient_norm([None])
-
-
 def test_active_fraction_relative_is_blind_to_magnitude() -> None:
     gradients = torch.randn(50, 30) * torch.logspace(-6, 0, 30)
     share = diagnostics.active_fraction(gradients)
@@ -140,24 +98,34 @@ def test_active_fraction_relative_is_blind_to_magnitude() -> None:
     assert diagnostics.active_fraction(1000 * gradients, 1e-3, relative=False) > absolute
 
 
-def test_active_fraction_counts_at_or_above_the_threshold() -> None:
-    gradients = torch.tensor([[1.0, -2.0, 0.0, 4.0]])
-    shares = diagnostics.active_fraction(gradients, [0.5, 1.0, 2.0, 2.5, 5.0], relative=False)
-    assert shares.tolist() == [0.75, 0.75, 0.5, 0.25, 0.0]
+@pytest.mark.parametrize(
+    ("gradients", "thresholds", "relative", "shares"),
+    [
+        ([[1.0, -2.0, 0.0, 4.0]], [0.5, 1.0, 2.0, 2.5, 5.0], False, [0.75, 0.75, 0.5, 0.25, 0.0]),  # at or above
+        ([[8.0, 1.0, 1.0, 2.0]], [0.3, 0.5, 0.7], True, [1.0, 0.5, 0.25]),  # of the mean, 3
+        ([[1.0, 0.0], [-1.0, 0.0]], [0.01], True, [0.5]),  # magnitudes are averaged, not values
+        ([[0.0, 0.0]], [0.01], True, [0.0]),
+        ([[0.0, 0.0]], [0.0], False, [0.0]),
+    ],
+)
+def test_active_fractions_by_hand(
+    gradients: list[list[float]], thresholds: list[float], relative: bool, shares: list[float]
+) -> None:
+    assert diagnostics.active_fraction(torch.tensor(gradients), thresholds, relative=relative).tolist() == shares
 
 
-def test_active_fraction_is_relative_to_the_mean() -> None:
-    gradients = torch.tensor([[8.0, 1.0, 1.0, 2.0]])  # mean 3
-    assert diagnostics.active_fraction(gradients, [0.3, 0.5, 0.7]).tolist() == [1.0, 0.5, 0.25]
-
-
-def test_active_fraction_of_no_gradient_is_zero() -> None:
-    assert diagnostics.active_fraction(torch.zeros(5, 4)) == 0
-    assert diagnostics.active_fraction(torch.zeros(5, 4), 0.0, relative=False) == 0
-
-
-def test_active_fraction_averages_magnitudes_not_values() -> None:
-    assert diagnostics.active_fraction(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])) == 0.5
+@pytest.mark.parametrize(
+    ("gradients", "run_dims", "norm"),
+    [
+        (torch.tensor([3.0, 4.0]), 0, 5.0),
+        ([torch.ones(2, 4), 2 * torch.ones(2, 3, 1)], 1, [4.0, 4.0]),
+        ([torch.tensor([3.0]), None, torch.tensor([4.0])], 0, 5.0),  # a parameter without a gradient
+        (torch.ones(0, 3), 1, []),
+        (torch.tensor([3.0, 4.0]), 1, [3.0, 4.0]),
+    ],
+)
+def test_norms_by_hand(gradients: object, run_dims: int, norm: object) -> None:
+    assert diagnostics.gradient_norm(gradients, run_dims=run_dims).tolist() == norm
 
 
 def test_perplexity_from_one_to_all() -> None:
@@ -173,33 +141,12 @@ def test_perplexity_per_latent() -> None:
     torch.testing.assert_close(diagnostics.perplexity(codes, 4), torch.tensor([4.0, 1.0], dtype=torch.float64))
 
 
-@pytest.mark.parametrize(
-    ("codes", "kind", "message"),
-    [
-        (torch.rand(4), TypeError, r"integers, got torch\.float32"),
-        (torch.tensor([0, 8]), ValueError, r"\[0, 8\), got values from 0 to 8"),
-        (torch.tensor([-1, 3]), ValueError, "got values from -1 to 3"),
-        (torch.zeros(0, dtype=torch.long), ValueError, "at least one sample"),
-    ],
-)
-def test_perplexity_errors(codes: torch.Tensor, kind: type[Exception], message: str) -> None:
-    with pytest.raises(kind, match=message):
-        diagnostics.perplexity(codes, 8)
-
-
 def test_gate_histogram_over_layers() -> None:
     first, second = torch.zeros(3, 16), torch.zeros(5, 16)
     first[:, 6], second[:, 1] = 1.0, 2.0
     counts = diagnostics.gate_histogram([first, second])
     assert counts.tolist() == [0, 5, 0, 0, 0, 0, 3] + [0] * 9
     assert diagnostics.gate_histogram(first).sum() == 3
-    with pytest.raises(ValueError, match=r"out, 16\] with run_dims=0, one per layer, got \[\(3, 8\)\]"):
-        diagnostics.gate_histogram(torch.zeros(3, 8))
-
-
-def test_the_norm_of_no_run() -> None:
-    assert diagnostics.gradient_norm(torch.ones(0, 3), run_dims=1).shape == (0,)
-    assert diagnostics.gradient_norm(torch.tensor([3.0, 4.0]), run_dims=1).tolist() == [3.0, 4.0]
 
 
 def test_runs_are_measured_each_by_itself() -> None:
@@ -229,67 +176,11 @@ def seeded() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: diagnostics.gradient_snr(None), "gradients must be a tensor .* got None"),
-        (lambda: diagnostics.gradient_snr(torch.tensor(1.0)), "gradients must be a tensor .* got tensor"),
-        (lambda: diagnostics.gradient_snr([1.0, 2.0]), "each pass must give a tensor, got float"),
-        (lambda: diagnostics.active_fraction([[1.0]]), "gradients must be a tensor, got list"),
-        (
-            lambda: diagnostics.perplexity(torch.tensor([1]), classes=4.0),
-            r"classes must be an integer, got classes=4\.0",
-        ),
-        (lambda: diagnostics.perplexity([1, 2], classes=4), "codes must be a tensor of integers, got list"),
-        (lambda: diagnostics.gate_histogram([None]), "logits must be tensors, got"),
-    ],
-)
-def test_what_is_no_tensor_is_named(call: Callable[[], object], message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        call()
-
-
-def test_a_loss_without_a_gradient() -> None:
-    with pytest.raises(ValueError, match="loss must be differentiable in z"):
-        diagnostics.bias_variance(dst.SoftmaxSTE(), lambda z: z.detach().sum((-1, -2)), torch.zeros(1, 3), samples=5)
-
-
-@pytest.mark.parametrize(
-    ("call", "kind", "message"),
-    [
-        (lambda: diagnostics.code_usage(torch.tensor([8]), 8), ValueError, r"in \[-1, 8\), got values from 8 to 8"),
-        (lambda: diagnostics.code_usage(torch.tensor([-2, 3]), 8), ValueError, "got values from -2 to 3"),
-        (lambda: diagnostics.code_usage([1], 8), TypeError, "must be a tensor of integers, got list"),
-        (
-            lambda: diagnostics.perplexity_of_counts(torch.tensor([-1, 2])),
-            ValueError,
-            "counts must be at least 0, got -1",
-        ),
-        (lambda: diagnostics.gradient_norm("x"), TypeError, "gradients must be a tensor or several, got str"),
-        (lambda: diagnostics.gradient_norm([0.0]), TypeError, "gradients must be a tensor or several, got float"),
-        (lambda: diagnostics.gradient_norm(0.0), TypeError, "gradients must be a tensor or several, got float"),
-        (lambda: diagnostics.temperatures(3), TypeError, "network must be a module, got int"),
-    ],
-)
-def test_what_would_mislead_is_refused(call: Callable[[], object], kind: type[Exception], message: str) -> None:
-    with pytest.raises(kind, match=message):
-        call()
-
-
+@pytest.mark.usefixtures("default_dtype")
 def test_shares_of_codes_are_float32_whatever_torchs_default_dtype_is() -> None:
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        share = dst.diagnostics.code_usage(torch.arange(333), codes=1000)
-    finally:
-        torch.set_default_dtype(torch.float32)
+    share = dst.diagnostics.code_usage(torch.arange(333), codes=1000)
+    assert share.dtype == torch.float32
     assert share.item() == pytest.approx(0.333, abs=1e-6)
-
-
-def test_what_codebooks_are_not_is_said() -> None:
-    with pytest.raises(TypeError, match=r"codes must be a whole number, got 2\.5"):
-        dst.diagnostics.code_usage(torch.tensor([0]), codes=2.5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="x must be a floating-point tensor, got list"):
-        dst.diagnostics.straight_through_gain([1.0], torch.ones(2, 3), tau_b=1.0)  # type: ignore[arg-type]
 
 
 def test_the_gain_is_measured_in_inference_mode_too() -> None:
@@ -313,9 +204,3 @@ def test_agreement_of_two_estimates() -> None:
     torch.testing.assert_close(got.norms, torch.tensor([5.0, 10.0]).double(), rtol=0, atol=5 * 2 / 100)
     errors = torch.tensor([3.0, 12.0]) * (2 / 3 / torch.tensor([40_000.0, 10_000.0])).sqrt()
     assert ((got.variances - torch.tensor([3.0, 12.0])).abs() < 5 * errors).all()
-
-
-@pytest.mark.parametrize("bad", [torch.zeros(1, 3), torch.zeros(3), torch.zeros(4, 2), [1.0]], ids=str)
-def test_agreement_of_what_is_none(bad: object) -> None:
-    with pytest.raises(ValueError, match=r"at least 2 passes|of the same size"):
-        dst.diagnostics.gradient_agreement(torch.zeros(4, 3), bad)  # type: ignore[arg-type]

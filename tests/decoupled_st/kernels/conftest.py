@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from contract.table import CASES, Case
+from contract.table import CASES, each
 
 import decoupled_st as dst
 
@@ -28,38 +28,14 @@ def device() -> str:
     return "cpu" if INTERPRETED else "cuda"
 
 
-FUSED = [c for c in CASES if c.fused and c.name != "reinmax"]  # which has a file of its own
-OTHERS = [c for c in CASES if not c.fused]
-
-
-@pytest.fixture(params=FUSED, ids=lambda c: c.id)
-def case(request: pytest.FixtureRequest) -> Case:
-    return request.param
-
-
-@pytest.fixture(params=[c for c in FUSED if c.categorical], ids=lambda c: c.id)
-def categorical(request: pytest.FixtureRequest) -> Case:
-    return request.param
-
-
-@pytest.fixture(params=[c for c in FUSED if c.sample_tau], ids=lambda c: c.id)
-def sampled(request: pytest.FixtureRequest) -> Case:
-    return request.param
-
-
-@pytest.fixture(params=OTHERS, ids=lambda c: c.id)
-def other(request: pytest.FixtureRequest) -> Case:
-    """An estimator that the kernels do not know."""
-    return request.param
-
-
-COMPILED = [c for c in FUSED if (c.kind, c.name) in {("categorical", "gumbel_ste"), ("binary", "decoupled")}]
-
-
-@pytest.fixture(params=COMPILED, ids=lambda c: c.id)
-def compiled_case(request: pytest.FixtureRequest) -> Case:
-    """Two for all: compiling takes longer than all the rest."""
-    return request.param
+FUSED = [c for c in CASES if c.fused and c.name != "reinmax"]
+case = each(FUSED)
+every = each([c for c in CASES if c.fused])  # with ReinMax, whose gradient depends on the draw
+categorical = each([c for c in FUSED if c.categorical])
+sampled = each([c for c in FUSED if c.sample_tau])
+other = each([c for c in CASES if not c.fused])  # estimators that the kernels do not know
+compiled_case = each([c for c in FUSED if c.id in ("categorical.gumbel_ste", "binary.decoupled")])
+"""Two for all: compiling takes longer than all the rest."""
 
 
 @pytest.fixture(autouse=True)
@@ -73,12 +49,13 @@ def kernels_on() -> Iterator[None]:
 
 @pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New buffers full of NaN: what a kernel does not write shows."""
+    """New buffers full of NaN, or of an index beyond every code: what a kernel does not write shows."""
 
     def poisoned(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def full(*args: object, **options: object) -> torch.Tensor:
             buffer = make(*args, **options)
-            return buffer.fill_(torch.nan if buffer.is_floating_point() else -1)
+            whole = buffer.dtype != torch.bool and not buffer.is_floating_point()
+            return buffer.fill_(torch.iinfo(buffer.dtype).max // 2 if whole else torch.nan)
 
         return full
 

@@ -8,13 +8,14 @@ import pytest
 import torch
 import torch._dynamo.compiled_autograd
 from contract.table import Case
+from memory import kept_by
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import decoupled_st as dst
-from decoupled_st.kernels import can_run_fused
+from decoupled_st.kernels import can_run_fused, categorical
 from decoupled_st.kernels.noise import draw_seed, write_out
 
 
@@ -95,8 +96,7 @@ def test_second_derivatives(case: Case, given: bool, device: str) -> None:
         (first,) = torch.autograd.grad(z, logits, w, create_graph=True)
         second = torch.autograd.grad((first * probe).sum(), (logits, w), materialize_grads=True)
         results.append((first, *second))
-    for got, want in zip(*results, strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
 def test_compiled(compiled_case: Case, device: str) -> None:
@@ -140,30 +140,6 @@ def test_compiled_autograd(kind: str, name: str, device: str) -> None:
     with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
         z.backward(w)
     torch.testing.assert_close(logits.grad, want, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["categorical", "binary"])
-def test_a_schedule_of_floats_compiles(kind: str, device: str) -> None:
-    """Floats that change from call to call: no more recompilations than torch allows, and the right gradient."""
-    torch.compiler.reset()
-    logits, noise, w = (torch.randn(6, 5, device=device) for _ in range(3))
-    function = getattr(dst, kind).decoupled
-    step = torch.compile(lambda l, tau: function(l, tau_f=tau, tau_b=tau, noise=noise, grad_scale=tau), fullgraph=True)
-    for tau in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1):
-        results = []
-        for call in (step, lambda l, tau: function(l, tau_f=tau, tau_b=tau, noise=noise, grad_scale=tau)):
-            x = logits.clone().requires_grad_()
-            results.append(torch.autograd.grad(call(x, tau), x, w)[0])
-        torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6)
-
-
-def test_compiled_transforms_keep_the_gradient(compiled_case: Case, device: str) -> None:
-    case = compiled_case
-    torch.compiler.reset()
-    logits, noise, w = (torch.randn(4, 6, 5, device=device) for _ in range(3))
-    compiled = torch.compile(vmap(grad(lambda l, e, w: (case(l, noise=e) * w).sum())), fullgraph=True)
-    want = case.vjp(logits.double(), noise.double(), w.double(), case.temperatures, -1)
-    torch.testing.assert_close(compiled(logits, noise, w).double(), want, rtol=1e-4, atol=1e-5)
 
 
 def test_many_gradients_at_once(case: Case, device: str) -> None:
@@ -231,18 +207,21 @@ def test_more_elements_than_the_noise_can_number(device: str) -> None:
     assert not can_run_fused(torch.zeros(1, device=device).expand(2**31, 2), 1.0)
 
 
-def test_only_the_logits_are_kept(sampled: Case, device: str) -> None:
-    kept: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
+def test_only_the_logits_are_kept(every: Case, device: str) -> None:
+    """And the output, by ReinMax."""
     logits = leaf(64, 128, device=device)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        sampled(logits)
-    assert kept.pop(logits.untyped_storage().data_ptr()) == logits.nbytes
-    assert sum(kept.values()) <= 8  # a seed
+    assert kept_by(lambda: every(logits)) >= logits.nbytes
+    assert kept_by(lambda: every(logits), logits) <= 8  # a seed
+
+
+def test_what_the_kernels_of_reinmax_do_not_serve(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    logits, scale = leaf(3, 4, device=device), torch.tensor(0.5, device=device)
+    for kind in (dst.categorical, dst.binary):
+        assert fused(kind.reinmax(logits))
+        assert not fused(kind.reinmax(logits, grad_scale=scale))
+        assert not fused(kind.reinmax(logits, tau_f=scale.clone().requires_grad_()))
+    monkeypatch.setattr(categorical, "ONE_PASS", 2)
+    assert not fused(dst.categorical.reinmax(logits))
 
 
 @pytest.mark.parametrize("fullgraph", [False, True])

@@ -83,16 +83,6 @@ def test_compiled_calls_use_the_kernels(case: Case) -> None:
     torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-5, atol=1e-6)
 
 
-def test_a_seed_repeats(sampled: Case) -> None:
-    logits = torch.zeros(512, 8, device="cuda")
-    draws = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        draws.append(sampled(logits))
-    assert torch.equal(draws[0], draws[1])
-    assert not torch.equal(draws[0], draws[2])
-
-
 def test_peak_memory_is_at_most_half_of_the_peers() -> None:
     """Forward and backward at 16,384 x 1,024, beyond logits and incoming gradient."""
     logits, g = torch.randn(16_384, 1_024, device="cuda", requires_grad=True), torch.randn(16_384, 1_024, device="cuda")

@@ -5,10 +5,12 @@ All must lie within 5 of them, at a fixed seed.
 """
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
 from contract.table import CASES, Case
+from torch.utils.flop_counter import FlopCounterMode
 
 import decoupled_st as dst
 from decoupled_st.kernels.noise import draw_seed, write_out
@@ -36,12 +38,12 @@ def test_distribution_of_the_noise(gumbel: bool, device: str) -> None:
 
 
 @pytest.mark.parametrize("tau", [0.25, 2.0])
-def test_frequencies(sampled: Case, tau: float, large_tiles: None, device: str) -> None:
+def test_frequencies(every: Case, tau: float, large_tiles: None, device: str) -> None:
     torch.manual_seed(20260)
-    options = {"tau_f": tau} if "tau_f" in sampled.temperatures else {"tau": tau}
-    z = sampled(LOGITS.to(device).expand(N, 5), **options).double().mean(0).cpu()
-    scaled = LOGITS.double() / sampled.sample_tau({**sampled.temperatures, **options})
-    p = scaled.softmax(-1) if sampled.categorical else scaled.sigmoid()
+    options = {"tau_f": tau} if "tau_f" in every.temperatures else {"tau": tau}
+    z = every(LOGITS.to(device).expand(N, 5), **options).double().mean(0).cpu()
+    scaled = LOGITS.double() / every.sample_tau({**every.temperatures, **options})
+    p = scaled.softmax(-1) if every.categorical else scaled.sigmoid()
     assert ((z - p).abs() <= 5 * (p * (1 - p) / N).sqrt()).all()
 
 
@@ -106,8 +108,24 @@ def test_a_row_draws_the_same_in_any_batch(sampled: Case, device: str) -> None:
     assert not torch.equal(many[:37], sampled(logits[:37]))
 
 
-def test_generators_and_seeds_repeat(sampled: Case, device: str) -> None:
+def test_generators_and_seeds_repeat(every: Case, device: str) -> None:
     logits = torch.zeros(50, 8, device=device)
-    first, second, third = (sampled(logits, generator=torch.Generator(device).manual_seed(s)) for s in (5, 5, 6))
+    first, second, third = (every(logits, generator=torch.Generator(device).manual_seed(s)) for s in (5, 5, 6))
     assert torch.equal(first, second)
     assert not torch.equal(first, third)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.sample_tau], ids=lambda c: c.id)
+def test_who_watches_changes_no_choice(case: Case, device: str) -> None:
+    """A mode, as of a selective checkpoint, sees operators; those without kernels of that kind draw by another."""
+    logits, g = torch.randn(4, 3, 5, device=device), torch.randn(4, 3, 5, device=device)
+    for dim in (-1, 0) if case.categorical else (None,):
+        results = []
+        for mode in (nullcontext(), FlopCounterMode(display=False)):
+            leaf = logits.clone().requires_grad_()
+            torch.manual_seed(3)
+            with mode:
+                z = case(leaf) if dim is None else case(leaf, dim=dim)
+            results.append((z.detach(), torch.autograd.grad(z, leaf, g)[0]))
+        assert torch.equal(results[0][0], results[1][0])
+        torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-4, atol=1e-6)

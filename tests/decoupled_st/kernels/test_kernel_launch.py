@@ -48,9 +48,13 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 
 
 USUAL: dict[str, Any] = {
-    "programs": 3, "tensors": (torch.zeros(64), None, torch.zeros(64)), "floats": (0.7,), "integers": (64, 1, 7),
-    "constants": (1, 8), "warps": 4,
-}  # fmt: skip
+    "programs": 3,
+    "tensors": (torch.zeros(64), None, torch.zeros(64)),
+    "floats": (0.7,),
+    "integers": (64, 1, 7),
+    "constants": (1, 8),
+    "warps": 4,
+}
 
 
 def test_the_first_launch_is_tritons_and_the_next_goes_to_what_it_compiled(kernel: Kernel) -> None:

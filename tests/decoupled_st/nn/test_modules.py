@@ -37,27 +37,6 @@ def test_modules_pass_everything_on() -> None:
     )
 
 
-def test_modules_want_an_estimator() -> None:
-    for make in (dst.nn.Categorical, dst.nn.Binary, lambda e: dst.nn.LogicLayer(4, 4, e)):
-        with pytest.raises(TypeError, match=r"estimator must be a value such as .* got 'decoupled'"):
-            make("decoupled")
-        module = make(dst.Decoupled(tau_f=1.0, tau_b=0.5))
-        with pytest.raises(TypeError, match=r"estimator must be a value such as .* got 'decoupled'"):
-            module.estimator = "decoupled"
-        assert module.estimator == dst.Decoupled(tau_f=1.0, tau_b=0.5)
-
-
-def test_the_estimator_can_be_replaced_during_training() -> None:
-    choice = dst.nn.Categorical(dst.Decoupled(tau_f=5.0, tau_b=0.5))
-    choice.estimator = dst.Decoupled(tau_f=0.0, tau_b=0.5)
-    assert torch.equal(choice(torch.tensor([[0.1, 0.2]])), torch.tensor([[0.0, 1.0]]))
-
-
-def test_modules_say_what_they_are() -> None:
-    assert "Decoupled(tau_f=2.0, tau_b=0.5)" in repr(dst.nn.Categorical(dst.Decoupled(tau_f=2.0, tau_b=0.5)))
-    assert "SoftmaxSTE(tau=1.0)" in repr(dst.nn.Binary(dst.SoftmaxSTE()))
-
-
 @pytest.mark.parametrize(
     "temperatures", [dst.Decoupled(tau_f=0.7, tau_b=0.4), dst.SelfTempered(steps=1_000)], ids=lambda t: t.name
 )
@@ -100,18 +79,6 @@ def test_what_a_module_takes_may_be_named() -> None:
             torch.manual_seed(0)
             results.append(torch.as_tensor(call(x)[0]))
         assert torch.equal(*results)
-
-        class Named(torch.nn.Module):
-            def __init__(self, inner: torch.nn.Module, name: str) -> None:
-                super().__init__()
-                self.inner, self.name = inner, name
-
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                return self.inner(**{self.name: x})
-
-        traced = torch.fx.symbolic_trace(Named(module, name))
-        torch.manual_seed(0)
-        assert torch.equal(torch.as_tensor(traced(x)[0]), results[0])
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'logits'"):
         dst.nn.Categorical(estimator)()
 
@@ -126,9 +93,12 @@ def test_every_function_and_module_is_compiled_by_itself() -> None:
         for name, options in (("decoupled", {"tau_f": 0.0, "tau_b": 0.4}), ("softmax_ste", {}), ("identity_ste", {}))
     ]
     modules = (
-        dst.nn.Categorical(estimator), dst.nn.Binary(estimator), dst.nn.Codebook(4, 8, estimator),
-        dst.nn.LogicLayer(8, 12, estimator), dst.nn.GroupSum(2),
-    )  # fmt: skip
+        dst.nn.Categorical(estimator),
+        dst.nn.Binary(estimator),
+        dst.nn.Codebook(4, 8, estimator),
+        dst.nn.LogicLayer(8, 12, estimator),
+        dst.nn.GroupSum(2),
+    )
     with torch._dynamo.config.patch(recompile_limit=1):
         for call in (*calls, *(torch.compile(module, fullgraph=True, backend="eager") for module in modules)):
             call(x)
@@ -179,4 +149,4 @@ def test_the_argmax_of_every_estimator_is_traced() -> None:
     logits = torch.randn(4, 3)
     for estimator in (dst.SoftmaxSTE(), dst.ClippedSTE(tau_f=0.5)):
         module = dst.nn.Categorical(estimator, deterministic=True).eval()
-        assert torch.equal(torch.compile(module, fullgraph=True)(logits), module(logits))
+        assert torch.equal(torch.compile(module, fullgraph=True, backend="eager")(logits), module(logits))

@@ -32,6 +32,32 @@ def test_a_router_sends_tokens_to_what_was_chosen() -> None:
     assert torch.equal(first.experts, logits.topk(3).indices)
 
 
+def test_no_tokens_have_a_balance_of_zero() -> None:
+    router = dst.nn.Router(8, experts=6, k=3)
+    index, weights, balance = router(torch.zeros(0, 8))
+    assert (index.shape, weights.shape, balance.item()) == ((0, 3), (0, 3), 0.0)
+    balance.backward()
+    assert torch.equal(router.logits.weight.grad, torch.zeros(6, 8))
+
+
+def test_padding_goes_nowhere_and_a_lone_token_somewhere() -> None:
+    torch.manual_seed(0)
+    router, x = dst.nn.Router(8, experts=6, k=2), torch.randn(5, 8)
+    mask = torch.ones(5, 6, dtype=torch.bool)
+    mask[3] = False
+    mask[4, 1:] = False
+    index, weights, balance = router(x, mask=mask)
+    assert weights[3:].tolist() == [[0, 0], [1, 0]]
+    assert index[4, 0] == 0
+    kept = torch.tensor([True, True, True, False, True])
+    torch.testing.assert_close(balance, router(x[kept], mask=mask[kept]).balance)
+    (weights.square().sum() + balance).backward()
+    assert router.logits.weight.grad.isfinite().all()
+    assert torch.equal(router(x[0]).experts, index[0])
+    with pytest.raises(TypeError, match="mask must be"):
+        router(x, mask=mask.float())
+
+
 def test_the_weights_carry_the_gradient_of_the_choice() -> None:
     """That of Mixtral's weights, and that of top_k at what the outputs were worth."""
     torch.manual_seed(0)

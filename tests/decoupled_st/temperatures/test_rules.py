@@ -1,18 +1,15 @@
 """Rules: what they set, from what, and that no input makes a temperature that is none."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import decoupled_st as dst
 from decoupled_st import temperatures
-from decoupled_st.estimators.surrogate import scattered
 from decoupled_st.temperatures import Confidence, Rule, Schedule, Scheduled, SelfTempered, State, Taus
 from decoupled_st.temperatures.observe import View
 
@@ -77,8 +74,6 @@ def test_tau_b_does_not_run_away_with_the_logits() -> None:
     large = [800 * logits, *growing]  # logits that are large to begin with have a limit of their own
     assert follow(SelfTempered(steps=None), large)[0].b.item() == pytest.approx(16 * 800 / 8)
     assert follow(SelfTempered(steps=None), growing, batch_dims=0)[0].b.item() == pytest.approx(16 * 2)
-    with pytest.raises(ValueError, match="most must be at least 1"):
-        SelfTempered(steps=None, most=0.5)
 
 
 @pytest.mark.parametrize("rule", [SelfTempered(steps=None), SelfTempered(steps=20), Confidence()])
@@ -98,88 +93,6 @@ def test_what_is_masked_or_minus_infinity_is_left_out(rule: Rule, runs: tuple[in
     torch.testing.assert_close(*states[:2])
     if whole and "scale" in states[0][1]:
         torch.testing.assert_close(states[0][1]["scale"], states[2][1]["scale"])
-
-
-@pytest.mark.parametrize(
-    ("batch", "length", "categories"), [(64, 64, 256), (256, 16, 16), (48, 49, 64), (4, 512, 5000)]
-)
-def test_the_scale_is_that_of_all_tokens_however_they_lie(batch: int, length: int, categories: int) -> None:
-    """The first token of each sequence is unlike the others; by the module's numbers, too."""
-    torch.manual_seed(0)
-    logits = 20 * torch.randn(batch, length, categories)
-    logits[:, 0] *= 0.01
-    size = (logits - logits.mean(-1, keepdim=True)).square().mean().sqrt().item()
-    layouts: list[tuple[torch.Tensor, dict[str, int]]] = [
-        (logits, {"batch_dims": 1}),
-        (logits, {"batch_dims": 2}),
-        (logits.flatten(0, 1), {"batch_dims": 1}),
-        (logits.transpose(0, 1), {"batch_dims": 2}),
-        (logits.movedim(-1, 1), {"batch_dims": 1, "dim": 1}),
-    ]
-    rule = SelfTempered(steps=None)
-    for given, options in layouts:
-        _, state = follow(rule, [given], **options)
-        assert state["scale"].item() == pytest.approx(size, rel=0.15), options
-        choice = dst.nn.Categorical(rule, **options)
-        choice(given)
-        assert choice.tempering.reading()["scale"] == pytest.approx(size, rel=0.15), options
-    _, state = rule(rule.start((2,)), torch.stack([logits, 2 * logits]), run_dims=1)
-    assert state["scale"].tolist() == pytest.approx([size, 2 * size], rel=0.15)
-    _, state = follow(rule, [logits], dim=None)
-    assert state["scale"].item() == pytest.approx(logits.square().mean().sqrt().item(), rel=0.15)
-
-
-def test_a_causal_mask_does_not_hide_the_scale() -> None:
-    """Of each sequence's first row nothing can be chosen."""
-    torch.manual_seed(0)
-    logits, mask = 20 * torch.randn(64, 64, 64), torch.ones(64, 64, dtype=torch.bool).tril().expand(64, 64, 64)
-    _, state = follow(SelfTempered(steps=None), [logits.flatten(0, 1)], mask=mask.flatten(0, 1))
-    assert state["scale"].item() == pytest.approx(20, rel=0.1)
-
-
-def test_rows_are_taken_without_a_copy_from_the_host() -> None:
-    """Which no CUDA graph can capture."""
-
-    class Copies(TorchDispatchMode):
-        def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            assert operation.overloadpacket.__name__ != "lift_fresh"
-            return operation(*args, **(kwargs or {}))
-
-    scattered(40 * 50, 512, torch.device("cpu"))  # made before
-    for view in (
-        View.of(torch.randn(40, 50, 8), mask=torch.tensor([True] * 7 + [False])),
-        View.of(torch.randn(40, 8, 50), dim=1),
-    ):
-        with Copies():
-            thinned = view.thinned()
-        assert thinned.logits.shape == (512, 8)
-
-
-@pytest.mark.parametrize("period", [2, 5, 8, 16, 49, 64, 196, 1024])
-@pytest.mark.parametrize("few", [16, 64, 256])
-def test_scattered_rows_are_all_over_whatever_the_period(period: int, few: int) -> None:
-    for times in (1, 7, 16, 64, 96, 128):
-        places = scattered(period * times, few, torch.device("cpu"))
-        assert places.min() >= 0
-        assert places.max() < period * times
-        if few <= period * times:
-            assert len(set(places.tolist())) == few
-            assert len(set((places % period).tolist())) >= min(period, few) / 2
-            assert (places % period).double().mean() == pytest.approx((period - 1) / 2, abs=0.12 * period)
-        else:
-            assert places.unique().numel() == period * times
-
-
-def test_large_logits_are_logits_where_nothing_sets_them_apart() -> None:
-    torch.manual_seed(0)
-    spread = 1e4 * torch.randn(40, 6)  # no gap
-    clusters = -torch.rand(40, 6) * 1e4 - 1e3  # a gap, such as that of scores by distance, but no one number
-    clusters[:, 0] = 0.0
-    for logits in (spread, clusters):
-        _, state = follow(SelfTempered(steps=None), [logits])
-        assert state["scale"].item() == pytest.approx((logits - logits.mean(-1, True)).square().mean().sqrt().item())
-    _, state = follow(SelfTempered(steps=None), [spread], dim=None)
-    assert state["scale"].item() == pytest.approx(spread.square().mean().sqrt().item())
 
 
 def test_tau_b_does_not_fall_below_the_scale_of_the_beginning() -> None:
@@ -277,9 +190,6 @@ def test_a_draw_that_belongs_to_the_model_is_held_and_the_surrogate_is_no_sharpe
     )
     assert (parameters.f.item(), parameters.b.item()) == (1.0, pytest.approx(6.0))
     assert follow(SelfTempered(steps=None, draw=0.1), [torch.zeros(8, 4)])[0].b.item() == pytest.approx(0.15 * 2**0.5)
-    for wrong in (0.0, -1.0, NAN, INF):
-        with pytest.raises(ValueError, match="draw must be finite and above 0"):
-            SelfTempered(steps=None, draw=wrong)
 
 
 def test_the_quiet_draw_is_a_share_of_the_least_tau_b() -> None:
@@ -305,7 +215,8 @@ def test_a_run_is_itself_alone_or_in_a_fleet(rule: Rule) -> None:
     passes = [torch.randn(3, 2, 9, 2, 4) * torch.tensor([0.1, 3.0, 40.0]).view(3, 1, 1, 1, 1) for _ in range(5)]
     state = rule.start((3, 2))
     for logits in passes:
-        taus, state = rule(state, logits, run_dims=2)
+        taus, state = rule(state, logits.requires_grad_(), run_dims=2)
+    assert not any(value.requires_grad for value in (*taus, *state.values()))
     assert taus.f.shape == (3, 2, 1, 1, 1)
     assert all(size in (1, full) for size, full in zip(taus.b.shape[2:], logits.shape[2:], strict=True))
     for i in range(3):
@@ -332,12 +243,6 @@ BAD = {
 }
 
 
-@pytest.fixture(params=[torch.float16, torch.bfloat16, torch.float64], ids=str)
-def default_dtype(request: pytest.FixtureRequest) -> Iterator[torch.dtype]:
-    yield request.param
-    torch.set_default_dtype(torch.float32)
-
-
 @pytest.mark.parametrize(
     "rule",
     [
@@ -351,14 +256,14 @@ def test_torchs_default_dtype_changes_nothing(rule: Rule, default_dtype: torch.d
     """70,000 passes are more than float16 counts."""
     passes = [torch.randn(16, 4, 8, generator=torch.Generator().manual_seed(0)) * (n + 1) for n in range(60)]
     results = []
-    for dtype in (torch.float32, default_dtype):
+    for dtype in (default_dtype, torch.float32):
         torch.set_default_dtype(dtype)
         state = rule.start()
         for logits in passes:
             _, state = rule(state, logits)
         later = {name: value + 70_000 if name == "passes" else value for name, value in state.items()}
         results.append([*state.values(), *rule(later, passes[-1])[0]])
-    for want, ours in zip(*results, strict=True):
+    for ours, want in zip(*results, strict=True):
         assert ours.dtype == want.dtype
         assert torch.equal(ours, want)
 
@@ -383,15 +288,6 @@ def test_what_cannot_be_measured_leaves_the_statistics_alone() -> None:
     _, after = rule(state, torch.full((6, 2, 4), NAN))
     assert after.pop("passes") == state.pop("passes") + 1
     assert all(torch.equal(state[name], after[name]) for name in state)
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_no_gradient_flows_into_temperatures(rule: Rule) -> None:
-    logits = torch.randn(6, 4, requires_grad=True)
-    state = rule.start()
-    for _ in range(2):
-        taus, state = rule(state, logits)
-    assert not any(value.requires_grad for value in (*taus, *state.values()))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -442,12 +338,6 @@ def test_schedules() -> None:
         assert schedule.at(steps).tolist() == pytest.approx([schedule.at(int(step)) for step in steps], rel=1e-6)
 
 
-def test_steps_may_be_numpys() -> None:
-    for rule in (SelfTempered(steps=np.int64(40)), Schedule(1.0, 0.5, steps=np.int32(40))):  # type: ignore[arg-type]
-        assert type(rule.steps) is int
-        assert rule.steps == 40
-
-
 def test_rules_survive_a_dictionary() -> None:
     for rule in RULES:
         assert temperatures.from_dict(rule.to_dict()) == rule
@@ -477,55 +367,7 @@ def test_a_rule_of_ones_own_is_found_by_name(monkeypatch) -> None:
     assert rule == Loud(tau=2.0)
     choice = dst.nn.Categorical(rule)
     choice(torch.zeros(4, 8))
-    assert choice.tempering is not None
     assert choice.tempering.state["passes"] == 1
-    with pytest.raises(TypeError, match=r"state must be what start\(\) or the pass before gave, got NoneType"):
-        dst.SelfTempered(steps=None)(None, torch.zeros(2, 3))
-    with pytest.raises(ValueError, match=r"the state of SelfTempered has first, passes, .* got one without 'first'"):
-        dst.SelfTempered(steps=None)({}, torch.zeros(2, 3))
     for called in ("Other", "SelfTempered"):
         with pytest.raises(ValueError, match=r"the name 'self' belongs to decoupled_st\..*\.SelfTempered already"):
             temperatures.register(type(called, (Loud,), {"name": "self", "__module__": __name__}))
-
-
-def test_wrong_rules_are_sentences() -> None:
-    for wrong, sentence in {
-        "high must be at least low": {"low": 2.0, "high": 1.0},
-        "steps must be a whole number": {"steps": 0},
-        "floor must be finite and above 0": {"floor": 0.0},
-        "share must be finite": {"share": NAN},
-    }.items():
-        with pytest.raises(ValueError, match=wrong):
-            replace(SelfTempered(steps=None), **sentence)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="low must be a number"):
-        SelfTempered(steps=None, low="a")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"unknown rule 'selves': expected one of .*self"):
-        temperatures.from_dict({"name": "selves"})
-    with pytest.raises(ValueError, match="rule 'self' has no constant tau"):
-        temperatures.from_dict({"name": "self", "tau": 1.0})
-    with pytest.raises(ValueError, match="rule 'self' has no constant 1, tau: it has"):
-        temperatures.from_dict({"name": "self", "tau": 1.0, 1: 2})
-    with pytest.raises(ValueError, match="rule 'scheduled' needs the constants tau_b, tau_f, got none of them"):
-        temperatures.from_dict({"name": "scheduled"})
-    with pytest.raises(ValueError, match=r"tau_f .* start, end, steps and, if you like, shape, got foo, start"):
-        temperatures.from_dict({"name": "scheduled", "tau_f": {"start": 1.0, "foo": 2}, "tau_b": 1.0})
-    with pytest.raises(TypeError, match="values must be a dictionary"):
-        temperatures.from_dict("self")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="tau_b must stay above 0"):
-        Scheduled(tau_f=0.0, tau_b=Schedule(1.0, 0.0, steps=5))
-    with pytest.raises(ValueError, match="shape must be one of linear, cosine, exponential, got 'sudden'"):
-        Schedule(1.0, 0.5, steps=5, shape="sudden")
-    with pytest.raises(ValueError, match="cannot begin or end at 0"):
-        Schedule(1.0, 0.0, steps=5, shape="exponential")
-    with pytest.raises(ValueError, match=r"at least 1, got 2\.5"):
-        Schedule(1.0, 0.5, steps=2.5)  # type: ignore[arg-type]
-
-
-def test_a_state_of_other_runs_and_a_mask_of_numbers_are_sentences() -> None:
-    rule, logits = SelfTempered(steps=None), torch.randn(2, 3, 4)
-    with pytest.raises(ValueError, match=r"of the logits' runs, \(2,\): 'passes' has shape \(\); start\(runs=\(2,\)\)"):
-        rule(rule.start(), logits, run_dims=1)
-    with pytest.raises(TypeError, match="mask must be a bool tensor"):
-        rule(rule.start(), logits, mask=torch.ones(4))
-    with pytest.raises(TypeError, match="dim must be an integer"):
-        rule(rule.start(), logits, dim="last")

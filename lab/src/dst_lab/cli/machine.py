@@ -20,7 +20,7 @@ from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.loop import TrainingStoppedError
 from dst_lab.runs import Config
 from dst_lab.store import Store, run_id
-from dst_lab.train import MOMENT, Followed, Outcome, Round
+from dst_lab.train import Followed, Outcome, Round
 
 LEFT, INTERRUPTED = 3, 130
 """Exit codes: runs are left, and the same command goes on (a shell loop can tell it from success); Ctrl-C."""
@@ -33,7 +33,7 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     )
     add_store(parser, "file to record in")
     parser.add_argument("--keep", action="store_true", help="keep the trained networks, in a folder next to the store")
-    parser.add_argument("--data", type=at_home, help="folder with the data sets, or a file made by `dst data prepare`")
+    parser.add_argument("--data", type=at_home, help="folder with the data sets (DST_DATA, then the user's cache)")
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),
@@ -51,9 +51,22 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=count, metavar="N", help="chunks at a time, with Ray (a GPU or core each)")
     parser.add_argument(
-        "--checkpoint-seconds", type=at_least(float, 0), default=60.0, metavar="S",
+        "--checkpoint-seconds",
+        type=at_least(float, 0),
+        default=60.0,
+        metavar="S",
         help="time between checkpoints, longer where saving takes more than 1%% of it (60)",
-    )  # fmt: skip
+    )
+
+
+def add_budget(parser: argparse.ArgumentParser) -> None:
+    """For how long to train."""
+    parser.add_argument(
+        "--budget",
+        type=at_least(float, 0),
+        metavar="MINUTES",
+        help="stop after this time: runs in progress are saved, and the same command goes on",
+    )
 
 
 @contextmanager
@@ -62,7 +75,7 @@ def training(args: argparse.Namespace, tables: bool = True) -> Iterator[tuple[En
     Ctrl-C, the command ends."""
     deadline = None
     if getattr(args, "budget", None) is not None:
-        deadline = time.monotonic() + (max(60 * args.budget, MOMENT) if args.budget else 0.0)
+        deadline = time.monotonic() + 60 * args.budget
     try:
         with engine(args) as chosen, Display(elsewhere=args.engine == "ray") as display, _signals() as stop:
 
@@ -88,7 +101,6 @@ def _say_outcome(outcome: Outcome, store: Path) -> None:
     """One line with the counts, and a line for what a person should look at."""
     counts = {"trained": outcome.trained, "already there": outcome.already}
     rare = {
-        "stopped early": outcome.stopped,
         "diverged": outcome.diverged,
         "failed": len(outcome.failed),
         "left" if outcome.lost else "left for lack of time": outcome.left,
@@ -130,13 +142,10 @@ def way_on(args: argparse.Namespace) -> str:
 
 def missing_networks(runs: tuple[str, ...], store: Path) -> str:
     """What to say of recorded runs whose networks are wanted, and are not there."""
-    one = len(runs) == 1
     named = ", ".join(runs[:3]) + ", .." * (len(runs) > 3)
     return (
-        f"dst: {'the network of 1 run' if one else f'the networks of {len(runs)} runs'} recorded before "
-        f"{'is' if one else 'are'} not beside the store ({named}), and what is recorded is not trained again. To get "
-        f"{'it' if one else 'them'}, if no folder .networks was left behind elsewhere: the same command with another "
-        f"--store; `dst merge THAT --store {store}` brings the networks of equal results here."
+        f"dst: of {len(runs)} recorded runs no network is next to the store ({named}), and they are not trained again: "
+        f"give another --store; `dst merge THAT --store {store}` brings the networks of equal results here."
     )
 
 

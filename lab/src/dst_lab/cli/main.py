@@ -1,13 +1,12 @@
 """The command line: `dst COMMAND ..`.
 
-Exit codes: 0 all is well; 1 a run failed, or is damaged; 2 something is wrong with what was
-asked, or what it prints could not be written (a sentence says what); 3 runs are left, because the time was up or a
-worker was lost, and the same command goes on; 130 stopped by Ctrl-C, and the same command goes on.
+Exit codes: 0 all is well; 1 a run failed; 2 something is wrong with what was asked, or what it prints could not be
+written (a sentence says what); 3 runs are left, because the time was up or a worker was lost, and the same command goes
+on; 130 stopped by Ctrl-C, and the same command goes on.
 """
 
 import argparse
 import io
-import os
 import signal
 import sys
 import threading
@@ -21,17 +20,24 @@ from typing import Any
 
 from dst_lab import plugins
 from dst_lab.cli import STOPPED
-from dst_lab.cli.options.examples import EXAMPLES, FIRST_STEPS, epilog
-from dst_lab.cli.options.parser import Parser
-from dst_lab.cli.terminal.console import UNWRITTEN, fall_silent, say, unwritten
+from dst_lab.cli.options.parser import EXAMPLES, FIRST_STEPS, Parser, epilog
+from dst_lab.cli.terminal.console import fall_silent, say
 from dst_lab.data import DataError
 from dst_lab.store import StoreError, StoreWarning
 
 COMMANDS = {
-    "run": "run", "sweep": "sweep", "show": "show", "export": "records", "copy": "records", "merge": "records",
-    "rm": "records", "data": "records", "report": "report", "reproduce": "report", "claims": "claims",
+    "run": "run",
+    "sweep": "sweep",
+    "show": "show",
+    "export": "records",
+    "copy": "records",
+    "merge": "records",
+    "rm": "records",
+    "report": "report",
+    "reproduce": "report",
+    "claims": "claims",
     "circuit": "circuit",
-}  # fmt: skip
+}
 """The commands, and the modules that they are in."""
 EXPECTED = (ValueError, DataError, StoreError, OSError)
 
@@ -46,8 +52,9 @@ class _Version(argparse.Action):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, do, and leave with an exit code."""
-    _open_streams()
-    unwritten.clear()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what its encoding lacks is escaped
     debug = False
     before = {}
     try:
@@ -62,10 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_show_warning, warnings.showwarning, set())
             code = args.do(args)
-        sys.stdout.flush()
-        if unwritten:
-            say(f"dst: {UNWRITTEN}: {unwritten[0].strerror}", sys.stderr)
-            code = code or 2
+        if sys.stdout:  # None where a shell closed it
+            sys.stdout.flush()
     except BrokenPipeError:
         # The reader (such as `head`) has gone: nothing left to say, and nothing to say it to.
         fall_silent(sys.stdout)
@@ -101,21 +106,6 @@ def command_line(only: str | None = None) -> Parser:
     for name, one in commands.choices.items():
         one.epilog = epilog(EXAMPLES[name])
     return parser
-
-
-def _open_streams() -> None:
-    """Open the null device for a stream that was closed (`dst show >&-`), so that no other file takes its number, and
-    escape what the encoding of a stream has no bytes for: a note may be in any script."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _sentence(error: Exception) -> str:

@@ -1,6 +1,5 @@
 """A data set in memory: three splits of images, or of their threshold levels for networks of logic gates."""
 
-import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,16 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dst_lab.data.sources import CLASSES, DIGITS, SOURCES, DataError, data_root, unpacked, verified
-from dst_lab.replace import PREPARED, check_target, writing
+from dst_lab.data.sources import CLASSES, DIGITS, SOURCES, DataError, data_root, verified
 from dst_lab.runs import WHOLE
 
 Bytes = npt.NDArray[np.uint8]
 DIGITS_TRAIN, DIGITS_VALIDATION, DIGITS_TEST = 1280, 256, 261
 CIFAR_SHAPE = (3, 32, 32)
 MOST_THRESHOLDS = 254
-HEADER = "dst-levels 2"
-"""The name of the header in a prepared file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,44 +74,11 @@ def load(name: str, folder: str | os.PathLike[str] | None = None) -> Dataset:
     return _whole(_held_out(_base_name(name), data_root(folder)), name)
 
 
-def load_levels(name: str, thresholds: int, source: str | os.PathLike[str] | None = None) -> Dataset:
-    """Load the levels of a data set from a prepared file, or compute them from the images in a folder.
-
-    `source`, else the variable DST_DATA, names the file or the folder.
-    """
-    base, path = _base_name(name), data_root(source)
-    _check_thresholds(thresholds)
-    if not path.is_file():
-        return _whole(_levelled(_held_out(base, path), thresholds), name)
-    data = read_prepared(path)
-    if (data.name, data.thresholds) != (base, thresholds):
-        raise DataError(
-            f"{path} holds the levels of {data.name} at {data.thresholds} thresholds, expected {base} at {thresholds}: "
-            "give the file prepared for that, or a folder of data sets"
-        )
-    return _whole(data, name)
-
-
-def inventory(folder: str | os.PathLike[str] | None = None) -> list[tuple[str, str, str, int]]:
-    """(name, place, state, bytes) of each data set that `load` would read; state is "complete", "missing" or what is
-    wrong."""
-    root = data_root(folder)
-    entries = [(DIGITS, "embedded", "complete", 0)]
-    if root.is_file():
-        data = read_prepared(root)
-        name = f"{data.name}, levels of {data.thresholds} thresholds"
-        return [*entries, (name, str(root), "complete", root.stat().st_size)]
-    for name, source in SOURCES.items():
-        found = source.found(root)
-        where = next(iter(found.values())).parent if found else root / source.folders[0]
-        state = "complete" if len(found) == len(source.files) else "missing"
-        try:
-            for file, path in found.items():
-                unpacked(path, file)
-        except DataError as error:
-            state = str(error)
-        entries.append((name, str(where), state, sum(path.stat().st_size for path in found.values())))
-    return entries
+def load_levels(name: str, thresholds: int, folder: str | os.PathLike[str] | None = None) -> Dataset:
+    """Load a data set as `load` does, and reduce its images to levels: see `levels`."""
+    data = load(name, folder)
+    train, validation, test = (Split(levels(split.images, thresholds), split.labels) for split in data.splits.values())
+    return replace(data, thresholds=thresholds, train=train, validation=validation, test=test)
 
 
 def levels(images: Bytes, thresholds: int) -> Bytes:
@@ -145,46 +108,6 @@ def bits(levels: Bytes, thresholds: int) -> npt.NDArray[np.bool_]:
     ranks = np.arange(thresholds, dtype=np.uint8).reshape(-1, 1, 1, 1)
     spread: npt.NDArray[np.bool_] = levels[:, None] > ranks
     return spread.reshape(len(levels), thresholds * int(np.prod(levels.shape[1:])))
-
-
-def prepare(dataset: Dataset, thresholds: int, out: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write the levels and labels of all three splits to one compressed file, to carry to another machine.
-
-    An earlier prepared file is replaced; any other file only with `overwrite`, and a store never.
-    """
-    check_target(out, PREPARED, overwrite=overwrite)
-    if dataset.name.endswith(WHOLE):
-        raise DataError(f"prepare {dataset.name.removesuffix(WHOLE)}, not {dataset.name}: one file serves both")
-    data = _levelled(dataset, thresholds)
-    header = {"dataset": data.name, "classes": data.classes, "thresholds": thresholds}
-    arrays: dict[str, Any] = {HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8)}
-    for name, split in data.splits.items():
-        arrays |= {f"{name} levels": split.images, f"{name} labels": split.labels.astype(np.uint8)}
-    with writing(out) as stream:
-        np.savez_compressed(stream, **arrays)
-
-
-def read_prepared(path: Path) -> Dataset:
-    """The content of a prepared file; zip verifies its checksums."""
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            header = json.loads(stored[HEADER].tobytes())
-            splits = {
-                name: Split(stored[f"{name} levels"], stored[f"{name} labels"].astype(np.int64))
-                for name in ("train", "validation", "test")
-            }
-        return Dataset(
-            name=header["dataset"], classes=header["classes"], thresholds=header["thresholds"],
-            train=splits["train"], validation=splits["validation"], test=splits["test"],
-        )  # fmt: skip
-    except OSError as error:
-        raise DataError(f"could not read {path}: {error.strerror or error}") from error
-    except Exception as error:
-        # What numpy, zipfile and json raise for damaged bytes has no end.
-        raise DataError(
-            f"{path} is no whole file of prepared levels ({error}): give a folder of data sets, or prepare it again by "
-            "`dst data prepare`"
-        ) from error
 
 
 def read_idx(raw: bytes, dimensions: int, where: str) -> Bytes:
@@ -223,8 +146,6 @@ def _base_name(name: str) -> str:
 def _held_out(name: str, root: Path) -> Dataset:
     if name == DIGITS:
         return _digits()
-    if root.is_file():
-        raise DataError(f"{root} is a file, expected a folder with the images of {name}")
     raw, source = verified(name, root), SOURCES[name]
     if name == "cifar10":
         batches = [read_cifar(raw[file], f"{name} {file.name}") for file in source.files]
@@ -256,14 +177,6 @@ def _dataset(name: str, images: Any, labels: Any) -> Dataset:
         Split(*pair) for pair in zip(images, (of.astype(np.int64) for of in labels), strict=True)
     )
     return Dataset(name=name, classes=CLASSES, train=train, validation=validation, test=test)
-
-
-def _levelled(data: Dataset, thresholds: int) -> Dataset:
-    """Every split reduced to levels."""
-    train, validation, test = (
-        Split(levels(split.images, thresholds), split.labels) for split in (data.train, data.validation, data.test)
-    )
-    return replace(data, thresholds=thresholds, train=train, validation=validation, test=test)
 
 
 def _whole(data: Dataset, name: str) -> Dataset:

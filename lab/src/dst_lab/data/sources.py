@@ -101,8 +101,8 @@ SOURCES: dict[str, Source] = {
 
 
 def data_root(folder: str | os.PathLike[str] | None = None) -> Path:
-    """The folder (or the prepared file) to read from: the one asked for, else DST_DATA, else `decoupled-st` in the
-    user's cache. It need not exist."""
+    """The folder to read from: the one asked for, else DST_DATA, else `decoupled-st` in the user's cache. It need not
+    exist."""
     chosen = folder if folder is not None else os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen).expanduser()

@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from uuid import uuid4
 
-from dst_lab.fleet.saved.checkpoint import SECONDS, Checkpoint, keep, runs_of
+from dst_lab.fleet.checkpoint import SECONDS, Checkpoint, runs_of
 from dst_lab.replace import resolved
 
 
@@ -22,43 +22,30 @@ class Checkpoints:
     Args:
         folder: made when it is needed, removed when it is empty.
         seconds: between one checkpoint and the next.
-        tell: given a sentence where the disk takes none, once, and where one cannot be gone on from.
+        tell: given a sentence where the disk takes none, once, and where one cannot be continued.
     """
 
-    def __init__(self, folder: Path, seconds: float = SECONDS, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, folder: Path, seconds: float = SECONDS, tell: Callable[[str], None] = lambda _: None) -> None:
         self.folder, self.seconds, self._tell = folder, seconds, tell
         self._was_refused = False
-        self._named = set(folder.glob("*.damaged"))
 
     def of(self, runs: Sequence[str]) -> Checkpoint:
         """The checkpoint of a chunk with these runs, in this order."""
-        return Checkpoint(self.folder / f"{_name(runs)}.npz", self.seconds, self._refused, self._spoilt)
+        return Checkpoint(self.folder / f"{_name(runs)}.npz", self.seconds, self._refused, self._tell)
 
     def started(self, pending: Collection[str]) -> list[list[str]]:
         """The chunks saved here that are still wanted whole, as they were put together."""
         chunks = [runs for path, runs in self._saved() if runs and path.stem == _name(runs)]
         return [runs for runs in chunks if all(run in pending for run in runs)]
 
-    def saved(self) -> set[tuple[str, int, int]]:
-        """A mark for every checkpoint that is there, which is another when it is saved again."""
-        marks = set()
-        for path in self.folder.glob("*.npz"):
-            with suppress(OSError):
-                status = path.stat()
-                marks.add((path.name, status.st_ino, status.st_mtime_ns))
-        return marks
-
     def tidy(self, finished: Collection[str]) -> None:
-        """Remove what cannot be gone on from: what killed processes left half-written or `shared`, and chunks
-        of which a run is already recorded (the process was killed in between, or the plan changed). Damaged files are
-        kept under another name, and named in a sentence, also those that a worker elsewhere has found."""
-        for path, runs in self._saved():
-            if not runs:
-                self._spoilt(keep(path), "it is damaged")
-        for path in sorted(set(self.folder.glob("*.damaged")) - self._named):
-            self._spoilt(path, "it is damaged")
-        saved = [path for path, runs in self._saved() if runs and any(run in finished for run in runs)]
-        for path in (*saved, *self.folder.glob("*.part"), *self.folder.glob("*.shared")):
+        """Remove what cannot be continued: what killed processes left half-written or `shared`, damaged files, and
+        chunks of which a run is already recorded (the process was killed in between, or the plan changed)."""
+        saved = self._saved()
+        for path in (path for path, runs in saved if not runs):
+            self._tell(f"the checkpoint {path} is damaged: its runs start again")
+        over = [path for path, runs in saved if not runs or any(run in finished for run in runs)]
+        for path in (*over, *self.folder.glob("*.part"), *self.folder.glob("*.shared")):
             with suppress(OSError):
                 path.unlink()
         with suppress(OSError):
@@ -90,18 +77,12 @@ class Checkpoints:
         return saved
 
     def _refused(self, error: OSError) -> None:
-        if self._tell and not self._was_refused:
+        if not self._was_refused:
             self._was_refused = True
             self._tell(
                 f"no checkpoint could be written in {self.folder} ({error.strerror or error}); training goes on, but "
-                "if it is interrupted these runs begin anew"
+                "if it is interrupted these runs start again"
             )
-
-    def _spoilt(self, path: Path, why: str) -> None:
-        self._named.add(path)
-        if self._tell:
-            kept = "is kept, and " if path.suffix == ".damaged" else ""
-            self._tell(f"the checkpoint {path} {kept}cannot be gone on from ({why}): its runs begin anew")
 
 
 def _name(runs: Sequence[str]) -> str:

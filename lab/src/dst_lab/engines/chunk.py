@@ -1,28 +1,26 @@
 """What every engine does with a chunk of runs, on whichever machine: as many as fit, halved where one of them fails."""
 
+import os
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from dst_lab.engines.calibrate import estimate_seconds
 from dst_lab.engines.engine import Job, Progress, Result
-from dst_lab.fleet.capacity import runs_that_fit
-from dst_lab.fleet.contract import ContractError, ShapeError, check_built
+from dst_lab.fleet.contract import ContractError, ShapeError, check_built, sample
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.optimiser import UpdateRule
-from dst_lab.fleet.saved.provenance import provenance
-from dst_lab.fleet.saved.recording import records_of
+from dst_lab.fleet.provenance import provenance
+from dst_lab.fleet.recording import records_of
 from dst_lab.fleet.task import Task
 from dst_lab.runs import Config
 from dst_lab.store import Record, StoreError, run_id
 from dst_lab.tasks import TASKS
 
-SAFETY = 1.1
-"""A chunk is started only where this many times its estimated time is left."""
+MOST = {"cpu": 64, "cuda": 2048}
+"""Beyond these a larger fleet is no faster, and a smaller one is recorded sooner."""
 AROUND = 4
 """Calls that are named of a run that failed."""
 
@@ -49,8 +47,6 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
     """
     fit = _size(task, configs, job, sharers)
     members, rest = list(configs[:fit]), list(configs[fit:])
-    if not members:
-        return Result([], [])
     checkpoint = job.checkpoints.of(ids(members)) if job.checkpoints else None
     late = False
 
@@ -64,10 +60,7 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
     fleet: Fleet | None = None
     try:
         fleet = Fleet(task, members, checkpoint)
-        if fleet.stopped and not job.prune and checkpoint:
-            checkpoint.remove()  # of a search that gave runs up: here they are wanted whole
-            fleet = Fleet(task, members, checkpoint)
-        records = fleet.train(_watched(_reporting(job.progress)), _watched(ended), job.prune, job.networks)
+        records = fleet.train(_watched(_reporting(job.progress)), _watched(ended), job.networks)
         return Result(records, [rest] if rest else [])
     except _WatcherError as error:
         raise error.args[0] from None
@@ -93,7 +86,7 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
         torch.cuda.empty_cache()
     if checkpoint:
         checkpoint.remove()
-    again = halves(members, together=job.prune is not None) + ([rest] if rest else [])
+    again = halves(members) + ([rest] if rest else [])
     return Result([failure] if failure and len(members) == 1 else [], again)
 
 
@@ -112,11 +105,9 @@ def _diverged(fleet: Fleet | None) -> Record | None:
     return record
 
 
-def halves(configs: Sequence[Config], together: bool = False) -> list[list[Config]]:
-    """Two chunks of one; none of a single run. `together`: no setting is cut in two while there is another."""
+def halves(configs: Sequence[Config]) -> list[list[Config]]:
+    """Two chunks of one; none of a single run."""
     middle = len(configs) // 2
-    if together:
-        middle = _whole(configs, middle) or _whole(configs, len(configs) - 1) or middle
     return [list(configs[:middle]), list(configs[middle:])] if middle else []
 
 
@@ -138,43 +129,40 @@ def fleet_of(config: Config) -> str:
 
 
 def _size(task: Task, configs: Sequence[Config], job: Job, sharers: int) -> int:
-    """How many of these runs to train together; 0 where not even one can be trained in the time."""
-    if not job.longer and job.seconds_left() <= 0:
-        return 0
+    """How many of these runs to train together."""
     runs, most = ids(configs), job.fleet or len(configs)
     for started in job.checkpoints.started(runs) if job.checkpoints else []:
         # What was started goes on as it is, even where less fits by now: in pieces it would start again.
         if started == runs[: len(started)] and len(started) <= most:
             return len(started)
-    fit = min(runs_that_fit(task, task.device, sharers), 1 if job.longer else most, len(runs))
-    fit = fit if job.deadline is None or job.longer else _inside(task, configs[:fit], job.seconds_left)
-    return _whole(configs, fit) or fit if job.prune else fit
+    return min(runs_that_fit(task, task.device, sharers), most, len(runs))
 
 
-def _whole(configs: Sequence[Config], most: int) -> int:
-    """The largest number of runs up to `most` with which no setting is cut in two."""
-    settings = [replace(config, seed=0) for config in configs]
-    return max((n for n in range(1, most + 1) if n == len(settings) or settings[n] != settings[n - 1]), default=0)
+def runs_that_fit(task: Task, device: torch.device, sharers: int = 1) -> int:
+    """A safe number of runs per fleet, from the memory that is free now and its `sharers`; at least 1."""
+    return max(1, min(MOST[device.type], int(0.7 * free_bytes(device) / sharers) // max(1, bytes_per_run(task))))
 
 
-def _inside(task: Task, configs: Sequence[Config], seconds_left: Callable[[], float]) -> int:
-    """How many of these runs can be trained together in that time; 0 where not even one can."""
-    runs = len(configs)
-    for _ in range(4):
-        try:
-            needed = SAFETY * estimate_seconds(task, configs[:runs])
-        except MemoryError:
-            raise
-        except Exception:
-            return runs  # what fails here fails in training too, where it is dealt with
-        seconds = seconds_left()  # without what the estimate itself took
-        if needed <= seconds:
-            return runs
-        # A smaller fleet takes more than its share of the time, so the estimate is made again.
-        runs = min(runs - 1, int(runs * seconds / needed))
-        if runs < 1:
-            return 0
-    return 0
+def bytes_per_run(task: Task) -> int:
+    """About how much memory one more run takes."""
+    parameters, fixed, buffers = (sample(task, part).values() for part in ("initial", "fixed", "buffers"))
+    numbers = sum(tensor.numel() for tensor in parameters)
+    held = sum(tensor.numel() * tensor.element_size() for tensor in (*fixed, *buffers))
+    # Parameters, gradients and the optimiser's two moments, in float32.
+    return 4 * 4 * numbers + held + task.bytes_per_run()
+
+
+def free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        # What torch keeps of earlier fleets' memory is free for the next one.
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
+    try:
+        with open("/proc/meminfo") as file:
+            kilobytes = next(line.split()[1] for line in file if line.startswith("MemAvailable"))
+        return 1024 * int(kilobytes)
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _reporting(progress: Callable[[Progress], None] | None) -> Callable[[Fleet], None] | None:

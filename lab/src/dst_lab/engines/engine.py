@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from dst_lab.engines.checkpoints import Checkpoints
-from dst_lab.fleet.loop import Fleet, Prune
-from dst_lab.fleet.saved.checkpoint import SECONDS
+from dst_lab.fleet.checkpoint import SECONDS
+from dst_lab.fleet.loop import Fleet
 from dst_lab.runs import Config
 from dst_lab.store import Record
 
@@ -34,15 +34,12 @@ class Job:
     Args:
         fleet: at most this many runs at once, whatever memory allows.
         networks: whether to keep what was trained, next to the store.
-        deadline: a time of `time.monotonic`. Chunks are sized to end before it, and no other is started; one that was
-            started before goes on. What is not done then is saved, and left.
+        deadline: a time of `time.monotonic`, at which the chunk in progress is saved and left, and after which no other
+            is started.
         checkpoint_seconds: between one checkpoint and the next; None: no checkpoints are written.
         progress: called after every step, every chunk that is recorded, and with what a person should know.
         stop: asked after every step, elsewhere a few times per second; True saves a checkpoint and raises
             TrainingStoppedError.
-        prune: asked at every evaluation which runs of a chunk to give up; they are recorded as stopped. Set by a plan.
-        longer: whether chunks of single runs are started that do not end before the deadline, and one trains by a step
-            even after it. Set where nothing else would be trained.
         checkpoints: where the chunks in progress are saved; next to the store.
     """
 
@@ -52,8 +49,6 @@ class Job:
     checkpoint_seconds: float | None = SECONDS
     progress: Callable[[Progress], None] | None = None
     stop: Callable[[], bool] | None = None
-    prune: Prune | None = None
-    longer: bool = False
     checkpoints: Checkpoints | None = None
 
     def say(self, message: str) -> None:
@@ -86,4 +81,5 @@ class Engine(Protocol):
 
     def train(self, started: Sequence[list[Config]], fresh: Sequence[list[Config]], job: Job) -> Iterator[Result]:
         """Train the chunks that were started before, as they are, then those that may be cut in pieces, and what
-        results ask for again; each result as it ends. The caller records it before it asks for the next."""
+        results ask for again; each result as it ends. The caller records it before it asks for the next. The first
+        chunk is trained for at least one step, so that commands with a short deadline come to an end when repeated."""

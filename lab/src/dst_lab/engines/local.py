@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from dst_lab.engines.chunk import build, by_fleet, fleet_of, train_chunk
+from dst_lab.engines.chunk import build, by_fleet, fleet_of, runs_that_fit, train_chunk
 from dst_lab.engines.engine import Job, Result
-from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.loop import threads
 from dst_lab.fleet.task import Task
 from dst_lab.runs import Config
@@ -19,7 +18,7 @@ class LocalEngine:
 
     Args:
         device: cpu or cuda.
-        source: where the data lie (a folder or a prepared file); None looks in the usual places.
+        source: the folder with the data sets; None looks in the usual places.
         threads: of the CPU; a run's bits depend on it. None: as many as torch has.
     """
 
@@ -35,7 +34,7 @@ class LocalEngine:
         queue = [*started, *fresh]
         task: Task | None = None
         with threads(self.threads):
-            while queue and (job.seconds_left() > 0 or (job.longer and task is None)):
+            while queue and (task is None or job.seconds_left() > 0):
                 chunk = queue.pop(0)
                 if task is None or fleet_of(task.config) != fleet_of(chunk[0]):
                     task = None  # so that its memory is free again

@@ -23,10 +23,9 @@ import torch
 from dst_lab import plugins
 from dst_lab.data import DataError
 from dst_lab.engines.checkpoints import Checkpoints
-from dst_lab.engines.chunk import build, by_fleet, failed, fleet_of, halves, train_chunk
+from dst_lab.engines.chunk import build, by_fleet, failed, fleet_of, halves, runs_that_fit, train_chunk
 from dst_lab.engines.engine import EngineLostError, Job, Result
 from dst_lab.estimators import Ruled, is_own, rules
-from dst_lab.fleet.capacity import runs_that_fit
 from dst_lab.fleet.loop import TrainingStoppedError, threads
 from dst_lab.fleet.task import Task
 from dst_lab.runs import Config
@@ -188,7 +187,7 @@ class RayEngine:
     def _train(self, queue: list[list[Config]], fresh: list[list[Config]], terms: Terms, job: Job) -> Iterator[Result]:
         """Hand out chunks, as many at a time as there are workers; each result as it comes back."""
         flying: dict[Any, list[Config]] = {}
-        queue, first = queue + self._spread(fresh, queue, flying, terms), job.longer
+        queue, first = queue + self._spread(fresh, queue, flying), True
         while queue or flying:
             if job.stop and job.stop():
                 yield from self._stop(flying, terms)
@@ -204,18 +203,15 @@ class RayEngine:
             for ready in self._ready(flying):
                 result = self._result(ready, flying.pop(ready))
                 yield result
-                queue = self._spread(result.again, queue, flying, terms) + queue
+                queue = self._spread(result.again, queue, flying) + queue
 
     def _ready(self, flying: dict[Any, list[Config]]) -> list[Any]:
         return self._ray.wait(list(flying), num_returns=1, timeout=0.2)[0] if flying else []
 
     def _spread(
-        self, chunks: list[list[Config]], queue: list[list[Config]], flying: dict[Any, list[Config]], terms: Terms
+        self, chunks: list[list[Config]], queue: list[list[Config]], flying: dict[Any, list[Config]]
     ) -> list[list[Config]]:
-        """The chunks in pieces of a worker's share, so that none is idle while another has more than it. Where runs are
-        compared and given up, those of a chunk stay together."""
-        if terms.job.prune:
-            return chunks
+        """The chunks in pieces of a worker's share, so that none is idle while another has more than it."""
         ahead = sum(map(len, [*chunks, *queue, *flying.values()]))
         share = -(-ahead // self._slots())
         return [chunk[at : at + share] for chunk in chunks for at in range(0, len(chunk), share)]

@@ -8,9 +8,7 @@ from dst_lab.figures.style import Drawn, settle, styled, write
 from dst_lab.records import Rows
 
 __all__ = ["Drawn", "check_files", "draw", "write", "write_files"]
-KINDS = {"png": replace.PNG, "svg": replace.SVG}
-MAKER = "dst report"
-"""What a figure's file says of who made it, and is known by (`replace.PNG`, `replace.SVG`)."""
+KINDS = ("png", "svg")
 
 
 def draw(
@@ -26,12 +24,12 @@ def draw(
     return drawn
 
 
-def check_files(names: list[str], folder: Path, *, overwrite: bool = False) -> None:
+def check_files(names: list[str], folder: Path) -> None:
     """Make the folder, and raise `WriteError` where a figure of these could not be written into it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        for ending, kind in KINDS.items():
-            replace.check_target(folder / f"{name}.{ending}", kind, overwrite=overwrite)
+        for ending in KINDS:
+            replace.check_target(folder / f"{name}.{ending}")
 
 
 def write_files(drawn: Mapping[str, Drawn], folder: Path) -> list[Path]:
@@ -41,5 +39,5 @@ def write_files(drawn: Mapping[str, Drawn], folder: Path) -> list[Path]:
     for name, one in drawn.items():
         for ending in KINDS:
             written.append(folder / f"{name}.{ending}")
-            replace.write_bytes(written[-1], write(one.figure, ending, MAKER))
+            replace.write_bytes(written[-1], write(one.figure, ending))
     return written

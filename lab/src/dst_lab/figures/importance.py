@@ -3,12 +3,14 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from scipy.special import fdtrc
 
-from dst_lab.figures.style import FAINT, INK, Drawn, listing, number, numbers_of, panels, safe
+from dst_lab.figures.style import FAINT, INK, Drawn, listing, number, panels, safe
+from dst_lab.figures.sweeps import flat
 from dst_lab.plans.plan import is_number
 from dst_lab.records import Array, Setting
 from dst_lab.runs import complete
@@ -32,6 +34,11 @@ class Importance:
     of_ranks: bool
     """True where losses were ranked, since some are not positive or runs diverged; else their logarithms are judged."""
 
+    @property
+    def fields(self) -> list[str]:
+        """What was varied, the largest share first."""
+        return sorted((name for name in self.shares if name not in (TOGETHER, SEEDS)), key=lambda n: -self.shares[n])
+
 
 def analysed(settings: Sequence[Setting]) -> Importance | None:
     """The analysis of variance of the lowest validation losses; None where seeds are too few, or one field varied.
@@ -43,11 +50,13 @@ def analysed(settings: Sequence[Setting]) -> Importance | None:
     losses = [row.best("validation_loss") for one in settings for row in one.rows]
     losses += [math.inf] * sum(one.diverged for one in settings)
     of_ranks = not all(0 < loss < math.inf for loss in losses)
-    places = np.array([i for i, one in enumerate(settings) for _ in one.rows] + [
-        i for i, one in enumerate(settings) for _ in range(one.diverged)
-    ])  # fmt: skip
+    each = [i for i, one in enumerate(settings) for _ in one.rows]
+    places = np.array(each + [i for i, one in enumerate(settings) for _ in range(one.diverged)])
     values = _ranks(np.array(losses)) if of_ranks else np.log(losses)
-    fields = {name: _indicators(_grouped(of))[places] for name, of in varied(settings).items()}
+    configs = [flat(complete(setting.config)) for setting in settings]
+    of_name = {name: [config.get(name) for config in configs] for name in dict.fromkeys(chain(*configs))}
+    varied = {name: of for name, of in of_name.items() if len(set(map(repr, of))) > 1}
+    fields = {name: _indicators(_grouped(of))[places] for name, of in varied.items()}
     fields = {name: matrix for name, matrix in fields.items() if matrix.shape[1] < len(settings)}
     total, _ = _left(values, [])
     within, freedom = _left(values, [np.eye(len(settings))[places]])
@@ -69,7 +78,7 @@ def analysed(settings: Sequence[Setting]) -> Importance | None:
 
 def importance(settings: Sequence[Setting], found: Importance, where: str) -> Drawn:
     """Bars, the largest field first, then what they do together, and the seeds."""
-    names = sorted((name for name in found.shares if name not in (TOGETHER, SEEDS)), key=lambda n: -found.shares[n])
+    names = found.fields
     ordered = [*names, TOGETHER, SEEDS]
     figure, (ax,) = panels(1, width=5.2, height=0.75 + 0.32 * len(ordered))
     for line, name in enumerate(ordered):
@@ -91,23 +100,6 @@ def importance(settings: Sequence[Setting], found: Importance, where: str) -> Dr
         "no field's."
     )
     return Drawn(f"What mattered, {where}", figure, caption)
-
-
-def varied(settings: Sequence[Setting]) -> dict[str, list[Any]]:
-    """What differs between settings: the estimator, its numbers and the config's fields, each with its values."""
-    configs = [flat(complete(setting.config)) for setting in settings]
-    names = dict.fromkeys(name for config in configs for name in config)
-    values_of = {name: [config.get(name) for config in configs] for name in names}
-    return {name: values for name, values in values_of.items() if len(set(map(repr, values))) > 1}
-
-
-def flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields by their own names, those inside others too."""
-    fields: dict[str, Any] = {"estimator": config["estimator"]["name"], **numbers_of(config["estimator"])}
-    for name, value in config.items():
-        if name not in ("estimator", "seed", "task", "objective"):
-            fields |= dict(value) if isinstance(value, Mapping) else {name: value}
-    return fields
 
 
 def _p(squares: float, freedom: int, noise: float, rest: int) -> float:

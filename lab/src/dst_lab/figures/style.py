@@ -40,17 +40,44 @@ LACKING = "Not in this store yet:"
 
 
 RC = {
-    "font.family": "DejaVu Sans", "font.size": 9, "axes.titlesize": 10, "axes.titleweight": "bold",
-    "axes.titlelocation": "left", "axes.labelsize": 9, "xtick.labelsize": 8, "ytick.labelsize": 8,
-    "legend.fontsize": 8, "legend.frameon": False, "legend.handlelength": 2.6, "lines.linewidth": 1.6,
-    "lines.markersize": 4.5, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": FAINT, "xtick.color": FAINT,
-    "ytick.color": FAINT, "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.spines.top": False,
-    "axes.spines.right": False, "axes.grid": True, "grid.color": RULE, "grid.linewidth": 0.7, "axes.axisbelow": True,
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": FAINT,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
     "axes.formatter.useoffset": False,
-    "figure.facecolor": PAPER, "axes.facecolor": PAPER, "savefig.facecolor": PAPER, "hatch.linewidth": 0.6,
-    "figure.constrained_layout.w_pad": 0.1, "figure.constrained_layout.h_pad": 0.06,
-    "svg.fonttype": "path", "svg.hashsalt": "dst", "savefig.dpi": 160, "image.cmap": MAP,
-}  # fmt: skip
+    "figure.facecolor": PAPER,
+    "axes.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
+    "hatch.linewidth": 0.6,
+    "figure.constrained_layout.w_pad": 0.1,
+    "figure.constrained_layout.h_pad": 0.06,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "dst",
+    "savefig.dpi": 160,
+    "image.cmap": MAP,
+}
 
 
 @dataclass
@@ -139,10 +166,10 @@ def absent(ax: Axes, missing: Sequence[str]) -> None:
     ax.text(0.5, 0.5, "\n".join([LACKING, *lines]), ha="center", va="center", color=FAINT)
 
 
-def write(figure: Figure, kind: str, maker: str | None = None) -> bytes:
-    """The figure as "png" or "svg", without dates or versions; `maker` is who it says has made it."""
+def write(figure: Figure, kind: str) -> bytes:
+    """The figure as "png" or "svg", without dates or versions."""
     stream = io.BytesIO()
-    metadata = {"Date": None, "Creator": maker} if kind == "svg" else {"Software": maker}
+    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
     with styled(), _readable(figure):
         figure.savefig(stream, format=kind, metadata=metadata)
     return _numbered(stream.getvalue()) if kind == "svg" else stream.getvalue()

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from dst_lab.estimators import temperatures_in
-from dst_lab.figures.importance import flat, varied
-from dst_lab.figures.style import listing
+from dst_lab.figures.style import listing, numbers_of
 from dst_lab.plans.plan import edge
-from dst_lab.records import Group, Row, Rows, Setting, setting_key, temperatures
+from dst_lab.records import Row, Rows, Setting, setting_key, temperatures
+from dst_lab.records.groups import Group
 from dst_lab.runs import complete
 
 At: TypeAlias = tuple[float, float]
@@ -87,9 +87,19 @@ def of_group(group: Group, name: str) -> Sweep:
         return Sweep([])
     largest = max(sweeps.values(), key=len)  # the settings are ordered: of equals, the first is the best
     first, taus = largest[0], temperatures_in(largest[0].config["estimator"])
-    others = {key: value for key, value in flat(complete(first.config)).items() if key in varied(settings)}
+    every, others = [flat(complete(one.config)) for one in settings], flat(complete(first.config))
+    others = {key: value for key, value in others.items() if len({repr(one.get(key)) for one in every}) > 1}
     held = ", ".join(f"{key} {value}" for key, value in others.items() if key not in (*taus, "lr"))
     return Sweep(group.runs_of(largest), complete(first.config).get("lr"), seeds=first.seeds_text, held=held)
+
+
+def flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The estimator, its numbers and the config's fields by their own names, those inside others too."""
+    fields: dict[str, Any] = {"estimator": config["estimator"]["name"], **numbers_of(config["estimator"])}
+    for name, value in config.items():
+        if name not in ("estimator", "seed", "task", "objective"):
+            fields |= dict(value) if isinstance(value, Mapping) else {name: value}
+    return fields
 
 
 def at_rate(runs: Iterable[Row], lr: float | None) -> dict[At, list[Row]]:

@@ -23,7 +23,7 @@ class ContractError(ValueError):
 
 
 class ShapeError(ContractError):
-    """A metric has another shape than before: no history, and no checkpoint with one, can be gone on from."""
+    """A metric has another shape than before: neither a history nor a checkpoint with one can be continued."""
 
 
 def check_type(task: Any) -> None:
@@ -49,7 +49,9 @@ def check_type(task: Any) -> None:
             f"the task {name}: network(config, tensors, ..) is called on the class: make it a classmethod"
         )
     own = {"estimator"}
-    if bare := [spec.name for spec in dataclasses.fields(config) if _has_no_default(spec) and spec.name not in own]:
+    none = dataclasses.MISSING
+    bare = [one.name for one in dataclasses.fields(config) if one.default is none and one.default_factory is none]
+    if bare := [name for name in bare if name not in own]:
         raise ContractError(f"the task {name}: every field of {config.__name__} needs a default, got {bare[0]} without")
 
 
@@ -229,7 +231,3 @@ def _was(value: Any) -> str:
     if hasattr(value, "shape"):
         return f"got an array {list(value.shape)}"
     return f"got {type(value).__name__}"
-
-
-def _has_no_default(spec: "dataclasses.Field[Any]") -> bool:
-    return spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING

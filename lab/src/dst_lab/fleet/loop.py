@@ -13,13 +13,13 @@ from torch import Tensor
 from decoupled_st.diagnostics import gradient_norm
 from dst_lab.estimators import Choice, Kind, Schedule
 from dst_lab.fleet import contract
+from dst_lab.fleet.checkpoint import Checkpoint, state
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.compiled import compiled
+from dst_lab.fleet.layers import compiled
 from dst_lab.fleet.optimiser import Optimiser, UpdateRule
+from dst_lab.fleet.provenance import own_sources, provenance
+from dst_lab.fleet.recording import moves, parts_of, records_of, tensors_of
 from dst_lab.fleet.rules import Rules
-from dst_lab.fleet.saved.checkpoint import Checkpoint, state
-from dst_lab.fleet.saved.provenance import own_sources, provenance
-from dst_lab.fleet.saved.recording import Stopped, moves, parts_of, records_of, tensors_of
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.fleet.task import Choosers, Metrics, Task, sum_per_run
 from dst_lab.runs import Config
@@ -31,9 +31,6 @@ Norm = Callable[[], Tensor]
 Step = Callable[[], Norm]
 """Takes one step of every run."""
 Report = Callable[["Fleet"], None]
-Prune = Callable[[float, float, Sequence[Config], Sequence[float]], list[int] | None]
-"""(share of training at the evaluation before, at this one, the runs, their lowest validation losses so far) -> those
-that go on, by their places; None where all do."""
 
 
 class TrainingStoppedError(Exception):
@@ -60,18 +57,11 @@ class Fleet:
         self.batches = self.members[0].batches_of(task.images)
         self.step = 0
         self.history: list[tuple[int, dict[str, Array]]] = []
-        self.stopped: dict[int, Stopped] = {}
         self.earlier, self._started = 0.0, time.monotonic()
         self.path = dict(task.path)
-        self._gather(list(range(len(self.members))))
-        self.checkpoint = checkpoint
-        if checkpoint:
-            checkpoint.restore(self)
-
-    def _gather(self, alive: list[int]) -> None:
-        """The program for these members, at its beginning."""
-        self.alive, self.wanted = alive, len(alive)
-        self.configs = [self.members[place] for place in self.rows_of(alive)]
+        # A lone member is trained with a copy of itself: see `Task.pairs_a_lone_run`.
+        pairs = len(self.members) == 1 and self.device.type == "cpu" and task.pairs_a_lone_run
+        self.configs = self.members * 2 if pairs else self.members
         self.runs = len(self.configs)
         seeds = [config.seed for config in self.configs]
         self.streams = Streams(seeds, self.device)
@@ -96,21 +86,15 @@ class Fleet:
         self.courses = self._courses(0)
         self.rules = self._ruled()
         self._epoch = -1
-
-    def rows_of(self, alive: list[int]) -> list[int]:
-        """Which member each row of the program is: a lone one is trained with a copy of itself."""
-        return alive * 2 if len(alive) == 1 and self.device.type == "cpu" and self.task.pairs_a_lone_run else alive
+        self.checkpoint = checkpoint
+        if checkpoint:
+            checkpoint.restore(self)
 
     def train(
-        self,
-        report: Report | None = None,
-        stop: Callable[[], bool] | None = None,
-        prune: Prune | None = None,
-        networks: bool = False,
+        self, report: Report | None = None, stop: Callable[[], bool] | None = None, networks: bool = False
     ) -> list[Record]:
-        """Train to the end and return each run's whole history. `stop` is asked after every step; `prune` after every
-        evaluation but the last, which runs to give up: they are recorded as stopped. `networks`: with what was trained
-        of every run that is done."""
+        """Train to the end and return each run's whole history. `stop` is asked after every step. `networks`: with what
+        was trained of every run that is done."""
         self._started = time.monotonic()
         advance = self.stepper()
         while self.step < self.steps:
@@ -119,11 +103,6 @@ class Fleet:
                 self.untrained.copy_(self.loss_sum)  # of the first batch, before any update
             if self.step % self.every == 0 or self.step == self.steps:
                 self.evaluate(norm)
-                kept = self._worth(prune) if prune and self.step < self.steps else None
-                if kept is not None:
-                    del advance, norm  # which hold the memory of the program as it was
-                    self.keep(kept)
-                    advance = self.stepper()
             if report:
                 report(self)
             if stop and stop():
@@ -140,26 +119,6 @@ class Fleet:
         }
         origin = provenance(self.device, self.seconds, len(self.members), how)
         return records_of(self, artefacts, tensors, origin)
-
-    def _worth(self, prune: Prune) -> list[int] | None:
-        """The rows that go on, where not all do."""
-        losses = np.stack([row["validation_loss"][self.alive] for _, row in self.history])
-        bad = self.bad_step[: self.wanted].cpu().numpy() > 0
-        scores = np.where(bad, np.inf, np.nan_to_num(losses, nan=np.inf).min(0))
-        before = self.history[-2][0] if len(self.history) > 1 else 0
-        kept = prune(before / self.steps, self.step / self.steps, self.configs[: self.wanted], scores.tolist())
-        return None if kept is None or len(kept) == self.wanted else kept
-
-    def keep(self, rows: Sequence[int]) -> None:
-        """Go on with these rows alone, each as it stands: the fleet is made again without the others, so that they cost
-        no more time. A run is itself in any company, so those that stay do not notice."""
-        bad, finite, before = self.bad_step.tolist(), self.untrained.isfinite().tolist(), state(self)
-        left = [row for row in range(self.wanted) if row not in rows]
-        self.stopped |= {self.alive[row]: Stopped(self.step, bad[row], finite[row]) for row in left}
-        self._gather([self.alive[row] for row in rows])
-        index = torch.tensor(self.rows_of(list(rows)), device=self.device)
-        for name, tensor in state(self).items():
-            tensor.copy_(before[name].index_select(0, index))
 
     @property
     def seconds(self) -> float:
@@ -331,7 +290,10 @@ class Fleet:
         # The last update, too, can break a run, after its last training loss.
         broken = ~metrics["validation_loss"].isfinite() & (self.bad_step == 0)
         self.bad_step += broken * self.step
-        row = {name: self._of_members(value) for name, value in metrics.items()}
+        row = {
+            name: value.detach().cpu().numpy().astype(np.float32)[: len(self.members)]
+            for name, value in metrics.items()
+        }
         contract.check_shapes(self.name, self.history, row)
         self.history.append((self.step, row))
         self.loss_sum.zero_()
@@ -357,13 +319,6 @@ class Fleet:
         """The task's diagnostics of every run as it stands now; none where this step has none."""
         diagnosed = self.task.diagnose(self._all(), self._choosers(Use.SNR), self.step)
         return contract.check_metrics(self.name, diagnosed, self.runs, "diagnose")
-
-    def _of_members(self, value: Tensor) -> Array:
-        """[members, ...] from [runs, ...]; NaN for those that were stopped."""
-        measured = value.detach().cpu().numpy().astype(np.float32)[: self.wanted]
-        spread = np.full((len(self.members), *measured.shape[1:]), np.nan, np.float32)
-        spread[self.alive] = measured
-        return spread
 
     def synchronise(self) -> None:
         """Wait for the device."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
-from dst_lab.fleet.compiled import compiled
+from dst_lab.fleet.layers import compiled
 from dst_lab.runs import Config
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
@@ -139,9 +139,22 @@ class Optimiser:
         p, g, m, v = slices
         counts, apart = [torch.tensor(float(done)) for _ in p], self.rule.name == "adamw"
         adam(
-            p, g, m, v, [], counts, fused=True, decoupled_weight_decay=apart, amsgrad=False, beta1=BETA1, beta2=BETA2,
-            lr=rate * self.rule.factor(done + 1), weight_decay=self.rule.weight_decay, eps=EPS, maximize=False,
-        )  # fmt: skip
+            p,
+            g,
+            m,
+            v,
+            [],
+            counts,
+            fused=True,
+            decoupled_weight_decay=apart,
+            amsgrad=False,
+            beta1=BETA1,
+            beta2=BETA2,
+            lr=rate * self.rule.factor(done + 1),
+            weight_decay=self.rule.weight_decay,
+            eps=EPS,
+            maximize=False,
+        )
 
     def _compiled(self, kinds: Sequence[dict[str, Tensor]], done: Tensor) -> None:
         if self._table is None:

@@ -5,7 +5,6 @@ Only passes of training change a state, in place, so that a captured CUDA graph 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -67,7 +66,8 @@ class Rules:
                     "more. Take a new choosers(..) for every pass of `evaluate`, `diagnose` and `artefacts`, and make "
                     "the same choices in each as in `loss`"
                 )
-            self._add_site()
+            self.states.append({label: _start(of, self.runs, self.device) for label, of in self.groups.items()})
+            self.last.append({name: torch.full((self.runs,), torch.nan, device=self.device) for name in self.parts})
         logits = logits.detach()
         taus_of: dict[str, dict[str, Tensor]] = {}
         for label, groups in self.groups.items():
@@ -80,10 +80,6 @@ class Rules:
                 one = tau.numel() == self.runs
                 self.last[site][name].copy_(tau.reshape(self.runs) if one else tau.reshape(self.runs, -1).mean(-1))
         return result
-
-    def _add_site(self) -> None:
-        self.states.append({label: _start(groups, self.runs, self.device) for label, groups in self.groups.items()})
-        self.last.append({name: torch.full((self.runs,), torch.nan, device=self.device) for name in self.parts})
 
     def latest(self, name: str) -> Tensor:
         """[runs], or [runs, places] where there are several: a temperature as the latest pass of training had it."""
@@ -199,16 +195,3 @@ def rule_of(ruled: Ruled, steps: int | None = None) -> Rule:
         return temperatures.from_dict({"name": ruled.name, **constants})
     except TypeError as error:
         raise ValueError(f"the rule {ruled.to_json()}: {error}") from None
-
-
-@lru_cache(maxsize=64)
-def has_one_per_run(rule: Rule) -> bool:
-    """True where a rule sets one temperature per run and place, and not one per row of logits."""
-    taus, _ = rule(rule.start((1,)), torch.zeros(1, 2, 3), dim=-1, run_dims=1, batch_dims=0)
-    return all(tau.numel() == 1 for tau in taus)
-
-
-def by_row(choice: Choice) -> str | None:
-    """The rules that set a temperature per row of logits, by their names; None where there are none."""
-    rules = dict.fromkeys(ruled.name for _, ruled, _ in ruled_parts(choice) if not has_one_per_run(rule_of(ruled)))
-    return " and ".join(rules) or None

@@ -38,8 +38,6 @@ class Task(ABC):
     """True where a run alone on a CPU is trained twice over, because a run axis of 1 would round differently."""
     path: Mapping[str, str] = MappingProxyType({"path": "plain"})
     """How a step is computed, and why not in another way, as it is shown and recorded."""
-    alone: ClassVar[bool] = False
-    """True where every run is an ordinary network that fills the device by itself: an engine trains one at a time."""
 
     def __init__(self, config: Config, source: str | None, device: torch.device) -> None:
         self.config, self.device = config, device

@@ -1,14 +1,12 @@
 """A search that learns as it goes: Optuna asks, the store answers."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dst_lab.estimators import is_whole, numbers_of
-from dst_lab.plans.halving import Halving
 from dst_lab.plans.plan import (
     Axis,
-    Early,
     Lookup,
     Plan,
     all_diverged,
@@ -24,14 +22,13 @@ from dst_lab.runs import Config
 
 BATCH = 8
 """New settings at a time: each is trained with all its seeds, and all of them as one fleet."""
-SAMPLERS = ("tpe", "cma-es")
 END = 0.02
 """This share of a range, on a logarithmic scale, is its end."""
 
 
 @dataclass(frozen=True)
 class Adaptive(Plan):
-    """Up to `settings` settings, proposed in batches by Optuna's TPE or CMA-ES in the logarithm of each axis.
+    """Up to `settings` settings, proposed in batches by Optuna's TPE in the logarithm of each axis.
 
     Nothing is kept of the search itself. Its sampler is seeded, so asking and telling from the start, with the scores
     that the store holds, leads to the same point: a killed search goes on, and half a batch is finished as it was.
@@ -40,64 +37,38 @@ class Adaptive(Plan):
     base: Config
     axes: tuple[tuple[str, float, float], ...]
     """(name, lowest, highest), both above 0. A field that takes whole numbers is proposed whole ones, and so is a
-    parameter of somebody's own whose ends are both whole numbers: 2 and 64, not 2.0 and 64.0."""
+    parameter of your own function whose ends are both whole numbers: 2 and 64, not 2.0 and 64.0."""
     seeds: tuple[int, ...]
     settings: int = 40
-    sampler: str = "tpe"
     sampler_seed: int = 0
     choices: tuple[Axis, ...] = ()
-    """(name, values): parameters that take one of some values; TPE alone knows these."""
-    halving: Halving | None = None
-    """When the worse settings of a batch are given up; None: never. The search learns from what they reached; it never
-    chooses one of them."""
+    """(name, values): parameters that take one of some values."""
 
     def __post_init__(self) -> None:
         if self.settings < 1:
             raise ValueError(f"a search tries at least 1 setting, got settings={self.settings}")
-        if self.sampler not in SAMPLERS:
-            raise ValueError(f"sampler must be one of {', '.join(SAMPLERS)}, got {self.sampler!r}")
-        if self.choices and self.sampler != "tpe":
-            named = ", ".join(name for name, _ in self.choices)
-            raise ValueError(f"{self.sampler} searches ranges alone, and {named} takes one of some values: take tpe")
         for name, low, high in self.axes:
             if not 0 < low < high < math.inf:
                 raise ValueError(f"{name} needs a lowest value above 0 and a higher highest, got {low} and {high}")
             if self._is_whole(name) and (low != int(low) or high != int(high)):
                 raise ValueError(f"{name} takes whole numbers, and so do the ends of its range, got {low} and {high}")
 
-    @property
-    def early(self) -> Halving | None:
-        return self.halving and replace(self.halving, seeds=len(self.seeds))
-
     def wanted(self, lookup: Lookup) -> list[Config]:
         # Of few whole numbers or values one may be proposed twice: it is one setting.
-        proposed = dict.fromkeys(self._proposed(lookup))
-        return [run for config in proposed for run in seeded([config], self._seeds(config, lookup))]
+        return seeded(dict.fromkeys(self._proposed(lookup)), self.seeds)
 
     def chosen(self, lookup: Lookup) -> list[Config]:
         proposed = self._proposed(lookup)
-        whole = [config for config in proposed if not self._given_up(config, lookup)]
-        winner = best(whole, self.seeds, lookup) if whole and len(proposed) == self.settings else None
+        winner = best(proposed, self.seeds, lookup) if len(proposed) == self.settings else None
         return [] if winner is None else [winner]
 
     def notes(self, lookup: Lookup) -> list[str]:
-        proposed = self._proposed(lookup)
-        tried = dict.fromkeys(proposed)
-        given_up = sum(self._given_up(config, lookup) for config in tried)
-        how = f"{len(tried)} settings by {self.sampler}"
-        if self.halving:
-            how += f" with halving, {given_up or 'none'} stopped early"
+        how = f"{len(set(self._proposed(lookup)))} settings"
         names = [*(name for name, _, _ in self.axes), *(name for name, _ in self.choices)]
         remarks = []
-        if len(proposed) == self.settings and given_up == len(tried):
-            remarks.append(
-                f"none is chosen for {describe(self.base)}, of {how}: every one has a run that was stopped early. "
-                "Without halving they are trained whole"
-            )
         for winner in self.chosen(lookup):
             if score(winner, self.seeds, lookup) == math.inf:
-                which = "every setting that was not stopped early" if self.halving else "every setting"
-                return [*remarks, all_diverged(winner, which)]
+                return [all_diverged(winner)]
             values = ", ".join(f"{name}={value_of(winner, name)}" for name in names)
             remarks.append(
                 f"chosen for {describe(winner)}: {values}, {score(winner, self.seeds, lookup):.6g}, of {how}"
@@ -113,37 +84,31 @@ class Adaptive(Plan):
                     remarks.append(f"  {name}={value_of(winner, name)} lies on the edge of its values")
         return remarks
 
-    def _given_up(self, config: Config, lookup: Lookup) -> bool:
-        return any(isinstance(lookup(run), Early) for run in seeded([config], self.seeds))
-
-    def _seeds(self, config: Config, lookup: Lookup) -> tuple[int, ...]:
-        """The seeds that a setting is trained with: where it was given up on some, only those."""
-        if not self._given_up(config, lookup):
-            return self.seeds
-        return tuple(run.seed for run in seeded([config], self.seeds) if lookup(run) is not None)
-
     def _proposed(self, lookup: Lookup) -> list[Config]:
         """Every setting asked for so far, the last batch being the one whose scores are not all known."""
         optuna = _optuna()
-        study = optuna.create_study(sampler=self._sampler(optuna))
+        sampler = optuna.samplers.TPESampler(
+            seed=self.sampler_seed, multivariate=True, constant_liar=True, n_startup_trials=BATCH
+        )
+        study = optuna.create_study(sampler=sampler)
         space = {name: self._range(optuna, name, low, high) for name, low, high in self.axes}
         space |= {name: optuna.distributions.CategoricalDistribution(values) for name, values in self.choices}
         proposed: list[Config] = []
         while len(proposed) < self.settings:
             trials = [study.ask(space) for _ in range(min(BATCH, self.settings - len(proposed)))]
-            batch = [self._config(trial.params) for trial in trials]
+            batch = []
+            for trial in trials:
+                values = {name: _rounded(trial.params[name], low, high) for name, low, high in self.axes}
+                values |= {name: trial.params[name] for name, _ in self.choices}
+                batch.append(with_values(self.base, values))
             proposed += batch
-            scores = [score(config, self._seeds(config, lookup), lookup) for config in batch]
+            scores = [score(config, self.seeds, lookup) for config in batch]
             if None in scores:
                 break
             for trial, value in zip(trials, scores, strict=True):
                 failed = value is None or not math.isfinite(value)
                 study.tell(trial, None if failed else value, state=optuna.trial.TrialState.FAIL if failed else None)
         return proposed
-
-    def _config(self, values: dict[str, Any]) -> Config:
-        rounded = {name: _rounded(values[name], low, high) for name, low, high in self.axes}
-        return with_values(self.base, rounded | {name: values[name] for name, _ in self.choices})
 
     def _range(self, optuna: Any, name: str, low: float, high: float) -> Any:
         if self._is_whole(name):
@@ -159,13 +124,6 @@ class Adaptive(Plan):
         if kind is not None:
             return kind is int
         return all(isinstance(end, int) for axis, *ends in self.axes if axis == name for end in ends)
-
-    def _sampler(self, optuna: Any) -> Any:
-        if self.sampler == "tpe":
-            return optuna.samplers.TPESampler(
-                seed=self.sampler_seed, multivariate=True, constant_liar=True, n_startup_trials=BATCH
-            )
-        return optuna.samplers.CmaEsSampler(seed=self.sampler_seed, popsize=BATCH, n_startup_trials=1)
 
 
 def _rounded(value: float, low: float, high: float) -> float:

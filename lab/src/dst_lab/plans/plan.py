@@ -8,8 +8,7 @@ from itertools import product
 from typing import Any, TypeAlias
 
 from dst_lab.estimators import Choice
-from dst_lab.plans.halving import Halving
-from dst_lab.runs import Config
+from dst_lab.runs import FRESH, Config
 
 Lookup: TypeAlias = Callable[[Config], float | None]
 """A run's score (its lowest validation loss over training; infinite where it diverged), None if not known. A run whose
@@ -17,18 +16,9 @@ code failed is not known: it is tried again."""
 Axis: TypeAlias = tuple[str, Sequence[Any]]
 
 
-class Early(float):
-    """The score of a run that was stopped early: what it had come to."""
-
-
 class Plan(ABC):
     """Which runs come next. A plan keeps no state: asked again with the same knowledge, it answers the same, so a plan
     that was killed, or trained on several machines, goes on from the store alone."""
-
-    @property
-    def early(self) -> Halving | None:
-        """How its runs may be stopped early. Such a plan takes a stopped run's score for known; to others it is not."""
-        return None
 
     @abstractmethod
     def wanted(self, lookup: Lookup) -> list[Config]:
@@ -164,9 +154,9 @@ def best(configs: Sequence[Config], seeds: Sequence[int], lookup: Lookup) -> Con
     return configs[min((value, i) for value, i in scored if value is not None)[1]]
 
 
-def all_diverged(config: Config, which: str = "every setting") -> str:
+def all_diverged(config: Config) -> str:
     """The sentence about a search whose best setting has no finite score."""
-    return f"none is best of {describe(config)}: {which} has a run that diverged"
+    return f"none is best of {describe(config)}: every setting has a run that diverged"
 
 
 def edge(values: Sequence[Any], value: Any) -> str | None:
@@ -186,3 +176,37 @@ def is_number(value: Any) -> bool:
 
 def describe(config: Config) -> str:
     return f"{config.task} {config.estimator.name}"
+
+
+FRESH_SEEDS = tuple(range(FRESH, FRESH + 10))
+
+
+@dataclass(frozen=True)
+class Following(Plan):
+    """What follows from the settings that earlier plans chose; nothing until those plans are done, and nothing from the
+    relaxations, which are references that no claim judges."""
+
+    before: tuple[tuple[str, Plan], ...]
+    """(name, plan)."""
+    seeds: tuple[int, ...]
+
+    def wanted(self, lookup: Lookup) -> list[Config]:
+        settled = [config for _, plan in self.before for config in plan.chosen(lookup)]
+        judged = [config for config in settled if config.estimator.kind.discrete]
+        return seeded(list(dict.fromkeys(new for config in judged for new in self.variants(config))), self.seeds)
+
+    def variants(self, config: Config) -> list[Config]:
+        """What to train for one chosen setting."""
+        return [config]
+
+    def notes(self, lookup: Lookup) -> list[str]:
+        undone = dict.fromkeys(name for name, plan in self.before if not plan.chosen(lookup))
+        return [f"{name} is not done: sweep it first" for name in undone]
+
+    def of(self, task: str) -> Plan | None:
+        before = tuple((name, part) for name, plan in self.before if (part := plan.of(task)))
+        return replace(self, before=before) if before else None
+
+
+class Confirm(Following):
+    """The chosen settings again, with seeds that no search has seen."""

@@ -58,7 +58,7 @@ def value_at(config: Mapping[str, Any], name: str) -> Any:
 
 
 def _inside(value: Any, name: str) -> Any:
-    """A key may have dots of its own: that of a parameter of somebody's own objective, such as `model.depth`."""
+    """A key may have dots of its own: that of a parameter of your own objective, such as `model.depth`."""
     if not isinstance(value, Mapping):
         return None
     if name in value:
@@ -91,7 +91,16 @@ def described(runs: Iterable[Run]) -> dict[str, str]:
     by_task: dict[str, list[Run]] = {}
     for run in runs:
         by_task.setdefault(run.task, []).append(run)
-    return {run.id: _described(run, differing(listed)) for listed in by_task.values() for run in listed}
+    words = {}
+    for listed in by_task.values():
+        more = differing(listed)
+        for run in listed:
+            own = names(run.fields)
+            numbers: dict[str, Any] = {name: value for name, value in run.config["estimator"].items() if name != "name"}
+            numbers |= {"seed": run.seed} | {name: value_at(run.fields, name) for name in more if name in own}
+            pairs = [f"{name}={value}" for name, value in numbers.items()]
+            words[run.id] = " ".join([run.task, run.estimator, *pairs, f"({run.id})"])
+    return words
 
 
 def differing(runs: Sequence[Run]) -> list[str]:
@@ -99,10 +108,3 @@ def differing(runs: Sequence[Run]) -> list[str]:
     fields = dict.fromkeys(name for run in runs for name in names(run.fields))
     others = [name for name in fields if name not in ("task", "seed") and not name.startswith("estimator.")]
     return [name for name in others if len({repr(value_at(run.fields, name)) for run in runs}) > 1]
-
-
-def _described(run: Run, more: Iterable[str]) -> str:
-    own = names(run.fields)
-    numbers: dict[str, Any] = {name: value for name, value in run.config["estimator"].items() if name != "name"}
-    numbers |= {"seed": run.seed} | {name: value_at(run.fields, name) for name in more if name in own}
-    return " ".join([run.task, run.estimator, *(f"{name}={value}" for name, value in numbers.items()), f"({run.id})"])

@@ -13,9 +13,8 @@ import numpy as np
 
 from dst_lab.cards import estimator, parts, title
 from dst_lab.estimators import temperatures_in
-from dst_lab.records.reader import ENDED
 from dst_lab.records.row import Row, setting_key
-from dst_lab.records.rows import Rows, Setting
+from dst_lab.records.rows import ENDED, Rows, Setting
 from dst_lab.records.summary import cautious, spread_of_seeds, summary
 from dst_lab.runs import FRESH, OWN_FIELDS, WHOLE, complete
 
@@ -52,11 +51,13 @@ class Group:
         by_setting: dict[tuple[str, str], list[Row]] = {}
         for row in ended:
             by_setting.setdefault((setting_key(row.run.config), _kind(row) if mixed else ""), []).append(row)
-        settings = [_setting(rows, seeds) for (_, seeds), rows in by_setting.items()]
+        settings = []
+        for (_, seeds), rows in by_setting.items():
+            done = [row for row in rows if row.done]
+            settings.append(Setting(rows[0].run.config, done, seeds, len(rows) - len(done)))
         deviations = [(one.n, summary(one.rows, "validation_loss", "best").std) for one in settings]
         spread = spread_of_seeds(deviations)
-        kept = (one for one in settings if one.n or setting_key(one.config) not in self._given_up)
-        return sorted(kept, key=lambda one: rank(one, spread))
+        return sorted(settings, key=lambda one: rank(one, spread))
 
     @cached_property
     def seeds(self) -> str:
@@ -89,16 +90,6 @@ class Group:
         return list(dict.fromkeys([*self.varied, *["dataset"] * whole]))
 
     @property
-    def stopped(self) -> int:
-        """How many settings are not among these, since runs of them were stopped early and none was trained whole."""
-        return len(self._given_up - {setting_key(setting.config) for setting in self.settings})
-
-    @cached_property
-    def _given_up(self) -> set[str]:
-        """The settings of which a run was stopped early."""
-        return {setting_key(row.run.config) for row in self.rows.runs.values() if row.run.status == "stopped"}
-
-    @property
     def best(self) -> dict[str, Setting]:
         """The best setting of each estimator: on confirmation seeds where search seeds found it and it has fresh ones
         too, else on the seeds that it was found with."""
@@ -121,9 +112,9 @@ class Group:
         found = {}
         for name, settings in by_estimator.items():
             family = self._family(settings[0].config)
-            tried: dict[str, set[str]] = {"search": set(), "fresh": set()}  # with those that were stopped early
+            tried: dict[str, set[str]] = {"search": set(), "fresh": set()}
             for row in self.rows.runs.values():
-                config, ended = row.run.config, row.run.status in (*ENDED, "stopped")
+                config, ended = row.run.config, row.run.status in ENDED
                 if row.run.estimator == name and ended and self._family(config) == family:
                     tried[_kind(row)].add(setting_key(config))
             seeds = "fresh" if len(tried["fresh"]) > len(tried["search"]) else "search"
@@ -201,11 +192,6 @@ def _name(heading: str, taken: Collection[str], figures: Collection[str]) -> str
     return next(name for name in names if name not in taken and not any(one.startswith(f"{name}-") for one in figures))
 
 
-def score(setting: Setting) -> float:
-    """The mean over seeds of the lowest validation loss; infinite where a run diverged."""
-    return math.inf if setting.diverged else rank(setting)[1]
-
-
 def rank(setting: Setting, spread: float = 0.0) -> tuple[bool, float]:
     """A key to sort by: what diverged comes last, by the mean over the seeds that did not, as `cautious` takes it."""
     if not setting.n:
@@ -213,12 +199,6 @@ def rank(setting: Setting, spread: float = 0.0) -> tuple[bool, float]:
     mean = float(np.mean([row.best("validation_loss") for row in setting.rows]))
     value = cautious(mean, setting.n, spread)
     return bool(setting.diverged), value if math.isfinite(value) else math.inf
-
-
-def _setting(rows: list[Row], seeds: str) -> Setting:
-    done = [row for row in rows if row.done]
-    config: Mapping[str, Any] = rows[0].run.config
-    return Setting(config, done, seeds, len(rows) - len(done))
 
 
 def _kind(row: Row) -> str:

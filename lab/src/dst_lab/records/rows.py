@@ -1,17 +1,62 @@
 """The runs of a store as one study sees them at one scale: found by their configs, by its recipes, by their roles."""
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from dst_lab.cards import Look, estimator
-from dst_lab.plans import FRESH, Lookup, Recipes
+from dst_lab.plans import FRESH, Lookup, Plan, Recipes
 from dst_lab.plans.recipes import Role, Search
-from dst_lab.records.reader import ENDED, Reader
 from dst_lab.records.row import Row, setting_key
 from dst_lab.runs import Config
-from dst_lab.store import Store
+from dst_lab.store import Store, run_id
+
+ENDED = ("done", "diverged")
+
+
+class Reader:
+    """A store as it is now."""
+
+    def __init__(self, store: Store, rows: Mapping[str, Row] | None = None) -> None:
+        self.store = store
+        self.rows = rows if rows is not None else {r.id: Row(r, partial(store.history, r.id)) for r in store.runs()}
+
+    def only(self, rows: Mapping[str, Row]) -> "Reader":
+        """A reader of the same store that has these runs alone."""
+        return Reader(self.store, rows)
+
+    def row(self, config: Config) -> Row | None:
+        """The run of this config, however it ended; None where there is none."""
+        return self.rows.get(run_id(config.to_dict()))
+
+    def find(self, config: Config) -> Row | None:
+        """The run of this config; None where it is not there, or has not ended by itself."""
+        row = self.row(config)
+        return row if row is not None and row.run.status in ENDED else None
+
+    def scores(self) -> Lookup:
+        """Each run's lowest validation loss over training; infinite where it diverged."""
+        known: dict[str, float] = {}
+
+        def lookup(config: Config) -> float | None:
+            row = self.find(config)
+            if row is None:
+                return None
+            if row.run.id not in known:
+                lowest = float(row.history["validation_loss"].values.min()) if row.done else math.inf
+                known[row.run.id] = lowest if math.isfinite(lowest) else math.inf
+            return known[row.run.id]
+
+        return lookup
+
+
+def remaining(plan: Plan, store: Store) -> tuple[list[Config], list[Config]]:
+    """What the plan wants, given the store, and the store lacks; and all that it wants so far."""
+    lookup = Reader(store).scores()
+    wanted = plan.wanted(lookup)
+    return [config for config in wanted if lookup(config) is None], wanted
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dst_lab.cards import metric as card
-from dst_lab.records.conditions import check_conditions, fits, parse
+from dst_lab.records.conditions import chosen
 from dst_lab.records.fields import CONFIG, check_fields, field, has_field, order
 from dst_lab.records.row import Row, spread
 from dst_lab.shown import did_you_mean
@@ -71,13 +71,13 @@ def summarise(
     if at not in (None, "last", "best"):
         raise StoreError(f"a run counts with its 'last' or its 'best' value: got at={at!r}")
     rows = list(rows)
-    conditions, runs = parse(where), [row.run for row in rows]
+    runs = [row.run for row in rows]
     check_fields(group, runs)
-    check_conditions(conditions, runs)
+    fitting = {run.id for run in chosen(runs, where)}
     columns = [column(name) for name in group]
     groups: dict[tuple[tuple[str, Any], ...], list[Row]] = {}
     for row in rows:
-        if fits(row.run, conditions):
+        if row.run.id in fitting:
             groups.setdefault(tuple(_key(row.run, name) for name in columns), []).append(row)
     table = []
     for key, members in sorted(groups.items(), key=lambda item: [order(value) for _, value in item[0]]):

@@ -1,16 +1,13 @@
-"""What is put into the page whole: figures as SVG that follows the page's colours, one piece per panel, and data."""
+"""Figures in the page: SVG that follows the page's colours, one piece per panel."""
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup, escape
 
 from dst_lab.cards import estimator
 from dst_lab.estimators import kinds
 from dst_lab.figures.style import FAINT, INK, PAPER, RULE, Drawn, write
-from dst_lab.shown import shown
 
 STYLE = (Path(__file__).parent / "assets" / "page.css").read_text(encoding="utf-8")
 ROW, GAP = 1085, 16
@@ -48,20 +45,6 @@ def inline(name: str, drawn: Drawn) -> Markup:
             f'style="--width:{pixels:.0f}px;--inches:{part / 72:g}">{inner}</svg>'
         )
     return Markup("".join(pieces))
-
-
-def embedded(data: Any) -> Markup:
-    """Data as JSON that no text in it can break out of, with no character that the page would obey."""
-    text = json.dumps(_shown(data), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
-
-
-def _shown(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {_shown(name): _shown(value) for name, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_shown(value) for value in data]
-    return shown(data) if isinstance(data, str) else data
 
 
 def _colours() -> dict[str, str]:

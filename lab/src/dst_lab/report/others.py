@@ -1,4 +1,4 @@
-"""Figures of runs that no study asks for: a task of one's own, or an objective that was tuned."""
+"""Figures of runs that no study asks for: a task of your own, or an objective that was tuned."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,25 +8,27 @@ from dst_lab.figures import Drawn
 from dst_lab.figures.curves import caption, diverged, draw, having, held
 from dst_lab.figures.importance import analysed, importance
 from dst_lab.figures.maps import temperature_map
-from dst_lab.figures.slices import numbers_varied, slices
+from dst_lab.figures.pair_map import pair_map
 from dst_lab.figures.style import listing
 from dst_lab.figures.sweeps import of_group
-from dst_lab.records import Group, Rows
+from dst_lab.records import Rows
+from dst_lab.records.groups import Group
 
-CURVES, CELLS, FEWEST = 2, 3, 6
-"""Panels of training curves at most, cells of a map at least, and settings of a plot against numbers at least."""
+CURVES, CELLS = 2, 3
+"""Panels of training curves at most, and cells of a map at least."""
 
 
 def figures_of(group: Group) -> dict[str, Callable[[Rows], Drawn]]:
-    """Training curves of each estimator's best setting, what mattered of all that was varied, the loss against each
-    number, and a map for each estimator that was swept over two temperatures."""
+    """Training curves of each estimator's best setting, what mattered of all that was varied, a map of the two
+    fields that mattered most, and one for each estimator that was swept over two temperatures."""
     if not group.metrics:
         return {}
     figures: dict[str, Callable[[Rows], Drawn]] = {f"{group.name}-curves": partial(_curves, group)}
     if found := analysed(group.compared):
         figures[f"{group.name}-importance"] = lambda _: importance(group.compared, found, group.title)
-    if len(group.compared) >= FEWEST and (numbers := numbers_varied(group.compared)):
-        figures[f"{group.name}-slices"] = lambda _: slices(group.compared, numbers, group.title)
+        down, across, *others = found.fields
+        if {down, across} != {"tau_f", "tau_b"}:
+            figures[f"{group.name}-map"] = lambda _: pair_map(group.compared, down, across, others, group.title)
     for name in mapped(group):
         figures[f"{group.name}-{name.replace('_', '-')}-map"] = partial(_map, group, name)
     return figures

@@ -1,18 +1,16 @@
 """One self-contained page from a store: what a study says, and what else is in the store."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from dst_lab.cards import title
 from dst_lab.figures import Drawn, draw
-from dst_lab.records import Group, Rows, groups, versions
-from dst_lab.report.commands import scale_of
-from dst_lab.report.embed import STYLE, embedded
+from dst_lab.records import Rows, versions
+from dst_lab.records.groups import Group, groups
+from dst_lab.report.embed import STYLE
 from dst_lab.report.others import figures_of
-from dst_lab.report.runs_table import payload
 from dst_lab.report.study import Figure, Page, Study
 from dst_lab.report.tables import (
     best_results,
@@ -31,15 +29,13 @@ from dst_lab.runs import FRESH
 from dst_lab.shown import shown
 from dst_lab.store import Run, Store, run_id
 
-PROGRAM = Path(__file__).parent / "assets" / "page.js"
 MOST = 40
 """Rows of a table of settings."""
 
 
 def pick_scale(study: Study, store: Store) -> str:
     """The paper's where the store has runs that the study's recipes begin with at this scale alone, else quick where it
-    has such; where both scales begin with them, the one of which a larger part is there. Where no recipe has runs, the
-    paper's if any run is more like it."""
+    has such; where both scales begin with them, the one of which a larger part is there."""
     recorded, scales = {run.id for run in store.runs()}, study.recipes.scales
     first = {
         scale: {
@@ -51,23 +47,20 @@ def pick_scale(study: Study, store: Store) -> str:
         others = set[str]().union(*(ids for other, ids in first.items() if other != scale))
         if recorded & (first[scale] - others):
             return scale
-    if any(recorded & ids for ids in first.values()):
-        return max(scales, key=lambda scale: len(recorded & first[scale]) / max(len(first[scale]), 1))
-    return scales[0] if any(scale_of(run.config) == scales[0] for run in store.runs()) else scales[-1]
+    return max(reversed(scales), key=lambda scale: len(recorded & first[scale]) / max(len(first[scale]), 1))
 
 
 def own_runs(rows: Rows) -> list[Run]:
-    """The runs of the page's scale: what the study's recipes want, and what else was trained with its values; of a
-    study without recipes, all."""
+    """The runs that the study's recipes want at the page's scale; of a study without recipes, all."""
     runs = [row.run for row in rows.runs.values()]
     if not rows.recipes.plans:
         return runs
     wanted = {run_id(config.to_dict()) for name in rows.recipes.plans for config in rows.wanted(name)}
-    return [run for run in runs if run.id in wanted or scale_of(run.config) == rows.scale]
+    return [run for run in runs if run.id in wanted]
 
 
 def left_out(rows: Rows, own: Sequence[Run], others: Sequence[Group]) -> set[str]:
-    """The runs that no verdict and no figure counts: those of another scale."""
+    """The runs that no verdict and no figure counts."""
     return {*rows.runs} - {run.id for run in own} - {run for group in others for run in group.rows.runs}
 
 
@@ -92,14 +85,12 @@ def page(study: Study, rows: Rows, drawn: Mapping[str, Drawn] | None = None) -> 
     contents = [("answer", "Answer"), *((one.anchor, one.title) for one, _ in own_sections)]
     contents += [("verdicts", "Verdicts")] * bool(study.rules) + [("figures", "Figures")] * bool(study.parts)
     contents += [("settings", "Settings")] * bool(study.recipes.searches) + [("others", "Tasks")] * bool(others)
-    contents += [("runs", "All runs"), *[("reproduce", "Reproduce")] * bool(study.recipes.plans)]
+    contents += [("reproduce", "Reproduce")] * bool(study.recipes.plans)
     items = as_shown(context.verdicts, study)
     text = context.fill(
         "page.html",
         contents=[*contents, ("provenance", "Provenance")],
         style=Markup(STYLE),
-        program=Markup(PROGRAM.read_text(encoding="utf-8")),
-        data=embedded(payload(context)),
         note=study.notes.get(rows.scale, ""),
         facts=facts(rows, own),
         own=len(own),
@@ -139,6 +130,5 @@ def _part(page: Page, group: Group) -> dict[str, Any]:
         "rated": any(row["lr"] for row in rows),
         "rows": rows,
         "most": MOST,
-        "stopped": group.stopped,
         "failed": sum(row.run.status == "failed" for row in group.rows.runs.values()),
     }

@@ -14,7 +14,8 @@ from dst_lab.claims import Verdict
 from dst_lab.figures import Drawn
 from dst_lab.figures.style import listing
 from dst_lab.plans import Recipes
-from dst_lab.records import Group, Rows, Setting
+from dst_lab.records import Rows, Setting
+from dst_lab.records.groups import Group
 from dst_lab.report.embed import inline
 from dst_lab.report.text import prose
 from dst_lab.store import Store
@@ -141,6 +142,9 @@ class Page:
 
 ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
-    autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-)  # fmt: skip
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 ENVIRONMENT.filters["prose"] = prose

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from dst_lab.cards import DATASETS, MetricCard, estimator, metric, title
-from dst_lab.figures.importance import flat
 from dst_lab.figures.style import numbers_of, plus_minus, value_text
+from dst_lab.figures.sweeps import flat
 from dst_lab.plans.plan import edge
-from dst_lab.records import Group, Rows, Setting
+from dst_lab.records import Rows, Setting
+from dst_lab.records.groups import Group
 from dst_lab.report.study import Study
 from dst_lab.runs import OWN_FIELDS, WHOLE, Config, complete
 from dst_lab.store import Run
@@ -26,6 +27,7 @@ def facts(rows: Rows, runs: Sequence[Run]) -> dict[str, str]:
     rare = [f"{status[kind]} {kind}" for kind in ("stopped", "diverged", "failed") if status[kind]]
     places = _provenances(rows, runs)
     seconds = sum(_seconds(place, count) for place, count in places)
+    days = sorted(str(place[name])[:10] for place, _ in places for name in ("started", "ended") if name in place)
     if not runs:
         return {"Runs": "0"}
     lines = {
@@ -33,7 +35,7 @@ def facts(rows: Rows, runs: Sequence[Run]) -> dict[str, str]:
         "Data": _data(runs),
         "Trained on": ", ".join(name for name in _unique(_device(place) for place, _ in places) if name != UNKNOWN),
         "Training time": duration(seconds) if seconds >= 1 else "",
-        "When": " to ".join(_unique(_days(places))),
+        "When": " to ".join(_unique([days[0], days[-1]] if days else ["not recorded"])),
     }
     return {name: text for name, text in lines.items() if text}
 
@@ -97,7 +99,7 @@ def temperatures_text(values: Mapping[str, Any]) -> str:
 
 
 def rate_text(config: Mapping[str, Any]) -> str:
-    """The learning rate of a run; "" where it has none, as somebody's own objective that was given none."""
+    """The learning rate of a run; "" where it has none, such as your own objective that was given none."""
     given = complete(config)
     return value_text(given["lr"]) if "lr" in given else ""
 
@@ -181,11 +183,6 @@ def _device(place: dict[str, Any]) -> str:
     if "device_name" in place:
         return str(place["device_name"])
     return f"{place['cores']} CPU cores" if place.get("device") == "cpu" and "cores" in place else UNKNOWN
-
-
-def _days(places: list[tuple[dict[str, Any], int]]) -> list[str]:
-    days = sorted(str(place[name])[:10] for place, _ in places for name in ("started", "ended") if name in place)
-    return [days[0], days[-1]] if days else ["not recorded"]
 
 
 def _data(runs: Sequence[Run]) -> str:
@@ -325,7 +322,7 @@ def cell(setting: Setting, cards: Sequence[MetricCard], remark: str) -> Cell:
 
 
 def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What an objective of somebody's own was given besides temperatures and learning rate."""
+    """What an objective of your own was given besides temperatures and learning rate."""
     given = complete(config)
     fields = (
         {name: given[name] for name in OWN_FIELDS if name != "lr" and name in given} if "objective" in config else {}

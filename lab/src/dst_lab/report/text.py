@@ -45,8 +45,11 @@ GLOSSARY: dict[str, str] = {
 
 
 WORDS = {
-    SUPPORTED: "yes", NOT_SUPPORTED: "not shown", CONTRADICTED: "no", NOT_TESTED: "not tested, since runs are missing",
-}  # fmt: skip
+    SUPPORTED: "yes",
+    NOT_SUPPORTED: "not shown",
+    CONTRADICTED: "no",
+    NOT_TESTED: "not tested, since runs are missing",
+}
 
 
 @dataclass(frozen=True)

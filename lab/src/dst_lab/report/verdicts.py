@@ -46,8 +46,8 @@ class Line:
 class Shown:
     """A verdict as the page shows it."""
 
-    index: int
     key: str
+    """The id by which a link on the page opens it."""
     verdict: Verdict
     kind: str
     mark: str
@@ -96,11 +96,16 @@ def _shown(i: int, verdict: Verdict, study: Study) -> Shown:
     beside = [comparison for comparison in verdict.comparisons if not comparison.judged]
     place = title(verdict.task)
     return Shown(
-        index=i, key=f"verdict-{i}", verdict=verdict, kind=verdict.verdict.replace(" ", "-"),
-        mark=MARKS[verdict.verdict], place=place, where=place or study.where,
+        key=f"verdict-{i}",
+        verdict=verdict,
+        kind=verdict.verdict.replace(" ", "-"),
+        mark=MARKS[verdict.verdict],
+        place=place,
+        where=place or study.where,
         summary=_summary(verdict, judged, study.ours),
-        judged=_lines(judged), beside=_lines(beside),
-    )  # fmt: skip
+        judged=_lines(judged),
+        beside=_lines(beside),
+    )
 
 
 def _summary(verdict: Verdict, judged: Sequence[Comparison], ours: str) -> str:
@@ -126,9 +131,13 @@ def _summary(verdict: Verdict, judged: Sequence[Comparison], ours: str) -> str:
 
 
 _WORDS = {
-    "better": "", "ahead": "", "worse": " (worse)", "unclear": " (no clear difference)",
-    "behind": " (behind)", "diverges": " (diverges more often)",
-}  # fmt: skip
+    "better": "",
+    "ahead": "",
+    "worse": " (worse)",
+    "unclear": " (no clear difference)",
+    "behind": " (behind)",
+    "diverges": " (diverges more often)",
+}
 
 
 def _standing(one: Comparison) -> str:
@@ -154,12 +163,19 @@ def _line(one: Comparison, reach: float) -> Line:
     unit = {"": "", "share": " points"}.get(one.unit, f" {one.unit}")
     p, side = min((one.p_better, "better"), (one.p_worse, "worse"))
     return Line(
-        name=one.name, metric=one.metric, ours=_side(one, 0), theirs=_side(one, 1),
-        difference=_difference(one.difference, one) + unit * math.isfinite(one.difference), interval=interval,
+        name=one.name,
+        metric=one.metric,
+        ours=_side(one, 0),
+        theirs=_side(one, 1),
+        difference=_difference(one.difference, one) + unit * math.isfinite(one.difference),
+        interval=interval,
         p=f"{p:.2g} ({side})" if p < 0.5 else "0.5" if p == 0.5 else "> 0.5",
-        effect="" if math.isnan(one.effect) else _signed(one.effect),
-        n=one.n, mood=_mood(one), judged=one.judged, plot=_plot(one, reach),
-    )  # fmt: skip
+        effect="" if math.isnan(one.effect) else f"{one.effect:+.2f}".replace("-", MINUS).replace("inf", "∞"),
+        n=one.n,
+        mood=_mood(one),
+        judged=one.judged,
+        plot=_plot(one, reach),
+    )
 
 
 def _plot(one: Comparison, reach: float) -> Markup:
@@ -222,7 +238,3 @@ def _decimals(one: Comparison) -> int:
     gap = abs(factor * one.difference)
     of_gap = 1 - math.floor(math.log10(gap)) if math.isfinite(gap) and gap > 0 else 0
     return max(0, of_mean, min(of_gap, of_mean + 2))
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", MINUS).replace("inf", "∞")

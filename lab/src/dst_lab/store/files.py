@@ -12,8 +12,10 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from dst_lab.replace import TABLE_ENDING
+from dst_lab.store import table
 from dst_lab.store.errors import RESTORE, SAFE, StoreError, explained
-from dst_lab.store.rows import BARE_FINGERPRINTS, SCHEMA
+from dst_lab.store.rows import BARE_FINGERPRINTS, SCHEMA, encode, insert
 
 APPLICATION_ID = int.from_bytes(b"dsts", "big")
 FORMAT = 1
@@ -132,10 +134,13 @@ def locked(path: Path) -> Iterator[None]:
 
 def slices(folder: Path) -> list[Path]:
     """The stores in a folder that is read as one, by name; `StoreError` where there is none."""
-    files = sorted(path for path in folder.iterdir() if path.name.endswith(_ENDINGS) and path.is_file())
+    files = sorted(
+        path for path in folder.iterdir() if (path.name.endswith(_ENDINGS) and path.is_file()) or table.is_table(path)
+    )
     if not files:
         raise StoreError(
-            f"{folder} is not a file, and no folder of slices either: it holds no *{' and no *'.join(_ENDINGS)}."
+            f"{folder} is not a file, and no folder of slices either: it holds no "
+            f"*{' and no *'.join((*_ENDINGS, TABLE_ENDING))}."
         )
     return files
 
@@ -153,7 +158,18 @@ def compress(path: Path) -> None:
 
 @contextmanager
 def plain(path: Path) -> Iterator[Path]:
-    """The store as a plain file: `path` itself or, of a compressed one, a temporary file for the time of the block."""
+    """The store as a plain file: `path` itself or, of a compressed one or a table, a temporary file for the time of the
+    block."""
+    if table.is_table(path):
+        with TemporaryDirectory(prefix="dst-") as folder:
+            target = Path(folder) / "runs.sqlite"
+            with writer(target) as connection:
+                connection.execute("BEGIN")  # one for all: each would wait for the disk
+                for record in table.read(path):
+                    insert(connection, encode(record))
+                connection.execute("COMMIT")
+            yield target
+        return
     if path.suffix != COMPRESSED:
         yield path
         return

@@ -9,7 +9,7 @@ is of, and the SHA-256 of all that it holds; everything is checked before any of
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,20 +43,6 @@ def folder_of(store: Path) -> Path:
 def path_of(store: Path, run: str, digest: str) -> Path:
     """The file of a result."""
     return folder_of(store) / f"{run}-{digest}.safetensors"
-
-
-def file_of(stores: Sequence[Path], run: str, digest: str) -> Path | None:
-    """The file with the network of a result, in the folder of the first of these stores that has it.
-
-    Earlier versions named a file by its run alone: such a file counts where it says that it is of this result.
-    """
-    for store in stores:
-        path, older = path_of(store, run, digest), folder_of(store) / f"{run}.safetensors"
-        if path.is_file():
-            return path
-        if older.is_file() and _record_of(older) in (digest, None):
-            return older
-    return None
 
 
 def write(store: Path, network: Network) -> None:
@@ -97,23 +83,9 @@ def read(path: Path, run: str, digest: str) -> Network:
 
 def remove(store: Path, run: str, *, keep: str = "") -> None:
     """Remove the files of a run, but for that of the result `keep`."""
-    for path in _files(folder_of(store), run):
+    for path in folder_of(store).glob(f"{run}-*.safetensors"):
         if path != path_of(store, run, keep):
             path.unlink(missing_ok=True)
-
-
-def _files(folder: Path, run: str) -> Iterator[Path]:
-    yield folder / f"{run}.safetensors"
-    yield from folder.glob(f"{run}-*.safetensors")
-
-
-def _record_of(path: Path) -> str | None:
-    """The result that a file says it belongs to; None where it cannot be read."""
-    try:
-        with safe_open(path, framework="np") as file:
-            return str((file.metadata() or {}).get("record", ""))
-    except (SafetensorError, OSError, ValueError):
-        return None
 
 
 def _digest(tensors: Tensors, about: Mapping[str, str]) -> str:

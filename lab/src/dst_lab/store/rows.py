@@ -8,7 +8,6 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from enum import Enum
 from typing import Any
@@ -102,15 +101,6 @@ class StoredRow:
         """True where the run needs no more training."""
         return WEIGHT[self.status] == FINAL
 
-    @property
-    def name(self) -> str:
-        """The run in a person's words, as far as a damaged row can be read."""
-        taus = ""
-        with suppress(ValueError, TypeError, KeyError, AttributeError):
-            values = json.loads(self.config)["estimator"].items()
-            taus = "".join(f" {name}={value}" for name, value in values if name != "name")
-        return f"{self.task} {self.estimator}{taus} seed={self.seed} ({self.id})"
-
     def repacked(self, level: int) -> "StoredRow":
         """The row with its blobs compressed at another level."""
         artefacts = {name: blob.repacked(body, level) for name, body in self.artefacts.items()}
@@ -140,14 +130,6 @@ class StoredRow:
                 raise ValueError("what it found does not have the fingerprint it was recorded with")
         except (TypeError, KeyError, AttributeError) as error:  # SQLite gives a damaged column another type
             raise ValueError(str(error)) from error
-
-    def damage(self) -> str:
-        """What `verify` says; empty where the run is whole."""
-        try:
-            self.verify()
-        except ValueError as error:
-            return str(error)
-        return ""
 
 
 def encode(record: Record) -> StoredRow:

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy.typing as npt
 
-from dst_lab.replace import STORE, check_target, replacing, resolved
+from dst_lab.replace import replacing, resolved
 from dst_lab.store import blob, files, networks, rows
 from dst_lab.store.errors import RESTORE, DamagedRunError, StoreError, StoreWarning, explained
 from dst_lab.store.record import Record, Run, Series, identify
 from dst_lab.store.rows import Outcome
+from dst_lab.store.table import is_table
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,6 @@ class Store:
     ) -> None:
         self.path = path
         self._slices, self._held, self._is_writer = slices, held, is_writer
-        self._left_out: set[str] = set()
         self._slice_of: dict[str, int] = {}
         """Where there are several slices: the one whose record of a run counts."""
 
@@ -117,7 +117,7 @@ class Store:
                 *chosen.values(),
             )
             for run, config, ended, detail, origin in listed:
-                if self._slice_of.get(run, number) == number and run not in self._left_out:
+                if self._slice_of.get(run, number) == number:
                     with self._intact(run, "config"):
                         if identify(config) != run:
                             raise ValueError("it does not belong to the id")
@@ -204,25 +204,6 @@ class Store:
         for _ in self.verified_rows():
             pass
 
-    def check_pages(self) -> None:
-        """Raise `StoreError` where the file does not hold together, so that runs may be missing from what is read."""
-        for path, connection in self._slices:
-            files.check_pages(connection, path)
-
-    def leave_out_damaged(self) -> dict[str, str]:
-        """List only the runs that are whole from now on, and return the others by name, with what is wrong with each.
-
-        A file that does not hold together is read as far as that goes: `check_pages` says so.
-        """
-        damaged = {}
-        for _, connection in self._slices:
-            with suppress(sqlite3.DatabaseError):
-                for row in rows.read_all(connection):
-                    if reason := row.damage():
-                        self._left_out.add(row.id)
-                        damaged[row.name] = reason
-        return damaged
-
     def put(self, records: Iterable[Record]) -> int:
         """Record runs, all or none of them, and return how many were new.
 
@@ -281,7 +262,8 @@ class Store:
             file = resolved(target)
             if file.exists() and file.samefile(self.path):
                 raise StoreError(f"{file} is the store itself: a copy needs another path.")
-            check_target(file, STORE, overwrite=overwrite)
+            if file.exists() and not overwrite:
+                raise StoreError(f"{file} exists already: give another path, or replace it with --overwrite.")
         is_compressed = file.suffix == files.COMPRESSED
         level = 0 if is_compressed else blob.LEVEL if self._is_unpacked else None
         with files.locked(file), explained(file), replacing(file) as draft:
@@ -335,8 +317,9 @@ class Store:
         return any(path.suffix == files.COMPRESSED for path, _ in self._slices)
 
     def _file_of(self, run: str, digest: bytes) -> Path | None:
-        """The file with the network of a result."""
-        return networks.file_of([path for path, _ in self._slices], run, digest.hex())
+        """The file with the network of a result, in the folder of the first slice that has it."""
+        files_of_slices = (networks.path_of(path, run, digest.hex()) for path, _ in self._slices)
+        return next(filter(Path.is_file, files_of_slices), None)
 
     def _lacks_network(self, row: rows.StoredRow) -> bool:
         """True where the result of a row is what is recorded of its run, and its network is not there."""
@@ -390,10 +373,15 @@ class Store:
 
 
 def _check_writable(file: Path) -> None:
-    """Raise `StoreError` for what is only read: a compressed store, and a folder of slices."""
+    """Raise `StoreError` for what is only read: a compressed store, a table, and a folder of slices."""
     if file.suffix == files.COMPRESSED:
         raise StoreError(
             f"{file} is compressed, and such a store is only read. To go on with its runs, make a plain one of it: "
+            f"`dst copy --store {file.name} runs.sqlite`."
+        )
+    if is_table(file):
+        raise StoreError(
+            f"{file} is a table of runs as text, which is only read. To go on with its runs, make a store of it: "
             f"`dst copy --store {file.name} runs.sqlite`."
         )
     if file.is_dir():

@@ -29,16 +29,15 @@ from typing import ClassVar, TypeAlias
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-import decoupled_st as dst
 from dst_lab import data
 from dst_lab.estimators import CLEAN, GAPPED, IDENTITY, SECOND_ORDER, takes_noise
 from dst_lab.fleet.chooser import Chooser, along, drawn_at, function_of
-from dst_lab.fleet.layers.linear import autoencoder_module, initial_stack, linear
-from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task, pixels, sum_per_run
+from dst_lab.fleet.task import Choosers, Metrics, Parameters, pixels, sum_per_run
 from dst_lab.runs import Config
 from dst_lab.tasks import register
+from dst_lab.tasks.coded_images import CodedImages
 
 MOST_CODES = 4096
 
@@ -81,7 +80,7 @@ FORCED = 1e9
 
 
 @register
-class BiasVariance(Task):
+class BiasVariance(CodedImages):
     config_type = BiasVarianceConfig
     config: BiasVarianceConfig
 
@@ -92,34 +91,14 @@ class BiasVariance(Task):
         self.train = pixels(dataset.train, device)[: config.batch]
         self.validation = pixels(dataset.validation, device)
         self.images = config.batch
-        self.encoder = (self.train.shape[1], *config.hidden, config.latents * config.classes)
-        self.decoder = self.encoder[::-1]
+        self.set_inputs(self.train.shape[1])
         place = config.classes ** torch.arange(config.latents - 1, -1, -1, device=device)
         number = torch.arange(config.classes**config.latents, device=device).unsqueeze(-1)
         self.codes = F.one_hot(number // place % config.classes, config.classes).float()  # [codes, latents, classes]
 
-    def initial(self, seed: int) -> Parameters:
-        generator = torch.Generator().manual_seed(seed)
-        encoder = initial_stack("encoder.", self.encoder, generator)
-        return encoder | initial_stack("decoder.", self.decoder, generator)
-
     def fixed(self, seed: int) -> Parameters:
         """The initial parameters, to be measured at the first evaluation."""
         return {f"initial.{name}": tensor for name, tensor in self.initial(seed).items()}
-
-    def logits(self, parameters: Parameters, x: Tensor) -> Tensor:
-        """[runs, images, latents, classes]"""
-        logits = self._stack("encoder", parameters, x)
-        return logits.view(*logits.shape[:2], self.config.latents, self.config.classes)
-
-    def decode(self, parameters: Parameters, code: Tensor) -> Tensor:
-        """[runs, n, pixels], as logits, of codes [runs, n, latents, classes]."""
-        return self._stack("decoder", parameters, code.flatten(2))
-
-    def _stack(self, part: str, parameters: Parameters, x: Tensor) -> Tensor:
-        for i in range(len(self.config.hidden)):
-            x = torch.relu(linear(x, parameters, f"{part}.{i}"))
-        return linear(x, parameters, f"{part}.{len(self.config.hidden)}")
 
     def nats_of_codes(self, parameters: Parameters, x: Tensor) -> Tensor:
         """[runs, images, codes]: the loss of every image under every code; x [images, pixels] or with a run axis."""
@@ -159,7 +138,8 @@ class BiasVariance(Task):
         parameters = {name: tensor.double() for name, tensor in parameters.items()}
         x = self.train.double()
         logits = self.logits(parameters, x).detach()
-        tau = along(judged_at(choosers(True), logits), logits)
+        tau = drawn_at(choosers(True), logits)
+        tau = along(torch.where(tau == 0, 1.0, tau), logits)  # 1 where it takes the argmax
         leaf = logits.clone().requires_grad_()
         expected = self.expected(leaf, self.nats_of_codes(parameters, x).detach(), tau)
         (exact,) = torch.autograd.grad(expected.sum(), leaf)
@@ -211,16 +191,9 @@ class BiasVariance(Task):
         loss = F.binary_cross_entropy_with_logits(output, target, reduction="sum")
         return torch.autograd.grad(loss, leaf)[0]
 
-    @classmethod
-    def network(cls, config: Config, tensors: Parameters, estimator: dst.Estimator, deterministic: bool) -> nn.Module:
-        """Pixels [..., inputs] from 0 to 1 in, logits of pixels out."""
-        assert isinstance(config, BiasVarianceConfig)
-        choice = dst.nn.Categorical(estimator, deterministic=deterministic)
-        return autoencoder_module(tensors, (config.latents, config.classes), choice, nn.ReLU)
-
     def bytes_per_run(self) -> int:
         draws = self.config.batch * max(AT_ONCE, len(self.codes))
-        return 8 * 8 * draws * sum(self.decoder)
+        return 8 * 8 * draws * sum(self.encoder)
 
 
 def compare(mean: Tensor, variance: Tensor, exact: Tensor) -> Metrics:
@@ -238,9 +211,3 @@ def compare(mean: Tensor, variance: Tensor, exact: Tensor) -> Metrics:
         "bias_rescaled": (((rescale.unsqueeze(-1) * mean - exact) ** 2).sum(-1) / square).sqrt(),
         "variance_rescaled": rescale**2 * variance / square,
     }
-
-
-def judged_at(choose: Chooser, logits: Tensor) -> Tensor:
-    """The temperature at which an estimator draws, or which it relaxes; 1 where it takes the argmax."""
-    tau = drawn_at(choose, logits)
-    return torch.where(tau == 0, 1.0, tau)

@@ -15,17 +15,16 @@ from typing import Any, ClassVar
 
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-import decoupled_st as dst
 from decoupled_st.diagnostics import gradient_snr, perplexity_of_counts
 from dst_lab import data
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.layers.linear import autoencoder_module, initial_stack, linear
-from dst_lab.fleet.layers.pixels import pixel_nats
-from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, pixels
+from dst_lab.fleet.layers import pixel_nats
+from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, chunks, pixels
 from dst_lab.runs import Config, Defaults
 from dst_lab.tasks import register
+from dst_lab.tasks.coded_images import CodedImages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,7 @@ SHOWN = 8
 
 
 @register
-class CategoricalAutoencoder(Task):
+class CategoricalAutoencoder(CodedImages):
     config_type = CategoricalAutoencoderConfig
     config: CategoricalAutoencoderConfig
 
@@ -69,33 +68,11 @@ class CategoricalAutoencoder(Task):
         dataset = data.load(config.dataset, source)
         self.splits = {name: pixels(split, device) for name, split in dataset.splits.items()}
         self.images, inputs = self.splits["train"].shape
-        code = config.latents * config.classes
-        self.encoder = (inputs, *config.hidden, code)
-        self.decoder = (code, *reversed(config.hidden), inputs)
-
-    def initial(self, seed: int) -> Parameters:
-        generator = torch.Generator().manual_seed(seed)
-        encoder = initial_stack("encoder.", self.encoder, generator)
-        return encoder | initial_stack("decoder.", self.decoder, generator)
-
-    def _stack(self, part: str, layers: int, parameters: Parameters, x: Tensor) -> Tensor:
-        for i in range(layers):
-            x = torch.relu(linear(x, parameters, f"{part}.{i}"))
-        return x
-
-    def features(self, parameters: Parameters, x: Tensor) -> Tensor:
-        """What the logit layer sees."""
-        return self._stack("encoder", len(self.config.hidden), parameters, x)
+        self.set_inputs(inputs)
 
     def code(self, parameters: Parameters, features: Tensor, choose: Chooser) -> Tensor:
         """[runs, images, latents, classes], one-hot."""
-        logits = linear(features, parameters, f"encoder.{len(self.config.hidden)}")
-        return choose.categorical(logits.view(*logits.shape[:2], self.config.latents, self.config.classes))
-
-    def decode(self, parameters: Parameters, code: Tensor) -> Tensor:
-        """[runs, images, pixels], as logits."""
-        hidden = self._stack("decoder", len(self.config.hidden), parameters, code.flatten(2))
-        return linear(hidden, parameters, f"decoder.{len(self.config.hidden)}")
+        return choose.categorical(self.logits_of(parameters, features))
 
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
         x = self.splits["train"][index]
@@ -155,13 +132,6 @@ class CategoricalAutoencoder(Task):
             "codes": index.cpu().numpy(),
         }
 
-    @classmethod
-    def network(cls, config: Config, tensors: Parameters, estimator: dst.Estimator, deterministic: bool) -> nn.Module:
-        """Pixels [..., inputs] from 0 to 1 in, logits of pixels out."""
-        assert isinstance(config, CategoricalAutoencoderConfig)
-        choice = dst.nn.Categorical(estimator, deterministic=deterministic)
-        return autoencoder_module(tensors, (config.latents, config.classes), choice, nn.ReLU)
-
     def bytes_per_run(self) -> int:
-        neurons = sum(self.encoder) + sum(self.decoder)
+        neurons = 2 * sum(self.encoder)
         return 4 * (6 * self.config.batch * neurons + 4 * EVALUATE * neurons)

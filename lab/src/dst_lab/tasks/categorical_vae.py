@@ -20,18 +20,16 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-import decoupled_st as dst
 from decoupled_st.diagnostics import perplexity_of_counts
 from dst_lab import data
 from dst_lab.fleet.chooser import Chooser, along, drawn_at
-from dst_lab.fleet.layers.linear import SLOPE, autoencoder_module, initial_stack, linear
-from dst_lab.fleet.layers.pixels import pixel_nats
-from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, pixels
+from dst_lab.fleet.layers import pixel_nats
+from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, chunks, pixels
 from dst_lab.runs import Config
 from dst_lab.tasks import register
+from dst_lab.tasks.coded_images import CodedImages
 
 PIXELS = ("grey", "binarised")
 
@@ -75,9 +73,10 @@ EVALUATE = 1024
 
 
 @register
-class CategoricalVAE(Task):
+class CategoricalVAE(CodedImages):
     config_type = CategoricalVAEConfig
     config: CategoricalVAEConfig
+    leaky = True
 
     def __init__(self, config: CategoricalVAEConfig, source: str | None, device: torch.device) -> None:
         super().__init__(config, source, device)
@@ -86,29 +85,7 @@ class CategoricalVAE(Task):
         if config.pixels == "binarised":
             self.splits = {name: (images > 0.5).float() for name, images in self.splits.items()}
         self.images, inputs = self.splits["train"].shape
-        code = config.latents * config.classes
-        self.encoder = (inputs, *config.hidden, code)
-        self.decoder = (code, *reversed(config.hidden), inputs)
-
-    def initial(self, seed: int) -> Parameters:
-        generator = torch.Generator().manual_seed(seed)
-        encoder = initial_stack("encoder.", self.encoder, generator)
-        return encoder | initial_stack("decoder.", self.decoder, generator)
-
-    def logits(self, parameters: Parameters, x: Tensor) -> Tensor:
-        """[runs, images, latents, classes]"""
-        logits = self._stack("encoder", parameters, x)
-        return logits.view(*logits.shape[:2], self.config.latents, self.config.classes)
-
-    def decode(self, parameters: Parameters, code: Tensor) -> Tensor:
-        """[runs, images, pixels], as logits."""
-        return self._stack("decoder", parameters, code.flatten(2))
-
-    def _stack(self, part: str, parameters: Parameters, x: Tensor) -> Tensor:
-        layers = len(self.config.hidden)
-        for i in range(layers):
-            x = F.leaky_relu(linear(x, parameters, f"{part}.{i}"), SLOPE)
-        return linear(x, parameters, f"{part}.{layers}")
+        self.set_inputs(inputs)
 
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
         x = self.splits["train"][index]
@@ -177,18 +154,11 @@ class CategoricalVAE(Task):
             total = total - (logs * weight).sum(-1)
         return total / len(images)
 
-    @classmethod
-    def network(cls, config: Config, tensors: Parameters, estimator: dst.Estimator, deterministic: bool) -> nn.Module:
-        """Pixels [..., inputs] from 0 to 1 in, logits of pixels out."""
-        assert isinstance(config, CategoricalVAEConfig)
-        choice = dst.nn.Categorical(estimator, deterministic=deterministic)
-        return autoencoder_module(tensors, (config.latents, config.classes), choice, lambda: nn.LeakyReLU(SLOPE))
-
     def bytes_per_run(self) -> int:
         code = self.encoder[-1]
-        trained = 6 * self.config.batch * (sum(self.encoder) + sum(self.decoder) + 4 * code)
+        trained = 6 * self.config.batch * (2 * sum(self.encoder) + 4 * code)
         # An evaluation keeps no layer but the one it is at; of the bound it keeps every draw's weight.
-        evaluated = EVALUATE * (4 * max(self.decoder) + 16 * code + 3 * self.config.bound_samples)
+        evaluated = EVALUATE * (4 * max(self.encoder) + 16 * code + 3 * self.config.bound_samples)
         return 4 * (trained + evaluated)
 
 

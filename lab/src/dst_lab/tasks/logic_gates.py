@@ -22,7 +22,7 @@ from decoupled_st.diagnostics import gate_histogram, perplexity_of_counts
 from dst_lab import data
 from dst_lab.estimators import is_own
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.compiled import compiled
+from dst_lab.fleet.layers import compiled
 from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, sum_per_run
 from dst_lab.runs import Config, Defaults
 from dst_lab.tasks import register
@@ -68,9 +68,15 @@ class LogicGatesConfig(Config):
     @classmethod
     def paper(cls) -> dict[str, object]:
         return {
-            "dataset": "cifar10", "layers": 4, "width": 12_000, "batch": 100, "steps": 200_000, "lr": 0.01,
-            "group_tau": 100 / 3, "evaluate_every": 2_000,
-        }  # fmt: skip
+            "dataset": "cifar10",
+            "layers": 4,
+            "width": 12_000,
+            "batch": 100,
+            "steps": 200_000,
+            "lr": 0.01,
+            "group_tau": 100 / 3,
+            "evaluate_every": 2_000,
+        }
 
 
 EVALUATE = 512
@@ -139,7 +145,7 @@ class LogicGates(Task):
     def _bits(self, levels: Tensor) -> Tensor:
         """[..., bits] from levels [..., values], as `data.bits` spreads them."""
         ranks = torch.arange(self.config.thresholds, dtype=torch.uint8, device=levels.device)
-        function = compiled(_above) if levels.is_cuda else _above
+        function = compiled(_above, dynamic=None) if levels.is_cuda else _above
         bits: Tensor = function(levels, ranks)
         return bits
 

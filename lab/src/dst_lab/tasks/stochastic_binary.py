@@ -21,7 +21,7 @@ import decoupled_st as dst
 from decoupled_st.diagnostics import active_fraction
 from dst_lab import data
 from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.layers.linear import initial_stack, linear, stack_modules
+from dst_lab.fleet.layers import initial_stack, linear, stack_modules
 from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, pixels
 from dst_lab.runs import Config, Defaults
 from dst_lab.tasks import register

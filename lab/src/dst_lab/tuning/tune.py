@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
 
 from dst_lab.estimators import (
     DEFAULT,
@@ -30,11 +33,11 @@ from dst_lab.estimators import (
 from dst_lab.plans.adaptive import Adaptive
 from dst_lab.plans.plan import Grid, Plan, is_number, score, value_of, with_value
 from dst_lab.plans.sequential import Sequential
-from dst_lab.records import Reader, pursue
+from dst_lab.records import Reader, remaining
 from dst_lab.runs import Config
 from dst_lab.store import Record, Series, Store, StoreError
 from dst_lab.tuning.own import OwnConfig, key_of
-from dst_lab.tuning.workers import Progress, at_once
+from dst_lab.tuning.workers import at_once
 
 Objective = Callable[..., float | Sequence[float]]
 _TAKEN = ("seed", "task", "objective", "estimator", "parameters", "name", "version")
@@ -118,15 +121,17 @@ def tune(
         raise ValueError(f"seeds is how many runs each setting has, at least 1, got {seeds!r}")
     of, start = kind_of(estimator), {key: _plain(key, value) for key, value in (start or {}).items()}
     axes = {key: _values(key, values, of) for key, values in parameters.items()}
-    start = {key: _as_swept(value, axes.get(key, ())) for key, value in start.items()}
+    for key, value in start.items():  # as it is written among the values to try: 1.0 for 1, so that both are one run
+        start[key] = next((one for one in axes.get(key, ()) if key_of(one) == key_of(value)), value)
     search = _search(plan, _base(name, version, of, start, axes), axes, seeds, settings)
     names = list(dict.fromkeys([*axes, *start]))
-    with Store.open(Path(store), write=True) as records, Progress(name) as progress:
+    with Store.open(Path(store), write=True) as records, Console(stderr=True).status(Text(name)) as status:
         file = "" if version else _file_mark(objective)  # once: a file that is edited meanwhile is not what runs
         _warn_of_change(file, name, records)
         with at_once(workers, objective) as call:
-            job = _Job(call, file, names, records, progress)
-            pursue(search, records, job.train)
+            job = _Job(call, file, names, records, status)
+            while (asked := remaining(search, records))[0]:
+                job.train(*asked)
         return _tuned(search, Reader(records), list(axes), seeds, name)
 
 
@@ -185,11 +190,6 @@ def _values(name: str, values: Sequence[Any], of: Kind) -> list[Any] | tuple[Any
     if name in of.temperatures():
         plain = [float(value) if isinstance(value, int) else value for value in plain]
     return tuple(plain) if isinstance(values, tuple) else list({key_of(value): value for value in plain}.values())
-
-
-def _as_swept(value: Any, values: Sequence[Any]) -> Any:
-    """The start of a parameter as it is written among the values to try: 1.0 for 1, so that both are one run."""
-    return next((one for one in values if key_of(one) == key_of(value)), value)
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -259,7 +259,7 @@ def _tuned(search: Plan, reader: Reader, names: Sequence[str], seeds: int, name:
     return Tuned({key: value_of(best, key) for key in names}, losses[best], table, tuple(search.notes(lookup)))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Job:
     """Trains rounds of runs, and records each as it ends."""
 
@@ -267,22 +267,22 @@ class _Job:
     file: str
     names: Sequence[str]
     store: Store
-    progress: Progress
+    status: Status
+    """The line on a terminal that says how far the search is."""
+    best: tuple[float, str] = (math.inf, "")
+    """The lowest loss of this call, and its values."""
 
-    def train(self, configs: Sequence[Config], wanted: Sequence[Config]) -> bool:
+    def train(self, configs: Sequence[Config], wanted: Sequence[Config]) -> None:
         """An objective that raises ends the search; nothing is lost."""
-        self.progress.begin(len(wanted), len(wanted) - len(configs))
-        lookup, missing = Reader(self.store).scores(), set(configs)
-        for config in wanted:
-            if config not in missing and (known := lookup(config)) is not None:
-                self.progress.note_loss(known, self._values(config))
-        values = [self._values(config) for config in configs]
+        values, done = [self._values(config) for config in configs], len(wanted) - len(configs)
         for place, returned, started, seconds in self.call(values):
-            losses = _losses(returned)
+            losses, done = _losses(returned), done + 1
             self.store.put([self._record(configs[place], losses, started, seconds)])
-            lowest = float(losses.min()) if losses.size and np.isfinite(losses).all() else math.inf
-            self.progress.ended(lowest, values[place])
-        return True
+            if np.isfinite(losses).all():
+                text = " ".join(f"{name}={value}" for name, value in values[place].items())
+                self.best = min(self.best, (float(losses.min()), text))
+            line = f"{done:,} of {len(wanted):,} runs, lowest loss {self.best[0]:.4g} at {self.best[1]}"
+            self.status.update(Text(line, overflow="ellipsis", no_wrap=True))
 
     def _values(self, config: Config) -> dict[str, Any]:
         """What the objective is called with."""

@@ -1,6 +1,5 @@
-"""Calls of a function of somebody's own, several at once where asked for, and a line that shows how far they are."""
+"""Calls of a function, several at once where asked for."""
 
-import math
 import os
 import pickle
 import signal
@@ -14,11 +13,6 @@ from contextlib import contextmanager, nullcontext
 from multiprocessing import get_context, parent_process
 from traceback import format_exc
 from typing import Any, NamedTuple
-
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
-from rich.table import Column
 
 
 class Ended(NamedTuple):
@@ -140,43 +134,3 @@ def _check_importable(function: Callable[..., Any]) -> None:
             "several workers are processes of their own, which import the objective: write it in a module, as a "
             "function with a name, or pass an executor of yours (workers=ThreadPoolExecutor(2))"
         )
-
-
-class Progress:
-    """One live line on a terminal or in a notebook; nothing elsewhere."""
-
-    def __init__(self, name: str) -> None:
-        console = Console(stderr=True)
-        shown = console.is_terminal or console.is_jupyter
-        cut = Column(no_wrap=True, overflow="ellipsis", ratio=3)  # where the screen is narrow
-        columns = (
-            TextColumn("{task.description}", markup=False, table_column=cut),
-            BarColumn(None, table_column=Column(ratio=1)),
-        )
-        counts = (TextColumn("{task.completed:,}/{task.total:,} runs"), TimeRemainingColumn())
-        self._bar = Bar(*columns, *counts, console=console, disable=not shown, expand=True, transient=True)
-        self._name, self._lowest = name, math.inf
-        self._task = self._bar.add_task(name, total=0)
-
-    def __enter__(self) -> "Progress":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def begin(self, wanted: int, existing: int) -> None:
-        """A round begins: so many runs are wanted by now, and so many of them are there."""
-        self._bar.update(self._task, total=wanted, completed=existing)
-
-    def note_loss(self, loss: float, values: Mapping[str, Any]) -> None:
-        """A run of these values has this as its lowest loss."""
-        if loss < self._lowest:
-            self._lowest = loss
-            text = " ".join(f"{name}={value}" for name, value in values.items())
-            self._bar.update(self._task, description=f"{self._name}: lowest loss {loss:.4g} at {text}")
-
-    def ended(self, loss: float, values: Mapping[str, Any]) -> None:
-        """One more has ended, with this as its lowest loss."""
-        self.note_loss(loss, values)
-        self._bar.advance(self._task)

@@ -53,9 +53,12 @@ def contest(
 
 def _quality(rows: Rows, rule: TaskRule) -> Verdict:
     verdict = Verdict(
-        claim="C2", task=rule.task, title="Decoupled ST beats Identity STE, Softmax STE and ST Gumbel-Softmax",
-        rule=f"{JUDGED} Compared in {rule.primary.name}. {ALL}", verdict="",
-    )  # fmt: skip
+        claim="C2",
+        task=rule.task,
+        title="Decoupled ST beats Identity STE, Softmax STE and ST Gumbel-Softmax",
+        rule=f"{JUDGED} Compared in {rule.primary.name}. {ALL}",
+        verdict="",
+    )
     verdict = contest(rows, verdict, rule.primary, rule.beside, primary=True)
     return replace(verdict, notes=tuple(on_test(rule, verdict.comparisons)))
 
@@ -63,11 +66,14 @@ def _quality(rows: Rows, rule: TaskRule) -> Verdict:
 def _speed(rows: Rows, rule: TaskRule) -> Verdict:
     card = metric(rule.curve)
     verdict = Verdict(
-        claim="C2 speed", task=rule.task, title="Decoupled ST learns faster than all three", verdict="",
+        claim="C2 speed",
+        task=rule.task,
+        title="Decoupled ST learns faster than all three",
+        verdict="",
         rule=f"{JUDGED} Compared in the steps until {card.label} is as good as the best baseline's last value (mean "
         "over its fresh seeds). A run that never gets there, or diverges, counts as one evaluation past the end. "
         f"{ALL}",
-    )  # fmt: skip
+    )
     ends = {role: _last(rows, rule, role) for role in BASELINES}
     known = {role: end for role, end in ends.items() if end is not None}
     role = max(known, key=lambda role: card.direction * known[role], default="")

@@ -33,12 +33,14 @@ def _forward(sweeps: Sweeps) -> Verdict:
     evidence.trend(sweep, PERPLEXITY, 1, judged=True)
     evidence.trend(sweep, SNR, -1, judged=True)
     return evidence.verdict(
-        "C3 tau_f", AUTOENCODER, "A higher tau_f uses more codes, and makes the gradient noisier",
+        "C3 tau_f",
+        AUTOENCODER,
+        "A higher tau_f uses more codes, and makes the gradient noisier",
         f"{TRENDS} The quantities: perplexity of the codes at the end of training, which must rise, and the gradient's "
         "signal-to-noise ratio, mean over its measurements during training, which must fall. At tau_f = 0 nothing is "
         "drawn, and the ratio is infinite; the trend without it is shown beside. At any other tau_f a ratio that was "
         "not recorded (the gradient of a collapsed run does not vary) is not known.",
-    )  # fmt: skip
+    )
 
 
 def _backward(sweeps: Sweeps) -> Verdict:
@@ -48,10 +50,12 @@ def _backward(sweeps: Sweeps) -> Verdict:
     evidence.trend(sweep, ACTIVE, 1, judged=True)
     evidence.trend(sweep, FIRST_NORM, -1)
     return evidence.verdict(
-        "C3 tau_b", NETWORK, "A higher tau_b makes the gradient smaller, and reaches more neurons",
+        "C3 tau_b",
+        NETWORK,
+        "A higher tau_b makes the gradient smaller, and reaches more neurons",
         f"{TRENDS} The quantities: gradient norm, mean over the evaluations during training, which must fall, and the "
         "share of active neurons at the end of training, which must rise.",
-    )  # fmt: skip
+    )
 
 
 def _inverse(sweeps: Sweeps) -> Verdict:
@@ -61,26 +65,32 @@ def _inverse(sweeps: Sweeps) -> Verdict:
         for against, direction in ((-1 - NEAR, 1), (-1 + NEAR, -1)):
             evidence.slope(sweep, measure, against, direction, judged=measure is NORM)
     return evidence.verdict(
-        "C3 slope", NETWORK, "The gradient norm is proportional to 1 / tau_b",
+        "C3 slope",
+        NETWORK,
+        "The gradient norm is proportional to 1 / tau_b",
         "The slope of log gradient norm (mean over the evaluations during training) against log tau_b is fitted within "
         f"each of {SEEDS} seeds and tested by exact sign flips, one-sided at 0.025. {LEFT_OUT} So is one with norm 0, "
         f"which has no logarithm. Supported if the slope is above {-1 - NEAR:g} and below {-1 + NEAR:g}; contradicted "
         "if it is below the former or above the latter; otherwise not supported. The norm is that of all parameters, "
         "the output layer's included.",
-    )  # fmt: skip
+    )
 
 
 def _apart(sweeps: Sweeps) -> Verdict:
     own = (
-        ("tau_f", "tau_b", AUTOENCODER, PERPLEXITY), ("tau_f", "tau_b", AUTOENCODER, SNR),
-        ("tau_b", "tau_f", NETWORK, NORM), ("tau_b", "tau_f", NETWORK, ACTIVE),
-    )  # fmt: skip
+        ("tau_f", "tau_b", AUTOENCODER, PERPLEXITY),
+        ("tau_f", "tau_b", AUTOENCODER, SNR),
+        ("tau_b", "tau_f", NETWORK, NORM),
+        ("tau_b", "tau_f", NETWORK, ACTIVE),
+    )
     evidence = Evidence(list(sweeps.values()))
     for mine, other, task, measure in own:
         evidence.smaller(sweeps[other, task], sweeps[mine, task], measure)
         evidence.trend(sweeps[other, task], measure, 1)
     return evidence.verdict(
-        "C3 independence", "", "The two temperatures act largely apart: each leaves the other's quantities alone",
+        "C3 independence",
+        "",
+        "The two temperatures act largely apart: each leaves the other's quantities alone",
         "On the autoencoder and the binary network. Each quantity (perplexity and signal-to-noise ratio for tau_f, "
         "gradient norm and active neurons for tau_b) has a range, highest less lowest over the sweep, within each of "
         f"{SEEDS} seeds: under its own temperature, and under the other on the same task. Norm and ratio are taken in "
@@ -88,4 +98,4 @@ def _apart(sweeps: Sweeps) -> Verdict:
         f"under the other temperature are below {LARGELY:g} of those under their own (exact sign flips, one-sided at "
         "0.025); contradicted if one is above; otherwise not supported. The cross trends are shown beside it as "
         "Spearman's rho, which tells direction and not size.",
-    )  # fmt: skip
+    )

@@ -71,8 +71,12 @@ class Evidence:
         self._add(
             f"{other.name} moves {measure.name} less than {LARGELY:g} of what {own.name} does",
             f"range of {quantity} over {other.name}, against {LARGELY:g} of its range over {own.name}",
-            "" if log else measure.unit, -1, True, ranges[0], [LARGELY * value for value in ranges[1]],
-        )  # fmt: skip
+            "" if log else measure.unit,
+            -1,
+            True,
+            ranges[0],
+            [LARGELY * value for value in ranges[1]],
+        )
 
     def _table(self, sweep: Sweep, measure: Measure, keep: Keep, what: str, judged: bool) -> Table | None:
         """What is kept of the sweep, with a note on the rest; None where it is too little, which lacks if judged."""
@@ -93,8 +97,10 @@ class Evidence:
         if gone:
             self._note(f"{gone} of {len(sweep.runs)} runs {sweep.place} {reason}, and are left out of {what}")
         if measure is SNR and sweep.partly:
-            self._note(f"{sweep.partly} of {len(sweep.runs)} runs {sweep.place} have a {SNR.name} at some measurements "
-                       "only: the mean is over these")  # fmt: skip
+            self._note(
+                f"{sweep.partly} of {len(sweep.runs)} runs {sweep.place} have a {SNR.name} at some measurements "
+                "only: the mean is over these"
+            )
         return [([tau for tau, _ in pairs], [value for _, value in pairs]) for pairs in kept]
 
     def _lacks(self, lack: str, judged: bool) -> None:
@@ -108,15 +114,26 @@ class Evidence:
             self.notes.append(note)
 
     def _add(
-        self, name: str, metric: str, unit: str, direction: int, judged: bool,
-        ours: Sequence[float], theirs: Sequence[float],
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        metric: str,
+        unit: str,
+        direction: int,
+        judged: bool,
+        ours: Sequence[float],
+        theirs: Sequence[float],
+    ) -> None:
         self.comparisons.append(
             Comparison(
-                name=name, metric=metric, unit=unit, direction=direction, primary=judged, judged=judged,
+                name=name,
+                metric=metric,
+                unit=unit,
+                direction=direction,
+                primary=judged,
+                judged=judged,
                 **vars(paired(ours, theirs, direction)),
             )
-        )  # fmt: skip
+        )
 
     @property
     def caution(self) -> str:
@@ -131,10 +148,17 @@ class Evidence:
 
     def verdict(self, claim: str, task: str, title: str, rule: str) -> Verdict:
         return Verdict(
-            claim=claim, task=task, title=title, rule=rule, verdict=decide(self.comparisons, self.missing),
-            comparisons=tuple(self.comparisons), missing=tuple(dict.fromkeys(self.missing)), notes=tuple(self.notes),
-            runs=tuple(run for sweep in self.sweeps for run in sweep.runs), caution=self.caution,
-        )  # fmt: skip
+            claim=claim,
+            task=task,
+            title=title,
+            rule=rule,
+            verdict=decide(self.comparisons, self.missing),
+            comparisons=tuple(self.comparisons),
+            missing=tuple(dict.fromkeys(self.missing)),
+            notes=tuple(self.notes),
+            runs=tuple(run for sweep in self.sweeps for run in sweep.runs),
+            caution=self.caution,
+        )
 
 
 def _known(value: float) -> bool:

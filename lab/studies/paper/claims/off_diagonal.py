@@ -40,10 +40,17 @@ def _judge(rows: Rows, rule: TaskRule) -> Verdict:
             verdict, because = NOT_SUPPORTED, EQUAL
         notes += [*_notes(rows, rule, ours.config, apart), *on_test(rule, comparisons)]
     return Verdict(
-        claim="C1", task=rule.task, title=TITLE, rule=RULE.format(judged=JUDGED, metric=rule.primary.name),
-        verdict=verdict, comparisons=comparisons, missing=missing,
-        runs=tuple(row.run.id for side in (ours, *equal) for row in side.rows), notes=tuple(notes), because=because,
-    )  # fmt: skip
+        claim="C1",
+        task=rule.task,
+        title=TITLE,
+        rule=RULE.format(judged=JUDGED, metric=rule.primary.name),
+        verdict=verdict,
+        comparisons=comparisons,
+        missing=missing,
+        runs=tuple(row.run.id for side in (ours, *equal) for row in side.rows),
+        notes=tuple(notes),
+        because=because,
+    )
 
 
 def _notes(rows: Rows, rule: TaskRule, config: Config, apart: bool) -> list[str]:

@@ -64,8 +64,17 @@ def _plane(ax: Axes, by_role: Mapping[str, Mapping[tuple[float | None, float | N
         points = [(mean(members, across), mean(members, up)) for _, members in sorted(by_role[role].items(), key=str)]
         line = "none" if role == OURS else look.line
         if not any(variance for _, variance in points):
-            ax.plot([bias for bias, _ in points], [0] * len(points), look.marker, color=look.color, ms=7, clip_on=False,
-                    transform=ax.get_xaxis_transform(), label=f"{look.label} (variance 0)", zorder=5)  # fmt: skip
+            ax.plot(
+                [bias for bias, _ in points],
+                [0] * len(points),
+                look.marker,
+                color=look.color,
+                ms=7,
+                clip_on=False,
+                transform=ax.get_xaxis_transform(),
+                label=f"{look.label} (variance 0)",
+                zorder=5,
+            )
             continue
         ax.plot(*zip(*points, strict=True), color=look.color, ls=line, marker=look.marker, lw=1, label=look.label)
     ax.yaxis.set_major_locator(LogLocator(subs=(1,)))

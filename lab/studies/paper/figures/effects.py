@@ -151,9 +151,14 @@ def _line(ax: Axes, measure: Measure, values: dict[float, list[float]], role: st
     quartiles = [[np.quantile(measured, q) for measured in values.values()] for q in (0.25, 0.5, 0.75)]
     low, middle, high = map(np.array, quartiles)
     ax.errorbar(
-        list(values), middle, (middle - low, high - middle), color=look.color, ls=look.line, marker=look.marker,
+        list(values),
+        middle,
+        (middle - low, high - middle),
+        color=look.color,
+        ls=look.line,
+        marker=look.marker,
         capsize=2.5,
-    )  # fmt: skip
+    )
     if measure.logarithmic:
         ax.set_yscale("log")
     else:

@@ -123,11 +123,14 @@ def _counts(ax: Axes, sweeps: Mapping[float, dict[float, list[Row]]], below: flo
 def _search_caption(rows: Rows, task: str, sweep: Sweep, by_rate: Mapping[float, Cells], counted: bool) -> str:
     several, lr, ours = len(by_rate) > 1, sweep.lr, sweep.chosen
     lost = [row for row in sweep.runs if not row.done]
-    chosen = "The search is not done." if ours is None else (
-        f"First τf is swept, then τb at the best τf{f', both at {len(by_rate)} learning rates' * several}: the search "
-        f"ends at τf = {ours[0]:g}, τb = {ours[1]:g}{f', learning rate {lr:g}' * several} (the paper's at "
-        f"{OPTIMA[task][0]:g}, {OPTIMA[task][1]:g})."
-    )  # fmt: skip
+    chosen = "The search is not done."
+    if ours is not None:
+        rates = f", both at {len(by_rate)} learning rates" if several else ""
+        rate = f", learning rate {lr:g}" if several else ""
+        chosen = (
+            f"First τf is swept, then τb at the best τf{rates}: the search ends at τf = {ours[0]:g}, τb = {ours[1]:g}"
+            f"{rate} (the paper's at {OPTIMA[task][0]:g}, {OPTIMA[task][1]:g})."
+        )
     count = count_text(len(members) for runs_at in by_rate.values() for members in runs_at.values())
     where = ", one line per learning rate" if several else sweep.where
     bars = "; bars: one standard deviation" if not several else "; dots: the seeds at the chosen rate" * bool(ours)

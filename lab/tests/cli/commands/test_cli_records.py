@@ -1,18 +1,22 @@
-"""`dst show`, `export`, `copy`, `merge` and `data`, end to end."""
+"""dst export, copy, merge, rm, data and circuit, end to end."""
 
 import csv
 import subprocess
 import sys
 from pathlib import Path
 
+import dst_lab
 import planted
 import pytest
+import torch
 from dst_lab import data
 from dst_lab.figures import write
 from dst_lab.plans import FRESH
 from dst_lab.store import Record, Series, Store
 from studies import PAPER
 from studies.paper.figures import reconstructions
+
+from decoupled_st import circuits
 
 SBN = ("run", "stochastic-binary", "--epochs", 2, "--hidden", "16,16", "--diagnose-every", 1, "--threads", 1)
 LOGIC = ("run", "logic-gates", "--width", 160, "--steps", 4, "--evaluate-every", 2, "--threads", 1)
@@ -26,43 +30,24 @@ def store(cli) -> Path:
     return Path("dst.sqlite")
 
 
-def cells(table: str, word: str) -> list[str]:
-    (row,) = [line for line in table.splitlines() if word in line and "│" in line]
-    return [cell.strip() for cell in row.split("│")[1:-1]]
-
-
-def test_export_has_a_row_for_every_value(store, cli) -> None:
-    ended = cli("export", "--format", "csv", "--out", "rows.csv")
-    assert ended.code == 0
+def test_export_has_the_rows_that_were_asked_for(store, cli) -> None:
+    ended = cli("export", "--out", "rows.csv")
     with open("rows.csv", newline="") as file:
-        header, *lines = csv.reader(file)
-    assert header == [
-        "run", "task", "estimator", "tau_f", "tau_b", "seed", "step", "metric", "value", "schedule", "status", "batch",
-        "dataset", "diagnose_every", "epochs", "evaluate_every", "group_tau", "hidden", "layers", "lr", "residual",
-        "steps", "thresholds", "width", "wiring",
-    ]  # fmt: skip
-    assert {(line[1], line[header.index("lr")], line[header.index("hidden")]) for line in lines} == {
-        ("stochastic-binary", "0.003", "[16, 16]"), ("logic-gates", "0.03", ""),
-    }  # fmt: skip
+        lines = list(csv.DictReader(file))
     assert ended.out == f"{len(lines):,} rows in rows.csv\n"
+    assert {(line["task"], line["lr"], line["hidden"]) for line in lines} == {
+        ("stochastic-binary", "0.003", "[16, 16]"),
+        ("logic-gates", "0.03", ""),
+    }
+    taus = {(line["estimator"], line["tau_f"], line["tau_b"]) for line in lines}
+    assert taus == {("decoupled", "0.1", "0.7"), ("softmax_ste", "0.2", "0.2"), ("gumbel_ste", "1.0", "0.5")}
     some = ("--where", "task=logic-gates", "--metric", "validation_loss", "gate_histogram")
-    assert cli("export", "--format", "csv", "--out", "some.csv", *some).code == 0
+    assert cli("export", "--out", "some.csv", *some).code == 0
     with open("some.csv", newline="") as file:
         chosen = [(line["task"], line["metric"].partition("[")[0]) for line in csv.DictReader(file)]
     assert set(chosen) == {("logic-gates", "validation_loss"), ("logic-gates", "gate_histogram")}
     assert len(chosen) == 2 * 2 * (1 + 16)
-    assert "Did you mean" in cli("export", "--format", "csv", "--out", "no.csv", "--metric", "validation_los").err
-    taus = {tuple(line[2:5]) for line in lines}
-    assert taus == {("decoupled", "0.1", "0.7"), ("softmax_ste", "0.2", "0.2"), ("gumbel_ste", "1.0", "0.5")}
-    expected = {}
-    with Store.open(store) as opened:
-        for run in opened.runs():
-            for name, series in opened.history(run.id).items():
-                for metric, values in series.components(name):
-                    for step, value in zip(series.steps.tolist(), values.tolist(), strict=True):
-                        expected[run.id, str(run.seed), str(step), metric] = float(value)
-    assert {(line[0], line[5], line[6], line[7]): float(line[8]) for line in lines} == expected
-    assert {"inactive_below[0]", "gate_histogram[15]", "train_loss"} <= {line[7] for line in lines}
+    assert "Did you mean" in cli("export", "--out", "no.csv", "--metric", "validation_los").err
 
 
 def test_copy_and_merge(store, cli, rows) -> None:
@@ -80,54 +65,6 @@ def test_a_merge_with_one_wrong_path_changes_nothing(store, cli) -> None:
     cli(*SBN, "--seeds", "8,", "--store", "more.sqlite")
     assert cli("merge", "more.sqlite", "wrong.sqlite").code == 2
     assert store.read_bytes() == before
-
-
-def test_data_lists_and_prepares(cli, tmp_path) -> None:
-    listing = cli("data").out
-    assert cells(listing, "digits")[:2] == ["digits", "complete"]
-    assert cells(listing, "cifar10")[:2] == ["cifar10", "missing"]
-    ended = cli("data", "prepare", "digits", "--thresholds", 2, "--out", "levels.npz")
-    assert ended.out.startswith("levels.npz: digits, levels of 2 thresholds, ")
-    assert "digits, levels of 2" in " ".join(cli("data", "--data", "levels.npz").out.split())
-    prepared, computed = data.load_levels("digits", 2, "levels.npz"), data.load_levels("digits", 2)
-    assert (prepared.test.images == computed.test.images).all()
-
-
-def test_one_file_is_prepared_for_both(cli) -> None:
-    ended = cli("data", "prepare", "digits-whole", "--out", "levels.npz")
-    assert ended.out.startswith("levels.npz: digits, levels of 3 thresholds, ")
-    assert len(data.load_levels("digits-whole", 3, "levels.npz").train) == 1280 + 256
-
-
-def test_without_images_held_out_there_are_more_and_the_table_says_so(cli) -> None:
-    shown, steps = [], []
-    for name in ("digits", "digits-whole"):
-        path = Path(f"{name}.sqlite")
-        assert cli(*SBN, "--seeds", "1,", "--dataset", name, "--store", path).code == 0
-        shown.append("digits" in cli("show", "--store", path).out)
-        with Store.open(path) as store:
-            (run,) = store.runs()
-            steps.append(int(store.history(run.id)["validation_loss"].steps[-1]))
-    assert shown == [False, True]
-    assert steps == [2 * (1280 // 64), 2 * (1536 // 64)]
-
-
-def test_training_from_a_prepared_file_is_the_same(cli, rows) -> None:
-    cli("data", "prepare", "digits", "--out", "levels.npz")
-    assert cli(*LOGIC, "--seeds", 1, "--data", "levels.npz", "--store", "prepared.sqlite").code == 0
-    assert cli(*LOGIC, "--seeds", 1, "--store", "images.sqlite").code == 0
-    assert rows(Path("prepared.sqlite")) == rows(Path("images.sqlite"))
-    other = cli(*LOGIC, "--seeds", 1, "--data", "levels.npz", "--thresholds", 2, "--store", "other.sqlite")
-    assert other.code == 2
-    assert "levels.npz holds the levels of digits at 3 thresholds, expected digits at 2" in other.err
-    assert not Path("other.sqlite").exists()
-
-
-@pytest.mark.parametrize("words", [("data", "--data", "away", "prepare"), ("data", "prepare", "--data", "away")])
-def test_the_folder_counts_on_either_side_of_the_word(words, cli, monkeypatch) -> None:
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    code, _, err = cli(*words, "mnist", "--out", "x.npz")
-    assert (code, "mnist is not whole in away/mnist" in err) == (2, True)
 
 
 def test_a_reader_that_leaves_early_is_no_error(store, start) -> None:
@@ -149,28 +86,6 @@ def test_a_lean_compressed_copy_has_the_figures_and_the_claims(cli, tmp_path) ->
         pictures = [write(reconstructions.strip(PAPER.rows(store, "quick")).figure, "svg") for store in (whole, lean)]
     assert pictures[0] == pictures[1]
     assert cli("claims", "--store", "runs.sqlite").out == cli("claims", "--store", "lean.sqlite.xz").out
-
-
-def test_nothing_else_is_written_over_a_store(store, cli) -> None:
-    cli("copy", "other.sqlite")
-    cli("copy", "small.sqlite.xz")
-    before = {name: Path(name).read_bytes() for name in ("dst.sqlite", "other.sqlite", "small.sqlite.xz")}
-    Path("link.html").symlink_to("other.sqlite")
-    for name in (*before, "link.html"):
-        for words in (("report",), ("export", "--format", "csv"), ("data", "prepare", "digits")):
-            ended = cli(*words, "--out", name)
-            assert ended.code == 2, words
-            assert "store" in ended.err
-            assert "give another path" in ended.err
-    assert before == {name: Path(name).read_bytes() for name in before}
-
-
-def test_show_says_what_was_looked_for(store, cli) -> None:
-    assert cells(cli("show", "--where", "estimator=softmax-ste").out, "softmax_ste")[1] == "softmax_ste"
-    ended = cli("show", "--where", "tau_f=0.3", "--where", "seed=1")
-    assert ended.out == "no runs with validation_loss where tau_f=0.3 and seed=1\n"
-    ended = cli("show", "--where", "seed=0", "--where", "seed=1")
-    assert (ended.code, ended.err) == (2, "dst: no run has two values of seed, got seed=0 and seed=1\n")
 
 
 def test_asked_to_end_a_copy_leaves_nothing_behind(store) -> None:
@@ -201,10 +116,7 @@ def test_merge_and_rm(store, cli, rows) -> None:
         other.put([Record(config=config, status="done", history=half)])
     kept = rows(store)
     ended = cli("merge", "other.sqlite")
-    assert (
-        "1 runs of other.sqlite differ from what was there, which stays (--prefer theirs takes the others):"
-        in ended.out
-    )
+    assert "1 runs of other.sqlite differ from what was there, which stays (--prefer theirs takes" in ended.out
     assert f"  stochastic-binary decoupled tau_b=0.7 tau_f=0.1 seed=1 ({run})\n" in ended.out
     assert rows(store) == kept
     assert "0 added, 1 already there, 1 replaced" in cli("merge", "other.sqlite", "--prefer", "theirs").out
@@ -222,3 +134,70 @@ def test_merge_and_rm(store, cli, rows) -> None:
     assert "rm takes the ids of runs, or conditions" in cli("rm", "--yes").err
     assert "holds no run 'abc'" in cli("rm", "abc", "--yes").err
     assert cli("rm", "--where", "status=failed", "--yes").out == "0 runs removed from dst.sqlite\n"
+
+
+GATES = ("run", "logic-gates", "--width", 160, "--steps", 12, "--evaluate-every", 6, "--threads", 1)
+
+
+def the_run(task: str = "logic-gates") -> str:
+    with Store.open(Path("dst.sqlite")) as store:
+        return next(run.id for run in store.runs() if run.task == task)
+
+
+def test_a_kept_network_becomes_a_circuit(cli) -> None:
+    cli(*GATES, "--seeds", 1, "--keep")
+    done = cli("circuit", "--out", "net.json", "--out", "net.v", "--testbench", "--images", 20)
+    assert (done.code, done.err) == (0, "")
+    assert "as trained:  320 gates, depth 2" in done.out
+    assert "equal to the network on all 261 test images" in done.out
+    assert {path.name for path in Path().glob("net*")} == {"net.json", "net.v", "net_tb.v"}
+    circuit, network = circuits.load("net.json"), dst_lab.load("dst.sqlite", the_run())
+    bits = torch.from_numpy(data.bits(data.load_levels("digits", 3).test.images, 3))
+    assert torch.equal(circuit(bits), network(bits.float()).detach())
+    assert len(circuit.gates) < 320
+    assert circuit.input_names[0] == "channel0.row0.column0>0.25"
+    assert circuit.input_names[-1] == "channel0.row7.column7>0.75"
+    lines = Path("images.txt").read_text().splitlines()
+    assert [[int(digit) for digit in line] for line in lines] == bits[:20].long().tolist()
+    winner = cli("circuit", the_run(), "--winner", "--as-trained", "--out", "net.json", "--images", 3)
+    assert winner.code == 0
+    assert "images.txt, 3 of 261 test images" in winner.out
+    assert torch.equal(circuits.load("net.json")(bits), network(bits.float()).argmax(-1))
+
+
+def test_no_file_is_written_twice(cli) -> None:
+    cli(*GATES, "--seeds", 1, "--keep")
+    for other in ("n_tb.v", Path("n_tb.v").absolute()):
+        done = cli("circuit", "--out", "n.v", "--out", other, "--testbench")
+        assert done.code == 2
+        assert "n_tb.v would be written twice, with two contents: give one --out another name" in done.err
+        assert not list(Path().glob("n*.v"))
+    assert cli("circuit", "--out", "n.v", "--out", "n.v", "--testbench").code == 0
+
+
+REFUSED = {
+    "keeps 2 logic networks: give the id of one of ": ("circuit",),
+    "holds no run 'nope'": ("circuit", "nope"),
+    "is of the task stochastic-binary: a circuit is made of a logic-gates network": ("circuit", "BINARY"),
+    "--images writes beside the first --out: give one": ("circuit", "LOGIC", "--images", 3),
+    "--pipelined changes Verilog alone": ("circuit", "LOGIC", "--pipelined", "--out", "a.c"),
+    "ends with one of .c, .v": ("circuit", "LOGIC", "--out", "a.txt"),
+    "there is no folder 'no'": ("circuit", "LOGIC", "--out", "no/a.v"),
+}
+
+
+def test_sentences(cli) -> None:
+    cli(*GATES, "--seeds", 2, "--keep")
+    cli("run", "stochastic-binary", "--epochs", 1, "--hidden", "16,16", "--threads", 1, "--seeds", 1, "--keep")
+    Path("notes.v").write_text("mine")
+    before = sorted(path.name for path in Path().iterdir())
+    ids = {"BINARY": the_run("stochastic-binary"), "LOGIC": the_run()}
+    for message, words in REFUSED.items():
+        done = cli(*(ids.get(str(word), word) for word in words))
+        assert done.code == 2
+        assert message in done.err
+        assert done.out == "", "found before the work"
+        assert sorted(path.name for path in Path().iterdir()) == before
+    assert Path("notes.v").read_text() == "mine"
+    cli("run", "polynomial", "--steps", 2, "--passes", 2, "--seeds", 1, "--store", "none.sqlite")
+    assert "keeps no logic network: train one" in cli("circuit", "--store", "none.sqlite").err

@@ -1,21 +1,17 @@
-"""`dst run`: trains what is missing, says so, and shows its progress to a person or to a file."""
+"""dst run, sweep and sweep --adaptive: what is missing is trained, and what is done is said."""
 
 import os
 import pty
 import re
-import subprocess
+import sys
 import threading
 from pathlib import Path
 
-import planted
 import pytest
 import torch
-from dst_lab.cli.options.axes import read_axis
+from dst_lab.cli.options.fields import read_axis
 from dst_lab.estimators import Choice
-from dst_lab.store import Store
 from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
-
-import decoupled_st
 
 SBN = ("run", "stochastic-binary", "--epochs", 2, "--hidden", "16,16", "--threads", 1)
 
@@ -51,10 +47,10 @@ def test_what_was_asked_is_what_is_recorded(cli, rows) -> None:
     words = ("--tau-f", "1:0.5:linear", "--tau-b", 2, "--lr", "1e-2", "--batch", 32, "--seeds", "7,")
     assert cli(*SBN, *words).code == 0
     (row,) = rows(Path("dst.sqlite")).values()
-    assert row["config"] == {
-        "task": "stochastic-binary", "estimator": {"name": "decoupled", "tau_f": "1.0:0.5:linear", "tau_b": 2.0},
-        "seed": 7, "lr": 0.01, "dataset": "digits", "batch": 32, "hidden": [16, 16], "epochs": 2, "diagnose_every": 10,
-    }  # fmt: skip
+    config = row["config"]
+    assert config.pop("estimator") == {"name": "decoupled", "tau_f": "1.0:0.5:linear", "tau_b": 2.0}
+    sizes = {"batch": 32, "hidden": [16, 16], "epochs": 2, "diagnose_every": 10}
+    assert config == {"task": "stochastic-binary", "seed": 7, "lr": 0.01, "dataset": "digits", **sizes}
     assert row["status"] == "done"
 
 
@@ -67,36 +63,6 @@ def test_all_estimators_with_their_own_temperatures(cli, rows) -> None:
         {"name": "gumbel_ste", "tau": 0.5},
         {"name": "identity_ste"},
     ]
-
-
-def test_one_line_an_evaluation_where_nobody_watches(cli) -> None:
-    path, *lines = cli(*SBN, "--seeds", 1).err.splitlines()
-    assert path == "path: plain"
-    assert len(lines) == 3
-    for line, step in zip(lines, (20, 40), strict=False):
-        pattern = rf"stochastic-binary decoupled, 1 run: step {step}/40, validation loss: best [\d.]+, median [\d.]+"
-        assert re.fullmatch(pattern, line)
-
-
-def test_every_step_an_evaluation_is_every_step_a_line(cli) -> None:
-    logic = ("run", "logic-gates", "--width", 160, "--steps", 3, "--evaluate-every", 1, "--seeds", 2, "--fleet", 1)
-    path, *lines = cli(*logic).err.splitlines()
-    assert path == "path: packed bits"
-    assert [line.split(",")[1] for line in lines[:-1]] == [f" 1 run: step {step}/3" for step in (1, 2, 3)] * 2
-
-
-def test_the_table_is_the_store_summed_up(cli) -> None:
-    table = cli(*SBN, "--seeds", 3).out
-    with Store.open("dst.sqlite") as store:
-        best = [float(store.history(run.id)["validation_loss"].values.min()) for run in store.runs()]
-    mean = sum(best) / 3
-    (head,) = [line for line in table.splitlines() if "estimator" in line]
-    (row,) = [line for line in table.splitlines() if "decoupled" in line]
-    cells = dict(zip(map(str.strip, head.split("┃")), map(str.strip, row.split("│")), strict=True))
-    assert cells["estimator"] == "decoupled"
-    assert cells["n"] == "3"
-    assert cells["mean"] == f"{mean:.4g}"
-    assert cells["best"] == f"{min(best):.4g}"
 
 
 def test_a_run_that_diverges_is_counted_and_stays(cli, rows) -> None:
@@ -121,42 +87,6 @@ def test_a_sweep_without_time_trains_nothing_and_says_so(cli, rows) -> None:
     assert sorted(row["config"]["estimator"]["tau_f"] for row in rows(Path("dst.sqlite")).values()) == [0.0, 1.0]
 
 
-def test_a_constant_of_a_rule_is_one_run_however_it_is_typed(cli, rows) -> None:
-    words = ("--seeds", 1, "--threads", 1)
-    small = ("run", "stochastic-binary", "--epochs", 1, "--hidden", "8", *words)
-    for text in ("8", "8.0", "08.", "8e0"):
-        assert cli(*small, "--tau-f", 0.5, "--tau-b", f"self:high={text}:share=0.5").code == 0
-        assert cli(*small, "--temperatures", f"self:high={text}").code == 0
-    taus = {run["config"]["estimator"]["tau_b"] for run in rows(Path("dst.sqlite")).values()}
-    assert taus == {"self:high=8:share=0.5", "self:high=8"}
-    grid = ("tau_b=self:high=8,self:high=8.0,self:high=2.5", "epochs=1")
-    assert cli("sweep", "stochastic-binary", *words, "--grid", *grid, "--store", "grid.sqlite").code == 0
-    taus = {run["config"]["estimator"]["tau_b"] for run in rows(Path("grid.sqlite")).values()}
-    assert taus == {"self:high=8", "self:high=2.5"}
-
-
-def test_words_make_an_axis_too(cli, rows) -> None:
-    grid = ("wiring=random,unique", "dataset=digits", "width=160", "steps=2")
-    ended = cli("sweep", "logic-gates", "--seeds", 1, "--threads", 1, "--grid", *grid)
-    assert ended.code == 0
-    assert "best of logic-gates decoupled: wiring=" in ended.out
-    configs = [row["config"] for row in rows(Path("dst.sqlite")).values()]
-    assert [(c["wiring"], c["width"], c["steps"]) for c in configs] == [("random", 160, 2), ("unique", 160, 2)]
-
-
-def test_schedules_and_rules_are_values_of_a_temperature(cli, rows) -> None:
-    grid = ("tau_f=0:1:0.5,2:0.1:linear,1.0", "tau_b=1,self", "epochs=1")
-    ended = cli("sweep", "stochastic-binary", "--seeds", 1, "--threads", 1, "--grid", *grid)
-    assert ended.code == 0, ended.err
-    found = [row["config"]["estimator"] for row in rows(Path("dst.sqlite")).values()]
-    expected = [(tau_f, tau_b) for tau_f in (0.0, 0.5, 1.0, "2.0:0.1:linear") for tau_b in (1.0, "self")]
-    assert {(one["tau_f"], one["tau_b"]) for one in found} == set(expected)
-    assert len(found) == 8, "1.0 is there once"
-    ended = cli("sweep", "polynomial", "--estimator", "gapped-ste", "--dry-run", "--grid", "gap=1,p", "steps=2")
-    assert "gapped_ste" in ended.out
-    assert "10 runs to train next" in ended.out
-
-
 @pytest.mark.parametrize(("words", "expected"), [(("--threads", 1), 1), ((), 3), (("--engine", "ray"), 1)])
 def test_a_dry_run_tries_with_the_threads_of_the_run(words, expected, cli, monkeypatch) -> None:
     from dst_lab.cli import estimate
@@ -172,49 +102,6 @@ def test_a_dry_run_tries_with_the_threads_of_the_run(words, expected, cli, monke
     assert ended.code == 0
     assert used == [expected]
     assert ended.out.endswith("2 runs to train next, about 0 min 01 s on cpu\n")
-
-
-def test_a_sweep_with_nothing_to_train_says_why(cli) -> None:
-    for dry in (("--dry-run",), ()):
-        ended = cli("sweep", "confirm", "--task", "logic-gates", *dry)
-        assert ended.code == 0
-        assert "logic-sequential is not done: sweep it first" in ended.out.splitlines()
-        assert ended.out.splitlines()[-1] == "nothing to train before that"
-        assert not Path("dst.sqlite").exists()
-    grid = ("sweep", "stochastic-binary", "--seeds", 1, "--threads", 1, "--grid", "epochs=1")
-    assert "nothing to train" not in cli(*grid).out
-    for dry in (("--dry-run",), ()):
-        *_, last = cli(*grid, *dry).out.splitlines()
-        assert last == "nothing to train: the store has every run that is wanted so far"
-
-
-def test_a_following_recipe_without_runs_of_a_task(cli) -> None:
-    planted.plant(Path("dst.sqlite"))
-    for dry in (("--dry-run",), ()):
-        ended = cli("sweep", "catae-rate", "--task", "stochastic-binary", *dry)
-        assert ended.err == (
-            "dst: the recipe catae-rate has no runs of stochastic-binary: its runs are of categorical-autoencoder\n"
-        )
-        assert ended.code == 2
-
-
-def test_help_names_every_option(cli) -> None:
-    shown = cli("run", "stochastic-binary", "--help").out
-    for option in ("--checkpoint-seconds", "--threads", "--fleet", "--tau-f", "--seeds", "--store", "--hidden"):
-        assert option in shown
-
-
-def test_the_version_is_that_of_the_library(cli) -> None:
-    assert cli("--version") == (0, f"dst {decoupled_st.__version__}\n", "")
-
-
-def test_training_goes_on_where_nobody_listens_any_more(start, rows, cli) -> None:
-    """As in `dst run .. 2>&1 | head`."""
-    process = start(*SBN, "--seeds", 2, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    process.stdout.close()
-    assert process.wait(timeout=120) == 0
-    assert cli(*SBN, "--seeds", 2, "--store", "whole.sqlite").code == 0
-    assert rows(Path("dst.sqlite")) == rows(Path("whole.sqlite"))
 
 
 class Terminal:
@@ -265,31 +152,6 @@ def test_a_live_bar_on_a_terminal_and_the_table_where_it_was_sent(dst, surroundi
     assert "steps/s" not in ended.out
 
 
-def test_a_store_that_is_removed_between_two_chunks_is_a_sentence(cli, monkeypatch) -> None:
-    put = Store.put
-
-    def recording(store, records) -> None:
-        put(store, records)
-        Path("dst.sqlite").unlink()
-
-    monkeypatch.setattr(Store, "put", recording)
-    ended = cli(*SBN, "--epochs", 1, "--hidden", "16,16", "--threads", 1, "--seeds", 4, "--fleet", 2)
-    assert ended.code == 2
-    assert "dst.sqlite was removed or moved while runs were trained" in ended.err.splitlines()[-1]
-    assert not Path("dst.sqlite").exists()
-
-
-def test_shapes_are_an_axis_of_a_grid(cli) -> None:
-    grid = ("sweep", "stochastic-binary", "--grid", "hidden=16x8,20", "epochs=1", "--seeds", 1, "--threads", 1)
-    assert cli(*grid).code == 0
-    with Store.open("dst.sqlite") as store:
-        assert sorted(run.config["hidden"] for run in store.runs()) == [[16, 8], [20]]
-    refused = cli("sweep", "stochastic-binary", "--grid", "hidden=16x,20")
-    assert refused.err.startswith("dst: hidden takes values such as 64x64,200 with commas between, got")
-    refused = cli("sweep", "stochastic-binary", "--adaptive", "tau_f=0.1:1", "hidden=16,8x8")
-    assert "an adaptive search varies numbers and words, got hidden: vary it by --grid" in refused.err
-
-
 def test_a_dry_run_says_what_a_run_would_train_and_trains_nothing(cli) -> None:
     dry = cli(*SBN, "--seeds", 3, "--dry-run")
     assert dry.code == 0
@@ -303,7 +165,7 @@ def test_a_dry_run_says_what_a_run_would_train_and_trains_nothing(cli) -> None:
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        ("tau_f=0:1:0.25", (0.0, 0.25, 0.5, 0.75, 1.0)),
+        ("tau_f=0:1:0.25,0.5", (0.0, 0.25, 0.5, 0.75, 1.0)),
         ("tau_b=0.5,2:0.1:linear,self", (0.5, "2.0:0.1:linear", "self")),
         ("lr=0.001,0.003,0.001", (0.001, 0.003)),
         ("optimiser=adam,radam", ("adam", "radam")),
@@ -313,3 +175,50 @@ def test_a_dry_run_says_what_a_run_would_train_and_trains_nothing(cli) -> None:
 def test_an_axis_is_read_with_both_its_ends(text: str, values: tuple) -> None:
     base = StochasticBinaryConfig(estimator=Choice.default("decoupled"))
     assert read_axis(text, base) == (text.partition("=")[0], values)
+
+
+SEARCH = ("sweep", "bias-variance", "--adaptive", "tau_f=0.2:2", "tau_b=0.2:2", "--seeds", 1, "--threads", 1)
+
+
+def test_a_search_goes_on_where_it_was_and_then_trains_nothing(cli, rows) -> None:
+    first = cli(*SEARCH, "--settings", 8)
+    assert first.code == 0
+    assert "8 runs: 8 trained, 0 already there. Store: dst.sqlite" in first.err
+    assert first.out.splitlines()[-1].startswith("chosen for bias-variance decoupled: tau_f=")
+    assert first.out.splitlines()[-1].endswith("of 8 settings")
+    eight = rows(Path("dst.sqlite"))
+    more = cli(*SEARCH, "--settings", 10)
+    assert "10 runs: 2 trained, 8 already there. Store: dst.sqlite" in more.err
+    ten = rows(Path("dst.sqlite"))
+    assert len(ten) == 10
+    assert {run: ten[run] for run in eight} == eight
+    assert all(0.2 <= row["config"]["estimator"]["tau_f"] <= 2 for row in ten.values())
+    again = cli(*SEARCH, "--settings", 10)
+    assert (again.code, again.err) == (0, "")
+    assert rows(Path("dst.sqlite")) == ten
+
+
+def test_one_value_is_for_all_runs(cli, rows) -> None:
+    words = ("sweep", "stochastic-binary", "--adaptive", "tau_f=0.2:2", "epochs=1", "tau_b=0.7", "--settings", 2)
+    assert cli(*words, "--seeds", 1, "--threads", 1).code == 0
+    configs = [row["config"] for row in rows(Path("dst.sqlite")).values()]
+    assert [config["epochs"] for config in configs] == [1, 1]
+    assert [config["estimator"]["tau_b"] for config in configs] == [0.7, 0.7]
+    assert len({config["estimator"]["tau_f"] for config in configs}) == 2
+
+
+def test_without_optuna_a_sentence_says_what_to_install(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    ended = cli(*SEARCH)
+    assert ended.code == 2
+    assert ended.err == 'dst: adaptive search needs Optuna: pip install "dst-lab[adaptive]"\n'
+    assert not Path("dst.sqlite").exists()
+
+
+def test_a_search_among_values_beside_a_range(cli, rows) -> None:
+    words = (*SEARCH[:4], "optimiser=adam,radam", "--seeds", 1, "--threads", 1)
+    ended = cli(*words, "--settings", 8)
+    assert ended.code == 0, ended.err
+    assert re.search(r"chosen for bias-variance decoupled: tau_f=[\d.]+, optimiser=r?adam, ", ended.out)
+    optimisers = [row["config"].get("optimiser", "adam") for row in rows(Path("dst.sqlite")).values()]
+    assert set(optimisers) == {"adam", "radam"}

@@ -27,31 +27,9 @@ SBN, CATAE, LOGIC = "stochastic-binary", "categorical-autoencoder", "logic-gates
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return planted.plant(tmp_path_factory.mktemp("figures") / "planted.sqlite")
-
-
-@pytest.fixture(scope="module")
-def store(path: Path) -> Iterator[Store]:
-    with Store.open(path) as opened:
+def store(everything: Path) -> Iterator[Store]:
+    with Store.open(everything) as opened:
         yield opened
-
-
-@pytest.fixture(scope="module")
-def drawn(store: Store) -> dict[str, Drawn]:
-    return draw(FIGURES, PAPER.rows(store, "quick"))
-
-
-def series(store: Store, recipe: str, metric: str, **wanted: Any) -> dict[tuple[Any, ...], np.ndarray]:
-    """(tau_f, tau_b) -> [seeds, T] straight from the store, for the recipe's runs whose config has these values."""
-    found: dict[tuple[Any, ...], list[Any]] = {}
-    for config in RECIPES.plans[recipe]("quick").wanted(lambda _: None):
-        values = config.to_dict()
-        if all(values[key] == value for key, value in wanted.items()):
-            taus = values["estimator"]
-            at = (taus.get("tau_f"), taus.get("tau_b"))
-            found.setdefault(at, []).append(store.history(run_id(values))[metric].values.astype(float))
-    return {at: np.stack(values) for at, values in found.items()}
 
 
 @lru_cache
@@ -70,40 +48,6 @@ def axes_of(one: Drawn) -> list[Any]:
     return [part.axes[0] for part in one.figure.subfigs]
 
 
-def test_map_holds_the_means_of_the_grid(store: Store, drawn: dict[str, Drawn]) -> None:
-    loss, accuracy, inactive = (ax.collections[0].get_array() for ax in axes_of(drawn["map"]))
-    by_setting = series(store, "sbn-grid", "validation_loss")
-    tau_f, tau_b = (sorted({at[i] for at in by_setting}) for i in (0, 1))
-    expected = [[by_setting[f, b].min(1).mean() for f in tau_f] for b in tau_b]
-    np.testing.assert_allclose(loss.reshape(len(tau_b), len(tau_f)), expected, rtol=1e-12)
-    by_setting = series(store, "sbn-grid", "validation_accuracy")
-    expected = [[100 * by_setting[f, b].max(1).mean() for f in tau_f] for b in tau_b]
-    np.testing.assert_allclose(accuracy.reshape(len(tau_b), len(tau_f)), expected, rtol=1e-12)
-    by_setting = series(store, "sbn-grid", "inactive")
-    expected = [[100 * by_setting[f, b][:, -1].mean() for f in tau_f] for b in tau_b]
-    np.testing.assert_allclose(inactive.reshape(len(tau_b), len(tau_f)), expected, rtol=1e-12)
-
-
-def test_map_marks_both_optima_and_the_diagonal(store: Store, drawn: dict[str, Drawn]) -> None:
-    ax = axes_of(drawn["map"])[0]
-    ours = settled(store)[SBN, "decoupled"].estimator.to_dict()
-    lines = {line.get_label(): line for line in ax.get_lines()}
-    ticks = [[float(text.get_text()) for text in axis.get_ticklabels()] for axis in (ax.xaxis, ax.yaxis)]
-
-    def cell(label: str) -> tuple[float, float]:
-        (x,), (y,) = lines[label].get_data()
-        return ticks[0][int(x)], ticks[1][int(y)]
-
-    assert cell("our optimum") == (ours["tau_f"], ours["tau_b"])
-    assert cell("the paper's optimum") == (0.1, 0.7)
-    x, y = lines[r"$\tau_f = \tau_b$"].get_data()
-    for tau in (0.1, 0.7 - 1e-9, 2.0):  # where both are equal, x and y stand for the same temperature
-        at = np.interp(tau, ticks[0], np.arange(5) + 0.5)
-        assert np.interp(at, x, y) == pytest.approx(np.interp(tau, ticks[1], np.arange(4) + 0.5), abs=0.02)
-    assert f"τf = {ours['tau_f']:g}, τb = {ours['tau_b']:g}" in drawn["map"].caption
-    assert "n = 3" in drawn["map"].caption
-
-
 @pytest.mark.parametrize(
     ("name", "task", "metrics"),
     [
@@ -112,8 +56,9 @@ def test_map_marks_both_optima_and_the_diagonal(store: Store, drawn: dict[str, D
     ],
 )
 def test_curves_are_means_over_fresh_seeds(
-    store: Store, drawn: dict[str, Drawn], name: str, task: str, metrics: tuple[tuple[str, float], ...]
+    store: Store, name: str, task: str, metrics: tuple[tuple[str, float], ...]
 ) -> None:
+    drawn = draw({name: FIGURES[name]}, PAPER.rows(store, "quick"))
     for ax, (metric, factor) in zip(axes_of(drawn[name]), metrics, strict=True):
         lines = {line.get_label().split(" $")[0]: line for line in ax.get_lines()}
         for label, role in (
@@ -128,41 +73,6 @@ def test_curves_are_means_over_fresh_seeds(
         assert band.max() == pytest.approx((values.mean(0) + values.std(0, ddof=1)).max(), rel=1e-12)
     assert "n = 10 confirmation seeds" in drawn[name].caption
     assert ("; Soft (reference) 3 search seeds" in drawn[name].caption) == (task == LOGIC)
-
-
-@pytest.mark.parametrize(
-    ("name", "tau", "task", "left", "right"),
-    [
-        ("tau-f-effects", "tau_f", CATAE, "perplexity", "snr"),
-        ("tau-b-effects", "tau_b", SBN, "gradient_norm", "inactive"),
-    ],
-)
-def test_effects_over_a_temperature(
-    store: Store, drawn: dict[str, Drawn], name: str, tau: str, task: str, left: str, right: str
-) -> None:
-    sides = drawn[name].figure.subfigs[0].axes
-    for ax, metric in zip(sides, (left, right), strict=True):
-        found = series(store, name, metric, task=task)
-        line = ax.containers[0].lines[0]
-        index = ("tau_f", "tau_b").index(tau)
-        assert line.get_xdata().tolist() == sorted(at[index] for at in found)
-        values = [found[at] for at in sorted(found)]
-        if metric in ("snr", "gradient_norm"):
-            expected = [np.median(runs.mean(1)) for runs in values]
-        elif metric == "inactive":
-            expected = [np.median(100 * (1 - runs[:, -1])) for runs in values]
-        else:
-            expected = [np.median(runs[:, -1].reshape(len(runs), -1).mean(-1)) for runs in values]
-        np.testing.assert_allclose(np.asarray(line.get_ydata(), float), expected, rtol=1e-6)
-
-
-def test_lines_differ_without_colour(drawn: dict[str, Drawn]) -> None:
-    for name in ("network-curves", "logic-curves"):
-        for ax in axes_of(drawn[name]):
-            looks = [(str(line.get_linestyle()), line.get_marker()) for line in ax.get_lines()]
-            assert len({marker for _, marker in looks}) == len(looks)
-    hatches = [bar.get_hatch() for bar in axes_of(drawn["inactive"])[1].patches]
-    assert len(set(hatches)) == 4
 
 
 def test_an_empty_store_is_said_to_be_empty(tmp_path: Path) -> None:
@@ -262,13 +172,13 @@ def test_an_unfinished_search_is_mapped_at_one_learning_rate_and_drawn_at_all(tm
 
 
 @pytest.mark.slow
-def test_the_same_store_gives_the_same_bytes(path: Path, tmp_path: Path) -> None:
+def test_the_same_store_gives_the_same_bytes(everything: Path, tmp_path: Path) -> None:
     """Drawn here and in another process, whose dictionaries and sets are ordered by another seed."""
     lab = Path(__file__).parents[3]
     code = (
         f"import sys; sys.path.insert(0, {str(lab)!r}); from pathlib import Path; from dst_lab.store import Store\n"
         "from dst_lab.figures import draw, write_files; from studies import PAPER\n"
-        f"with Store.open({str(path)!r}) as store: \n"
+        f"with Store.open({str(everything)!r}) as store: \n"
         "    write_files(draw(PAPER.figures, PAPER.rows(store, 'quick')), Path(sys.argv[1]))"
     )
     for seed in ("1", "2"):

@@ -39,10 +39,9 @@ def judge(rows: Rows) -> list[Verdict]:
         [row.best("validation_loss") for (tau_f, _, _), row in sorted(found.items()) if tau_f == of]
         for of in (0.5, 1.0)
     ]
-    comparison = Comparison(
-        name="against a softer one", metric="lowest validation loss", unit="", direction=-1, primary=True, judged=True,
-        **vars(paired(sides[0], sides[1], -1)),
-    )  # fmt: skip
+    found_by_test = vars(paired(sides[0], sides[1], -1))
+    words = {"name": "against a softer one", "metric": "lowest validation loss", "unit": ""}
+    comparison = Comparison(**words, direction=-1, primary=True, judged=True, **found_by_test)
     runs = tuple(row.run.id for row in found.values())
     return [Verdict(**verdict, verdict=decide([comparison]), comparisons=(comparison,), runs=runs)]
 

@@ -17,12 +17,18 @@ _EXPRESSIONS = (
 
 
 @dataclass(frozen=True)
-class _Ports:
+class Ports:
     """The output and how many bits each of its numbers has."""
 
     name: str
     numbers: int
     bits: int
+
+    @classmethod
+    def of(cls, circuit: Circuit) -> "Ports":
+        if circuit.meaning == "scores":
+            return cls("scores", circuit.classes, (len(circuit.outputs) // circuit.classes).bit_length())
+        return cls("winner" if circuit.meaning == "winner" else "y", 1, len(circuit.outputs))
 
     @property
     def width(self) -> int:
@@ -34,7 +40,7 @@ def write(circuit: Circuit, stem: str, pipelined: bool = False, testbench: bool 
     for option, value in (("pipelined", pipelined), ("testbench", testbench)):
         if not isinstance(value, bool):
             raise TypeError(f"{option} must be True or False, got {value!r}")
-    name, ports = identifier(stem), _ports(circuit)
+    name, ports = identifier(stem), Ports.of(circuit)
     body = _Pipeline(circuit, ports) if pipelined else _Combinational(circuit, ports)
     lines = list(body.lines())
     clock = "    input wire clk,\n" if pipelined else ""
@@ -51,10 +57,9 @@ def write(circuit: Circuit, stem: str, pipelined: bool = False, testbench: bool 
     return files
 
 
-def _ports(circuit: Circuit) -> _Ports:
-    if circuit.meaning == "scores":
-        return _Ports("scores", circuit.classes, (len(circuit.outputs) // circuit.classes).bit_length())
-    return _Ports("winner" if circuit.meaning == "winner" else "y", 1, len(circuit.outputs))
+def latency(circuit: Circuit) -> int:
+    """Clocks from the input of the pipelined circuit to its output."""
+    return _Pipeline(circuit, Ports.of(circuit)).latency
 
 
 def _groups(circuit: Circuit) -> list[list[int]]:
@@ -65,7 +70,7 @@ def _groups(circuit: Circuit) -> list[list[int]]:
 class _Combinational:
     latency = 0
 
-    def __init__(self, circuit: Circuit, ports: _Ports) -> None:
+    def __init__(self, circuit: Circuit, ports: Ports) -> None:
         self.circuit, self.ports = circuit, ports
 
     def _node(self, node: int) -> str:
@@ -104,7 +109,7 @@ class _Stage:
 class _Pipeline:
     """A gate of level k is registered at clock k, and again at each clock after it until its last use."""
 
-    def __init__(self, circuit: Circuit, ports: _Ports) -> None:
+    def __init__(self, circuit: Circuit, ports: Ports) -> None:
         self.circuit, self.ports = circuit, ports
         self.levels = circuit.levels.tolist()
         group = len(circuit.outputs) // circuit.classes if circuit.meaning == "scores" else 1
@@ -187,36 +192,38 @@ class _Pipeline:
             self.stages[self.latency].assigned.append(f"        {target} <= {total};")
 
 
-def _testbench(circuit: Circuit, name: str, ports: _Ports, latency: int | None) -> str:
+def _testbench(circuit: Circuit, name: str, ports: Ports, latency: int | None) -> str:
     """Reads images.txt (see `write_images`), prints the numbers of each image on a line, as the C program does.
 
     A pipeline gets a new image at every clock.
     """
+    return _TESTBENCH.format(
+        name=name,
+        inputs=circuit.inputs - 1,
+        width=ports.width - 1,
+        output=ports.name,
+        prints=prints(circuit, ports),
+        read=READ.format(name=name, inputs=circuit.inputs - 1),
+        clock=".clk(clk), " if latency is not None else "",
+        latency=latency or 1,
+    )
+
+
+def prints(circuit: Circuit, ports: Ports) -> str:
+    """The lines of a testbench that print an image's numbers."""
     shown = [f"{ports.name}[{i * ports.bits} +: {ports.bits}]" for i in range(ports.numbers)]
     if circuit.meaning == "bits":
         shown = [f"y[{i}]" for i in range(ports.width)]
     ends = [" "] * (len(shown) - 1) + ["\\n"]
-    prints = "\n".join(f'            $write("%0d{end}", {value});' for value, end in zip(shown, ends, strict=True))
-    return _TESTBENCH.format(
-        name=name, inputs=circuit.inputs - 1, width=ports.width - 1, output=ports.name, prints=prints,
-        clock=".clk(clk), " if latency is not None else "", latency=latency or 1,
-    )  # fmt: skip
+    return "\n".join(f'            $write("%0d{end}", {value});' for value, end in zip(shown, ends, strict=True))
 
 
-_TESTBENCH = """// Testbench of a decoupled-st circuit: reads images from images.txt and prints their numbers.
-module {name}_tb;
-    reg clk = 0;
-    reg [{inputs}:0] x;
-    wire [{width}:0] {output};
-    integer file, symbol, at, failed = 0, images = 0, clocks = 0;
-    {name} dut ({clock}.x(x), .{output}({output}));
-    task step;
+READ = """    task open;
         begin
-            #1 clk = 1;
-            #1 clk = 0;
-            clocks = clocks + 1;
-            if (clocks >= {latency}) begin
-{prints}
+            file = $fopen("images.txt", "r");
+            if (file == 0) begin
+                $display("images.txt cannot be opened");
+                $finish;
             end
         end
     endtask
@@ -242,12 +249,36 @@ module {name}_tb;
             end
         end
     endtask
-    initial begin
-        file = $fopen("images.txt", "r");
-        if (file == 0) begin
-            $display("images.txt cannot be opened");
+    task close;
+        begin
+            if (failed)
+                $display("{name}: an image is a line of %0d digits, 0 or 1; here reading ended", {inputs} + 1);
+            $fclose(file);
             $finish;
         end
+    endtask"""
+"""How a testbench reads its images: tasks that open the file, take the next image from it, and close it."""
+
+_TESTBENCH = """// Testbench of a decoupled-st circuit: reads images from images.txt and prints their numbers.
+module {name}_tb;
+    reg clk = 0;
+    reg [{inputs}:0] x;
+    wire [{width}:0] {output};
+    integer file, symbol, at, failed = 0, images = 0, clocks = 0;
+    {name} dut ({clock}.x(x), .{output}({output}));
+    task step;
+        begin
+            #1 clk = 1;
+            #1 clk = 0;
+            clocks = clocks + 1;
+            if (clocks >= {latency}) begin
+{prints}
+            end
+        end
+    endtask
+{read}
+    initial begin
+        open;
         next;
         while (!failed && at != 0) begin
             images = images + 1;
@@ -256,10 +287,7 @@ module {name}_tb;
         end
         while (images > 0 && clocks < images + {latency} - 1)
             step;
-        if (failed)
-            $display("{name}: an image is a line of %0d digits, 0 or 1; here reading ended", {inputs} + 1);
-        $fclose(file);
-        $finish;
+        close;
     end
 endmodule
 """

@@ -30,9 +30,19 @@ from decoupled_st.kernels.rows import as_stored, blocks
 
 
 def pull_back(
-    grad: Tensor, at_top: Tensor, index: Tensor, top: Tensor, peak: Tensor, rest: Tensor, x: Tensor, codes: Tensor,
-    scoring: Scoring, tau_b: Tensor, scale: Tensor, seed: Tensor | None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    grad: Tensor,
+    at_top: Tensor,
+    index: Tensor,
+    top: Tensor,
+    peak: Tensor,
+    rest: Tensor,
+    x: Tensor,
+    codes: Tensor,
+    scoring: Scoring,
+    tau_b: Tensor,
+    scale: Tensor,
+    seed: Tensor | None,
+) -> tuple[Tensor, Tensor]:
     """The gradient [N, H, D] of the rows as they enter the product, in float32 and without `scale`; that of the codes.
 
     `at_top`: the incoming gradient times the top code. With a seed, the scores are perturbed.
@@ -42,9 +52,17 @@ def pull_back(
 
 
 def launch(
-    scale: Tensor, of_entropy: Tensor | None, of_mean: Tensor | None, grad: Tensor | None, index: Tensor | None,
-    x: Tensor, codes: Tensor, scoring: Scoring, state: list[Tensor], seed: Tensor | None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    scale: Tensor,
+    of_entropy: Tensor | None,
+    of_mean: Tensor | None,
+    grad: Tensor | None,
+    index: Tensor | None,
+    x: Tensor,
+    codes: Tensor,
+    scoring: Scoring,
+    state: list[Tensor],
+    seed: Tensor | None,
+) -> tuple[Tensor, Tensor]:
     """The two kernels. Incoming are the gradients of entropies and of the mean, or that of q, with the index."""
     N, H, D = x.shape
     K = codes.shape[1]
@@ -55,19 +73,15 @@ def launch(
     row_bytes = tiles.row_bytes_of(x) * (2 if wide else 1)
     tile = tiles.tiling("to_x", row_bytes, tiles.in_float32(x), seed is not None)
     parts = tiles.parts_of(tiles.width_of(D))
+    given = of_entropy, of_mean, grad, x, codes, *scoring.pointers(), *state, seed, N, K
     with torch.cuda.device_of(x):
-        _to_x[(blocks(N, tile[0]), H, parts)](
-            to_x, mean, of_entropy, of_mean, grad, x, codes, *scoring.pointers(), *state, seed, N, K, WIDE=wide,
-            PARTS=parts,
-            **tiles.shape_of(x, codes, scoring.metric, tile),
-        )  # fmt: skip
+        shape = tiles.shape_of(x, codes, scoring.metric, tile)
+        _to_x[(blocks(N, tile[0]), H, parts)](to_x, mean, *given, WIDE=wide, PARTS=parts, **shape)
         tile = tiles.tiling("to_codes", row_bytes, tiles.in_float32(x), seed is not None)
         order, bounds = _chosen_by_block(index, K, tile[1]) if index is not None else (None, None)
-        _to_codes[(blocks(K, tile[1]), H)](
-            to_codes, mean, scale, None if index is None else as_stored(index.int()), order, bounds, of_entropy,
-            of_mean, grad, x, codes, *scoring.pointers(), *state, seed, N, K, WIDE=wide,
-            **tiles.shape_of(x, codes, scoring.metric, tile),
-        )  # fmt: skip
+        index = None if index is None else as_stored(index.int())
+        shape = tiles.shape_of(x, codes, scoring.metric, tile)
+        _to_codes[(blocks(K, tile[1]), H)](to_codes, mean, scale, index, order, bounds, *given, WIDE=wide, **shape)
     return to_x, to_codes
 
 
@@ -108,13 +122,10 @@ def _to_x(
     for first in range(0, K, CODES):
         code = first + tl.arange(0, CODES)
         tile = vectors_of(codes + head * K * D, code, code < K, D, WIDTH, WHOLE_CODES)
-        s = scores_of(
-            vectors, tile, scale, code_scale, bias, seed, row, code, first, head, K, L2, PRECISION, ROWS, CODES,
-            WHOLE_CODES,
-        )  # fmt: skip
+        s = scores_of(vectors, tile, scale, code_scale, bias, seed, row, first, head, K, L2, PRECISION, WHOLE_CODES)
         p = exponential(s, unit[:, None], highest[:, None], rate[:, None], PRECISION)
         l = (s * unit[:, None] - highest[:, None]) * (rate * _LN2)[:, None] if of_mean is not None else s
-        pu = p * relative(g, tile, l, entropy, of_mean, reference, best, code, head, K, PRECISION, ROWS, CODES)
+        pu = p * relative(g, tile, l, entropy, of_mean, reference, best, code, head, K, PRECISION)
         sums += tl.sum(pu, 1)
         if code_scale is not None:
             lengths = tl.load(code_scale + head * K + code, code < K, other=0.0)[None, :]
@@ -155,16 +166,13 @@ def _to_codes(
         length, entropy = optional(row_scale, row, valid, 1.0), optional(of_entropy, row, valid, 0.0)
         highest, reference = tl.load(peak + row, valid, other=0.0), tl.load(at_top + row, valid, other=0.0)
         best, t = tl.load(top + row, valid, other=-1), tl.load(tau + row, valid, other=1.0)
-        s = scores_of(
-            vectors, tile, length, code_scale, bias, seed, row, code, first, head, K, L2, PRECISION, ROWS, CODES,
-            WHOLE_CODES,
-        )  # fmt: skip
+        s = scores_of(vectors, tile, length, code_scale, bias, seed, row, first, head, K, L2, PRECISION, WHOLE_CODES)
         rate = _LOG2E / t
         unit = unit_of(length, seed, PRECISION, ROWS)
         weight = tl.load(scale + row, valid, other=0.0) / (t * tl.load(total + row, valid, other=1.0))
         p = exponential(s, unit[:, None], highest[:, None], rate[:, None], PRECISION)
         l = (s * unit[:, None] - highest[:, None]) * (rate * _LN2)[:, None] if of_mean is not None else s
-        u = relative(g, tile, l, entropy, of_mean, reference, best, code, head, K, PRECISION, ROWS, CODES)
+        u = relative(g, tile, l, entropy, of_mean, reference, best, code, head, K, PRECISION)
         if row_scale is not None:
             weight = weight * length
         ds = p * (u - tl.load(mean + row, valid, other=0.0)[:, None]) * weight[:, None]

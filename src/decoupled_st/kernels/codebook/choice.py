@@ -49,10 +49,8 @@ def choose(
     perturbed = seed is not None and tau_f is None
     tile = tiles.tiling("forward", tiles.row_bytes_of(x), tiles.in_float32(x), perturbed)
     with torch.cuda.device_of(x):
-        _forward[(blocks(N, tile[0]), H)](
-            groups[0], peak, total, groups[-1], x, codes, *scoring.pointers(), tau_f, tau_b, seed, N, K,
-            **tiles.shape_of(x, codes, scoring.metric, tile),
-        )  # fmt: skip
+        results, given = (groups[0], peak, total, groups[-1]), (x, codes, *scoring.pointers(), tau_f, tau_b, seed, N, K)
+        _forward[(blocks(N, tile[0]), H)](*results, *given, **tiles.shape_of(x, codes, scoring.metric, tile))
     options = x, codes, scoring, tile[1]
     top = _best_inside(groups[0], None, seed if perturbed else None, *options)
     index = top if tau_f is None else _best_inside(groups[1], tau_f, seed, *options)
@@ -69,10 +67,8 @@ def _best_inside(
     (N, H, D), width = x.shape, tiles.width_of(x.shape[-1])
     index = torch.empty_like(group)
     with torch.cuda.device_of(x):
-        _inside[(N * H,)](
-            index, group, x, codes, *scoring.pointers(), tau_f, seed, codes.shape[1], HEADS=H, D=D,
-            L2=scoring.metric == "l2", SIZE=size, WIDTH=width, num_warps=8 if width > 128 else 4,
-        )  # fmt: skip
+        given, constants = (x, codes, *scoring.pointers(), tau_f, seed, codes.shape[1]), (H, D, scoring.metric == "l2")
+        _inside[(N * H,)](index, group, *given, *constants, size, width, num_warps=8 if width > 128 else 4)
     return index
 
 
@@ -88,7 +84,8 @@ def _forward(
     row = number.to(tl.int64) * HEADS + head
     vectors = vectors_of(x, row, valid, D, WIDTH, WHOLE_ROWS)
     scale = optional(row_scale, row, valid, 1.0)
-    unit = unit_of(scale, seed if tau_f is None else None, PRECISION, ROWS)
+    key = seed if tau_f is None else None  # of a noise of every score's own
+    unit = unit_of(scale, key, PRECISION, ROWS)
     rate = _LOG2E / tl.load(tau_b + row, valid, other=1.0)
     peak = tl.full([ROWS], -float("inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
@@ -101,10 +98,7 @@ def _forward(
     for first in range(0, K, CODES):
         code = first + tl.arange(0, CODES)
         tile = vectors_of(codes + head * K * D, code, code < K, D, WIDTH, WHOLE_CODES)
-        s = scores_of(
-            vectors, tile, scale, code_scale, bias, seed if tau_f is None else None, row, code, first, head, K,
-            L2, PRECISION, ROWS, CODES, WHOLE_CODES,
-        )  # fmt: skip
+        s = scores_of(vectors, tile, scale, code_scale, bias, key, row, first, head, K, L2, PRECISION, WHOLE_CODES)
         high = tl.max(s, 1) * unit
         top = tl.where(high > peak, first // CODES, top)
         higher = tl.maximum(peak, high)

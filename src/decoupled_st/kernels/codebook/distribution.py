@@ -43,9 +43,16 @@ def moments(
 
 
 def pull_back(
-    of_entropy: Tensor, of_mean: Tensor, top: Tensor, peak: Tensor, rest: Tensor, x: Tensor, codes: Tensor,
-    scoring: Scoring, tau: Tensor,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    of_entropy: Tensor,
+    of_mean: Tensor,
+    top: Tensor,
+    peak: Tensor,
+    rest: Tensor,
+    x: Tensor,
+    codes: Tensor,
+    scoring: Scoring,
+    tau: Tensor,
+) -> tuple[Tensor, Tensor]:
     """The gradient [N, H, D] of the rows as they enter the product, in float32, and that of the codes."""
     of_mean = of_mean / len(x)
     at_top = of_mean.gather(1, top.T).T
@@ -74,10 +81,7 @@ def _of_rows(
     for first in range(0, K, CODES):
         code = first + tl.arange(0, CODES)
         tile = vectors_of(codes + head * K * D, code, code < K, D, WIDTH, WHOLE_CODES)
-        s = scores_of(
-            vectors, tile, length, code_scale, bias, None, row, code, first, head, K, L2, PRECISION, ROWS, CODES,
-            WHOLE_CODES,
-        )  # fmt: skip
+        s = scores_of(vectors, tile, length, code_scale, bias, None, row, first, head, K, L2, PRECISION, WHOLE_CODES)
         l = (s * unit[:, None] - highest[:, None]) * rate[:, None]
         power = exponential(s, unit[:, None], highest[:, None], rate[:, None], PRECISION)
         p = tl.where(code[None, :] == best[:, None], 0.0, power)
@@ -104,10 +108,7 @@ def _of_codes(
         row = number.to(tl.int64) * HEADS + head
         vectors = vectors_of(x, row, valid, D, WIDTH, WHOLE_ROWS)
         length = optional(row_scale, row, valid, 1.0)
-        s = scores_of(
-            vectors, tile, length, code_scale, bias, None, row, code, first, head, K, L2, PRECISION, ROWS, CODES,
-            WHOLE_CODES,
-        )  # fmt: skip
+        s = scores_of(vectors, tile, length, code_scale, bias, None, row, first, head, K, L2, PRECISION, WHOLE_CODES)
         rate = _LOG2E / tl.load(tau + row, valid, other=1.0)
         unit = unit_of(length, None, PRECISION, ROWS)
         highest = tl.load(peak + row, valid, other=0.0)

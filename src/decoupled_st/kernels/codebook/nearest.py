@@ -32,13 +32,10 @@ def nearest(x: Tensor, codes: Tensor, scoring: Scoring) -> Tensor:
     index = torch.empty(N, H, dtype=torch.int64, device=x.device)
     shape = tiles.shape_of(x, codes, scoring.metric, tile)
     with torch.cuda.device_of(x):
-        _search[(blocks(N, tile[0]), H, shares)](
-            peak, group, x, codes, *scoring.pointers(), N, K, each * tile[1], **shape,
-        )  # fmt: skip
-        _settle[(N * H,)](
-            index, peak, group, x, codes, *scoring.pointers(), N * H, K, shares, HEADS=H, D=D, L2=shape["L2"],
-            SIZE=tile[1], WIDTH=shape["WIDTH"], SHARES=triton.next_power_of_2(shares), num_warps=4,
-        )  # fmt: skip
+        given = peak, group, x, codes, *scoring.pointers()
+        _search[(blocks(N, tile[0]), H, shares)](*given, N, K, each * tile[1], **shape)
+        constants = H, D, shape["L2"], tile[1], shape["WIDTH"], triton.next_power_of_2(shares)
+        _settle[(N * H,)](index, *given, N * H, K, shares, *constants, num_warps=4)
     return index
 
 
@@ -60,10 +57,7 @@ def _search(
     for first in range(begin, tl.minimum(begin + share, K), CODES):
         code = first + tl.arange(0, CODES)
         tile = vectors_of(codes + head * K * D, code, code < K, D, WIDTH, WHOLE_CODES)
-        s = scores_of(
-            vectors, tile, scale, code_scale, bias, None, row, code, first, head, K, L2, PRECISION, ROWS, CODES,
-            WHOLE_CODES,
-        )  # fmt: skip
+        s = scores_of(vectors, tile, scale, code_scale, bias, None, row, first, head, K, L2, PRECISION, WHOLE_CODES)
         high = tl.max(s, 1)
         group = tl.where(high > peak, first // CODES, group)  # False for NaN
         peak = tl.where(high > peak, high, peak)

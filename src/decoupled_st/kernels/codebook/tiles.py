@@ -69,10 +69,18 @@ def shape_of(x: Tensor, codes: Tensor, metric: str, tile: tuple[int, int, int, i
     """What a kernel is compiled for: features, metric, precision, tile, and whether every tile is whole."""
     (N, H, D), (height, width, warps, stages) = x.shape, tile
     return {
-        "HEADS": H, "D": D, "L2": metric == "l2", "PRECISION": precision(x), "WIDTH": width_of(D),
-        "ROWS": height, "CODES": width, "WHOLE_ROWS": N % height == 0 and width_of(D) == D,
-        "WHOLE_CODES": codes.shape[1] % width == 0 and width_of(D) == D, "num_warps": warps, "num_stages": stages,
-    }  # fmt: skip
+        "HEADS": H,
+        "D": D,
+        "L2": metric == "l2",
+        "PRECISION": precision(x),
+        "WIDTH": width_of(D),
+        "ROWS": height,
+        "CODES": width,
+        "WHOLE_ROWS": N % height == 0 and width_of(D) == D,
+        "WHOLE_CODES": codes.shape[1] % width == 0 and width_of(D) == D,
+        "num_warps": warps,
+        "num_stages": stages,
+    }
 
 
 def parts_of(width: int) -> int:
@@ -170,11 +178,26 @@ def _exact_power(l):
 
 @triton.jit
 def scores_of(
-    x, codes, row_scale, code_scale, bias, seed, row, code, first, head, K, L2: tl.constexpr, PRECISION: tl.constexpr,
-    ROWS: tl.constexpr, CODES: tl.constexpr, WHOLE: tl.constexpr,
-):  # fmt: skip
-    """The scores [ROWS, CODES] of loaded rows and codes, but for `unit_of`; `row_scale` is loaded. -inf beyond K."""
+    x,
+    codes,
+    row_scale,
+    code_scale,
+    bias,
+    seed,
+    row,
+    first,
+    head,
+    K,
+    L2: tl.constexpr,
+    PRECISION: tl.constexpr,
+    WHOLE: tl.constexpr,
+):
+    """The scores [rows, codes] of loaded rows, and of loaded codes from the first on, but for `unit_of`; `row_scale` is
+    loaded. -inf beyond K."""
+    ROWS: tl.constexpr = x.shape[0]
+    CODES: tl.constexpr = codes.shape[0]
     s = dot(x, tl.trans(codes), tl.zeros([ROWS, CODES], tl.float32), PRECISION)
+    code = first + tl.arange(0, CODES)
     inside = code < K
     if L2:
         s = 2 * s
@@ -192,13 +215,10 @@ def scores_of(
 
 
 @triton.jit
-def relative(
-    g, tile, l, of_entropy, of_mean, reference, best, code, head, K,
-    PRECISION: tl.constexpr, ROWS: tl.constexpr, CODES: tl.constexpr,
-):  # fmt: skip
+def relative(g, tile, l, of_entropy, of_mean, reference, best, code, head, K, PRECISION: tl.constexpr):
     """The gradient of p less that of the top code, where it is exactly 0: that of q, or of entropies and the mean."""
     if of_mean is None:
-        u = dot(g, tl.trans(tile), tl.zeros([ROWS, CODES], tl.float32), PRECISION) - reference[:, None]
+        u = dot(g, tl.trans(tile), tl.zeros([g.shape[0], tile.shape[0]], tl.float32), PRECISION) - reference[:, None]
     else:
         u = tl.load(of_mean + head * K + code, code < K, other=0.0)[None, :] - reference[:, None]
         u = tl.where(l > -float("inf"), u - of_entropy[:, None] * l, 0.0)

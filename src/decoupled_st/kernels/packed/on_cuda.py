@@ -15,7 +15,7 @@ NEURONS, WORDS = 64, 4
 """Neurons and words of a program that makes bits."""
 BACKWARD, WARPS = 8, 1
 """Neurons and warps of a program on the way back."""
-COUNTED = 2048
+COUNTED = 512
 """Neurons that a program counts: of larger groups, several programs count parts."""
 
 
@@ -170,10 +170,8 @@ def pack(x: Tensor) -> Tensor | None:
     words, checked = blocks(images, WORD), x.dtype != torch.bool
     out = torch.empty(features, words, dtype=torch.int32, device=x.device)
     strange = torch.zeros(1, dtype=torch.int32, device=x.device) if checked else None
-    launch(
-        _pack, blocks(features, FEATURES) * words, (x if checked else x.view(torch.uint8), out, strange), (),
-        (features, images, words), (int(checked), FEATURES), PACKING,
-    )  # fmt: skip
+    programs, tensors = blocks(features, FEATURES) * words, (x if checked else x.view(torch.uint8), out, strange)
+    launch(_pack, programs, tensors, (), (features, images, words), (int(checked), FEATURES), PACKING)
     return None if strange is not None and bool(strange.item()) else out
 
 
@@ -199,10 +197,9 @@ class Forward:
         neurons, words = len(chosen), x.shape[1]
         y = torch.empty(neurons, words, dtype=torch.int32, device=x.device)
         gates = torch.empty(neurons, dtype=torch.uint8, device=x.device)
-        launch(
-            _forward, blocks(neurons, NEURONS) * blocks(words, WORDS), (x, chosen, wiring, gates, y, self._zeros), (),
-            (neurons, words, neurons // self.runs), (_fixed(words), NEURONS, WORDS), 4,
-        )  # fmt: skip
+        programs, sizes = blocks(neurons, NEURONS) * blocks(words, WORDS), (neurons, words, neurons // self.runs)
+        tensors, constants = (x, chosen, wiring, gates, y, self._zeros), (_fixed(words), NEURONS, WORDS)
+        launch(_forward, programs, tensors, (), sizes, constants, 4)
         self.passed.append(y)
         self.gates.append(gates)
 
@@ -211,10 +208,8 @@ class Forward:
         y, counts = self.passed[-1], self._zeros[self._first :].view(self.images, self.columns)
         group, words = len(y) // self.columns, y.shape[1]
         parts = blocks(group, COUNTED)
-        launch(
-            _count, self.columns * parts * words, (y, counts, self._zeros), (),
-            (self.columns, group, words, self.images, parts, self.columns // self.runs), (COUNTED, 128), 4,
-        )  # fmt: skip
+        sizes = self.columns, group, words, self.images, parts, self.columns // self.runs
+        launch(_count, self.columns * parts * words, (y, counts, self._zeros), (), sizes, (COUNTED, 128), 4)
         return counts / tau
 
     def bits(self) -> Tensor:

@@ -120,6 +120,21 @@ def _leaf(x, leaf, row, column, image, height, width, images, KERNEL: tl.constex
 
 
 @triton.jit
+def _inputs(x, w, row, column, image, height, width, images, KERNEL: tl.constexpr, PADDING: tl.constexpr):
+    """What a tree's eight leaves see."""
+    return (
+        _leaf(x, w[0], row, column, image, height, width, images, KERNEL, PADDING),
+        _leaf(x, w[1], row, column, image, height, width, images, KERNEL, PADDING),
+        _leaf(x, w[2], row, column, image, height, width, images, KERNEL, PADDING),
+        _leaf(x, w[3], row, column, image, height, width, images, KERNEL, PADDING),
+        _leaf(x, w[4], row, column, image, height, width, images, KERNEL, PADDING),
+        _leaf(x, w[5], row, column, image, height, width, images, KERNEL, PADDING),
+        _leaf(x, w[6], row, column, image, height, width, images, KERNEL, PADDING),
+        _leaf(x, w[7], row, column, image, height, width, images, KERNEL, PADDING),
+    )
+
+
+@triton.jit
 def _apply(gate, u, v):
     return gate[0] + gate[1] * u + v * (gate[2] + gate[3] * u)
 
@@ -151,16 +166,9 @@ def _forward(
     for p in range(first, tl.minimum(first + chunk, rows * columns)):
         for q in tl.static_range(POOL * POOL):
             row, column = p // columns * POOL + q // POOL, p % columns * POOL + q % POOL
-            l0 = _leaf(x, w[0], row, column, image, height, width, images, KERNEL, PADDING)
-            l1 = _leaf(x, w[1], row, column, image, height, width, images, KERNEL, PADDING)
-            l2 = _leaf(x, w[2], row, column, image, height, width, images, KERNEL, PADDING)
-            l3 = _leaf(x, w[3], row, column, image, height, width, images, KERNEL, PADDING)
-            l4 = _leaf(x, w[4], row, column, image, height, width, images, KERNEL, PADDING)
-            l5 = _leaf(x, w[5], row, column, image, height, width, images, KERNEL, PADDING)
-            l6 = _leaf(x, w[6], row, column, image, height, width, images, KERNEL, PADDING)
-            l7 = _leaf(x, w[7], row, column, image, height, width, images, KERNEL, PADDING)
-            left = _apply(gate[4], _apply(gate[0], l0, l1), _apply(gate[1], l2, l3))
-            right = _apply(gate[5], _apply(gate[2], l4, l5), _apply(gate[3], l6, l7))
+            l = _inputs(x, w, row, column, image, height, width, images, KERNEL, PADDING)
+            left = _apply(gate[4], _apply(gate[0], l[0], l[1]), _apply(gate[1], l[2], l[3]))
+            right = _apply(gate[5], _apply(gate[2], l[4], l[5]), _apply(gate[3], l[6], l[7]))
             root = _apply(gate[6], left, right)
             if q == 0:
                 best, which = root, tl.zeros([BLOCK], tl.int32)
@@ -233,29 +241,22 @@ def _backward(
         if POOL > 1:
             which = tl.load(taken + (tree * rows * columns + p) * images + image, inside, 0).to(tl.int32)
             row, column = row + which // POOL, column + which % POOL
-        l0 = _leaf(x, w[0], row, column, image, height, width, images, KERNEL, PADDING)
-        l1 = _leaf(x, w[1], row, column, image, height, width, images, KERNEL, PADDING)
-        l2 = _leaf(x, w[2], row, column, image, height, width, images, KERNEL, PADDING)
-        l3 = _leaf(x, w[3], row, column, image, height, width, images, KERNEL, PADDING)
-        l4 = _leaf(x, w[4], row, column, image, height, width, images, KERNEL, PADDING)
-        l5 = _leaf(x, w[5], row, column, image, height, width, images, KERNEL, PADDING)
-        l6 = _leaf(x, w[6], row, column, image, height, width, images, KERNEL, PADDING)
-        l7 = _leaf(x, w[7], row, column, image, height, width, images, KERNEL, PADDING)
-        n0, n1 = _apply(gate[0], l0, l1), _apply(gate[1], l2, l3)
-        n2, n3 = _apply(gate[2], l4, l5), _apply(gate[3], l6, l7)
+        l = _inputs(x, w, row, column, image, height, width, images, KERNEL, PADDING)
+        n0, n1 = _apply(gate[0], l[0], l[1]), _apply(gate[1], l[2], l[3])
+        n2, n3 = _apply(gate[2], l[4], l[5]), _apply(gate[3], l[6], l[7])
         n4, n5 = _apply(gate[4], n0, n1), _apply(gate[5], n2, n3)
         g6 = tl.load(g + (tree // group * rows * columns + p) * images + image, inside, 0.0)
         g4, g5 = _to_inputs(gate[6], g6, n4, n5)
         g0, g1 = _to_inputs(gate[4], g4, n0, n1)
         g2, g3 = _to_inputs(gate[5], g5, n2, n3)
         s6, s5, s4 = _add(s6, g6, n4, n5), _add(s5, g5, n2, n3), _add(s4, g4, n0, n1)
-        s3, s2 = _add(s3, g3, l6, l7), _add(s2, g2, l4, l5)
-        s1, s0 = _add(s1, g1, l2, l3), _add(s0, g0, l0, l1)
+        s3, s2 = _add(s3, g3, l[6], l[7]), _add(s2, g2, l[4], l[5])
+        s1, s0 = _add(s1, g1, l[2], l[3]), _add(s0, g0, l[0], l[1])
         if by_x is not None:
-            d0, d1 = _to_inputs(gate[0], g0, l0, l1)
-            d2, d3 = _to_inputs(gate[1], g1, l2, l3)
-            d4, d5 = _to_inputs(gate[2], g2, l4, l5)
-            d6, d7 = _to_inputs(gate[3], g3, l6, l7)
+            d0, d1 = _to_inputs(gate[0], g0, l[0], l[1])
+            d2, d3 = _to_inputs(gate[1], g1, l[2], l[3])
+            d4, d5 = _to_inputs(gate[2], g2, l[4], l[5])
+            d6, d7 = _to_inputs(gate[3], g3, l[6], l[7])
             _scatter(by_x, d0, w[0], row, column, image, height, width, images, KERNEL, PADDING)
             _scatter(by_x, d1, w[1], row, column, image, height, width, images, KERNEL, PADDING)
             _scatter(by_x, d2, w[2], row, column, image, height, width, images, KERNEL, PADDING)
@@ -305,15 +306,8 @@ def forward(
     y = torch.empty(trees, rows, columns, images, dtype=DTYPE, device=x.device)
     taken = torch.empty(y.shape, dtype=torch.uint8, device=x.device)
     chunk, parts = _cut(trees * blocks(images, FORWARD), rows * columns)
-    launch(
-        _forward,
-        trees * parts * blocks(images, FORWARD),
-        (x, c, wiring, y, taken),
-        (),
-        (trees, height, width, rows, columns, images, chunk),
-        (kernel, padding, pool, FORWARD),
-        1,
-    )
+    programs, sizes = trees * parts * blocks(images, FORWARD), (trees, height, width, rows, columns, images, chunk)
+    launch(_forward, programs, (x, c, wiring, y, taken), (), sizes, (kernel, padding, pool, FORWARD), 1)
     return y, taken
 
 
@@ -336,15 +330,9 @@ def backward(
     chunk, parts = _cut(trees * blocks(images, BACKWARD), rows * columns)
     parts *= blocks(images, BACKWARD)
     by_c = torch.empty(parts, *c.shape, dtype=torch.float32, device=x.device)
-    launch(
-        _backward,
-        trees * parts,
-        (x, c, wiring, taken, g, by_x, by_c),
-        (),
-        (trees, height, width, rows, columns, images, trees // len(g), chunk),
-        (kernel, padding, pool, BACKWARD),
-        1,
-    )
+    tensors, sizes = (x, c, wiring, taken, g, by_x, by_c), (trees, height, width, rows, columns, images)
+    constants = kernel, padding, pool, BACKWARD
+    launch(_backward, trees * parts, tensors, (), (*sizes, trees // len(g), chunk), constants, 1)
     return by_c.sum(0)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from decoupled_st import kernels
 from decoupled_st.estimators import Soft
+from decoupled_st.kernels.trees import on_cpu
 from decoupled_st.nn.logic.gates import mixed_coefficients
 from decoupled_st.nn.logic.trees import TreeLayer, evaluate_trees
 
@@ -59,8 +60,6 @@ def backend(x: Tensor, logits: list[Tensor], steps: list[Step]) -> Any:
         return on_cuda if small and all(step.wiring.shape[1] == 8 for step in steps) else None
     if not x.is_cpu or len(x) * sum(l.numel() // 16 for l in logits) < WORTH:
         return None
-    from decoupled_st.kernels.trees import on_cpu
-
     return on_cpu if on_cpu.library() else None
 
 

@@ -21,11 +21,6 @@ def truth_table(device: torch.device | None = None, dtype: torch.dtype = torch.f
     return torch.tensor(_TABLE, device=device, dtype=dtype)
 
 
-def gate_coefficients(device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
-    """[16, 4]: each gate's c0, c1, c2, c3 in `c0 + c1*a + c2*b + c3*a*b`."""
-    return torch.stack(_multilinear(*truth_table(device, dtype).unbind(-1)), -1)
-
-
 def mixed_coefficients(gates: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """c0, c1, c2, c3, each [..., out], of chosen or mixed gates [..., out, 16].
 
@@ -33,11 +28,7 @@ def mixed_coefficients(gates: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     one half: no table, and no matmul, which autocast would round.
     """
     halves = gates.reshape(*gates.shape[:-1], 2, 2, 2, 2)
-    corners = [halves.select(dim, 1).sum((-3, -2, -1)) for dim in (-4, -3, -2, -1)]
-    return _multilinear(*corners)
-
-
-def _multilinear(t00: Tensor, t01: Tensor, t10: Tensor, t11: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    t00, t01, t10, t11 = [halves.select(dim, 1).sum((-3, -2, -1)) for dim in (-4, -3, -2, -1)]
     return t00, t10 - t00, t01 - t00, t11 - t10 - t01 + t00
 
 

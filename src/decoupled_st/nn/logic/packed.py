@@ -15,6 +15,7 @@ from torch import Tensor
 
 from decoupled_st import kernels
 from decoupled_st.estimators.surrogate import softmax
+from decoupled_st.kernels.packed import on_cpu
 from decoupled_st.nn.logic.gates import apply_gates
 
 WORTH = 2**18
@@ -174,8 +175,6 @@ class LogicNetworks:
         """True where chosen gates go by packed bits: on CUDA with Triton, on a CPU with a C compiler."""
         if kernels.know(torch.empty(0, device=device)):
             return True
-        from decoupled_st.kernels.packed import on_cpu
-
         return kernels.is_wanted() and device.type == "cpu" and on_cpu.library() is not None
 
     def _check(self, x: Tensor, gates: Sequence[Tensor]) -> None:
@@ -218,8 +217,6 @@ def backend(x: Tensor, rows: Sequence[Tensor], stack: Stack) -> Any:
         return None
     if not all(r.are_inputs(w, n) for r, w, n in zip(stack.readers, stack.wirings, stack.widths, strict=False)):
         return None
-    from decoupled_st.kernels.packed import on_cpu
-
     return on_cpu if on_cpu.library() else None
 
 
@@ -325,16 +322,12 @@ def choose(logits: Tensor, tau_f: float, tau_b: float, scale: float, generator: 
 class _Choice(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, tau_f: float, tau_b: float, scale: float, seed: int) -> Tensor:
-        from decoupled_st.kernels.packed import on_cpu
-
         ctx.save_for_backward(logits)
         ctx.tau_b, ctx.scale = tau_b, scale
         return on_cpu.choose(logits, tau_f, seed)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        from decoupled_st.kernels.packed import on_cpu
-
         (logits,), g = ctx.saved_tensors, gradients[0]
         if not torch.is_grad_enabled() and kernels.can_take_gradient(g):
             return on_cpu.choose_backward(logits, g.contiguous(), ctx.tau_b, ctx.scale), None, None, None, None

@@ -6,16 +6,8 @@ from torch import nn
 from tree_samples import HARD, SOFT, error, exact_results, results, small_network
 
 import decoupled_st as dst
-from decoupled_st.kernels.trees import on_cpu
-from decoupled_st.nn.logic import fused_trees as module
 
-
-@pytest.fixture(autouse=True)
-def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small networks go by the compiled code too; skipped where there is no compiler."""
-    monkeypatch.setattr(module, "WORTH", 0)
-    if on_cpu.library() is None:
-        pytest.skip("there is no C compiler")
+pytestmark = pytest.mark.usefixtures("compiled_code")
 
 
 def plain(network: nn.Module, *given: torch.Tensor) -> list[torch.Tensor]:
@@ -53,8 +45,7 @@ def test_bits_are_those_of_the_layers(estimator: dst.Estimator) -> None:
     torch.manual_seed(1)
     expected = plain(network, x, g)
     assert torch.equal(fused[0], expected[0])
-    for ours, torchs in zip(fused[1:], expected[1:], strict=True):
-        torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(fused[1:], expected[1:], rtol=1e-4, atol=1e-5)
 
 
 def test_it_is_one_operation_where_it_can_be() -> None:
@@ -90,8 +81,7 @@ def test_a_second_derivative_is_that_of_the_layers() -> None:
         first = torch.autograd.grad(network(x).square().sum(), leaves, create_graph=True)
         fused.append(torch.autograd.grad(sum(g.square().sum() for g in first), leaves))
     dst.use_kernels(True)
-    for ours, torchs in zip(*fused, strict=True):
-        torch.testing.assert_close(ours, torchs, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(*fused, rtol=1e-3, atol=1e-5)
 
 
 def test_a_broken_gate_shows() -> None:

@@ -2,65 +2,23 @@
 kernels' folder."""
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from logic_samples import by_apply_gates, case, check_runs
 
 import decoupled_st as dst
-from decoupled_st.kernels.packed import on_cpu
 from decoupled_st.nn.logic.packed import Readers, backend
 
-WIDTHS = (20, 30, 35, 30)
-
-
-@pytest.fixture(autouse=True)
-def compiler() -> None:
-    if on_cpu.library() is None:
-        pytest.skip("there is no C compiler")
-
-
-def case(runs: int, images: int, widths: tuple[int, ...] = WIDTHS) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """Wirings, one-hot gates and bits; a run's do not depend on how many runs there are."""
-    wirings, gates, x = list[list[Tensor]](), list[list[Tensor]](), list[Tensor]()
-    for run in range(runs):
-        generator = torch.Generator().manual_seed(run)
-        wirings.append([torch.randint(a, (2, b), generator=generator) for a, b in pairwise(widths)])
-        chosen = [torch.randint(16, (b,), generator=generator) for b in widths[1:]]
-        gates.append([torch.nn.functional.one_hot(one, 16).float() for one in chosen])
-        x.append(torch.randint(2, (images, widths[0]), generator=generator).bool())
-    by_layer = [[torch.stack(part) for part in zip(*of_runs, strict=True)] for of_runs in (wirings, gates)]
-    return by_layer[0], by_layer[1], torch.stack(x)
-
-
-def by_apply_gates(x: Tensor, gates: list[Tensor], wirings: list[Tensor], classes: int, tau: float) -> Tensor:
-    """One run's scores."""
-    for rows, wiring in zip(gates, wirings, strict=True):
-        x = dst.nn.apply_gates(x, rows, wiring)
-    return x.view(len(x), classes, -1).sum(-1) / tau if classes else x
+pytestmark = pytest.mark.usefixtures("compiled_code")
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own input", "shared input"])
 @pytest.mark.parametrize(("images", "classes"), [(37, 5), (100, 0), (1, 3)])
 def test_each_run_is_its_own_network(images: int, classes: int, shared: bool) -> None:
-    """Values bit for bit, gradients against float64."""
     wirings, gates, x = case(3, images)
-    x = x[0] if shared else x
-    networks = dst.nn.LogicNetworks(20, wirings, classes, tau=3.3)
-    leaves = [rows.clone().requires_grad_() for rows in gates]
-    y = networks(x, leaves)
-    assert y.shape == (3, images, classes or 30)
-    g = torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
-    found = torch.autograd.grad(y, leaves, g)
-    for run in range(3):
-        doubled = [rows[run].double().requires_grad_() for rows in gates]
-        own = x if shared else x[run]
-        exact = by_apply_gates(own, doubled, [wiring[run] for wiring in wirings], classes, 3.3)
-        torch.testing.assert_close(y[run].double(), exact, rtol=1e-7, atol=0)
-        for ours, want in zip(found, torch.autograd.grad(exact, doubled, g[run].double()), strict=True):
-            torch.testing.assert_close(ours[run].double(), want, rtol=1e-5, atol=1e-5)
+    check_runs(wirings, gates, x[0] if shared else x, classes, rtol=1e-5, atol=1e-5)
 
 
 def test_a_run_has_the_same_bits_alone_and_among_others() -> None:
@@ -142,7 +100,6 @@ def test_readers_follow_what_torch_does_not_count() -> None:
     assert wiring._version == version
     found = torch.autograd.grad(networks(x, leaves).square().sum(), leaves)
     plain = by_apply_gates(x[0], [rows[0] for rows in leaves], stack.wirings, 5, 1.0)
-    for ours, want in zip(found, torch.autograd.grad(plain.square().sum(), leaves), strict=True):
-        torch.testing.assert_close(ours, want, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, torch.autograd.grad(plain.square().sum(), leaves), rtol=1e-5, atol=1e-5)
     wiring.numpy()[0, 3] = 30
     assert backend(x[0], [rows[0] for rows in gates], stack) is None

@@ -4,31 +4,22 @@ import copy
 import pickle
 from collections.abc import Callable
 from importlib.resources import files
-from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
+from logic_samples import bits, check_network, layers
 from torch import Tensor, nn
 
 import decoupled_st as dst
 from decoupled_st.kernels.compiler import find_compiler, load
 from decoupled_st.kernels.packed import on_cpu
-from decoupled_st.nn.logic import network as network_module
 from decoupled_st.nn.logic import packed as module
 from decoupled_st.nn.logic.packed import choose
 
-ARGMAX = dst.Decoupled(tau_f=0.0, tau_b=0.7)
+pytestmark = pytest.mark.usefixtures("compiled_code")
 DRAWN = dst.Decoupled(tau_f=0.5, tau_b=0.7)
 Applied = list[tuple[Any, ...]]
-
-
-@pytest.fixture(autouse=True)
-def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small networks go by the compiled code too; skipped where there is no compiler."""
-    monkeypatch.setattr(network_module, "WORTH", 0)
-    if on_cpu.library() is None:
-        pytest.skip("there is no C compiler")
 
 
 @pytest.fixture
@@ -43,22 +34,6 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> Applied:
 
     monkeypatch.setattr(module._Network, "apply", apply)
     return calls
-
-
-def layers(
-    widths: tuple[int, ...], estimator: Any = ARGMAX, *, classes: int = 0, seed: int = 0, **options: Any
-) -> list[nn.Module]:
-    """Random wiring: of a neuron's output there are none, one or many readers."""
-    generator = torch.Generator().manual_seed(seed)
-    parts: list[nn.Module] = []
-    for a, b in pairwise(widths):
-        wiring = torch.randint(a, (2, b), generator=generator)
-        parts.append(dst.nn.LogicLayer(a, b, estimator, wiring=wiring, generator=generator, **options))
-    return [*parts, dst.nn.GroupSum(classes, tau=3.3)] if classes else parts
-
-
-def bits(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randint(2, shape, generator=torch.Generator().manual_seed(seed)).float()
 
 
 SHAPES = [
@@ -76,22 +51,8 @@ SHAPES = [
 def test_it_is_the_sequential(batch: tuple[int, ...], widths: tuple[int, ...], classes: int, applied: Applied) -> None:
     """Scores bit for bit; gradients, whose sums have another order, to rounding, against float64."""
     parts = layers(widths, classes=classes, grad_scale=2.5)
-    network, plain = dst.nn.LogicNetwork(*parts), nn.Sequential(*copy.deepcopy(parts)).double()
-    x = bits(*batch, widths[0]).requires_grad_()
-    doubled = x.detach().double().requires_grad_()
-    y, exact = network(x), plain(doubled)
+    check_network(parts, bits(*batch, widths[0]), rtol=1e-5, atol=1e-6)
     assert len(applied) == 1
-    assert y.shape == exact.shape
-    assert y.dtype == torch.float32
-    assert y.is_contiguous()
-    if not classes:
-        assert torch.equal(y.double(), exact)
-    torch.testing.assert_close(y.double(), exact, rtol=1e-7, atol=0)
-    g = torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
-    found = torch.autograd.grad(y, (x, *network.parameters()), g)
-    want = torch.autograd.grad(exact, (doubled, *plain.parameters()), g.double())
-    for ours, theirs in zip(found, want, strict=True):
-        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float16, torch.float64])
@@ -124,8 +85,7 @@ def test_every_number_of_threads_gives_the_same_bits(threads: int) -> None:
             results.append((y, *torch.autograd.grad(y.square().sum(), (x, *network.parameters()))))
     finally:
         torch.set_num_threads(before)
-    for one, other in zip(*results, strict=True):
-        assert torch.equal(one, other)
+    torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
 def test_vectors_of_every_machine_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,8 +100,7 @@ def test_vectors_of_every_machine_give_the_same_bits(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(on_cpu, "library", lambda library=library: library)
         y = network(x, generator=torch.Generator().manual_seed(3))
         results.append((y, *torch.autograd.grad(y.square().sum(), (x, *network.parameters()))))
-    for one, other in zip(*results, strict=True):
-        assert torch.equal(one, other)
+    torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
 def test_gradients_can_be_differentiated_again() -> None:
@@ -205,47 +164,17 @@ def test_neighbours_draw_apart() -> None:
     assert abs(alike - 25_000) < 5 * (100_000 * 0.25 * 0.75) ** 0.5
 
 
-@pytest.mark.parametrize("spread", [1.0, 30.0])
-def test_the_choice_has_the_gradient_of_its_surrogate(spread: float) -> None:
+@pytest.mark.parametrize(("spread", "again"), [(1.0, False), (30.0, False), (6.0, True)])
+def test_the_choice_has_the_gradient_of_its_surrogate(spread: float, again: bool) -> None:
     """To 2e-5 of each gate's share, however small that is; below 1e-37 float32 ends."""
     logits = (spread * torch.randn(200, 16, generator=torch.Generator().manual_seed(0))).requires_grad_()
     g = torch.randn(200, 16, generator=torch.Generator().manual_seed(1))
-    (found,) = torch.autograd.grad(choose(logits, 0.5, 0.7, 1.5, None), logits, g)
+    (found,) = torch.autograd.grad(choose(logits, 0.5, 0.7, 1.5, None), logits, g, create_graph=again)
     doubled = logits.detach().double().requires_grad_()
     p = torch.softmax(doubled / 0.7, -1)
     (want,) = torch.autograd.grad(1.5 * p, doubled, g.double())
     size = p.detach() * g.double().abs().amax(-1, keepdim=True)
-    assert ((found - want).abs() <= 2e-5 * size + 1e-37).all()
-
-
-def test_settled_gates_have_their_gradient_however_it_is_taken() -> None:
-    """Of a gate far above the others what is left is small, and not nothing."""
-    drawn = torch.randn(300, 16)
-    drawn[:, 3] += 6
-    logits, g = drawn.requires_grad_(), torch.randn(300, 16)
-    p = torch.softmax(logits.detach().double() / 0.25, -1)
-    exact = p * (g - (p * g).sum(-1, keepdim=True)) / 0.25
-    for options in ({}, {"create_graph": True}):
-        (got,) = torch.autograd.grad(choose(logits, 0.0, 0.25, 1.0, None), logits, g, **options)
-        error = (got.detach() - exact)[:, 3].abs() / exact[:, 3].abs()
-        assert error.median() < 1e-5
-
-
-def test_it_trains() -> None:
-    """The parity of two bits in four inputs, which no single gate of the first layer shows at the start."""
-    torch.manual_seed(0)
-    network = dst.nn.LogicNetwork(*layers((8, 64, 64), dst.Decoupled(tau_f=0.1, tau_b=1.0), classes=2))
-    optimiser = torch.optim.Adam(network.parameters(), lr=0.1)
-    x = bits(256, 8)
-    labels = (x[:, 0] != x[:, 3]).long()
-    for _ in range(60):
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(network(x), labels).backward()
-        optimiser.step()
-    for layer in network:
-        if isinstance(layer, dst.nn.LogicLayer):
-            layer.deterministic = True
-    assert (network.eval()(x).argmax(-1) == labels).float().mean() > 0.95
+    assert ((found.detach() - want).abs() <= 2e-5 * size + 1e-37).all()
 
 
 def test_states_are_those_of_a_sequential() -> None:
@@ -267,24 +196,6 @@ def test_it_becomes_a_circuit(applied: Applied) -> None:
     assert len(applied) == 1
     assert torch.equal(circuit(x), scores)
     assert torch.equal(circuit.simplify()(x), scores)
-
-
-def test_layers_of_several_estimators(applied: Applied) -> None:
-    """Those that the compiled choice knows, and others, with a rule among them."""
-    chosen = [
-        DRAWN,
-        dst.SoftmaxSTE(tau=0.5),
-        dst.GumbelSTE(tau=0.5),
-        dst.SelfTempered(steps=1_000),
-        dst.ReinMax(),
-        dst.IdentitySTE(),
-    ]
-    parts = [dst.nn.LogicLayer(30, 30, estimator, wiring="random") for estimator in chosen]
-    network = dst.nn.LogicNetwork(*parts, dst.nn.GroupSum(3))
-    network(bits(40, 30)).square().sum().backward()
-    assert len(applied) == 1
-    assert all(layer.logits.grad.abs().sum() > 0 for layer in parts)
-    assert parts[3].tempering.reading()["passes"] == 1
 
 
 def test_self_set_temperatures_are_those_of_the_stack() -> None:
@@ -334,23 +245,19 @@ def test_what_bits_cannot_say_goes_layer_by_layer(
     assert applied == []
 
 
-def test_values_between_0_and_1_go_layer_by_layer(applied: Applied) -> None:
+def test_values_between_0_and_1_and_all_without_a_compiler_go_layer_by_layer(
+    monkeypatch: pytest.MonkeyPatch, applied: Applied
+) -> None:
     parts, x = layers((20, 40, 40), classes=4), bits(30, 20)
-    x[29, 19] = 0.5
-    assert torch.equal(dst.nn.LogicNetwork(*parts)(x), nn.Sequential(*parts)(x))
-    assert applied == []
-
-
-def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, applied: Applied) -> None:
-    monkeypatch.setattr(on_cpu, "library", lambda: None)
-    parts, x = layers((20, 40, 40), classes=4), bits(30, 20)
-    assert torch.equal(dst.nn.LogicNetwork(*parts)(x), nn.Sequential(*parts)(x))
-    assert applied == []
-
-
-def test_a_compiler_that_fails_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, plain = dst.nn.LogicNetwork(*parts), nn.Sequential(*parts)
+    grey = x.clone()
+    grey[29, 19] = 0.5
+    assert torch.equal(network(grey), plain(grey))
     monkeypatch.setattr(on_cpu, "find_compiler", lambda: "false")
-    assert on_cpu.library.__wrapped__() is None
+    assert on_cpu.library.__wrapped__() is None, "a compiler that fails is none"
+    monkeypatch.setattr(on_cpu, "library", lambda: None)
+    assert torch.equal(network(x), plain(x))
+    assert applied == []
 
 
 def test_inside_transforms(applied: Applied) -> None:
@@ -406,7 +313,7 @@ def test_empty_batches() -> None:
         ([*layers((8, 10), classes=5), *layers((10, 10))], TypeError, "layer 1 is GroupSum"),
         (layers((8, 10), classes=3), ValueError, "10 outputs do not divide into 3 equal groups"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused(parts: list[nn.Module], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         dst.nn.LogicNetwork(*parts)

@@ -3,30 +3,22 @@ it refuses; C on the CPU."""
 
 import copy
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
 import torch
+from logic_samples import ARGMAX, bits
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import decoupled_st as dst
 from decoupled_st.estimators import decoupled
 from decoupled_st.kernels.packed import on_cpu
-from decoupled_st.nn.logic import network as module
 
-ARGMAX = dst.Decoupled(tau_f=0.0, tau_b=0.7)
+pytestmark = pytest.mark.usefixtures("compiled_code")
 Change = Callable[[nn.Sequential], object]
-
-
-@pytest.fixture(autouse=True)
-def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small networks go by the compiled code too; skipped where there is no compiler."""
-    monkeypatch.setattr(module, "WORTH", 0)
-    if on_cpu.library() is None:
-        pytest.skip("there is no C compiler")
 
 
 def network_and_stack(estimator: Any = ARGMAX) -> tuple[dst.nn.LogicNetwork, nn.Sequential]:
@@ -36,10 +28,6 @@ def network_and_stack(estimator: Any = ARGMAX) -> tuple[dst.nn.LogicNetwork, nn.
     ]
     network = dst.nn.LogicNetwork(*parts, dst.nn.GroupSum(4, tau=3.3))
     return network, nn.Sequential(*copy.deepcopy(list(network)))
-
-
-def bits(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randint(2, shape, generator=torch.Generator().manual_seed(seed)).float()
 
 
 def step(network: nn.Sequential, x: Tensor) -> list[Tensor]:
@@ -52,13 +40,6 @@ def assert_same(ours: list[Tensor], theirs: list[Tensor]) -> None:
     for one, other in zip(ours, theirs, strict=True):
         assert one.dtype == other.dtype
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
-
-
-@pytest.fixture(params=[torch.float64, torch.bfloat16], ids=str)
-def default_dtype(request: pytest.FixtureRequest) -> Iterator[None]:
-    torch.set_default_dtype(request.param)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.usefixtures("default_dtype")
@@ -107,16 +88,6 @@ def test_inputs_may_be_overwritten_before_the_gradient_is_taken() -> None:
     assert_same(step(network, x), want)
 
 
-def test_gradients_of_gates_alone_can_be_differentiated_again() -> None:
-    results = []
-    for one in network_and_stack():
-        parameters = list(one.parameters())
-        first = torch.autograd.grad(one(bits(50, 20)).square().sum(), parameters, create_graph=True)
-        results.append(list(torch.autograd.grad(sum(part.square().sum() for part in first), parameters)))
-    for ours, theirs in zip(*results, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
-
-
 def test_logits_in_another_order_of_memory() -> None:
     """Their second derivative too."""
     results = []
@@ -126,8 +97,7 @@ def test_logits_in_another_order_of_memory() -> None:
         y = one(layer, dst.nn.GroupSum(4))(bits(50, 20))
         (first,) = torch.autograd.grad(y.square().sum(), layer.logits, create_graph=True)
         results.append([first.detach(), *torch.autograd.grad(first.square().sum(), layer.logits)])
-    for ours, theirs in zip(*results, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
 def another_tau(network: nn.Sequential) -> None:
@@ -188,33 +158,6 @@ def test_a_checkpointed_pass_draws_the_same_gates_again(estimator: Any, reentran
         assert all(torch.equal(one, wanted) for one, wanted in zip(found, want, strict=True))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Learned(dst.temperatures.Rule):
-    """A tau_b that is a parameter of somebody's own."""
-
-    name: ClassVar[str] = "learned-of-the-tests"
-    tau_b: Tensor
-
-    def start(self, runs: Any = (), device: Any = None) -> dst.temperatures.State:
-        return {}
-
-    def observe(self, state: Any, view: Any) -> dst.temperatures.State:
-        return {}
-
-    def temperatures(self, state: Any, view: Any) -> dst.temperatures.Taus:
-        return dst.temperatures.Taus(view.spread(torch.zeros(())), view.spread(1.0 * self.tau_b))
-
-
-def test_a_rules_temperature_keeps_its_gradient() -> None:
-    tau_b, results = torch.tensor(0.8, requires_grad=True), []
-    for one in network_and_stack():
-        for layer in list(one)[:2]:
-            layer.estimator = Learned(tau_b=tau_b)  # now, since a copy of the stack has a copy of tau_b
-        results.append(torch.autograd.grad(one.eval()(bits(50, 20)).square().sum(), tau_b)[0])
-    assert results[0] != 0
-    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
-
-
 def _sharpened(logits: Tensor, *, tau_f: float, tau_b: float, **options: Any) -> Tensor:
     """Of all logits of a layer at once, and not quite one-hot."""
     return decoupled.categorical(logits / logits.detach().std(), tau_f=tau_f, tau_b=tau_b, **options) * 0.999
@@ -273,8 +216,7 @@ def test_gates_that_are_forbidden(tau_f: float, again: bool) -> None:
             found += torch.autograd.grad(sum(part.square().sum() for part in found), parameters)
         results.append([y, *found])
         assert not found[0][15:20].any()
-    for ours, theirs in zip(*results, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
 def test_a_wiring_of_another_length_is_refused() -> None:

@@ -9,14 +9,13 @@ from torch import Tensor, nn
 
 from decoupled_st import circuits
 from decoupled_st.circuits import Circuit, write_images
-from decoupled_st.circuits.formats.files import check_path, contents, image_lines
+from decoupled_st.circuits.formats.files import check_path, contents
 from dst_lab import data
-from dst_lab.cli.commands.records import add_overwrite
 from dst_lab.cli.options.parser import add_store, at_home, at_least, read_path
 from dst_lab.cli.terminal.console import say
 from dst_lab.data import DataError
 from dst_lab.networks import load
-from dst_lab.replace import CIRCUIT, IMAGES, check_target
+from dst_lab.replace import check_target
 from dst_lab.runs import CONFIGS
 from dst_lab.store import Store, StoreError
 from dst_lab.tasks.logic_gates import LogicGatesConfig
@@ -25,22 +24,32 @@ from dst_lab.tasks.logic_gates import LogicGatesConfig
 def add(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "circuit", help="a kept logic network as C, Verilog, AIGER or JSON",
+        "circuit",
+        help="a kept logic network as C, Verilog, AIGER or JSON",
         description="Turn the logic gate network of a run that was trained with --keep into a circuit of its argmax "
         "gates, simplify it, compare it with the network on the test images, and write it.",
-    )  # fmt: skip
+    )
     parser.add_argument("run", metavar="RUN", nargs="?", help="the id of a run (the only logic network that is kept)")
     add_store(parser)
-    parser.add_argument("--out", type=read_path, action="append", default=[], metavar="FILE",
-                        help="ends with .c, .v, .aag, .aig or .json; may be given several times")  # fmt: skip
+    parser.add_argument(
+        "--out",
+        type=read_path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="ends with .c, .v, .aag, .aig or .json; may be given several times",
+    )
     parser.add_argument("--winner", action="store_true", help="end with the winning class instead of class counts")
     parser.add_argument("--as-trained", action="store_true", help="do not simplify")
     parser.add_argument("--pipelined", action="store_true", help="Verilog with registers after every level")
     parser.add_argument("--testbench", action="store_true", help="a testbench for the Verilog")
-    parser.add_argument("--images", type=at_least(int, 1), metavar="N",
-                        help="write the first N test images as images.txt next to the first FILE")  # fmt: skip
-    parser.add_argument("--data", type=at_home, help="folder with the data sets, or a prepared file")
-    add_overwrite(parser, "an earlier circuit")
+    parser.add_argument(
+        "--images",
+        type=at_least(int, 1),
+        metavar="N",
+        help="write the first N test images as images.txt next to the first FILE",
+    )
+    parser.add_argument("--data", type=at_home, help="folder with the data sets")
     parser.set_defaults(do=_circuit)
 
 
@@ -81,7 +90,7 @@ def _check(args: argparse.Namespace) -> dict[str, bool]:
         verb = "changes" if len(options) == 1 else "change"
         raise ValueError(f"--{' and --'.join(options)} {verb} Verilog alone: give an --out that ends with .v")
     for out in args.out:
-        check_target(check_path(out), CIRCUIT, overwrite=args.overwrite)
+        check_target(check_path(out))
     return options
 
 
@@ -144,10 +153,10 @@ def _write(args: argparse.Namespace, circuit: Circuit, options: dict[str, bool],
     for path, content in (item for _, files in planned for item in files.items()):
         if contents_of.setdefault(path.resolve(), content) != content:
             raise ValueError(f"{path} would be written twice, with two contents: give one --out another name")
-        check_target(path, CIRCUIT, overwrite=args.overwrite)
+        check_target(path)
     text_file = args.out[0].with_name("images.txt") if args.images else None
     if text_file is not None and images is not None:
-        check_target(text_file, IMAGES, overwrite=args.overwrite or _is_images(text_file, images))
+        check_target(text_file)
     for out, files in planned:
         circuit.write(out, **(options if out.suffix == ".v" else {}))
         say(f"written:     {', '.join(map(str, files))}")
@@ -155,14 +164,3 @@ def _write(args: argparse.Namespace, circuit: Circuit, options: dict[str, bool],
         chosen = images[: args.images]
         write_images(text_file, chosen)
         say(f"written:     {text_file}, {len(chosen):,} of {len(images):,} test images")
-
-
-def _is_images(path: Path, images: Tensor) -> bool:
-    """True where a file is what `write_images` writes of the first of these images, however many. Such a file has no
-    mark of ours, since the programs that read it take nothing but 0 and 1."""
-    if not path.is_file():
-        return False
-    count, rest = divmod(path.stat().st_size, images.shape[-1] + 1)
-    if rest or not 0 < count <= len(images):
-        return False
-    return path.read_bytes() == image_lines(images[:count])

@@ -2,19 +2,18 @@
 
 import argparse
 import math
-import shutil
-import sys
-import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dst_lab.claims import Comparison
+from dst_lab.claims.verdict import LEVEL, NOT_TESTED
 from dst_lab.cli.commands.report import add_study
 from dst_lab.cli.options.parser import add_store
 from dst_lab.cli.terminal.console import say
+from dst_lab.report import known, pick_scale
 from dst_lab.store import Store
 
-if TYPE_CHECKING:
-    from dst_lab.claims import Comparison
-
+INDENT = 15 * " "
+"""Before what stands below a verdict."""
 MANY = 5
 """The most things that are listed as missing; a store that lacks more has none listed."""
 
@@ -22,10 +21,11 @@ MANY = 5
 def add(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "claims", help="a verdict on each claim of a study",
+        "claims",
+        help="a verdict on each claim of a study",
         description="Judge each claim of a study by its rule, with the numbers that the verdict rests on, or with what "
         "is missing.",
-    )  # fmt: skip
+    )
     add_study(parser)
     add_store(parser)
     parser.set_defaults(do=_claims)
@@ -33,9 +33,6 @@ def add(commands: Any) -> None:
 
 def _claims(args: argparse.Namespace) -> int:
     """Each verdict with the comparisons it rests on, or with what is missing."""
-    from dst_lab.claims.verdict import LEVEL, NOT_TESTED
-    from dst_lab.report import known, pick_scale
-
     with Store.open(args.store) as store:
         store.check_whole()
         study = known.study(args.study)
@@ -46,22 +43,22 @@ def _claims(args: argparse.Namespace) -> int:
     lacks = {lack for verdict in verdicts for lack in verdict.missing}
     # Of a store that has little of a study a hundred lines would say less than one command.
     untested = len(lacks) > MANY and all(verdict.verdict == NOT_TESTED for verdict in verdicts)
-    if rows.scale == "quick":
+    if rows.scale == "quick" and study.recipes.plans:
         say("Quick scale: small networks, trained for minutes. No evidence about anything at the paper's scale.")
     for verdict in verdicts:
         about = " on ".join(filter(None, (verdict.claim, verdict.task)))
-        _print(f"{about}: {verdict.title}", verdict.verdict)
+        say(f"{verdict.verdict:13}  {about}: {verdict.title}")
         if untested:
             continue
         if verdict.because:
-            _print(f"because {verdict.because}")
+            say(f"{INDENT}because {verdict.because}")
         if verdict.caution:
-            _print(f"caution: {verdict.caution}")
+            say(f"{INDENT}caution: {verdict.caution}")
         for c in verdict.comparisons:
             if c.judged:
-                _print(_line(c))
+                say(INDENT + _line(c))
         for note in (*(f"missing: {lack}" for lack in verdict.missing), *verdict.notes):
-            _print(note)
+            say(INDENT + note)
     if untested:
         where = f"{study.recipes.folder or study.name} --scale {rows.scale} --store {args.store}"
         command = f"{study.recipes.program} reproduce {where}"
@@ -71,16 +68,7 @@ def _claims(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(text: str, verdict: str = "") -> None:
-    """One line right of the verdicts; on a terminal, as many as its width asks for."""
-    line = f"{verdict:13}  {text}"
-    if sys.stdout.isatty():
-        width = max(shutil.get_terminal_size().columns - 1, 40)
-        line = textwrap.fill(line, width, subsequent_indent=" " * 17, break_long_words=False, break_on_hyphens=False)
-    say(line)
-
-
-def _line(c: "Comparison") -> str:
+def _line(c: Comparison) -> str:
     """What was found, or how many runs diverged; the interval only where there is one."""
     means = [f"{mean:.4g}" if math.isfinite(mean) else "" for mean in (c.ours, c.theirs)]
     ours, theirs = (

@@ -3,37 +3,38 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dst_lab import train
-from dst_lab.cli.commands.records import add_overwrite
-from dst_lab.cli.machine import LEFT, add_machine, code_after, training, way_on
-from dst_lab.cli.options.parser import Parser, add_store, at_least, read_path
+from dst_lab import report, train
+from dst_lab.cli.commands.sweep import print_end
+from dst_lab.cli.machine import LEFT, add_budget, add_machine, code_after, training, way_on
+from dst_lab.cli.options.parser import Parser, add_store, read_path
 from dst_lab.cli.terminal.console import Console, say
-from dst_lab.records import versions
+from dst_lab.figures import check_files, draw, write_files
+from dst_lab.records import remaining, versions
+from dst_lab.replace import check_target, write_text
+from dst_lab.report import Study, known
 from dst_lab.store import Store
-
-if TYPE_CHECKING:
-    from dst_lab.report import Study
 
 
 def add(commands: Any) -> None:
     """Add the commands."""
-    report = commands.add_parser(
-        "report", help="verdicts, figures and runs as one page",
+    page = commands.add_parser(
+        "report",
+        help="verdicts, figures and runs as one page",
         description="Write one self-contained HTML page from a store. Needs no data and no network.",
-    )  # fmt: skip
-    add_store(report)
-    report.add_argument("--out", type=read_path, default=Path("report.html"), help="the page (report.html)")
-    report.add_argument("--figures", type=read_path, metavar="DIR", help="also write every figure here, as PNG and SVG")
-    add_study(report)
-    add_overwrite(report, "an earlier page or figure of `dst`")
-    report.set_defaults(do=_report)
+    )
+    add_store(page)
+    page.add_argument("--out", type=read_path, default=Path("report.html"), help="the page (report.html)")
+    page.add_argument("--figures", type=read_path, metavar="DIR", help="also write every figure here, as PNG and SVG")
+    add_study(page)
+    page.set_defaults(do=_report)
     again = commands.add_parser(
-        "reproduce", help="every recipe of a study, then the report",
+        "reproduce",
+        help="every recipe of a study, then the report",
         description="Train what a study's recipes want and the store lacks, then write OUT/report.html and "
         "OUT/figures. Run again, it continues; with the budget over, the report is made of what is there.",
-    )  # fmt: skip
+    )
     again.fill = _fill
 
 
@@ -52,27 +53,19 @@ def add_study(parser: argparse.ArgumentParser) -> None:
 
 def _fill(parser: Parser) -> None:
     parser.add_argument("study", metavar="STUDY", help="a folder such as lab/studies/paper, or a registered study")
-    parser.add_argument(
-        "--budget",
-        type=at_least(float, 0),
-        metavar="MINUTES",
-        help="train what ends inside this time; where no run does, one is started and saved",
-    )
+    add_budget(parser)
     parser.add_argument(
         "--out", type=read_path, default=Path("report"), metavar="DIR", help="folder for page and figures (report)"
     )
-    add_overwrite(parser, "an earlier page or figure of `dst`")
     add_machine(parser)
     parser.set_defaults(do=reproduce)
 
 
 def _report(args: argparse.Namespace) -> int:
-    from dst_lab.report import known, pick_scale
-
     with Store.open(args.store) as store:
         store.check_whole()
         study = known.study(args.study)
-        write(study, store, args.scale or pick_scale(study, store), args.out, args.figures, overwrite=args.overwrite)
+        write(study, store, args.scale or report.pick_scale(study, store), args.out, args.figures)
         for sentence in versions(store, store.runs()):
             say(f"dst: {sentence}", sys.stderr)
     return 0
@@ -80,14 +73,10 @@ def _report(args: argparse.Namespace) -> int:
 
 def reproduce(args: argparse.Namespace) -> int:
     """Recipe after recipe, then the page; the exit code is the worst of theirs."""
-    from dst_lab.cli.commands.sweep import print_end
-    from dst_lab.records import remaining
-    from dst_lab.report import known
-
     chosen = known.study(args.study)
     recipes, names = chosen.recipes, chosen.recipes.needed
     args.out.mkdir(parents=True, exist_ok=True)
-    check(chosen, args.out / "report.html", args.out / "figures", overwrite=args.overwrite)
+    check(chosen, args.out / "report.html", args.out / "figures")
     code = 0
 
     def begin(name: str) -> None:
@@ -99,40 +88,31 @@ def reproduce(args: argparse.Namespace) -> int:
             code = max(code, code_after(followed))
     with Store.open(args.store, write=True) as store:
         page, figures = args.out / "report.html", args.out / "figures"
-        write(chosen, store, args.scale, page, figures, overwrite=args.overwrite)
-        lacking = {name: len(remaining(recipes.plans[name](args.scale), store)) for name in names}
+        write(chosen, store, args.scale, page, figures)
+        lacking = {name: len(remaining(recipes.plans[name](args.scale), store)[0]) for name in names}
     counts = [f"{name} {count}" for name, count in lacking.items() if count]
     if counts:
         say(f"dst: runs left: {', '.join(counts)}, and what follows from them; {way_on(args)}", sys.stderr)
     return code or (LEFT if counts else 0)
 
 
-def check(study: "Study", out: Path, figures: Path | None, *, overwrite: bool = False) -> None:
+def check(study: Study, out: Path, figures: Path | None) -> None:
     """Raise before the work what would keep its result from being written; the folders are made."""
-    from dst_lab.figures import check_files
-    from dst_lab.replace import PAGE, check_target
-
     out.parent.mkdir(parents=True, exist_ok=True)
-    check_target(out, PAGE, overwrite=overwrite)
+    check_target(out)
     if figures is not None:
-        check_files([*study.figures], figures, overwrite=overwrite)
+        check_files([*study.figures], figures)
 
 
-def write(
-    study: "Study", store: Store, scale: str, out: Path, figures: Path | None, *, overwrite: bool = False
-) -> None:
+def write(study: Study, store: Store, scale: str, out: Path, figures: Path | None) -> None:
     """The page, the figures where asked, and where they are."""
-    from dst_lab import report
-    from dst_lab.figures import check_files, draw, write_files
-    from dst_lab.replace import write_text
-
-    check(study, out, figures, overwrite=overwrite)
+    check(study, out, figures)
     # On a terminal alone: elsewhere a status prints nothing.
     with Console(stderr=True).status("reading runs") as status:
         rows = study.rows(store, scale)
         wanted = report.figures(study, rows)
         if figures is not None:
-            check_files([*wanted], figures, overwrite=overwrite)
+            check_files([*wanted], figures)
         drawn = draw(wanted, rows, status.update)
         status.update("judging and writing the page")
         text = report.page(study, rows, drawn)
@@ -146,7 +126,7 @@ def write(
     say(f"{out}: {len(own):,} runs{of_scale}, {len(text.encode()) / 1e6:.1f} MB")
     if others:
         say(
-            f"dst: {len(others):,} of the store's {len(rows.runs):,} runs are not of {scale} scale: no verdict and no "
-            "figure counts them; --scale takes quick or paper",
+            f"dst: no recipe of {scale} scale wants {len(others):,} of the store's {len(rows.runs):,} runs: no verdict "
+            "and no figure counts them; --scale takes quick or paper",
             file=sys.stderr,
         )

@@ -11,9 +11,8 @@ from typing import Any
 
 from dst_lab.cli.estimate import say_estimate
 from dst_lab.cli.machine import add_machine, code_of, training
-from dst_lab.cli.options.examples import epilog
 from dst_lab.cli.options.fields import add_fields, read_config
-from dst_lab.cli.options.parser import Parser
+from dst_lab.cli.options.parser import Parser, epilog
 from dst_lab.cli.terminal.console import say
 from dst_lab.estimators import (
     DEFAULT,

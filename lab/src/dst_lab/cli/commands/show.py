@@ -17,14 +17,13 @@ from dst_lab.cli.options.parser import add_store, add_where, at_least
 from dst_lab.cli.terminal.console import Console, say
 from dst_lab.estimators import names_of_temperatures
 from dst_lab.records import Reader, field, summarise, versions
-from dst_lab.records.conditions import fits, parse
+from dst_lab.records.conditions import chosen
 from dst_lab.records.export import harmless
-from dst_lab.records.fields import CONFIG, WORDS, names, order, value_at
+from dst_lab.records.fields import CONFIG, WORDS, names, value_at
 from dst_lab.records.summary import ENDS, STATISTICS, cautious, column, spread_of_seeds
 from dst_lab.runs import WHOLE
-from dst_lab.shown import did_you_mean, shown
-from dst_lab.store import Run, Store, StoreError
-from dst_lab.store.errors import RESTORE
+from dst_lab.shown import by_size, shown
+from dst_lab.store import Run, Store
 
 WIDE = 160
 SETTING = ("task", "estimator", *(f"estimator.{name}" for name in names_of_temperatures()), "lr")
@@ -35,29 +34,39 @@ CAUTIOUS = "ranked by `cautious`, the mean and 4 standard errors against it: set
 
 def add(commands: Any) -> None:
     """Add the command."""
-    show = commands.add_parser(
-        "show", help="a table of what is recorded",
-        description="Mean, standard deviation and best of metrics over the runs of each setting, the best first, "
-        "settings of which a run diverged last. Where some have more runs than others, 4 standard errors count against "
-        "each mean, so that one lucky seed does not stand before ten.",
-    )  # fmt: skip
+    about = (
+        "Mean, standard deviation and best of metrics over the runs of each setting, the best first, settings of which "
+        "a run diverged last. Where some have more runs than others, 4 standard errors count against each mean, so "
+        "that one lucky seed does not stand before ten."
+    )
+    show = commands.add_parser("show", help="a table of what is recorded", description=about)
     add_where(show, "only runs that fit all conditions, such as task=logic-gates 'tau_f<=0.3' seeds=fresh id=02e81647")
     show.add_argument(
-        "--group", default=",".join(SETTING),
+        "--group",
+        default=",".join(SETTING),
         help="fields to group by, with commas; seeds tells search seeds (below 1000) from fresh ones, id runs one by "
         "one (the setting)",
-    )  # fmt: skip
+    )
     show.add_argument(
-        "--metric", nargs="+", default=["validation_loss"], dest="metrics", metavar="METRIC",
+        "--pivot",
+        nargs=2,
+        metavar="FIELD",
+        help="a table per task of two fields, the first down, the second across; a cell is the mean, deviation and "
+        "number of its runs",
+    )
+    show.add_argument(
+        "--metric",
+        nargs="+",
+        default=["validation_loss"],
+        dest="metrics",
+        metavar="METRIC",
         help="what to summarise; rows are ranked by the first (validation_loss)",
-    )  # fmt: skip
+    )
     show.add_argument(
         "--at",
         choices=("last", "best"),
         help="which of a run's values (the metric's own: best of a validation loss, last of a test loss)",
     )
-    show.add_argument("--sort", metavar="COLUMN", help="rows by this column, upwards (by task, then the best first)")
-    show.add_argument("--reverse", action="store_true", help="rows in the opposite order")
     show.add_argument("--top", type=at_least(int, 1), metavar="N", help="the first N rows of each task")
     form = show.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="rows as JSON, numbers in full")
@@ -67,21 +76,18 @@ def add(commands: Any) -> None:
 
 
 def _show(args: argparse.Namespace) -> int:
-    conditions = parse(args.where)  # before anything is opened
     with Store.open(args.store) as store:
-        damaged = store.leave_out_damaged()
-        table, group, lacking = gather(store, args.where, args.group.split(","), args.metrics, args.at)
-        pooled = versions(store, [run for run in store.runs() if fits(run, conditions)])
-        try:
-            store.check_pages()
-            missing = ""
-        except StoreError as error:
-            missing = str(error)
-    table = arranged(table, args.metrics, args.sort, reverse=args.reverse, top=args.top)
+        store.check_whole()
+        asked = ["task", *args.pivot] if args.pivot else args.group.split(",")
+        table, group, lacking = gather(store, args.where, asked, args.metrics, args.at)
+        pooled = versions(store, chosen(store.runs(), args.where))
+    table = arranged(table, args.metrics, args.top)
     if args.json:
         say(json.dumps([_plain(line) for line in table], indent=1))
     elif args.csv:
         _write_csv(table, group)
+    elif args.pivot:
+        _draw_pivot(table, group[1], group[2], args.metrics[0], args.at)
     else:
         draw(table, group, args.metrics, args.at, args.where)
     for sentence in pooled:
@@ -89,13 +95,7 @@ def _show(args: argparse.Namespace) -> int:
     if lacking:
         what = "1 row, whose runs have" if lacking == 1 else f"{lacking} rows, whose runs have"
         say(f"dst: left out: {what} no single number {args.metrics[0]!r}", sys.stderr)
-    for name, reason in damaged.items():
-        say(f"dst: damaged, and left out: {name}: {reason}", sys.stderr)
-    if missing:
-        say(f"dst: runs may be missing: {missing}", sys.stderr)
-    elif damaged:
-        say(f"dst: {RESTORE}", sys.stderr)
-    return 1 if damaged or missing else 0
+    return 0
 
 
 def print_table(store: Store, where: Sequence[str], metric: str, at: str, only: Collection[str] | None = None) -> None:
@@ -126,46 +126,24 @@ def gather(
     return kept, [column(name) for name in group], len(table) - len(kept)
 
 
-def arranged(
-    table: list[dict[str, Any]],
-    metrics: Sequence[str],
-    sort: str | None = None,
-    *,
-    reverse: bool = False,
-    top: int | None = None,
-) -> list[dict[str, Any]]:
-    """Lines in their order, by a column or, inside a task, the best first, with what they are ranked by in a last
-    column; of each task at most `top`."""
+def arranged(table: list[dict[str, Any]], metrics: Sequence[str], top: int | None = None) -> list[dict[str, Any]]:
+    """Lines by task, the best first, with what they are ranked by in a last column; of each task at most `top`."""
     direction = card(metrics[0]).direction
     compared: dict[tuple[str, str], list[tuple[int, float | None]]] = {}
     for line in table:
         compared.setdefault(_among(line), []).append((line["n"], line["std"]))
     spreads = {among: spread_of_seeds(settings) for among, settings in compared.items()}
-    table = [{**line, "cautious": _cautious(line, spreads[_among(line)], direction)} for line in table]
-    if sort is not None and table:
-        headings = {_heading(name): name for name in table[0]}
-        by = headings.get(sort, sort)
-        if by not in table[0]:
-            question = did_you_mean(sort, headings)
-            raise ValueError(f"--sort takes a column, got {sort!r}: choose among {', '.join(headings)}.{question}")
-        table = sorted(table, key=lambda line: order(line[by]))
-    else:
-        table = sorted(table, key=lambda line: (_among(line)[0], *_rank(line, direction)))
-    if reverse:
-        table = table[::-1]
+    for line in table:
+        spread = spreads[_among(line)]
+        line["cautious"] = cautious(line["mean"], line["n"], spread, direction) if spread and line["n"] else None
     counts: dict[str, int] = {}
     kept = []
-    for line in table:
+    for line in sorted(table, key=lambda line: (_among(line)[0], *_rank(line, direction))):
         task = _among(line)[0]
         counts[task] = counts.get(task, 0) + 1
         if top is None or counts[task] <= top:
             kept.append(line)
     return kept
-
-
-def _cautious(line: Mapping[str, Any], spread: float, direction: int) -> float | None:
-    """What the line is ranked by, where that is not its mean."""
-    return cautious(line["mean"], line["n"], spread, direction) if spread and line["n"] else None
 
 
 def _rank(line: Mapping[str, Any], direction: int) -> tuple[bool, bool, float]:
@@ -187,46 +165,57 @@ def draw(
     at: str | None,
     where: Sequence[str] = (),
 ) -> None:
-    """Draw the lines as one table or, where that is wider than the screen, as one table per task: what its lines share
-    stands above it and, where that is not enough, each line becomes a few."""
+    """Draw the lines as one table or, where that is wider than the screen, as one table per task, above which stands
+    what its lines share."""
     console = Console(width=None if Console().is_terminal else WIDE)
     title = ", ".join(f"{metric} ({at or card(metric).at} of each run)" for metric in metrics)
     columns = [name for name in group if any(line[name] is not None for line in table)]
+    endless = console.options.update(max_width=10_000)
     if not table:
         condition = f" where {' and '.join(where)}" if where else ""
         console.print(f"no runs with {' and '.join(metrics)}{condition}", soft_wrap=True)
-    elif _width(console, _table(table, columns, title)) <= console.width:
-        console.print(_table(table, columns, title))
+    elif Measurement.get(console, endless, whole := _table(table, columns, title)).maximum <= console.width:
+        console.print(whole)
     else:
         for task in dict.fromkeys(line.get("task") for line in table):
-            _draw_narrow(console, [line for line in table if line.get("task") == task], columns, title)
+            lines = [line for line in table if line.get("task") == task]
+            same = [name for name in columns if len({repr(line[name]) for line in lines}) == 1]
+            held = ", ".join(
+                f"{_heading(name)}={_field(lines[0], name)}" for name in same if lines[0][name] is not None
+            )
+            console.print(f"in all rows: {held}", soft_wrap=True)
+            console.print(_table(lines, [name for name in columns if name not in same], title))
     if any(line["cautious"] is not None for line in table):
         console.print(CAUTIOUS, soft_wrap=True)
 
 
-def _draw_narrow(console: Console, table: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str) -> None:
-    columns = [name for name in columns if any(line[name] is not None for line in table)]
-    same = []
-    for name in [name for name in columns if len({repr(line[name]) for line in table}) == 1]:
-        if _width(console, _table(table, columns, title)) <= console.width:
-            break
-        columns.remove(name)
-        same.append(_pair(table[0], name))
-    if same:
-        console.print(f"in all rows: {', '.join(same)}", soft_wrap=True)
-    if _width(console, _table(table, columns, title)) <= console.width:
-        console.print(_table(table, columns, title))
-        return
-    console.print(title, style="italic")
-    for line in table:
-        if named := " ".join(_pair(line, name) for name in columns if line[name] is not None):
-            console.print(named)
-        known = [name for name in _numbers(table) if line[name] is not None]
-        console.print("  " + ", ".join(f"{name} {_number(line[name])}" for name in known))
+def _draw_pivot(table: Sequence[Mapping[str, Any]], down: str, across: str, metric: str, at: str | None) -> None:
+    """A table per task of the values of two fields, in order; numbers come before words."""
+    console = Console(width=None if Console().is_terminal else WIDE)
+    title = f"{metric} ({at or card(metric).at} of each run): mean ± standard deviation (n)"
+    for task in dict.fromkeys(line["task"] for line in table):
+        cells = {(_field(line, down), _field(line, across)): line for line in table if line["task"] == task}
+        rows, columns = (
+            list(dict.fromkeys(pair[i] for pair in sorted(cells, key=lambda p: by_size(p[i])))) for i in (0, 1)
+        )
+        drawn = Table(title=f"{task}: {title}", title_justify="left")
+        drawn.add_column(f"{_heading(down)} \\ {_heading(across)}")
+        for value in columns:
+            drawn.add_column(value, justify="right", no_wrap=True)
+        for row in rows:
+            drawn.add_row(row, *(_cell(cells.get((row, value))) for value in columns))
+        console.print(drawn)
+    if not table:
+        console.print(f"no runs with {metric}")
 
 
-def _pair(line: Mapping[str, Any], name: str) -> str:
-    return f"{_heading(name)}={_field(line, name)}"
+def _cell(line: Mapping[str, Any] | None) -> str:
+    if line is None:
+        return ""
+    spread = f" ± {line['std']:.2g}" if line["std"] is not None else ""
+    mean = f"{_number(line['mean'])}{spread} ({line['n']})" if line["n"] else ""
+    lost = ", ".join(f"{line[name]} {name}" for name in ENDS if line[name])
+    return f"{mean}{', ' if mean and lost else ''}{lost}"
 
 
 def _heading(name: str) -> str:
@@ -235,14 +224,11 @@ def _heading(name: str) -> str:
     return name if own in STATISTICS else own
 
 
-def _width(console: Console, table: Table) -> int:
-    """Columns of the screen that the table would take, were there enough."""
-    return Measurement.get(console, console.options.update(max_width=10_000), table).maximum
-
-
 def _table(table: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str) -> Table:
     drawn = Table(title=title, title_justify="left")
-    numbers = _numbers(table)
+    others = [name for name in table[0] if name.endswith((".mean", ".std"))]  # of further metrics
+    counted = [name for name in ("cautious", *ENDS) if any(line[name] for line in table)]
+    numbers = ["n", "mean", "std", "best", *others, *counted]
     for name in columns:
         drawn.add_column(_heading(name), overflow="fold")
     for name in numbers:
@@ -250,13 +236,6 @@ def _table(table: Sequence[Mapping[str, Any]], columns: Sequence[str], title: st
     for line in table:
         drawn.add_row(*(_field(line, name) for name in columns), *(_number(line[name]) for name in numbers))
     return drawn
-
-
-def _numbers(table: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The columns of numbers that are drawn: of further metrics mean and deviation, and what there is any of."""
-    others = [name for name in table[0] if name.endswith((".mean", ".std"))]
-    counted = [name for name in ("cautious", *ENDS) if any(line[name] for line in table)]
-    return ["n", "mean", "std", "best", *others, *counted]
 
 
 def _write_csv(table: Sequence[Mapping[str, Any]], group: Sequence[str]) -> None:

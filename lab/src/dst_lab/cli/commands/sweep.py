@@ -11,15 +11,14 @@ from typing import Any
 
 from dst_lab.cli.commands.run import add_common, choices, seeds
 from dst_lab.cli.estimate import say_estimate
-from dst_lab.cli.machine import code_after, missing_networks, training, way_on
-from dst_lab.cli.options.axes import read_axis, read_range
-from dst_lab.cli.options.fields import read_config
+from dst_lab.cli.machine import add_budget, code_after, missing_networks, training, way_on
+from dst_lab.cli.options.fields import read_axis, read_config, read_range
 from dst_lab.cli.options.parser import Parser, at_least
 from dst_lab.cli.terminal.console import say
 from dst_lab.estimators import DEFAULT, names_of_numbers
-from dst_lab.plans import Adaptive, Grid, Halving, Plan, Recipe
+from dst_lab.plans import Adaptive, Grid, Plan, Recipe
 from dst_lab.plans.plan import with_values
-from dst_lab.records import known_to
+from dst_lab.records import Reader
 from dst_lab.report import Study, known
 from dst_lab.runs import CONFIGS
 from dst_lab.store import Store
@@ -34,10 +33,11 @@ def of_a_task() -> tuple[str, ...]:
 def add(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "sweep", help="train a whole plan: a recipe, a grid or an adaptive search",
+        "sweep",
+        help="train a whole plan: a recipe, a grid or an adaptive search",
         description="Train every run of a plan that the store lacks. The same command, run again, goes on where it was "
         "stopped.",
-    )  # fmt: skip
+    )
     parser.fill = _fill
 
 
@@ -69,18 +69,7 @@ def _fill(parser: Parser) -> None:
     parser.add_argument(
         "--settings", type=at_least(int, 1), metavar="N", help="how many an adaptive search tries, 8 at a time (40)"
     )
-    parser.add_argument("--sampler", choices=("tpe", "cma-es"), help="how an adaptive search proposes settings (tpe)")
-    parser.add_argument(
-        "--halving",
-        action="store_true",
-        help="stop the worse half of 8 settings at the first evaluation after 1/4, and again after 1/2, of training",
-    )
-    parser.add_argument(
-        "--budget",
-        type=at_least(float, 0),
-        metavar="MINUTES",
-        help="train what ends inside this time; where no run does, one is started and saved",
-    )
+    add_budget(parser)
     add_common(parser)
     parser.hint = _field_hint
     # A recipe has its own values: None stands for an option that was not given.
@@ -143,10 +132,8 @@ def read_plan(args: argparse.Namespace) -> Plan:
         raise ValueError(
             f"there is no recipe and no task {args.what!r}: `dst sweep --study FOLDER` lists a study's recipes"
         )
-    of_a_search = {"--settings": args.settings, "--sampler": args.sampler, "--halving": args.halving}
-    alone = [flag for flag, value in of_a_search.items() if value and not args.adaptive]
-    if alone:
-        raise ValueError(f"{' and '.join(alone)} goes with --adaptive")
+    if args.settings and not args.adaptive:
+        raise ValueError("--settings goes with --adaptive")
     given = [flag for flag in ("grid", "adaptive") if getattr(args, flag)]
     if args.what in recipes and not given:
         return _plan_of_recipe(args, recipes[args.what][1])
@@ -200,9 +187,7 @@ def _plan_over_axes(args: argparse.Namespace) -> Plan:
         tuple(ranges),
         runs,
         args.settings or 40,
-        args.sampler or "tpe",
         choices=tuple(lists),
-        halving=Halving() if args.halving else None,
     )
 
 
@@ -232,7 +217,7 @@ def dry_run(plan: Plan, args: argparse.Namespace) -> int:
     with Store.open(args.store) if args.store.exists() else nullcontext() as store:
         if store:
             store.check_whole()
-        lookup = known_to(plan, store) if store else lambda _: None
+        lookup = Reader(store).scores() if store else lambda _: None
         configs = [config for config in plan.wanted(lookup) if lookup(config) is None]
         if not configs:
             notes = plan.notes(lookup)

@@ -1,4 +1,4 @@
-"""The parser behind every command of `dst`, and options that several share."""
+"""The parser behind every command of `dst`, options that several share, and the examples at the end of each help."""
 
 import argparse
 import math
@@ -121,3 +121,52 @@ def at_least(kind: type[int] | type[float], least: int) -> Callable[[str], float
         return number
 
     return read
+
+
+EXAMPLES: dict[str, str] = {
+    "run": """\
+dst run stochastic-binary --estimator all --seeds 5
+dst run logic-gates --tau-f 0.1 --tau-b 2 --keep
+dst run categorical-autoencoder --temperatures self
+dst run stochastic-binary --help            every option of one task""",
+    "sweep": """\
+dst sweep --study lab/studies/paper         its recipes
+dst sweep sbn-grid --study lab/studies/paper --dry-run
+dst sweep stochastic-binary --grid tau_f=0:2:0.5 tau_b=0.3,0.7,1.1""",
+    "show": """\
+dst show --metric test_accuracy
+dst show --where task=logic-gates 'tau_f<=0.3' --top 5
+dst show --group id --csv > settings.csv""",
+    "export": """\
+dst export --out values.csv""",
+    "copy": """\
+dst copy backup.sqlite
+dst copy runs.sqlite.xz --lean              one small file, to be read only""",
+    "merge": """\
+dst merge monday.sqlite tuesday.sqlite --store all.sqlite""",
+    "rm": """\
+dst rm --where status=failed                which they are
+dst rm --where status=failed --yes""",
+    "report": """\
+dst report
+dst report --study lab/studies/paper --store lab/results/paper""",
+    "reproduce": """\
+dst reproduce lab/studies/paper             minutes, on small tasks
+dst reproduce lab/studies/paper --scale paper --budget 30""",
+    "claims": """\
+dst claims --study lab/studies/paper --store lab/results/paper""",
+    "circuit": """\
+dst run logic-gates --seeds 1 --keep
+dst circuit --out net.c --out net.v --testbench --images 200""",
+}
+
+FIRST_STEPS = """\
+dst run stochastic-binary --estimator all   train small networks, in seconds
+dst show --metric test_accuracy             compare them
+dst report                                  a page of what is recorded
+dst COMMAND --help                          more on one command"""
+
+
+def epilog(lines: str) -> str:
+    """The examples as the help shows them."""
+    return "\n".join(["examples:", *(f"  {line}" for line in lines.splitlines())])

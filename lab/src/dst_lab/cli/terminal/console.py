@@ -10,23 +10,21 @@ from rich.text import Text
 from dst_lab.shown import shown
 
 UNWRITTEN = "what dst prints could not be written"
-unwritten: list[OSError] = []
-"""Why something that was said on the standard output is not there, unless its reader has gone."""
 
 
 def say(text: str, file: TextIO | None = None) -> None:
     """Print a line of text that may come from a store or a file's name.
 
-    Where its reader has gone (`dst reproduce | head -1`) or the disk of a log is full, nothing more is said, and the
-    work goes on to its own end. `unwritten` then says why.
+    Where its reader has gone (`dst reproduce | head -1`), or a log cannot be written, nothing more is printed, and the
+    work goes on. Results that cannot be written are an error.
     """
     stream = file or sys.stdout
     try:
         print(shown(text), file=stream, flush=True)
     except OSError as error:
         fall_silent(stream)
-        if not isinstance(error, BrokenPipeError) and stream is sys.stdout:
-            unwritten[:] = [error]
+        if stream is sys.stdout and not isinstance(error, BrokenPipeError):
+            raise OSError(f"{UNWRITTEN}: {error.strerror}") from error
 
 
 def fall_silent(stream: TextIO | IO[str]) -> None:

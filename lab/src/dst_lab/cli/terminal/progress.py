@@ -89,9 +89,13 @@ class Display:
             self._bar.remove_task(self._line)
         else:
             self._bar = _TwoLines(
-                BarColumn(bar_width=None), TextColumn("{task.completed:,}/{task.total:,}"),
-                TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), console=self.console, expand=True,
-            )  # fmt: skip
+                BarColumn(bar_width=None),
+                TextColumn("{task.completed:,}/{task.total:,}"),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(),
+                console=self.console,
+                expand=True,
+            )
             self._bar.start()
         self._line = self._bar.add_task(_title(fleet), total=fleet.steps, rate="", losses="")
 
@@ -128,7 +132,7 @@ class Display:
 
 def _title(fleet: Fleet) -> str:
     config = fleet.configs[0]
-    return shown(f"{config.task} {config.estimator.name}, {_runs(fleet.wanted)}")
+    return shown(f"{config.task} {config.estimator.name}, {_runs(len(fleet.members))}")
 
 
 def _runs(count: int) -> str:

@@ -1,0 +1,170 @@
+"""Checkpoints of a fleet: atomic, without pickle, and enough to go on as if nothing had happened."""
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dst_lab.fleet.provenance import own_sources
+from dst_lab.replace import writing
+from dst_lab.store import run_id
+
+if TYPE_CHECKING:
+    from dst_lab.fleet.loop import Fleet
+
+SECONDS = 60.0
+SHARE = 0.01
+"""Saving may take this share of the time; a large fleet is saved less often."""
+FORMAT = 7
+
+
+class Checkpoint:
+    """One file. There is no random state to keep: noise is a function of seed and step.
+
+    Args:
+        path: where; the folder is made when it is needed.
+        seconds: at least so long between one and the next.
+        refused: called with the error where the disk does not take one. Training goes on, and the next is tried.
+        tell: given a sentence where one cannot be continued. Its runs start again.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        seconds: float = SECONDS,
+        refused: Callable[[OSError], None] = lambda _: None,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.path, self.seconds, self.refused, self.tell = path, seconds, refused, tell
+        self._last, self._took = time.monotonic(), 0.0
+
+    def due(self) -> bool:
+        return time.monotonic() - self._last >= max(self.seconds, self._took / SHARE)
+
+    def save(self, fleet: "Fleet") -> bool:
+        """True where the disk took it. The one before stays until this one is whole."""
+        start = time.monotonic()
+        packed: dict[str, Any] = {name: tensor.detach().cpu().numpy() for name, tensor in state(fleet).items()}
+        for number, (_, row) in enumerate(fleet.history):
+            packed |= {f"history/{number}/{name}": values for name, values in row.items()}
+        head = {
+            "format": FORMAT,
+            "runs": _runs(fleet),
+            "device": fleet.device.type,
+            "source": _sources(fleet),
+            "step": fleet.step,
+            "seconds": fleet.seconds,
+            "history_steps": [step for step, _ in fleet.history],
+        }
+        packed["head"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with writing(self.path) as stream:
+                np.savez(stream, **packed)
+        except OSError as error:
+            with suppress(OSError):
+                self.path.parent.rmdir()
+            self.refused(error)
+            return False
+        finally:
+            self._last = time.monotonic()
+            self._took = self._last - start
+        return True
+
+    def restore(self, fleet: "Fleet") -> bool:
+        """Take up where a checkpoint of the same runs left off; False, and nothing changed, where none fits."""
+        if not self.path.exists():
+            return False
+        try:
+            head, arrays = _read(self.path)
+        except ValueError as error:
+            head, arrays, why = {}, {}, str(error)
+        else:
+            if head["format"] == FORMAT and head["runs"] != _runs(fleet):
+                return False
+            why = _unfit(head, arrays, fleet)
+        if why:
+            self.tell(f"the checkpoint {self.path} cannot be continued ({why}): its runs start again")
+            return False
+        for name, tensor in state(fleet).items():
+            tensor.copy_(torch.from_numpy(arrays[name]))
+        fleet.step, fleet.earlier = head["step"], head["seconds"]
+        for number, step in enumerate(head["history_steps"]):
+            prefix = f"history/{number}/"
+            row = {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
+            fleet.history.append((step, row))
+        return True
+
+    def remove(self) -> None:
+        """Remove it as far as the disk lets us: what is left over is tidied up by the next process."""
+        with suppress(OSError):
+            self.path.unlink()
+
+
+def runs_of(path: Path) -> list[str] | None:
+    """The run ids a checkpoint holds, in their order; None where the file is no checkpoint."""
+    # Opened here, because numpy leaves open what it fails to read.
+    with path.open("rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as stored:
+                return list(dict.fromkeys(json.loads(stored["head"].tobytes())["runs"]))
+        except Exception:
+            # What numpy, zipfile and json raise for damaged bytes has no end; none of it matters here.
+            return None
+
+
+def _sources(fleet: "Fleet") -> dict[str, str]:
+    return {key: mark for key, (_, mark) in own_sources(type(fleet.task), fleet.members[0].estimator).items()}
+
+
+def _runs(fleet: "Fleet") -> list[str]:
+    return [run_id(config.to_dict()) for config in fleet.members]
+
+
+def state(fleet: "Fleet") -> dict[str, Tensor]:
+    """What training changes, [runs, ...] each."""
+    kinds = {
+        "parameters": fleet.parameters,
+        "buffers": fleet.buffers,
+        "mean": fleet.optimiser.mean,
+        "square": fleet.optimiser.square,
+        "taus": fleet.taus,
+    }
+    named = {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
+    if fleet.rules:
+        named |= fleet.rules.state
+        named |= {f"last/{site}/{tau}": of for site, last in enumerate(fleet.rules.last) for tau, of in last.items()}
+    return {**named, "loss_sum": fleet.loss_sum, "bad_step": fleet.bad_step, "untrained": fleet.untrained}
+
+
+def _unfit(head: dict[str, Any], arrays: dict[str, Any], fleet: "Fleet") -> str:
+    """Why a checkpoint of these runs cannot be continued; "" where it can."""
+    if head["format"] != FORMAT:
+        return "it was made by another version of dst-lab"
+    if head["device"] != fleet.device.type:
+        return f"it was made on {head['device']}, which draws other random numbers"
+    if head["source"] != _sources(fleet):
+        return "the module of its task, estimator or rule was changed since"
+    for name, tensor in state(fleet).items():
+        array = arrays.get(name)
+        if array is None or array.shape != tensor.shape or torch.from_numpy(array).dtype != tensor.dtype:
+            return "its tensors are not those of these runs"
+    return ""
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Head and arrays; ValueError, with the reason, where the file is damaged."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        head = json.loads(arrays.pop("head").tobytes())
+        return {"format": 0, **head}, arrays
+    except Exception as error:
+        # As in `runs_of`: what damaged bytes make numpy, zipfile and json raise has no end.
+        raise ValueError(f"it is damaged: {error}") from error

@@ -1,1 +1,0 @@
-"""Layers with a run axis: linear ones, and layers of logic gates."""

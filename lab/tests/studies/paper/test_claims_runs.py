@@ -1,0 +1,284 @@
+"""What a run of a claim is measured by, runs without a number, and dst claims."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dst_lab.cards import metric
+from dst_lab.claims import Verdict, arm
+from dst_lab.claims.measures import best, converged, first, last, mean, reach, stopped
+from dst_lab.plans import FRESH
+from dst_lab.plans.plan import value_of
+from dst_lab.report.known import STUDIES
+from dst_lab.report.verdicts import shown
+from dst_lab.store import Series, Store
+from dst_lab.tasks.stochastic_binary import THRESHOLDS
+from studies import PAPER
+from studies.paper.claims import judge, sweeps
+from studies.paper.claims.effects import judge_effects
+from studies.paper.claims.mechanisms import gap, inactive_below
+from studies.paper.claims.tasks import RULES
+from studies.paper.recipes import RECIPES
+
+SMALL = {
+    "stochastic-binary": ("--epochs", 2, "--hidden", "16,16", "--diagnose-every", 1),
+    "categorical-autoencoder": ("--epochs", 2, "--hidden", "24,16", "--snr-every", 1, "--snr-passes", 4),
+    "logic-gates": ("--width", 160, "--steps", 4, "--evaluate-every", 2),
+}
+SHARES = [inactive_below(i, threshold) for i, threshold in enumerate(THRESHOLDS)]
+ASIDE = {
+    "stochastic-binary": [last("inactive"), sweeps.NORM, sweeps.FIRST_NORM, sweeps.ACTIVE, *SHARES],
+    "categorical-autoencoder": [converged("validation_loss", 30.0), sweeps.PERPLEXITY, sweeps.SNR],
+    "logic-gates": [last("gate_perplexity", "gates"), gap(), last("unused_gates", "gates")],
+}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.task)
+def test_a_run_records_all_that_is_compared(rule, cli) -> None:
+    assert cli("run", rule.task, "--seeds", 1, "--threads", 1, *SMALL[rule.task]).code == 0
+    with Store.open(Path("dst.sqlite")) as store:
+        history = store.history(store.runs()[0].id)
+    for measure in (rule.primary, *rule.beside, *ASIDE[rule.task], reach(*_mark(rule), 99.0)):
+        assert math.isfinite(measure.read(history)), measure.name
+    assert len({measure.name for measure in (rule.primary, *rule.beside)}) == 1 + len(rule.beside)
+
+
+def _mark(rule) -> tuple[str, float]:
+    """A mark that no run reaches."""
+    return rule.curve, 1e9 * metric(rule.curve).direction
+
+
+def test_numbers_of_a_history() -> None:
+    steps = np.array([10, 20, 30])
+    loss, accuracy = Series(steps, np.array([3.0, 1.0, 2.0])), Series(steps, np.array([0.1, 0.2, 0.6]))
+    history = {"validation_loss": loss, "test_accuracy": accuracy, "validation_accuracy": accuracy}
+    history["validation_accuracy_argmax"] = Series(steps, np.array([0.1, 0.2, 0.5]))
+    history["perplexity"] = Series(steps, np.array([[1.0, 1.0], [2.0, 4.0], [7.0, 8.0]]))
+    assert RULES[0].primary.read(history) == 1.0
+    assert RULES[2].primary.read(history) == 0.5
+    assert last("validation_loss").read(history) == 2.0
+    assert last("perplexity").read(history) == 7.5
+    assert stopped("test_accuracy").read(history) == 0.2
+    assert gap().read(history) == pytest.approx(0.1)
+    assert [reach("validation_loss", mark, 40.0).read(history) for mark in (3.0, 2.0, 1.0, 0.9)] == [10, 20, 20, 40]
+    assert [reach("test_accuracy", mark, 40.0).read(history) for mark in (0.15, 0.6, 0.7)] == [20, 30, 40]
+    assert [converged("validation_loss", mark).read(history) for mark in (1.5, 2.5)] == [0, 1]
+
+
+def test_a_value_at_the_lowest_loss_is_of_that_step() -> None:
+    """What is measured seldom has fewer steps: the places of the two series are not the same."""
+    loss = Series(np.array([10, 20, 30, 40]), np.array([3.0, 1.0, 2.0, 0.5]))
+    history = {"validation_loss": loss, "inactive": Series(np.array([20, 40]), np.array([0.2, 0.4]))}
+    assert stopped("inactive").read(history) == 0.4
+    history["inactive"] = Series(np.array([10, 20, 30]), np.array([0.1, 0.2, 0.3]))
+    assert math.isnan(stopped("inactive").read(history))
+
+
+def test_a_vector_counts_by_its_mean() -> None:
+    """Its means are 2, 3, 4 and 5."""
+    steps, values = np.array([10, 20, 30, 40]), np.array([[1.0, 1, 1, 5], [2, 2, 2, 6], [3, 3, 3, 7], [4, 4, 4, 8]])
+    history = {"perplexity": Series(steps, values), "validation_loss": Series(steps, np.array([4.0, 1, 2, 3]))}
+    assert best("perplexity").read(history) == 5.0
+    assert (first("perplexity").read(history), last("perplexity").read(history)) == (2.0, 5.0)
+    assert mean("perplexity").read(history) == 3.5
+    assert stopped("perplexity").read(history) == 3.0
+    assert reach("perplexity", 3.0, 99.0).read(history) == 20
+    assert converged("perplexity", 5.5).read(history) == 1
+
+
+def test_an_evaluation_with_nan_is_not_the_best_one() -> None:
+    """One made the best of a run NaN, though figures and tables left it out; it also counted as the lowest loss."""
+    steps = np.array([10, 20, 30])
+    history = {"validation_loss": Series(steps, np.array([3.0, math.nan, 2.0]))}
+    history["validation_accuracy"] = Series(steps, np.array([math.nan, 0.2, 0.1]))
+    assert best("validation_loss").read(history) == 2.0
+    assert best("validation_accuracy").read(history) == 0.2
+    assert stopped("validation_accuracy").read(history) == 0.1
+    nowhere = {name: Series(steps, np.full(3, math.nan)) for name in history} | {"test_loss": Series(steps, steps / 1)}
+    assert math.isnan(best("validation_loss").read(nowhere))
+    assert math.isnan(stopped("test_loss").read(nowhere))
+
+
+def test_what_has_no_good_end_has_no_best_value() -> None:
+    with pytest.raises(ValueError, match="whether a high or a low gradient_norm is best is not known"):
+        best("gradient_norm")
+
+
+TASKS = ("stochastic-binary", "categorical-autoencoder", "logic-gates")
+CONVERGENCE = ("C2 convergence", TASKS[1])
+SLOPE, INDEPENDENCE = ("C3 slope", TASKS[0]), ("C3 independence", "")
+
+
+def by_claim(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], Verdict]:
+    return {(verdict.claim, verdict.task): verdict for verdict in verdicts}
+
+
+def test_diverged_runs_count_as_the_worst(world) -> None:
+    some = lambda c: c.estimator.name == "decoupled" and c.seed >= FRESH + 5  # noqa: E731
+    found = by_claim(judge(world(gain=1.5, on=0.3, diverges=some).rows))
+    main = found["C2", TASKS[0]].comparisons[0]
+    assert main.diverged == (5, 0)
+    assert main.fates == ("5 of 10 diverged", "")
+    assert main.primary
+    assert found["C2", TASKS[0]].verdict == "not supported"
+    assert found[CONVERGENCE].comparisons[0].ours == 0.5
+    theirs = lambda c: c.estimator.name != "decoupled" and c.seed >= FRESH  # noqa: E731
+    assert by_claim(judge(world(gain=0.5, on=0.3, diverges=theirs).rows))["C2", TASKS[0]].verdict == "supported"
+    everything = by_claim(judge(world(gain=1.5, diverges=lambda c: c.seed >= FRESH).rows))["C2", TASKS[0]]
+    assert everything.verdict == "not supported"
+    assert math.isnan(everything.comparisons[0].ours)
+
+
+@pytest.mark.parametrize(("name", "gain", "beaten"), [("decoupled", 3.0, "better"), ("softmax_ste", -3.0, "worse")])
+def test_who_diverges_more_often_beats_nobody(world, name, gain, beaten) -> None:
+    """Four runs of ten diverge, and the other six are so much better that the test alone would be significant."""
+    some = lambda c: c.estimator.name == name and FRESH <= c.seed < FRESH + 4  # noqa: E731
+    found = by_claim(judge(world(gain=gain, on=0.3, diverges=some).rows))["C2", TASKS[0]]
+    (against,) = (c for c in found.comparisons if c.judged and c.name == "against Softmax STE")
+    assert getattr(against, f"p_{beaten}") < 0.025
+    assert not getattr(against, beaten)
+    assert found.verdict == ("not supported" if beaten == "better" else "contradicted")  # by the other two
+    both = lambda c: FRESH <= c.seed < FRESH + 4  # noqa: E731
+    level = by_claim(judge(world(gain=gain, on=0.3, diverges=both).rows))["C2", TASKS[0]]
+    assert level.verdict == ("supported" if beaten == "better" else "contradicted")  # as many of both
+
+
+def test_what_is_shown_of_an_arm_is_of_the_runs_that_finished(world) -> None:
+    gone = lambda c: c.estimator.name == "gumbel_ste" and c.seed >= FRESH  # noqa: E731
+    some = lambda c: gone(c) or (c.estimator.name == "identity_ste" and c.seed >= FRESH + 7)  # noqa: E731
+    planted = world(gain=1.5, on=0.3, diverges=some)
+    found = by_claim(judge(planted.rows))
+    identity, _, gumbel = (c for c in found["C2", TASKS[0]].comparisons if c.judged)
+    rows = [row for row in arm(planted.rows, TASKS[0], "identity_ste").rows if row.done]
+    finished = [row.history["validation_loss"].values.min() for row in rows]
+    assert len(finished) == 7
+    assert identity.theirs == pytest.approx(np.mean(finished))
+    assert identity.difference == pytest.approx(identity.ours - identity.theirs)
+    assert math.isnan(identity.low)
+    assert math.isnan(identity.effect)
+    assert identity.ours == gumbel.ours  # one mean in every comparison
+    assert math.isnan(gumbel.theirs)
+    assert found["C2", TASKS[0]].verdict == "supported"
+    (speed,) = (c for c in found["C2 speed", TASKS[0]].comparisons if c.name == "against ST Gumbel-Softmax")
+    assert math.isnan(speed.theirs)
+    said = shown(list(found.values()), PAPER)
+    (line,) = (item.summary for item in said if (item.verdict.claim, item.verdict.task) == ("C2", TASKS[0]))
+    assert "ST Gumbel-Softmax 10 of 10 diverged" in line
+    assert "(3 of 10 diverged); Softmax STE" in line
+    (lines,) = (item.judged for item in said if (item.verdict.claim, item.verdict.task) == ("C2", TASKS[0]))
+    assert lines[2].theirs == "10 of 10 diverged"
+    assert lines[0].theirs.endswith(" nats (3 of 10 diverged)")
+    assert (lines[0].interval, lines[0].effect) == ("", "")
+
+
+def spoil(planted, recipe: str, task: str, metric: str, spoiled: Callable, at: slice, value: float) -> None:
+    """Write a value into the metric of the runs of a sweep."""
+    (sweep,) = (plan for plan in RECIPES.plans[recipe](planted.scale).plans if plan.base.task == task)
+    for config in filter(spoiled, sweep.wanted(lambda _: None)):
+        history = planted.find(config).history
+        values = history[metric].values.copy()
+        values[at] = value
+        history[metric] = replace(history[metric], values=values)
+
+
+def test_a_ratio_where_nothing_is_drawn_is_the_highest(world) -> None:
+    """At tau_f = 0 nothing varies and SNR is recorded as NaN."""
+    planted = world(trend=0.5, scale="paper")
+    spoil(planted, "tau-f-effects", TASKS[1], "snr", lambda c: value_of(c, "tau_f") == 0, slice(None), math.nan)
+    verdict = judge_effects(planted.rows)[0]
+    assert verdict.verdict == "supported"
+    ratio, without = verdict.comparisons[1:]
+    assert ratio.ours == without.ours == pytest.approx(-1, abs=0.01)
+    assert without.name == "tau_f up: gradient signal-to-noise ratio down, without tau_f = 0"
+    assert not without.judged
+    assert verdict.notes == ()
+
+
+def test_without_tau_f_0_there_may_be_no_trend(world) -> None:
+    planted = world(scale="paper")
+    spoil(planted, "tau-f-effects", TASKS[1], "snr", lambda c: value_of(c, "tau_f") == 0, slice(None), math.nan)
+    ratio, without = judge_effects(planted.rows)[0].comparisons[1:]
+    assert ratio.better
+    assert not without.better
+
+
+def test_a_collapsed_run_is_left_out_and_does_not_count_as_noiseless(world) -> None:
+    """Without a trend, collapse at the lowest tau_f of a sweep must not make one."""
+    planted = world()
+    spoil(planted, "tau-f-effects", TASKS[1], "snr", lambda c: value_of(c, "tau_f") == 0.5, slice(None), math.nan)
+    verdict = by_claim(judge(planted.rows))["C3 tau_f", TASKS[1]]
+    assert not verdict.comparisons[1].better
+    assert verdict.notes == (
+        "10 of 40 runs over tau_f on categorical-autoencoder have no gradient signal-to-noise ratio, and are left out "
+        "of the trend of gradient signal-to-noise ratio",
+    )
+
+
+def test_one_measurement_without_a_ratio_costs_only_itself(world) -> None:
+    planted = world(trend=0.5)
+    some = lambda c: value_of(c, "tau_f") == 2.0 and c.seed < 5  # noqa: E731
+    spoil(planted, "tau-f-effects", TASKS[1], "snr", some, slice(3, 4), math.nan)
+    verdict = by_claim(judge(planted.rows))["C3 tau_f", TASKS[1]]
+    assert verdict.comparisons[1].ours == pytest.approx(-1)
+    assert verdict.notes == (
+        "5 of 40 runs over tau_f on categorical-autoencoder have a gradient signal-to-noise ratio at some measurements "
+        "only: the mean is over these",
+    )
+
+
+@pytest.mark.parametrize("value", [0.0, math.nan])
+def test_a_norm_of_0_or_nan_is_left_out_for_its_own_reason(world, value) -> None:
+    planted = world(trend=1.0)
+    at = lambda c: c.seed == 3 and value_of(c, "tau_b") == 0.1  # noqa: E731
+    spoil(planted, "tau-b-effects", TASKS[0], "gradient_norm", at, slice(None), value)
+    found = by_claim(judge(planted.rows))
+    note = "1 of 40 runs over tau_b on stochastic-binary have no finite logarithm of gradient norm, and are left out of"
+    assert found[SLOPE].verdict == "supported"
+    assert found[SLOPE].notes[0].startswith(f"{note} the slope of log ")
+    rho = found["C3 tau_b", TASKS[0]].comparisons[0].ours
+    assert rho == pytest.approx(-1 if math.isnan(value) else (-9 + 0.2) / 10)  # NaN has no rank, 0 the lowest
+    assert bool(found["C3 tau_b", TASKS[0]].notes) == math.isnan(value)
+    few = lambda c: c.seed == 3 and value_of(c, "tau_b") < 0.5  # noqa: E731
+    spoil(planted, "tau-b-effects", TASKS[0], "gradient_norm", few, slice(None), value)
+    found = by_claim(judge(planted.rows))
+    for key in (SLOPE, INDEPENDENCE):
+        assert found[key].verdict == "not tested"
+        (lack,) = found[key].missing
+        assert "of some seed fewer than 3 runs are left: 2 of 40 have no finite logarithm of gradient norm" in lack
+
+
+def test_diverged_runs_of_a_sweep_are_noted(world) -> None:
+    gone = lambda c: c.task == TASKS[0] and c.estimator.name == "decoupled" and c.seed == 4  # noqa: E731
+    one = lambda c: gone(c) and value_of(c, "tau_b") == 0.1  # noqa: E731
+    found = by_claim(judge(world(trend=1.0, diverges=one).rows))[SLOPE]
+    assert found.verdict == "supported"
+    assert found.notes == ("1 of 40 runs over tau_b on stochastic-binary diverged, and are left out",)
+
+
+def test_every_claim_is_listed_and_one_command_says_what_lacks(cli) -> None:
+    Store.open(Path("dst.sqlite"), write=True).close()
+    ended = cli("claims", "--study", "paper", "--scale", "paper")
+    assert ended.code == 0
+    *heads, last = ended.out.splitlines()
+    assert len(heads) == 3 + 6 + 4 + 4
+    assert all(line.startswith("not tested     C") for line in heads)
+    assert heads[0].startswith("not tested     C1 on stochastic-binary: The best temperatures")
+    assert last == (
+        "No claim is tested: dst.sqlite lacks runs that they ask for, which `dst reproduce lab/studies/paper "
+        "--scale paper --store dst.sqlite` trains."
+    )
+
+
+def test_the_level_comes_last_and_what_was_never_reached_is_no_step(cli, world, monkeypatch) -> None:
+    """Ours are too good to be caught up with; of Gumbel's runs, which lag behind, none is there by the end."""
+    found = judge(world(gain=1.5, baseline={"gumbel_ste": -1.0}).rows)
+    monkeypatch.setitem(STUDIES, "paper", replace(PAPER, rules=(lambda rows: found,)))
+    Store.open(Path("dst.sqlite"), write=True).close()
+    *lines, last = [line.strip() for line in cli("claims", "--study", "paper").out.splitlines()]
+    assert last == "Where a rule goes by p, better and worse mean at most 0.025, on one side: see docs/claims.md."
+    gumbel = [line for line in lines if line.startswith("against ST Gumbel-Softmax, steps until")]
+    assert len(gumbel) == 3
+    assert all(": 10 against 130 (10 of 10 not there by the end), -120 " in line for line in gumbel)

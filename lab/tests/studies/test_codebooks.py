@@ -1,0 +1,103 @@
+"""The rules and figures of the study of tokenisers, on a planted table of runs."""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dst_lab.figures import draw
+from dst_lab.records import Rows
+from dst_lab.store import Store
+from studies import CODEBOOKS
+from studies.codebooks.claims import OURS, PEERS, SIZES
+
+BITS = {512: 500.0, 16_384: 750.0}
+Line = dict[str, Any]
+
+
+def line(part: str, name: str, codes: int, seed: int, psnr: float, share: float = 0.8, bits: float = 0.0) -> Line:
+    config = {"task": "cifar-tokeniser", "part": part, "estimator": name, "codes": codes, "seed": seed, "steps": 10}
+    return config | {"history.psnr": psnr, "history.perplexity": share * codes, "history.bits": bits or ""}
+
+
+def planted(ahead: float = 0.31, seeds: int = 3, share: float = 0.8, above: float = 0.1) -> list[Line]:
+    """Ours ahead of the best of the three by so much, and above their lines by so much."""
+    lines = []
+    for codes in SIZES:
+        for name, behind in zip((OURS, *PEERS), (-ahead, 1.0, 0.0, 0.5), strict=True):
+            lines += [line("judged", name, codes, seed, 24 + seed - behind, share) for seed in range(seeds)]
+            if codes in BITS:
+                psnr = 24 + (codes > 512) + above * (name == OURS)
+                lines.append(line("prior", name, codes, 9, psnr, bits=BITS[codes]))
+    return lines
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Iterator[Any]:
+    opened: list[Store] = []
+
+    def read(lines: list[Line]) -> Rows:
+        with (tmp_path / "runs.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, lines[0].keys())
+            writer.writeheader()
+            writer.writerows(lines)
+        opened.append(Store.open(tmp_path))
+        return CODEBOOKS.rows(opened[-1], "quick")
+
+    yield read
+    for store in opened:
+        store.close()
+
+
+def verdicts(rows: Rows, claim: str) -> set[str]:
+    return {one.verdict for one in CODEBOOKS.judge(rows) if one.claim.startswith(claim)}
+
+
+@pytest.mark.parametrize(("ahead", "expected"), [(0.31, "supported"), (0.29, "not supported"), (-0.1, "contradicted")])
+def test_ours_is_ahead_of_the_best_of_the_three(rows: Any, ahead: float, expected: str) -> None:
+    assert verdicts(rows(planted(ahead)), "T1") == {expected}
+
+
+def test_one_seed_that_is_not_ahead_is_enough(rows: Any) -> None:
+    lines = planted()
+    for one in lines:
+        if (one["part"], one["estimator"], one["seed"], one["codes"]) == ("judged", "FSP", 1, 512):
+            one["history.psnr"] += 0.1
+    assert {one.claim: one.verdict for one in CODEBOOKS.judge(rows(lines))}["T1 512"] == "not supported"
+    assert verdicts(rows(lines), "T1 16384") == {"supported"}
+
+
+def test_a_seed_counts_when_all_its_runs_are_there(rows: Any) -> None:
+    lines = [one for one in planted(seeds=4) if (one["estimator"], one["seed"], one["codes"]) != ("FSQ", 3, 512)]
+    found = CODEBOOKS.judge(rows(lines))
+    assert {one.caution for one in found if one.claim.startswith(("T1", "T2"))} == {"3 of 5 seeds"}
+    fewer = rows([one for one in lines if one["seed"] == 3 or one["part"] == "prior"])
+    assert verdicts(fewer, "T1") == verdicts(fewer, "T2") == {"not tested"}
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.71, "supported"), (0.69, "not supported")])
+def test_codes_are_in_use(rows: Any, share: float, expected: str) -> None:
+    assert verdicts(rows(planted(share=share)), "T2") == {expected}
+
+
+@pytest.mark.parametrize(("above", "expected"), [(0.01, "supported"), (-0.01, "contradicted")])
+def test_bits_are_held_against_the_lines_of_the_three(rows: Any, above: float, expected: str) -> None:
+    assert verdicts(rows(planted(above=above)), "T3") == {expected}
+    dearer = planted(above=above)
+    for one in dearer:
+        if one["part"] == "prior" and one["estimator"] == OURS:
+            one["history.bits"] += 50
+    assert verdicts(rows(dearer), "T3") == {"contradicted"}, "0.2 dB is what 50 bits cost"
+
+
+def test_figures_say_what_they_lack(rows: Any) -> None:
+    lines = planted()
+    whole = draw(CODEBOOKS.figures, rows(lines))
+    assert not whole["quality"].missing
+    assert not whole["rate-distortion"].missing
+    assert [len(ax.lines) for ax in whole["quality"].figure.axes] == [16, 17]
+    assert whole["reconstructions"].missing == ["reconstructions.png"]
+    lacking = draw(CODEBOOKS.figures, rows([one for one in lines if one["part"] != "prior" and one["seed"] == 0][:5]))
+    assert lacking["quality"].missing
+    assert lacking["rate-distortion"].missing
