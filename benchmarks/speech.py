@@ -13,7 +13,7 @@ Speech: sayings read by espeak-ng in eight voices of two languages, at 130 to 21
 Batches of 128 crops of 128 frames; Adam with a cosine to 0; loss: squared error over the variance of the training
 frames, and what the tokeniser adds. The search trains 1,500 steps, at 16,384 codes and in four stages of 1,024, on all
 but the last tenth of the training frames and is measured on that tenth; the judged runs train 10,000 steps, or as many
-as end in time, at the setting that the search found best, ours as it comes. All runs of a seed are trained together. FSP
+as end in time, at the setting that the search found best, ours as it comes. All runs of a seed train together. FSP
 has no residual version, so that three methods compare in stages. PEERS holds vector-quantize-pytorch as source.
 Measured on the test frames: PSNR in the range of 80 dB, and usage and perplexity of the first stage's codes.
 """
