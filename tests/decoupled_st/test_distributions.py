@@ -247,6 +247,19 @@ def test_divergences_compile_in_a_fresh_process() -> None:
     subprocess.run([sys.executable, "-c", COMPILED], check=True, capture_output=True, text=True)
 
 
+@pytest.mark.parametrize("estimator", DRAWN, ids=lambda e: e.name)
+def test_temperatures_in_tensors_compile(estimator: dst.Estimator) -> None:
+    """In one graph, which then makes the estimator again."""
+    logits, name = torch.randn(5, 4), estimator.temperatures()[0]
+
+    def entropy(l: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:
+        return dst.distributions.OneHotCategorical(l, estimator, temperatures={name: tau}).entropy()
+
+    tau = torch.full((5, 1), 0.7)
+    compiled = torch.compile(entropy, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(logits, tau), entropy(logits, tau))
+
+
 @pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
 def test_an_empty_batch(ours: type, theirs: type, kind: str) -> None:
     l = torch.zeros(0, 3, requires_grad=True)

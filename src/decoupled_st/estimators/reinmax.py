@@ -1,7 +1,6 @@
 """ReinMax, decoupled: a second-order estimator with one temperature for the draw and one for the gradient."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -97,6 +96,10 @@ def _slope(l: Tensor, hard: Tensor, tau_f: Temperature, tau_b: Temperature) -> T
     return (m - rare_f * (1 - rare_f) / 2).detach().masked_fill_(l.isnan(), torch.nan)
 
 
+def _check_drawn(name: str, value: object) -> float:
+    return check_float(name, value, why=WHY)
+
+
 @register
 @dataclass(frozen=True, kw_only=True)
 class ReinMax(Estimator):
@@ -108,5 +111,5 @@ class ReinMax(Estimator):
     draw: ClassVar = "tau_f"
     surrogate: ClassVar[str] = "second order"
     backward: ClassVar = "tau_b"
-    tau_f: float = field(default=1.0, metadata={**TEMPERATURE, "check": partial(check_float, why=WHY)})
+    tau_f: float = field(default=1.0, metadata={**TEMPERATURE, "check": _check_drawn})
     tau_b: float = field(default=1.0, metadata=TEMPERATURE)
