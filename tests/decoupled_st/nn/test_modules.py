@@ -127,6 +127,8 @@ def test_a_module_takes_temperatures_of_the_call(kind: str) -> None:
     z = module(logits, temperatures={"tau_b": tau}, noise=e)
     want = getattr(dst, kind).decoupled(logits, tau_f=0.5, tau_b=tau, noise=e)
     assert torch.equal(z, want)
+    compiled = torch.compile(module, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(logits, temperatures={"tau_b": tau}, noise=e), want)
     g = torch.arange(12.0, dtype=torch.float64).view(4, 3)
     for got, expected in zip(*(torch.autograd.grad(y, (logits, tau), g) for y in (z, want)), strict=True):
         assert got.abs().sum() > 0
