@@ -8,7 +8,8 @@ from torch import Tensor
 from decoupled_st.kernels.launch import launch
 from decoupled_st.kernels.rows import blocks
 
-WORD = 32
+WORD, SPAN = 32, 8
+"""Images per word; gradients in rows that begin at whole sectors of 32 bytes."""
 FEATURES, PACKING = 128, 1
 """Features of a program that packs, and its warps."""
 NEURONS, WORDS = 64, 4
@@ -175,93 +176,45 @@ def pack(x: Tensor) -> Tensor | None:
     return None if strange is not None and bool(strange.item()) else out
 
 
-class Forward:
-    """Up through a network, layer by layer.
-
-    Args:
-        words: what `pack` made of the input.
-        images, columns: of the result.
-        runs: how many networks lie side by side in it.
-    """
-
-    def __init__(self, words: Tensor, images: int, columns: int, runs: int) -> None:
-        self.passed, self.gates = [words], list[Tensor]()
-        self.images, self.columns, self.runs = images, columns, runs
-        # One fill for both: which runs are broken, and the counts, which begin at a multiple of 16 bytes.
-        self._first = 4 * blocks(runs, 4)
-        self._zeros = torch.zeros(self._first + images * columns, dtype=torch.float32, device=words.device)
-
-    def layer(self, chosen: Tensor, wiring: Tensor) -> None:
-        """One-hot rows [out, 16] and their wiring [2, out]; a run with rows that are not one-hot will be NaN."""
-        x = self.passed[-1]
-        neurons, words = len(chosen), x.shape[1]
-        y = torch.empty(neurons, words, dtype=torch.int32, device=x.device)
-        gates = torch.empty(neurons, dtype=torch.uint8, device=x.device)
-        programs, sizes = blocks(neurons, NEURONS) * blocks(words, WORDS), (neurons, words, neurons // self.runs)
-        tensors, constants = (x, chosen, wiring, gates, y, self._zeros), (_fixed(words), NEURONS, WORDS)
-        launch(_forward, programs, tensors, (), sizes, constants, 4)
-        self.passed.append(y)
-        self.gates.append(gates)
-
-    def scores(self, tau: float) -> Tensor:
-        """How many neurons of each class's group are 1, over tau: [images, classes]."""
-        y, counts = self.passed[-1], self._zeros[self._first :].view(self.images, self.columns)
-        group, words = len(y) // self.columns, y.shape[1]
-        parts = blocks(group, COUNTED)
-        sizes = self.columns, group, words, self.images, parts, self.columns // self.runs
-        launch(_count, self.columns * parts * words, (y, counts, self._zeros), (), sizes, (COUNTED, 128), 4)
-        return counts / tau
-
-    def bits(self) -> Tensor:
-        """[images, neurons] of 0.0 and 1.0."""
-        y, out = self.passed[-1], self._zeros[self._first :].view(self.images, self.columns)
-        programs, sizes = blocks(len(y), FEATURES) * y.shape[1], (len(y), y.shape[1], self.images, len(y) // self.runs)
-        launch(_unpack, programs, (y, out, self._zeros), (), sizes, (FEATURES,), 4)
-        return out
+def forward(x: Tensor, chosen: Tensor, wiring: Tensor, broken: Tensor) -> tuple[Tensor, Tensor]:
+    neurons, words = len(chosen), x.shape[1]
+    y = torch.empty(neurons, words, dtype=torch.int32, device=x.device)
+    gates = torch.empty(neurons, dtype=torch.uint8, device=x.device)
+    programs, sizes = blocks(neurons, NEURONS) * blocks(words, WORDS), (neurons, words, neurons // len(broken))
+    tensors, constants = (x, chosen, wiring, gates, y, broken), (_fixed(words), NEURONS, WORDS)
+    launch(_forward, programs, tensors, (), sizes, constants, 4)
+    return y, gates
 
 
-class Backward:
-    """Down through a network, layer by layer.
+def count(y: Tensor, broken: Tensor, scores: Tensor, tau: float) -> Tensor:
+    (images, classes), words = scores.shape, y.shape[1]
+    group = len(y) // classes
+    parts = blocks(group, COUNTED)
+    sizes = classes, group, words, images, parts, classes // len(broken)
+    launch(_count, classes * parts * words, (y, scores, broken), (), sizes, (COUNTED, 128), 4)
+    return scores / tau
 
-    Args:
-        g: [images, classes], the gradient of the class scores, or [images, out].
-        tau: what the class sums were divided by.
-        group: neurons per column of g.
-    """
 
-    def __init__(self, g: Tensor, tau: float, group: int) -> None:
-        self.images, self.group = len(g), group
-        self.span = 8 * blocks(self.images, 8)  # rows that begin at whole sectors of 32 bytes
-        self.above = torch.zeros(g.shape[1], self.span, dtype=torch.float32, device=g.device)
-        torch.div(g.t(), tau, out=self.above[:, : self.images])
+def unpack(y: Tensor, broken: Tensor, bits: Tensor) -> Tensor:
+    programs, sizes = blocks(len(y), FEATURES) * y.shape[1], (len(y), y.shape[1], len(bits), len(y) // len(broken))
+    launch(_unpack, programs, (y, bits, broken), (), sizes, (FEATURES,), 4)
+    return bits
 
-    def layer(
-        self,
-        x: Tensor | None,
-        wiring: Tensor | None,
-        y: Tensor,
-        over: tuple[Tensor, Tensor, Tensor, Tensor] | None,
-        by_gates: Tensor | None,
-        keep: bool,
-    ) -> None:
-        """The layer with input words x and output words y.
 
-        Args:
-            over: the layer above's gates and wiring, and who reads what of it (`users`, `starts`); None for the last.
-            by_gates: [out, 16], filled with the gradient of its gates; None for the input, which has none.
-            keep: whether the gradient of its outputs is needed further down.
-        """
-        gradient = torch.empty(len(y), self.span, dtype=torch.float32, device=y.device) if keep else None
-        tensors, words = (self.above, y, x, wiring, *(over or (None,) * 4), gradient, by_gates), y.shape[1]
-        sizes = (len(y), over[1].shape[1] if over else 0, self.group, words)
-        constants = (self.span, _fixed(words), BACKWARD, WORDS)
-        launch(_backward, blocks(len(y), BACKWARD), tensors, (), sizes, constants, WARPS)
-        if gradient is not None:
-            self.above, self.group = gradient, 1
-
-    def to_input(self) -> Tensor:
-        """[images, in], of the layer that was kept last."""
-        return self.above[:, : self.images].t()
+def backward(
+    above: Tensor,
+    group: int,
+    y: Tensor,
+    x: Tensor | None,
+    wiring: Tensor | None,
+    by_gates: Tensor | None,
+    over: tuple[Tensor, Tensor, Tensor, Tensor] | None,
+    gradient: Tensor | None,
+) -> None:
+    tensors, words = (above, y, x, wiring, *(over or (None,) * 4), gradient, by_gates), y.shape[1]
+    sizes = (len(y), over[1].shape[1] if over else 0, group, words)
+    constants = (above.shape[1], _fixed(words), BACKWARD, WORDS)
+    launch(_backward, blocks(len(y), BACKWARD), tensors, (), sizes, constants, WARPS)
 
 
 def _fixed(words: int) -> int:

@@ -74,7 +74,7 @@ void unpack(const uint32_t *y, float *out, size_t neurons, size_t words, size_t 
    neurons; broken[run] is set to 1 where a row of its is not one-hot. A row of zeros, where no gate was allowed, gives 0,
    as gate 0 does. */
 void forward(const uint32_t *x, const float *chosen, const int64_t *wiring, uint8_t *gates, uint32_t *restrict y,
-             uint8_t *broken, size_t neurons, size_t words, size_t own, size_t first, size_t last)
+             float *broken, size_t neurons, size_t words, size_t own, size_t first, size_t last)
 {
     for (size_t n = first; n < last; n++) {
         const float *row = chosen + GATES * n;

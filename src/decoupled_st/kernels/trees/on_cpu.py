@@ -2,8 +2,10 @@
 torch has."""
 
 import ctypes
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from decoupled_st.kernels.compiler import CompilerError, find_compiler, load
 from decoupled_st.kernels.parallel import in_parallel
+from decoupled_st.kernels.trees import Step
 
 LANES = (64, 32, 16)
 """Images of a span: the most that leave a span for every thread."""
@@ -31,21 +34,8 @@ def library(lanes: int = LANES[0]) -> ctypes.CDLL | None:
 class _Layer(ctypes.Structure):
     """`layer` of trees.c."""
 
-    _fields_ = [
-        (name, ctypes.c_int64)
-        for name in (
-            "trees",
-            "height",
-            "width",
-            "images",
-            "kernel",
-            "padding",
-            "pool",
-            "rows",
-            "columns",
-            "group",
-        )
-    ]
+    _names = ("trees", "height", "width", "images", "kernel", "padding", "pool", "rows", "columns", "group")
+    _fields_ = [(name, ctypes.c_int64) for name in _names]
 
 
 def values_of(x: Tensor) -> Tensor:
@@ -54,60 +44,33 @@ def values_of(x: Tensor) -> Tensor:
     return F.pad(rows, (0, -rows.shape[-1] % LANES[-1])).contiguous()
 
 
-def forward(
-    x: Tensor, c: Tensor, wiring: Tensor, kernel: int, padding: int, pool: int, rows: int, columns: int
-) -> tuple[Tensor, Tensor]:
-    """Values [trees, rows, columns, images] behind the pool, and which of its positions each is from."""
-    trees, leaves = wiring.shape
-    y = torch.empty(trees, rows, columns, x.shape[-1], dtype=DTYPE)
-    taken = torch.empty(y.shape, dtype=torch.uint8)
-    layer = _Layer(trees, *x.shape[1:], kernel, padding, pool, rows, columns, 1)
-
-    lanes = _lanes(x.shape[-1])
-
-    def call(first: int, last: int) -> None:
-        _run("forward", lanes, (x, c, wiring, y, taken), layer, leaves, first, last)
-
-    in_parallel(x.shape[-1] // lanes, call)
+def forward(x: Tensor, c: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+    size = step.output_size(*x.shape[1:3])
+    y = torch.empty(len(step.wiring), *size, x.shape[-1], dtype=DTYPE, device="cpu")
+    taken = torch.empty(y.shape, dtype=torch.uint8, device="cpu")
+    _call("forward", x, step, size, 1, lambda: (x, c, step.wiring, y, taken))
     return y, taken
 
 
-def backward(
-    x: Tensor,
-    c: Tensor,
-    wiring: Tensor,
-    kernel: int,
-    padding: int,
-    pool: int,
-    taken: Tensor,
-    g: Tensor,
-    by_x: Tensor | None,
-) -> Tensor:
-    """The gradient of c from that of the values, g; what the inputs get is added to by_x.
-
-    Where g has fewer rows than there are trees, as many trees in turn share one.
-    """
-    trees, leaves = wiring.shape
-    layer = _Layer(trees, *x.shape[1:], kernel, padding, pool, *taken.shape[1:3], trees // len(g))
-
-    lanes = _lanes(x.shape[-1])
-
-    def call(first: int, last: int) -> Tensor:
-        by_c = torch.zeros_like(c)
-        _run("backward", lanes, (x, c, wiring, taken, g, by_x, by_c), layer, leaves, first, last)
-        return by_c
-
-    return torch.stack(in_parallel(x.shape[-1] // lanes, call)).sum(0)
+def backward(x: Tensor, c: Tensor, step: Step, taken: Tensor, g: Tensor, by_x: Tensor | None) -> Tensor:
+    size, group = taken.shape[1:3], len(step.wiring) // len(g)
+    given = _call("backward", x, step, size, group, lambda: (x, c, step.wiring, taken, g, by_x, torch.zeros_like(c)))
+    return torch.stack([by_c for *_, by_c in given]).sum(0)
 
 
-def _lanes(images: int) -> int:
-    threads = torch.get_num_threads()
-    return next(lanes for lanes in LANES if lanes == LANES[-1] or (images % lanes == 0 and images >= lanes * threads))
+def _call(
+    name: str, x: Tensor, step: Step, size: Sequence[int], group: int, tensors: Callable[[], tuple[Any, ...]]
+) -> list[tuple[Any, ...]]:
+    """Call a function of the library with the spans of images split among the threads; the tensors of each part."""
+    images, threads = x.shape[-1], torch.get_num_threads()
+    lanes = next(lanes for lanes in LANES if lanes == LANES[-1] or (images % lanes == 0 and images >= lanes * threads))
+    function, depth = getattr(library(lanes), name), step.wiring.shape[1].bit_length() - 1
+    layer = _Layer(len(step.wiring), *x.shape[1:], step.kernel, step.padding, step.pool, *size, group)
 
+    def call(first: int, last: int) -> tuple[Any, ...]:
+        given = tensors()
+        pointers = [ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in given]
+        function(*pointers, ctypes.byref(layer), *(ctypes.c_int64(number) for number in (depth, first, last)))
+        return given
 
-def _run(
-    name: str, lanes: int, tensors: tuple[Tensor | None, ...], layer: _Layer, leaves: int, first: int, last: int
-) -> None:
-    pointers = [ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors]
-    numbers = [ctypes.c_int64(number) for number in (leaves.bit_length() - 1, first, last)]
-    getattr(library(lanes), name)(*pointers, ctypes.byref(layer), *numbers)
+    return in_parallel(images // lanes, call)

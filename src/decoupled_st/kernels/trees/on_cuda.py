@@ -11,6 +11,7 @@ from torch import Tensor
 
 from decoupled_st.kernels.launch import launch
 from decoupled_st.kernels.rows import blocks
+from decoupled_st.kernels.trees import Step
 
 DTYPE = torch.float16
 """The dtype of the values between layers: exact for bits, 11 bits for mixtures. Gradients are float32."""
@@ -298,40 +299,25 @@ def values_of(x: Tensor) -> Tensor:
     return rows.view(torch.uint8) if rows.dtype == torch.bool else rows
 
 
-def forward(
-    x: Tensor, c: Tensor, wiring: Tensor, kernel: int, padding: int, pool: int, rows: int, columns: int
-) -> tuple[Tensor, Tensor]:
-    """Values [trees, rows, columns, images] behind the pool, and which of its positions each is from."""
-    (_, height, width, images), trees = x.shape, len(wiring)
+def forward(x: Tensor, c: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+    (_, height, width, images), trees = x.shape, len(step.wiring)
+    rows, columns = step.output_size(height, width)
     y = torch.empty(trees, rows, columns, images, dtype=DTYPE, device=x.device)
     taken = torch.empty(y.shape, dtype=torch.uint8, device=x.device)
     chunk, parts = _cut(trees * blocks(images, FORWARD), rows * columns)
     programs, sizes = trees * parts * blocks(images, FORWARD), (trees, height, width, rows, columns, images, chunk)
-    launch(_forward, programs, (x, c, wiring, y, taken), (), sizes, (kernel, padding, pool, FORWARD), 1)
+    constants = step.kernel, step.padding, step.pool, FORWARD
+    launch(_forward, programs, (x, c, step.wiring, y, taken), (), sizes, constants, 1)
     return y, taken
 
 
-def backward(
-    x: Tensor,
-    c: Tensor,
-    wiring: Tensor,
-    kernel: int,
-    padding: int,
-    pool: int,
-    taken: Tensor,
-    g: Tensor,
-    by_x: Tensor | None,
-) -> Tensor:
-    """The gradient of c from that of the values, g; what the inputs get is added to by_x.
-
-    Where g has fewer rows than there are trees, as many trees in turn share one.
-    """
-    (_, height, width, images), trees, (rows, columns) = x.shape, len(wiring), taken.shape[1:3]
+def backward(x: Tensor, c: Tensor, step: Step, taken: Tensor, g: Tensor, by_x: Tensor | None) -> Tensor:
+    (_, height, width, images), trees, (rows, columns) = x.shape, len(step.wiring), taken.shape[1:3]
     chunk, parts = _cut(trees * blocks(images, BACKWARD), rows * columns)
     parts *= blocks(images, BACKWARD)
     by_c = torch.empty(parts, *c.shape, dtype=torch.float32, device=x.device)
-    tensors, sizes = (x, c, wiring, taken, g, by_x, by_c), (trees, height, width, rows, columns, images)
-    constants = kernel, padding, pool, BACKWARD
+    tensors, sizes = (x, c, step.wiring, taken, g, by_x, by_c), (trees, height, width, rows, columns, images)
+    constants = step.kernel, step.padding, step.pool, BACKWARD
     launch(_backward, trees * parts, tensors, (), (*sizes, trees // len(g), chunk), constants, 1)
     return by_c.sum(0)
 

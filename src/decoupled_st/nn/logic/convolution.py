@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from decoupled_st.estimators.spec import Estimator
 from decoupled_st.nn.chooser import one_node
-from decoupled_st.nn.logic.layer import _check_values, _check_width
+from decoupled_st.nn.logic.layer import check_values, check_width, shown
 from decoupled_st.nn.logic.trees import TreeLayer, apply_trees
 from decoupled_st.temperatures import Rule, Tempered
 
@@ -56,32 +56,29 @@ class LogicConv2d(TreeLayer):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        self.channels_in = _check_width("channels_in", channels_in, 1)
-        self.channels = _check_width("channels", channels, 1)
-        self.kernel, self.padding = _check_width("kernel", kernel, 1), _check_width("padding", padding, 0)
+        self.channels_in = check_width("channels_in", channels_in, 1)
+        self.channels = check_width("channels", channels, 1)
+        self.kernel, self.padding = check_width("kernel", kernel, 1), check_width("padding", padding, 0)
         if not isinstance(wiring, Tensor) and wiring not in ("structured", "random"):
             raise ValueError(f'wiring must be "structured", "random" or a tensor, got {wiring!r}')
         super().__init__(
-            channels_in * kernel**2,
+            channels_in,
             channels,
             estimator,
             depth=depth,
             groups=groups,
-            wiring=wiring if isinstance(wiring, Tensor) else None,
+            wiring=wiring,
             residual=residual,
             grad_scale=grad_scale,
+            generator=generator,
             deterministic=deterministic,
             device=device,
             dtype=dtype,
         )
-        if channels_in % groups or channels % groups:
-            raise ValueError(f"{channels_in} and {channels} channels do not divide into {groups} equal groups")
-        self._kind = "given" if isinstance(wiring, Tensor) else wiring
-        self.reset_parameters(generator)
 
     def draw_wiring(self, generator: torch.Generator | None) -> Tensor:
         part, trees = self.channels_in // self.groups, self.channels // self.groups
-        draw = _structured if self._kind == "structured" else _random
+        draw = _structured if self._wiring == "structured" else _random
         leaves = [draw(part, trees, 2**self.depth, self.kernel, generator) for _ in range(self.groups)]
         return torch.cat([places + g * part * self.kernel**2 for g, places in enumerate(leaves)])
 
@@ -89,14 +86,13 @@ class LogicConv2d(TreeLayer):
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """[images, channels_in, h, w] of values between 0 and 1 to [images, channels, h', w'], in the logits' dtype."""
         self.output_size(x)
-        _check_values(x)
+        check_values(x)
         return apply_trees(x, self.gates(generator), self.wiring, kernel=self.kernel, padding=self.padding)
 
     def output_size(self, x: Tensor) -> tuple[int, int]:
         """Height and width of the result for this input, once it fits."""
         if not isinstance(x, Tensor) or x.dim() != 4 or x.shape[1] != self.channels_in:
-            given = f"x of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(f"this layer takes [images, {self.channels_in}, height, width], got {given}")
+            raise ValueError(f"this layer takes [images, {self.channels_in}, height, width], got {shown(x)}")
         height, width = (size + 2 * self.padding - self.kernel + 1 for size in x.shape[2:])
         if height < 1 or width < 1:
             raise ValueError(
@@ -108,7 +104,7 @@ class LogicConv2d(TreeLayer):
     def extra_repr(self) -> str:
         return (
             f"{self.channels_in}, {self.channels}, {self.estimator}, kernel={self.kernel}, padding={self.padding}, "
-            f"wiring={self._kind}, {self.common_repr()}"
+            f"wiring={self.wiring_kind}, {self.common_repr()}"
         )
 
 
@@ -125,14 +121,13 @@ class OrPool2d(nn.Module):
 
     def __init__(self, size: int = 2) -> None:
         super().__init__()
-        self.size = _check_width("size", size, 1)
+        self.size = check_width("size", size, 1)
 
     @one_node
     def forward(self, x: Tensor) -> Tensor:
         """[images, channels, h, w] to [images, channels, h / size, w / size]."""
         if not isinstance(x, Tensor) or x.dim() != 4:
-            given = f"x of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(f"this pool takes [images, channels, height, width], got {given}")
+            raise ValueError(f"this pool takes [images, channels, height, width], got {shown(x)}")
         self.check(x.shape[2], x.shape[3])
         return F.max_pool2d(x, self.size) if x.is_floating_point() else F.max_pool2d(x.half(), self.size).to(x.dtype)
 

@@ -1,7 +1,6 @@
 """A network of trees as one operation: values between layers are stored place by place, and only the position that won
 in its pool is walked backward."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,34 +8,12 @@ from torch import Tensor
 
 from decoupled_st import kernels
 from decoupled_st.estimators import Soft
-from decoupled_st.kernels.trees import on_cpu
+from decoupled_st.kernels.trees import Step, on_cpu
 from decoupled_st.nn.logic.gates import mixed_coefficients
 from decoupled_st.nn.logic.trees import TreeLayer, evaluate_trees
 
 WORTH = 2**18
 """Gates times images from which compiled code is worth its making on a CPU."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A layer of trees and the pool behind it.
-
-    Attributes:
-        wiring: [trees, leaves].
-        kernel, padding, pool: their sizes; a pool of 1 is none.
-        flat: True where the values before it are flattened first.
-    """
-
-    wiring: Tensor
-    kernel: int
-    padding: int
-    pool: int
-    flat: bool
-
-    def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns behind the pool."""
-        rows, columns = (size + 2 * self.padding - self.kernel + 1 for size in (height, width))
-        return rows // self.pool, columns // self.pool
 
 
 def backend(x: Tensor, logits: list[Tensor], steps: list[Step]) -> Any:
@@ -89,9 +66,7 @@ class _Steps(torch.autograd.Function):
         values, kept = functions.values_of(x), []
         for step, c in zip(steps, coefficients, strict=True):
             values = values.reshape(-1, 1, 1, values.shape[-1]) if step.flat else values
-            rows, columns = step.output_size(*values.shape[1:3])
-            given = (values, c.contiguous(), step.wiring, step.kernel, step.padding, step.pool)
-            y, taken = functions.forward(*given, rows, columns)
+            y, taken = functions.forward(values, c.contiguous(), step)
             kept += [values, taken]
             values = y
         ctx.save_for_backward(x, *coefficients, *(step.wiring for step in steps), *kept)
@@ -106,7 +81,7 @@ class _Steps(torch.autograd.Function):
         steps, count = ctx.steps, len(ctx.steps)
         x, *rest = ctx.saved_tensors
         coefficients, kept = rest[:count], rest[2 * count :]
-        if torch.is_grad_enabled() or not kernels.can_take_gradient(gradients[0]):
+        if not kernels.can_take_gradient(gradients[0]):
             return None, None, None, None, None, *_differentiable(x, coefficients, ctx, gradients[0])
         g = (gradients[0] / ctx.tau).t()[:, None, None] if ctx.classes else gradients[0].permute(1, 2, 3, 0)
         images = kept[0].shape[-1]
@@ -115,8 +90,7 @@ class _Steps(torch.autograd.Function):
         for i in reversed(range(count)):
             step, values, taken = steps[i], kept[2 * i], kept[2 * i + 1]
             by_x = torch.zeros(values.shape, dtype=torch.float32, device=x.device) if i else None
-            given = (values, coefficients[i].contiguous(), step.wiring, step.kernel, step.padding, step.pool)
-            by_coefficients.append(ctx.functions.backward(*given, taken, g, by_x))
+            by_coefficients.append(ctx.functions.backward(values, coefficients[i].contiguous(), step, taken, g, by_x))
             if by_x is not None:
                 g = by_x.reshape(kept[2 * i - 1].shape)
         return None, None, None, None, None, *reversed(by_coefficients)
@@ -127,10 +101,12 @@ def coefficients_of(layer: TreeLayer, generator: torch.Generator | None) -> Tens
     if not kernels.can_run_fused(layer.logits, layer.grad_scale):
         return torch.stack(mixed_coefficients(layer.gates(generator)), -1)
     estimator = layer.in_force()
+    given: tuple[Tensor, float | None, float]
     if type(estimator) is Soft:
-        options = estimator.tau, float(layer.grad_scale)
-        return _Mixture.apply(layer.logits.contiguous(), *options)  # type: ignore[no-untyped-call]
-    return _Mixture.apply(layer.gates(generator).contiguous(), None, 1.0)  # type: ignore[no-untyped-call]
+        given = layer.logits, estimator.tau, float(layer.grad_scale)
+    else:
+        given = layer.gates(generator), None, 1.0
+    return _Mixture.apply(given[0].contiguous(), *given[1:])  # type: ignore[no-untyped-call]
 
 
 class _Mixture(torch.autograd.Function):
@@ -147,12 +123,14 @@ class _Mixture(torch.autograd.Function):
         from decoupled_st.kernels.trees import on_cuda
 
         (gates,), g = ctx.saved_tensors, gradients[0]
-        if not torch.is_grad_enabled() and kernels.can_take_gradient(g):
+        if kernels.can_take_gradient(g):
             return on_cuda.unmix(g.contiguous(), gates, ctx.tau, ctx.scale), None, None
-        with torch.enable_grad():  # by plain operations, which can be differentiated again
+
+        def plain(gates: Tensor) -> Tensor:
             mixed = gates if ctx.tau is None else Soft(tau=ctx.tau).categorical(gates, grad_scale=ctx.scale)
-            c = torch.stack(mixed_coefficients(mixed), -1)
-            return torch.autograd.grad(c, gates, g, create_graph=True)[0], None, None
+            return torch.stack(mixed_coefficients(mixed), -1)
+
+        return kernels.plain_gradient(plain, gates, g), None, None
 
 
 def evaluate_steps(x: Tensor, coefficients: list[Tensor], steps: list[Step]) -> Tensor:

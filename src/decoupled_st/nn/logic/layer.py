@@ -5,8 +5,7 @@ Reference:
 """
 
 import math
-import warnings
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +20,93 @@ from decoupled_st.nn.logic.wiring import check_generator, check_wiring, random_w
 from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.temperatures import Rule, Tempered
 
-_MAKERS = {"unique": unique_wiring, "random": random_wiring}
 _ROUNDING = {torch.float16: 0.1, torch.bfloat16: 0.1}
 """How far beyond 0 and 1 mixtures of gates may come by rounding, layer after layer; 0.01 in all other dtypes."""
 
 
-class LogicLayer(Chooser):
+class GateLayer(Chooser):
+    """What layers of gates share: `logits` [..., 16], a `wiring` that is fixed, and how both start.
+
+    Args:
+        estimator: what chooses the gates.
+        shape: of the wiring.
+        inputs: how many there are for the wiring to name.
+        gates: shape of the gates.
+        wiring: a tensor, or what `draw_wiring` knows.
+        residual, grad_scale, generator, deterministic, device, dtype: see `LogicLayer`.
+    """
+
+    wiring: Tensor
+    batch_dims = 0  # the logits are parameters
+    always_random: ClassVar[bool] = True
+    """Whether logits start from N(0, 1) with a residual too."""
+
+    def __init__(
+        self,
+        estimator: Estimator | Rule | Tempered,
+        shape: tuple[int, int],
+        inputs: int,
+        gates: tuple[int, ...],
+        *,
+        wiring: str | Tensor | None,
+        residual: float,
+        grad_scale: float,
+        generator: torch.Generator | None,
+        deterministic: bool,
+        device: torch.device | str | int | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__(estimator, deterministic)
+        self.residual, self.grad_scale = check_finite("residual", residual), check_finite("grad_scale", grad_scale)
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise TypeError(f"dtype must be a floating-point type such as torch.float32, got {dtype!r}")
+        self._wiring = check_wiring(wiring, shape, inputs) if isinstance(wiring, Tensor) else wiring
+        self.register_buffer("wiring", torch.empty(shape, dtype=torch.int64, device=device))
+        self.logits = nn.Parameter(torch.empty(*gates, 16, dtype=dtype, device=device))
+        if self.tempering is not None:
+            self.tempering.to_empty(device=device)  # filled below; what is on meta cannot be moved
+        self.reset_parameters(generator)
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw wiring and logits again, as the constructor does; a wiring that was given as a tensor is put back, and a
+        rule has measured nothing.
+
+        The numbers depend on the generator alone, not on the device. On the meta device nothing happens.
+        """
+        check_generator(generator)
+        wiring = self._wiring if isinstance(self._wiring, Tensor) else self.draw_wiring(generator)
+        if self.logits.is_meta:
+            return
+        check_settable(self, "logits")
+        if self.tempering is not None:
+            self.tempering.reset_parameters()
+        self.wiring.copy_(wiring)
+        drawn = torch.zeros(self.logits.shape, dtype=self.logits.dtype, device="cpu")
+        if self.always_random or self.residual == 0:
+            drawn.normal_(generator=generator)
+        drawn[..., PASS_THROUGH] += self.residual
+        logits = self.logits
+        logits.copy_(drawn)
+        keep(self, "logits", logits)
+
+    def draw_wiring(self, generator: torch.Generator | None) -> Tensor:
+        """The wiring, on the CPU."""
+        raise NotImplementedError
+
+    def gates(self, generator: torch.Generator | None = None, noise: Tensor | None = None) -> Tensor:
+        """This pass's choice, [..., 16], one-hot or mixed."""
+        if self.takes_argmax and not wanted(self.logits):
+            return _argmax(self.logits)
+        return self.choose("categorical", self.logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
+
+    @property
+    def wiring_kind(self) -> str | None:
+        """How the wiring was asked for."""
+        return "given" if isinstance(self._wiring, Tensor) else self._wiring
+
+
+class LogicLayer(GateLayer):
     """A layer of logic gates; each neuron draws one gate per forward pass, by the given estimator.
 
     Parameters and buffers: `logits` [out, 16], from N(0, 1); `wiring` [2, out].
@@ -50,9 +130,6 @@ class LogicLayer(Chooser):
         torch.Size([5, 16])
     """
 
-    wiring: Tensor
-    batch_dims = 0  # the logits are parameters
-
     def __init__(
         self,
         in_features: int,
@@ -67,45 +144,28 @@ class LogicLayer(Chooser):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(estimator, deterministic)
-        self.in_features = _check_width("in_features", in_features, 2)
-        self.out_features = _check_width("out_features", out_features, 1)
-        self.residual, self.grad_scale = check_finite("residual", residual), check_finite("grad_scale", grad_scale)
-        if isinstance(wiring, Tensor):
-            wiring = check_wiring(wiring, in_features, out_features)
-        elif not isinstance(wiring, str) or wiring not in _MAKERS:
+        self.in_features = check_width("in_features", in_features, 2)
+        self.out_features = check_width("out_features", out_features, 1)
+        if not isinstance(wiring, Tensor) and wiring not in ("unique", "random"):
             raise ValueError(f'wiring must be "unique", "random" or a tensor [2, {out_features}], got {wiring!r}')
-        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            raise TypeError(f"dtype must be a floating-point type such as torch.float32, got {dtype!r}")
-        self._wiring, self._readers = wiring, Readers()
-        self.register_buffer("wiring", torch.empty(2, out_features, dtype=torch.int64, device=device))
-        self.logits = nn.Parameter(torch.empty(out_features, 16, dtype=dtype, device=device))
-        if self.tempering is not None:
-            self.tempering.to_empty(device=device)  # filled below; what is on meta cannot be moved
-        self.reset_parameters(generator)
+        self._readers = Readers()
+        super().__init__(
+            estimator,
+            (2, out_features),
+            in_features,
+            (out_features,),
+            wiring=wiring,
+            residual=residual,
+            grad_scale=grad_scale,
+            generator=generator,
+            deterministic=deterministic,
+            device=device,
+            dtype=dtype,
+        )
 
-    @torch.no_grad()
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw wiring and logits again, as the constructor does; a wiring that was given as a tensor is put back, and a
-        rule has measured nothing.
-
-        The numbers depend on the generator alone, not on the device. On the meta device nothing happens.
-        """
-        check_generator(generator)
-        wiring = self._wiring
-        if not isinstance(wiring, Tensor):
-            wiring = _MAKERS[wiring](self.in_features, self.out_features, generator)
-        if self.logits.is_meta:
-            return
-        check_settable(self, "logits")
-        if self.tempering is not None:
-            self.tempering.reset_parameters()
-        self.wiring.copy_(wiring)
-        drawn = torch.randn(self.out_features, 16, generator=generator, dtype=self.logits.dtype, device="cpu")
-        drawn[:, PASS_THROUGH] += self.residual
-        logits = self.logits
-        logits.copy_(drawn)
-        keep(self, "logits", logits)
+    def draw_wiring(self, generator: torch.Generator | None) -> Tensor:
+        draw = unique_wiring if self._wiring == "unique" else random_wiring
+        return draw(self.in_features, self.out_features, generator)
 
     @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None) -> Tensor:
@@ -118,17 +178,9 @@ class LogicLayer(Chooser):
             generator: source of the draw.
             noise: standard Gumbel noise [out, 16], instead of drawing it.
         """
-        if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[-1] != self.in_features:
-            given = f"x of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(f"this layer takes {self.in_features} inputs, got {given}")
-        _check_values(x)
-        return apply_gates(x, self._gates(generator, noise), self.wiring)
-
-    def _gates(self, generator: torch.Generator | None, noise: Tensor | None) -> Tensor:
-        """[out, 16], one-hot or mixed."""
-        if self.takes_argmax and not wanted(self.logits):
-            return _argmax(self.logits)
-        return self.choose("categorical", self.logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
+        check_features(x, self.in_features)
+        check_values(x)
+        return apply_gates(x, self.gates(generator, noise), self.wiring)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -138,41 +190,38 @@ class LogicLayer(Chooser):
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, metadata: dict[str, Any], *rest: Any) -> None:
         """Refuse, by name, the state of a layer of another input width, which its shapes do not show."""
-        wiring, errors = state.get(f"{prefix}wiring"), rest[-1]
-        given = metadata.get("in_features")
-        if given is None and isinstance(wiring, Tensor) and not wiring.is_meta and wiring.numel():
-            least, most = int(wiring.min()), int(wiring.max())
-            given = self.in_features if least >= 0 and most < self.in_features else f"at least {most + 1}"
-            self._warn_of_fewer(prefix, most)
+        wiring, given, errors = state.get(f"{prefix}wiring"), metadata.get("in_features"), rest[-1]
+        if given is None and isinstance(wiring, Tensor) and not wiring.is_meta and wiring.max() >= self.in_features:
+            given = f"at least {int(wiring.max()) + 1}"  # a plain dictionary of tensors has no metadata
         if given not in (None, self.in_features):
             errors.append(f"{prefix}wiring is of a layer with {given} inputs, and this one has {self.in_features}.")
             return
         super()._load_from_state_dict(state, prefix, metadata, *rest)
 
-    def _warn_of_fewer(self, prefix: str, most: int) -> None:
-        """Warn of a state that names no number of inputs and leaves out some that this kind of wiring reads."""
-        every = isinstance(self._wiring, str) and 2 * self.out_features >= self.in_features
-        if every and not self.wiring.is_meta and most < int(self.wiring.max()):
-            warnings.warn(
-                f"{prefix}wiring reads inputs 0 to {most} of {self.in_features}: is it of a narrower layer? A plain "
-                "dictionary of tensors does not tell; module.state_dict() does.",
-                stacklevel=2,
-            )
-
     def extra_repr(self) -> str:
-        wiring = "given" if isinstance(self._wiring, Tensor) else self._wiring
         extras = "".join(
             f", {name}={value}"
             for name, value, usual in (("residual", self.residual, 0.0), ("grad_scale", self.grad_scale, 1.0))
             if value != usual
         )
         return (
-            f"{self.in_features}, {self.out_features}, {self.estimator}, wiring={wiring}{extras}, "
+            f"{self.in_features}, {self.out_features}, {self.estimator}, wiring={self.wiring_kind}{extras}, "
             f"deterministic={self.deterministic}"
         )
 
 
-def _check_values(x: Tensor) -> None:
+def check_features(x: Any, features: int) -> None:
+    """Refuse what is not a tensor [..., features]."""
+    if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[-1] != features:
+        raise ValueError(f"this layer takes {features} inputs, got {shown(x)}")
+
+
+def shown(x: Any) -> str:
+    """What was given, for a sentence."""
+    return f"x of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+
+
+def check_values(x: Tensor) -> None:
     """Refuse values that no gate is defined for, such as pixels up to 255; on a CPU, where no device is waited for."""
     if x.dtype == torch.bool or not x.is_cpu or x.numel() == 0 or traced():
         return
@@ -206,14 +255,13 @@ class GroupSum(nn.Module):
 
     def __init__(self, classes: int, tau: float = 1.0) -> None:
         super().__init__()
-        self.classes, self.tau = _check_width("classes", classes, 1), check_float("tau", tau)
+        self.classes, self.tau = check_width("classes", classes, 1), check_float("tau", tau)
 
     @one_node
     def forward(self, x: Tensor) -> Tensor:
         """[..., n] to [..., classes], in the dtype of x, or float32 where that is an integer type."""
         if not isinstance(x, Tensor) or x.dim() == 0:
-            given = "a tensor without dimensions" if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(f"outputs to be summed lie along the last dimension of a tensor, got {given}")
+            raise ValueError(f"outputs to be summed lie along the last dimension of a tensor, got {shown(x)}")
         if x.shape[-1] % self.classes:
             raise ValueError(f"{x.shape[-1]} outputs do not divide into {self.classes} equal groups")
         groups = x.reshape(*x.shape[:-1], self.classes, x.shape[-1] // self.classes)
@@ -224,7 +272,7 @@ class GroupSum(nn.Module):
         return f"{self.classes}, tau={self.tau}"
 
 
-def _check_width(name: str, value: object, least: int) -> int:
+def check_width(name: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, got {name}={value!r}")
     width = value.__index__()

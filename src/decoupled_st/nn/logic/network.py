@@ -21,7 +21,7 @@ from decoupled_st.estimators import (
 from decoupled_st.estimators.contract import check, check_scale
 from decoupled_st.estimators.noise import check_source
 from decoupled_st.nn.chooser import check_deterministic, one_node
-from decoupled_st.nn.logic.layer import GroupSum, LogicLayer, check_finite
+from decoupled_st.nn.logic.layer import GroupSum, LogicLayer, check_features, check_finite
 from decoupled_st.nn.logic.packed import WORTH, Stack, apply_network, backend, choose, pack
 from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.tempering import InForce
@@ -100,26 +100,19 @@ class LogicNetwork(nn.Sequential):
             generator: source of the draws.
         """
         layers, group = self._parts()
-        if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[-1] != layers[0].in_features:
-            given = f"x of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(f"this network takes {layers[0].in_features} inputs, got {given}")
-        if kernels.traced() or not (_is_plain(self) and all(map(_chooses, layers))):
-            return self._one_by_one(x, layers, group, generator)
-        stack, rows = _stack(layers, group), x.reshape(-1, x.shape[-1])
-        is_worth = not x.is_cpu or kernels.INTERPRETED or len(rows) * sum(stack.widths[1:]) >= WORTH
-        functions = backend(rows, [layer.logits for layer in layers], stack) if is_worth else None
-        words = pack(rows, functions)
-        if functions is None or words is None:  # too small, no compiler, float64, ..; or values that are not bits
-            return self._one_by_one(x, layers, group, generator)
+        check_features(x, layers[0].in_features)
+        words = None
+        if not kernels.traced() and all(map(_is_plain, self)):
+            stack, rows = _stack(layers, group), x.reshape(-1, x.shape[-1])
+            is_worth = not x.is_cpu or kernels.INTERPRETED or len(rows) * sum(stack.widths[1:]) >= WORTH
+            functions = backend(rows, [layer.logits for layer in layers], stack) if is_worth else None
+            words = pack(rows, functions)
+        if words is None:  # too small, no compiler, float64, ..; or values that are not bits
+            for layer in layers:
+                x = layer(x, generator=generator)
+            return group(x) if group else x
         scores = apply_network(rows, words, [_chosen(layers, generator)], stack, functions)
         return scores.reshape(*x.shape[:-1], scores.shape[-1])
-
-    def _one_by_one(
-        self, x: Tensor, layers: list[LogicLayer], group: GroupSum | None, generator: torch.Generator | None
-    ) -> Tensor:
-        for layer in layers:
-            x = layer(x, generator=generator)
-        return group(x) if group else x
 
     def _parts(self) -> tuple[list[LogicLayer], GroupSum | None]:
         """The layers, and the sum at the end, once they fit."""
@@ -155,30 +148,23 @@ def _stack(layers: list[LogicLayer], group: GroupSum | None) -> Stack:
     )
 
 
-def _is_plain(network: LogicNetwork) -> bool:
-    """True where no module in it does more than it was made for, nor is watched."""
-    of_all_modules = (
-        torch_module._global_forward_hooks,
-        torch_module._global_forward_pre_hooks,
-        torch_module._global_backward_hooks,
-        torch_module._global_backward_pre_hooks,
-    )
-    return not any(of_all_modules) and all(map(_is_as_made, network))
+def is_watched(module: nn.Module) -> bool:
+    """True where hooks see what a module is given or gives, or its `forward` is not its class's."""
+    kinds = ("forward", "forward_pre", "backward", "backward_pre")
+    hooks = (getattr(module, f"_{kind}_hooks") or getattr(torch_module, f"_global_{kind}_hooks") for kind in kinds)
+    return "forward" in module.__dict__ or any(hooks)
 
 
-def _is_as_made(part: nn.Module) -> bool:
-    """True for a layer or a sum without hooks, with a `forward` of its class, and scaled by a number."""
-    if type(part) not in (LogicLayer, GroupSum) or "forward" in part.__dict__:
+def _is_plain(part: nn.Module) -> bool:
+    """True for a sum, and for a layer whose gates are a choice as this file knows them, if nothing watches it."""
+    if type(part) not in (LogicLayer, GroupSum) or is_watched(part):
         return False
-    factor = part.tau if isinstance(part, GroupSum) else part.grad_scale
-    hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
-    return isinstance(factor, (float, int)) and not any(hooks)
-
-
-def _chooses(layer: LogicLayer) -> bool:
-    """True where its gates are a choice as this file knows them, not a mixture."""
-    estimator = layer.in_force()
-    return type(estimator.tempering.tempered.estimator if isinstance(estimator, InForce) else estimator) in CHOICES
+    if isinstance(part, GroupSum):
+        return isinstance(part.tau, (float, int))
+    assert isinstance(part, LogicLayer)
+    estimator = part.in_force()
+    kind = type(estimator.tempering.tempered.estimator if isinstance(estimator, InForce) else estimator)
+    return kind in CHOICES and isinstance(part.grad_scale, (float, int))
 
 
 def _chosen(layers: list[LogicLayer], generator: torch.Generator | None) -> Tensor:

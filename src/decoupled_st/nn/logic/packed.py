@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
-from decoupled_st.estimators.surrogate import softmax
+from decoupled_st.estimators import Soft
 from decoupled_st.kernels.packed import on_cpu
 from decoupled_st.nn.logic.gates import apply_gates
 
@@ -26,54 +26,31 @@ class Readers:
     """Who reads each input of a wiring; worked out when first asked for, and again after the wiring has changed."""
 
     def __init__(self) -> None:
-        # Replaced whole, for threads.
-        self._sound: _Known | None = None
-        self._latest: tuple[_Known, tuple[Tensor, Tensor]] | None = None
+        self._latest: tuple[object, Tensor, tuple[Tensor, Tensor]] | None = None  # replaced whole, for threads
 
     def __call__(self, wiring: Tensor, inputs: int) -> tuple[Tensor, Tensor]:
         """`users` [2 * out], positions in the flattened wiring [2, out] sorted by input, and `starts` [inputs + 1],
         where each input's part of them begins."""
         latest = self._latest
-        if latest is None or not latest[0].is_of(wiring, inputs):
-            known, flat = _Known(wiring, inputs), wiring.flatten()
+        state: tuple[object, ...] = (wiring.device, inputs)
+        if not wiring.is_cpu:  # comparing its numbers would wait for the device
+            state += (wiring.data_ptr(), None if wiring.is_inference() else wiring._version)
+        # On a CPU they are compared: `torch.distributed`, NumPy and `.data` write without torch's counting it.
+        if latest is None or latest[0] != state or (wiring.is_cpu and not torch.equal(wiring, latest[1])):
+            flat = wiring.flatten()
             users = flat.argsort(stable=True)
             starts = torch.searchsorted(flat[users], torch.arange(inputs + 1, device=flat.device))
-            latest = self._latest = (known, (users, starts))
-        return latest[1]
+            held = wiring.clone() if wiring.is_cpu else wiring  # so that no other gets its address
+            latest = self._latest = state, held, (users, starts)
+        return latest[2]
 
     def are_inputs(self, wiring: Tensor, inputs: int) -> bool:
-        """True where a wiring on a CPU names inputs that there are; looked at again after it has changed."""
-        if self._sound is None or not self._sound.is_of(wiring, inputs):
-            known, (least, most) = _Known(wiring, inputs), wiring.aminmax()
-            if not 0 <= int(least) <= int(most) < inputs:
-                return False
-            self._sound = known
-        return True
-
-    def __deepcopy__(self, memo: object) -> "Readers":
-        return Readers()  # of a wiring that is another tensor
+        """True where all that a wiring names are inputs."""
+        users, starts = self(wiring, inputs)
+        return int(starts[0]) == 0 and int(starts[-1]) == len(users)
 
     def __reduce__(self) -> Any:
-        return Readers, ()
-
-
-class _Known:
-    """A wiring as it was. On a CPU its numbers are kept: `torch.distributed`, NumPy and `.data` write without torch's
-    counting it. Elsewhere reading them would wait for the device: its address is kept, and torch's count of writes."""
-
-    def __init__(self, wiring: Tensor, inputs: int) -> None:
-        self.state = _state(wiring, inputs)
-        self.wiring = wiring.clone() if wiring.is_cpu else wiring  # held, so that no other gets its address
-
-    def is_of(self, wiring: Tensor, inputs: int) -> bool:
-        """True where that wiring is the same still."""
-        return _state(wiring, inputs) == self.state and (not wiring.is_cpu or torch.equal(wiring, self.wiring))
-
-
-def _state(wiring: Tensor, inputs: int) -> tuple[object, ...]:
-    if wiring.is_cpu:
-        return wiring.device, inputs
-    return wiring.device, inputs, wiring.data_ptr(), None if wiring.is_inference() else wiring._version
+        return Readers, ()  # a copy is of a wiring that is another tensor
 
 
 @dataclass(frozen=True)
@@ -166,7 +143,7 @@ class LogicNetworks:
         functions = backend(rows, flat, stack) if chosen and not kernels.traced() else None
         words = pack(rows, functions)
         if functions is None or words is None:
-            return self._plain(x, gates)
+            return _layer_by_layer(x.expand(self.runs, *x.shape[-2:]), gates, self.wirings, self.classes, self.tau)
         y = apply_network(rows, words, flat, stack, functions)
         return y.view(len(y), self.runs, -1).transpose(0, 1)
 
@@ -183,18 +160,17 @@ class LogicNetworks:
             raise ValueError(
                 f"x must be [images, {self.inputs}] or [{self.runs}, images, {self.inputs}], got {list(x.shape)}"
             )
-        expected, given = (
-            [[self.runs, w.shape[-1], 16] for w in self.wirings],
-            [list(of_layer.shape) for of_layer in gates],
-        )
+        expected = [[self.runs, wiring.shape[-1], 16] for wiring in self.wirings]
+        given = [list(of_layer.shape) for of_layer in gates]
         if given != expected:
             raise ValueError(f"gates must be one tensor per layer, {expected}, got {given}")
 
-    def _plain(self, x: Tensor, gates: Sequence[Tensor]) -> Tensor:
-        x = x.expand(self.runs, *x.shape[-2:])
-        for of_layer, wiring in zip(gates, self.wirings, strict=True):
-            x = apply_gates(x, of_layer, wiring)
-        return x.reshape(*x.shape[:-1], self.classes, -1).sum(-1) / self.tau if self.classes else x
+
+def _layer_by_layer(x: Tensor, gates: Sequence[Tensor], wirings: Sequence[Tensor], classes: int, tau: float) -> Tensor:
+    """The plain definition of all that is below."""
+    for of_layer, wiring in zip(gates, wirings, strict=True):
+        x = apply_gates(x, of_layer, wiring)
+    return x.reshape(*x.shape[:-1], classes, -1).sum(-1) / tau if classes else x
 
 
 def _side_by_side(wiring: Tensor, before: int) -> Tensor:
@@ -254,39 +230,50 @@ def apply_network(x: Tensor, words: Tensor, chosen: Sequence[Tensor], stack: Sta
 class _Network(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, words: Tensor, stack: Stack, functions: Any, *chosen: Tensor) -> Tensor:
-        way = functions.Forward(words, len(x), stack.classes or stack.widths[-1], stack.runs)
+        columns, first = stack.classes or stack.widths[-1], 4 * -(-stack.runs // 4)
+        # One fill for both: which runs are broken, and the result, which begins at a multiple of 16 bytes.
+        zeros = torch.zeros(first + len(x) * columns, dtype=torch.float32, device=words.device)
+        broken, result = zeros[: stack.runs], zeros[first:].view(len(x), columns)
+        passed, gates = [words], list[Tensor]()
         for rows, wiring in zip(stack.by_layer(chosen), stack.wirings, strict=True):
-            way.layer(rows, wiring)
+            y, of_layer = functions.forward(passed[-1], rows, wiring, broken)
+            passed.append(y)
+            gates.append(of_layer)
         # Wirings too: torch then refuses a gradient after one has been changed. x only for its own gradient's sake, so
         # that it may be filled with the next images before this one's gradient is taken.
         kept = x if ctx.needs_input_grad[0] else None
-        ctx.save_for_backward(kept, *chosen, *stack.wirings, *way.passed, *way.gates)
+        ctx.save_for_backward(kept, *chosen, *stack.wirings, *passed, *gates)
         ctx.stack, ctx.functions, ctx.parts = stack, functions, len(chosen)
-        return way.scores(stack.tau) if stack.classes else way.bits()
+        if stack.classes:
+            return functions.count(passed[-1], broken, result, stack.tau)
+        return functions.unpack(passed[-1], broken, result)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        stack, (x, *rest) = ctx.stack, ctx.saved_tensors
+        stack, functions, (x, *rest), g = ctx.stack, ctx.functions, ctx.saved_tensors, gradients[0]
         chosen, rest = rest[: ctx.parts], rest[ctx.parts :]
         layers, to_input = len(stack.wirings), ctx.needs_input_grad[0]
         passed, gates = rest[layers : 2 * layers + 1], rest[2 * layers + 1 :]
-        if torch.is_grad_enabled() or not kernels.can_take_gradient(gradients[0]):
-            x = _unpacked(passed[0], len(gradients[0])) if x is None else x
-            by_input, *by_rows = _differentiable(x, chosen, stack, gradients[0], ctx.needs_input_grad)
+        if not kernels.can_take_gradient(g):
+            x = _unpacked(passed[0], len(g)) if x is None else x
+            by_input, *by_rows = _differentiable(x, chosen, stack, g, ctx.needs_input_grad)
             return by_input, None, None, None, *by_rows
         by_gates = [torch.empty_like(part) for part in chosen]
         parts = stack.by_layer(by_gates)
-        group = stack.widths[-1] // stack.classes if stack.classes else 1
-        way = ctx.functions.Backward(gradients[0], stack.tau, group)
-        for i in reversed(range(layers)):
+        # Rows of gradients are of `images`, those beyond the batch 0. `group` neurons share a row of the last layer's.
+        images, group = -(-len(g) // functions.SPAN) * functions.SPAN, stack.widths[-1] // g.shape[1]
+        above = torch.zeros(g.shape[1], images, dtype=torch.float32, device=g.device)
+        torch.div(g.t(), stack.tau, out=above[:, : len(g)])
+        for i in reversed(range(-1 if to_input else 0, layers)):  # -1 is the input, which has no gates
             # The last layer's gradient is that of the scores: it need not be written out.
-            keep = 0 < i < layers - 1 or (to_input and i == 0 and layers > 1)
-            way.layer(passed[i], stack.wirings[i], passed[i + 1], stack.over(i, gates), parts[i], keep)
-        by_input = None
-        if to_input:
-            first = gates[0], stack.wirings[0], *stack.readers[0](stack.wirings[0], stack.widths[0])
-            way.layer(None, None, passed[0], first, None, True)
-            by_input = way.to_input().to(x.dtype)
+            keep = i < layers - 1 and (to_input or i > 0)
+            y = passed[i + 1]
+            gradient = torch.empty(len(y), images, dtype=torch.float32, device=y.device) if keep else None
+            own = (passed[i], stack.wirings[i], parts[i]) if i >= 0 else (None, None, None)
+            functions.backward(above, group, y, *own, stack.over(i, gates), gradient)
+            if gradient is not None:
+                above, group = gradient, 1
+        by_input = above[:, : len(g)].t().to(x.dtype) if to_input else None
         return by_input, None, None, None, *by_gates
 
 
@@ -299,11 +286,7 @@ def _unpacked(words: Tensor, images: int) -> Tensor:
 def _differentiable(x: Tensor, chosen: list[Tensor], stack: Stack, g: Tensor, needs: Any) -> list[Tensor | None]:
     """The gradients of x and of the chosen rows by plain operations, which can be differentiated again."""
     with torch.enable_grad():
-        y = x
-        for rows, wiring in zip(stack.by_layer(chosen), stack.wirings, strict=True):
-            y = apply_gates(y, rows, wiring)
-        if stack.classes:
-            y = y.reshape(len(y), stack.classes, -1).sum(-1) / stack.tau
+        y = _layer_by_layer(x, stack.by_layer(chosen), stack.wirings, stack.classes, stack.tau)
         wanted = needs[0], *needs[4:]
         leaves = [part for part, need in zip((x, *chosen), wanted, strict=True) if need]
         gradients = iter(torch.autograd.grad(y, leaves, g, create_graph=True))
@@ -329,11 +312,8 @@ class _Choice(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (logits,), g = ctx.saved_tensors, gradients[0]
-        if not torch.is_grad_enabled() and kernels.can_take_gradient(g):
+        if kernels.can_take_gradient(g):
             return on_cpu.choose_backward(logits, g.contiguous(), ctx.tau_b, ctx.scale), None, None, None, None
-        with torch.enable_grad():  # by plain operations, which can be differentiated again
-            nothing = (logits == -torch.inf).all(-1, keepdim=True)
-            tempered, largest = torch.where(nothing, 0.0, logits / ctx.tau_b), logits.detach().argmax(-1, keepdim=True)
-            p = softmax(tempered, largest, -1).masked_fill(nothing, 0.0)
-            (result,) = torch.autograd.grad(p, logits, g * ctx.scale, create_graph=True)
-        return result, None, None, None, None
+        soft = Soft(tau=ctx.tau_b)
+        again = kernels.plain_gradient(lambda l: soft.categorical(l, grad_scale=ctx.scale), logits, g)
+        return again, None, None, None, None

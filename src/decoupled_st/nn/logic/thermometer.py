@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from decoupled_st.nn.logic.layer import _check_width
+from decoupled_st.nn.logic.layer import check_width, shown
 
 
 class Thermometer(nn.Module):
@@ -38,7 +38,7 @@ class Thermometer(nn.Module):
     @classmethod
     def by_quantiles(cls, images: Tensor, count: int) -> "Thermometer":
         """`count` thresholds per channel that cut the values of these images into parts of equal size."""
-        if _check_width("count", count, 1) and (images.dim() < 2 or images.numel() == 0):
+        if check_width("count", count, 1) and (images.dim() < 2 or images.numel() == 0):
             raise ValueError(f"quantiles are taken of [images, channels, ...], got {tuple(images.shape)}")
         values = images.float().transpose(0, 1).flatten(1).sort(-1).values
         at = torch.arange(1, count + 1, device=images.device) * values.shape[1] // (count + 1)
@@ -48,8 +48,7 @@ class Thermometer(nn.Module):
         """Real values to bools."""
         channels = self.thresholds.shape[1]
         if not isinstance(x, Tensor) or x.dim() < 2 or channels not in (1, x.shape[1]):
-            given = f"x of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(f"these thresholds are of {channels} channels: [images, {channels}, ...], got {given}")
+            raise ValueError(f"these thresholds are of {channels} channels: [images, {channels}, ...], got {shown(x)}")
         levels = self.thresholds.reshape(*self.thresholds.shape, *(1,) * (x.dim() - 2))
         return (x.unsqueeze(1) > levels).flatten(1, 2)
 

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from decoupled_st.estimators.spec import Estimator
+from decoupled_st.kernels.trees import Step
 from decoupled_st.nn.chooser import one_node
 from decoupled_st.nn.logic.convolution import LogicConv2d, OrPool2d
-from decoupled_st.nn.logic.fused_trees import Step, apply_steps, backend, coefficients_of
-from decoupled_st.nn.logic.layer import GroupSum, _check_values
+from decoupled_st.nn.logic.fused_trees import apply_steps, backend, coefficients_of
+from decoupled_st.nn.logic.layer import GroupSum, check_values
+from decoupled_st.nn.logic.network import is_watched
 from decoupled_st.nn.logic.thermometer import Thermometer
 from decoupled_st.nn.logic.trees import LogicTrees, TreeLayer
 from decoupled_st.temperatures import Rule, Tempered
@@ -64,7 +66,7 @@ class LogicTreeNetwork(nn.Sequential):
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """Images, of bits or of real values where a `Thermometer` comes first, to class scores."""
         layers = list(self)
-        if layers and type(layers[0]) is Thermometer and not _is_watched(layers[0]):
+        if layers and type(layers[0]) is Thermometer and not is_watched(layers[0]):
             x = layers.pop(0)(x)
         plan = _steps(layers, x)
         trees = [layer for layer in layers if isinstance(layer, TreeLayer)]
@@ -73,7 +75,7 @@ class LogicTreeNetwork(nn.Sequential):
             for layer in layers:
                 x = layer(x, generator=generator) if isinstance(layer, TreeLayer) else layer(x)
             return x
-        _check_values(x)
+        check_values(x)
         steps, group = plan
         coefficients = [coefficients_of(layer, generator) for layer in trees]
         y = apply_steps(x, coefficients, steps, group.classes if group else 0, group.tau if group else 1.0, functions)
@@ -82,7 +84,7 @@ class LogicTreeNetwork(nn.Sequential):
 
 def _steps(layers: list[nn.Module], x: Any) -> tuple[list[Step], GroupSum | None] | None:
     """The layers as steps, and the sum at the end; None where they are not those that can be one operation for x."""
-    if not isinstance(x, Tensor) or x.dim() != 4 or any(map(_is_watched, layers)):
+    if not isinstance(x, Tensor) or x.dim() != 4 or any(map(is_watched, layers)):
         return None
     steps: list[Step] = []
     group: GroupSum | None = None
@@ -108,9 +110,3 @@ def _steps(layers: list[nn.Module], x: Any) -> tuple[list[Step], GroupSum | None
         if height < 1 or width < 1:
             return None
     return (steps, group) if steps and steps[-1].flat == flat else None
-
-
-def _is_watched(layer: nn.Module) -> bool:
-    """True for a layer with hooks, or with a `forward` of its own."""
-    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    return any(hooks) or "forward" in layer.__dict__

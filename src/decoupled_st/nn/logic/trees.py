@@ -8,14 +8,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from decoupled_st.estimators.spec import Estimator
-from decoupled_st.nn.chooser import Chooser, one_node
-from decoupled_st.nn.logic.gates import PASS_THROUGH, mixed_coefficients
-from decoupled_st.nn.logic.layer import _check_values, _check_width, check_finite
-from decoupled_st.nn.logic.wiring import check_generator
-from decoupled_st.nn.settable import check_settable, keep
+from decoupled_st.nn.chooser import one_node
+from decoupled_st.nn.logic.gates import mixed_coefficients
+from decoupled_st.nn.logic.layer import GateLayer, check_features, check_values, check_width
 from decoupled_st.temperatures import Rule, Tempered
 
 MOST = 6
@@ -66,79 +64,31 @@ def leaves_of(image: Tensor, wiring: Tensor, kernel: int) -> Tensor:
     return windows.permute(0, 3, 4, 1, 2).reshape(image.shape[0] * kernel**2, -1)[wiring]
 
 
-def balanced_leaves(inputs: int, trees: int, leaves: int, generator: torch.Generator | None) -> Tensor:
-    """[trees, leaves] of input numbers at random, every input used equally often to within one."""
-    count = trees * leaves
-    rounds = [torch.randperm(inputs, generator=generator, device="cpu") for _ in range(-(-count // inputs))]
-    return torch.cat(rounds)[:count].reshape(trees, leaves)
-
-
-class TreeLayer(Chooser):
-    """What `LogicTrees` and `LogicConv2d` share: logits and wiring of trees, and how these start.
+class TreeLayer(GateLayer):
+    """What `LogicTrees` and `LogicConv2d` share: trees over windows of `kernel` x `kernel` positions, in groups.
 
     Parameters and buffers: `logits` [trees, 2 ** depth - 1, 16]; `wiring` [trees, 2 ** depth].
     """
 
-    wiring: Tensor
-    batch_dims = 0  # the logits are parameters
+    always_random = False
+    kernel, padding = 1, 0
 
     def __init__(
         self,
-        places: int,
+        channels: int,
         trees: int,
         estimator: Estimator | Rule | Tempered,
         *,
         depth: int,
         groups: int,
-        wiring: Tensor | None,
-        residual: float,
-        grad_scale: float,
-        deterministic: bool,
-        device: torch.device | str | int | None,
-        dtype: torch.dtype | None,
+        **options: Any,
     ) -> None:
-        super().__init__(estimator, deterministic)
-        self.depth, self.groups = _check_width("depth", depth, 1), _check_width("groups", groups, 1)
+        self.depth, self.groups = check_width("depth", depth, 1), check_width("groups", groups, 1)
         if depth > MOST:
             raise ValueError(f"depth must be from 1 to {MOST}, got {depth}: a tree of that depth has {2**depth} leaves")
-        self.residual, self.grad_scale = check_finite("residual", residual), check_finite("grad_scale", grad_scale)
-        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            raise TypeError(f"dtype must be a floating-point type such as torch.float32, got {dtype!r}")
-        self._given = None if wiring is None else _check_leaves(wiring, places, trees, 2**depth)
-        self.register_buffer("wiring", torch.empty(trees, 2**depth, dtype=torch.int64, device=device))
-        self.logits = nn.Parameter(torch.empty(trees, 2**depth - 1, 16, dtype=dtype, device=device))
-        if self.tempering is not None:
-            self.tempering.to_empty(device=device)  # filled below; what is on meta cannot be moved
-
-    @torch.no_grad()
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the wiring and set the logits, as the constructor does; a wiring that was given is put back.
-
-        The numbers depend on the generator alone, not on the device. On the meta device nothing happens.
-        """
-        check_generator(generator)
-        wiring = self.draw_wiring(generator) if self._given is None else self._given
-        if self.logits.is_meta:
-            return
-        check_settable(self, "logits")
-        if self.tempering is not None:
-            self.tempering.reset_parameters()
-        self.wiring.copy_(wiring)
-        drawn = torch.zeros(self.logits.shape, dtype=self.logits.dtype, device="cpu")
-        if self.residual == 0:
-            drawn.normal_(generator=generator)
-        drawn[..., PASS_THROUGH] += self.residual
-        logits = self.logits
-        logits.copy_(drawn)
-        keep(self, "logits", logits)
-
-    def draw_wiring(self, generator: torch.Generator | None) -> Tensor:
-        """[trees, 2 ** depth] on the CPU."""
-        raise NotImplementedError
-
-    def gates(self, generator: torch.Generator | None = None) -> Tensor:
-        """[trees, 2 ** depth - 1, 16], one-hot or mixed: this pass's choice."""
-        return self.choose("categorical", self.logits, generator=generator, noise=None, grad_scale=self.grad_scale)
+        if channels % groups or trees % groups:
+            raise ValueError(f"{channels} and {trees} do not divide into {groups} equal groups")
+        super().__init__(estimator, (trees, 2**depth), channels * self.kernel**2, (trees, 2**depth - 1), **options)
 
     def common_repr(self) -> str:
         """The part of `repr` that all layers of trees share."""
@@ -186,8 +136,8 @@ class LogicTrees(TreeLayer):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        self.in_features = _check_width("in_features", in_features, 1)
-        self.out_features = _check_width("out_features", out_features, 1)
+        self.in_features = check_width("in_features", in_features, 1)
+        self.out_features = check_width("out_features", out_features, 1)
         super().__init__(
             in_features,
             out_features,
@@ -197,43 +147,27 @@ class LogicTrees(TreeLayer):
             wiring=wiring,
             residual=residual,
             grad_scale=grad_scale,
+            generator=generator,
             deterministic=deterministic,
             device=device,
             dtype=dtype,
         )
-        if in_features % groups or out_features % groups:
-            raise ValueError(f"{in_features} inputs and {out_features} trees do not divide into {groups} equal groups")
-        self.reset_parameters(generator)
 
     def draw_wiring(self, generator: torch.Generator | None) -> Tensor:
         part, trees = self.in_features // self.groups, self.out_features // self.groups
-        leaves = [balanced_leaves(part, trees, 2**self.depth, generator) + g * part for g in range(self.groups)]
-        return torch.stack(leaves, 1).flatten(0, 1)  # tree j is of group j % groups
+        count, parts = trees * 2**self.depth, []
+        for group in range(self.groups):
+            rounds = [torch.randperm(part, generator=generator, device="cpu") for _ in range(-(-count // part))]
+            parts.append(torch.cat(rounds)[:count].reshape(trees, -1) + group * part)
+        return torch.stack(parts, 1).flatten(0, 1)  # tree j is of group j % groups
 
     @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """[..., in] of values between 0 and 1 to [..., trees], in the dtype of the logits."""
-        if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[-1] != self.in_features:
-            given = f"x of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(f"this layer takes {self.in_features} inputs, got {given}")
-        _check_values(x)
+        check_features(x, self.in_features)
+        check_values(x)
         y = apply_trees(x.reshape(-1, self.in_features, 1, 1), self.gates(generator), self.wiring)
         return y.reshape(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, {self.estimator}, {self.common_repr()}"
-
-
-def _check_leaves(wiring: Any, places: int, trees: int, leaves: int) -> Tensor:
-    """A wiring given by hand as int64 on the CPU, once it fits the layer."""
-    if not isinstance(wiring, Tensor) or wiring.is_floating_point() or wiring.dtype == torch.bool or wiring.is_meta:
-        given = wiring.dtype if isinstance(wiring, Tensor) else type(wiring).__name__
-        raise TypeError(f"wiring must be a tensor of whole numbers, got {given}")
-    if tuple(wiring.shape) != (trees, leaves):
-        raise ValueError(f"wiring must be [{trees}, {leaves}], the leaves of each tree, got {list(wiring.shape)}")
-    wiring = wiring.detach().to("cpu", torch.int64, copy=True)
-    if not 0 <= int(wiring.min()) <= int(wiring.max()) < places:
-        raise ValueError(
-            f"wiring must name places from 0 to {places - 1}, got {int(wiring.min())} to {int(wiring.max())}"
-        )
-    return wiring

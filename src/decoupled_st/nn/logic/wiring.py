@@ -46,16 +46,16 @@ def check_generator(generator: torch.Generator | None) -> torch.Generator | None
     return generator
 
 
-def check_wiring(wiring: Tensor, in_features: int, out_features: int) -> Tensor:
+def check_wiring(wiring: Tensor, shape: tuple[int, int], inputs: int) -> Tensor:
     """A wiring given by hand as int64 on the CPU, once its shape and its values fit the layer."""
     if wiring.is_floating_point() or wiring.is_complex() or wiring.dtype == torch.bool:
         raise TypeError(f"wiring must hold numbers of inputs, such as int64, got {wiring.dtype}")
-    if tuple(wiring.shape) != (2, out_features):
-        raise ValueError(f"wiring must be [2, {out_features}], two inputs per neuron, got {list(wiring.shape)}")
+    if tuple(wiring.shape) != shape:
+        raise ValueError(f"wiring must be {list(shape)}, got {list(wiring.shape)}")
     if wiring.is_meta:
         raise ValueError("wiring on the meta device has no values: give it on the CPU, the layer may be on meta")
     wiring = wiring.detach().to("cpu", torch.int64, copy=True)
-    if wiring.numel() and not 0 <= int(wiring.min()) <= int(wiring.max()) < in_features:
-        outside = int(wiring.min()) if int(wiring.min()) < 0 else int(wiring.max())
-        raise ValueError(f"wiring must name inputs from 0 to {in_features - 1}, got {outside}")
+    least, most = int(wiring.min()), int(wiring.max())
+    if not 0 <= least <= most < inputs:
+        raise ValueError(f"wiring must name inputs from 0 to {inputs - 1}, got {least} to {most}")
     return wiring

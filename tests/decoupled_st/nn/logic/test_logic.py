@@ -244,10 +244,6 @@ def test_a_state_of_another_input_width_is_refused_by_name() -> None:
     again = dst.nn.LogicLayer(16, 16, estimator)
     again.load_state_dict(dict(wide.state_dict()))
     assert torch.equal(again.wiring, wide.wiring)
-    with pytest.warns(UserWarning, match="wiring reads inputs 0 to 7 of 16: is it of a narrower layer?"):
-        again.load_state_dict(dict(narrow.state_dict()))
-    given = dst.nn.LogicLayer(16, 16, estimator, wiring=narrow.wiring)  # as it was made, so nothing is said
-    given.load_state_dict(dict(given.state_dict()))
 
 
 def test_fixed_gates_build_no_surrogate() -> None:
@@ -300,7 +296,7 @@ def test_fixed_gates_have_their_gradient_however_it_is_taken() -> None:
         (lambda: dst.nn.GroupSum(True), TypeError, "classes must be an integer"),
         (lambda: dst.nn.GroupSum(0), ValueError, "classes must be at least 1"),
         (lambda: dst.nn.GroupSum(2)([1.0, 2.0]), ValueError, "got list"),
-        (lambda: dst.nn.GroupSum(1)(torch.tensor(1.0)), ValueError, "without dimensions"),
+        (lambda: dst.nn.GroupSum(1)(torch.tensor(1.0)), ValueError, r"got x of shape \(\)"),
         (lambda: layer_of(4.0, 4), TypeError, "in_features must be an integer, got in_features=4.0"),
         (lambda: layer_of(1, 4), ValueError, "in_features must be at least 2"),
         (lambda: layer_of(4, 0), ValueError, "out_features must be at least 1"),
@@ -313,8 +309,8 @@ def test_fixed_gates_have_their_gradient_however_it_is_taken() -> None:
         (lambda: gates_of(torch.zeros(3, 4), torch.zeros(2, 1)), TypeError, "wiring must hold numbers of inputs"),
         (lambda: layer_of(4, 4, wiring=torch.zeros(2, 4)), TypeError, "numbers of inputs, such as int64"),
         (lambda: layer_of(4, 4, wiring=torch.zeros(4, 2).long()), ValueError, r"must be \[2, 4\]"),
-        (lambda: layer_of(4, 1, wiring=torch.tensor([[0], [4]])), ValueError, "inputs from 0 to 3, got 4"),
-        (lambda: layer_of(4, 1, wiring=torch.tensor([[-1], [2]])), ValueError, "inputs from 0 to 3, got -1"),
+        (lambda: layer_of(4, 1, wiring=torch.tensor([[0], [4]])), ValueError, "inputs from 0 to 3, got 0 to 4"),
+        (lambda: layer_of(4, 1, wiring=torch.tensor([[-1], [2]])), ValueError, "inputs from 0 to 3, got -1 to 2"),
         (lambda: layer_of(4, 1, wiring=torch.empty(2, 1, device="meta").long()), ValueError, "has no values"),
         (lambda: layer_of(4, 4, generator=3), ValueError, r"give a torch.Generator\(\) of it, got int"),
         (lambda: layer_of(4, 4)([0.0] * 4), ValueError, "takes 4 inputs, got list"),

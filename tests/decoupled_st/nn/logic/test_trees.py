@@ -193,11 +193,11 @@ def test_evaluations_of_mnist_l_are_those_printed() -> None:
     [
         (lambda: dst.nn.LogicConv2d(2, 4, SOFT, depth=0), "depth must be at least 1, got depth=0"),
         (lambda: dst.nn.LogicConv2d(2, 4, SOFT, depth=7), "depth must be from 1 to 6, got 7"),
-        (lambda: dst.nn.LogicConv2d(6, 4, SOFT, groups=4), "6 and 4 channels do not divide into 4 equal groups"),
-        (lambda: dst.nn.LogicTrees(6, 4, SOFT, groups=4), "6 inputs and 4 trees do not divide into 4 equal groups"),
+        (lambda: dst.nn.LogicConv2d(6, 4, SOFT, groups=4), "6 and 4 do not divide into 4 equal groups"),
+        (lambda: dst.nn.LogicTrees(6, 4, SOFT, groups=4), "6 and 4 do not divide into 4 equal groups"),
         (lambda: dst.nn.LogicConv2d(2, 4, SOFT, wiring="best"), 'wiring must be "structured", "random" or a tensor'),  # type: ignore[arg-type]
         (lambda: dst.nn.LogicTrees(6, 4, SOFT, wiring=torch.zeros(4, 4).long()), r"wiring must be \[4, 8\]"),
-        (lambda: dst.nn.LogicTrees(6, 4, SOFT, wiring=torch.full((4, 8), 6)), "places from 0 to 5, got 6 to 6"),
+        (lambda: dst.nn.LogicTrees(6, 4, SOFT, wiring=torch.full((4, 8), 6)), "inputs from 0 to 5, got 6 to 6"),
         (lambda: dst.nn.LogicConv2d(2, 4, SOFT, kernel=5)(torch.rand(1, 2, 2, 3)), "5 x 5 does not fit .* 2 x 3"),
         (lambda: dst.nn.LogicConv2d(2, 4, SOFT)(torch.rand(1, 3, 4, 4)), r"takes \[images, 2, height, width\]"),
         (lambda: dst.nn.LogicConv2d(2, 4, SOFT)(torch.rand(1, 2, 4, 4) * 255), "values between 0 and 1"),
