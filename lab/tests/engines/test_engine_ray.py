@@ -41,7 +41,7 @@ def alive(family: dict[int, str]) -> dict[int, str]:
 
 
 def recorded(path: Path) -> int:
-    if not path.exists():
+    if not path.exists() or path.stat().st_size == 0:  # a writer is about to make it
         return 0
     with Store.open(path) as store:
         return len(store.runs())
@@ -67,26 +67,28 @@ def test_two_workers_record_what_one_process_does(
 
 
 def test_workers_killed_three_times(start, ray_words, undisturbed, rows, short, descendants) -> None:
+    """Each within moments of its chunk's start, so that the sweep outlasts the third kill on any machine."""
     process = start(*ray_words)
     clock = random.Random(0)
     killed: list[int] = []
+
+    def training() -> list[int]:
+        titles = descendants(process.pid)
+        return sorted(pid for pid, title in titles.items() if "ray::_train" in title and pid not in killed)
+
     deadline = time.monotonic() + 200
     while len(killed) < 3:
-        assert process.poll() is None, f"it was done after {len(killed)} kills: make the sweep longer"
+        assert process.poll() is None, f"it ended after {len(killed)} kills"
         assert time.monotonic() < deadline
-        if not any("ray::_train" in title for title in descendants(process.pid).values()):
-            time.sleep(0.05)
+        if not training():
+            time.sleep(0.02)
             continue
-        time.sleep(clock.uniform(0.0, 1.5))
-        training = [
-            pid for pid, title in descendants(process.pid).items() if "ray::_train" in title and pid not in killed
-        ]
-        if training:
-            killed.append(clock.choice(sorted(training)))
+        time.sleep(clock.uniform(0.0, 0.3))
+        if workers := training():
+            killed.append(clock.choice(workers))
             os.kill(killed[-1], signal.SIGKILL)
     _, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
-    assert len(set(killed)) == 3
     assert "24 runs: 24 trained, 0 already there. Store: dst.sqlite" in err
     assert rows(Path("dst.sqlite")) == rows(undisturbed)
 
