@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
 from decoupled_st.circuits import words
+from decoupled_st.circuits.compiled import CompiledCircuit, compile_circuit
+from decoupled_st.circuits.simplify import simplify
+from decoupled_st.circuits.winner import winner
 from decoupled_st.nn.logic.gates import GATES
-
-if TYPE_CHECKING:
-    from decoupled_st.circuits.compiled import CompiledCircuit
 
 Meaning: TypeAlias = Literal["bits", "scores", "winner"]
 MEANINGS = ("bits", "scores", "winner")
@@ -116,7 +116,7 @@ class Circuit:
         if self.meaning == "winner" and not 1 <= self.classes <= 2**count:
             raise ValueError(f"{count} bits cannot tell {self.classes} classes apart")
 
-    @property
+    @cached_property
     def inputs(self) -> int:
         """How many inputs."""
         return len(self.input_names)
@@ -193,8 +193,6 @@ class Circuit:
 
     def simplify(self) -> "Circuit":
         """A circuit of the same function with fewer gates; `saved` of the result says what was removed, by rule."""
-        from decoupled_st.circuits.simplify import simplify
-
         return simplify(self)
 
     def winner(self) -> "Circuit":
@@ -202,13 +200,11 @@ class Circuit:
 
         Scores in half precision are rounded: there two counts may have one score, of which `argmax` takes the first.
         """
-        from decoupled_st.circuits.winner import winner
-
         return winner(self)
 
     def compile(
         self, *, threads: int | None = None, compiler: str | None = None, strict: bool = False
-    ) -> "CompiledCircuit":
+    ) -> CompiledCircuit:
         """The circuit as machine code, by the system's C compiler.
 
         Args:
@@ -216,8 +212,6 @@ class Circuit:
             compiler: the command; $CC, cc, gcc or clang where None.
             strict: refuse where there is no compiler. Without it the result runs in torch, and a warning says so.
         """
-        from decoupled_st.circuits.compiled import compile_circuit
-
         return compile_circuit(self, threads=threads, compiler=compiler, strict=strict)
 
     def write(self, path: str | os.PathLike[str], **options: Any) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from decoupled_st.circuits.schedule import schedule
+from decoupled_st.circuits.schedule import Schedule, layer_sizes, schedule
 from decoupled_st.estimators.contract import whole_number
 from decoupled_st.kernels.compiler import CompilerError, find_compiler, load
 from decoupled_st.kernels.parallel import in_parallel
@@ -33,25 +33,51 @@ def engine() -> str:
     return (files("decoupled_st.circuits") / "engine.c").read_text(encoding="utf-8")
 
 
-class LayerTables(ctypes.Structure):
+class _Layer(ctypes.Structure):
     """`layer` of engine.c."""
 
-    _fields_ = [
-        *[
-            (name, ctypes.c_uint32)
-            for name in ("trees", "leaves", "height", "width", "kernel", "padding", "pool", "rows", "columns")
-        ],
-        *[(name, ctypes.c_void_p) for name in ("gates", "wiring")],
-    ]  # fmt: skip
+    _names = ("trees", "leaves", "height", "width", "kernel", "padding", "pool", "rows", "columns")
+    _fields_ = [*((name, ctypes.c_uint32) for name in _names), ("gates", ctypes.c_void_p), ("wiring", ctypes.c_void_p)]
 
 
-class Tables(ctypes.Structure):
+class _Circuit(ctypes.Structure):
     """`circuit` of engine.c."""
 
-    _fields_ = [
-        *[(name, ctypes.c_uint32) for name in ("inputs", "slots", "runs", "groups", "bits", "binary", "layers")],
-        *[(name, ctypes.c_void_p) for name in ("run", "wires", "outputs", "layer")],
-    ]  # fmt: skip
+    _names = ("inputs", "slots", "runs", "groups", "bits", "binary", "layers")
+    _tables = ("run", "wires", "outputs", "layer")
+    _fields_ = [*((name, ctypes.c_uint32) for name in _names), *((name, ctypes.c_void_p) for name in _tables)]
+
+
+class Program:
+    """A schedule as the engine of a library reads it."""
+
+    def __init__(self, plan: Schedule, library: ctypes.CDLL) -> None:
+        self._numbers, self._library = plan.numbers, library
+        layers = (_Layer * len(plan.layers))()
+        self._kept: list[object] = [layers]  # the memory that the pointers name
+        for i, layer in enumerate(plan.layers):
+            layers[i] = _Layer(*layer_sizes(layer), self._held(layer.gates, torch.uint8), self._held(layer.wiring))
+        tables = [self._held(part) for part in (plan.runs, plan.wires, plan.outputs)]
+        self._circuit = _Circuit(*plan.sizes, *tables, ctypes.addressof(layers))
+
+    def _held(self, table: Tensor, dtype: torch.dtype = torch.int32) -> int:
+        """The address of a table's numbers."""
+        numbers = table.to(dtype).contiguous()
+        self._kept.append(numbers)
+        return numbers.data_ptr()
+
+    def __call__(self, bits: Tensor, threads: int | None) -> Tensor:
+        """Numbers [images, numbers] of bits [images, inputs] of uint8."""
+        numbers = torch.empty(len(bits), self._numbers, dtype=torch.int32, device="cpu")
+
+        def run(first: int, last: int) -> int:
+            rows = bits[first * BLOCK : last * BLOCK], numbers[first * BLOCK : last * BLOCK]
+            at = [ctypes.c_void_p(part.data_ptr()) for part in rows]
+            return int(self._library.run(ctypes.byref(self._circuit), at[0], ctypes.c_size_t(len(rows[0])), at[1]))
+
+        if any(in_parallel(-(-len(bits) // BLOCK), run, threads)):
+            raise MemoryError("no memory for the circuit's words")
+        return numbers
 
 
 class CompiledCircuit:
@@ -68,41 +94,14 @@ class CompiledCircuit:
         self.circuit, self.threads = circuit, threads
         self.backend = "torch" if library is None else "c"
         self.seconds = 0.0
-        self._library = library
-        if library is not None:
-            plan = schedule(circuit)
-            self._kept = [part.to(torch.int32).contiguous() for part in (plan.runs, plan.wires, plan.outputs)]
-            binary = circuit.meaning == "winner"
-            groups = circuit.numbers
-            self._tables = Tables(
-                circuit.inputs, plan.slots, len(plan.runs), groups, len(plan.outputs) // groups, binary,
-                0, *[part.data_ptr() for part in self._kept], None,
-            )  # fmt: skip
+        self._program = None if library is None else Program(schedule(circuit), library)
 
     def __call__(self, bits: Any) -> Any:
         """What the circuit gives for bits [..., inputs], for any number of images."""
-        if self._library is None:
+        if self._program is None:
             return self.circuit(bits)
         flat, finish = self.circuit.read(bits)
-        numbers = torch.empty(len(flat), self.circuit.numbers, dtype=torch.int32, device="cpu")
-
-        def run(first: int, last: int) -> int:
-            return self._run(flat[first * BLOCK : last * BLOCK], numbers[first * BLOCK : last * BLOCK])
-
-        codes = in_parallel(-(-len(flat) // BLOCK), run, self.threads)
-        if any(codes):
-            raise MemoryError("no memory for the circuit's words")
-        return finish(numbers)
-
-    def _run(self, bits: Tensor, numbers: Tensor) -> int:
-        """Fill `numbers`; the call leaves Python's lock to other threads."""
-        assert self._library is not None
-        return int(
-            self._library.run(
-                ctypes.byref(self._tables), ctypes.c_void_p(bits.data_ptr()), ctypes.c_size_t(len(bits)),
-                ctypes.c_void_p(numbers.data_ptr()),
-            )
-        )  # fmt: skip
+        return finish(self._program(flat, self.threads))
 
     def __reduce__(self) -> Any:
         """What another process needs to compile it again."""

@@ -1,7 +1,7 @@
-"""The argmax gates of a trained network as a circuit."""
+"""The argmax gates of a trained network: its layers, and the circuit that they are when unrolled."""
 
-import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,7 +20,8 @@ from decoupled_st.nn import (
     OrPool2d,
     Thermometer,
 )
-from decoupled_st.nn.logic.trees import TreeLayer, leaves_of
+from decoupled_st.nn.logic.layer import GateLayer
+from decoupled_st.nn.logic.trees import leaves_of
 
 OR = 7
 _LAYERS = (LogicLayer, LogicConv2d, OrPool2d, LogicTrees)
@@ -53,103 +54,132 @@ def from_network(
         >>> bool((circuit(bits) == network(bits)).all())
         True
     """
-    layers, group = layers_of(network)
-    build = Builder(_input_shape(layers[0][1], image_size))
-    names = tuple(f"x{i}" for i in range(build.next)) if input_names is None else tuple(input_names)
-    if len(names) != build.next:
-        raise ValueError(f"input_names must name the network's {build.next} inputs, got {len(names)} names")
-    for place, layer in layers:
-        build.add(place, layer)
-    outputs = build.nodes.numel()
-    if group is not None and outputs % group.classes:
-        raise ValueError(f"{outputs} outputs do not divide into {group.classes} equal groups")
-    meaning, classes, tau = ("scores", group.classes, group.tau) if group else ("bits", 0, 1.0)
-    return build.circuit(
-        input_names=names,
-        meaning=meaning,
-        classes=classes,
-        tau=float(tau) if isinstance(tau, int) else tau,
-        dtype=next(layer.logits.dtype for _, layer in reversed(layers) if not isinstance(layer, OrPool2d)),
-    )
+    layers, group, dtype = read(network, image_size)
+    inputs = layers[0].inputs
+    if input_names is not None and len(input_names) != inputs:
+        raise ValueError(f"input_names must name the network's {inputs} inputs, got {len(input_names)} names")
+    meaning = {"meaning": "scores", "classes": group.classes, "tau": float(group.tau)} if group else {}
+    return unroll(layers, inputs, input_names, dtype=dtype, **meaning)
 
 
-def _input_shape(first: nn.Module, image_size: tuple[int, int] | None) -> tuple[int, ...]:
-    if isinstance(first, (LogicLayer, LogicTrees)):
-        return (first.in_features,)
-    if not isinstance(first, LogicConv2d):
-        raise ValueError("the network begins with an OrPool2d: give the part of it that begins with a LogicConv2d")
-    return (first.channels_in, *check_image_size(image_size))
+@dataclass(frozen=True)
+class Layer:
+    """Trees of argmax gates over the windows of an image, and the OR of squares of what they give.
+
+    A dense layer has an image of 1 x 1; a `LogicLayer`'s trees are single gates.
+
+    Attributes:
+        gates: [trees, leaves - 1], level by level, the root last.
+        wiring: [trees, leaves], as `apply_trees` takes it.
+        channels, height, width: of the image.
+        kernel, padding, pool: their sizes; a pool of 1 is none.
+    """
+
+    gates: Tensor
+    wiring: Tensor
+    channels: int
+    height: int = 1
+    width: int = 1
+    kernel: int = 1
+    padding: int = 0
+    pool: int = 1
+
+    @property
+    def inputs(self) -> int:
+        """How many values the layer takes."""
+        return self.channels * self.height * self.width
+
+    @property
+    def rows(self) -> int:
+        return (self.height + 2 * self.padding - self.kernel + 1) // self.pool
+
+    @property
+    def columns(self) -> int:
+        return (self.width + 2 * self.padding - self.kernel + 1) // self.pool
+
+    @property
+    def outputs(self) -> int:
+        """How many values the layer gives."""
+        return len(self.wiring) * self.rows * self.columns
 
 
-class Builder:
-    """Gates layer after layer; `nodes` are the last layer's: [features], or [channels, height, width]."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
-        self.next = math.prod(shape)
-        self.nodes = torch.arange(self.next, device="cpu").reshape(shape)
-
-    def circuit(self, **fields: Any) -> Circuit:
-        """The circuit of all gates so far, with the nodes as its outputs."""
-        gates, left, right = (torch.cat(part) if part else torch.empty(0, dtype=torch.int64) for part in self.parts)
-        return Circuit(gates=gates, left=left, right=right, outputs=self.nodes.flatten(), **fields)
-
-    def add(self, place: str, layer: nn.Module) -> None:
-        """The gates of a layer, which takes the nodes and gives new ones."""
-        if isinstance(layer, OrPool2d):
-            self._needs_images(place, layer)
-            layer.check(*self.nodes.shape[1:])
-            windows = self.nodes.unfold(1, layer.size, layer.size).unfold(2, layer.size, layer.size)
-            seen = list(windows.flatten(3).unbind(-1))
-            while len(seen) > 1:  # neighbours meet, level by level
-                met = [self._gates(torch.full_like(a, OR), a, b) for a, b in zip(seen[::2], seen[1::2], strict=False)]
-                seen = met + seen[len(met) * 2 :]
-            self.nodes = seen[0]
-        elif isinstance(layer, LogicConv2d):
-            self._needs_images(place, layer)
-            rows, columns = layer.output_size(self.nodes[None])
-            gates = argmax_gates(layer, place)
-            if layer.padding:
-                zero = self._gates(*torch.zeros(3, 1, dtype=torch.int64, device="cpu"))
-                self.nodes = F.pad(self.nodes, (layer.padding,) * 4, value=int(zero))
-            seen_by = leaves_of(self.nodes, layer.wiring.cpu(), layer.kernel)
-            self.nodes = self.trees(seen_by, gates).reshape(-1, rows, columns)
+def read(network: nn.Module, image_size: Any) -> tuple[list[Layer], GroupSum | None, torch.dtype]:
+    """The layers with their pools, the sum at the end, and the dtype of the scores, once they fit."""
+    parts, group = _parts(network)
+    layers: list[Layer] = []
+    for place, part in parts:
+        if layers:
+            channels, height, width = len(layers[-1].wiring), layers[-1].rows, layers[-1].columns
+        elif isinstance(part, OrPool2d):
+            raise ValueError("the network begins with an OrPool2d: give the part of it that begins with a LogicConv2d")
+        elif isinstance(part, LogicConv2d):
+            channels, (height, width) = part.channels_in, _check_image_size(image_size)
         else:
-            assert isinstance(layer, (LogicLayer, LogicTrees))
-            nodes = self.nodes.flatten()
-            if layer.in_features != len(nodes):
-                raise ValueError(
-                    f"layer {place} of the network takes {layer.in_features} inputs, and what comes before it gives "
-                    f"{len(nodes)}"
-                )
-            gates = argmax_gates(layer, place)
-            wiring = layer.wiring.cpu() if isinstance(layer, LogicTrees) else layer.wiring.cpu().t()
-            self.nodes = self.trees(nodes[wiring][..., None], gates.reshape(len(wiring), -1)).flatten()
+            channels, height, width = part.in_features, 1, 1
+        if isinstance(part, OrPool2d):
+            part.check(height, width)
+            layers[-1] = replace(layers[-1], pool=layers[-1].pool * part.size)
+            continue
+        gates, wiring = _argmax_gates(part, place), part.wiring.cpu()
+        if isinstance(part, LogicConv2d):
+            part.output_size(torch.empty(1, channels, height, width, device="meta"))
+            layers.append(Layer(gates, wiring, channels, height, width, part.kernel, part.padding))
+            continue
+        if part.in_features != channels * height * width:
+            raise ValueError(
+                f"layer {place} of the network takes {part.in_features} inputs, and what comes before it gives "
+                f"{channels * height * width}"
+            )
+        wiring = wiring.t() if isinstance(part, LogicLayer) else wiring
+        layers.append(Layer(gates.reshape(len(wiring), -1), wiring, part.in_features))
+    if group is not None and layers[-1].outputs % group.classes:
+        raise ValueError(f"{layers[-1].outputs} outputs do not divide into {group.classes} equal groups")
+    return layers, group, next(part.logits.dtype for _, part in reversed(parts) if not isinstance(part, OrPool2d))
 
-    def trees(self, nodes: Tensor, gates: Tensor) -> Tensor:
-        """The roots [trees, positions] of trees with leaves [trees, leaves, positions]; gates [trees, leaves - 1]."""
-        start = 0
+
+def unroll(layers: Sequence[Layer], inputs: int, input_names: Sequence[str] | None = None, **fields: Any) -> Circuit:
+    """The circuit of layers one after the other, their trees repeated at every position."""
+    build = _Builder(inputs)
+    for layer in layers:
+        build.add(layer)
+    names = [f"x{i}" for i in range(inputs)] if input_names is None else input_names
+    gates, left, right = (torch.cat(part) for part in zip(*build.parts, strict=True))
+    return Circuit(input_names=tuple(names), gates=gates, left=left, right=right, outputs=build.nodes, **fields)
+
+
+class _Builder:
+    """Gates layer after layer; `nodes` are what the last layer gives, by channel, row and column."""
+
+    def __init__(self, inputs: int) -> None:
+        self.parts = [(torch.empty(0, dtype=torch.int64, device="cpu"),) * 3]  # gates, left, right
+        self.next = inputs
+        self.nodes = torch.arange(inputs, device="cpu")
+
+    def add(self, layer: Layer) -> None:
+        image = self.nodes.reshape(layer.channels, layer.height, layer.width)
+        if layer.padding:
+            zero = self._gates(*torch.zeros(3, 1, dtype=torch.int64, device="cpu"))
+            image = F.pad(image, (layer.padding,) * 4, value=int(zero))
+        nodes, start = leaves_of(image, layer.wiring, layer.kernel), 0
         while (count := nodes.shape[1] // 2) > 0:
-            level = gates[:, start : start + count, None].expand(-1, -1, nodes.shape[2])
+            level = layer.gates[:, start : start + count, None].expand(-1, -1, nodes.shape[2])
             nodes, start = self._gates(level, nodes[:, 0::2], nodes[:, 1::2]), start + count
-        return nodes[:, 0]
+        positions = nodes.reshape(-1, layer.rows * layer.pool, layer.columns * layer.pool)
+        windows = positions.unfold(1, layer.pool, layer.pool).unfold(2, layer.pool, layer.pool)
+        seen = list(windows.flatten(3).unbind(-1))
+        while len(seen) > 1:  # neighbours meet, level by level
+            met = [self._gates(torch.full_like(a, OR), a, b) for a, b in zip(seen[::2], seen[1::2], strict=False)]
+            seen = met + seen[len(met) * 2 :]
+        self.nodes = seen[0].flatten()
 
     def _gates(self, gates: Tensor, left: Tensor, right: Tensor) -> Tensor:
         """The numbers of new gates."""
-        for part, values in zip(self.parts, (gates, left, right), strict=True):
-            part.append(values.flatten())
+        self.parts.append((gates.flatten(), left.flatten(), right.flatten()))
         first, self.next = self.next, self.next + gates.numel()
         return torch.arange(first, self.next, device="cpu").reshape(gates.shape)
 
-    def _needs_images(self, place: str, layer: nn.Module) -> None:
-        if self.nodes.dim() != 3:
-            raise ValueError(
-                f"layer {place} of the network is {type(layer).__name__}, which takes images, and what comes before it "
-                "gives none"
-            )
 
-
-def check_image_size(size: Any) -> tuple[int, int]:
+def _check_image_size(size: Any) -> tuple[int, int]:
     two = isinstance(size, Sequence) and len(size) == 2
     height, width = [whole_number(part) for part in size] if two else [None, None]
     if not (height and width and min(height, width) > 0):
@@ -157,13 +187,14 @@ def check_image_size(size: Any) -> tuple[int, int]:
     return height, width
 
 
-def layers_of(network: nn.Module) -> tuple[list[tuple[str, Any]], GroupSum | None]:
+def _parts(network: nn.Module) -> tuple[list[tuple[str, Any]], GroupSum | None]:
     """The layers with their places, and the sum at the end."""
     layers: list[tuple[str, Any]] = []
     group = None
     for place, module in _flat(network, ""):
         _check_plain(module, place)
-        if type(module).forward in _NOTHING or _keeps_images(module):
+        joins_an_image = isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1)
+        if type(module).forward in _NOTHING or (joins_an_image and type(module).forward is nn.Flatten.forward):
             continue
         if group is not None:
             raise ValueError(f"GroupSum must come last, and layer {place} of the network comes after it")
@@ -180,13 +211,6 @@ def layers_of(network: nn.Module) -> tuple[list[tuple[str, Any]], GroupSum | Non
     if not layers:
         raise ValueError("the network has no LogicLayer")
     return layers, group
-
-
-def _keeps_images(module: nn.Module) -> bool:
-    """True for an `nn.Flatten` that joins what lies within an image."""
-    if not isinstance(module, nn.Flatten) or type(module).forward is not nn.Flatten.forward:
-        return False
-    return module.start_dim == 1 and module.end_dim == -1
 
 
 def _flat(module: nn.Module, place: str) -> Iterator[tuple[str, nn.Module]]:
@@ -210,7 +234,7 @@ def _check_plain(module: nn.Module, place: str) -> None:
         raise ValueError(f"layer {place} of the network has a `forward` of its own, which no circuit has: delete it")
 
 
-def argmax_gates(layer: LogicLayer | TreeLayer, place: str) -> Tensor:
+def _argmax_gates(layer: GateLayer, place: str) -> Tensor:
     if layer.logits.is_meta:
         raise ValueError(f"layer {place} of the network is on the meta device, where it has no gates")
     top, index = layer.logits.detach().max(-1)

@@ -1,5 +1,6 @@
 """The order in which compiled code takes a circuit's gates, and where it keeps their outputs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,27 +9,46 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from decoupled_st.circuits.circuit import Circuit
+    from decoupled_st.circuits.network import Layer
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Level by level, equal gates together; a slot is used again once its value is not.
+    """What `engine.c` runs: gates level by level, equal ones together; a slot is used again once its value is not.
 
     Attributes:
-        slots: how many.
+        inputs, slots, numbers: how many; the inputs lie in slots 0, 1, .. at first.
+        is_number: True where the outputs spell a number, lowest bit first; False where `numbers` groups are counted.
         runs: [runs, 2]: gate, how many follow each other.
         wires: [gates, 3]: slots of left, right and output.
         outputs: slots of the circuit's outputs.
+        layers: instead of runs and wires, each behind the one before it in the slots.
     """
 
+    inputs: int
     slots: int
+    numbers: int
+    is_number: bool
     runs: Tensor
     wires: Tensor
     outputs: Tensor
+    layers: Sequence["Layer"] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The fields of `circuit` in engine.c before its tables."""
+        bits = len(self.outputs) // self.numbers
+        return self.inputs, self.slots, len(self.runs), self.numbers, bits, int(self.is_number), len(self.layers)
+
+
+def layer_sizes(layer: "Layer") -> tuple[int, ...]:
+    """The fields of `layer` in engine.c before its tables."""
+    window = (layer.height, layer.width, layer.kernel, layer.padding, layer.pool)
+    return (*layer.wiring.shape, *window, layer.rows, layer.columns)
 
 
 def schedule(circuit: "Circuit") -> Schedule:
-    """Inputs lie in slots 0, 1, .. at first."""
+    """The order and the slots of a circuit's gates."""
     inputs = circuit.inputs
     order = (circuit.levels[inputs:] * 16 + circuit.gates).argsort(stable=True)
     # Runs may go on across levels: the order within one is still that of levels.
@@ -49,7 +69,10 @@ def schedule(circuit: "Circuit") -> Schedule:
         slot[inputs + gate] = own
         wires.append((slot[a], slot[b], own))
     return Schedule(
+        inputs,
         slots,
+        circuit.numbers,
+        circuit.meaning == "winner",
         torch.stack([kinds, sizes], 1),
         torch.tensor(wires, dtype=torch.int64, device="cpu").reshape(-1, 3),
         torch.tensor([slot[node] for node in circuit.outputs.tolist()], device="cpu"),

@@ -99,7 +99,7 @@ def test_the_testbench_refuses_other_images(pipelined: bool, tool, tmp_path) -> 
     circuit.write(tmp_path / "net.v", pipelined=pipelined, testbench=True)
     run(tool("iverilog"), "-g2005", "-Wall", "-o", "net.vvp", "net.v", "net_tb.v", folder=tmp_path)
     lines = ["".join(map(str, image)) for image in x.int().tolist()]
-    (tmp_path / "images.txt").write_text(" ".join(lines[0]) + "\r\n\n" + lines[1])  # as C takes them
+    (tmp_path / "images.txt").write_text(lines[0] + "\r\n\n" + lines[1])  # as C takes them
     assert printed(run(tool("vvp"), "-n", "net.vvp", folder=tmp_path)) == numbers(circuit, x)
     for bad in ("010\n", "0120\n", "01\n0101\n", "01", "01010\n", "01010110\n"):
         (tmp_path / "images.txt").write_text(f"{lines[0]}\n{lines[1]}\n{bad}")

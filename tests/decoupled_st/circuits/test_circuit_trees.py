@@ -14,6 +14,11 @@ import decoupled_st as dst
 from decoupled_st.circuits import LoopedCircuit, from_network, write_images
 
 CONV, POOL, TREES = dst.nn.LogicConv2d, dst.nn.OrPool2d(), dst.nn.LogicTrees
+DENSE = nn.Sequential(TREES(8, 2, HARD), dst.nn.OrPool2d())
+BUILD = {
+    "unrolled": lambda network, size: from_network(network, image_size=size),
+    "with loops": lambda network, size: LoopedCircuit(network, size),
+}
 
 
 @pytest.mark.parametrize("scores", [True, False])
@@ -32,14 +37,21 @@ def test_it_gives_what_the_network_gives(estimator: dst.Estimator, scores: bool,
     assert torch.equal(dst.circuits.load(tmp_path / "net.aig")(bits), expected)
 
 
-def test_a_pool_of_three_and_inputs_of_colours() -> None:
+@pytest.mark.parametrize("build", BUILD)
+@pytest.mark.parametrize("depth", [1, 3, 6])
+def test_other_depths_pools_and_layers(depth: int, build: str) -> None:
+    """Colours; a pool of 3 behind one of 2; a dense layer of single gates."""
     network = nn.Sequential(
-        dst.nn.LogicConv2d(3, 5, HARD, kernel=2, padding=0, residual=1.0), dst.nn.OrPool2d(3), nn.Flatten()
+        CONV(3, 5, HARD, depth=depth, kernel=2, padding=0, residual=0.0),
+        dst.nn.OrPool2d(3),
+        dst.nn.OrPool2d(2),
+        nn.Flatten(),
+        dst.nn.LogicLayer(10, 12, HARD, wiring="random", deterministic=True),
+        dst.nn.GroupSum(3),
     ).eval()
-    bits = torch.randint(0, 2, (200, 3, 4, 7)).float()
-    circuit = from_network(network, image_size=(4, 7))
+    bits = torch.randint(0, 2, (200, 3, 7, 13)).float()
     with torch.no_grad():
-        assert torch.equal(circuit(bits.flatten(1)), network(bits))
+        assert torch.equal(BUILD[build](network, (7, 13))(bits.flatten(1)), network(bits))
 
 
 def test_gates_of_s_are_those_that_others_count() -> None:
@@ -50,24 +62,22 @@ def test_gates_of_s_are_those_that_others_count() -> None:
     assert (circuit.inputs, len(circuit.outputs), circuit.classes, circuit.tau) == (9216, 10240, 10, 20.0)
 
 
+@pytest.mark.parametrize("build", BUILD)
 @pytest.mark.parametrize(
     ("network", "size", "message"),
     [
-        (small_network(HARD), None, r"needs image_size=\(height, width\)"),
+        *((small_network(HARD), size, r"needs image_size=\(height, width\), got ") for size in (None, 6, (6,), (6, 0))),
+        (small_network(HARD), (6, 6.0), r"needs image_size=\(height, width\), got "),
         (small_network(HARD), (14, 14), "layer 7 of the network takes 16 inputs, and what comes before it gives 64"),
         (small_network(HARD), (7, 7), "7 x 7 does not divide into windows of 2 x 2"),
-        (nn.Sequential(dst.nn.LogicConv2d(1, 2, HARD, kernel=5, padding=0)), (4, 9), "5 x 5 does not fit"),
+        (nn.Sequential(CONV(1, 2, HARD, kernel=5, padding=0)), (4, 9), "5 x 5 does not fit"),
         (nn.Sequential(dst.nn.OrPool2d()), (4, 4), "begins with an OrPool2d"),
-        (
-            nn.Sequential(dst.nn.LogicTrees(8, 2, HARD), dst.nn.OrPool2d()),
-            None,
-            "layer 1 .* is OrPool2d, which takes images",
-        ),
+        (DENSE, (4, 4), "1 x 1 does not divide into windows of 2 x 2"),
     ],
 )
-def test_what_does_not_fit_is_said(network: nn.Module, size: tuple[int, int] | None, message: str) -> None:
+def test_what_does_not_fit_is_said(network: nn.Module, size: Any, message: str, build: str) -> None:
     with pytest.raises(ValueError, match=message):
-        from_network(network, image_size=size)
+        BUILD[build](network, size)
 
 
 def test_a_layer_that_no_circuit_knows_is_named() -> None:
@@ -89,20 +99,6 @@ def test_loops_give_what_the_network_gives(scores: bool, threads: int) -> None:
     assert torch.equal(LoopedCircuit(network, (6, 6))(bits, threads=threads), expected)
 
 
-@pytest.mark.parametrize("depth", [1, 6])
-def test_loops_of_other_depths_and_layers(depth: int) -> None:
-    network = nn.Sequential(
-        dst.nn.LogicConv2d(3, 5, HARD, depth=depth, kernel=2, padding=0, residual=0.0),
-        dst.nn.OrPool2d(3),
-        nn.Flatten(),
-        dst.nn.LogicLayer(10, 12, HARD, wiring="random", deterministic=True),
-        dst.nn.GroupSum(3),
-    ).eval()
-    bits = torch.randint(0, 2, (200, 3, 4, 7)).float()
-    with torch.no_grad():
-        assert torch.equal(LoopedCircuit(network, (4, 7))(bits.flatten(1)), network(bits))
-
-
 def test_loops_as_standalone_c(tool: Callable[[str], str], tmp_path: Path) -> None:
     network = small_network(HARD).eval()
     bits = torch.randint(0, 2, (70, 72))
@@ -115,29 +111,6 @@ def test_loops_as_standalone_c(tool: Callable[[str], str], tmp_path: Path) -> No
         done = subprocess.run(["./net"], cwd=tmp_path, stdin=images, capture_output=True, text=True, check=True)
     counts = torch.tensor([[int(number) for number in line.split()] for line in done.stdout.splitlines()])
     assert torch.equal(counts / 2.0, circuit(bits))
-
-
-@pytest.mark.parametrize(
-    ("network", "size", "message"),
-    [
-        (small_network(HARD), (14, 14), "layer 7 of the network takes 16 inputs, and what comes before it gives 64"),
-        (small_network(HARD), (7, 7), "7 x 7 does not divide into windows of 2 x 2"),
-        (nn.Sequential(dst.nn.LogicConv2d(1, 2, HARD, kernel=5, padding=0)), (4, 9), "5 x 5 does not fit"),
-        (
-            nn.Sequential(dst.nn.LogicTrees(8, 2, HARD)),
-            (4, 4),
-            "begins with a LogicConv2d, and this network with LogicTrees",
-        ),
-        (
-            nn.Sequential(dst.nn.LogicConv2d(1, 2, HARD), dst.nn.OrPool2d(), dst.nn.OrPool2d()),
-            (4, 4),
-            "must follow a LogicConv2d",
-        ),
-    ],
-)
-def test_loops_refuse_what_does_not_fit(network: nn.Module, size: tuple[int, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        LoopedCircuit(network, size)
 
 
 STREAMED = {
@@ -191,21 +164,11 @@ def test_yosys_takes_the_verilog_of_a_pixel_per_clock(tool: Callable[[str], str]
     assert "$lut" in done.stdout
 
 
-@pytest.mark.parametrize("size", [None, 6, (6,), (6, 0), (6, 6.0)])
-def test_a_size_of_images_is_two_numbers(size: Any) -> None:
-    for build in (LoopedCircuit, lambda network, size: from_network(network, image_size=size)):
-        with pytest.raises(ValueError, match=r"needs image_size=\(height, width\), got "):
-            build(small_network(HARD), size)
-
-
 def test_loops_refuse_what_they_cannot_write(tmp_path: Path) -> None:
     circuit = LoopedCircuit(small_network(HARD), (6, 6))
-    with pytest.raises(ValueError, match=r"a path that ends with \.c or \.v"):
-        circuit.write(tmp_path / "net.aig")
-    with pytest.raises(TypeError, match="testbench=True is for Verilog"):
-        circuit.write(tmp_path / "net.c", testbench=True)
-    with pytest.raises(TypeError, match="testbench must be True or False, got 'yes'"):
-        circuit.write(tmp_path / "net.v", testbench="yes")
+    for name, options in (("net.aig", {}), ("net.c", {"testbench": True})):
+        with pytest.raises(ValueError, match=r"is written as \.c or \.v, a testbench as \.v"):
+            circuit.write(tmp_path / name, **options)
     padded = LoopedCircuit(nn.Sequential(CONV(1, 2, HARD, kernel=2, padding=1)), (3, 3))
     with pytest.raises(ValueError, match="padding 1 and kernel 2: from_network unrolls it"):
         padded.write(tmp_path / "net.v")

@@ -6,9 +6,9 @@ Reference:
     Biere: The AIGER and-inverter graph (AIG) format, version 20071012.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from typing import Any
 
 import torch
@@ -16,8 +16,6 @@ import torch
 from decoupled_st.circuits.circuit import Circuit, is_name
 from decoupled_st.circuits.formats.json import about, read_about
 
-MOST = 2**26
-"""Variables that `read` takes: a damaged header must not ask for all memory."""
 _MARK = "decoupled-st circuit "
 _ANDS = {1: (0, 0), 2: (0, 1), 4: (1, 0), 8: (1, 1)}
 """Gates that are one AND: which of their inputs are inverted."""
@@ -49,28 +47,13 @@ def _and_inverter_graph(circuit: Circuit) -> tuple[list[tuple[int, int]], list[i
     return ands, [literal[node] for node in circuit.outputs.tolist()]
 
 
-def _checksum(
-    variables: list[int], ands: list[tuple[int, int, int]], outputs: list[int], names: tuple[str, ...],
-    fields: dict[str, Any],
-) -> str:  # fmt: skip
-    """The checksum of a file's content, not of its bytes: other tools turn ASCII into binary and keep the comment."""
-    content = hashlib.sha256(json.dumps([list(names), fields], sort_keys=True).encode())
-    for numbers in (variables, outputs, *ands):
-        content.update(f"{numbers}\n".encode())
-    return content.hexdigest()
-
-
-def _symbols(circuit: Circuit, ands: list[tuple[int, int]], outputs: list[int]) -> str:
+def _symbols(circuit: Circuit) -> str:
     lines = [f"i{i} {name}" for i, name in enumerate(circuit.input_names)]
     bits = len(circuit.outputs) // max(circuit.classes, 1)
     for i in range(len(circuit.outputs)):
         shown = f"class{i // bits}_{i % bits}" if circuit.meaning == "scores" else f"{circuit.meaning}_{i}"
         lines.append(f"o{i} {shown}")
-    variables = [2 * (i + 1) for i in range(circuit.inputs)]
-    numbered = [(2 * (circuit.inputs + 1 + i), a, b) for i, (a, b) in enumerate(ands)]
-    fields = about(circuit)
-    fields["sha256"] = _checksum(variables, numbered, outputs, circuit.input_names, fields)
-    return "\n".join([*lines, "c", _MARK + json.dumps(fields)]) + "\n"
+    return "\n".join([*lines, "c", _MARK + json.dumps(about(circuit))]) + "\n"
 
 
 def write_ascii(circuit: Circuit, stem: str) -> dict[str, str]:
@@ -81,7 +64,7 @@ def write_ascii(circuit: Circuit, stem: str) -> dict[str, str]:
     lines += [str(2 * (i + 1)) for i in range(inputs)]
     lines += map(str, outputs)
     lines += [f"{2 * (inputs + 1 + i)} {a} {b}" for i, (a, b) in enumerate(ands)]
-    return {f"{stem}.aag": "\n".join(lines) + "\n" + _symbols(circuit, ands, outputs)}
+    return {f"{stem}.aag": "\n".join(lines) + "\n" + _symbols(circuit)}
 
 
 def write_binary(circuit: Circuit, stem: str) -> dict[str, bytes]:
@@ -96,7 +79,7 @@ def write_binary(circuit: Circuit, stem: str) -> dict[str, bytes]:
                 body.append(delta & 127 | 128)
                 delta >>= 7
             body.append(delta)
-    return {f"{stem}.aig": ("\n".join(head) + "\n").encode() + bytes(body) + _symbols(circuit, ands, outputs).encode()}
+    return {f"{stem}.aig": ("\n".join(head) + "\n").encode() + bytes(body) + _symbols(circuit).encode()}
 
 
 class _Lines:
@@ -146,25 +129,18 @@ def read(content: bytes) -> Circuit:
         raise ValueError("it has latches or properties, and a circuit here has gates alone")
     if not inputs or not count:
         raise ValueError("it has no inputs or no outputs")
-    if most > MOST or inputs + size > most or count > len(content):
-        raise ValueError(f"its header asks for {most} variables")
-    variables = [lines.numbers(1)[0] for _ in range(inputs)] if kind == "aag" else list(range(2, 2 * inputs + 1, 2))
-    outputs = [lines.numbers(1)[0] for _ in range(count)]
-    ands = list(_ascii_ands(lines, size) if kind == "aag" else _binary_ands(lines, inputs, size))
+    if inputs + size > most:
+        raise ValueError(f"its header asks for {most} variables, and it has {inputs} inputs and {size} ANDs")
+    if kind == "aag":
+        variables = [lines.numbers(1)[0] for _ in range(inputs)]
+        outputs = [lines.numbers(1)[0] for _ in range(count)]
+        ands = [(own, a, b) for own, a, b in (lines.numbers(3) for _ in range(size))]
+    else:
+        variables = list(range(2, 2 * inputs + 1, 2))
+        outputs = [lines.numbers(1)[0] for _ in range(count)]
+        ands = list(_binary_ands(lines, inputs, size))
     names, fields = _read_symbols(lines, inputs)
-    if fields is None:
-        return _circuit(most, variables, ands, outputs, names, {})
-    checksum = fields.pop("sha256", None)
-    circuit = _circuit(most, variables, ands, outputs, names, read_about(fields))
-    if checksum is not None and checksum != _checksum(variables, ands, outputs, names, fields):
-        raise ValueError("it is damaged, or was changed: the sha256 in its comment is another (without it, it is read)")
-    return circuit
-
-
-def _ascii_ands(lines: _Lines, size: int) -> Iterator[tuple[int, int, int]]:
-    for _ in range(size):
-        own, a, b = lines.numbers(3)
-        yield own, a, b
+    return _circuit(most, variables, ands, outputs, input_names=names, **fields)
 
 
 def _binary_ands(lines: _Lines, inputs: int, size: int) -> Iterator[tuple[int, int, int]]:
@@ -177,35 +153,27 @@ def _binary_ands(lines: _Lines, inputs: int, size: int) -> Iterator[tuple[int, i
         yield own, a, b
 
 
-def _read_symbols(lines: _Lines, inputs: int) -> tuple[tuple[str, ...], dict[str, Any] | None]:
+def _read_symbols(lines: _Lines, inputs: int) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The names of the inputs (x0, x1, .. where a circuit cannot have them), and what our own comment says."""
-    names = [f"x{i}" for i in range(inputs)]
-    rest, fields = lines.rest(), None
+    names, fields = [f"x{i}" for i in range(inputs)], dict[str, Any]()
+    rest = lines.rest()
     for line in rest:
         if line == "c":
             break
         place, _, name = line.partition(" ")
         if place[:1] == "i" and place[1:].isdecimal() and int(place[1:]) < inputs and name:
             names[int(place[1:])] = name
-    else:
-        if line:  # what follows the last newline
-            raise ValueError("it ends in the middle of a name")
     for line in rest:
-        if line and len(line) < len(_MARK) and _MARK.startswith(line):
-            raise ValueError("it ends in the middle of what its outputs mean")
         if line.startswith(_MARK):
-            fields = json.loads(line.removeprefix(_MARK))
-            if not isinstance(fields, dict):
-                raise ValueError("what its outputs mean is not complete")
+            fields = read_about(json.loads(line.removeprefix(_MARK)))
     if not all(map(is_name, names)) or len(set(names)) < inputs:
         names = [f"x{i}" for i in range(inputs)]
     return tuple(names), fields
 
 
 def _circuit(
-    most: int, variables: list[int], ands: list[tuple[int, int, int]], outputs: list[int], names: tuple[str, ...],
-    fields: dict[str, Any],
-) -> Circuit:  # fmt: skip
+    most: int, variables: list[int], ands: list[tuple[int, int, int]], outputs: list[int], **fields: Any
+) -> Circuit:
     inputs = len(variables)
     defined = variables + [own for own, _, _ in ands]
     used = [literal for _, a, b in ands for literal in (a, b)] + outputs
@@ -219,7 +187,7 @@ def _circuit(
     if any(x < 2 for x in used):
         node[0] = inputs  # the constant as a gate
         new.append((0, 0, 0))
-    for own, a, b in _in_order(ands, node):
+    for own, a, b in _in_order(ands):
         gate = {(0, 0): 1, (0, 1): 2, (1, 0): 4, (1, 1): 8}[a & 1, b & 1]
         new.append((gate, node[a >> 1], node[b >> 1]))
         node[own >> 1] = inputs + len(new) - 1
@@ -231,26 +199,11 @@ def _circuit(
             new.append((12, node[literal >> 1], node[literal >> 1]))
     gates, left, right = torch.tensor(new, dtype=torch.int64, device="cpu").reshape(-1, 3).unbind(1)
     targets = torch.tensor([shown[literal] for literal in outputs], device="cpu")
-    return Circuit(input_names=names, gates=gates, left=left, right=right, outputs=targets, **fields)
+    return Circuit(gates=gates, left=left, right=right, outputs=targets, **fields)
 
 
-def _in_order(ands: list[tuple[int, int, int]], given: dict[int, int]) -> Iterator[tuple[int, int, int]]:
+def _in_order(ands: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
     """Each AND after those it sees: ASCII files may have them in any order."""
-    of = {own >> 1: (own, a, b) for own, a, b in ands}
-    done, started = set(given), set()
-    for own, _, _ in ands:
-        stack = [own >> 1]
-        while stack:
-            variable = stack[-1]
-            waiting = [x >> 1 for x in of[variable][1:] if x >> 1 not in done] if variable not in done else []
-            if waiting and variable in started:
-                raise ValueError("its ANDs go in a circle")
-            if waiting:
-                started.add(variable)
-                stack += waiting
-                continue
-            stack.pop()
-            if variable not in done:
-                done.add(variable)
-                started.discard(variable)
-                yield of[variable]
+    of = {own: (own, a, b) for own, a, b in ands}
+    seen = {own: {literal for literal in (a & ~1, b & ~1) if literal in of} for own, a, b in ands}
+    return (of[own] for own in TopologicalSorter(seen).static_order())

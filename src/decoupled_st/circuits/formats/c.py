@@ -7,7 +7,7 @@ from torch import Tensor
 from decoupled_st.circuits.circuit import Circuit
 from decoupled_st.circuits.compiled import engine
 from decoupled_st.circuits.formats.names import identifier
-from decoupled_st.circuits.schedule import schedule
+from decoupled_st.circuits.schedule import Schedule, layer_sizes, schedule
 
 _MAIN = """
 #ifdef CIRCUIT_MAIN
@@ -77,7 +77,7 @@ int {name}_run(const uint8_t *bytes, size_t images, uint32_t *numbers);
 #endif
 #endif
 """
-MEANING = {
+_MEANING = {
     "bits": "each 0 or 1",
     "scores": "how many outputs of each class are 1",
     "winner": "the class that wins",
@@ -86,20 +86,21 @@ MEANING = {
 
 def write(circuit: Circuit, stem: str) -> dict[str, str]:
     """`.c` and `.h`."""
-    plan, bits = schedule(circuit), len(circuit.outputs) // circuit.numbers
-    tables = [array("run", plan.runs.flatten()), array("wires", plan.wires.flatten()), array("outputs", plan.outputs)]
-    sizes = f"{circuit.inputs}, {plan.slots}, {len(plan.runs)}, {circuit.numbers}, {bits}"
-    fields = f"{sizes}, {int(circuit.meaning == 'winner')}, 0, table_run, table_wires, table_outputs, 0"
-    about = circuit.inputs, circuit.numbers, circuit.meaning, circuit.tau
-    return program(stem, repr(circuit), *about, tables, fields)
+    return program(stem, repr(circuit), schedule(circuit), circuit.meaning, circuit.tau)
 
 
-def program(
-    stem: str, shown: str, inputs: int, numbers: int, meaning: str, tau: float, tables: list[str], fields: str
-) -> dict[str, str]:
-    """`.c` and `.h` of tables and the fields of `circuit` in engine.c that name them."""
+def program(stem: str, shown: str, plan: Schedule, meaning: str, tau: float) -> dict[str, str]:
+    """`.c` and `.h` of what the engine runs."""
     name = identifier(stem)
     upper = name.upper()
+    tables, rows = [], []
+    for i, layer in enumerate(plan.layers):
+        tables += [_table(f"gates_{i}", layer.gates, "uint8_t"), _table(f"wiring_{i}", layer.wiring)]
+        rows.append(f"{{{_joined(layer_sizes(layer))}, table_gates_{i}, table_wiring_{i}}}")
+    if rows:
+        tables.append(f"static const layer layers[{len(rows)}] = {{\n    " + ",\n    ".join(rows) + "};\n")
+    tables += [_table("run", plan.runs), _table("wires", plan.wires), _table("outputs", plan.outputs)]
+    fields = f"{_joined(plan.sizes)}, table_run, table_wires, table_outputs, {'layers' if rows else 0}"
     parts = [
         f"/* decoupled-st circuit: {shown}\n"
         f"   cc -O3 -march=native -DCIRCUIT_MAIN {stem}.c -o {stem} && ./{stem} < images.txt */\n",
@@ -111,14 +112,15 @@ def program(
         "{\n    return run_circuit(&the_circuit, bytes, images, numbers);\n}\n",
         _MAIN.format(name=name, upper=upper),
     ]
-    header = _HEADER.format(
-        shown=shown, upper=upper, name=name, inputs=inputs, numbers=numbers, meaning=MEANING[meaning], tau=tau
-    )
-    return {f"{stem}.h": header, f"{stem}.c": "".join(parts)}
+    about = {"inputs": plan.inputs, "numbers": plan.numbers, "meaning": _MEANING[meaning], "tau": tau}
+    return {f"{stem}.h": _HEADER.format(shown=shown, upper=upper, name=name, **about), f"{stem}.c": "".join(parts)}
 
 
-def array(name: str, values: Tensor, kind: str = "uint32_t") -> str:
-    """A table of C."""
-    numbers = values.tolist() or [0]  # C has no empty arrays
-    rows: Iterable[str] = (", ".join(map(str, numbers[i : i + 24])) for i in range(0, len(numbers), 24))
+def _table(name: str, values: Tensor, kind: str = "uint32_t") -> str:
+    numbers = values.flatten().tolist() or [0]  # C has no empty arrays
+    rows = (_joined(numbers[i : i + 24]) for i in range(0, len(numbers), 24))
     return f"static const {kind} table_{name}[{len(numbers)}] = {{\n    " + ",\n    ".join(rows) + "};\n"
+
+
+def _joined(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -31,12 +31,8 @@ def write(circuit: Circuit, path: str | os.PathLike[str], **options: Any) -> Non
 def contents(circuit: Circuit, path: str | os.PathLike[str], **options: Any) -> dict[Path, Content]:
     """What `write` would write, by path; each says `decoupled-st circuit` near its beginning or its end."""
     target = check_path(path)
-    writer = _WRITERS[target.suffix]
-    known = set(writer.__annotations__) - {"circuit", "stem", "return"}
-    if unknown := options.keys() - known:
-        takes = f"takes {', '.join(sorted(known))}" if known else "takes no options"
-        raise TypeError(f"{target.suffix} {takes}, got {', '.join(sorted(unknown))}")
-    return {target.with_name(name): text for name, text in writer(circuit, target.stem, **options).items()}
+    files = _WRITERS[target.suffix](circuit, target.stem, **options)
+    return {target.with_name(name): text for name, text in files.items()}
 
 
 def check_path(path: str | os.PathLike[str]) -> Path:
@@ -61,7 +57,7 @@ def load(path: str | os.PathLike[str]) -> Circuit:
             return aiger.read(content)
         if content.lstrip()[:1] == b"{":
             return json.read(content)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RuntimeError) as error:
         raise ValueError(f"{str(target)!r} is no circuit that can be read: {error}") from error
     raise ValueError(f"{str(target)!r} is neither AIGER (it would begin with aag or aig) nor JSON of a circuit")
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from decoupled_st.circuits.circuit import Circuit
 from decoupled_st.circuits.formats import verilog
 from decoupled_st.circuits.formats.names import identifier
+from decoupled_st.circuits.network import Layer
 
 _MODULES = """
 // The windows of an image whose pixels come row by row; `fire` where `taps` are one, by channel, row and column.
@@ -101,7 +102,7 @@ module {name}_tb;
     reg [{channels}:0] pixel;
     wire done;
     wire [{width}:0] {output};
-    integer file, symbol, at, n, c, failed = 0, images = 0, shown = 0;
+    integer file, symbol, at, n, c, images = 0, shown = 0;
     {name} dut (.clk(clk), .rst(rst), .valid(valid), .x(pixel), .done(done), .{output}({output}));
     task step;
         begin
@@ -122,12 +123,12 @@ module {name}_tb;
     endtask
 {read}
     initial begin
-        open;
+        file = $fopen("images.txt", "r");
         step;
         rst = 0;
         valid = 1;
         next;
-        while (!failed && at != 0) begin
+        while (at == {inputs} + 1) begin
             images = images + 1;
             send;
             next;
@@ -143,7 +144,7 @@ endmodule
 
 def write(
     shown: str,
-    convolutions: Sequence[tuple[tuple[int, int, int, int, int], Circuit]],
+    convolutions: Sequence[tuple[Layer, Circuit]],
     head: Circuit,
     stem: str,
     testbench: bool = False,
@@ -152,19 +153,19 @@ def write(
 
     Args:
         shown: a line that describes the network.
-        convolutions: height, width, kernel, padding and pool of each, and its trees at one window, whose places are
-            their inputs.
+        convolutions: each with its trees at one window, whose places are their inputs.
         head: what follows; its inputs are the last convolution's channels, rows and columns.
         stem: of the file's name.
     """
     name, ports = identifier(stem), verilog.Ports.of(head)
-    (rows, columns, kernel, *_), trees = convolutions[0]
-    channels, pixels = trees.inputs // kernel**2, rows * columns
+    first = convolutions[0][0]
+    channels, pixels = first.channels, first.height * first.width
     parts = [_MODULES.format(name=name)]
     lines, valid, x = [], "valid", "x"
-    for at, ((H, W, K, P, S), trees) in enumerate(convolutions):
+    for at, (layer, trees) in enumerate(convolutions):
         parts += verilog.write(trees, f"{stem}_trees{at}").values()
-        C, D = trees.inputs // K**2, len(trees.outputs)
+        C, D, H, W = layer.channels, len(trees.outputs), layer.height, layer.width
+        K, P, S = layer.kernel, layer.padding, layer.pool
         lines += [
             f"    wire fire{at}, done{at};",
             f"    wire [{C * K * K - 1}:0] taps{at};",
@@ -189,7 +190,7 @@ def write(
     ]
     top = [
         f"// decoupled-st circuit: {shown}",
-        f"// One pixel per clock in which `valid` is 1, row by row; an image is {rows} x {columns}, and the",
+        f"// One pixel per clock in which `valid` is 1, row by row. An image is {first.height} x {first.width}; the",
         "// next may follow at once. `done` is 1 for the clock in which an image's numbers are out; those of the last",
         "// image come as pixels of another go in. Begin with a clock in which `rst` is 1.",
         f"module {name} (\n    input wire clk, input wire rst, input wire valid, input wire [{channels - 1}:0] x,",

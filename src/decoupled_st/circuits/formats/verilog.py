@@ -5,7 +5,7 @@ reader), class 0 in the lowest bits, added up by a tree of `+`, for which synthe
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from decoupled_st.circuits.circuit import Circuit
 from decoupled_st.circuits.formats.names import identifier
@@ -37,9 +37,6 @@ class Ports:
 
 def write(circuit: Circuit, stem: str, pipelined: bool = False, testbench: bool = False) -> dict[str, str]:
     """`.v`, and `_tb.v` where a testbench is asked for."""
-    for option, value in (("pipelined", pipelined), ("testbench", testbench)):
-        if not isinstance(value, bool):
-            raise TypeError(f"{option} must be True or False, got {value!r}")
     name, ports = identifier(stem), Ports.of(circuit)
     body = _Pipeline(circuit, ports) if pipelined else _Combinational(circuit, ports)
     lines = list(body.lines())
@@ -98,26 +95,20 @@ class _Combinational:
             yield f"    assign scores[{c * self.ports.bits} +: {self.ports.bits}] = {terms[0][0]};"
 
 
-@dataclass
-class _Stage:
-    """What is registered at one clock: declarations and assignments."""
-
-    declared: list[str] = field(default_factory=list)
-    assigned: list[str] = field(default_factory=list)
-
-
 class _Pipeline:
     """A gate of level k is registered at clock k, and again at each clock after it until its last use."""
 
     def __init__(self, circuit: Circuit, ports: Ports) -> None:
         self.circuit, self.ports = circuit, ports
         self.levels = circuit.levels.tolist()
-        group = len(circuit.outputs) // circuit.classes if circuit.meaning == "scores" else 1
-        self.depth, self.adders = circuit.depth, (group - 1).bit_length()
-        self.latency = self.depth + self.adders + (1 if circuit.meaning == "scores" and self.adders == 0 else 0)
-        if circuit.meaning != "scores":
+        self.depth = circuit.depth
+        if circuit.meaning == "scores":
+            adders = (len(circuit.outputs) // circuit.classes - 1).bit_length()
+            self.latency = self.depth + max(adders, 1)
+        else:
             self.latency = self.depth + 1 if self.depth else 0
-        self.stages = [_Stage() for _ in range(self.latency + 1)]
+        self.declared = list[str]()
+        self.assigned: list[list[str]] = [[] for _ in range(self.latency + 1)]  # at each clock
 
     def _node(self, node: int, clock: int) -> str:
         """The node's value as it is after that clock."""
@@ -128,9 +119,8 @@ class _Pipeline:
         return f"{own.replace('[', '').replace(']', '')}_d{late}"
 
     def _register(self, clock: int, name: str, value: str, width: int = 1) -> None:
-        stage = self.stages[clock]
-        stage.declared.append(f"    reg {f'[{width - 1}:0] ' if width > 1 else ''}{name};")
-        stage.assigned.append(f"        {name} <= {value};")
+        self.declared.append(f"    reg {f'[{width - 1}:0] ' if width > 1 else ''}{name};")
+        self.assigned[clock].append(f"        {name} <= {value};")
 
     def lines(self) -> Iterator[str]:
         circuit = self.circuit
@@ -149,14 +139,13 @@ class _Pipeline:
             self._sums()
         else:
             shown = ", ".join(self._node(node, self.depth) for node in reversed(circuit.outputs.tolist()))
-            self.stages[self.latency].assigned.append(f"        {self.ports.name} <= {{{shown}}};")
-        for stage in self.stages:
-            yield from stage.declared
+            self.assigned[self.latency].append(f"        {self.ports.name} <= {{{shown}}};")
+        yield from self.declared
         if not self.latency:
             yield f"    assign {self.ports.name} = {{{shown}}};"
-        for stage in self.stages[1:]:
-            if stage.assigned:
-                yield from ("    always @(posedge clk) begin", *stage.assigned, "    end")
+        for assigned in self.assigned[1:]:
+            if assigned:
+                yield from ("    always @(posedge clk) begin", *assigned, "    end")
 
     def _last_clocks(self) -> list[int]:
         """The last clock after which each node is seen; -1 where no output depends on it."""
@@ -189,7 +178,7 @@ class _Pipeline:
                 terms = sums
             target = f"scores[{c * self.ports.bits} +: {self.ports.bits}]"
             total = " + ".join(name for name, _ in terms)
-            self.stages[self.latency].assigned.append(f"        {target} <= {total};")
+            self.assigned[self.latency].append(f"        {target} <= {total};")
 
 
 def _testbench(circuit: Circuit, name: str, ports: Ports, latency: int | None) -> str:
@@ -218,53 +207,35 @@ def prints(circuit: Circuit, ports: Ports) -> str:
     return "\n".join(f'            $write("%0d{end}", {value});' for value, end in zip(shown, ends, strict=True))
 
 
-READ = """    task open;
-        begin
-            file = $fopen("images.txt", "r");
-            if (file == 0) begin
-                $display("images.txt cannot be opened");
-                $finish;
-            end
-        end
-    endtask
-    // The next image into x, one digit per input; at the end of the file, at is 0.
+READ = """    // The next image into x, one digit per input; afterwards, at is how many there were.
     task next;
         begin
             at = 0;
-            symbol = 0;
-            while (!failed && at <= {inputs} && symbol != -1) begin
+            symbol = $fgetc(file);
+            while (symbol == 10 || symbol == 13)  // the ends of lines
                 symbol = $fgetc(file);
-                if (symbol == "0" || symbol == "1") begin
-                    x[at] = symbol == "1";
-                    at = at + 1;
-                end else if (symbol == 10 ? at != 0 : symbol != 32 && symbol != 13 && !(symbol == -1 && at == 0))
-                    failed = 1;
-            end
-            if (!failed && at != 0) begin  // then the line ends
+            while (symbol == "0" || symbol == "1") begin
+                x[at] = symbol == "1";
+                at = at + 1;
                 symbol = $fgetc(file);
-                while (symbol == 32 || symbol == 13)
-                    symbol = $fgetc(file);
-                if (symbol != 10 && symbol != -1)
-                    failed = 1;
             end
         end
     endtask
     task close;
         begin
-            if (failed)
+            if (at != 0 || symbol != -1)
                 $display("{name}: an image is a line of %0d digits, 0 or 1; here reading ended", {inputs} + 1);
-            $fclose(file);
             $finish;
         end
     endtask"""
-"""How a testbench reads its images: tasks that open the file, take the next image from it, and close it."""
+"""How a testbench reads its images: tasks that take the next one from the file, and end the simulation."""
 
 _TESTBENCH = """// Testbench of a decoupled-st circuit: reads images from images.txt and prints their numbers.
 module {name}_tb;
     reg clk = 0;
     reg [{inputs}:0] x;
     wire [{width}:0] {output};
-    integer file, symbol, at, failed = 0, images = 0, clocks = 0;
+    integer file, symbol, at, images = 0, clocks = 0;
     {name} dut ({clock}.x(x), .{output}({output}));
     task step;
         begin
@@ -278,9 +249,9 @@ module {name}_tb;
     endtask
 {read}
     initial begin
-        open;
+        file = $fopen("images.txt", "r");
         next;
-        while (!failed && at != 0) begin
+        while (at == {inputs} + 1) begin
             images = images + 1;
             step;
             next;
