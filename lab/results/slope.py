@@ -3,7 +3,7 @@
     python -m results.slope [--data DIR]
 
 Untrained networks at the paper's scale, tau_f = 0.1, five seeds; the root mean square of the norm over the first eight
-batches; slopes of its logarithm over that of tau_b. Prints the table that docs/results.md#results-in-detail quotes.
+batches; slopes of its logarithm over that of tau_b. Prints the table in lab/results/README.md#the-slope-by-layer.
 """
 
 import argparse
