@@ -12,9 +12,6 @@ DEFAULT = "decoupled"
 """The estimator of a run where none is named."""
 USUAL = ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
 """The estimators that `dst run --estimator all` trains."""
-IDENTITY, CLEAN, PERTURBED = (kind.surrogate for kind in (dst.IdentitySTE, dst.Decoupled, dst.GumbelSTE))
-SECOND_ORDER, GAPPED = (kind.surrogate for kind in (dst.ReinMax, dst.GappedSTE))
-"""What carries the gradient; the last two depend on what was drawn."""
 SHAPES = ("constant", "linear", "cosine", "exponential")
 Kind: TypeAlias = type[dst.Estimator]
 
@@ -169,7 +166,7 @@ def may_be_zero(kind: Kind, name: str) -> bool:
 
 def takes_noise(kind: Kind) -> bool:
     """True where anything random is in an estimator."""
-    return kind.draw not in (None, 0) or kind.surrogate == PERTURBED
+    return kind.draw not in (None, 0) or kind.surrogate == dst.GumbelSTE.surrogate
 
 
 def names_of_temperatures() -> list[str]:

@@ -11,7 +11,7 @@ _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u20
 
 def shown(text: str) -> str:
     """The text with every character that a terminal would obey written out: `\\x1b` for an escape."""
-    return _OBEYED.sub(_written_out, text)
+    return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def by_size(text: str) -> tuple[bool, float, str]:
@@ -26,8 +26,3 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A question with the known name that is most like this one, to follow a sentence; empty where none is."""
     close = get_close_matches(name, list(known), 1)
     return f" Did you mean {close[0]!r}?" if close else ""
-
-
-def _written_out(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dst_lab.engines.checkpoints import Checkpoints, folder_of
 from dst_lab.engines.chunk import by_fleet
 from dst_lab.engines.engine import Engine, EngineLostError, Job, Progress
+from dst_lab.fleet.checkpoint import Checkpoints, folder_of
 from dst_lab.fleet.provenance import own_sources
 from dst_lab.plans import Plan, Recipes
 from dst_lab.records import Reader, remaining

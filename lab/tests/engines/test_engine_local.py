@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 from dst_lab.engines import chunk
-from dst_lab.engines.checkpoints import Checkpoints
 from dst_lab.engines.engine import Job, Progress, Result
 from dst_lab.engines.local import LocalEngine
 from dst_lab.estimators import Choice
-from dst_lab.fleet.checkpoint import Checkpoint
+from dst_lab.fleet.checkpoint import Checkpoint, Checkpoints
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.store import Store, StoreError, run_id
 from dst_lab.train import Outcome

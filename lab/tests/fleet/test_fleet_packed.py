@@ -56,7 +56,7 @@ def step(fleet: Fleet) -> torch.Tensor:
     """One step, not captured; the gradient norm."""
     fleet.count.fill_(fleet.step)
     fleet._prepare()
-    norm = fleet._counted(fleet._advance)()
+    norm = fleet._advance()
     fleet.step += 1
     return norm()
 

@@ -4,8 +4,8 @@ import gzip
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 VARIABLE = "DST_DATA"
@@ -39,13 +39,12 @@ class Source:
 
     def found(self, root: Path) -> dict[File, Path]:
         """The files that are under `root`, each at the first place that has it."""
-        places = {file: [path for path in self._places(root, file) if path.exists()] for file in self.files}
-        return {file: paths[0] for file, paths in places.items() if paths}
-
-    def _places(self, root: Path, file: File) -> Iterator[Path]:
-        for folder in self.folders:
-            for suffix in self.suffixes:
-                yield root / folder / (file.name + suffix)
+        found: dict[File, Path] = {}
+        for file, folder, suffix in product(self.files, self.folders, self.suffixes):
+            path = root / folder / (file.name + suffix)
+            if path.exists():
+                found.setdefault(file, path)
+        return found
 
 
 def _idx(folder: str, address: str, digests: tuple[str, str, str, str]) -> Source:

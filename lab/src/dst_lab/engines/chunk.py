@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dst_lab.engines.engine import Job, Progress, Result
-from dst_lab.fleet.contract import ContractError, ShapeError, check_built, sample
+from dst_lab.fleet.contract import ContractError, ShapeError, check_built, made
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.optimiser import UpdateRule
 from dst_lab.fleet.provenance import provenance
@@ -60,7 +60,9 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
     fleet: Fleet | None = None
     try:
         fleet = Fleet(task, members, checkpoint)
-        records = fleet.train(_watched(_reporting(job.progress)), _watched(ended), job.networks)
+        progress = job.progress
+        report = _watched(lambda fleet: progress(Progress(fleet=fleet))) if progress else None
+        records = fleet.train(report, _watched(ended), job.networks)
         return Result(records, [rest] if rest else [])
     except _WatcherError as error:
         raise error.args[0] from None
@@ -79,7 +81,10 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
     except Exception as error:
         if not _works(task.device):
             raise
-        failure = _diverged(fleet) or failed(members[0], *_reason(error), task.device, fleet)
+        frames = traceback.extract_tb(error.__traceback__)[: -AROUND - 1 : -1]
+        where = ", from ".join(f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)
+        reason = f"{type(error).__name__}: {error}"
+        failure = _diverged(fleet) or failed(members[0], reason, where, task.device, fleet)
     # Outside the handlers, where nothing holds on to the fleet's memory any more.
     del fleet
     if task.device.type == "cuda":
@@ -93,7 +98,7 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
 def failed(config: Config, reason: str, where: str, device: torch.device, fleet: Fleet | None = None) -> Record:
     """The record of a run whose code failed."""
     detail = {"reason": reason, "where": where, "step": fleet.step if fleet else 0}
-    origin = provenance(device, fleet.seconds if fleet else 0.0, 1, fleet.path if fleet else {})
+    origin = fleet.provenance() if fleet else provenance(device, 0.0, 1, {})
     return Record(config=config.to_dict(), status="failed", detail=detail, provenance=origin)
 
 
@@ -101,7 +106,7 @@ def _diverged(fleet: Fleet | None) -> Record | None:
     """The record of a lone run whose loss was not finite before its code failed: code may refuse such numbers."""
     if fleet is None or len(fleet.members) > 1 or not fleet.bad_step.any():
         return None
-    (record,) = records_of(fleet, {}, {}, provenance(fleet.device, fleet.seconds, 1, fleet.path))
+    (record,) = records_of(fleet)
     return record
 
 
@@ -145,7 +150,8 @@ def runs_that_fit(task: Task, device: torch.device, sharers: int = 1) -> int:
 
 def bytes_per_run(task: Task) -> int:
     """About how much memory one more run takes."""
-    parameters, fixed, buffers = (sample(task, part).values() for part in ("initial", "fixed", "buffers"))
+    seed = task.config.seed
+    parameters, fixed, buffers = (made(task, part, seed).values() for part in ("initial", "fixed", "buffers"))
     numbers = sum(tensor.numel() for tensor in parameters)
     held = sum(tensor.numel() * tensor.element_size() for tensor in (*fixed, *buffers))
     # Parameters, gradients and the optimiser's two moments, in float32.
@@ -165,18 +171,14 @@ def free_bytes(device: torch.device) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-def _reporting(progress: Callable[[Progress], None] | None) -> Callable[[Fleet], None] | None:
-    return None if progress is None else lambda fleet: progress(Progress(fleet=fleet))
-
-
-def _watched(call: Callable[..., Any] | None) -> Any:
+def _watched(call: Callable[..., Any]) -> Callable[..., Any]:
     def watched(*given: Any) -> Any:
         try:
-            return call(*given) if call else None
+            return call(*given)
         except Exception as error:
             raise _WatcherError(error) from error
 
-    return watched if call else None
+    return watched
 
 
 def _works(device: torch.device) -> bool:
@@ -187,10 +189,3 @@ def _works(device: torch.device) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _reason(error: Exception) -> tuple[str, str]:
-    """What failed, and where: the innermost call, and those around it."""
-    frames = traceback.extract_tb(error.__traceback__)[: -AROUND - 1 : -1]
-    where = ", from ".join(f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)
-    return f"{type(error).__name__}: {error}", where

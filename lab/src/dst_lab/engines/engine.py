@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from dst_lab.engines.checkpoints import Checkpoints
-from dst_lab.fleet.checkpoint import SECONDS
+from dst_lab.fleet.checkpoint import SECONDS, Checkpoints
 from dst_lab.fleet.loop import Fleet
 from dst_lab.runs import Config
 from dst_lab.store import Record

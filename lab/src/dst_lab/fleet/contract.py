@@ -48,11 +48,12 @@ def check_type(task: Any) -> None:
         raise ContractError(
             f"the task {name}: network(config, tensors, ..) is called on the class: make it a classmethod"
         )
-    own = {"estimator"}
     none = dataclasses.MISSING
-    bare = [one.name for one in dataclasses.fields(config) if one.default is none and one.default_factory is none]
-    if bare := [name for name in bare if name not in own]:
-        raise ContractError(f"the task {name}: every field of {config.__name__} needs a default, got {bare[0]} without")
+    for one in dataclasses.fields(config):
+        if one.name != "estimator" and one.default is none and one.default_factory is none:
+            raise ContractError(
+                f"the task {name}: every field of {config.__name__} needs a default, got {one.name} without"
+            )
 
 
 def check_fields(config: type[Config]) -> None:
@@ -81,32 +82,14 @@ def check_built(task: Any) -> None:
     steps = task.config.steps_of(images)
     if not (isinstance(steps, tuple) and len(steps) == 2 and all(isinstance(n, int) and n > 0 for n in steps)):
         raise ContractError(f"the task {name}: steps_of({images}) must give two whole numbers above 0, got {steps!r}")
-    for key, tensor in sample(task, "initial").items():
+    for key, tensor in made(task, "initial", task.config.seed).items():
         if not tensor.is_floating_point():
             raise ContractError(f"the task {name}: initial(seed)[{key!r}] must be a tensor of floats, {_was(tensor)}")
 
 
-def sample(task: Any, part: str) -> dict[str, Tensor]:
-    """What `initial`, `fixed` or `buffers` gives for the task's own seed, or for another where its code fails for that
-    one: a run that fails alone is recorded as failed, and the others are trained. A failure that is the same for all
-    seeds that are tried is raised, since it holds for every run, as sizes that do not fit do; of several failures none
-    is, and the result is empty."""
-    errors = []
-    for seed in dict.fromkeys((task.config.seed, 0, 1, 2, task.config.seed + 1)):
-        try:
-            return _made(task, part, seed)
-        except ContractError:  # noqa: PERF203 - five at most
-            raise
-        except Exception as error:
-            errors.append(error)
-    if len({(type(error), str(error)) for error in errors}) == 1:
-        raise errors[0]
-    return {}
-
-
 def stacked(task: Any, part: str, seeds: Sequence[int], device: torch.device) -> dict[str, Tensor]:
     """What `initial`, `fixed` or `buffers` gives for each run of a fleet, [runs, ...]."""
-    of_seed = {seed: _made(task, part, seed) for seed in dict.fromkeys(seeds)}
+    of_seed = {seed: made(task, part, seed) for seed in dict.fromkeys(seeds)}
     expected = of_seed[seeds[0]]
     for seed, tensors in of_seed.items():
         for key in {**expected, **tensors}:
@@ -119,7 +102,7 @@ def stacked(task: Any, part: str, seeds: Sequence[int], device: torch.device) ->
     return {key: torch.stack([of_seed[seed][key] for seed in seeds]).to(device) for key in expected}
 
 
-def _made(task: Any, part: str, seed: int) -> dict[str, Tensor]:
+def made(task: Any, part: str, seed: int) -> dict[str, Tensor]:
     """What `initial`, `fixed` or `buffers` gives for one seed."""
     tensors = getattr(task, part)(seed)
     promised = f"the task {task.config_type.task}: {part}(seed)"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.diagnostics import gradient_norm
-from dst_lab.estimators import Choice, Kind, Schedule
+from dst_lab.estimators import Choice, Schedule
 from dst_lab.fleet import contract
 from dst_lab.fleet.checkpoint import Checkpoint, state
 from dst_lab.fleet.chooser import Chooser
@@ -59,6 +59,8 @@ class Fleet:
         self.history: list[tuple[int, dict[str, Array]]] = []
         self.earlier, self._started = 0.0, time.monotonic()
         self.path = dict(task.path)
+        sources = own_sources(type(task), self.members[0].estimator)
+        self.sources = {key: mark for key, (_, mark) in sources.items()}
         # A lone member is trained with a copy of itself: see `Task.pairs_a_lone_run`.
         pairs = len(self.members) == 1 and self.device.type == "cpu" and task.pairs_a_lone_run
         self.configs = self.members * 2 if pairs else self.members
@@ -78,13 +80,21 @@ class Fleet:
         orders = (len(self.streams.seeds), self.batches, self.configs[0].batch)
         self.order = torch.zeros(orders, dtype=torch.int64, device=self.device)
         self.count = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.schedules: dict[str, list[Schedule]] = {}
+        """The course of every temperature that no rule sets, for each run."""
+        for config in self.configs:
+            for name, course in config.estimator.temperatures:
+                if isinstance(course, Schedule):
+                    self.schedules.setdefault(name, []).append(course)
         self.taus = {
             name: torch.tensor([schedule.at(0.0) for schedule in schedules], device=self.device)
-            for name, schedules in self._schedules().items()
+            for name, schedules in self.schedules.items()
         }
-        self._moving = any(moves(course) for c in self.configs for _, course in c.estimator.temperatures)
         self.courses = self._courses(0)
-        self.rules = self._ruled()
+        rules = Rules([config.estimator for config in self.configs], self.device, self.steps)
+        self.rules = rules if rules.parts else None
+        if self.rules:
+            self._count_places(self.rules)
         self._epoch = -1
         self.checkpoint = checkpoint
         if checkpoint:
@@ -112,25 +122,21 @@ class Fleet:
         self.synchronise()
         artefacts = self.task.artefacts(self._all(), self._choosers(Use.EVALUATE))
         artefacts = contract.check_artefacts(self.name, artefacts, self.runs)
-        tensors = tensors_of(self) if networks else {}
-        how = {
-            **self.path,
-            **{key: mark for key, (_, mark) in own_sources(type(self.task), self.members[0].estimator).items()},
-        }
-        origin = provenance(self.device, self.seconds, len(self.members), how)
-        return records_of(self, artefacts, tensors, origin)
+        return records_of(self, artefacts, tensors_of(self) if networks else {})
 
     @property
     def seconds(self) -> float:
         """The seconds of training so far, those before an interruption included."""
         return self.earlier + time.monotonic() - self._started
 
+    def provenance(self) -> dict[str, Any]:
+        """Where the runs come from, if they end now."""
+        return provenance(self.device, self.seconds, len(self.members), {**self.path, **self.sources})
+
     def stepper(self) -> Step:
         """The training step; on CUDA a captured graph."""
         self.count.fill_(self.step)
-        advance = self._counted(self._advance)
-        if self.device.type == "cuda":
-            advance = self._captured(advance)
+        advance = self._captured() if self.device.type == "cuda" else self._advance
 
         def step() -> Norm:
             self._prepare()
@@ -139,9 +145,6 @@ class Fleet:
             return norm
 
         return step
-
-    def _all(self) -> dict[str, Tensor]:
-        return {**self.parameters, **self.fixed, **self.buffers}
 
     def _prepare(self) -> None:
         """An epoch's order and temperatures, into tensors that a captured graph reads."""
@@ -154,66 +157,19 @@ class Fleet:
                 self.courses[name].copy_(course)
             self._epoch = epoch
 
-    def _counted(self, advance: Step) -> Step:
-        """The step with batch and temperatures picked before it and counted after it, by tensors alone."""
-
-        def step() -> Norm:
-            batch = (self.count % self.batches).expand(self.runs)  # a tensor of no dimension would be read here
-            self.index.copy_(self.order[self.streams.rows, batch])
-            for name, course in self.courses.items():
-                self.taus[name].copy_(course.index_select(0, batch[:1])[0])
-            norm = advance()
-            self.count += 1
-            return norm
-
-        return step
-
-    def _schedules(self) -> dict[str, list[Schedule]]:
-        """The course of every temperature that no rule sets, for each run."""
-        schedules: dict[str, list[Schedule]] = {}
-        for config in self.configs:
-            for name, course in config.estimator.temperatures:
-                if isinstance(course, Schedule):
-                    schedules.setdefault(name, []).append(course)
-        return schedules
-
-    def _courses(self, epoch: int) -> dict[str, Tensor]:
-        """The temperatures that move in any run, at every step of an epoch: [batches, runs] each."""
-        shares = [(epoch * self.batches + batch) / self.steps for batch in range(self.batches)]
-        tables: dict[str, Tensor] = {}
-        for name, schedules in self._schedules().items():
-            if any(map(moves, schedules)):
-                values = {schedule: [schedule.at(share) for share in shares] for schedule in set(schedules)}
-                of_runs = torch.tensor([values[schedule] for schedule in schedules], device=self.device)
-                tables[name] = of_runs.T.contiguous()
-        return tables
-
-    def _ruled(self) -> Rules | None:
-        """The rules that set temperatures, with a state for every place where choices are made: a pass that trains
-        nothing counts the places."""
-        rules = Rules([config.estimator for config in self.configs], self.device, self.steps)
-        if not rules.parts:
-            return None
-        self.rules = rules
-        own = {name: buffer.clone() for name, buffer in self.buffers.items()}  # which this pass may move
-        with torch.no_grad():
-            self.task.loss({**self._all(), **own}, self.index[:, :1], self.chooser(observe=False))
-        rules.counted = True
-        if not rules.states:
-            raise contract.ContractError(
-                f"the task {self.name} makes no choice while it trains, so that a rule has nothing to observe: give "
-                f"{' and '.join(rules.parts)} as numbers"
-            )
-        return rules
-
     def _advance(self) -> Norm:
-        """One step of every run."""
+        """One step of every run, by tensors alone."""
+        batch = (self.count % self.batches).expand(self.runs)  # a tensor of no dimension would be read here
+        self.index.copy_(self.order[self.streams.rows, batch])
+        for name, course in self.courses.items():
+            self.taus[name].copy_(course.index_select(0, batch[:1])[0])
         leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
         losses = self.task.loss({**self._all(), **leaves}, self.index, self.chooser())
         gradients = contract.gradients_of(self.name, contract.check_loss(self.name, losses, self.index), leaves)
         self.optimiser.step(gradients, self.now)
         note = compiled(_note) if self.device.type == "cuda" else _note
         note(losses.detach(), self.now, self.loss_sum, self.bad_step)
+        self.count += 1
 
         def norm() -> Tensor:
             pairs = (torch.cat([g, g]) if self.runs == 1 else g for g in gradients.values())  # see sum_per_run
@@ -221,26 +177,7 @@ class Fleet:
 
         return norm
 
-    def chooser(self, observe: bool = True) -> Chooser:
-        """The choices of a training step."""
-        return Chooser(self.choice, self.taus, Source(self.streams, Use.TRAIN, self.now), self.rules, observe)
-
-    @property
-    def choice(self) -> Choice:
-        """The estimator that all runs share, with its options; the temperatures are those of the first run."""
-        return self.configs[0].estimator
-
-    @property
-    def kind(self) -> Kind:
-        """What there is to know of the estimator."""
-        return self.choice.kind
-
-    @property
-    def now(self) -> int | Tensor:
-        """The step; on CUDA the tensor that a captured graph reads."""
-        return self.count if self.device.type == "cuda" else self.step
-
-    def _captured(self, advance: Step) -> Step:
+    def _captured(self) -> Step:
         """The step as one CUDA graph: short steps would otherwise wait for Python.
 
         Warm-up and capture run the step for real, so what it changes is put back afterwards.
@@ -252,21 +189,59 @@ class Fleet:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(2):
-                advance()
+                self._advance()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            norm = advance()
+            norm = self._advance()
         for tensor, value in zip(changed, kept, strict=True):
             tensor.copy_(value)
 
-        held = graph, advance  # the step holds tensors that the graph reads
-
         def replay() -> Norm:
-            held[0].replay()
+            graph.replay()
             return norm
 
         return replay
+
+    def _courses(self, epoch: int) -> dict[str, Tensor]:
+        """The temperatures that move in any run, at every step of an epoch: [batches, runs] each."""
+        shares = [(epoch * self.batches + batch) / self.steps for batch in range(self.batches)]
+        tables: dict[str, Tensor] = {}
+        for name, schedules in self.schedules.items():
+            if any(map(moves, schedules)):
+                values = {schedule: [schedule.at(share) for share in shares] for schedule in set(schedules)}
+                of_runs = torch.tensor([values[schedule] for schedule in schedules], device=self.device)
+                tables[name] = of_runs.T.contiguous()
+        return tables
+
+    def _count_places(self, rules: Rules) -> None:
+        """Give the rules a state for every place where choices are made, by a pass that trains nothing."""
+        own = {name: buffer.clone() for name, buffer in self.buffers.items()}  # which this pass may move
+        with torch.no_grad():
+            self.task.loss({**self._all(), **own}, self.index[:, :1], self.chooser(observe=False))
+        rules.counted = True
+        if not rules.states:
+            raise contract.ContractError(
+                f"the task {self.name} makes no choice while it trains, so that a rule has nothing to observe: give "
+                f"{' and '.join(rules.parts)} as numbers"
+            )
+
+    def _all(self) -> dict[str, Tensor]:
+        return {**self.parameters, **self.fixed, **self.buffers}
+
+    def chooser(self, observe: bool = True) -> Chooser:
+        """The choices of a training step."""
+        return Chooser(self.choice, self.taus, Source(self.streams, Use.TRAIN, self.now), self.rules, observe)
+
+    @property
+    def choice(self) -> Choice:
+        """The estimator that all runs share, with its options; the temperatures are those of the first run."""
+        return self.configs[0].estimator
+
+    @property
+    def now(self) -> int | Tensor:
+        """The step; on CUDA the tensor that a captured graph reads."""
+        return self.count if self.device.type == "cuda" else self.step
 
     def _choosers(self, use: Use) -> Choosers:
         """Choices for passes outside training; each pass has draws of its own, fixed by the step and its number."""
@@ -283,9 +258,12 @@ class Fleet:
     def evaluate(self, norm: Norm) -> None:
         """Measure every run as it stands now, and keep the row."""
         since = self.step - (self.history[-1][0] if self.history else 0)
-        metrics = {"train_loss": self.loss_sum / since}
-        metrics["gradient_norm"] = norm()
-        metrics |= self.temperatures()
+        metrics = {"train_loss": self.loss_sum / since, "gradient_norm": norm()}
+        for metric, name in parts_of(self.choice.kind).items() if self.courses or self.rules else ():
+            if self.rules and name in self.rules.parts:
+                metrics[metric] = self.rules.latest(name)
+            elif name:
+                metrics[metric] = self.taus[name]
         metrics |= self.measure()
         # The last update, too, can break a run, after its last training loss.
         broken = ~metrics["validation_loss"].isfinite() & (self.bad_step == 0)
@@ -298,27 +276,13 @@ class Fleet:
         self.history.append((self.step, row))
         self.loss_sum.zero_()
 
-    def temperatures(self) -> Metrics:
-        """tau_f and tau_b of the latest step, where they move in any run: [runs], or [runs, places] by a rule."""
-        if not (self._moving or self.rules):
-            return {}
-        named = {metric: name for metric, name in parts_of(self.kind).items() if name}
-        return {
-            metric: self.rules.latest(name) if self.rules and name in self.rules.parts else self.taus[name].clone()
-            for metric, name in named.items()
-        }
-
     def measure(self) -> Metrics:
         """What the task measures of every run as it stands now, [runs, ...] each."""
         with torch.no_grad():
             metrics = self.task.evaluate(self._all(), self._choosers(Use.EVALUATE))
         metrics = contract.check_metrics(self.name, metrics, self.runs, "evaluate")
-        return metrics | self.diagnose()
-
-    def diagnose(self) -> Metrics:
-        """The task's diagnostics of every run as it stands now; none where this step has none."""
         diagnosed = self.task.diagnose(self._all(), self._choosers(Use.SNR), self.step)
-        return contract.check_metrics(self.name, diagnosed, self.runs, "diagnose")
+        return metrics | contract.check_metrics(self.name, diagnosed, self.runs, "diagnose")
 
     def synchronise(self) -> None:
         """Wait for the device."""

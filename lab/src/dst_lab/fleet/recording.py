@@ -17,10 +17,10 @@ Array = npt.NDArray[Any]
 
 
 def records_of(
-    fleet: "Fleet", artefacts: Mapping[str, Array], tensors: Mapping[str, Array], origin: Mapping[str, Any]
+    fleet: "Fleet", artefacts: Mapping[str, Array] | None = None, tensors: Mapping[str, Array] | None = None
 ) -> list[Record]:
     """The record of every member, with its part of the artefacts and of the kept tensors, [runs, ...] each."""
-    bad, finite = fleet.bad_step.tolist(), fleet.untrained.isfinite().tolist()
+    bad, finite, origin = fleet.bad_step.tolist(), fleet.untrained.isfinite().tolist(), fleet.provenance()
     records = []
     for run, config in enumerate(fleet.members):
         history = _history(fleet, run, bad[run])
@@ -33,8 +33,8 @@ def records_of(
             status, detail = "diverged", {"step": bad[run], "reason": reason, "last": ends}
         else:
             detail = worse_than_untrained(float(fleet.untrained[run]), history)
-            kept = {name: array[run] for name, array in artefacts.items()}
-            network = {name: array[run] for name, array in tensors.items()}
+            kept = {name: array[run] for name, array in (artefacts or {}).items()}
+            network = {name: array[run] for name, array in (tensors or {}).items()}
         records.append(
             Record(
                 config=config.to_dict(),

@@ -1,6 +1,7 @@
 """A search that learns as it goes: Optuna asks, the store answers."""
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,8 +92,14 @@ class Adaptive(Plan):
             seed=self.sampler_seed, multivariate=True, constant_liar=True, n_startup_trials=BATCH
         )
         study = optuna.create_study(sampler=sampler)
-        space = {name: self._range(optuna, name, low, high) for name, low, high in self.axes}
-        space |= {name: optuna.distributions.CategoricalDistribution(values) for name, values in self.choices}
+        kinds = optuna.distributions
+        space: dict[str, Any] = {}
+        for name, low, high in self.axes:
+            if self._is_whole(name):
+                space[name] = kinds.IntDistribution(int(low), int(high), log=True)
+            else:
+                space[name] = kinds.FloatDistribution(low, high, log=True)
+        space |= {name: kinds.CategoricalDistribution(values) for name, values in self.choices}
         proposed: list[Config] = []
         while len(proposed) < self.settings:
             trials = [study.ask(space) for _ in range(min(BATCH, self.settings - len(proposed)))]
@@ -109,11 +116,6 @@ class Adaptive(Plan):
                 failed = value is None or not math.isfinite(value)
                 study.tell(trial, None if failed else value, state=optuna.trial.TrialState.FAIL if failed else None)
         return proposed
-
-    def _range(self, optuna: Any, name: str, low: float, high: float) -> Any:
-        if self._is_whole(name):
-            return optuna.distributions.IntDistribution(int(low), int(high), log=True)
-        return optuna.distributions.FloatDistribution(low, high, log=True)
 
     def _is_whole(self, name: str) -> bool:
         """True for an axis of whole numbers."""
@@ -139,7 +141,6 @@ def _optuna() -> Any:
         import optuna
     except ImportError:
         raise ValueError('adaptive search needs Optuna: pip install "dst-lab[adaptive]"') from None
-    import warnings
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)

@@ -96,11 +96,6 @@ class StoredRow:
     """A fingerprint of what a run has besides artefacts, where a lean copy may have left those out. Stores of earlier
     versions may have none."""
 
-    @property
-    def is_final(self) -> bool:
-        """True where the run needs no more training."""
-        return WEIGHT[self.status] == FINAL
-
     def repacked(self, level: int) -> "StoredRow":
         """The row with its blobs compressed at another level."""
         artefacts = {name: blob.repacked(body, level) for name, body in self.artefacts.items()}
@@ -175,7 +170,7 @@ def insert(connection: sqlite3.Connection, row: StoredRow, *, prefer_new: bool =
                 _insert_artefacts(connection, key, row)
                 return Outcome.COMPLETED
             # A run that is not final says nothing against the one that is there.
-            if digest == row.digest or not row.is_final:
+            if digest == row.digest or WEIGHT[row.status] < FINAL:
                 return Outcome.PRESENT
             if not prefer_new:
                 return Outcome.DIFFERS

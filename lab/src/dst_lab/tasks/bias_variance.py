@@ -31,8 +31,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import decoupled_st as dst
 from dst_lab import data
-from dst_lab.estimators import CLEAN, GAPPED, IDENTITY, SECOND_ORDER, takes_noise
+from dst_lab.estimators import takes_noise
 from dst_lab.fleet.chooser import Chooser, along, drawn_at, function_of
 from dst_lab.fleet.task import Choosers, Metrics, Parameters, pixels, sum_per_run
 from dst_lab.runs import Config
@@ -71,7 +72,7 @@ class BiasVarianceConfig(Config):
 Estimate: TypeAlias = Callable[[Tensor], Tensor]
 """Logits -> one-hot choices that carry a gradient."""
 
-OF_THE_CHOICE = (IDENTITY, CLEAN, SECOND_ORDER, GAPPED)
+OF_THE_CHOICE = [kind.surrogate for kind in (dst.IdentitySTE, dst.Decoupled, dst.ReinMax, dst.GappedSTE)]
 """Surrogates whose gradient is a function of the logits and the choice: these are enumerated, others drawn."""
 AT_ONCE = 64
 """Draws of every image in one pass."""
