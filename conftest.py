@@ -21,9 +21,15 @@ def remember(page: dict[str, Any]) -> None:
     from dst_lab import cards, runs, tasks
 
     from decoupled_st.estimators import spec
-    from decoupled_st.temperatures import rule
+    from decoupled_st.temperatures import registry
 
-    tables: list[dict[str, Any]] = [spec._registry, rule._RULES, cards.METRICS, tasks.TASKS._known, runs.CONFIGS._known]
+    tables: list[dict[str, Any]] = [
+        spec._registry,
+        registry._RULES,
+        cards.METRICS,
+        tasks.TASKS._known,
+        runs.CONFIGS._known,
+    ]
     page["registered_before"] = [(table, dict(table)) for table in tables]
 
 

@@ -26,7 +26,7 @@ from recording import Step, captured, record
 from torch import nn
 
 import decoupled_st as dst
-from decoupled_st.temperatures.tempering import Tempering
+from decoupled_st.temperatures.rule import Tempering
 
 RULED = {
     "constants": lambda: dst.Decoupled(tau_f=0.1, tau_b=0.5),

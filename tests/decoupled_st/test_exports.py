@@ -43,7 +43,8 @@ EXPORTED = {
         score_function_gradient straight_through_gain temperatures
     """,
     dst.temperatures: """
-        Confidence Rule Schedule Scheduled SelfTempered State Taus Tempered View from_dict register registered
+        Confidence Rule Schedule Scheduled SelfTempered State Taus Tempered View from_dict register registered scale
+        usage
     """,
 }
 

@@ -7,16 +7,16 @@ import pytest
 import toys
 
 from decoupled_st.estimators import spec
-from decoupled_st.temperatures import rule
+from decoupled_st.temperatures import registry
 
-TABLES: tuple[dict[str, Any], ...] = (spec._registry, rule._RULES)
+TABLES: tuple[dict[str, Any], ...] = (spec._registry, registry._RULES)
 
 
 @pytest.fixture(autouse=True)
 def known() -> Iterator[None]:
     before = [dict(table) for table in TABLES]
     spec.register(toys.ToySTE)
-    rule.register(toys.Falling)
+    registry.register(toys.Falling)
     yield
     for table, kept in zip(TABLES, before, strict=True):
         table.clear()

@@ -19,7 +19,7 @@ from dst_lab.tasks.categorical_vae import divergence
 from torch import Tensor
 from torch.distributions import Categorical, kl_divergence
 
-from decoupled_st.temperatures import Rule, State, Taus, rule
+from decoupled_st.temperatures import Rule, State, Taus, registry
 
 TASKS_WITH_CHOICES = ("stochastic-binary", "categorical-autoencoder", "logic-gates")
 FALLING = Choice("decoupled", (("tau_f", Ruled("falling")), ("tau_b", Ruled("falling"))))
@@ -103,7 +103,7 @@ class Cooling(Rule):
 
 @pytest.fixture
 def cooling() -> None:
-    rule.register(Cooling)
+    registry.register(Cooling)
 
 
 @pytest.mark.usefixtures("cooling")
@@ -163,7 +163,7 @@ class RowByRow(Rule):
 
 @pytest.fixture
 def row_by_row() -> Choice:
-    rule.register(RowByRow)
+    registry.register(RowByRow)
     return Choice.make("decoupled", tau_f="row_by_row", tau_b=1.0)
 
 
@@ -192,7 +192,7 @@ class Falls(Cooling):
 
 @pytest.fixture
 def falls() -> None:
-    rule.register(Falls)
+    registry.register(Falls)
 
 
 @pytest.mark.usefixtures("falls")

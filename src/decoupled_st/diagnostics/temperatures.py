@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from decoupled_st.temperatures.tempering import Tempering
+from decoupled_st.temperatures.rule import Tempering
 
 
 def temperatures(network: nn.Module) -> dict[str, dict[str, float]]:

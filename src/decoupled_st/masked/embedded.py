@@ -35,8 +35,6 @@ class Embedded:
     mask_id: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.embedding, nn.Embedding):
-            raise TypeError(f"embedding must be an nn.Embedding, got {type(self.embedding).__name__}")
         if not 0 <= self.mask_id < self.embedding.num_embeddings:
             raise ValueError(
                 f"mask_id must be a row of the embedding, 0 to {self.embedding.num_embeddings - 1}, got {self.mask_id}"

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.contract import check_float, whole_number
 from decoupled_st.masked.step import Choice, check_state, kl, of_tokens, reveal
 
 
@@ -44,19 +43,16 @@ def guide(
         Murata et al.: G2D2, 2024; Rout et al.: anchored posterior sampling, 2025; ReDGE, 2026.
     """
     check_state(state)
-    l, lr, beta = of_tokens(logits, state).detach(), check_float("lr", lr), check_float("beta", beta, zero=True)
-    count = whole_number(steps)
-    if count is None or count < 0:
-        raise ValueError(f"steps must be a whole number of at least 0, got {steps!r}")
+    l = of_tokens(logits, state).detach()
     with torch.inference_mode(False), torch.enable_grad():
         # Copies, since what inference mode has made cannot be kept for backward.
         l, fixed = l.to(torch.promote_types(l.dtype, torch.float32), copy=True), state.detach().clone()
         q, masked = l.clone().requires_grad_(), fixed[..., -1] == 1
         optimiser = torch.optim.Adam([q], lr)
-        for _ in range(count):
+        for _ in range(steps):
             x = reveal(q, fixed, masked, estimator, mask=mask, generator=generator)
             rewards = reward(x[..., :-1])
-            if not isinstance(rewards, Tensor) or not rewards.requires_grad:
+            if not rewards.requires_grad:
                 raise ValueError("guide needs a reward that is differentiable in the tokens: this one has no gradient")
             if rewards.shape != masked.shape[:-1]:
                 raise ValueError(

@@ -27,9 +27,10 @@ def expected_reward(rewards: Tensor, out: Rollout, *, by: str = "straight_throug
     Returns:
         A number to be maximised.
     """
-    if not isinstance(rewards, Tensor) or rewards.shape != out.ids.shape[:1]:
-        given = tuple(rewards.shape) if isinstance(rewards, Tensor) else type(rewards).__name__
-        raise ValueError(f"rewards must have one number per sample, shape {tuple(out.ids.shape[:1])}, got {given}")
+    if rewards.shape != out.ids.shape[:1]:
+        raise ValueError(
+            f"rewards must have one number per sample, shape {tuple(out.ids.shape[:1])}, got {tuple(rewards.shape)}"
+        )
     if not bool(rewards.isfinite().all()):
         bad = (~rewards.isfinite()).nonzero().flatten().tolist()
         raise ValueError(

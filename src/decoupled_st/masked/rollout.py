@@ -4,7 +4,8 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from decoupled_st import kernels
 from decoupled_st.estimators import Estimator
 from decoupled_st.estimators.contract import check_float, whole_number
 from decoupled_st.masked.embedded import Embedded
-from decoupled_st.masked.step import Choice, as_state, check_state, choose, kl, log_prob, of_tokens, one_hot
+from decoupled_st.masked.step import Choice, check_state, choose, kl, log_prob, of_tokens, one_hot
 
 Model: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -33,83 +34,6 @@ class Rollout(NamedTuple):
     """[B]: divergence of the path from the reference's, exact given the states; None without a reference."""
     probs: Tensor | None
     """[B, L, K]: the distribution that each token was drawn from, if `soft` asks for it; one-hot where given."""
-
-
-@dataclass(eq=False)
-class _Places:
-    """The positions that a step reveals: those of `index` [B, n] that are `valid`; the rest only fill the shape."""
-
-    count: Tensor
-    """[B]: how many."""
-    width: int
-    """The most of them."""
-    masked: Tensor
-    all_valid: bool
-    index: Tensor | None = None
-    tokens: Tensor | None = None
-    """What was drawn there, [B, n]."""
-
-    @torch.no_grad()
-    def select(self, scores: Tensor) -> None:
-        """The masked positions of the highest scores."""
-        self.index = scores.masked_fill(~self.masked, -torch.inf).topk(self.width, -1).indices
-
-    @property
-    def valid(self) -> Tensor:
-        return torch.arange(self.width, device=self.count.device) < self.count.unsqueeze(-1)
-
-
-@dataclass(frozen=True, eq=False)
-class _Step:
-    """What a step computes, and computes again in backward: at the same places, with the same noise."""
-
-    model: Model
-    reference: Model | None
-    estimator: Choice
-    tau: float | None
-    mask: Tensor | None
-    soft: bool
-    like: Tensor
-    """A state, for its shape and dtype."""
-
-    def logits(self, model: Model, x: Tensor) -> Tensor:
-        """The logits of a state, or of ids, with or without the mask's."""
-        if not x.is_floating_point() and not isinstance(model, Embedded):
-            x = one_hot(x, self.like.shape[-1], self.like.dtype)
-        logits = model(x)
-        of_tokens(logits, self.like)
-        return logits
-
-    def rows(self, logits: Tensor, index: Tensor) -> Tensor:
-        """The logits of the tokens at these positions, [B, n, K]."""
-        return _rows_at(logits, index)[..., : self.like.shape[-1] - 1]
-
-    def __call__(self, x: Tensor, places: _Places, seed: int | None) -> tuple[Tensor | None, ...]:
-        logits = self.logits(self.model, x)
-        if places.index is None:
-            places.select(_confidence(of_tokens(logits.detach(), self.like), self.mask))
-        index = places.index
-        assert index is not None
-        rows, mask, (B, L, channels) = self.rows(logits, index), self.mask, self.like.shape
-        if mask is not None and mask.dim() > 1 and mask.shape[-2] > 1:
-            mask = _rows_at(mask.expand(B, L, channels - 1), index)
-        generator = None if seed is None else torch.Generator(x.device).manual_seed(seed)
-        z = choose(self.estimator, rows, mask=mask, generator=generator)
-        if places.tokens is None:
-            places.tokens = z.detach().argmax(-1)
-        of_draw = None
-        if self.tau is not None:
-            of_draw = log_prob(rows, places.tokens, places.valid, tau=self.tau, mask=mask)
-        divergence = None
-        if self.reference is not None:
-            with torch.no_grad():
-                theirs = self.rows(self.logits(self.reference, x), index)
-            divergence = kl(rows, theirs, places.valid, tau=self.tau or 1.0, mask=mask)
-        probs = None
-        if self.soft:
-            l = rows if mask is None else rows.masked_fill(~mask, -torch.inf)
-            probs = (l.float() / (self.tau or 1.0)).softmax(-1).to(self.like.dtype)
-        return z.to(self.like.dtype), of_draw, divergence, probs
 
 
 def rollout(
@@ -166,137 +90,117 @@ def rollout(
         >>> out.x0.shape, out.ids.shape, out.log_prob.shape
         (torch.Size([32, 8, 4]), torch.Size([32, 8]), torch.Size([32]))
     """
-    masked = _check(state, order, through, remask, generator)
+    masked = _check(state, order, through, remask)
     total, first = _check_steps(steps, last)
-    tau = _draw_temperature(estimator)
-    step = _Step(model, reference, estimator, tau, mask, soft, state.detach())
     reveals, erases = _counts(masked.sum(-1), total, float(remask))
     counts = torch.stack((reveals, erases)).to(state.device)  # once: a copy at each step would wait for the device
     seeds = _seeds(total, generator)
-    path = _Path(state, masked, through == "all", soft, remask > 0)
+    tau = _draw_temperature(estimator)
+    step_of = partial(_Step, model, reference, estimator, tau, mask, soft, state.detach())
+
+    K, ids = state.shape[-1] - 1, state.detach().argmax(-1)
+    x0 = state[..., :-1].masked_fill(masked.unsqueeze(-1), 0.0)  # the tokens so far, and zeros where there are none
+    probs = x0.detach()
+    log_p = divergence = torch.zeros(len(ids), device=ids.device)
+    random = partial(torch.rand, ids.shape, device=ids.device, generator=generator)
     for t in range(total):
         if (most := max(erases[t].tolist(), default=0)) > 0:
-            path.erase(counts[1, t], most, generator)
+            erased = _highest(random(), (ids != K) & masked, most)
+            ids = _written(ids, erased, _first(counts[1, t], most), torch.full_like(erased, K))
+            x0 = x0.masked_fill((ids == K).unsqueeze(-1), 0.0)
         if (most := max(reveals[t].tolist(), default=0)) == 0:
             continue
-        all_valid = bool((reveals[t] == most).all())
-        places = _Places(counts[0, t], most, path.ids == state.shape[-1] - 1, all_valid)
+        step = step_of(ids == K, _first(counts[0, t], most), seeds[t])
         if isinstance(order, Tensor):
-            places.select(-order.to(state.device, torch.float64).expand_as(path.ids))
+            step.index = _highest(-order.to(ids.device, torch.float64).expand_as(ids), step.masked, most)
         elif order == "random":
-            places.select(torch.rand(path.ids.shape, device=state.device, generator=generator))
+            step.index = _highest(random(), step.masked, most)
         with nullcontext() if t >= first else torch.no_grad():
-            x = path.state if path.through_all else path.ids
-            if torch.is_grad_enabled():
-                drawn = checkpoint(step, x, places, seeds[t], use_reentrant=False)
-            else:
-                drawn = step(x, places, seeds[t])
-        path.add(drawn, places)
-    return path.result(known=tau is not None, diverges=reference is not None)
+            x = torch.cat((x0, step.masked.unsqueeze(-1).to(x0.dtype)), -1) if through == "all" else ids
+            drawn = checkpoint(step, x, use_reentrant=False) if torch.is_grad_enabled() else step(x)
+        assert step.index is not None
+        assert step.tokens is not None
+        ids = _written(ids, step.index, step.valid, step.tokens)
+        x0 = _written(x0, step.index, step.valid, drawn.z)
+        if drawn.probs is not None:
+            probs = _written(probs, step.index, step.valid, drawn.probs)
+        if drawn.log_prob is not None:
+            log_p = log_p + (drawn.log_prob if through == "tokens" else drawn.log_prob.detach())
+        if drawn.kl is not None:
+            divergence = divergence + drawn.kl
+    known, diverges = tau is not None, reference is not None
+    return Rollout(x0, ids, log_p if known else None, divergence if diverges else None, probs if soft else None)
 
 
-class _Path:
-    """What the steps so far have left."""
+class _Drawn(NamedTuple):
+    """What a step computes: its tokens [B, n, K], and of them the rest of a `Rollout`."""
 
-    def __init__(self, state: Tensor, masked: Tensor, through_all: bool, soft: bool, again: bool) -> None:
-        self.state, self.given, self.through_all, self.again = state, ~masked.to(state.device), through_all, again
-        self.ids = state.detach().argmax(-1)
-        self.source = torch.full_like(self.ids, -1)
-        """The number of each token's last draw."""
-        self.x0, self.probs = state[..., :-1], None
-        if not through_all:
-            self.x0 = self.x0.masked_fill(~self.given.unsqueeze(-1), 0.0).contiguous()
-        if soft:
-            self.probs = self.x0.detach().clone(memory_format=torch.contiguous_format)
-        self.log_prob: Tensor | None = None
-        self.kl: Tensor | None = None
-        self._drawn = 0
-
-    def add(self, drawn: tuple[Any, ...], places: _Places) -> None:
-        """The tokens of a step."""
-        z, of_draw, divergence, probs = drawn
-        index, valid = places.index, places.valid
-        assert index is not None
-        assert places.tokens is not None
-        self.ids = _written(self.ids, index, valid, places.tokens)
-        numbers = torch.arange(self._drawn, self._drawn + places.width, device=index.device).expand_as(index)
-        self.source.copy_(_written(self.source, index, valid, numbers))
-        self._drawn += places.width
-        if self.through_all:
-            self.state = _written(self.state, index, valid, as_state(z, z.dtype))
-            self.x0 = self.state[..., :-1]
-            of_draw = None if of_draw is None else of_draw.detach()
-        written = places, numbers, self.source if self.again or not places.all_valid else None
-        put: Any = (lambda to, rows, *_: _written(to, index, valid, rows)) if kernels.transformed() else _Put.apply
-        if not self.through_all:
-            self.x0 = put(self.x0, z, *written)
-        if self.probs is not None:
-            self.probs = put(self.probs, probs, *written)
-        if of_draw is not None:
-            self.log_prob = of_draw if self.log_prob is None else self.log_prob + of_draw
-        if divergence is not None:
-            self.kl = divergence if self.kl is None else self.kl + divergence
-
-    @torch.no_grad()
-    def erase(self, count: Tensor, width: int, generator: torch.Generator | None) -> None:
-        """Mask some of the tokens drawn so far again, at random."""
-        mask = self.state.shape[-1] - 1
-        places = _Places(count, width, (self.ids != mask) & ~self.given, False)
-        places.select(torch.rand(self.ids.shape, device=self.ids.device, generator=generator))
-        assert places.index is not None
-        self.ids = _written(self.ids, places.index, places.valid, torch.full_like(places.index, mask))
-        if self.through_all:
-            with torch.enable_grad():
-                row = one_hot(torch.full_like(places.index, mask), mask + 1, self.state.dtype)
-                self.state = _written(self.state, places.index, places.valid, row)
-
-    def result(self, known: bool, diverges: bool) -> Rollout:
-        """The rollout; where nothing was masked, its log probability and divergence are 0."""
-        nothing = torch.zeros(len(self.ids), device=self.ids.device)
-        of_draws = (nothing if self.log_prob is None else self.log_prob) if known else None
-        divergence = (nothing if self.kl is None else self.kl) if diverges else None
-        return Rollout(self.x0, self.ids, of_draws, divergence, self.probs)
+    z: Tensor
+    log_prob: Tensor | None
+    kl: Tensor | None
+    probs: Tensor | None
 
 
-class _Put(torch.autograd.Function):
-    """The rows of a step [B, n, K] written into those [B, L, K] of all tokens, in place: the gradient of the whole is
-    handed on as it is, and each row takes its own from it. With `source`, only those that are their token's last draw
-    then."""
+@dataclass(eq=False)
+class _Step:
+    """A step. It runs again in backward: at the same positions, with the same noise."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, whole: Tensor, rows: Tensor, places: _Places, numbers: Tensor, source: Tensor | None
-    ) -> Tensor:
-        assert places.index is not None
-        at = _flat(places.index, whole.shape[1])
-        if not places.all_valid:
-            rows = torch.where(places.valid.unsqueeze(-1), rows, whole.flatten(0, 1)[at].view_as(rows))
-        whole.view(-1, whole.shape[-1]).index_copy_(0, at, rows.flatten(0, 1))
-        ctx.index, ctx.numbers, ctx.source = places.index, numbers, source
-        ctx.mark_dirty(whole)
-        return whole
+    model: Model
+    reference: Model | None
+    estimator: Choice
+    tau: float | None
+    mask: Tensor | None
+    soft: bool
+    like: Tensor
+    """A state, for its shape and dtype."""
+    masked: Tensor
+    """[B, L]: the tokens to reveal some of."""
+    valid: Tensor
+    """[B, n]: which positions of `index` are revealed. The others fill the shape where a sample reveals fewer."""
+    seed: int | None
+    index: Tensor | None = None
+    """[B, n]: positions, no two of a sample the same; the most confident where none are given."""
+    tokens: Tensor | None = None
+    """[B, n]: what was drawn there."""
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        (grad,) = grads
-        rows = _rows_at(grad, ctx.index)
-        if ctx.source is not None:
-            rows = rows.masked_fill((ctx.source.gather(1, ctx.index) != ctx.numbers).unsqueeze(-1), 0.0)
-        return grad, rows, None, None, None
+    def __call__(self, x: Tensor) -> _Drawn:
+        logits = self.logits(self.model, x)
+        if self.index is None:
+            confidence = _confidence(of_tokens(logits.detach(), self.like), self.mask)
+            self.index = _highest(confidence, self.masked, self.valid.shape[1])
+        rows, mask, (B, L, channels) = self.rows(logits), self.mask, self.like.shape
+        if mask is not None and mask.dim() > 1 and mask.shape[-2] > 1:
+            mask = _rows_at(mask.expand(B, L, channels - 1), self.index)
+        generator = None if self.seed is None else torch.Generator(x.device).manual_seed(self.seed)
+        z = choose(self.estimator, rows, mask=mask, generator=generator)
+        if self.tokens is None:
+            self.tokens = z.detach().argmax(-1)
+        of_draw = None
+        if self.tau is not None:
+            of_draw = log_prob(rows, self.tokens, self.valid, tau=self.tau, mask=mask)
+        divergence = None
+        if self.reference is not None:
+            with torch.no_grad():
+                theirs = self.rows(self.logits(self.reference, x))
+            divergence = kl(rows, theirs, self.valid, tau=self.tau or 1.0, mask=mask)
+        probs = None
+        if self.soft:
+            l = rows if mask is None else rows.masked_fill(~mask, -torch.inf)
+            probs = (l.float() / (self.tau or 1.0)).softmax(-1).to(self.like.dtype)
+        return _Drawn(z.to(self.like.dtype), of_draw, divergence, probs)
 
+    def logits(self, model: Model, x: Tensor) -> Tensor:
+        """The logits of a state, or of ids, with or without the mask's."""
+        if not x.is_floating_point() and not isinstance(model, Embedded):
+            x = one_hot(x, self.like.shape[-1], self.like.dtype)
+        logits = model(x)
+        of_tokens(logits, self.like)
+        return logits
 
-class _Rows(torch.autograd.Function):
-    """Rows of [N, K], no two the same: their gradient is written, where that of `index_select` is added up."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, dim: int, at: Tensor) -> Tensor:
-        ctx.at, ctx.size = at, len(values)
-        return values.index_select(dim, at)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        (grad,) = grads
-        return grad.new_zeros(ctx.size, grad.shape[-1]).index_copy_(0, ctx.at, grad), None, None
+    def rows(self, logits: Tensor) -> Tensor:
+        """The logits of the tokens at the step's positions, [B, n, K]."""
+        assert self.index is not None
+        return _rows_at(logits, self.index)[..., : self.like.shape[-1] - 1]
 
 
 def _confidence(logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -315,23 +219,30 @@ def _confidence(logits: Tensor, mask: Tensor | None) -> Tensor:
     return torch.cat(parts)
 
 
+@torch.no_grad()
+def _highest(scores: Tensor, among: Tensor, count: int) -> Tensor:
+    """[B, count]: the positions of the highest scores [B, L] where `among` is True."""
+    return scores.masked_fill(~among, -torch.inf).topk(count, -1).indices
+
+
+def _first(count: Tensor, width: int) -> Tensor:
+    """bool [B, width]: True for so many of each row, [B]."""
+    return torch.arange(width, device=count.device) < count.unsqueeze(-1)
+
+
 def _rows_at(values: Tensor, index: Tensor) -> Tensor:
-    """[B, L, K] at positions [B, n], no two of which are the same; in plain operations for forward mode."""
-    take: Any = torch.index_select if kernels.transformed() else _Rows.apply
-    rows: Tensor = take(values.flatten(0, 1), 0, _flat(index, values.shape[1]))
-    return rows.view(*index.shape, values.shape[-1])
-
-
-def _flat(index: Tensor, length: int) -> Tensor:
-    """Positions [B, n] of [B, L] as those of [B * L]."""
-    return (index + length * torch.arange(len(index), device=index.device).unsqueeze(-1)).flatten()
+    """[B, L, K] at positions [B, n]."""
+    B, L, K = values.shape
+    at = index + L * torch.arange(B, device=index.device).unsqueeze(-1)
+    return values.flatten(0, 1).index_select(0, at.flatten()).view(*index.shape, K)  # `gather` keeps all values
 
 
 def _written(to: Tensor, index: Tensor, valid: Tensor, values: Tensor) -> Tensor:
-    """`to` [B, L, ...] with values [B, n, ...] at those positions that are valid."""
-    if to.dim() > 2:
-        index, valid = index.unsqueeze(-1).expand_as(values), valid.unsqueeze(-1)
-    return to.scatter(1, index, torch.where(valid, values, to.gather(1, index)))
+    """`to` [B, L, ...] with values [B, n, ...] at those positions [B, n] that are valid."""
+    each = (1,) * (to.dim() - 2)
+    where = torch.zeros(to.shape[:2], dtype=torch.bool, device=to.device).scatter_(1, index, valid)
+    new = torch.zeros_like(to).scatter_(1, index.view(*index.shape, *each).expand_as(values), values)
+    return torch.where(where.view(*where.shape, *each), new, to)
 
 
 def _counts(masked: Tensor, steps: int, remask: float) -> tuple[Tensor, Tensor]:
@@ -376,9 +287,7 @@ def _check_steps(steps: int, last: int | None) -> tuple[int, int]:
     return total, total - count
 
 
-def _check(
-    state: Tensor, order: str | Tensor, through: str, remask: float, generator: torch.Generator | None
-) -> Tensor:
+def _check(state: Tensor, order: str | Tensor, through: str, remask: float) -> Tensor:
     """Check the arguments, and return which tokens are masked."""
     check_state(state)
     if state.dim() != 3:
@@ -393,8 +302,4 @@ def _check(
         raise ValueError(f'through must be "tokens" or "all", got {through!r}')
     if not 0 <= check_float("remask", remask, zero=True) <= 1:
         raise ValueError(f"remask is a share, from 0 to 1, got {remask}")
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise TypeError(f"generator must be a torch.Generator, got {type(generator).__name__}")
-    if generator is not None and generator.device.type != state.device.type:
-        raise ValueError(f"generator is on {generator.device}, the state on {state.device}: both must be on one device")
     return state.detach()[..., -1] == 1

@@ -12,8 +12,7 @@ from torch.distributions import kl_divergence
 from decoupled_st import kernels
 from decoupled_st.distributions import OneHotCategorical
 from decoupled_st.estimators import Estimator, SoftmaxSTE
-from decoupled_st.estimators.contract import check_float, check_logits, check_mask, to_compute, whole_number
-from decoupled_st.temperatures import Rule
+from decoupled_st.estimators.contract import check_float, check_logits, check_mask, to_compute
 
 Choice: TypeAlias = Estimator | Callable[..., Tensor]
 """An estimator's value, a module such as `nn.Categorical(SelfTempered(steps=...))`, or a function of the logits such as
@@ -34,10 +33,6 @@ def start(
         >>> start(1, 2, 3).tolist()
         [[[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0]]]
     """
-    for name, least, value in (("batch", 0, batch), ("length", 1, length), ("categories", 1, categories)):
-        number = whole_number(value)
-        if number is None or number < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     state = torch.zeros(batch, length, categories + 1, dtype=dtype, device=device)
     state[..., -1] = 1
     return state
@@ -56,8 +51,6 @@ def from_ids(ids: Tensor, categories: int, *, mask_id: int | None = None, dtype:
         >>> from_ids(torch.tensor([[1, 2]]), 2).tolist()
         [[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]]
     """
-    if not isinstance(ids, Tensor) or ids.dtype != torch.int64:
-        raise TypeError(f"ids must be a tensor of int64, got {getattr(ids, 'dtype', type(ids).__name__)}")
     masked = ids == (categories if mask_id is None else mask_id)
     if bool((~masked & ((ids < 0) | (ids >= categories))).any()):
         raise ValueError(f"ids must be from 0 to {categories - 1} or the mask's, got {ids.min()} to {ids.max()}")
@@ -105,18 +98,18 @@ def reveal(
         >>> dst.masked.reveal(logits, state, first, dst.Decoupled(tau_f=0.0, tau_b=1.0)).tolist()
         [[[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]]
     """
-    check_form(state)
     logits = of_tokens(logits, state)
     for name, value in (("where", where), ("remask", remask)):
-        if value is not None and (not isinstance(value, Tensor) or value.dtype != torch.bool):
-            raise TypeError(f"{name} must be a bool tensor, got {getattr(value, 'dtype', type(value).__name__)}")
-        if value is not None and value.shape != state.shape[:-1]:
-            raise ValueError(f"{name} must have shape {tuple(state.shape[:-1])}, got {tuple(value.shape)}")
+        if value is not None and (value.dtype != torch.bool or value.shape != state.shape[:-1]):
+            raise ValueError(
+                f"{name} must be a bool tensor of shape {tuple(state.shape[:-1])}, got {value.dtype} of shape "
+                f"{tuple(value.shape)}"
+            )
     if not torch.compiler.is_compiling():
         check_state(state, soft=isinstance(estimator, Estimator) and not estimator.discrete)
         _check_places(state, where, remask)
     z = choose(estimator, logits, mask=mask, generator=generator, noise=noise)
-    after = torch.where(where.unsqueeze(-1), as_state(z, state.dtype), state)
+    after = torch.where(where.unsqueeze(-1), F.pad(z.to(state.dtype), (0, 1)), state)
     if remask is None:
         return after
     erased = remask.unsqueeze(-1)
@@ -172,11 +165,6 @@ def kl(
             the sum along a rollout is the divergence of its path. All where none are given.
         tau, mask: as in `log_prob`.
     """
-    if logits.shape[-1] != reference.shape[-1]:
-        raise ValueError(
-            f"logits and reference must be of the same K categories, without the mask's: got {logits.shape[-1]} and "
-            f"{reference.shape[-1]}"
-        )
     ours, theirs = (
         OneHotCategorical(l, SoftmaxSTE(tau=tau), mask=mask, validate_args=False) for l in (logits, reference)
     )
@@ -186,24 +174,14 @@ def kl(
 
 def choose(estimator: Choice, logits: Tensor, **options: Any) -> Tensor:
     """The choice [..., K] by whatever chooses."""
-    if isinstance(estimator, Estimator):
-        return estimator.categorical(logits, **options)
-    if not callable(estimator) or isinstance(estimator, (type, Rule)):
-        raise TypeError(
-            f"estimator must be a value such as Decoupled(tau_f=1.0, tau_b=1.5), a module such as nn.Categorical(..), "
-            f"or a function of the logits, got {estimator!r}"
-        )
-    return estimator(logits, **options)
+    return (
+        estimator.categorical(logits, **options) if isinstance(estimator, Estimator) else estimator(logits, **options)
+    )
 
 
 def one_hot(ids: Tensor, size: int, dtype: torch.dtype) -> Tensor:
     """One-hots of that dtype: torch's own are integers of eight bytes."""
     return torch.zeros(*ids.shape, size, dtype=dtype, device=ids.device).scatter_(-1, ids.unsqueeze(-1), 1)
-
-
-def as_state(z: Tensor, dtype: torch.dtype) -> Tensor:
-    """Tokens [..., K] as a state [..., K + 1] without a mask."""
-    return F.pad(z.to(dtype), (0, 1))
 
 
 def of_tokens(logits: Tensor, state: Tensor) -> Tensor:
@@ -220,18 +198,13 @@ def of_tokens(logits: Tensor, state: Tensor) -> Tensor:
     return logits
 
 
-def check_form(state: Tensor) -> None:
-    """Refuse what cannot be a state, by its type and shape."""
-    if not isinstance(state, Tensor) or not state.is_floating_point():
-        given = getattr(state, "dtype", type(state).__name__)
-        raise TypeError(f"state must be a float tensor [..., L, K + 1], got {given}: from_ids makes one of ids")
-    if state.dim() < 2 or state.shape[-1] < 2:
-        raise ValueError(f"state must have shape [..., L, K + 1] with the mask last, got {tuple(state.shape)}")
-
-
 def check_state(state: Tensor, *, soft: bool = False) -> None:
     """Refuse a state that is not one-hot, or whose tokens, where they may be soft, are no distribution."""
-    check_form(state)
+    if not state.is_floating_point() or state.dim() < 2 or state.shape[-1] < 2:
+        raise ValueError(
+            f"state must be a float tensor [..., L, K + 1] with the mask last, got {state.dtype} of shape "
+            f"{tuple(state.shape)}: from_ids makes one of ids"
+        )
     x = state.detach()
     if soft:
         sums, mask = x.sum(-1, dtype=torch.float32), x[..., -1]

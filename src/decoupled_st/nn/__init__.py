@@ -1,7 +1,6 @@
 """Modules for people's networks."""
 
-from decoupled_st.nn.binary import Binary, Sign
-from decoupled_st.nn.categorical import Categorical
+from decoupled_st.nn.chooser import Binary, Categorical, Sign
 from decoupled_st.nn.codebook import Codebook
 from decoupled_st.nn.fsq import FSQ
 from decoupled_st.nn.logic.convolution import LogicConv2d, OrPool2d

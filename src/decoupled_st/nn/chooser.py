@@ -1,4 +1,4 @@
-"""What the modules that choose have in common."""
+"""Choices as modules: a category, a bit, a sign; and what they have in common with logic layers."""
 
 import functools
 import math
@@ -6,14 +6,16 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import torch
 import torch.fx
 from torch import Tensor, nn
 
-from decoupled_st.estimators.contract import own_code, whole_number
+from decoupled_st.estimators import ClippedSTE, Decoupled
+from decoupled_st.estimators.contract import own_code
 from decoupled_st.estimators.spec import Estimator, check_estimator
 from decoupled_st.estimators.surrogate import Temperature
 from decoupled_st.temperatures import Rule, Tempered
-from decoupled_st.temperatures.tempering import InForce, Tempering
+from decoupled_st.temperatures.rule import Taus, Tempering
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,16 +46,23 @@ def one_node(forward: F) -> F:
 
 
 class Chooser(nn.Module):
-    """A module with an estimator, which may be replaced during training, and a rule for `.eval()`."""
+    """A module with an estimator, which may be replaced during training; for the arguments see `Binary`."""
 
-    batch_dims: int = 1
-    """How many leading dimensions of the logits count samples; 0 where the logits are parameters."""
     tempering: Tempering | None
 
-    def __init__(self, estimator: Estimator | Rule | Tempered, deterministic: bool) -> None:
+    def __init__(
+        self,
+        estimator: Estimator | Rule | Tempered,
+        *,
+        deterministic: bool = False,
+        grad_scale: float | Tensor = 1.0,
+        batch_dims: int = 1,
+    ) -> None:
         super().__init__()
         self.estimator = estimator
         self.deterministic = check_deterministic(deterministic)
+        self.grad_scale = check_grad_scale(grad_scale)
+        self.batch_dims = batch_dims
 
     @property
     def estimator(self) -> Estimator | Rule | Tempered:
@@ -75,7 +84,7 @@ class Chooser(nn.Module):
         """True where `.eval()` and `deterministic` say so."""
         return self.deterministic and not self.training
 
-    def in_force(self) -> Estimator | InForce:
+    def in_force(self) -> "Estimator | InForce":
         """What makes this pass's choice."""
         if self.tempering is not None:
             return InForce(self.tempering, self.batch_dims, self.takes_argmax)
@@ -107,9 +116,152 @@ class Chooser(nn.Module):
         parameters = {**estimator.parameters(), **temperatures}
         return estimator.functions[kind](logits, **parameters, noise=noise, **options)
 
-    def batch_repr(self) -> str:
-        """The part of `repr` for `batch_dims`: empty where it is 1."""
-        return "" if self.batch_dims == 1 else f", batch_dims={self.batch_dims}"
+    def extra_repr(self) -> str:
+        batch = "" if self.batch_dims == 1 else f", batch_dims={self.batch_dims}"
+        return f"{self.estimator}, deterministic={self.deterministic}, grad_scale={self.grad_scale}{batch}"
+
+
+class InForce:
+    """A choice at the temperatures of a `Tempering`; called as an estimator is."""
+
+    def __init__(self, tempering: Tempering, batch_dims: int, argmax: bool) -> None:
+        self.tempering, self.batch_dims, self.argmax = tempering, batch_dims, argmax
+
+    def categorical(self, logits: Tensor, *, dim: int = -1, mask: Tensor | None = None, **options: Any) -> Tensor:
+        """One-hot along `dim`."""
+        taus, after = self.tempering.taus(logits, dim=dim, mask=mask, batch_dims=self.batch_dims)
+        return after(self._choose("categorical", taus, logits, dim=dim, mask=mask, **options))
+
+    def binary(self, logits: Tensor, **options: Any) -> Tensor:
+        """0 or 1 from log-odds."""
+        taus, after = self.tempering.taus(logits, dim=None, batch_dims=self.batch_dims)
+        return after(self._choose("binary", taus, logits, **options))
+
+    def _choose(self, kind: str, taus: Taus, logits: Tensor, **options: Any) -> Tensor:
+        if self.argmax:
+            return Decoupled.functions[kind](logits, tau_f=0.0, tau_b=taus.b, **options)
+        tempered = self.tempering.tempered
+        function, ruled = tempered.estimator.functions[kind], taus.named(tempered.ruled)
+        return function(logits, **tempered.constants, **ruled, **options)
+
+
+class Categorical(Chooser):
+    """Logits in, one-hot out, by the given estimator.
+
+    Args:
+        estimator: such as `Decoupled(tau_f=2.0, tau_b=0.5)`; or a rule that sets the temperatures, such as
+            `SelfTempered(steps=40_000)`. The attribute may be replaced during training, to anneal.
+        dim: where the categories lie.
+        deterministic: what `.eval()` does. False keeps the stochastic forward the network was trained with; True
+            takes the argmax.
+        grad_scale: multiplies the gradient sent to the logits; tau_b takes its 1/tau_b out.
+        batch_dims: for a rule, how many leading dimensions of the logits count samples; 0 where they are parameters.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> choice = dst.nn.Categorical(dst.Decoupled(tau_f=2.0, tau_b=0.5))
+        >>> choice(torch.zeros(4, 8)).sum(-1)
+        tensor([1., 1., 1., 1.])
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator | Rule | Tempered,
+        *,
+        dim: int = -1,
+        deterministic: bool = False,
+        grad_scale: float | Tensor = 1.0,
+        batch_dims: int = 1,
+    ) -> None:
+        super().__init__(estimator, deterministic=deterministic, grad_scale=grad_scale, batch_dims=batch_dims)
+        self.dim = check_dim(dim)
+
+    @one_node
+    def forward(
+        self,
+        logits: Tensor,
+        *,
+        mask: Tensor | None = None,
+        temperatures: Mapping[str, Temperature] | None = None,
+        return_index: bool = False,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """One-hot along `dim`, of the logits' shape and dtype.
+
+        Args:
+            mask, generator, noise: those of `categorical.decoupled`.
+            temperatures: tensors or floats by the estimator's names, in place of its own: one per row, or learned, as
+                `{"tau_b": self.log_tau.exp()}` of a parameter of yours.
+            return_index: return the category chosen too, int64, without `dim`.
+        """
+        options = {"dim": self.dim, "mask": mask, "generator": generator, "grad_scale": self.grad_scale}
+        z = self.choose("categorical", logits, noise=noise, temperatures=temperatures, **options)
+        return (z, z.detach().argmax(self.dim)) if return_index else z
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, dim={self.dim}"
+
+
+class Binary(Chooser):
+    """Log-odds in, 0 or 1 out, by the given estimator.
+
+    Args:
+        estimator: such as `Decoupled(tau_f=0.1, tau_b=0.7)`; or a rule that sets the temperatures, such as
+            `SelfTempered(steps=40_000)`. The attribute may be replaced during training, to anneal.
+        deterministic: what `.eval()` does. False keeps the stochastic forward the network was trained with; True
+            thresholds at 0.
+        grad_scale: multiplies the gradient sent to the logits; tau_b takes its 1/tau_b out.
+        batch_dims: for a rule, how many leading dimensions of the logits count samples; 0 where they are parameters.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> neuron = dst.nn.Binary(dst.Decoupled(tau_f=0.1, tau_b=0.7), deterministic=True).eval()
+        >>> neuron(torch.tensor([-1.0, 2.0]))
+        tensor([0., 1.])
+    """
+
+    @one_node
+    def forward(
+        self,
+        logits: Tensor,
+        *,
+        temperatures: Mapping[str, Temperature] | None = None,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """0 or 1 for each log-odds, in their dtype; the arguments are those of `Categorical.forward`."""
+        options = {"generator": generator, "grad_scale": self.grad_scale}
+        return self.choose("binary", logits, noise=noise, temperatures=temperatures, **options)
+
+
+class Sign(Binary):
+    """-1 or 1 by a binary estimator: `2 z - 1`. For binary weights and activations.
+
+        forward     -1 where x <= 0, else 1                              by the default
+        backward    dL/dx = dL/dz where |x| <= 1, 0 elsewhere            estimator, the clipped identity
+
+    Args:
+        estimator: any of binary neurons; the sign is then drawn, or its gradient another. Its surrogate goes from -1
+            to 1: of `Decoupled(tau_f=0.0, tau_b=0.5)`, tanh(x).
+        deterministic, grad_scale, batch_dims: as for `Binary`.
+
+    Example:
+        >>> import torch, decoupled_st as dst
+        >>> x = torch.tensor([-3.0, -0.2, 0.4], requires_grad=True)
+        >>> y = dst.nn.Sign()(x)
+        >>> y.sum().backward()
+        >>> y.tolist(), x.grad.tolist()
+        ([-1.0, -1.0, 1.0], [0.0, 1.0, 1.0])
+    """
+
+    def __init__(self, estimator: Estimator | Rule | Tempered | None = None, **options: Any) -> None:
+        super().__init__(ClippedSTE() if estimator is None else estimator, **options)
+
+    @one_node
+    def forward(self, logits: Tensor, **options: Any) -> Tensor:
+        """-1 or 1 for each number, in its dtype; the arguments are those of `Binary.forward`."""
+        return 2 * super().forward(logits, **options) - 1
 
 
 def check_deterministic(value: object) -> bool:
@@ -125,14 +277,6 @@ def check_dim(dim: object, name: str = "dim") -> int:
         return operator.index(dim)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{name} must be an integer such as -1, got {dim!r}") from None
-
-
-def check_batch_dims(value: object) -> int:
-    """How many leading dimensions count samples: an integer of at least 0."""
-    number = whole_number(value)
-    if number is None or number < 0:
-        raise ValueError(f"batch_dims must be an integer of at least 0, got {value!r}")
-    return number
 
 
 def check_grad_scale(grad_scale: float | Tensor) -> float | Tensor:

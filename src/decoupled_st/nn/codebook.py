@@ -24,7 +24,7 @@ from decoupled_st.nn.replicas import broadcast_from_first
 from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.nn.tokens import Tokens
 from decoupled_st.temperatures import Rule, Tempered
-from decoupled_st.temperatures.tempering import AfterChoice, Tempering, is_run_again
+from decoupled_st.temperatures.rule import AfterChoice, Tempering, is_run_again
 
 FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     name: getattr(codebook, name) for name in ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
@@ -346,7 +346,7 @@ class Codebook(Quantiser):
         # As the choices of one sample: [1, rows, heads, K].
         taus, after = self.tempering.taus(self._scores(rows).unsqueeze(0), dim=-1, mask=mask)
         tempered = self.tempering.tempered
-        placed = {"tau_f": 0.0, "tau_b": taus.b} if argmax else dict(tempered.place(taus))
+        placed = {"tau_f": 0.0, "tau_b": taus.b} if argmax else taus.named(tempered.ruled)
         means = {name: tau.mean() if isinstance(tau, Tensor) else tau for name, tau in placed.items()}
         chosen = "decoupled" if argmax else tempered.estimator.name
         return chosen, means if argmax else {**tempered.estimator.parameters(), **means}, after

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from decoupled_st.nn.replicas import broadcast_from_first, is_one_of_several, sum_over_replicas
-from decoupled_st.temperatures.tempering import is_run_again
+from decoupled_st.temperatures.rule import is_run_again
 
 DECAY = 0.99
 """How much of a mean and of a count a pass keeps, at least."""

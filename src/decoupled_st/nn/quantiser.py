@@ -11,7 +11,7 @@ from decoupled_st.estimators.contract import whole_number
 from decoupled_st.nn.chooser import check_dim
 from decoupled_st.nn.replicas import sum_over_replicas
 from decoupled_st.nn.tokens import Tokens
-from decoupled_st.temperatures.tempering import is_run_again
+from decoupled_st.temperatures.rule import is_run_again
 
 
 class Quantised(NamedTuple):

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from decoupled_st.kernels import recomputed
 from decoupled_st.nn.replicas import sum_with_gradient
-from decoupled_st.temperatures.tempering import is_run_again
+from decoupled_st.temperatures.rule import is_run_again
 
 _MOMENTUM = 0.1
 _LEAST = 1e-10

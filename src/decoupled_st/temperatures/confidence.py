@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 
 from decoupled_st.estimators.contract import check_float, to_compute
-from decoupled_st.temperatures.observe import View, masked
-from decoupled_st.temperatures.rule import Rule, State, Taus, register
+from decoupled_st.temperatures.registry import register
+from decoupled_st.temperatures.rule import Rule, State, Taus, View
 
 
 @register
@@ -51,11 +51,10 @@ class Confidence(Rule):
         return {}
 
     def temperatures(self, state: State, view: View) -> Taus:
-        l = to_compute(view.logits, view.logits) / self.low
+        l = to_compute(view.masked(-torch.inf), view.logits) / self.low
         if view.dim is None:
             confidence = torch.tanh(l.abs() / 2)  # 2 max(p, 1 - p) - 1
         else:
-            l = to_compute(masked(view, -torch.inf), view.logits) / self.low
             allowed = (l > -torch.inf).sum(view.dim, keepdim=True).clamp(min=2).to(l.dtype)
             most = torch.softmax(l, view.dim).amax(view.dim, keepdim=True)
             confidence = (most - 1 / allowed) / (1 - 1 / allowed)

@@ -1,18 +1,28 @@
-"""What a rule for temperatures is: a frozen value, its state as tensors, and its name."""
+"""A rule for temperatures: what it sees of a layer, what it is, and its state inside a module."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from decoupled_st.estimators.spec import is_again
-from decoupled_st.temperatures.observe import View
+from decoupled_st import kernels
+from decoupled_st.estimators.contract import check_categories, check_logits, check_mask
+from decoupled_st.estimators.surrogate import scattered
+from decoupled_st.kernels import recomputed
+
+if TYPE_CHECKING:
+    from decoupled_st.temperatures.tempered import Tempered
 
 State: TypeAlias = dict[str, Tensor]
 """What a rule remembers, by name; each tensor has the shape of the runs, [] for one network."""
+AfterChoice: TypeAlias = Callable[[Tensor], Tensor]
+"""A function of the choice that was made: the rule takes the pass into account once its gradient comes."""
+
+_ENOUGH, _FEWEST = 4096, 8  # logits per run, and rows of them however long
 
 
 class Taus(NamedTuple):
@@ -20,6 +30,86 @@ class Taus(NamedTuple):
 
     f: Tensor
     b: Tensor
+
+    def named(self, names: Mapping[str, str]) -> dict[str, Tensor]:
+        """By an estimator's names for them, `Tempered.ruled`."""
+        return {name: getattr(self, part) for name, part in names.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A layer's logits for one pass, and what their dimensions mean; made by `View.of`."""
+
+    logits: Tensor  # detached
+    mask: Tensor | None
+    dim: int | None  # counted from the end; None for log-odds
+    run_dims: int
+    batch_dims: int
+
+    @classmethod
+    def of(
+        cls, logits: Tensor, *, dim: int | None = -1, mask: Tensor | None = None, run_dims: int = 0, batch_dims: int = 1
+    ) -> "View":
+        """Checked; see `Rule.__call__` for the arguments."""
+        if dim is not None:
+            dim = check_categories(logits, dim, mask)
+        else:
+            check_logits(logits)
+            check_mask(mask, logits)
+        leading = logits.dim() if dim is None else logits.dim() + dim
+        if run_dims < 0 or batch_dims < 0 or run_dims + batch_dims > leading:
+            before = "the" if dim is None else "before the categories the"
+            raise ValueError(
+                f"{before} logits must have run_dims + batch_dims = {run_dims} + {batch_dims} leading dimensions, "
+                f"got shape {tuple(logits.shape)}"
+            )
+        return cls(logits.detach(), mask, dim, run_dims, batch_dims)
+
+    def spread(self, value: Tensor) -> Tensor:
+        """One number per run, [runs...], as a tensor that broadcasts to the logits."""
+        return value.reshape(*value.shape, *(1,) * (self.logits.dim() - self.run_dims))
+
+    def masked(self, by: float) -> Tensor:
+        """The logits with `by` where they are masked."""
+        return self.logits if self.mask is None else self.logits.masked_fill(~self.mask, by)
+
+    @property
+    def categories(self) -> int:
+        """How many categories there are to choose from; 2 for log-odds."""
+        return 2 if self.dim is None else self.logits.shape[self.dim]
+
+    @property
+    def samples(self) -> int:
+        """How many samples the batch has; 1 where the logits are parameters."""
+        return math.prod(self.logits.shape[self.run_dims : self.run_dims + self.batch_dims])
+
+    @property
+    def latents(self) -> int:
+        """How many choices one sample makes."""
+        count = math.prod(self.logits.shape[self.run_dims + self.batch_dims :])
+        return count if self.dim is None else count // self.categories
+
+    @property
+    def bits(self) -> float:
+        """What one sample's choices could say at most: latents times log2 of the categories."""
+        return self.latents * math.log2(max(self.categories, 1))
+
+    def thinned(self) -> "View":
+        """Some rows from all over, as one batch, where there are more than a mean needs; else all, as they are."""
+        rows = self.samples * self.latents
+        few = max(_ENOUGH // (1 if self.dim is None else self.categories), _FEWEST)
+        if rows <= few:
+            return self
+        at = scattered(rows, few, self.logits.device)
+        mask = None if self.mask is None else self._rows(self.mask.expand_as(self.logits), at)
+        dim = None if self.dim is None else -1
+        return replace(self, logits=self._rows(self.logits, at), mask=mask, dim=dim, batch_dims=1)
+
+    def _rows(self, x: Tensor, at: Tensor) -> Tensor:
+        """[runs..., rows at these places, K], of logits or what has their shape."""
+        x = x if self.dim is None else x.movedim(self.dim, -1)
+        end = x.dim() - (self.dim is not None)
+        return x.flatten(self.run_dims, end - 1).index_select(self.run_dims, at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +141,6 @@ class Rule(ABC):
         """True where tau_f may become 0, the argmax, which an estimator such as ReinMax does not allow."""
         return False
 
-    def advice(self, view: View) -> str | None:
-        """What a user should know before training on logits such as these; a module gives it as a warning, once."""
-        return None
-
     @abstractmethod
     def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
         """The state before the first pass. `runs` is the shape of the leading run dimensions, () for one network."""
@@ -70,8 +156,7 @@ class Rule(ABC):
     @torch.no_grad()
     def advance(self, state: State, view: View) -> Taus:
         """The temperatures of a pass, with the state changed in place."""
-        # Copies: a rule may return its state itself.
-        taus = Taus(*(tau.clone() if isinstance(tau, Tensor) else tau for tau in self.temperatures(state, view)))
+        taus = _copies(self.temperatures(state, view))
         for name, value in self.observe(state, view).items():
             if value is not state[name]:
                 state[name].copy_(value)
@@ -100,77 +185,175 @@ class Rule(ABC):
         """
         view = View.of(logits, dim=dim, mask=mask, run_dims=run_dims, batch_dims=batch_dims)
         runs = tuple(logits.shape[:run_dims])
-        if not isinstance(state, Mapping):
-            raise TypeError(f"state must be what start() or the pass before gave, got {type(state).__name__}")
         for name, value in state.items():
             if tuple(value.shape) != runs:
                 raise ValueError(
                     f"the state must be of the logits' runs, {runs}: {name!r} has shape {tuple(value.shape)}; "
                     f"start(runs={runs}) makes one"
                 )
-        try:
-            return self.temperatures(state, view), self.observe(state, view)
-        except KeyError as error:
-            names = ", ".join(sorted(self.start())) or "nothing"
-            raise ValueError(f"the state of {type(self).__name__} has {names}, got one without {error}") from error
+        return self.temperatures(state, view), self.observe(state, view)
 
     def to_dict(self) -> dict[str, Any]:
         """A plain dictionary, `{"name": ..., constants ...}`; `from_dict` reads it back."""
         return {"name": self.name, **asdict(self)}
 
 
-_RULES: dict[str, type[Rule]] = {}
-R = TypeVar("R", bound=type[Rule])
+def _copies(taus: Taus) -> Taus:
+    """A rule may return its state itself, and the state moves on."""
+    return Taus(*(tau.clone() if isinstance(tau, Tensor) else tau for tau in taus))
 
 
-def register(cls: R) -> R:
-    """Make a rule known by its `name`; a decorator for its class.
+class Tempering(nn.Module):
+    """The state of a rule, as buffers of a module.
 
-    Example:
-        >>> from decoupled_st import temperatures
-        >>> temperatures.registered()["self"]
-        <class 'decoupled_st.temperatures.self_tempered.SelfTempered'>
+    A pass of training reads the buffers, and its gradient moves them: so passes of one step share their temperatures,
+    and where a pass is run again, by `torch.utils.checkpoint`, it has those of the first time and counts once. A choice
+    that has no gradient, and one in compiled code or a transform of `torch.func`, is counted when it is made. One in
+    `.eval()`, or while gradients are off, is not. The buffers are float32 and int64 whatever the network is cast to.
+    Under DistributedDataParallel they are those of rank 0, which broadcasts its buffers before each pass, so that all
+    ranks work at the same temperatures; not before a pass that follows one inside `no_sync()`, where each rank goes on
+    by itself.
     """
-    if not (isinstance(cls, type) and issubclass(cls, Rule)):
-        raise TypeError(f"register takes a class derived from Rule, got {cls!r}")
-    name = getattr(cls, "name", None)
-    if not isinstance(name, str) or not name:
-        raise TypeError(f"{cls.__name__} needs a name to be registered by, such as name: ClassVar[str] = 'self'")
-    if name in _RULES and not is_again(cls, _RULES[name]):
-        taken = f"{_RULES[name].__module__}.{_RULES[name].__qualname__}"
-        raise ValueError(f"the name {name!r} belongs to {taken} already: give {cls.__name__} another")
-    _RULES[name] = cls
-    return cls
+
+    def __init__(self, tempered: "Tempered") -> None:
+        super().__init__()
+        self.tempered = tempered
+        start = tempered.rule.start()
+        self.names = tuple(start)
+        for name, value in start.items():
+            self.register_buffer(name, value)
+        for name in Taus._fields:  # of the last pass of training: for diagnostics, and for one that is run again
+            self.register_buffer(f"last_{name}", torch.full((), math.nan, dtype=torch.float32), persistent=False)
+
+    @property
+    def state(self) -> State:
+        """The rule's state, by name."""
+        return {name: self._buffers[name] for name in self.names}  # type: ignore[misc]  # none of them is None
+
+    @property
+    def last(self) -> Taus:
+        """The temperatures of the last pass of training: their mean, where they differ inside a batch."""
+        return Taus(self.get_buffer("last_f"), self.get_buffer("last_b"))
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Start again, as before the first pass."""
+        for name, value in self.tempered.rule.start(device="cpu").items():  # whatever torch's default device is
+            self.get_buffer(name).copy_(value)
+        for tau in self.last:
+            tau.fill_(math.nan)
+
+    def reading(self) -> dict[str, float]:
+        """The temperatures of the last pass of training (their mean, where they differ inside a batch; NaN before the
+        first), and the state, as numbers. Where the rule gives tau_b alone, tau_f is the estimator's own."""
+        tau_f, tau_b = (tau.item() for tau in self.last)
+        if self.tempered.drawn_at is not None and not math.isnan(tau_f):
+            tau_f = self.tempered.drawn_at
+        return {"tau_f": tau_f, "tau_b": tau_b, **{name: value.item() for name, value in self.state.items()}}
+
+    def taus(
+        self, logits: Tensor, *, dim: int | None, mask: Tensor | None = None, batch_dims: int = 1
+    ) -> tuple[Taus, AfterChoice]:
+        """The temperatures of this pass, and what is to be called with the choice that is made at them."""
+        view = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims)
+        if any(value is not None and value.device != logits.device for value in self._buffers.values()):
+            self._move_to(logits.device)
+        state, last = self.state, self.last
+        taus = _copies(self.tempered.rule.temperatures(state, view))
+        if not self.training:
+            return taus, _unchanged
+        again = is_run_again(logits)
+        if self.names:  # else the temperatures follow from the logits, whenever they are made
+            taus = Taus(_first(taus.f, last.f, again), _first(taus.b, last.b, again))
+        means = [torch.as_tensor(tau).to(like.dtype).mean() for tau, like in zip(taus, last, strict=True)]
+        _write(last, means, again)
+        if not torch.is_grad_enabled():
+            return taus, _unchanged
+        return taus, lambda z: self._count_after(z, state, view, again)
+
+    def _count_after(self, z: Tensor, state: State, view: View, again: "bool | Tensor") -> Tensor:
+        """Take a pass into account when the gradient of its choice comes, or at once."""
+        if torch.compiler.is_compiling() or kernels.transformed() or not z.requires_grad:
+            self._count(state, view, again)
+        else:
+            counted: list[bool] = []
+
+            def count(_: Tensor) -> None:
+                if not counted:  # a graph that is kept has its gradients more than once
+                    counted.append(True)
+                    self._count(state, view, False)
+
+            z.register_hook(count)
+        return z
+
+    def _count(self, state: State, view: View, again: "bool | Tensor") -> None:
+        with torch.no_grad():
+            after = self.tempered.rule.observe(state, view)
+        _write([state[name] for name in after], list(after.values()), again)
+
+    def _move_to(self, device: torch.device) -> None:
+        """Move all buffers. A state that is assigned to a module on meta leaves the last temperatures there."""
+        for name in ("last_f", "last_b"):
+            if self.get_buffer(name).is_meta:
+                self._buffers[name] = torch.full((), math.nan, dtype=torch.float32, device=device)
+        self.to(device)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Tempering":
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)
+        for name, value in self._buffers.items():
+            own = before[name]
+            if own is not None and value is not None and value.dtype != own.dtype:
+                self._buffers[name] = own.to(value.device)  # in float16 a mean over thousands of passes would not move
+        return self
 
 
-def registered() -> dict[str, type[Rule]]:
-    """The known rules, by name."""
-    return dict(_RULES)
+def _unchanged(z: Tensor) -> Tensor:
+    return z
 
 
-def from_dict(values: Mapping[str, Any]) -> Rule:
-    """The rule that `to_dict` described; constants that are left out have their defaults.
+@torch.no_grad()
+def _write(places: Sequence[Tensor], values: Sequence[Tensor], again: "bool | Tensor") -> None:
+    """Write values into buffers, but not where a pass is run again."""
+    for place, value in zip(places, values, strict=True):
+        if value is not place and again is not True:
+            place.copy_(value if again is False else torch.where(again, place, value))
 
-    Example:
-        >>> from decoupled_st import temperatures
-        >>> temperatures.from_dict({"name": "self", "steps": 900}) == temperatures.SelfTempered(steps=900)
-        True
-    """
-    if not isinstance(values, Mapping):
-        raise TypeError(f'values must be a dictionary such as {{"name": "self"}}, got {values!r}')
-    rest = dict(values)
-    name = rest.pop("name", None)
-    if not isinstance(name, str) or name not in _RULES:
-        raise ValueError(
-            f"unknown rule {name!r}: expected one of {', '.join(sorted(_RULES))}; dst.from_dict makes estimators"
-        )
-    cls = _RULES[name]
-    expected = {field.name for field in fields(cls)}
-    if not rest.keys() <= expected:
-        unknown = ", ".join(sorted(map(str, rest.keys() - expected)))
-        raise ValueError(f"rule {name!r} has no constant {unknown}: it has {', '.join(sorted(expected)) or 'none'}")
-    required = {field.name for field in fields(cls) if field.default is field.default_factory is MISSING}
-    if not required <= rest.keys():
-        given = ", ".join(sorted(required & rest.keys())) or "none of them"
-        raise ValueError(f"rule {name!r} needs the constants {', '.join(sorted(required))}, got {given}")
-    return cls(**rest)
+
+def _first(tau: Tensor, last: Tensor, again: "bool | Tensor") -> Tensor:
+    """The temperature, or that of the first time where a pass is run again and has one for all its choices."""
+    if again is False or (isinstance(tau, Tensor) and tau.numel() != 1):
+        return tau
+    tau = torch.as_tensor(tau, dtype=last.dtype, device=last.device).detach()  # a rule of one's own may give a number
+    if again is True:
+        return tau.copy_(last)  # as many copies as the first time has made, which a selective checkpoint counts
+    first: Tensor = torch.ops.decoupled_st.first_run(tau, last)
+    return first
+
+
+def is_run_again(like: Tensor) -> Any:
+    """True where a pass is run again, inside a backward pass; in compiled code, which asks when it runs and not when it
+    is traced, a bool on the device of a tensor."""
+    if not torch.compiler.is_compiling():
+        return recomputed()
+    return torch.ops.decoupled_st.is_run_again(like)
+
+
+def _first_run(tau: Tensor, last: Tensor) -> Tensor:
+    """An operator of our own, which no compiler computes twice: the backward pass would find another state."""
+    return last.clone().expand_as(tau).contiguous() if recomputed() else tau.clone()
+
+
+_library = torch.library.Library("decoupled_st", "FRAGMENT")
+# They ask what is under way: not to be recorded once and replayed.
+_TAGS = tuple(getattr(torch.Tag, name) for name in ("cudagraph_unsafe",) if hasattr(torch.Tag, name))
+_library.define("first_run(Tensor tau, Tensor last) -> Tensor", tags=_TAGS)
+_library.impl("first_run", _first_run, "CompositeExplicitAutograd")
+_library.define("is_run_again(Tensor like) -> Tensor", tags=_TAGS)
+_library.impl(
+    "is_run_again",
+    lambda like: torch.full((), recomputed(), dtype=torch.bool, device=like.device),
+    "CompositeExplicitAutograd",
+)
+torch.library.register_fake("decoupled_st::is_run_again", lambda like: like.new_empty((), dtype=torch.bool))
+torch.library.register_fake("decoupled_st::first_run", lambda tau, last: torch.empty_like(tau))

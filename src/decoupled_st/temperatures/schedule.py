@@ -3,14 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, overload
+from typing import ClassVar, overload
 
 import torch
 from torch import Tensor
 
 from decoupled_st.estimators.contract import check_float, whole_number
-from decoupled_st.temperatures.observe import View
-from decoupled_st.temperatures.rule import Rule, State, Taus, register
+from decoupled_st.temperatures.registry import register
+from decoupled_st.temperatures.rule import Rule, State, Taus, View
 
 SHAPES = ("linear", "cosine", "exponential")
 
@@ -92,7 +92,7 @@ class Scheduled(Rule):
         for name in ("tau_f", "tau_b"):
             value, zero = getattr(self, name), name == "tau_f"
             if isinstance(value, dict):
-                value = _from_dict(name, value)
+                value = Schedule(**value)
             if not isinstance(value, Schedule):
                 value = check_float(name, value, zero=zero)
             elif not zero and 0 in (value.start, value.end):
@@ -116,14 +116,6 @@ class Scheduled(Rule):
             for tau in (self.tau_f, self.tau_b)
         )
         return Taus(view.spread(f), view.spread(b))
-
-
-def _from_dict(name: str, values: dict[str, Any]) -> Schedule:
-    """The schedule that `asdict` described."""
-    if not {"start", "end", "steps"} <= values.keys() <= {"start", "end", "steps", "shape"}:
-        given = ", ".join(sorted(map(str, values))) or "nothing"
-        raise ValueError(f"{name} as a dictionary has start, end, steps and, if you like, shape, got {given}")
-    return Schedule(**values)
 
 
 def check_steps(steps: object) -> int:

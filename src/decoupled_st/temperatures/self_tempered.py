@@ -2,28 +2,21 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import ClassVar, NoReturn
+from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.contract import check_float
+from decoupled_st.estimators.contract import check_float, to_compute
 from decoupled_st.estimators.surrogate import can_look
-from decoupled_st.temperatures.observe import View, scale, usage
-from decoupled_st.temperatures.rule import Rule, State, Taus, register
+from decoupled_st.temperatures.registry import register
+from decoupled_st.temperatures.rule import Rule, State, Taus, View
 from decoupled_st.temperatures.schedule import check_steps
 
-_LARGEST = 1e30
+_LARGEST = 1e30  # of a mean square, and of tau_b where the logits are parameters
 SETTLED, EVERY = 50, 8
 """Passes: up to the first all are measured, after it one of eight, which counts as eight."""
-
-
-def _steps_missing() -> NoReturn:
-    raise TypeError(
-        "SelfTempered needs steps=, the number of training calls: optimiser steps times the calls of the module in "
-        "each (an unrolled network makes several). Where the end of the training is not known, write steps=None"
-    )
 
 
 @register
@@ -67,7 +60,7 @@ class SelfTempered(Rule):
     """
 
     name: ClassVar[str] = "self"
-    steps: int | None = field(default_factory=_steps_missing)
+    steps: int | None
     draw: float | None = None
     low: float = 0.05
     high: float = 4.0
@@ -98,15 +91,6 @@ class SelfTempered(Rule):
     @property
     def takes_argmax(self) -> bool:
         return self.low == 0 and self.draw is None
-
-    def advice(self, view: View) -> str | None:
-        if self.steps is not None or self._few(view) == 0:
-            return None
-        return (
-            f"SelfTempered(steps=None) on a layer of {view.bits:.3g} bits per sample: without the number of training "
-            "calls tau_f falls as the categories come into use, which ended 36 to 47 nats worse on an autoencoder of "
-            "four codes of 16. Give steps=, the number of optimiser steps times the calls of this module in each"
-        )
 
     def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
         whole = {name: torch.zeros(tuple(runs), dtype=torch.int64, device=device) for name in ("passes", "usages")}
@@ -180,3 +164,55 @@ def _place(passes: Tensor) -> Tensor:
 def _towards(mean: Tensor, value: Tensor, known: Tensor, rate: Tensor) -> Tensor:
     """A running mean, moved by `rate` where the value is known."""
     return torch.where(known, mean + rate * (value - mean), mean)
+
+
+def scale(view: View) -> tuple[Tensor, Tensor]:
+    """The root mean square of the centred logits (of the log-odds themselves), per run.
+
+    Masked, infinite and NaN logits are left out, and rows without two categories to choose from. Where a run has more
+    than some thousand logits, some rows from all over are measured: a mean needs no more.
+
+    Returns:
+        The scale, finite, 0 where there is nothing to measure; and whether it is above 0.
+    """
+    view = view.thinned()
+    l = to_compute(view.logits, view.logits)
+    allowed = l.isfinite() if view.mask is None else l.isfinite() & view.mask
+    l = torch.where(allowed, l, 0.0)
+    if view.dim is not None:
+        many = allowed.sum(view.dim, keepdim=True)
+        allowed = allowed & (many > 1)
+        l = torch.where(allowed, l - l.sum(view.dim, keepdim=True) / many.clamp(min=1), 0.0)
+    runs = l.shape[: view.run_dims]
+    square = l.square().reshape(*runs, -1).sum(-1) / allowed.reshape(*runs, -1).sum(-1).clamp(min=1)
+    value = square.nan_to_num(nan=0.0, posinf=_LARGEST).clamp(max=_LARGEST).sqrt().float()
+    return value, value > 0
+
+
+def usage(view: View) -> tuple[Tensor, Tensor]:
+    """How evenly the samples of a batch use the categories, by their argmax: per run, from 0 to 1.
+
+    The entropy of a latent's argmax categories over the batch, divided by the largest that it could have, averaged over
+    the latents. A batch of one sample, and a latent with one category to choose from, have nothing to say.
+
+    Returns:
+        The usage, finite, 0 where there is nothing to measure; and whether there was something.
+    """
+    if view.dim is None:
+        log_odds = view.masked(math.nan)
+        l = torch.stack((torch.zeros_like(log_odds), log_odds), -1)
+    else:
+        l = view.masked(-math.inf).movedim(view.dim, -1)
+    grouped = l.reshape(*l.shape[: view.run_dims], view.samples, view.latents, view.categories)
+    best, chosen = grouped.max(-1)
+    possible = (grouped > -math.inf).any(-3)
+    counts = torch.zeros_like(possible, dtype=torch.float32).scatter_add(
+        -1, chosen.transpose(-1, -2), best.isfinite().float().transpose(-1, -2)
+    )  # [runs..., latents, K]
+    samples = counts.sum(-1)
+    share = counts / samples.clamp(min=1).unsqueeze(-1)
+    most = torch.minimum(samples, possible.sum(-1).float()).clamp(min=1).log()
+    measurable = most > 0
+    each = torch.where(measurable, torch.special.entr(share).sum(-1) / torch.where(measurable, most, 1.0), 0.0)
+    latents = measurable.sum(-1)
+    return (each.sum(-1) / latents.clamp(min=1)).clamp(0.0, 1.0).float(), latents > 0

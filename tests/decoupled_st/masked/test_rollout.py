@@ -296,7 +296,6 @@ REFUSED = {
     "remasking more than all": ({"remask": 1.5}, "remask is a share"),
     "a state without batch": ({"state": dst.masked.start(1, L, K)[0]}, r"state must have shape \[B, L, K \+ 1\]"),
     "a soft state": ({"state": torch.full((2, L, K + 1), 1 / 3)}, "state must be one-hot"),
-    "a seed": ({"generator": 3}, r"generator must be a torch\.Generator, got int"),
     "a network of other logits": ({"model": lambda s: s[..., :1]}, "the logits must have shape"),
 }
 

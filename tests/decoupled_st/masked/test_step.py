@@ -126,14 +126,12 @@ def test_log_prob_and_divergence_in_closed_form() -> None:
 STATE = half_revealed()
 REFUSED = {
     "a soft state": (lambda: {"state": STATE * 0.5 + 0.1}, ValueError, r"one-hot .* at \(0, 0\) it is not"),
-    "ids for a state": (lambda: {"state": STATE.argmax(-1)}, TypeError, "from_ids makes one of ids"),
+    "ids for a state": (lambda: {"state": STATE.long()}, ValueError, "from_ids makes one of ids"),
     "a revealed token": (lambda: {"where": ~later(STATE)}, ValueError, "revealed already: take where & "),
     "a masked token masked": (lambda: {"remask": later(STATE)}, ValueError, "masked already: take remask & "),
-    "places by number": (lambda: {"where": later(STATE).long()}, TypeError, "where must be a bool tensor"),
-    "places of another shape": (lambda: {"where": later(STATE)[0]}, ValueError, r"where must have shape \(3, 6\)"),
+    "places by number": (lambda: {"where": later(STATE).long()}, ValueError, "where must be a bool tensor"),
+    "places of another shape": (lambda: {"where": later(STATE)[0]}, ValueError, r"tensor of shape \(3, 6\)"),
     "other logits": (lambda: {"logits": random(3, 6, 7)}, ValueError, r"\(3, 6, 4\), or \(3, 6, 5\) with the mask's"),
-    "an estimator's class": (lambda: {"estimator": dst.Decoupled}, TypeError, "estimator must be a value such as"),
-    "a rule": (lambda: {"estimator": dst.SelfTempered(steps=9)}, TypeError, r"a module such as nn\.Categorical"),
 }
 
 
@@ -143,11 +141,6 @@ def test_bad_input_is_refused(name: str) -> None:
     given = {"logits": random(3, 6, 4), "state": STATE, "where": later(STATE), "estimator": DECOUPLED, **changed()}
     with pytest.raises(error, match=sentence):
         dst.masked.reveal(**given)
-
-
-def test_a_divergence_from_other_categories() -> None:
-    with pytest.raises(ValueError, match="same K categories, without the mask's: got 4 and 5"):
-        dst.masked.kl(random(3, 6, 4), random(3, 6, 5))
 
 
 def test_a_relaxation_may_have_soft_tokens_but_no_soft_mask() -> None:
@@ -160,13 +153,6 @@ def test_a_relaxation_may_have_soft_tokens_but_no_soft_mask() -> None:
         dst.masked.reveal(random(3, 6, 4), state, later(state), dst.Soft())
 
 
-@pytest.mark.parametrize(("ids", "error"), [(torch.tensor([[5]]), ValueError), (torch.tensor([[1.0]]), TypeError)])
-def test_ids_outside_the_vocabulary(ids: Tensor, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        dst.masked.from_ids(ids, 4)
-
-
-@pytest.mark.parametrize("shape", [(2, 0, 3), (2, 3, 0), (-1, 3, 3), (2.5, 3, 3)])
-def test_a_start_of_no_size(shape: tuple[Any, ...]) -> None:
-    with pytest.raises(ValueError, match="must be a whole number of at least"):
-        dst.masked.start(*shape)
+def test_ids_outside_the_vocabulary() -> None:
+    with pytest.raises(ValueError, match="ids must be from 0 to 3 or the mask's, got 5 to 5"):
+        dst.masked.from_ids(torch.tensor([[5]]), 4)

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import warnings
 import weakref
 from functools import partial
 from pathlib import Path
@@ -14,10 +13,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from two_processes import in_two_processes
 
 import decoupled_st as dst
-from decoupled_st.temperatures import SelfTempered, Tempered
-from decoupled_st.temperatures.observe import View
-
-pytestmark = pytest.mark.filterwarnings("ignore:SelfTempered.steps=None")
+from decoupled_st.temperatures import SelfTempered, Tempered, View
 
 
 def statistics(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -235,7 +231,7 @@ def test_diagnostics_show_what_the_rules_do() -> None:
     assert not any("last" in name for name in network.state_dict())
 
 
-def test_torch_func_is_told_to_pass_the_buffers() -> None:
+def test_torch_func_takes_the_buffers_and_refuses_to_change_others() -> None:
     network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered(steps=None)), nn.Linear(8, 2))
     parameters, buffers = (
         {k: v.detach() for k, v in of} for of in (network.named_parameters(), network.named_buffers())
@@ -248,10 +244,9 @@ def test_torch_func_is_told_to_pass_the_buffers() -> None:
 
     for transformed in (
         lambda: torch.func.grad(loss)(parameters, x),
-        lambda: torch.vmap(torch.func.grad(loss), (None, 0), randomness="different")(parameters, x[:, None]),
         lambda: torch.vmap(lambda one: loss(parameters, one[None]), randomness="different")(x),
     ):
-        with pytest.raises(RuntimeError, match=r"SelfTempered updates its statistics .* pass the buffers as well"):
+        with pytest.raises(RuntimeError, match=r"in-?place"):
             transformed()
     assert torch.func.grad(loss)(parameters, x, buffers)["0.weight"].abs().sum() > 0
     copies = {name: torch.stack([value, value]) for name, value in buffers.items()}
@@ -363,17 +358,3 @@ def test_an_averaged_copy_has_the_temperatures_of_the_network() -> None:
         average.update_parameters(network)
     assert dst.diagnostics.temperatures(average.module) == dst.diagnostics.temperatures(network)
     assert dst.diagnostics.temperatures(average.module)["1"]["passes"] == 30
-
-
-def test_training_a_layer_of_few_bits_without_steps_warns_once() -> None:
-    choice, logits = dst.nn.Categorical(SelfTempered(steps=None)), torch.randn(6, 4, 8)
-    with pytest.warns(UserWarning, match=r"layer of 12 bits.*Give steps="):
-        choice(logits)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        choice(logits)
-        dst.nn.Categorical(SelfTempered(steps=None)).eval()(logits)
-        dst.nn.Categorical(SelfTempered(steps=40))(logits)
-        dst.nn.Categorical(SelfTempered(steps=None, draw=1.0))(logits)  # tau_f is held
-        dst.nn.Categorical(SelfTempered(steps=None))(torch.randn(6, 16, 4))  # 32 bits: tau_f is low from the beginning
-        dst.nn.Categorical(SelfTempered(steps=None), batch_dims=0)(logits)  # parameters

@@ -9,10 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import decoupled_st as dst
 from decoupled_st.estimators.surrogate import scattered
-from decoupled_st.temperatures import SelfTempered
-from decoupled_st.temperatures.observe import View, scale, usage
+from decoupled_st.temperatures import SelfTempered, View, scale, usage
 
-pytestmark = pytest.mark.filterwarnings("ignore:SelfTempered.steps=None")
 NAN, INF = float("nan"), float("inf")
 
 

@@ -14,10 +14,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from torch.utils.flop_counter import FlopCounterMode
 
 import decoupled_st as dst
-from decoupled_st.temperatures import Rule, Schedule, Scheduled, SelfTempered, State, Taus
-from decoupled_st.temperatures.observe import View
-
-pytestmark = pytest.mark.filterwarnings("ignore:SelfTempered.steps=None")
+from decoupled_st.temperatures import Rule, Schedule, Scheduled, SelfTempered, State, Taus, View
 
 W = torch.arange(4.0)
 again = functools.partial(checkpoint, use_reentrant=False)

@@ -1,6 +1,5 @@
 """Rules: what they set, from what, and that no input makes a temperature that is none."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,10 +9,7 @@ import torch
 
 import decoupled_st as dst
 from decoupled_st import temperatures
-from decoupled_st.temperatures import Confidence, Rule, Schedule, Scheduled, SelfTempered, State, Taus
-from decoupled_st.temperatures.observe import View
-
-pytestmark = pytest.mark.filterwarnings("ignore:SelfTempered.steps=None")
+from decoupled_st.temperatures import Confidence, Rule, Schedule, Scheduled, SelfTempered, State, Taus, View, registry
 
 NAN, INF = float("nan"), float("inf")
 RULES = [
@@ -345,8 +341,7 @@ def test_rules_survive_a_dictionary() -> None:
 
 
 def test_a_rule_of_ones_own_is_found_by_name(monkeypatch) -> None:
-    known = sys.modules[Rule.__module__]
-    monkeypatch.setattr(known, "_RULES", dict(known._RULES))  # other tests list the rules
+    monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))  # other tests list the rules
 
     @dataclass(frozen=True, kw_only=True)
     class Loud(Rule):

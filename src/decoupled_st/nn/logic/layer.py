@@ -37,7 +37,6 @@ class GateLayer(Chooser):
     """
 
     wiring: Tensor
-    batch_dims = 0  # the logits are parameters
     always_random: ClassVar[bool] = True
     """Whether logits start from N(0, 1) with a residual too."""
 
@@ -56,7 +55,7 @@ class GateLayer(Chooser):
         device: torch.device | str | int | None,
         dtype: torch.dtype | None,
     ) -> None:
-        super().__init__(estimator, deterministic)
+        super().__init__(estimator, deterministic=deterministic, batch_dims=0)  # the logits are parameters
         self.residual, self.grad_scale = check_finite("residual", residual), check_finite("grad_scale", grad_scale)
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise TypeError(f"dtype must be a floating-point type such as torch.float32, got {dtype!r}")

@@ -20,11 +20,10 @@ from decoupled_st.estimators import (
 )
 from decoupled_st.estimators.contract import check, check_scale
 from decoupled_st.estimators.noise import check_source
-from decoupled_st.nn.chooser import check_deterministic, one_node
+from decoupled_st.nn.chooser import InForce, check_deterministic, one_node
 from decoupled_st.nn.logic.layer import GroupSum, LogicLayer, check_features, check_finite
 from decoupled_st.nn.logic.packed import WORTH, Stack, apply_network, backend, choose, pack
 from decoupled_st.temperatures import Rule, Tempered
-from decoupled_st.temperatures.tempering import InForce
 
 CHOICES = (Decoupled, GappedSTE, GumbelRao, GumbelSTE, IdentitySTE, ReinMax, SoftmaxSTE)
 """Estimators with an exactly one-hot output, in which rows are independent. Others are not known to be so."""
@@ -81,7 +80,7 @@ class LogicNetwork(nn.Sequential):
             layer.deterministic = check_deterministic(value)
 
     @property
-    def grad_scale(self) -> float:
+    def grad_scale(self) -> float | Tensor:
         """What multiplies the gradient sent to the logits: the first layer's; what is assigned is every layer's."""
         return self._parts()[0][0].grad_scale
 
