@@ -30,14 +30,39 @@ class _Choice(torch_distributions.Distribution):
     has_rsample = True
     _kind: ClassVar[str]
 
-    def _draw_from(
-        self, logits: Tensor, estimator: Estimator, temperatures: Mapping[str, Temperature] | None, dtype: torch.dtype
+    def _set(
+        self,
+        logits: Tensor | None,
+        probs: Tensor | None,
+        estimator: Estimator | None,
+        temperatures: Mapping[str, Temperature] | None,
+        unimix: float,
+        mask: Tensor | None,
+        validate_args: bool | None,
     ) -> Tensor:
         """Keep what `rsample` needs; returns the logits of the distribution, which are at its temperature."""
-        tau = _draw_temperature(estimator, temperatures or {}, logits, None if self._kind == "binary" else -1)
-        self.estimator, self._temperatures = estimator, dict(temperatures or {})
-        self._drawn_from, self._dtype = logits, dtype
-        l = to_compute(logits, logits)
+        if (logits is None) == (probs is None):
+            raise ValueError("pass logits or probs, one of the two")
+        given, categories = logits if probs is None else probs, self._kind == "categorical"
+        assert given is not None
+        self.estimator, self._temperatures = check_estimator(estimator), dict(temperatures or {})
+        if categories:
+            check_categories(given, -1, mask)
+        else:
+            check_logits(given)
+        if not check_float("unimix", unimix, zero=True) < 1:
+            raise ValueError(f"unimix is a share of the uniform distribution, below 1, got unimix={unimix}")
+        l = given
+        if probs is not None:
+            p = _check_probs(probs, constraints.nonnegative if categories else constraints.unit_interval, validate_args)
+            l = _log_of(p) if categories else _log_of(p) - _log_of(1 - p)
+        if mask is not None:
+            l = l.masked_fill(~mask, -torch.inf)
+        if unimix > 0:
+            l = (_mixed_categories if categories else _mixed_odds)(to_compute(l, l), unimix)
+        self._drawn_from, self._dtype = l, given.dtype
+        tau = _draw_temperature(self.estimator, self._temperatures, l, -1 if categories else None)
+        l = to_compute(l, l)
         if not isinstance(tau, Tensor):
             return l / tau if tau > 0 else self._certain(l)
         return torch.where(tau == 0, self._certain(l), l / tau.masked_fill(tau == 0, 1.0))
@@ -113,17 +138,7 @@ class OneHotCategorical(_Choice, torch_distributions.OneHotCategorical):
         unimix: float = 0.0,
         temperatures: Mapping[str, Temperature] | None = None,
     ) -> None:
-        given = _one_of(logits, probs)
-        estimator, share = check_estimator(estimator), _check_share(unimix)
-        check_categories(given, -1, mask)
-        l = given
-        if probs is not None:
-            l = _log_of(_check_probs(probs, constraints.nonnegative, validate_args))
-        if mask is not None:
-            l = l.masked_fill(~mask, -torch.inf)
-        if share > 0:
-            l = _mixed_categories(to_compute(l, l), share)
-        at_temperature = self._draw_from(l, estimator, temperatures, given.dtype)
+        at_temperature = self._set(logits, probs, estimator, temperatures, unimix, mask, validate_args)
         # An empty batch has nothing to validate, and torch's validation fails on it.
         validate_args = validate_args if at_temperature.numel() > 0 else False
         self._categorical = torch_distributions.Categorical(logits=at_temperature, validate_args=validate_args)
@@ -185,16 +200,7 @@ class Bernoulli(_Choice, torch_distributions.Bernoulli):
         unimix: float = 0.0,
         temperatures: Mapping[str, Temperature] | None = None,
     ) -> None:
-        given = _one_of(logits, probs)
-        estimator, share = check_estimator(estimator), _check_share(unimix)
-        check_logits(given)
-        l = given
-        if probs is not None:
-            p = _check_probs(probs, constraints.unit_interval, validate_args)
-            l = _log_of(p) - _log_of(1 - p)
-        if share > 0:
-            l = _mixed_odds(to_compute(l, l), share)
-        at_temperature = self._draw_from(l, estimator, temperatures, given.dtype)
+        at_temperature = self._set(logits, probs, estimator, temperatures, unimix, None, validate_args)
         super().__init__(logits=at_temperature, validate_args=validate_args)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -228,21 +234,6 @@ def _draw_temperature(
         value = check(name, value, logits, dim, zero=follows)
         tau = value if follows else tau
     return tau
-
-
-def _one_of(logits: Tensor | None, probs: Tensor | None) -> Tensor:
-    """The one that was given."""
-    if (logits is None) == (probs is None):
-        raise ValueError("pass logits or probs, one of the two")
-    given = logits if probs is None else probs
-    assert given is not None
-    return given
-
-
-def _check_share(unimix: float) -> float:
-    if not 0 <= check_float("unimix", unimix, zero=True) < 1:
-        raise ValueError(f"unimix is a share of the uniform distribution, at least 0 and below 1, got unimix={unimix}")
-    return float(unimix)
 
 
 def _check_probs(probs: Tensor, constraint: Any, validate_args: bool | None) -> Tensor:

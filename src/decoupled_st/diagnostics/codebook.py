@@ -5,7 +5,6 @@ from torch import Tensor
 
 from decoupled_st.codebook.distribution import distribution
 from decoupled_st.codebook.gain import straight_through_gain
-from decoupled_st.estimators.contract import whole_number
 from decoupled_st.estimators.surrogate import Temperature
 
 __all__ = ["code_usage", "effective_codes", "straight_through_gain"]
@@ -44,13 +43,11 @@ def code_usage(index: Tensor, codes: int) -> Tensor:
         >>> code_usage(torch.tensor([[0, 1], [1, 5]]), codes=8).item()
         0.375
     """
-    if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
-        raise TypeError(f"index must be a tensor of integers, got {getattr(index, 'dtype', type(index).__name__)}")
-    if (count := whole_number(codes)) is None:
-        raise TypeError(f"codes must be a whole number, got {codes!r}")
+    if index.is_floating_point() or index.dtype == torch.bool:
+        raise TypeError(f"index must be a tensor of integers, got {index.dtype}")
     low, high = (int(index.min()), int(index.max())) if index.numel() else (-1, -1)
     if low < -1 or high >= codes:
         raise ValueError(f"index must lie in [-1, {codes}), got values from {low} to {high}")
-    used = torch.zeros(count + 1, dtype=torch.float32, device=index.device)
+    used = torch.zeros(codes + 1, dtype=torch.float32, device=index.device)
     used[index.flatten().long() + 1] = 1.0
     return used[1:].mean()

@@ -28,8 +28,6 @@ def gate_histogram(logits: Tensor | Iterable[Tensor], *, run_dims: int = 0) -> T
         tensor(6)
     """
     layers = [logits] if isinstance(logits, Tensor) else list(logits)
-    if not all(isinstance(layer, Tensor) for layer in layers):
-        raise TypeError(f"logits must be tensors, got {[type(layer).__name__ for layer in layers]}")
     shapes = [tuple(layer.shape) for layer in layers]
     if not layers or any(len(shape) < run_dims + 2 or shape[-1] != 16 for shape in shapes):
         raise ValueError(f"logits must be [runs..., out, 16] with run_dims={run_dims}, one per layer, got {shapes}")

@@ -39,13 +39,9 @@ def gradient_snr(gradients: Tensor | Iterable[Tensor], *, run_dims: int = 0) -> 
         >>> round(result.snr.item(), 1), round(result.floor, 3)
         (2.0, 0.025)
     """
-    if not isinstance(gradients, Iterable) or (isinstance(gradients, Tensor) and gradients.dim() == 0):
-        raise TypeError(f"gradients must be a tensor [passes, ...] or an iterable of tensors, got {gradients!r}")
     passes = 0
     mean = square = torch.zeros(())
     for gradient in gradients:
-        if not isinstance(gradient, Tensor):
-            raise TypeError(f"each pass must give a tensor, got {type(gradient).__name__}")
         g = _at_least_float(gradient).double()
         if passes == 0:
             mean, square = torch.zeros_like(g), torch.zeros_like(g)
@@ -104,14 +100,12 @@ def gradient_agreement(first: Tensor, second: Tensor) -> Agreement:
         >>> [x.tolist() for x in gradient_agreement(first, first @ torch.tensor([[0.0, 1.0], [1.0, 0.0]]))]
         [0.0, [2.0, 2.0], [2.0, 2.0]]
     """
-    both = []
-    for name, given in (("first", first), ("second", second)):
-        if not isinstance(given, Tensor) or given.dim() < 2 or len(given) < 2:
-            shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-            raise ValueError(f"{name} must be a tensor [passes, ...] of at least 2 passes, got {shape}")
-        both.append(_at_least_float(given).double().flatten(1))
-    if both[0].shape[1] != both[1].shape[1]:
-        raise ValueError(f"both must be gradients of the same size, got {both[0].shape[1]} and {both[1].shape[1]}")
+    if min(first.dim(), second.dim()) < 2 or min(len(first), len(second)) < 2 or first[0].numel() != second[0].numel():
+        raise ValueError(
+            "first and second must be [passes, ...], at least 2 passes each of gradients of one size: got "
+            f"{tuple(first.shape)} and {tuple(second.shape)}"
+        )
+    both = [_at_least_float(given).double().flatten(1) for given in (first, second)]
     means, variances = [g.mean(0) for g in both], torch.stack([g.var(0).sum() for g in both])
     norms = torch.stack([mean.norm() for mean in means])
     return Agreement(torch.dot(*means) / norms.prod(), norms, variances)
@@ -130,12 +124,7 @@ def gradient_norm(gradients: Tensor | Iterable[Tensor | None], *, run_dims: int 
         >>> gradient_norm([torch.tensor([3.0]), torch.tensor([[4.0]])])
         tensor(5.)
     """
-    several = gradients if isinstance(gradients, Iterable) and not isinstance(gradients, Tensor) else [gradients]
-    parts: list[Tensor] = []
-    for part in several:
-        if part is not None and not isinstance(part, Tensor):
-            raise TypeError(f"gradients must be a tensor or several, got {type(part).__name__}")
-        parts += [] if part is None else [part]
+    parts = [gradients] if isinstance(gradients, Tensor) else [part for part in gradients if part is not None]
     if not parts:
         raise ValueError("gradient_norm needs at least one gradient, got none")
     if any(g.dim() < run_dims for g in parts):
@@ -174,8 +163,6 @@ def active_fraction(
         >>> active_fraction(g), active_fraction(g, [1e-6, 1.5], relative=False)
         (tensor(0.5000), tensor([0.7500, 0.2500]))
     """
-    if not isinstance(gradients, Tensor):
-        raise TypeError(f"gradients must be a tensor, got {type(gradients).__name__}")
     if gradients.dim() < run_dims + 2:
         given = tuple(gradients.shape)
         raise ValueError(

@@ -26,8 +26,6 @@ def temperatures(network: nn.Module) -> dict[str, dict[str, float]]:
         >>> dst.diagnostics.temperatures(network)["1"]["passes"]
         1
     """
-    if not isinstance(network, nn.Module):
-        raise TypeError(f"network must be a module, got {type(network).__name__}")
     return {
         name.removesuffix("tempering").removesuffix("."): module.reading()
         for name, module in network.named_modules()

@@ -33,11 +33,8 @@ def perplexity_of_counts(counts: Tensor) -> Tensor:
         >>> perplexity_of_counts(torch.tensor([[3, 3, 0], [5, 0, 0]]))
         tensor([2., 1.], dtype=torch.float64)
     """
-    if not isinstance(counts, Tensor) or counts.dim() == 0:
-        raise TypeError(f"counts must be a tensor [..., classes], got {counts!r}")
-    counts = (
-        counts.to(torch.promote_types(counts.dtype, torch.float32)) if counts.is_floating_point() else counts.double()
-    )
+    dtype = torch.promote_types(counts.dtype, torch.float32) if counts.is_floating_point() else torch.float64
+    counts = counts.to(dtype)
     if (counts < 0).any():
         raise ValueError(f"counts must be at least 0, got {counts.min().item():g}")
     return torch.special.entr(counts / counts.sum(-1, keepdim=True)).sum(-1).exp()
@@ -45,17 +42,11 @@ def perplexity_of_counts(counts: Tensor) -> Tensor:
 
 def histogram(codes: Tensor, classes: int, *, run_dims: int = 0) -> Tensor:
     """How often each class occurs: [runs..., samples, latents...] -> [runs..., latents..., classes], int64."""
-    if not isinstance(codes, Tensor):
-        raise TypeError(f"codes must be a tensor of integers, got {type(codes).__name__}")
-    if isinstance(classes, bool) or not hasattr(classes, "__index__"):
-        raise TypeError(f"classes must be an integer, got classes={classes!r}")
     if not 0 <= run_dims < max(1, codes.dim()):
         raise ValueError(f"run_dims={run_dims} leaves no samples in codes of shape {tuple(codes.shape)}")
     codes = codes.movedim(run_dims, 0)
     if codes.is_floating_point() or codes.dtype == torch.bool:
         raise TypeError(f"codes must be integers, got {codes.dtype}: take the argmax of one-hot codes first")
-    if codes.dim() == 0 or codes.shape[0] == 0:
-        raise ValueError(f"codes must have shape [samples, ...] with at least one sample, got {tuple(codes.shape)}")
     low, high = int(codes.min()), int(codes.max())
     if low < 0 or high >= classes:
         raise ValueError(f"codes must lie in [0, {classes}), got values from {low} to {high}")
