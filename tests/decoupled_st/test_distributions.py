@@ -88,14 +88,10 @@ def test_the_divergence_with_a_forbidden_choice(ours: type, theirs: type, kind: 
     assert D.kl_divergence(first(never), second(never)).abs().max() < 1e-6
 
 
-def test_the_divergence_from_log_odds_that_round_to_certainty_is_finite() -> None:
-    """sigmoid(20) is 1 in float32; the chance of 0 is not lost."""
-    p, q = (dst.distributions.Bernoulli(torch.tensor([l]), dst.ReinMax()) for l in (0.0, 20.0))
-    want = D.kl_divergence(*(D.Bernoulli(logits=torch.tensor([l], dtype=torch.float64)) for l in (0.0, 20.0)))
-    torch.testing.assert_close(D.kl_divergence(p, q), want.float())
-    certain = D.Bernoulli(probs=torch.ones(1))
-    assert D.kl_divergence(p, certain).isinf().all()
+def test_the_divergence_from_and_to_what_is_certain() -> None:
+    certain, even = D.Bernoulli(probs=torch.ones(1)), dst.distributions.Bernoulli(torch.zeros(1), dst.ReinMax())
     always = dst.distributions.Bernoulli(torch.tensor([torch.inf]), dst.ReinMax())
+    assert D.kl_divergence(even, certain).isinf().all()
     assert D.kl_divergence(certain, always).abs().item() < 1e-6
 
 
@@ -151,15 +147,12 @@ def test_a_probability_too_small_for_its_dtype_is_not_zero(kind: str) -> None:
     assert results[0][0] > 50
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(("ours", "theirs", "kind"), PAIRS, ids=["categorical", "binary"])
-def test_samples_in_half_precision_have_exact_log_probabilities(
-    ours: type, theirs: type, kind: str, dtype: torch.dtype
-) -> None:
-    logits = LOGITS.to(dtype)
+def test_samples_in_half_precision_have_exact_log_probabilities(ours: type, theirs: type, kind: str) -> None:
+    logits = LOGITS.bfloat16()
     q = ours(logits, dst.Decoupled(tau_f=0.5, tau_b=1.0))
     z = q.sample((50,))
-    assert z.dtype == dtype
+    assert z.dtype == torch.bfloat16
     want = theirs(logits=logits.double() / 0.5).log_prob(z.double())
     torch.testing.assert_close(q.log_prob(z), want.float(), rtol=1e-5, atol=1e-6)
 
@@ -177,8 +170,8 @@ def test_infinite_log_odds_are_certain() -> None:
         torch.testing.assert_close(gradient, torch.stack([torch.zeros(()), torch.zeros(()), slope.detach()]))
 
 
-@pytest.mark.parametrize("weight", [1.0, 2.0, 65536.0])
-@pytest.mark.parametrize("never", [-math.inf, torch.finfo(torch.float32).min, -1e9])
+@pytest.mark.parametrize("weight", [1.0, 65536.0])
+@pytest.mark.parametrize("never", [-math.inf, torch.finfo(torch.float32).min])
 def test_what_is_never_drawn_has_no_part_in_the_gradient_of_the_entropy(never: float, weight: float) -> None:
     """A weight above 1, as a loss scale is: torch's overflows."""
     estimator = dst.Decoupled(tau_f=1.0, tau_b=1.0)

@@ -26,7 +26,7 @@ def test_exact_gradient_by_hand_for_one_binary_variable() -> None:
     torch.testing.assert_close(got, s * (1 - s) * 3 / tau, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("tau_f", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("tau_f", [0.5, 2.0])
 def test_exact_gradient_is_the_derivative_of_the_expectation(tau_f: float) -> None:
     """Central differences of the enumerated expectation, error O(h^2) = 1e-10."""
 
@@ -130,26 +130,20 @@ def test_a_linear_loss_has_no_bias_on_the_diagonal() -> None:
 
 
 def test_a_loss_may_be_an_error_and_the_mode_inference() -> None:
-    logits = torch.tensor([0.5, -0.3])
+    logits, loss = torch.tensor([0.5, -0.3]), lambda z: z[:, 0] == z[:, 1]
+    exact = diagnostics.exact_gradient(loss, logits, kind="binary")
     with torch.inference_mode():
-        inside = logits.clone()
-        exact = diagnostics.exact_gradient(lambda z: z[:, 0] == z[:, 1], inside, kind="binary")
-        scored = diagnostics.score_function_gradient(
-            lambda z: z[:, 0] == z[:, 1],
-            inside,
-            samples=20_000,
-            kind="binary",
-            generator=torch.Generator().manual_seed(0),
-        )
+        inside, generator = logits.clone(), torch.Generator().manual_seed(0)
+        assert torch.equal(exact, diagnostics.exact_gradient(loss, inside, kind="binary"))
+        scored = diagnostics.score_function_gradient(loss, inside, samples=20_000, kind="binary", generator=generator)
         found = diagnostics.bias_variance(
-            dst.Decoupled(tau_f=1.0, tau_b=1.0), lambda z: z[:, 0] * z[:, 1], inside, samples=100, kind="binary"
+            dst.SoftmaxSTE(), lambda z: z[:, 0] * z[:, 1], inside, samples=9, kind="binary"
         )
-    assert torch.equal(exact, diagnostics.exact_gradient(lambda z: z[:, 0] == z[:, 1], logits, kind="binary"))
     torch.testing.assert_close(scored, exact, rtol=0, atol=0.02)
     assert math.isfinite(found.bias)
 
 
-@pytest.mark.parametrize("tau_f", [1.0, 0.1, 0.05, 0.02])
+@pytest.mark.parametrize("tau_f", [1.0, 0.02])
 def test_the_exact_gradient_of_a_choice_that_is_all_but_certain(tau_f: float) -> None:
     """One choice of three, float32: dE/dl_k = sum over j != k of p_k p_j (L_k - L_j) / tau_f, in float64 by hand."""
     logits, values = torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([0.3, 0.9, -0.4])
@@ -159,7 +153,7 @@ def test_the_exact_gradient_of_a_choice_that_is_all_but_certain(tau_f: float) ->
     torch.testing.assert_close(found[0].double(), want, rtol=1e-6, atol=1e-44)
 
 
-@pytest.mark.parametrize("length", [1.0, 1e-8, 1e-20])
+@pytest.mark.parametrize("length", [1.0, 1e-20])
 def test_a_cosine_does_not_depend_on_lengths(length: float) -> None:
     logits, target = torch.tensor([[0.5, 0.0, -0.5]], dtype=torch.float64), torch.tensor([0.3, 0.7, -0.5])
     result = diagnostics.bias_variance(

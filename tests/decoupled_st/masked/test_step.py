@@ -72,14 +72,6 @@ def test_a_forbidden_token_is_never_drawn() -> None:
     assert after.sum((0, 1))[[0, 3]].ne(0).all()
 
 
-def test_the_generator_repeats_the_draw() -> None:
-    state = dst.masked.start(8, 32, 16)
-    draw = partial(dst.masked.reveal, torch.zeros(8, 32, 16), state, state[..., -1] == 1, DECOUPLED)
-    one, again, other = (draw(generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
-    assert torch.equal(one, again)
-    assert not torch.equal(one, other)
-
-
 def test_half_precision_keeps_the_state_one_hot() -> None:
     state = dst.masked.start(8, 32, 16, dtype=torch.bfloat16)
     where = torch.rand(8, 32) < 0.5
@@ -99,17 +91,6 @@ def test_it_compiles_whole() -> None:
 
     compiled = torch.compile(dst.masked.reveal, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(gradient(compiled), gradient(dst.masked.reveal), rtol=1e-12, atol=1e-12)
-
-
-def test_temperatures_in_tensors() -> None:
-    """One for each sample, by a function in the estimator's place."""
-    state, logits, g = half_revealed(), random(3, 6, 4), random(3, 6, 5, seed=2)
-    tau, leaf = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64).view(3, 1, 1), logits.clone().requires_grad_()
-    after = dst.masked.reveal(leaf, state, later(state), partial(dst.categorical.decoupled, tau_f=tau, tau_b=tau))
-    p = (logits / tau).softmax(-1)
-    closed = p * (g[..., :-1] - (p * g[..., :-1]).sum(-1, keepdim=True)) / tau
-    closed = closed.masked_fill(~later(state).unsqueeze(-1), 0.0)
-    torch.testing.assert_close(torch.autograd.grad(after, leaf, g)[0], closed, rtol=1e-12, atol=1e-12)
 
 
 def test_log_prob_and_divergence_in_closed_form() -> None:

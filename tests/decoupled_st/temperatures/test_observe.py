@@ -5,10 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-import decoupled_st as dst
-from decoupled_st.estimators.surrogate import scattered
 from decoupled_st.temperatures import SelfTempered, View, scale, usage
 
 NAN, INF = float("nan"), float("inf")
@@ -89,13 +86,6 @@ def test_what_is_masked_or_not_finite_is_left_out(measure: Any) -> None:
         torch.testing.assert_close(measure(View.of(given, **options)), measure(View.of(kept, **plain)))
 
 
-def test_huge_logits_have_a_finite_scale() -> None:
-    value, known = scale(View.of(torch.tensor([[3e38, -3e38, 0.0]])))
-    assert known
-    assert value.isfinite()
-    assert value > 1e14
-
-
 def test_many_logits_are_sampled() -> None:
     wide = torch.randn(2, 500, 3, 40) * torch.tensor([1.0, 3.0]).view(2, 1, 1, 1)
     want = (wide - wide.mean(-1, keepdim=True)).square().mean((1, 2, 3)).sqrt()
@@ -118,11 +108,9 @@ def test_bits_of_a_layer() -> None:
     assert View.of(torch.zeros(7, 5, 16), batch_dims=2).bits == 4
 
 
-@pytest.mark.parametrize(
-    ("batch", "length", "categories"), [(64, 64, 256), (256, 16, 16), (48, 49, 64), (4, 512, 1000)]
-)
+@pytest.mark.parametrize(("batch", "length", "categories"), [(64, 64, 256), (48, 49, 64), (4, 512, 1000)])
 def test_the_scale_is_that_of_all_tokens_however_they_lie(batch: int, length: int, categories: int) -> None:
-    """The first token of each sequence is unlike the others; by the module's numbers, too."""
+    """The first token of each sequence is unlike the others."""
     torch.manual_seed(0)
     logits = 20 * torch.randn(batch, length, categories)
     logits[:, 0] *= 0.01
@@ -138,28 +126,7 @@ def test_the_scale_is_that_of_all_tokens_however_they_lie(batch: int, length: in
     for given, options in layouts:
         _, state = rule(rule.start(), given, **options)
         assert state["scale"].item() == pytest.approx(size, rel=0.15), options
-        choice = dst.nn.Categorical(rule, **options)
-        choice(given)
-        assert choice.tempering.reading()["scale"] == pytest.approx(size, rel=0.15), options
     _, state = rule(rule.start((2,)), torch.stack([logits, 2 * logits]), run_dims=1)
     assert state["scale"].tolist() == pytest.approx([size, 2 * size], rel=0.15)
     _, state = rule(rule.start(), logits, dim=None)
     assert state["scale"].item() == pytest.approx(logits.square().mean().sqrt().item(), rel=0.15)
-
-
-def test_rows_are_taken_without_a_copy_from_the_host() -> None:
-    """Which no CUDA graph can capture."""
-
-    class Copies(TorchDispatchMode):
-        def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            assert operation.overloadpacket.__name__ != "lift_fresh"
-            return operation(*args, **(kwargs or {}))
-
-    scattered(40 * 50, 512, torch.device("cpu"))  # made before
-    for view in (
-        View.of(torch.randn(40, 50, 8), mask=torch.tensor([True] * 7 + [False])),
-        View.of(torch.randn(40, 8, 50), dim=1),
-    ):
-        with Copies():
-            thinned = view.thinned()
-        assert thinned.logits.shape == (512, 8)
