@@ -5,10 +5,13 @@ import time
 
 
 def bowl(tau_f: float, tau_b: float, seed: int, folder: str = "") -> float:
-    """Lowest at (0.5, 2.0); fails where tau_f is 9. Waits, so that two workers have runs at the same time."""
+    """Lowest at (0.5, 2.0); fails where tau_f is 9. Waits for a second worker, so that both have runs."""
     if folder:
         with open(os.path.join(folder, f"{os.getpid()}"), "a", encoding="utf-8") as file:
             file.write("run\n")
+        deadline = time.monotonic() + 60
+        while len(os.listdir(folder)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
         time.sleep(0.05)
     if tau_f == 9:
         raise RuntimeError("the power went")

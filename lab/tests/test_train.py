@@ -133,21 +133,6 @@ def test_runs_that_were_recorded_without_their_network_are_told_of(tmp_path: Pat
     assert followed.without_network == recorded
 
 
-def test_runs_that_are_longer_than_the_time_there_is_are_trained_a_part_each_time(tmp_path: Path, rows) -> None:
-    """By the same command again and again, as its exit code promises; one after the other, and as if never stopped."""
-    base = replace(BASE, hidden=(16,), epochs=30)
-    grid = Grid(base, (("tau_f", (0.5, 1.0)),), (0,))
-    engine = LocalEngine(torch.device("cpu"), threads=1)
-    for _ in range(100):
-        job = Job(deadline=time.monotonic() + 0.4, checkpoint_seconds=1e9)
-        followed = follow(grid, engine, tmp_path / "parts.sqlite", job)
-        if followed.done:
-            break
-    assert followed.done
-    follow(grid, engine, tmp_path / "whole.sqlite")
-    assert rows(tmp_path / "parts.sqlite") == rows(tmp_path / "whole.sqlite")
-
-
 class Slow(LocalEngine):
     """Takes longer to prepare than there is time."""
 

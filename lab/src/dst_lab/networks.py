@@ -94,7 +94,7 @@ def _kept(store: Store, run: str) -> tuple[Run, Config, dict[str, Tensor]]:
         raise StoreError(
             f"run {run} is of the task {entry.task}, which is not known here: import the module that registers it first"
         )
-    tensors = {name: torch.from_numpy(np.array(array)) for name, array in network.tensors.items()}
+    tensors = {name: torch.from_numpy(np.array(array)) for name, array in network.items()}
     return entry, CONFIGS[entry.task].from_dict(entry.config), tensors
 
 

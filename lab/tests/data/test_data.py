@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+from functools import partial
 
 import numpy as np
 import pytest
@@ -130,26 +131,29 @@ def test_idx_is_row_major_after_its_header():
     assert array.flags.writeable
 
 
-@pytest.mark.parametrize("magic", ["00000801", "00000d03", "1f8b0808", ""])
-def test_idx_with_a_wrong_magic_is_refused(magic):
-    raw = bytes.fromhex(magic) + bytes(20) if magic else b""
-    with pytest.raises(DataError, match=rf"train-images is not an idx file.*00000803, found '{magic}'"):
-        read_idx(raw, 3, "train-images")
+def idx(header: str, values: int) -> bytes:
+    return bytes.fromhex(header) + bytes(values)
 
 
-@pytest.mark.parametrize("values", [5, 7])
-def test_idx_with_other_than_the_announced_bytes_is_refused(values):
-    raw = bytes.fromhex("00000802 00000002 00000003") + bytes(values)
-    with pytest.raises(
-        DataError, match=rf"labels announces an array of shape \(2, 3\): expected 18 .*found {12 + values}"
-    ):
-        read_idx(raw, 2, "labels")
-
-
-def test_idx_that_announces_more_than_there_is_memory_for_is_refused():
-    raw = bytes.fromhex("00000803 ffffffff ffffffff ffffffff") + bytes(9)
-    with pytest.raises(DataError, match="found 25"):
-        read_idx(raw, 3, "x")
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        *(
+            (partial(read_idx, idx(magic, 20), 3), f"x is not an idx file.*00000803, found '{magic}'")
+            for magic in ("00000801", "00000d03", "1f8b0808")
+        ),
+        (partial(read_idx, b"", 3), "x is not an idx file.*00000803, found ''"),
+        *(
+            (partial(read_idx, idx("00000802 00000002 00000003", n), 2), rf"\(2, 3\): expected 18 .*found {12 + n}")
+            for n in (5, 7)
+        ),
+        (partial(read_idx, idx("00000803 ffffffff ffffffff ffffffff", 9), 3), "found 25"),
+        (partial(read_cifar, bytes(3074)), "x is not a CIFAR-10 batch: expected records of 3073 bytes, found 3074"),
+    ],
+)
+def test_what_is_not_of_its_format_is_refused(read, words):
+    with pytest.raises(DataError, match=words):
+        read(where="x")
 
 
 def test_cifar_record_is_label_then_planes():
@@ -161,11 +165,6 @@ def test_cifar_record_is_label_then_planes():
     # Plane 2, row 1, column 5 lies 2 * 1024 + 32 + 5 bytes after the label.
     assert images[0, 2, 1, 5] == (1 + 2 * 1024 + 32 + 5) % 256
     assert images.flags.writeable
-
-
-def test_cifar_of_broken_records_is_refused():
-    with pytest.raises(DataError, match="batch_3 is not a CIFAR-10 batch: expected records of 3073 bytes, found 3074"):
-        read_cifar(bytes(3074), "batch_3")
 
 
 def test_digits_fill_the_whole_byte_and_keep_their_thresholds():

@@ -123,41 +123,34 @@ def test_killed_while_it_halves_it_does_not_resume_into_the_failure(plan, train,
     assert failed.startswith("ZeroDivisionError: no good (test_engine_failures.py:")
 
 
-@pytest.mark.parametrize("error", [DataError("no images"), ValueError("bad sizes"), OSError("no such disk")])
-def test_what_keeps_a_task_from_being_built_is_no_failure_of_its_runs(
-    error, plan, train, tmp_path, monkeypatch
-) -> None:
-    def refuse(*_: Any) -> None:
-        raise error
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        ("build", DataError("no images")),
+        ("build", ValueError("bad sizes")),
+        ("build", OSError("no such disk")),
+        ("train", StoreError("full")),
+        ("train", MemoryError("full")),
+        ("train", KeyboardInterrupt("Ctrl-C")),
+        ("progress", OSError("no room")),
+        ("stop", OSError("no room")),
+        ("device", RuntimeError("an illegal address")),
+    ],
+)
+def test_what_is_no_failure_of_a_run_ends_everything(where, error, plan, train, tmp_path, monkeypatch) -> None:
+    """A task that cannot be built, a full disk or memory, those who watch, a device that cannot be used any more."""
 
-    with monkeypatch.context() as patch:
-        patch.setattr(TASKS["stochastic-binary"], "__init__", refuse)
-        with pytest.raises(type(error), match=str(error)):
-            train(plan)
-    with Store.open(tmp_path / "a.sqlite") as store:
-        assert store.runs() == []
+    def refuse(*given: Any) -> None:
+        if where != "progress" or given[0].fleet:
+            raise error
 
-
-@pytest.mark.parametrize("error", [StoreError("full"), MemoryError(), KeyboardInterrupt()])
-def test_these_stop_everything(error, plan, train, tmp_path, monkeypatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(Fleet, "train", refuse)
-    with pytest.raises(type(error)):
-        train(plan)
-    with Store.open(tmp_path / "a.sqlite") as store:
-        assert store.runs() == []
-
-
-@pytest.mark.parametrize("watcher", ["progress", "stop"])
-def test_who_watches_is_no_failure_of_the_runs(watcher, plan, train, tmp_path) -> None:
-    def gone(*given: Any) -> None:
-        if not given or given[0].fleet:
-            raise OSError(28, "no room")
-
-    with pytest.raises(OSError, match="no room"):
-        train(plan, **{watcher: gone})
+    if where == "build":
+        monkeypatch.setattr(TASKS["stochastic-binary"], "__init__", refuse)
+    elif where in ("train", "device"):
+        monkeypatch.setattr(Fleet, "train", refuse)
+        monkeypatch.setattr(chunk, "_works", lambda device: where != "device")
+    with pytest.raises(type(error), match=str(error)):
+        train(plan, **({where: refuse} if where in ("progress", "stop") else {}))
     with Store.open(tmp_path / "a.sqlite") as store:
         assert store.runs() == []
 
@@ -175,16 +168,6 @@ def test_a_run_whose_code_fails_after_it_diverged_is_diverged(plan, small, train
     assert run.detail["reason"] == "the loss is not finite"
     assert run.detail["step"] < 10
     assert train([*plan[:3], loud]).already == 4
-
-
-def test_a_device_that_broke_is_no_failure_of_its_runs(plan, train, tmp_path, broken, monkeypatch) -> None:
-    seeds, _ = broken
-    seeds.add(0)
-    monkeypatch.setattr(chunk, "_works", lambda device: False)
-    with pytest.raises(ZeroDivisionError):
-        train(plan)
-    with Store.open(tmp_path / "a.sqlite") as store:
-        assert store.runs() == []
 
 
 def test_the_command_lists_failures_finishes_the_round_and_ends_with_1(cli, rows, broken) -> None:

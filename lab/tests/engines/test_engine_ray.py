@@ -40,6 +40,13 @@ def alive(family: dict[int, str]) -> dict[int, str]:
     return found
 
 
+def until_dead(family: dict[int, str]) -> None:
+    deadline = time.monotonic() + 90  # Ray's agents look for their parent now and then
+    while alive(family):
+        assert time.monotonic() < deadline, alive(family)
+        time.sleep(0.2)
+
+
 def recorded(path: Path) -> int:
     if not path.exists() or path.stat().st_size == 0:  # a writer is about to make it
         return 0
@@ -47,27 +54,9 @@ def recorded(path: Path) -> int:
         return len(store.runs())
 
 
-def test_two_workers_record_what_one_process_does(
-    start, ray_words, undisturbed, rows, short, descendants, surroundings
-) -> None:
-    process = start(*ray_words)
-    lines_until(process, r"\(\d+/24 runs\)")
-    family = descendants(process.pid)
-    out, err = process.communicate(timeout=200)
-    assert process.returncode == 0, err
-    assert "24 runs: 24 trained, 0 already there. Store: dst.sqlite" in err
-    assert "best of stochastic-binary decoupled" in out
-    assert rows(Path("dst.sqlite")) == rows(undisturbed)
-    assert recorded(Path("dst.sqlite")) == 24
-    assert [path.name for path in surroundings.iterdir()] == ["dst.sqlite"]
-    deadline = time.monotonic() + 20
-    while alive(family):
-        assert time.monotonic() < deadline, alive(family)
-        time.sleep(0.2)
-
-
-def test_workers_killed_three_times(start, ray_words, undisturbed, rows, short, descendants) -> None:
-    """Each within moments of its chunk's start, so that the sweep outlasts the third kill on any machine."""
+def test_workers_killed_three_times(start, ray_words, undisturbed, rows, short, descendants, surroundings) -> None:
+    """Each within moments of its chunk's start, so that the sweep outlasts the third kill on any machine. Two workers
+    record what one process does, and nothing is left of them."""
     process = start(*ray_words)
     clock = random.Random(0)
     killed: list[int] = []
@@ -87,10 +76,14 @@ def test_workers_killed_three_times(start, ray_words, undisturbed, rows, short, 
         if workers := training():
             killed.append(clock.choice(workers))
             os.kill(killed[-1], signal.SIGKILL)
-    _, err = process.communicate(timeout=200)
+    family = descendants(process.pid)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     assert "24 runs: 24 trained, 0 already there. Store: dst.sqlite" in err
+    assert "best of stochastic-binary decoupled" in out
     assert rows(Path("dst.sqlite")) == rows(undisturbed)
+    assert [path.name for path in surroundings.iterdir()] == ["dst.sqlite"]
+    until_dead(family)
 
 
 def test_a_ray_that_dies_is_a_sentence_and_the_same_command_goes_on(
@@ -131,10 +124,7 @@ def test_the_driver_killed_and_finished_by_either_engine(
     second.communicate()
     done = recorded(Path("dst.sqlite"))
     assert before < done < 24
-    deadline = time.monotonic() + 90  # Ray's agents look for their parent now and then
-    while alive(family):
-        assert time.monotonic() < deadline, alive(family)
-        time.sleep(0.2)
+    until_dead(family)
 
     shutil.copy("dst.sqlite", "other.sqlite")
     shutil.copytree("dst.sqlite.checkpoints", "other.sqlite.checkpoints")

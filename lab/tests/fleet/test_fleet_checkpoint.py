@@ -16,7 +16,7 @@ from dst_lab.fleet import checkpoint as module
 from dst_lab.fleet.checkpoint import Checkpoint, runs_of
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.provenance import source_of
-from dst_lab.store import Record, run_id
+from dst_lab.store import Record
 from dst_lab.tasks import TASKS
 
 
@@ -181,16 +181,6 @@ def test_the_code_of_a_task_of_ones_own_is_known_by_its_module() -> None:
 
     assert source_of(TASKS["polynomial"]) == ""
     assert source_of(Own) == hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
-
-
-def test_it_names_its_runs_once_each(begun, small, tmp_path) -> None:
-    configs, path = begun
-    assert runs_of(path) == [run_id(config.to_dict()) for config in configs]
-    # A lone run is trained beside a copy of itself.
-    stop_at(3, configs[:1], tmp_path / "lone.npz")
-    assert runs_of(tmp_path / "lone.npz") == [run_id(configs[0].to_dict())]
-    with pytest.raises(FileNotFoundError):
-        runs_of(tmp_path / "none.npz")
 
 
 def test_a_disk_that_takes_none_is_told_and_training_goes_on(small, tmp_path, content) -> None:

@@ -114,28 +114,6 @@ def test_a_long_draw_does_not_run_into_the_next_site_or_step() -> None:
         assert len(long & set(next_one)) <= 10
 
 
-def test_uniform() -> None:
-    """N = 2,000,000 draws over 50 steps and 4 sites. Mean within 5 / sqrt(12 N) of 1/2, ten equal bins within
-    5 sqrt(0.09 / N) of 1/10, correlation of a step with the next and of a site with the next within 5 / sqrt(N)."""
-    streams = Streams([7], CPU)
-    u = torch.stack(
-        [
-            torch.stack([streams.noise("uniform", Use.TRAIN, step, site, (10_000,))[0] for site in range(4)])
-            for step in range(50)
-        ]
-    ).double()
-    n = u.numel()
-    assert n == 2_000_000
-    assert 0 <= u.min() < 1e-5
-    assert 1 - 1e-5 < u.max() < 1
-    assert abs(u.mean().item() - 0.5) <= 5 / (12 * n) ** 0.5
-    shares = torch.histc(u, 10, 0, 1) / n
-    assert (shares - 0.1).abs().max() <= 5 * (0.09 / n) ** 0.5
-    for one, other in ((u[1:], u[:-1]), (u[:, 1:], u[:, :-1])):
-        correlation = 12 * ((one - 0.5) * (other - 0.5)).mean().item()
-        assert abs(correlation) <= 5 / one.numel() ** 0.5
-
-
 def test_each_seed_and_epoch_has_its_own_order_of_the_images() -> None:
     orders = Streams([4, 2, 4], CPU).order(3, 1280)
     assert orders.shape == (2, 1280)
@@ -146,13 +124,6 @@ def test_each_seed_and_epoch_has_its_own_order_of_the_images() -> None:
     for other in (two, Streams([4], CPU).order(2, 1280)[0], torch.arange(1280)):
         # Fixed points of a random permutation: 1 is expected, with a standard deviation of 1.
         assert (four == other).sum() <= 8
-
-
-def test_order_is_uniform() -> None:
-    """N = 4,000 epochs of 8 images: each image comes first N/8 times, within 5 sqrt(N 7/64)."""
-    streams = Streams([0], CPU)
-    first = np.bincount([int(streams.order(epoch, 8)[0, 0]) for epoch in range(4000)], minlength=8)
-    assert np.abs(first - 500).max() <= 5 * (4000 * 7 / 64) ** 0.5
 
 
 @pytest.mark.parametrize("kind", ["gumbel", "logistic"])

@@ -131,19 +131,6 @@ def test_the_compiled_update_writes_where_the_plain_one_does(start, gradients) -
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_run_does_not_depend_on_the_rates_beside_it(rule, start, gradients) -> None:
-    together = fleet(start, gradients, rule=rule)
-    for run in (0, 4):
-        alone = fleet(
-            {name: tensor[run : run + 1] for name, tensor in start.items()},
-            [{name: g[run : run + 1] for name, g in one.items()} for one in gradients],
-            RATES[run : run + 1],
-            rule,
-        )
-        assert all(torch.equal(alone[name][0], together[name][run]) for name in SHAPES)
-
-
 def test_a_gradient_that_is_not_finite_stays_in_its_run(start, gradients) -> None:
     clean = fleet(start, gradients)
     gradients[10]["weight"][2] = float("nan")

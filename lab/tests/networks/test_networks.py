@@ -80,15 +80,14 @@ def test_a_fresh_process_computes_what_was_recorded_bit_for_bit(trained) -> None
 
 
 @pytest.mark.parametrize("run", range(4), ids=[choice.name for choice in CHOICES])
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_a_loaded_classifier_has_the_recorded_accuracy(trained, run, split) -> None:
+def test_a_loaded_classifier_has_the_recorded_accuracy(trained, run) -> None:
     """By the argmax: accuracy exactly, the loss to float32's rounding of a sum."""
     found, history = runs_of(trained, "stochastic-binary", seed=1)[run]
-    network, images = dst_lab.load(trained, found.id), getattr(data.load("digits"), split)
+    network, images = dst_lab.load(trained, found.id), data.load("digits").test
     scores, labels = network(pixels(images, CPU)), torch.from_numpy(images.labels)
     accuracy, loss = (scores.argmax(-1) == labels).float().mean(), F.cross_entropy(scores, labels)
-    assert accuracy.item() == pytest.approx(history[f"{split}_accuracy_argmax"].values[-1], abs=1e-6)
-    assert loss.item() == pytest.approx(history[f"{split}_loss_argmax"].values[-1], rel=1e-5)
+    assert accuracy.item() == pytest.approx(history["test_accuracy_argmax"].values[-1], abs=1e-6)
+    assert loss.item() == pytest.approx(history["test_loss_argmax"].values[-1], rel=1e-5)
 
 
 @pytest.mark.parametrize("run", range(4), ids=[choice.name for choice in CHOICES])
@@ -210,6 +209,6 @@ def test_a_resumed_run_is_kept_as_the_undisturbed_one(tmp_path, small) -> None:
                 with pytest.raises(TrainingStoppedError):
                     train([config], LocalEngine(CPU), store, Job(stop=lambda: next(asked) == 20))  # noqa: B023
             train([config], LocalEngine(CPU), store, Job(networks=True))
-            tensors.append(store.network(run_id(config.to_dict())).tensors)
+            tensors.append(store.network(run_id(config.to_dict())))
     assert tensors[0].keys() == tensors[1].keys()
     assert all(np.array_equal(tensors[0][name], tensors[1][name]) for name in tensors[0])

@@ -58,13 +58,6 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
     assert not set(first.calls) & set(second.calls)
 
 
-def test_a_grid_tries_every_pair(tmp_path: Path) -> None:
-    objective = Counted()
-    result = dst_lab.tune(objective, **GRID, plan="grid", seeds=1, store=tmp_path / "t.sqlite", name="bowl")
-    assert len(set(objective.calls)) == 4 * 5
-    assert (result.tau_f, result.tau_b) == (0.5, 2.0)
-
-
 def test_a_loss_that_is_not_finite_is_diverged_and_not_chosen(tmp_path: Path) -> None:
     def objective(tau_f: float, tau_b: float, seed: int) -> float:
         return math.nan if tau_f == 0.5 else Counted()(tau_f, tau_b, seed)[1]

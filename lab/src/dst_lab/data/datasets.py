@@ -71,7 +71,15 @@ def load(name: str, folder: str | os.PathLike[str] | None = None) -> Dataset:
     >>> len(load("digits-whole").train)
     1536
     """
-    return _whole(_held_out(_base_name(name), data_root(folder)), name)
+    names, base = (DIGITS, *SOURCES), name.removesuffix(WHOLE)
+    if base not in names:
+        raise DataError(
+            f"there is no data set {name!r}: choose one of {', '.join(names)}, or one with {WHOLE} after it"
+        )
+    data = _digits() if base == DIGITS else _read(base, data_root(folder))
+    if base == name:
+        return data
+    return replace(data, name=name, train=data.train + data.validation, validation=data.test)
 
 
 def load_levels(name: str, thresholds: int, folder: str | os.PathLike[str] | None = None) -> Dataset:
@@ -133,19 +141,8 @@ def read_cifar(raw: bytes, where: str) -> tuple[Bytes, Bytes]:
     return records[:, 1:].reshape(-1, *CIFAR_SHAPE).copy(), records[:, 0].copy()
 
 
-def _base_name(name: str) -> str:
-    """The data set that `name` is of, without `-whole`."""
-    names, base = (DIGITS, *SOURCES), name.removesuffix(WHOLE)
-    if base not in names:
-        raise DataError(
-            f"there is no data set {name!r}: choose one of {', '.join(names)}, or one with {WHOLE} after it"
-        )
-    return base
-
-
-def _held_out(name: str, root: Path) -> Dataset:
-    if name == DIGITS:
-        return _digits()
+def _read(name: str, root: Path) -> Dataset:
+    """A data set from its files."""
     raw, source = verified(name, root), SOURCES[name]
     if name == "cifar10":
         batches = [read_cifar(raw[file], f"{name} {file.name}") for file in source.files]
@@ -177,14 +174,6 @@ def _dataset(name: str, images: Any, labels: Any) -> Dataset:
         Split(*pair) for pair in zip(images, (of.astype(np.int64) for of in labels), strict=True)
     )
     return Dataset(name=name, classes=CLASSES, train=train, validation=validation, test=test)
-
-
-def _whole(data: Dataset, name: str) -> Dataset:
-    """The data set without images held out where the name ends in -whole: validation joins train, and the test images
-    take its place."""
-    if not name.endswith(WHOLE):
-        return data
-    return replace(data, name=name, train=data.train + data.validation, validation=data.test)
 
 
 def _check_thresholds(thresholds: int) -> None:

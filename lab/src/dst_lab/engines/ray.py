@@ -24,9 +24,10 @@ from dst_lab import plugins
 from dst_lab.data import DataError
 from dst_lab.engines.chunk import build, by_fleet, failed, fleet_of, halves, runs_that_fit, train_chunk
 from dst_lab.engines.engine import EngineLostError, Job, Result
-from dst_lab.estimators import Ruled, is_own, rules
+from dst_lab.estimators import is_own
 from dst_lab.fleet.checkpoint import Checkpoints
 from dst_lab.fleet.loop import TrainingStoppedError, threads
+from dst_lab.fleet.provenance import parts
 from dst_lab.fleet.task import Task
 from dst_lab.runs import Config
 from dst_lab.tasks import TASKS
@@ -91,7 +92,8 @@ class RayEngine:
     def check(self, configs: Sequence[Config]) -> None:
         """Check the configs on a machine of the cluster."""
         firsts = [first for first, *_ in by_fleet(configs)]
-        if own := sorted({name for first in firsts for name in _own(first)} - plugins.load()):
+        used = [part for first in firsts for part in parts(TASKS[first.task], first.estimator).values()]
+        if own := sorted({name for name, kind in used if is_own(kind)} - plugins.load()):
             raise ValueError(
                 f"the engine ray trains in processes that do not know {', '.join(own)}: take --engine local, or "
                 f"install what registers it as a package with the entry point {plugins.GROUP}"
@@ -251,13 +253,6 @@ class RayEngine:
                     'pip install "dst-lab[ray]"'
                 ) from error
             raise error.cause from None
-
-
-def _own(config: Config) -> list[str]:
-    """The parts of a run that were registered from outside: task, estimator, rules of its temperatures."""
-    set_by = {course.name for _, course in config.estimator.temperatures if isinstance(course, Ruled)}
-    kinds = {config.task: TASKS[config.task], config.estimator.name: config.estimator.kind}
-    return [name for name, kind in {**kinds, **{name: rules()[name] for name in set_by}}.items() if is_own(kind)]
 
 
 def _train(configs: list[Config], terms: Terms) -> Result:

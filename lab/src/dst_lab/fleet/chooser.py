@@ -1,7 +1,6 @@
 """The discrete choices inside a fleet's forward pass: the library's estimators, per-run temperatures, per-run noise."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -46,24 +45,19 @@ class Chooser:
         return self._choose("categorical", logits, batch_dims=0 if parameters else 1)
 
     def _choose(self, kind: str, logits: Tensor, batch_dims: int) -> Tensor:
-        ruled = self.ruled(kind, logits, batch_dims)
-        taus = {name: tau.view(-1, *[1] * (logits.dim() - 1)) for name, tau in self.taus.items()} | ruled
+        taus = {name: tau.view(-1, *[1] * (logits.dim() - 1)) for name, tau in self.taus.items()}
+        if self.rules:
+            dim = None if kind == "binary" else -1
+            taus |= self.rules.taus(self.place, logits, dim=dim, batch_dims=batch_dims, observe=self.observe)
+            self.place += 1
         if self.source is None:
             return argmax(self.kind, kind, logits, taus)
-        estimator = function_of(self.kind, kind)
+        estimator = self.kind.functions[kind]
         # One's own gets its noise whatever its value says: should it draw, then not from torch's global generator.
         if not (takes_noise(self.kind) or is_own(self.kind)):
             return estimator(logits, **taus, **self.options)
         noise = self._noise("logistic" if kind == "binary" else "gumbel", logits.shape[1:])
         return estimator(logits, noise=noise, **taus, **self.options)
-
-    def ruled(self, kind: str, logits: Tensor, batch_dims: int = 1) -> dict[str, Tensor]:
-        """The temperatures that rules set at the next place, for these logits, which they broadcast to."""
-        if not self.rules:
-            return {}
-        dim, place = None if kind == "binary" else -1, self.place
-        self.place += 1
-        return self.rules.taus(place, logits, dim=dim, batch_dims=batch_dims, observe=self.observe)
 
     def _noise(self, kind: str, shape: torch.Size) -> Tensor:
         """[runs, *shape], or [noises, runs, *shape] where the estimator takes several."""
@@ -72,11 +66,6 @@ class Chooser:
         if noises == 1:
             return self.source.noise(kind, shape)
         return self.source.noise(kind, (noises, *shape)).transpose(0, 1)
-
-
-def function_of(estimator: Kind, kind: str) -> Callable[..., Any]:
-    """The library's function for choices of a kind, "categorical" or "binary"."""
-    return estimator.functions[kind]
 
 
 def argmax(estimator: Kind, kind: str, logits: Tensor, taus: Mapping[str, Tensor]) -> Tensor:

@@ -51,16 +51,21 @@ def provenance(device: torch.device, seconds: float, runs: int, path: Mapping[st
     return facts
 
 
-def own_sources(task: type["Task"], choice: Choice) -> dict[str, tuple[str, str]]:
-    """The parts of a run that are not the laboratory's or the library's own, by the key in its record: their names,
-    and marks of the modules that they are in. A run by other code is another result."""
-    parts: dict[str, tuple[str, type]] = {
+def parts(task: type["Task"], choice: Choice) -> dict[str, tuple[str, type]]:
+    """The names and classes of what a run is made of that may come from outside: task, estimator and rules; by the key
+    that a mark of their module has in its record."""
+    found: dict[str, tuple[str, type]] = {
         "task_source": (task.config_type.task, task),
         "estimator_source": (choice.name, choice.kind),
     }
     set_by = [course.name for _, course in choice.temperatures if isinstance(course, Ruled)]
-    parts |= {f"rule_source_{name}": (name, rules()[name]) for name in set_by}
-    return {key: (name, mark) for key, (name, kind) in parts.items() if (mark := source_of(kind))}
+    return found | {f"rule_source_{name}": (name, rules()[name]) for name in set_by}
+
+
+def own_sources(task: type["Task"], choice: Choice) -> dict[str, tuple[str, str]]:
+    """The names of a run's parts that come from outside, and marks of their modules: a run by other code is another
+    result."""
+    return {key: (name, mark) for key, (name, kind) in parts(task, choice).items() if (mark := source_of(kind))}
 
 
 @cache

@@ -10,7 +10,6 @@ is of, and the SHA-256 of all that it holds; everything is checked before any of
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,6 @@ FORMAT = "dst-network 1"
 Tensors = Mapping[str, npt.NDArray[Any]]
 
 
-@dataclass(frozen=True, eq=False)
-class Network:
-    """A trained network: its tensors by name, and the `digest` of the recorded result that it belongs to."""
-
-    run: str
-    digest: str
-    tensors: Tensors
-
-
 def folder_of(store: Path) -> Path:
     """The folder of a store's networks."""
     return Path(f"{store}.networks")
@@ -45,11 +35,11 @@ def path_of(store: Path, run: str, digest: str) -> Path:
     return folder_of(store) / f"{run}-{digest}.safetensors"
 
 
-def write(store: Path, network: Network) -> None:
-    """Put a network into the folder of a store; it appears whole or not at all."""
-    path = path_of(store, network.run, network.digest)
-    tensors = {name: np.require(array, array.dtype.newbyteorder("<"), ["C"]) for name, array in network.tensors.items()}
-    about = {"format": FORMAT, "run": network.run, "record": network.digest}
+def write(store: Path, run: str, digest: str, network: Tensors) -> None:
+    """Put the network of a result into the folder of a store; it appears whole or not at all."""
+    path = path_of(store, run, digest)
+    tensors = {name: np.require(array, array.dtype.newbyteorder("<"), ["C"]) for name, array in network.items()}
+    about = {"format": FORMAT, "run": run, "record": digest}
     try:
         path.parent.mkdir(exist_ok=True)
         write_bytes(path, save(tensors, metadata={**about, "sha256": _digest(tensors, about)}))
@@ -59,7 +49,7 @@ def write(store: Path, network: Network) -> None:
         raise StoreError(f"{path.parent} could not be made ({error.strerror or error}); {SAFE}.") from error
 
 
-def read(path: Path, run: str, digest: str) -> Network:
+def read(path: Path, run: str, digest: str) -> Tensors:
     """The network of a result from its file; `StoreError` where that is damaged, or of something else."""
     damaged = f"{path} is damaged: restore it from a copy, or delete it (the run's record is whole without it)"
     try:
@@ -78,7 +68,7 @@ def read(path: Path, run: str, digest: str) -> Network:
             f"{path} is the network of result {about['record']} of run {about['run']}, not of result {digest} of run "
             f"{run}: put the file that belongs to it there, or delete it."
         )
-    return Network(run, digest, tensors)
+    return tensors
 
 
 def remove(store: Path, run: str, *, keep: str = "") -> None:

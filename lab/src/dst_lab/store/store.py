@@ -155,8 +155,8 @@ class Store:
             ((body,),) = bodies
             return dict(json.loads(body))
 
-    def network(self, run_id: str) -> networks.Network:
-        """The network of a run that was kept; `StoreError` where it was not, or its file is damaged."""
+    def network(self, run_id: str) -> networks.Tensors:
+        """The tensors of a run's network, by name; `StoreError` where it was not kept, or its file is damaged."""
         ((digest, status),) = self._about(run_id, "SELECT digest, status FROM runs WHERE key = ?")
         if status in ("diverged", "failed"):
             raise StoreError(f"run {run_id} {status}, and such a run leaves no network.")
@@ -217,7 +217,7 @@ class Store:
                 row = rows.encode(record)
                 outcomes.append((row, rows.insert(connection, row)))
                 if record.network and self._lacks_network(row):
-                    networks.write(self.path, networks.Network(row.id, row.digest.hex(), record.network))
+                    networks.write(self.path, row.id, row.digest.hex(), record.network)
         self._remove_outdated_networks(outcomes)
         return sum(outcome in (Outcome.ADDED, Outcome.REPLACED) for _, outcome in outcomes)
 
@@ -236,7 +236,8 @@ class Store:
                 outcomes.append((row, rows.insert(connection, stored, prefer_new=prefer_other)))
                 file = source._file_of(row.id, row.digest)
                 if file and self._lacks_network(row):
-                    networks.write(self.path, networks.read(file, row.id, row.digest.hex()))
+                    result = row.id, row.digest.hex()
+                    networks.write(self.path, *result, networks.read(file, *result))
                     carried += 1
         self._remove_outdated_networks(outcomes)
         count = Counter(outcome for _, outcome in outcomes)
@@ -275,7 +276,8 @@ class Store:
                     rows.insert(connection, copied if level is None else copied.repacked(level))
                     kept = self._file_of(row.id, row.digest) if artefacts_of is None else None
                     if kept:
-                        networks.write(file, networks.read(kept, row.id, row.digest.hex()))
+                        result = row.id, row.digest.hex()
+                        networks.write(file, *result, networks.read(kept, *result))
                 connection.execute("COMMIT")
             if is_compressed:
                 files.compress(draft)

@@ -1,10 +1,10 @@
 """What is trained, one file each."""
 
 from dataclasses import fields
-from typing import TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from dst_lab.cards import HOW
-from dst_lab.fleet.contract import check_fields, check_type
+from dst_lab.fleet.contract import ContractError, check_fields, check_type
 from dst_lab.fleet.task import Task
 from dst_lab.runs import BUILT_IN, CONFIGS, Registry
 
@@ -20,6 +20,9 @@ def register(task: OwnTask, *, replace: bool = False) -> OwnTask:
 
     What it lacks is said here; what it gives is held against what it promises when it is built, at every step and at
     every evaluation (`dst_lab.fleet.contract`)."""
+    given: Any = task
+    if not (isinstance(given, type) and issubclass(given, Task)):
+        raise ContractError(f"a task is a class derived from dst_lab.fleet.task.Task, got {task!r}")
     check_type(task)
     name, place = task.config_type.task, _place(task)
     if name in BUILT_IN:

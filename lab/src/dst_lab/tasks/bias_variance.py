@@ -34,7 +34,7 @@ from torch import Tensor
 import decoupled_st as dst
 from dst_lab import data
 from dst_lab.estimators import takes_noise
-from dst_lab.fleet.chooser import Chooser, along, drawn_at, function_of
+from dst_lab.fleet.chooser import Chooser, along, drawn_at
 from dst_lab.fleet.task import Choosers, Metrics, Parameters, pixels, sum_per_run
 from dst_lab.runs import Config
 from dst_lab.tasks import register
@@ -162,7 +162,7 @@ class BiasVariance(CodedImages):
         else:
             noise = (FORCED * self.codes).expand(*logits.shape[:2], *self.codes.shape)
             shaped = {key: value.view(-1, 1, 1, 1, 1) for key, value in taus.items()}
-            estimator, options = function_of(kind, "categorical"), dict(self.config.estimator.options)
+            estimator, options = kind.functions["categorical"], dict(self.config.estimator.options)
             force = lambda l: estimator(l, noise=noise, **shaped, **options)  # noqa: E731
             estimates = self._estimates(parameters, logits, x, len(self.codes), force)
             weight = self._log_probability(logits, tau).exp()[..., None, None]
