@@ -147,12 +147,9 @@ class Circuit:
         [...] numbers of classes.
         """
         flat, finish = self.read(bits)
-        numbers = [self._numbers(part) for part in torch.split(flat, self._images_at_once()) if len(part)]
+        at_once = 64 * max(1, min(64, 2**23 // (self.inputs + len(self.gates))))  # the nodes take about 64 MiB then
+        numbers = [self._numbers(part) for part in torch.split(flat, at_once) if len(part)]
         return finish(torch.cat(numbers) if numbers else flat.new_zeros(0, self.numbers, dtype=torch.int64))
-
-    def _images_at_once(self) -> int:
-        """A multiple of 64 for which the nodes take about 64 MiB."""
-        return 64 * max(1, min(64, 2**23 // (self.inputs + len(self.gates))))
 
     def _numbers(self, bits: Tensor) -> Tensor:
         """[images, numbers] of int64 from bits [images, inputs] of uint8."""

@@ -70,16 +70,10 @@ def test_c_links_with_cpp(tool, tmp_path) -> None:
 def test_the_c_program_refuses_other_images(tool, tmp_path) -> None:
     from_network(stack(4, 6)).write(tmp_path / "net.c")
     run(tool("gcc"), "-DCIRCUIT_MAIN", "net.c", "-o", "net", folder=tmp_path)
-    for text, message in (
-        ("01\n", "a line of 4 digits"),
-        ("0120\n", "a line of 4 digits"),
-        ("01", "not complete"),
-        ("01010\n", "a line of 4 digits"),
-        ("01010110\n", "a line of 4 digits"),
-    ):
+    for text in ("01\n", "0120\n", "01", "01010\n", "01010110\n"):
         done = subprocess.run(["./net"], cwd=tmp_path, input=text, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (1, "")
-        assert message in done.stderr
+        assert "a line of 4 digits" in done.stderr
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -58,7 +58,7 @@ def test_coefficients_and_their_gradient(estimator: dst.Estimator, device: str, 
         layer.logits[0, 0, 5] = 40.0
         layer.logits.mul_(estimator.parameters().get("tau", 1.0))
     g = torch.randn(9, 7, 4, device=device)
-    c = coefficients_of(layer, None)
+    c = coefficients_of(layer, None, module)
     logits = layer.logits.detach().double().requires_grad_()
     exact = torch.stack(mixed_coefficients(estimator.categorical(logits, grad_scale=2.0)), -1)
     torch.testing.assert_close(c.double(), exact, rtol=1e-5, atol=1e-6)

@@ -9,6 +9,7 @@ Reference:
 import json
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
+from io import BytesIO
 from typing import Any
 
 import torch
@@ -82,81 +83,57 @@ def write_binary(circuit: Circuit, stem: str) -> dict[str, bytes]:
     return {f"{stem}.aig": ("\n".join(head) + "\n").encode() + bytes(body) + _symbols(circuit).encode()}
 
 
-class _Lines:
-    """Lines and bytes of a file, from its start."""
-
-    def __init__(self, content: bytes) -> None:
-        self.content, self.at = content, 0
-
-    def line(self) -> str:
-        end = self.content.find(b"\n", self.at)
-        if end < 0:
-            raise ValueError("it ends too soon")
-        text = self.content[self.at : end]
-        self.at = end + 1
-        return text.decode("ascii", "replace")
-
-    def numbers(self, count: int) -> list[int]:
-        words = self.line().split(" ")
-        if len(words) != count or not all(word.isdecimal() and word.isascii() for word in words):
-            raise ValueError(f"{count} numbers were expected, got {' '.join(words)[:60]!r}")
-        return [int(word) for word in words]
-
-    def delta(self) -> int:
-        value = shift = 0
-        while True:
-            if self.at >= len(self.content) or shift > 35:
-                raise ValueError("its ANDs end too soon")
-            byte = self.content[self.at]
-            self.at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    def rest(self) -> Iterator[str]:
-        return iter(self.content[self.at :].decode("utf-8", "replace").split("\n"))
-
-
 def read(content: bytes) -> Circuit:
-    """The circuit; ValueError says what is wrong with the file."""
-    lines = _Lines(content)
-    kind, *words = lines.line().split(" ")
-    if len(words) < 5 or not all(word.isdecimal() and word.isascii() for word in words):
-        raise ValueError("its header has no five numbers")
-    most, inputs, latches, count, size = map(int, words[:5])
-    if latches or any(map(int, words[5:])):
+    """The circuit; an error says what is wrong with the file."""
+    file = BytesIO(content)
+    kind, *words = file.readline().split()
+    most, inputs, latches, count, size, *properties = map(int, words)
+    if latches or any(properties):
         raise ValueError("it has latches or properties, and a circuit here has gates alone")
     if not inputs or not count:
         raise ValueError("it has no inputs or no outputs")
     if inputs + size > most:
         raise ValueError(f"its header asks for {most} variables, and it has {inputs} inputs and {size} ANDs")
-    if kind == "aag":
-        variables = [lines.numbers(1)[0] for _ in range(inputs)]
-        outputs = [lines.numbers(1)[0] for _ in range(count)]
-        ands = [(own, a, b) for own, a, b in (lines.numbers(3) for _ in range(size))]
-    else:
-        variables = list(range(2, 2 * inputs + 1, 2))
-        outputs = [lines.numbers(1)[0] for _ in range(count)]
-        ands = list(_binary_ands(lines, inputs, size))
-    names, fields = _read_symbols(lines, inputs)
-    return _circuit(most, variables, ands, outputs, input_names=names, **fields)
+    is_ascii = kind == b"aag"
+    variables = [*_numbers(file, inputs, 1)] if is_ascii else [(2 * (i + 1),) for i in range(inputs)]
+    outputs = [*_numbers(file, count, 1)]
+    ands = [*_numbers(file, size, 3)] if is_ascii else [*_binary_ands(file, inputs, size)]
+    names, fields = _read_symbols(file, inputs)
+    return _circuit(most, [x for (x,) in variables], ands, [x for (x,) in outputs], input_names=names, **fields)
 
 
-def _binary_ands(lines: _Lines, inputs: int, size: int) -> Iterator[tuple[int, int, int]]:
-    for i in range(size):
-        own = 2 * (inputs + 1 + i)
-        a = own - lines.delta()
-        b = a - lines.delta()
+def _numbers(file: BytesIO, lines: int, count: int) -> Iterator[tuple[int, ...]]:
+    for _ in range(lines):
+        line = file.readline()
+        words = line.split()
+        if len(words) != count or not line.endswith(b"\n"):
+            raise ValueError(f"a line of {count} numbers was expected, got {line[:60]!r}")
+        yield tuple(map(int, words))
+
+
+def _binary_ands(file: BytesIO, inputs: int, size: int) -> Iterator[tuple[int, ...]]:
+    for own in range(2 * (inputs + 1), 2 * (inputs + 1 + size), 2):
+        a = own - _delta(file)
+        b = a - _delta(file)
         if not own > a >= b >= 0:
-            raise ValueError(f"AND {i} sees what comes after it")
+            raise ValueError(f"AND {own} sees what comes after it")
         yield own, a, b
 
 
-def _read_symbols(lines: _Lines, inputs: int) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _delta(file: BytesIO) -> int:
+    value = shift = 0
+    while byte := file.read(1):
+        value |= (byte[0] & 127) << shift
+        shift += 7
+        if byte[0] < 128:
+            return value
+    raise ValueError("its ANDs end too soon")
+
+
+def _read_symbols(file: BytesIO, inputs: int) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The names of the inputs (x0, x1, .. where a circuit cannot have them), and what our own comment says."""
     names, fields = [f"x{i}" for i in range(inputs)], dict[str, Any]()
-    rest = lines.rest()
+    rest = iter(file.read().decode("utf-8", "replace").split("\n"))
     for line in rest:
         if line == "c":
             break
@@ -172,7 +149,7 @@ def _read_symbols(lines: _Lines, inputs: int) -> tuple[tuple[str, ...], dict[str
 
 
 def _circuit(
-    most: int, variables: list[int], ands: list[tuple[int, int, int]], outputs: list[int], **fields: Any
+    most: int, variables: list[int], ands: list[tuple[int, ...]], outputs: list[int], **fields: Any
 ) -> Circuit:
     inputs = len(variables)
     defined = variables + [own for own, _, _ in ands]
@@ -183,7 +160,7 @@ def _circuit(
     if missing := next((x for x in used if x >> 1 not in known), None):
         raise ValueError(f"literal {missing} is used and not defined")
     node = {x >> 1: i for i, x in enumerate(variables)}
-    new: list[tuple[int, int, int]] = []
+    new: list[tuple[int, ...]] = []
     if any(x < 2 for x in used):
         node[0] = inputs  # the constant as a gate
         new.append((0, 0, 0))
@@ -202,7 +179,7 @@ def _circuit(
     return Circuit(gates=gates, left=left, right=right, outputs=targets, **fields)
 
 
-def _in_order(ands: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+def _in_order(ands: list[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
     """Each AND after those it sees: ASCII files may have them in any order."""
     of = {own: (own, a, b) for own, a, b in ands}
     seen = {own: {literal for literal in (a & ~1, b & ~1) if literal in of} for own, a, b in ands}

@@ -19,36 +19,29 @@ int main(void)
     enum {{ AT_ONCE = 64 * BLOCK }};
     unsigned char *bytes = malloc((size_t)AT_ONCE * {upper}_INPUTS);
     uint32_t *numbers = malloc((size_t)AT_ONCE * {upper}_NUMBERS * sizeof *numbers);
-    size_t at = 0, width = 0;
-    int next = 0, code = 0;
-    if (bytes == NULL || numbers == NULL) {{
-        fprintf(stderr, "{name}: no memory\\n");
-        code = 2;
-    }}
+    size_t images = 0, width = 0;
+    int next = 0, code = bytes == NULL || numbers == NULL ? 2 : 0;
     while (code == 0 && next != EOF) {{
         next = getchar();
-        if ((next == '0' || next == '1') && width < {upper}_INPUTS) {{
-            bytes[at++] = (unsigned char)(next - '0');
-            width++;
-        }} else if (next == '\\n' ? width % {upper}_INPUTS != 0 : next != EOF && next != ' ' && next != '\\r') {{
-            fprintf(stderr, "{name}: an image is a line of %d digits, 0 or 1\\n", {upper}_INPUTS);
-            code = 1;
-        }}
-        if (next == '\\n')
+        if ((next == '0' || next == '1') && width < {upper}_INPUTS)
+            bytes[images * {upper}_INPUTS + width++] = (unsigned char)(next - '0');
+        else if (next == '\\n' || next == EOF) {{
+            code = width != 0 && width != {upper}_INPUTS;
+            images += width != 0;
             width = 0;
-        if (code == 0 && at > 0 && (next == EOF || at == (size_t)AT_ONCE * {upper}_INPUTS)) {{
-            size_t images = at / {upper}_INPUTS;
-            if (at % {upper}_INPUTS) {{
-                fprintf(stderr, "{name}: the last image is not complete\\n");
-                code = 1;
-                break;
-            }}
+        }} else if (next != '\\r')
+            code = 1;
+        if (code == 0 && images > 0 && (next == EOF || images == AT_ONCE)) {{
             code = {name}_run(bytes, images, numbers);
             for (size_t i = 0; code == 0 && i < images * {upper}_NUMBERS; i++)
                 printf("%lu%c", (unsigned long)numbers[i], (i + 1) % {upper}_NUMBERS ? ' ' : '\\n');
-            at = 0;
+            images = 0;
         }}
     }}
+    if (code == 1)
+        fprintf(stderr, "{name}: an image is a line of %d digits, 0 or 1\\n", {upper}_INPUTS);
+    if (code == 2)
+        fprintf(stderr, "{name}: no memory\\n");
     free(bytes);
     free(numbers);
     return code;

@@ -96,9 +96,9 @@ class _Steps(torch.autograd.Function):
         return None, None, None, None, None, *reversed(by_coefficients)
 
 
-def coefficients_of(layer: TreeLayer, generator: torch.Generator | None) -> Tensor:
-    """[trees, nodes, 4], c0 to c3 of this pass's gates; a mixture by softmax is one operation with its softmax."""
-    if not kernels.can_run_fused(layer.logits, layer.grad_scale):
+def coefficients_of(layer: TreeLayer, generator: torch.Generator | None, functions: Any) -> Tensor:
+    """[trees, nodes, 4], c0 to c3 of this pass's gates; on CUDA a mixture by softmax is one operation with it."""
+    if functions is on_cpu or isinstance(layer.grad_scale, Tensor):
         return torch.stack(mixed_coefficients(layer.gates(generator)), -1)
     estimator = layer.in_force()
     given: tuple[Tensor, float | None, float]
@@ -106,31 +106,27 @@ def coefficients_of(layer: TreeLayer, generator: torch.Generator | None) -> Tens
         given = layer.logits, estimator.tau, float(layer.grad_scale)
     else:
         given = layer.gates(generator), None, 1.0
-    return _Mixture.apply(given[0].contiguous(), *given[1:])  # type: ignore[no-untyped-call]
+    return _Mixture.apply(given[0].contiguous(), *given[1:], functions)  # type: ignore[no-untyped-call]
 
 
 class _Mixture(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gates: Tensor, tau: float | None, scale: float) -> Tensor:
-        from decoupled_st.kernels.trees import on_cuda
-
+    def forward(ctx: Any, gates: Tensor, tau: float | None, scale: float, functions: Any) -> Tensor:
         ctx.save_for_backward(gates)
-        ctx.tau, ctx.scale = tau, scale
-        return on_cuda.mix(gates, tau)
+        ctx.tau, ctx.scale, ctx.functions = tau, scale, functions
+        return functions.mix(gates, tau)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        from decoupled_st.kernels.trees import on_cuda
-
         (gates,), g = ctx.saved_tensors, gradients[0]
         if kernels.can_take_gradient(g):
-            return on_cuda.unmix(g.contiguous(), gates, ctx.tau, ctx.scale), None, None
+            return ctx.functions.unmix(g.contiguous(), gates, ctx.tau, ctx.scale), None, None, None
 
         def plain(gates: Tensor) -> Tensor:
             mixed = gates if ctx.tau is None else Soft(tau=ctx.tau).categorical(gates, grad_scale=ctx.scale)
             return torch.stack(mixed_coefficients(mixed), -1)
 
-        return kernels.plain_gradient(plain, gates, g), None, None
+        return kernels.plain_gradient(plain, gates, g), None, None, None
 
 
 def evaluate_steps(x: Tensor, coefficients: list[Tensor], steps: list[Step]) -> Tensor:

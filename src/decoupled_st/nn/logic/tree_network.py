@@ -77,7 +77,7 @@ class LogicTreeNetwork(nn.Sequential):
             return x
         check_values(x)
         steps, group = plan
-        coefficients = [coefficients_of(layer, generator) for layer in trees]
+        coefficients = [coefficients_of(layer, generator, functions) for layer in trees]
         y = apply_steps(x, coefficients, steps, group.classes if group else 0, group.tau if group else 1.0, functions)
         return y.flatten(1) if steps[-1].flat else y
 

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
@@ -61,6 +60,7 @@ def test_bits_of_every_dtype(dtype: torch.dtype, applied: Applied) -> None:
     y = network(x.to(dtype))
     assert len(applied) == 1
     assert torch.equal(y, network(x))
+    assert network(x[:0].to(dtype)).shape == (0, 4)
 
 
 def test_only_what_is_asked_for_gets_a_gradient() -> None:
@@ -74,33 +74,22 @@ def test_only_what_is_asked_for_gets_a_gradient() -> None:
     assert all(torch.equal(one, other) for one, other in zip(logits, both[1:], strict=True))
 
 
-@pytest.mark.parametrize("threads", [2, 3])
-def test_every_number_of_threads_gives_the_same_bits(threads: int) -> None:
+def test_threads_and_vectors_of_every_machine_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 1, 2 and 3 threads, and without any but the oldest vectors."""
     network, x = dst.nn.LogicNetwork(*layers((31, 101, 77, 50), DRAWN, classes=5)), bits(70, 31).requires_grad_()
-    before, results = torch.get_num_threads(), []
+    source = (files("decoupled_st.kernels.packed") / "packed.c").read_text("utf-8").replace("__AVX512F__", "NOT_THERE")
+    oldest = load(source, find_compiler(), "-ffp-contract=off", "-fno-tree-vectorize")
+    before, usual, results = torch.get_num_threads(), on_cpu.library(), []
     try:
-        for count in (1, threads):
-            torch.set_num_threads(count)
+        for threads, library in ((1, usual), (2, usual), (3, usual), (1, oldest)):
+            torch.set_num_threads(threads)
+            monkeypatch.setattr(on_cpu, "library", lambda library=library: library)
             y = network(x, generator=torch.Generator().manual_seed(3))
             results.append((y, *torch.autograd.grad(y.square().sum(), (x, *network.parameters()))))
     finally:
         torch.set_num_threads(before)
-    torch.testing.assert_close(*results, rtol=0, atol=0)
-
-
-def test_vectors_of_every_machine_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the widest vectors that there are, and without any beyond the oldest."""
-    network, x = dst.nn.LogicNetwork(*layers((31, 101, 77, 50), DRAWN, classes=5)), bits(70, 31).requires_grad_()
-    source = (files("decoupled_st.kernels.packed") / "packed.c").read_text("utf-8")
-    oldest = load(
-        source.replace("__AVX512F__", "NOT_THERE"), find_compiler(), "-ffp-contract=off", "-fno-tree-vectorize"
-    )
-    results = []
-    for library in (on_cpu.library(), oldest):
-        monkeypatch.setattr(on_cpu, "library", lambda library=library: library)
-        y = network(x, generator=torch.Generator().manual_seed(3))
-        results.append((y, *torch.autograd.grad(y.square().sum(), (x, *network.parameters()))))
-    torch.testing.assert_close(*results, rtol=0, atol=0)
+    for other in results[1:]:
+        torch.testing.assert_close(other, results[0], rtol=0, atol=0)
 
 
 def test_gradients_can_be_differentiated_again() -> None:
@@ -188,16 +177,6 @@ def test_states_are_those_of_a_sequential() -> None:
         assert torch.equal(other(x), network(x))
 
 
-def test_it_becomes_a_circuit(applied: Applied) -> None:
-    network = dst.nn.LogicNetwork(*layers((20, 40, 40), DRAWN, classes=4, deterministic=True)).eval()
-    circuit, x = dst.circuits.from_network(network), bits(500, 20)
-    with torch.no_grad():
-        scores = network(x)
-    assert len(applied) == 1
-    assert torch.equal(circuit(x), scores)
-    assert torch.equal(circuit.simplify()(x), scores)
-
-
 def test_self_set_temperatures_are_those_of_the_stack() -> None:
     """Three passes of training: the same temperatures, and the same gradient where the choice is the argmax."""
     network = dst.nn.LogicNetwork(*layers((20, 40, 40), dst.SelfTempered(steps=1_000), classes=4))
@@ -218,26 +197,23 @@ def test_self_set_temperatures_are_those_of_the_stack() -> None:
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
 
 
-def hooked(network: dst.nn.LogicNetwork) -> None:
-    network[0].register_forward_hook(lambda *_: None)
+PLAIN = {
+    "a hook": lambda network: network[0].register_forward_hook(lambda *_: None),
+    "mixtures": lambda network: setattr(network[1], "estimator", dst.Soft()),
+    "no kernels": lambda network: dst.use_kernels(False),
+    "float64": nn.Module.double,
+    "a value between 0 and 1": lambda network: None,
+}
 
 
-def soft(network: dst.nn.LogicNetwork) -> None:
-    network[1].estimator = dst.Soft()
-
-
-def off(network: dst.nn.LogicNetwork) -> None:
-    dst.use_kernels(False)
-
-
-@pytest.mark.parametrize("change", [hooked, soft, off, nn.Module.double])
-def test_what_bits_cannot_say_goes_layer_by_layer(
-    change: Callable[[dst.nn.LogicNetwork], object], applied: Applied
-) -> None:
+@pytest.mark.parametrize("change", PLAIN)
+def test_what_bits_cannot_say_goes_layer_by_layer(change: str, applied: Applied) -> None:
     parts = layers((20, 40, 40), classes=4)
     network, x = dst.nn.LogicNetwork(*parts), bits(30, 20)
+    if change == "a value between 0 and 1":
+        x[29, 19] = 0.5
     try:
-        change(network)
+        PLAIN[change](network)
         x = x.to(parts[0].logits.dtype)
         assert torch.equal(network(x), nn.Sequential(*parts)(x))
     finally:
@@ -245,18 +221,12 @@ def test_what_bits_cannot_say_goes_layer_by_layer(
     assert applied == []
 
 
-def test_values_between_0_and_1_and_all_without_a_compiler_go_layer_by_layer(
-    monkeypatch: pytest.MonkeyPatch, applied: Applied
-) -> None:
+def test_all_without_a_compiler_goes_layer_by_layer(monkeypatch: pytest.MonkeyPatch, applied: Applied) -> None:
     parts, x = layers((20, 40, 40), classes=4), bits(30, 20)
-    network, plain = dst.nn.LogicNetwork(*parts), nn.Sequential(*parts)
-    grey = x.clone()
-    grey[29, 19] = 0.5
-    assert torch.equal(network(grey), plain(grey))
     monkeypatch.setattr(on_cpu, "find_compiler", lambda: "false")
     assert on_cpu.library.__wrapped__() is None, "a compiler that fails is none"
     monkeypatch.setattr(on_cpu, "library", lambda: None)
-    assert torch.equal(network(x), plain(x))
+    assert torch.equal(dst.nn.LogicNetwork(*parts)(x), nn.Sequential(*parts)(x))
     assert applied == []
 
 
@@ -297,10 +267,6 @@ def test_a_wiring_that_points_outside_is_not_followed() -> None:
     network[1].wiring[0, 3] = 40
     with pytest.raises((IndexError, RuntimeError)):
         network(bits(30, 20))
-
-
-def test_empty_batches() -> None:
-    assert dst.nn.LogicNetwork(*layers((20, 40), classes=4))(bits(0, 20)).shape == (0, 4)
 
 
 @pytest.mark.parametrize(

@@ -33,22 +33,10 @@ def one_tree(x: Tensor, gates: Tensor, wiring: Tensor, kernel: int, padding: int
 
 def by_loops(x: Tensor, gates: Tensor, wiring: Tensor, kernel: int, padding: int) -> Tensor:
     rows, columns = (size + 2 * padding - kernel + 1 for size in x.shape[2:])
-    return torch.stack(
-        [
-            torch.stack(
-                [
-                    torch.stack(
-                        [
-                            torch.stack([one_tree(image, g, w, kernel, padding, r, c) for c in range(columns)])
-                            for r in range(rows)
-                        ]
-                    )
-                    for g, w in zip(gates, wiring, strict=True)
-                ]
-            )
-            for image in x
-        ]
-    )
+    places = [(row, column) for row in range(rows) for column in range(columns)]
+    trees = list(zip(gates, wiring, strict=True))
+    values = [one_tree(image, g, w, kernel, padding, *place) for image in x for g, w in trees for place in places]
+    return torch.stack(values).reshape(len(x), len(trees), rows, columns)
 
 
 @pytest.mark.parametrize(
@@ -69,12 +57,6 @@ def test_values_and_gradients_are_those_of_the_definition(
     ours = torch.autograd.grad((y * weight).sum(), (x, logits))
     expected_gradients = torch.autograd.grad((expected * weight).sum(), (x, logits))
     torch.testing.assert_close(ours, expected_gradients, rtol=1e-10, atol=1e-13)
-
-
-def test_an_empty_batch() -> None:
-    convolution, trees = dst.nn.LogicConv2d(2, 4, SOFT), dst.nn.LogicTrees(8, 3, SOFT)
-    assert convolution(torch.zeros(0, 2, 5, 5)).shape == (0, 4, *convolution(torch.zeros(1, 2, 5, 5)).shape[2:])
-    assert trees(torch.zeros(0, 8)).shape == (0, 3)
 
 
 @pytest.mark.parametrize("estimator", [dst.Decoupled(tau_f=0.0, tau_b=2.0), dst.IdentitySTE(), SOFT], ids=str)
@@ -98,6 +80,7 @@ def test_evaluation_takes_the_argmax() -> None:
     hard = nn.functional.one_hot(layer.logits.argmax(-1), 16).float()
     expected = dst.nn.apply_trees(x[..., None, None], hard, layer.wiring).flatten(1)
     assert torch.equal(layer(x), expected)
+    assert layer(x[:0]).shape == (0, 5)
     assert torch.equal(dst.nn.LogicTrees(6, 5, SOFT, deterministic=False).eval().gates().sum(-1), torch.ones(5, 7))
 
 
