@@ -57,8 +57,13 @@ def test_draws_follow_the_generator(device: str) -> None:
     assert all(parameter.grad.abs().sum() > 0 for parameter in network.parameters())
 
 
-def test_values_between_0_and_1_go_layer_by_layer(device: str) -> None:
+def test_values_between_0_and_1_and_neurons_without_an_allowed_gate(device: str) -> None:
+    """Layer by layer; and as 0."""
     parts, x = layers((20, 30, 30), classes=3, device=device), bits(40, 20).to(device)
+    with torch.no_grad():
+        parts[0].logits[17] = -torch.inf
+    y, want = dst.nn.LogicNetwork(*parts)(x), nn.Sequential(*copy.deepcopy(parts)).double()(x.double())
+    torch.testing.assert_close(y.double(), want, rtol=1e-7, atol=0)
     x[39, 19] = 0.5
     assert on_cuda.pack(x) is None
     torch.testing.assert_close(dst.nn.LogicNetwork(*parts)(x), nn.Sequential(*parts)(x))
@@ -70,14 +75,6 @@ def test_broken_logits_show(device: str, classes: int) -> None:
     with torch.no_grad():
         network[0].logits[17, 3] = torch.nan
     assert network(bits(40, 20).to(device)).isnan().all()
-
-
-def test_a_neuron_without_an_allowed_gate_gives_0(device: str) -> None:
-    parts, x = layers((20, 30, 30), classes=3, device=device), bits(40, 20).to(device)
-    with torch.no_grad():
-        parts[0].logits[17] = -torch.inf
-    y, want = dst.nn.LogicNetwork(*parts)(x), nn.Sequential(*copy.deepcopy(parts)).double()(x.double())
-    torch.testing.assert_close(y.double(), want, rtol=1e-7, atol=0)
 
 
 @pytest.mark.gpu

@@ -29,22 +29,14 @@ def test_mixtures_err_at_most_twice_as_much_as_torch_in_16_bits(device: str) -> 
         assert ours <= 2 * torchs
 
 
-def test_bits_are_exact(device: str) -> None:
+@pytest.mark.parametrize("scores", [True, False])
+def test_bits_are_exact(scores: bool, device: str) -> None:
     torch.manual_seed(0)
-    network, x = small_network(HARD).to(device), torch.rand(70, 1, 6, 6, device=device)
-    g = torch.randn(70, 4, device=device)
+    network, x = small_network(HARD, scores=scores).to(device), torch.rand(70, 1, 6, 6, device=device)
+    g = torch.randn(70, 4, device=device) if scores else torch.randn(70, 4, 2, 2, device=device)
     fused = results(network, x, g)
     assert "_Steps" in type(network(x).grad_fn).__name__
     exact = exact_results(network, x, g, torch.float64)
-    assert torch.equal(fused[0].double(), exact[0])
-    assert max(error(fused[1:], exact[1:])) < 1e-5
-
-
-def test_without_scores(device: str) -> None:
-    torch.manual_seed(0)
-    network, x = small_network(HARD, scores=False).to(device), torch.rand(9, 1, 6, 6, device=device)
-    g = torch.randn(9, 4, 2, 2, device=device)
-    fused, exact = results(network, x, g), exact_results(network, x, g, torch.float64)
     assert torch.equal(fused[0].double(), exact[0])
     assert max(error(fused[1:], exact[1:])) < 1e-5
 
@@ -77,5 +69,4 @@ def test_a_pool_of_nan_is_nan(device: str) -> None:
     network = small_network(SOFT).to(device)
     with torch.no_grad():
         network.trees[0].logits[0, 0, 7] = torch.nan
-    dst.use_kernels(True)
     assert bool(network(torch.rand(3, 1, 6, 6, device=device)).isnan().any())

@@ -9,7 +9,7 @@ import torch
 from logic_samples import by_apply_gates, case, check_runs
 
 import decoupled_st as dst
-from decoupled_st.nn.logic.packed import Readers, backend
+from decoupled_st.nn.logic.packed import backend
 
 pytestmark = pytest.mark.usefixtures("compiled_code")
 
@@ -54,11 +54,6 @@ def test_mixtures_and_grey_inputs_go_by_plain_operations() -> None:
             torch.testing.assert_close(y[run], want)
 
 
-def test_groups_that_do_not_divide_are_refused() -> None:
-    with pytest.raises(ValueError, match="30 outputs do not divide into 7"):
-        dst.nn.LogicNetworks(20, case(1, 1)[0], 7)
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -72,20 +67,13 @@ def test_groups_that_do_not_divide_are_refused() -> None:
         ),
         (lambda w, g, x: ([w[0].int(), *w[1:]], g, x), r"wirings\[0\] must be int64 .*, got torch.int32"),
         (lambda w, g, x: ([w[0] + 1, *w[1:]], g, x), r"wirings\[0\] must name inputs from 0 to 19"),
+        (lambda w, g, x: ([*w[:2], w[2][..., :29]], g, x), "29 outputs do not divide into 5"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: Callable[..., Any], sentence: str) -> None:
     wirings, gates, x = change(*case(2, 10))
     with pytest.raises(ValueError, match=sentence):
         dst.nn.LogicNetworks(20, wirings, 5)(x, gates)
-
-
-def test_users_and_starts_list_every_reader_once() -> None:
-    wiring = dst.nn.unique_wiring(9, 20)
-    users, starts = Readers()(wiring, 9)
-    flat = wiring.flatten()
-    for i in range(9):
-        assert flat[users[starts[i] : starts[i + 1]]].tolist() == [i] * int((flat == i).sum())
 
 
 def test_readers_follow_what_torch_does_not_count() -> None:
