@@ -12,15 +12,20 @@ Common keyword arguments:
 
 Temperatures are floats, or tensors with one value per row that broadcast to [..., 1]. A row of x with a NaN or an
 infinity gives NaN and the index -1. Arithmetic is in float32 or better; x and codes of two dtypes meet in the wider.
+
+The choice is one operator with a gradient of its own, opaque to torch.compile. Kernels make it where they can, the
+chunked version elsewhere; tests hold both to the dense definition.
 """
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decoupled_st.codebook import operator
-from decoupled_st.codebook.inputs import Inputs, check_seed, prepare
-from decoupled_st.codebook.noise import seed_tensor
+from decoupled_st.codebook import chunked
+from decoupled_st.codebook.inputs import Inputs, check_per_code, check_seed, prepare, seed_of
+from decoupled_st.codebook.scores import Scores, as_summed, gather
 from decoupled_st.estimators.surrogate import Temperature
 
 
@@ -84,10 +89,11 @@ def decoupled(
         metric = "dot"
     inputs = prepare(x, codes, metric, mask)
     forward, backward = inputs.temperature("tau_f", tau_f, zero=True), inputs.temperature("tau_b", tau_b)
-    check_seed(seed, generator)
-    draws = isinstance(tau_f, Tensor) or tau_f > 0
-    key = seed_tensor(seed, generator, x.device) if draws else None
-    q, index = _run(inputs, forward.detach() if draws else None, backward, key, grad_scale, perturbed=False)
+    if isinstance(tau_f, Tensor) or tau_f > 0:
+        q, index = _run(inputs, forward.detach(), backward, seed_of(seed, generator, x.device), grad_scale)
+    else:
+        check_seed(seed, generator)
+        q, index = _run(inputs, None, backward, None, grad_scale)
     return q[..., features], index
 
 
@@ -139,9 +145,7 @@ def gumbel_ste(
         metric, mask, generator, seed, grad_scale: see the module's docstring.
     """
     inputs = prepare(x, codes, metric, mask)
-    backward = inputs.temperature("tau", tau)
-    check_seed(seed, generator)
-    return _run(inputs, None, backward, seed_tensor(seed, generator, x.device), grad_scale, perturbed=True)
+    return _run(inputs, None, inputs.temperature("tau", tau), seed_of(seed, generator, x.device), grad_scale)
 
 
 def identity_ste(
@@ -174,22 +178,18 @@ def identity_ste(
     path = inputs.x - inputs.x.detach()
     if isinstance(grad_scale, Tensor) or grad_scale != 1.0:
         path = path * inputs.scale(grad_scale).unsqueeze(-1).to(path.dtype)
-    q = operator.gather(operator.as_summed(inputs.codes), index).to(path.dtype) + path
+    q = gather(as_summed(inputs.codes), index).to(path.dtype) + path
     return q.reshape(x.shape), index.reshape(inputs.lead)
 
 
 def _run(
-    inputs: Inputs,
-    tau_f: Tensor | None,
-    tau_b: Tensor,
-    seed: Tensor | None,
-    grad_scale: float | Tensor,
-    *,
-    perturbed: bool,
+    inputs: Inputs, tau_f: Tensor | None, tau_b: Tensor, seed: Tensor | None, grad_scale: float | Tensor
 ) -> tuple[Tensor, Tensor]:
+    """q and index: drawn with `tau_f`; a seed alone perturbs the scores; with neither, the argmax."""
     scale = inputs.scale(grad_scale)
-    arguments = (inputs.x, inputs.codes, inputs.mask, tau_f, tau_b, scale, seed, inputs.metric, perturbed)
-    q, index, *_ = torch.ops.decoupled_st.codebook(*arguments)
+    q, index, *_ = torch.ops.decoupled_st.codebook(
+        inputs.x, inputs.codes, inputs.mask, tau_f, tau_b, scale, seed, inputs.metric
+    )
     return q.reshape(*inputs.lead, inputs.x.shape[-1]), index.reshape(inputs.lead)
 
 
@@ -200,17 +200,10 @@ def _side_by_side(
 
     A code is (key, bias, value), and x is (x, 1, 0): the product knows no value, and the gradient of q no key.
     """
-    rows = keys.shape[:-1]
-    for name, given, shape in (("values", values, (*rows, "V")), ("bias", bias, rows)):
-        if given is None:
-            continue
-        if not isinstance(given, Tensor) or not given.is_floating_point():
-            kind = getattr(given, "dtype", type(given).__name__)
-            raise TypeError(f"{name} must be a floating-point tensor, got {kind}")
-        fits = given.shape == rows if name == "bias" else given.shape[:-1] == rows and given.shape[-1] > 0
-        if not fits:
-            expected = ", ".join(map(str, shape))
-            raise ValueError(f"{name} must be [{expected}], a row per code, got shape {tuple(given.shape)}")
+    if values is not None:
+        check_per_code("values", values, keys, features=True)
+    if bias is not None:
+        check_per_code("bias", bias, keys, features=False)
     emitted = keys if values is None else values
     dtype = torch.promote_types(torch.promote_types(x.dtype, keys.dtype), emitted.dtype)
     x, keys = x.to(dtype), keys.to(dtype)
@@ -237,3 +230,151 @@ def _side_by_side(
         features, width = slice(before, before + emitted.shape[-1]), before + emitted.shape[-1]
     x = torch.cat([x, x.new_ones(*x.shape[:-1], ones), x.new_zeros(*x.shape[:-1], width - before)], -1)
     return x, torch.cat(parts, -1), features
+
+
+_library = torch.library.Library("decoupled_st", "FRAGMENT")
+_library.define(
+    "codebook(Tensor x, Tensor codes, Tensor? mask, Tensor? tau_f, Tensor tau_b, Tensor scale, Tensor? seed, "
+    "str metric) -> (Tensor q, Tensor index, Tensor top, Tensor peak, Tensor rest)"
+)
+_library.define(
+    "codebook_backward(Tensor grad, Tensor index, Tensor top, Tensor peak, Tensor rest, Tensor x, Tensor codes, "
+    "Tensor? mask, Tensor tau_b, Tensor scale, Tensor? seed, str metric, bool learned) -> (Tensor, Tensor, Tensor)"
+)
+_library.define("codebook_nearest(Tensor x, Tensor codes, Tensor? mask, str metric) -> Tensor")
+
+
+def _nearest(x: Tensor, codes: Tensor, mask: Tensor | None, metric: str) -> Tensor:
+    if x.shape[0] == 0:
+        return _nearest_like(x)
+    with torch.autocast(x.device.type, enabled=False):
+        scores = Scores.of(x, codes, metric, mask)
+        if (fused := scores.fused()) is not None:
+            nearest: Tensor = fused.nearest(scores)
+            return nearest
+        return torch.stack([chunked.nearest(scores.head(h)) for h in range(len(codes))], 1)
+
+
+def _forward(
+    x: Tensor,
+    codes: Tensor,
+    mask: Tensor | None,
+    tau_f: Tensor | None,
+    tau_b: Tensor,
+    scale: Tensor,
+    seed: Tensor | None,
+    metric: str,
+) -> tuple[Tensor, ...]:
+    if x.shape[0] == 0:
+        return _like(x)
+    with torch.autocast(x.device.type, enabled=False):
+        scores = Scores.of(x, codes, metric, mask)
+        if (fused := scores.fused()) is not None:
+            index, *softmax = fused.choose(scores, tau_f, tau_b, seed)
+            return gather(codes, index), index, *softmax
+        heads = []
+        for h in range(len(codes)):
+            noise = chunked.Noise.of_head(seed, x, h)
+            chosen, p = chunked.choose(scores.head(h), None if tau_f is None else tau_f[:, h], tau_b[:, h], noise)
+            heads.append((chosen, p.top, p.peak, p.rest))
+        index, *softmax = (torch.stack(part, 1) for part in zip(*heads, strict=True))
+        return gather(codes, index), index, *softmax
+
+
+def _backward(
+    grad: Tensor,
+    index: Tensor,
+    top: Tensor,
+    peak: Tensor,
+    rest: Tensor,
+    x: Tensor,
+    codes: Tensor,
+    mask: Tensor | None,
+    tau_b: Tensor,
+    scale: Tensor,
+    seed: Tensor | None,
+    metric: str,
+    learned: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    with torch.autocast(x.device.type, enabled=False):
+        scores = Scores.of(x, codes, metric, mask)
+        # A temperature's gradient is the kernels' only where the scores are linear in x.
+        only_chunked = learned and (metric == "l2" or seed is not None)
+        if not only_chunked and (fused := scores.fused()) is not None:
+            gradients: tuple[Tensor, Tensor, Tensor] = fused.pull_back(
+                scores, top, peak, rest, tau_b, grad=grad, index=index, scale=scale, seed=seed
+            )
+            return gradients
+        heads = []
+        for h in range(len(codes)):
+            head, g = scores.head(h), grad[:, h].to(scores.dtype)
+            p = chunked.Softmax(top[:, h], peak[:, h], rest[:, h], tau_b[:, h])
+            heads.append(
+                chunked.pull_back(
+                    head,
+                    p,
+                    _weigh(g, head, p.top),
+                    noise=chunked.Noise.of_head(seed, x, h),
+                    scale=scale[:, h],
+                    gathered=(index[:, h], g),
+                    learned=learned,
+                )
+            )
+        return chunked.stacked(heads, x.dtype)
+
+
+def _weigh(g: Tensor, head: Scores, top: Tensor) -> chunked.Weigh:
+    """The gradient of p is the incoming one times the codes."""
+    at_top = (g * head.codes[top].to(g.dtype)).sum(-1)
+
+    def weigh(rows: slice, columns: slice, l: Tensor) -> Tensor:
+        return g[rows] @ head.codes[columns].to(g.dtype).T - at_top[rows, None]
+
+    return weigh
+
+
+def _nearest_like(x: Tensor, *_: object) -> Tensor:
+    return torch.empty(x.shape[:2], dtype=torch.int64, device=x.device)
+
+
+def _like(x: Tensor, *_: object) -> tuple[Tensor, ...]:
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    index, peak = (torch.empty(x.shape[:2], dtype=kind, device=x.device) for kind in (torch.int64, dtype))
+    return x.new_empty(x.shape), index, torch.empty_like(index), peak, torch.empty_like(peak)
+
+
+def _backward_like(
+    grad: Tensor, index: Tensor, top: Tensor, peak: Tensor, rest: Tensor, x: Tensor, codes: Tensor, *_: object
+) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), codes.new_empty(codes.shape), torch.empty_like(peak)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, codes, mask, tau_f, tau_b, scale, seed, ctx.metric = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*output[1:], x, codes, mask, tau_b, scale, seed if tau_f is None else None)
+
+
+def _gradient(ctx: Any, grad: Tensor | None, *_: object) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return (None,) * 8
+    learned = ctx.needs_input_grad[4]
+    to_x, to_codes, to_tau = torch.ops.decoupled_st.codebook_backward(grad, *ctx.saved_tensors, ctx.metric, learned)
+    return to_x, to_codes, None, None, to_tau if learned else None, None, None, None
+
+
+def _refuse(ctx: Any, *_: object) -> None:
+    raise NotImplementedError(
+        "a second derivative through a codebook is not defined: its gradient is a straight-through estimate. "
+        "Call backward() or torch.autograd.grad without create_graph=True, or detach what is differentiated again"
+    )
+
+
+_library.impl("codebook_nearest", _nearest, "CompositeExplicitAutograd")
+_library.impl("codebook", _forward, "CompositeExplicitAutograd")
+_library.impl("codebook_backward", _backward, "CompositeExplicitAutograd")
+torch.library.register_fake("decoupled_st::codebook_nearest", _nearest_like)
+torch.library.register_fake("decoupled_st::codebook", _like)
+torch.library.register_fake("decoupled_st::codebook_backward", _backward_like)
+torch.library.register_autograd("decoupled_st::codebook", _gradient, setup_context=_save)
+torch.library.register_autograd("decoupled_st::codebook_backward", _refuse)

@@ -2,7 +2,10 @@
 
 The draw from softmax(s / tau_f) takes two steps. Groups of 128 codes have log-sum-exps L; a group is drawn as
 argmax(tau_f L + tau_f g) with one Gumbel noise per group. Then a code is drawn inside the group by one noise per code.
-Noise is counted by row and code, so tiles may have any size that is a multiple of a group.
+Noise is a function of seed, row and code, as in the kernels, so tiles may have any size that is a multiple of a group,
+and backward can make the noise again.
+
+Each function takes the scores of one head.
 """
 
 import math
@@ -12,13 +15,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from decoupled_st.codebook.dense import GROUP
-from decoupled_st.codebook.noise import gumbel
 from decoupled_st.codebook.scores import Scores
+from decoupled_st.noise import gumbel_of_bits, philox
 
+GROUP = 128
+"""How many codes share one noise of the first step of a draw."""
 ROWS, COLUMNS = 1024, 512
 """A tile on a CPU: its floats stay in the cache. COLUMNS is a multiple of GROUP."""
 CUDA_COLUMNS = 16384
+
+
+def gumbel(seed: Tensor, row: Tensor, quad: Tensor, dtype: torch.dtype) -> Tensor:
+    """Standard Gumbel noise [n, 4 q] of rows [n, 1] and quads of columns [n or 1, q].
+
+    Philox takes (column / 4, row) as its counter and the seed as its key, and gives four columns their 32 bits.
+    """
+    return gumbel_of_bits(torch.stack(philox(seed, quad, row), -1).flatten(-2), dtype)
 
 
 @dataclass
@@ -28,6 +40,12 @@ class Noise:
     seed: Tensor
     row: Tensor
     """[N]"""
+
+    @classmethod
+    def of_head(cls, seed: Tensor | None, x: Tensor, h: int) -> "Noise | None":
+        """The noise of head h of x [N, H, D]; None without a seed."""
+        N, H, _ = x.shape
+        return None if seed is None else cls(seed, torch.arange(N, device=x.device) * H + h)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype) -> Tensor:
         """One noise per code, [n, k]; columns start at a multiple of 4."""
@@ -75,12 +93,10 @@ def columns_of(scores: Scores) -> Iterator[slice]:
     yield from pieces(len(scores.codes), CUDA_COLUMNS if scores.x.is_cuda else COLUMNS)
 
 
-def choose(
-    scores: Scores, tau_f: Tensor | None, tau_b: Tensor, noise: Noise | None, perturbed: bool
-) -> tuple[Tensor, Softmax]:
-    """The chosen code of each row, [N], and the softmax at tau_b (of the perturbed scores, if they are).
+def choose(scores: Scores, tau_f: Tensor | None, tau_b: Tensor, noise: Noise | None) -> tuple[Tensor, Softmax]:
+    """The chosen code of each row, [N], and the softmax at tau_b.
 
-    Without `tau_f`: the argmax (of the perturbed scores, if they are).
+    With `tau_f` the code is drawn. Noise without `tau_f` perturbs the scores, and the code is their argmax.
     """
     parts = []
     for rows in rows_of(scores):
@@ -88,7 +104,7 @@ def choose(
         drawing = None if tau_f is None or noise is None else _Drawing(noise, rows, tau_f[rows])
         for columns in columns_of(scores):
             s = scores.tile(rows, columns)
-            if perturbed and noise is not None:
+            if noise is not None and tau_f is None:
                 s = s + noise.tile(rows, columns, s.dtype)
             state.add(s, columns)
             if drawing is not None:
@@ -189,15 +205,6 @@ Weigh = Callable[[slice, slice, Tensor], Tensor]
 """(rows, columns, l = (s - peak) / tau) -> the gradient of p there, less that of `top`, in a new tensor."""
 
 
-@dataclass
-class Gradient:
-    """The gradients of one head's x, codes and temperature, in the dtype of computation but for the codes."""
-
-    x: Tensor
-    codes: Tensor
-    tau: Tensor
-
-
 def pull_back(
     scores: Scores,
     p: Softmax,
@@ -208,8 +215,8 @@ def pull_back(
     picked: tuple[Tensor, Tensor] | None = None,
     gathered: tuple[Tensor, Tensor] | None = None,
     learned: bool = True,
-) -> Gradient:
-    """The gradient through the Jacobian of softmax(s / tau), in two passes over the tiles.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradient through the Jacobian of softmax(s / tau), in two passes over the tiles: of x, of codes and of tau.
 
         dL/ds = p (u - sum p u) / tau,    u the gradient of p less its value at the top code
 
@@ -256,16 +263,14 @@ def pull_back(
         codes_grad[columns] = to_codes.to(codes_grad.dtype)
     for rows in rows_of(scores):
         lin[rows] = scores.to_x(rows, lin[rows])
-    return Gradient(lin, codes_grad, tau_grad)
+    return lin, codes_grad, tau_grad
 
 
-def stacked(gradients: list[Gradient], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def stacked(heads: list[tuple[Tensor, Tensor, Tensor]], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """The heads' gradients together: of x [N, H, D] in a dtype, of codes [H, K, D], of tau [N, H]."""
-    to_x = torch.stack([gradient.x for gradient in gradients], 1).to(dtype)
-    to_codes = gradients[0].codes.unsqueeze(0)
-    if len(gradients) > 1:
-        to_codes = torch.stack([gradient.codes for gradient in gradients])
-    return to_x, to_codes, torch.stack([gradient.tau for gradient in gradients], 1)
+    to_x, to_codes, to_tau = zip(*heads, strict=True)
+    together = torch.stack(to_codes) if len(heads) > 1 else to_codes[0].unsqueeze(0)  # one head's are not copied
+    return torch.stack(to_x, 1).to(dtype), together, torch.stack(to_tau, 1)
 
 
 def _terms(
@@ -276,16 +281,12 @@ def _terms(
     if noise is not None:
         s += noise.tile(rows, columns, s.dtype)
     l = s.sub_(p.peak[rows, None]).div_(p.tau[rows, None])
-    u = _zero_at(p.top[rows] - columns.start, weigh(rows, columns, l))
+    u, top = weigh(rows, columns, l), (p.top[rows] - columns.start).unsqueeze(-1)
+    at = top.clamp(0, u.shape[1] - 1)
+    u = u.scatter_(-1, at, u.gather(-1, at).masked_fill_(at == top, 0.0))  # where the tile has the top code
     if scores.masked:
         u = u.masked_fill_(l == -math.inf, 0.0)
     return l, u, torch.exp(l).div_(total[rows, None])
-
-
-def _zero_at(column: Tensor, u: Tensor) -> Tensor:
-    """u with 0 at each row's column, where the tile has it."""
-    at = column.clamp(0, u.shape[1] - 1).unsqueeze(-1)
-    return u.scatter_(-1, at, u.gather(-1, at).masked_fill_(at == column.unsqueeze(-1), 0.0))
 
 
 def _of_picked(picked: tuple[Tensor, Tensor], p: Softmax, rows: slice, columns: slice, probability: Tensor) -> Tensor:

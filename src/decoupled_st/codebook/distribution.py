@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decoupled_st.codebook.chunked import Softmax, choose, columns_of, pull_back, rows_of, stacked
+from decoupled_st.codebook.chunked import Softmax, Weigh, choose, columns_of, pull_back, rows_of, stacked
 from decoupled_st.codebook.inputs import check_index, prepare
-from decoupled_st.codebook.operator import can_run_fused, from_linear, scoring_of
-from decoupled_st.codebook.scores import Scores, centred, heads_of
+from decoupled_st.codebook.scores import Scores
 from decoupled_st.estimators.surrogate import Temperature
 
 
@@ -121,24 +120,20 @@ def _forward(
     if x.shape[0] == 0:
         return _like(x, codes, mask, tau, index)
     with torch.autocast(x.device.type, enabled=False):
-        x, codes = centred(x, codes, metric)
-        heads, parts = heads_of(x, codes, metric, mask), []
-        if index is None and can_run_fused(x, codes, False):
-            from decoupled_st.kernels.codebook.choice import choose as choose_fused
-            from decoupled_st.kernels.codebook.distribution import moments
-
-            scoring = scoring_of(heads)
-            _, top, peak, rest = choose_fused(x, codes, scoring, None, tau, None)
-            entropy, mean, rest = moments(x, codes, scoring, top, peak, rest, tau)
-            return entropy, mean, torch.empty_like(entropy), top, peak, rest
-        for h, scores in enumerate(heads):
-            _, p = choose(scores, None, tau[:, h], None, False)
-            entropy, mean = _moments(scores, p) if index is None else (p.rest, p.rest[:0])
-            picked = p.rest if index is None else _log_prob(scores, p, index[:, h])
-            parts.append((entropy, mean, picked, p.top, p.peak, p.rest))
-        columns = list(zip(*parts, strict=True))
-        entropies, picks, tops, peaks, rests = (torch.stack(columns[i], 1) for i in (0, 2, 3, 4, 5))
-        return entropies, torch.stack(columns[1]), picks, tops, peaks, rests
+        scores = Scores.of(x, codes, metric, mask)
+        if index is None and (fused := scores.fused()) is not None:
+            entropy, mean, *softmax = fused.moments(scores, tau)
+            return entropy, mean, torch.empty_like(entropy), *softmax
+        rows, means = [], []
+        for h in range(len(codes)):
+            head = scores.head(h)
+            _, p = choose(head, None, tau[:, h], None)
+            entropy, mean = _moments(head, p) if index is None else (p.rest, p.rest[:0])
+            picked = p.rest if index is None else _log_prob(head, p, index[:, h])
+            rows.append((entropy, picked, p.top, p.peak, p.rest))
+            means.append(mean)
+        entropy, *others = (torch.stack(part, 1) for part in zip(*rows, strict=True))
+        return entropy, torch.stack(means), *others
 
 
 def _moments(scores: Scores, p: Softmax) -> tuple[Tensor, Tensor]:
@@ -182,28 +177,24 @@ def _backward(
     learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     with torch.autocast(x.device.type, enabled=False):
-        x, codes = centred(x, codes, metric)
-        heads, gradients = heads_of(x, codes, metric, mask), []
-        if index is None and can_run_fused(x, codes, learned and metric == "l2"):
-            from decoupled_st.kernels.codebook.distribution import pull_back as pull_back_fused
-
-            entropy = torch.zeros_like(peak) if entropy is None else entropy
-            mean = peak.new_zeros(codes.shape[:2]) if mean is None else mean
-            scoring = scoring_of(heads)
-            lin, to_codes = pull_back_fused(entropy, mean, top, peak, rest, x, codes, scoring, tau)
-            to_x, to_tau = from_linear(lin, heads, tau, None, x.dtype)
-            return to_x, to_codes, to_tau
-        for h, scores in enumerate(heads):
+        scores, only_chunked = Scores.of(x, codes, metric, mask), index is not None or (learned and metric == "l2")
+        if not only_chunked and (fused := scores.fused()) is not None:
+            gradients: tuple[Tensor, Tensor, Tensor] = fused.pull_back(
+                scores, top, peak, rest, tau, of_entropy=entropy, of_mean=mean
+            )
+            return gradients
+        heads = []
+        for h in range(len(codes)):
             p = Softmax(top[:, h], peak[:, h], rest[:, h], tau[:, h])
             of_entropy = None if entropy is None else entropy[:, h]
             of_mean = None if mean is None else mean[h] / len(x)
             picked = None if log_prob is None or index is None else (index[:, h], log_prob[:, h])
             weigh = _weigh(of_entropy, of_mean, p)
-            gradients.append(pull_back(scores, p, weigh, picked=picked, learned=learned))
-        return stacked(gradients, x.dtype)
+            heads.append(pull_back(scores.head(h), p, weigh, picked=picked, learned=learned))
+        return stacked(heads, x.dtype)
 
 
-def _weigh(of_entropy: Tensor | None, of_mean: Tensor | None, p: Softmax) -> Any:
+def _weigh(of_entropy: Tensor | None, of_mean: Tensor | None, p: Softmax) -> Weigh:
     """dH/dp = -log p - 1, and of the mean its own gradient / N: both less their value at the top code."""
 
     def weigh(rows: slice, columns: slice, l: Tensor) -> Tensor:

@@ -56,10 +56,8 @@ def prepare(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> Input
     """The inputs in one shape and dtype, once they fit together."""
     if not torch.compiler.is_compiling():
         refuse_transforms()
-    for name, value in (("x", x), ("codes", codes)):
-        if not isinstance(value, Tensor) or not value.is_floating_point():
-            kind = getattr(value, "dtype", type(value).__name__)
-            raise TypeError(f"{name} must be a floating-point tensor, got {kind}")
+    check_floating("x", x)
+    check_floating("codes", codes)
     _check_shapes(x, codes)
     if metric not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
@@ -76,6 +74,36 @@ def prepare(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> Input
     rows = math.prod(lead[:-1] if heads else lead)  # spelled out: of an empty batch torch could not infer it
     flat = x.to(dtype).reshape(rows, codes.shape[0], x.shape[-1])
     return Inputs(flat, codes.to(dtype), mask, metric, lead)
+
+
+def check_floating(name: str, value: object) -> None:
+    """Refuse what is no floating-point tensor."""
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise TypeError(f"{name} must be a floating-point tensor, got {getattr(value, 'dtype', type(value).__name__)}")
+
+
+def check_per_code(name: str, value: object, codes: Tensor, *, features: bool) -> None:
+    """Refuse what has not one row, or one number, per code."""
+    check_floating(name, value)
+    assert isinstance(value, Tensor)
+    rows = codes.shape[:-1]
+    fits = value.shape[:-1] == rows and value.shape[-1] > 0 if features else value.shape == rows
+    if not fits:
+        expected = ", ".join(map(str, (*rows, "V") if features else rows))
+        raise ValueError(f"{name} must be [{expected}], a row per code, got shape {tuple(value.shape)}")
+
+
+def seed_of(seed: int | Tensor | None, generator: torch.Generator | None, device: torch.device) -> Tensor:
+    """The seed of a call, int64 [1] on the device: the caller's, or drawn from torch's generator or the given one."""
+    check_seed(seed, generator)
+    if isinstance(seed, Tensor):
+        return seed.reshape(1).to(device)
+    if seed is not None:
+        return torch.full((1,), seed, dtype=torch.int64, device=device)
+    if generator is None:
+        return torch.randint(1 << 62, (1,), device=device)
+    # torch.compile cannot trace a generator: it runs this eagerly, or with fullgraph=True quotes the line in its error.
+    return torch.randint(1 << 62, (1,), device=device, generator=generator)  # pass a tensor as seed= instead
 
 
 def check_seed(seed: int | Tensor | None, generator: torch.Generator | None) -> None:

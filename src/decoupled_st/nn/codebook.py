@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from decoupled_st import codebook
 from decoupled_st.codebook.inputs import refuse_transforms
-from decoupled_st.codebook.operator import as_summed, gather
-from decoupled_st.codebook.scores import METRICS, centred, heads_of
+from decoupled_st.codebook.scores import METRICS, Scores, as_summed, gather
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
 from decoupled_st.estimators.contract import check_float
 from decoupled_st.estimators.spec import registered
@@ -24,7 +23,7 @@ from decoupled_st.nn.replicas import broadcast_from_first
 from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.nn.tokens import Tokens
 from decoupled_st.temperatures import Rule, Tempered
-from decoupled_st.temperatures.rule import AfterChoice, Tempering, is_run_again
+from decoupled_st.temperatures.rule import Tempering, is_run_again
 
 FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     name: getattr(codebook, name) for name in ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
@@ -86,8 +85,11 @@ class Codebook(Quantiser):
         ((2, 64, 8, 8), (2, 8, 8), True)
     """
 
-    idle: Tensor
     weight: Tensor
+    idle: Tensor
+    """With update="gradient": for how many training passes no token has chosen the code."""
+    means: MovingMeans | None
+    """With update="ema": what moves the codes, and revives them."""
     tempering: Tempering | None
 
     def __init__(
@@ -136,7 +138,17 @@ class Codebook(Quantiser):
         self.estimator = IdentitySTE() if estimator is None else estimator
         self.deterministic = check_deterministic(deterministic)
         self.grad_scale = check_grad_scale(grad_scale)
-        self._make_codes(revival, device, dtype)
+        shape = (*((heads,) if heads > 1 else ()), codes, features)
+        weight = torch.empty(shape, device=device, dtype=dtype)
+        self.register_buffer("usage", torch.empty(shape[:-1], dtype=torch.int64, device=device))
+        self.means = None
+        if update == "ema":
+            self.register_buffer("weight", weight.to(torch.promote_types(weight.dtype, torch.float32)))
+            self.means = MovingMeans(heads, codes, features, revival, device)
+        else:
+            self.weight = nn.Parameter(weight)
+            self.register_buffer("idle", torch.empty(shape[:-1], dtype=torch.int64, device=device))
+            self._recent: Tensor | None = None
         if self.tempering is not None:
             self.tempering.to_empty(device=device)  # filled below; what is on meta cannot be moved
         self.reset_parameters()
@@ -155,19 +167,9 @@ class Codebook(Quantiser):
             raise ValueError(f"{type(chosen).__name__} has no form for codebooks: use one of {expected}")
         self.tempering = Tempering(tempered).train(self.training) if isinstance(tempered, Tempered) else None
         self._estimator = value
-
-    def _make_codes(self, revival: bool, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
-        shape = (*((self.heads,) if self.heads > 1 else ()), self.codes, self.features)
-        weight = torch.empty(shape, device=device, dtype=dtype)
-        self.register_buffer("usage", torch.empty(shape[:-1], dtype=torch.int64, device=device))
-        self._recent: Tensor | None = None
-        self.means: MovingMeans | None = None
-        if self.update == "ema":
-            self.register_buffer("weight", weight.to(torch.promote_types(weight.dtype, torch.float32)))
-            self.means = MovingMeans(self.heads, self.codes, self.features, revival, device)
-        else:
-            self.weight = nn.Parameter(weight)
-            self.register_buffer("idle", torch.empty(shape[:-1], dtype=torch.int64, device=device))
+        # Made here: the torch.compile of older versions cannot trace the making of a value.
+        argmax = chosen.deterministic()
+        self._drawn, self._argmax = ((made.name, dict(made.parameters())) for made in (chosen, argmax))
 
     def reset_parameters(self) -> None:
         """Codes from N(0, 1) where tokens are normalised, else from N(0, 1 / features), of length about 1; nothing
@@ -218,10 +220,10 @@ class Codebook(Quantiser):
         counts = self.training and not recomputed()
         if self.means is not None and counts and valid is not None:
             self.means.advance(self.weight.view(self.heads, self.codes, -1), self._flat(z), valid.reshape(-1))
-        q, index = self._choose(z, z.dtype if valid is None else rows.dtype, mask, generator=generator, seed=seed)
-        chosen = index if valid is None else index.where(valid if self.heads == 1 else valid.unsqueeze(-1), -1)
+        q, index = self._choose(z, rows.dtype if valid is not None else z.dtype, mask, generator=generator, seed=seed)
+        chosen = index if valid is None else self._of_tokens(index, valid)
         if counts:
-            self._after(z, chosen)
+            self._count_pass(z, chosen)
         loss_z = z if loss_x is None else self._split(self._rows(loss_x))
         if loss_x is not None and valid is not None:
             loss_z = torch.where(valid.reshape(valid.shape + (1,) * (z.dim() - valid.dim())), loss_z, 0.0)
@@ -230,40 +232,66 @@ class Codebook(Quantiser):
         out = q.movedim(-1, self.axis) if valid is None else self._outward(q, valid, token_mask)
         return Quantised(out, chosen, losses)
 
-    @torch.no_grad()
-    def encode(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """The index of the best code of each vector, as `forward` gives it in `.eval()` and without noise."""
-        rows = self._rows(x)
-        if self.tokens.is_identity:
-            return codebook.identity_ste(self._split(rows), self.weight, metric=self.metric, mask=mask)[1]
-        valid = self._valid(rows, None)
-        z = self._split(self._inward(rows, valid, measure=False)).to(rows.dtype)
-        index = codebook.identity_ste(z, self.weight.to(z.dtype), metric=self.metric, mask=mask)[1]
-        return index.where(valid if self.heads == 1 else valid.unsqueeze(-1), -1)
+    def _choose(self, z: Tensor, dtype: torch.dtype, mask: Tensor | None, **source: Any) -> tuple[Tensor, Tensor]:
+        """The choice among codes, for tokens that are compared in a dtype."""
+        argmax = self.deterministic and not self.training
+        name, temperatures = self._argmax if argmax else self._drawn
+        after = None
+        if self.tempering is not None:
+            # As the choices of one sample: [1, rows, heads, K].
+            taus, after = self.tempering.taus(self._scores(z.detach()).unsqueeze(0), dim=-1, mask=mask)
+            placed = {"tau_f": 0.0, "tau_b": taus.b} if argmax else taus.named(self.tempering.tempered.ruled)
+            temperatures = {key: tau.mean() if isinstance(tau, Tensor) else tau for key, tau in placed.items()}
+        weight = self.weight if z.dtype == dtype else self.weight.to(dtype)
+        if name == IdentitySTE.name:
+            weight = weight.detach()  # they learn by the loss "codebook", or as moving means
+        options = {"metric": self.metric, "mask": mask, "grad_scale": self.grad_scale, **temperatures, **source}
+        q, index = FORMS[name](z.to(dtype), weight, **options)
+        return q if after is None else after(q), index
 
-    def decode(self, index: Tensor) -> Tensor:
-        """The vectors of an index, in the shape that x had; gradients go to the codes."""
-        self._check_index(index)
-        codes = self._gather(index.long()).to(self.weight.dtype)
-        return self.tokens.back(codes if self.heads == 1 else codes.flatten(-2)).movedim(-1, self.axis)
+    @torch.no_grad()
+    def _scores(self, rows: Tensor) -> Tensor:
+        """The scores [rows, heads, K] of rows from the whole batch, in the precision that they are chosen by."""
+        few = rows.reshape(-1, self.heads, rows.shape[-1])
+        if few.shape[0] > 0:  # as many whatever the batch, so that a compiled or exported network takes any
+            few = few[scattered(few.shape[0], _SEEN, rows.device).repeat(_LEAST // _SEEN)]
+        every = slice(None)
+        with torch.autocast("cpu" if rows.is_meta else rows.device.type, enabled=False):  # meta has none
+            scores = Scores.of(few, self.weight.reshape(self.heads, self.codes, -1), self.metric, None)
+            return torch.stack([scores.head(h).tile(every, every) for h in range(self.heads)], 1)
+
+    def _losses(
+        self, z: Tensor, index: Tensor, valid: Tensor | None, mask: Tensor | None
+    ) -> Tensor | dict[str, Tensor]:
+        losses: dict[str, Tensor] = {}
+        if "commitment" in self.losses or "codebook" in self.losses:
+            dtype = torch.promote_types(torch.promote_types(z.dtype, self.weight.dtype), torch.float32)
+            x, chosen = z.to(dtype), self._gather(index).to(dtype)
+            differences = {"commitment": (x, chosen.detach()), "codebook": (chosen, x.detach())}
+            mean = F.mse_loss if valid is None else functools.partial(squared_error, valid=valid)
+            losses = {name: mean(*pair) for name, pair in differences.items() if name in self.losses}
+        if "entropy" in self.losses:
+            options: dict[str, Any] = {"tau": self.entropy_tau, "metric": self.metric, "mask": mask}
+            rows = z if valid is None else z[valid]
+            losses["entropy"] = codebook.distribution(rows, self.weight, **options).penalty
+        if not isinstance(self.losses, Mapping):
+            return losses
+        return sum((self.losses[name] * loss for name, loss in losses.items()), start=z.new_zeros(()))
 
     @torch.no_grad()
-    def initialise(self, x: Tensor, *, passes: int = 0) -> None:
-        """Set every code to a random row of x, with some noise where rows are fewer than codes; then make so many
-        passes of k-means over x. In several processes, all get the first one's rows, and means of all. Codes that are
-        moving means start at rows by themselves."""
-        passes = check_size("passes", passes, 0)
-        rows = self._rows(x).detach()
-        if not self.tokens.is_identity:
-            valid = self._valid(rows, None)
-            rows = self._inward(rows, valid, measure=self.training)[valid]
-        z = self._split(rows)
-        self._set(torch.ones_like(self.usage, dtype=torch.bool), z, apart=_SPLIT)
-        for _ in range(passes):
-            weight = self.weight.detach()
-            index = codebook.identity_ste(z, weight.to(z.dtype))[1].reshape(-1, self.heads)
-            weight.copy_(means_of_tokens(weight.view(self.heads, self.codes, -1), self._flat(z), index).view_as(weight))
-            keep(self, "weight", weight)
+    def _count_pass(self, z: Tensor, index: Tensor) -> None:
+        """What is kept of a training pass: for the next step of the means, or for `revive`."""
+        if self.means is not None:
+            counts = self.means.keep(self._flat(z), index.reshape(-1, self.heads))
+            self._add_usage(counts.view(self.usage.shape))
+            return
+        counts = self._count(index)
+        self._add_usage(counts)
+        idle = torch.where(counts > 0, 0, self.idle + 1)
+        if torch.compiler.is_compiling():
+            idle = torch.where(is_run_again(index), self.idle, idle)
+        self.idle.copy_(idle)
+        self._recent = z.detach() if z.numel() else self._recent
 
     @torch.no_grad()
     def revive(self, after: int, optimiser: torch.optim.Optimizer | None = None) -> int:
@@ -283,11 +311,31 @@ class Codebook(Quantiser):
         if count == 0 or self._recent is None:
             return 0
         self._set(dead, self._recent, apart=_SPLIT)
+        if optimiser is None:
+            return count
         for parameter in self.parameters():  # the codes, or what a parametrisation makes them of
-            for average in (optimiser.state.get(parameter, {}) if optimiser is not None else {}).values():
+            for average in optimiser.state.get(parameter, {}).values():
                 if isinstance(average, Tensor) and average.shape[: dead.dim()] == dead.shape:
                     average[dead] = 0.0
         return count
+
+    @torch.no_grad()
+    def initialise(self, x: Tensor, *, passes: int = 0) -> None:
+        """Set every code to a random row of x, with some noise where rows are fewer than codes; then make so many
+        passes of k-means over x. In several processes, all get the first one's rows, and means of all. Codes that are
+        moving means start at rows by themselves."""
+        passes = check_size("passes", passes, 0)
+        rows = self._rows(x).detach()
+        if not self.tokens.is_identity:
+            valid = self._valid(rows, None)
+            rows = self._inward(rows, valid, measure=self.training)[valid]
+        z = self._split(rows)
+        self._set(torch.ones_like(self.usage, dtype=torch.bool), z, apart=_SPLIT)
+        for _ in range(passes):
+            weight = self.weight.detach()
+            index = codebook.identity_ste(z, weight.to(z.dtype))[1].reshape(-1, self.heads)
+            weight.copy_(means_of_tokens(weight.view(self.heads, self.codes, -1), self._flat(z), index).view_as(weight))
+            keep(self, "weight", weight)
 
     def _set(self, which: Tensor, rows: Tensor, apart: float = 0.0) -> None:
         """Codes to random rows, head by head; the first process's choice in all. Codes of one row are so many standard
@@ -295,73 +343,39 @@ class Codebook(Quantiser):
         check_settable(self, "weight", whole=True)
         if rows.numel() == 0:
             raise ValueError(f"x must have at least one row to take codes from, got shape {tuple(rows.shape)}")
-        weight = self.weight.detach()
+        weight, source = self.weight.detach(), self._flat(rows)
+        codes, chosen = (weight, which) if self.heads > 1 else (weight.unsqueeze(0), which.unsqueeze(0))
         for h in range(self.heads):
-            chosen = which if self.heads == 1 else which[h]
-            source = self._flat(rows)[:, h]
-            count = int(chosen.sum())
-            if count == 0:
-                continue
-            drawn = random_rows(source, count, apart).to(self.weight.dtype)
-            (weight if self.heads == 1 else weight[h])[chosen] = broadcast_from_first(drawn)
+            count = int(chosen[h].sum())
+            if count > 0:
+                drawn = random_rows(source[:, h], count, apart).to(weight.dtype)
+                codes[h, chosen[h]] = broadcast_from_first(drawn)
         keep(self, "weight", weight)
         if self.means is None:
             self.idle.masked_fill_(which, 0)
         else:
-            self.means.start(len(self._flat(rows)))
-
-    def _choose(self, z: Tensor, dtype: torch.dtype, mask: Tensor | None, **source: Any) -> tuple[Tensor, Tensor]:
-        """The choice among codes, for tokens as they are compared in a dtype."""
-        name, taus, after = self._in_force(z.detach(), mask)
-        weight = self.weight if z.dtype == dtype else self.weight.to(dtype)
-        if name == IdentitySTE.name:
-            weight = weight.detach()  # they learn by the loss "codebook", or as moving means
-        options = {"metric": self.metric, "mask": mask, "grad_scale": self.grad_scale, **taus, **source}
-        q, index = FORMS[name](z.to(dtype), weight, **options)
-        return after(q), index
+            self.means.start(len(source))
 
     @torch.no_grad()
-    def _after(self, z: Tensor, index: Tensor) -> None:
-        """What is counted after a training pass."""
-        if self.means is not None:
-            counts = self.means.keep(self._flat(z), index.reshape(-1, self.heads))
-            self._add_usage(counts.view(self.usage.shape))
-            return
-        counts = self._count(index)
-        self._add_usage(counts)
-        idle = torch.where(counts > 0, 0, self.idle + 1)
-        if torch.compiler.is_compiling():
-            idle = torch.where(is_run_again(index), self.idle, idle)
-        self.idle.copy_(idle)
-        self._recent = z.detach() if z.numel() else self._recent
+    def encode(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """The index of the best code of each vector, as `forward` gives it in `.eval()` and without noise."""
+        rows = self._rows(x)
+        if self.tokens.is_identity:
+            return codebook.identity_ste(self._split(rows), self.weight, metric=self.metric, mask=mask)[1]
+        valid = self._valid(rows, None)
+        z = self._split(self._inward(rows, valid, measure=False)).to(rows.dtype)
+        index = codebook.identity_ste(z, self.weight.to(z.dtype), metric=self.metric, mask=mask)[1]
+        return self._of_tokens(index, valid)
 
-    def _in_force(self, rows: Tensor, mask: Tensor | None) -> tuple[str, dict[str, Any], AfterChoice]:
-        """The estimator of this pass by name, with its temperatures: the argmax where `.eval()` says so; and what is to
-        be called with the codes chosen."""
-        argmax = self.deterministic and not self.training
-        if self.tempering is None:
-            assert isinstance(self._estimator, Estimator)
-            estimator = self._estimator.deterministic() if argmax else self._estimator
-            return estimator.name, dict(estimator.parameters()), lambda q: q
-        # As the choices of one sample: [1, rows, heads, K].
-        taus, after = self.tempering.taus(self._scores(rows).unsqueeze(0), dim=-1, mask=mask)
-        tempered = self.tempering.tempered
-        placed = {"tau_f": 0.0, "tau_b": taus.b} if argmax else taus.named(tempered.ruled)
-        means = {name: tau.mean() if isinstance(tau, Tensor) else tau for name, tau in placed.items()}
-        chosen = "decoupled" if argmax else tempered.estimator.name
-        return chosen, means if argmax else {**tempered.estimator.parameters(), **means}, after
+    def decode(self, index: Tensor) -> Tensor:
+        """The vectors of an index, in the shape that x had; gradients go to the codes."""
+        self._check_index(index)
+        codes = self._gather(index.long()).to(self.weight.dtype)
+        return self.tokens.back(codes if self.heads == 1 else codes.flatten(-2)).movedim(-1, self.axis)
 
-    @torch.no_grad()
-    def _scores(self, rows: Tensor) -> Tensor:
-        """The scores [rows, heads, K] of rows from the whole batch, in the precision that they are chosen by."""
-        few = rows.reshape(-1, self.heads, rows.shape[-1])
-        if few.shape[0] > 0:  # as many whatever the batch, so that a compiled or exported network takes any
-            few = few[scattered(few.shape[0], _SEEN, rows.device).repeat(_LEAST // _SEEN)]
-        codes = self.weight.reshape(self.heads, self.codes, -1)
-        every = slice(None)
-        with torch.autocast("cpu" if rows.is_meta else rows.device.type, enabled=False):  # meta has none
-            few, codes = centred(few, codes, self.metric)
-            return torch.stack([head.tile(every, every) for head in heads_of(few, codes, self.metric, None)], 1)
+    def _gather(self, index: Tensor) -> Tensor:
+        codes = as_summed(self.weight)
+        return gather(codes, index) if self.heads > 1 else gather(codes.unsqueeze(0), index.unsqueeze(-1)).squeeze(-2)
 
     def _split(self, z: Tensor) -> Tensor:
         """Tokens as the functions take them: [..., features], or [..., heads, features]."""
@@ -370,28 +384,6 @@ class Codebook(Quantiser):
     def _flat(self, z: Tensor) -> Tensor:
         """Tokens as [N, heads, features]."""
         return z.reshape(-1, self.heads, self.features)
-
-    def _gather(self, index: Tensor) -> Tensor:
-        codes = as_summed(self.weight)
-        return gather(codes, index) if self.heads > 1 else gather(codes.unsqueeze(0), index.unsqueeze(-1)).squeeze(-2)
-
-    def _losses(
-        self, z: Tensor, index: Tensor, valid: Tensor | None, mask: Tensor | None
-    ) -> Tensor | dict[str, Tensor]:
-        losses: dict[str, Tensor] = {}
-        if "commitment" in self.losses or "codebook" in self.losses:
-            dtype = torch.promote_types(torch.promote_types(z.dtype, self.weight.dtype), torch.float32)
-            x, chosen = z.to(dtype), self._gather(index).to(dtype)
-            differences = {"commitment": (x, chosen.detach()), "codebook": (chosen, x.detach())}
-            mean = F.mse_loss if valid is None else functools.partial(squared_error, valid=valid)
-            losses = {name: mean(*pair) for name, pair in differences.items() if name in self.losses}
-        if "entropy" in self.losses:
-            options: dict[str, Any] = {"tau": self.entropy_tau, "metric": self.metric, "mask": mask}
-            rows = z if valid is None else z[valid]
-            losses["entropy"] = codebook.distribution(rows, self.weight, **options).penalty
-        if not isinstance(self.losses, Mapping):
-            return losses
-        return sum((self.losses[name] * loss for name, loss in losses.items()), start=z.new_zeros(()))
 
     def extra_repr(self) -> str:
         heads = f", heads={self.heads}" if self.heads > 1 else ""

@@ -85,6 +85,10 @@ class Quantiser(nn.Module):
             q = q.masked_fill(~token_mask.unsqueeze(-1), 0.0)
         return q.movedim(-1, self.axis)
 
+    def _of_tokens(self, index: Tensor, valid: Tensor) -> Tensor:
+        """The index, -1 where a row is not valid."""
+        return index.where(valid.reshape(valid.shape + (1,) * (index.dim() - valid.dim())), -1)
+
     @torch.no_grad()
     def _count(self, index: Tensor) -> Tensor:
         """How often each code is in an index, in all processes together."""

@@ -129,9 +129,7 @@ class ResidualCodebook(Quantiser):
         for stage in self._books:
             indices.append(stage.encode(z - q))  # rounded as in `forward`
             q = q + stage.decode(indices[-1].clamp(min=0))  # -1 is a row with NaN, which it stays
-        index = torch.stack(indices, -1)
-        valid = self._valid(rows, None)
-        return index.where(valid.reshape(valid.shape + (1,) * (index.dim() - valid.dim())), -1)
+        return self._of_tokens(torch.stack(indices, -1), self._valid(rows, None))
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> None:

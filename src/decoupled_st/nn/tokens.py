@@ -36,6 +36,7 @@ class Tokens(nn.Module):
     ) -> None:
         super().__init__()
         self.normalise, self.project = normalise, project
+        self.is_identity = not (project or normalise)  # tokens are compared as they are
         if self.project:
             self.inward = nn.Linear(dim, width, bias=not normalise, device=device, dtype=dtype)
             self.outward = nn.Linear(width, dim, device=device, dtype=dtype)
@@ -43,11 +44,6 @@ class Tokens(nn.Module):
             for name in ("mean", "variance"):
                 self.register_buffer(name, torch.empty(width, device=device))
             self.register_buffer("started", torch.empty((), dtype=torch.bool, device=device))
-
-    @property
-    def is_identity(self) -> bool:
-        """True where tokens are compared as they are."""
-        return not (self.project or self.normalise)
 
     def reset_parameters(self) -> None:
         """New weights; nothing measured yet."""

@@ -68,7 +68,7 @@ def test_operators_keep_torchs_rules() -> None:
     """Schema, fake tensors, autograd registration and compilation, by torch's own checks."""
     x, codes = torch.randn(6, 2, 5, requires_grad=True), torch.randn(2, 200, 5, requires_grad=True)
     tau, seed = torch.ones(6, 2), torch.tensor([1])
-    arguments = (x, codes, None, tau, tau, tau, seed, "cosine", False)
+    arguments = (x, codes, None, tau, tau, tau, seed, "cosine")
     tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
     torch.library.opcheck(torch.ops.decoupled_st.codebook, arguments, test_utils=tests)
     for index in (None, torch.zeros(6, 2, dtype=torch.int64)):

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from decoupled_st.codebook.scores import Scores
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -32,41 +34,20 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
 
     modules = {"forward": choice, "inside": choice, "to_x": backward, "to_codes": backward}
     function = getattr(modules.get(kernel, distribution), f"_{kernel}")
-    cosine, width = metric == "cosine", max(16, triton.next_power_of_2(D))
-    constants: dict[str, Any] = {
-        "HEADS": 2,
-        "D": D,
-        "L2": metric == "l2",
-        "WIDTH": width,
-        "SIZE": 128,
-        "PRECISION": "tf32x3" if dtype == torch.float32 else "tf32",
-        "PARTS": tiles.parts_of(width),
-        "WHOLE_ROWS": width == D,
-        "WHOLE_CODES": width == D,
-        "WIDE": dtype == torch.float16,
-        "row_scale": None,
-        "code_scale": None,
-        "bias": None,
-        "tau_f": None,
-        "seed": None,
-    }
-    if kernel in ("to_x", "to_codes"):
-        for name in ("of_entropy", "of_mean") if noise != "entropies" else ("grad", "index", "order", "bounds"):
-            constants[name] = None
-    present = {"row_scale": cosine, "code_scale": cosine, "bias": metric == "l2", "tau_f": noise == "drawn"}
-    present["seed"] = noise == "perturbed" or (noise == "drawn" and kernel in ("forward", "inside"))
-    for name, is_present in present.items():
-        if is_present:
-            del constants[name]
-    warps, stages = 4, 1
-    if kernel != "inside":
-        tile = tiles.tiling(
-            "forward" if kernel.startswith("of_") else kernel,
-            width * dtype.itemsize,
-            dtype == torch.float32,
-            noise == "perturbed",
-        )
-        constants["ROWS"], constants["CODES"], warps, stages = tile
+    x, codes = torch.zeros(1024, 2, D, dtype=dtype), torch.zeros(2, 1024, D, dtype=dtype)
+    tile = kernel if kernel.startswith("to_") else "forward"
+    wide = tile != "forward" and dtype == torch.float16
+    shape = tiles.shape_of(Scores.of(x, codes, metric, None), tile, noisy=noise == "perturbed", wide=wide)
+    options = {"num_warps": shape.pop("num_warps"), "num_stages": shape.pop("num_stages")}
+    if kernel == "inside":
+        options = {"num_warps": 4, "num_stages": 1}
+    entropies, drawn = noise == "entropies", noise == "drawn" and kernel in ("forward", "inside")
+    absent = dict.fromkeys(("row_scale", "code_scale"), metric != "cosine") | {"bias": metric != "l2"}
+    absent |= {"tau_f": noise != "drawn", "seed": noise != "perturbed" and not drawn}
+    absent |= dict.fromkeys(("of_entropy", "of_mean"), not entropies)
+    absent |= dict.fromkeys(("grad", "index", "order", "bounds"), entropies)
+    constants = shape | {"SIZE": 128, "PARTS": tiles.parts_of(shape["WIDTH"]), "WIDE": wide}
+    constants |= {name: None for name, is_absent in absent.items() if is_absent}
     constants = {name: value for name, value in constants.items() if name in function.arg_names}
     types = dict.fromkeys(function.arg_names, "*fp32") | BY_ROW | NUMBERS
     types |= dict.fromkeys(("x", "codes", "grad"), POINTERS[dtype])
@@ -78,7 +59,6 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
         signature=signature,
         constexprs={(function.arg_names.index(name),): value for name, value in constants.items()},
     )
-    options = {"num_warps": warps, "num_stages": stages}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 

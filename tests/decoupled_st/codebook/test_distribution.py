@@ -1,11 +1,11 @@
 """Entropies, the mean distribution and log-probabilities against the dense specification in float64."""
 
+import dense
 import pytest
 import torch
 from draws import random
 
 import decoupled_st as dst
-from decoupled_st.codebook import dense
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
 

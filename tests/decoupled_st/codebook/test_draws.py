@@ -1,11 +1,12 @@
 """Draws: from the right distribution, the same for every tile, and by a counter that the kernels share."""
 
+import dense
 import pytest
 import torch
 
 import decoupled_st as dst
-from decoupled_st.codebook import chunked, dense
-from decoupled_st.codebook.noise import gumbel
+from decoupled_st.codebook import chunked
+from decoupled_st.codebook.chunked import gumbel
 
 EULER = 0.5772156649015329
 

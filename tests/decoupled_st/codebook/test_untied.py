@@ -1,10 +1,10 @@
 """Keys, values and a bias: a choice by one table, of the rows of another."""
 
+import dense
 import pytest
 import torch
 
 import decoupled_st as dst
-from decoupled_st.codebook import dense
 
 
 def random(*shape: int, seed: int) -> torch.Tensor:

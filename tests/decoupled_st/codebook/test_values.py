@@ -2,13 +2,13 @@
 
 import math
 
+import dense
 import pytest
 import torch
 from draws import random
 from torch import Tensor
 
 import decoupled_st as dst
-from decoupled_st.codebook import dense
 
 METRICS = ["dot", "cosine", "l2"]
 pytestmark = pytest.mark.usefixtures("small_tiles")

@@ -3,6 +3,7 @@
 import copy
 from pathlib import Path
 
+import dense
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +11,6 @@ from torch.utils.checkpoint import checkpoint
 from two_processes import in_two_processes
 
 import decoupled_st as dst
-from decoupled_st.codebook import dense
 from decoupled_st.estimators.surrogate import scattered
 
 ARGMAX = dst.Decoupled(tau_f=0.0, tau_b=0.5)
@@ -80,20 +80,6 @@ def test_the_entropy_loss_is_the_distributions() -> None:
     x = torch.randn(9, 6)
     expected = dst.codebook.distribution(x, module.weight, tau=0.1).penalty
     assert torch.equal(module(x).losses["entropy"], expected)
-
-
-@pytest.mark.parametrize("heads", [1, 2])
-def test_images_heads_and_back(heads: int) -> None:
-    module, x = dst.nn.Codebook(40, 6, ARGMAX, heads=heads, axis=1), torch.randn(2, 6, 4, 3)
-    q, index, _ = module(x)
-    assert q.shape == x.shape
-    assert index.shape == ((2, 4, 3) if heads == 1 else (2, 4, 3, 2))
-    assert torch.equal(q, module.decode(index))
-    assert torch.equal(index, module.encode(x))
-    last = x.movedim(1, -1)
-    if heads == 2:
-        first, _ = dst.codebook.decoupled(last[..., :3], module.weight[0], tau_f=0.0, tau_b=0.5)
-        assert torch.equal(q.movedim(1, -1)[..., :3], first)
 
 
 def test_usage_is_counted_over_all_tokens_of_training() -> None:

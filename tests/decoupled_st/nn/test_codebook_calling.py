@@ -20,30 +20,28 @@ def test_a_codebook_with_a_rule_is_exported_for_batches_of_any_size(strict: bool
 
 @pytest.mark.parametrize("heads", [1, 2])
 def test_codes_that_are_parametrised_are_initialised_and_revived(heads: int) -> None:
-    """By weight normalisation, which makes the codes of two parameters; without a way back it is told."""
+    """By weight normalisation, which makes the codes of two parameters."""
     module = dst.nn.Codebook(16, 6, dst.Decoupled(tau_f=0.0, tau_b=1.0), metric="l2", heads=heads)
     torch.nn.utils.parametrizations.weight_norm(module, "weight")
     x = torch.randn(40, 6)
-    rows = {tuple(row) for row in x.reshape(-1, 6 // heads).mul(100).round().tolist()}
+
+    def are_rows() -> bool:
+        codes, rows = module.weight.detach().double().flatten(0, -2), x.double().reshape(-1, 6 // heads)
+        return bool((torch.cdist(codes, rows).amin(-1) < 1e-5).all())
+
+    assert not are_rows()
     module.initialise(x)
-    assert {tuple(row) for row in module.weight.detach().flatten(0, -2).mul(100).round().tolist()} <= rows
+    assert are_rows()
     optimiser = torch.optim.Adam(module.parameters(), lr=0.1)
     module(x).q.square().sum().backward()
     optimiser.step()
     module.idle.fill_(9)
     assert module.revive(5, optimiser) == 16 * heads
-    assert {tuple(row) for row in module.weight.detach().flatten(0, -2).mul(100).round().tolist()} <= rows
+    assert are_rows()
     lengths, directions = (getattr(module.parametrizations["weight"], name) for name in ("original0", "original1"))
     assert not optimiser.state[directions]["exp_avg"].any()
     if heads == 1:  # with more, one length is shared by all codes of a head
         assert not optimiser.state[lengths]["exp_avg"].any()
-
-
-def test_codes_that_cannot_be_set_are_told() -> None:
-    module = dst.nn.Codebook(16, 6, dst.Decoupled(tau_f=0.0, tau_b=1.0))
-    torch.nn.utils.parametrize.register_parametrization(module, "weight", torch.nn.Linear(6, 6))
-    with pytest.raises(RuntimeError, match="right_inverse"):
-        module.initialise(torch.randn(40, 6))
 
 
 def test_codes_that_a_hook_makes_anew_are_not_set_in_vain() -> None:
@@ -69,18 +67,17 @@ def test_parametrised_codes_begin_anew() -> None:
     assert module.weight.norm(dim=-1).mean().item() == pytest.approx(1.0, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    "estimator", [dst.Decoupled(tau_f=0.0, tau_b=1.0), dst.SelfTempered(steps=1_000)], ids=lambda e: e.name
-)
-def test_the_first_pass_may_be_in_inference_mode(estimator: dst.Estimator | dst.SelfTempered) -> None:
-    """It measures the gain, which takes a gradient; training goes on from there."""
-    module = dst.nn.Codebook(16, 6, estimator, losses=["entropy"])
+@pytest.mark.parametrize("estimator", [None, dst.Decoupled(tau_f=0.0, tau_b=1.0), dst.SelfTempered(steps=1_000)])
+def test_the_first_pass_may_be_in_inference_mode(estimator: dst.Estimator | dst.SelfTempered | None) -> None:
+    module = dst.nn.Codebook(16, 6, estimator, losses=["commitment", "entropy"])
     mask = torch.ones(16, dtype=torch.bool)
     with torch.inference_mode():
         module(torch.randn(5, 6), mask=mask.clone())
     assert module.usage.sum() == 5
-    module.idle.fill_(9)
-    assert module.revive(5) == 16
-    q, _, losses = module(torch.randn(5, 6, requires_grad=True))
-    (q.sum() + losses["entropy"]).backward()
-    assert module.weight.grad.abs().sum() > 0
+    if estimator is not None:
+        module.idle.fill_(9)
+        assert module.revive(5) == 16
+    x = torch.randn(5, 6, requires_grad=True)
+    q, _, losses = module(x)
+    (q.sum() + losses["commitment"] + losses["entropy"]).backward()
+    assert x.grad.abs().sum() > 0

@@ -12,17 +12,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from decoupled_st.kernels.codebook import tiles
 from decoupled_st.kernels.codebook.tiles import (
     _LN2,
     _LOG2E,
-    Scoring,
+    Scores,
     dot,
     exponential,
     gradient_dot,
     optional,
+    parts_of,
+    pointers,
     relative,
+    rows_from,
     scores_of,
+    shape_of,
     unit_of,
     vectors_of,
 )
@@ -30,59 +33,52 @@ from decoupled_st.kernels.rows import as_stored, blocks
 
 
 def pull_back(
-    grad: Tensor,
-    at_top: Tensor,
-    index: Tensor,
+    scores: Scores,
     top: Tensor,
     peak: Tensor,
     rest: Tensor,
-    x: Tensor,
-    codes: Tensor,
-    scoring: Scoring,
-    tau_b: Tensor,
-    scale: Tensor,
-    seed: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """The gradient [N, H, D] of the rows as they enter the product, in float32 and without `scale`; that of the codes.
+    tau: Tensor,
+    *,
+    grad: Tensor | None = None,
+    index: Tensor | None = None,
+    scale: Tensor | None = None,
+    seed: Tensor | None = None,
+    of_entropy: Tensor | None = None,
+    of_mean: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of x, of the codes and of the temperature.
 
-    `at_top`: the incoming gradient times the top code. With a seed, the scores are perturbed.
+    Incoming are either the gradient of q, with the index and the scale, and with a seed where the scores are perturbed;
+    or those of the entropies and of the mean.
     """
-    state = [as_stored(t) for t in (at_top, top.int(), peak, 1 + rest, tau_b)]
-    return launch(as_stored(scale), None, None, as_stored(grad), index, x, codes, scoring, state, seed)
-
-
-def launch(
-    scale: Tensor,
-    of_entropy: Tensor | None,
-    of_mean: Tensor | None,
-    grad: Tensor | None,
-    index: Tensor | None,
-    x: Tensor,
-    codes: Tensor,
-    scoring: Scoring,
-    state: list[Tensor],
-    seed: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """The two kernels. Incoming are the gradients of entropies and of the mean, or that of q, with the index."""
-    N, H, D = x.shape
-    K = codes.shape[1]
-    to_x, to_codes = torch.empty(N, H, D, dtype=torch.float32, device=x.device), torch.empty_like(codes)
-    mean = torch.empty(N, H, dtype=torch.float32, device=x.device)
-    x, codes = as_stored(x), as_stored(codes)
+    (N, H, D), K, x = scores.x.shape, scores.codes.shape[1], scores.x
+    if grad is not None:
+        at_top = (grad.float() * scores.codes[torch.arange(H, device=x.device), top].float()).sum(-1)
+        grad = as_stored(grad.to(x.dtype))
+    else:
+        of_entropy = torch.zeros(N, H, device=x.device) if of_entropy is None else as_stored(of_entropy)
+        of_mean = torch.zeros(H, K, device=x.device) if of_mean is None else as_stored(of_mean / N)
+        at_top = of_mean.gather(1, top.T).T
+    scale = torch.ones(N, H, device=x.device) if scale is None else as_stored(scale)
+    state = [as_stored(t) for t in (at_top, top.int(), peak, 1 + rest, tau)]
+    lin, mean = (torch.empty(*shape, dtype=torch.float32, device=x.device) for shape in ((N, H, D), (N, H)))
+    to_codes = torch.empty(H, K, D, dtype=x.dtype, device=x.device)
+    given = of_entropy, of_mean, grad, *pointers(scores), *state, seed, N, K
     wide = x.dtype == torch.float16
-    row_bytes = tiles.row_bytes_of(x) * (2 if wide else 1)
-    tile = tiles.tiling("to_x", row_bytes, tiles.in_float32(x), seed is not None)
-    parts = tiles.parts_of(tiles.width_of(D))
-    given = of_entropy, of_mean, grad, x, codes, *scoring.pointers(), *state, seed, N, K
     with torch.cuda.device_of(x):
-        shape = tiles.shape_of(x, codes, scoring.metric, tile)
-        _to_x[(blocks(N, tile[0]), H, parts)](to_x, mean, *given, WIDE=wide, PARTS=parts, **shape)
-        tile = tiles.tiling("to_codes", row_bytes, tiles.in_float32(x), seed is not None)
-        order, bounds = _chosen_by_block(index, K, tile[1]) if index is not None else (None, None)
+        shape = shape_of(scores, "to_x", noisy=seed is not None, wide=wide)
+        parts = parts_of(shape["WIDTH"])
+        _to_x[(blocks(N, shape["ROWS"]), H, parts)](lin, mean, *given, WIDE=wide, PARTS=parts, **shape)
+        shape = shape_of(scores, "to_codes", noisy=seed is not None, wide=wide)
+        order, bounds = (None, None) if index is None else _chosen_by_block(index, K, shape["CODES"])
         index = None if index is None else as_stored(index.int())
-        shape = tiles.shape_of(x, codes, scoring.metric, tile)
-        _to_codes[(blocks(K, tile[1]), H)](to_codes, mean, scale, index, order, bounds, *given, WIDE=wide, **shape)
-    return to_x, to_codes
+        _to_codes[(blocks(K, shape["CODES"]), H)](
+            to_codes, mean, scale, index, order, bounds, *given, WIDE=wide, **shape
+        )
+    # The scores are linear in the rows as they enter the product: sum ds s = rows . lin.
+    every = slice(None)
+    to_tau = -(scores.rows(every) * lin).sum(-1) / tau
+    return scores.to_x(every, lin * scale.unsqueeze(-1)).to(x.dtype), to_codes, to_tau
 
 
 def _chosen_by_block(index: Tensor, K: int, width: int) -> tuple[Tensor, Tensor]:
@@ -104,10 +100,7 @@ def _to_x(
     """sum_k ds_k c_k of the codes c as they enter the product, with ds = p (u - sum p u) / tau: in one walk, as
     (sum p u c - (sum p u) (sum p c)) / tau. u is relative to the top code, whose own is exactly 0."""
     head = tl.program_id(1).to(tl.int64)
-    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    valid = number < N
-    row = number.to(tl.int64) * HEADS + head
-    vectors = vectors_of(x, row, valid, D, WIDTH, WHOLE_ROWS)
+    row, valid, vectors = rows_from(tl.program_id(0) * ROWS, head, x, N, HEADS, D, WIDTH, ROWS, WHOLE_ROWS)
     g = vectors if grad is None else vectors_of(grad, row, valid, D, WIDTH, WHOLE_ROWS)
     scale, entropy = optional(row_scale, row, valid, 1.0), optional(of_entropy, row, valid, 0.0)
     highest, reference = tl.load(peak + row, valid, other=0.0), tl.load(at_top + row, valid, other=0.0)
@@ -158,10 +151,7 @@ def _to_codes(
     lin = tl.zeros([CODES, WIDTH], tl.float32)
     sums = tl.zeros([CODES], tl.float32)
     for start in range(0, N, ROWS):
-        number = start + tl.arange(0, ROWS)
-        valid = number < N
-        row = number.to(tl.int64) * HEADS + head
-        vectors = vectors_of(x, row, valid, D, WIDTH, WHOLE_ROWS)
+        row, valid, vectors = rows_from(start, head, x, N, HEADS, D, WIDTH, ROWS, WHOLE_ROWS)
         g = vectors if grad is None else vectors_of(grad, row, valid, D, WIDTH, WHOLE_ROWS)
         length, entropy = optional(row_scale, row, valid, 1.0), optional(of_entropy, row, valid, 0.0)
         highest, reference = tl.load(peak + row, valid, other=0.0), tl.load(at_top + row, valid, other=0.0)

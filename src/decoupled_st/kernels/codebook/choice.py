@@ -4,8 +4,13 @@
                 noise, and the sum of exp((s - peak) / tau_b)
     inside      one program per row takes the best code inside the row's group, or draws one
 
-No atomics, so the same numbers every time. Products of bfloat16 and float16 are summed in float32; float32 takes TF32
-where torch allows it.
+The best code alone needs only scores and their maximum:
+
+    search      one program per block of rows and share of the codes: the largest score, and which tile of codes has it
+    settle      one program per row: the first share with the largest score, and the first best code of its tile
+
+The lowest number among equal scores wins, whatever the tiles and shares. No atomics, so the same numbers every time.
+Products of bfloat16 and float16 are summed in float32; float32 takes TF32 where torch allows it.
 """
 
 import math
@@ -15,60 +20,90 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from decoupled_st.kernels.codebook import tiles
 from decoupled_st.kernels.codebook.tiles import (
     _LN2,
     _LOG2E,
-    Scoring,
+    Scores,
     exponential,
     optional,
+    pointers,
+    rows_from,
     scores_of,
+    shape_of,
     unit_of,
     vectors_of,
+    width_of,
 )
 from decoupled_st.kernels.noise import first_gumbel, gumbel
 from decoupled_st.kernels.rows import as_stored, blocks
 
 # Groups are numbered beyond every quarter of 2^31 codes, so that no code shares their noise.
 _GROUPS_FROM = tl.constexpr(1 << 29)
+_PROGRAMS = 1024
+"""How many programs search: enough for every GPU to be busy, and the last ones to be few."""
 
 
 def choose(
-    x: Tensor, codes: Tensor, scoring: Scoring, tau_f: Tensor | None, tau_b: Tensor, seed: Tensor | None
+    scores: Scores, tau_f: Tensor | None, tau_b: Tensor, seed: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Index, top code, its score, and the sum of exp((s - peak) / tau_b) over the other codes: each [N, H].
 
     With `tau_f` the index is drawn; with a seed alone, the scores are perturbed.
     """
-    N, H, _ = x.shape
-    K = codes.shape[1]
+    N, H, _ = scores.x.shape
+    x = scores.x
     groups = [torch.empty(N, H, dtype=torch.int32, device=x.device) for _ in range(1 if tau_f is None else 2)]
     peak, total = (torch.empty(N, H, dtype=torch.float32, device=x.device) for _ in range(2))
-    x, codes, tau_b = as_stored(x), as_stored(codes), as_stored(tau_b)
     tau_f = None if tau_f is None else as_stored(tau_f)
     perturbed = seed is not None and tau_f is None
-    tile = tiles.tiling("forward", tiles.row_bytes_of(x), tiles.in_float32(x), perturbed)
+    shape = shape_of(scores, "forward", noisy=perturbed)
     with torch.cuda.device_of(x):
-        results, given = (groups[0], peak, total, groups[-1]), (x, codes, *scoring.pointers(), tau_f, tau_b, seed, N, K)
-        _forward[(blocks(N, tile[0]), H)](*results, *given, **tiles.shape_of(x, codes, scoring.metric, tile))
-    options = x, codes, scoring, tile[1]
-    top = _best_inside(groups[0], None, seed if perturbed else None, *options)
-    index = top if tau_f is None else _best_inside(groups[1], tau_f, seed, *options)
+        _forward[(blocks(N, shape["ROWS"]), H)](
+            groups[0],
+            peak,
+            total,
+            groups[-1],
+            *pointers(scores),
+            tau_f,
+            as_stored(tau_b),
+            seed,
+            N,
+            scores.codes.shape[1],
+            **shape,
+        )
+    top = _best_inside(groups[0], scores, None, seed if perturbed else None, shape["CODES"])
+    index = top if tau_f is None else _best_inside(groups[1], scores, tau_f, seed, shape["CODES"])
     known = total.isfinite() & (peak > -math.inf)
     if tau_f is not None:
         known &= tau_f.reshape(known.shape).isfinite()
     return index.long().where(known, -1), top.long(), peak, total - 1
 
 
-def _best_inside(
-    group: Tensor, tau_f: Tensor | None, seed: Tensor | None, x: Tensor, codes: Tensor, scoring: Scoring, size: int
-) -> Tensor:
+def _best_inside(group: Tensor, scores: Scores, tau_f: Tensor | None, seed: Tensor | None, size: int) -> Tensor:
     """The best code [N, H] of each row's group of `size` codes, drawn with a temperature."""
-    (N, H, D), width = x.shape, tiles.width_of(x.shape[-1])
-    index = torch.empty_like(group)
-    with torch.cuda.device_of(x):
-        given, constants = (x, codes, *scoring.pointers(), tau_f, seed, codes.shape[1]), (H, D, scoring.metric == "l2")
+    N, H, D = scores.x.shape
+    index, width = torch.empty_like(group), width_of(D)
+    given, constants = (*pointers(scores), tau_f, seed, scores.codes.shape[1]), (H, D, scores.metric == "l2")
+    with torch.cuda.device_of(group):
         _inside[(N * H,)](index, group, *given, *constants, size, width, num_warps=8 if width > 128 else 4)
+    return index
+
+
+def nearest(scores: Scores) -> Tensor:
+    """The number [N, H] of the best code of each row; -1 where there is none."""
+    (N, H, D), K, device = scores.x.shape, scores.codes.shape[1], scores.x.device
+    shape = shape_of(scores, "search")
+    row_blocks, code_blocks = blocks(N, shape["ROWS"]), blocks(K, shape["CODES"])
+    shares = min(max(1, _PROGRAMS // (row_blocks * H)), code_blocks, 64)
+    each = blocks(code_blocks, shares)  # tiles of a share
+    peak = torch.empty(shares, N, H, dtype=torch.float32, device=device)
+    group = torch.empty(shares, N, H, dtype=torch.int32, device=device)
+    index = torch.empty(N, H, dtype=torch.int64, device=device)
+    with torch.cuda.device_of(index):
+        given = peak, group, *pointers(scores)
+        _search[(row_blocks, H, shares)](*given, N, K, each * shape["CODES"], **shape)
+        constants = H, D, shape["L2"], shape["CODES"], shape["WIDTH"], triton.next_power_of_2(shares)
+        _settle[(N * H,)](index, *given, N * H, K, shares, *constants, num_warps=4)
     return index
 
 
@@ -79,10 +114,7 @@ def _forward(
     ROWS: tl.constexpr, CODES: tl.constexpr, WHOLE_ROWS: tl.constexpr, WHOLE_CODES: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(1).to(tl.int64)
-    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    valid = number < N
-    row = number.to(tl.int64) * HEADS + head
-    vectors = vectors_of(x, row, valid, D, WIDTH, WHOLE_ROWS)
+    row, valid, vectors = rows_from(tl.program_id(0) * ROWS, head, x, N, HEADS, D, WIDTH, ROWS, WHOLE_ROWS)
     scale = optional(row_scale, row, valid, 1.0)
     key = seed if tau_f is None else None  # of a noise of every score's own
     unit = unit_of(scale, key, PRECISION, ROWS)
@@ -142,6 +174,48 @@ def _inside(
     # A row whose scores are NaN has no best; any code does, since the caller gives it none.
     best = tl.min(tl.where(s == tl.max(s, 0), tl.arange(0, SIZE), SIZE - 1), 0)
     tl.store(index + row, tl.minimum(first + best, K - 1))
+
+
+@triton.jit
+def _search(
+    peak_out, group_out, x, codes, row_scale, code_scale, bias, N, K, share,
+    HEADS: tl.constexpr, D: tl.constexpr, L2: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr,
+    ROWS: tl.constexpr, CODES: tl.constexpr, WHOLE_ROWS: tl.constexpr, WHOLE_CODES: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(1).to(tl.int64)
+    row, valid, vectors = rows_from(tl.program_id(0) * ROWS, head, x, N, HEADS, D, WIDTH, ROWS, WHOLE_ROWS)
+    scale = optional(row_scale, row, valid, 1.0)
+    peak = tl.full([ROWS], -float("inf"), tl.float32)
+    group = tl.zeros([ROWS], tl.int32)
+    begin = tl.program_id(2) * share
+    for first in range(begin, tl.minimum(begin + share, K), CODES):
+        code = first + tl.arange(0, CODES)
+        tile = vectors_of(codes + head * K * D, code, code < K, D, WIDTH, WHOLE_CODES)
+        s = scores_of(vectors, tile, scale, code_scale, bias, None, row, first, head, K, L2, PRECISION, WHOLE_CODES)
+        high = tl.max(s, 1)
+        group = tl.where(high > peak, first // CODES, group)  # False for NaN
+        peak = tl.where(high > peak, high, peak)
+    at = tl.program_id(2).to(tl.int64) * N * HEADS + row
+    tl.store(peak_out + at, peak * unit_of(scale, None, PRECISION, ROWS), valid)
+    tl.store(group_out + at, group, valid)
+
+
+@triton.jit
+def _settle(
+    index, peak, group, x, codes, row_scale, code_scale, bias, rows, K, shares,
+    HEADS: tl.constexpr, D: tl.constexpr, L2: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr,
+    SHARES: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    share = tl.arange(0, SHARES)
+    peaks = tl.load(peak + share.to(tl.int64) * rows + row, share < shares, other=-float("inf"))
+    highest = tl.max(peaks, 0)
+    first_share = tl.min(tl.where(peaks == highest, share, SHARES - 1), 0)
+    first = tl.load(group + first_share.to(tl.int64) * rows + row) * SIZE
+    s = scores_of_row(x, codes, row_scale, code_scale, bias, row, first, K, HEADS, D, L2, SIZE, WIDTH)
+    best = tl.min(tl.where(s == tl.max(s, 0), tl.arange(0, SIZE), SIZE - 1), 0)
+    known = (highest > -float("inf")) & (highest < float("inf"))
+    tl.store(index + row, tl.where(known, tl.minimum(first + best, K - 1).to(tl.int64), -1))
 
 
 @triton.jit

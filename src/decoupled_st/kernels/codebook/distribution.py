@@ -9,56 +9,37 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from decoupled_st.kernels.codebook import tiles
-from decoupled_st.kernels.codebook.backward import launch
+from decoupled_st.kernels.codebook.choice import choose
 from decoupled_st.kernels.codebook.tiles import (
     _LN2,
     _LOG2E,
-    Scoring,
+    Scores,
     exponential,
     optional,
+    pointers,
+    rows_from,
     scores_of,
+    shape_of,
     unit_of,
     vectors_of,
 )
 from decoupled_st.kernels.rows import as_stored, blocks
 
 
-def moments(
-    x: Tensor, codes: Tensor, scoring: Scoring, top: Tensor, peak: Tensor, rest: Tensor, tau: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The entropy [N, H] of each row, the mean [H, K], and `rest` again, without the rounding of a sum with 1."""
-    N, H, _ = x.shape
-    K = codes.shape[1]
-    others, weighted = (torch.empty(N, H, dtype=torch.float32, device=x.device) for _ in range(2))
-    mean = torch.empty(H, K, dtype=torch.float32, device=x.device)
-    x, codes = as_stored(x), as_stored(codes)
-    state = [as_stored(t) for t in (top.int(), peak, tau)]
-    tile = tiles.tiling("forward", tiles.row_bytes_of(x), tiles.in_float32(x))
-    shape = tiles.shape_of(x, codes, scoring.metric, tile)
-    with torch.cuda.device_of(x):
-        _of_rows[(blocks(N, tile[0]), H)](others, weighted, x, codes, *scoring.pointers(), *state, N, K, **shape)
-        _of_codes[(blocks(K, tile[1]), H)](mean, 1 + others, x, codes, *scoring.pointers(), *state, N, K, **shape)
-    return torch.log1p(others) - weighted / (1 + others), mean, others
-
-
-def pull_back(
-    of_entropy: Tensor,
-    of_mean: Tensor,
-    top: Tensor,
-    peak: Tensor,
-    rest: Tensor,
-    x: Tensor,
-    codes: Tensor,
-    scoring: Scoring,
-    tau: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """The gradient [N, H, D] of the rows as they enter the product, in float32, and that of the codes."""
-    of_mean = of_mean / len(x)
-    at_top = of_mean.gather(1, top.T).T
-    state = [as_stored(t) for t in (at_top, top.int(), peak, 1 + rest, tau)]
-    gradients = torch.ones_like(state[2]), as_stored(of_entropy), as_stored(of_mean), None, None
-    return launch(*gradients, x, codes, scoring, state, None)
+def moments(scores: Scores, tau: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The entropy [N, H] of each row and the mean [H, K]; then top code, its score, and `rest`, as `choose` returns
+    them, but that `rest` has not the rounding of a sum with 1."""
+    _, top, peak, _ = choose(scores, None, tau, None)
+    N, H, _ = scores.x.shape
+    K, device = scores.codes.shape[1], scores.x.device
+    rest, weighted = (torch.empty(N, H, dtype=torch.float32, device=device) for _ in range(2))
+    mean = torch.empty(H, K, dtype=torch.float32, device=device)
+    given = (*pointers(scores), *(as_stored(t) for t in (top.int(), peak, tau)), N, K)
+    shape = shape_of(scores, "forward")
+    with torch.cuda.device_of(mean):
+        _of_rows[(blocks(N, shape["ROWS"]), H)](rest, weighted, *given, **shape)
+        _of_codes[(blocks(K, shape["CODES"]), H)](mean, 1 + rest, *given, **shape)
+    return torch.log1p(rest) - weighted / (1 + rest), mean, top, peak, rest
 
 
 @triton.jit
@@ -68,10 +49,7 @@ def _of_rows(
     ROWS: tl.constexpr, CODES: tl.constexpr, WHOLE_ROWS: tl.constexpr, WHOLE_CODES: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(1).to(tl.int64)
-    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    valid = number < N
-    row = number.to(tl.int64) * HEADS + head
-    vectors = vectors_of(x, row, valid, D, WIDTH, WHOLE_ROWS)
+    row, valid, vectors = rows_from(tl.program_id(0) * ROWS, head, x, N, HEADS, D, WIDTH, ROWS, WHOLE_ROWS)
     length = optional(row_scale, row, valid, 1.0)
     highest, best = tl.load(peak + row, valid, other=0.0), tl.load(top + row, valid, other=-1)
     rate = _LOG2E / tl.load(tau + row, valid, other=1.0)
@@ -103,10 +81,7 @@ def _of_codes(
     tile = vectors_of(codes + head * K * D, code, code < K, D, WIDTH, WHOLE_CODES)
     sums = tl.zeros([CODES], tl.float32)
     for start in range(0, N, ROWS):
-        number = start + tl.arange(0, ROWS)
-        valid = number < N
-        row = number.to(tl.int64) * HEADS + head
-        vectors = vectors_of(x, row, valid, D, WIDTH, WHOLE_ROWS)
+        row, valid, vectors = rows_from(start, head, x, N, HEADS, D, WIDTH, ROWS, WHOLE_ROWS)
         length = optional(row_scale, row, valid, 1.0)
         s = scores_of(vectors, tile, length, code_scale, bias, None, row, first, head, K, L2, PRECISION, WHOLE_CODES)
         rate = _LOG2E / tl.load(tau + row, valid, other=1.0)

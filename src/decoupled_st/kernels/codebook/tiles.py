@@ -2,8 +2,7 @@
 
 import math
 import os
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import triton
@@ -11,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from decoupled_st.kernels.noise import gumbel
+from decoupled_st.kernels.rows import as_stored
 
 GROUP = 128
 _LOG2E = tl.constexpr(1 / math.log(2))
@@ -19,20 +19,24 @@ _LN2 = tl.constexpr(math.log(2))
 _INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 
-@dataclass
-class Scoring:
-    """What scales and shifts the products of x [N, H, D] and codes [H, K, D] into scores."""
+class Scores(Protocol):
+    """What the kernels are given: `decoupled_st.codebook.scores.Scores`."""
 
+    x: Tensor
+    codes: Tensor
     metric: str
     row_scale: Tensor | None
-    """[N, H]"""
     code_scale: Tensor | None
-    """[H, K]"""
     bias: Tensor | None
-    """[H, K]; -inf for a code that may not be chosen."""
 
-    def pointers(self) -> tuple[Tensor | None, ...]:
-        return self.row_scale, self.code_scale, self.bias
+    def rows(self, rows: slice) -> Tensor: ...
+
+    def to_x(self, rows: slice, lin: Tensor) -> Tensor: ...
+
+
+def pointers(scores: Scores) -> tuple[Tensor | None, ...]:
+    """What every kernel makes scores of: x, codes, row_scale, code_scale, bias."""
+    return as_stored(scores.x), as_stored(scores.codes), scores.row_scale, scores.code_scale, scores.bias
 
 
 # Rows and codes of a tile, warps and stages, for rows of at most 128, 256, 512 and 1,024 bytes: of those that were
@@ -65,19 +69,23 @@ def tiling(kernel: str, row_bytes: int, float32: bool, noisy: bool = False) -> t
     return (_IN_FLOAT32 if float32 else _WITH_NOISE if noisy else _ON_TENSOR_CORES)[kernel][size]
 
 
-def shape_of(x: Tensor, codes: Tensor, metric: str, tile: tuple[int, int, int, int]) -> dict[str, Any]:
-    """What a kernel is compiled for: features, metric, precision, tile, and whether every tile is whole."""
-    (N, H, D), (height, width, warps, stages) = x.shape, tile
+def shape_of(scores: Scores, kernel: str, *, noisy: bool = False, wide: bool = False) -> dict[str, Any]:
+    """What a kernel is compiled for: features, metric, precision, tile, and whether every tile is whole. `wide`: its
+    operands are as wide as float32."""
+    (N, H, D), K, x = scores.x.shape, scores.codes.shape[1], scores.x
+    exact, width = precision(x), width_of(D)
+    row_bytes = width * x.element_size() * (2 if wide else 1)
+    rows, codes, warps, stages = tiling(kernel, row_bytes, exact == "tf32x3", noisy)
     return {
         "HEADS": H,
         "D": D,
-        "L2": metric == "l2",
-        "PRECISION": precision(x),
-        "WIDTH": width_of(D),
-        "ROWS": height,
-        "CODES": width,
-        "WHOLE_ROWS": N % height == 0 and width_of(D) == D,
-        "WHOLE_CODES": codes.shape[1] % width == 0 and width_of(D) == D,
+        "L2": scores.metric == "l2",
+        "PRECISION": exact,
+        "WIDTH": width,
+        "ROWS": rows,
+        "CODES": codes,
+        "WHOLE_ROWS": N % rows == 0 and width == D,
+        "WHOLE_CODES": K % codes == 0 and width == D,
         "num_warps": warps,
         "num_stages": stages,
     }
@@ -94,26 +102,16 @@ def width_of(features: int) -> int:
     return max(16, triton.next_power_of_2(features))
 
 
-def row_bytes_of(x: Tensor) -> int:
-    return width_of(x.shape[-1]) * x.element_size()
-
-
 def precision(x: Tensor) -> str:
     """How products are taken: on tensor cores as they are, as always in half precision, or, of float32 as such, as
     three products of TF32, which err as float32 does."""
-    exact = x.dtype == torch.float32 and not (x.is_cuda and _allows_tf32())
-    return "tf32x3" if exact else "tf32"
-
-
-def _allows_tf32() -> bool:
+    if x.dtype != torch.float32:
+        return "tf32"
     matmul = torch.backends.cuda.matmul
     # From torch 2.9 on; once it is set, the older name may not be read.
     setting = getattr(matmul, "fp32_precision", None)
-    return matmul.allow_tf32 if setting is None else setting == "tf32"
-
-
-def in_float32(x: Tensor) -> bool:
-    return precision(x) == "tf32x3"
+    allowed = matmul.allow_tf32 if setting is None else setting == "tf32"
+    return "tf32" if x.is_cuda and allowed else "tf32x3"
 
 
 @triton.jit
@@ -122,6 +120,16 @@ def vectors_of(pointer, number, inside, D: tl.constexpr, WIDTH: tl.constexpr, WH
     feature = tl.arange(0, WIDTH)
     at = pointer + number.to(tl.int64)[:, None] * D + feature[None, :]
     return tl.load(at) if WHOLE else tl.load(at, inside[:, None] & (feature[None, :] < D), other=0.0)
+
+
+@triton.jit
+def rows_from(start, head, x, N, HEADS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+              WHOLE: tl.constexpr):  # fmt: skip
+    """A block of rows of one head: their numbers among all rows and heads, which of them there are, and their x."""
+    number = start + tl.arange(0, ROWS)
+    valid = number < N
+    row = number.to(tl.int64) * HEADS + head
+    return row, valid, vectors_of(x, row, valid, D, WIDTH, WHOLE)
 
 
 @triton.jit

@@ -1,16 +1,10 @@
-"""The specification: the same operations with the whole N x K scores in memory, differentiated by autograd.
-
-Slow, large and plain. The chunked version and the kernels are held to it by tests.
-"""
+"""What `dst.codebook` is held to: the same operations with the N x K scores in memory, differentiated by autograd."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decoupled_st.codebook.noise import gumbel
-
-GROUP = 128
-"""How many codes share one noise of the first step of a draw."""
+from decoupled_st.codebook.chunked import GROUP, gumbel
 
 
 def scores(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None = None) -> Tensor:
