@@ -222,7 +222,7 @@ def _draw_temperature(
     """The temperature of the distribution. Refuses an estimator that relaxes its choice."""
     if not estimator.discrete:
         raise ValueError(
-            f"{estimator} is a relaxation, whose samples are no choices: take GumbelSTE or another that draws"
+            f"{estimator} is a relaxation, and its samples are no choices: take GumbelSTE or another that draws"
         )
     tau: Temperature = estimator.sample_temperature
     for name, value in temperatures.items():

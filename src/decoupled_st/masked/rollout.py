@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from decoupled_st import kernels
 from decoupled_st.estimators import Estimator
-from decoupled_st.estimators.contract import check_float, whole_number
+from decoupled_st.estimators.contract import check_float
 from decoupled_st.masked.embedded import Embedded
 from decoupled_st.masked.step import Choice, check_state, choose, kl, log_prob, of_tokens, one_hot
 
@@ -91,10 +91,10 @@ def rollout(
         (torch.Size([32, 8, 4]), torch.Size([32, 8]), torch.Size([32]))
     """
     masked = _check(state, order, through, remask)
-    total, first = _check_steps(steps, last)
-    reveals, erases = _counts(masked.sum(-1), total, float(remask))
+    first = _first_step(steps, last)
+    reveals, erases = _counts(masked.sum(-1), steps, float(remask))
     counts = torch.stack((reveals, erases)).to(state.device)  # once: a copy at each step would wait for the device
-    seeds = _seeds(total, generator)
+    seeds = _seeds(steps, generator)
     tau = _draw_temperature(estimator)
     step_of = partial(_Step, model, reference, estimator, tau, mask, soft, state.detach())
 
@@ -103,7 +103,7 @@ def rollout(
     probs = x0.detach()
     log_p = divergence = torch.zeros(len(ids), device=ids.device)
     random = partial(torch.rand, ids.shape, device=ids.device, generator=generator)
-    for t in range(total):
+    for t in range(steps):
         if (most := max(erases[t].tolist(), default=0)) > 0:
             erased = _highest(random(), (ids != K) & masked, most)
             ids = _written(ids, erased, _first(counts[1, t], most), torch.full_like(erased, K))
@@ -133,7 +133,7 @@ def rollout(
 
 
 class _Drawn(NamedTuple):
-    """What a step computes: its tokens [B, n, K], and of them the rest of a `Rollout`."""
+    """What a step gives: its tokens [B, n, K], and their parts of the other fields of a `Rollout`."""
 
     z: Tensor
     log_prob: Tensor | None
@@ -143,7 +143,7 @@ class _Drawn(NamedTuple):
 
 @dataclass(eq=False)
 class _Step:
-    """A step. It runs again in backward: at the same positions, with the same noise."""
+    """One step of a rollout. It runs again in backward: at the same positions, with the same noise."""
 
     model: Model
     reference: Model | None
@@ -204,19 +204,13 @@ class _Step:
 
 
 def _confidence(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """log max softmax(l) of each position, [B, L], in parts that need little memory."""
+    """log max softmax(l) of each position, [B, L]."""
     if kernels.can_run_fused(logits, 1.0, mask) and not kernels.is_watched():
         from decoupled_st.kernels.log_prob import confidence
 
         return confidence(logits, mask)
-    rows = max(1, 2**24 // max(1, logits[:1].numel()))
-    parts = []
-    for part in range(0, len(logits), rows):
-        l = logits[part : part + rows].float()
-        if mask is not None:
-            l = l.masked_fill(~mask.expand(logits.shape)[part : part + rows], -torch.inf)
-        parts.append(l.log_softmax(-1).amax(-1).nan_to_num(-torch.inf))
-    return torch.cat(parts)
+    l = logits if mask is None else logits.masked_fill(~mask, -torch.inf)
+    return l.log_softmax(-1, dtype=torch.float32).amax(-1).nan_to_num(-torch.inf)
 
 
 @torch.no_grad()
@@ -226,7 +220,7 @@ def _highest(scores: Tensor, among: Tensor, count: int) -> Tensor:
 
 
 def _first(count: Tensor, width: int) -> Tensor:
-    """bool [B, width]: True for so many of each row, [B]."""
+    """bool [B, width]: True for the first `count` [B] of each row."""
     return torch.arange(width, device=count.device) < count.unsqueeze(-1)
 
 
@@ -268,23 +262,20 @@ def _draw_temperature(estimator: Choice) -> float | None:
     return value.sample_temperature or None
 
 
-def _check_steps(steps: int, last: int | None) -> tuple[int, int]:
-    """How many steps, and the first that sends a gradient."""
-    total = whole_number(steps)
-    if total is None or total < 1:
-        raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
-    if last is None:
-        return total, 0
-    count = whole_number(last)
-    if count is None or not 1 <= count <= total:
-        raise ValueError(f"last must be a whole number from 1 to steps={total}, got {last!r}")
-    if count < total:
+def _first_step(steps: int, last: int | None) -> int:
+    """The first step that sends a gradient."""
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+    first = 0 if last is None else steps - last
+    if not 0 <= first < steps:
+        raise ValueError(f"last must be from 1 to steps={steps}, got {last}")
+    if first > 0:
         warnings.warn(
-            f"last={count}: each token is drawn once, so only the {count / total:.0%} of them that the last steps "
+            f"last={last}: each token is drawn once, so only the {1 - first / steps:.0%} of them that the last steps "
             'reveal get a gradient. through="tokens" has the memory of one step and reaches all',
             stacklevel=3,
         )
-    return total, total - count
+    return first
 
 
 def _check(state: Tensor, order: str | Tensor, through: str, remask: float) -> Tensor:

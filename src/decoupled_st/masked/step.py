@@ -173,7 +173,7 @@ def kl(
 
 
 def choose(estimator: Choice, logits: Tensor, **options: Any) -> Tensor:
-    """The choice [..., K] by whatever chooses."""
+    """The choice [..., K] by an estimator's value, a module or a function."""
     return (
         estimator.categorical(logits, **options) if isinstance(estimator, Estimator) else estimator(logits, **options)
     )
@@ -185,7 +185,7 @@ def one_hot(ids: Tensor, size: int, dtype: torch.dtype) -> Tensor:
 
 
 def of_tokens(logits: Tensor, state: Tensor) -> Tensor:
-    """The logits [..., L, K] of a state's tokens, checked; those of the mask are left out."""
+    """The logits [..., L, K] of a state's tokens, checked, without those of the mask."""
     check_logits(logits)
     shape = (*state.shape[:-1], state.shape[-1] - 1)
     if logits.shape == state.shape:
@@ -199,7 +199,7 @@ def of_tokens(logits: Tensor, state: Tensor) -> Tensor:
 
 
 def check_state(state: Tensor, *, soft: bool = False) -> None:
-    """Refuse a state that is not one-hot, or whose tokens, where they may be soft, are no distribution."""
+    """Refuse a state that is not one-hot; where tokens may be soft, one with a token that is no distribution."""
     if not state.is_floating_point() or state.dim() < 2 or state.shape[-1] < 2:
         raise ValueError(
             f"state must be a float tensor [..., L, K + 1] with the mask last, got {state.dtype} of shape "

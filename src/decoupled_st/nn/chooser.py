@@ -46,7 +46,7 @@ def one_node(forward: F) -> F:
 
 
 class Chooser(nn.Module):
-    """A module with an estimator, which may be replaced during training; for the arguments see `Binary`."""
+    """A module with an estimator, which may be replaced during training; for the arguments see `Categorical`."""
 
     tempering: Tempering | None
 
@@ -207,12 +207,8 @@ class Binary(Chooser):
     """Log-odds in, 0 or 1 out, by the given estimator.
 
     Args:
-        estimator: such as `Decoupled(tau_f=0.1, tau_b=0.7)`; or a rule that sets the temperatures, such as
-            `SelfTempered(steps=40_000)`. The attribute may be replaced during training, to anneal.
-        deterministic: what `.eval()` does. False keeps the stochastic forward the network was trained with; True
-            thresholds at 0.
-        grad_scale: multiplies the gradient sent to the logits; tau_b takes its 1/tau_b out.
-        batch_dims: for a rule, how many leading dimensions of the logits count samples; 0 where they are parameters.
+        estimator, deterministic, grad_scale, batch_dims: as for `Categorical`; the argmax is 1 where the log-odds are
+            above 0.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -244,7 +240,7 @@ class Sign(Binary):
     Args:
         estimator: any of binary neurons; the sign is then drawn, or its gradient another. Its surrogate goes from -1
             to 1: of `Decoupled(tau_f=0.0, tau_b=0.5)`, tanh(x).
-        deterministic, grad_scale, batch_dims: as for `Binary`.
+        deterministic, grad_scale, batch_dims: as for `Categorical`.
 
     Example:
         >>> import torch, decoupled_st as dst

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from decoupled_st.categorical import top_k
-from decoupled_st.estimators.contract import check_float, whole_number
+from decoupled_st.estimators.contract import check_float
 from decoupled_st.nn.chooser import one_node
 
 
@@ -90,10 +90,6 @@ class Router(nn.Module):
         self, features: int, experts: int, k: int = 2, *, tau_f: float = 0.0, tau_b: float = 0.1, balance: float = 0.01
     ) -> None:
         super().__init__()
-        for name, value in (("features", features), ("experts", experts), ("k", k)):
-            count = whole_number(value)
-            if count is None or count < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {name}={value!r}")
         if k > experts:
             raise ValueError(f"k must be at most the number of experts, got k={k} and experts={experts}")
         self.logits = nn.Linear(features, experts, bias=False)

@@ -91,11 +91,11 @@ class View:
 
     @property
     def bits(self) -> float:
-        """What one sample's choices could say at most: latents times log2 of the categories."""
+        """The most bits that the choices of one sample can carry: latents times log2 of the categories."""
         return self.latents * math.log2(max(self.categories, 1))
 
     def thinned(self) -> "View":
-        """Some rows from all over, as one batch, where there are more than a mean needs; else all, as they are."""
+        """A view of some rows from all over, as one batch, where there are more than a mean needs; else this view."""
         rows = self.samples * self.latents
         few = max(_ENOUGH // (1 if self.dim is None else self.categories), _FEWEST)
         if rows <= few:
@@ -254,7 +254,7 @@ class Tempering(nn.Module):
     def taus(
         self, logits: Tensor, *, dim: int | None, mask: Tensor | None = None, batch_dims: int = 1
     ) -> tuple[Taus, AfterChoice]:
-        """The temperatures of this pass, and what is to be called with the choice that is made at them."""
+        """The temperatures of this pass, and a function to call with the choice that is made at them."""
         view = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims)
         if any(value is not None and value.device != logits.device for value in self._buffers.values()):
             self._move_to(logits.device)
@@ -321,7 +321,7 @@ def _write(places: Sequence[Tensor], values: Sequence[Tensor], again: "bool | Te
 
 
 def _first(tau: Tensor, last: Tensor, again: "bool | Tensor") -> Tensor:
-    """The temperature, or that of the first time where a pass is run again and has one for all its choices."""
+    """The temperature; where a pass is run again, the one of its first time, if one serves all its choices."""
     if again is False or (isinstance(tau, Tensor) and tau.numel() != 1):
         return tau
     tau = torch.as_tensor(tau, dtype=last.dtype, device=last.device).detach()  # a rule of one's own may give a number

@@ -193,7 +193,7 @@ def usage(view: View) -> tuple[Tensor, Tensor]:
     """How evenly the samples of a batch use the categories, by their argmax: per run, from 0 to 1.
 
     The entropy of a latent's argmax categories over the batch, divided by the largest that it could have, averaged over
-    the latents. A batch of one sample, and a latent with one category to choose from, have nothing to say.
+    the latents. A batch of one sample has no usage, and a latent with one category to choose from is left out.
 
     Returns:
         The usage, finite, 0 where there is nothing to measure; and whether there was something.

@@ -13,7 +13,7 @@ class Tempered:
     """An estimator and the rule that sets its temperatures, for a module of `nn`.
 
     A rule by itself stands for Decoupled ST: `nn.Categorical(SelfTempered(steps=40_000))`. This value is for the other
-    estimators: one with tau_f and tau_b gets both, one whose single `tau` is of the gradient alone gets tau_b.
+    estimators: one with tau_f and tau_b gets both, one with a single `tau`, for the gradient alone, gets tau_b.
 
     Example:
         >>> import torch, decoupled_st as dst

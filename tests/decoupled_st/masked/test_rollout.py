@@ -287,8 +287,8 @@ def test_an_embedding_is_looked_up_and_never_multiplied() -> None:
 
 
 REFUSED = {
-    "no step": ({"steps": 0}, "steps must be a whole number of at least 1"),
-    "last above steps": ({"last": 4}, "last must be a whole number from 1 to steps=3"),
+    "no step": ({"steps": 0}, "steps must be at least 1"),
+    "last above steps": ({"last": 4}, "last must be from 1 to steps=3"),
     "an order that is none": ({"order": "best"}, 'order must be "random", "confidence" or a tensor'),
     "an order of another length": ({"order": torch.arange(4)}, r"order must have shape \(3,\) or \(2, 3\)"),
     "a path that is none": ({"through": "ids"}, 'through must be "tokens" or "all"'),
