@@ -22,7 +22,9 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 default_role = "code"
 highlight_language = "none"  # of blocks that name no language: equations, not programs
-autodoc_default_options = {"members": True, "show-inheritance": True, "exclude-members": "extra_repr"}
+# The attributes that every estimator has are a table in own.md.
+HIDDEN = "extra_repr, label, functions, draw, surrogate, backward, discrete"
+autodoc_default_options = {"members": True, "show-inheritance": True, "exclude-members": HIDDEN}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures have them
 napoleon_numpy_docstring = False
@@ -71,6 +73,8 @@ def add_contents(app: Any, docname: str, source: list[str]) -> None:
 
 def as_restructured_text(app: Any, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Show the indented equations of a docstring as they are aligned: such a paragraph becomes a literal block."""
+    if what in ("attribute", "property") and lines:  # napoleon takes the words before a colon for a type
+        lines[0] = lines[0].replace(": ", " - ", 1)
     out: list[str] = []
     section = False
     for i, line in enumerate(lines):
