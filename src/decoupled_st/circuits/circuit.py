@@ -219,9 +219,9 @@ class Circuit:
         `.json`. `load` reads AIGER and JSON. The module and the functions in C are named `circuit_` and the file's
         stem. Files are complete or not there at all.
         """
-        from decoupled_st.circuits.formats.files import write
+        from decoupled_st.circuits.formats import files
 
-        write(self, path, **options)
+        files.replace_all(files.contents(self, path, **options))
 
     def replace(self, **changes: Any) -> "Circuit":
         """The circuit with some of its fields changed."""

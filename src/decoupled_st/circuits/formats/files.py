@@ -23,13 +23,8 @@ _WRITERS: dict[str, Callable[..., Mapping[str, Content]]] = {
 }
 
 
-def write(circuit: Circuit, path: str | os.PathLike[str], **options: Any) -> None:
-    """See `Circuit.write`."""
-    replace_all(contents(circuit, path, **options))
-
-
 def contents(circuit: Circuit, path: str | os.PathLike[str], **options: Any) -> dict[Path, Content]:
-    """What `write` would write, by path; each says `decoupled-st circuit` near its beginning or its end."""
+    """What `Circuit.write` writes, by path; each says `decoupled-st circuit` near its beginning or its end."""
     target = check_path(path)
     files = _WRITERS[target.suffix](circuit, target.stem, **options)
     return {target.with_name(name): text for name, text in files.items()}
@@ -64,15 +59,11 @@ def load(path: str | os.PathLike[str]) -> Circuit:
 
 def write_images(path: str | os.PathLike[str], bits: Tensor) -> None:
     """Bits [images, inputs] as text, one line of 0 and 1 per image: what the C program and the testbench read."""
-    replace_all({Path(path): image_lines(bits)})
-
-
-def image_lines(bits: Tensor) -> bytes:
-    """What `write_images` would write."""
     if not isinstance(bits, Tensor) or bits.dim() != 2:
         raise ValueError("bits must be a tensor [images, inputs]")
     rows = check_bits(bits, bits.shape[-1])
-    return b"".join(bytes(row) + b"\n" for row in (rows + ord("0")).tolist())
+    lines = b"".join(bytes(row) + b"\n" for row in (rows + ord("0")).tolist())
+    replace_all({Path(path): lines})
 
 
 def replace_all(contents: Mapping[Path, Content]) -> None:

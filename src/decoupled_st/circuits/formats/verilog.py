@@ -38,17 +38,16 @@ class Ports:
 def write(circuit: Circuit, stem: str, pipelined: bool = False, testbench: bool = False) -> dict[str, str]:
     """`.v`, and `_tb.v` where a testbench is asked for."""
     name, ports = identifier(stem), Ports.of(circuit)
-    body = _Pipeline(circuit, ports) if pipelined else _Combinational(circuit, ports)
-    lines = list(body.lines())
+    body = _Body(circuit, ports, pipelined)
     clock = "    input wire clk,\n" if pipelined else ""
     head = [
         f"// decoupled-st circuit: {circuit!r}",
         *([f"// {body.latency} clocks from x to {ports.name}"] if pipelined else []),
         f"module {name} (\n{clock}    input wire [{circuit.inputs - 1}:0] x,",
-        f"    output {'reg' if pipelined and body.latency else 'wire'} [{ports.width - 1}:0] {ports.name}\n);",
+        f"    output {'reg' if body.latency else 'wire'} [{ports.width - 1}:0] {ports.name}\n);",
         *(f"    // x[{i}] is {shown}" for i, shown in enumerate(circuit.input_names) if shown != f"x{i}"),
     ]
-    files = {f"{stem}.v": "\n".join([*head, *lines, "endmodule"]) + "\n"}
+    files = {f"{stem}.v": "\n".join([*head, *body.lines(), "endmodule"]) + "\n"}
     if testbench:
         files[f"{stem}_tb.v"] = _testbench(circuit, name, ports, body.latency if pipelined else None)
     return files
@@ -56,71 +55,22 @@ def write(circuit: Circuit, stem: str, pipelined: bool = False, testbench: bool 
 
 def latency(circuit: Circuit) -> int:
     """Clocks from the input of the pipelined circuit to its output."""
-    return _Pipeline(circuit, Ports.of(circuit)).latency
+    if circuit.meaning == "scores":
+        adders = (len(circuit.outputs) // circuit.classes - 1).bit_length()
+        return circuit.depth + max(adders, 1)
+    return circuit.depth + 1 if circuit.depth else 0
 
 
-def _groups(circuit: Circuit) -> list[list[int]]:
-    """The outputs of each class, for scores."""
-    return circuit.outputs.reshape(circuit.classes, -1).tolist()
+class _Body:
+    """A wire for every gate that an output depends on. Pipelined, a gate of level k is registered at clock k instead,
+    and again at each clock after it until its last use."""
 
-
-class _Combinational:
-    latency = 0
-
-    def __init__(self, circuit: Circuit, ports: Ports) -> None:
-        self.circuit, self.ports = circuit, ports
-
-    def _node(self, node: int) -> str:
-        return f"x[{node}]" if node < self.circuit.inputs else f"g{node}"
-
-    def lines(self) -> Iterator[str]:
-        circuit = self.circuit
-        triples = zip(circuit.gates.tolist(), circuit.left.tolist(), circuit.right.tolist(), strict=True)
-        for node, (gate, a, b) in enumerate(triples, circuit.inputs):
-            yield f"    wire g{node} = {_EXPRESSIONS[gate].format(a=self._node(a), b=self._node(b))};"
-        if circuit.meaning != "scores":
-            shown = ", ".join(self._node(node) for node in reversed(circuit.outputs.tolist()))
-            yield f"    assign {self.ports.name} = {{{shown}}};"
-            return
-        for c, group in enumerate(_groups(circuit)):
-            terms, level = [(self._node(node), 1) for node in group], 0
-            while len(terms) > 1:
-                level, sums = level + 1, []
-                for i in range(0, len(terms) - 1, 2):
-                    (a, width), (b, other) = terms[i], terms[i + 1]
-                    width = max(width, other) + 1
-                    sums.append((f"s{c}_{level}_{i // 2}", width))
-                    yield f"    wire [{width - 1}:0] {sums[-1][0]} = {a} + {b};"
-                terms = sums + terms[len(terms) // 2 * 2 :]
-            yield f"    assign scores[{c * self.ports.bits} +: {self.ports.bits}] = {terms[0][0]};"
-
-
-class _Pipeline:
-    """A gate of level k is registered at clock k, and again at each clock after it until its last use."""
-
-    def __init__(self, circuit: Circuit, ports: Ports) -> None:
-        self.circuit, self.ports = circuit, ports
-        self.levels = circuit.levels.tolist()
-        self.depth = circuit.depth
-        if circuit.meaning == "scores":
-            adders = (len(circuit.outputs) // circuit.classes - 1).bit_length()
-            self.latency = self.depth + max(adders, 1)
-        else:
-            self.latency = self.depth + 1 if self.depth else 0
+    def __init__(self, circuit: Circuit, ports: Ports, pipelined: bool) -> None:
+        self.circuit, self.ports, self.pipelined = circuit, ports, pipelined
+        self.levels, self.depth = circuit.levels.tolist(), circuit.depth
+        self.latency = latency(circuit) if pipelined else 0
         self.declared = list[str]()
         self.assigned: list[list[str]] = [[] for _ in range(self.latency + 1)]  # at each clock
-
-    def _node(self, node: int, clock: int) -> str:
-        """The node's value as it is after that clock."""
-        late = clock - self.levels[node]
-        own = f"x[{node}]" if node < self.circuit.inputs else f"g{node}"
-        if late == 0:
-            return own
-        return f"{own.replace('[', '').replace(']', '')}_d{late}"
-
-    def _register(self, clock: int, name: str, value: str, width: int = 1) -> None:
-        self.declared.append(f"    reg {f'[{width - 1}:0] ' if width > 1 else ''}{name};")
-        self.assigned[clock].append(f"        {name} <= {value};")
 
     def lines(self) -> Iterator[str]:
         circuit = self.circuit
@@ -130,22 +80,40 @@ class _Pipeline:
         triples = zip(circuit.gates.tolist(), circuit.left.tolist(), circuit.right.tolist(), strict=True)
         for node, (gate, a, b) in enumerate(triples, circuit.inputs):
             clock = self.levels[node]
-            if needed[node] < clock:
-                continue
-            value = _EXPRESSIONS[gate].format(a=self._node(a, clock - 1), b=self._node(b, clock - 1))
-            self._register(clock, f"g{node}", value)
-            self._delay(node, needed[node])
+            if needed[node] >= clock:
+                value = _EXPRESSIONS[gate].format(a=self._node(a, clock - 1), b=self._node(b, clock - 1))
+                self._define(clock, f"g{node}", value)
+                self._delay(node, needed[node])
         if circuit.meaning == "scores":
             self._sums()
         else:
             shown = ", ".join(self._node(node, self.depth) for node in reversed(circuit.outputs.tolist()))
-            self.assigned[self.latency].append(f"        {self.ports.name} <= {{{shown}}};")
+            self._output(self.ports.name, f"{{{shown}}}")
         yield from self.declared
-        if not self.latency:
-            yield f"    assign {self.ports.name} = {{{shown}}};"
         for assigned in self.assigned[1:]:
             if assigned:
                 yield from ("    always @(posedge clk) begin", *assigned, "    end")
+
+    def _node(self, node: int, clock: int) -> str:
+        """The node's value as it is after that clock."""
+        own, late = ("x" if node < self.circuit.inputs else "g"), clock - self.levels[node]
+        if self.pipelined and late:
+            return f"{own}{node}_d{late}"
+        return f"x[{node}]" if own == "x" else f"g{node}"
+
+    def _define(self, clock: int, name: str, value: str, width: int = 1) -> None:
+        span = f"[{width - 1}:0] " if width > 1 else ""
+        if self.pipelined:
+            self.declared.append(f"    reg {span}{name};")
+            self.assigned[clock].append(f"        {name} <= {value};")
+        else:
+            self.declared.append(f"    wire {span}{name} = {value};")
+
+    def _output(self, target: str, value: str) -> None:
+        if self.latency:
+            self.assigned[self.latency].append(f"        {target} <= {value};")
+        else:
+            self.declared.append(f"    assign {target} = {value};")
 
     def _last_clocks(self) -> list[int]:
         """The last clock after which each node is seen; -1 where no output depends on it."""
@@ -161,12 +129,12 @@ class _Pipeline:
         return needed
 
     def _delay(self, node: int, last: int) -> None:
-        for clock in range(self.levels[node] + 1, last + 1):
-            self._register(clock, self._node(node, clock), self._node(node, clock - 1))
+        for clock in range(self.levels[node] + 1, last + 1 if self.pipelined else 0):
+            self._define(clock, self._node(node, clock), self._node(node, clock - 1))
 
     def _sums(self) -> None:
-        """A tree of adders per class, all of one depth, registered level by level."""
-        for c, group in enumerate(_groups(self.circuit)):
+        """A tree of adders per class, all of one depth."""
+        for c, group in enumerate(self.circuit.outputs.reshape(self.circuit.classes, -1).tolist()):
             terms, clock = [(self._node(node, self.depth), 1) for node in group], self.depth
             while len(terms) > 2:
                 clock, sums = clock + 1, []
@@ -174,11 +142,10 @@ class _Pipeline:
                     pair = terms[i : i + 2]
                     width = max(width for _, width in pair) + len(pair) - 1
                     sums.append((f"s{c}_{clock}_{i // 2}", width))
-                    self._register(clock, sums[-1][0], " + ".join(name for name, _ in pair), width)
+                    self._define(clock, sums[-1][0], " + ".join(name for name, _ in pair), width)
                 terms = sums
-            target = f"scores[{c * self.ports.bits} +: {self.ports.bits}]"
             total = " + ".join(name for name, _ in terms)
-            self.assigned[self.latency].append(f"        {target} <= {total};")
+            self._output(f"scores[{c * self.ports.bits} +: {self.ports.bits}]", total)
 
 
 def _testbench(circuit: Circuit, name: str, ports: Ports, latency: int | None) -> str:

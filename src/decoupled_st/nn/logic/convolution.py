@@ -102,10 +102,8 @@ class LogicConv2d(TreeLayer):
         return height, width
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.channels_in}, {self.channels}, {self.estimator}, kernel={self.kernel}, padding={self.padding}, "
-            f"wiring={self.wiring_kind}, {self.common_repr()}"
-        )
+        sizes = f"{self.channels_in}, {self.channels}, kernel={self.kernel}, padding={self.padding}"
+        return f"{sizes}, {super().extra_repr()}"
 
 
 class OrPool2d(nn.Module):

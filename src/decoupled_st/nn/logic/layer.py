@@ -99,10 +99,12 @@ class GateLayer(Chooser):
             return _argmax(self.logits)
         return self.choose("categorical", self.logits, generator=generator, noise=noise, grad_scale=self.grad_scale)
 
-    @property
-    def wiring_kind(self) -> str | None:
-        """How the wiring was asked for."""
-        return "given" if isinstance(self._wiring, Tensor) else self._wiring
+    def extra_repr(self) -> str:
+        wiring = "given" if isinstance(self._wiring, Tensor) else self._wiring
+        return (
+            f"{self.estimator}, wiring={wiring}, residual={self.residual}, grad_scale={self.grad_scale}, "
+            f"deterministic={self.deterministic}"
+        )
 
 
 class LogicLayer(GateLayer):
@@ -198,15 +200,7 @@ class LogicLayer(GateLayer):
         super()._load_from_state_dict(state, prefix, metadata, *rest)
 
     def extra_repr(self) -> str:
-        extras = "".join(
-            f", {name}={value}"
-            for name, value, usual in (("residual", self.residual, 0.0), ("grad_scale", self.grad_scale, 1.0))
-            if value != usual
-        )
-        return (
-            f"{self.in_features}, {self.out_features}, {self.estimator}, wiring={self.wiring_kind}{extras}, "
-            f"deterministic={self.deterministic}"
-        )
+        return f"{self.in_features}, {self.out_features}, {super().extra_repr()}"
 
 
 def check_features(x: Any, features: int) -> None:

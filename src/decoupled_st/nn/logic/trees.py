@@ -90,9 +90,8 @@ class TreeLayer(GateLayer):
             raise ValueError(f"{channels} and {trees} do not divide into {groups} equal groups")
         super().__init__(estimator, (trees, 2**depth), channels * self.kernel**2, (trees, 2**depth - 1), **options)
 
-    def common_repr(self) -> str:
-        """The part of `repr` that all layers of trees share."""
-        return f"depth={self.depth}, groups={self.groups}, residual={self.residual}, deterministic={self.deterministic}"
+    def extra_repr(self) -> str:
+        return f"depth={self.depth}, groups={self.groups}, {super().extra_repr()}"
 
 
 class LogicTrees(TreeLayer):
@@ -170,4 +169,4 @@ class LogicTrees(TreeLayer):
         return y.reshape(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
-        return f"{self.in_features}, {self.out_features}, {self.estimator}, {self.common_repr()}"
+        return f"{self.in_features}, {self.out_features}, {super().extra_repr()}"
