@@ -6,7 +6,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from importlib import import_module
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_origin
 
-from dst_lab.estimators import Choice, kind_of
+from dst_lab.estimators import Choice, Ruled, kind_of
 
 OPTIMISERS = ("adam", "adamw", "radam")
 LR_SCHEDULES = ("constant", "cosine")
@@ -139,11 +139,12 @@ class Config:
         return cls(estimator=Choice.make(estimator.pop("name"), **estimator), **rest)
 
     def fleet_key(self) -> str:
-        """Runs with equal keys can be trained as one program: they differ in seed, lr, temperatures and the constants
-        of the rules that set them."""
+        """Runs with equal keys can be trained as one program: they differ in seed, lr and temperatures that no rule
+        sets."""
         values = self.to_dict()
         shared = {key: value for key, value in values.items() if key not in ("seed", "lr")}
-        estimator = {"name": self.estimator.name, **self.estimator.rules, **dict(self.estimator.options)}
+        rules = {name: course.to_json() for name, course in self.estimator.temperatures if isinstance(course, Ruled)}
+        estimator = {"name": self.estimator.name, **rules, **dict(self.estimator.options)}
         return repr(sorted({**shared, "estimator": estimator}.items()))
 
 

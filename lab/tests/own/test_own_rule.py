@@ -82,51 +82,6 @@ def test_a_chooser_is_for_one_pass(small) -> None:
         choose.binary(torch.zeros(2, 3, 8))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cooling(Rule):
-    """Both temperatures fall from `begin`, which lies in the state with as many copies as `width` says."""
-
-    name: ClassVar[str] = "cooling"
-    begin: float = 1.0
-    width: int = 0
-
-    def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
-        return {"tau": torch.full((*runs, *[2] * self.width), self.begin, device=device)}
-
-    def observe(self, state: State, view: Any) -> State:
-        return {"tau": state["tau"] * 0.99}
-
-    def temperatures(self, state: State, view: Any) -> Taus:
-        tau: Tensor = view.spread(state["tau"])
-        return Taus(tau, tau)
-
-
-@pytest.fixture
-def cooling() -> None:
-    registry.register(Cooling)
-
-
-@pytest.mark.usefixtures("cooling")
-@pytest.mark.parametrize("begins", [(2.0, 0.2, 0.2), (0.2, 2.0, 0.2)], ids=["in a row", "between each other"])
-def test_every_run_begins_with_its_own_constants(small, content, begins) -> None:
-    """Bit for bit as alone, where the state itself begins by a constant."""
-    choices = [Choice.make("decoupled", tau_f=f"cooling:begin={b}", tau_b=f"cooling:begin={b}") for b in begins]
-    configs = [small("stochastic-binary", seed=seed, estimator=choice) for seed, choice in enumerate(choices)]
-    together = fleet(configs).train()
-    for config, record, begin in zip(configs, together, begins, strict=True):
-        assert 0.5 * begin < record.history["tau_f"].values[0].max() < begin
-        assert [content(alone) for alone in fleet([config]).train()] == [content(record)]
-
-
-@pytest.mark.usefixtures("cooling")
-def test_states_of_other_forms_in_one_fleet_are_refused(small) -> None:
-    choices = [Choice.make("decoupled", tau_f=f"cooling:width={n}", tau_b=f"cooling:width={n}") for n in (0, 1)]
-    with pytest.raises(
-        ContractError, match=r"the rule cooling: start must give.*tau \[2\].* and tau \[2, 2\].*--fleet 1"
-    ):
-        fleet([small("stochastic-binary", estimator=choice) for choice in choices])
-
-
 def test_it_has_constants_and_a_part_by_the_command_line(cli) -> None:
     words = ("--hidden", "8", "--epochs", 1, "--seeds", 1, "--store", "own.sqlite", "--threads", 1)
     assert cli("run", "stochastic-binary", "--temperatures", "falling:start_at=4", *words).code == 0
@@ -170,7 +125,7 @@ def row_by_row() -> Choice:
 def test_what_is_drawn_row_by_row_is_measured_so(row_by_row: Choice) -> None:
     """The KL of a VAE is taken at the temperature of each row, not at their mean."""
     cpu = torch.device("cpu")
-    choose = Chooser(row_by_row, {"tau_b": torch.ones(2)}, None, Rules([row_by_row] * 2, cpu, 1))
+    choose = Chooser(row_by_row, {"tau_b": torch.ones(2)}, None, Rules(row_by_row, 2, cpu, 1))
     logits = torch.linspace(-1, 3, 2 * 3 * 4 * 5).sin().view(2, 3, 4, 5)
     tau = drawn_at(choose, logits)
     assert torch.equal(tau, 1 + logits.amax(-1, keepdim=True))
@@ -180,14 +135,22 @@ def test_what_is_drawn_row_by_row_is_measured_so(row_by_row: Choice) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Falls(Cooling):
-    """Both temperatures fall by `by` with every pass."""
+class Falls(Rule):
+    """Both temperatures fall from `begin`, by `by` with every pass."""
 
     name: ClassVar[str] = "falls"
+    begin: float = 1.0
     by: float = 0.25
+
+    def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
+        return {"tau": torch.full((*runs,), self.begin, device=device)}
 
     def observe(self, state: State, view: Any) -> State:
         return {"tau": state["tau"] - self.by}
+
+    def temperatures(self, state: State, view: Any) -> Taus:
+        tau: Tensor = view.spread(state["tau"])
+        return Taus(tau, tau)
 
 
 @pytest.fixture
@@ -209,8 +172,7 @@ def test_what_is_no_temperature_is_refused_by_the_rules_name(small) -> None:
 @pytest.mark.usefixtures("falls")
 def test_a_temperature_of_logits_that_are_not_finite_is_left_to_the_loss() -> None:
     """Such a run diverges, and has company that does not."""
-    choices = [Choice.make("decoupled", tau_f="falls:by=0", tau_b=1.0)] * 2
-    ruled = Rules(choices, torch.device("cpu"), 1)
+    ruled = Rules(Choice.make("decoupled", tau_f="falls:by=0", tau_b=1.0), 2, torch.device("cpu"), 1)
     logits, how = torch.zeros(2, 3, 4), {"dim": -1, "batch_dims": 1, "observe": False}
     ruled.taus(0, logits, **how)
     ruled.states[0]["falls"]["tau"][1] = torch.nan

@@ -91,7 +91,7 @@ class Fleet:
             for name, schedules in self.schedules.items()
         }
         self.courses = self._courses(0)
-        rules = Rules([config.estimator for config in self.configs], self.device, self.steps)
+        rules = Rules(self.choice, self.runs, self.device, self.steps)
         self.rules = rules if rules.parts else None
         if self.rules:
             self._count_places(self.rules)

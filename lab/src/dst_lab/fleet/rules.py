@@ -3,43 +3,34 @@
 Only passes of training change a state, in place, so that a captured CUDA graph carries it on; what evaluates reads it.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from decoupled_st import temperatures
-from decoupled_st.temperatures import Rule, State, Taus, View
+from decoupled_st.temperatures import Rule, State, View
 from dst_lab.estimators import Choice, Ruled
 from dst_lab.fleet.contract import ContractError
 
 
 class Rules:
-    """The rules of an estimator's temperatures.
-
-    All runs of a fleet have rules of the same names; the constants may differ from run to run.
+    """The rules of an estimator's temperatures, which all runs of a fleet share.
 
     Args:
-        choices: the estimator of each run.
+        choice: the estimator.
+        runs: how many there are.
         device: of the states.
         steps: how many there are, for the rules that ask for it.
     """
 
-    def __init__(self, choices: Sequence[Choice], device: torch.device, steps: int) -> None:
-        self.runs, self.device = len(choices), device
-        labels = choices[0].rules
-        self.parts = {name: (labels[name], part) for name, _, part in ruled_parts(choices[0])}
-        self.groups: dict[str, list[Group]] = {}
-        """The rules behind a label of `Choice.rules`, and which runs each is for."""
-        for name, (label, _) in self.parts.items():
-            courses = [dict(choice.temperatures)[name] for choice in choices]
-            self.groups[label] = [
-                Group(rule_of(ruled, steps), _rows([course == ruled for course in courses], device))
-                for ruled in dict.fromkeys(courses)
-                if isinstance(ruled, Ruled)
-            ]
+    def __init__(self, choice: Choice, runs: int, device: torch.device, steps: int) -> None:
+        self.runs, self.device = runs, device
+        labels, ruled = choice.rules, ruled_parts(choice)
+        self.parts = {name: (labels[name], part) for name, _, part in ruled}
+        self.rules = {labels[name]: rule_of(course, steps) for name, course, _ in ruled}
         self.states: list[dict[str, State]] = []
         self.last: list[dict[str, Tensor]] = []
         """At each place, the temperatures [runs] of the latest pass of training; the mean where they differ inside."""
@@ -66,14 +57,13 @@ class Rules:
                     "more. Take a new choosers(..) for every pass of `evaluate`, `diagnose` and `artefacts`, and make "
                     "the same choices in each as in `loss`"
                 )
-            self.states.append({label: _start(of, self.runs, self.device) for label, of in self.groups.items()})
+            self.states.append({label: rule.start((self.runs,), self.device) for label, rule in self.rules.items()})
             self.last.append({name: torch.full((self.runs,), torch.nan, device=self.device) for name in self.parts})
-        logits = logits.detach()
-        taus_of: dict[str, dict[str, Tensor]] = {}
-        for label, groups in self.groups.items():
-            state, how = self.states[site][label], {"dim": dim, "run_dims": 1, "batch_dims": batch_dims}
-            taus = [group.taus(state, logits, observe=observe, **how) for group in groups]
-            taus_of[label] = {part: _joined([tau[part] for tau in taus], groups) for part in Taus._fields}
+        how = {"dim": dim, "run_dims": 1, "batch_dims": batch_dims}
+        taus_of = {
+            label: _taus(rule, self.states[site][label], logits.detach(), observe, how)
+            for label, rule in self.rules.items()
+        }
         result = {name: taus_of[label][part] for name, (label, part) in self.parts.items()}
         if observe:
             for name, tau in result.items():
@@ -87,34 +77,22 @@ class Rules:
         return values[:, 0] if values.shape[1] == 1 else values
 
 
-@dataclass(frozen=True, eq=False)
-class Group:
-    """The runs of a fleet for which a rule has the same constants."""
-
-    rule: Rule
-    rows: slice | Tensor
-    """The places of these runs; a slice where they are consecutive."""
-
-    def taus(self, state: State, logits: Tensor, *, observe: bool, **how: Any) -> dict[str, Tensor]:
-        """The temperatures for these runs, "f" and "b"; `state` is that of all runs."""
-        own = {name: tensor[self.rows] for name, tensor in state.items()}
-        observed = logits[self.rows]
-        lone = len(observed) == 1 and observed.device.type == "cpu"
-        if lone:  # a lone run's sums would be rounded in another order than those of one of several: it gets company
-            own = {name: tensor.repeat(2, *[1] * (tensor.dim() - 1)) for name, tensor in own.items()}
-            observed = observed.expand(2, *observed.shape[1:])
-        view = View.of(observed, dim=how["dim"], run_dims=how["run_dims"], batch_dims=how["batch_dims"])
-        if not observe:
-            taus = self.rule.temperatures(own, view)
-        else:
-            taus = self.rule.advance(own, view)
-            if lone or isinstance(self.rows, Tensor):
-                for name, tensor in state.items():
-                    tensor[self.rows] = own[name][:1] if lone else own[name]
-        given = {part: torch.as_tensor(tau)[: len(logits[self.rows])] for part, tau in taus._asdict().items()}
-        if logits.device.type == "cpu" and not type(self.rule).__module__.startswith("decoupled_st."):
-            _check(self.rule, given, logits[self.rows])  # on CUDA every step would wait for it
-        return given
+def _taus(rule: Rule, state: State, logits: Tensor, observe: bool, how: dict[str, Any]) -> dict[str, Tensor]:
+    """A rule's temperatures, "f" and "b", for logits [runs, ...]; where it observes them, its state moves in place."""
+    runs, own, observed = len(logits), state, logits
+    lone = runs == 1 and logits.device.type == "cpu"
+    if lone:  # a lone run's sums would be rounded in another order than those of one of several: it gets company
+        own = {name: tensor.repeat(2, *[1] * (tensor.dim() - 1)) for name, tensor in state.items()}
+        observed = logits.expand(2, *logits.shape[1:])
+    view = View.of(observed, **how)
+    taus = rule.advance(own, view) if observe else rule.temperatures(own, view)
+    if lone and observe:
+        for name, tensor in state.items():
+            tensor.copy_(own[name][:1])
+    given = {part: torch.as_tensor(tau)[:runs] for part, tau in taus._asdict().items()}
+    if logits.device.type == "cpu" and not type(rule).__module__.startswith("decoupled_st."):
+        _check(rule, given, logits)  # on CUDA every step would wait for it
+    return given
 
 
 def _check(rule: Rule, taus: Mapping[str, Tensor], logits: Tensor) -> None:
@@ -129,43 +107,6 @@ def _check(rule: Rule, taus: Mapping[str, Tensor], logits: Tensor) -> None:
             raise ValueError(
                 f"the rule {rule.name} gave tau_{part} = {tau[wrong][0]:g}, and a temperature is at least 0"
             )
-
-
-def _start(groups: Sequence[Group], runs: int, device: torch.device) -> State:
-    """The state of all runs before the first pass, each as its own rule begins."""
-    state, *others = (group.rule.start((runs,), device) for group in groups)
-    for group, start in zip(groups[1:], others, strict=True):
-        if _form(start) != _form(state):
-            raise ContractError(
-                f"the rule {group.rule.name}: start must give the same names, shapes and dtypes for all constants, "
-                f"got {_form(state)} and {_form(start)}: give its state one form, or train its runs by --fleet 1"
-            )
-        for name, tensor in state.items():
-            tensor[group.rows] = start[name][group.rows]
-    return state
-
-
-def _form(state: State) -> str:
-    """The names, shapes and dtypes of a state, as text."""
-    return ", ".join(f"{name} {list(state[name].shape)} {state[name].dtype}" for name in sorted(state)) or "nothing"
-
-
-def _joined(taus: Sequence[Tensor], groups: Sequence[Group]) -> Tensor:
-    """The temperatures of all runs from those of the groups."""
-    if len(groups) == 1:
-        return taus[0]
-    whole = taus[0].new_empty((sum(len(tau) for tau in taus), *taus[0].shape[1:]))
-    for tau, group in zip(taus, groups, strict=True):
-        whole[group.rows] = tau
-    return whole
-
-
-def _rows(chosen: Sequence[bool], device: torch.device) -> slice | Tensor:
-    """The places of what is true: as a slice where they lie one behind the other."""
-    places = [place for place, true in enumerate(chosen) if true]
-    if places[-1] - places[0] + 1 == len(places):
-        return slice(places[0], places[-1] + 1)
-    return torch.tensor(places, device=device)
 
 
 def ruled_parts(choice: Choice) -> list[tuple[str, Ruled, str]]:

@@ -37,7 +37,7 @@ from dst_lab.records import Reader, remaining
 from dst_lab.runs import Config
 from dst_lab.store import Record, Series, Store, StoreError
 from dst_lab.tuning.own import OwnConfig, key_of
-from dst_lab.tuning.workers import at_once
+from dst_lab.tuning.workers import Calls, at_once
 
 Objective = Callable[..., float | Sequence[float]]
 _TAKEN = ("seed", "task", "objective", "estimator", "parameters", "name", "version")
@@ -129,9 +129,7 @@ def tune(
         file = "" if version else _file_mark(objective)  # once: a file that is edited meanwhile is not what runs
         _warn_of_change(file, name, records)
         with at_once(workers, objective) as call:
-            job = _Job(call, file, names, records, status)
-            while (asked := remaining(search, records))[0]:
-                job.train(*asked)
+            _follow(search, records, call, file, names, status)
         return _tuned(search, Reader(records), list(axes), seeds, name)
 
 
@@ -259,46 +257,34 @@ def _tuned(search: Plan, reader: Reader, names: Sequence[str], seeds: int, name:
     return Tuned({key: value_of(best, key) for key in names}, losses[best], table, tuple(search.notes(lookup)))
 
 
-@dataclass
-class _Job:
-    """Trains rounds of runs, and records each as it ends."""
-
-    call: Callable[[list[dict[str, Any]]], Any]
-    file: str
-    names: Sequence[str]
-    store: Store
-    status: Status
-    """The line on a terminal that says how far the search is."""
-    best: tuple[float, str] = (math.inf, "")
-    """The lowest loss of this call, and its values."""
-
-    def train(self, configs: Sequence[Config], wanted: Sequence[Config]) -> None:
-        """An objective that raises ends the search; nothing is lost."""
-        values, done = [self._values(config) for config in configs], len(wanted) - len(configs)
-        for place, returned, started, seconds in self.call(values):
-            losses, done = _losses(returned), done + 1
-            self.store.put([self._record(configs[place], losses, started, seconds)])
+def _follow(search: Plan, store: Store, call: Calls, file: str, names: Sequence[str], status: Status) -> None:
+    """Train what the search wants, round after round, and record each run as it ends; the status line says how far it
+    is. An objective that raises ends the search; nothing is lost."""
+    best = math.inf, ""
+    while (asked := remaining(search, store))[0]:
+        configs, wanted = asked
+        given = [{**{key: value_of(config, key) for key in names}, "seed": config.seed} for config in configs]
+        for done, (place, returned, started, seconds) in enumerate(call(given), len(wanted) - len(configs) + 1):
+            losses = _losses(returned)
+            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))
+            provenance = {"started": at, "file": file, "seconds": round(seconds, 3)}
+            store.put([_record(configs[place], losses, provenance)])
             if np.isfinite(losses).all():
-                text = " ".join(f"{name}={value}" for name, value in values[place].items())
-                self.best = min(self.best, (float(losses.min()), text))
-            line = f"{done:,} of {len(wanted):,} runs, lowest loss {self.best[0]:.4g} at {self.best[1]}"
-            self.status.update(Text(line, overflow="ellipsis", no_wrap=True))
+                text = " ".join(f"{name}={value}" for name, value in given[place].items())
+                best = min(best, (float(losses.min()), text))
+            line = f"{done:,} of {len(wanted):,} runs, lowest loss {best[0]:.4g} at {best[1]}"
+            status.update(Text(line, overflow="ellipsis", no_wrap=True))
 
-    def _values(self, config: Config) -> dict[str, Any]:
-        """What the objective is called with."""
-        return {**{key: value_of(config, key) for key in self.names}, "seed": config.seed}
 
-    def _record(self, config: Config, losses: npt.NDArray[np.float64], started: float, seconds: float) -> Record:
-        finite = np.isfinite(losses)
-        status, detail = "done", {}
-        if not finite.all():
-            bad = int(np.argmin(finite))
-            status, detail = "diverged", {"step": bad + 1, "reason": "the loss is not finite"}
-            losses = losses[:bad]
-        history = {"validation_loss": Series(np.arange(1, len(losses) + 1), losses)} if losses.size else {}
-        provenance: dict[str, Any] = {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))}
-        provenance |= {"file": self.file, "seconds": round(seconds, 3)}
-        return Record(config=config.to_dict(), status=status, detail=detail, history=history, provenance=provenance)
+def _record(config: Config, losses: npt.NDArray[np.float64], provenance: dict[str, Any]) -> Record:
+    finite = np.isfinite(losses)
+    status, detail = "done", {}
+    if not finite.all():
+        bad = int(np.argmin(finite))
+        status, detail = "diverged", {"step": bad + 1, "reason": "the loss is not finite"}
+        losses = losses[:bad]
+    history = {"validation_loss": Series(np.arange(1, len(losses) + 1), losses)} if losses.size else {}
+    return Record(config=config.to_dict(), status=status, detail=detail, history=history, provenance=provenance)
 
 
 def _losses(returned: Any) -> npt.NDArray[np.float64]:
