@@ -120,12 +120,6 @@ def test_arrow_keys_move_a_slider_one_stop_at_a_time(page: Any, name: str) -> No
         assert slider.input_value() == str(stop)
 
 
-def test_fits_a_phone(page: Any) -> None:
-    page.set_viewport_size({"width": 390, "height": 800})
-    page.goto(PAGE.as_uri())
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
 def test_the_sentence_counts_categories_by_entropy(page: Any) -> None:
     page.goto(link("decoupled", 1, {"tau_f": 0.3, "tau_b": 3.0}))
     read = numbers(page)
