@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -100,14 +100,16 @@ def rollout(
 
     K, ids = state.shape[-1] - 1, state.detach().argmax(-1)
     x0 = state[..., :-1].masked_fill(masked.unsqueeze(-1), 0.0)  # the tokens so far, and zeros where there are none
-    probs = x0.detach()
+    probs, drawn_at = x0.detach().clone() if soft else None, torch.full_like(ids, -1)
+    in_place = through == "tokens" and not kernels.transformed()  # the network sees ids: no step needs an earlier x0
     log_p = divergence = torch.zeros(len(ids), device=ids.device)
     random = partial(torch.rand, ids.shape, device=ids.device, generator=generator)
     for t in range(steps):
         if (most := max(erases[t].tolist(), default=0)) > 0:
             erased = _highest(random(), (ids != K) & masked, most)
             ids = _written(ids, erased, _first(counts[1, t], most), torch.full_like(erased, K))
-            x0 = x0.masked_fill((ids == K).unsqueeze(-1), 0.0)
+            if not in_place:
+                x0 = x0.masked_fill((ids == K).unsqueeze(-1), 0.0)
         if (most := max(reveals[t].tolist(), default=0)) == 0:
             continue
         step = step_of(ids == K, _first(counts[0, t], most), seeds[t])
@@ -121,15 +123,19 @@ def rollout(
         assert step.index is not None
         assert step.tokens is not None
         ids = _written(ids, step.index, step.valid, step.tokens)
-        x0 = _written(x0, step.index, step.valid, drawn.z)
-        if drawn.probs is not None:
-            probs = _written(probs, step.index, step.valid, drawn.probs)
+        drawn_at.copy_(_written(drawn_at, step.index, step.valid, torch.full_like(step.index, t)))
+        if in_place:
+            x0 = _Put.apply(x0, drawn.z, step.index, step.valid, drawn_at, t)
+        else:
+            x0 = _written(x0, step.index, step.valid, drawn.z)
+        if probs is not None:
+            probs = _Put.apply(probs, drawn.probs, step.index, step.valid, drawn_at, t)
         if drawn.log_prob is not None:
             log_p = log_p + (drawn.log_prob if through == "tokens" else drawn.log_prob.detach())
         if drawn.kl is not None:
             divergence = divergence + drawn.kl
     known, diverges = tau is not None, reference is not None
-    return Rollout(x0, ids, log_p if known else None, divergence if diverges else None, probs if soft else None)
+    return Rollout(x0, ids, log_p if known else None, divergence if diverges else None, probs)
 
 
 class _Drawn(NamedTuple):
@@ -224,11 +230,55 @@ def _first(count: Tensor, width: int) -> Tensor:
     return torch.arange(width, device=count.device) < count.unsqueeze(-1)
 
 
+class _Put(torch.autograd.Function):
+    """The rows [B, n, K] of step t, written into those [B, L, K] of all tokens at the valid ones of positions [B, n].
+
+    In place, and the gradient of the whole is handed on as it is: at 32,000 categories a copy per step would take as
+    long as a network. Each row takes its own part of it, if its token was last drawn at this step.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, whole: Tensor, rows: Tensor, index: Tensor, valid: Tensor, drawn_at: Tensor, t: int
+    ) -> Tensor:
+        at = _flat(index, whole.shape[1])
+        old = whole.flatten(0, 1)[at].view_as(rows)
+        whole.view(-1, whole.shape[-1]).index_copy_(0, at, torch.where(valid.unsqueeze(-1), rows, old).flatten(0, 1))
+        ctx.index, ctx.drawn_at, ctx.t = index, drawn_at, t
+        ctx.mark_dirty(whole)
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        stays = ctx.drawn_at.gather(1, ctx.index) == ctx.t
+        rows = _rows_at(grads[0], ctx.index).masked_fill(~stays.unsqueeze(-1), 0.0)
+        return grads[0], rows, None, None, None, None
+
+
+class _Rows(torch.autograd.Function):
+    """Rows of [N, K], no two the same: their gradient is written, where that of `index_select` is added up."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, at: Tensor) -> Tensor:
+        ctx.at, ctx.size = at, len(values)
+        return values.index_select(0, at)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (grad,) = grads
+        return grad.new_zeros(ctx.size, grad.shape[-1]).index_copy_(0, ctx.at, grad), None
+
+
 def _rows_at(values: Tensor, index: Tensor) -> Tensor:
-    """[B, L, K] at positions [B, n]."""
-    B, L, K = values.shape
-    at = index + L * torch.arange(B, device=index.device).unsqueeze(-1)
-    return values.flatten(0, 1).index_select(0, at.flatten()).view(*index.shape, K)  # `gather` keeps all values
+    """[B, L, K] at positions [B, n], no two of a sample the same; in plain operations for forward mode."""
+    whole, at = values.flatten(0, 1), _flat(index, values.shape[1])
+    rows = whole.index_select(0, at) if kernels.transformed() else _Rows.apply(whole, at)
+    return rows.view(*index.shape, values.shape[-1])
+
+
+def _flat(index: Tensor, length: int) -> Tensor:
+    """Positions [B, n] of [B, L] as those of [B * L]."""
+    return (index + length * torch.arange(len(index), device=index.device).unsqueeze(-1)).flatten()
 
 
 def _written(to: Tensor, index: Tensor, valid: Tensor, values: Tensor) -> Tensor:
